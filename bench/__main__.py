@@ -1,0 +1,35 @@
+"""`python -m bench [NAME ...]`: measures, prints tables, writes .dev/bench/NAME.json.
+
+Exits 0 when it measured, whatever it found; 2 for an unknown name.
+"""
+
+import asyncio
+import sys
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+from bench import aws, daemontask, figures
+
+BENCHES: Final[dict[str, Callable[[], Coroutine[Any, Any, list[figures.Figure]]]]] = {
+    "daemontask": daemontask.thousand,
+    "daemontask-5000": daemontask.five_thousand,
+    "aws": aws.run,
+}
+
+
+def main(names: list[str]) -> int:
+    """Run the named benches, all without names."""
+    unknown = [name for name in names if name not in BENCHES]
+    if unknown:
+        print(f"no bench named {', '.join(unknown)}; there are: {', '.join(BENCHES)}", file=sys.stderr)
+        return 2
+    for name in names or BENCHES:
+        print(f"== {name}: {figures.machine()}", flush=True)
+        found = asyncio.run(BENCHES[name]())
+        path = figures.write(name, found)
+        print(f"\n{figures.table(found)}\n\nwritten to {path}", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

@@ -1,0 +1,209 @@
+"""What the benches are made of: a cluster, the operator beside it, stopwatches on watches."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import aclosing, asynccontextmanager, contextmanager
+from typing import Any, Final
+
+import psutil
+import yaml
+
+from testbed.admin import Admin, path
+from testbed.cluster import Cluster
+from testbed.paths import CHECKOUT
+from testbed.steer import behaviour
+from testing.operator import OperatorProcess
+
+CRDS: Final = CHECKOUT / "crds"
+STATE: Final = CHECKOUT / ".dev" / "bench-cluster"
+IMAGE: Final = "registry.example/task:1"
+RUN_ON: Final = behaviour("run-on")
+
+
+def say(text: str) -> None:
+    """One line of progress."""
+    print(f"   {text}", flush=True)
+
+
+@asynccontextmanager
+async def cluster(
+    nodes: int, scheduler_qps: int = 50, controller_qps: int = 20
+) -> AsyncIterator[tuple[Cluster, Admin]]:
+    """A control plane with the CRDs, and a client."""
+    say(f"control plane: {nodes} nodes; QPS: scheduler {scheduler_qps}, controllers {controller_qps}")
+    made = Cluster(STATE, nodes=nodes, scheduler_qps=scheduler_qps, controller_qps=controller_qps)
+    await asyncio.to_thread(made.start)
+    try:
+        async with made.admin(connections=64, user_agent="bench") as admin:
+            for crd in sorted(CRDS.glob("*.yaml")):
+                body = yaml.safe_load(crd.read_text())
+                name = body["metadata"]["name"]
+                url = path("customresourcedefinitions", name=name)
+                await admin.apply(url, body)
+                await admin.wait_for(url, _established)
+            await admin.create(path("namespaces"), {"metadata": {"name": "caretaker-system"}})
+            yield made, admin
+    finally:
+        await asyncio.to_thread(made.stop)
+
+
+def _established(crd: dict[str, Any]) -> bool:
+    conditions = crd.get("status", {}).get("conditions") or []
+    return any(c["type"] == "Established" and c["status"] == "True" for c in conditions)
+
+
+@contextmanager
+def operator(of: Cluster) -> Iterator[OperatorProcess]:
+    """`caretaker run` at its true pace."""
+    with OperatorProcess(of.kubeconfig, "bench", time_scale=1.0) as process:
+        yield process
+
+
+def task(name: str, annotations: dict[str, str] | None = None, **spec: Any) -> dict[str, Any]:
+    """A DaemonTask manifest."""
+    template = {
+        "metadata": {"annotations": annotations or {}},
+        "spec": {"containers": [{"name": "main", "image": IMAGE}]},
+    }
+    return {
+        "apiVersion": "caretaker.dev/v1alpha1",
+        "kind": "DaemonTask",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"template": template, **spec},
+    }
+
+
+def daemonset(name: str) -> dict[str, Any]:
+    """The same Pods as a DaemonSet."""
+    labels = {"app": name}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {
+            "selector": {"matchLabels": labels},
+            "template": {
+                "metadata": {"labels": labels, "annotations": RUN_ON},
+                "spec": {"containers": [{"name": "main", "image": IMAGE}]},
+            },
+        },
+    }
+
+
+class PodWatch:
+    """Counts Pods of one label selector by phase as a watch tells of them."""
+
+    def __init__(self, admin: Admin, labels: str) -> None:
+        self._admin = admin
+        self._labels = labels
+        self._phases: dict[str, str] = {}
+        self._changed = asyncio.Event()
+
+    async def __aenter__(self) -> "PodWatch":
+        # Read before anything is created: the client's pool is shared with the requests that follow.
+        version = await self._list()
+        self._task = asyncio.create_task(self._follow(version))
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._task
+
+    async def reach(self, phase: str, count: int, timeout: float = 300) -> float:
+        """Seconds on the monotonic clock when `count` Pods were in `phase`."""
+        async with asyncio.timeout(timeout):
+            while sum(1 for p in self._phases.values() if p == phase) < count:
+                self._changed.clear()
+                change = asyncio.create_task(self._changed.wait())
+                await asyncio.wait([change, self._task], return_when=asyncio.FIRST_COMPLETED)
+                change.cancel()
+                if self._task.done():
+                    self._task.result()
+                    raise RuntimeError("the watch of Pods ended")
+        return time.monotonic()
+
+    async def _follow(self, version: str) -> None:
+        while True:  # the API server ends the watch of a reader that a burst leaves behind
+            events = self._admin.watch(path("pods", "default"), version, labels=self._labels)
+            async with aclosing(events):
+                async for event in events:
+                    if event.type != "BOOKMARK":
+                        self._note(event.object, gone=event.type == "DELETED")
+            version = await self._list()
+
+    async def _list(self) -> str:
+        listed = await self._admin.request(
+            "GET", path("pods", "default"), params={"labelSelector": self._labels}
+        )
+        self._phases.clear()
+        for pod in listed["items"]:
+            self._note(pod)
+        return str(listed["metadata"]["resourceVersion"])
+
+    def _note(self, pod: dict[str, Any], *, gone: bool = False) -> None:
+        name = pod["metadata"]["name"]
+        if gone:
+            self._phases.pop(name, None)
+        else:
+            self._phases[name] = pod["status"]["phase"]
+        self._changed.set()
+
+
+async def clean(admin: Admin, resource: str, name: str, labels: str) -> None:
+    """Delete an owner and wait until its Pods are gone."""
+    await admin.delete(path(resource, "default", name))
+    await admin.delete(f"/api/v1/namespaces/default/pods?labelSelector={labels}", grace=0)
+    await admin.wait_for_all("/api/v1/namespaces/default/pods", lambda pods: not pods, 600, labels=labels)
+
+
+def writes(samples: dict[str, float]) -> float:
+    """Writes that the API server answered to the operator, the Lease apart."""
+    total = 0.0
+    for series, value in samples.items():
+        if series.startswith("caretaker_api_requests_total{") and 'resource="leases"' not in series:
+            total += value if any(f'verb="{verb}"' in series for verb in ("create", "patch", "delete")) else 0
+    return total
+
+
+def quantile(before: dict[str, float], after: dict[str, float], name: str, q: float) -> float:
+    """A quantile of what a histogram gained between two scrapes: the upper bound of its bucket."""
+    gained: list[tuple[float, float]] = []
+    for series, value in after.items():
+        if series.startswith(f"{name}_bucket{{"):
+            bound = series.split('le="')[1].split('"')[0]
+            gained.append((float(bound), value - before.get(series, 0.0)))
+    gained.sort()
+    if not gained or not gained[-1][1]:
+        return 0.0
+    wanted = q * gained[-1][1]
+    return next(bound for bound, count in gained if count >= wanted)
+
+
+class Usage:
+    """CPU and memory of a process, its children included, between two moments."""
+
+    def __init__(self, pid: int) -> None:
+        self._process = psutil.Process(pid)
+        self._cpu = self._seconds()
+        self._time = time.monotonic()
+
+    def cpu_share(self) -> float:
+        """CPU seconds per second since the start, as a percentage of one core."""
+        return 100 * (self._seconds() - self._cpu) / (time.monotonic() - self._time)
+
+    def rss(self) -> float:
+        """Resident memory in MiB, now."""
+        return float(self._process.memory_info().rss) / 2**20
+
+    def _seconds(self) -> float:
+        times = self._process.cpu_times()
+        return float(times.user + times.system)
+
+
+def percentile(values: list[float], q: float) -> float:
+    """The value that a share `q` of the values does not exceed."""
+    ordered = sorted(values)
+    return ordered[min(int(q * len(ordered)), len(ordered) - 1)]

@@ -1,0 +1,6 @@
+"""Plain HTTP to our own servers: never through the proxy that the user's environment may name."""
+
+import urllib.request
+from typing import Final
+
+DIRECT: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}))

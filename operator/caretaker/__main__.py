@@ -1,0 +1,5 @@
+"""`python -m caretaker`."""
+
+from caretaker.cli import main
+
+raise SystemExit(main())

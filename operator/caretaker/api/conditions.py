@@ -1,0 +1,87 @@
+"""Conditions as kstatus reads them, and every condition type and reason that caretaker sets.
+
+Rules: Ready summarises and is always present. Reconciling and Stalled are abnormal-true: present only
+while True. lastTransitionTime moves only when a condition's status changes
+(https://github.com/kubernetes/community/blob/master/contributors/devel/sig-architecture/api-conventions.md).
+"""
+
+from collections.abc import Iterable
+from typing import Final, Literal
+
+import msgspec
+
+ConditionStatus = Literal["True", "False", "Unknown"]
+
+# The summary and the two abnormal-true types of kstatus.
+READY: Final = "Ready"
+RECONCILING: Final = "Reconciling"
+STALLED: Final = "Stalled"
+# DaemonTask's own.
+SPEC_VALID: Final = "SpecValid"
+PROGRESSING: Final = "Progressing"
+DEGRADED: Final = "Degraded"
+SUSPENDED: Final = "Suspended"
+
+# Kubernetes' own limit on a condition's message.
+MAX_MESSAGE: Final = 32768
+
+
+class Reason:
+    """CamelCase reasons, each in this one place."""
+
+    ROLLING_OUT: Final = "RollingOut"
+    ROLLOUT_COMPLETE: Final = "RolloutComplete"
+    SUCCEEDED: Final = "Succeeded"
+    RUNNING: Final = "Running"
+    NO_MATCHING_NODES: Final = "NoMatchingNodes"
+    NODES_FAILED: Final = "NodesFailed"
+    NODES_BLOCKED: Final = "NodesBlocked"
+    PAUSED: Final = "Paused"
+    SUSPENDED: Final = "Suspended"
+    INVALID_SPEC: Final = "InvalidSpec"
+    ACCEPTED: Final = "Accepted"
+    NOT_CHECKED: Final = "NotChecked"
+    LEDGER_LOST: Final = "LedgerLost"
+    LEDGER_CORRUPT: Final = "LedgerCorrupt"
+    NAME_CONFLICT: Final = "NameConflict"
+    PROGRESS_DEADLINE_EXCEEDED: Final = "ProgressDeadlineExceeded"
+    LEDGER_WRITE_REFUSED: Final = "LedgerWriteRefused"
+    POD_CREATION_REFUSED: Final = "PodCreationRefused"
+    POD_DELETION_REFUSED: Final = "PodDeletionRefused"
+    PERMISSION_DENIED: Final = "PermissionDenied"
+    INVALID_ANNOTATION: Final = "InvalidAnnotation"
+
+
+class Condition(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """metav1.Condition."""
+
+    type: str
+    status: ConditionStatus
+    reason: str
+    message: str = ""
+    observed_generation: int = 0
+    last_transition_time: str = ""
+
+
+def find(conditions: Iterable[Condition], kind: str) -> Condition | None:
+    """The condition of that type, or None."""
+    return next((c for c in conditions if c.type == kind), None)
+
+
+def merge(previous: Iterable[Condition], wanted: Iterable[Condition], now: str) -> tuple[Condition, ...]:
+    """`wanted` with times: an unchanged status keeps its lastTransitionTime, a changed one gets `now`.
+
+    Types that are in `previous` and not in `wanted` are dropped: a planner names all it owns each time.
+    """
+    old = {c.type: c for c in previous}
+    merged = []
+    for condition in wanted:
+        before = old.get(condition.type)
+        kept = before is not None and before.status == condition.status and before.last_transition_time
+        since = before.last_transition_time if before is not None and kept else now
+        merged.append(
+            msgspec.structs.replace(
+                condition, message=condition.message[:MAX_MESSAGE], last_transition_time=since
+            )
+        )
+    return tuple(merged)

@@ -1,0 +1,140 @@
+"""DaemonTask: the structs behind crds/daemontasks.yaml (a test keeps the two in agreement).
+
+Pure data and the arithmetic that belongs to it. Field semantics are documented in the CRD, which is the
+source of truth; here stand only types and defaults. Durations are whole seconds.
+"""
+
+import math
+from typing import Any, Literal
+
+import msgspec
+
+from caretaker.api.conditions import Condition
+from caretaker.api.objects import WireMeta
+
+IntOrPercent = int | str
+
+MAX_TEMPLATE_BYTES = 256 * 1024
+MAX_LISTED = 50  # failedNodes and blockedNodes: status stays the same size whatever the number of nodes
+
+
+class Wire(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """Base of what is decoded from and encoded to the API."""
+
+
+class OnExitCodes(Wire, frozen=True):
+    """batch/v1 PodFailurePolicyOnExitCodesRequirement."""
+
+    operator: Literal["In", "NotIn"]
+    values: tuple[int, ...]
+    container_name: str | None = None
+
+
+class OnPodCondition(Wire, frozen=True):
+    """batch/v1 PodFailurePolicyOnPodConditionsPattern."""
+
+    type: str
+    status: Literal["True", "False", "Unknown"] = "True"
+
+
+class FailureRule(Wire, frozen=True):
+    """batch/v1 PodFailurePolicyRule. FailJob fails the task, FailIndex the node."""
+
+    action: Literal["FailJob", "FailIndex", "Ignore", "Count"]
+    on_exit_codes: OnExitCodes | None = None
+    on_pod_conditions: tuple[OnPodCondition, ...] = ()
+
+
+class PodFailurePolicy(Wire, frozen=True):
+    """batch/v1 PodFailurePolicy."""
+
+    rules: tuple[FailureRule, ...]
+
+
+class FailurePolicy(Wire, frozen=True):
+    """How many failed nodes are too many, and what happens then."""
+
+    max_failed_nodes: IntOrPercent = 0
+    action: Literal["Continue", "Pause", "Fail"] = "Continue"
+
+
+class Spec(Wire, frozen=True):
+    """DaemonTask spec."""
+
+    template: dict[str, Any]
+    suspend: bool = False
+    rerun_on: tuple[Literal["TemplateChange", "NodeReboot"], ...] = ("TemplateChange",)
+    parallelism: IntOrPercent | None = None
+    min_success_seconds: int = 0
+    backoff_limit: int = 3
+    pod_failure_policy: PodFailurePolicy | None = None
+    failure_policy: FailurePolicy = FailurePolicy()
+    active_deadline_seconds: int | None = None
+    progress_deadline_seconds: int = 1800
+    ttl_seconds_after_finished: int | None = None
+
+
+class FailedNode(Wire, frozen=True):
+    """A node whose retries are exhausted."""
+
+    node_name: str
+    reason: str
+    message: str = ""
+    exit_code: int | None = None
+    attempts: int = 0
+    last_finish_time: str | None = None
+    pod_name: str = ""
+
+
+class BlockedNode(Wire, frozen=True):
+    """A node that cannot start or finish now, and since when."""
+
+    node_name: str
+    reason: str
+    since: str | None = None
+    message: str = ""
+
+
+class LedgerStatus(Wire, frozen=True, omit_defaults=False):
+    """How much the ledger held at the last write; shards missing later are a loss, not a fresh start."""
+
+    shards: int = 0
+    recorded: int = 0
+
+
+class Status(Wire, frozen=True, omit_defaults=False):
+    """DaemonTask status. On every write: desired = succeeded + failed + active + pending + blocked."""
+
+    observed_generation: int = -1
+    current_revision: str = ""
+    completed_revision: str = ""  # currentRevision once its rollout is complete, else empty
+    conditions: tuple[Condition, ...] = ()
+    desired: int = 0
+    active: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    pending: int = 0
+    blocked: int = 0
+    start_time: str | None = None
+    last_completion_time: str | None = None
+    failed_nodes: tuple[FailedNode, ...] = ()
+    failed_nodes_omitted: int = 0  # how many more than failedNodes lists
+    blocked_nodes: tuple[BlockedNode, ...] = ()
+    blocked_nodes_omitted: int = 0
+    ledger: LedgerStatus = LedgerStatus()
+
+
+class DaemonTask(msgspec.Struct, frozen=True):
+    """The whole object, as a pass reads it."""
+
+    metadata: WireMeta
+    spec: Spec
+    status: Status = Status()
+
+
+def resolve(value: IntOrPercent, total: int, *, up: bool) -> int:
+    """An int as it is; a percentage of `total`, rounded up or down."""
+    if isinstance(value, int):
+        return value
+    share = int(value.rstrip("%")) * total / 100
+    return math.ceil(share) if up else math.floor(share)

@@ -1,0 +1,20 @@
+"""Durations as people write them in specs: `30s`, `1m30s`, `10m`, `6h`.
+
+Pure. The form is that of metav1.Duration without fractions, signs and units below a second; the CRD's pattern
+is the same, so that whatever the API server accepts can be read here.
+"""
+
+import re
+from typing import Final
+
+# Also the `pattern` of every duration in crds/.
+PATTERN: Final = r"^(0|([0-9]{1,6}h)?([0-9]{1,6}m)?([0-9]{1,6}s)?)$"
+_PARTS: Final = re.compile(r"([0-9]{1,6})([hms])")
+_SECONDS: Final = {"h": 3600, "m": 60, "s": 1}
+
+
+def seconds(text: str) -> float:
+    """`1m30s` -> 90.0. Raises ValueError, with what is wanted, for anything else; the empty text is 0."""
+    if not re.fullmatch(PATTERN, text):
+        raise ValueError(f"{text!r} is no duration such as 30s, 1m30s or 6h")
+    return float(sum(int(count) * _SECONDS[unit] for count, unit in _PARTS.findall(text)))

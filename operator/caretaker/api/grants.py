@@ -1,0 +1,239 @@
+"""Which namespace may use which AWS identity, queue and endpoint: the setting, and the check of a spec.
+
+Pure. Without it anybody who may create a resource could drain any queue that the operator can read. Inputs:
+the setting's text and a resource's spec. It must not know any kind, nor look up anything.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Self
+from urllib.parse import SplitResult, urlsplit
+
+import msgspec
+
+from caretaker.api.aws import ARN_FIELDS, AwsSpec, queue_arn
+
+SETTING = "--aws-identities"
+
+
+class Grant(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """One entry: what the namespaces may use, in any combination of what stands in this entry.
+
+    Patterns know `*` and `?`. In an ARN they stay within one of its fields (as in IAM), in a URL within
+    scheme, host, port or path. "*" alone is everything.
+    """
+
+    namespaces: tuple[str, ...]
+    role_arns: tuple[str, ...] = msgspec.field(name="roleARNs", default=())
+    queue_arns: tuple[str, ...] = msgspec.field(name="queueARNs", default=())
+    endpoint_urls: tuple[str, ...] = msgspec.field(name="endpointURLs", default=())
+    own_identity: bool = False  # the operator's own credentials
+
+
+class Grants(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The setting."""
+
+    identities: tuple[Grant, ...]
+
+    @classmethod
+    def default(cls, operator_namespace: str) -> Self:
+        """Everything to the operator's own namespace, nothing to any other."""
+        every = ("*",)
+        return cls((Grant((operator_namespace,), every, every, every, own_identity=True),))
+
+    @classmethod
+    def decode(cls, content: Any) -> Self:
+        """The setting from a decoded YAML or JSON file. Raises ValueError with the field's path."""
+        try:
+            found = msgspec.convert(content, cls)
+        except msgspec.ValidationError as error:
+            raise ValueError(f"{error}; the form is `identities: [{{namespaces: [...], ...}}]`") from None
+        for index, grant in enumerate(found.identities):
+            fault = next(_faults(grant), None)
+            if fault is not None:
+                raise ValueError(f"identities[{index}].{fault}")
+        return found
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """What a namespace may not use. `field` is a path in the resource, `message` says the mend as well."""
+
+    field: str
+    namespace: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.message}"
+
+
+class _Need(msgspec.Struct, frozen=True):
+    """One thing a spec uses, and how an entry is asked for it."""
+
+    field: str
+    granted: Callable[[Grant], bool]
+    missing: str
+    mend: str
+
+
+def refusals(
+    grants: Grants, namespace: str, aws: AwsSpec, queues: Mapping[str, str] | None = None
+) -> tuple[Refusal, ...]:
+    """Why a resource in `namespace` may not do what its spec asks; empty when it may.
+
+    `queues` maps the field of each queue URL (spec.source.sqs.queueURL) to the URL. One entry has to grant
+    it all, so that a role granted for one queue does not open another. Credentials from the namespace's own
+    Secret need no grant, nor do the queues read with them: they are not the operator's. Endpoints always
+    need one, since it is the operator's place in the network that is lent.
+    """
+    found = tuple(_needs(namespace, aws, queues or {}))
+    needs = [n for n in found if isinstance(n, _Need)]
+    faults = [n for n in found if isinstance(n, Refusal)]
+    entries = [g for g in grants.identities if any(_glob(p, namespace) for p in g.namespaces)]
+    denied = [_refused(n, namespace) for n in needs if not any(map(n.granted, entries))]
+    if faults or denied:
+        return (*faults, *denied)
+    if not needs or any(all(n.granted(entry) for n in needs) for entry in entries):
+        return ()
+    apart = ", ".join(n.field for n in needs)
+    message = (
+        f"namespace {namespace} is granted {apart} by different entries of {SETTING}, never by one: name "
+        f"them together in one entry"
+    )
+    return (Refusal(needs[0].field, namespace, message),)
+
+
+def _needs(namespace: str, aws: AwsSpec, queues: Mapping[str, str]) -> Iterator[_Need | Refusal]:
+    if not aws.secret_name:
+        yield _identity(aws)
+        for field, url in queues.items():
+            yield _queue(field, url, aws.region, namespace)
+    for service, url in sorted(aws.endpoint_urls.items()):
+        if url:
+            yield _endpoint(f"spec.aws.endpointURLs.{service}", url, namespace)
+
+
+def _identity(aws: AwsSpec) -> _Need:
+    role = aws.role_arn
+    if not role:
+        return _Need(
+            "spec.aws",
+            lambda grant: grant.own_identity,
+            "the operator's own AWS identity, used where neither roleARN nor credentialsSecretRef is set",
+            "set one of them, or have `ownIdentity: true` added to",
+        )
+    return _Need(
+        "spec.aws.roleARN",
+        lambda grant: any(arn_matches(p, role) for p in grant.role_arns),
+        role,
+        "use a granted role or a credentialsSecretRef, or have it added to roleARNs of",
+    )
+
+
+def _queue(field: str, url: str, region: str, namespace: str) -> _Need | Refusal:
+    try:
+        arn = queue_arn(url, region)
+    except ValueError as error:
+        return Refusal(field, namespace, f"{url} {error}" if url else str(error))
+    return _Need(
+        field,
+        lambda grant: any(arn_matches(p, arn) for p in grant.queue_arns),
+        arn,
+        "use a granted queue, or have it added to queueARNs of",
+    )
+
+
+def _endpoint(field: str, url: str, namespace: str) -> _Need | Refusal:
+    fault = _url_fault(url)
+    if fault:
+        return Refusal(field, namespace, f"{fault}; write https://HOST[:PORT][/PATH]")
+    return _Need(
+        field,
+        lambda grant: any(url_matches(p, url) for p in grant.endpoint_urls),
+        url,
+        "leave it out, or have it added to endpointURLs of",
+    )
+
+
+def _refused(need: _Need, namespace: str) -> Refusal:
+    message = (
+        f"namespace {namespace} is not granted {need.missing}: {need.mend} an entry for {namespace} in the "
+        f"file of the operator's {SETTING}"
+    )
+    return Refusal(need.field, namespace, message)
+
+
+# ---------------------------------------------------------------- patterns
+
+
+def arn_matches(pattern: str, arn: str) -> bool:
+    """Whether an ARN fits, field by field: `*` for the account never reaches into the resource."""
+    if pattern == "*":
+        return True
+    wanted, found = pattern.split(":", ARN_FIELDS - 1), arn.split(":", ARN_FIELDS - 1)
+    return len(wanted) == len(found) == ARN_FIELDS and all(map(_glob, wanted, found))
+
+
+def url_matches(pattern: str, url: str) -> bool:
+    """Whether a URL fits, part by part; the path "/" and none are the same."""
+    if _url_fault(url):
+        return False
+    if pattern == "*":
+        return True
+    # A port pattern of "*" is no number for urlsplit, so the parts are taken from the text.
+    return all(map(_glob, _url_parts(urlsplit(pattern)), _url_parts(urlsplit(url))))
+
+
+def _url_parts(url: SplitResult) -> tuple[str, str, str, str]:
+    host, port = _host_and_port(url.netloc)
+    default = {"https": "443", "http": "80"}.get(url.scheme, "")
+    return url.scheme, host.lower(), port or default, url.path.rstrip("/")
+
+
+def _host_and_port(netloc: str) -> tuple[str, str]:
+    host, colon, port = netloc.rpartition(":")
+    return (host, port) if colon and not port.endswith("]") else (netloc, "")
+
+
+def _url_fault(url: str) -> str:
+    """What is wrong with an endpoint's URL; "" when nothing is."""
+    if not re.fullmatch(r"[!-~]+", url) or "\\" in url or "%" in url:
+        return "holds a character that no endpoint's URL has"
+    try:
+        parts = urlsplit(url)
+        _ = parts.port  # raises for one that is no number
+    except ValueError as error:
+        return f"is no URL ({error})"
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        return "is no http or https URL"
+    if "@" in parts.netloc or "?" in url or "#" in url:
+        return "must have no user, query or fragment"
+    return "must have no .. in its path" if ".." in parts.path.split("/") else ""
+
+
+def _glob(pattern: str, text: str) -> bool:
+    parts = (".*" if c == "*" else "." if c == "?" else re.escape(c) for c in pattern)
+    return re.fullmatch("".join(parts), text, re.DOTALL) is not None
+
+
+def _faults(grant: Grant) -> Iterator[str]:
+    """What is wrong with an entry, each beginning with its field."""
+    if not grant.namespaces:
+        yield 'namespaces: must not be empty; "*" is every namespace'
+    for index, name in enumerate(grant.namespaces):
+        if not re.fullmatch(r"[a-z0-9*?]([a-z0-9*?-]*[a-z0-9*?])?", name):
+            yield f"namespaces[{index}]: {name} is no name of a namespace; it may hold * and ?"
+    for field, service, arns in (
+        ("roleARNs", "iam", grant.role_arns),
+        ("queueARNs", "sqs", grant.queue_arns),
+    ):
+        for index, arn in enumerate(arns):
+            if arn != "*" and not _is_arn(arn, service):
+                yield f"{field}[{index}]: {arn} is no ARN of {service} in six fields; it may hold * and ?"
+    for index, url in enumerate(grant.endpoint_urls):
+        if url != "*" and not re.fullmatch(r"https?://[^/@\s?#]+(/[^\s#]*)?", url):
+            yield f"endpointURLs[{index}]: {url} is no http or https URL; it may hold *"
+
+
+def _is_arn(text: str, service: str) -> bool:
+    parts = text.split(":", ARN_FIELDS - 1)
+    return len(parts) == ARN_FIELDS and parts[0] == "arn" and parts[2] == service and bool(parts[5])

@@ -1,0 +1,40 @@
+"""Every name that caretaker writes into a cluster: group, labels, annotations, environment.
+
+Pure data. One constant per name, so that the chart, the docs and the tests can be compared with it.
+"""
+
+from typing import Final
+
+GROUP: Final = "caretaker.dev"
+VERSION: Final = "v1alpha1"
+API_VERSION: Final = f"{GROUP}/{VERSION}"
+FIELD_MANAGER: Final = "caretaker"
+
+# Labels (values at most 63 characters).
+LABEL_MANAGED_BY: Final = "app.kubernetes.io/managed-by"
+MANAGED_BY: Final = "caretaker"
+LABEL_TASK: Final = f"{GROUP}/daemontask"  # task name, on Pods and ledger shards
+LABEL_NODE_HASH: Final = f"{GROUP}/node-hash"  # h10(node name): a name of 253 characters is no label value
+LABEL_REVISION: Final = f"{GROUP}/revision"
+LABEL_LEDGER: Final = f"{GROUP}/ledger"  # shard index, on ledger ConfigMaps
+
+# Annotations on Pods: what a run was created for.
+POD_NODE_NAME: Final = f"{GROUP}/node-name"
+POD_NODE_UID: Final = f"{GROUP}/node-uid"
+POD_RUN_KEY: Final = f"{GROUP}/run-key"
+POD_NONCE: Final = f"{GROUP}/nonce"
+POD_BOOT_ID: Final = f"{GROUP}/boot-id"
+POD_TRIGGER: Final = f"{GROUP}/trigger"
+POD_ATTEMPT: Final = f"{GROUP}/attempt"
+POD_SEQ: Final = f"{GROUP}/seq"
+
+# Annotations on a DaemonTask: what a person asks for.
+RERUN_AT: Final = f"{GROUP}/rerun-at"  # RFC 3339 time: run again on every node
+RERUN_NODES: Final = f"{GROUP}/rerun-nodes"  # JSON {node name: RFC 3339 time}: run again on these
+RESUME_AT: Final = f"{GROUP}/resume-at"  # RFC 3339 time: failures before it no longer pause the rollout
+LEDGER_DECISION: Final = f"{GROUP}/ledger"  # rerun | assume-done, when a ledger shard is lost
+
+# Environment of a run's containers.
+ENV_NODE_NAME: Final = "NODE_NAME"
+ENV_RUN_KEY: Final = "DAEMONTASK_RUN_KEY"
+ENV_ATTEMPT: Final = "DAEMONTASK_ATTEMPT"

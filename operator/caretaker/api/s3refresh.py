@@ -1,0 +1,215 @@
+"""S3AggregatedRefresh: the structs behind crds/s3aggregatedrefreshes.yaml (a test keeps the two equal).
+
+Pure data. Field semantics are documented in the CRD, which is the source of truth; here stand only types and
+defaults. Durations are text, read by api/durations.py.
+"""
+
+from typing import Literal
+
+import msgspec
+
+from caretaker.api.aws import AwsSpec
+from caretaker.api.conditions import Condition
+from caretaker.api.objects import WireMeta
+
+MAX_TARGETS = 64
+
+
+class Wire(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """Base of what is decoded from and encoded to the API."""
+
+
+class SQSSource(Wire, frozen=True):
+    """The queue that the events come by."""
+
+    queue_url: str = msgspec.field(name="queueURL")
+    envelope: Literal["Auto", "S3", "SNS", "EventBridge"] = "Auto"
+    wait_time: str = "20s"
+    visibility_timeout: str = "60s"
+    malformed: Literal["DeadLetter", "RefreshAll", "Discard"] = "DeadLetter"
+
+
+class Source(Wire, frozen=True):
+    """Where events come from."""
+
+    sqs: SQSSource
+
+
+class Filter(Wire, frozen=True):
+    """Which events count. An empty list excludes nothing."""
+
+    buckets: tuple[str, ...] = ()
+    prefixes: tuple[str, ...] = ()
+    exclude_prefixes: tuple[str, ...] = ()
+    suffixes: tuple[str, ...] = ()
+    exclude_suffixes: tuple[str, ...] = ()
+    events: tuple[Literal["ObjectCreated", "ObjectRemoved", "LifecycleExpiration"], ...] = (
+        "ObjectCreated",
+        "ObjectRemoved",
+        "LifecycleExpiration",
+    )
+    ignore_principals: tuple[str, ...] = ()
+
+
+class Debounce(Wire, frozen=True):
+    """When a refresh starts."""
+
+    quiet_period: str = "30s"
+    max_delay: str = "10m"
+    min_interval: str = "60s"
+
+
+class Resync(Wire, frozen=True):
+    """Refreshes that no event asks for."""
+
+    on_start: bool = True
+    interval: str = "0s"
+
+
+class Discover(Wire, frozen=True):
+    """Every file share of these gateways whose bucket an event names; no gateway = all of the account."""
+
+    gateway_arns: tuple[str, ...] = msgspec.field(default=(), name="gatewayARNs")
+    protocols: tuple[Literal["NFS", "SMB"], ...] = ("NFS", "SMB")
+
+
+class Shares(Wire, frozen=True):
+    """Exactly one of the two."""
+
+    discover: Discover | None = None
+    file_share_arns: tuple[str, ...] = msgspec.field(default=(), name="fileShareARNs")
+
+
+class Completion(Wire, frozen=True):
+    """How the end of a refresh is learnt."""
+
+    queue_url: str = msgspec.field(default="", name="queueURL")
+    timeout: str = "6h"
+    assume_after: str = "15m"
+    on_timeout: Literal["RefreshAgain", "Assume"] = "RefreshAgain"
+
+
+class StorageGatewayTarget(Wire, frozen=True):
+    """RefreshCache of file shares."""
+
+    shares: Shares
+    regions: tuple[str, ...] = ()
+    access_point_buckets: dict[str, str] = msgspec.field(default_factory=dict)
+    scope: Literal["Folders", "Share"] = "Folders"
+    max_folders: int = 50
+    concurrency_per_gateway: int = 1
+    rediscover_every: str = "10m"
+    completion: Completion = Completion()
+
+
+class TargetSpec(Wire, frozen=True):
+    """What is refreshed: exactly one member."""
+
+    storage_gateway: StorageGatewayTarget | None = None
+
+
+class Retry(Wire, frozen=True):
+    """Full jitter between the two; it never gives up."""
+
+    initial: str = "30s"
+    max: str = "15m"
+
+
+class Spec(Wire, frozen=True):
+    """S3AggregatedRefresh spec."""
+
+    aws: AwsSpec
+    source: Source
+    target: TargetSpec
+    suspend: bool = False
+    filter: Filter = Filter()
+    debounce: Debounce = Debounce()
+    resync: Resync = Resync()
+    retry: Retry = Retry()
+
+
+class QueueStatus(Wire, frozen=True, omit_defaults=False):
+    """What SQS said of the queues, at most once a minute."""
+
+    visible: int = 0
+    in_flight: int = 0
+    dlq_visible: int = 0
+    checked_at: str | None = None
+
+
+class ScopeStatus(Wire, frozen=True):
+    """What waits: everything, single folders, and trees (folders with all below them)."""
+
+    since: str
+    all: bool = False
+    folders: tuple[str, ...] = ()
+    trees: tuple[str, ...] = ()
+
+
+class ClaimStatus(Wire, frozen=True):
+    """A call, written before it is made."""
+
+    id: str
+    owner: str
+    started_at: str
+    since: str
+    folders: tuple[str, ...]
+    recursive: bool = False
+
+
+class InFlightStatus(Wire, frozen=True):
+    """A refresh that the gateway accepted."""
+
+    notification_id: str = msgspec.field(name="notificationID")
+    accepted_at: str
+    folders: tuple[str, ...]
+    recursive: bool = False
+
+
+class LastStatus(Wire, frozen=True):
+    """The last call."""
+
+    requested_at: str | None = None
+    accepted_at: str | None = None
+    completed_at: str | None = None
+    duration_seconds: int | None = None
+    folders: int = 0
+    result: Literal["", "Succeeded", "Assumed", "Lost"] = ""
+
+
+class FailureStatus(Wire, frozen=True):
+    """Calls that failed one after the other."""
+
+    count: int
+    code: str = ""
+    message: str = ""
+    next_attempt_at: str | None = None
+
+
+class TargetStatus(Wire, frozen=True):
+    """The write-ahead record of one target."""
+
+    id: str
+    phase: Literal["Clean", "Debouncing", "Due", "Claimed", "InFlight", "Backoff"] = "Clean"
+    dirty: ScopeStatus | None = None
+    claim: ClaimStatus | None = None
+    in_flight: InFlightStatus | None = None
+    last: LastStatus | None = None
+    failure: FailureStatus | None = None
+
+
+class Status(Wire, frozen=True, omit_defaults=False):
+    """S3AggregatedRefresh status."""
+
+    observed_generation: int = -1
+    conditions: tuple[Condition, ...] = ()
+    queue: QueueStatus = QueueStatus()
+    targets: tuple[TargetStatus, ...] = ()
+
+
+class S3AggregatedRefresh(msgspec.Struct, frozen=True):
+    """The whole object, as a pass reads it."""
+
+    metadata: WireMeta
+    spec: Spec
+    status: Status = Status()

@@ -1,0 +1,272 @@
+"""Wiring and life cycle of `caretaker run`: http -> reflectors -> lease -> controller -> kopf, and back.
+
+One process, one loop. A standby keeps its caches warm and decides nothing; with the Lease it lists again
+before its first plan. SIGTERM: passes that have begun are finished, the Lease is released, all within 10 s.
+"""
+
+import asyncio
+import contextlib
+import logging
+import signal
+import sys
+import time
+from typing import Final
+
+from caretaker import __version__
+from caretaker.api.names import LABEL_TASK
+from caretaker.api.objects import Node, Pod, WireNode, WirePod
+from caretaker.daemontask.controller import DaemonTaskKind
+from caretaker.daemontask.memory import Memories
+from caretaker.daemontask.resource import KIND
+from caretaker.daemontask.triggers import Triggers
+from caretaker.handlers import CustomResources
+from caretaker.kube.client import KubeClient
+from caretaker.kube.errors import ApiError
+from caretaker.kube.reflector import Reflector, Timing
+from caretaker.kube.store import Store
+from caretaker.obs.http import Check, ListenError, ObsServer
+from caretaker.obs.metrics import LoopLag, Metrics, create_metrics
+from caretaker.registry import KINDS
+from caretaker.runtime.controller import Controller
+from caretaker.runtime.events import EventRecorder
+from caretaker.runtime.lease import Lease, NoLease
+from caretaker.runtime.queue import WorkQueue
+from caretaker.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+DRAIN_SECONDS: Final = 4.0  # with the Lease's release, kopf's thread and HTTP below the 10 s of a clean stop
+RECURSION_LIMIT: Final = 25_000
+SILENCE_SECONDS: Final = 180.0
+
+
+class App:
+    """The operator. Build with create(); run() ends on SIGTERM or SIGINT."""
+
+    def __init__(self, settings: Settings, client: KubeClient) -> None:
+        self._settings = settings
+        self._client = client
+        self._metrics: Metrics = create_metrics(__version__)
+        self._lag = LoopLag(self._metrics)
+        self._nodes: Store[Node] = Store()
+        self._pods: Store[Pod] = Store()
+        self._relist_reasons: dict[str, str] = {}
+        self._refusals: dict[str, str] = {}  # resource -> verb and resource that RBAC refuses
+        self._memories = Memories()
+        self._queue = WorkQueue(backoff_scale=settings.time_scale)
+        self._metrics.queue_depth.set_function(lambda: len(self._queue))
+        pods_path = f"/api/v1/namespaces/{settings.namespace}/pods" if settings.namespace else "/api/v1/pods"
+        self._denied: dict[str, asyncio.Event] = {}  # resource -> set while RBAC refuses its watch
+        self._reflectors = (
+            self._reflector("/api/v1/nodes", WireNode, self._nodes, None),
+            self._reflector(pods_path, WirePod, self._pods, LABEL_TASK),
+        )
+        triggers = Triggers(
+            KIND, self._memories, self._nodes, self._pods, self._queue.add, settings.time_scale
+        )
+        self._kind = DaemonTaskKind(
+            client,
+            self._nodes,
+            triggers.nodes,
+            self._pods,
+            self._memories,
+            self._metrics,
+            settings.time_scale,
+        )
+        self._kind.unseen = self._unseen
+        self._resources = CustomResources(client, KINDS, settings.namespace, self._queue.add)
+        self._controller = Controller(
+            client,
+            self._queue,
+            [self._kind],
+            EventRecorder(client, identity=settings.identity),
+            self._metrics,
+            self._resources.forget,
+        )
+        self._lease = self._make_lease()
+        client.guard = self._lease.guard
+        if settings.leader_elect:
+            client.write_seconds *= settings.time_scale  # a write must end before the Lease may
+        client.observe = self._metrics.api_request
+        client.permissions.on_change = self._permission
+        self._leading: asyncio.Task[None] | None = None
+        self._stopping = asyncio.Event()
+
+    async def run(self) -> None:
+        """Until a signal; then everything is undone in reverse."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stopping.set)
+        server = ObsServer(self._metrics.registry, self._health(), self._readiness())
+        settings = self._settings
+        try:
+            bound = await server.start(settings.bind_host, settings.metrics_port, settings.health_port)
+        except ListenError:
+            await self._client.close()
+            raise
+        logger.info(
+            "ready",
+            extra={
+                "version": __version__,
+                "metrics_port": bound.metrics_port,
+                "health_port": bound.health_port,
+                "api_server": self._client.host,
+            },
+        )
+        tasks = [
+            asyncio.create_task(self._lag.run(), name="loop-lag"),
+            *(asyncio.create_task(r.run(), name=f"reflector-{r.resource}") for r in self._reflectors),
+            asyncio.create_task(self._resources.run(), name="custom-resources"),
+        ]
+        lease = asyncio.create_task(self._lease.run(self._started, self._stopped), name="lease")
+        try:
+            await self._wait([*tasks, lease])
+        finally:
+            started = time.monotonic()
+            await _cancel([lease])  # drains, then releases the Lease: a standby takes over at once
+            await _cancel(tasks)
+            await self._resources.stop(2.0)
+            await server.stop()
+            await self._client.close()
+            logger.info("stopped", extra={"seconds": round(time.monotonic() - started, 2)})
+
+    async def _wait(self, tasks: list[asyncio.Task[None]]) -> None:
+        """Until a signal, or until a task that never ends has ended: then the Pod is better restarted."""
+        stopping = asyncio.create_task(self._stopping.wait())
+        done, _ = await asyncio.wait([stopping, *tasks], return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        for task in done - {stopping}:
+            raise RuntimeError(f"{task.get_name()} ended") from task.exception()
+
+    async def _started(self) -> None:
+        """The Lease is ours: everything is read again before the first plan."""
+        logger.info("leading")
+        self._metrics.leader.set(1)
+        self._memories.clear()
+        self._leading = asyncio.create_task(self._lead(), name="leading")
+        # Shielded: when the Lease goes, _stopped lets passes that have begun finish.
+        await asyncio.shield(self._leading)
+
+    async def _lead(self) -> None:
+        await asyncio.gather(*(self._read_again(reflector) for reflector in self._reflectors))
+        self._look_at_all()
+        await self._controller.run()
+
+    async def _read_again(self, reflector: Reflector) -> None:  # type: ignore[type-arg]
+        """A list from now on. One that RBAC refuses is not waited for: passes tell of it and do not plan."""
+        listing = asyncio.create_task(reflector.relist())
+        denied = asyncio.create_task(self._denied[reflector.resource].wait())
+        await asyncio.wait([listing, denied], return_when=asyncio.FIRST_COMPLETED)
+        await _cancel([listing, denied])  # type: ignore[list-item]
+
+    def _look_at_all(self) -> None:
+        for key in self._resources.known:
+            self._queue.add(key)
+
+    async def _stopped(self) -> None:
+        """The Lease is lost, or about to be released."""
+        self._metrics.leader.set(0)
+        logger.info("not leading")
+        await self._drain()
+
+    async def _drain(self) -> None:
+        if self._leading is not None:
+            leading, self._leading = self._leading, None
+            self._controller.stop()
+            await asyncio.wait([leading], timeout=DRAIN_SECONDS)
+            await _cancel([leading])
+
+    def _make_lease(self) -> Lease | NoLease:
+        settings, scale = self._settings, self._settings.time_scale
+        if not settings.leader_elect:
+            return NoLease()
+        return Lease(
+            self._client,
+            settings.operator_namespace,
+            settings.lease_name,
+            settings.identity,
+            duration=15 * scale,
+            renew_deadline=10 * scale,
+            retry=2 * scale,
+        )
+
+    def _reflector(self, path: str, wire: type, store: Store, selector: str | None) -> Reflector:  # type: ignore[type-arg]
+        timing = Timing(denied=Timing.denied * self._settings.time_scale)
+        reflector: Reflector = Reflector(  # type: ignore[type-arg]
+            self._client, path, wire, store, label_selector=selector, timing=timing
+        )
+        resource = reflector.resource
+        self._denied[resource] = asyncio.Event()
+        reflector.on_state = lambda state, detail: self._reflector_state(resource, state, detail)
+        reflector.on_event = lambda kind: self._reflector_event(resource, kind)
+        self._metrics.watch_reflector(resource, lambda: time.monotonic() - store.last_contact)
+        return reflector
+
+    def _reflector_event(self, resource: str, kind: str) -> None:
+        self._metrics.reflector_events.labels(resource).inc()
+        if kind in ("EXPIRED", "STALLED", "ERROR"):
+            self._relist_reasons[resource] = kind.lower()
+        elif kind == "LIST":
+            reason = self._relist_reasons.pop(resource, "start")
+            self._metrics.reflector_relists.labels(resource, reason).inc()
+
+    def _reflector_state(self, resource: str, state: str, detail: str) -> None:
+        level = logging.INFO if state == "synced" else logging.WARNING
+        logger.log(level, "watch of %s: %s%s", resource, state, f": {detail}" if detail else "")
+        if state == "denied":
+            self._refusals[resource] = detail
+            self._denied[resource].set()
+            self._look_at_all()
+        elif state == "synced":
+            self._denied[resource].clear()
+            # Passes that failed while the API server was away may have backed off for minutes.
+            self._look_at_all()
+
+    def _unseen(self) -> ApiError | None:
+        """Why what passes rely on cannot be seen: RBAC refuses a watch, or did before it failed otherwise."""
+        resource = next((name for name, denied in self._denied.items() if denied.is_set()), None)
+        if resource is None:
+            return None
+        verb = self._refusals.get(resource, "list").partition(" ")[0]
+        return ApiError(403, "Forbidden", f'the operator cannot {verb} resource "{resource}"')
+
+    def _permission(self, verb: str, resource: str, missing: bool) -> None:
+        if missing:
+            logger.warning("permission missing: %s %s; grant it in the operator's role", verb, resource)
+        self._metrics.permission(verb, resource, missing=missing)
+
+    def _health(self) -> list[Check]:
+        checks: list[Check] = [("loop", self._lag.check)]
+        checks.append(("watch-nodes", lambda: _silent(self._nodes)))
+        checks.append(("watch-pods", lambda: _silent(self._pods)))
+        return checks
+
+    def _readiness(self) -> list[Check]:
+        def synced(store: Store) -> str | None:  # type: ignore[type-arg]
+            return None if store.synced.is_set() else "not listed yet"
+
+        return [
+            ("nodes", lambda: synced(self._nodes)),
+            ("pods", lambda: synced(self._pods)),
+        ]
+
+
+def _silent(store: Store) -> str | None:  # type: ignore[type-arg]
+    seconds = time.monotonic() - store.last_contact
+    return None if seconds < SILENCE_SECONDS else f"the API server has not been heard for {seconds:.0f} s"
+
+
+async def _cancel(tasks: list[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def serve(settings: Settings) -> None:
+    """`caretaker run`."""
+    # Objects may nest 10,000 deep (k8s.io/apiserver), and in Python 3.11 decoders stop at this limit.
+    sys.setrecursionlimit(RECURSION_LIMIT)
+    client = await KubeClient.connect(settings.kubeconfig, settings.context, settings.namespace)
+    settings.check_time_scale(client.host)
+    await App(settings, client).run()

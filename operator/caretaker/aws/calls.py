@@ -1,0 +1,222 @@
+"""AWS for the event loop: calls in a bounded pool of threads, long polls in threads of their own.
+
+Inputs: Targets and operations as boto3 names them. Every call passes its identity's token bucket; writes
+pass the guard a moment before they are sent. It must not retry beyond botocore: what a failure means is the
+caller's to say.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
+from functools import partial
+from typing import Any, Self, cast
+
+from caretaker.aws.connections import Hooks, Observer, Refused
+from caretaker.aws.errors import AwsError, error_from
+from caretaker.aws.identity import Identity, Target
+from caretaker.aws.limits import Limiter
+from caretaker.aws.s3control import S3Control
+from caretaker.aws.services import Rate, is_write, policy
+from caretaker.aws.session import Clients, Options, utc_now
+from caretaker.aws.sqs import Sqs
+from caretaker.aws.storagegateway import StorageGateway
+from caretaker.aws.sts import Sts
+from caretaker.aws.threads import DaemonPool
+
+
+class Aws:
+    """Everything that is asked of AWS.
+
+    guard     asked before each write, in the thread that sends it, with the seconds the write may take;
+              raises (NotLeader), and then nothing was sent
+    observer  told of requests, connections and long polls, in their threads
+    rates     overrides of services.policy, by service
+
+    Calls raise AwsError and what the guard raises. A call that is cancelled while under way goes on: what
+    becomes of it is not known.
+    """
+
+    def __init__(
+        self,
+        options: Options | None = None,
+        *,
+        rates: Mapping[str, Rate] | None = None,
+        now: Callable[[], datetime] = utc_now,
+    ) -> None:
+        options = options or Options()
+        self._hooks = Hooks(options.connect_seconds, options.read_seconds)
+        self._clients = Clients(options, self._hooks, now=now)
+        self._calls = DaemonPool("aws-call", options.threads)
+        self._polls = DaemonPool("aws-poll", options.polls)
+        self._limiter = Limiter()
+        self._rates = dict(rates or {})
+        self._per_client = options.per_client
+        self._slots: dict[Target, _Slots] = {}
+        self._roles: dict[Identity, asyncio.Lock] = {}
+
+    @property
+    def guard(self) -> Callable[[float], None] | None:
+        """See the class."""
+        return self._hooks.guard
+
+    @guard.setter
+    def guard(self, guard: Callable[[float], None] | None) -> None:
+        self._hooks.guard = guard
+
+    @property
+    def observer(self) -> Observer | None:
+        """See the class."""
+        return self._hooks.observer
+
+    @observer.setter
+    def observer(self, observer: Observer | None) -> None:
+        self._hooks.observer = observer
+
+    async def call(self, target: Target, operation: str, /, **params: Any) -> dict[str, Any]:
+        """One operation (`describe_instances`) with AWS's own parameter names; the decoded answer."""
+        slots = self._slots.setdefault(target, _Slots(self._per_client))
+        slots.users += 1
+        try:
+            async with slots.free:
+                return await self._call(target, operation, params, 0.0, self._calls)
+        finally:
+            slots.users -= 1
+            if not slots.users:
+                self._slots.pop(target, None)
+
+    async def poll(self, target: Target, operation: str, /, *, wait: int, **params: Any) -> dict[str, Any]:
+        """One long poll, which the service answers after at most `wait` seconds.
+
+        The parameter that says so to the service (WaitTimeSeconds) is the caller's to give. Cancelling
+        returns at once; the poll itself ends by itself, and what it still receives is lost to us.
+        """
+        return await self._call(target, operation, params, max(float(wait), 1.0), self._polls)
+
+    def sqs(self, target: Target) -> Sqs:
+        """SQS under a target of service sqs; receive_message goes to the long polls."""
+        return cast(Sqs, _Operations(self, target, "sqs"))
+
+    def storagegateway(self, target: Target) -> StorageGateway:
+        """Storage Gateway under a target of service storagegateway."""
+        return cast(StorageGateway, _Operations(self, target, "storagegateway"))
+
+    def s3control(self, target: Target) -> S3Control:
+        """Access points under a target of service s3control."""
+        return cast(S3Control, _Operations(self, target, "s3control"))
+
+    def sts(self, target: Target) -> Sts:
+        """STS under a target of service sts."""
+        return cast(Sts, _Operations(self, target, "sts"))
+
+    async def close(self) -> None:
+        """Take nothing more, close what is idle. Returns at once: neither calls nor polls are waited for."""
+        self._calls.close()
+        self._polls.close()
+        self._clients.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    # ---------------------------------------------------------------- one call
+
+    async def _call(
+        self, target: Target, operation: str, params: dict[str, Any], poll: float, pool: DaemonPool
+    ) -> dict[str, Any]:
+        await self._assume(target.identity)
+        key = (target.identity, target.region, target.service)
+        rate = self._rates.get(target.service) or policy(target.service).rate
+        await self._limiter.wait(key, rate)
+        try:
+            return await pool.run(partial(self._send, target, operation, params, poll))
+        except AwsError as error:
+            if error.throttled:
+                self._limiter.throttled(key, rate)
+            raise
+
+    def _send(self, target: Target, operation: str, params: dict[str, Any], poll: float) -> dict[str, Any]:
+        """In a worker thread."""
+        name, write = _api_name(operation), False
+        try:
+            with self._clients.borrow(target, poll) as client, self._counted(poll):
+                name = client.meta.method_to_api_mapping[operation]
+                write = is_write(name)  # what fails before, in making the client, was never sent
+                return cast(dict[str, Any], getattr(client, operation)(**params))
+        except Refused as refused:
+            raise refused.cause from None
+        except Exception as error:
+            known = error_from(error, service=target.service, operation=name, write=write)
+            if known is None:
+                raise
+            raise known from error
+
+    @contextlib.contextmanager
+    def _counted(self, poll: float) -> Iterator[None]:
+        observer = self.observer if poll else None
+        if observer is not None:
+            observer.polls(+1)
+        try:
+            yield
+        finally:
+            if observer is not None:
+                observer.polls(-1)
+
+    async def _assume(self, identity: Identity) -> None:
+        """Have the identity's role assumed: once for all who wait, and by one thread."""
+        if self._clients.fresh(identity):
+            return
+        lock = self._roles.setdefault(identity, asyncio.Lock())
+        try:
+            async with lock:
+                if not self._clients.fresh(identity):
+                    await self._calls.run(partial(self._renew, identity))
+        finally:
+            if not lock.locked():
+                self._roles.pop(identity, None)
+
+    def _renew(self, identity: Identity) -> None:
+        """In a worker thread."""
+        try:
+            self._clients.renew(identity)
+        except Exception as error:
+            known = error_from(error, service="sts", operation="AssumeRole", write=False)
+            if known is None:
+                raise
+            raise known from error
+
+
+class _Slots:
+    """The turns of one client's calls, and how many want one."""
+
+    def __init__(self, number: int) -> None:
+        self.free = asyncio.Semaphore(number)
+        self.users = 0
+
+
+class _Operations:
+    """A service's narrow Protocol, each method a call of the same name."""
+
+    def __init__(self, aws: Aws, target: Target, service: str) -> None:
+        if target.service != service:
+            raise ValueError(f"the target is for {target.service}, not for {service}")
+        self._aws = aws
+        self._target = target
+
+    def __getattr__(self, operation: str) -> Any:
+        if operation.startswith("_"):
+            raise AttributeError(operation)
+        if operation == "receive_message":
+            return self._receive
+        return partial(self._aws.call, self._target, operation)
+
+    async def _receive(self, **params: Any) -> dict[str, Any]:
+        wait = int(params.get("WaitTimeSeconds", 0))
+        return await self._aws.poll(self._target, "receive_message", wait=wait, **params)
+
+
+def _api_name(operation: str) -> str:
+    """DescribeInstances for describe_instances: until a client can tell that it is DescribeNFSFileShares."""
+    return "".join(part.capitalize() for part in operation.split("_"))

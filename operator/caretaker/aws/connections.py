@@ -1,0 +1,140 @@
+"""What happens on a botocore client's connections: counted when opened, kept alive, guarded before a write.
+
+Inputs: a client, and callbacks that are called in the thread that makes the call. It must not change what
+is sent.
+"""
+
+import socket
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+from caretaker.aws.services import CONNECT_SECONDS, READ_SECONDS, is_write
+
+# Below the 350 s after which an AWS NAT gateway or load balancer forgets an idle connection and answers the
+# next packet with a reset (Amazon VPC user guide, "NAT gateways"); the kernel's own default is two hours.
+_KEEPALIVE: Final = (
+    (socket.IPPROTO_TCP, getattr(socket, "TCP_KEEPIDLE", None), 60),
+    (socket.IPPROTO_TCP, getattr(socket, "TCP_KEEPINTVL", None), 15),
+    (socket.IPPROTO_TCP, getattr(socket, "TCP_KEEPCNT", None), 4),
+)
+
+
+class Observer(Protocol):
+    """Who is told. Methods are called in the threads that make the calls."""
+
+    def request(self, service: str, operation: str, code: str, seconds: float | None) -> None:
+        """One request was answered with "OK" or an error's code, or not at all (""); retries count each.
+
+        seconds is None for a long poll.
+        """
+
+    def connection_opened(self, service: str) -> None:
+        """One TCP connection was opened."""
+
+    def polls(self, change: int) -> None:
+        """A long poll began (+1) or ended (-1)."""
+
+
+class Hooks:
+    """The callbacks of all clients.
+
+    `guard` is asked with the seconds that a write may take from now on, and raises when that is too long for
+    the Lease. The seconds are those of connecting and of reading the answer.
+    """
+
+    def __init__(self, connect_seconds: float = CONNECT_SECONDS, read_seconds: float = READ_SECONDS) -> None:
+        self.write_seconds = connect_seconds + read_seconds
+        self.read_seconds = read_seconds
+        self.guard: Callable[[float], None] | None = None
+        self.observer: Observer | None = None
+
+    def install(self, client: Any, service: str, *, timed: bool = True) -> None:
+        """Hook one botocore client. `timed`: whether its latencies mean anything."""
+        watch = _Watch(self, service, timed=timed)
+        prefix = client.meta.service_model.service_id.hyphenize()
+        client.meta.events.register(f"before-send.{prefix}", watch.before_send)
+        client.meta.events.register(f"response-received.{prefix}", watch.response_received)
+        # botocore has no hook for connections; its pools are made from this dict, which proxies share.
+        pools = client._endpoint.http_session._pool_classes_by_scheme
+        for scheme, pool in list(pools.items()):
+            connection = type("Connection", (_Connection, pool.ConnectionCls), {"watch": watch})
+            pools[scheme] = type("Pool", (pool,), {"ConnectionCls": connection})
+
+
+class Refused(BaseException):
+    """The guard's refusal on its way out: not an Exception, or botocore would try the request again."""
+
+    def __init__(self, cause: Exception) -> None:
+        super().__init__(cause)
+        self.cause = cause
+
+
+class _Watch:
+    """The events of one client."""
+
+    def __init__(self, hooks: Hooks, service: str, *, timed: bool) -> None:
+        self._hooks = hooks
+        self._service = service
+        self._timed = timed
+        self._thread = threading.local()
+
+    def before_send(self, event_name: str, **_: Any) -> None:
+        """Each request, retries included, a moment before it is sent."""
+        self._thread.write = is_write(event_name.rpartition(".")[2])
+        if self._thread.write:
+            self._ask(self._hooks.write_seconds)
+        self._thread.started = time.monotonic()
+
+    def connected(self) -> None:
+        """A connection was opened for the request that is about to be sent."""
+        if self._hooks.observer is not None:
+            self._hooks.observer.connection_opened(self._service)
+        # Name look-ups and a list of addresses know no timeout: the Lease may have ended meanwhile.
+        if getattr(self._thread, "write", False):
+            self._ask(self._hooks.read_seconds)
+
+    def response_received(
+        self,
+        event_name: str,
+        parsed_response: dict[str, Any] | None,
+        exception: Exception | None,
+        **_: Any,
+    ) -> None:
+        """Each answer, and each that did not come."""
+        if self._hooks.observer is None:
+            return
+        seconds = time.monotonic() - getattr(self._thread, "started", time.monotonic())
+        code = "" if exception is not None else _code(parsed_response or {})
+        operation = event_name.rpartition(".")[2]
+        self._hooks.observer.request(self._service, operation, code, seconds if self._timed else None)
+
+    def _ask(self, seconds: float) -> None:
+        if self._hooks.guard is None:
+            return
+        try:
+            self._hooks.guard(seconds)
+        except Exception as error:
+            raise Refused(error) from error
+
+
+def _code(response: dict[str, Any]) -> str:
+    error = response.get("Error")
+    return str(error.get("Code") or "Unknown") if isinstance(error, dict) and "Code" in error else "OK"
+
+
+class _Connection:
+    """Mixed into botocore's connection classes."""
+
+    watch: _Watch
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        options = [option for option in _KEEPALIVE if option[1] is not None]
+        kwargs["socket_options"] = [*(kwargs.get("socket_options") or ()), *options]
+        super().__init__(*args, **kwargs)
+
+    def connect(self) -> None:
+        """Connect, count, ask the guard again."""
+        super().connect()  # type: ignore[misc]
+        self.watch.connected()

@@ -1,0 +1,90 @@
+"""As whom, and where, a call is made: the key under which a client is kept.
+
+Pure. Inputs: spec.aws and, where it names a Secret, that Secret's data, read by somebody else. Two equal
+targets share one client; nothing here may be printed with its secrets.
+"""
+
+import base64
+import binascii
+from collections.abc import Mapping
+from typing import Self
+
+import msgspec
+
+from caretaker.api.aws import AwsSpec
+
+# The keys of the Secret, as in the environment of every AWS tool.
+ACCESS_KEY_ID = "AWS_ACCESS_KEY_ID"
+SECRET_ACCESS_KEY = "AWS_SECRET_ACCESS_KEY"  # noqa: S105 - a name
+SESSION_TOKEN = "AWS_SESSION_TOKEN"  # noqa: S105
+
+
+class Keys(msgspec.Struct, frozen=True):
+    """An access key. Its repr tells the ID alone, which is no secret."""
+
+    access_key_id: str
+    secret_access_key: str
+    session_token: str = ""
+
+    def __repr__(self) -> str:
+        return f"Keys({self.access_key_id!r})"
+
+    @classmethod
+    def from_secret(cls, data: Mapping[str, str]) -> Self:
+        """Keys from a Secret's `data`, values in base64. Raises ValueError with the key's name, no value."""
+        values = {}
+        for name in (ACCESS_KEY_ID, SECRET_ACCESS_KEY, SESSION_TOKEN):
+            try:
+                # A line break at the end is what `echo` leaves; it is never part of a key.
+                values[name] = base64.b64decode(data.get(name, ""), validate=True).decode("ascii").strip()
+            except (binascii.Error, UnicodeDecodeError):
+                raise ValueError(f"its key {name} is not base64 of plain text") from None
+        for name in (ACCESS_KEY_ID, SECRET_ACCESS_KEY):
+            if not values[name]:
+                raise ValueError(f"it lacks the key {name}")
+        return cls(*values.values())
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """Whose credentials sign.
+
+    keys              None = the standard chain of the process: the operator's own
+    role_arn          assumed with those; "" = not
+    external_id       part of the identity: the same role under another external ID is another's
+    sts_region        where the role is assumed; "" without a role, so that regions share an identity
+    sts_endpoint_url  "" = AWS_ENDPOINT_URL_STS, else AWS's own
+    """
+
+    keys: Keys | None = None
+    role_arn: str = ""
+    external_id: str = ""
+    sts_region: str = ""
+    sts_endpoint_url: str = ""
+
+    @classmethod
+    def of(cls, spec: AwsSpec, keys: Keys | None = None) -> Self:
+        """The identity spec.aws asks for. `keys` are its Secret's. ValueError if only one is there."""
+        if bool(spec.secret_name) != (keys is not None):
+            raise ValueError("spec.aws.credentialsSecretRef and the Secret's keys must come together")
+        if not spec.role_arn:
+            return cls(keys)
+        return cls(keys, spec.role_arn, spec.external_id, spec.region, spec.endpoint_url("sts"))
+
+    @property
+    def source(self) -> "Identity":
+        """The identity that assumes the role."""
+        return Identity(self.keys)
+
+
+class Target(msgspec.Struct, frozen=True):
+    """One client: service as boto3 names it, region, endpoint ("" = AWS_ENDPOINT_URL_*, else AWS's own)."""
+
+    service: str
+    region: str
+    identity: Identity = Identity()
+    endpoint_url: str = ""
+
+    @classmethod
+    def of(cls, spec: AwsSpec, service: str, keys: Keys | None = None, *, region: str = "") -> Self:
+        """The target for `service` under spec.aws; `region` overrides the spec's."""
+        return cls(service, region or spec.region, Identity.of(spec, keys), spec.endpoint_url(service))

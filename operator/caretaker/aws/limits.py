@@ -1,0 +1,72 @@
+"""Token buckets: how often we ask AWS, so that AWS need not refuse.
+
+Inputs: rates and a clock in seconds that never goes back. It must not know what a call is for: one bucket
+serves every resource with the same identity, region and service.
+"""
+
+import asyncio
+from collections.abc import Callable, Hashable
+
+from caretaker.aws.services import Rate
+
+
+class TokenBucket:
+    """`rate.burst` calls at once, then `rate.per_second`. Pure: the time is an argument."""
+
+    def __init__(self, rate: Rate, now: float) -> None:
+        self._rate = rate
+        self._tokens = rate.burst
+        self._at = now
+
+    def take(self, now: float) -> float:
+        """Take a token, one that flows in later if need be; seconds to wait for it, in order of the calls."""
+        self._fill(now)
+        self._tokens -= 1
+        return max(0.0, -self._tokens / self._rate.per_second)
+
+    def drain(self, now: float) -> None:
+        """AWS throttled us: it has fewer tokens for us than we thought. Nothing more at once."""
+        self._fill(now)
+        self._tokens = min(self._tokens, 0.0)
+
+    def full(self, now: float) -> bool:
+        """Whether nothing would be lost by forgetting the bucket."""
+        self._fill(now)
+        return self._tokens >= self._rate.burst
+
+    def _fill(self, now: float) -> None:
+        gained = max(0.0, now - self._at) * self._rate.per_second
+        self._tokens = min(self._rate.burst, self._tokens + gained)
+        self._at = max(self._at, now)
+
+
+class Limiter:
+    """Buckets by key. Made and used in one event loop; `clock` defaults to the loop's."""
+
+    _SWEEP = 256  # buckets beyond which full ones are forgotten: identities come and go
+
+    def __init__(self, clock: Callable[[], float] | None = None) -> None:
+        self._clock = clock
+        self._buckets: dict[Hashable, TokenBucket] = {}
+
+    async def wait(self, key: Hashable, rate: Rate) -> None:
+        """Until the key's next token. A waiter that is cancelled has spent its own."""
+        seconds = self._bucket(key, rate).take(self._now())
+        if seconds > 0:
+            await asyncio.sleep(seconds)
+
+    def throttled(self, key: Hashable, rate: Rate) -> None:
+        """AWS refused a call of this key for being one too many."""
+        self._bucket(key, rate).drain(self._now())
+
+    def _bucket(self, key: Hashable, rate: Rate) -> TokenBucket:
+        bucket = self._buckets.get(key)
+        if bucket is None:
+            now = self._now()
+            if len(self._buckets) >= self._SWEEP:
+                self._buckets = {k: b for k, b in self._buckets.items() if not b.full(now)}
+            bucket = self._buckets[key] = TokenBucket(rate, now)
+        return bucket
+
+    def _now(self) -> float:
+        return self._clock() if self._clock is not None else asyncio.get_running_loop().time()

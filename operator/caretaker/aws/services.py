@@ -1,0 +1,77 @@
+"""How each service is called: timeouts, retries, rates, and which operations change nothing.
+
+Pure. Inputs: names as boto3 has them. A service that is not listed gets the defaults, an operation that is
+not known to be harmless counts as a write.
+"""
+
+from typing import Final
+
+import msgspec
+
+# Together what the Lease must outlive for a write to be sent: 10 s of its 15.
+CONNECT_SECONDS: Final = 3.0
+READ_SECONDS: Final = 7.0
+# Added to a long poll's wait: SQS answers when the wait is over, not before.
+POLL_MARGIN_SECONDS: Final = 10.0
+
+
+class Rate(msgspec.Struct, frozen=True):
+    """A token bucket: `per_second` tokens flow in, at most `burst` are kept."""
+
+    per_second: float
+    burst: float
+
+
+class Policy(msgspec.Struct, frozen=True):
+    """How one service is called.
+
+    attempts  requests sent for one call, botocore's "standard" retries included
+    rate      of calls, for each identity and region
+    """
+
+    attempts: int = 3
+    rate: Rate = Rate(50, 100)
+
+
+_POLICIES: Final = {
+    # A refresh that botocore repeats takes both of the gateway's slots and restarts its 60 s.
+    "storagegateway": Policy(attempts=1, rate=Rate(5, 10)),
+    # Standard queues have no limit that one process reaches (Amazon SQS developer guide, "Quotas").
+    "sqs": Policy(rate=Rate(1000, 2000)),
+    # Non-mutating actions: 100 at once, 20 a second (Amazon EC2 developer guide, "Request throttling").
+    "ec2": Policy(rate=Rate(20, 100)),
+}
+_DEFAULT: Final = Policy()
+
+_READS: Final = ("Get", "List", "Describe", "Head")
+# These change nothing that another operator could not have changed in the same second: a received message
+# comes back by itself, a session of a role ends by itself.
+_HARMLESS: Final = frozenset(("ReceiveMessage", "AssumeRole", "AssumeRoleWithWebIdentity"))
+
+
+def policy(service: str) -> Policy:
+    """How to call a service."""
+    return _POLICIES.get(service, _DEFAULT)
+
+
+def is_write(operation: str) -> bool:
+    """Whether an operation (`DeleteMessageBatch`) may change something, and so needs the Lease."""
+    return not (operation.startswith(_READS) or operation in _HARMLESS)
+
+
+# Batch operations are permitted by the action of one (Service Authorization Reference, Amazon SQS).
+_ACTION_PREFIXES: Final = {"s3control": "s3"}
+_ACTIONS: Final = {
+    "sqs:DeleteMessageBatch": "sqs:DeleteMessage",
+    "sqs:ChangeMessageVisibilityBatch": "sqs:ChangeMessageVisibility",
+    "sqs:SendMessageBatch": "sqs:SendMessage",
+    "s3:HeadBucket": "s3:ListBucket",
+    "s3:ListObjectsV2": "s3:ListBucket",
+    "s3:HeadObject": "s3:GetObject",
+}
+
+
+def iam_action(service: str, operation: str) -> str:
+    """The IAM action that permits an operation: sqs:DeleteMessage for DeleteMessageBatch."""
+    action = f"{_ACTION_PREFIXES.get(service, service)}:{operation}"
+    return _ACTIONS.get(action, action)

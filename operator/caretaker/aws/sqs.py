@@ -1,0 +1,107 @@
+"""The calls of Amazon SQS that are used, as aws.calls.Aws.sqs answers them.
+
+Types only. Names are AWS's own (Amazon SQS API reference); every method raises AwsError.
+"""
+
+# ruff: noqa: N803 - the parameters' names are AWS's
+from collections.abc import Sequence
+from typing import Any, Protocol, TypedDict
+
+
+class Message(TypedDict, total=False):
+    """One received message; Attributes holds what MessageSystemAttributeNames asked for."""
+
+    MessageId: str
+    ReceiptHandle: str
+    MD5OfBody: str
+    Body: str
+    Attributes: dict[str, str]
+    MessageAttributes: dict[str, Any]
+
+
+class ReceiveMessageResult(TypedDict, total=False):
+    """No Messages: the wait was over before one came."""
+
+    Messages: list[Message]
+
+
+class GetQueueAttributesResult(TypedDict, total=False):
+    """All values are text, numbers too."""
+
+    Attributes: dict[str, str]
+
+
+class GetQueueUrlResult(TypedDict):
+    """Where a queue is."""
+
+    QueueUrl: str
+
+
+class DeleteMessageBatchRequestEntry(TypedDict):
+    """Id: any word of at most 80 characters, unique within the batch."""
+
+    Id: str
+    ReceiptHandle: str
+
+
+class ChangeMessageVisibilityBatchRequestEntry(TypedDict):
+    """VisibilityTimeout in seconds from now, at most 43200."""
+
+    Id: str
+    ReceiptHandle: str
+    VisibilityTimeout: int
+
+
+class BatchResultErrorEntry(TypedDict, total=False):
+    """Why one entry failed while the call as a whole succeeded."""
+
+    Id: str
+    SenderFault: bool
+    Code: str
+    Message: str
+
+
+class BatchResultEntry(TypedDict):
+    """One entry that succeeded."""
+
+    Id: str
+
+
+class BatchResult(TypedDict, total=False):
+    """HTTP 200 although entries may have failed: look at Failed."""
+
+    Successful: list[BatchResultEntry]
+    Failed: list[BatchResultErrorEntry]
+
+
+class Sqs(Protocol):
+    """Amazon SQS."""
+
+    async def get_queue_url(
+        self, *, QueueName: str, QueueOwnerAWSAccountId: str = ...
+    ) -> GetQueueUrlResult: ...
+
+    async def get_queue_attributes(
+        self, *, QueueUrl: str, AttributeNames: Sequence[str]
+    ) -> GetQueueAttributesResult: ...
+
+    async def receive_message(
+        self,
+        *,
+        QueueUrl: str,
+        MaxNumberOfMessages: int = ...,
+        WaitTimeSeconds: int = ...,
+        VisibilityTimeout: int = ...,
+        MessageSystemAttributeNames: Sequence[str] = ...,
+    ) -> ReceiveMessageResult:
+        """At most 10 messages, waiting at most 20 s, in a thread of the long polls."""
+
+    async def delete_message_batch(
+        self, *, QueueUrl: str, Entries: Sequence[DeleteMessageBatchRequestEntry]
+    ) -> BatchResult:
+        """At most 10 entries. Guarded."""
+
+    async def change_message_visibility_batch(
+        self, *, QueueUrl: str, Entries: Sequence[ChangeMessageVisibilityBatchRequestEntry]
+    ) -> BatchResult:
+        """At most 10 entries. Guarded."""

@@ -1,0 +1,80 @@
+"""The calls of AWS Storage Gateway that are used, as aws.calls.Aws.storagegateway answers them.
+
+Types only. Names are AWS's own (AWS Storage Gateway API reference); every method raises AwsError.
+"""
+
+# ruff: noqa: N803 - the parameters' names are AWS's
+from collections.abc import Sequence
+from typing import Protocol, TypedDict
+
+
+class FileShareInfo(TypedDict, total=False):
+    """One share of a list. FileShareType: NFS | SMB."""
+
+    FileShareType: str
+    FileShareARN: str
+    FileShareId: str
+    FileShareStatus: str
+    GatewayARN: str
+
+
+class ListFileSharesOutput(TypedDict, total=False):
+    """NextMarker is absent on the last page."""
+
+    Marker: str
+    NextMarker: str
+    FileShareInfoList: list[FileShareInfo]
+
+
+class FileShare(TypedDict, total=False):
+    """What is read of an NFSFileShareInfo and of an SMBFileShareInfo. LocationARN: bucket or access point."""
+
+    FileShareARN: str
+    FileShareId: str
+    FileShareName: str
+    FileShareStatus: str
+    GatewayARN: str
+    LocationARN: str
+
+
+class DescribeNFSFileSharesOutput(TypedDict, total=False):
+    """Shares in no order."""
+
+    NFSFileShareInfoList: list[FileShare]
+
+
+class DescribeSMBFileSharesOutput(TypedDict, total=False):
+    """Shares in no order."""
+
+    SMBFileShareInfoList: list[FileShare]
+
+
+class RefreshCacheOutput(TypedDict, total=False):
+    """NotificationId comes again in the event that tells of the end."""
+
+    FileShareARN: str
+    NotificationId: str
+
+
+class StorageGateway(Protocol):
+    """AWS Storage Gateway."""
+
+    async def list_file_shares(
+        self, *, GatewayARN: str = ..., Limit: int = ..., Marker: str = ...
+    ) -> ListFileSharesOutput:
+        """One page; follow NextMarker."""
+
+    async def describe_nfs_file_shares(
+        self, *, FileShareARNList: Sequence[str]
+    ) -> DescribeNFSFileSharesOutput:
+        """At most 10 ARNs, which botocore does not check."""
+
+    async def describe_smb_file_shares(
+        self, *, FileShareARNList: Sequence[str]
+    ) -> DescribeSMBFileSharesOutput:
+        """At most 10 ARNs, which botocore does not check."""
+
+    async def refresh_cache(
+        self, *, FileShareARN: str, FolderList: Sequence[str] = ..., Recursive: bool = ...
+    ) -> RefreshCacheOutput:
+        """Guarded; sent once, whatever happens."""

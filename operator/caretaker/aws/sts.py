@@ -1,0 +1,42 @@
+"""The calls of AWS STS that are used, as aws.calls.Aws.sts answers them.
+
+Types only. Names are AWS's own (AWS STS API reference); every method raises AwsError. Roles are assumed by
+session.py; nobody else needs assume_role.
+"""
+
+# ruff: noqa: N803 - the parameters' names are AWS's
+from datetime import datetime
+from typing import Protocol, TypedDict
+
+
+class StsCredentials(TypedDict):
+    """Temporary credentials."""
+
+    AccessKeyId: str
+    SecretAccessKey: str
+    SessionToken: str
+    Expiration: datetime
+
+
+class AssumeRoleResponse(TypedDict, total=False):
+    """A session of a role."""
+
+    Credentials: StsCredentials
+
+
+class GetCallerIdentityResponse(TypedDict, total=False):
+    """Who signs."""
+
+    UserId: str
+    Account: str
+    Arn: str
+
+
+class Sts(Protocol):
+    """AWS STS."""
+
+    async def assume_role(
+        self, *, RoleArn: str, RoleSessionName: str, ExternalId: str = ...
+    ) -> AssumeRoleResponse: ...
+
+    async def get_caller_identity(self) -> GetCallerIdentityResponse: ...

@@ -1,0 +1,127 @@
+"""Daemon threads that make blocking calls for the event loop.
+
+Inputs: functions without arguments. Not concurrent.futures: the interpreter joins its threads on the way
+out, so that one long poll of 20 s would delay every exit by up to as much.
+"""
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final, TypeVar
+
+T = TypeVar("T")
+
+IDLE_SECONDS: Final = 60.0
+
+
+class DaemonPool:
+    """At most `limit` threads; what comes beyond waits its turn. Threads end when idle for a minute.
+
+    running  functions being executed now
+    """
+
+    def __init__(self, name: str, limit: int, idle_seconds: float = IDLE_SECONDS) -> None:
+        self.limit = limit
+        self.running = 0
+        self._name = name
+        self._idle_seconds = idle_seconds
+        self._lock = threading.Lock()
+        self._work: deque[_Job] = deque()
+        self._wake = threading.Condition(self._lock)
+        self._threads = 0
+        self._idle = 0
+        self._closed = False
+
+    async def run(self, function: Callable[[], T]) -> T:
+        """What `function` returns or raises.
+
+        Cancelled before a thread took it up, it is never called; cancelled later, it goes on to its end,
+        which nobody hears of. RuntimeError after close().
+        """
+        loop = asyncio.get_running_loop()
+        job = _Job(function, loop.create_future(), loop)
+        self._submit(job)
+        try:
+            return await job.future  # type: ignore[no-any-return]
+        except asyncio.CancelledError:
+            job.cancelled = True
+            raise
+
+    def close(self) -> None:
+        """Take nothing more. Idle threads end now, the others after their function; neither is waited for."""
+        with self._lock:
+            self._closed = True
+            self._wake.notify_all()
+
+    def _submit(self, job: "_Job") -> None:
+        with self._lock:
+            if self._closed:
+                raise RuntimeError(f"{self._name} is closed")
+            self._work.append(job)
+            if self._idle >= len(self._work):
+                self._wake.notify()
+            elif self._threads < self.limit:
+                self._threads += 1
+                threading.Thread(target=self._serve, name=self._name, daemon=True).start()
+
+    def _serve(self) -> None:
+        while True:
+            job = self._next()
+            if job is None:
+                return
+            try:
+                job.work()
+            finally:
+                with self._lock:
+                    self.running -= 1
+                # Else the last job's result lives as long as the thread idles.
+                del job
+
+    def _next(self) -> "_Job | None":
+        with self._lock:
+            while not self._work:
+                if self._closed:
+                    break
+                self._idle += 1
+                woken = self._wake.wait(self._idle_seconds)
+                self._idle -= 1
+                if not woken and not self._work:
+                    break
+            if not self._work:
+                self._threads -= 1
+                return None
+            self.running += 1
+            return self._work.popleft()
+
+
+class _Job:
+    """One function on its way through a thread and back."""
+
+    def __init__(
+        self, function: Callable[[], Any], future: asyncio.Future[Any], loop: asyncio.AbstractEventLoop
+    ) -> None:
+        self.function = function
+        self.future = future
+        self.loop = loop
+        self.cancelled = False
+
+    def work(self) -> None:
+        if self.cancelled:
+            return
+        try:
+            result = self.function()
+        except BaseException as error:  # noqa: BLE001 - it is raised where the result is awaited
+            self._back(self.future.set_exception, error)
+        else:
+            self._back(self.future.set_result, result)
+
+    def _back(self, settle: Callable[[Any], None], outcome: Any) -> None:
+        # The loop may have ended while the call was under way: then nobody waits any more.
+        with suppress(RuntimeError):
+            self.loop.call_soon_threadsafe(self._settle, settle, outcome)
+
+    def _settle(self, settle: Callable[[Any], None], outcome: Any) -> None:
+        if not self.future.done():
+            settle(outcome)

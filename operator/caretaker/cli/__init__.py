@@ -1,0 +1,5 @@
+"""The command line. See commands.py."""
+
+from caretaker.cli.commands import main
+
+__all__ = ["main"]

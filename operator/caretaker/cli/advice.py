@@ -1,0 +1,56 @@
+"""What to do about a condition. Pure; docs/spec/daemontask.md says the same at length."""
+
+from collections.abc import Iterable
+from typing import Final
+
+from caretaker.api import conditions as c
+from caretaker.api.conditions import Condition, Reason
+
+# Reasons that ask nothing of anybody.
+CALM: Final = frozenset(
+    {
+        Reason.ROLLING_OUT,
+        Reason.ROLLOUT_COMPLETE,
+        Reason.SUCCEEDED,
+        Reason.RUNNING,
+        Reason.ACCEPTED,
+    }
+)
+
+# {name} is the task's, with its namespace where that is needed.
+ADVICE: Final = {
+    Reason.NO_MATCHING_NODES: "caretaker status {name} -o wide tells for each node why it is left out",
+    Reason.NODES_FAILED: "caretaker logs {name} --failed; mend, then caretaker rerun {name} --failed",
+    Reason.NODES_BLOCKED: "see the reasons below; the nodes run by themselves once that is over",
+    Reason.PAUSED: "mend the template and apply it again, or go on as it is: caretaker resume {name}",
+    Reason.SUSPENDED: "set spec.suspend to false to go on",
+    Reason.INVALID_SPEC: "correct the field that is named and apply again",
+    Reason.NOT_CHECKED: "wait; if it lasts, look at the operator's logs",
+    Reason.LEDGER_LOST: "annotate caretaker.dev/ledger=rerun, or =assume-done if the nodes have run",
+    Reason.LEDGER_CORRUPT: "the nodes named run again by themselves; edit no ledger ConfigMap",
+    Reason.NAME_CONFLICT: "delete the Pod that is named if nobody needs it",
+    Reason.PROGRESS_DEADLINE_EXCEEDED: "see the waiting nodes below: image, room on the node, readiness",
+    Reason.LEDGER_WRITE_REFUSED: "raise the quota or satisfy the policy for ConfigMaps; it is tried again",
+    Reason.POD_CREATION_REFUSED: "raise the quota or satisfy the policy; it is tried again by itself",
+    Reason.POD_DELETION_REFUSED: "let the policy or webhook named let go of the Pod; it is tried again",
+    Reason.PERMISSION_DENIED: "give the operator's role the verb that is named",
+    Reason.INVALID_ANNOTATION: "correct or remove the annotation; it is ignored",
+}
+
+
+def worth_telling(conditions: Iterable[Condition]) -> list[Condition]:
+    """The conditions that say that something is wrong or waits for somebody, each reason once."""
+    found: dict[str, Condition] = {}
+    for condition in conditions:
+        good = condition.type in (c.READY, c.SPEC_VALID, c.PROGRESSING)
+        wrong = condition.status != "True" if good else condition.status == "True"
+        if wrong and condition.reason not in CALM:
+            found.setdefault(condition.reason, condition)
+    if Reason.PAUSED in found:  # Stalled calls the same NodesFailed
+        found.pop(Reason.NODES_FAILED, None)
+    return list(found.values())
+
+
+def advice(reason: str, name: str) -> str:
+    """One line; empty where there is nothing to do. `name`: the task as commands take it."""
+    return ADVICE.get(reason, "").format(name=name)

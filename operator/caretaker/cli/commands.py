@@ -1,0 +1,62 @@
+"""The commands: run | plan | status | rerun | resume | logs. They parse, connect, print; they decide nothing.
+
+One file a command: `add` declares its arguments, `main` carries it out and returns the exit code: 0 done,
+1 failed, 2 wrong usage, 130 interrupted. Errors are one line on stderr that names the mend.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+
+from caretaker import __version__
+from caretaker.cli import logs, plan, rerun, resume, run, status
+from caretaker.cli.common import Failure, Parser, Usage
+from caretaker.kube.access import NoAccess
+from caretaker.obs.http import ListenError
+from caretaker.settings import SettingsError
+
+_COMMANDS = (run, plan, status, rerun, resume, logs)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The console script `caretaker`."""
+    args = _parser().parse_args(argv)
+    try:
+        code = int(args.main(args))
+        sys.stdout.flush()  # here, where a reader that went away is expected
+    except (SettingsError, Usage) as error:
+        _tell(args.command, error)
+        return 2
+    except NoAccess as error:
+        _tell(args.command, f"{error} Set KUBECONFIG, or give --kubeconfig FILE and --context NAME")
+        return 2
+    except (Failure, ListenError) as error:
+        _tell(args.command, error)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # `caretaker status ... | head`: nobody reads on. Python would complain once more when it flushes.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    return code
+
+
+def _tell(command: str, error: object) -> None:
+    prefix = "caretaker" if command == "run" else f"caretaker {command}"
+    for line in str(error).splitlines():
+        print(f"{prefix}: {line}", file=sys.stderr)
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        prog="caretaker",
+        description="A Kubernetes operator that keeps one-off work on every node, and the commands to look "
+        "at it and to steer it.",
+        epilog="Each command tells more: caretaker COMMAND --help",
+    )
+    parser.add_argument("--version", action="version", version=f"caretaker {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for command in _COMMANDS:
+        command.add(commands)
+    return parser

@@ -1,0 +1,163 @@
+"""caretaker logs: what the Pods of some nodes wrote, each line prefixed by its node."""
+
+import argparse
+import asyncio
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from caretaker.api.objects import Pod
+from caretaker.cli.common import (
+    Session,
+    add_connection,
+    add_task,
+    check_nodes,
+    command,
+    execute,
+    explain,
+    get_task,
+    names_in,
+    task_name,
+)
+from caretaker.daemontask.forecast import Forecast, forecast
+from caretaker.daemontask.inspect import observe
+from caretaker.daemontask.node import NO_PODS
+from caretaker.daemontask.pods import pod_name
+from caretaker.kube.errors import ApiError
+
+_AT_A_TIME: Final = 8
+# The API server dials the kubelet for 30 s; wait a little longer, so that its own words come through.
+_SECONDS: Final = 45.0
+
+
+class _Container(msgspec.Struct):
+    name: str
+
+
+class _Spec(msgspec.Struct, rename="camel"):
+    containers: list[_Container]
+    init_containers: list[_Container] | None = None
+
+
+class _Pod(msgspec.Struct):
+    spec: _Spec
+
+
+def add(commands: Any) -> None:
+    """Declare the command."""
+    parser = command(
+        commands,
+        "logs",
+        "print the logs of a task's nodes, failed ones or those named",
+        example="caretaker logs daemontask hello --failed\n"
+        "caretaker logs daemontask hello --nodes node-a,node-b --tail 20",
+    )
+    add_task(parser)
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("--failed", action="store_true", help="the last run of each failed node")
+    which.add_argument("--nodes", metavar="A,B", help="the newest pod of these nodes, whatever its state")
+    parser.add_argument(
+        "--tail", type=_lines, metavar="N", help="the last N lines of each container; default all"
+    )
+    add_connection(parser)
+    parser.set_defaults(main=main)
+
+
+def main(args: argparse.Namespace) -> int:
+    """Exit code 1 when the logs of a node could not be had; the others are printed all the same."""
+    name = task_name(args.task)
+    nodes = names_in(args.nodes) if args.nodes is not None else None
+
+    async def body(session: Session) -> int:
+        raw = await get_task(session, name)
+        made = forecast(await observe(session.client, raw, session.scale))
+        if nodes is not None:
+            check_nodes(nodes, made.reports)
+        chosen = [(node, newest(made, node)) for node in nodes] if nodes else list(failed_pods(made))
+        if not chosen:
+            print(f"no node of DaemonTask {name} has failed")
+            return 0
+        gate = asyncio.Semaphore(_AT_A_TIME)
+        reading = [
+            asyncio.create_task(_read(session, made, node, pod, args.tail, gate)) for node, pod in chosen
+        ]
+        complete = True
+        for task in reading:  # in order of nodes, while the others are being read
+            lines, whole = await task
+            complete = complete and whole
+            print("\n".join(lines))
+        return 0 if complete else 1
+
+    return execute(args, body)
+
+
+def _lines(text: str) -> int:
+    if not text.isascii() or not text.isdigit():
+        raise argparse.ArgumentTypeError(f"{text} is no number of lines; write --tail 20")
+    return int(text)
+
+
+def failed_pods(made: Forecast) -> Iterable[tuple[str, Pod | None]]:
+    """Each failed node with the Pod that its record is about, None when that is gone."""
+    for report in sorted(made.plan.failed, key=lambda r: r.node.name):
+        pods, entry = _pods(made, report.node.uid), report.entry
+        yield (
+            report.node.name,
+            next((pod for pod in pods.values() if entry is not None and pod.uid == entry.pod_uid), None),
+        )
+
+
+def newest(made: Forecast, node: str) -> Pod | None:
+    """The node's newest Pod, running or not."""
+    return max(
+        _pods(made, made.reports[node].node.uid).values(), key=lambda p: (p.seq, p.created), default=None
+    )
+
+
+def _pods(made: Forecast, node_uid: str) -> Mapping[str, Pod]:
+    return made.snapshot.pods.get(node_uid) or NO_PODS
+
+
+async def _read(
+    session: Session, made: Forecast, node: str, pod: Pod | None, tail: int | None, gate: asyncio.Semaphore
+) -> tuple[list[str], bool]:
+    """(the lines to print, whether they are all there is)."""
+    if pod is None:
+        return [f"{node} | {_gone(made, node)}"], False
+    path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
+    lines: list[str] = []
+    whole = True
+    async with gate:
+        try:
+            spec = (await session.client.get(path, _Pod)).spec
+        except ApiError as error:
+            return [f"{node} | no logs: {explain(error, session.client.host)}"], False
+        containers = [c.name for c in (*(spec.init_containers or ()), *spec.containers)]
+        for container in containers:
+            prefix = f"{node} {container} | " if len(containers) > 1 else f"{node} | "
+            try:
+                text = await _log(session, path, container, tail)
+            except ApiError as error:
+                lines.append(f"{prefix}no logs: {explain(error, session.client.host)}")
+                whole = False
+            else:
+                lines += [prefix + line for line in text.splitlines() or ["(it wrote nothing)"]]
+    return lines, whole
+
+
+def _gone(made: Forecast, node: str) -> str:
+    report = made.reports[node]
+    meta, entry = made.snapshot.task.metadata, report.entry
+    if entry is None:
+        return "no logs: it has not run"
+    name = pod_name(meta.name, meta.uid, report.node.uid, entry.seq)
+    return f"no logs: its pod {name} is gone (deleted, or removed by ttlSecondsAfterFinished)"
+
+
+async def _log(session: Session, path: str, container: str, tail: int | None) -> str:
+    params: dict[str, str | int] = {"container": container}
+    if tail is not None:
+        params["tailLines"] = tail
+    found = await session.client.get(f"{path}/log", bytes, params=params, timeout=_SECONDS)
+    return found.decode(errors="replace")

@@ -1,0 +1,180 @@
+"""caretaker rerun: run again on every node of a task, on some, or on those that failed.
+
+Writes one annotation of the task and nothing else; the operator does the rest.
+"""
+
+import argparse
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from caretaker.api import names
+from caretaker.api.times import normalise_time, parse_time, stamp_after
+from caretaker.cli.common import (
+    Failure,
+    Session,
+    add_connection,
+    add_task,
+    check_nodes,
+    command,
+    execute,
+    get_task,
+    names_in,
+    task_name,
+)
+from caretaker.cli.text import age, number, one_line, table
+from caretaker.daemontask.forecast import Forecast, forecast
+from caretaker.daemontask.inspect import observe
+from caretaker.daemontask.plan import Snapshot
+from caretaker.daemontask.resource import RawTask, read_task, task_path
+from caretaker.kube.errors import ApiError
+
+_TRIES: Final = 10
+_KEPT: Final = 86400.0  # seconds that an answered request stays in rerun-nodes
+
+Annotations = dict[str, str]
+
+
+def add(commands: Any) -> None:
+    """Declare the command."""
+    parser = command(
+        commands,
+        "rerun",
+        "run a task again, on every node or on some",
+        example="caretaker rerun daemontask hello\n"
+        "caretaker rerun daemontask hello --nodes node-a,node-b\n"
+        "caretaker rerun dtask/hello --failed",
+    )
+    add_task(parser)
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--nodes", metavar="A,B", help="on these nodes only")
+    which.add_argument("--failed", action="store_true", help="on the nodes whose retries are used up")
+    add_connection(parser)
+    parser.set_defaults(main=main)
+
+
+def main(args: argparse.Namespace) -> int:
+    """Prints what will run."""
+    name = task_name(args.task)
+    nodes = names_in(args.nodes) if args.nodes is not None else None
+
+    async def body(session: Session) -> int:
+        raw = await get_task(session, name)
+        snapshot = await observe(session.client, raw, session.scale)
+        wanted = nodes
+        if args.failed:
+            wanted = [report.node.name for report in forecast(snapshot).plan.failed]
+            if not wanted:
+                print(f"no node of DaemonTask {name} has failed: nothing to run again")
+                return 0
+        if wanted is not None:
+            check_nodes(wanted, snapshot.nodes)
+        stamp = stamp_after(snapshot.now, _stamps(snapshot))
+
+        def change(standing: Annotations) -> Annotations:
+            if wanted is None:
+                return {names.RERUN_AT: stamp}
+            return {names.RERUN_NODES: merged(standing.get(names.RERUN_NODES, ""), wanted, stamp, snapshot)}
+
+        changed = await annotate(session, raw, change)
+        task, _ = read_task(changed)
+        after = forecast(msgspec.structs.replace(snapshot, task=task))
+        print("\n".join(told(after, wanted)))
+        return 0
+
+    return execute(args, body)
+
+
+async def annotate(session: Session, raw: RawTask, change: Callable[[Annotations], Annotations]) -> RawTask:
+    """Patch annotations on the very state they were computed from; the task as it is afterwards.
+
+    The operator writes status in between, which changes the resourceVersion too: read and try again.
+    """
+    path = task_path(raw.metadata.namespace, raw.metadata.name)
+    for _ in range(_TRIES):
+        meta = raw.metadata
+        body = {
+            "metadata": {
+                "uid": meta.uid,
+                "resourceVersion": meta.resource_version,
+                "annotations": change(meta.annotations or {}),
+            }
+        }
+        try:
+            return await session.client.patch(path, body, RawTask)
+        except ApiError as error:
+            if not error.conflict:
+                raise
+        found = await session.client.get(path, RawTask)
+        if found.metadata.uid != meta.uid:
+            raise Failure(f"DaemonTask {meta.name} was deleted and made again meanwhile: look, and try again")
+        raw = found
+    raise Failure(f"DaemonTask {raw.metadata.name} kept changing for {_TRIES} tries: try again")
+
+
+def _stamps(snapshot: Snapshot) -> list[str]:
+    """Every re-run that was ever asked of a node that is known: a later one must be later than these,
+    also when another machine's clock was ahead."""
+    marks = snapshot.task.metadata.annotations or {}
+    return [
+        *(entry.nonce for entry in snapshot.ledger.entries.values() if entry.nonce),
+        normalise_time(marks.get(names.RERUN_AT)),
+        *_requests(marks.get(names.RERUN_NODES, "")).values(),
+    ]
+
+
+def merged(standing: str, wanted: list[str], stamp: str, snapshot: Snapshot) -> str:
+    """The new value of rerun-nodes: what stands and is not a day old or not answered yet, and the new."""
+    kept = {
+        name: at
+        for name, at in _requests(standing).items()
+        if snapshot.now - (parse_time(at) or 0.0) < _KEPT or _open(snapshot, name, at)
+    }
+    return msgspec.json.encode({**kept, **dict.fromkeys(wanted, stamp)}, order="sorted").decode()
+
+
+def _open(snapshot: Snapshot, name: str, at: str) -> bool:
+    """Whether the node is there and has not run for that request yet: blocked since, perhaps."""
+    node, entry = snapshot.nodes.get(name), snapshot.ledger.entries.get(name)
+    return node is not None and entry is not None and entry.node_uid == node.uid and entry.nonce < at
+
+
+def _requests(text: str) -> Mapping[str, str]:
+    """rerun-nodes as the operator reads it; what it cannot read it ignores."""
+    try:
+        found = msgspec.json.decode(text or "{}", type=dict[str, str])
+    except (msgspec.ValidationError, msgspec.DecodeError):
+        return {}
+    return {name: at for name, raw in found.items() if (at := normalise_time(raw))}
+
+
+def told(after: Forecast, wanted: list[str] | None) -> list[str]:
+    """Which nodes will run, and what the others wait for; `wanted`: the nodes asked for, None = all."""
+    meta = after.snapshot.task.metadata
+    chosen = [name for name in after.reports if wanted is None or name in wanted]
+    due = [name for name in chosen if name in after.turns]
+    head = f"DaemonTask {meta.namespace}/{meta.name}: {number(len(due), 'node')} will run again"
+    if after.turns and after.at_once < len(after.turns):
+        head += f", at most {after.width} at a time"
+    if hold := after.plan.hold:
+        head = f"DaemonTask {meta.namespace}/{meta.name}: asked for, but nothing is started now: {hold}"
+    rows = []
+    for name in chosen:
+        decision = after.reports[name].decision
+        if wanted is None and (name in after.turns or decision.state == "excluded"):
+            continue
+        rows.append([name, *_fate(after, name)])
+    return [head, *table(rows, indent="  ")]
+
+
+def _fate(after: Forecast, name: str) -> tuple[str, str]:
+    decision = after.reports[name].decision
+    if name in after.turns:
+        return "will run", ""
+    if decision.state == "active":
+        return "runs now", "and again once that run has ended"
+    if decision.reason == "Backoff":
+        return "will run", f"in {age(decision.wake - after.snapshot.now)}, after its backoff"
+    words = {"excluded": "is left out", "blocked": "is blocked", "pending": "waits"}
+    return words.get(decision.state, decision.state), one_line(f"{decision.reason} {decision.message}")

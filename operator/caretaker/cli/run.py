@@ -1,0 +1,32 @@
+"""caretaker run: the operator."""
+
+import argparse
+import asyncio
+from typing import Any
+
+from caretaker.cli.common import command
+from caretaker.obs import log
+from caretaker.settings import add_run_arguments, load
+
+
+def add(commands: Any) -> None:
+    """Declare the command."""
+    parser = command(
+        commands,
+        "run",
+        "run the operator",
+        example="caretaker run --metrics-port 0 --health-port 0 --log-format text",
+    )
+    add_run_arguments(parser)
+    parser.set_defaults(main=main)
+
+
+def main(args: argparse.Namespace) -> int:
+    """Until SIGTERM or SIGINT."""
+    # kopf takes a second to import: paid by those who run the operator, not by those who look at it.
+    from caretaker import app  # noqa: PLC0415
+
+    settings = load(args)
+    log.setup(settings.log_format, settings.log_level)
+    asyncio.run(app.serve(settings))
+    return 0

@@ -1,0 +1,137 @@
+"""A task's state as text and as JSON. Pure but for the look at the terminal; `caretaker status` prints it."""
+
+import sys
+from collections import Counter
+from typing import Any, Final
+
+import msgspec
+
+from caretaker.api import conditions as c
+from caretaker.api.daemontask import DaemonTask
+from caretaker.api.times import parse_time
+from caretaker.cli.advice import advice, worth_telling
+from caretaker.cli.text import (
+    STATE_ORDER,
+    STATE_WORDS,
+    Colours,
+    age,
+    bar,
+    counts,
+    cut,
+    number,
+    one_line,
+    table,
+)
+from caretaker.daemontask.forecast import Forecast, NodeState
+from caretaker.daemontask.node import State
+
+_SHOWN: Final = 50  # nodes listed for each state, without -o wide
+
+
+def show(made: Forecast, output: str | None) -> None:
+    """Print the whole of it to stdout."""
+    if output == "json":
+        print(msgspec.json.format(msgspec.json.encode(as_json(made)), indent=2).decode())
+    else:
+        print("\n".join(as_text(made, wide=output == "wide")))
+
+
+def as_json(made: Forecast) -> dict[str, Any]:
+    """For programs: every node, the excluded ones too."""
+    task = made.snapshot.task
+    return {
+        "namespace": task.metadata.namespace,
+        "name": task.metadata.name,
+        "generation": task.metadata.generation,
+        "observedGeneration": task.status.observed_generation,
+        "revision": made.snapshot.revision,
+        "desired": made.plan.desired,
+        "counts": made.plan.counts,
+        "hold": made.plan.hold,
+        "conditions": task.status.conditions,
+        "nodes": [made.state_of(name) for name in made.reports],
+    }
+
+
+def as_text(made: Forecast, *, wide: bool) -> list[str]:
+    """For people: the counts, what is wrong and what to do, the nodes."""
+    task = made.snapshot.task
+    meta = task.metadata
+    tty = sys.stdout.isatty()
+    numbers = made.plan.counts
+    lines = [f"DaemonTask {meta.namespace}/{meta.name}, revision {made.snapshot.revision}"]
+    lines.append(f"  {number(made.plan.desired, 'node')}: {counts(numbers) or 'none'}")
+    if tty and (numbers["active"] or made.turns):
+        lines.append(f"  {bar(numbers)}")
+    if ready := c.find(task.status.conditions, c.READY):
+        lines.append(f"  Ready={ready.status} {ready.reason}{_since(made, ready.last_transition_time)}")
+    lines += [f"  {line}" for line in remarks(task)]
+    states = sorted((made.state_of(name) for name in made.reports), key=_order)
+    return [*lines, "", *Colours(sys.stdout).lines(_rows(made, states, wide=wide))]
+
+
+def remarks(task: DaemonTask) -> list[str]:
+    """What is wrong, each with what to do about it."""
+    meta, status = task.metadata, task.status
+    lines = []
+    if status.observed_generation < meta.generation:
+        lines.append(
+            "the operator has not looked at this yet; if that lasts: does it run, and in this namespace?"
+        )
+    for condition in worth_telling(status.conditions):
+        lines.append(f"{condition.type}: {condition.reason}: {one_line(condition.message)}")
+        if todo := advice(condition.reason, f"daemontask {meta.name} -n {meta.namespace}"):
+            lines.append(f"  -> {todo}")
+    return lines
+
+
+def _since(made: Forecast, moment: str) -> str:
+    seconds = parse_time(moment)
+    return f" for {age(made.snapshot.now - seconds)}" if seconds else ""
+
+
+def _order(state: NodeState) -> tuple[int, str]:
+    return STATE_ORDER.index(state.state), state.node
+
+
+def _rows(made: Forecast, states: list[NodeState], *, wide: bool) -> list[str]:
+    head = ["NODE", "STATE", "REASON", "FAILURES", "LAST-RUN", "EXIT", "POD"]
+    rows, listed = [], Counter[State]()
+    for state in states:
+        listed[state.state] += 1
+        # Left-out nodes are told by `caretaker plan`; here they would hide the others.
+        if wide or (state.state != "excluded" and listed[state.state] <= _SHOWN):
+            rows.append(_row(made, state, wide=wide))
+    if wide:
+        head += ["RUN-KEY", "MESSAGE"]
+    else:
+        head += ["MESSAGE"]
+    lines = table([head, *rows]) if rows else []
+    hidden = {
+        s: n if s == "excluded" else n - _SHOWN for s, n in listed.items() if s == "excluded" or n > _SHOWN
+    }
+    if hidden and not wide:
+        lines.append(f"not listed: {counts(hidden)}; -o wide lists them")
+    return lines
+
+
+def _row(made: Forecast, state: NodeState, *, wide: bool) -> list[str]:
+    finished = parse_time(state.last_finish_time)
+    row = [
+        state.node,
+        STATE_WORDS.get(state.state, state.state),
+        state.reason or "-",
+        str(state.attempts),
+        f"{age(made.snapshot.now - finished)} ago" if finished else "-",
+        "-" if state.exit_code is None else str(state.exit_code),
+        state.pod or "-",
+    ]
+    message = _message(made, state)
+    return [*row, state.run_key or "-", message] if wide else [*row, cut(message, 80)]
+
+
+def _message(made: Forecast, state: NodeState) -> str:
+    decision = made.reports[state.node].decision
+    if decision.reason == "Backoff":
+        return one_line(f"again in {age(decision.wake - made.snapshot.now)}; {state.message}")
+    return one_line(state.message)

@@ -1,0 +1,327 @@
+"""The conditions of a DaemonTask; their meanings stand in docs/spec/daemontask.md.
+
+Pure: Facts -> conditions. Ready is decided by a chain of small rules, the first that applies wins.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+import msgspec
+
+from caretaker.api import conditions as c
+from caretaker.api.conditions import Condition, ConditionStatus, Reason
+from caretaker.api.names import LABEL_TASK
+from caretaker.daemontask.plan import NodeReport, Plan, Snapshot, Trouble
+
+
+class Outcome(msgspec.Struct):
+    """What became of a plan."""
+
+    created: int = 0
+    trouble: Trouble | None = None
+    conflicts: tuple[str, ...] = ()  # Pod names that cannot be used
+    aside: frozenset[str] = frozenset()  # those of them whose Pod is the task's own, without its label
+    shards: int = 0  # ledger shards that exist now
+    recorded: int = 0  # ledger entries that exist now
+
+
+class Facts(msgspec.Struct, frozen=True):
+    """What the rules below read."""
+
+    snapshot: Snapshot
+    plan: Plan
+    outcome: Outcome
+    desired: int
+    active: int
+    succeeded: int
+    failed: int
+    pending: int
+    blocked: int
+    complete: bool  # the current revision's rollout is complete, or was once
+
+    @property
+    def busy(self) -> bool:
+        """Whether something still moves without anybody's help."""
+        return self.active > len(self.plan.stuck) or (self.pending > 0 and not self.plan.hold)
+
+
+Verdict = tuple[ConditionStatus, str, str]  # (status of Ready, reason, message)
+
+
+def conditions_of(facts: Facts) -> Iterable[Condition]:
+    """Every condition of the kind; Reconciling, Stalled, Degraded and Suspended only while True."""
+    generation = facts.snapshot.task.metadata.generation
+
+    def condition(kind: str, status: ConditionStatus, reason: str, message: str) -> Condition:
+        return Condition(kind, status, reason, message, observed_generation=generation)
+
+    status, reason, message = ready(facts)
+    yield condition(c.READY, status, reason, message)
+    yield condition(c.SPEC_VALID, *_spec_valid(facts))
+    yield condition(c.PROGRESSING, *_progressing(facts))
+    if status == "False" and reason in STALLING and not (reason == Reason.NODES_FAILED and _goes_on(facts)):
+        yield condition(c.STALLED, "True", STALLING[reason], message)
+    elif status == "False" and reason != Reason.NO_MATCHING_NODES:
+        yield condition(c.RECONCILING, "True", Reason.ROLLING_OUT, message)
+    if degraded := _degraded(facts):
+        yield condition(c.DEGRADED, "True", *degraded)
+    if facts.snapshot.task.spec.suspend:
+        yield condition(c.SUSPENDED, "True", Reason.SUSPENDED, "spec.suspend is true: nothing new is started")
+
+
+# Reasons of Ready=False that end only by somebody's hand, and the reason that Stalled then gives.
+STALLING: Final = {
+    Reason.LEDGER_LOST: Reason.LEDGER_LOST,
+    Reason.INVALID_SPEC: Reason.INVALID_SPEC,
+    Reason.NODES_FAILED: Reason.NODES_FAILED,
+    Reason.PAUSED: Reason.NODES_FAILED,
+    Reason.PROGRESS_DEADLINE_EXCEEDED: Reason.PROGRESS_DEADLINE_EXCEEDED,
+}
+
+
+def ready(facts: Facts) -> Verdict:
+    """The first rule that applies."""
+    return next(verdict for rule in _READY_RULES if (verdict := rule(facts)) is not None)
+
+
+def _goes_on(facts: Facts) -> bool:
+    return facts.busy and not facts.plan.task_failed
+
+
+def _lost(facts: Facts) -> Verdict | None:
+    if facts.plan.hold != Reason.LEDGER_LOST:
+        return None
+    return (
+        "False",
+        Reason.LEDGER_LOST,
+        f"{facts.snapshot.ledger.lost} ledger shard(s) are gone, so what has run is not known and nothing is "
+        "started; annotate caretaker.dev/ledger=rerun to run again on their nodes, or =assume-done",
+    )
+
+
+def _invalid(facts: Facts) -> Verdict | None:
+    return ("False", Reason.INVALID_SPEC, facts.snapshot.invalid) if facts.snapshot.invalid else None
+
+
+def _task_failed(facts: Facts) -> Verdict | None:
+    return ("False", Reason.NODES_FAILED, _progress(facts)) if facts.plan.task_failed else None
+
+
+def _suspended(facts: Facts) -> Verdict | None:
+    if not facts.snapshot.task.spec.suspend:
+        return None
+    return "True", Reason.SUSPENDED, f"suspended; {_progress(facts)}"
+
+
+def _no_nodes(facts: Facts) -> Verdict | None:
+    if facts.desired:
+        return None
+    return (
+        "False",
+        Reason.NO_MATCHING_NODES,
+        "no node matches the template's selector, affinity and tolerations",
+    )
+
+
+def _paused(facts: Facts) -> Verdict | None:
+    if facts.plan.hold != Reason.PAUSED:
+        return None
+    return (
+        "False",
+        Reason.PAUSED,
+        f"more nodes failed than failurePolicy.maxFailedNodes allows; {_progress(facts)}; "
+        "edit the task, or annotate caretaker.dev/resume-at with the current time",
+    )
+
+
+def _failed(facts: Facts) -> Verdict | None:
+    """Retries are exhausted on more nodes than failurePolicy lets pass: Continue lets maxFailedNodes pass,
+    Pause and Fail only go on that far, and somebody has to look."""
+    lets_pass = facts.snapshot.task.spec.failure_policy.action == "Continue"
+    wrong = facts.plan.beyond_limit if lets_pass else facts.failed > 0
+    return ("False", Reason.NODES_FAILED, _progress(facts)) if wrong else None
+
+
+def _troubled(facts: Facts) -> Verdict | None:
+    trouble = _in_the_way(facts)
+    return ("False", trouble.reason, trouble.message) if trouble is not None else None
+
+
+def _in_the_way(facts: Facts) -> Trouble | None:
+    """A refusal that holds up runs; a Pod that stays for too long holds up nothing."""
+    trouble = facts.outcome.trouble
+    deleting = trouble is not None and trouble.reason == Reason.POD_DELETION_REFUSED
+    return None if deleting else trouble
+
+
+def _stuck(facts: Facts) -> Verdict | None:
+    if not facts.plan.stuck or facts.busy or facts.complete:
+        return None
+    return "False", Reason.PROGRESS_DEADLINE_EXCEEDED, _stuck_message(facts)
+
+
+def _complete(facts: Facts) -> Verdict | None:
+    if not facts.complete:
+        return None
+    reason = Reason.RUNNING if facts.active or facts.pending else Reason.SUCCEEDED
+    return "True", reason, _progress(facts)
+
+
+def _all_blocked(facts: Facts) -> Verdict | None:
+    if facts.blocked < facts.desired:
+        return None
+    return "False", Reason.NODES_BLOCKED, f"every node is blocked; {_progress(facts)}"
+
+
+def _rolling(facts: Facts) -> Verdict | None:
+    return "False", Reason.ROLLING_OUT, _progress(facts)
+
+
+_READY_RULES: Final[tuple[Callable[[Facts], Verdict | None], ...]] = (
+    _lost,
+    _invalid,
+    _task_failed,
+    _suspended,
+    _no_nodes,
+    _paused,
+    _failed,
+    _troubled,
+    _stuck,
+    _complete,
+    _all_blocked,
+    _rolling,
+)
+
+
+def _progress(facts: Facts) -> str:
+    parts = [f"{facts.succeeded} of {facts.desired} nodes succeeded"]
+    for count, word in (
+        (facts.failed, "failed"),
+        (facts.active, "active"),
+        (facts.pending, "pending"),
+        (facts.blocked, "blocked"),
+    ):
+        if count:
+            parts.append(f"{count} {word}")
+    text = ", ".join(parts)
+    waiting = facts.plan.waiting
+    if facts.pending and facts.plan.resting:
+        text += f"; {facts.plan.resting} slot(s) are held by minSuccessSeconds"
+    odd = ", ".join(f"{n} {reason}" for reason, n in sorted(waiting.items()) if reason not in _ORDINARY)
+    return f"{text} ({odd})" if odd else text
+
+
+_ORDINARY: Final = ("Scheduling", "Starting", "ContainerCreating", "PodInitializing")
+
+
+def _stuck_message(facts: Facts) -> str:
+    first = min(facts.plan.stuck, key=lambda r: r.node.name)
+    seconds = facts.snapshot.task.spec.progress_deadline_seconds
+    return (
+        f"{len(facts.plan.stuck)} node(s) have not started within progressDeadlineSeconds ({seconds} s), "
+        f"first {first.node.name}: {first.decision.reason}; {_progress(facts)}"
+    )
+
+
+def _spec_valid(facts: Facts) -> Verdict:
+    if facts.snapshot.invalid:
+        return "False", Reason.INVALID_SPEC, facts.snapshot.invalid
+    if not facts.snapshot.checked:
+        return "Unknown", Reason.NOT_CHECKED, "the template has not been checked yet"
+    return "True", Reason.ACCEPTED, "the API server accepts the template's Pods"
+
+
+# What to do about a hold, in a few words; Ready says more.
+HELD: Final = {
+    Reason.SUSPENDED: "spec.suspend is true; set it to false to go on",
+    Reason.INVALID_SPEC: "the API server refuses the template, see SpecValid",
+    Reason.PAUSED: "failurePolicy has paused the rollout; mend and apply, or set caretaker.dev/resume-at",
+    Reason.NODES_FAILED: "the task has failed; edit it or run it again",
+    Reason.LEDGER_LOST: "a ledger shard is gone, see Ready",
+}
+
+
+def _progressing(facts: Facts) -> Verdict:
+    hold, trouble = facts.plan.hold, _in_the_way(facts)
+    if hold:
+        return "False", hold, f"nothing is started: {HELD.get(hold, hold)}"
+    if trouble is not None:
+        return "False", trouble.reason, trouble.message
+    if late := _late(facts):
+        return "False", Reason.PROGRESS_DEADLINE_EXCEEDED, late
+    if not facts.desired:
+        return "True", Reason.NO_MATCHING_NODES, "no node matches"
+    if facts.complete:
+        moving = facts.active or facts.pending
+        return "True", Reason.RUNNING if moving else Reason.ROLLOUT_COMPLETE, _progress(facts)
+    return "True", Reason.ROLLING_OUT, _progress(facts)
+
+
+def _late(facts: Facts) -> str:
+    """Which nodes have been waiting for longer than the progress deadline; empty if none has."""
+    if facts.plan.stuck:
+        return _stuck_message(facts)
+    if facts.complete:
+        return ""
+    blocked = (r for r in facts.plan.blocked if _overdue(facts, r))
+    overdue = {r.node.name: "Unschedulable" for r in facts.plan.unplaced}
+    overdue |= {r.node.name: r.decision.reason for r in blocked}
+    if not overdue:
+        return ""
+    first = min(overdue)
+    return (
+        f"{len(overdue)} node(s) have been blocked for longer than progressDeadlineSeconds, first "
+        f"{first}: {overdue[first]}"
+    )
+
+
+def _overdue(facts: Facts, report: NodeReport) -> bool:
+    since = report.decision.since
+    return bool(since) and facts.snapshot.now >= since + facts.snapshot.task.spec.progress_deadline_seconds
+
+
+def _degraded(facts: Facts) -> tuple[str, str] | None:
+    """(reason, message) of the gravest thing that is wrong without stopping the rest."""
+    return next((found for rule in _DEGRADED_RULES if (found := rule(facts)) is not None), None)
+
+
+def _nodes_failed(facts: Facts) -> tuple[str, str] | None:
+    return (Reason.NODES_FAILED, f"{facts.failed} node(s) failed; see failedNodes") if facts.failed else None
+
+
+def _ledger_corrupt(facts: Facts) -> tuple[str, str] | None:
+    corrupt = facts.snapshot.ledger.corrupt
+    if not corrupt:
+        return None
+    name = min(corrupt)
+    return (
+        Reason.LEDGER_CORRUPT,
+        f"ledger entries of {len(corrupt)} node(s) cannot be read and count as not run, "
+        f"first {name}: {corrupt[name]}",
+    )
+
+
+def _name_conflict(facts: Facts) -> tuple[str, str] | None:
+    if not facts.outcome.conflicts:
+        return None
+    name = facts.outcome.conflicts[-1]
+    if name in facts.outcome.aside:
+        return (
+            Reason.NAME_CONFLICT,
+            f"Pod {name} has lost the label {LABEL_TASK}; its node waits until it is gone: delete it, or "
+            "give the label back",
+        )
+    return Reason.NAME_CONFLICT, f"Pod {name} exists and is not this task's; the next name is used"
+
+
+def _bad_annotation(facts: Facts) -> tuple[str, str] | None:
+    errors = facts.plan.orders.errors
+    return (Reason.INVALID_ANNOTATION, "; ".join(errors)) if errors else None
+
+
+def _refused(facts: Facts) -> tuple[str, str] | None:
+    trouble = facts.outcome.trouble
+    return (trouble.reason, trouble.message) if trouble is not None else None
+
+
+_DEGRADED_RULES: Final = (_nodes_failed, _ledger_corrupt, _name_conflict, _bad_annotation, _refused)

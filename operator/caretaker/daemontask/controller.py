@@ -1,0 +1,315 @@
+"""DaemonTask in the loop: what a pass gathers and how it carries out a plan.
+
+Thin: no decision is made here. What outlives a pass is held per task in Memory and can be lost at any
+time: everything that matters is in the ledger, in the Pods and in the task.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from caretaker.api import names
+from caretaker.api.conditions import Reason
+from caretaker.api.daemontask import DaemonTask, Status
+from caretaker.api.events import Event, ObjectRef
+from caretaker.api.objects import Node, Pod, WireMeta, WireNode
+from caretaker.daemontask.conditions import Outcome
+from caretaker.daemontask.events import transitions
+from caretaker.daemontask.fit import NodeFit
+from caretaker.daemontask.ledger import Entry
+from caretaker.daemontask.memory import Memories, Memory
+from caretaker.daemontask.plan import Plan, Snapshot, Trouble, doubtful, plan
+from caretaker.daemontask.pods import revision_of
+from caretaker.daemontask.podwrites import PodWriter, run_all
+from caretaker.daemontask.resource import KIND, RawTask, by_admission, read_task, refusal_of, task_path
+from caretaker.daemontask.shards import Shards
+from caretaker.daemontask.status import status_of
+from caretaker.kube.client import KubeClient
+from caretaker.kube.errors import ApiError
+from caretaker.kube.store import PodIndex, Store
+from caretaker.obs.metrics import Metrics
+from caretaker.runtime.controller import Conflict, Next, Subject
+from caretaker.runtime.queue import Key
+
+logger = logging.getLogger(__name__)
+
+# Seconds between two ledger writes of a task; below the queue's second, or each would take two passes.
+FLUSH_INTERVAL: Final = 0.9
+MIN_DELAY: Final = 0.05
+# Between two passes over a task of which something is refused and something else is due.
+REFUSED_DELAY: Final = 10.0
+
+
+class DaemonTaskKind:
+    """runtime.controller.Kind for DaemonTasks."""
+
+    kind = KIND
+
+    def __init__(
+        self,
+        client: KubeClient,
+        nodes: Store[Node],
+        by_name: Mapping[str, Node],
+        pods: Store[Pod],
+        memories: Memories,
+        metrics: Metrics,
+        scale: float = 1.0,
+    ) -> None:
+        self.unseen: Callable[[], ApiError | None] | None = None  # why nodes or Pods cannot be seen
+        self._client = client
+        self._node_store = nodes
+        self._nodes = by_name
+        self._index = PodIndex(pods)
+        self._writer = PodWriter(client, pods, scale)
+        self._memories = memories
+        self._metrics = metrics
+        self._scale = scale
+
+    def forget(self, key: Key) -> None:
+        """The task is gone."""
+        self._memories.drop(key)
+        self._metrics.daemontask.forget(key.namespace, key.name)
+
+    async def gather(self, key: Key) -> Snapshot | None:
+        """The task, read now; nodes and Pods from the stores; the ledger, read once and kept."""
+        if self.unseen is not None and (error := self.unseen()) is not None:
+            raise error
+        raw = await self._read(key)
+        if raw is None:
+            return None
+        task, invalid = read_task(raw)
+        memory = self._memories.of(key, task.metadata.uid)
+        if await self._load_ledger(memory, task):
+            # What is recorded must never be newer than the task, or a run that an older spec asked for
+            # would seem to be due again.
+            raw = await self._read(key)
+            if raw is None or raw.metadata.uid != memory.uid:
+                raise Conflict("the task went away while its ledger was read")
+            task, invalid = read_task(raw)
+        revision = revision_of(task.spec)
+        if memory.fit is None or memory.revision != revision:
+            memory.fit, memory.revision, memory.verdict = NodeFit(task.spec.template), revision, None
+        if not invalid and memory.verdict is None:
+            memory.verdict = await self._check_template(task, revision)
+        return self._snapshot(task, memory, invalid or memory.verdict or "")
+
+    def plan(self, snapshot: Snapshot) -> Plan:
+        """See plan.py."""
+        return plan(snapshot)
+
+    async def confirm(self, snapshot: Snapshot, plan: Plan) -> Snapshot | None:
+        """Quorum reads of the ledger of the nodes that are to start, and of the nodes that the ledger knows
+        otherwise than the store: a stale view of either must start, record and delete nothing."""
+        # What the plan believed, kept before the first await: the store may hear better meanwhile.
+        believed = {name: self._nodes.get(name) for name in doubtful(snapshot, plan)}
+        memory = self._memory(snapshot)
+        shards, asked = _loaded(memory), time.monotonic()
+        known = not plan.starts or await shards.current(start.node_name for start in plan.starts)
+        seen = all(await run_all(self._is_so(name, node) for name, node in believed.items()))
+        if known and seen:
+            memory.confirmed = asked
+            return None
+        shards.loaded = shards.loaded and known
+        newer = await self.gather(_key(snapshot))
+        if newer is None:
+            raise Conflict("the task went away")
+        return newer
+
+    async def execute(self, snapshot: Snapshot, plan: Plan) -> Outcome:
+        """Records first, then deletes, then starts; without the records neither."""
+        memory = self._memory(snapshot)
+        outcome = Outcome()
+        memory.trouble, memory.queued = None, plan.queued > 0
+        memory.unplaced = frozenset(report.node.uid for report in plan.unplaced)
+        memory.trouble = await self._record(snapshot, plan, memory)
+        if memory.trouble is None:
+            refused = await self._writer.delete(plan.deletes, memory)
+            outcome.created, complete = await self._writer.start(snapshot, plan.starts, memory)
+            plan.more = plan.more or not complete
+            memory.trouble = memory.trouble or refused
+        outcome.trouble = memory.trouble
+        outcome.conflicts, outcome.aside = tuple(memory.conflicts), frozenset(memory.aside)
+        shards = _loaded(memory)
+        outcome.shards, outcome.recorded = shards.count, shards.recorded
+        return outcome
+
+    def path(self, key: Key) -> str:
+        """See resource.py."""
+        return _path(key)
+
+    def subject(self, snapshot: Snapshot) -> Subject:
+        """The task."""
+        meta = snapshot.task.metadata
+        return Subject(
+            ref=ObjectRef(names.API_VERSION, KIND, meta.namespace, meta.name, meta.uid),
+            path=_path(_key(snapshot)),
+            resource_version=meta.resource_version,
+            status=snapshot.task.status,
+        )
+
+    def status(self, snapshot: Snapshot, plan: Plan, outcome: Outcome) -> Status:
+        """See status.py."""
+        status = status_of(snapshot, plan, outcome)
+        meta = snapshot.task.metadata
+        counts = {state: getattr(status, state) for state in self._metrics.daemontask.STATES}
+        self._metrics.daemontask.set_nodes(meta.namespace, meta.name, counts)
+        return status
+
+    def events(self, snapshot: Snapshot, plan: Plan, status: Status) -> Sequence[Event]:
+        """See events.py."""
+        return transitions(snapshot.task.status, status, plan.duplicates)
+
+    def next(self, snapshot: Snapshot, plan: Plan, outcome: Outcome) -> Next:
+        """At once while work is left, else at the plan's time; with backoff after a refusal."""
+        memory, now = self._memory(snapshot), time.time()
+        # What is due now waits for the ledger's next write, if one is put off.
+        wakes = [at for at in (plan.wake, memory.flush_at) if at and (at > now or not memory.flush_at)]
+        delay = max(min(wakes) - now, MIN_DELAY) if wakes else None
+        if outcome.trouble is not None:
+            if plan.more:
+                delay = REFUSED_DELAY  # what is left may be what is refused
+            return Next(retry=True, after=memory.retry_after, delay=delay)
+        return Next(at_once=True) if plan.more else Next(delay=delay)
+
+    # ------------------------------------------------------------------ gather
+
+    async def _read(self, key: Key) -> RawTask | None:
+        """The task; None when it is gone, or going: the garbage collector takes Pods and ledger, which name
+        it as their owner."""
+        try:
+            raw: RawTask = await self._client.get(_path(key), RawTask)
+        except ApiError as error:
+            if error.not_found:
+                return None
+            raise
+        return None if raw.metadata.deletion_timestamp is not None else raw
+
+    async def _load_ledger(self, memory: Memory, task: DaemonTask) -> bool:
+        """Read the ledger if it is not known; so too before a shard is believed lost, since another
+        operator may have made it. Returns whether it was read."""
+        meta = task.metadata
+        if memory.shards is None:
+            memory.shards = Shards(self._client, meta.namespace, meta.name, meta.uid)
+        shards = memory.shards
+        if shards.loaded and not shards.view(task.status.ledger.shards).lost:
+            return False
+        await shards.load(time.time())
+        return True
+
+    async def _is_so(self, name: str, believed: Node | None) -> bool:
+        """Whether the API server has the node as it was believed; if not, the store knows from now on."""
+        try:
+            found: WireNode | None = await self._client.get(f"/api/v1/nodes/{name}", WireNode)
+        except ApiError as error:
+            if not error.not_found:
+                raise
+            found = None
+        record = found.record() if found is not None else None
+        if _identity(believed) == _identity(record):
+            return True
+        if found is not None and record is not None:
+            self._node_store.observe_write(record, int(found.metadata.resource_version))
+        elif believed is not None:
+            self._node_store.observe_delete(("", name), believed.uid)
+        return False
+
+    def _snapshot(self, task: DaemonTask, memory: Memory, invalid: str) -> Snapshot:
+        assert memory.fit is not None  # noqa: S101 - gather has just set it
+        shards, now = _loaded(memory), time.time()
+        return Snapshot(
+            task=task,
+            revision=memory.revision,
+            fit=memory.fit,
+            nodes=self._nodes,
+            pods=self._index.pods_of(task.metadata.uid),
+            ledger=shards.view(task.status.ledger.shards),
+            now=now,
+            invalid=invalid,
+            checked=memory.verdict is not None,
+            seq_skips=memory.seq_skips,
+            vanished=memory.not_before,
+            parked=memory.parked,
+            unplaced=memory.unplaced,
+            forget=memory.absent(shards.node_names, self._nodes, now, self._scale),
+            scale=self._scale,
+            namesakes=self._namesakes(task.metadata),
+        )
+
+    def _namesakes(self, meta: WireMeta) -> dict[str, Pod]:
+        """Live Pods of earlier tasks of this name, by node UID: the garbage collector will take them."""
+        found: dict[str, Pod] = {}
+        for owner in self._index.owners():
+            by_node = self._index.pods_of(owner)
+            one = next(pod for pods in by_node.values() for pod in pods.values())
+            same_name = (one.namespace, one.labels.get(names.LABEL_TASK)) == (meta.namespace, meta.name)
+            if owner != meta.uid and same_name:
+                live = (pod for pods in by_node.values() for pod in pods.values() if not pod.terminal)
+                found.update((pod.node_uid, pod) for pod in live)
+        return found
+
+    async def _check_template(self, task: DaemonTask, revision: str) -> str | None:
+        """Why the API server refuses the template's Pods; "" = it accepts them; None = it did not say."""
+        try:
+            return await refusal_of(self._client, task, revision)
+        except ApiError as error:
+            if by_admission(error) and error.missing_permission is None:
+                return ""  # told when Pods are really refused; it may pass by then
+            logger.warning("the template could not be checked: %s", error)
+            return None
+
+    # ----------------------------------------------------------------- execute
+
+    async def _record(self, snapshot: Snapshot, plan: Plan, memory: Memory) -> Trouble | None:
+        """One patch per shard, at most once a second. Returns what a quota or a policy has against it."""
+        if not plan.records and not plan.forget:
+            memory.flush_at = 0.0
+            return None
+        now = time.time()
+        interval = FLUSH_INTERVAL * self._scale
+        if 0 <= now - memory.flushed < interval:  # a clock that was set back must not hold it up
+            memory.flush_at = memory.flushed + interval
+            return None
+        shards = _loaded(memory)
+        ended = [entry for name, entry in plan.records.items() if _is_new_run(snapshot, name, entry)]
+        try:
+            await shards.write(snapshot.task.metadata, plan.records, plan.forget, now)
+        except ApiError as error:
+            if error.transient or error.missing_permission is not None:
+                raise
+            logger.warning("the ledger cannot be written: %s", error)
+            return Trouble(Reason.LEDGER_WRITE_REFUSED, error.message or str(error))
+        memory.flushed, memory.flush_at = now, 0.0
+        memory.recorded(plan.records.values())
+        for entry in ended:
+            self._metrics.daemontask.runs.labels(entry.result).inc()
+            if entry.started_at:
+                self._metrics.daemontask.run_duration.observe(max(entry.finished_at - entry.started_at, 0))
+        return None
+
+    def _memory(self, snapshot: Snapshot) -> Memory:
+        return self._memories.of(_key(snapshot), snapshot.task.metadata.uid)
+
+
+def _is_new_run(snapshot: Snapshot, name: str, entry: Entry) -> bool:
+    """Not the recorded run, looked at again after a reboot."""
+    before = snapshot.ledger.entries.get(name)
+    return before is None or before.pod_uid != entry.pod_uid
+
+
+def _identity(node: Node | None) -> tuple[str, str] | None:
+    return (node.uid, node.boot_id) if node is not None else None
+
+
+def _key(snapshot: Snapshot) -> Key:
+    meta = snapshot.task.metadata
+    return Key(KIND, meta.namespace, meta.name)
+
+
+def _path(key: Key) -> str:
+    return task_path(key.namespace, key.name)
+
+
+def _loaded(memory: Memory) -> Shards:
+    assert memory.shards is not None  # noqa: S101 - gather sets it before anything else can run
+    return memory.shards

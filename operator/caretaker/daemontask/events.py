@@ -1,0 +1,76 @@
+"""Which transitions of a DaemonTask are worth an Event.
+
+Pure: compares the status that stands with the one being written, so that a restart repeats nothing. One
+event per transition, aggregated over nodes, never one per Pod.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from caretaker.api import conditions as c
+from caretaker.api.conditions import Reason
+from caretaker.api.daemontask import Status
+from caretaker.api.events import Event
+
+_SHOWN = 5
+
+
+def transitions(before: Status, after: Status, duplicates: Sequence[str] = ()) -> list[Event]:
+    """The Events between two statuses."""
+    return [*_runs(before, after), *_conditions(before, after), *_duplicates(duplicates)]
+
+
+def _runs(before: Status, after: Status) -> Iterator[Event]:
+    counts = f"{after.succeeded} of {after.desired} nodes succeeded"
+    if after.active and not before.active:
+        yield Event("Normal", "RunStarted", f"runs began, revision {after.current_revision}; {counts}")
+    known = {node.node_name for node in before.failed_nodes}
+    new = [node for node in after.failed_nodes if node.node_name not in known]
+    if new and after.failed > before.failed:
+        shown = ", ".join(f"{n.node_name} ({n.reason})" for n in new[:_SHOWN])
+        more = f" and {after.failed - before.failed - _SHOWN} more" if len(new) > _SHOWN else ""
+        yield Event("Warning", "RunFailed", f"retries exhausted on {shown}{more}")
+    if before.active and not after.active and after.succeeded > before.succeeded:
+        yield Event("Normal", "RunSucceeded", counts)
+
+
+def _conditions(before: Status, after: Status) -> Iterator[Event]:
+    done = after.completed_revision
+    if done and done != before.completed_revision:
+        yield Event("Normal", "RolloutComplete", f"revision {done}; {_message(after, c.READY)}")
+    was, now = _is_true(before, c.SUSPENDED), _is_true(after, c.SUSPENDED)
+    if now and not was:
+        yield Event("Normal", "Suspended", "nothing new is started until spec.suspend is false")
+    if was and not now:
+        yield Event("Normal", "Resumed", "runs may start again")
+    if _reason(after, c.PROGRESSING) == Reason.PROGRESS_DEADLINE_EXCEEDED != _reason(before, c.PROGRESSING):
+        yield Event("Warning", "ProgressDeadlineExceeded", _message(after, c.PROGRESSING))
+    stalled = _reason(after, c.STALLED)
+    if stalled and stalled != _reason(before, c.STALLED) and stalled != Reason.PROGRESS_DEADLINE_EXCEEDED:
+        yield Event("Warning", stalled, _message(after, c.STALLED))
+    degraded = _reason(after, c.DEGRADED)
+    if degraded and degraded not in (_reason(before, c.DEGRADED), stalled, Reason.NODES_FAILED):
+        yield Event("Warning", degraded, _message(after, c.DEGRADED))
+
+
+def _duplicates(names: Sequence[str]) -> Iterator[Event]:
+    if names:
+        yield Event(
+            "Warning",
+            "DuplicatePods",
+            f"more than one Pod for {', '.join(sorted(names)[:_SHOWN])}; the oldest stays",
+        )
+
+
+def _reason(status: Status, kind: str) -> str:
+    found = c.find(status.conditions, kind)
+    return found.reason if found is not None else ""
+
+
+def _message(status: Status, kind: str) -> str:
+    found = c.find(status.conditions, kind)
+    return found.message if found is not None else ""
+
+
+def _is_true(status: Status, kind: str) -> bool:
+    found = c.find(status.conditions, kind)
+    return found is not None and found.status == "True"

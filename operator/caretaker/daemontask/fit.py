@@ -1,0 +1,226 @@
+"""Which nodes a pod template selects, and whether a run may start there now.
+
+Pure. Input: a pod template and Node records. The rules are the DaemonSet controller's
+(nodeSelector, required node affinity, taints with the DaemonSet default tolerations), with three
+differences that the spec page documents: a cordoned node is blocked unless the template tolerates the
+cordon, a node that is not Ready is blocked unless the template tolerates that, and nodes that run no
+ordinary pods (Fargate, virtual kubelets, Windows) are left out unless the template selects them.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final, Literal
+
+import msgspec
+
+from caretaker.api.objects import Node, Taint
+
+NOT_READY: Final = "node.kubernetes.io/not-ready"
+UNREACHABLE: Final = "node.kubernetes.io/unreachable"
+UNSCHEDULABLE: Final = "node.kubernetes.io/unschedulable"
+NETWORK_UNAVAILABLE: Final = "node.kubernetes.io/network-unavailable"
+
+Toleration = dict[str, Any]
+
+# What DaemonSet pods tolerate, less `unschedulable`: a cordon says that somebody works on the node.
+DEFAULT_TOLERATIONS: Final[tuple[Toleration, ...]] = (
+    {"key": NOT_READY, "operator": "Exists", "effect": "NoExecute"},
+    {"key": UNREACHABLE, "operator": "Exists", "effect": "NoExecute"},
+    {"key": "node.kubernetes.io/disk-pressure", "operator": "Exists", "effect": "NoSchedule"},
+    {"key": "node.kubernetes.io/memory-pressure", "operator": "Exists", "effect": "NoSchedule"},
+    {"key": "node.kubernetes.io/pid-pressure", "operator": "Exists", "effect": "NoSchedule"},
+)
+HOST_NETWORK_TOLERATION: Final[Toleration] = {
+    "key": NETWORK_UNAVAILABLE,
+    "operator": "Exists",
+    "effect": "NoSchedule",
+}
+
+# (label, value, reason): node flavours that cannot run an ordinary pod for a node.
+SPECIAL_NODES: Final = (
+    ("eks.amazonaws.com/compute-type", "fargate", "Fargate"),
+    ("type", "virtual-kubelet", "VirtualNode"),
+    ("kubernetes.azure.com/virtual-node", "true", "VirtualNode"),
+    ("kubernetes.io/os", "windows", "Windows"),
+)
+
+
+class Verdict(msgspec.Struct, frozen=True, gc=False):
+    """What a template and a node say of each other.
+
+    fits: a run may start. blocked: selected, but not now (cordoned, NotReady, being deleted).
+    held: an untolerated NoSchedule taint; no new run, but a run or a record that exists still counts.
+    excluded: not selected, or an untolerated NoExecute taint.
+    """
+
+    kind: Literal["fits", "blocked", "held", "excluded"]
+    reason: str = ""
+    message: str = ""
+    since: float = 0.0
+
+
+FITS: Final = Verdict("fits")
+
+
+def default_tolerations(pod_spec: dict[str, Any]) -> tuple[Toleration, ...]:
+    """The tolerations that every run gets beside the template's own."""
+    if pod_spec.get("hostNetwork"):
+        return (*DEFAULT_TOLERATIONS, HOST_NETWORK_TOLERATION)
+    return DEFAULT_TOLERATIONS
+
+
+def tolerates(tolerations: Iterable[Toleration], taint: Taint) -> bool:
+    """corev1 Toleration.ToleratesTaint."""
+    return any(_matches(toleration, taint) for toleration in tolerations)
+
+
+def _matches(toleration: Toleration, taint: Taint) -> bool:
+    effect, key = toleration.get("effect"), toleration.get("key")
+    if effect and effect != taint.effect:
+        return False
+    if key and key != taint.key:
+        return False
+    operator = toleration.get("operator") or "Equal"
+    if operator == "Exists":
+        return True
+    return operator == "Equal" and bool(key) and (toleration.get("value") or "") == taint.value
+
+
+class NodeFit:
+    """A template's node rules, compiled once per revision.
+
+    `verdict` remembers its answer for as long as the Node record is the same object, so that a pass
+    over unchanged nodes costs one dictionary look-up each.
+    """
+
+    def __init__(self, template: dict[str, Any]) -> None:
+        spec = template.get("spec") or {}
+        affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
+        required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
+        self._selector: dict[str, str] = spec.get("nodeSelector") or {}
+        self._terms: list[dict[str, Any]] | None = required.get("nodeSelectorTerms")
+        own = list(spec.get("tolerations") or ())
+        self._tolerations = [*own, *default_tolerations(spec)]
+        self._any_readiness = tolerates(own, Taint(NOT_READY, "NoSchedule"))
+        self._any_cordon = tolerates(own, Taint(UNSCHEDULABLE, "NoSchedule"))
+        self._wanted_special = {
+            (label, value) for label, value, _ in SPECIAL_NODES if self._selects(spec, label, value)
+        }
+        self._checks: tuple[Callable[[Node], Verdict | None], ...] = (
+            self._special,
+            self._unselected,
+            self._no_execute,
+            self._no_schedule,
+            self._deleting,
+            self._cordoned,
+            self._unready,
+        )
+        self._memo: dict[str, tuple[Node, Verdict]] = {}
+
+    def verdict(self, node: Node) -> Verdict:
+        """The first check that objects, else FITS."""
+        known = self._memo.get(node.name)
+        if known is not None and known[0] is node:
+            return known[1]
+        found = next((v for v in (check(node) for check in self._checks) if v is not None), FITS)
+        self._memo[node.name] = (node, found)
+        return found
+
+    def forget(self, name: str) -> None:
+        """Drop what is remembered of a node that is gone."""
+        self._memo.pop(name, None)
+
+    def _selects(self, spec: dict[str, Any], label: str, value: str) -> bool:
+        if self._selector.get(label) == value:
+            return True
+        if label == "kubernetes.io/os" and (spec.get("os") or {}).get("name") == value:
+            return True
+        requirements = (r for term in self._terms or () for r in term.get("matchExpressions") or ())
+        return any(
+            r.get("key") == label and r.get("operator") == "In" and value in (r.get("values") or ())
+            for r in requirements
+        )
+
+    def _special(self, node: Node) -> Verdict | None:
+        for label, value, reason in SPECIAL_NODES:
+            if node.labels.get(label) == value and (label, value) not in self._wanted_special:
+                return Verdict(
+                    "excluded", reason, f"{label}={value} is left out unless the template selects it"
+                )
+        return None
+
+    def _unselected(self, node: Node) -> Verdict | None:
+        for key, value in self._selector.items():
+            if node.labels.get(key) != value:
+                return Verdict("excluded", "NodeSelector", f"nodeSelector wants {key}={value}")
+        if self._terms is not None and not any(_term_matches(term, node) for term in self._terms):
+            return Verdict("excluded", "NodeAffinity", "no required node affinity term matches")
+        return None
+
+    def _no_execute(self, node: Node) -> Verdict | None:
+        taint = self._untolerated(node, "NoExecute")
+        return Verdict("excluded", "Taint", f"untolerated taint {_show(taint)}") if taint else None
+
+    def _no_schedule(self, node: Node) -> Verdict | None:
+        taint = self._untolerated(node, "NoSchedule")
+        return Verdict("held", "Taint", f"untolerated taint {_show(taint)}") if taint else None
+
+    def _untolerated(self, node: Node, effect: str) -> Taint | None:
+        for taint in node.taints:
+            # These three restate spec.unschedulable and the Ready condition, which have checks of their own.
+            if taint.key in (NOT_READY, UNREACHABLE, UNSCHEDULABLE):
+                continue
+            if taint.effect == effect and not tolerates(self._tolerations, taint):
+                return taint
+        return None
+
+    def _deleting(self, node: Node) -> Verdict | None:
+        return Verdict("blocked", "NodeDeleting", "the Node is being deleted") if node.deleting else None
+
+    def _cordoned(self, node: Node) -> Verdict | None:
+        if not node.unschedulable or self._any_cordon:
+            return None
+        return Verdict("blocked", "Cordoned", "the node is cordoned and the template does not tolerate that")
+
+    def _unready(self, node: Node) -> Verdict | None:
+        if node.ready or self._any_readiness:
+            return None
+        return Verdict("blocked", "NodeNotReady", "the node is not Ready", node.ready_since)
+
+
+def _show(taint: Taint) -> str:
+    return f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"
+
+
+def _term_matches(term: dict[str, Any], node: Node) -> bool:
+    expressions, fields = term.get("matchExpressions") or (), term.get("matchFields") or ()
+    if not expressions and not fields:
+        return False  # corev1: a null or empty term matches no objects
+    return all(_expression_matches(e, node.labels) for e in expressions) and all(
+        _expression_matches(f, {"metadata.name": node.name}) for f in fields
+    )
+
+
+def _expression_matches(requirement: dict[str, Any], labels: dict[str, str]) -> bool:
+    """corev1.NodeSelectorRequirement; an operator we do not know matches nothing."""
+    actual, values = labels.get(requirement["key"]), requirement.get("values") or ()
+    operator = _OPERATORS.get(requirement.get("operator", ""))
+    return operator is not None and operator(actual, values)
+
+
+def _compare(actual: str | None, values: Iterable[str]) -> int:
+    """-1, 0, 1 as integers; 0 where either side is none, so that neither Gt nor Lt matches."""
+    try:
+        left, right = int(actual or ""), int(next(iter(values)))
+    except (ValueError, StopIteration):
+        return 0
+    return (left > right) - (left < right)
+
+
+_OPERATORS: Final[dict[str, Callable[[str | None, Any], bool]]] = {
+    "In": lambda actual, values: actual is not None and actual in values,
+    "NotIn": lambda actual, values: actual is None or actual not in values,
+    "Exists": lambda actual, _: actual is not None,
+    "DoesNotExist": lambda actual, _: actual is None,
+    "Gt": lambda actual, values: _compare(actual, values) > 0,
+    "Lt": lambda actual, values: _compare(actual, values) < 0,
+}

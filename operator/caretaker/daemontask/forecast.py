@@ -1,0 +1,132 @@
+"""What the operator would do with a task, told to a person: the state of each node, and who runs when.
+
+Pure: Snapshot -> Forecast, by the planner that the operator itself uses. It decides nothing of its own.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from caretaker.api import names
+from caretaker.api.objects import Pod
+from caretaker.api.times import format_time
+from caretaker.daemontask.node import NO_PODS, State, key_of
+from caretaker.daemontask.plan import (
+    NodeReport,
+    Plan,
+    Snapshot,
+    plan,
+    reports,
+    turn,
+    view_of,
+    width,
+)
+
+# A pass records one finished Pod a node; older ones wait for the next pass, and there are seldom any.
+_PASSES: Final = 10
+
+
+class NodeState(msgspec.Struct, frozen=True, rename="camel"):
+    """One node, as `caretaker status -o json` prints it. Times are RFC 3339."""
+
+    node: str
+    state: State
+    reason: str
+    message: str
+    attempts: int  # runs that failed and were counted
+    last_finish_time: str | None
+    exit_code: int | None
+    pod: str | None  # the Pod that the state is about; None when there is none (any more)
+    run_key: str | None  # of the run under way, else of the one that is due, else of the last one
+
+
+class Forecast(msgspec.Struct, frozen=True):
+    """A plan, and what it leads to if nothing fails and no node changes.
+
+    snapshot  as it will be once everything that has finished is recorded
+    reports   by node name, in order of names
+    turns     node name -> wave, from 1, of the nodes that wait for a slot; empty while nothing is started
+    at_once   how many of them have a free slot now: the first wave, or 0 while others hold every slot
+    width     nodes that may run at a time
+    """
+
+    snapshot: Snapshot
+    plan: Plan
+    reports: Mapping[str, NodeReport]
+    turns: Mapping[str, int]
+    at_once: int
+    width: int
+
+    @property
+    def waves(self) -> int:
+        """How many waves there would be."""
+        return max(self.turns.values(), default=0)
+
+    def state_of(self, name: str) -> NodeState:
+        """One node's state. KeyError when there is no such node."""
+        return _state_of(self.snapshot, self.plan, self.reports[name])
+
+
+def forecast(snapshot: Snapshot) -> Forecast:
+    """The plan after everything that has finished is recorded, with its consequences."""
+    snapshot, planned = _settle(snapshot)
+    orders = planned.orders
+    found = {report.node.name: report for report in reports(snapshot, orders)}
+    waiting = [report for report in found.values() if report.decision.start]
+    held = sum(report.decision.slot for report in found.values())
+    limit = width(snapshot, planned.desired, held + len(waiting))
+    free = max(limit - held, 0)
+    turns = {} if planned.hold else _turns(snapshot, waiting, free, limit)
+    return Forecast(snapshot, planned, dict(sorted(found.items())), turns, min(free, len(turns)), limit)
+
+
+def _settle(snapshot: Snapshot) -> tuple[Snapshot, Plan]:
+    """The operator writes a record before it does anything else to the node; so here too."""
+    planned = plan(snapshot)
+    for _ in range(_PASSES):
+        if not planned.records:
+            break
+        entries = {**snapshot.ledger.entries, **planned.records}
+        snapshot = msgspec.structs.replace(
+            snapshot, ledger=msgspec.structs.replace(snapshot.ledger, entries=entries)
+        )
+        planned = plan(snapshot)
+    return snapshot, planned
+
+
+def _turns(snapshot: Snapshot, waiting: list[NodeReport], free: int, limit: int) -> dict[str, int]:
+    waiting = sorted(waiting, key=lambda report: turn(snapshot, report.node))
+    return {
+        report.node.name: 1 if place < free else math.ceil((place + 1 - free) / limit) + (1 if free else 0)
+        for place, report in enumerate(waiting)
+    }
+
+
+def _state_of(snapshot: Snapshot, planned: Plan, report: NodeReport) -> NodeState:
+    node, decision, entry = report.node, report.decision, report.entry
+    pods = snapshot.pods.get(node.uid) or NO_PODS
+    pod = newest_live(pods) or next((p for p in pods.values() if entry and p.uid == entry.pod_uid), None)
+    if pod is not None and not pod.terminal:
+        key = pod.annotations.get(names.POD_RUN_KEY)
+    elif decision.start:
+        key = key_of(view_of(snapshot, planned.orders), node, decision.nonce)
+    else:
+        key = entry.run_key if entry else None
+    return NodeState(
+        node=node.name,
+        state=decision.state,
+        reason=decision.reason,
+        message=decision.message,
+        attempts=entry.attempts if entry else 0,
+        last_finish_time=format_time(entry.finished_at) if entry and entry.finished_at else None,
+        exit_code=entry.exit_code if entry else None,
+        pod=pod.name if pod else None,
+        run_key=key or None,
+    )
+
+
+def newest_live(pods: Mapping[str, Pod]) -> Pod | None:
+    """The Pod of a node that has not finished; of several the newest."""
+    return max((p for p in pods.values() if not p.terminal), key=lambda p: (p.created, p.seq), default=None)

@@ -1,0 +1,130 @@
+"""What a process remembers of each task between passes.
+
+A cache and some courtesies (backoff after a vanished Pod, who goes to the back of the queue), never a
+fact that correctness needs: the process may die at any moment.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final
+
+from caretaker.api.conditions import Reason
+from caretaker.api.objects import Node, Pod
+from caretaker.daemontask.fit import NodeFit
+from caretaker.daemontask.ledger import Entry
+from caretaker.daemontask.node import BACKOFF_BASE, BACKOFF_MAX
+from caretaker.daemontask.plan import Trouble
+from caretaker.daemontask.shards import Shards
+from caretaker.kube.errors import ApiError
+from caretaker.runtime.queue import Key
+
+ABSENCE: Final = 600.0  # seconds a node must be gone before its ledger entry goes
+ABSENCE_CHECK: Final = 600.0
+VANISH_WINDOW: Final = 600.0
+
+
+class Memory:
+    """One task, by UID."""
+
+    def __init__(self, uid: str) -> None:
+        self.uid = uid
+        self.shards: Shards | None = None
+        self.fit: NodeFit | None = None
+        self.revision = ""
+        self.verdict: str | None = None  # why the template is refused; "" = accepted; None = not checked
+        self.confirmed = 0.0  # time.monotonic() of the last look at the ledger that found it as known
+        self.flushed = 0.0
+        self.flush_at = 0.0
+        self.width = 1
+        self.queued = False  # whether nodes wait for a slot
+        self.trouble: Trouble | None = None
+        self.retry_after = 0.0
+        self.seq_skips: dict[str, int] = {}
+        self.parked: dict[str, float] = {}
+        self.unplaced: frozenset[str] = frozenset()
+        self.not_before: dict[str, float] = {}
+        self.creating: set[str] = set()  # names of Pods whose creation is under way
+        self.expected_deletes: set[str] = set()  # UIDs
+        self.conflicts: dict[str, str] = {}  # Pod name that something else has -> node UID
+        self.aside: set[str] = set()  # those of them that are ours but have lost their labels
+        self.renamed = False  # a start of this pass has to be made under another name
+        self._vanished: dict[str, list[float]] = {}
+        self._absent: dict[str, float] = {}
+        self._absence_checked = 0.0
+
+    def refused(self, error: ApiError) -> None:
+        """A Pod was not created, and others will fare alike."""
+        self.retry_after = max(error.retry_after or 0.0, 0.0)
+        reason = Reason.PERMISSION_DENIED if error.missing_permission else Reason.POD_CREATION_REFUSED
+        self.trouble = Trouble(reason, error.message or str(error))
+
+    def recorded(self, entries: Iterable[Entry]) -> None:
+        """Runs were recorded: that a name was taken is told no more."""
+        ended = {entry.node_uid for entry in entries}
+        self.conflicts = {name: uid for name, uid in self.conflicts.items() if uid not in ended}
+        self.aside &= self.conflicts.keys()
+
+    def pod_gone(self, pod: Pod, now: float, scale: float) -> None:
+        """A Pod was deleted. If it was not by us and had not finished: once is retried at once, repeated
+        deletions back off, or two controllers would keep each other busy."""
+        if pod.uid in self.expected_deletes:
+            self.expected_deletes.discard(pod.uid)
+            return
+        if pod.terminal:
+            return
+        times = [t for t in self._vanished.get(pod.node_uid, ()) if now - t < VANISH_WINDOW]
+        times.append(now)
+        self._vanished[pod.node_uid] = times
+        if len(times) > 1:
+            wait = min(BACKOFF_BASE * 2.0 ** min(len(times) - 2, 16), BACKOFF_MAX)
+            self.not_before[pod.node_uid] = now + wait * scale
+
+    def node_gone(self, node: Node) -> None:
+        """Drop what was kept of a node."""
+        for table in (self.seq_skips, self.parked, self.not_before, self._vanished):
+            table.pop(node.uid, None)
+        self.conflicts = {name: uid for name, uid in self.conflicts.items() if uid != node.uid}
+        if self.fit is not None:
+            self.fit.forget(node.name)
+
+    def absent(
+        self, recorded: Iterable[str], nodes: Mapping[str, Node], now: float, scale: float = 1.0
+    ) -> tuple[str, ...]:
+        """Nodes whose entries may go: away for ABSENCE seconds. Looked at once in ABSENCE_CHECK seconds,
+        never on an event."""
+        if now < self._absence_checked + ABSENCE_CHECK * scale:
+            return ()
+        self._absence_checked = now
+        self._absent = {name: self._absent.get(name, now) for name in recorded if name not in nodes}
+        return tuple(name for name, since in self._absent.items() if now - since >= ABSENCE * scale)
+
+
+class Memories:
+    """All tasks, by key."""
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+        self._by_key: dict[Key, Memory] = {}
+
+    def of(self, key: Key, uid: str) -> Memory:
+        """The memory of this very task: one that was deleted and made again starts empty."""
+        memory = self._by_key.get(key)
+        if memory is None or memory.uid != uid:
+            memory = self._by_key[key] = Memory(uid)
+        return memory
+
+    def find(self, key: Key) -> Memory | None:
+        """The memory, if the task has been looked at."""
+        return self._by_key.get(key)
+
+    def items(self) -> Iterator[tuple[Key, Memory]]:
+        """Every task that has been looked at."""
+        return iter(list(self._by_key.items()))
+
+    def clear(self) -> None:
+        """Another process may have led meanwhile: nothing remembered counts."""
+        self._by_key.clear()
+
+    def drop(self, key: Key) -> None:
+        """The task is gone."""
+        self._by_key.pop(key, None)

@@ -1,0 +1,309 @@
+"""What one node of a DaemonTask needs now.
+
+Pure: (task, node, its Pods, its ledger entry, now) -> Decision. The planner asks every node and then
+shares out the slots. States and how a node moves between them:
+
+        new, changed, re-run, rebooted            a slot is free
+    ----------------------------------> pending ------------------> active
+                                          ^  |                        |
+                      backoff over, retry |  | NotReady, cordoned     | Pod terminal
+                                          |  v                        v
+                                        blocked               recorded in the ledger
+                                                                      |
+                                                succeeded <-----------+-----------> failed
+Every check returns a Decision or None; the first that answers wins.
+"""
+
+from collections.abc import Mapping
+from typing import Final, Literal
+
+import msgspec
+
+from caretaker.api.daemontask import Spec
+from caretaker.api.names import LABEL_REVISION
+from caretaker.api.objects import Node, Pod
+from caretaker.daemontask.fit import Verdict
+from caretaker.daemontask.judge import (
+    NODE_REBOOT,
+    absorb_own_reboot,
+    entry_for,
+    reboot_loop,
+)
+from caretaker.daemontask.ledger import Entry
+from caretaker.daemontask.pods import run_key
+
+State = Literal["excluded", "succeeded", "failed", "active", "pending", "blocked"]
+
+BACKOFF_BASE: Final = 10.0
+BACKOFF_MAX: Final = 600.0
+# A predecessor that outlives its grace period by this much no longer holds a slot.
+TERMINATION_SLACK: Final = 30.0
+# What a container waits for in the ordinary course of its start.
+STARTING: Final = ("", "ContainerCreating", "PodInitializing")
+NO_PODS: Final[Mapping[str, Pod]] = {}
+
+
+class Decision(msgspec.Struct, gc=False):
+    """One node's state and what it asks for."""
+
+    state: State
+    reason: str = ""
+    message: str = ""
+    since: float = 0.0
+    slot: bool = False  # holds one of the `parallelism` slots
+    start: str = ""  # trigger of the run it wants to start; empty = none
+    seq: int = 0  # with start: the Pod's sequence number
+    attempt: int = 1
+    nonce: str = ""
+    record: Entry | None = None  # the entry to write before anything else happens to this node
+    delete: tuple[Pod, ...] = ()
+    duplicates: bool = False  # more than one live Pod was found
+    wake: float = 0.0  # when this node must be looked at again; 0 = on an event only
+
+
+class View(msgspec.Struct, frozen=True):
+    """Everything about the task that a node's decision reads."""
+
+    task_uid: str
+    spec: Spec
+    revision: str
+    rerun_at: str  # RFC 3339, normalised to UTC; empty = never asked
+    rerun_nodes: Mapping[str, str]
+    now: float
+    seq_skips: Mapping[str, int]  # node UID -> names taken by foreign Pods
+    vanished: Mapping[str, float]  # node UID -> not before; its Pod was deleted by somebody else
+    backoff_scale: float = 1.0  # 1 but in tests
+    namesakes: Mapping[str, Pod] = NO_PODS  # node UID -> live Pod of an earlier task, or node, of its name
+
+
+def decide(
+    view: View, node: Node, verdict: Verdict, pods: Mapping[str, Pod], entry: Entry | None
+) -> Decision:
+    """The state of one node, and what has to happen to it."""
+    if entry is not None and entry.node_uid != node.uid:
+        entry = None  # the node was replaced: it has not run
+    live, unrecorded = _split(pods, entry)
+    settled: Entry | None
+    if unrecorded is not None:
+        settled = entry_for(view.task_uid, view.spec, unrecorded, node, entry, view.now)
+    else:
+        settled = _settle(view, node, entry)
+    decision = (
+        (_live(view, node, verdict, live) if live else None)
+        or (None if verdict.kind != "excluded" else Decision("excluded", verdict.reason, verdict.message))
+        or _recorded(view, node, settled)
+        or _waiting(view, node, verdict, settled, pods)
+    )
+    if settled is not None and settled is not entry:
+        decision.record = settled
+        decision.start = ""  # the record comes first: the next name follows from it
+        decision.wake = decision.wake or view.now
+    return decision
+
+
+def nonce_of(view: View, node: Node, entry: Entry | None) -> str:
+    """The latest forced re-run that this node has to answer. It never goes back: removing the
+    annotation, as a GitOps sync may, re-runs nothing."""
+    asked = max(view.rerun_at, view.rerun_nodes.get(node.name, ""))
+    return max(asked, entry.nonce) if entry is not None else asked
+
+
+def trigger_of(view: View, node: Node, entry: Entry | None) -> str:
+    """Why the node needs a run; empty when its last one is still good."""
+    if entry is None:
+        return "NewNode"
+    if nonce_of(view, node, entry) != entry.nonce:
+        return "Rerun"
+    if entry.revision != view.revision and "TemplateChange" in view.spec.rerun_on:
+        return "TemplateChange"
+    if NODE_REBOOT in view.spec.rerun_on and node.boot_id and entry.boot_id and node.boot_id != entry.boot_id:
+        return NODE_REBOOT
+    return "Retry" if entry.result == "Retry" else ""
+
+
+def key_of(view: View, node: Node, nonce: str) -> str:
+    """The run key of a run that would start now."""
+    boot_id = node.boot_id if NODE_REBOOT in view.spec.rerun_on else ""
+    return run_key(view.task_uid, view.revision, node.uid, nonce, boot_id)
+
+
+def _split(pods: Mapping[str, Pod], entry: Entry | None) -> tuple[list[Pod], Pod | None]:
+    """(Pods that are not terminal, the first terminal Pod that the ledger does not have).
+
+    A live Pod that the ledger has already is a view of the past, since only what ended is recorded: it counts
+    only where no later one is known, lest that one be taken for one too many and be deleted. One that ended
+    before an older one did was one too many, and waits: the ledger goes by seq.
+    """
+    if not pods:
+        return [], None
+    recorded = entry.seq if entry is not None else 0
+    if len(pods) == 1:  # most nodes at most times: a fifth of a plan's time is saved
+        (pod,) = pods.values()
+        if not pod.terminal:
+            return [pod], None
+        return [], pod if pod.seq > recorded else None
+    live = [pod for pod in pods.values() if not pod.terminal]
+    live = [pod for pod in live if pod.seq > recorded] or live
+    ended = (pod for pod in pods.values() if pod.terminal and pod.seq > recorded)
+    first = min(ended, key=lambda pod: pod.seq, default=None)
+    if first is not None and any(pod.seq < first.seq for pod in live):
+        first = None
+    return live, first
+
+
+def _settle(view: View, node: Node, entry: Entry | None) -> Entry | None:
+    """The entry after a reboot was looked at: absorbed as the run's own, refused as a loop, or as it was."""
+    if entry is None or NODE_REBOOT not in view.spec.rerun_on:
+        return entry
+    if trigger_of(view, node, entry) != NODE_REBOOT:
+        return entry
+    settled = absorb_own_reboot(view.task_uid, view.spec, entry, node, view.now)
+    if settled is entry and reboot_loop(entry, view.now):
+        return msgspec.structs.replace(
+            entry,
+            result="Failed",
+            reason="RebootLoop",
+            message="reboots started 3 runs within 6 h; fix the node, then rerun it",
+            run_key=key_of(view, node, entry.nonce),
+            boot_id=node.boot_id,
+        )
+    return settled
+
+
+def _live(view: View, node: Node, verdict: Verdict, live: list[Pod]) -> Decision:
+    """A node that has a Pod which is not terminal."""
+    bound = sorted((p for p in live if p.node_name), key=lambda p: (p.created, p.seq))
+    staying = [p for p in bound if not p.deletion] or [p for p in live if not p.deletion]
+    if not staying:
+        return _terminating(view, live)
+    keep = staying[0]
+    extra = tuple(p for p in live if p is not keep and not p.deletion)
+    decision = (
+        _outdated(view, keep)
+        or (_pending_pod(view, verdict, keep) if not keep.node_name else None)
+        or _bound_pod(view, node, keep)
+    )
+    decision.delete = (*decision.delete, *extra)
+    decision.duplicates = bool(extra)
+    return decision
+
+
+def _terminating(view: View, live: list[Pod]) -> Decision:
+    pod = max(live, key=lambda p: p.deletion)
+    release = pod.deletion + TERMINATION_SLACK * view.backoff_scale
+    return Decision(
+        "blocked",
+        "PredecessorTerminating",
+        f"waiting for Pod {pod.name} to go",
+        since=pod.deletion,
+        slot=view.now < release,
+        wake=release if view.now < release else 0.0,
+    )
+
+
+def _outdated(view: View, pod: Pod) -> Decision | None:
+    """A Pod that cannot start, of a template that was changed since: waiting for its end would mean to
+    wait for ever, and a mended image or request would mend nothing."""
+    stuck = pod.unschedulable if not pod.node_name else pod.waiting not in STARTING
+    if pod.phase != "Pending" or pod.labels.get(LABEL_REVISION) == view.revision or not stuck:
+        return None
+    message = f"Pod {pod.name} could not start and makes way for the changed template"
+    return Decision("pending", "TemplateChanged", message, slot=bool(pod.node_name), delete=(pod,))
+
+
+def _pending_pod(view: View, verdict: Verdict, pod: Pod) -> Decision:
+    """Not bound yet: the scheduler has not placed it, or cannot."""
+    if verdict.kind == "excluded" or (verdict.kind == "blocked" and verdict.reason == "Cordoned"):
+        state: State = "excluded" if verdict.kind == "excluded" else "blocked"
+        return Decision(state, verdict.reason, verdict.message, since=verdict.since, delete=(pod,))
+    deadline = pod.created + view.spec.progress_deadline_seconds
+    if view.now >= deadline:
+        return Decision(
+            "blocked", "Unschedulable", pod.unschedulable or "not scheduled", since=pod.created, delete=(pod,)
+        )
+    if pod.unschedulable:
+        reason = "TooManyPods" if "Too many pods" in pod.unschedulable else "Unschedulable"
+        since = pod.unschedulable_since or pod.created
+        return Decision("blocked", reason, pod.unschedulable, since=since, slot=True, wake=deadline)
+    return Decision("active", "Scheduling", since=pod.created, slot=True, wake=deadline)
+
+
+def _bound_pod(view: View, node: Node, pod: Pod) -> Decision:
+    deadline = max(pod.created, node.ready_since) + view.spec.progress_deadline_seconds
+    if not node.ready and view.now >= deadline:
+        return Decision(
+            "blocked", "NodeNotReady", f"Pod {pod.name} may still run there", since=node.ready_since
+        )
+    if not node.ready:
+        return Decision("active", "NodeNotReady", since=node.ready_since, slot=True, wake=deadline)
+    if pod.phase == "Pending":
+        stuck = pod.created + view.spec.progress_deadline_seconds
+        wake = stuck if stuck > view.now else 0.0
+        return Decision("active", pod.waiting or "Starting", since=pod.created, slot=True, wake=wake)
+    return Decision("active", "Running", since=pod.created, slot=True)
+
+
+def _recorded(view: View, node: Node, entry: Entry | None) -> Decision | None:
+    """A node whose last run is still good."""
+    if entry is None or trigger_of(view, node, entry):
+        return None
+    if entry.result == "Failed":
+        return Decision("failed", entry.reason, entry.message, since=float(entry.finished_at))
+    decision = Decision("succeeded", since=float(entry.finished_at))
+    if view.spec.min_success_seconds:
+        _hold_slot(view, node, entry, decision)
+    return decision
+
+
+def _hold_slot(view: View, node: Node, entry: Entry, decision: Decision) -> None:
+    """minSuccessSeconds: the slot is freed once the node has stayed Ready that long after its success.
+
+    Bounded by the progress deadline: a node that goes NotReady for good must not hold a slot for ever.
+    """
+    until = max(float(entry.finished_at), node.ready_since) + view.spec.min_success_seconds
+    bound = entry.finished_at + view.spec.min_success_seconds + view.spec.progress_deadline_seconds
+    if view.now < bound and (not node.ready or view.now < until):
+        decision.slot = True
+        decision.reason = "MinSuccessSeconds"
+        decision.wake = min(until if node.ready else bound, bound)
+
+
+def _waiting(
+    view: View, node: Node, verdict: Verdict, entry: Entry | None, pods: Mapping[str, Pod]
+) -> Decision:
+    """A node that needs a run and has no live Pod."""
+    if verdict.kind == "held":
+        return Decision("excluded", verdict.reason, verdict.message)
+    if verdict.kind == "blocked":
+        late = verdict.since + view.spec.progress_deadline_seconds if verdict.since else 0.0
+        wake = late if late > view.now else 0.0
+        return Decision("blocked", verdict.reason, verdict.message, since=verdict.since, wake=wake)
+    if (before := view.namesakes.get(node.uid)) is not None:
+        what = "node" if before.owner_uid == view.task_uid else "task"
+        message = f"waiting for Pod {before.name} of an earlier {what} of this name to go"
+        return Decision("blocked", "PredecessorTerminating", message, since=before.deletion)
+    trigger, nonce = trigger_of(view, node, entry), nonce_of(view, node, entry)
+    not_before = _not_before(view, node, entry, trigger)
+    if view.now < not_before:
+        last = f"{entry.reason}: {entry.message}" if entry is not None and entry.reason else ""
+        return Decision("pending", "Backoff", last, wake=not_before)
+    retry = entry if entry is not None and trigger == "Retry" else None
+    seq = max(entry.seq if entry else 0, max((p.seq for p in pods.values()), default=0)) + 1
+    return Decision(
+        "pending",
+        "Queued",
+        start=trigger,
+        seq=seq + view.seq_skips.get(node.uid, 0),
+        attempt=1 + (retry.attempts + retry.disruptions if retry else 0),
+        nonce=nonce,
+    )
+
+
+def _not_before(view: View, node: Node, entry: Entry | None, trigger: str) -> float:
+    """When the next attempt may start: 10 s doubling to 10 min after the last one ended (batch/v1 Job)."""
+    vanished = view.vanished.get(node.uid, 0.0)
+    if entry is None or trigger != "Retry":
+        return vanished
+    tries = entry.attempts + entry.disruptions
+    wait = min(BACKOFF_BASE * 2.0 ** min(max(tries - 1, 0), 16), BACKOFF_MAX) * view.backoff_scale
+    return max(vanished, entry.finished_at + wait)

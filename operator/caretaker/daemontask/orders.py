@@ -1,0 +1,56 @@
+"""What a person asked of a DaemonTask by annotation: re-runs, resuming, what to do about a lost ledger.
+
+Pure: the task -> Orders. What cannot be read is named, and nothing else is lost by it.
+"""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from caretaker.api import names
+from caretaker.api.daemontask import DaemonTask
+from caretaker.api.times import normalise_time, parse_time
+
+
+class Orders(msgspec.Struct, frozen=True):
+    """What a person asked for by annotation, read and checked."""
+
+    rerun_at: str = ""
+    rerun_nodes: Mapping[str, str] = {}
+    resume_at: float = 0.0
+    ledger: str = ""
+    errors: tuple[str, ...] = ()
+
+
+def read_orders(task: DaemonTask) -> Orders:
+    """The annotations that carry a person's wishes; what cannot be read is named, and nothing else lost."""
+    marks = task.metadata.annotations or {}
+    errors = [
+        f"metadata.annotations[{key}]: {marks[key]!r} is not an RFC 3339 time such as 2026-01-31T12:00:00Z"
+        for key in (names.RERUN_AT, names.RESUME_AT)
+        if marks.get(key) and parse_time(marks[key]) is None
+    ]
+    rerun_nodes: dict[str, str] = {}
+    if text := marks.get(names.RERUN_NODES):
+        try:
+            wanted = msgspec.json.decode(text, type=dict[str, str])
+            rerun_nodes = {name: at for name, raw in wanted.items() if (at := normalise_time(raw))}
+            errors += [
+                f"metadata.annotations[{names.RERUN_NODES}].{name}: {wanted[name]!r} is not an RFC 3339 time"
+                for name in sorted(wanted.keys() - rerun_nodes.keys())
+            ]
+        except (msgspec.ValidationError, msgspec.DecodeError) as error:
+            errors.append(f"metadata.annotations[{names.RERUN_NODES}]: want {{node name: time}}: {error}")
+    decision = marks.get(names.LEDGER_DECISION, "")
+    if decision not in ("", "rerun", "assume-done"):
+        errors.append(
+            f"metadata.annotations[{names.LEDGER_DECISION}]: {decision!r} is neither rerun nor assume-done"
+        )
+        decision = ""
+    return Orders(
+        rerun_at=normalise_time(marks.get(names.RERUN_AT)),
+        rerun_nodes=rerun_nodes,
+        resume_at=parse_time(marks.get(names.RESUME_AT)) or 0.0,
+        ledger=decision,
+        errors=tuple(errors),
+    )

@@ -1,0 +1,381 @@
+"""What a DaemonTask needs now: which results to record, which runs to start, which Pods to delete.
+
+Pure: Snapshot -> Plan. Every node is asked (node.py); what is left here are the decisions that span
+nodes: slots, failure policy, order. Nothing is remembered between two plans but what the Snapshot holds.
+"""
+
+import heapq
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from typing import Final
+
+import msgspec
+
+from caretaker.api import names
+from caretaker.api.daemontask import DaemonTask, resolve
+from caretaker.api.hashing import h10
+from caretaker.api.objects import Node, Pod
+from caretaker.daemontask.fit import NodeFit, Verdict
+from caretaker.daemontask.judge import NODE_REBOOT
+from caretaker.daemontask.ledger import Entry, Ledger
+from caretaker.daemontask.node import NO_PODS, Decision, State, View, decide, key_of, nonce_of
+from caretaker.daemontask.orders import Orders, read_orders
+from caretaker.daemontask.pods import Start
+from caretaker.daemontask.retention import expired
+
+BATCH: Final = 250  # Pods created, and Pods deleted, in one pass
+
+
+class Trouble(msgspec.Struct, frozen=True):
+    """Why the API server did not let us act: a reason constant and its words."""
+
+    reason: str
+    message: str
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """Everything a plan reads, gathered before it."""
+
+    task: DaemonTask
+    revision: str
+    fit: NodeFit
+    nodes: Mapping[str, Node]  # by name
+    pods: Mapping[str, Mapping[str, Pod]]  # node UID -> Pod name -> Pod
+    ledger: Ledger
+    now: float  # seconds since the epoch
+    invalid: str = ""  # why the API server refuses the template; empty = accepted or not yet known
+    checked: bool = True  # whether the template has been checked
+    seq_skips: Mapping[str, int] = {}
+    vanished: Mapping[str, float] = {}
+    parked: Mapping[str, float] = {}  # node UID -> when its unschedulable Pod was given up: others go first
+    unplaced: frozenset[str] = frozenset()  # UIDs of nodes with no Pod placed since one was given up
+    forget: tuple[str, ...] = ()  # nodes absent long enough for their ledger entries to go
+    scale: float = 1.0  # of backoffs and floors; 1 but in tests
+    namesakes: Mapping[str, Pod] = {}  # node UID -> live Pod of an earlier task of the same name
+
+
+class NodeReport(msgspec.Struct, frozen=True, gc=False):
+    """One node, its decision and the entry that counts for it."""
+
+    node: Node
+    decision: Decision
+    entry: Entry | None
+
+
+class Plan(msgspec.Struct):
+    """What to do, in this order: records, deletes, starts; and what status says of it."""
+
+    orders: Orders
+    records: dict[str, Entry] = {}  # node name -> entry
+    forget: tuple[str, ...] = ()
+    deletes: list[Pod] = []
+    starts: list[Start] = []
+    counts: dict[State, int] = {}
+    failed: list[NodeReport] = []
+    blocked: list[NodeReport] = []
+    stuck: list[NodeReport] = []  # active for longer than the progress deadline without running
+    unplaced: list[NodeReport] = []  # their Pod was given up unscheduled, and none was placed since
+    duplicates: list[str] = []
+    hold: str = ""  # why nothing is started: a reason constant
+    beyond_limit: bool = False  # more nodes failed than failurePolicy allows
+    task_failed: bool = False  # by a FailJob rule or by failurePolicy Fail
+    resting: int = 0  # succeeded nodes that hold a slot for minSuccessSeconds
+    waiting: dict[str, int] = {}  # why active Pods are not running -> how many
+    last_completion: float = 0.0
+    wake: float = 0.0
+    queued: int = 0  # nodes that only wait for a slot
+    more: bool = False  # work is left that needs no event: plan again at once
+
+    @property
+    def desired(self) -> int:
+        """Nodes that count: all but the excluded."""
+        return sum(n for state, n in self.counts.items() if state != "excluded")
+
+
+def plan(snapshot: Snapshot) -> Plan:
+    """The next actions for one task."""
+    orders = read_orders(snapshot.task)
+    result = Plan(orders=orders, counts=dict.fromkeys(_STATES, 0))
+    frozen = bool(snapshot.ledger.lost) and not orders.ledger
+    wanting: list[NodeReport] = []
+    slots = 0
+    for report in reports(snapshot, orders):
+        slots += report.decision.slot
+        _tally(snapshot, result, report)
+        if report.decision.start:
+            wanting.append(report)
+    _orphans(snapshot, result)
+    _judge_failures(snapshot, result)
+    result.hold = _hold(snapshot, result)
+    if frozen:
+        # Anything written now would make the lost shard look present again.
+        result.records, result.deletes = {}, []
+        result.wake = 0.0  # nothing but somebody's decision changes this
+        return result
+    result.forget = snapshot.forget
+    if result.task_failed:
+        _give_up(snapshot, result)
+    elif not result.hold:
+        _share_out(snapshot, result, wanting, slots)
+    _trim(result, snapshot.now)
+    return result
+
+
+def doubtful(snapshot: Snapshot, plan: Plan) -> set[str]:
+    """Names of nodes about which the view may be older than the ledger and the Pods, which another operator
+    may have written; a look at the API server tells.
+
+    The plan starts or records there because of a UID or a boot ID that the ledger does not have, or deletes
+    a Pod of a node that it does not know.
+    """
+    rebooting = NODE_REBOOT in snapshot.task.spec.rerun_on
+    nodes, entries, found = snapshot.nodes, snapshot.ledger.entries, set()
+    for name in {*plan.records, *(start.node_name for start in plan.starts)}:
+        node, entry, record = nodes.get(name), entries.get(name), plan.records.get(name)
+        other = (
+            node is not None
+            and entry is not None
+            and (entry.node_uid != node.uid or (rebooting and entry.boot_id != node.boot_id))
+        )
+        if other or (record is not None and record.boot_absorbed):
+            found.add(name)
+    for pod in plan.deletes:
+        name = pod.annotations.get(names.POD_NODE_NAME, "")
+        node = nodes.get(name)
+        if name and (node is None or node.uid != pod.node_uid):
+            found.add(name)
+    return found
+
+
+def reports(snapshot: Snapshot, orders: Orders) -> Iterator[NodeReport]:
+    """Every node's decision."""
+    view = view_of(snapshot, orders)
+    assume_done = bool(snapshot.ledger.lost) and orders.ledger == "assume-done"
+    verdict, pods_of, entries = snapshot.fit.verdict, snapshot.pods.get, snapshot.ledger.entries
+    for name, node in snapshot.nodes.items():
+        entry = entries.get(name)
+        decision = decide(view, node, verdict(node), pods_of(node.uid) or NO_PODS, entry)
+        if assume_done and entry is None and _may_have_run(verdict(node), pods_of(node.uid)):
+            decision = Decision("succeeded", "AssumedDone", record=_assumed(view, node))
+        if entry is not None and entry.node_uid != node.uid:
+            entry = None  # of a node that this one replaced
+        yield NodeReport(node, decision, decision.record or entry)
+
+
+def view_of(snapshot: Snapshot, orders: Orders) -> View:
+    """What a node's decision reads of the task."""
+    return View(
+        task_uid=snapshot.task.metadata.uid,
+        spec=snapshot.task.spec,
+        revision=snapshot.revision,
+        rerun_at=orders.rerun_at,
+        rerun_nodes=orders.rerun_nodes,
+        now=snapshot.now,
+        seq_skips=snapshot.seq_skips,
+        vanished=snapshot.vanished,
+        backoff_scale=snapshot.scale,
+        namesakes={**snapshot.namesakes, **_predecessors(snapshot)},
+    )
+
+
+def _predecessors(snapshot: Snapshot) -> dict[str, Pod]:
+    """Node UID -> live Pod on the node of this name that it replaced: the same machine, perhaps, and _orphans
+    has it deleted."""
+    current = {node.uid for node in snapshot.nodes.values()}
+    found: dict[str, Pod] = {}
+    for node_uid in snapshot.pods.keys() - current:
+        for pod in snapshot.pods[node_uid].values():
+            if not pod.terminal and pod.node_name in snapshot.nodes:
+                found[snapshot.nodes[pod.node_name].uid] = pod
+    return found
+
+
+_STATES: Final[tuple[State, ...]] = ("excluded", "succeeded", "failed", "active", "pending", "blocked")
+
+
+def _may_have_run(verdict: Verdict, pods: Mapping[str, Pod] | None) -> bool:
+    """Whether the lost entry may have been this node's: cordoned, tainted and NotReady nodes ran before
+    they were, nodes that the template does not select never did. What has Pods is recorded from them."""
+    return not pods and (verdict.kind != "excluded" or verdict.reason == "Taint")
+
+
+def _assumed(view: View, node: Node) -> Entry:
+    nonce = nonce_of(view, node, None)
+    return Entry(
+        node_uid=node.uid,
+        revision=view.revision,
+        run_key=key_of(view, node, nonce),
+        result="Succeeded",
+        seq=0,
+        nonce=nonce,
+        boot_id=node.boot_id,
+        finished_at=int(view.now),
+        reason="AssumedDone",
+    )
+
+
+def _tally(snapshot: Snapshot, result: Plan, report: NodeReport) -> None:
+    """Adds one node's decision to the plan."""
+    node, decision, entry = report.node, report.decision, report.entry
+    result.counts[decision.state] += 1
+    if decision.state == "succeeded" and decision.slot:
+        result.resting += 1
+    if decision.record is not None:
+        result.records[node.name] = decision.record
+    if decision.delete:
+        result.deletes.extend(decision.delete)
+    if decision.duplicates:
+        result.duplicates.append(node.name)
+    if decision.wake:
+        _wake(result, decision.wake)
+    if decision.state not in ("succeeded", "excluded"):  # most nodes at most times
+        _list(snapshot, result, report)
+    if entry is not None:
+        if entry.result == "Succeeded" and entry.finished_at > result.last_completion:
+            result.last_completion = entry.finished_at
+        if decision.record is None:
+            _retire(snapshot, result, node, entry)
+
+
+def _list(snapshot: Snapshot, result: Plan, report: NodeReport) -> None:
+    """Nodes that status names or explains."""
+    if _is_unplaced(snapshot, report):
+        result.unplaced.append(report)
+    if report.decision.state == "failed":
+        result.failed.append(report)
+    elif report.decision.state == "blocked":
+        result.blocked.append(report)
+    elif report.decision.state == "active":
+        _tally_active(snapshot, result, report)
+
+
+def _is_unplaced(snapshot: Snapshot, report: NodeReport) -> bool:
+    decision = report.decision
+    if decision.reason in ("Cordoned", "NodeDeleting"):
+        return False  # somebody's will is never late
+    if report.node.uid in snapshot.unplaced:
+        return decision.state in ("pending", "blocked") or decision.reason == "Scheduling"
+    return decision.state == "blocked" and decision.reason == "Unschedulable" and bool(decision.delete)
+
+
+def _retire(snapshot: Snapshot, result: Plan, node: Node, entry: Entry) -> None:
+    """Finished Pods whose time is over; a record that is still to be written keeps them."""
+    pods = snapshot.pods.get(node.uid)
+    if not pods:
+        return
+    known_since = snapshot.ledger.since.get(node.name, snapshot.now)
+    gone, wake = expired(snapshot.task.spec, entry, pods, known_since, snapshot.now, snapshot.scale)
+    result.deletes.extend(gone)
+    _wake(result, wake)
+
+
+def _tally_active(snapshot: Snapshot, result: Plan, report: NodeReport) -> None:
+    decision = report.decision
+    if decision.reason in ("Running", "NodeNotReady"):
+        return
+    result.waiting[decision.reason] = result.waiting.get(decision.reason, 0) + 1
+    if snapshot.now >= decision.since + snapshot.task.spec.progress_deadline_seconds:
+        result.stuck.append(report)
+
+
+def _orphans(snapshot: Snapshot, result: Plan) -> None:
+    """Pods of nodes that are gone: the unbound are deleted, and so are those on a namesake of their node,
+    where nobody else would; the others are left to the Pod garbage collector."""
+    current = {node.uid for node in snapshot.nodes.values()}
+    for node_uid, pods in snapshot.pods.items():
+        if node_uid in current:
+            continue
+        for pod in pods.values():
+            if not pod.deletion and (not pod.node_name or pod.node_name in snapshot.nodes):
+                result.deletes.append(pod)
+
+
+def _judge_failures(snapshot: Snapshot, result: Plan) -> None:
+    policy = snapshot.task.spec.failure_policy
+    allowed = resolve(policy.max_failed_nodes, result.desired, up=False)
+    resumed = result.orders.resume_at
+    counting = sum(1 for f in result.failed if f.entry is None or f.entry.finished_at > resumed)
+    fail_job = any(f.entry is not None and f.entry.fail_task for f in result.failed)
+    result.beyond_limit = len(result.failed) > allowed
+    result.task_failed = fail_job or (policy.action == "Fail" and result.beyond_limit)
+    if policy.action == "Pause" and counting > allowed:
+        result.hold = "Paused"
+
+
+def _hold(snapshot: Snapshot, result: Plan) -> str:
+    """Why nothing is started, the most fundamental reason first; empty when runs may start."""
+    if snapshot.ledger.lost and not result.orders.ledger:
+        return "LedgerLost"
+    if snapshot.invalid:
+        return "InvalidSpec"
+    if result.task_failed:
+        return "NodesFailed"
+    if snapshot.task.spec.suspend:
+        return "Suspended"
+    return result.hold
+
+
+def _give_up(snapshot: Snapshot, result: Plan) -> None:
+    """failurePolicy Fail: what has not been placed is deleted, what runs may finish."""
+    for pods in snapshot.pods.values():
+        result.deletes.extend(p for p in pods.values() if not (p.terminal or p.node_name or p.deletion))
+
+
+def _share_out(snapshot: Snapshot, result: Plan, wanting: list[NodeReport], slots: int) -> None:
+    """Starts for as many nodes as have a free slot, at most BATCH a pass."""
+    if not wanting:
+        return
+    result.queued = len(wanting)
+    free = width(snapshot, result.desired, len(wanting) + slots) - slots
+    if free <= 0:
+        return
+    chosen = heapq.nsmallest(min(free, BATCH), wanting, key=lambda r: turn(snapshot, r.node))
+    result.queued -= len(chosen)
+    result.more = len(chosen) == BATCH and len(wanting) > BATCH
+    view = view_of(snapshot, result.orders)
+    for report in chosen:
+        node, decision = report.node, report.decision
+        result.starts.append(
+            Start(
+                node_name=node.name,
+                node_uid=node.uid,
+                seq=decision.seq,
+                attempt=decision.attempt,
+                run_key=key_of(view, node, decision.nonce),
+                nonce=decision.nonce,
+                boot_id=node.boot_id,
+                trigger=decision.start,
+            )
+        )
+
+
+def width(snapshot: Snapshot, desired: int, unlimited: int) -> int:
+    """How many nodes may hold a slot at a time; `unlimited` where the spec sets no limit."""
+    parallelism = snapshot.task.spec.parallelism
+    return unlimited if parallelism is None else max(resolve(parallelism, desired, up=True), 1)
+
+
+def turn(snapshot: Snapshot, node: Node) -> tuple[float, str]:
+    """The sort key of nodes that wait for a slot.
+
+    A hash, so that two operators that overlap pick the same nodes; nodes whose Pod could not be scheduled
+    go behind the others, or one of them would hold the only slot for ever.
+    """
+    return snapshot.parked.get(node.uid, 0.0), _shuffled(snapshot.task.metadata.uid, node.uid)
+
+
+_shuffled = lru_cache(maxsize=1 << 16)(h10)
+
+
+def _trim(result: Plan, now: float) -> None:
+    """No Pod twice, and no more deletes than a pass may make."""
+    unique = {pod.uid: pod for pod in result.deletes}
+    result.deletes = list(unique.values())[:BATCH]
+    result.more = result.more or len(unique) > BATCH
+    if result.more:
+        result.wake = now
+
+
+def _wake(result: Plan, at: float) -> None:
+    if at and (not result.wake or at < result.wake):
+        result.wake = at

@@ -1,0 +1,140 @@
+"""The Pod of a run: its name, its body, the revision of its template.
+
+Pure. Input: the template and what one run is for; output: the body of one POST.
+"""
+
+from typing import Any, Final
+
+import msgspec
+
+from caretaker.api import names
+from caretaker.api.daemontask import Spec
+from caretaker.api.hashing import h10
+from caretaker.api.objects import WireMeta
+from caretaker.daemontask.fit import default_tolerations
+
+# A pod of ours must not keep the cluster autoscaler from removing its node.
+SAFE_TO_EVICT: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+_NAME_PART: Final = 40
+
+
+class Start(msgspec.Struct, frozen=True, gc=False):
+    """One run to create: everything that differs between the Pods of a task."""
+
+    node_name: str
+    node_uid: str
+    seq: int
+    attempt: int
+    run_key: str
+    nonce: str
+    boot_id: str
+    trigger: str
+
+
+def revision_of(spec: Spec) -> str:
+    """The template's revision. Knobs outside `template` never change it."""
+    return h10(msgspec.json.encode(spec.template, order="sorted").decode())
+
+
+def run_key(task_uid: str, revision: str, node_uid: str, nonce: str, boot_id: str) -> str:
+    """What a run is for; boot_id is empty unless reboots trigger runs."""
+    return h10(task_uid, revision, node_uid, nonce, boot_id)
+
+
+def pod_name(task: str, task_uid: str, node_uid: str, seq: int) -> str:
+    """`<task, cut to 40, dots to dashes>-<h10(task UID, node UID)>-<seq>`, at most 63 characters.
+
+    Any second creator for the node arrives at the same name, whatever run key it believes in.
+    """
+    return f"{task[:_NAME_PART].replace('.', '-').rstrip('-')}-{h10(task_uid, node_uid)}-{seq}"
+
+
+def owner_reference(task: WireMeta) -> dict[str, Any]:
+    """What makes the garbage collector take an object along with its task. It blocks no deletion, so that
+    no right on the task's finalizers is needed."""
+    return {
+        "apiVersion": names.API_VERSION,
+        "kind": "DaemonTask",
+        "name": task.name,
+        "uid": task.uid,
+        "controller": True,
+    }
+
+
+def build(task: WireMeta, spec: Spec, revision: str, start: Start) -> dict[str, Any]:
+    """The body of the POST that starts this run."""
+    template_meta: dict[str, Any] = spec.template.get("metadata") or {}
+    pod_spec: dict[str, Any] = dict(spec.template.get("spec") or {})
+    pod_spec.setdefault("restartPolicy", "Never")
+    if spec.active_deadline_seconds is not None:
+        pod_spec.setdefault("activeDeadlineSeconds", spec.active_deadline_seconds)
+    pod_spec["affinity"] = _pin(pod_spec.get("affinity") or {}, start.node_name)
+    pod_spec["tolerations"] = [*(pod_spec.get("tolerations") or ()), *default_tolerations(pod_spec)]
+    for group in ("initContainers", "containers"):
+        if pod_spec.get(group):
+            pod_spec[group] = [_with_env(c, start) for c in pod_spec[group]]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": pod_name(task.name, task.uid, start.node_uid, start.seq),
+            "namespace": task.namespace,
+            "labels": {
+                **(template_meta.get("labels") or {}),
+                names.LABEL_MANAGED_BY: names.MANAGED_BY,
+                names.LABEL_TASK: task.name,
+                names.LABEL_NODE_HASH: h10(start.node_name),
+                names.LABEL_REVISION: revision,
+            },
+            "annotations": {
+                SAFE_TO_EVICT: "true",
+                **(template_meta.get("annotations") or {}),
+                names.POD_NODE_NAME: start.node_name,
+                names.POD_NODE_UID: start.node_uid,
+                names.POD_RUN_KEY: start.run_key,
+                names.POD_NONCE: start.nonce,
+                names.POD_BOOT_ID: start.boot_id,
+                names.POD_TRIGGER: start.trigger,
+                names.POD_ATTEMPT: str(start.attempt),
+                names.POD_SEQ: str(start.seq),
+            },
+            "ownerReferences": [owner_reference(task)],
+        },
+        "spec": pod_spec,
+    }
+
+
+def _pin(affinity: dict[str, Any], node_name: str) -> dict[str, Any]:
+    """The template's affinity, narrowed to one node by name, as DaemonSet pods are.
+
+    A label cannot say it: hostname labels may differ from the node's name, repeat or be absent.
+    """
+    node_affinity = affinity.get("nodeAffinity") or {}
+    required = node_affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
+    field = {"key": "metadata.name", "operator": "In", "values": [node_name]}
+    wanted: list[dict[str, Any]] = required.get("nodeSelectorTerms") or [{}]
+    terms = [
+        # matchFields takes one requirement on metadata.name; the planner has already checked the template's.
+        {**term, "matchFields": [field]}
+        for term in wanted
+        if term or not required
+    ]
+    return {
+        **affinity,
+        "nodeAffinity": {
+            **node_affinity,
+            "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms},
+        },
+    }
+
+
+def _with_env(container: dict[str, Any], start: Start) -> dict[str, Any]:
+    own = container.get("env") or []
+    taken = {variable.get("name") for variable in own}
+    ours: list[dict[str, Any]] = [
+        {"name": names.ENV_NODE_NAME, "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
+        {"name": names.ENV_RUN_KEY, "value": start.run_key},
+        {"name": names.ENV_ATTEMPT, "value": str(start.attempt)},
+    ]
+    # Ours come first, so that the template's variables may refer to them.
+    return {**container, "env": [*(v for v in ours if v["name"] not in taken), *own]}

@@ -1,0 +1,204 @@
+"""Creating and deleting the Pods of a task.
+
+I/O only: which Pods, was decided before. A name that is taken is looked at, never assumed; a Pod that has
+not finished is deleted only as it was seen, so that a run which ended meanwhile is not lost.
+"""
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Iterable
+from typing import Any, Final
+
+from caretaker.api.conditions import Reason
+from caretaker.api.names import LABEL_TASK
+from caretaker.api.objects import Pod, WirePod
+from caretaker.daemontask.memory import Memory
+from caretaker.daemontask.plan import Snapshot, Trouble
+from caretaker.daemontask.pods import Start, build, pod_name
+from caretaker.kube.client import KubeClient
+from caretaker.kube.errors import ApiError
+from caretaker.kube.store import Store
+from caretaker.runtime.controller import Retry
+
+logger = logging.getLogger(__name__)
+
+DELETE_CONCURRENCY: Final = 32
+CREATE_CONCURRENCY: Final = 64  # requests at a time
+# How long a look at the ledger counts, in seconds. With the timeout of a write it stays below the floor of
+# retention.py: a Pod that somebody else recorded since still holds its name.
+CONFIRMED_SECONDS: Final = 10.0
+
+# How long a node waits before its Pod, which lost its label, is looked at again.
+LABEL_LOST_SECONDS: Final = 60.0
+
+
+class PodWriter:
+    """Writes Pods and tells the store what the API server answered."""
+
+    def __init__(self, client: KubeClient, pods: Store[Pod], scale: float) -> None:
+        self._client = client
+        self._pods = pods
+        self._scale = scale
+
+    # ------------------------------------------------------------------ create
+
+    async def start(self, snapshot: Snapshot, starts: list[Start], memory: Memory) -> tuple[int, bool]:
+        """Slow start: one Pod at a time, one more with every success, none after the first failure; the
+        width reached is kept for the next pass. Returns (how many Pods exist now that did not before,
+        whether all starts were tried): those that are not need another look at the ledger first, or have
+        another name now."""
+        left, memory.renamed = deque(starts), False
+        until = memory.confirmed + CONFIRMED_SECONDS * self._scale
+        creators: list[asyncio.Task[int]] = []
+
+        async def create() -> int:
+            """One slot of the width; a slow answer holds up this slot and no other."""
+            created = 0
+            while left and memory.trouble is None and time.monotonic() < until:
+                created += await self._create(snapshot, left.popleft(), memory)
+                if left and memory.trouble is None and len(creators) < CREATE_CONCURRENCY:
+                    creators.append(asyncio.create_task(create()))
+            return created
+
+        creators.extend(asyncio.create_task(create()) for _ in range(min(memory.width, len(starts))))
+        awaited = 0
+        try:
+            while awaited < len(creators):  # one that succeeds adds another
+                batch, awaited = creators[awaited:], len(creators)
+                await asyncio.wait(batch)
+        finally:  # a pass that is cancelled leaves nothing behind that still creates
+            for creator in creators:
+                creator.cancel()
+        created = sum(await run_all(creators))
+        memory.width = 1 if memory.trouble is not None else max(len(creators), memory.width)
+        return created, not (left or memory.renamed) or memory.trouble is not None
+
+    async def _create(self, snapshot: Snapshot, start: Start, memory: Memory) -> int:
+        task = snapshot.task
+        path = f"/api/v1/namespaces/{task.metadata.namespace}/pods"
+        body = build(task.metadata, task.spec, snapshot.revision, start)
+        name = body["metadata"]["name"]
+        memory.creating.add(name)
+        try:
+            made: WirePod = await self._client.create(path, body, WirePod)
+            self._pods.observe_write(made.record(), int(made.metadata.resource_version))
+        except ApiError as error:
+            if error.already_exists:
+                return await self._adopt(snapshot, start, memory)
+            memory.refused(error)
+            if error.status == 0 or error.status >= 500 or error.throttled:
+                logger.warning("no Pod for node %s yet: %s", start.node_name, error)
+            return 0
+        finally:
+            memory.creating.discard(name)
+        memory.seq_skips.pop(start.node_uid, None)
+        memory.parked.pop(start.node_uid, None)
+        return 1
+
+    async def _adopt(self, snapshot: Snapshot, start: Start, memory: Memory) -> int:
+        """A 409 is looked at, not assumed: whose is the Pod that has the name?"""
+        meta = snapshot.task.metadata
+        name = pod_name(meta.name, meta.uid, start.node_uid, start.seq)
+        found = await self._find(meta.namespace, name)
+        if found is None:
+            raise Retry(f"Pod {name} went away while it was looked at")
+        pod = found.record()
+        if pod.owner_uid == meta.uid and pod.node_uid == start.node_uid:
+            # Ours, from a lost answer or another operator, for this run or an earlier one: the next plan
+            # sees it and waits for it, or records it.
+            if LABEL_TASK in pod.labels:
+                self._pods.observe_write(pod, int(found.metadata.resource_version))
+            else:
+                # Somebody took its label to set it aside: the node waits, nothing else does.
+                memory.conflicts[name] = start.node_uid
+                memory.aside.add(name)
+                memory.not_before[start.node_uid] = time.time() + LABEL_LOST_SECONDS * self._scale
+                logger.warning("Pod %s has lost its labels; its node waits until it is gone", name)
+                return 0
+            return int(not pod.terminal and not pod.deletion)
+        memory.seq_skips[start.node_uid] = memory.seq_skips.get(start.node_uid, 0) + 1
+        memory.conflicts[name], memory.renamed = start.node_uid, True
+        logger.warning("Pod %s exists and is not of this task; the next name is used", name)
+        return 0
+
+    # ------------------------------------------------------------------ delete
+
+    async def delete(self, pods: list[Pod], memory: Memory) -> Trouble | None:
+        """Delete them, by uid. A refusal holds up neither the others nor the rest of the pass: it is
+        returned, the first of several. Raises NotLeader, and ApiError when the server did not answer."""
+        gate = asyncio.Semaphore(DELETE_CONCURRENCY)
+
+        async def one(pod: Pod) -> Trouble | None:
+            async with gate:
+                try:
+                    await self._delete(pod, memory)
+                except ApiError as error:
+                    if error.transient or error.missing_permission is not None:
+                        raise
+                    return Trouble(Reason.POD_DELETION_REFUSED, f"Pod {pod.name}: {error.message}")
+            return None
+
+        found = await run_all(one(pod) for pod in pods)
+        return next((trouble for trouble in found if trouble is not None), None)
+
+    async def _delete(self, pod: Pod, memory: Memory) -> None:
+        key = (pod.namespace, pod.name)
+        preconditions = {"uid": pod.uid}
+        if not pod.terminal:
+            # It may have been bound, run and finished since: then it is to be recorded, not deleted.
+            if self._pods.get(*key) != pod:
+                return  # so it is known here already
+            preconditions["resourceVersion"] = str(self._pods.version_of(key))
+        memory.expected_deletes.add(pod.uid)
+        if not pod.node_name and not pod.terminal:
+            memory.parked[pod.node_uid] = time.time()
+        try:
+            left: WirePod = await self._client.delete(
+                _path(pod.namespace, pod.name), body={"preconditions": preconditions}, type=WirePod
+            )
+        except ApiError as error:
+            if error.not_found:
+                self._pods.observe_delete(key, pod.uid)
+            elif error.status == 409:
+                await self._look_again(pod, memory)
+            else:
+                raise
+            return
+        meta = left.metadata
+        if pod.node_name and not pod.terminal and meta.deletion_timestamp is not None:
+            self._pods.observe_write(left.record(), int(meta.resource_version))
+        else:
+            self._pods.observe_delete(key, pod.uid, int(meta.resource_version or 0))
+
+    async def _look_again(self, pod: Pod, memory: Memory) -> None:
+        """The Pod is not what it was when it was decided on; the next plan sees what it is."""
+        found = await self._find(pod.namespace, pod.name)
+        if found is None or found.metadata.uid != pod.uid:
+            self._pods.observe_delete((pod.namespace, pod.name), pod.uid)
+        if found is not None:
+            memory.expected_deletes.discard(pod.uid)
+            self._pods.observe_write(found.record(), int(found.metadata.resource_version))
+
+    async def _find(self, namespace: str, name: str) -> WirePod | None:
+        try:
+            found: WirePod = await self._client.get(_path(namespace, name), WirePod)
+        except ApiError as error:
+            if error.not_found:
+                return None
+            raise
+        return found
+
+
+def _path(namespace: str, name: str) -> str:
+    return f"/api/v1/namespaces/{namespace}/pods/{name}"
+
+
+async def run_all(awaitables: Iterable[Any]) -> list[Any]:
+    """Waits for all, then raises the first error: nothing is left running behind a failed pass."""
+    results = await asyncio.gather(*awaitables, return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+    return results

@@ -1,0 +1,102 @@
+"""A DaemonTask as the API server holds it: where it is, how it is read, whether its Pods are accepted.
+
+Inputs: a client and the object. It must not change anything: the check of a template is a dry run.
+"""
+
+import re
+from typing import Final
+
+import msgspec
+
+from caretaker.api import names
+from caretaker.api.daemontask import MAX_TEMPLATE_BYTES, DaemonTask, Spec, Status
+from caretaker.api.objects import WireMeta
+from caretaker.api.template import wrong_type
+from caretaker.daemontask.pods import Start, build
+from caretaker.kube.client import KubeClient
+from caretaker.kube.errors import ApiError
+
+KIND: Final = "DaemonTask"
+PLURAL: Final = "daemontasks"
+DRY_RUN_NODE: Final = "caretaker-dry-run"
+STRICT_DRY_RUN: Final = {"dryRun": "All", "fieldValidation": "Strict"}
+# fieldValidation=Strict has no causes: 'unknown field "spec.x", duplicate field "spec.y"'.
+_STRICT: Final = re.compile(r'(unknown|duplicate) field "([^"]+)"')
+
+
+class RawTask(msgspec.Struct):
+    """A DaemonTask whose spec has not been judged yet."""
+
+    metadata: WireMeta
+    spec: msgspec.Raw = msgspec.Raw(b"{}")
+    status: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+def task_path(namespace: str, name: str = "") -> str:
+    """The API path of one DaemonTask, or without a name of all in the namespace."""
+    collection = f"/apis/{names.API_VERSION}/namespaces/{namespace}/{PLURAL}"
+    return f"{collection}/{name}" if name else collection
+
+
+def read_task(raw: RawTask) -> tuple[DaemonTask, str]:
+    """(the task, why its spec cannot be read or ""). A spec older than a stricter CRD is shown."""
+    try:
+        status = msgspec.json.decode(raw.status, type=Status)
+    except msgspec.ValidationError:
+        status = Status()  # written by somebody else; the next write mends it
+    try:
+        spec = msgspec.json.decode(raw.spec, type=Spec)
+        invalid = wrong_type(spec.template)
+    except msgspec.ValidationError as error:
+        invalid = str(error).replace("`$", "`spec")
+    return DaemonTask(raw.metadata, Spec(template={}) if invalid else spec, status), invalid
+
+
+async def refusal_of(client: KubeClient, task: DaemonTask, revision: str) -> str:
+    """refusals_of() in one line; "" when there is none."""
+    return "; ".join(await refusals_of(client, task, revision))
+
+
+async def refusals_of(client: KubeClient, task: DaemonTask, revision: str) -> list[str]:
+    """Why the API server refuses the template's Pods as invalid, each as `field: reason`.
+
+    A server-side dry-run create: what CEL cannot see is told before a rollout, with the field's path.
+    Raises ApiError when the server did not judge the Pod: no permission, a quota, an admission policy, no
+    answer. None of these says that the spec is invalid, and each may pass later.
+    """
+    size = len(msgspec.json.encode(task.spec.template))
+    if size > MAX_TEMPLATE_BYTES:
+        return [
+            f"spec.template: is {size} bytes as JSON, more than {MAX_TEMPLATE_BYTES}; "
+            "move scripts and data into a ConfigMap and mount it"
+        ]
+    start = Start(DRY_RUN_NODE, "", 0, 1, "", "", "", "DryRun")
+    body = build(task.metadata, task.spec, revision, start)
+    path = f"/api/v1/namespaces/{task.metadata.namespace}/pods"
+    try:
+        await client.create(path, body, dict, params=STRICT_DRY_RUN)
+    except ApiError as error:
+        if (error.invalid or error.status == 400) and not by_admission(error):
+            # Paths as the user wrote them: the Pod's `spec.x` is `spec.template.spec.x` in the task.
+            return [
+                f"spec.template.{field}: {message}" if field else f"spec.template: {message}"
+                for field, message in faults_in(error)
+            ]
+        raise
+    return []
+
+
+def by_admission(error: ApiError) -> bool:
+    """Whether a policy or webhook refused, and not the Pod's own validation: the status code does not tell,
+    since either may choose it (a ValidatingAdmissionPolicy's default is 422 Invalid). The words are those of
+    k8s.io/apiserver, admission.NewForbidden and webhook/errors.ToStatusErr."""
+    return error.forbidden or " is forbidden: " in error.message or "admission webhook" in error.message
+
+
+def faults_in(error: ApiError) -> list[tuple[str, str]]:
+    """(field, what is wrong with it) of a refusal, by its causes or by the words of strict decoding."""
+    # "some validation rules were not checked" comes with field <nil> beside the faults that say why.
+    if named := [(field, said) for field, said in error.causes if field != "<nil>"]:
+        return named
+    found = _STRICT.findall(error.message) if "strict decoding" in error.message else []
+    return [(field, f"{what} field") for what, field in found] or [("", error.message)]

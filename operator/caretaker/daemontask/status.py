@@ -1,0 +1,103 @@
+"""What status says after a pass.
+
+Pure: (Snapshot, Plan, Outcome) -> Status, equal to the one that stands when nothing has changed.
+"""
+
+import heapq
+
+from caretaker.api import conditions as c
+from caretaker.api.conditions import Reason
+from caretaker.api.daemontask import (
+    MAX_LISTED,
+    BlockedNode,
+    FailedNode,
+    LedgerStatus,
+    Status,
+)
+from caretaker.api.times import format_time
+from caretaker.daemontask.conditions import Facts, Outcome, conditions_of
+from caretaker.daemontask.plan import NodeReport, Plan, Snapshot
+from caretaker.daemontask.pods import pod_name
+
+
+def status_of(snapshot: Snapshot, plan: Plan, outcome: Outcome) -> Status:
+    """The status to write. Equal to the one that stands when nothing has changed."""
+    before = snapshot.task.status
+    facts = _facts(snapshot, plan, outcome)
+    now = format_time(snapshot.now)
+    failed = [_failed_node(snapshot, report) for report in plan.failed]
+    blocked = [_blocked_node(report) for report in plan.blocked]
+    new_revision = before.current_revision != snapshot.revision
+    started = before.start_time if not new_revision else None
+    if started is None and (outcome.created or facts.active):
+        started = now
+    ledger = LedgerStatus(shards=outcome.shards, recorded=outcome.recorded)
+    return Status(
+        observed_generation=snapshot.task.metadata.generation,
+        current_revision=snapshot.revision,
+        completed_revision=snapshot.revision if facts.complete else "",
+        conditions=c.merge(before.conditions, conditions_of(facts), now),
+        desired=facts.desired,
+        active=facts.active,
+        succeeded=facts.succeeded,
+        failed=facts.failed,
+        pending=facts.pending,
+        blocked=facts.blocked,
+        start_time=started,
+        last_completion_time=(
+            format_time(plan.last_completion) if plan.last_completion else before.last_completion_time
+        ),
+        failed_nodes=tuple(heapq.nsmallest(MAX_LISTED, failed, key=lambda n: n.node_name)),
+        failed_nodes_omitted=max(len(failed) - MAX_LISTED, 0),
+        blocked_nodes=tuple(heapq.nsmallest(MAX_LISTED, blocked, key=lambda n: n.node_name)),
+        blocked_nodes_omitted=max(len(blocked) - MAX_LISTED, 0),
+        ledger=before.ledger if plan.hold == Reason.LEDGER_LOST else ledger,
+    )
+
+
+def _facts(snapshot: Snapshot, plan: Plan, outcome: Outcome) -> Facts:
+    counts = plan.counts
+    active = counts["active"] + outcome.created
+    pending = counts["pending"] - outcome.created
+    before = snapshot.task.status
+    ended = counts["succeeded"] + counts["failed"]
+    settled = not active and not pending and ended > 0 and not plan.beyond_limit
+    tolerated = counts["failed"] == 0 or snapshot.task.spec.failure_policy.action == "Continue"
+    return Facts(
+        snapshot=snapshot,
+        plan=plan,
+        outcome=outcome,
+        desired=plan.desired,
+        active=active,
+        succeeded=counts["succeeded"],
+        failed=counts["failed"],
+        pending=pending,
+        blocked=counts["blocked"],
+        complete=before.completed_revision == before.current_revision == snapshot.revision
+        or (settled and tolerated),
+    )
+
+
+def _failed_node(snapshot: Snapshot, report: NodeReport) -> FailedNode:
+    entry, task = report.entry, snapshot.task.metadata
+    if entry is None:
+        return FailedNode(node_name=report.node.name, reason=report.decision.reason)
+    return FailedNode(
+        node_name=report.node.name,
+        reason=entry.reason,
+        message=entry.message,
+        exit_code=entry.exit_code,
+        attempts=entry.attempts,
+        last_finish_time=format_time(entry.finished_at),
+        pod_name=pod_name(task.name, task.uid, entry.node_uid, entry.seq),
+    )
+
+
+def _blocked_node(report: NodeReport) -> BlockedNode:
+    decision = report.decision
+    return BlockedNode(
+        node_name=report.node.name,
+        reason=decision.reason,
+        since=format_time(decision.since) if decision.since else None,
+        message=decision.message[:200],
+    )

@@ -1,0 +1,103 @@
+"""Which tasks an event concerns.
+
+Called synchronously by the stores for every change of a Node or of one of our Pods; adds keys to the
+queue and nothing else. The work per event is one look at each task's node rules, never at other nodes.
+"""
+
+import time
+from typing import Protocol
+
+from caretaker.api.names import LABEL_TASK
+from caretaker.api.objects import Node, Pod
+from caretaker.daemontask.memory import Memories, Memory
+from caretaker.kube.store import Store
+from caretaker.runtime.queue import Key
+
+
+class Enqueue(Protocol):
+    """WorkQueue.add."""
+
+    def __call__(self, key: Key, *, urgent: bool = False) -> None: ...
+
+
+class Triggers:
+    """Routes node and Pod changes to task keys. `nodes` maps a name to its Node, kept by event."""
+
+    def __init__(
+        self,
+        kind: str,
+        memories: Memories,
+        nodes: Store[Node],
+        pods: Store[Pod],
+        on_key: Enqueue,
+        scale: float = 1.0,
+    ) -> None:
+        self.nodes: dict[str, Node] = {}
+        self._kind = kind
+        self._memories = memories
+        self._on_key = on_key
+        self._scale = scale
+        nodes.subscribe(self._node_changed)
+        pods.subscribe(self._pod_changed)
+
+    def _node_changed(self, old: Node | None, new: Node | None) -> None:
+        if new is not None:
+            self.nodes[new.name] = new
+        elif old is not None:
+            self.nodes.pop(old.name, None)
+        for key, memory in self._memories.items():
+            if _concerns(memory, old, new):
+                self._on_key(key, urgent=_may_start(memory, new))
+            if new is None and old is not None:
+                memory.node_gone(old)
+
+    def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
+        pod = new if new is not None else old
+        if pod is None or not (task := pod.labels.get(LABEL_TASK)):
+            return
+        key = Key(self._kind, pod.namespace, task)
+        memory = self._memories.find(key)
+        if memory is None:
+            return  # not looked at yet
+        if memory.uid != pod.owner_uid:
+            self._on_key(key)  # of an earlier task of this name: a node may wait for it
+            return
+        if new is None:
+            memory.pod_gone(pod, time.time(), self._scale)
+        changed = old is None or new is None or _view(old) != _view(new)
+        if changed and not _just_made(memory, old, new):
+            # The end of a run frees a slot, which is urgent if somebody waits for one.
+            self._on_key(key, urgent=memory.queued and (new is None or new.terminal))
+
+
+def _view(pod: Pod) -> tuple[object, ...]:
+    """What a decision reads of a Pod that can change while its node stays the same. Being placed and
+    beginning to run change nothing: the Pod is active all the while."""
+    return (pod.terminal, bool(pod.deletion), pod.unschedulable, pod.waiting, pod.uid)
+
+
+def _just_made(memory: Memory, old: Pod | None, new: Pod | None) -> bool:
+    """Our own new Pod that waits for the scheduler: it was counted when it was made."""
+    if old is not None or new is None or new.name not in memory.creating:
+        return False
+    return not (new.terminal or new.deletion or new.unschedulable)
+
+
+def _may_start(memory: Memory, new: Node | None) -> bool:
+    return new is not None and memory.fit is not None and memory.fit.verdict(new).kind == "fits"
+
+
+def _concerns(memory: Memory, old: Node | None, new: Node | None) -> bool:
+    """Whether the task could decide otherwise. A label that it does not look at changes nothing for it."""
+    fit = memory.fit
+    if fit is None:
+        return False  # its first pass is still to come
+    if old is None or new is None or old.uid != new.uid:
+        node = new or old
+        return node is not None and fit.verdict(node).kind != "excluded"
+    before = fit.verdict(old)
+    after = fit.verdict(new)
+    return before != after or (
+        after.kind != "excluded"
+        and (old.boot_id, old.ready, old.ready_since) != (new.boot_id, new.ready, new.ready_since)
+    )

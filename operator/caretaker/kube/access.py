@@ -1,0 +1,224 @@
+"""Where the API server is and what proves who we are: kubeconfig or service account, TLS, tokens.
+
+Inputs: a kubeconfig and context, or what the kubernetes package finds by itself. The package reads the
+configuration, runs exec plugins and reloads tokens; none of its models or requests are used. It must not
+send anything to the API server.
+"""
+
+import asyncio
+import ipaddress
+import logging
+import os.path
+import ssl
+import time
+import urllib.request
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Self
+from urllib.parse import urlsplit
+
+log = logging.getLogger(__name__)
+
+SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
+
+# A token is asked for again after this long; the package's hook answers from memory until it expires.
+_TOKEN_SECONDS = 10.0
+# A 401 that a reload does not mend is not mended by reloading on every request.
+_RELOAD_SECONDS = 10.0
+
+
+class NoAccess(Exception):  # noqa: N818 - names the state, as the one line a user sees does
+    """No usable configuration was found, or it could not be read."""
+
+
+@dataclass(frozen=True)
+class _Loaded:
+    """One reading of the configuration."""
+
+    configuration: Any  # kubernetes.client.Configuration: host, api_key, refresh_api_key_hook
+    namespace: str
+    request: dict[str, Any] = field(
+        default_factory=dict
+    )  # ssl, server_hostname, proxy: as aiohttp takes them
+
+
+class Access:
+    """The API server's address and credentials, kept fresh.
+
+    host        https://..., without a trailing slash
+    namespace   the context's or service account's own, else "default"
+    request     keyword arguments of an aiohttp request: TLS and proxy
+    generation  counts readings; name it to reload() so that many failing requests cause one reading
+    """
+
+    def __init__(self, load: Callable[[], _Loaded], loaded: _Loaded) -> None:
+        self._load = load
+        self._loaded = loaded
+        self._lock = asyncio.Lock()
+        self._authorization: str | None = None
+        self._asked = False
+        self._fresh_until = 0.0
+        self._reloaded = 0.0
+        self.generation = 0
+
+    @classmethod
+    async def load(
+        cls,
+        kubeconfig: str | None = None,
+        context: str | None = None,
+        *,
+        service_account: str = SERVICE_ACCOUNT,
+    ) -> Self:
+        """Read the configuration: the kubeconfig given, else $KUBECONFIG or ~/.kube/config, else in-cluster.
+
+        Raises NoAccess. Runs in a thread: an exec plugin may take seconds.
+        """
+
+        def load() -> _Loaded:
+            return _load(kubeconfig, context, service_account)
+
+        return cls(load, await asyncio.to_thread(load))
+
+    @property
+    def host(self) -> str:
+        """The server's URL."""
+        return str(self._loaded.configuration.host).rstrip("/")
+
+    @property
+    def configuration(self) -> Any:
+        """The kubernetes package's Configuration, for other clients of the same server (kopf)."""
+        return self._loaded.configuration
+
+    @property
+    def namespace(self) -> str:
+        """The namespace to work in when none is named."""
+        return self._loaded.namespace
+
+    @property
+    def request(self) -> dict[str, Any]:
+        """TLS and proxy, as keyword arguments of an aiohttp request."""
+        return self._loaded.request
+
+    async def authorization(self) -> str | None:
+        """The Authorization header, from a token that has not expired; None with client certificates."""
+        if self._stale():
+            async with self._lock:
+                if self._stale():
+                    await self._ask()
+        return self._authorization
+
+    def _stale(self) -> bool:
+        """While the token is asked for again, the last one serves; before the first answer, none does.
+
+        A request without a token is not refused with 401: it counts as anonymous, and gets 403.
+        """
+        return not self._asked or time.monotonic() >= self._fresh_until
+
+    async def reload(self, generation: int) -> bool:
+        """Read the configuration anew after a 401; whether there is anything new to try.
+
+        Covers what the package's hook does not: a rotated token file, client certificate or CA, and an
+        exec plugin whose credential ended before its time. A reading that fails changes nothing.
+        """
+        async with self._lock:
+            if generation != self.generation:
+                return True
+            if self._reloaded and time.monotonic() - self._reloaded < _RELOAD_SECONDS:
+                return False
+            self._reloaded = time.monotonic()
+            try:
+                self._loaded = await asyncio.to_thread(self._load)
+            except NoAccess as problem:
+                log.warning("credentials were refused and could not be read again: %s", problem)
+                return False
+            self.generation += 1
+            await self._ask()
+            return True
+
+    async def _ask(self) -> None:
+        self._fresh_until = time.monotonic() + _TOKEN_SECONDS
+        configuration = self._loaded.configuration
+        try:
+            self._authorization = await asyncio.to_thread(
+                configuration.get_api_key_with_prefix, "BearerToken"
+            )
+        # A token file that is just being replaced, or a plugin that fails: the last token may still do.
+        except Exception as problem:  # noqa: BLE001
+            log.warning("the token could not be read: %s", problem)
+        self._asked = True
+
+
+def _load(kubeconfig: str | None, context: str | None, service_account: str) -> _Loaded:
+    # The package takes half a second and 34 MB to import: paid by those who connect, not by `--help`.
+    from kubernetes import config  # noqa: PLC0415
+    from kubernetes.client import Configuration  # noqa: PLC0415
+
+    configuration = Configuration()
+    try:
+        file = kubeconfig or _existing(config.KUBE_CONFIG_DEFAULT_LOCATION)
+        if file:
+            config.load_kube_config(file, context, configuration)
+            namespace = _context_namespace(config.list_kube_config_contexts(file), context)
+        else:
+            namespace = _load_service_account(configuration, service_account)
+        return _Loaded(configuration, namespace or "default", _request_arguments(configuration))
+    # The package lets yaml.YAMLError, OSError, TypeError and ssl.SSLError through besides its own.
+    except Exception as problem:
+        raise NoAccess(f"no access to a Kubernetes API server: {problem}") from problem
+
+
+def _existing(locations: str) -> str | None:
+    """$KUBECONFIG as it stands if any of its files exists."""
+    paths = (os.path.expanduser(path) for path in locations.split(os.pathsep) if path)
+    return locations if any(os.path.exists(path) for path in paths) else None
+
+
+def _context_namespace(found: tuple[list[dict[str, Any]], dict[str, Any]], context: str | None) -> str:
+    contexts, current = found
+    chosen = next((c for c in contexts if c["name"] == context), current)
+    return str(chosen["context"].get("namespace") or "")
+
+
+def _load_service_account(configuration: Any, folder: str) -> str:
+    from kubernetes.config.incluster_config import InClusterConfigLoader  # noqa: PLC0415
+
+    InClusterConfigLoader(
+        token_filename=os.path.join(folder, "token"), cert_filename=os.path.join(folder, "ca.crt")
+    ).load_and_set(configuration)
+    with open(os.path.join(folder, "namespace"), encoding="utf-8") as file:
+        return file.read().strip()
+
+
+def _request_arguments(configuration: Any) -> dict[str, Any]:
+    arguments: dict[str, Any] = {"proxy": _proxy(configuration)}
+    if urlsplit(configuration.host).scheme != "https":
+        return arguments
+    tls = ssl.create_default_context(cafile=configuration.ssl_ca_cert, cadata=configuration.ca_cert_data)
+    # Python 3.13 turned on RFC 5280 strictness, which the CAs of many clusters, EKS among them, do not
+    # meet; client-go does not ask for it either (github.com/kubernetes-client/python/issues/2394).
+    tls.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    if not configuration.verify_ssl:
+        tls.check_hostname = False
+        tls.verify_mode = ssl.CERT_NONE
+    if configuration.cert_file:
+        tls.load_cert_chain(configuration.cert_file, configuration.key_file)
+    return arguments | {"ssl": tls, "server_hostname": configuration.tls_server_name}
+
+
+def _proxy(configuration: Any) -> str | None:
+    """The proxy to use: kubeconfig's always; the environment's as NO_PROXY says, and never for loopback."""
+    proxy, url = configuration.proxy, urlsplit(configuration.host)
+    if not proxy or proxy not in urllib.request.getproxies().values():
+        return proxy or None
+    host = url.hostname or ""
+    excluded = urllib.request.proxy_bypass_environment(  # type: ignore[attr-defined]
+        host, {"no": configuration.no_proxy or ""}
+    )
+    return None if excluded or _loopback(host) else str(proxy)
+
+
+def _loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

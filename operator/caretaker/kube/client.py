@@ -1,0 +1,281 @@
+"""The verbs of the Kubernetes API, decoding straight into structs.
+
+Inputs: paths as the API writes them (/api/v1/nodes) and the struct to decode into. It must not know any
+kind, nor retry: what a failure means is the caller's to say.
+"""
+
+import builtins
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any, Self, TypedDict, TypeVar, Unpack, overload
+
+import msgspec
+
+from caretaker.kube.access import Access
+from caretaker.kube.errors import ApiError
+from caretaker.kube.transport import ACCEPT, READ_SECONDS, Params, Request, Transport
+
+T = TypeVar("T")
+R = TypeVar("R")
+Body = Mapping[str, Any] | msgspec.Struct | bytes
+List = builtins.list  # `list` is a method below
+
+MERGE_PATCH = "application/merge-patch+json"
+
+_JSON = {**ACCEPT, "Content-Type": "application/json"}
+_METADATA_ONLY = {"Accept": "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"}
+# How often a paged list that expired half-way is started over with pages before it is read in one piece.
+_PAGED_TRIES = 2
+
+
+class ReadOptions(TypedDict, total=False):
+    """Keywords of get()."""
+
+    params: Params | None
+    metadata_only: bool
+    timeout: float
+    urgent: bool
+
+
+class WriteOptions(TypedDict, total=False):
+    """Keywords of create(); without a timeout it is the client's write_seconds."""
+
+    params: Params | None
+    timeout: float | None
+    unguarded: bool
+
+
+class PatchOptions(WriteOptions, total=False):
+    """Keywords of patch()."""
+
+    content_type: str
+
+
+class DeleteOptions(WriteOptions, total=False):
+    """Keywords of delete()."""
+
+    body: Body | None
+
+
+class ListOptions(TypedDict, total=False):
+    """Keywords of list()."""
+
+    params: Params | None
+    page: int
+
+
+class KubeClient(Transport):
+    """One API server, and the verbs on it.
+
+    Reads are by quorum: no resourceVersion is sent. `type` is what to decode into: a struct, None for a
+    dict, bytes or msgspec.Raw for the answer as it came. Every call raises ApiError, and
+    msgspec.ValidationError naming the field that does not fit `type`; writes raise NotLeader too, and then
+    were not sent. Timeouts are in seconds.
+    """
+
+    @classmethod
+    async def connect(
+        cls,
+        kubeconfig: str | None = None,
+        context: str | None = None,
+        namespace_default: str | None = None,
+        *,
+        pool: int = 64,
+    ) -> Self:
+        """A client for the kubeconfig given, else $KUBECONFIG, ~/.kube/config or the service account.
+
+        namespace_default overrides the context's namespace; pool is the number of requests at a time,
+        watches and the Lease apart. Raises NoAccess. Sends nothing yet.
+        """
+        return cls(await Access.load(kubeconfig, context), namespace=namespace_default, pool=pool)
+
+    @overload
+    async def get(self, path: str, type: type[T], **options: Unpack[ReadOptions]) -> T: ...
+
+    @overload
+    async def get(self, path: str, type: None = None, **options: Unpack[ReadOptions]) -> dict[str, Any]: ...
+
+    async def get(
+        self,
+        path: str,
+        type: type[Any] | None = None,  # noqa: A002 - the word of the interface
+        *,
+        params: Params | None = None,
+        metadata_only: bool = False,
+        timeout: float = READ_SECONDS,
+        urgent: bool = False,
+    ) -> Any:
+        """Read one object.
+
+        metadata_only asks for a PartialObjectMetadata. urgent does not queue for a slot (the Lease's reads).
+        """
+        headers = _METADATA_ONLY if metadata_only else ACCEPT
+        return _decode(
+            await self.call(Request("get", path, params, headers, None, timeout), urgent=urgent), type
+        )
+
+    @overload
+    async def list(
+        self, path: str, item_type: type[T], *, each: None = None, **options: Unpack[ListOptions]
+    ) -> tuple[List[T], str]: ...
+
+    @overload
+    async def list(
+        self, path: str, item_type: type[T], *, each: Callable[[T], R], **options: Unpack[ListOptions]
+    ) -> tuple[List[R], str]: ...
+
+    @overload
+    async def list(
+        self, path: str, item_type: None = None, **options: Unpack[ListOptions]
+    ) -> tuple[List[dict[str, Any]], str]: ...
+
+    async def list(
+        self,
+        path: str,
+        item_type: type[Any] | None = None,
+        *,
+        each: Callable[[Any], Any] | None = None,
+        params: Params | None = None,
+        page: int = 500,
+    ) -> tuple[List[Any], str]:
+        """Every object of a collection as of one moment, and that moment's resourceVersion.
+
+        Pages of `page` items; `each` maps an item as its page arrives, so that wire structs need not all
+        be held at once. A continue token that expires (410) starts over from nothing: what is returned is
+        never a part.
+        """
+        wanted: Any = item_type or dict
+        decode = _page_decoder(wanted)
+        items: List[Any] = []
+        token, tries = "", 0
+        while True:
+            query = dict(params or {})
+            if tries < _PAGED_TRIES:
+                query["limit"] = page
+            if token:
+                query["continue"] = token
+            answer = await self._page(Request("list", path, query), resumed=bool(token))
+            if answer is None:
+                items, token, tries = [], "", tries + 1
+                continue
+            found = decode(answer)
+            items.extend(found.items or () if each is None else map(each, found.items or ()))
+            token = found.metadata.continue_
+            if not token:
+                return items, found.metadata.resource_version
+
+    async def _page(self, request: Request, *, resumed: bool) -> bytes | None:
+        """One page; None when the continue token has expired."""
+        try:
+            return await self.call(request)
+        except ApiError as error:
+            if not (error.gone and resumed):
+                raise
+            return None
+
+    @overload
+    async def create(self, path: str, body: Body, type: type[T], **options: Unpack[WriteOptions]) -> T: ...
+
+    @overload
+    async def create(
+        self, path: str, body: Body, type: None = None, **options: Unpack[WriteOptions]
+    ) -> dict[str, Any]: ...
+
+    async def create(
+        self,
+        path: str,
+        body: Body,
+        type: type[Any] | None = None,  # noqa: A002
+        *,
+        params: Params | None = None,
+        timeout: float | None = None,
+        unguarded: bool = False,
+    ) -> Any:
+        """POST an object to its collection; its stored form.
+
+        unguarded is for the Lease's own writes: neither the guard nor the queue for a slot is in their way.
+        """
+        request = Request("create", path, params, _JSON, _encode(body), timeout or self.write_seconds)
+        return _decode(await self.call(request, urgent=unguarded), type)
+
+    @overload
+    async def patch(self, path: str, body: Body, type: type[T], **options: Unpack[PatchOptions]) -> T: ...
+
+    @overload
+    async def patch(
+        self, path: str, body: Body, type: None = None, **options: Unpack[PatchOptions]
+    ) -> dict[str, Any]: ...
+
+    async def patch(
+        self,
+        path: str,
+        body: Body,
+        type: type[Any] | None = None,  # noqa: A002
+        *,
+        content_type: str = MERGE_PATCH,
+        params: Params | None = None,
+        timeout: float | None = None,
+        unguarded: bool = False,
+    ) -> Any:
+        """PATCH an object or a subresource; its stored form.
+
+        The server checks a metadata.resourceVersion or metadata.uid in the body: 409 Conflict.
+        """
+        headers = {**ACCEPT, "Content-Type": content_type}
+        request = Request("patch", path, params, headers, _encode(body), timeout or self.write_seconds)
+        return _decode(await self.call(request, urgent=unguarded), type)
+
+    @overload
+    async def delete(self, path: str, *, type: type[T], **options: Unpack[DeleteOptions]) -> T: ...
+
+    @overload
+    async def delete(
+        self, path: str, *, type: None = None, **options: Unpack[DeleteOptions]
+    ) -> dict[str, Any]: ...
+
+    async def delete(
+        self,
+        path: str,
+        *,
+        type: type[Any] | None = None,  # noqa: A002
+        body: Body | None = None,
+        params: Params | None = None,
+        timeout: float | None = None,
+        unguarded: bool = False,
+    ) -> Any:
+        """DELETE an object; body is its DeleteOptions (preconditions, gracePeriodSeconds).
+
+        The answer is the object for Pods (gone, or with deletionTimestamp while it terminates), a Status
+        for most other kinds. A 404 may follow our own success, see Transport.
+        """
+        encoded = _encode(body) if body is not None else None
+        request = Request("delete", path, params, _JSON, encoded, timeout or self.write_seconds)
+        return _decode(await self.call(request, urgent=unguarded), type)
+
+
+def _encode(body: Body) -> bytes:
+    return body if isinstance(body, bytes) else msgspec.json.encode(body)
+
+
+def _decode(answer: bytes, wanted: Any) -> Any:
+    if wanted is bytes:
+        return answer
+    if wanted is msgspec.Raw:
+        return msgspec.Raw(answer)
+    return _decoder(wanted or dict)(answer)
+
+
+@cache
+def _decoder(wanted: Any) -> Callable[[bytes], Any]:
+    return msgspec.json.Decoder(wanted).decode
+
+
+class _ListMeta(msgspec.Struct, rename="camel"):
+    resource_version: str = ""
+    continue_: str = msgspec.field(name="continue", default="")
+
+
+@cache
+def _page_decoder(item: Any) -> Callable[[bytes], Any]:
+    page = msgspec.defstruct("Page", [("metadata", _ListMeta), ("items", builtins.list[item] | None, None)])
+    return msgspec.json.Decoder(page).decode

@@ -1,0 +1,152 @@
+"""What can go wrong between caretaker and the API server, as two exceptions.
+
+Inputs: an HTTP status and, where the server sent one, its metav1.Status. It must not decide what happens
+next: backing off, giving up and reporting belong to the callers.
+"""
+
+import re
+from collections.abc import Mapping
+
+import msgspec
+
+# The server's own "try again later" besides 5xx: too many requests, and a request that it timed out.
+_TRANSIENT = (0, 408, 429)
+# forbiddenMessage in k8s.io/apiserver/pkg/endpoints/handlers/responsewriters/errors.go
+_NOT_PERMITTED = re.compile(r'cannot (\w+) resource "([^"]+)"')
+
+
+class NotLeader(Exception):  # noqa: N818 - a state, named as the code around it speaks of it
+    """A write was not sent: the Lease is not held, or would not outlive the write's timeout."""
+
+
+class ApiError(Exception):
+    """The API server refused, failed, or did not answer.
+
+    status       HTTP status; 0 = no answer (connection refused or lost, timeout): the request may or may
+                 not have been executed
+    reason       metav1.Status.reason (NotFound, AlreadyExists, Conflict, Expired ...); for status 0 a word
+                 of ours: Timeout, Unreachable, StreamStalled
+    retry_after  seconds the server asked to wait (Retry-After or details.retryAfterSeconds), or None
+    causes       (field, message) pairs of details.causes: which field of the object was refused, and why
+    verb, path   the request
+    """
+
+    def __init__(
+        self,
+        status: int,
+        reason: str = "",
+        message: str = "",
+        *,
+        retry_after: float | None = None,
+        causes: tuple[tuple[str, str], ...] = (),
+        verb: str = "",
+        path: str = "",
+    ) -> None:
+        super().__init__(status, reason, message)
+        self.status = status
+        self.reason = reason
+        self.message = message
+        self.retry_after = retry_after
+        self.causes = causes
+        self.verb = verb
+        self.path = path
+
+    def __str__(self) -> str:
+        request = f"{self.verb} {self.path}: ".lstrip()
+        return f"{request if self.path else ''}{self.status or 'no answer'} {self.reason}: {self.message}"
+
+    @property
+    def not_found(self) -> bool:
+        """404."""
+        return self.status == 404
+
+    @property
+    def conflict(self) -> bool:
+        """409 because the resourceVersion (or a precondition) no longer holds."""
+        return self.status == 409 and self.reason != "AlreadyExists"
+
+    @property
+    def already_exists(self) -> bool:
+        """409 because the name is taken."""
+        return self.status == 409 and self.reason == "AlreadyExists"
+
+    @property
+    def gone(self) -> bool:
+        """410: the resourceVersion or continue token is too old to be served."""
+        return self.status == 410
+
+    @property
+    def throttled(self) -> bool:
+        """429."""
+        return self.status == 429
+
+    @property
+    def forbidden(self) -> bool:
+        """403: RBAC, a quota or an admission policy."""
+        return self.status == 403
+
+    @property
+    def missing_permission(self) -> tuple[str, str] | None:
+        """(verb, resource with its subresource) that RBAC does not grant us; None for any other refusal."""
+        found = _NOT_PERMITTED.search(self.message) if self.forbidden else None
+        return (found[1], found[2]) if found else None
+
+    @property
+    def invalid(self) -> bool:
+        """422: the object breaks its schema or its validation rules."""
+        return self.status == 422
+
+    @property
+    def transient(self) -> bool:
+        """Whether the same request may succeed later without anybody changing anything."""
+        return self.status in _TRANSIENT or self.status >= 500
+
+
+class _Cause(msgspec.Struct):
+    field: str = ""
+    message: str = ""
+
+
+class _Details(msgspec.Struct, rename="camel"):
+    causes: tuple[_Cause, ...] | None = None
+    retry_after_seconds: float = 0
+
+
+class Status(msgspec.Struct):
+    """metav1.Status, as far as it is read."""
+
+    code: int = 0
+    reason: str = ""
+    message: str = ""
+    details: _Details | None = None
+
+
+_decode_status = msgspec.json.Decoder(Status).decode
+
+
+def error_from(
+    status: int, body: bytes, headers: Mapping[str, str] | None = None, *, verb: str = "", path: str = ""
+) -> ApiError:
+    """The ApiError of a refused request, or of an ERROR event in a watch (status 0: take the body's code).
+
+    `body` is a metav1.Status or, from a proxy or load balancer in between, anything at all.
+    """
+    try:
+        answer = _decode_status(body)
+    except msgspec.MsgspecError:
+        answer = Status(message=body[:500].decode(errors="replace"))
+    details = answer.details or _Details()
+    return ApiError(
+        status or answer.code,
+        answer.reason,
+        answer.message,
+        retry_after=_seconds((headers or {}).get("Retry-After")) or details.retry_after_seconds or None,
+        causes=tuple((cause.field, cause.message) for cause in details.causes or ()),
+        verb=verb,
+        path=path,
+    )
+
+
+def _seconds(header: str | None) -> float | None:
+    """Retry-After in seconds; the API server never sends its other form, a date."""
+    return float(header) if header is not None and header.isascii() and header.isdigit() else None

@@ -1,0 +1,273 @@
+"""One pooled HTTP session to one API server: credentials, guard, timeouts, errors, the lines of a watch.
+
+Inputs: an Access (address, TLS, tokens) and requests as bytes. It must not decode an object, send a request
+again that may have been executed (one exception, by aiohttp: a GET or DELETE whose kept-alive connection
+was found closed), or let a write pass that the guard refuses.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextvars import ContextVar
+from functools import partial
+from typing import Any, Self
+
+import aiohttp
+import msgspec
+
+from caretaker import __version__
+from caretaker.api.names import FIELD_MANAGER
+from caretaker.kube.access import Access
+from caretaker.kube.errors import ApiError, error_from
+from caretaker.kube.permissions import Permissions
+
+Params = Mapping[str, str | int]
+
+READ_SECONDS = 30.0
+WRITE_SECONDS = 5.0
+ACCEPT = {"Accept": "application/json"}
+
+_METHODS = {"get": "GET", "list": "GET", "create": "POST", "patch": "PATCH", "delete": "DELETE"}
+_WRITES = frozenset(("create", "patch", "delete"))
+# Below the API server's own 90 s (k8s.io/apiserver pkg/server/secure_serving.go, IdleTimeout), so that it
+# is we who close an idle connection and never a request that finds it closed.
+_KEEPALIVE_SECONDS = 60.0
+
+
+class Request(msgspec.Struct, frozen=True):
+    """One request: verb get | list | create | patch | delete, timeout in seconds."""
+
+    verb: str
+    path: str
+    params: Params | None = None
+    headers: Mapping[str, str] = msgspec.field(default_factory=lambda: ACCEPT)
+    body: bytes | None = None
+    timeout: float = READ_SECONDS
+
+    def query(self) -> dict[str, str | int]:
+        """The parameters to send."""
+        query: dict[str, str | int] = dict(self.params or {})
+        if self.verb in _WRITES:
+            # The server gives up when we do (k8s.io/apiserver filters/request_deadline.go): a write that
+            # lies queued in it is not carried out after the Lease has gone to somebody else.
+            query["timeout"] = f"{max(1, round(self.timeout * 1000))}ms"
+            if self.verb != "delete":
+                query["fieldManager"] = FIELD_MANAGER
+        return query
+
+
+class Transport:
+    """One API server.
+
+    host               the server's URL
+    default_namespace  the context's namespace, or the one given
+    guard              asked before each write with the write's timeout in seconds; raises NotLeader
+    observe            told (verb, resource, code, seconds) of each request; code 0 = no answer; for a watch,
+                       the seconds until it was open
+    permissions        told of every refusal and, while something is missing, of every success
+    write_seconds      timeout of a write; must be well below what a Lease is good for
+    """
+
+    def __init__(self, access: Access, *, namespace: str | None = None, pool: int = 64) -> None:
+        self.guard: Callable[[float], None] | None = None
+        self.observe: Callable[[str, str, int, float], None] | None = None
+        self.permissions = Permissions()
+        self.write_seconds = WRITE_SECONDS
+        self._access = access
+        self._namespace = namespace
+        # A semaphore instead of the connector's limit: a write waits here before its guard is asked and
+        # its timeout starts, and neither a watch nor the Lease ever queues behind a burst of writes.
+        self._slots = asyncio.Semaphore(pool)
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEPALIVE_SECONDS),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            request_class=_LastLook,
+            # Lists above 128 KiB would come gzipped, at a cost in CPU to both sides and no gain in a cluster.
+            headers={"User-Agent": f"caretaker/{__version__}", "Accept-Encoding": "identity"},
+        )
+
+    @property
+    def access(self) -> Access:
+        """Address and credentials, for other clients of the same server (kopf)."""
+        return self._access
+
+    @property
+    def host(self) -> str:
+        """The API server's URL."""
+        return self._access.host
+
+    @property
+    def default_namespace(self) -> str:
+        """The namespace to work in when none is named."""
+        return self._namespace or self._access.namespace
+
+    async def close(self) -> None:
+        """Close every connection; requests under way fail."""
+        await self._session.close()
+        await asyncio.sleep(0)  # aborted connections are closed in the loop's next round
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def call(self, request: Request, *, urgent: bool = False) -> bytes:
+        """Send it and return the body of a 2xx answer.
+
+        urgent (the Lease's own requests): neither queued for a slot nor guarded. Raises NotLeader when the
+        guard refuses a write, which then was not sent, and ApiError.
+        """
+        async with contextlib.nullcontext() if urgent else self._slots:
+            generation = self._access.generation
+            try:
+                return await self._send(request, guarded=not urgent)
+            except ApiError as error:
+                # A 401 was not executed, so sending it again with fresh credentials repeats nothing.
+                if error.status != 401 or not await self._access.reload(generation):
+                    raise
+            return await self._send(request, guarded=not urgent)
+
+    async def stream(
+        self,
+        path: str,
+        params: Params,
+        *,
+        dead_after: float = 70.0,
+        on_open: Callable[[], None] | None = None,
+    ) -> AsyncIterator[bytes]:
+        """The lines of a watch, each one JSON event of any length, until the server ends it.
+
+        dead_after: seconds without a byte after which it is given up (the server sends a bookmark a
+        minute). on_open is called when the server has accepted the watch. Raises ApiError: refused, cut
+        (Unreachable) or silent (StreamStalled). Close the generator when leaving early (aclosing).
+        """
+        started, generation = time.monotonic(), self._access.generation
+        headers = await self._headers(ACCEPT)
+        try:
+            async with self._session.get(
+                self.host + path,
+                params=params,
+                headers=headers,
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=5, sock_read=dead_after),
+                allow_redirects=False,
+                **self._access.request,
+            ) as response:
+                self._report("watch", path, response.status, started)
+                if response.status >= 300:
+                    if response.status == 401:
+                        await self._access.reload(generation)
+                    body = await response.read()
+                    raise self._error(response.status, body, response.headers, "watch", path)
+                self.permissions.granted("watch", path)
+                if on_open is not None:
+                    on_open()
+                try:
+                    async for line in _lines(response.content):
+                        yield line
+                finally:
+                    _abort(response)
+        except TimeoutError as error:
+            message = f"nothing came for {dead_after:g} s"
+            raise ApiError(0, "StreamStalled", message, verb="watch", path=path) from error
+        except (aiohttp.ClientError, OSError) as error:
+            raise _unreachable(error, "watch", path) from error
+
+    async def _send(self, request: Request, *, guarded: bool) -> bytes:
+        verb, path = request.verb, request.path
+        headers = await self._headers(request.headers)
+        guard = partial(self.guard, request.timeout) if self.guard and guarded and verb in _WRITES else None
+        if guard is not None:
+            guard()  # before a connection is opened for nothing
+        token = _guard.set(guard)
+        started, code = time.monotonic(), 0
+        try:
+            async with self._session.request(
+                _METHODS[verb],
+                self.host + path,
+                params=request.query(),
+                data=request.body,
+                headers=headers,
+                timeout=aiohttp.ClientTimeout(total=request.timeout),
+                allow_redirects=False,
+                **self._access.request,
+            ) as response:
+                body = await response.read()
+                code = response.status
+        except TimeoutError as error:
+            message = f"no answer in {request.timeout:g} s"
+            raise ApiError(0, "Timeout", message, verb=verb, path=path) from error
+        except (aiohttp.ClientError, OSError) as error:
+            raise _unreachable(error, verb, path) from error
+        finally:
+            _guard.reset(token)
+            self._report(verb, path, code, started)
+        if code >= 300:
+            raise self._error(code, body, response.headers, verb, path)
+        self.permissions.granted(verb, path)
+        return body
+
+    def _error(self, code: int, body: bytes, headers: Mapping[str, str], verb: str, path: str) -> ApiError:
+        error = error_from(code, body, headers, verb=verb, path=path)
+        self.permissions.refused(error)
+        return error
+
+    async def _headers(self, headers: Mapping[str, str]) -> Mapping[str, str]:
+        authorization = await self._access.authorization()
+        return {**headers, "Authorization": authorization} if authorization else headers
+
+    def _report(self, verb: str, path: str, code: int, started: float) -> None:
+        if self.observe is not None:
+            self.observe(verb, resource_of(path), code, time.monotonic() - started)
+
+
+_guard: ContextVar[Callable[[], None] | None] = ContextVar("guard", default=None)
+
+
+class _LastLook(aiohttp.ClientRequest):
+    """Asks the guard once more when the connection is there, just before the first byte: opening it may have
+    taken long, and a process that stood still must not send on waking what it was allowed before."""
+
+    async def send(self, conn: Any) -> aiohttp.ClientResponse:
+        """See the class."""
+        if (guard := _guard.get()) is not None:
+            guard()
+        return await super().send(conn)
+
+
+def resource_of(path: str) -> str:
+    """The plural in an API path: "pods" of /api/v1/namespaces/a/pods/b/status; "" for discovery."""
+    parts = path.strip("/").split("/")
+    parts = parts[2 if parts[0] == "api" else 3 :]
+    if len(parts) > 2 and parts[0] == "namespaces":
+        parts = parts[2:]
+    return parts[0] if parts else ""
+
+
+async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
+    """Lines of any length (StreamReader's own refuse long ones); a last one without its end is dropped."""
+    parts: list[bytes] = []
+    async for chunk in content.iter_any():
+        first, *rest = chunk.split(b"\n")
+        parts.append(first)
+        if rest:
+            for line in (b"".join(parts), *rest[:-1]):
+                if line:
+                    yield line
+            parts = [rest[-1]]
+
+
+def _abort(response: aiohttp.ClientResponse) -> None:
+    """Drop the connection of a watch that is left before its end: a polite TLS goodbye may take 30 s."""
+    if response.connection is not None and response.connection.transport is not None:
+        response.connection.transport.abort()
+
+
+def _unreachable(error: BaseException, verb: str, path: str) -> ApiError:
+    if isinstance(error, aiohttp.ClientPayloadError):
+        message = "the connection was cut"
+    else:
+        cause = getattr(error, "os_error", error)  # aiohttp's own text names an ssl.SSLContext's address
+        message = str(cause) or type(cause).__name__
+    return ApiError(0, "Unreachable", message, verb=verb, path=path)

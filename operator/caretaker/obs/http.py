@@ -1,0 +1,110 @@
+"""The operator's own HTTP servers: /metrics on one port, /healthz and /readyz on another (or the same).
+
+Inputs: a prometheus registry and named checks, each a function that returns None while all is well, or
+the reason in one line. A check that raises counts as failed. It must not decide what healthy means.
+"""
+
+import errno
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple
+
+from aiohttp import web
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder
+
+Check = tuple[str, Callable[[], str | None]]
+
+SHUTDOWN_SECONDS: Final = 1.0
+
+
+class ListenError(OSError):
+    """A port could not be opened; the message names the flag that mends it."""
+
+
+class Bound(NamedTuple):
+    """The ports that are open."""
+
+    metrics_port: int
+    health_port: int
+
+
+class ObsServer:
+    """Serves metrics and health.
+
+    `healthz` and `readyz` may be appended to while it runs. 200 `ok` while every check passes, else 503
+    with one line `name: reason` for each that does not; `?verbose` lists all of them.
+    """
+
+    def __init__(
+        self, registry: CollectorRegistry, healthz: Iterable[Check] = (), readyz: Iterable[Check] = ()
+    ) -> None:
+        self._registry = registry
+        self.healthz: list[Check] = list(healthz)
+        self.readyz: list[Check] = list(readyz)
+        self._runners: list[web.AppRunner] = []
+
+    async def start(self, host: str, metrics_port: int, health_port: int) -> Bound:
+        """Listen on `host`; port 0 takes a free one; two equal ports other than 0 share one server.
+
+        Raises ListenError when a port cannot be opened; nothing is left open then.
+        """
+        metrics = web.get("/metrics", self._metrics)
+        health = [web.get("/healthz", self._healthz), web.get("/readyz", self._readyz)]
+        try:
+            if metrics_port == health_port != 0:
+                port = await self._listen([metrics, *health], host, metrics_port, "--metrics-port")
+                return Bound(port, port)
+            return Bound(
+                await self._listen([metrics], host, metrics_port, "--metrics-port"),
+                await self._listen(health, host, health_port, "--health-port"),
+            )
+        except ListenError:
+            await self.stop()
+            raise
+
+    async def stop(self) -> None:
+        """Close every port; open requests get SHUTDOWN_SECONDS to end."""
+        while self._runners:
+            await self._runners.pop().cleanup()
+
+    async def _listen(self, routes: list[web.RouteDef], host: str, port: int, flag: str) -> int:
+        app = web.Application()
+        app.add_routes(routes)
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=SHUTDOWN_SECONDS)
+        self._runners.append(runner)
+        await runner.setup()
+        try:
+            await web.TCPSite(runner, host, port).start()
+        except OSError as error:
+            why = "the port is in use" if error.errno == errno.EADDRINUSE else str(error.strerror or error)
+            raise ListenError(
+                f"cannot listen on {host}:{port}: {why}; choose another with {flag} (0 takes a free one)"
+            ) from error
+        bound: int = runner.addresses[0][1]
+        return bound
+
+    async def _metrics(self, request: web.Request) -> web.Response:
+        encode, content_type = choose_encoder(request.headers.get("Accept", ""))
+        # The header as it is: aiohttp's content_type argument refuses parameters.
+        return web.Response(body=encode(self._registry), headers={"Content-Type": content_type})
+
+    async def _healthz(self, request: web.Request) -> web.Response:
+        return _answer(self.healthz, verbose="verbose" in request.query)
+
+    async def _readyz(self, request: web.Request) -> web.Response:
+        return _answer(self.readyz, verbose="verbose" in request.query)
+
+
+def _answer(checks: list[Check], *, verbose: bool) -> web.Response:
+    results = [(name, _run(check)) for name, check in checks]
+    failed = any(reason for _, reason in results)
+    lines = [f"{name}: {reason or 'ok'}" for name, reason in results if reason or verbose]
+    text = "\n".join(lines) if lines else "ok"
+    return web.Response(status=503 if failed else 200, text=text + "\n")
+
+
+def _run(check: Callable[[], str | None]) -> str | None:
+    try:
+        return check()
+    except Exception as error:  # noqa: BLE001  a broken check is a failed check, never a broken server
+        return f"the check itself failed: {error!r}"

@@ -1,0 +1,19 @@
+"""The kinds, one line each. Handlers, RBAC tests, metrics labels, the docs index and the end-to-end smoke
+test are driven from here."""
+
+from typing import Final
+
+import msgspec
+
+
+class KindInfo(msgspec.Struct, frozen=True):
+    """A custom resource that this operator keeps."""
+
+    kind: str
+    plural: str
+    namespaced: bool
+
+
+DAEMON_TASK: Final = KindInfo("DaemonTask", "daemontasks", namespaced=True)
+
+KINDS: Final = (DAEMON_TASK,)

@@ -1,0 +1,280 @@
+"""The one reconcile loop: gather -> plan -> confirm -> execute -> one status patch -> requeue.
+
+Knows no kind. Errors are typed by what happens next, and only this module maps them to backoff and
+metrics: NotLeader ends a pass in silence, a conflict runs it again, anything else backs off. A pass never
+raises: user data must not crash the operator.
+"""
+
+import asyncio
+import logging
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+import msgspec
+
+from caretaker.api.conditions import Reason
+from caretaker.api.names import API_VERSION
+from caretaker.api.times import format_time
+from caretaker.kube.client import KubeClient
+from caretaker.kube.errors import ApiError, NotLeader
+from caretaker.obs import log
+from caretaker.obs.metrics import Metrics
+from caretaker.runtime import denied
+from caretaker.runtime.events import Event, EventRecorder, ObjectRef
+from caretaker.runtime.queue import Key, WorkQueue
+
+logger = logging.getLogger(__name__)
+
+RESYNC: Final = 600.0
+STATUS_INTERVAL: Final = 1.0  # between two status writes of a key while passes follow each other at once
+CONFIRMATIONS: Final = 3
+
+S = TypeVar("S")
+P = TypeVar("P")
+O = TypeVar("O")  # noqa: E741
+
+
+class Conflict(Exception):  # noqa: N818
+    """What a plan was made from is no longer true; the pass runs again after a short, growing pause."""
+
+
+class Retry(Exception):  # noqa: N818
+    """The pass could not finish; it runs again after `after` seconds or the key's backoff, the longer."""
+
+    def __init__(self, message: str, after: float = 0.0) -> None:
+        super().__init__(message)
+        self.after = after
+
+
+class Subject(msgspec.Struct, frozen=True):
+    """The custom resource of a pass, as the loop needs to know it."""
+
+    ref: ObjectRef
+    path: str  # of the object; its status is at path + "/status"
+    resource_version: str
+    status: Any  # the status that stands, as a struct
+    events: tuple[Event, ...] = ()
+
+
+class Next(msgspec.Struct, frozen=True):
+    """When a pass has to be repeated without any event."""
+
+    delay: float | None = None  # seconds; None = at the resync
+    at_once: bool = False  # work is left now
+    retry: bool = False  # what was refused is tried again with backoff
+    after: float = 0.0  # at least this many seconds, as a Retry-After asked
+
+
+class Kind(Protocol, Generic[S, P, O]):
+    """What a kind brings: the words are the same for every one."""
+
+    kind: str
+
+    def path(self, key: Key) -> str:
+        """The API path of the resource."""
+
+    async def gather(self, key: Key) -> S | None:
+        """Everything the plan reads; None = the resource is gone or needs nothing."""
+
+    def plan(self, snapshot: S) -> P:
+        """Pure."""
+
+    async def confirm(self, snapshot: S, plan: P) -> S | None:
+        """Read again, from the source of truth, what the plan's irreversible steps depend on.
+        None = nothing differs; else the newer snapshot, which is planned again."""
+
+    async def execute(self, snapshot: S, plan: P) -> O:
+        """Do what the plan says."""
+
+    def subject(self, snapshot: S) -> Subject:
+        """The resource itself."""
+
+    def status(self, snapshot: S, plan: P, outcome: O) -> Any:
+        """Pure: the status to write, a struct that can be compared with the one that stands."""
+
+    def events(self, snapshot: S, plan: P, status: Any) -> Sequence[Event]:
+        """Pure: the transitions between the status that stands and this one."""
+
+    def next(self, snapshot: S, plan: P, outcome: O) -> Next:
+        """When to look again."""
+
+    def forget(self, key: Key) -> None:
+        """The resource is gone: drop what memory holds of it."""
+
+
+class Controller:
+    """Works off the queue with a few workers, each one pass at a time."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        queue: WorkQueue,
+        kinds: Sequence[Kind[Any, Any, Any]],
+        recorder: EventRecorder,
+        metrics: Metrics,
+        on_gone: Callable[[Key], None],
+        workers: int = 8,
+    ) -> None:
+        self._client = client
+        self._queue = queue
+        self._kinds = {kind.kind: kind for kind in kinds}
+        self._recorder = recorder
+        self._metrics = metrics
+        self._on_gone = on_gone
+        self._workers = workers
+        self._stopping = asyncio.Event()
+        self._status_written: dict[Key, float] = {}
+
+    async def run(self) -> None:
+        """Work until stop(), or until cancelled. Every run starts with an empty memory of status writes."""
+        self._stopping = asyncio.Event()
+        self._status_written.clear()
+        await asyncio.gather(*(self._work(self._stopping) for _ in range(self._workers)))
+
+    def stop(self) -> None:
+        """Begin no further pass; run() ends when those that have begun are finished."""
+        self._stopping.set()
+
+    async def _work(self, stopping: asyncio.Event) -> None:
+        stop = asyncio.create_task(stopping.wait())
+        try:
+            while not stopping.is_set():
+                key = await self._next(stop)
+                if key is not None:
+                    try:
+                        await self.run_pass(key)
+                    finally:
+                        self._queue.done(key)
+        finally:
+            stop.cancel()
+
+    async def _next(self, stop: asyncio.Task[Any]) -> Key | None:
+        """The next key; None when stopping."""
+        getting = asyncio.create_task(self._queue.get())
+        await asyncio.wait([getting, stop], return_when=asyncio.FIRST_COMPLETED)
+        if getting.done():
+            key, waited = getting.result()
+            self._metrics.queue_wait.observe(waited)
+            return key
+        getting.cancel()
+        return None
+
+    async def run_pass(self, key: Key) -> None:
+        """One pass; decides when the next one comes."""
+        reconcile_id = uuid.uuid4().hex[:12]
+        with log.bind(kind=key.kind, namespace=key.namespace, name=key.name, reconcile_id=reconcile_id):
+            try:
+                follow = await self._pass(key, self._kinds[key.kind])
+            except NotLeader:
+                # Usually the Lease is gone and nobody works this off; but it may be renewed yet.
+                self._queue.retry(key)
+            except Conflict as conflict:
+                logger.debug("conflict, running again: %s", conflict)
+                self._queue.retry(key)
+            except Retry as retry:
+                delay = self._queue.retry(key, retry.after)
+                self._metrics.reconcile_error(key.kind, "Retry")
+                logger.warning("%s; again in %.1f s", retry, delay)
+            except ApiError as error:
+                await self._api_error(key, error)
+            except Exception:
+                delay = self._queue.retry(key)
+                self._metrics.reconcile_error(key.kind, "Unexpected")
+                logger.exception("the pass failed; again in %.1f s", delay)
+            else:
+                self._schedule(key, follow)
+
+    async def _pass(self, key: Key, kind: Kind[Any, Any, Any]) -> Next | None:
+        started = time.perf_counter()
+        snapshot = await kind.gather(key)
+        if snapshot is None:
+            kind.forget(key)
+            if not self._queue.pending(key):  # else its successor may be there already
+                self._on_gone(key)
+            self._status_written.pop(key, None)
+            return None
+        plan = self._plan(kind, snapshot)
+        for _ in range(CONFIRMATIONS):
+            newer = await kind.confirm(snapshot, plan)
+            if newer is None:
+                break
+            snapshot, plan = newer, self._plan(kind, newer)
+        else:
+            raise Conflict("the ledger keeps changing under the plan")
+        outcome = await kind.execute(snapshot, plan)
+        follow = kind.next(snapshot, plan, outcome)
+        await self._write_status(key, kind, snapshot, plan, outcome, follow)
+        self._metrics.reconciled(key.kind, time.perf_counter() - started)
+        return follow
+
+    def _plan(self, kind: Kind[Any, Any, Any], snapshot: Any) -> Any:
+        started = time.thread_time()
+        plan = kind.plan(snapshot)
+        self._metrics.plan_cpu.labels(kind.kind).observe(time.thread_time() - started)
+        return plan
+
+    async def _write_status(
+        self, key: Key, kind: Kind[Any, Any, Any], snapshot: Any, plan: Any, outcome: Any, follow: Next
+    ) -> None:
+        """The one status patch of a pass, none when nothing changed; and events, which not all show in it."""
+        subject, status = kind.subject(snapshot), kind.status(snapshot, plan, outcome)
+        if status == subject.status:
+            await self._recorder.post(subject.ref, kind.events(snapshot, plan, status))
+            return
+        now = time.monotonic()
+        if follow.at_once and now - self._status_written.get(key, 0.0) < STATUS_INTERVAL:
+            return  # the next pass follows at once and writes it
+        body = {
+            "metadata": {"uid": subject.ref.uid, "resourceVersion": subject.resource_version},
+            "status": status,
+        }
+        try:
+            await self._client.patch(f"{subject.path}/status", body)
+        except ApiError as error:
+            if error.invalid:  # the stored spec breaks a rule of a newer CRD: no status can be written
+                told = Event("Warning", Reason.INVALID_SPEC, error.message)
+                await self._recorder.post(subject.ref, [told])
+            raise
+        self._status_written[key] = now
+        await self._recorder.post(subject.ref, kind.events(snapshot, plan, status))
+
+    def _schedule(self, key: Key, follow: Next | None) -> None:
+        if follow is None:
+            self._queue.forget(key)
+            return
+        if follow.retry:
+            self._queue.retry(key, follow.after)
+            if follow.delay is not None:  # what was not refused keeps its time
+                self._queue.add_after(key, max(follow.delay, follow.after))
+            return
+        self._queue.succeeded(key)
+        delay = 0.0 if follow.at_once else RESYNC if follow.delay is None else min(follow.delay, RESYNC)
+        self._queue.add_after(key, delay)
+
+    async def _api_error(self, key: Key, error: ApiError) -> None:
+        if error.conflict:
+            self._queue.retry(key)
+            return
+        delay = self._queue.retry(key, error.retry_after or 0.0)
+        self._metrics.reconcile_error(key.kind, error.reason or str(error.status))
+        logger.warning("%s; again in %.1f s", error, delay)
+        if error.missing_permission is not None:
+            await self._show_denied(key, error)
+
+    async def _show_denied(self, key: Key, error: ApiError) -> None:
+        """No plan, so no status: the conditions alone can say why."""
+        path = self._kinds[key.kind].path(key)
+        try:
+            uid = await denied.show(self._client, path, error, format_time(time.time()))
+        except (ApiError, NotLeader) as problem:
+            logger.debug("the missing permission could not be shown: %s", problem)
+            return
+        except Exception:  # a pass never raises: it would end the process
+            logger.exception("the missing permission could not be shown")
+            return
+        if uid:
+            ref = ObjectRef(API_VERSION, key.kind, key.namespace, key.name, uid)
+            event = Event("Warning", Reason.PERMISSION_DENIED, error.message)
+            await self._recorder.post(ref, [event])

@@ -1,0 +1,360 @@
+"""Leader election by one Lease (coordination.k8s.io/v1), with a guard for writes.
+
+Inputs: a client, the Lease's name, this process's identity (unique per process, not per Pod), a monotonic
+clock. It must not compare clocks of two machines: a candidate measures how long *it* has seen the record
+unchanged, a holder counts from the moment *before* it sent the renewal that was acknowledged. So a holder's
+time always ends before a candidate's wait does (client-go's tools/leaderelection argues the same way).
+
+    holder     send renewal ---> ack        guard: now + timeout < send + duration        step down
+               |<------------------------- duration ------------------------->|
+    candidate          sees the record change |<------------ duration ------------>| takes it
+"""
+
+import asyncio
+import inspect
+import logging
+import random
+import time
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+import msgspec
+
+from caretaker.kube.errors import ApiError, NotLeader
+
+log = logging.getLogger(__name__)
+
+Callback = Callable[[], Awaitable[None] | None]
+
+# How long a clean stop waits for the release: longer than it takes, shorter than a Pod's patience.
+_RELEASE_SECONDS = 2.0
+
+
+class _Spec(msgspec.Struct, rename="camel"):
+    holder_identity: str | None = None
+    lease_duration_seconds: int | None = None
+    lease_transitions: int | None = None
+
+
+class _Meta(msgspec.Struct, rename="camel"):
+    resource_version: str = ""
+
+
+class WireLease(msgspec.Struct):
+    """coordination.k8s.io/v1 Lease, as far as it is read."""
+
+    metadata: _Meta
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+
+
+class LeaseClient(Protocol):
+    """What is used of KubeClient; see there."""
+
+    async def get(self, path: str, type: type[WireLease], *, timeout: float, urgent: bool) -> WireLease:  # noqa: A002
+        """Read by quorum."""
+        ...
+
+    async def create(
+        self,
+        path: str,
+        body: dict[str, Any],
+        type: type[WireLease],  # noqa: A002
+        *,
+        timeout: float,
+        unguarded: bool,
+    ) -> WireLease:
+        """POST."""
+        ...
+
+    async def patch(
+        self,
+        path: str,
+        body: dict[str, Any],
+        type: type[WireLease],  # noqa: A002
+        *,
+        timeout: float,
+        unguarded: bool,
+    ) -> WireLease:
+        """Merge-patch with a resourceVersion."""
+        ...
+
+
+class NoLease:
+    """Leads always: for --no-leader-elect, and for one replica that needs no Lease."""
+
+    held = True
+
+    def guard(self, timeout: float) -> None:
+        """Lets everything pass."""
+
+    async def run(self, on_started: Callback, on_stopped: Callback) -> None:
+        """Start, wait until cancelled, stop."""
+        try:
+            await _call(on_started)
+            await asyncio.get_running_loop().create_future()
+        finally:
+            await _call(on_stopped)
+
+
+class Lease:
+    """One candidate for one Lease.
+
+    duration        seconds a renewal is good for; others may take the Lease after it
+    renew_deadline  seconds without an acknowledged renewal after which the holder steps down by itself
+    retry           seconds between renewals, and between looks of a candidate
+    holder          who holds it, as last seen; "" = nobody
+    """
+
+    def __init__(
+        self,
+        client: LeaseClient,
+        namespace: str,
+        name: str,
+        identity: str,
+        clock: Callable[[], float] = time.monotonic,
+        duration: float = 15.0,
+        renew_deadline: float = 10.0,
+        retry: float = 2.0,
+    ) -> None:
+        if not retry < renew_deadline < duration:
+            raise ValueError(
+                f"retry {retry} < renew_deadline {renew_deadline} < duration {duration} must hold"
+            )
+        self.identity = identity
+        self.holder = ""
+        self._client = client
+        self._name = name
+        self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+        self._path = f"{self._collection}/{name}"
+        self._clock = clock
+        self._duration = duration
+        self._renew_deadline = renew_deadline
+        self._retry = retry
+        self._leading = False
+        self._sent = 0.0  # when the last acknowledged renewal was sent
+        # The record as last seen: its resourceVersion, when it came to be seen, how long it is good for.
+        self._version = ""
+        self._seen = 0.0
+        self._good_for = 0.0
+        self._transitions = 0
+        self._trouble = ""
+
+    # ------------------------------------------------------------ for the others
+
+    @property
+    def held(self) -> bool:
+        """Whether this process leads now."""
+        return self._leading and self._clock() < self._sent + self._duration
+
+    def guard(self, timeout: float) -> None:
+        """Raise NotLeader unless the Lease is held and outlives a call of `timeout` seconds from now."""
+        if not self._leading:
+            raise NotLeader(f"{self._name} is held by {self.holder or 'nobody'}")
+        left = self._sent + self._duration - self._clock()
+        if left <= timeout:
+            raise NotLeader(
+                f"{self._name} is held for {max(0.0, left):.1f} s more, the call may take {timeout:g}"
+            )
+
+    async def run(self, on_started: Callback, on_stopped: Callback) -> None:
+        """Stand for election, again and again, until cancelled.
+
+        on_started runs beside the renewals and is cancelled when leadership ends; on_stopped is awaited
+        after it. When run() is cancelled the Lease is still renewed while on_stopped drains, then given
+        up, so that a standby takes over at its next look. What on_started raises ends run().
+        """
+        while True:
+            await self._acquire()
+            await self._lead(on_started, on_stopped)
+
+    # ---------------------------------------------------------------- following
+
+    async def _acquire(self) -> None:
+        while True:
+            if await self._tried(self._take()):
+                break
+            await asyncio.sleep(self._retry * random.uniform(0.9, 1.1))
+        self._leading = True
+        log.info("leading: %s holds %s", self.identity, self._path)
+
+    async def _take(self) -> bool:
+        lease = await self._read()
+        # A Lease that was deleted says nothing about its holder, who may not know yet.
+        if self.holder not in ("", self.identity) and self._clock() < self._seen + self._good_for:
+            return False
+        if lease is None:
+            return await self._create()
+        changes_hands = self.holder != self.identity
+        return await self._write(self._spec(self._transitions + 1 if changes_hands else None))
+
+    # ------------------------------------------------------------------ leading
+
+    async def _lead(self, on_started: Callback, on_stopped: Callback) -> None:
+        work = asyncio.create_task(_call(on_started))
+        renewing = asyncio.create_task(self._renew())
+        try:
+            await asyncio.wait({work, renewing}, return_when=asyncio.FIRST_COMPLETED)
+            if work.done():
+                work.result()
+            # Not `await renewing`: being cancelled would cancel the renewals before the drain.
+            await asyncio.wait({renewing})
+            renewing.result()
+        finally:
+            lost = renewing.done()
+            self._leading = not lost
+            try:
+                await _cancelled(work)
+                await _call(on_stopped)
+            finally:
+                await _cancelled(renewing)
+                self._leading = False
+                if not lost:
+                    await self._release()
+
+    async def _renew(self) -> None:
+        """Renew until that fails for renew_deadline, or somebody else is found to hold the Lease."""
+        while True:
+            # Closer together as the end comes near, so that trouble just short of the deadline is survived.
+            await asyncio.sleep(min(self._retry, max(self._left() / 2, self._retry / 4)))
+            if self._left() <= 0:
+                break
+            renewed = await self._tried(self._write(self._spec()))
+            if not renewed and self.holder != self.identity:
+                break
+        log.warning("no longer leading: %s is held by %s", self._path, self.holder or "nobody")
+
+    def _left(self) -> float:
+        """Seconds until the holder steps down unless a renewal is acknowledged."""
+        return max(0.0, self._sent + self._renew_deadline - self._clock())
+
+    async def _release(self) -> None:
+        """Empty the holder, so that nobody waits for the Lease to run out."""
+        body = {"holderIdentity": None, "leaseDurationSeconds": 1, "renewTime": _now()}
+        try:
+            async with asyncio.timeout(_RELEASE_SECONDS):
+                await self._write(body)
+        except (ApiError, TimeoutError) as error:
+            log.warning("could not release %s, it runs out by itself: %s", self._path, error)
+
+    # ----------------------------------------------------------------- requests
+
+    async def _tried(self, attempt: Awaitable[bool]) -> bool:
+        """The attempt's answer; False when the API server gave none, which is logged once."""
+        try:
+            answer = await attempt
+        except (ApiError, msgspec.ValidationError) as error:
+            if str(error) != self._trouble:
+                self._trouble = str(error)
+                log.warning("Lease: %s", error)
+            return False
+        self._trouble = ""
+        return answer
+
+    async def _write(self, spec: dict[str, Any]) -> bool:
+        """Patch the Lease as last seen; False when it turns out to be somebody else's.
+
+        A write whose answer was lost shows as a conflict with ourselves: the record is read again and
+        written once more, and only the write that is acknowledged counts.
+        """
+        ours = self.holder == self.identity
+        for _ in range(2):
+            sent = self._clock()
+            body = {"metadata": {"resourceVersion": self._version}, "spec": spec}
+            try:
+                lease = await self._client.patch(
+                    self._path, body, WireLease, timeout=self._patience(), unguarded=True
+                )
+            except ApiError as error:
+                if not (error.conflict or error.not_found):
+                    raise
+            else:
+                self._won(lease, sent)
+                return True
+            if await self._read() is None:
+                self.holder = ""
+            if not ours or self.holder != self.identity:
+                break
+        return False
+
+    async def _create(self) -> bool:
+        sent = self._clock()
+        body = {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": {"name": self._name},
+            "spec": self._spec(transitions=0),
+        }
+        try:
+            lease = await self._client.create(
+                self._collection, body, WireLease, timeout=self._patience(), unguarded=True
+            )
+        except ApiError as error:
+            if not error.already_exists:
+                raise
+            await self._read()
+            return False
+        self._won(lease, sent)
+        return True
+
+    async def _read(self) -> WireLease | None:
+        """Look at the record and note when it changed; None when there is none."""
+        try:
+            lease = await self._client.get(self._path, WireLease, timeout=self._patience(), urgent=True)
+        except ApiError as error:
+            if not error.not_found:
+                raise
+            return None
+        if lease.metadata.resource_version != self._version:
+            self._note(lease)
+        return lease
+
+    def _note(self, lease: WireLease) -> None:
+        self._version = lease.metadata.resource_version
+        self._seen = self._clock()
+        self._good_for = float(lease.spec.lease_duration_seconds or 0)
+        self.holder = lease.spec.holder_identity or ""
+        self._transitions = lease.spec.lease_transitions or 0
+
+    def _won(self, lease: WireLease, sent: float) -> None:
+        self._note(lease)
+        self._sent = sent
+
+    def _spec(self, transitions: int | None = None) -> dict[str, Any]:
+        """A renewal; with `transitions`, a taking."""
+        now = _now()
+        spec: dict[str, Any] = {
+            "holderIdentity": self.identity,
+            # Rounded up: others wait at least as long as we lead.
+            "leaseDurationSeconds": int(-(-self._duration // 1)),
+            "renewTime": now,
+        }
+        if transitions is not None:
+            spec |= {"acquireTime": now, "leaseTransitions": transitions}
+        return spec
+
+    def _patience(self) -> float:
+        """Seconds for one request: two fit into the renew deadline (as client-go sets it up)."""
+        half = self._renew_deadline / 2
+        return min(half, self._left()) if self._leading and self._left() > 0 else half
+
+
+async def _call(callback: Callback) -> None:
+    result = callback()
+    if inspect.isawaitable(result):
+        await result
+
+
+async def _cancelled(task: asyncio.Task[None]) -> None:
+    """Cancel a task that still runs, and wait for it."""
+    if task.done():
+        return
+    task.cancel()
+    await asyncio.wait({task})
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.error("%s failed while it was stopped", task.get_name(), exc_info=error)
+
+
+def _now() -> str:
+    """metav1.MicroTime, for people to read: nothing compares it."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

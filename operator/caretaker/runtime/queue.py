@@ -1,0 +1,152 @@
+"""The work queue: a set of keys with a time each.
+
+Events only add a key. The first event after a quiet second runs after 50 ms, so that what belongs
+together is seen together; while events keep coming a key runs once a second. An urgent event, one that
+lets something start, need not wait for the second to end: each key has URGENT passes in hand, one more
+every second. A key is never worked on twice at once: what arrives meanwhile runs it again afterwards.
+Failures back off per key, exponentially and with jitter.
+"""
+
+import asyncio
+import heapq
+import random
+import time
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+COLLAPSE: Final = 0.05  # seconds
+STORM_INTERVAL: Final = 1.0
+URGENT: Final = 5  # passes that may follow each other without a second between them
+BACKOFF_BASE: Final = 0.5
+BACKOFF_MAX: Final = 300.0
+
+
+class Key(msgspec.Struct, frozen=True, order=True):
+    """One custom resource."""
+
+    kind: str
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.namespace}/{self.name}"
+
+
+class WorkQueue:
+    """Keys that want a pass, each at its time. For one event loop; times are `clock` seconds."""
+
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        jitter: Callable[[], float] = random.random,
+        backoff_scale: float = 1.0,
+    ) -> None:
+        self._clock = clock
+        self._jitter = jitter
+        self._scale = backoff_scale
+        self._storm = STORM_INTERVAL * backoff_scale
+        self._due: dict[Key, float] = {}
+        self._heap: list[tuple[float, Key]] = []
+        self._busy: set[Key] = set()
+        self._started: dict[Key, float] = {}
+        self._failures: dict[Key, int] = {}
+        self._spent: dict[Key, tuple[float, float]] = {}  # urgent passes used up, as of when
+        self._changed = asyncio.Event()
+
+    def __len__(self) -> int:
+        now = self._clock()
+        return sum(1 for due in self._due.values() if due <= now)
+
+    def add(self, key: Key, *, urgent: bool = False) -> None:
+        """An event: something about this key changed. `urgent`: it may let something start."""
+        now = self._clock()
+        last = self._started.get(key)
+        due = now + COLLAPSE
+        if last is not None and now - last < self._storm and not (urgent and self._spend(key, now, due)):
+            due = max(last + self._storm, due)
+        self._put(key, due)
+
+    def _spend(self, key: Key, now: float, due: float) -> bool:
+        """Whether the key has an urgent pass left; one is used up unless a pass is due by then anyway."""
+        if self._due.get(key, due + 1) <= due:
+            return True
+        spent, at = self._spent.get(key, (0.0, now))
+        spent = max(spent - (now - at) / self._storm, 0.0)
+        if spent + 1 > URGENT:
+            return False
+        self._spent[key] = (spent + 1, now)
+        return True
+
+    def add_after(self, key: Key, delay: float) -> None:
+        """A pass no later than `delay` seconds from now; an earlier one that is due already stays."""
+        self._put(key, self._clock() + max(delay, 0.0))
+
+    def retry(self, key: Key, at_least: float = 0.0) -> float:
+        """A pass after this key's backoff; returns the delay in seconds."""
+        failures = self._failures.get(key, 0)
+        self._failures[key] = failures + 1
+        delay = min(BACKOFF_BASE * 2.0 ** min(failures, 16), BACKOFF_MAX) * self._scale
+        delay = max(delay * (0.5 + self._jitter()), at_least)
+        self.add_after(key, delay)
+        return delay
+
+    def succeeded(self, key: Key) -> None:
+        """The key's backoff starts anew."""
+        self._failures.pop(key, None)
+
+    def pending(self, key: Key) -> bool:
+        """Whether something happened to the key that no pass has answered."""
+        return key in self._due
+
+    def forget(self, key: Key) -> None:
+        """The resource is gone. What happened meanwhile stays due: it may be its successor's creation."""
+        for table in (self._failures, self._started, self._spent):
+            table.pop(key, None)
+
+    async def get(self) -> tuple[Key, float]:
+        """(the next due key, seconds it waited past its time). Call done() after working on it."""
+        while True:
+            now = self._clock()
+            key = self._pop(now)
+            if key is not None:
+                waited = now - self._due.pop(key)
+                self._busy.add(key)
+                self._started[key] = now
+                return key, waited
+            self._changed.clear()
+            timeout = self._heap[0][0] - now if self._heap else None
+            try:
+                await asyncio.wait_for(self._changed.wait(), timeout)
+            except TimeoutError:
+                continue
+
+    def done(self, key: Key) -> None:
+        """The key may be handed out again."""
+        self._busy.discard(key)
+        if key in self._due:
+            heapq.heappush(self._heap, (self._due[key], key))
+            self._changed.set()
+
+    def _put(self, key: Key, due: float) -> None:
+        current = self._due.get(key)
+        if current is not None and current <= due:
+            return
+        self._due[key] = due
+        if key not in self._busy:
+            heapq.heappush(self._heap, (due, key))
+            self._changed.set()
+
+    def _pop(self, now: float) -> Key | None:
+        """The first due key that nobody works on; entries that a later _put replaced are dropped."""
+        while self._heap:
+            due, key = self._heap[0]
+            if self._due.get(key) != due or key in self._busy:
+                heapq.heappop(self._heap)
+                continue
+            if due > now:
+                return None
+            heapq.heappop(self._heap)
+            return key
+        return None

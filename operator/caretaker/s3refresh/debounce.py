@@ -1,0 +1,258 @@
+"""The life of one target: dirty, claimed, in flight, clean. What is durable, and every step it can take.
+
+Pure. A step takes the state as it was read from the API server and returns the next one; whoever calls it
+writes the result on condition that nothing else was written since. So no step needs to know who else is at
+work: one that comes too late finds another claim than its own and changes nothing.
+
+              W1 event                W2 due, slot free              W3 accepted
+     clean ------------> dirty ------------------------> claimed -----------------> in flight
+       ^                  ^  ^                              |                           |
+       |                  |  +------ W3' failed, unknown ---+                           |
+       |                  +----------------- event, or completion lost -----------------+
+       +-------------------------- W4 completed, or assumed ----------------------------+
+
+D, the dirty scope, lives beside a claim and a refresh in flight: an event that comes then dirties again,
+since the refresh may already have listed that folder.
+"""
+
+from typing import Final, Literal
+
+import msgspec
+
+from caretaker.s3refresh import folders
+from caretaker.s3refresh.folders import NOTHING, Request, Scope
+
+Phase = Literal["Clean", "Debouncing", "Due", "Claimed", "InFlight", "Backoff"]
+
+# Age of a claim, counted by this process, from which on its owner is taken for dead.
+CLAIM_LOST_SECONDS: Final = 120.0
+BACKOFF_DOUBLINGS: Final = 16
+# What two operators' clocks may differ by: beyond it, wall-clock times of another are believed.
+CLOCK_SKEW_SECONDS: Final = 300.0
+# How long after it was sent a call that nobody waits for any more may still be accepted.
+CALL_SECONDS: Final = 10.0
+UNKNOWN: Final = "OutcomeUnknown"
+
+
+class Dirty(msgspec.Struct, frozen=True):
+    """What waits for a refresh, since the first event."""
+
+    since: float
+    scope: Scope
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """A call that is about to be made, or was: written before it."""
+
+    id: str
+    owner: str  # the process that makes it
+    started_at: float
+    request: Request
+    since: float  # of the dirty scope that it was taken from
+
+
+class InFlight(msgspec.Struct, frozen=True):
+    """A refresh that was accepted and has not been heard to end."""
+
+    notification_id: str
+    accepted_at: float
+    request: Request
+
+
+class Last(msgspec.Struct, frozen=True):
+    """The last call, for people; minInterval counts from it."""
+
+    requested_at: float = 0.0
+    accepted_at: float = 0.0
+    completed_at: float = 0.0
+    folders: int = 0
+    result: Literal["", "Succeeded", "Assumed", "Lost"] = ""
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """Calls that failed one after the other."""
+
+    count: int
+    code: str
+    message: str
+    next_attempt_at: float
+
+
+class Target(msgspec.Struct, frozen=True):
+    """Everything durable of one target. Times are seconds since the epoch."""
+
+    id: str
+    dirty: Dirty | None = None
+    claim: Claim | None = None
+    in_flight: InFlight | None = None
+    last: Last = Last()
+    failure: Failure | None = None
+
+
+class Pace(msgspec.Struct, frozen=True):
+    """The seconds that spec.debounce, retry and completion ask for."""
+
+    quiet_period: float = 30.0
+    max_delay: float = 600.0
+    min_interval: float = 60.0
+    retry_initial: float = 30.0
+    retry_max: float = 900.0
+    tracked: bool = False  # whether completions are heard of
+    assume_after: float = 60.0
+    completion_timeout: float = 6 * 3600.0
+    on_timeout: Literal["RefreshAgain", "Assume"] = "RefreshAgain"
+    max_folders: int = 50
+
+
+# ---------------------------------------------------------------- steps
+
+
+def covered(target: Target, scope: Scope) -> bool:
+    """Whether an event of this scope changes nothing: what waits already holds it. What is claimed or in
+    flight does not count."""
+    return not scope or (target.dirty is not None and folders.covers(target.dirty.scope, scope))
+
+
+def mark(target: Target, scope: Scope, now: float) -> Target:
+    """W1: an event, or a reason to refresh again."""
+    if covered(target, scope):
+        return target
+    before = target.dirty
+    since = min(before.since, now) if before is not None else now
+    merged = folders.merge(before.scope if before is not None else NOTHING, scope)
+    return msgspec.structs.replace(target, dirty=Dirty(since, merged))
+
+
+def claim(target: Target, claim_id: str, owner: str, pace: Pace, now: float) -> Target:
+    """W2: take the next call's folders out of what waits. The target must be dirty and idle."""
+    if target.dirty is None or target.claim is not None or target.in_flight is not None:
+        return target
+    request, left = folders.take(target.dirty.scope, pace.max_folders)
+    since = min(target.dirty.since, now)
+    return msgspec.structs.replace(
+        target,
+        dirty=Dirty(since, left) if left else None,
+        claim=Claim(claim_id, owner, now, request, since),
+        last=msgspec.structs.replace(target.last, requested_at=now),
+    )
+
+
+def accepted(target: Target, claim_id: str, notification_id: str, now: float) -> Target:
+    """W3: the call of this claim was accepted. An empty notification id completes it at once."""
+    held = target.claim
+    if held is None or held.id != claim_id:
+        return target  # merged back meanwhile, and perhaps claimed anew: that one counts
+    last = msgspec.structs.replace(target.last, accepted_at=now, folders=len(held.request.folders))
+    flying = InFlight(notification_id, now, held.request) if notification_id else None
+    if flying is None:
+        last = msgspec.structs.replace(last, completed_at=now, result="Succeeded")
+    return msgspec.structs.replace(target, claim=None, in_flight=flying, failure=None, last=last)
+
+
+def failed(
+    target: Target, claim_id: str, code: str, message: str, pace: Pace, now: float, jitter: float
+) -> Target:
+    """W3': the call of this claim failed, or nobody knows: what it held waits again, with backoff.
+
+    `jitter` is between 0 and 1 (full jitter). Never sooner than minInterval: an accepted call whose answer
+    was lost may have started it, and may do so until CALL_SECONDS later if its process is gone.
+    """
+    held = target.claim
+    if held is None or held.id != claim_id:
+        return target
+    count = (target.failure.count if target.failure is not None else 0) + 1
+    wait = min(pace.retry_initial * 2.0 ** min(count - 1, BACKOFF_DOUBLINGS), pace.retry_max) * jitter
+    least = pace.min_interval + (CALL_SECONDS if code == UNKNOWN else 0.0)
+    failure = Failure(count, code, message, now + max(wait, least))
+    back = _wait_again(target, held.request.scope, held.since, now)
+    return msgspec.structs.replace(back, claim=None, failure=failure)
+
+
+def completed(target: Target, notification_id: str, now: float) -> Target:
+    """W4: the refresh with this id has ended."""
+    flying = target.in_flight
+    if flying is None or flying.notification_id != notification_id:
+        return target
+    last = msgspec.structs.replace(target.last, completed_at=now, result="Succeeded")
+    return msgspec.structs.replace(target, in_flight=None, last=last)
+
+
+def overdue(target: Target, pace: Pace, now: float) -> Target:
+    """A refresh whose end was not heard of in time: assumed where completions are not tracked; else made
+    again, once, and then given up."""
+    flying = target.in_flight
+    if flying is None or now < completion_due(flying, pace, now):
+        return target
+    again = pace.tracked and pace.on_timeout == "RefreshAgain" and target.last.result != "Lost"
+    if not again:
+        result: Literal["Assumed", "Lost"] = "Lost" if pace.tracked else "Assumed"
+        last = msgspec.structs.replace(target.last, completed_at=now, result=result)
+        return msgspec.structs.replace(target, in_flight=None, last=last)
+    back = _wait_again(target, flying.request.scope, now, now)
+    last = msgspec.structs.replace(back.last, result="Lost")
+    return msgspec.structs.replace(back, in_flight=None, last=last)
+
+
+def _wait_again(target: Target, scope: Scope, since: float, now: float) -> Target:
+    """D = D + scope, as old as the older of the two."""
+    before = target.dirty
+    since = min(since, now, before.since if before is not None else now)
+    merged = folders.merge(before.scope if before is not None else NOTHING, scope)
+    return msgspec.structs.replace(target, dirty=Dirty(since, merged))
+
+
+# ---------------------------------------------------------------- times
+
+
+def completion_due(flying: InFlight, pace: Pace, now: float) -> float:
+    """When a refresh in flight is no longer waited for. A start in the future, of a clock that was set back,
+    counts as now."""
+    wait = pace.completion_timeout if pace.tracked else pace.assume_after
+    return min(flying.accepted_at, now) + wait
+
+
+def start_at(
+    target: Target, pace: Pace, last_event: float, dirty_for: float, called_for: float, now: float
+) -> float | None:
+    """When the next call may start; None while nothing waits.
+
+    last_event  when this process last heard an event of the target, by the wall clock of now
+    dirty_for   for how many seconds this process has seen the target dirty: a clock that is set back must
+                not put maxDelay off
+    called_for  for how many seconds this process has known of the last call
+    """
+    if target.dirty is None:
+        return None
+    since = min(target.dirty.since, now - dirty_for)
+    fire = min(last_event + pace.quiet_period, since + pace.max_delay)
+    interval = _interval(target, pace, called_for, now)
+    attempt = target.failure.next_attempt_at if target.failure is not None else 0.0
+    # No failure waits for longer than this, whatever the clock did since.
+    attempt = min(attempt, now + max(pace.retry_max, pace.min_interval + CALL_SECONDS))
+    return max(fire, interval, attempt)
+
+
+def _interval(target: Target, pace: Pace, called_for: float, now: float) -> float:
+    """When minInterval after the last call has passed.
+
+    Counted from when the call was known to be accepted, which may be seconds after it was asked for: what is
+    accepted within the interval evicts nothing. And on this process's own clock, unless the call is so long
+    ago that no skew between two operators' clocks explains it.
+    """
+    called = max(target.last.requested_at, target.last.accepted_at)
+    if not called or now - called >= pace.min_interval + CLOCK_SKEW_SECONDS:
+        return 0.0
+    return now + max(pace.min_interval - called_for, 0.0)
+
+
+def phase_of(target: Target, start: float | None, now: float) -> Phase:
+    """What status tells of it."""
+    if target.claim is not None:
+        return "Claimed"
+    if target.in_flight is not None:
+        return "InFlight"
+    if target.dirty is None:
+        return "Clean"
+    if target.failure is not None:
+        return "Backoff"
+    return "Due" if start is not None and start <= now else "Debouncing"

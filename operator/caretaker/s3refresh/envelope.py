@@ -1,0 +1,193 @@
+"""What an SQS message says: object events of S3, by SNS or EventBridge too, and Storage Gateway's own.
+
+Pure: the body of a message -> Parsed. Nothing is dropped in silence: what is no event of a known shape is
+malformed, with the reason. eventTime is not read: clocks decide nothing (a skewed one could lose an event).
+Shapes: https://docs.aws.amazon.com/AmazonS3/latest/userguide/notification-content-structure.html and
+.../ev-events.html; Storage Gateway: .../filegateway/latest/files3/monitoring-file-gateway.html
+"""
+
+from typing import Any, Final, Literal
+from urllib.parse import unquote_plus
+
+import msgspec
+
+EventKind = Literal["ObjectCreated", "ObjectRemoved", "LifecycleExpiration", "Other"]
+Envelope = Literal["Auto", "S3", "SNS", "EventBridge"]
+
+_KINDS: Final[dict[str, EventKind]] = {
+    "ObjectCreated": "ObjectCreated",
+    "ObjectRemoved": "ObjectRemoved",
+    "LifecycleExpiration": "LifecycleExpiration",
+}
+_UPLOADS: Final = ("Storage Gateway Object Upload Event", "Storage Gateway File Upload Event")
+_COMPLETION: Final = "Storage Gateway Refresh Cache Event"
+
+
+class ObjectEvent(msgspec.Struct, frozen=True):
+    """One object changed. An empty key: some object of the bucket, nobody knows which."""
+
+    kind: EventKind
+    bucket: str
+    key: str  # decoded
+    principal: str = ""
+
+
+class Completion(msgspec.Struct, frozen=True):
+    """A refresh has ended. An empty id: the share's oldest one."""
+
+    notification_id: str
+    share_arn: str
+
+
+class Parsed(msgspec.Struct, frozen=True):
+    """A message. With none of the three it is nothing to act on, such as s3:TestEvent."""
+
+    events: tuple[ObjectEvent, ...] = ()
+    completions: tuple[Completion, ...] = ()
+    malformed: str = ""  # why it cannot be read
+
+
+class MalformedError(ValueError):
+    """The message is not what an event source sends."""
+
+
+def parse(body: str | bytes, envelope: Envelope = "Auto") -> Parsed:
+    """The message. Completions are understood in every envelope: a queue may carry both."""
+    try:
+        return _parse(_object(body, "the body"), envelope, wrapped=False)
+    except MalformedError as error:
+        return Parsed(malformed=str(error))
+
+
+def _parse(found: dict[str, Any], envelope: Envelope, *, wrapped: bool) -> Parsed:
+    kind = _kind(found)
+    if kind == "gateway":
+        return _gateway(found)
+    if kind == "SNS":
+        return _unwrapped(found, envelope, wrapped=wrapped)
+    wanted = ("S3" if wrapped else envelope) if envelope != "Auto" else kind
+    if envelope == "SNS" and not wrapped:
+        raise MalformedError(
+            "no SNS notification, although spec.source.sqs.envelope is SNS (raw delivery is S3)"
+        )
+    if kind == "test":
+        return Parsed()
+    if wanted not in ("Auto", kind):
+        raise MalformedError(f"an event of {kind}, although envelope is {wanted}")
+    return _bridge(found) if kind == "EventBridge" else _records(found)
+
+
+def _kind(found: dict[str, Any]) -> str:
+    if "Records" in found:
+        return "S3"
+    if found.get("Event") == "s3:TestEvent":
+        return "test"
+    if found.get("source") == "aws.storagegateway":
+        return "gateway"
+    if found.get("source") == "aws.s3":
+        return "EventBridge"
+    if found.get("Type") in ("Notification", "SubscriptionConfirmation", "UnsubscribeConfirmation"):
+        return "SNS"
+    raise MalformedError("neither Records, s3:TestEvent, an EventBridge event nor an SNS notification")
+
+
+def _unwrapped(found: dict[str, Any], envelope: Envelope, *, wrapped: bool) -> Parsed:
+    if found["Type"] != "Notification":
+        return Parsed()  # of the subscription itself
+    if wrapped:
+        raise MalformedError("an SNS notification within an SNS notification")
+    if envelope in ("S3", "EventBridge"):
+        raise MalformedError(f"an SNS notification, although envelope is {envelope}")
+    message = found.get("Message")
+    if not isinstance(message, str):
+        raise MalformedError("Message is no text")
+    return _parse(_object(message, "Message"), "Auto", wrapped=True)
+
+
+def _records(found: dict[str, Any]) -> Parsed:
+    records = found["Records"]
+    if not isinstance(records, list):
+        raise MalformedError("Records is no list")
+    return Parsed(events=tuple(_record(record, f"Records[{i}]") for i, record in enumerate(records)))
+
+
+def _record(record: Any, place: str) -> ObjectEvent:
+    version = str(_at(record, place, "eventVersion"))
+    if version.partition(".")[0] != "2":
+        raise MalformedError(f"{place}.eventVersion is {version}, known are 2.x")
+    name = _text(record, place, "eventName").removeprefix("s3:")
+    quoted = _text(record, place, "s3", "object", "key")
+    identity = record.get("userIdentity")
+    return ObjectEvent(
+        kind=_KINDS.get(name.partition(":")[0], "Other"),
+        bucket=_text(record, place, "s3", "bucket", "name"),
+        key=_decoded(quoted, f"{place}.s3.object.key"),
+        principal=str(identity.get("principalId") or "") if isinstance(identity, dict) else "",
+    )
+
+
+def _bridge(found: dict[str, Any]) -> Parsed:
+    """EventBridge: the key comes as it is, and no principal with a role session."""
+    what, bucket = _text(found, "", "detail-type"), _text(found, "", "detail", "bucket", "name")
+    kind: EventKind = "Other"
+    if what == "Object Created":
+        kind = "ObjectCreated"
+    elif what == "Object Deleted":
+        expired = found["detail"].get("reason") == "Lifecycle Expiration"
+        kind = "LifecycleExpiration" if expired else "ObjectRemoved"
+    return Parsed(events=(ObjectEvent(kind, bucket, _text(found, "", "detail", "object", "key")),))
+
+
+def _gateway(found: dict[str, Any]) -> Parsed:
+    """A gateway's events: the end of a refresh, or an upload, which the bucket's other gateways must see."""
+    what, detail = _text(found, "", "detail-type"), found.get("detail")
+    detail = detail if isinstance(detail, dict) else {}
+    resources = [arn for arn in found.get("resources") or () if isinstance(arn, str)]
+    if what == _COMPLETION:
+        arn = next((arn for arn in resources if ":share/" in arn), "")
+        given = detail.get("notification-id")
+        if not (arn or given):
+            raise MalformedError("a refresh that ended, without notification-id and share")
+        return Parsed(completions=(Completion(str(given or ""), arn),))
+    if what in _UPLOADS:
+        bucket = str(detail.get("bucket-name") or "") or next(
+            (arn.rpartition(":::")[2].partition("/")[0] for arn in resources if ":s3:::" in arn), ""
+        )
+        if not bucket:
+            raise MalformedError("an upload without a bucket")
+        return Parsed(events=(ObjectEvent("ObjectCreated", bucket, str(detail.get("object-key") or "")),))
+    return Parsed()
+
+
+def _object(body: str | bytes, what: str) -> dict[str, Any]:
+    try:
+        found = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise MalformedError(f"{what} is no JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise MalformedError(f"{what} is no JSON object")
+    return found
+
+
+def _at(found: Any, place: str, *path: str) -> Any:
+    for name in path:
+        place = f"{place}.{name}".lstrip(".")
+        if not isinstance(found, dict) or name not in found:
+            raise MalformedError(f"{place} is missing")
+        found = found[name]
+    return found
+
+
+def _text(found: Any, place: str, *path: str) -> str:
+    value = _at(found, place, *path)
+    if not isinstance(value, str) or not value:
+        raise MalformedError(f"{'.'.join((place, *path)).lstrip('.')} is no text")
+    return value
+
+
+def _decoded(quoted: str, place: str) -> str:
+    """Form encoding, as S3 and SNS have it: a plus is a space."""
+    try:
+        return unquote_plus(quoted, errors="strict")
+    except UnicodeDecodeError as error:
+        raise MalformedError(f"{place} is not UTF-8: {quoted[:100]}") from error

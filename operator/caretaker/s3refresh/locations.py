@@ -1,0 +1,50 @@
+"""Where a file share's objects are: its LocationARN as bucket and prefix.
+
+Pure. Forms (Storage Gateway API reference, NFSFileShareInfo.LocationARN): a bucket, an access point's ARN or
+an access point's alias in place of a bucket, each with or without a prefix and a trailing slash. What an
+access point stands for, only the spec or S3 can tell.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+_ARN_FIELDS: Final = 6
+_ALIAS: Final = re.compile(r"[a-z0-9-]+-[a-z0-9]{20,}-s3alias")
+
+
+class UnresolvedError(ValueError):
+    """The location cannot be told; the message says what to add to the spec."""
+
+
+def bucket_and_prefix(location: str, access_points: Mapping[str, str]) -> tuple[str, str]:
+    """`arn:aws:s3:::bucket/team/` -> ("bucket", "team/"). Raises UnresolvedError.
+
+    `access_points` maps an access point's ARN, name or alias to its bucket. The prefix is empty or ends in a
+    slash.
+    """
+    fields = location.split(":", _ARN_FIELDS - 1)
+    if len(fields) < _ARN_FIELDS or fields[2] != "s3" or not fields[5]:
+        raise UnresolvedError(f"LocationARN {location!r} is of no known form")
+    resource = fields[5]
+    if resource.startswith(("accesspoint/", "accesspoint:")):
+        name, _, prefix = resource[len("accesspoint/") :].partition("/")
+        arn = location[: len(location) - len(prefix)].rstrip("/")
+        bucket = access_points.get(arn) or access_points.get(name, "")
+        if not bucket:
+            raise UnresolvedError(_mend(f"access point {name}", name))
+    else:
+        bucket, _, prefix = resource.partition("/")
+        if _ALIAS.fullmatch(bucket):
+            alias, bucket = bucket, access_points.get(bucket, "")
+            if not bucket:
+                raise UnresolvedError(_mend(f"access point alias {alias}", alias))
+    prefix = prefix.strip("/")
+    return bucket, f"{prefix}/" if prefix else ""
+
+
+def _mend(what: str, name: str) -> str:
+    return (
+        f"which bucket {what} belongs to is not known: add `{name}: BUCKET` to "
+        "spec.target.storageGateway.accessPointBuckets"
+    )

@@ -1,0 +1,56 @@
+"""What a process has seen of a resource's targets, on the clock that never goes back.
+
+Times since an event, since a claim was first seen, since a target became dirty: wall clocks jump and differ
+between operators, so none of these is taken from status. Lost with the process, which then starts to count
+anew: a refresh later at worst.
+"""
+
+from collections.abc import Iterable
+
+from caretaker.s3refresh.debounce import Target
+from caretaker.s3refresh.plan import Seen
+
+
+class TargetMemory:
+    """One resource's targets. Times are `clock` seconds, given with every call."""
+
+    def __init__(self) -> None:
+        self._events: dict[str, float] = {}
+        self._dirty: dict[str, float] = {}
+        self._claims: dict[str, tuple[str, float]] = {}
+        self._calls: dict[str, tuple[tuple[float, float], float]] = {}
+
+    def heard(self, names: Iterable[str], clock: float) -> None:
+        """Events of these targets have come in."""
+        for name in names:
+            self._events[name] = clock
+
+    def look(self, targets: Iterable[Target], clock: float) -> dict[str, Seen]:
+        """Take note of the targets as they are now; what is known of each."""
+        present = list(targets)
+        for table in (self._events, self._dirty, self._claims, self._calls):
+            for name in table.keys() - {target.id for target in present}:
+                del table[name]
+        return {target.id: self._look(target, clock) for target in present}
+
+    def _look(self, target: Target, clock: float) -> Seen:
+        name = target.id
+        if target.dirty is None:
+            self._dirty.pop(name, None)
+            dirty = clock
+        else:
+            dirty = self._dirty.setdefault(name, clock)
+            self._events.setdefault(name, clock)  # of another life: quiet from now on
+        claim_id = target.claim.id if target.claim is not None else ""
+        if self._claims.get(name, ("", 0.0))[0] != claim_id:
+            self._claims[name] = (claim_id, clock)
+        call = (target.last.requested_at, target.last.accepted_at)
+        if name not in self._calls or self._calls[name][0] != call:
+            self._calls[name] = (call, clock)
+        event = self._events.get(name)
+        return Seen(
+            last_event=None if event is None else clock - event,
+            dirty_for=clock - dirty,
+            claim_age=clock - self._claims[name][1] if claim_id else 0.0,
+            called_for=clock - self._calls[name][1],
+        )

@@ -1,0 +1,284 @@
+"""What a pass over an S3AggregatedRefresh does: every input that came since, folded into the targets.
+
+Pure: Snapshot -> Plan. The targets were read from the API server after the messages were received; what the
+plan makes of them is written under the condition that nothing else was written since. Only then may its
+messages be deleted and its calls be made: a message is never deleted before the API server is known to hold
+a target that covers it, and no call is made that is not on record.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Literal
+
+import msgspec
+
+from caretaker.api.hashing import h10
+from caretaker.api.s3refresh import Filter
+from caretaker.s3refresh import debounce, match
+from caretaker.s3refresh.debounce import Claim, Pace, Phase, Target
+from caretaker.s3refresh.envelope import Completion, ObjectEvent
+from caretaker.s3refresh.folders import EVERYTHING, Scope
+from caretaker.s3refresh.match import Share
+
+Malformed = Literal["DeadLetter", "RefreshAll", "Discard"]
+
+
+class Message(msgspec.Struct, frozen=True, gc=False):
+    """A message of the source queue that nothing has been done about yet."""
+
+    id: int  # of this process
+    events: tuple[ObjectEvent, ...] = ()
+    completions: tuple[Completion, ...] = ()
+    malformed: bool = False
+
+
+class Result(msgspec.Struct, frozen=True):
+    """How a call of this process ended."""
+
+    target: str
+    claim_id: str
+    notification_id: str = ""  # of an accepted call whose end is told later
+    code: str = ""  # why it failed, or is not known to have succeeded; empty = accepted
+    message: str = ""
+
+
+class Shares(msgspec.Struct, frozen=True):
+    """What discovery has found. Before it is complete, no event is known to be nobody's."""
+
+    complete: bool = False
+    known: tuple[Share, ...] = ()
+    faults: tuple[str, ...] = ()  # what keeps it from being complete, or a share from being refreshed
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """What this process has seen of a target, counted on the clock that never goes back."""
+
+    last_event: float | None = None  # seconds since the last event; None = none in this life
+    dirty_for: float = 0.0  # seconds for which it has been dirty
+    claim_age: float = 0.0  # seconds for which this claim has stood
+    called_for: float = 0.0  # seconds for which the last call has been known
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """Everything a plan reads, gathered before it."""
+
+    targets: tuple[Target, ...]  # as the API server has them
+    first: bool  # no pass has written this resource's targets yet
+    shares: Shares
+    filter: Filter
+    pace: Pace
+    owner: str  # this process
+    pass_id: str  # of this pass alone
+    now: float
+    malformed: Malformed = "DeadLetter"
+    whole: bool = False  # refresh whole shares, never folders
+    suspended: bool = False
+    resync_on_start: bool = True
+    expired: bool = False  # messages may have passed their retention: everything is stale
+    messages: tuple[Message, ...] = ()
+    results: tuple[Result, ...] = ()
+    running: frozenset[str] = frozenset()  # ids of claims whose calls this process is making
+    seen: Mapping[str, Seen] = {}
+    free: Mapping[str, int] = {}  # group -> calls that may start, others' turns taken off; absent = 1
+    jitter: float = 1.0
+
+
+class Plan(msgspec.Struct):
+    """What to write, and what to do once it is written."""
+
+    targets: tuple[Target, ...] = ()
+    phases: Mapping[str, Phase] = {}
+    starts: Mapping[str, float] = {}  # target id -> when its next call may start
+    calls: list[tuple[Share, Claim]] = []
+    done: list[int] = []  # messages to delete
+    kept: list[int] = []  # messages to leave to the queue
+    heard: set[str] = set()  # targets that an event was about
+    matched: int = 0  # events that concern a target
+    filtered: int = 0  # events that nobody wants
+    unclaimed: list[str] = []  # notification ids that match nothing in flight
+    wake: float = 0.0
+
+
+def plan(snapshot: Snapshot) -> Plan:
+    """The next state of every target."""
+    result = Plan()
+    targets = {target.id: target for target in snapshot.targets}
+    _ended(snapshot, targets)
+    _messages(snapshot, targets, result)
+    _appear(snapshot, targets)
+    if snapshot.expired:
+        _mark_all(snapshot, targets, EVERYTHING)
+    _time(snapshot, targets)
+    if not snapshot.suspended:
+        _claim(snapshot, targets, result)
+    result.targets = tuple(targets[name] for name in sorted(targets))
+    _look_ahead(snapshot, result)
+    return result
+
+
+# ---------------------------------------------------------------- what came in
+
+
+def _ended(snapshot: Snapshot, targets: dict[str, Target]) -> None:
+    """W3 and W3': how calls ended."""
+    for ended in snapshot.results:
+        if (target := targets.get(ended.target)) is None:
+            continue
+        if ended.code:
+            targets[target.id] = debounce.failed(
+                target,
+                ended.claim_id,
+                ended.code,
+                ended.message,
+                snapshot.pace,
+                snapshot.now,
+                snapshot.jitter,
+            )
+        else:
+            targets[target.id] = debounce.accepted(
+                target, ended.claim_id, ended.notification_id, snapshot.now
+            )
+
+
+def _messages(snapshot: Snapshot, targets: dict[str, Target], result: Plan) -> None:
+    """W1 and W4."""
+    shares = match.by_bucket(snapshot.shares.known)
+    events: list[ObjectEvent] = []
+    for message in snapshot.messages:
+        early = [c for c in message.completions if not _complete(snapshot, targets, c)]
+        if early and any(target.claim is not None for target in targets.values()):
+            result.kept.append(message.id)  # its call may not have been answered yet
+            continue
+        result.unclaimed += [completion.notification_id for completion in early]
+        if message.malformed:
+            if snapshot.malformed == "RefreshAll":
+                _mark_all(snapshot, targets, EVERYTHING)
+            (result.kept if snapshot.malformed == "DeadLetter" else result.done).append(message.id)
+            continue
+        wanted = [event for event in message.events if match.wanted(snapshot.filter, event)]
+        result.filtered += len(message.events) - len(wanted)
+        homeless = any(not _has_home(shares, event) for event in wanted)
+        # While some share may still be found, an event that matches none is nobody's only perhaps.
+        (result.kept if homeless and not snapshot.shares.complete else result.done).append(message.id)
+        events += wanted
+    found = match.scopes(events, shares, whole=snapshot.whole)
+    for name, scope in found.items():
+        _mark(snapshot, targets, name, scope)
+        result.heard.add(name)
+    result.matched = len(events)
+
+
+def _has_home(shares: Mapping[str, Sequence[Share]], event: ObjectEvent) -> bool:
+    return any(event.key.startswith(share.prefix) or not event.key for share in shares.get(event.bucket, ()))
+
+
+def _complete(snapshot: Snapshot, targets: dict[str, Target], completion: Completion) -> bool:
+    """Whether a refresh in flight is the one that has ended. Without an id it is the share's."""
+    name = completion.notification_id
+    ids = {share.id for share in snapshot.shares.known if share.arn == completion.share_arn}
+    for target in targets.values():
+        flying = target.in_flight
+        if flying is None or (flying.notification_id != name if name else target.id not in ids):
+            continue
+        targets[target.id] = debounce.completed(target, flying.notification_id, snapshot.now)
+        return True
+    return False
+
+
+def _mark(snapshot: Snapshot, targets: dict[str, Target], name: str, scope: Scope) -> None:
+    target = targets.get(name, Target(id=name))
+    targets[name] = debounce.mark(target, scope, snapshot.now)
+
+
+def _mark_all(snapshot: Snapshot, targets: dict[str, Target], scope: Scope) -> None:
+    for name in {*targets, *(share.id for share in snapshot.shares.known)}:
+        _mark(snapshot, targets, name, scope)
+
+
+def _appear(snapshot: Snapshot, targets: dict[str, Target]) -> None:
+    """A share that is new has missed what came before; so has every one at the first start, if asked."""
+    for share in snapshot.shares.known:
+        if share.id not in {target.id for target in snapshot.targets}:
+            stale = not snapshot.first or snapshot.resync_on_start
+            target = targets.get(share.id, Target(id=share.id))
+            targets[share.id] = debounce.mark(target, EVERYTHING, snapshot.now) if stale else target
+
+
+# ---------------------------------------------------------------- what time brings
+
+
+def _time(snapshot: Snapshot, targets: dict[str, Target]) -> None:
+    """Claims that nobody works on any more, and refreshes that nobody hears of."""
+    for target in list(targets.values()):
+        after = debounce.overdue(target, snapshot.pace, snapshot.now)
+        if (held := after.claim) is not None and _abandoned(snapshot, target.id, held):
+            after = debounce.failed(
+                after,
+                held.id,
+                debounce.UNKNOWN,
+                "the process that made the call ended before it was answered",
+                snapshot.pace,
+                snapshot.now,
+                0.0,
+            )
+        targets[target.id] = after
+
+
+def _abandoned(snapshot: Snapshot, name: str, held: Claim) -> bool:
+    if held.id in snapshot.running:
+        return False
+    age = snapshot.seen.get(name, Seen()).claim_age
+    return held.owner == snapshot.owner or age >= debounce.CLAIM_LOST_SECONDS
+
+
+def _claim(snapshot: Snapshot, targets: dict[str, Target], result: Plan) -> None:
+    """W2: those that are due, the oldest first, as far as slots go."""
+    shares = {share.id: share for share in snapshot.shares.known if share.ready}
+    free = dict(snapshot.free)
+    due = [
+        (target.dirty.since, target)
+        for target in targets.values()
+        if target.dirty is not None and target.id in shares and _is_due(snapshot, target, result.heard)
+    ]
+    for _, target in sorted(due, key=lambda item: (item[0], item[1].id)):
+        share = shares[target.id]
+        if free.get(share.group, 1) <= 0:
+            continue
+        free[share.group] = free.get(share.group, 1) - 1
+        claim_id = h10(snapshot.pass_id, target.id)
+        after = debounce.claim(target, claim_id, snapshot.owner, snapshot.pace, snapshot.now)
+        targets[target.id] = after
+        if after.claim is not None:
+            result.calls.append((share, after.claim))
+
+
+def _is_due(snapshot: Snapshot, target: Target, heard: Collection[str]) -> bool:
+    start = _start(snapshot, target, heard)
+    idle = target.claim is None and target.in_flight is None
+    return idle and start is not None and start <= snapshot.now
+
+
+def _start(snapshot: Snapshot, target: Target, heard: Collection[str]) -> float | None:
+    seen = snapshot.seen.get(target.id, Seen())
+    just_now = target.id in heard or seen.last_event is None
+    last_event = snapshot.now if just_now else snapshot.now - (seen.last_event or 0.0)
+    return debounce.start_at(target, snapshot.pace, last_event, seen.dirty_for, seen.called_for, snapshot.now)
+
+
+def _look_ahead(snapshot: Snapshot, result: Plan) -> None:
+    """Phases, and when to look again."""
+    starts: dict[str, float] = {}
+    phases: dict[str, Phase] = {}
+    times: list[float] = []
+    for target in result.targets:
+        start = _start(snapshot, target, result.heard)
+        phases[target.id] = debounce.phase_of(target, start, snapshot.now)
+        if start is not None:
+            starts[target.id] = start
+            times.append(start)
+        if target.in_flight is not None:
+            times.append(debounce.completion_due(target.in_flight, snapshot.pace, snapshot.now))
+        if target.claim is not None and target.claim.id not in snapshot.running:
+            age = snapshot.seen.get(target.id, Seen()).claim_age
+            times.append(snapshot.now + max(debounce.CLAIM_LOST_SECONDS - age, 0.0))
+    result.starts, result.phases = starts, phases
+    result.wake = min((at for at in times if at > snapshot.now), default=0.0)

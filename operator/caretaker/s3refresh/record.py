@@ -1,0 +1,122 @@
+"""Targets as status holds them, and back: the write-ahead record.
+
+Pure. What cannot be read back counts as lost, and a lost record means everything of its target is stale: a
+refresh too many, never one too few.
+"""
+
+from caretaker.api import s3refresh as wire
+from caretaker.api.times import format_micros, parse_time
+from caretaker.s3refresh.debounce import Claim, Dirty, Failure, InFlight, Last, Phase, Target
+from caretaker.s3refresh.folders import ROOT, Request, Scope
+
+
+def read(status: wire.TargetStatus, now: float) -> Target:
+    """The target. A time that is not one counts as now."""
+
+    def when(text: str | None) -> float:
+        moment = parse_time(text)
+        return now if moment is None else moment
+
+    dirty, claim, flying, last, failure = (
+        status.dirty,
+        status.claim,
+        status.in_flight,
+        status.last,
+        status.failure,
+    )
+    return Target(
+        id=status.id,
+        dirty=None
+        if dirty is None
+        else Dirty(
+            when(dirty.since),
+            Scope(all=dirty.all, folders=frozenset(dirty.folders), trees=frozenset(dirty.trees)),
+        ),
+        claim=None
+        if claim is None
+        else Claim(
+            claim.id,
+            claim.owner,
+            when(claim.started_at),
+            Request(claim.folders or (ROOT,), recursive=claim.recursive or not claim.folders),
+            when(claim.since),
+        ),
+        in_flight=None
+        if flying is None
+        else InFlight(
+            flying.notification_id,
+            when(flying.accepted_at),
+            Request(flying.folders or (ROOT,), recursive=flying.recursive or not flying.folders),
+        ),
+        last=Last()
+        if last is None
+        else Last(
+            requested_at=parse_time(last.requested_at) or 0.0,
+            accepted_at=parse_time(last.accepted_at) or 0.0,
+            completed_at=parse_time(last.completed_at) or 0.0,
+            folders=last.folders,
+            result=last.result,
+        ),
+        failure=None
+        if failure is None
+        else Failure(failure.count, failure.code, failure.message, when(failure.next_attempt_at)),
+    )
+
+
+def write(target: Target, phase: Phase) -> wire.TargetStatus:
+    """What status holds. Times have microseconds: a second less would break minInterval."""
+    dirty, claim, flying, failure = target.dirty, target.claim, target.in_flight, target.failure
+    return wire.TargetStatus(
+        id=target.id,
+        phase=phase,
+        dirty=None
+        if dirty is None
+        else wire.ScopeStatus(
+            since=format_micros(dirty.since),
+            all=dirty.scope.all,
+            folders=tuple(sorted(dirty.scope.folders)),
+            trees=tuple(sorted(dirty.scope.trees)),
+        ),
+        claim=None
+        if claim is None
+        else wire.ClaimStatus(
+            id=claim.id,
+            owner=claim.owner,
+            started_at=format_micros(claim.started_at),
+            since=format_micros(claim.since),
+            folders=claim.request.folders,
+            recursive=claim.request.recursive,
+        ),
+        in_flight=None
+        if flying is None
+        else wire.InFlightStatus(
+            notification_id=flying.notification_id,
+            accepted_at=format_micros(flying.accepted_at),
+            folders=flying.request.folders,
+            recursive=flying.request.recursive,
+        ),
+        last=_last(target.last),
+        failure=None
+        if failure is None
+        else wire.FailureStatus(
+            failure.count, failure.code, failure.message[:1024], format_micros(failure.next_attempt_at)
+        ),
+    )
+
+
+def _last(last: Last) -> wire.LastStatus | None:
+    if last == Last():
+        return None
+
+    def told(moment: float) -> str | None:
+        return format_micros(moment) if moment else None
+
+    ended = last.result == "Succeeded" and last.completed_at >= last.accepted_at > 0
+    return wire.LastStatus(
+        requested_at=told(last.requested_at),
+        accepted_at=told(last.accepted_at),
+        completed_at=told(last.completed_at),
+        duration_seconds=round(last.completed_at - last.accepted_at) if ended else None,
+        folders=last.folders,
+        result=last.result,
+    )

@@ -1,0 +1,124 @@
+"""File shares of AWS Storage Gateway, refreshed by RefreshCache.
+
+Inputs: clients for each region, the spec. Lists are paged, descriptions asked for ten shares at a time, and a
+region or a share that cannot be read makes the discovery incomplete instead of making its shares unknown.
+"""
+
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from caretaker.api.s3refresh import StorageGatewayTarget
+from caretaker.aws.errors import AwsError
+from caretaker.aws.storagegateway import FileShare, FileShareInfo, StorageGateway
+from caretaker.s3refresh.debounce import UNKNOWN, Claim
+from caretaker.s3refresh.locations import UnresolvedError, bucket_and_prefix
+from caretaker.s3refresh.match import Share
+from caretaker.s3refresh.plan import Result, Shares
+
+# "You can specify up to 10" (DescribeNFSFileShares); botocore does not check it.
+DESCRIBED_AT_ONCE: Final = 10
+AVAILABLE: Final = "AVAILABLE"
+
+
+class StorageGatewayShares:
+    """targets.Target for the shares of one resource. `clients` by region."""
+
+    def __init__(self, clients: Mapping[str, StorageGateway], spec: StorageGatewayTarget) -> None:
+        self._clients = clients
+        self._spec = spec
+
+    async def discover(self) -> Shares:
+        """All shares of all regions. What could not be read is told in `faults`."""
+        known: list[Share] = []
+        faults: list[str] = []
+        unresolved: list[str] = []
+        complete = True
+        for region, client in self._clients.items():
+            try:
+                async for found in self._described(client):
+                    known += self._shares(region, found, unresolved)
+            except AwsError as error:
+                complete = False
+                faults.append(f"{region}: {error}")
+        missing = set(self._spec.shares.file_share_arns) - {share.arn for share in known}
+        if complete and missing:
+            faults += [f"{arn}: there is no such file share" for arn in sorted(missing)]
+        faults += [f"{share.arn} is not {AVAILABLE}" for share in known if not share.ready]
+        known.sort(key=lambda share: share.id)
+        return Shares(complete and not unresolved, tuple(known), (*faults, *unresolved))
+
+    async def refresh(self, share: Share, claim: Claim) -> Result:
+        """RefreshCache, once: a second try could take both of the gateway's slots."""
+        request = claim.request
+        try:
+            answer = await self._clients[share.region].refresh_cache(
+                FileShareARN=share.arn, FolderList=list(request.folders), Recursive=request.recursive
+            )
+        except AwsError as error:
+            code = UNKNOWN if error.unknown_outcome else error.code
+            return Result(share.id, claim.id, code=code or "Unknown", message=error.message)
+        # The id is what the refresh's end is told by; without one nothing can be waited for but time.
+        return Result(share.id, claim.id, notification_id=answer.get("NotificationId", "") or claim.id)
+
+    def _shares(self, region: str, found: Iterable[FileShare], unresolved: list[str]) -> list[Share]:
+        shares = []
+        for one in found:
+            arn = one["FileShareARN"]
+            try:
+                bucket, prefix = bucket_and_prefix(
+                    one.get("LocationARN", ""), self._spec.access_point_buckets
+                )
+            except UnresolvedError as error:
+                unresolved.append(f"{arn}: {error}")
+                continue
+            shares.append(
+                Share(
+                    id=one.get("FileShareId") or arn.rpartition("/")[2],
+                    arn=arn,
+                    bucket=bucket,
+                    prefix=prefix,
+                    group=one.get("GatewayARN", ""),
+                    region=region,
+                    ready=one.get("FileShareStatus") == AVAILABLE,
+                )
+            )
+        return shares
+
+    async def _described(self, client: StorageGateway) -> AsyncIterator[Sequence[FileShare]]:
+        listed = [share async for share in self._listed(client)]
+        for kind in ("NFS", "SMB"):
+            arns = [one["FileShareARN"] for one in listed if one.get("FileShareType", "NFS") == kind]
+            for some in _batches(arns):
+                if kind == "NFS":
+                    nfs = await client.describe_nfs_file_shares(FileShareARNList=some)
+                    yield nfs.get("NFSFileShareInfoList", [])
+                else:
+                    smb = await client.describe_smb_file_shares(FileShareARNList=some)
+                    yield smb.get("SMBFileShareInfoList", [])
+
+    async def _listed(self, client: StorageGateway) -> AsyncIterator[FileShareInfo]:
+        """The shares that the spec means, of this client's region."""
+        wanted, discover = set(self._spec.shares.file_share_arns), self._spec.shares.discover
+        gateways = discover.gateway_arns if discover is not None else ()
+        protocols = discover.protocols if discover is not None else ("NFS", "SMB")
+        for gateway in gateways or ("",):
+            async for one in _pages(client, gateway):
+                if wanted and one["FileShareARN"] not in wanted:
+                    continue
+                if one.get("FileShareType", "NFS") in protocols:
+                    yield one
+
+
+async def _pages(client: StorageGateway, gateway: str) -> AsyncIterator[FileShareInfo]:
+    only: dict[str, Any] = {"GatewayARN": gateway} if gateway else {}
+    while True:
+        page = await client.list_file_shares(**only)
+        for one in page.get("FileShareInfoList", []):
+            yield one
+        only["Marker"] = page.get("NextMarker", "")
+        if not only["Marker"]:
+            return
+
+
+def _batches(arns: Sequence[str]) -> Iterable[list[str]]:
+    return (list(arns[at : at + DESCRIBED_AT_ONCE]) for at in range(0, len(arns), DESCRIBED_AT_ONCE))

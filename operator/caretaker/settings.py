@@ -1,0 +1,330 @@
+"""Settings of a process: from flags, then the environment, then defaults. The only reader of os.environ.
+
+Inputs: parsed flags (None or absent = not given), the environment, the Pod's namespace file. Every fault
+is told at once, each with the flag or variable and its mend. It must not open a connection.
+"""
+
+import argparse
+import difflib
+import ipaddress
+import os
+import re
+import secrets
+import socket
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final, Literal, NamedTuple
+from urllib.parse import urlsplit
+
+import msgspec
+import yaml
+
+from caretaker.api.grants import Grants
+
+IN_CLUSTER_NAMESPACE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+DEFAULT_OPERATOR_NAMESPACE: Final = "caretaker-system"
+PREFIX: Final = "CARETAKER_"
+TIME_SCALE_VARIABLE: Final = "CARETAKER_TEST_TIME_SCALE"
+
+LogFormat = Literal["json", "text"]
+
+
+class SettingsError(ValueError):
+    """One line for each fault: which flag or variable, what is wrong, what to write instead."""
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """What a process was asked to be. Ports: 0 takes a free one."""
+
+    kubeconfig: str | None = None  # None: the default places of the kubernetes package, else in-cluster
+    context: str | None = None  # None: the kubeconfig's current context
+    namespace: str | None = None  # watch this one only; None = all
+    operator_namespace: str = DEFAULT_OPERATOR_NAMESPACE  # where the Lease lives
+    lease_name: str = "caretaker"
+    identity: str  # this process among the replicas
+    leader_elect: bool = True
+    metrics_port: int = 8080
+    health_port: int = 8081
+    bind_host: str = "0.0.0.0"
+    log_format: LogFormat = "json"
+    log_level: str = "INFO"
+    aws_identities: Grants | None = None  # None: see aws_grants
+    aws_instance_identity: bool = False  # whether the node's own identity may sign
+    time_scale: float = 1.0  # tests only: factor on backoffs, floors and lease times
+
+    @property
+    def aws_grants(self) -> Grants:
+        """Which namespace may use which AWS identity, queue and endpoint."""
+        if self.aws_identities is None:
+            return Grants.default(self.operator_namespace)
+        return self.aws_identities
+
+    def check_time_scale(self, host: str) -> None:
+        """Raise SettingsError unless time runs at its true pace or `host` (a URL or a host) is loopback.
+
+        Short lease times against a shared API server would let two operators write at once.
+        """
+        if self.time_scale != 1.0 and not is_loopback(host):
+            raise SettingsError(
+                f"{TIME_SCALE_VARIABLE} is for tests against an API server on this machine, and {host} is "
+                f"elsewhere: unset {TIME_SCALE_VARIABLE}"
+            )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a URL's host, or a host, is `localhost` or a loopback address."""
+    name = (urlsplit(host).hostname if "//" in host else urlsplit(f"//{host}").hostname) or ""
+    if name == "localhost":
+        return True
+    try:
+        address = ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return (mapped or address).is_loopback
+
+
+def colour_wanted(*, tty: bool, env: Mapping[str, str] | None = None) -> bool:
+    """Whether to write colours: to a terminal, unless NO_COLOR (no-color.org) or TERM=dumb forbids."""
+    environment = os.environ if env is None else env
+    return tty and not environment.get("NO_COLOR") and environment.get("TERM") != "dumb"
+
+
+# ---------------------------------------------------------------- values from text
+
+
+def _port(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and int(text) <= 65535):
+        raise ValueError("must be a port from 0 to 65535; 0 takes a free one")
+    return int(text)
+
+
+def _flag(text: str) -> bool:
+    known = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+    if text.lower() not in known:
+        raise ValueError("must be true or false")
+    return known[text.lower()]
+
+
+def _label(text: str) -> str:
+    if len(text) > 63 or not re.fullmatch(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?", text):
+        raise ValueError("must be the name of a namespace: at most 63 of a-z, 0-9 and '-'")
+    return text
+
+
+def _subdomain(text: str) -> str:
+    part = r"[a-z0-9]([a-z0-9-]*[a-z0-9])?"
+    if len(text) > 253 or not re.fullmatch(rf"{part}(\.{part})*", text):
+        raise ValueError("must be the name of a Lease: at most 253 of a-z, 0-9, '-' and '.'")
+    return text
+
+
+def _one_of(*choices: str, fold: Callable[[str], str] = str.lower) -> Callable[[str], str]:
+    def read(text: str) -> str:
+        if fold(text) not in choices:
+            raise ValueError(f"must be one of {', '.join(choices)}")
+        return fold(text)
+
+    return read
+
+
+def _scale(text: str) -> float:
+    try:
+        scale = float(text)
+    except ValueError:
+        scale = 0.0
+    if not 0.0 < scale <= 1.0:  # NaN compares false
+        raise ValueError("must be a number above 0 and at most 1, such as 0.1")
+    return scale
+
+
+def _grants(text: str) -> Grants:
+    try:
+        content = yaml.safe_load(Path(text).read_text())
+    except OSError as error:
+        raise ValueError(f"cannot be read ({error.strerror}); give the path of a file") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ValueError(f"is neither YAML nor JSON: {' '.join(str(error).split())}") from None
+    return Grants.decode(content)
+
+
+class _Source(NamedTuple):
+    """Where one field comes from. `flag` or `variable` is empty where there is none."""
+
+    field: str
+    flag: str
+    variable: str
+    read: Callable[[str], Any]
+    about: str
+
+
+_CONNECTION: Final = (
+    _Source("kubeconfig", "--kubeconfig", "KUBECONFIG", str, "kubeconfig file; in a Pod none is needed"),
+    _Source("context", "--context", "CARETAKER_CONTEXT", str, "context of the kubeconfig"),
+    _Source(
+        "namespace",
+        "--namespace",
+        "CARETAKER_NAMESPACE",
+        _label,
+        "this one only; default: all to run, else the context's",
+    ),
+    _Source(
+        "log_format",
+        "--log-format",
+        "CARETAKER_LOG_FORMAT",
+        _one_of("json", "text"),
+        "json (default) or text, for people",
+    ),
+    _Source(
+        "log_level",
+        "--log-level",
+        "CARETAKER_LOG_LEVEL",
+        _one_of("DEBUG", "INFO", "WARNING", "ERROR", fold=str.upper),
+        "DEBUG, INFO (default), WARNING or ERROR",
+    ),
+)
+_RUN: Final = (
+    _Source(
+        "operator_namespace",
+        "--operator-namespace",
+        "POD_NAMESPACE",
+        _label,
+        f"namespace of the Lease; default: the Pod's own, else {DEFAULT_OPERATOR_NAMESPACE}",
+    ),
+    _Source(
+        "lease_name",
+        "--lease-name",
+        "CARETAKER_LEASE_NAME",
+        _subdomain,
+        "the Lease's name; default caretaker",
+    ),
+    _Source("identity", "", "POD_NAME", str, ""),
+    _Source("metrics_port", "--metrics-port", "CARETAKER_METRICS_PORT", _port, "default 8080; 0: a free one"),
+    _Source("health_port", "--health-port", "CARETAKER_HEALTH_PORT", _port, "default 8081; 0: a free one"),
+    _Source("bind_host", "--bind-host", "CARETAKER_BIND_HOST", str, "address of both ports; default 0.0.0.0"),
+    _Source(
+        "leader_elect",
+        "--leader-elect",
+        "CARETAKER_LEADER_ELECT",
+        _flag,
+        "write only with the Lease held",
+    ),
+    _Source(
+        "aws_identities",
+        "--aws-identities",
+        "CARETAKER_AWS_IDENTITIES",
+        _grants,
+        "file that grants AWS identities, queues and endpoints to namespaces; default: all of them to the "
+        "operator's own namespace alone",
+    ),
+    _Source(
+        "aws_instance_identity",
+        "--aws-instance-identity",
+        "CARETAKER_AWS_INSTANCE_IDENTITY",
+        _flag,
+        "sign with the node's identity where there is no other; default: never",
+    ),
+    _Source("time_scale", "", TIME_SCALE_VARIABLE, _scale, ""),
+)
+_SOURCES: Final = _CONNECTION + _RUN
+
+# A Service named caretaker, or caretaker-metrics, in the Pod's namespace makes the kubelet set variables
+# such as CARETAKER_PORT=tcp://10.0.0.1:8080 (Docker links): not ours, never an error.
+_SERVICE_LINK = re.compile(
+    r"CARETAKER(_\w+)?_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)=.*"
+    r"|CARETAKER(_\w+)?_PORT=(tcp|udp|sctp)://.*",
+    re.DOTALL,
+)
+
+
+def _is_service_link(name: str, value: str) -> bool:
+    return _SERVICE_LINK.fullmatch(f"{name}={value}") is not None
+
+
+def add_connection_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags that every command takes."""
+    _add(parser, _CONNECTION)
+
+
+def add_run_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags of `caretaker run`, connection flags included."""
+    _add(parser, _SOURCES)
+
+
+def _add(parser: argparse.ArgumentParser, sources: tuple[_Source, ...]) -> None:
+    # No argparse types, choices or defaults: absent must stay distinguishable, faults are told by `load`.
+    for source in sources:
+        if source.read is _flag:
+            parser.add_argument(
+                source.flag, action=argparse.BooleanOptionalAction, default=None, help=_help(source)
+            )
+        elif source.flag:
+            metavar = source.flag.rpartition("-")[2].upper()
+            parser.add_argument(source.flag, default=None, metavar=metavar, help=_help(source))
+
+
+def _help(source: _Source) -> str:
+    return f"{source.about} ({source.variable})"
+
+
+def load(
+    args: argparse.Namespace | Mapping[str, object] | None = None,
+    env: Mapping[str, str] | None = None,
+    namespace_file: Path = IN_CLUSTER_NAMESPACE,
+) -> Settings:
+    """Settings from `args` (by field name; None = not given), `env` (default: the process's) and defaults.
+
+    An empty value counts as not given. Raises SettingsError with one line for each fault.
+    """
+    given = vars(args) if isinstance(args, argparse.Namespace) else dict(args or {})
+    environment = os.environ if env is None else env
+    values: dict[str, Any] = {}
+    faults = list(_unknown(environment))
+    for source in _SOURCES:
+        name, value = _find(source, given, environment)
+        if not name:
+            continue
+        try:
+            values[source.field] = source.read(str(value))
+        except ValueError as error:
+            faults.append(f"{name}={value}: {error}")
+    explicit = given.get("kubeconfig")
+    if explicit and not Path(str(explicit)).is_file():
+        faults.append(f"--kubeconfig={explicit}: there is no such file; give the path of a kubeconfig")
+    if faults:
+        raise SettingsError("\n".join(faults))
+    values.setdefault("operator_namespace", _own_namespace(namespace_file))
+    values.setdefault("identity", f"{socket.gethostname()}_{secrets.token_hex(4)}")
+    return Settings(**values)
+
+
+def _find(source: _Source, given: Mapping[str, object], env: Mapping[str, str]) -> tuple[str, object]:
+    """(the flag or variable that sets the field, its value); ("", None) when none does."""
+    value = given.get(source.field)
+    if value is not None and value != "":
+        return source.flag or source.field, value
+    text = env.get(source.variable, "")
+    if text and not _is_service_link(source.variable, text):
+        return source.variable, text
+    return "", None
+
+
+def _unknown(env: Mapping[str, str]) -> list[str]:
+    known = [s.variable for s in _SOURCES if s.variable.startswith(PREFIX)]
+    faults = []
+    for name, value in sorted(env.items()):
+        if not name.startswith(PREFIX) or name in known or _is_service_link(name, value):
+            continue
+        # Without the prefix, which makes any two of them alike.
+        endings = [k.removeprefix(PREFIX) for k in known]
+        close = difflib.get_close_matches(name.removeprefix(PREFIX), endings, n=1, cutoff=0.6)
+        mend = f"did you mean {PREFIX}{close[0]}?" if close else f"known are {', '.join(known)}; unset it"
+        faults.append(f"{name}: there is no such setting; {mend}")
+    return faults
+
+
+def _own_namespace(path: Path) -> str:
+    try:
+        return path.read_text().strip() or DEFAULT_OPERATOR_NAMESPACE
+    except OSError:
+        return DEFAULT_OPERATOR_NAMESPACE

@@ -1,0 +1,18 @@
+"""Fixtures of the whole suite; what needs a server starts it only when a test asks for one."""
+
+from testing.aws import aws, elasticmq, ministack, sqs_proxy, sqs_server, storage_gateway
+from testing.cluster import admin, cluster, namespace, nodes, recorders
+
+__all__ = [
+    "admin",
+    "aws",
+    "cluster",
+    "elasticmq",
+    "ministack",
+    "namespace",
+    "nodes",
+    "recorders",
+    "sqs_proxy",
+    "sqs_server",
+    "storage_gateway",
+]

@@ -1,0 +1,102 @@
+"""kill -9 at every point between deciding and recording: the restarted operator repeats and forgets nothing.
+
+The proxy kills the operator at the nth request of a kind, either just before the API server sees it or just
+after it was executed and before the answer: whatever the process knew, the rest must follow from the cluster.
+"""
+
+import asyncio
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+from testbed.admin import Admin
+from testbed.cluster import Cluster
+from testing.faults import Action, Match, Run
+from testing.operator import OperatorProcess
+from testing.rollouts import Rollouts, rollouts, together
+
+NODES = 6
+When = Literal["before", "after"]
+
+
+@dataclass(frozen=True)
+class Point:
+    """Each process of `lives` dies at that manieth request of the sort in its own life."""
+
+    verb: str
+    resource: str
+    lives: tuple[int, ...] = (1,)
+    subresource: str = ""
+    elect: bool = False
+    ttl: bool = False
+    backoff_limit: int = 1
+
+    def match(self, nth: int) -> Match:
+        """The nth such write; dry runs are none."""
+        return Match(
+            verb=self.verb,
+            resource=self.resource,
+            subresource=self.subresource,
+            where=lambda call: call.is_write,
+            nth=nth,
+        )
+
+
+@pytest.mark.parametrize(
+    "point",
+    [
+        pytest.param(Point("create", "pods", (1, 2, 3)), id="creating Pods"),
+        pytest.param(Point("create", "configmaps"), id="creating a ledger shard"),
+        pytest.param(Point("patch", "configmaps", (1, 1), backoff_limit=2), id="recording in the ledger"),
+        pytest.param(Point("patch", "daemontasks", (1, 2), "status"), id="writing status"),
+        # One life: the deletes go out at once, so how many are left for the next one is a matter of luck.
+        pytest.param(Point("delete", "pods", ttl=True), id="deleting recorded Pods"),
+        pytest.param(Point("create", "events", (1, 1)), id="posting Events"),
+        pytest.param(Point("create", "leases", elect=True), id="creating the Lease"),
+        pytest.param(Point("patch", "leases", (1, 2), elect=True), id="renewing the Lease"),
+    ],
+)
+async def test_killed_while(point: Point, cluster: Cluster, admin: Admin, tmp_path: Path) -> None:
+    """Both before the API server sees the request, and after it was executed and before the answer."""
+
+    async def one(when: When) -> None:
+        async with rollouts(cluster, admin, tmp_path) as place:
+            await survive(place, point, when)
+
+    await together([one("before"), one("after")])
+
+
+async def survive(place: Rollouts, point: Point, when: When) -> None:
+    """One rollout with its crashes."""
+    *good, bad = await place.nodes.add(NODES)
+    await place.fail_on(bad)
+    operator, proxy = await place.operator(start=False, leader_elect=point.elect)
+    ttl = {"ttlSecondsAfterFinished": 0} if point.ttl else {}
+    task = await place.task(backoffLimit=point.backoff_limit, **ttl)
+    for nth in point.lives:
+        dead = threading.Event()
+        with proxy.fault(point.match(nth), killing(operator, when, dead)):
+            await asyncio.to_thread(operator.start)
+            assert await asyncio.to_thread(dead.wait, 60), f"no {point} to be killed at"
+    await asyncio.to_thread(operator.start)
+
+    await place.converged(task, succeeded=len(good), failed=1)
+    if point.ttl:  # the last failed Pod of a node stays for its logs
+        (left,) = await task.pods_when(lambda pods: len(pods) == 1)
+        assert left["metadata"]["annotations"]["caretaker.dev/node-name"] == bad
+    await place.history.check(backoff_limit=point.backoff_limit)
+    runs = place.history.pods.runs_per_node()
+    assert runs == {**dict.fromkeys(good, 1), bad: point.backoff_limit + 1}
+
+
+def killing(operator: OperatorProcess, when: When, dead: threading.Event) -> Action:
+    """kill -9 around the request; the API server executes it only in the case `after`."""
+
+    def kill(_: object) -> None:
+        operator.kill9()
+        dead.set()
+
+    return Run(run_before=kill, forward=False) if when == "before" else Run(run_after=kill)

@@ -1,0 +1,234 @@
+"""`make demo`, as somebody sees it who runs it, interrupts it or keeps it."""
+
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+from testbed.cluster import Cluster
+from testbed.paths import CHECKOUT
+from testbed.processes import Processes
+
+SECONDS = 240  # an idle machine needs 35
+
+
+class Demo:
+    """The demo in a folder of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def start(
+        self, *arguments: str, out: int | None = None, env: Mapping[str, str] | None = None
+    ) -> "Started":
+        command = [sys.executable, "-m", "testbed.demo", "--folder", str(self.folder), *arguments]
+        kept = {k: v for k, v in os.environ.items() if k not in ("KEEP", "CLUSTER", "KUBECONFIG")}
+        started = subprocess.Popen(
+            command,
+            cwd=CHECKOUT,
+            env={**kept, "PYTHONPATH": "dev", **(env or {})},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE if out is None else out,
+            stderr=subprocess.STDOUT,
+        )
+        return Started(started)
+
+    def nothing_is_left(self) -> bool:
+        """At once, but for a component that was being forked: it sees within a second that we are gone."""
+        deadline = time.monotonic() + 10
+        while self.left_running() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        return not self.left_running()
+
+    def left_running(self) -> list[str]:
+        """Command lines of processes that have anything to do with the folder."""
+        found = []
+        for process in psutil.process_iter():
+            try:
+                line = " ".join(process.cmdline())
+                where = process.environ().get("KUBECONFIG", "")
+            except (psutil.NoSuchProcess, psutil.ZombieProcess, psutil.AccessDenied):
+                continue
+            if str(self.folder) in line + where:
+                found.append(line)
+        return found
+
+
+class Started:
+    """A demo process."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self.process = process
+        self.text = ""
+
+    def end(self, seconds: float = SECONDS) -> tuple[int, str]:
+        """Exit code and all that was printed."""
+        rest, _ = self.process.communicate(timeout=seconds)
+        self.text += rest.decode()
+        return self.process.returncode, self.text
+
+    def read_until(self, text: str) -> None:
+        """Block until the demo has printed it; its end comes first if it never does."""
+        assert self.process.stdout is not None
+        while text not in self.text:
+            chunk = os.read(self.process.stdout.fileno(), 4096)
+            assert chunk, f"the demo ended before it printed {text!r}:\n{self.text}"
+            self.text += chunk.decode()
+
+
+@contextmanager
+def demo_in(folder: Path) -> Iterator[Demo]:
+    made = Demo(folder)
+    yield made
+    if made.left_running():  # the test has failed
+        made.start("down").end()
+
+
+@pytest.fixture
+def demo(tmp_path: Path) -> Iterator[Demo]:
+    with demo_in(tmp_path / "demo") as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Demo, Started]]:
+    """One from beginning to end, left up."""
+    with demo_in(tmp_path_factory.mktemp("whole") / "demo") as made:
+        started = made.start(env={"KEEP": "1"})
+        yield made, started
+        if started.process.poll() is None:  # its test was not reached
+            started.process.send_signal(signal.SIGINT)
+            started.end()
+
+
+@pytest.fixture(autouse=True)
+def _whole_begins(request: pytest.FixtureRequest) -> None:
+    """The whole one takes half a minute, so it begins with the first test, if its own is to run at all."""
+    if any("whole" in getattr(item, "fixturenames", ()) for item in request.session.items):
+        request.getfixturevalue("whole")
+
+
+def script(path: Path, body: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{textwrap.dedent(body)}")
+    path.chmod(0o755)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "terminated by make"])
+def test_interrupted_while_the_control_plane_starts_it_leaves_nothing(
+    demo: Demo, number: signal.Signals
+) -> None:
+    started = demo.start()
+    started.read_until("control plane")
+    deadline = time.monotonic() + 60
+    while not any("etcd" in line for line in demo.left_running()):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    started.process.send_signal(number)
+    code, text = started.end()
+    assert code == 130
+    assert "nothing is left running" in text
+    assert demo.nothing_is_left(), demo.left_running()
+
+
+def test_on_a_terminal_it_shows_a_bar_and_ctrl_c_in_a_step_leaves_nothing(demo: Demo) -> None:
+    ours, theirs = pty.openpty()
+    started = demo.start(out=theirs)
+    os.close(theirs)
+    text = ""
+    while "of 20 nodes" not in text:
+        text += os.read(ours, 4096).decode()
+    started.process.send_signal(signal.SIGINT)
+    try:
+        while chunk := os.read(ours, 4096):
+            text += chunk.decode()
+    except OSError:  # Linux: EIO once the other end is closed
+        pass
+    os.close(ours)
+    assert started.process.wait(SECONDS) == 130
+    assert "[##############################] 20/20" in text
+    assert "nothing is left running" in text
+    assert demo.nothing_is_left(), demo.left_running()
+
+
+def test_kind_without_a_container_engine_says_what_is_missing(demo: Demo, tmp_path: Path) -> None:
+    script(tmp_path / "docker", "echo 'Cannot connect to the Docker daemon' >&2; exit 1")
+    code, text = demo.start(env={"CLUSTER": "kind", "PATH": str(tmp_path)}).end()
+    assert code == 1
+    assert "docker: Cannot connect to the Docker daemon" in text
+    assert "podman is not installed" in text
+    assert "`make demo` without CLUSTER=kind, which needs none" in text
+
+
+def test_in_kind_it_brings_its_own_nodes_and_deletes_the_cluster(demo: Demo, tmp_path: Path) -> None:
+    """A stand-in for kind hands out a control plane of the testbed: CI machines have no container engine."""
+    cluster = Cluster(tmp_path / "behind-kind")
+    calls = tmp_path / "calls"
+    script(tmp_path / "docker", "exit 0")
+    script(
+        demo.folder / "kind" / "bin" / "kind",
+        f"""
+        echo "$*" >> {calls}
+        [ "$1" = delete ] || cp {cluster.kubeconfig} "$(echo "$*" | sed 's/.*--kubeconfig //; s/ .*//')"
+        """,
+    )
+    with cluster:
+        Processes(cluster.folder, end_with_parent=True).stop(["kwok"])  # the demo brings its own
+        started = demo.start(env={"CLUSTER": "kind", "PATH": f"{tmp_path}:{os.environ['PATH']}"})
+        started.read_until("one pod on each of 20 nodes")
+        started.process.send_signal(signal.SIGINT)
+        assert started.end()[0] == 130
+    assert [line.split()[0] for line in calls.read_text().splitlines()] == ["delete", "create", "delete"]
+    assert demo.nothing_is_left(), demo.left_running()
+
+
+def test_an_unknown_cluster_is_refused(demo: Demo) -> None:
+    code, text = demo.start(env={"CLUSTER": "minikube"}).end()
+    assert (code, text) == (
+        1,
+        "DEMO FAILED: CLUSTER=minikube: there are `embedded` (the default) and `kind`\n",
+    )
+
+
+def test_it_shows_every_step_and_stays_up_when_asked(whole: tuple[Demo, Started]) -> None:
+    demo, started = whole
+    code, text = started.end()
+    assert code == 0, text
+    assert text.rstrip().endswith("DEMO OK")
+    assert "\033" not in text, "no terminal, no control codes"
+    assert "20 of 20 nodes succeeded" in text
+    assert re.search(r"failedNodes: node-07, 2 attempts, exit code 1: / is 97% full", text)
+    assert re.search(r"node-20 joined: its pod was there (\d+|less than 5) ms after it was Ready", text)
+    assert "it ran again (2 runs), the other 20 nodes did not" in text
+    rows = [
+        line for line in text.splitlines() if re.match(r"(every node|failing node|late node|reboot) ", line)
+    ]
+    assert len(rows) == 4
+
+    commands = re.findall(r"^  (\S*caretaker (?:status|rerun) .*)$", text, re.MULTILINE)
+    kubeconfig = re.findall(r"export (KUBECONFIG=\S+)", text)
+    assert len(commands) == 2
+    for command in commands:
+        asked = subprocess.run(
+            ["env", *kubeconfig, *command.split()], cwd=CHECKOUT, capture_output=True, text=True, check=False
+        )
+        assert asked.returncode == 0, asked.stderr
+
+    code, text = demo.start().end()
+    assert code == 1
+    assert "make demo-down" in text
+    assert demo.left_running(), "a refused demo must not end the one that is up"
+
+    code, text = demo.start("down").end()
+    assert (code, text) == (0, "the demo is stopped\n")
+    assert demo.nothing_is_left(), demo.left_running()

@@ -1,0 +1,240 @@
+"""The roles of docs/operations.md are enough, and the operator asks for nothing beyond its own."""
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from testbed import steer
+from testbed.admin import Admin, Json, path
+from testbed.cluster import Cluster
+from testbed.components import write_kubeconfig
+from testbed.paths import CHECKOUT
+from testing.cli import Cli
+from testing.cluster import Nodes
+from testing.kubeletlogs import KubeletLogs
+from testing.operator import OperatorProcess
+
+SYSTEM = "caretaker-system"
+
+
+def documented(heading: str) -> list[Json]:
+    """The objects of the YAML block below a heading of docs/operations.md."""
+    page = (CHECKOUT / "docs" / "operations.md").read_text()
+    section = page.partition(f"\n{heading}\n")[2]
+    block = re.search(r"^```yaml\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
+    assert block, f"no YAML below {heading}"
+    return list(yaml.safe_load_all(block[1]))
+
+
+async def bind(admin: Admin, role: Json, account: str, namespace: str) -> None:
+    """Grant a role or cluster role to a service account of `namespace`."""
+    kind, meta = role["kind"], role["metadata"]
+    plural = {"Role": "roles", "ClusterRole": "clusterroles"}[kind]
+    await admin.apply(path(plural, meta.get("namespace"), meta["name"]), role)
+    name = f"{meta['name']}-{account}"
+    body: dict[str, Any] = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": f"{kind}Binding",
+        "metadata": {"name": name},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": meta["name"]},
+        "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": namespace}],
+    }
+    bindings = {"Role": "rolebindings", "ClusterRole": "clusterrolebindings"}[kind]
+    await admin.apply(path(bindings, meta.get("namespace"), name), body)
+
+
+async def kubeconfig_of(admin: Admin, cluster: Cluster, namespace: str, account: str, file: Path) -> Path:
+    """A kubeconfig with a token of a new service account."""
+    await admin.apply(
+        path("serviceaccounts", namespace, account),
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": account}},
+    )
+    token = await admin.create(path("serviceaccounts", namespace, account, "token"), {"spec": {}})
+    write_kubeconfig(file, cluster.url, cluster.ca, account, token["status"]["token"])
+    return file
+
+
+@pytest.fixture
+async def operator(
+    request: pytest.FixtureRequest, admin: Admin, cluster: Cluster, namespace: str, tmp_path: Path
+) -> AsyncIterator[OperatorProcess]:
+    """The operator as a service account that has the documented role and no other. It watches the test's
+    namespace, or whatever the test's parameter says."""
+    await admin.apply(
+        path("namespaces", name=SYSTEM),
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}},
+    )
+    config = await kubeconfig_of(admin, cluster, namespace, "operator", tmp_path / "operator")
+    await grant(admin, namespace)
+    arguments = ("--operator-namespace", SYSTEM, "--lease-name", namespace)
+    watched = namespace if getattr(request, "param", "one") == "one" else None
+    process = OperatorProcess(config, namespace=watched, time_scale=0.1, args=arguments, allowed=KOPF)
+    with process as started:
+        yield started
+
+
+# kopf's own words on a list that is refused.
+KOPF = ("APIForbiddenError",)
+
+
+async def grant(admin: Admin, namespace: str, but: tuple[str, str] = ("", "")) -> None:
+    """Give this test's operator the documented role, without one verb on one resource."""
+    for role in documented("## The role"):
+        role["metadata"]["name"] = f"caretaker-{namespace}"
+        for rule in role["rules"]:
+            if but[1] in rule["resources"]:
+                rule["verbs"].remove(but[0])
+        role["rules"] = [rule for rule in role["rules"] if rule["verbs"]]
+        await bind(admin, role, "operator", namespace)
+
+
+def small_task(name: str, nodes: Nodes, **spec: Any) -> Json:
+    """A task that is done in a moment on this test's nodes."""
+    container = {"name": "main", "image": "busybox"}
+    template = {
+        "metadata": {"annotations": steer.behaviour(run_seconds=0.1)},
+        "spec": {"nodeSelector": nodes.selector, "containers": [container]},
+    }
+    return {
+        "apiVersion": "caretaker.dev/v1alpha1",
+        "kind": "DaemonTask",
+        "metadata": {"name": name},
+        "spec": {"template": template, **spec},
+    }
+
+
+@pytest.mark.parametrize(
+    "operator", ["one", "every"], ids=["one namespace", "every namespace"], indirect=True
+)
+async def test_the_documented_role_is_enough_for_a_whole_life_of_a_task(
+    operator: OperatorProcess, cluster: Cluster, admin: Admin, namespace: str, nodes: Nodes
+) -> None:
+    names = await nodes.add(3)
+    await steer.steer_node(admin, names[0], steer.behaviour("fail", run_seconds=0.1))
+    again = ["TemplateChange", "NodeReboot"]
+    task = small_task("whole", nodes, backoffLimit=1, rerunOn=again, ttlSecondsAfterFinished=0)
+    url = path("daemontasks", namespace, "whole")
+    await admin.create(path("daemontasks", namespace), task)
+    await admin.wait_for(url, lambda t: t.get("status", {}).get("failed") == 1, 60)
+    await steer.release_node(admin, names[0])
+    await admin.patch(url, {"metadata": {"annotations": {"caretaker.dev/rerun-at": "2026-01-01T00:00:00Z"}}})
+    await admin.wait_for(url, lambda t: t["status"]["succeeded"] == 3, 60)
+    # The TTL's deletes, too.
+    await admin.wait_for_all(path("pods", namespace), lambda pods: not pods, 60)
+    events = await admin.list(path("events", namespace), fields="involvedObject.kind=DaemonTask")
+    assert {"RunStarted", "RunFailed", "RunSucceeded"} <= {event["reason"] for event in events}
+    assert operator.metric("caretaker_api_requests_total", code="403") == 0
+    assert operator.metric("caretaker_leader") == 1
+    # Not all that it asks goes through its own client: kopf asks, too.
+    asked = audited(cluster, f"system:serviceaccount:{namespace}:operator")
+    assert ("watch", "daemontasks") in {(verb, resource) for verb, resource, _ in asked}
+    assert ("watch", "pods") in {(verb, resource) for verb, resource, _ in asked}
+    assert [call for call in asked if call[2] == 403] == []
+
+
+def audited(cluster: Cluster, user: str) -> list[tuple[str, str, int]]:
+    """(verb, resource or path, HTTP status) of all that the user asked of the API server."""
+    lines = (line for line in cluster.audit_log.read_text().splitlines() if f'"{user}"' in line)
+    found = []
+    for event in map(json.loads, lines):
+        where = event.get("objectRef", {}).get("resource") or event["requestURI"]
+        found.append((event["verb"], where, event.get("responseStatus", {}).get("code", 0)))
+    return found
+
+
+async def test_the_documented_rights_of_people_are_enough(
+    operator: OperatorProcess, admin: Admin, cluster: Cluster, namespace: str, nodes: Nodes, tmp_path: Path
+) -> None:
+    (node,) = await nodes.add(1)
+    config = await kubeconfig_of(admin, cluster, namespace, "person", tmp_path / "person")
+    for role in documented("### For people"):
+        await bind(admin, role, "person", namespace)
+    manifest = tmp_path / "task.yaml"
+    body = small_task("seen", nodes, failurePolicy={"action": "Pause"})
+    manifest.write_text(yaml.safe_dump(body))
+    await admin.create(path("daemontasks", namespace), body)
+    url = path("daemontasks", namespace, "seen")
+    await admin.wait_for(url, lambda t: t.get("status", {}).get("succeeded") == 1, 60)
+    caretaker = Cli(config, namespace)
+    keys = cluster.folder / "pki"
+    async with KubeletLogs(admin, keys / "apiserver.crt", keys / "apiserver.key") as kubelet:
+        await kubelet.serve([node])
+        for command in (
+            ["plan", "-f", str(manifest)],
+            ["status", "daemontask", "seen"],
+            ["logs", "daemontask", "seen", "--nodes", node],
+            ["rerun", "daemontask", "seen"],
+            ["status", "daemontask", "seen", "--watch"],
+            ["resume", "daemontask", "seen"],
+        ):
+            said = await caretaker(*command)
+            assert said.code == 0, (command, said)
+    refused = [
+        call for call in audited(cluster, f"system:serviceaccount:{namespace}:person") if call[2] == 403
+    ]
+    assert refused == []
+
+
+MISSING = {
+    "the ledger cannot be listed": ("list", "configmaps", True),
+    "the ledger cannot be created": ("create", "configmaps", True),
+    "the ledger cannot be read before a start": ("get", "configmaps", True),
+    "pods cannot be created": ("create", "pods", True),
+    "pods cannot be listed": ("list", "pods", False),
+    "tasks cannot be read": ("get", "daemontasks", False),
+    "tasks cannot be listed": ("list", "daemontasks", False),
+    "status cannot be written": ("patch", "daemontasks/status", False),
+    "events cannot be created": ("create", "events", False),
+}
+
+
+@pytest.mark.parametrize(("verb", "resource", "shown"), MISSING.values(), ids=MISSING.keys())
+async def test_a_missing_permission_is_named_by_a_metric_and_where_possible_by_a_condition(
+    verb: str,
+    resource: str,
+    shown: bool,
+    operator: OperatorProcess,
+    admin: Admin,
+    namespace: str,
+    nodes: Nodes,
+) -> None:
+    operator.terminate()
+    await grant(admin, namespace, but=(verb, resource))
+    operator.start()
+    await nodes.add(1)
+    await admin.create(path("daemontasks", namespace), small_task("t", nodes))
+    url = path("daemontasks", namespace, "t")
+
+    await until(lambda: operator.metric(METRIC, verb=verb, resource=resource) == 1)
+    if shown:
+        task = await admin.wait_for(url, lambda t: ready(t).get("reason") == "PermissionDenied")
+        assert f'cannot {verb} resource "{resource}"' in ready(task)["message"]
+    assert operator.running
+
+    await grant(admin, namespace)
+    await admin.wait_for(url, lambda t: ready(t).get("status") == "True", 90)
+    # What is not asked again is not known to be granted: an event may be the last for long.
+    if resource != "events":
+        await until(lambda: operator.metric(METRIC, verb=verb, resource=resource) == 0)
+
+
+METRIC = "caretaker_missing_permission"
+
+
+def ready(task: Json) -> Json:
+    """The Ready condition, or nothing."""
+    conditions = task.get("status", {}).get("conditions") or []
+    return next((c for c in conditions if c["type"] == "Ready"), {})
+
+
+async def until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
+    """Return once it holds; asked of the operator's metrics, which announce nothing."""
+    async with asyncio.timeout(seconds):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.2)

@@ -1,0 +1,161 @@
+"""Leader election: when the leader dies, hangs or is stopped, the standby goes on where it was.
+
+Lease times are those of production times SCALE where the test kills; where it stops cleanly they are not
+scaled, since a clean stop must not wait for any of them.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testbed.admin import Admin, path
+from testbed.cluster import Cluster
+from testing.apicalls import Call
+from testing.apiproxy import ApiProxy
+from testing.faults import Delay, Match, Stall
+from testing.operator import OperatorProcess
+from testing.rollouts import Rollouts, fresh_image, rollouts, until
+from testing.world import Task
+
+SCALE = 0.2
+DURATION, RETRY = 15 * SCALE, 2 * SCALE
+SLACK = 2.5  # seconds for lists, plans and a loaded machine
+NODES = 6
+
+Replica = tuple[OperatorProcess, ApiProxy]
+
+
+@pytest.fixture
+async def place(cluster: Cluster, admin: Admin, tmp_path: Path) -> AsyncIterator[Rollouts]:
+    async with rollouts(cluster, admin, tmp_path) as made:
+        yield made
+
+
+async def replicas(place: Rollouts, scale: float = SCALE, **how: Any) -> tuple[Replica, Replica]:
+    """(the leader, the standby), the standby's caches filled."""
+    leader = await place.operator("leader", leader_elect=True, time_scale=scale, **how)
+    await until(lambda: leads(leader))
+    standby = await place.operator("standby", leader_elect=True, time_scale=scale, **how)
+    await until(lambda: standby[0].readyz()[0] == 200)
+    return leader, standby
+
+
+def leads(replica: Replica) -> bool:
+    return replica[0].metric("caretaker_leader") == 1
+
+
+def creates(proxy: ApiProxy) -> list[Call]:
+    """The Pods that this operator asked for, dry runs excepted."""
+    return [c for c in proxy.ledger.writes() if (c.verb, c.resource) == ("create", "pods")]
+
+
+def is_work(call: Call) -> bool:
+    return call.is_write and call.resource != "leases"
+
+
+async def next_work(proxy: ApiProxy, since: float, where: Callable[[Call], bool] = is_work) -> float:
+    """How long after `since` (time.time) this operator wrote something but the Lease."""
+    found = await asyncio.to_thread(proxy.ledger.wait, lambda c: where(c) and c.time >= since, 1, 30)
+    return found[0].time - since
+
+
+async def test_killed_leader_is_followed_within_the_lease(place: Rollouts) -> None:
+    await place.nodes.add(NODES)
+    (leader, _), (_, standby) = await replicas(place)
+    task = await place.task(parallelism=1)
+    await task.ledger_when(bool)
+    assert standby.ledger.writes() == [], "a standby writes nothing"
+    killed = time.time()
+    await asyncio.to_thread(leader.kill9)
+    assert await next_work(standby, killed) <= DURATION + RETRY + SLACK
+    await place.converged(task, succeeded=NODES)
+    await place.history.check(backoff_limit=0)
+    assert place.history.pods.runs_per_node() == dict.fromkeys(place.nodes.names, 1)
+
+
+async def test_standby_with_a_stale_cache_repeats_nothing(place: Rollouts) -> None:
+    """Runs that were finished, recorded and deleted while the standby's watches stood still."""
+    names = await place.nodes.add(NODES)
+    (leader, _), (operator, standby) = await replicas(place)
+    task = await place.task(parallelism=3, ttlSecondsAfterFinished=0)
+    await place.converged(task, succeeded=NODES)
+    stood_still = time.time()
+    of_old = Match(verb="watch", where=lambda call: call.time < stood_still)
+    standby.add(of_old, Stall())
+    await task.edit(template=place.template(image=fresh_image()))
+    await place.converged(task, succeeded=NODES)
+    await task.pods_when(lambda pods: not pods)
+    (late,) = await place.nodes.add(1, wait=False)
+    await asyncio.to_thread(leader.kill9)
+    # It has planned once it creates the Pod of the node that it had not heard of.
+    await asyncio.to_thread(standby.ledger.wait, lambda c: c.resource == "pods" and is_work(c), 1, 30)
+    await place.converged(task, succeeded=NODES + 1)
+    await place.history.check(backoff_limit=0)
+    assert place.history.pods.runs_per_node() == {late: 1, **dict.fromkeys(names, 2)}
+    assert len(creates(standby)) == 1
+    assert operator.running
+
+
+async def test_clean_stop_hands_over_at_once(place: Rollouts) -> None:
+    """With the real Lease times, in the middle of a rollout whose writes are slow."""
+    await place.nodes.add(NODES)
+    (leader, first), (_, second) = await replicas(place, scale=1.0)
+    first.add(Match(verb="create", resource="pods"), Delay(before_seconds=1.0))
+    task = await place.task(parallelism=2)
+    await asyncio.to_thread(first.ledger.wait, lambda c: c.resource == "pods" and is_work(c), 1, 30)
+    stopped = time.time()
+    await asyncio.to_thread(leader.terminate)  # fails unless it ends with 0 within 10 s
+    ended = time.time()
+    lease = path("leases", place.namespace, "test")
+    found = await place.admin.get(lease)
+    assert found["spec"].get("holderIdentity") != "leader", "released"
+    assert ended - stopped < 10
+    assert await next_work(second, ended) <= 3.0
+    await place.converged(task, succeeded=NODES)
+    await place.history.check(backoff_limit=0)
+
+
+async def test_leader_that_hung_writes_nothing_when_it_wakes(place: Rollouts) -> None:
+    await place.nodes.add(NODES)
+    (leader, first), (standby, second) = await replicas(place)
+    task = await place.task(parallelism=1)
+    await task.ledger_when(bool)
+    leader.pause()
+    hung = time.time()
+    assert await next_work(second, hung) <= DURATION + RETRY + SLACK
+    woken = time.time()
+    leader.resume()
+    await place.converged(task, succeeded=NODES)
+    assert [c for c in first.ledger.writes(since=woken) if is_work(c)] == []
+    await until(lambda: not leads((leader, first)))
+    assert leads((standby, second))
+    await place.history.check(backoff_limit=0)
+
+
+async def test_api_server_restarts_in_the_middle_of_a_rollout(place: Rollouts) -> None:
+    await place.nodes.add(NODES)
+    one, other = await replicas(place)
+    task = await place.task(parallelism=1, ttlSecondsAfterFinished=0)
+    for count, hard in ((2, False), (4, True)):
+        await task.ledger_when(lambda entries, count=count: len(entries) >= count)
+        await asyncio.to_thread(place.cluster.restart_apiserver, hard=hard)
+    await place.converged(task, succeeded=NODES, timeout=120)
+    await place.history.check(backoff_limit=0)
+    assert place.history.pods.runs_per_node() == dict.fromkeys(place.nodes.names, 1)
+    await until(lambda: leads(one) != leads(other))
+
+
+async def test_sigterm_ends_a_standby_at_once_and_changes_nothing(place: Rollouts) -> None:
+    (leader, proxy), (standby, _) = await replicas(place)
+    began = time.monotonic()
+    await asyncio.to_thread(standby.terminate)
+    assert time.monotonic() - began < 5
+    assert leads((leader, proxy))
+    task: Task = await place.task()
+    (name,) = await place.nodes.add(1)
+    await place.converged(task, succeeded=1)
+    assert place.history.pods.runs_per_node() == {name: 1}

@@ -1,0 +1,125 @@
+"""Two operators at work at once, one of them behind: uniqueness and durability need no leader.
+
+Neither stands for election. The late one sees the world through a proxy that holds its watches and first
+lists back, or the answers to its reads, as a machine that stands still for a while would get them.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from testbed import steer
+from testbed.admin import Admin
+from testbed.cluster import Cluster
+from testing.apiproxy import ApiProxy
+from testing.faults import Delay, Match, Stall
+from testing.rollouts import Rollouts, fresh_image, rollouts, until
+
+NODES = 8
+LATE_SECONDS = 3.0
+CACHES = frozenset({"nodes", "pods", "daemontasks"})
+
+
+@pytest.fixture
+async def place(cluster: Cluster, admin: Admin, tmp_path: Path) -> AsyncIterator[Rollouts]:
+    async with rollouts(cluster, admin, tmp_path) as made:
+        yield made
+
+
+async def start_both(place: Rollouts) -> tuple[ApiProxy, ApiProxy]:
+    """The proxies of the one that is up to date and of the late one."""
+    (_, prompt), (_, late) = await asyncio.gather(place.operator("prompt"), place.operator("late"))
+    return prompt, late
+
+
+async def watching(proxy: ApiProxy) -> None:
+    """Return once all caches of that operator are fed by a watch."""
+    for resource in CACHES:
+        await until(lambda resource=resource: proxy.open_watches(Match(resource=resource)))
+
+
+async def test_one_sees_the_world_seconds_late(place: Rollouts) -> None:
+    *good, bad = await place.nodes.add(NODES)
+    await place.fail_on(bad)
+    prompt, late = await start_both(place)
+    late.stale(LATE_SECONDS, Match(verb={"watch", "list"}, resource=CACHES))
+    task = await place.task(backoffLimit=1, ttlSecondsAfterFinished=0, parallelism=3)
+    await place.converged(task, succeeded=len(good), failed=1)
+    await task.edit(template=place.template(image=fresh_image()))
+    await place.converged(task, succeeded=len(good), failed=1)
+    await task.annotate(rerun_at="2026-01-01T00:00:00Z")
+    await task.ledger_when(lambda entries: all(entry.get("nonce") for entry in entries.values()))
+    await place.converged(task, succeeded=len(good), failed=1)
+    await place.history.check(backoff_limit=1)
+    runs = place.history.pods.runs_per_node()
+    assert {name: runs[name] for name in good} == dict.fromkeys(good, 3)
+    assert late.ledger.writes()
+    assert prompt.ledger.writes()
+
+
+async def test_one_still_works_on_the_old_spec(place: Rollouts) -> None:
+    """Its read of the task is answered late: after the other has rolled out and recorded the new one."""
+    names = await place.nodes.add(NODES)
+    _, late = await start_both(place)
+    task = await place.task()
+    await place.converged(task, succeeded=NODES)
+    with late.fault(Match(verb="get", resource="daemontasks", times=4), Delay(after_seconds=LATE_SECONDS)):
+        # An annotation wakes both; the late one reads the task as it is now and hears of it in 3 s.
+        await task.annotate(note="wake")
+        await asyncio.to_thread(late.ledger.wait, lambda call: call.verb == "get" and not call.code)
+        await task.edit(template=place.template(image=fresh_image()))
+        await place.converged(task, succeeded=NODES)
+        await asyncio.to_thread(
+            late.ledger.wait, lambda call: call.verb == "get" and call.seconds > LATE_SECONDS, 2
+        )
+    await place.converged(task, succeeded=NODES)
+    await place.history.check(backoff_limit=0)
+    assert place.history.pods.runs_per_node() == dict.fromkeys(names, 2)
+
+
+async def test_one_still_sees_the_old_boot_and_the_old_node(place: Rollouts) -> None:
+    """Its watch of nodes stands still while one node reboots, one is replaced and one is new."""
+    rebooted, replaced, *others = await place.nodes.add(4)
+    _, late = await start_both(place)
+    task = await place.task(rerunOn=["TemplateChange", "NodeReboot"], ttlSecondsAfterFinished=0)
+    await place.converged(task, succeeded=4)
+    await watching(late)
+    # The first reboot after a run may be the run's own, so the second one is what runs again.
+    await steer.reboot(place.admin, rebooted)
+    await task.ledger_when(lambda entries: entries[rebooted].get("bootAbsorbed", False))
+    with late.fault(Match(verb="watch", resource="nodes"), Stall()):
+        await place.nodes.delete(replaced)
+        await asyncio.gather(
+            place.nodes.add(names=[replaced]),
+            place.nodes.add(names=["new"]),
+            steer.reboot(place.admin, rebooted),
+        )
+        uid = await place.nodes.uid(replaced)
+        await task.ledger_when(
+            lambda entries: (
+                entries[replaced]["nodeUID"] == uid and entries[rebooted]["seq"] == 2 and "new" in entries
+            )
+        )
+        # A rerun makes the late one act on every node with what it knows.
+        await task.annotate(rerun_at="2026-01-01T00:00:00Z")
+        await task.ledger_when(lambda entries: all(entry.get("nonce") for entry in entries.values()))
+        await place.converged(task, succeeded=5)
+        await place.history.check(backoff_limit=0)
+    runs = place.history.pods.runs_per_node(phase="Succeeded")
+    assert runs == {rebooted: 3, replaced: 3, "new": 2, **dict.fromkeys(others, 2)}
+
+
+async def test_one_is_killed_again_and_again(place: Rollouts) -> None:
+    await place.nodes.add(NODES)
+    mortal, _ = await place.operator("mortal")
+    _, late = await place.operator("late")
+    late.stale(1.0, Match(verb={"watch", "list"}, resource=CACHES))
+    task = await place.task(parallelism=2, ttlSecondsAfterFinished=0)
+    for count in (1, 3, 5):
+        await task.ledger_when(lambda entries, count=count: len(entries) >= count)
+        await asyncio.to_thread(mortal.restart, kill=True)
+    await place.converged(task, succeeded=NODES)
+    await place.history.check(backoff_limit=0)
+    assert place.history.pods.runs_per_node() == dict.fromkeys(place.nodes.names, 1)

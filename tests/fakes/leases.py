@@ -1,0 +1,103 @@
+"""One Lease object in memory and unreliable lines to it.
+
+Inputs: merge patches and creates as an API server takes them. It must keep the server's promises (one
+resourceVersion per write, 409 when it no longer holds, 404, AlreadyExists); everything else may go wrong.
+"""
+# ruff: noqa: A002, ARG002  the interface is the client's, of which one object in memory needs little
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from caretaker.kube.errors import ApiError
+from caretaker.runtime.lease import WireLease
+
+
+class LeaseServer:
+    """The stored object; `writes` are the acknowledged states in order: (holder, time of the write)."""
+
+    def __init__(self) -> None:
+        self.spec: dict[str, Any] | None = None
+        self.version = 0
+        self.writes: list[tuple[str, float]] = []
+
+    def read(self) -> dict[str, Any]:
+        if self.spec is None:
+            raise ApiError(404, "NotFound")
+        return {"metadata": {"resourceVersion": str(self.version)}, "spec": dict(self.spec)}
+
+    def create(self, body: dict[str, Any]) -> dict[str, Any]:
+        if self.spec is not None:
+            raise ApiError(409, "AlreadyExists")
+        return self._store(body["spec"])
+
+    def patch(self, body: dict[str, Any]) -> dict[str, Any]:
+        current = self.read()
+        if body["metadata"]["resourceVersion"] != current["metadata"]["resourceVersion"]:
+            raise ApiError(409, "Conflict")
+        return self._store(current["spec"] | body["spec"])
+
+    def _store(self, spec: dict[str, Any]) -> dict[str, Any]:
+        self.version += 1
+        self.spec = {name: value for name, value in spec.items() if value is not None}
+        self.writes.append((self.spec.get("holderIdentity", ""), asyncio.get_running_loop().time()))
+        return self.read()
+
+
+Work = Callable[[], dict[str, Any]]
+
+
+class Line:
+    """One candidate's way to the server: a LeaseClient.
+
+    delay      seconds to the server, and again back
+    blackhole  requests are lost, nothing answers
+    deaf       requests arrive, answers are lost
+    failing    every request is answered 503
+    """
+
+    def __init__(self, server: LeaseServer, delay: float = 0.005) -> None:
+        self.server = server
+        self.delay = delay
+        self.blackhole = False
+        self.deaf = False
+        self.failing = False
+
+    async def get(self, path: str, type: Any, *, timeout: float, urgent: bool) -> WireLease:
+        return await self._request(self.server.read, timeout)
+
+    async def create(
+        self, path: str, body: dict[str, Any], type: Any, *, timeout: float, unguarded: bool
+    ) -> WireLease:
+        return await self._request(lambda: self.server.create(body), timeout)
+
+    async def patch(
+        self, path: str, body: dict[str, Any], type: Any, *, timeout: float, unguarded: bool
+    ) -> WireLease:
+        return await self._request(lambda: self.server.patch(body), timeout)
+
+    async def _request(self, work: Work, timeout: float) -> WireLease:
+        # A request that has arrived is executed though its sender has stopped waiting.
+        travelling = asyncio.ensure_future(self._travel(work))
+        # Nobody may be left to hear how it ended; asyncio would complain in whichever test runs by then.
+        travelling.add_done_callback(lambda task: task.cancelled() or task.exception())
+        try:
+            return await asyncio.wait_for(asyncio.shield(travelling), timeout)
+        except TimeoutError:
+            raise ApiError(0, "Timeout") from None
+
+    async def _travel(self, work: Work) -> WireLease:
+        await self._vanish(self.blackhole)
+        await asyncio.sleep(self.delay)
+        if self.failing:
+            raise ApiError(503, "ServiceUnavailable")
+        answer = work()
+        await self._vanish(self.deaf)
+        await asyncio.sleep(self.delay)
+        return msgspec.convert(answer, WireLease)
+
+    async def _vanish(self, lost: bool) -> None:
+        if lost:
+            await asyncio.get_running_loop().create_future()

@@ -1,0 +1,124 @@
+"""What MiniStack really sends for each way from a bucket to a queue: caretaker's tests build on it."""
+
+import json
+from typing import Any
+from urllib.parse import unquote_plus
+
+import pytest
+
+from awsdoubles.envelopes import Envelope
+from testing.aws import Aws, Source
+
+ODD_KEY = "a folder/ü+x%&=1.txt"
+
+
+def unwrapped(body: dict[str, Any], envelope: Envelope) -> dict[str, Any]:
+    if envelope is Envelope.SNS:
+        assert body["Type"] == "Notification"
+        return dict(json.loads(body["Message"]))
+    return body
+
+
+def record(body: dict[str, Any], envelope: Envelope) -> dict[str, Any]:
+    inner = unwrapped(body, envelope)
+    assert len(inner["Records"]) == 1
+    return dict(inner["Records"][0])
+
+
+@pytest.fixture(params=[e for e in Envelope if e is not Envelope.EVENTBRIDGE], ids=str)
+def envelope(request: pytest.FixtureRequest) -> Envelope:
+    return Envelope(request.param)
+
+
+def names(aws: Aws, source: Source, envelope: Envelope, count: int) -> list[str]:
+    return [record(one, envelope)["eventName"] for one in aws.receive(source.queue, count)]
+
+
+def test_a_test_event_comes_first_then_one_record_a_message(aws: Aws, envelope: Envelope) -> None:
+    source = aws.source(envelope)
+    aws.put(source.bucket, ODD_KEY)
+    test_event, body = aws.receive(source.queue, 2)
+    test_event = unwrapped(test_event, envelope)
+    assert (test_event["Event"], test_event["Bucket"]) == ("s3:TestEvent", source.bucket)
+    found = record(body, envelope)
+    assert found["eventSource"] == "aws:s3"
+    assert found["eventVersion"].split(".")[0] == "2"
+    assert found["eventName"] == "ObjectCreated:Put"
+    assert found["s3"]["bucket"]["name"] == source.bucket
+    assert found["s3"]["object"]["sequencer"]
+
+
+def test_keys_are_form_encoded(aws: Aws, envelope: Envelope) -> None:
+    source = aws.source(envelope)
+    aws.put(source.bucket, ODD_KEY, "/leading/slash", "a//b")
+    keys = [record(one, envelope)["s3"]["object"]["key"] for one in aws.receive(source.queue, 4)[1:]]
+    assert keys[0] == "a+folder/%C3%BC%2Bx%25%26%3D1.txt"
+    assert [unquote_plus(key) for key in keys] == [ODD_KEY, "/leading/slash", "a//b"]
+
+
+def test_every_way_to_write_and_delete_is_told(aws: Aws) -> None:
+    source = aws.source()
+    s3, bucket = aws.s3, source.bucket
+    aws.put(bucket, "one")
+    s3.copy_object(Bucket=bucket, Key="two", CopySource={"Bucket": bucket, "Key": "one"})
+    upload = s3.create_multipart_upload(Bucket=bucket, Key="three")["UploadId"]
+    which = {"Bucket": bucket, "Key": "three", "UploadId": upload}
+    etag = s3.upload_part(**which, PartNumber=1, Body=b"part")["ETag"]
+    s3.complete_multipart_upload(**which, MultipartUpload={"Parts": [{"PartNumber": 1, "ETag": etag}]})
+    s3.delete_object(Bucket=bucket, Key="one")
+    s3.delete_objects(Bucket=bucket, Delete={"Objects": [{"Key": "two"}, {"Key": "three"}]})
+    aws.receive(source.queue)  # the test event
+    assert names(aws, source, Envelope.S3, 6) == [
+        "ObjectCreated:Put",
+        "ObjectCreated:Copy",
+        "ObjectCreated:CompleteMultipartUpload",
+        "ObjectRemoved:Delete",
+        "ObjectRemoved:Delete",
+        "ObjectRemoved:Delete",
+    ]
+
+
+def test_a_versioned_bucket_tells_markers_from_deletes(aws: Aws) -> None:
+    source = aws.source(versioned=True)
+    s3, bucket = aws.s3, source.bucket
+    version = s3.put_object(Bucket=bucket, Key="key", Body=b"1")["VersionId"]
+    s3.delete_object(Bucket=bucket, Key="key")
+    s3.delete_object(Bucket=bucket, Key="key", VersionId=version)
+    aws.receive(source.queue)  # the test event
+    assert names(aws, source, Envelope.S3, 3) == [
+        "ObjectCreated:Put",
+        "ObjectRemoved:DeleteMarkerCreated",
+        "ObjectRemoved:Delete",
+    ]
+
+
+def test_eventbridge_has_no_test_event_and_raw_keys(aws: Aws) -> None:
+    source = aws.source(Envelope.EVENTBRIDGE)
+    aws.put(source.bucket, ODD_KEY)
+    aws.s3.delete_object(Bucket=source.bucket, Key=ODD_KEY)
+    created, deleted = aws.receive(source.queue, 2)
+    assert (created["source"], created["detail-type"]) == ("aws.s3", "Object Created")
+    assert created["detail"]["bucket"]["name"] == source.bucket
+    assert created["detail"]["object"]["key"] == ODD_KEY
+    assert created["detail"]["reason"] == "PutObject"
+    assert deleted["detail-type"] == "Object Deleted"
+    assert deleted["detail"]["object"]["key"] == ODD_KEY
+
+
+def test_several_buckets_may_feed_one_queue(aws: Aws) -> None:
+    queue = aws.queue()
+    buckets = [aws.bucket(), aws.bucket()]
+    for bucket in buckets:
+        aws.wiring.connect(bucket, queue)
+        aws.put(bucket, "key")
+    bodies = [body for body in aws.receive(queue, 4) if "Records" in body]
+    assert [record(body, Envelope.S3)["s3"]["bucket"]["name"] for body in bodies] == buckets
+
+
+def test_a_queue_gives_up_a_message_to_its_dead_letter_queue(aws: Aws) -> None:
+    queue = aws.queue(visibility=0, max_receives=2)
+    aws.sqs.send_message(QueueUrl=queue.url, MessageBody="{}")
+    for _ in range(2):
+        assert aws.sqs.receive_message(QueueUrl=queue.url)["Messages"]
+    assert "Messages" not in aws.sqs.receive_message(QueueUrl=queue.url)
+    assert aws.depth(queue.dead_letters) == (1, 0)

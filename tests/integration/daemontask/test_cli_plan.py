@@ -1,0 +1,196 @@
+"""caretaker plan on a real API server: what it tells, and that it changes nothing."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from testbed.admin import Admin, path
+from testbed.cluster import Cluster
+from testing.apiproxy import ApiProxy
+from testing.cli import Cli
+from testing.world import World
+
+
+@pytest.fixture
+def watched(cluster: Cluster) -> Iterator[ApiProxy]:
+    with ApiProxy(cluster.kubeconfig, "cli") as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def cli(watched: ApiProxy, namespace: str, tmp_path: Path) -> Cli:
+    return Cli(watched.write_kubeconfig(tmp_path / "kubeconfig"), namespace)
+
+
+def manifest(world: World, name: str = "t", image: str = "test:1", **spec: Any) -> str:
+    """A DaemonTask for this test's nodes; spec starts at line 7, the image stands in line 11 and later."""
+    template = {"spec": {"nodeSelector": world.selector, "containers": [{"name": "main", "image": image}]}}
+    head = f"apiVersion: caretaker.dev/v1alpha1\nkind: DaemonTask\nmetadata:\n  name: {name}\n"
+    return head + yaml.safe_dump({"spec": {**spec, "template": template}}, sort_keys=False)
+
+
+def line_of(text: str, words: str) -> int:
+    return next(number for number, line in enumerate(text.splitlines(), 1) if words in line)
+
+
+async def test_a_new_task_tells_who_runs_and_why_the_others_do_not(
+    world: World, cli: Cli, watched: ApiProxy
+) -> None:
+    a, b, c = await world.join(3)
+    (tainted,) = await world.join(taints=[{"key": "gpu", "effect": "NoSchedule"}])
+    (away,) = await world.join(ready=False)
+    await world.cordon(c)
+    said = await cli("plan", "-f", "-", "-o", "json", stdin=manifest(world, parallelism=1))
+    assert (said.code, said.err) == (0, "")
+    (told,) = said.json["tasks"]
+    nodes = {row["node"]: (row["state"], row["reason"]) for row in told["nodes"]}
+    assert {name: nodes[name] for name in (a, b, c, tainted, away)} == {
+        a: ("pending", "Queued"),
+        b: ("pending", "Queued"),
+        c: ("blocked", "Cordoned"),
+        tainted: ("excluded", "Taint"),
+        away: ("blocked", "NodeNotReady"),
+    }
+    shared = {state for name, state in nodes.items() if name not in world.nodes.names}
+    assert shared == {("excluded", "NodeSelector")}
+    assert (told["exists"], told["desired"], told["startAtOnce"], told["waves"]) == (False, 4, 1, 2)
+    assert watched.ledger.writes() == []
+    assert [call.verb for call in watched.ledger.calls(lambda call: call.dry_run)] == ["create", "create"]
+
+
+async def test_people_get_the_sum_first(world: World, cli: Cli, tmp_path: Path) -> None:
+    await world.join(2)
+    file = tmp_path / "task.yaml"
+    file.write_text("kind: ConfigMap\napiVersion: v1\nmetadata: {name: other}\n---\n" + manifest(world))
+    said = await cli("plan", "-f", str(file))
+    assert said.code == 0
+    assert said.lines[0].startswith(f"DaemonTask {world.namespace}/t: new, revision ")
+    assert said.lines[1].strip() == "2 of 2 nodes it is for would run, all at once"
+    assert said.lines[-1] == "not looked at: ConfigMap other"
+
+
+async def test_a_task_that_has_run_has_nothing_to_do_until_its_template_changes(
+    world: World, cli: Cli, watched: ApiProxy
+) -> None:
+    await world.join(2)
+    said = await cli("plan", "-f", "-", stdin=manifest(world))
+    task = await world.task(template=yaml.safe_load(manifest(world))["spec"]["template"])
+    await task.done(2)
+    before = await task.get()
+    same = (await cli("plan", "-f", "-", "-o", "json", stdin=manifest(world))).json["tasks"][0]
+    assert (same["exists"], same["templateChanges"], same["waves"], same["counts"]["succeeded"]) == (
+        True,
+        False,
+        0,
+        2,
+    )
+    other = await cli("plan", "-f", "-", stdin=manifest(world, image="test:2", parallelism=1))
+    assert "its template changes, revision" in other.lines[0]
+    assert "2 of 2 nodes it is for would run: 1 at once, 2 waves" in other.lines[1]
+    assert "wave 2" in other.out
+    assert said.code == other.code == 0
+    assert watched.ledger.writes() == []
+    assert await task.get() == before
+
+
+async def test_a_rerun_asked_for_in_the_file_counts(world: World, cli: Cli) -> None:
+    await world.join(1)
+    task = await world.task()
+    await task.done(1)
+    body = await task.get()
+    body["metadata"]["annotations"] = {"caretaker.dev/rerun-at": "2040-01-01T00:00:00Z"}
+    said = await cli("plan", "-f", "-", "-o", "json", stdin=json.dumps(body))
+    assert [row["trigger"] for row in said.json["tasks"][0]["nodes"] if row["state"] == "pending"] == [
+        "Rerun"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "at", "words"),
+    [
+        pytest.param(
+            ("parallelism: 1", "parallelism: 0"),
+            "parallelism: 0",
+            "spec.parallelism: ",
+            id="a value out of range",
+        ),
+        pytest.param(
+            ("parallelism: 1", "paralelism: 1"),
+            "paralelism: 1",
+            "spec.paralelism: unknown field",
+            id="a typo",
+        ),
+        pytest.param(
+            ("image: test:1", "image: ''"),
+            "image: ''",
+            "spec.template.spec.containers[0].image: Required value",
+            id="a pod that the API server refuses",
+        ),
+        pytest.param(
+            ("image: test:1", "imagee: test:1"),
+            "imagee: test:1",
+            "spec.template.spec.containers[0].imagee: unknown field",
+            id="a typo in the pod",
+        ),
+    ],
+)
+async def test_a_refusal_has_its_line_and_exit_code_1(
+    world: World, cli: Cli, change: tuple[str, str], at: str, words: str
+) -> None:
+    text = manifest(world, parallelism=1).replace(*change)
+    said = await cli("plan", "-f", "-", stdin=text)
+    assert said.code == 1
+    assert said.err.startswith(f"caretaker plan: <stdin>:{line_of(text, at)}: {words}")
+
+
+async def test_a_namespace_that_does_not_exist_yet_is_noted(world: World, cli: Cli) -> None:
+    await world.join(1)
+    said = await cli("plan", "-f", "-", stdin=manifest(world), namespace="not-yet")
+    assert said.code == 0
+    assert "note: not checked by the API server, since there is no namespace not-yet yet" in said.out
+    assert "1 of 1 node it is for would run" in said.out
+
+
+async def test_namespace_of_file_and_flag_must_agree(world: World, cli: Cli) -> None:
+    text = manifest(world).replace("  name: t\n", "  name: t\n  namespace: elsewhere\n")
+    said = await cli("plan", "-f", "-", stdin=text)
+    assert said.code == 2
+    assert f"<stdin>:5: namespace elsewhere is not the -n {world.namespace} asked for" in said.err
+
+
+async def test_who_may_only_read_gets_the_plan_and_is_told_what_was_not_checked(
+    world: World, admin: Admin, watched: ApiProxy, namespace: str, tmp_path: Path
+) -> None:
+    await world.join(2)
+    token = await reader(admin, namespace)
+    cli = Cli(watched.write_kubeconfig(tmp_path / "reader", token), namespace)
+    said = await cli("plan", "-f", "-", stdin=manifest(world))
+    assert said.code == 0
+    assert 'cannot create resource "daemontasks"' in said.out
+    assert "ask for a role that allows it" in said.out
+    assert "2 of 2 nodes it is for would run, all at once" in said.out
+    await world.task(suspend=True)
+    said = await cli("plan", "-f", "-", stdin=manifest(world))
+    assert 'cannot patch resource "daemontasks"' in said.out
+    assert "2 of 2 nodes it is for would run" in said.out
+
+
+async def reader(admin: Admin, namespace: str) -> str:
+    """The token of a ServiceAccount that may read what plan reads and no more."""
+    rules = [
+        {"apiGroups": [""], "resources": ["nodes", "pods", "configmaps"], "verbs": ["get", "list"]},
+        {"apiGroups": ["caretaker.dev"], "resources": ["daemontasks"], "verbs": ["get", "list"]},
+    ]
+    name = f"reader-{namespace}"
+    subject = {"kind": "ServiceAccount", "name": "reader", "namespace": namespace}
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name}
+    await admin.create(path("serviceaccounts", namespace), {"metadata": {"name": "reader"}})
+    await admin.create(path("clusterroles"), {"metadata": {"name": name}, "rules": rules})
+    body = {"metadata": {"name": name}, "roleRef": reference, "subjects": [subject]}
+    await admin.create(path("clusterrolebindings"), body)
+    request = await admin.create(path("serviceaccounts", namespace, "reader", "token"), {"spec": {}})
+    return str(request["status"]["token"])

@@ -1,0 +1,146 @@
+"""The poller against real SQS protocol servers, with a proxy that does what no emulator does."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from awsdoubles.clients import REGION
+from awsdoubles.envelopes import Envelope, Queue
+from awsdoubles.sqsproxy.proxy import SqsProxy
+from awsdoubles.sqsproxy.rules import (
+    Action,
+    Duplicate,
+    EmptyReceive,
+    Fail,
+    FailEntries,
+    LoseReply,
+    Match,
+    NotDeleted,
+)
+from caretaker.api.s3refresh import SQSSource
+from caretaker.aws.calls import Aws as AwsCalls
+from caretaker.aws.identity import Target
+from caretaker.s3refresh.poller import Poller
+from testing.aws import Aws
+
+TIMEOUT = 30.0
+
+
+class Polling:
+    """A poller at work, and what a pass would do with it."""
+
+    def __init__(self, calls: AwsCalls, url: str, queue: Queue) -> None:
+        self._news = asyncio.Event()
+        sqs = calls.sqs(Target("sqs", REGION, endpoint_url=url))
+        source = SQSSource(queue_url=queue.url)
+        self.poller = Poller(sqs, source, wait=1, visibility=5, on_news=self._news.set)
+
+    async def until(self, wanted: Callable[[], bool]) -> None:
+        """Return once it holds; looked at whenever the poller has news, and now and then."""
+        async with asyncio.timeout(TIMEOUT):
+            while not wanted():
+                self._news.clear()
+                try:
+                    await asyncio.wait_for(self._news.wait(), 0.5)
+                except TimeoutError:
+                    continue
+
+    def keys(self) -> list[str]:
+        """The keys of all events that wait."""
+        return sorted(event.key for message in self.poller.waiting() for event in message.events)
+
+    async def settle_all(self) -> None:
+        """Everything that waits is on record."""
+        await self.poller.settle([message.id for message in self.poller.waiting()], [])
+
+
+@asynccontextmanager
+async def polling(calls: AwsCalls, url: str, queue: Queue) -> AsyncIterator[Polling]:
+    made = Polling(calls, url, queue)
+    task = asyncio.create_task(made.poller.run())
+    try:
+        yield made
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def emptied(aws: Aws, queue: Queue) -> None:
+    async with asyncio.timeout(TIMEOUT):
+        while await asyncio.to_thread(aws.depth, queue.url) != (0, 0):  # noqa: ASYNC110 - SQS tells nobody
+            await asyncio.sleep(0.1)
+
+
+@pytest.mark.parametrize("envelope", list(Envelope))
+async def test_events_of_s3_are_received_kept_and_deleted_when_they_are_on_record(
+    envelope: Envelope, aws: Aws, calls: AwsCalls
+) -> None:
+    source = aws.source(envelope)
+    keys = ["a b/ü+.txt", "/lead", "c/d/", *(f"many/{n}" for n in range(20))]
+    aws.put(source.bucket, *keys)
+    async with polling(calls, aws.url, source.queue) as at_work:
+        await at_work.until(lambda: at_work.keys() == sorted(keys))
+        assert sum(aws.depth(source.queue.url)) >= len(keys), "nothing is deleted before it is on record"
+        await at_work.settle_all()
+        assert at_work.poller.waiting() == ()
+        await emptied(aws, source.queue)
+
+
+@pytest.mark.parametrize(
+    ("operation", "action", "count"),
+    [
+        pytest.param("DeleteMessageBatch", NotDeleted(), 2, id="200 and not deleted"),
+        pytest.param("DeleteMessageBatch", FailEntries(3), 2, id="some of the batch failed"),
+        pytest.param("DeleteMessageBatch", LoseReply(), 1, id="the reply to a deletion is lost"),
+        pytest.param("DeleteMessageBatch", Fail(), 2, id="a deletion is answered by an error"),
+        pytest.param("ReceiveMessage", LoseReply(), 2, id="the reply to a receive is lost"),
+        pytest.param("ReceiveMessage", Fail(), 2, id="a receive is answered by an error"),
+        pytest.param("ReceiveMessage", EmptyReceive(), 2, id="silence"),
+        pytest.param("ReceiveMessage", Duplicate(), 3, id="delivered twice"),
+    ],
+)
+async def test_whatever_happens_every_event_comes_and_the_queue_is_empty_in_the_end(
+    operation: str, action: Action, count: int, aws: Aws, sqs_proxy: SqsProxy, calls: AwsCalls
+) -> None:
+    source = aws.source()
+    keys = {f"d/{n}" for n in range(12)}
+    aws.put(source.bucket, *keys)
+    seen: set[str] = set()
+    rule = sqs_proxy.add(Match(operation), action, count)
+    async with polling(calls, sqs_proxy.url, source.queue) as at_work:
+        async with asyncio.timeout(TIMEOUT):
+            while seen < keys or await asyncio.to_thread(aws.depth, source.queue.url) != (0, 0):
+                seen.update(at_work.keys())
+                await at_work.settle_all()
+                await asyncio.sleep(0.1)  # the visibility timeout has no event
+    assert rule.applied >= 1
+    assert seen == keys
+
+
+async def test_a_message_that_is_kept_comes_again_and_a_malformed_one_ends_in_the_dead_letter_queue(
+    aws: Aws, calls: AwsCalls
+) -> None:
+    queue = aws.queue(max_receives=2, visibility=1)
+    aws.sqs.send_message(QueueUrl=queue.url, MessageBody="no event")
+    async with polling(calls, aws.url, queue) as at_work:
+        async with asyncio.timeout(TIMEOUT):
+            while await asyncio.to_thread(aws.depth, queue.dead_letters) != (1, 0):
+                await at_work.poller.settle([], [message.id for message in at_work.poller.waiting()])
+                await asyncio.sleep(0.1)
+    assert at_work.poller.received >= 2
+
+
+async def test_a_queue_that_is_not_there_is_told_and_read_once_it_is(aws: Aws, calls: AwsCalls) -> None:
+    queue = aws.queue()
+    aws.sqs.delete_queue(QueueUrl=queue.url)
+    async with polling(calls, aws.url, queue) as at_work:
+        await at_work.until(lambda: at_work.poller.problem is not None)
+        assert at_work.poller.problem is not None
+        assert at_work.poller.problem.not_found
+        name = queue.url.rpartition("/")[2]
+        aws.sqs.create_queue(QueueName=name)
+        aws.sqs.send_message(QueueUrl=queue.url, MessageBody='{"Event": "s3:TestEvent"}')
+        await at_work.until(lambda: bool(at_work.poller.waiting()))
+        assert at_work.poller.problem is None

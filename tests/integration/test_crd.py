@@ -1,0 +1,366 @@
+"""Specs that a real API server refuses: each with the field and the words that a user reads."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from testing.daemontasks import (
+    DISRUPTED,
+    Spec,
+    Tasks,
+    exit_codes,
+    meta,
+    pod,
+    rules,
+    task,
+    tasks_in_own_namespace,
+)
+
+RULE = "spec.podFailurePolicy.rules[0]"
+PERCENT = 'a percentage from "1%" to "100%"'
+
+
+@pytest.fixture(scope="module")
+def tasks(cluster: Any) -> Iterator[Tasks]:
+    with tasks_in_own_namespace(cluster.kubeconfig) as own:
+        yield own
+
+
+@pytest.mark.parametrize(
+    ("spec", "field", "message"),
+    [
+        # The template.
+        pytest.param({}, "spec.template", "Required value", id="no template"),
+        pytest.param({"template": {}}, "spec.template.spec", "Required value", id="a template without a pod"),
+        pytest.param(
+            {"template": {"spec": {}}}, "spec.template.spec.containers", "Required value", id="no containers"
+        ),
+        pytest.param(
+            pod(containers=[]),
+            "spec.template.spec.containers",
+            "at least 1 items",
+            id="an empty list of containers",
+        ),
+        pytest.param(
+            pod(containers=[{"image": "busybox"}]),
+            "spec.template.spec.containers[0].name",
+            "Required value",
+            id="a container without a name",
+        ),
+        pytest.param(
+            pod(containers=[{"name": "a"}, {"name": "a"}]),
+            "spec.template.spec.containers[1]",
+            "Duplicate value",
+            id="two containers of one name",
+        ),
+        pytest.param(
+            pod(containers=[{"name": "a", "restartPolicy": "Always"}]),
+            "spec.template.spec.containers[0].restartPolicy",
+            'supported values: "Never", "OnFailure"',
+            id="a container that never ends",
+        ),
+        pytest.param(
+            pod(initContainers=[{"name": "a" * 64}]),
+            "spec.template.spec.initContainers[0].name",
+            "Too long: may not be more than 63",
+            id="an init container whose name is too long",
+        ),
+        pytest.param(
+            pod(restartPolicy="Always"),
+            "spec.template.spec.restartPolicy",
+            'Unsupported value: "Always": supported values: "Never", "OnFailure"',
+            id="a pod that never ends",
+        ),
+        pytest.param(
+            pod(nodeName="node-1"),
+            "spec.template.spec.nodeName",
+            "choose nodes with nodeSelector, affinity and tolerations",
+            id="a pod that is bound to one node",
+        ),
+        pytest.param(
+            meta(labels={"a": 1}),
+            "spec.template.metadata.labels.a",
+            "must be of type string",
+            id="a number as label",
+        ),
+        pytest.param(
+            meta(labels={"caretaker.dev/daemontask": "x"}),
+            "spec.template.metadata.labels",
+            "must not hold keys under caretaker.dev/",
+            id="a label of the operator's own",
+        ),
+        pytest.param(
+            meta(annotations={"caretaker.dev/run-key": "x"}),
+            "spec.template.metadata.annotations",
+            "must not hold keys under caretaker.dev/",
+            id="an annotation of the operator's own",
+        ),
+        # When to run.
+        pytest.param(task(suspend="yes"), "spec.suspend", "must be of type boolean", id="suspend as a word"),
+        pytest.param(
+            task(rerunOn=["Reboot"]),
+            "spec.rerunOn[0]",
+            'supported values: "TemplateChange", "NodeReboot"',
+            id="a trigger that does not exist",
+        ),
+        pytest.param(
+            task(rerunOn=["NodeReboot", "NodeReboot"]),
+            "spec.rerunOn[1]",
+            "Duplicate value",
+            id="a trigger twice",
+        ),
+        pytest.param(
+            task(rerunOn="NodeReboot"), "spec.rerunOn", "must be of type array", id="a trigger without a list"
+        ),
+        # How fast.
+        pytest.param(task(parallelism=0), "spec.parallelism", PERCENT, id="parallelism of none"),
+        pytest.param(task(parallelism=-1), "spec.parallelism", PERCENT, id="negative parallelism"),
+        pytest.param(task(parallelism="0%"), "spec.parallelism", PERCENT, id="parallelism of no percent"),
+        pytest.param(task(parallelism="101%"), "spec.parallelism", PERCENT, id="parallelism above all"),
+        pytest.param(task(parallelism="5"), "spec.parallelism", PERCENT, id="parallelism as text without %"),
+        pytest.param(
+            task(parallelism="5.5%"), "spec.parallelism", PERCENT, id="parallelism of half a percent"
+        ),
+        pytest.param(
+            task(parallelism=1.5),
+            "spec.parallelism",
+            "must be of type integer,string",
+            id="parallelism of half a node",
+        ),
+        pytest.param(
+            task(minSuccessSeconds=-1),
+            "spec.minSuccessSeconds",
+            "greater than or equal to 0",
+            id="negative patience",
+        ),
+        # Failures.
+        pytest.param(
+            task(backoffLimit=-1),
+            "spec.backoffLimit",
+            "greater than or equal to 0",
+            id="negative number of retries",
+        ),
+        pytest.param(
+            task(backoffLimit="3"),
+            "spec.backoffLimit",
+            "must be of type integer",
+            id="number of retries as text",
+        ),
+        pytest.param(
+            task(backoffLimit=3_000_000_000),
+            "spec.backoffLimit",
+            "less than or equal to 2147483647",
+            id="more retries than 32 bits hold",
+        ),
+        pytest.param(
+            task(failurePolicy={"maxFailedNodes": -1}),
+            "spec.failurePolicy.maxFailedNodes",
+            'a percentage from "0%" to "100%"',
+            id="fewer than no failed nodes",
+        ),
+        pytest.param(
+            task(failurePolicy={"maxFailedNodes": "150%"}),
+            "spec.failurePolicy.maxFailedNodes",
+            'a percentage from "0%" to "100%"',
+            id="more failed nodes than there are",
+        ),
+        pytest.param(
+            task(failurePolicy={"action": "Stop"}),
+            "spec.failurePolicy.action",
+            'supported values: "Continue", "Pause", "Fail"',
+            id="a failure action that does not exist",
+        ),
+        # podFailurePolicy, by the rules of batch/v1 Job.
+        pytest.param(
+            task(podFailurePolicy={}),
+            "spec.podFailurePolicy.rules",
+            "Required value",
+            id="a policy without rules",
+        ),
+        pytest.param(
+            rules(DISRUPTED, restartPolicy="OnFailure"),
+            "spec.podFailurePolicy",
+            "needs spec.template.spec.restartPolicy: Never",
+            id="a policy for pods that the kubelet restarts",
+        ),
+        pytest.param(
+            rules(*[DISRUPTED] * 21),
+            "spec.podFailurePolicy.rules",
+            "must have at most 20 items",
+            id="21 rules",
+        ),
+        pytest.param(
+            rules({**DISRUPTED, "action": "FailTask"}),
+            f"{RULE}.action",
+            'supported values: "FailJob", "FailIndex", "Ignore", "Count"',
+            id="a rule with an action that does not exist",
+        ),
+        pytest.param(
+            rules({"onPodConditions": [{"type": "A"}]}),
+            f"{RULE}.action",
+            "Required value",
+            id="a rule without action",
+        ),
+        pytest.param(
+            rules({"action": "Ignore"}),
+            RULE,
+            "exactly one of onExitCodes and onPodConditions",
+            id="a rule without a condition",
+        ),
+        pytest.param(
+            rules({"action": "Ignore", "onPodConditions": []}),
+            RULE,
+            "exactly one of onExitCodes and onPodConditions",
+            id="a rule with an empty list of conditions",
+        ),
+        pytest.param(
+            rules({**DISRUPTED, "onExitCodes": {"operator": "In", "values": [1]}}),
+            RULE,
+            "exactly one of onExitCodes and onPodConditions",
+            id="a rule with both kinds of condition",
+        ),
+        pytest.param(
+            exit_codes(), f"{RULE}.onExitCodes.values", "at least 1 items", id="a rule without exit codes"
+        ),
+        pytest.param(
+            exit_codes(*range(1, 257)),
+            f"{RULE}.onExitCodes.values",
+            "must have at most 255 items",
+            id="256 exit codes",
+        ),
+        pytest.param(
+            exit_codes(2, 1),
+            f"{RULE}.onExitCodes.values",
+            "ascending order; sort them",
+            id="unsorted exit codes",
+        ),
+        pytest.param(
+            exit_codes(1, 1), f"{RULE}.onExitCodes.values[1]", "Duplicate value: 1", id="an exit code twice"
+        ),
+        pytest.param(
+            exit_codes(0, 1),
+            f"{RULE}.onExitCodes.values",
+            "must not hold 0 with operator In",
+            id="success as a failure's exit code",
+        ),
+        pytest.param(
+            exit_codes(1, operator="Equals"),
+            f"{RULE}.onExitCodes.operator",
+            'supported values: "In", "NotIn"',
+            id="an operator that does not exist",
+        ),
+        pytest.param(
+            exit_codes(1, containerName="other"),
+            "spec.podFailurePolicy.rules",
+            "must be the name of a container or initContainer",
+            id="a rule about a container that does not exist",
+        ),
+        pytest.param(
+            rules({"action": "Ignore", "onPodConditions": [{"type": "A"}] * 21}),
+            f"{RULE}.onPodConditions",
+            "must have at most 20 items",
+            id="a rule with 21 pod conditions",
+        ),
+        pytest.param(
+            rules({"action": "Ignore", "onPodConditions": [{"type": "no spaces"}]}),
+            f"{RULE}.onPodConditions[0].type",
+            "should match",
+            id="a pod condition with a space in its type",
+        ),
+        pytest.param(
+            rules({"action": "Ignore", "onPodConditions": [{"type": "A", "status": "true"}]}),
+            f"{RULE}.onPodConditions[0].status",
+            'supported values: "True", "False", "Unknown"',
+            id="a pod condition's status in lower case",
+        ),
+        # Deadlines.
+        pytest.param(
+            task(activeDeadlineSeconds=0),
+            "spec.activeDeadlineSeconds",
+            "greater than or equal to 1",
+            id="no time to run",
+        ),
+        pytest.param(
+            {**pod(activeDeadlineSeconds=9), "activeDeadlineSeconds": 9},
+            "spec.activeDeadlineSeconds",
+            "keep spec.activeDeadlineSeconds and remove the other",
+            id="a deadline in two places",
+        ),
+        pytest.param(
+            task(progressDeadlineSeconds=0),
+            "spec.progressDeadlineSeconds",
+            "greater than or equal to 1",
+            id="no time to progress",
+        ),
+        pytest.param(
+            task(ttlSecondsAfterFinished=-1),
+            "spec.ttlSecondsAfterFinished",
+            "greater than or equal to 0",
+            id="pods deleted before they end",
+        ),
+        pytest.param(
+            task(ttlSecondsAfterFinished="1h"),
+            "spec.ttlSecondsAfterFinished",
+            "must be of type integer",
+            id="a time with a unit",
+        ),
+    ],
+)
+def test_refused(tasks: Tasks, spec: Spec, field: str, message: str) -> None:
+    status, _, causes = tasks.refusal(spec)
+    assert status == 422
+    assert [said for at, said in causes if at == field and message in said], causes
+
+
+def test_several_faults_are_told_at_once(tasks: Tasks) -> None:
+    spec = {**exit_codes(2, 1), "parallelism": 0, "failurePolicy": {"maxFailedNodes": -1}}
+    _, _, causes = tasks.refusal(spec)
+    fields = {at for at, _ in causes}
+    assert fields == {"spec.parallelism", "spec.failurePolicy.maxFailedNodes", f"{RULE}.onExitCodes.values"}
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        pytest.param("a" * 64, "at most 63 characters, because it becomes a label", id="64 characters"),
+        pytest.param("Hello", "a lowercase RFC 1123 subdomain", id="an upper-case letter"),
+    ],
+)
+def test_name_refused(tasks: Tasks, name: str, message: str) -> None:
+    status, _, causes = tasks.refusal(task(), name)
+    assert status == 422
+    assert [said for at, said in causes if at == "metadata.name" and message in said], causes
+
+
+@pytest.mark.parametrize(
+    ("spec", "path"),
+    [
+        pytest.param(task(schedule="0 3 * * *"), "spec.schedule", id="schedule"),
+        pytest.param(task(timeZone="Etc/UTC"), "spec.timeZone", id="timeZone"),
+        pytest.param(
+            task(startingDeadlineSeconds=60), "spec.startingDeadlineSeconds", id="startingDeadlineSeconds"
+        ),
+        pytest.param(task(concurrencyPolicy="Replace"), "spec.concurrencyPolicy", id="concurrencyPolicy"),
+        pytest.param(task(runGuarantee="AtMostOnce"), "spec.runGuarantee", id="runGuarantee"),
+        pytest.param(task(budgets=[{"nodes": "0"}]), "spec.budgets", id="budgets"),
+        pytest.param(task(results=[{"name": "latency"}]), "spec.results", id="results"),
+        pytest.param(task(ecs={"service": "agent"}), "spec.ecs", id="ecs"),
+        pytest.param(task(paralellism=1), "spec.paralellism", id="a misspelt field"),
+        pytest.param(task(failurePolicy={"max": 1}), "spec.failurePolicy.max", id="a misspelt nested field"),
+        pytest.param(
+            meta(finalizers=["example.com/hold"]),
+            "spec.template.metadata.finalizers",
+            id="pod metadata that is not ours",
+        ),
+    ],
+)
+def test_unknown_fields_are_refused_or_pruned(tasks: Tasks, spec: Spec, path: str) -> None:
+    status, message, _ = tasks.refusal(spec)
+    assert status == 400
+    assert f'unknown field "{path}"' in message
+    *parents, last = path.split(".")[1:]
+    kept = tasks.create(spec, validation="Ignore")["spec"]
+    for parent in parents:
+        kept = kept[parent]
+    assert last not in kept

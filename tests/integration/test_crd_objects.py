@@ -1,0 +1,257 @@
+"""DaemonTasks that a real API server accepts: defaults, stored status, columns, examples."""
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+from kubernetes.client.exceptions import ApiException, ConflictException
+
+from caretaker.api.conditions import Condition, merge
+from caretaker.api.daemontask import BlockedNode, DaemonTask, FailedNode, LedgerStatus, Status
+from testing.daemontasks import (
+    DISRUPTED,
+    POD,
+    Spec,
+    Tasks,
+    exit_codes,
+    meta,
+    pod,
+    rules,
+    task,
+    tasks_in_own_namespace,
+)
+
+EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.yaml"))
+
+
+@pytest.fixture(scope="module")
+def tasks(cluster: Any) -> Iterator[Tasks]:
+    with tasks_in_own_namespace(cluster.kubeconfig) as own:
+        yield own
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        pytest.param(task(), id="the smallest spec"),
+        pytest.param(task(parallelism=1), id="one node at a time"),
+        pytest.param(task(parallelism="1%"), id="the smallest share"),
+        pytest.param(task(parallelism="100%"), id="all nodes as a share"),
+        pytest.param(task(parallelism=None, activeDeadlineSeconds=None), id="null is as good as absent"),
+        pytest.param(task(backoffLimit=2.0), id="a whole number written as a fraction"),
+        pytest.param(task(failurePolicy={"maxFailedNodes": "0%"}), id="no percent of failures"),
+        pytest.param(
+            task(failurePolicy={"maxFailedNodes": "100%", "action": "Fail"}), id="every node may fail"
+        ),
+        pytest.param(task(rerunOn=[]), id="no trigger at all"),
+        pytest.param(task(rerunOn=["NodeReboot", "TemplateChange"]), id="every trigger"),
+        pytest.param(task(ttlSecondsAfterFinished=0), id="a TTL of zero"),
+        pytest.param(task(backoffLimit=0), id="no retries"),
+        pytest.param(pod(restartPolicy="OnFailure"), id="restarts by the kubelet"),
+        pytest.param(pod(activeDeadlineSeconds=60), id="a deadline in the template"),
+        pytest.param(rules(), id="no rules"),
+        pytest.param(rules(*[DISRUPTED] * 20), id="20 rules"),
+        pytest.param(exit_codes(0, 1, operator="NotIn"), id="0 among the codes to leave out"),
+        pytest.param(exit_codes(*range(1, 256)), id="255 exit codes"),
+        pytest.param(exit_codes(1, containerName="main"), id="a rule about a container"),
+        pytest.param(
+            rules(
+                {
+                    "action": "FailJob",
+                    "onExitCodes": {"operator": "In", "values": [1], "containerName": "setup"},
+                },
+                initContainers=[{"name": "setup", "image": "busybox"}],
+            ),
+            id="a rule about an init container",
+        ),
+        pytest.param(
+            pod(initContainers=[{"name": "sidecar", "image": "busybox", "restartPolicy": "Always"}]),
+            id="a sidecar may restart for as long as the pod lives",
+        ),
+        pytest.param(
+            meta(labels={"a": "b"}, annotations={"c": "d"}, creationTimestamp=None), id="pod metadata"
+        ),
+    ],
+)
+def test_accepted(tasks: Tasks, spec: Spec) -> None:
+    created = tasks.create(spec)
+    assert msgspec.convert(created, DaemonTask).spec.template == created["spec"]["template"]
+
+
+def test_names_of_63_characters_with_dots_are_accepted(tasks: Tasks) -> None:
+    name = ("a." * 32)[:63]
+    assert tasks.create(task(), name)["metadata"]["name"] == name
+
+
+def test_the_pod_is_kept_as_written(tasks: Tasks) -> None:
+    written = {
+        "containers": [
+            {"name": "main", "image": "b", "resources": {"limits": {"cpu": "0.5"}}, "made": {"up": 1}}
+        ],
+        "nodeSelector": {"a": "b"},
+        "tolerations": [{"operator": "Exists"}],
+        "restartPolicy": "Never",
+    }
+    assert tasks.create({"template": {"spec": written}})["spec"]["template"]["spec"] == written
+
+
+def test_defaults(tasks: Tasks) -> None:
+    created = tasks.create(task(podFailurePolicy={"rules": [DISRUPTED]}))
+    assert created["spec"] == {
+        "template": {"spec": {**POD, "restartPolicy": "Never"}},
+        "suspend": False,
+        "rerunOn": ["TemplateChange"],
+        "minSuccessSeconds": 0,
+        "backoffLimit": 3,
+        "podFailurePolicy": {
+            "rules": [
+                {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
+            ]
+        },
+        "failurePolicy": {"maxFailedNodes": 0, "action": "Continue"},
+        "progressDeadlineSeconds": 1800,
+    }
+    assert created["status"] == {"observedGeneration": -1}
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_example(tasks: Tasks, path: Path) -> None:
+    documents = [d for d in yaml.safe_load_all(path.read_text()) if d["kind"] == "DaemonTask"]
+    assert documents
+    for document in documents:
+        made = tasks.submit(document)
+        # The pod is opaque to the CRD, so the API server is asked about it as a pod.
+        template = made["spec"]["template"]
+        body = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {**template.get("metadata", {}), "name": "example"},
+        }
+        with contextlib.suppress(ConflictException):  # the controller manager makes one too
+            tasks.core.create_namespaced_service_account(tasks.namespace, {"metadata": {"name": "default"}})
+        tasks.core.create_namespaced_pod(
+            tasks.namespace, {**body, "spec": template["spec"]}, dry_run="All", field_validation="Strict"
+        )
+
+
+CONDITIONS = merge(
+    (),
+    (
+        Condition("Ready", "False", "NodesFailed", "1 of 3 nodes succeeded, 1 failed, 1 blocked", 1),
+        Condition("Stalled", "True", "NodesFailed", "1 failed", 1),
+    ),
+    "2026-01-31T12:00:00Z",
+)
+STATUS = Status(
+    observed_generation=1,
+    current_revision="7c9d5f8b6a",
+    conditions=CONDITIONS,
+    desired=3,
+    succeeded=1,
+    failed=1,
+    blocked=1,
+    start_time="2026-01-31T11:00:00Z",
+    last_completion_time="2026-01-31T12:00:00Z",
+    failed_nodes=(FailedNode("node-1", "OOMKilled", "", 137, 4, "2026-01-31T12:00:00Z", "t-0123456789-4"),),
+    blocked_nodes=(BlockedNode("node-2", "NodeNotReady", "2026-01-31T11:30:00Z"),),
+    ledger=LedgerStatus(shards=1, recorded=2),
+)
+
+
+@pytest.fixture
+def stored(tasks: Tasks) -> Iterator[Any]:
+    created = tasks.create(task(suspend=True), "stored", dry_run=False)
+    yield created
+    tasks.api.delete_namespaced_custom_object(*tasks.kind, "stored")
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        pytest.param(Status(), id="a status of which nothing is known"),
+        pytest.param(STATUS, id="a status that is full"),
+    ],
+)
+def test_the_status_we_write_is_stored_as_it_is(tasks: Tasks, stored: Any, status: Status) -> None:
+    written = {**stored, "status": msgspec.to_builtins(status)}
+    tasks.api.replace_namespaced_custom_object_status(
+        *tasks.kind, "stored", written, field_validation="Strict"
+    )
+    read = tasks.api.get_namespaced_custom_object(*tasks.kind, "stored")
+    assert msgspec.convert(read, DaemonTask).status == status
+
+
+def test_status_is_out_of_reach_of_those_who_edit_the_spec(tasks: Tasks, stored: Any) -> None:
+    forged = {**stored, "status": {"succeeded": 1000}}
+    tasks.api.replace_namespaced_custom_object(*tasks.kind, "stored", forged)
+    assert tasks.api.get_namespaced_custom_object(*tasks.kind, "stored")["status"] == {
+        "observedGeneration": -1
+    }
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        pytest.param(
+            {"failedNodes": [{"nodeName": "n", "reason": "r"}] * 51}, "failedNodes", id="51 failed nodes"
+        ),
+        pytest.param(
+            {"conditions": [{"type": "Ready", "status": "true", "reason": "R"}]},
+            "conditions[0].status",
+            id="a condition in lower case",
+        ),
+        pytest.param(
+            {"conditions": [{"type": "Ready", "status": "True", "reason": "R"}] * 2},
+            "conditions[1]",
+            id="a condition twice",
+        ),
+    ],
+)
+def test_a_status_that_clients_could_not_read_is_refused(
+    tasks: Tasks, stored: Any, change: dict[str, Any], field: str
+) -> None:
+    with pytest.raises(ApiException) as error:
+        tasks.api.replace_namespaced_custom_object_status(*tasks.kind, "stored", {**stored, "status": change})
+    assert error.value.status == 422
+    assert f"status.{field}" in error.value.body
+
+
+def test_columns(tasks: Tasks, stored: Any) -> None:
+    written = {**stored, "status": msgspec.to_builtins(STATUS)}
+    tasks.api.replace_namespaced_custom_object_status(*tasks.kind, "stored", written)
+    table = tasks.get(
+        f"/apis/caretaker.dev/v1alpha1/namespaces/{tasks.namespace}/daemontasks/stored",
+        "application/json;as=Table;v=v1;g=meta.k8s.io",
+    )
+    columns = table["columnDefinitions"]
+    row = dict(zip((c["name"].upper() for c in columns), table["rows"][0]["cells"], strict=True))
+    assert list(row)[:-2] == [
+        *(
+            "NAME",
+            "DESIRED",
+            "ACTIVE",
+            "SUCCEEDED",
+            "FAILED",
+            "PENDING",
+            "BLOCKED",
+            "READY",
+            "LAST-RUN",
+            "AGE",
+        )
+    ]
+    assert [c["name"] for c in columns if c["priority"]] == ["Revision", "Suspend"]
+    assert [row[n] for n in ("DESIRED", "ACTIVE", "SUCCEEDED", "FAILED", "BLOCKED")] == [3, 0, 1, 1, 1]
+    assert (row["READY"], row["REVISION"], row["SUSPEND"]) == ("False", "7c9d5f8b6a", True)
+    assert row["LAST-RUN"] != "<unknown>"
+
+
+def test_names_for_kubectl(tasks: Tasks) -> None:
+    resources = {r["name"]: r for r in tasks.get("/apis/caretaker.dev/v1alpha1")["resources"]}
+    kind = resources["daemontasks"]
+    assert (kind["kind"], kind["singularName"], kind["namespaced"]) == ("DaemonTask", "daemontask", True)
+    assert (kind["shortNames"], kind["categories"]) == (["dtask"], ["caretaker"])
+    assert "daemontasks/status" in resources

@@ -1,0 +1,30 @@
+"""The record of processes, where an interruption must not lose one."""
+
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from testbed.processes import Processes
+
+
+def test_an_interruption_between_start_and_record_comes_after_both(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real: Any = psutil.Process
+
+    def interrupted(pid: int) -> psutil.Process:
+        signal.raise_signal(signal.SIGINT)
+        return real(pid)
+
+    kept = Processes(tmp_path, end_with_parent=False)
+    with monkeypatch.context() as patch:
+        patch.setattr(psutil, "Process", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            kept.start("sleeper", [sys.executable, "-c", "import threading; threading.Event().wait()"])
+    (process,) = kept.running().values()
+    kept.stop(hard=True)
+    assert not process.is_running()

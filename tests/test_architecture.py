@@ -1,0 +1,92 @@
+"""Rules of the house that neither linter nor type checker knows."""
+
+import ast
+import importlib.metadata
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "operator" / "caretaker"
+MODULES = sorted(PACKAGE.rglob("*.py"))
+# Our own Python, generated files and caches left out.
+SOURCES = sorted(f for part in ("operator", "dev", "tests", "bench") for f in (ROOT / part).rglob("*.py"))
+CONTRACTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+
+
+def name_of(module: Path) -> str:
+    parts = module.relative_to(ROOT / "operator").with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def doc_of(module: Path) -> str:
+    return ast.get_docstring(ast.parse(module.read_text())) or ""
+
+
+def test_the_source_root_is_no_package() -> None:
+    """A package called `operator` would shadow the standard library's."""
+    assert not (ROOT / "operator" / "__init__.py").exists()
+
+
+@pytest.mark.parametrize("module", [m for m in MODULES if m.read_text().strip()], ids=name_of)
+def test_a_module_says_what_it_is_for(module: Path) -> None:
+    assert doc_of(module)
+
+
+def test_a_file_holds_one_idea() -> None:
+    """Tests are exempt: a table grows by a row for every fault."""
+    code = [f for f in SOURCES if f.relative_to(ROOT).parts[0] != "tests"]
+    long = {str(f.relative_to(ROOT)): n for f in code if (n := len(f.read_text().splitlines())) > 400}
+    assert long == {}
+
+
+def test_nothing_is_left_for_later() -> None:
+    marks = re.compile("|".join(("TO" + "DO", "FIX" + "ME", "X" * 3 + r"\b", r"pytest\.mark\.(skip|xfail)")))
+    assert [str(f.relative_to(ROOT)) for f in SOURCES if marks.search(f.read_text())] == []
+
+
+def test_only_settings_reads_the_environment() -> None:
+    # `os.environ` as code: prose may name it.
+    readers = {
+        name_of(module)
+        for module in MODULES
+        for node in ast.walk(ast.parse(module.read_text()))
+        if isinstance(node, ast.Attribute) and node.attr in {"environ", "getenv"}
+    }
+    assert readers == {"caretaker.settings"}
+
+
+def test_modules_that_call_themselves_pure_are_held_to_it() -> None:
+    """The contract forbids them I/O, clocks and chance; lint-imports checks it."""
+    contract = next(c for c in CONTRACTS if c["name"].startswith("Decisions and data"))
+    held = contract["source_modules"]
+    pure = {
+        name_of(m)
+        for m in MODULES
+        if name_of(m).startswith("caretaker.daemontask.") and re.search(r"^Pure\b", doc_of(m), re.MULTILINE)
+    }
+    assert pure - set(held) == set()
+
+
+def test_every_kind_has_its_crd_its_page_and_an_example() -> None:
+    from caretaker.registry import KINDS  # noqa: PLC0415
+
+    for kind in KINDS:
+        assert (ROOT / "crds" / f"{kind.plural}.yaml").exists()
+        assert (ROOT / "docs" / "spec" / f"{kind.kind.lower()}.md").exists()
+        examples = "".join(f.read_text() for f in (ROOT / "examples").glob("*.yaml"))
+        assert re.search(rf"^kind: {kind.kind}$", examples, re.MULTILINE)
+
+
+def test_resolvers_have_not_fallen_back_to_an_ancient_boto3() -> None:
+    """kubernetes and botocore disagree on python-dateutil in some versions; uv then resolved boto3 0.0.3."""
+    version = tuple(int(n) for n in importlib.metadata.version("boto3").split(".")[:2])
+    assert version >= (1, 44)
+
+
+def test_kubernetes_asyncio_is_not_installed() -> None:
+    """kopf imports it where it finds it, at 60 MiB."""
+    installed = {(d.name or "").lower().replace("-", "_") for d in importlib.metadata.distributions()}
+    assert "kubernetes_asyncio" not in installed

@@ -1,0 +1,136 @@
+"""Fixtures of the real control plane: one cluster for the run, and for each test what it may call its own.
+
+Tests share the API server, so a test must keep to its namespace and select its nodes by their label.
+The clients, steering helpers and recorders come from `testbed`, where benchmarks and the demo find them.
+"""
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final
+
+import pytest
+import yaml
+
+from testbed.admin import Admin, Json, path
+from testbed.cluster import START_TIMEOUT, Cluster
+from testbed.nodes import is_ready, node, register
+from testbed.paths import CHECKOUT
+from testbed.recorder import PodRecorder
+
+SHARED_NODES: Final = 20
+CRDS: Final = sorted((CHECKOUT / "crds").glob("*.yaml"))
+TEST_LABEL: Final = "testbed.caretaker.dev/test"
+
+
+class Nodes:
+    """Fake nodes of one test: `selector` is the nodeSelector that finds them and no others."""
+
+    def __init__(self, admin: Admin, test: str) -> None:
+        self._admin = admin
+        self._prefix = f"n-{test}"
+        self.selector: dict[str, str] = {TEST_LABEL: test}
+        self.names: list[str] = []
+
+    async def add(
+        self,
+        count: int = 1,
+        *,
+        labels: Mapping[str, str] | None = None,
+        annotations: Mapping[str, str] | None = None,
+        taints: list[dict[str, Any]] | None = None,
+        ready: bool = True,
+        wait: bool = True,
+        names: list[str] | None = None,
+    ) -> list[str]:
+        """Register nodes (of the given `names`, or numbered) and wait until the scheduler may use them."""
+        first = len(self.names)
+        fresh = names or [f"{self._prefix}-{number:03d}" for number in range(first, first + count)]
+        every = {**self.selector, **(labels or {})}
+        bodies = [node(name, every, annotations, ready=ready, taints=taints) for name in fresh]
+        await asyncio.gather(*(register(self._admin, body) for body in bodies))
+        self.names += [name for name in fresh if name not in self.names]
+        if ready and wait:
+            await self.wait_ready(fresh)
+        return fresh
+
+    async def wait_ready(self, names: list[str]) -> None:
+        """Return once all of these are Ready and free of lifecycle taints."""
+        await self._admin.wait_for_all(
+            path("nodes"),
+            lambda items: set(names) <= {item["metadata"]["name"] for item in items if is_ready(item)},
+            START_TIMEOUT,
+            labels=f"{TEST_LABEL}={self.selector[TEST_LABEL]}",
+        )
+
+    async def delete(self, *names: str) -> None:
+        """Delete nodes, as a cloud controller does when the machines are gone."""
+        await asyncio.gather(*(self._admin.delete(path("nodes", name=name)) for name in names))
+
+    async def uid(self, name: str) -> str:
+        """The node's uid."""
+        found = await self._admin.get(path("nodes", name=name))
+        return str(found["metadata"]["uid"])
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """The control plane of this run, with our CRDs and 20 fake nodes that belong to no test."""
+    started = Cluster(tmp_path_factory.mktemp("cluster"), nodes=SHARED_NODES, audit=True)
+    with started:
+        bodies = [body for file in CRDS for body in yaml.safe_load_all(file.read_text())]
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(asyncio.run, _apply_crds(started, bodies)).result()
+        yield started
+
+
+@pytest.fixture
+async def admin(cluster: Cluster) -> AsyncIterator[Admin]:
+    """A client with all rights."""
+    async with cluster.admin() as client:
+        yield client
+
+
+@pytest.fixture
+async def namespace(admin: Admin) -> AsyncIterator[str]:
+    """A fresh namespace in which pods can be created; deleted afterwards without waiting."""
+    name = f"t-{secrets.token_hex(4)}"
+    await admin.create(path("namespaces"), {"metadata": {"name": name}})
+    await admin.wait_for(path("serviceaccounts", name, "default"), lambda _: True)
+    yield name
+    for kind in ("daemontasks", "pods"):
+        await admin.delete(path(kind, name), grace=0)
+    await admin.delete(path("namespaces", name=name))
+
+
+@pytest.fixture
+async def nodes(admin: Admin) -> AsyncIterator[Nodes]:
+    """A builder of nodes that only this test sees; they are deleted afterwards."""
+    built = Nodes(admin, secrets.token_hex(4))
+    yield built
+    await built.delete(*built.names)
+
+
+@pytest.fixture
+def recorders(admin: Admin, namespace: str) -> Callable[[], PodRecorder]:
+    """Makes a recorder of this test's namespace: `async with recorders() as record: ...`."""
+    return lambda: PodRecorder(admin, namespace)
+
+
+async def _apply_crds(cluster: Cluster, bodies: list[Json]) -> None:
+    async with cluster.admin() as admin:
+        for body in bodies:
+            await apply_crd(admin, body)
+
+
+async def apply_crd(admin: Admin, body: Json) -> None:
+    """Apply a CRD and wait until the API server serves it."""
+    url = path("customresourcedefinitions", name=body["metadata"]["name"])
+    await admin.apply(url, body)
+    await admin.wait_for(url, lambda crd: _condition(crd, "Established") == "True")
+
+
+def _condition(body: Mapping[str, Any], kind: str) -> str | None:
+    conditions = body.get("status", {}).get("conditions") or []  # null before the first condition
+    return next((condition["status"] for condition in conditions if condition["type"] == kind), None)

@@ -1,0 +1,199 @@
+"""Which namespace may use which identity, queue and endpoint."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from caretaker.api.aws import AwsSpec, SecretRef
+from caretaker.api.grants import Grants, Refusal, arn_matches, refusals, url_matches
+
+ROLE_A = "arn:aws:iam::123456789012:role/team-a"
+ROLE_B = "arn:aws:iam::123456789012:role/team-b"
+QUEUE_A = "https://sqs.eu-west-1.amazonaws.com/123456789012/a"
+QUEUE_B = "https://sqs.eu-west-1.amazonaws.com/123456789012/b"
+ARN_A = "arn:aws:sqs:eu-west-1:123456789012:a"
+ARN_B = "arn:aws:sqs:eu-west-1:123456789012:b"
+FIELD = "spec.source.sqs.queueURL"
+ENDPOINT = "http://localstack.dev:4566"
+
+
+def grants(*entries: dict[str, Any]) -> Grants:
+    return Grants.decode({"identities": list(entries)})
+
+
+def spec(role: str = "", secret: str = "", **endpoints: str) -> AwsSpec:
+    return AwsSpec("eu-west-1", role, "", SecretRef(secret), endpoints)
+
+
+TEAM_A = {"namespaces": ["team-a"], "roleARNs": [ROLE_A], "queueARNs": [ARN_A]}
+TEAM_B = {"namespaces": ["team-b-*"], "roleARNs": [ROLE_B], "queueARNs": [ARN_B]}
+OWN = {"namespaces": ["ops"], "ownIdentity": True, "queueARNs": ["*"]}
+LOCAL = {"namespaces": ["dev"], "endpointURLs": [ENDPOINT], "ownIdentity": True, "queueARNs": ["*"]}
+
+
+def fields(found: tuple[Refusal, ...]) -> list[str]:
+    return [refusal.field for refusal in found]
+
+
+@pytest.mark.parametrize(
+    ("namespace", "aws", "queue", "refused"),
+    [
+        pytest.param("team-a", spec(ROLE_A), QUEUE_A, [], id="a granted role may read a granted queue"),
+        pytest.param("team-a", spec(ROLE_A), "", [], id="a resource need not name a queue"),
+        pytest.param("team-b-x", spec(ROLE_B), QUEUE_B, [], id="namespaces may be patterns"),
+        pytest.param(
+            "team-b", spec(ROLE_B), QUEUE_B, ["spec.aws.roleARN", FIELD], id="which fit whole names"
+        ),
+        pytest.param("team-a", spec(ROLE_B), QUEUE_A, ["spec.aws.roleARN"], id="another team's role"),
+        pytest.param("team-a", spec(ROLE_A), QUEUE_B, [FIELD], id="another team's queue"),
+        pytest.param("team-a", spec(), QUEUE_A, ["spec.aws"], id="the operator's own identity"),
+        pytest.param("ops", spec(), QUEUE_B, [], id="the operator's own identity where granted"),
+        pytest.param("ops", spec(ROLE_A), QUEUE_B, ["spec.aws.roleARN"], id="which is no role of others"),
+        pytest.param("team-a", spec(secret="s"), QUEUE_B, [], id="own keys need no grant"),
+        pytest.param("team-a", spec(ROLE_B, "s"), QUEUE_B, [], id="nor do roles assumed with them"),
+        pytest.param("nobody", spec(secret="s"), QUEUE_B, [], id="in no namespace"),
+        pytest.param(
+            *("team-a", spec(secret="s", sqs=ENDPOINT), QUEUE_B, ["spec.aws.endpointURLs.sqs"]),
+            id="an endpoint needs a grant even with own keys",
+        ),
+        pytest.param("dev", spec(sqs=ENDPOINT, sts=ENDPOINT), QUEUE_A, [], id="a granted endpoint"),
+        pytest.param("dev", spec(sqs=""), QUEUE_A, [], id="an empty endpoint is none"),
+        pytest.param(
+            *("dev", spec(sqs="http://169.254.169.254/"), QUEUE_A, ["spec.aws.endpointURLs.sqs"]),
+            id="no other endpoint",
+        ),
+        pytest.param("team-a", spec(ROLE_A), "q", [FIELD], id="what is no queue URL"),
+    ],
+)
+def test_a_namespace_uses_what_it_is_granted(
+    namespace: str, aws: AwsSpec, queue: str, refused: list[str]
+) -> None:
+    queues = {FIELD: queue} if queue else {}
+    setting = grants(TEAM_A, TEAM_B, OWN, LOCAL)
+    assert fields(refusals(setting, namespace, aws, queues)) == refused
+
+
+def test_one_entry_has_to_grant_it_all() -> None:
+    """A role granted for one queue must not open another that a second role was granted for."""
+    setting = grants(TEAM_A, {**TEAM_B, "namespaces": ["team-a"]})
+    (found,) = refusals(setting, "team-a", spec(ROLE_A), {FIELD: QUEUE_B})
+    assert found.field == "spec.aws.roleARN"
+    assert f"spec.aws.roleARN, {FIELD} by different entries" in found.message
+
+
+def test_by_default_only_the_operators_namespace_is_granted_anything() -> None:
+    setting = Grants.default("caretaker-system")
+    everything = spec(ROLE_A, sqs=ENDPOINT)
+    assert refusals(setting, "caretaker-system", everything, {FIELD: QUEUE_A}) == ()
+    assert refusals(setting, "caretaker-system", spec(), {FIELD: QUEUE_A}) == ()
+    assert fields(refusals(setting, "team-a", everything, {FIELD: QUEUE_A})) == [
+        *("spec.aws.roleARN", FIELD, "spec.aws.endpointURLs.sqs")
+    ]
+
+
+def test_a_refusal_says_field_namespace_and_mend() -> None:
+    (role, queue) = refusals(grants(), "team-a", spec(ROLE_A), {FIELD: QUEUE_A})
+    assert role.namespace == "team-a"
+    assert str(role) == (
+        f"spec.aws.roleARN: namespace team-a is not granted {ROLE_A}: use a granted role or a "
+        "credentialsSecretRef, or have it added to roleARNs of an entry for team-a in the file of the "
+        "operator's --aws-identities"
+    )
+    assert str(queue).startswith(f"{FIELD}: namespace team-a is not granted {ARN_A}: ")
+    (own,) = refusals(grants(), "team-a", spec())
+    assert "neither roleARN nor credentialsSecretRef is set" in own.message
+    assert "`ownIdentity: true`" in own.message
+
+
+@pytest.mark.parametrize(
+    ("pattern", "arn", "fits"),
+    [
+        (ROLE_A, ROLE_A, True),
+        ("*", ROLE_A, True),
+        ("arn:aws:iam::123456789012:role/team-*", ROLE_A, True),
+        ("arn:aws:iam::123456789012:role/team-?", ROLE_A, True),
+        ("arn:aws:iam::*:role/team-a", ROLE_A, True),
+        ("arn:aws:iam::123456789012:role/*", "arn:aws:iam::123456789012:role/path/x", True),
+        ("arn:aws:iam::123456789012:role/team-a", "arn:aws:iam::123456789012:role/team-ab", False),
+        ("arn:aws:iam::123456789012:role/team.a", ROLE_A, False),
+        ("arn:aws:iam::123456789012:role/Team-a", ROLE_A, False),
+        ("arn:aws:iam::123456789012:*", "arn:aws:iam::999999999999:x:123456789012:role/a", False),
+        ("arn:aws:sqs:*:123456789012:q", "arn:aws:sqs:eu-west-1:999999999999:123456789012:q", False),
+        ("arn:aws:iam::1*", ROLE_A, False),
+        (ROLE_A, "", False),
+    ],
+)
+def test_patterns_of_arns_stay_within_a_field(pattern: str, arn: str, fits: bool) -> None:
+    assert arn_matches(pattern, arn) is fits
+
+
+@pytest.mark.parametrize(
+    ("pattern", "url", "fits"),
+    [
+        (ENDPOINT, ENDPOINT, True),
+        (ENDPOINT, ENDPOINT + "/", True),
+        (ENDPOINT, "http://LocalStack.dev:4566", True),
+        (ENDPOINT, "https://localstack.dev:4566", False),
+        (ENDPOINT, "http://localstack.dev:4567", False),
+        (ENDPOINT, ENDPOINT + "/x", False),
+        (ENDPOINT + "/*", ENDPOINT + "/x", True),
+        ("https://a.dev", "https://a.dev:443", True),
+        ("http://127.0.0.1:*", "http://127.0.0.1:4566", True),
+        ("http://[::1]:4566", "http://[::1]:4566", True),
+        ("https://*.a.dev", "https://x.a.dev", True),
+        ("https://*.a.dev", "https://evil.dev/.a.dev", False),
+        ("https://*.a.dev", "https://evil.dev?.a.dev", False),
+        ("https://*.a.dev", "https://evil.dev#.a.dev", False),
+        ("https://*.a.dev", "https://evil.dev\\.a.dev", False),
+        ("https://a.dev", "https://a.dev@evil.dev", False),
+        ("https://*", "https://user@evil.dev", False),
+        ("https://a.dev/x/*", "https://a.dev/x/../y", False),
+        ("https://a.dev/x/*", "https://a.dev/x/%2e%2e/y", False),
+        ("*", "https://any.where", True),
+        ("*", "ftp://any.where", False),
+        ("*", "https://a b", False),
+        ("*", "https://a:port", False),
+        ("*", "https://[", False),
+    ],
+)
+def test_patterns_of_urls_stay_within_a_part(pattern: str, url: str, fits: bool) -> None:
+    assert url_matches(pattern, url) is fits
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ({}, r"missing required field `namespaces` - at `\$.identities\[0\]`"),
+        ({"namespaces": []}, r"identities\[0\].namespaces: must not be empty"),
+        ({"namespaces": "team-a"}, r"Expected `array`, got `str` - at `\$.identities\[0\].namespaces`"),
+        ({"namespaces": ["Team A"]}, r"identities\[0\].namespaces\[0\]: Team A is no name"),
+        ({"namespaces": ["a"], "roleArns": []}, "unknown field `roleArns`"),
+        ({"namespaces": ["a"], "roleARNs": ["team-a"]}, r"roleARNs\[0\]: team-a is no ARN of iam"),
+        ({"namespaces": ["a"], "roleARNs": [ARN_A]}, "is no ARN of iam in six fields"),
+        ({"namespaces": ["a"], "queueARNs": [QUEUE_A]}, "is no ARN of sqs in six fields"),
+        ({"namespaces": ["a"], "endpointURLs": ["localhost"]}, r"endpointURLs\[0\]: localhost is no http"),
+        ({"namespaces": ["a"], "ownIdentity": "yes"}, "Expected `bool`"),
+    ],
+)
+def test_a_setting_that_is_wrong_is_told_by_its_field(entry: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        grants(entry)
+
+
+def test_an_empty_file_grants_nothing_by_mistake_no_more_than_by_intent() -> None:
+    with pytest.raises(ValueError, match="the form is"):
+        Grants.decode(None)
+    assert Grants.decode({"identities": []}) == Grants(())
+
+
+def test_the_example_of_the_docs_is_understood() -> None:
+    page = (Path(__file__).resolve().parents[3] / "docs" / "cli.md").read_text()
+    (block,) = re.findall(r"```yaml\n(identities:\n.*?)```", page, re.DOTALL)
+    setting = Grants.decode(yaml.safe_load(block))
+    role = "arn:aws:iam::111122223333:role/team-a-reader"
+    queue = "https://sqs.eu-west-1.amazonaws.com/111122223333/team-a-events"
+    assert refusals(setting, "team-a-dev", spec(role), {FIELD: queue}) == ()
+    assert fields(refusals(setting, "team-b", spec(role), {FIELD: queue})) == ["spec.aws.roleARN", FIELD]

@@ -1,0 +1,69 @@
+"""docs/spec/daemontask.md leaves nothing out: every field, condition, reason and name stands on it."""
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from caretaker.api import conditions, names
+from caretaker.api.conditions import Reason
+
+ROOT = Path(__file__).parents[3]
+PAGE = (ROOT / "docs" / "spec" / "daemontask.md").read_text()
+SCHEMA = yaml.safe_load((ROOT / "crds" / "daemontasks.yaml").read_text())["spec"]["versions"][0]["schema"]
+PARTS = SCHEMA["openAPIV3Schema"]["properties"]
+CODE = {word for span in re.findall(r"`([^`\n]+)`", PAGE) for word in re.findall(r"[\w./-]+", span)}
+
+
+def constants(holder: object, prefix: str = "") -> list[str]:
+    return [v for k, v in vars(holder).items() if k.startswith(prefix) and k.isupper() and isinstance(v, str)]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        pytest.param(list(PARTS["spec"]["properties"]), id="fields of spec"),
+        pytest.param(
+            list(PARTS["spec"]["properties"]["failurePolicy"]["properties"]), id="fields of failurePolicy"
+        ),
+        pytest.param(list(PARTS["status"]["properties"]), id="fields of status"),
+        pytest.param(
+            list(PARTS["status"]["properties"]["failedNodes"]["items"]["properties"]),
+            id="fields of a failed node",
+        ),
+        pytest.param(
+            list(PARTS["status"]["properties"]["blockedNodes"]["items"]["properties"]),
+            id="fields of a blocked node",
+        ),
+        pytest.param(constants(Reason), id="reasons"),
+        pytest.param(
+            [n for n in constants(names) if "/" in n and n != names.API_VERSION], id="labels and annotations"
+        ),
+        pytest.param(constants(names, "ENV_"), id="environment variables"),
+        pytest.param([path.stem for path in (ROOT / "examples").glob("*.yaml")], id="examples"),
+    ],
+)
+def test_the_page_tells_all(words: list[str]) -> None:
+    assert words
+    assert [
+        w for w in words if w not in CODE and f"examples/{w}.yaml" not in PAGE and f"name: {w}" not in PAGE
+    ] == []
+
+
+def test_the_page_tells_every_condition() -> None:
+    types = [t for t in constants(conditions) if re.fullmatch("[A-Z][A-Za-z]+", t)]
+    assert len(types) == 7
+    assert [t for t in types if f"{t}=" not in PAGE] == []
+
+
+def test_links_inside_the_page_lead_somewhere() -> None:
+    headings = re.findall(r"^#+ (.+)$", PAGE, re.MULTILINE)
+    anchors = {re.sub(r"[^\w -]", "", h).strip().lower().replace(" ", "-") for h in headings}
+    assert [link for link in re.findall(r"\]\(#([^)]+)\)", PAGE) if link not in anchors] == []
+
+
+def test_files_that_the_page_links_to_exist() -> None:
+    links = [link for link in re.findall(r"\]\(([^)#]+)\)", PAGE) if "://" not in link]
+    assert links
+    assert [link for link in links if not (ROOT / "docs" / "spec" / link).exists()] == []

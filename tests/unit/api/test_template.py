@@ -1,0 +1,46 @@
+"""Wrong types in the parts of a template that caretaker reads."""
+
+from typing import Any
+
+import pytest
+
+from caretaker.api.template import wrong_type
+
+
+@pytest.mark.parametrize(
+    ("spec", "path"),
+    [
+        pytest.param({"affinity": 3}, "`spec.template.spec.affinity`", id="a number for a mapping"),
+        pytest.param({"nodeSelector": {"a": 1}}, "nodeSelector", id="a label value that is a number"),
+        pytest.param(
+            {"tolerations": [{"key": True}]}, "tolerations[0].key", id="a key that is a truth value"
+        ),
+        pytest.param({"containers": [{"env": "A=b"}]}, "containers[0].env", id="variables as text"),
+        pytest.param({"containers": [{"env": [{"value": "b"}]}]}, "env[0]", id="a variable without a name"),
+        pytest.param(
+            {
+                "affinity": {
+                    "nodeAffinity": {
+                        "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": 1}
+                    }
+                }
+            },
+            "nodeSelectorTerms",
+            id="terms that are a number",
+        ),
+    ],
+)
+def test_a_wrong_type_is_named_by_its_path(spec: dict[str, Any], path: str) -> None:
+    assert path in wrong_type({"spec": spec})
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        pytest.param({"spec": {"containers": [{"name": "a", "image": "b"}]}}, id="the least"),
+        pytest.param({"metadata": None, "spec": {"affinity": None, "tolerations": None}}, id="nulls"),
+        pytest.param({"spec": {"volumes": "what the dry run will tell"}}, id="what is not ours to read"),
+    ],
+)
+def test_what_caretaker_can_read_passes(template: dict[str, Any]) -> None:
+    assert wrong_type(template) == ""

@@ -1,0 +1,186 @@
+"""What each failure means: a row for every code that was ever read wrongly."""
+
+import ssl
+from typing import Any
+
+import pytest
+from botocore import exceptions as boto
+
+from caretaker.aws.errors import AwsError, ErrorClass, classify, error_from
+
+URL = "https://sqs.eu-west-1.amazonaws.com/"
+
+
+def answered(code: str, message: str = "", status: int = 400, **more: Any) -> boto.ClientError:
+    meta = {"HTTPStatusCode": status, "RequestId": "r-1"}
+    body = {"Error": {"Code": code, "Message": message}, "ResponseMetadata": meta, **more}
+    return boto.ClientError(body, "DeleteMessageBatch")
+
+
+def read(error: Exception, operation: str = "DeleteMessageBatch", *, write: bool = True) -> AwsError:
+    found = error_from(error, service="sqs", operation=operation, write=write)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "expected"),
+    [
+        ("QueueDoesNotExist", 400, ErrorClass.NOT_FOUND),
+        ("AWS.SimpleQueueService.NonExistentQueue", 400, ErrorClass.NOT_FOUND),
+        ("InvalidInstanceID.NotFound", 400, ErrorClass.NOT_FOUND),
+        ("ClusterNotFoundException", 400, ErrorClass.NOT_FOUND),
+        ("ResourceNotFoundException", 404, ErrorClass.NOT_FOUND),
+        ("NoSuchAccessPoint", 404, ErrorClass.NOT_FOUND),
+        ("404", 404, ErrorClass.NOT_FOUND),
+        ("Throttling", 400, ErrorClass.THROTTLED),
+        ("ThrottlingException", 400, ErrorClass.THROTTLED),
+        ("RequestThrottled", 403, ErrorClass.THROTTLED),
+        ("RequestLimitExceeded", 503, ErrorClass.THROTTLED),
+        ("KMS.ThrottlingException", 400, ErrorClass.THROTTLED),
+        ("OverLimit", 403, ErrorClass.THROTTLED),
+        ("SlowDown", 503, ErrorClass.THROTTLED),
+        ("SomethingNew", 429, ErrorClass.THROTTLED),
+        ("AccessDenied", 403, ErrorClass.ACCESS_DENIED),
+        ("AccessDeniedException", 400, ErrorClass.ACCESS_DENIED),
+        ("UnauthorizedOperation", 403, ErrorClass.ACCESS_DENIED),
+        ("KMS.AccessDeniedException", 400, ErrorClass.ACCESS_DENIED),
+        ("KmsAccessDenied", 400, ErrorClass.ACCESS_DENIED),
+        ("SomethingNew", 403, ErrorClass.ACCESS_DENIED),
+        ("ExpiredToken", 403, ErrorClass.NO_IDENTITY),
+        ("InvalidClientTokenId", 403, ErrorClass.NO_IDENTITY),
+        ("UnrecognizedClientException", 400, ErrorClass.NO_IDENTITY),
+        ("SignatureDoesNotMatch", 403, ErrorClass.NO_IDENTITY),
+        ("AuthFailure", 401, ErrorClass.NO_IDENTITY),
+        ("PurgeQueueInProgress", 403, ErrorClass.IN_PROGRESS),
+        ("UpdateInProgressException", 400, ErrorClass.IN_PROGRESS),
+        ("ConflictException", 409, ErrorClass.IN_PROGRESS),
+        ("IncorrectState", 400, ErrorClass.IN_PROGRESS),
+        # A key that is gone or switched off is no missing queue, and waiting does not mend it.
+        ("KMS.NotFoundException", 400, ErrorClass.INVALID_REQUEST),
+        ("KMS.DisabledException", 400, ErrorClass.INVALID_REQUEST),
+        ("ReceiptHandleIsInvalid", 404, ErrorClass.INVALID_REQUEST),
+        ("InvalidParameterValue", 400, ErrorClass.INVALID_REQUEST),
+        ("ServiceUnavailable", 503, ErrorClass.TRANSIENT),
+        ("503", 503, ErrorClass.TRANSIENT),
+        ("InternalError", 500, ErrorClass.UNKNOWN_OUTCOME),
+        ("504", 504, ErrorClass.UNKNOWN_OUTCOME),
+    ],
+)
+def test_a_code_of_a_write(code: str, status: int, expected: ErrorClass) -> None:
+    assert classify(code, status, write=True) is expected
+
+
+def test_a_read_never_has_an_unknown_outcome() -> None:
+    assert classify("InternalError", 500, write=False) is ErrorClass.TRANSIENT
+    assert read(boto.ReadTimeoutError(endpoint_url=URL), write=False).error_class is ErrorClass.TRANSIENT
+
+
+@pytest.mark.parametrize(
+    ("cause", "expected"),
+    [
+        ("GatewayNotFound", ErrorClass.NOT_FOUND),
+        ("UnauthorizedOperation", ErrorClass.ACCESS_DENIED),
+        ("InvalidParameters", ErrorClass.INVALID_REQUEST),
+        ("GatewayProxyNetworkConnectionBusy", ErrorClass.IN_PROGRESS),
+        ("GatewayNotConnected", ErrorClass.TRANSIENT),
+        ("", ErrorClass.TRANSIENT),
+    ],
+)
+def test_a_gateways_refusal_is_worth_another_try_unless_its_cause_is_known(
+    cause: str, expected: ErrorClass
+) -> None:
+    found = read(answered("InvalidGatewayRequestException", "x", error={"errorCode": cause}), "RefreshCache")
+    assert (found.error_class, found.cause) == (expected, cause)
+
+
+@pytest.mark.parametrize(
+    ("error", "expected", "code"),
+    [
+        (boto.ReadTimeoutError(endpoint_url=URL), ErrorClass.UNKNOWN_OUTCOME, "Timeout"),
+        (boto.ConnectionClosedError(endpoint_url=URL), ErrorClass.UNKNOWN_OUTCOME, "ConnectionLost"),
+        (boto.HTTPClientError(error=OSError("x")), ErrorClass.UNKNOWN_OUTCOME, "ConnectionLost"),
+        (boto.SSLError(endpoint_url=URL, error="EOF"), ErrorClass.UNKNOWN_OUTCOME, "ConnectionLost"),
+        (boto.EndpointConnectionError(endpoint_url=URL, error="x"), ErrorClass.TRANSIENT, "Unreachable"),
+        (boto.ConnectTimeoutError(endpoint_url=URL), ErrorClass.TRANSIENT, "Unreachable"),
+        (
+            boto.SSLError(
+                endpoint_url=URL, error=ssl.SSLCertVerificationError(1, "CERTIFICATE_VERIFY_FAILED")
+            ),
+            ErrorClass.TRANSIENT,
+            "CertificateNotTrusted",
+        ),
+        (boto.NoCredentialsError(), ErrorClass.NO_IDENTITY, "NoCredentials"),
+        (boto.ProfileNotFound(profile="p"), ErrorClass.NO_IDENTITY, "NoCredentials"),
+        (boto.NoRegionError(), ErrorClass.INVALID_REQUEST, "InvalidRegion"),
+        (boto.InvalidRegionError(region_name="a/b"), ErrorClass.INVALID_REQUEST, "InvalidRegion"),
+        (boto.ParamValidationError(report="x"), ErrorClass.INVALID_REQUEST, "InvalidParameters"),
+    ],
+)
+def test_what_was_not_answered(error: Exception, expected: ErrorClass, code: str) -> None:
+    found = read(error)
+    assert (found.error_class, found.code, found.status) == (expected, code, 0)
+
+
+def test_what_is_not_botocores_is_left_alone() -> None:
+    assert error_from(KeyError("x"), service="sqs", operation="x", write=True) is None
+
+
+@pytest.mark.parametrize(
+    ("message", "operation", "action", "resource"),
+    [
+        pytest.param(
+            "Access to the resource is denied.", "ReceiveMessage", "sqs:ReceiveMessage", "", id="none"
+        ),
+        pytest.param(
+            "no", "DeleteMessageBatch", "sqs:DeleteMessage", "", id="a batch has no action of its own"
+        ),
+        pytest.param(
+            "User: arn:aws:iam::1:user/x is not authorized to perform: sqs:receivemessage on resource: "
+            "arn:aws:sqs:eu-west-1:1:q because no identity-based policy allows the sqs:receivemessage action",
+            "ReceiveMessage",
+            "sqs:ReceiveMessage",
+            "arn:aws:sqs:eu-west-1:1:q",
+            id="SQS writes actions in lower case",
+        ),
+        pytest.param(
+            "User: x is not authorized to perform: kms:Decrypt on resource: arn:aws:kms:eu-west-1:1:key/k "
+            "with an explicit deny.",
+            "ReceiveMessage",
+            "kms:Decrypt",
+            "arn:aws:kms:eu-west-1:1:key/k",
+            id="another service's action is what is missing",
+        ),
+    ],
+)
+def test_a_refusal_names_action_and_resource(
+    message: str, operation: str, action: str, resource: str
+) -> None:
+    found = read(answered("AccessDenied", message, 403), operation)
+    assert (found.missing_permission, found.denied_resource) == (action, resource)
+
+
+def test_only_refusals_name_an_action() -> None:
+    assert read(answered("Throttling", "not authorized to perform: sqs:X")).missing_permission is None
+
+
+def test_a_refresh_of_credentials_within_a_call_is_told_as_what_it_is() -> None:
+    error = boto.ClientError({"Error": {"Code": "AccessDenied", "Message": "no"}}, "AssumeRole")
+    found = read(error)
+    assert (found.service, found.missing_permission) == ("sts", "sts:AssumeRole")
+
+
+def test_no_message_quotes_the_signed_request() -> None:
+    quoted = (
+        "The request signature we calculated does not match.\n\nThe Canonical String for this request should "
+        "have been\n'POST\n/\nx-amz-security-token:very-secret'"
+    )
+    found = read(answered("SignatureDoesNotMatch", quoted, 403))
+    assert "very-secret" not in f"{found} {found!r} {found.message}"
+    assert found.message == "The request signature we calculated does not match."
+
+
+def test_it_tells_request_and_reason() -> None:
+    found = read(answered("QueueDoesNotExist", "The specified queue does not exist."))
+    assert str(found) == "sqs:DeleteMessageBatch: QueueDoesNotExist: The specified queue does not exist."
+    assert (found.request_id, found.status, found.not_found, found.transient) == ("r-1", 400, True, False)

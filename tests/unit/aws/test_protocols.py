@@ -1,0 +1,56 @@
+"""The narrow Protocols say what AWS's own descriptions say."""
+
+import inspect
+import typing
+from typing import Any
+
+import botocore.loaders
+import pytest
+from botocore import xform_name
+from botocore.model import ServiceModel
+
+from caretaker.aws.s3control import S3Control
+from caretaker.aws.sqs import Sqs
+from caretaker.aws.storagegateway import StorageGateway
+from caretaker.aws.sts import Sts
+
+SERVICES: dict[str, type] = {"sqs": Sqs, "storagegateway": StorageGateway, "s3control": S3Control, "sts": Sts}
+METHODS = [
+    (service, name)
+    for service, protocol in SERVICES.items()
+    for name in vars(protocol)
+    if not name.startswith("_")
+]
+
+
+def operation(service: str, method: str) -> Any:
+    model = ServiceModel(botocore.loaders.create_loader().load_service_model(service, "service-2"))
+    return next(model.operation_model(n) for n in model.operation_names if xform_name(n) == method)
+
+
+@pytest.mark.parametrize(("service", "method"), METHODS)
+def test_a_method_has_the_operations_parameters(service: str, method: str) -> None:
+    shape = operation(service, method).input_shape
+    parameters = list(inspect.signature(getattr(SERVICES[service], method)).parameters.values())[1:]
+    names = {p.name for p in parameters}
+    assert names <= set(shape.members)
+    # S3 Control's host holds the account, so botocore fills in what its description does not require.
+    required = {p.name for p in parameters if p.default is inspect.Parameter.empty}
+    assert set(shape.required_members) <= required
+
+
+@pytest.mark.parametrize(("service", "method"), METHODS)
+def test_a_result_has_the_operations_members(service: str, method: str) -> None:
+    result = typing.get_type_hints(getattr(SERVICES[service], method))["return"]
+    agree(result, operation(service, method).output_shape)
+
+
+def agree(result: Any, shape: Any) -> None:
+    """Every key that is read exists, and lists hold structures of the same members."""
+    members = shape.members
+    for name, kind in typing.get_type_hints(result).items():
+        assert name in members, f"{shape.name} has no {name}"
+        inner = typing.get_args(kind)[0] if typing.get_origin(kind) is list else kind
+        shown = members[name].member if members[name].type_name == "list" else members[name]
+        if typing.is_typeddict(inner):
+            agree(inner, shown)

@@ -1,0 +1,140 @@
+"""The command line itself: help, usage, exit codes. No command here gets as far as a connection."""
+
+import re
+
+import pytest
+
+from caretaker import __version__
+from caretaker.cli import main
+from caretaker.cli.common import explain, names_in, task_name
+from caretaker.kube.errors import ApiError
+
+COMMANDS = ("run", "plan", "status", "rerun", "resume", "logs")
+
+
+def told(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]:
+    """(exit code, stdout, stderr)."""
+    try:
+        code: object = main(argv)
+    except SystemExit as end:  # argparse ends so
+        code = end.code
+    output = capsys.readouterr()
+    assert isinstance(code, int)
+    return code, output.out, output.err
+
+
+def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert told(capsys, "--version") == (0, f"caretaker {__version__}\n", "")
+
+
+def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = told(capsys, "--help")
+    assert code == 0
+    assert [name for name in COMMANDS if not re.search(rf"^    {name} ", out, re.MULTILINE)] == []
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_ends_with_an_example_that_can_be_parsed(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, _ = told(capsys, command, "--help")
+    example = out.partition("example:\n")[2].splitlines()
+    assert code == 0
+    assert example
+    assert [line for line in example if f"caretaker {command} " not in line] == []
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        pytest.param(
+            "", "the following arguments are required: COMMAND; see caretaker --help", id="no command"
+        ),
+        pytest.param("frobnicate", "invalid choice: 'frobnicate'", id="an unknown command"),
+        pytest.param("plan", "required: -f/--filename; see caretaker plan --help", id="plan without a file"),
+        pytest.param("plan -f - -f -", "stdin can be read once", id="stdin twice"),
+        pytest.param("status", "required: daemontask NAME; see caretaker status --help", id="no task"),
+        pytest.param("status daemontask", "which task? write: daemontask NAME", id="a kind without a name"),
+        pytest.param(
+            "status daemontask/", "which task? write: daemontask NAME", id="a kind and an empty name"
+        ),
+        pytest.param("status a b c", "which task? write: daemontask NAME", id="three words"),
+        pytest.param(
+            "status pod/x", "pod: there is no such kind here; write: daemontask x", id="another kind"
+        ),
+        pytest.param("status dtask/x -o yaml", "invalid choice: 'yaml'", id="an unknown output"),
+        pytest.param("rerun dtask/x --nodes ,", "--nodes wants node names", id="no node names"),
+        pytest.param("rerun dtask/x --nodes a --failed", "not allowed with argument", id="nodes and failed"),
+        pytest.param("logs dtask/x", "--failed --nodes is required", id="logs of what"),
+        pytest.param("logs dtask/x --failed --tail -1", "argument --tail", id="a tail below nothing"),
+        pytest.param("logs dtask/x --failed --tail x", "x is no number of lines", id="a tail of words"),
+        pytest.param("status dtask/x --kubeconfig /no/such", "there is no such file", id="no kubeconfig"),
+        pytest.param("status dtask/x -n No_Name", "must be the name of a namespace", id="a bad namespace"),
+    ],
+)
+def test_wrong_usage_is_one_line_and_exit_code_2(
+    argv: str, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, err = told(capsys, *argv.split())
+    assert (code, out) == (2, "")
+    assert words in err
+    assert err.startswith("caretaker")
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["daemontask", "x"],
+        ["daemontask/x"],
+        ["dtask/x"],
+        ["DaemonTask", "x"],
+        ["daemontasks.caretaker.dev/x"],
+    ],
+)
+def test_a_task_is_named_as_kubectl_does(words: list[str]) -> None:
+    assert task_name(words) == "x"
+
+
+def test_nodes_are_named_once() -> None:
+    assert names_in("b, a,b,") == ["b", "a"]
+
+
+TASKS = "/apis/caretaker.dev/v1alpha1/namespaces/default/daemontasks/x"
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        pytest.param(
+            ApiError(0, "Timeout", "no answer in 30 s"),
+            "is it up, and are --kubeconfig and --context",
+            id="no answer",
+        ),
+        pytest.param(
+            ApiError(401, "Unauthorized", "Unauthorized"),
+            "renew those of the kubeconfig",
+            id="bad credentials",
+        ),
+        pytest.param(
+            ApiError(403, "Forbidden", 'User "u" cannot get resource "pods"'),
+            "ask for a role",
+            id="a verb is missing",
+        ),
+        pytest.param(
+            ApiError(403, "Forbidden", "exceeded quota: q"), "satisfy the quota or policy", id="a quota"
+        ),
+        pytest.param(
+            ApiError(404, "", "404 page not found\n", path=TASKS), "kubectl apply -f crds/", id="no CRD"
+        ),
+        pytest.param(
+            ApiError(500, "InternalError", "a\nb", verb="get", path="/x"),
+            "a b (500 InternalError, get /x)",
+            id="any other",
+        ),
+    ],
+)
+def test_what_the_api_server_refuses_is_one_line_with_a_mend(error: ApiError, words: str) -> None:
+    line = explain(error, "https://host")
+    assert words in line
+    assert "\n" not in line

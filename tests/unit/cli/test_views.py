@@ -1,0 +1,352 @@
+"""What plan, status, rerun and logs say of a task, from the forecast alone."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from caretaker.api import conditions as c
+from caretaker.api import names
+from caretaker.api.conditions import Condition, ConditionStatus, Reason
+from caretaker.api.daemontask import DaemonTask, FailurePolicy, Status
+from caretaker.api.objects import Node
+from caretaker.api.times import format_micros
+from caretaker.cli import logs, plan_text, rerun, status_text, watch
+from caretaker.cli.plan_text import Proposal
+from caretaker.daemontask.forecast import Forecast, forecast
+from caretaker.daemontask.resource import RawTask
+from unit.daemontask.build import NOW, REVISION, entry, failed, node, pod, snapshot, succeeded, taint, task
+
+A, B, C = (node(name) for name in "abc")
+TAINTED = node("t", taints=(taint("gpu", value="yes"),))
+CORDONED = node("u", unschedulable=True)
+
+
+def made(nodes: list[Node], pods: Any = (), entries: Any = None, **spec: Any) -> Forecast:
+    return forecast(snapshot(task(**spec), nodes, list(pods), entries))
+
+
+def raw(of: DaemonTask) -> RawTask:
+    return RawTask(of.metadata, msgspec.Raw(msgspec.json.encode(of.spec)))
+
+
+def proposal(of: Forecast, *, exists: bool, **more: Any) -> Proposal:
+    now = raw(of.snapshot.task)
+    return Proposal(now, now if exists else None, **more)
+
+
+def planned(of: Forecast, *, exists: bool = True, wide: bool = False, **more: Any) -> str:
+    return "\n".join(plan_text.as_text(proposal(of, exists=exists, **more), of, wide=wide))
+
+
+class TestPlan:
+    @pytest.mark.parametrize(
+        ("of", "words"),
+        [
+            pytest.param(made([A, B, C]), "3 of 3 nodes it is for would run, all at once", id="no limit"),
+            pytest.param(
+                made([A, B, C], parallelism="50%"),
+                "3 of 3 nodes it is for would run: 2 at once, 2 waves of at most 2 in all (parallelism 50%)",
+                id="in waves",
+            ),
+            pytest.param(
+                made([A, B], [pod(A)], parallelism=1),
+                "1 of 2 nodes it is for would run: none before a slot is free, 1 wave of at most 1",
+                id="behind a running pod",
+            ),
+            pytest.param(
+                made([A, B], [], {"a": entry(A), "b": entry(B)}),
+                "nothing would be started: 2 succeeded",
+                id="all done",
+            ),
+            pytest.param(made([TAINTED]), "nothing would be started: 1 left out", id="no node matches"),
+            pytest.param(made([]), "nothing would be started: there are no nodes", id="no nodes at all"),
+            pytest.param(
+                made([A, B], suspend=True),
+                "nothing would be started: spec.suspend is true; 2 of 2 nodes",
+                id="suspended",
+            ),
+        ],
+    )
+    def test_the_sum_comes_first(self, of: Forecast, words: str) -> None:
+        assert words in planned(of).splitlines()[1]
+
+    def test_the_header_tells_what_kind_of_change_it_is(self) -> None:
+        of = made([A])
+        assert planned(of, exists=False).startswith(f"DaemonTask default/task: new, revision {REVISION}\n")
+        assert planned(of).startswith(
+            "DaemonTask default/task: exists, its template does not change, revision"
+        )
+        other = raw(task(template={"spec": {"containers": []}}))
+        text = "\n".join(plan_text.as_text(Proposal(raw(of.snapshot.task), other), of, wide=False))
+        assert "its template changes, revision" in text
+        assert f"-> {REVISION}" in text
+
+    def test_reasons_are_counted_before_nodes_are_listed(self) -> None:
+        text = planned(made([A, B, TAINTED, CORDONED]))
+        groups, rows = (part.splitlines() for part in text.split("\n\n")[1:3])
+        assert [line.split()[:3] for line in groups[1:]] == [
+            ["would", "run", "2"],
+            ["blocked", "1", "Cordoned"],
+            ["left", "out", "1"],
+        ]
+        assert [line.split()[0] for line in rows] == ["NODE", "a", "b", "t", "u"]
+        assert "untolerated taint gpu=yes:NoSchedule" in rows[3]
+
+    def test_waves_are_told_for_a_task_that_exists_only(self) -> None:
+        of = made([A, B], parallelism=1)
+        assert "would run, wave 2" in planned(of)
+        assert "wave 2" not in planned(of, exists=False).split("\n\n")[2]
+        nodes = plan_text.as_json(proposal(of, exists=False), of)["nodes"]
+        assert {row["wave"] for row in nodes} == {None}
+        nodes = plan_text.as_json(proposal(of, exists=True), of)["nodes"]
+        assert {row["wave"] for row in nodes} == {1, 2}
+
+    def test_long_lists_are_cut_unless_they_are_asked_for(self) -> None:
+        of = made([node(f"n{number:03d}") for number in range(120)])
+        text = planned(of)
+        assert text.count("\nn") == 50
+        assert text.endswith("and more: 70 would run; -o wide lists them")
+        assert planned(of, wide=True).count("\nn") == 120
+
+    def test_a_retry_tells_when(self) -> None:
+        of = made([A], [failed(A)])
+        assert "pending" in planned(of)
+        assert "again in 5s; Error: container main exited 1" in planned(of)
+
+    def test_a_refused_task_has_no_nodes(self) -> None:
+        refused = Proposal(raw(task()), None, refusals=["t.yaml:1: no"], notes=["so it is"])
+        assert plan_text.as_text(refused, None, wide=False) == [
+            "DaemonTask default/task: refused",
+            "  note: so it is",
+        ]
+        assert plan_text.as_json(refused, None)["refusals"] == ["t.yaml:1: no"]
+        assert "nodes" not in plan_text.as_json(refused, None)
+
+    def test_a_refused_template_lists_no_nodes_but_the_sum(self) -> None:
+        said = "spec.template.spec.containers[0].image: Required value"
+        of = forecast(snapshot(task(), [A, B], invalid=said))
+        assert planned(of) == "DaemonTask default/task: refused, 2 nodes would not run it"
+        assert "nothing would be started: the API server refuses its pods" in planned(of, wide=True)
+
+    def test_json_counts_and_names(self) -> None:
+        of = made([A, B, TAINTED], parallelism=1)
+        told = plan_text.as_json(proposal(of, exists=False), of)
+        assert {k: told[k] for k in ("exists", "desired", "startAtOnce", "parallelism", "waves", "hold")} == {
+            "exists": False,
+            "desired": 2,
+            "startAtOnce": 1,
+            "parallelism": 1,
+            "waves": 2,
+            "hold": "",
+        }
+        assert told["nodes"][2]["reason"] == "Taint"
+
+
+def conditions(*parts: tuple[str, ConditionStatus, str]) -> Status:
+    return Status(observed_generation=1, conditions=tuple(Condition(*part, message="why") for part in parts))
+
+
+class TestStatus:
+    def test_nodes_that_need_a_person_come_first_and_left_out_ones_are_counted(self) -> None:
+        of = made(
+            [A, B, C, TAINTED],
+            [pod(C)],
+            {"a": entry(A), "b": entry(B, "Failed", reason="OOMKilled", exit_code=137)},
+        )
+        rows = "\n".join(status_text.as_text(of, wide=False)).split("\n\n")[1].splitlines()
+        assert [row.split()[:3] for row in rows[1:4]] == [
+            ["b", "failed", "OOMKilled"],
+            ["c", "active", "Running"],
+            ["a", "succeeded", "-"],
+        ]
+        assert rows[4] == "not listed: 1 left out; -o wide lists them"
+        wide = "\n".join(status_text.as_text(of, wide=True))
+        assert "untolerated taint gpu=yes:NoSchedule" in wide
+        assert "not listed" not in wide
+
+    def test_a_pods_message_cannot_paint_the_terminal(self) -> None:
+        of = made([A], [], {"a": entry(A, "Failed", reason="Error", message="one\n\x1b[2Jtwo")})
+        assert "\x1b" not in "\n".join(status_text.as_text(of, wide=True))
+
+    def test_conditions_come_with_what_to_do(self) -> None:
+        of = task(
+            status=conditions((c.READY, "False", Reason.PAUSED), (c.STALLED, "True", Reason.NODES_FAILED))
+        )
+        assert status_text.remarks(of) == [
+            "Ready: Paused: why",
+            "  -> mend the template and apply it again, or go on as it is: "
+            "caretaker resume daemontask task -n default",
+        ]
+
+    def test_an_operator_that_has_not_looked_is_told(self) -> None:
+        assert "has not looked at this yet" in status_text.remarks(task())[0]
+
+    def test_json_holds_every_node(self) -> None:
+        of = made([A, TAINTED], [succeeded(A)], {"a": entry(A)})
+        told = msgspec.json.decode(msgspec.json.encode(status_text.as_json(of)))
+        assert [row["node"] for row in told["nodes"]] == ["a", "t"]
+        assert set(told["nodes"][0]) == {
+            "node",
+            "state",
+            "reason",
+            "message",
+            "attempts",
+            "lastFinishTime",
+            "exitCode",
+            "pod",
+            "runKey",
+        }
+        assert told["counts"]["succeeded"] == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "pods", "entries", "spec", "code"),
+    [
+        pytest.param(
+            conditions((c.READY, "True", Reason.SUCCEEDED)),
+            [],
+            {"a": entry(A)},
+            {},
+            0,
+            id="all succeeded: well",
+        ),
+        pytest.param(
+            Status(), [], {"a": entry(A)}, {}, None, id="an older generation was looked at: not yet"
+        ),
+        pytest.param(
+            conditions((c.READY, "True", Reason.SUCCEEDED)), [pod(A)], {}, {}, None, id="a pod runs: not yet"
+        ),
+        pytest.param(
+            conditions((c.READY, "True", Reason.SUCCEEDED)), [], {}, {}, None, id="a node is due: not yet"
+        ),
+        pytest.param(
+            conditions((c.READY, "False", Reason.ROLLING_OUT)),
+            [],
+            {"a": entry(A)},
+            {},
+            None,
+            id="status lags: not yet",
+        ),
+        pytest.param(
+            msgspec.structs.replace(conditions((c.READY, "True", Reason.RUNNING)), active=1),
+            [],
+            {"a": entry(A)},
+            {},
+            None,
+            id="status has not seen the last run end: not yet",
+        ),
+        pytest.param(
+            conditions((c.READY, "False", Reason.NODES_FAILED), (c.STALLED, "True", Reason.NODES_FAILED)),
+            [],
+            {"a": entry(A, "Failed")},
+            {},
+            1,
+            id="stalled: with failures",
+        ),
+        pytest.param(
+            conditions((c.READY, "False", Reason.NODES_FAILED), (c.STALLED, "True", Reason.NODES_FAILED)),
+            [],
+            {},
+            {},
+            None,
+            id="stalled, but a re-run was asked for meanwhile: not yet",
+        ),
+        pytest.param(
+            conditions((c.READY, "False", Reason.PAUSED), (c.STALLED, "True", Reason.NODES_FAILED)),
+            [],
+            {"b": entry(B, "Failed")},
+            {"failure_policy": FailurePolicy(0, "Pause")},
+            1,
+            id="paused with nodes that wait: with failures",
+        ),
+        pytest.param(
+            conditions((c.READY, "True", Reason.SUSPENDED)),
+            [],
+            {},
+            {"suspend": True},
+            0,
+            id="suspended: well",
+        ),
+        pytest.param(
+            conditions((c.READY, "False", Reason.NODES_BLOCKED)),
+            [],
+            {"a": entry(A)},
+            {},
+            None,
+            id="blocked: not yet",
+        ),
+    ],
+)
+def test_when_a_watch_ends(status: Status, pods: Any, entries: Any, spec: Any, code: int | None) -> None:
+    nodes = [A, B] if "b" in entries else [A]
+    assert watch.ended(forecast(snapshot(task(status=status, **spec), nodes, pods, entries))) == code
+
+
+DAY = 86400.0
+
+
+@pytest.mark.parametrize(
+    ("standing", "entries", "kept"),
+    [
+        pytest.param({}, {}, {}, id="nothing stands"),
+        pytest.param({"b": NOW - 60}, {}, {"b"}, id="what is not a day old stays"),
+        pytest.param(
+            {"b": NOW - 2 * DAY},
+            {"b": format_micros(NOW - 2 * DAY)},
+            set(),
+            id="an answered one that is old goes",
+        ),
+        pytest.param({"b": NOW - 2 * DAY}, {"b": ""}, {"b"}, id="an old one that is not answered yet stays"),
+        pytest.param({"gone": NOW - 2 * DAY}, {}, set(), id="that of a node that is gone goes"),
+        pytest.param({"a": NOW - 60}, {}, set(), id="one for the same node is replaced"),
+    ],
+)
+def test_requests_are_merged(standing: dict[str, float], entries: dict[str, str], kept: set[str]) -> None:
+    text = msgspec.json.encode({name: format_micros(at) for name, at in standing.items()}).decode()
+    ledger = {name: entry(node(name), nonce=nonce) for name, nonce in entries.items()}
+    stamp = format_micros(NOW)
+    value = msgspec.json.decode(rerun.merged(text, ["a"], stamp, snapshot(task(), [A, B], [], ledger)))
+    assert value["a"] == stamp
+    assert set(value) - {"a"} == set(kept)
+
+
+@pytest.mark.parametrize("text", ["", "no JSON", "[1]", '{"b": 3}', '{"b": "yesterday"}'])
+def test_what_cannot_be_read_is_replaced(text: str) -> None:
+    assert set(msgspec.json.decode(rerun.merged(text, ["a"], format_micros(NOW), snapshot(task(), [A])))) == {
+        "a"
+    }
+
+
+def test_a_rerun_tells_what_will_run_and_what_waits() -> None:
+    marks = {names.RERUN_AT: format_micros(NOW)}
+    nodes = [A, B, C, TAINTED, CORDONED]
+    entries = {"a": entry(A), "b": entry(B), "u": entry(CORDONED)}
+    of = forecast(snapshot(task(annotations=marks, parallelism=1), nodes, [pod(C)], entries))
+    assert rerun.told(of, None) == [
+        "DaemonTask default/task: 2 nodes will run again, at most 1 at a time",
+        "  c  runs now    and again once that run has ended",
+        "  u  is blocked  Cordoned the node is cordoned and the template does not tolerate that",
+    ]
+    assert rerun.told(of, ["a", "t"])[1:] == [
+        "  a  will run",
+        "  t  is left out  Taint untolerated taint gpu=yes:NoSchedule",
+    ]
+
+
+def test_a_rerun_of_what_is_held_tells_so() -> None:
+    marks = {names.RERUN_AT: format_micros(NOW)}
+    of = forecast(snapshot(task(annotations=marks, suspend=True), [A], [], {"a": entry(A)}))
+    assert rerun.told(of, None)[0].endswith("asked for, but nothing is started now: Suspended")
+
+
+def test_logs_are_of_the_pod_that_the_record_is_about() -> None:
+    entries = {
+        "a": entry(A, "Failed", pod_uid="pod-a-2", seq=2),
+        "b": entry(B, "Failed", pod_uid="pod-b-1"),
+        "c": entry(C),
+    }
+    of = forecast(snapshot(task(), [A, B, C], [failed(A, 1), failed(A, 2), succeeded(C)], entries))
+    assert list(logs.failed_pods(of)) == [("a", failed(A, 2)), ("b", None)]
+    assert logs.newest(of, "c") == succeeded(C)
+    assert logs.newest(of, "b") is None

@@ -1,0 +1,298 @@
+"""A cluster in memory for the model test: nodes, Pods, one DaemonTask and its ledger.
+
+Inputs: requests as the operator's client words them, and what nodes, kubelets and people do. It answers as
+the API server does (uids, resourceVersions, preconditions, 404 and 409), holds no opinion on what an operator
+should do, and remembers for the judge (test_model.py) when each node last needed a run.
+"""
+
+import itertools
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+import msgspec
+
+from caretaker.api import names
+from caretaker.api.daemontask import Spec, Status
+from caretaker.api.objects import Node, Pod, WireMeta, WireNode, WirePod
+from caretaker.api.times import format_time, normalise_time
+from caretaker.daemontask.controller import RawTask
+from caretaker.daemontask.ledger import Entry, decode_entry, merge
+from caretaker.daemontask.pods import revision_of
+from caretaker.daemontask.shards import WireConfigMap
+from caretaker.kube.errors import ApiError
+
+NAMESPACE, TASK, TASK_UID = "default", "task", "task-uid"
+PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
+CONFIGMAPS = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
+TASK_PATH = f"/apis/{names.API_VERSION}/namespaces/{NAMESPACE}/daemontasks/{TASK}"
+
+Change = tuple[Literal["put", "gone"], int, Any]  # what happened, resourceVersion, the wire object
+
+
+class Clock:
+    """Stands in for the module `time`."""
+
+    def __init__(self) -> None:
+        self.now = 1_000_000.0
+
+    def time(self) -> float:
+        return self.now
+
+    monotonic = perf_counter = thread_time = time
+
+
+class SimCluster:
+    """The truth. `version` is etcd's revision; node_log and pod_log are what watches tell."""
+
+    def __init__(self, clock: Clock, **spec: Any) -> None:
+        self.clock = clock
+        self.version = 1
+        self.writes = 0
+        self.nodes: dict[str, WireNode] = {}
+        self.pods: dict[str, WirePod] = {}
+        self.configmaps: dict[str, WireConfigMap] = {}
+        self.node_log: list[Change] = []
+        self.pod_log: list[Change] = []
+        self._needed: dict[str, int] = {}  # node uid -> version at which it last needed a run
+        self.on_create: list[Callable[[Pod], None]] = []
+        self.on_delete: list[Callable[[Pod], None]] = []  # by a request, not by drop_pod
+        self._serial = itertools.count(1)
+        self.template_number = 0
+        self._spec = {"template": self._template(), **spec}
+        self.status = Status()
+        self.generation = 1
+        self.annotations: dict[str, str] = {}
+        self.task_version = 1
+
+    # ---------------------------------------------------------------- what happens to it
+
+    def add_node(self, name: str) -> None:
+        """A machine joins, or a new one takes the name."""
+        if name in self.nodes:
+            self.remove_node(name)
+        meta = WireMeta(name=name, uid=f"{name}-{next(self._serial)}", labels={"kubernetes.io/os": "linux"})
+        node = WireNode(meta)
+        self._set_node(node, boot_id=f"boot-{next(self._serial)}", ready=True)
+
+    def remove_node(self, name: str) -> None:
+        """The Node goes; its bound Pods are for the garbage collector (collect)."""
+        node = self.nodes.pop(name)
+        self.node_log.append(("gone", self._next(), node))
+        self._note()
+
+    def reboot(self, name: str) -> None:
+        self._set_node(self.nodes[name], boot_id=f"boot-{next(self._serial)}", ready=True)
+
+    def set_ready(self, name: str, ready: bool) -> None:
+        self._set_node(self.nodes[name], boot_id=self.nodes[name].record().boot_id, ready=ready)
+
+    def collect(self) -> None:
+        """The Pod garbage collector: Pods bound to nodes that are gone."""
+        for name, pod in list(self.pods.items()):
+            if pod.spec.node_name and pod.spec.node_name not in self.nodes:
+                self.drop_pod(name)
+
+    def bind(self, name: str) -> None:
+        """The scheduler and the kubelet: to the node that its affinity names, if there is one."""
+        pod = self.pods[name]
+        target = (pod.metadata.annotations or {})[names.POD_NODE_NAME]
+        if not pod.spec.node_name and target in self.nodes:
+            self._set_pod(pod, target, "Running")
+
+    def finish(self, name: str, phase: Literal["Succeeded", "Failed"]) -> None:
+        """The containers end."""
+        pod = self.pods[name]
+        if pod.status.phase == "Running":
+            self._set_pod(pod, pod.spec.node_name, phase)
+
+    def drop_pod(self, name: str) -> WirePod:
+        """The Pod is deleted, by whomever."""
+        pod = _newer(self.pods.pop(name), self._next())
+        self.pod_log.append(("gone", self.version, pod))
+        self._note()
+        return pod
+
+    def edit(self, **spec: Any) -> None:
+        """Somebody edits the task; `template=True` stands for a new template."""
+        if spec.pop("template", False):
+            self.template_number += 1
+            spec["template"] = self._template()
+        self._spec.update(spec)
+        self.generation += 1
+        self.task_version = self._next()
+        self._note()
+
+    def annotate(self, key: str, value: str) -> None:
+        self.annotations = {**self.annotations, key: value}
+        self.task_version = self._next()
+        self._note()
+
+    # ---------------------------------------------------------------- what it knows
+
+    @property
+    def spec(self) -> Spec:
+        return msgspec.convert(self._spec, Spec)
+
+    def entries(self) -> dict[str, Entry]:
+        """The ledger as it stands."""
+        shards = []
+        for shard in self.configmaps.values():
+            found = {name: decode_entry(text) for name, text in (shard.data or {}).items()}
+            shards.append({name: entry for name, entry in found.items() if isinstance(entry, Entry)})
+        return merge(shards)
+
+    def last_needed(self, node_uid: str) -> int:
+        """The last version at which the node needed a run; now, for one that is gone: nobody is harmed."""
+        node = next((n.record() for n in self.nodes.values() if n.metadata.uid == node_uid), None)
+        if node is None or self.needs_run(node, self.entries().get(node.name)):
+            return self.version
+        return self._needed.get(node_uid, 0)
+
+    def needs_run(self, node: Node, entry: Entry | None) -> bool:
+        """Whether the node's last record is out of date."""
+        spec = self.spec
+        if entry is None or entry.node_uid != node.uid or entry.result == "Retry":
+            return True
+        return (
+            normalise_time(self.annotations.get(names.RERUN_AT)) > entry.nonce
+            or ("TemplateChange" in spec.rerun_on and entry.revision != revision_of(spec))
+            or ("NodeReboot" in spec.rerun_on and entry.boot_id != node.boot_id)
+        )
+
+    # ---------------------------------------------------------------- the API
+
+    def get(self, path: str, wanted: Any) -> Any:
+        if path == TASK_PATH:
+            meta = WireMeta(
+                name=TASK,
+                namespace=NAMESPACE,
+                uid=TASK_UID,
+                resource_version=str(self.task_version),
+                generation=self.generation,
+                annotations=self.annotations,
+            )
+            spec, status = (msgspec.Raw(msgspec.json.encode(part)) for part in (self._spec, self.status))
+            return RawTask(meta, spec, status)
+        collection, _, name = path.rpartition("/")
+        found = self._collection(collection).get(name)
+        if found is None:
+            raise ApiError(404, "NotFound", name, path=path)
+        return (
+            found
+            if wanted is type(found)
+            else msgspec.convert({"metadata": found.metadata}, wanted, from_attributes=True)
+        )
+
+    def list_shards(self) -> tuple[list[WireConfigMap], str]:
+        return list(self.configmaps.values()), str(self.version)
+
+    def create(self, path: str, body: Mapping[str, Any], wanted: Any) -> Any:
+        if path not in (PODS, CONFIGMAPS):
+            return {}  # Events
+        collection, name = self._collection(path), body["metadata"]["name"]
+        if name in collection:
+            raise ApiError(409, "AlreadyExists", name, path=path)
+        made = msgspec.convert(body, WirePod if path == PODS else WireConfigMap)
+        made.metadata.uid = f"uid-{next(self._serial)}"
+        made.metadata.creation_timestamp = format_time(self.clock.now)
+        made = _newer(made, self._next())
+        if isinstance(made, WirePod):
+            for judge in self.on_create:
+                judge(made.record())
+            self.pod_log.append(("put", self.version, made))
+        collection[name] = made
+        self.writes += 1
+        self._note()
+        return made if isinstance(made, WirePod) else msgspec.convert(made, wanted, from_attributes=True)
+
+    def patch(self, path: str, body: Mapping[str, Any], wanted: Any) -> Any:
+        if path == f"{TASK_PATH}/status":
+            if body["metadata"]["resourceVersion"] != str(self.task_version):
+                raise ApiError(409, "Conflict", "the task has changed", path=path)
+            self.status, self.task_version = body["status"], self._next()
+            self.writes += 1
+            return {}
+        name = path.rpartition("/")[2]
+        shard = self.configmaps.get(name)
+        if shard is None:
+            raise ApiError(404, "NotFound", name, path=path)
+        meta = body["metadata"]
+        if (meta["uid"], meta["resourceVersion"]) != (shard.metadata.uid, shard.metadata.resource_version):
+            raise ApiError(409, "Conflict", "the shard has changed", path=path)
+        merged = {**(shard.data or {}), **body["data"]}
+        data = {key: value for key, value in merged.items() if value is not None}
+        self.configmaps[name] = _newer(WireConfigMap(shard.metadata, data), self._next())
+        self.writes += 1
+        self._note()
+        return msgspec.convert(self.configmaps[name], wanted, from_attributes=True)
+
+    def delete(self, path: str, body: Mapping[str, Any]) -> WirePod:
+        name = path.rpartition("/")[2]
+        pod = self.pods.get(name)
+        if pod is None:
+            raise ApiError(404, "NotFound", name, path=path)
+        wanted = body["preconditions"]
+        if wanted["uid"] != pod.metadata.uid:
+            raise ApiError(409, "Conflict", "the UID in the precondition differs", path=path)
+        if wanted.get("resourceVersion", pod.metadata.resource_version) != pod.metadata.resource_version:
+            raise ApiError(409, "Conflict", "the ResourceVersion in the precondition differs", path=path)
+        for judge in self.on_delete:
+            judge(pod.record())
+        self.writes += 1
+        return self.drop_pod(name)
+
+    # ---------------------------------------------------------------- inside
+
+    def _collection(self, path: str) -> dict[str, Any]:
+        return {PODS: self.pods, CONFIGMAPS: self.configmaps, "/api/v1/nodes": self.nodes}[path]
+
+    def _next(self) -> int:
+        self.version += 1
+        return self.version
+
+    def _template(self) -> dict[str, Any]:
+        image = f"busybox:{self.template_number}"
+        return {"spec": {"containers": [{"name": "main", "image": image}]}}
+
+    def _set_node(self, node: WireNode, *, boot_id: str, ready: bool) -> None:
+        before = node.record()
+        since = before.ready_since if before.ready == ready and before.boot_id == boot_id else self.clock.now
+        status = {
+            "conditions": [
+                {
+                    "type": "Ready",
+                    "status": "True" if ready else "False",
+                    "lastTransitionTime": format_time(since),
+                }
+            ],
+            "nodeInfo": {"bootID": boot_id},
+        }
+        body = {"metadata": node.metadata, "status": status}
+        changed = _newer(msgspec.convert(body, WireNode, from_attributes=True), self._next())
+        self.nodes[node.metadata.name] = changed
+        self.node_log.append(("put", self.version, changed))
+        self._note()
+
+    def _set_pod(self, pod: WirePod, node: str, phase: str) -> None:
+        state: dict[str, Any] = {}
+        if phase in ("Succeeded", "Failed"):
+            end = {"exitCode": int(phase == "Failed"), "finishedAt": format_time(self.clock.now)}
+            state = {"containerStatuses": [{"name": "main", "state": {"terminated": end}}]}
+        body = {"metadata": pod.metadata, "spec": {"nodeName": node}, "status": {"phase": phase, **state}}
+        changed = _newer(msgspec.convert(body, WirePod, from_attributes=True), self._next())
+        self.pods[pod.metadata.name] = changed
+        self.pod_log.append(("put", self.version, changed))
+        self._note()
+
+    def _note(self) -> None:
+        entries = self.entries()
+        for name, node in self.nodes.items():
+            record = node.record()
+            if self.needs_run(record, entries.get(name)):
+                self._needed[record.uid] = self.version
+
+
+def _newer(item: Any, version: int) -> Any:
+    """A copy with this resourceVersion: what was handed out or logged before must not change."""
+    meta = msgspec.structs.replace(item.metadata, resource_version=str(version))
+    return msgspec.structs.replace(item, metadata=meta)

@@ -1,0 +1,146 @@
+"""A cluster in memory, two operators without election, and the judge of what they do to it.
+
+The judge looks at every Pod that is created or deleted, on what is true at that moment: never two live Pods
+for a node; no run that nothing asked for since the pass began; no recorded success runs again, and none is
+deleted unrecorded.
+"""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Literal
+
+import pytest
+
+from caretaker.api import names
+from caretaker.api.objects import Pod
+from caretaker.daemontask import controller, memory, podwrites, triggers
+from caretaker.runtime import controller as loop_controller
+from unit.daemontask.simcluster import Clock, SimCluster
+from unit.daemontask.simoperator import SimOperator
+
+NODES = ("a", "b")
+ROUNDS = 150  # of 30 s: more than the longest backoffs and deadlines together
+Phase = Literal["Succeeded", "Failed"]
+
+
+class SimWorld:
+    """`operators` are numbered; `acting` is the one whose calls are let go."""
+
+    def __init__(self, clock: Clock, **spec: Any) -> None:
+        self.clock = clock
+        self.loop = asyncio.new_event_loop()
+        spec = {
+            "rerunOn": ["TemplateChange", "NodeReboot"],
+            "backoffLimit": 1,
+            "ttlSecondsAfterFinished": 0,
+            **spec,
+        }
+        self.cluster = SimCluster(clock, **spec)
+        self.cluster.on_create.append(self.judge)
+        self.cluster.on_delete.append(self.judge_delete)
+        for name in NODES:
+            self.cluster.add_node(name)
+        self.operators = [SimOperator(self.cluster, self.loop) for _ in range(2)]
+        self.acting = self.operators[0]
+
+    def close(self) -> None:
+        for one in self.operators:
+            one.crash(0)
+        self.loop.close()
+
+    # ------------------------------------------------------------ what may happen
+
+    def act(self, who: int) -> SimOperator:
+        """The operator that acts from now on."""
+        self.acting = self.operators[who]
+        return self.acting
+
+    def whole_pass(self, who: int, *, nodes: bool = True, pods: bool = True) -> None:
+        """After all events of the watches that do not lag."""
+        one = self.act(who)
+        for what, arrives in (("nodes", nodes), ("pods", pods)):
+            if arrives:
+                one.deliver(what, len(self.cluster.node_log) + len(self.cluster.pod_log))
+        one.begin()
+        one.finish()
+
+    def run_pods(self, phase: Phase = "Succeeded") -> None:
+        """The scheduler and the kubelets do their work."""
+        for name in sorted(self.cluster.pods):
+            self.cluster.bind(name)
+            self.cluster.finish(name, phase)
+
+    def live_pods(self) -> list[str]:
+        return [name for name, pod in sorted(self.cluster.pods.items()) if not pod.record().terminal]
+
+    def let_time_pass(self, seconds: float) -> None:
+        """Calls whose time is over fail."""
+        self.clock.now += seconds
+        for one in self.operators:
+            one.expire()
+
+    # ------------------------------------------------------------ the judge
+
+    def judge(self, pod: Pod) -> None:
+        same = [p.record() for p in self.cluster.pods.values() if p.record().node_uid == pod.node_uid]
+        assert all(p.terminal for p in same), f"a second live Pod for {pod.node_uid}"
+        key = pod.annotations[names.POD_RUN_KEY]
+        entry = self.cluster.entries().get(pod.annotations[names.POD_NODE_NAME])
+        if entry is not None and entry.node_uid == pod.node_uid:
+            assert (entry.run_key, entry.result) != (key, "Succeeded"), "a recorded success runs again"
+        recorded = entry.seq if entry is not None and entry.node_uid == pod.node_uid else 0
+        unrecorded = [p.name for p in same if p.phase == "Succeeded" and p.seq > recorded]
+        assert not unrecorded, f"{unrecorded} succeeded and is not recorded"
+        asked = self.cluster.last_needed(pod.node_uid)
+        assert asked >= self.acting.began, f"{pod.node_uid} has needed no run since the pass began"
+
+    def judge_delete(self, pod: Pod) -> None:
+        node = self.cluster.nodes.get(pod.annotations[names.POD_NODE_NAME])
+        if pod.phase != "Succeeded" or node is None or node.metadata.uid != pod.node_uid:
+            return
+        entry = self.cluster.entries().get(node.metadata.name)
+        recorded = entry.seq if entry is not None and entry.node_uid == pod.node_uid else 0
+        assert pod.seq <= recorded, f"{pod.name} succeeded and is deleted before it is recorded"
+
+    def converge(self) -> None:
+        """The chaos ends, one operator is left: every node gets recorded, then nothing is written."""
+        self.operators.pop().crash(0)
+        for name in list(self.cluster.nodes):
+            self.cluster.set_ready(name, True)
+        self.cluster.edit(suspend=False)
+        for _ in range(ROUNDS):
+            self.settle()
+            if self.converged():
+                break
+            self.clock.now += 30
+        assert self.converged(), (self.cluster.entries(), list(self.cluster.pods.values()))
+        for _ in range(5):  # what TTL takes
+            self.clock.now += 60
+            self.settle()
+        writes = self.cluster.writes
+        self.settle()
+        assert self.cluster.writes == writes, "writes although nothing is left to do"
+
+    def settle(self) -> None:
+        """Everything that is under way arrives; one pass runs."""
+        self.act(0).finish()
+        self.run_pods()
+        self.cluster.collect()
+        self.whole_pass(0)
+
+    def converged(self) -> bool:
+        entries = self.cluster.entries()
+        nodes = [node.record() for node in self.cluster.nodes.values()]
+        stale = [node for node in nodes if self.cluster.needs_run(node, entries.get(node.name))]
+        return not stale and not self.live_pods()
+
+
+@contextmanager
+def virtual_time() -> Iterator[Clock]:
+    """The controller's modules read this clock instead of the machine's."""
+    clock = Clock()
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (controller, memory, podwrites, triggers, loop_controller):
+            patch.setattr(module, "time", clock)
+        yield clock

@@ -1,0 +1,57 @@
+"""Ledger entries: what is corrupt is told, and a full shard fits into its ConfigMap."""
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from caretaker.api.objects import ContainerEnd
+from caretaker.daemontask.judge import entry_for
+from caretaker.daemontask.ledger import SHARD_NODES, Entry, decode_entry, encode_entry
+from unit.daemontask.build import NOW, UID, entry, failed, node, task
+
+A = node("a")
+CONFIG_MAP_BYTES = 1024 * 1024
+
+
+def test_an_entry_reads_as_it_was_written() -> None:
+    assert decode_entry(encode_entry(entry(A))) == entry(A)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param({"finishedAt": 10**15}, id="a date that no calendar has"),
+        pytest.param({"startedAt": -1}, id="a date before 1970"),
+        pytest.param({"attempts": 2**31}, id="more attempts than an int32"),
+        pytest.param({"seq": -1}, id="a negative seq"),
+        pytest.param({"exitCode": 10**12}, id="no exit code"),
+        pytest.param({"rebootRuns": [10**15]}, id="a reboot in no year"),
+        pytest.param({"result": "Done"}, id="no result"),
+    ],
+)
+def test_what_was_edited_by_hand_is_corrupt(change: dict[str, Any]) -> None:
+    changed = {**json.loads(encode_entry(entry(A))), **change}
+    assert isinstance(decode_entry(json.dumps(changed)), str)
+
+
+@pytest.mark.parametrize(
+    "letter",
+    [pytest.param(x, id=name) for x, name in [("\U0001f600", "emoji"), ('"', "quotes"), ("\x00", "NUL")]],
+)
+def test_a_full_shard_of_the_longest_entries_fits_into_a_config_map(letter: str) -> None:
+    name = "n" * 253
+    ends = (ContainerEnd("main", 137, letter * 500, letter * 4096),)
+    pod = failed(node(name, uid="u" * 36), 2**31 - 1, uid="p" * 36, ends=ends)
+    made = entry_for(UID, task().spec, pod, node(name, uid="u" * 36), None, NOW)
+    full = msgspec.structs.replace(
+        made,
+        node_uid="u" * 36,
+        nonce="2026-01-01T00:00:00.000000+00:00",
+        boot_id="b" * 36,
+        reboot_runs=(int(NOW),) * 3,
+        disruptions=10,
+    )
+    assert isinstance(decode_entry(encode_entry(full)), Entry)
+    assert SHARD_NODES * (len(name) + len(encode_entry(full).encode())) < CONFIG_MAP_BYTES

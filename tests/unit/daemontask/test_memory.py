@@ -1,0 +1,33 @@
+"""What a process remembers between passes."""
+
+from caretaker.daemontask.memory import ABSENCE, Memory
+from unit.daemontask.build import NOW, entry, node
+
+A, B = node("a"), node("b")
+ENTRIES = {"a": entry(A), "b": entry(B)}
+
+
+def test_the_entry_of_a_node_that_left_goes_when_it_has_been_away_for_ten_minutes() -> None:
+    memory = Memory("uid")
+    assert memory.absent(ENTRIES, {"a": A, "b": B}, NOW) == ()
+    assert memory.absent(ENTRIES, {"a": A}, NOW + 1) == ()
+    first_seen_missing = NOW + ABSENCE
+    assert memory.absent(ENTRIES, {"a": A}, first_seen_missing) == ()
+    assert memory.absent(ENTRIES, {"a": A}, first_seen_missing + 1) == ()
+    assert memory.absent(ENTRIES, {"a": A}, first_seen_missing + ABSENCE) == ("b",)
+
+
+def test_the_entry_of_a_node_that_came_back_stays() -> None:
+    memory = Memory("uid")
+    assert memory.absent(ENTRIES, {"a": A}, NOW) == ()
+    assert memory.absent(ENTRIES, {"a": A, "b": B}, NOW + ABSENCE) == ()
+    assert memory.absent(ENTRIES, {"a": A}, NOW + 2 * ABSENCE) == ()
+
+
+def test_a_taken_name_is_told_until_the_run_is_recorded() -> None:
+    memory = Memory("uid")
+    memory.conflicts = {"task-x-1": A.uid, "task-y-1": B.uid}
+    memory.recorded([entry(A)])
+    assert list(memory.conflicts) == ["task-y-1"]
+    memory.node_gone(B)
+    assert not memory.conflicts

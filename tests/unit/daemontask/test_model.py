@@ -1,0 +1,130 @@
+"""Any interleaving of events, lagging caches, lost answers, crashes and two operators keeps the promises.
+
+The controller's own code runs against a cluster in memory; hypothesis chooses what happens next, between any
+two API calls. MODEL_EXAMPLES asks for more of it.
+"""
+
+import os
+from contextlib import ExitStack
+from typing import Literal
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, rule
+
+from caretaker.api import names
+from caretaker.api.times import format_time
+from unit.daemontask.simworld import NODES, Phase, SimWorld, virtual_time
+
+operator = st.integers(0, 1)
+number = st.integers(0, 7)
+
+
+class Model(RuleBasedStateMachine):
+    """Two operators without election, two nodes, one task."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.time = ExitStack()
+        self.world = SimWorld(self.time.enter_context(virtual_time()))
+        self.cluster = self.world.cluster
+
+    # ------------------------------------------------------------ the operators
+
+    @rule(who=operator, nodes=st.booleans(), pods=st.booleans())
+    def run_a_whole_pass(self, who: int, nodes: bool, pods: bool) -> None:
+        self.world.whole_pass(who, nodes=nodes, pods=pods)
+
+    @rule(who=operator, calls=st.integers(0, 12), which=number)
+    def run_part_of_a_pass(self, who: int, calls: int, which: int) -> None:
+        """It begins, or goes on; anything may happen before it does so again."""
+        one = self.world.act(who)
+        one.begin()
+        for _ in range(calls):
+            one.answer(which)
+
+    @rule(who=operator, which=number, executed=st.booleans())
+    def lose_a_call(self, who: int, which: int, executed: bool) -> None:
+        if executed:
+            self.world.act(who).answer(which, lose_reply=True)
+        else:
+            self.world.act(who).refuse(which, 503)
+
+    @rule(who=operator, executed=st.integers(0, 7))
+    def kill_and_restart(self, who: int, executed: int) -> None:
+        one = self.world.act(who)
+        one.crash(executed)
+        one.start()
+
+    @rule(who=operator, what=st.sampled_from(["nodes", "pods"]), count=st.integers(1, 6))
+    def deliver_some_events(self, who: int, what: str, count: int) -> None:
+        self.world.operators[who].deliver(what, count)
+
+    # ------------------------------------------------------------ the nodes
+
+    @rule(phase=st.sampled_from(["Succeeded", "Succeeded", "Failed"]))
+    def finish_all_pods(self, phase: Phase) -> None:
+        self.world.run_pods(phase)
+
+    @rule(which=number, phase=st.sampled_from(["Running", "Succeeded", "Failed"]))
+    def run_one_pod(self, which: int, phase: Phase | Literal["Running"]) -> None:
+        live = self.world.live_pods()
+        if live:
+            self.cluster.bind(live[which % len(live)])
+            if phase != "Running":
+                self.cluster.finish(live[which % len(live)], phase)
+
+    @rule(
+        which=st.sampled_from(NODES),
+        what=st.sampled_from(["reboot", "replace", "remove", "ready", "not ready"]),
+    )
+    def change_a_node(self, which: str, what: str) -> None:
+        if what == "replace":
+            self.cluster.add_node(which)
+        elif which not in self.cluster.nodes:
+            return
+        elif what == "reboot":
+            self.cluster.reboot(which)
+        elif what == "remove":
+            self.cluster.remove_node(which)
+            self.cluster.collect()
+        else:
+            self.cluster.set_ready(which, what == "ready")
+
+    # ------------------------------------------------------------ people and time
+
+    @rule(what=st.sampled_from(["template", "rerun", "suspend", "resume"]))
+    def change_the_task(self, what: str) -> None:
+        if what == "template":
+            self.cluster.edit(template=True)
+        elif what == "rerun":
+            self.world.clock.now += 1
+            self.cluster.annotate(names.RERUN_AT, format_time(self.world.clock.now))
+        else:
+            self.cluster.edit(suspend=what == "suspend")
+
+    @rule(which=number)
+    def delete_a_live_pod(self, which: int) -> None:
+        live = self.world.live_pods()
+        if live:
+            self.cluster.drop_pod(live[which % len(live)])
+
+    @rule(seconds=st.sampled_from([1, 6, 31, 60]))
+    def let_time_pass(self, seconds: int) -> None:
+        self.world.let_time_pass(seconds)
+
+    def teardown(self) -> None:
+        with self.time:
+            try:
+                self.world.converge()
+            finally:
+                self.world.close()
+
+
+TestModel = Model.TestCase
+TestModel.settings = settings(
+    max_examples=int(os.environ.get("MODEL_EXAMPLES", "60")),
+    stateful_step_count=40,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+)

@@ -1,0 +1,317 @@
+"""The Store follows the server through everything that can happen to a list and a watch."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from caretaker.api.objects import Node, WireNode
+from caretaker.kube.client import KubeClient
+from caretaker.kube.reflector import Reflector, Timing
+from caretaker.kube.store import Store
+from fakes.apiserver import FakeApiServer, Handler, Watches, failure, refusing
+
+NODES = "/api/v1/nodes"
+FAST = Timing(watch=(5, 5), dead_after=0.3, backoff=(0.01, 0.05), healthy=60.0, denied=0.05)
+
+
+def node(name: str, version: int, **labels: Any) -> dict[str, Any]:
+    return {
+        "metadata": {
+            "name": name,
+            "uid": f"uid-{name}",
+            "resourceVersion": str(version),
+            "labels": labels or None,
+        }
+    }
+
+
+def listing(version: int, *items: dict[str, Any]) -> dict[str, Any]:
+    return {"metadata": {"resourceVersion": str(version)}, "items": list(items)}
+
+
+def bookmark(version: int) -> dict[str, Any]:
+    return {"kind": "Node", "metadata": {"resourceVersion": str(version)}}
+
+
+class Followed:
+    """A running reflector, its store and what was told."""
+
+    def __init__(self, reflector: Reflector[Node], store: Store[Node], watches: Watches) -> None:
+        self.reflector = reflector
+        self.store = store
+        self.watches = watches
+        self.states: list[tuple[str, str]] = []
+        self.told: list[tuple[str | None, str | None]] = []
+        self._change = asyncio.Event()
+        reflector.on_event = lambda _: self._change.set()
+        reflector.on_state = self._state
+        store.subscribe(self._changed)
+
+    def _changed(self, old: Node | None, new: Node | None) -> None:
+        self.told.append((old and old.name, new and new.name))
+
+    def _state(self, state: str, detail: str) -> None:
+        self.states.append((state, detail))
+        self._change.set()
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait until an event, a state or a list has made it true."""
+        async with asyncio.timeout(5):
+            while not condition():
+                self._change.clear()
+                await self._change.wait()
+                await asyncio.sleep(0)  # the event is told before it is applied
+
+    def names(self) -> set[str]:
+        return {record.name for record in self.store.values()}
+
+
+@asynccontextmanager
+async def follow(
+    folder: Path, *lists: Handler | dict[str, Any], timing: Timing = FAST, selector: str | None = None
+) -> AsyncIterator[Followed]:
+    """A reflector of the fake server's nodes; cancelled at the end, and no other task is left."""
+    watches = Watches(*lists)
+    async with FakeApiServer() as api:
+        api.on("GET", NODES, watches)
+        async with await KubeClient.connect(api.kubeconfig(folder)) as client:
+            store: Store[Node] = Store()
+            reflector: Reflector[Node] = Reflector(
+                client, NODES, WireNode, store, label_selector=selector, timing=timing
+            )
+            followed = Followed(reflector, store, watches)
+            task = asyncio.create_task(reflector.run())
+            try:
+                yield followed
+            finally:
+                assert not task.done(), "a reflector never ends by itself"
+                task.cancel()
+                await asyncio.wait({task})
+
+
+async def test_lists_then_watches_from_there(tmp_path: Path) -> None:
+    async with follow(tmp_path, listing(5, node("a", 3)), selector="x=y") as f:
+        watch = await f.watches.next()
+        assert f.store.synced.is_set()
+        query = watch.request.query
+        assert (query["resourceVersion"], query["allowWatchBookmarks"], query["labelSelector"]) == (
+            "5",
+            "true",
+            "x=y",
+        )
+        await watch.send("ADDED", node("b", 6))
+        await watch.send("MODIFIED", node("a", 7, x="y"))
+        await watch.send("DELETED", node("b", 8))
+        await f.until(lambda: f.reflector.counts["DELETED"] == 1)
+        assert f.told == [(None, "a"), (None, "b"), ("a", "a"), ("b", None)]
+        assert f.states == [("synced", "")]
+
+
+async def test_the_server_is_asked_for_watches_of_280_to_340_seconds(tmp_path: Path) -> None:
+    async with follow(tmp_path, listing(5), timing=Timing()) as f:
+        watch = await f.watches.next()
+        assert 280 <= int(watch.request.query["timeoutSeconds"]) <= 340
+
+
+async def test_a_watch_that_ends_in_order_is_resumed_where_it_was(tmp_path: Path) -> None:
+    async with follow(tmp_path, listing(5)) as f:
+        watch = await f.watches.next()
+        await watch.send("ADDED", node("a", 6))
+        await watch.send("BOOKMARK", bookmark(40))
+        watch.end()
+        resumed = await f.watches.next()
+        assert resumed.request.query["resourceVersion"] == "40"
+        assert f.watches.listed == 1
+        assert f.store.version == 40
+
+
+async def test_a_cut_watch_is_resumed_where_it_was(tmp_path: Path) -> None:
+    async with follow(tmp_path, listing(5)) as f:
+        watch = await f.watches.next()
+        await watch.send("ADDED", node("a", 6))
+        await f.until(lambda: f.names() == {"a"})
+        watch.cut()
+        resumed = await f.watches.next()
+        assert resumed.request.query["resourceVersion"] == "6"
+        await f.until(lambda: [state for state, _ in f.states] == ["synced", "failing", "synced"])
+
+
+async def test_a_410_in_the_stream_lists_again_and_emits_the_missed_deletes(tmp_path: Path) -> None:
+    lists = listing(5, node("a", 3), node("b", 4)), listing(90, node("b", 4), node("c", 80))
+    async with follow(tmp_path, *lists) as f:
+        watch = await f.watches.next()
+        await watch.send("ERROR", failure(410, "Expired", "too old resource version"))
+        resumed = await f.watches.next()
+        assert resumed.request.query["resourceVersion"] == "90"
+        assert f.told == [(None, "a"), (None, "b"), (None, "c"), ("a", None)]
+        assert f.reflector.counts["EXPIRED"] == 1
+
+
+async def test_any_other_error_in_the_stream_lists_again(tmp_path: Path) -> None:
+    async with follow(tmp_path, listing(5, node("a", 3)), listing(9)) as f:
+        watch = await f.watches.next()
+        await watch.send("ERROR", failure(500, "InternalError", "etcd"))
+        await f.watches.next()
+        assert f.names() == set()
+
+
+async def test_a_stalled_watch_recovers_by_itself(tmp_path: Path) -> None:
+    async with follow(tmp_path, listing(5, node("a", 3))) as f:
+        await f.watches.next()  # says nothing, for ever
+        resumed = await f.watches.next()
+        assert resumed.request.query["resourceVersion"] == "5"
+        await resumed.send("DELETED", node("a", 6))
+        await f.until(lambda: not f.names())
+        assert f.reflector.counts["STALLED"] == 1
+        assert f.watches.listed == 1
+
+
+async def test_a_watch_that_stalls_twice_lists_again(tmp_path: Path) -> None:
+    async with follow(tmp_path, listing(5, node("a", 3)), listing(2)) as f:
+        for _ in range(2):
+            await f.watches.next()
+        third = await f.watches.next()
+        assert third.request.query["resourceVersion"] == "2"
+        assert f.names() == set()
+
+
+async def test_bookmarks_keep_a_quiet_watch_alive(tmp_path: Path) -> None:
+    async with follow(tmp_path, listing(5)) as f:
+        watch = await f.watches.next()
+        for version in range(10, 16):
+            await asyncio.sleep(FAST.dead_after / 4)
+            await watch.send("BOOKMARK", bookmark(version))
+        await f.until(lambda: f.reflector.counts["BOOKMARK"] == 6)
+        assert f.reflector.counts["STALLED"] == 0
+
+
+async def test_an_object_of_a_megabyte_and_a_half_is_one_event(tmp_path: Path) -> None:
+    async with follow(tmp_path, listing(5)) as f:
+        watch = await f.watches.next()
+        await watch.send("ADDED", node("a", 6, big="x" * (3 * 512 * 1024)))
+        await f.until(lambda: "a" in f.names())
+        record = f.store.get("", "a")
+        assert record is not None
+        assert len(record.labels["big"]) == 3 * 512 * 1024
+
+
+async def test_a_missing_permission_is_told_and_tried_again(tmp_path: Path) -> None:
+    denied = refusing(403, "Forbidden", "no")
+    async with follow(tmp_path, denied, denied, listing(5, node("a", 3))) as f:
+        await f.watches.next()
+        assert f.states == [("denied", "list nodes"), ("synced", "")]
+        assert f.names() == {"a"}
+
+
+async def test_a_server_that_fails_is_asked_less_and_less_often(tmp_path: Path) -> None:
+    loop = asyncio.get_running_loop()
+    asked: list[float] = []
+
+    async def failing(request: web.Request) -> web.StreamResponse:
+        asked.append(loop.time())
+        return await refusing(500, "InternalError")(request)
+
+    timing = Timing(backoff=(0.02, 0.3))
+    async with follow(tmp_path, *[failing] * 7, listing(5), timing=timing) as f:
+        await f.watches.next()
+    pauses = [later - earlier for earlier, later in pairwise(asked)]
+    assert all(pause >= 0.02 for pause in pauses)
+    assert max(pauses[-2:]) > 3 * min(pauses[:2])
+
+
+async def test_a_410_from_a_server_that_is_back_does_not_wait_as_long_as_its_failures(tmp_path: Path) -> None:
+    loop = asyncio.get_running_loop()
+    failing = refusing(503, "ServiceUnavailable")
+    timing = Timing(backoff=(0.02, 5.0))
+    async with follow(tmp_path, *[failing] * 6, listing(5), listing(9), timing=timing) as f:
+        watch = await f.watches.next()
+        started = loop.time()
+        await watch.send("ERROR", failure(410, "Expired"))
+        await f.watches.next()
+        assert loop.time() - started < 0.5  # the seventh failure would have cost 0.6 to 1.3 s
+
+
+async def test_a_server_that_asks_for_time_is_given_it(tmp_path: Path) -> None:
+    loop = asyncio.get_running_loop()
+    throttled = refusing(429, "TooManyRequests", retryAfterSeconds=1)
+    started = loop.time()
+    async with follow(tmp_path, throttled, listing(5)) as f:
+        await f.watches.next()
+    assert loop.time() - started >= 1.0
+
+
+async def test_a_server_that_ends_every_watch_at_once_is_not_asked_in_a_loop(tmp_path: Path) -> None:
+    loop = asyncio.get_running_loop()
+    async with follow(tmp_path, listing(5), timing=Timing(backoff=(0.05, 0.05))) as f:
+        opened = []
+        for _ in range(4):
+            watch = await f.watches.next()
+            opened.append(loop.time())
+            watch.end()
+    assert min(later - earlier for earlier, later in pairwise(opened)) >= 0.04
+
+
+async def test_relist_compares_with_a_list_taken_from_now_on(tmp_path: Path) -> None:
+    async with follow(tmp_path, listing(5, node("a", 3)), listing(50, node("b", 40))) as f:
+        await f.watches.next()
+        await f.reflector.relist()
+        assert f.names() == {"b"}
+        watch = await f.watches.next()
+        assert watch.request.query["resourceVersion"] == "50"
+
+
+async def test_relist_waits_through_failures(tmp_path: Path) -> None:
+    failing = refusing(503, "ServiceUnavailable")
+    async with follow(tmp_path, listing(5, node("a", 3)), failing, failing, listing(50)) as f:
+        await f.watches.next()
+        await f.reflector.relist()
+        assert f.names() == set()
+
+
+async def test_relist_before_the_first_list_and_twice_at_once(tmp_path: Path) -> None:
+    async with follow(tmp_path, listing(5), listing(6, node("a", 3))) as f:
+        await asyncio.gather(f.reflector.relist(), f.reflector.relist())
+        assert f.store.synced.is_set()
+
+
+async def test_relist_cuts_a_long_backoff_short(tmp_path: Path) -> None:
+    timing = Timing(denied=3600)
+    async with follow(tmp_path, refusing(403, "Forbidden"), listing(5), timing=timing) as f:
+        await f.until(lambda: f.reflector.state == "denied")
+        async with asyncio.timeout(2):
+            await f.reflector.relist()
+        assert f.reflector.state == "synced"
+
+
+async def test_an_object_that_cannot_be_read_hides_no_other(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with follow(tmp_path, listing(5)) as f:
+        watch = await f.watches.next()
+        await watch.send("ADDED", node("a", 6) | {"spec": {"taints": "none"}})
+        await watch.send("ADDED", node("b", 7))
+        await f.until(lambda: f.names() == {"b"})
+        assert f.reflector.counts["UNDECODABLE"] == 1
+    assert "$.spec.taints" in caplog.text
+
+
+async def test_a_subscriber_that_raises_does_not_end_the_reflector(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def bad(_: Node | None, new: Node | None) -> None:
+        if new is not None and new.name == "bad":
+            raise RuntimeError("boom")
+
+    async with follow(tmp_path, listing(5), listing(9, node("good", 8))) as f:
+        f.store.subscribe(bad)
+        watch = await f.watches.next()
+        await watch.send("ADDED", node("bad", 6))
+        await f.watches.next()
+        assert f.names() == {"good"}
+    assert "boom" in caplog.text

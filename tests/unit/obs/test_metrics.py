@@ -1,0 +1,205 @@
+"""Metrics as Prometheus scrapes them, and the loop's lag on a stepped clock."""
+
+import asyncio
+import time
+
+import pytest
+from prometheus_client import generate_latest
+
+from caretaker.obs.metrics import LoopLag, Metrics, create_metrics
+from testing.operator import Samples, parse_metrics
+
+EXPECTED = {
+    "caretaker_daemontask_nodes": ("gauge", "namespace,name,state"),
+    "caretaker_daemontask_run_duration_seconds": ("histogram", ""),
+    "caretaker_daemontask_runs_total": ("counter", "result"),
+    "caretaker_daemontask_reconcile_seconds": ("histogram", ""),
+    "caretaker_daemontask_api_writes_total": ("counter", "verb,resource"),
+    "caretaker_api_requests_total": ("counter", "verb,resource,code"),
+    "caretaker_aws_requests_total": ("counter", "service,operation,code"),
+    "caretaker_aws_request_seconds": ("histogram", "service,operation"),
+    "caretaker_aws_connections_opened_total": ("counter", "service"),
+    "caretaker_aws_long_polls": ("gauge", ""),
+    "caretaker_api_request_seconds": ("histogram", "verb,resource"),
+    "caretaker_reconcile_errors_total": ("counter", "kind,reason"),
+    "caretaker_queue_depth": ("gauge", ""),
+    "caretaker_plan_cpu_seconds": ("histogram", "kind"),
+    "caretaker_queue_wait_seconds": ("histogram", ""),
+    "caretaker_loop_lag_seconds": ("histogram", ""),
+    "caretaker_loop_lag_max_seconds": ("gauge", ""),
+    "caretaker_reflector_events_total": ("counter", "resource"),
+    "caretaker_reflector_relists_total": ("counter", "resource,reason"),
+    "caretaker_reflector_age_seconds": ("gauge", "resource"),
+    "caretaker_leader": ("gauge", ""),
+    "caretaker_missing_permission": ("gauge", "verb,resource"),
+    "caretaker_build_info": ("gauge", "version"),
+}
+
+
+def scrape(metrics: Metrics) -> Samples:
+    return parse_metrics(generate_latest(metrics.registry).decode())
+
+
+@pytest.fixture
+def metrics() -> Metrics:
+    return create_metrics("1.2.3")
+
+
+@pytest.mark.parametrize("name", sorted(EXPECTED))
+def test_a_series_has_its_type_labels_and_a_sentence_of_help(metrics: Metrics, name: str) -> None:
+    kind, labels = EXPECTED[name]
+    (described,) = (
+        f for f in metrics.registry.collect() if f.name == name.removesuffix("_total") and f.type == kind
+    )
+    assert described.documentation.endswith(".")
+    assert len(described.documentation) > 30
+    collectors = metrics.registry._names_to_collectors
+    assert ",".join(getattr(collectors[name], "_labelnames", ())) == labels
+
+
+def test_there_is_no_other_series_of_ours(metrics: Metrics) -> None:
+    ours = {
+        family.name + ("_total" if family.type == "counter" else "")
+        for family in metrics.registry.collect()
+        if family.name.startswith("caretaker_")
+    }
+    assert ours == set(EXPECTED)
+
+
+def test_the_process_and_platform_are_told(metrics: Metrics) -> None:
+    samples = scrape(metrics)
+    assert samples["process_resident_memory_bytes"] > 0
+    assert any(name.startswith("python_info{") for name in samples)
+    assert samples['caretaker_build_info{version="1.2.3"}'] == 1
+
+
+def test_two_of_them_do_not_meet() -> None:
+    first, second = create_metrics("1"), create_metrics("1")
+    first.leader.set(1)
+    assert (scrape(first)["caretaker_leader"], scrape(second)["caretaker_leader"]) == (1, 0)
+
+
+def test_a_deleted_task_leaves_no_series(metrics: Metrics) -> None:
+    metrics.daemontask.set_nodes("ns", "gone", {"desired": 3, "active": 3})
+    metrics.daemontask.set_nodes("ns", "kept", {"desired": 1})
+    metrics.daemontask.forget("ns", "gone")
+    metrics.daemontask.forget("ns", "never-was")
+    nodes = {k: v for k, v in scrape(metrics).items() if k.startswith("caretaker_daemontask_nodes")}
+    assert len(nodes) == 6
+    assert all('name="kept"' in series for series in nodes)
+
+
+def test_a_state_that_is_not_told_is_zero(metrics: Metrics) -> None:
+    metrics.daemontask.set_nodes("ns", "t", {"failed": 2})
+    metrics.daemontask.set_nodes("ns", "t", {"succeeded": 2})
+    samples = scrape(metrics)
+    assert samples['caretaker_daemontask_nodes{name="t",namespace="ns",state="failed"}'] == 0
+    assert samples['caretaker_daemontask_nodes{name="t",namespace="ns",state="succeeded"}'] == 2
+
+
+@pytest.mark.parametrize(
+    ("verb", "code", "label", "timed"),
+    [
+        pytest.param("create", 201, "201", 1, id="an answered request is counted and timed"),
+        pytest.param("create", 0, "<error>", 1, id="an unanswered request has no status"),
+        pytest.param("watch", 200, "200", 0, id="a watch is counted, its hour is not a latency"),
+    ],
+)
+def test_a_request_is_counted(metrics: Metrics, verb: str, code: int, label: str, timed: int) -> None:
+    metrics.api_request(verb, "pods", code, 0.02)
+    samples = scrape(metrics)
+    labels = f'code="{label}",resource="pods",verb="{verb}"'
+    assert samples[f"caretaker_api_requests_total{{{labels}}}"] == 1
+    count = samples.get(f'caretaker_api_request_seconds_count{{resource="pods",verb="{verb}"}}', 0)
+    assert count == timed
+
+
+def test_a_missing_permission_shows_until_it_is_granted(metrics: Metrics) -> None:
+    series = 'caretaker_missing_permission{resource="pods",verb="create"}'
+    metrics.permission("create", "pods", missing=True)
+    assert scrape(metrics)[series] == 1
+    metrics.permission("create", "pods", missing=False)
+    assert scrape(metrics)[series] == 0
+
+
+def test_a_reflectors_age_is_read_at_the_scrape(metrics: Metrics) -> None:
+    ages = iter((1.0, 2.0))
+    metrics.watch_reflector("nodes", lambda: next(ages))
+    series = 'caretaker_reflector_age_seconds{resource="nodes"}'
+    assert [scrape(metrics)[series] for _ in range(2)] == [1.0, 2.0]
+
+
+def test_codes_of_aws_are_bounded_whatever_answers_at_an_endpoint(metrics: Metrics) -> None:
+    for number in range(500):
+        metrics.aws.request("sqs", "ReceiveMessage", f"Code{number}", None)
+    for code in ("", "OK\n", "x" * 100):
+        metrics.aws.request("sqs", "ReceiveMessage", code, 0.1)
+    samples = scrape(metrics)
+    series = {k: v for k, v in samples.items() if k.startswith("caretaker_aws_requests_total")}
+    assert len(series) == 102
+    labels = 'operation="ReceiveMessage",service="sqs"'
+    assert series[f'caretaker_aws_requests_total{{code="other",{labels}}}'] == 402
+    assert series[f'caretaker_aws_requests_total{{code="<error>",{labels}}}'] == 1
+    assert samples[f"caretaker_aws_request_seconds_count{{{labels}}}"] == 3
+
+
+class Steps:
+    """A clock that moves when told to."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_the_largest_lag_is_the_last_minutes(metrics: Metrics) -> None:
+    clock = Steps()
+    lag = LoopLag(metrics, clock)
+    for at, value in ((0.0, 0.5), (10.0, 0.2), (30.0, 0.3), (31.0, 0.1), (32.0, -0.001)):
+        clock.now = 1000.0 + at
+        lag.record(value)
+    shown = []
+    for at in (32.0, 60.5, 90.5, 91.5, 92.5):
+        clock.now = 1000.0 + at
+        shown.append(scrape(metrics)["caretaker_loop_lag_max_seconds"])
+    assert shown == [0.5, 0.3, 0.1, 0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("lag", "later", "fails"),
+    [
+        pytest.param(9.9, 0.0, False, id="a lag within the limit is healthy"),
+        pytest.param(10.1, 0.0, True, id="a stall beyond the limit is told"),
+        pytest.param(10.1, 5.5, False, id="a stall that is over is forgiven"),
+    ],
+)
+def test_the_loops_health(metrics: Metrics, lag: float, later: float, fails: bool) -> None:
+    clock = Steps()
+    monitor = LoopLag(metrics, clock)
+    monitor.record(lag)
+    clock.now += later
+    reason = monitor.check()
+    assert (reason is not None) == fails
+    assert reason is None or "10.1 s" in reason
+
+
+async def test_a_blocked_loop_is_measured(metrics: Metrics) -> None:
+    monitor = LoopLag(metrics)
+    task = asyncio.create_task(monitor.run())
+    await asyncio.sleep(0)
+    time.sleep(0.3)  # noqa: ASYNC251  the fault itself
+    async with asyncio.timeout(2):
+        while monitor.largest() == 0.0:  # noqa: ASYNC110  turns of the loop are what is awaited
+            await asyncio.sleep(0)
+    task.cancel()
+    assert 0.15 <= monitor.largest() < 2.0
+    assert monitor.check(limit=0.1) is not None
+    assert scrape(metrics)['caretaker_loop_lag_seconds_bucket{le="0.15"}'] == 0
+
+
+async def test_the_monitor_wakes_at_most_ten_times_a_second(metrics: Metrics) -> None:
+    monitor = LoopLag(metrics)
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(monitor.run(), 0.55)
+    assert 3 <= scrape(metrics)["caretaker_loop_lag_seconds_count"] <= 5

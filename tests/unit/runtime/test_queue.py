@@ -1,0 +1,136 @@
+"""The work queue in stepped time: when a key runs, and that it never runs twice at once."""
+
+import asyncio
+
+import pytest
+
+from caretaker.runtime.queue import BACKOFF_MAX, COLLAPSE, STORM_INTERVAL, URGENT, Key, WorkQueue
+
+A, B = Key("DaemonTask", "default", "a"), Key("DaemonTask", "default", "b")
+
+
+class Clock:
+    """Seconds that pass only when told."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def queue(clock: Clock) -> WorkQueue:
+    return WorkQueue(clock=clock, jitter=lambda: 0.5)
+
+
+async def due_after(queue: WorkQueue, clock: Clock, key: Key) -> float:
+    """Steps time until the key is handed out, and works on it for no time; seconds since the call."""
+    began = clock.now
+    for _ in range(200_000):
+        clock.now = round(clock.now + 0.01, 3)
+        if len(queue):
+            found, _ = await asyncio.wait_for(queue.get(), 1)
+            assert found == key
+            queue.done(key)
+            return round(clock.now - began, 2)
+    raise AssertionError(f"{key} never became due")
+
+
+async def test_the_first_event_after_a_quiet_second_runs_at_once(queue: WorkQueue, clock: Clock) -> None:
+    queue.add(A)
+    assert await due_after(queue, clock, A) == COLLAPSE
+
+
+async def test_what_comes_within_the_collapse_runs_together(queue: WorkQueue, clock: Clock) -> None:
+    for _ in range(100):
+        queue.add(A)
+    await due_after(queue, clock, A)
+    clock.now += 60
+    assert len(queue) == 0
+
+
+async def test_a_storm_runs_once_a_second(queue: WorkQueue, clock: Clock) -> None:
+    queue.add(A)
+    await due_after(queue, clock, A)
+    for _ in range(5):
+        queue.add(A)
+        assert await due_after(queue, clock, A) == pytest.approx(STORM_INTERVAL, abs=0.02)
+
+
+async def test_an_urgent_event_does_not_wait_for_the_second_to_end(queue: WorkQueue, clock: Clock) -> None:
+    queue.add(A)
+    await due_after(queue, clock, A)
+    queue.add(A, urgent=True)
+    assert await due_after(queue, clock, A) == COLLAPSE
+
+
+async def test_a_storm_of_urgent_events_is_a_storm_like_any_other(queue: WorkQueue, clock: Clock) -> None:
+    waits = []
+    for _ in range(URGENT + 3):
+        queue.add(A, urgent=True)
+        waits.append(await due_after(queue, clock, A))
+    assert waits[: URGENT + 1] == [COLLAPSE] * (URGENT + 1)
+    assert sum(waits[URGENT + 1 :]) > STORM_INTERVAL
+
+
+async def test_a_key_is_never_handed_out_twice_at_once(queue: WorkQueue, clock: Clock) -> None:
+    queue.add(A)
+    clock.now += 1
+    await queue.get()
+    queue.add(A)
+    clock.now += 60
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(queue.get(), 0.01)
+    queue.done(A)
+    assert (await asyncio.wait_for(queue.get(), 1))[0] == A
+
+
+async def test_one_key_does_not_hold_up_another(queue: WorkQueue, clock: Clock) -> None:
+    queue.add(A)
+    clock.now += 1
+    await queue.get()
+    queue.add(B)
+    clock.now += 1
+    assert (await asyncio.wait_for(queue.get(), 1))[0] == B
+
+
+async def test_the_earliest_of_several_times_counts(queue: WorkQueue, clock: Clock) -> None:
+    queue.add_after(A, 30)
+    queue.add_after(A, 5)
+    queue.add_after(A, 600)
+    assert await due_after(queue, clock, A) == 5
+
+
+async def test_failures_back_off_and_a_success_forgets_them(queue: WorkQueue, clock: Clock) -> None:
+    waits = []
+    for _ in range(15):
+        waits.append(queue.retry(A))
+        clock.now += BACKOFF_MAX
+        await queue.get()
+        queue.done(A)
+    assert waits[:4] == [0.5, 1.0, 2.0, 4.0]
+    assert max(waits) == BACKOFF_MAX
+    queue.succeeded(A)
+    assert queue.retry(A) == 0.5
+
+
+async def test_a_server_that_asks_for_patience_gets_it(queue: WorkQueue) -> None:
+    assert queue.retry(A, at_least=17) == 17
+
+
+async def test_an_event_during_the_last_pass_of_a_key_is_not_forgotten(
+    queue: WorkQueue, clock: Clock
+) -> None:
+    queue.add(A)
+    clock.now += 1
+    await queue.get()
+    queue.add(A)  # made again under the same name
+    queue.forget(A)
+    queue.done(A)
+    assert await due_after(queue, clock, A) <= STORM_INTERVAL

@@ -1,0 +1,198 @@
+"""What messages say, and what of them cannot be read."""
+
+import json
+from typing import Any
+
+import pytest
+
+from caretaker.s3refresh.envelope import Completion, Envelope, ObjectEvent, parse
+
+SHARE = "arn:aws:storagegateway:eu-west-1:111122223333:share/share-E51FBS9C"
+CREATED = ObjectEvent("ObjectCreated", "bucket", "a b/ü+.txt", "AWS:AROAEXAMPLE")
+
+
+def record(**changes: Any) -> dict[str, Any]:
+    body: dict[str, Any] = {
+        "eventVersion": "2.6",
+        "eventTime": "2099-01-01T00:00:00.000Z",
+        "eventName": "ObjectCreated:Put",
+        "userIdentity": {"principalId": "AWS:AROAEXAMPLE"},
+        "s3": {
+            "bucket": {"name": "bucket"},
+            "object": {"key": "a+b/%C3%BC%2B.txt", "size": 1, "sequencer": "0062E99A88DC407460"},
+        },
+    }
+    return {**body, **changes}
+
+
+def s3(*records: Any) -> str:
+    return json.dumps({"Records": list(records or (record(),))})
+
+
+def sns(message: Any) -> str:
+    return json.dumps({"Type": "Notification", "MessageId": "1", "TopicArn": "arn:t", "Message": message})
+
+
+def bridge(what: str = "Object Created", **detail: Any) -> dict[str, Any]:
+    told = {"bucket": {"name": "bucket"}, "object": {"key": "a b/ü+.txt"}, **detail}
+    return {"source": "aws.s3", "detail-type": what, "detail": told}
+
+
+def gateway(what: str, resources: tuple[str, ...] = (), **detail: Any) -> dict[str, Any]:
+    return {"source": "aws.storagegateway", "detail-type": what, "resources": resources, "detail": detail}
+
+
+@pytest.mark.parametrize(
+    ("body", "envelope", "events"),
+    [
+        pytest.param(s3(), "Auto", [CREATED], id="S3: keys are form-encoded"),
+        pytest.param(s3(), "S3", [CREATED], id="S3, as asked"),
+        pytest.param(sns(s3()), "Auto", [CREATED], id="SNS, wrapped"),
+        pytest.param(sns(s3()), "SNS", [CREATED], id="SNS, as asked"),
+        pytest.param(
+            json.dumps(bridge()),
+            "EventBridge",
+            [ObjectEvent("ObjectCreated", "bucket", "a b/ü+.txt")],
+            id="EventBridge: keys are raw",
+        ),
+        pytest.param(
+            json.dumps(bridge("Object Deleted", reason="DeleteObject")),
+            "Auto",
+            [ObjectEvent("ObjectRemoved", "bucket", "a b/ü+.txt")],
+            id="EventBridge: a removal",
+        ),
+        pytest.param(
+            json.dumps(bridge("Object Deleted", reason="Lifecycle Expiration")),
+            "Auto",
+            [ObjectEvent("LifecycleExpiration", "bucket", "a b/ü+.txt")],
+            id="EventBridge: an expiration",
+        ),
+        pytest.param(
+            s3(record(eventName="s3:LifecycleExpiration:DeleteMarkerCreated", userIdentity=None)),
+            "Auto",
+            [ObjectEvent("LifecycleExpiration", "bucket", "a b/ü+.txt")],
+            id="S3: an expiration (hole 20)",
+        ),
+        pytest.param(s3(record(), record()), "Auto", [CREATED, CREATED], id="several records"),
+        pytest.param(s3(record(more={"x": 1})), "Auto", [CREATED], id="fields of later versions"),
+        pytest.param(
+            s3(record(eventName="ReducedRedundancyLostObject", userIdentity={})),
+            "Auto",
+            [ObjectEvent("Other", "bucket", "a b/ü+.txt")],
+            id="an event of another sort",
+        ),
+        pytest.param(
+            json.dumps({"Service": "Amazon S3", "Event": "s3:TestEvent"}), "S3", [], id="s3:TestEvent"
+        ),
+        pytest.param(json.dumps({"Type": "SubscriptionConfirmation"}), "Auto", [], id="of the subscription"),
+        pytest.param(
+            json.dumps(
+                gateway(
+                    "Storage Gateway Object Upload Event",
+                    **{"bucket-name": "bucket", "object-key": "a/b.txt"},
+                )
+            ),
+            "S3",
+            [ObjectEvent("ObjectCreated", "bucket", "a/b.txt")],
+            id="another gateway's upload",
+        ),
+        pytest.param(
+            json.dumps(gateway("Storage Gateway File Upload Event", ("arn:aws:s3:::bucket/pre/",))),
+            "Auto",
+            [ObjectEvent("ObjectCreated", "bucket", "")],
+            id="another gateway's uploads, nobody says which",
+        ),
+    ],
+)
+def test_events(body: str, envelope: Envelope, events: list[ObjectEvent]) -> None:
+    found = parse(body, envelope)
+    assert (list(found.events), found.malformed) == (events, "")
+
+
+@pytest.mark.parametrize(
+    ("message", "completion"),
+    [
+        pytest.param(
+            gateway("Storage Gateway Refresh Cache Event", (SHARE,), **{"notification-id": "n-1"}),
+            Completion("n-1", SHARE),
+            id="with its id",
+        ),
+        pytest.param(
+            gateway("Storage Gateway Refresh Cache Event", (SHARE,)),
+            Completion("", SHARE),
+            id="without an id",
+        ),
+        pytest.param(
+            {**gateway("Storage Gateway Refresh Cache Event", (SHARE,)), "folderList": ["/"]},
+            Completion("", SHARE),
+            id="fields in other places",
+        ),
+    ],
+)
+@pytest.mark.parametrize("envelope", ["Auto", "S3", "EventBridge"])
+def test_the_end_of_a_refresh_is_understood_in_every_queue(
+    message: dict[str, Any], completion: Completion, envelope: Envelope
+) -> None:
+    assert parse(json.dumps(message), envelope).completions == (completion,)
+
+
+DEEP = '{"Records":' + "[" * 5000 + "]" * 5000 + "}"
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        pytest.param("", "no JSON", id="empty"),
+        pytest.param("hello", "no JSON", id="text"),
+        pytest.param("[]", "no JSON object", id="a list"),
+        pytest.param("null", "no JSON object", id="null"),
+        pytest.param("{}", "neither Records", id="an empty object"),
+        pytest.param('{"Records": 3}', "Records is no list", id="Records as a number"),
+        pytest.param('{"Records": [3]}', "Records[0].eventVersion is missing", id="a record as a number"),
+        pytest.param(s3({}), "Records[0].eventVersion is missing", id="an empty record"),
+        pytest.param(s3(record(eventVersion="3.0")), "eventVersion is 3.0", id="a later major version"),
+        pytest.param(s3(record(eventName=None)), "eventName is no text", id="no event name"),
+        pytest.param(s3(record(s3={})), "s3.object is missing", id="no object"),
+        pytest.param(s3(record(s3={"object": {"key": ""}})), "key is no text", id="an empty key"),
+        pytest.param(
+            s3(record(s3={"object": {"key": "%FF"}, "bucket": {"name": "b"}})), "not UTF-8", id="a broken key"
+        ),
+        pytest.param(s3(record(), {"eventVersion": "2.1"}), "Records[1]", id="one bad record of two"),
+        pytest.param(sns(None), "Message is no text", id="SNS without a message"),
+        pytest.param(sns("{"), "Message is no JSON", id="SNS around half an event"),
+        pytest.param(sns(sns(s3())), "within an SNS", id="SNS in SNS"),
+        pytest.param(
+            json.dumps({"source": "aws.s3"}), "detail-type is missing", id="half an EventBridge event"
+        ),
+        pytest.param(
+            json.dumps({**bridge(), "detail": "x"}), "detail.bucket is missing", id="a detail that is text"
+        ),
+        pytest.param(
+            json.dumps(gateway("Storage Gateway Refresh Cache Event")), "without notification-id", id="whose?"
+        ),
+        pytest.param(
+            json.dumps(gateway("Storage Gateway File Upload Event")), "without a bucket", id="where?"
+        ),
+        pytest.param(DEEP, "", id="5,000 lists in each other"),
+        pytest.param('{"Records": ["\ud800"]}', "", id="half a surrogate"),
+        pytest.param('{"source": "aws.ec2"}', "neither Records", id="another service's event"),
+    ],
+)
+def test_what_cannot_be_read_is_told(body: str, words: str) -> None:
+    found = parse(body)
+    assert words in found.malformed
+    assert found.malformed
+    assert (found.events, found.completions) == ((), ())
+
+
+@pytest.mark.parametrize(
+    ("body", "envelope"),
+    [
+        pytest.param(sns(s3()), "S3", id="SNS where S3 is expected"),
+        pytest.param(s3(), "SNS", id="S3 where SNS is expected"),
+        pytest.param(s3(), "EventBridge", id="S3 where EventBridge is expected"),
+        pytest.param(json.dumps(bridge()), "S3", id="EventBridge where S3 is expected"),
+    ],
+)
+def test_an_envelope_that_was_not_asked_for_is_told(body: str, envelope: Envelope) -> None:
+    assert f"envelope is {envelope}" in parse(body, envelope).malformed

@@ -1,0 +1,132 @@
+"""No event is lost and each is refreshed in time, whatever two operators, the queue and the gateway do."""
+
+from typing import Any
+
+import hypothesis.strategies as st
+from hypothesis import settings
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from caretaker.s3refresh.debounce import CALL_SECONDS, Pace
+from unit.s3refresh.world import Call, Operator, World, until
+
+KEYS = st.sampled_from(["a/1", "a/b/2", "c/3", "4", "a/b/d/5"])
+WHO = st.integers(0, 1)
+CALM = 5_000.0  # seconds: maxDelay, the longest backoff, a claim that is lost, an end that is not heard of
+
+
+class Machine(RuleBasedStateMachine):
+    """See world.py."""
+
+    @initialize(
+        quiet=st.sampled_from([0.0, 30.0]),
+        most=st.sampled_from([1, 50]),
+        tracked=st.booleans(),
+        skew=st.sampled_from([0.0, -40.0, 250.0]),
+    )
+    def start(self, quiet: float, most: int, tracked: bool, skew: float) -> None:
+        pace = Pace(
+            quiet_period=quiet,
+            max_delay=120.0,
+            max_folders=most,
+            tracked=tracked,
+            completion_timeout=600.0,
+            retry_max=120.0,
+        )
+        self.world = World(pace)
+        self.orphans: list[Call] = []
+        self.operators = [Operator(self.world, "one", 0.0), Operator(self.world, "two", skew)]
+
+    @rule(key=KEYS)
+    def put(self, key: str) -> None:
+        self.world.put(key)
+
+    @precondition(lambda self: self.world.queue)
+    @rule(who=WHO, data=st.data())
+    def receive(self, who: int, data: Any) -> None:
+        self.operators[who].receive(data.draw(st.sampled_from(sorted(self.world.queue))))
+
+    @rule(who=WHO)
+    def begin(self, who: int) -> None:
+        self.operators[who].begin()
+
+    @rule(who=WHO, dies=st.booleans())
+    def finish(self, who: int, dies: bool) -> None:
+        self.operators[who].finish(dies=dies)
+
+    @rule(who=WHO)
+    def whole_pass(self, who: int) -> None:
+        self.operators[who].begin()
+        self.operators[who].finish()
+
+    @rule(who=WHO, key=KEYS)
+    def deliver(self, who: int, key: str) -> None:
+        self.world.put(key)
+        self.operators[who].receive(max(self.world.queue))
+        self.whole_pass(who)
+
+    @rule(who=WHO, seconds=st.sampled_from([31.0, 61.0, 125.0]))
+    def become_due(self, who: int, seconds: float) -> None:
+        self.wait(seconds)
+        self.whole_pass(who)
+
+    @precondition(lambda self: any(operator.calls for operator in self.operators))
+    @rule()
+    def take_effect(self) -> None:
+        """Before its answer, which may be lost."""
+        for call in (call for operator in self.operators for call in operator.calls):
+            if not call.notification:
+                self.world.take_effect(call)
+                return
+
+    @precondition(lambda self: any(operator.calls for operator in self.operators))
+    @rule(outcome=st.sampled_from(["accepted", "refused", "unknown"]), late=st.sampled_from([0.0, 9.0]))
+    def call_ends(self, outcome: str, late: float) -> None:
+        operator = next(operator for operator in self.operators if operator.calls)
+        self.world.now += late
+        operator.answer(operator.calls[0], outcome)
+
+    @rule(who=WHO, effect=st.booleans())
+    def crash(self, who: int, effect: bool) -> None:
+        for call in self.operators[who].calls:
+            if not call.notification:
+                self.orphans.append(call)
+        self.operators[who].crash()
+        if effect:
+            self.effect_of_a_dead_process()
+
+    @precondition(lambda self: self.orphans)
+    @rule(late=st.sampled_from([0.0, 9.0]))
+    def effect_of_a_dead_process(self, late: float = 0.0) -> None:
+        """What it has sent is under way for some seconds more."""
+        self.world.now += late
+        orphans, self.orphans = self.orphans, []
+        for call in orphans:
+            if self.world.now <= call.begun + CALL_SECONDS:
+                self.world.take_effect(call)
+
+    @rule(seconds=st.sampled_from([1.0, 29.0, 31.0, 61.0, 125.0]))
+    def wait(self, seconds: float) -> None:
+        self.world.now += seconds
+        for operator in self.operators:
+            for call in [call for call in operator.calls if self.world.now > call.begun + 10]:
+                operator.answer(call, "unknown")  # its client has given up long ago
+
+    @invariant()
+    def nothing_is_lost(self) -> None:
+        if hasattr(self, "world"):
+            assert self.world.lost() == []
+
+    def teardown(self) -> None:
+        if not hasattr(self, "world"):
+            return
+        one, two = self.operators
+        two.crash()
+        assert until(self.world, one, self.world.all_fresh, CALM), "not refreshed in time"
+        assert until(self.world, one, lambda: not self.world.queue, CALM), "messages are left"
+        calls = len(self.world.calls)
+        until(self.world, one, lambda: False, 1_000)
+        assert len(self.world.calls) <= calls + 2, "it refreshes though nothing happened"
+
+
+Machine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestModel = Machine.TestCase

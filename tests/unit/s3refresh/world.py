@@ -1,0 +1,231 @@
+"""A bucket, a queue, a gateway and an API server in memory, and two operators that run the real planner.
+
+What the doubles do is what the services promise and no more: the queue delivers at least once, in any order;
+the gateway evicts nothing when a call follows another within the interval; an answer may be lost after the
+call took effect, and a process may die between any two steps. The judge is `lost()`: an event whose message
+is gone and that nothing on record will refresh.
+"""
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import msgspec
+
+from caretaker.api.s3refresh import Filter, TargetStatus
+from caretaker.s3refresh import folders, record
+from caretaker.s3refresh.debounce import CALL_SECONDS, Claim, Pace, Target
+from caretaker.s3refresh.envelope import Completion, ObjectEvent
+from caretaker.s3refresh.folders import Scope
+from caretaker.s3refresh.match import Share
+from caretaker.s3refresh.memory import TargetMemory
+from caretaker.s3refresh.plan import Message, Plan, Result, Shares, Snapshot, plan
+
+SHARE = Share(id="share-1", arn="arn:share-1", bucket="bucket", group="gateway-1")
+EPOCH = 1_800_000_000.0
+SOME = 1e-6  # no two moments are the same
+
+
+@dataclass
+class Sent:
+    """A message in the queue."""
+
+    message: Message
+    copies: int = 1
+
+
+@dataclass
+class Call:
+    """A call that a process has made; it takes effect at most once, and may be answered after that."""
+
+    claim: Claim
+    begun: float
+    notification: str = ""  # of an effect
+
+
+@dataclass
+class World:
+    """Times are seconds since the start; each operator's wall clock has a skew of its own."""
+
+    pace: Pace
+    now: float = 0.0
+    version: int = 0
+    stored: bytes = b""  # status.targets, as JSON: what the API server has
+    queue: dict[int, Sent] = field(default_factory=dict)
+    written: list[tuple[Scope, float]] = field(default_factory=list)  # (what an event made stale, when)
+    message_of: dict[int, int] = field(default_factory=dict)  # index in `written` -> message
+    refreshed: list[tuple[Scope, float]] = field(default_factory=list)
+    calls: list[tuple[float, Scope]] = field(default_factory=list)
+    last_call: float = -1e9
+    numbers: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
+
+    def targets(self, wall: float) -> tuple[Target, ...]:
+        """The record, read as an operator with this clock reads it."""
+        found = msgspec.json.decode(self.stored or b"[]", type=tuple[TargetStatus, ...])
+        return tuple(record.read(one, wall) for one in found)
+
+    def put(self, key: str) -> None:
+        """An object is written, and its event sent."""
+        self.now += SOME
+        number = next(self.numbers)
+        event = ObjectEvent("ObjectCreated", "bucket", key)
+        self.queue[number] = Sent(Message(number, events=(event,)))
+        self.message_of[len(self.written)] = number
+        self.written.append((folders.of_key(key), self.now))
+
+    def take_effect(self, call: Call) -> None:
+        """The gateway accepts the call: it lists now what it has to, unless the last call is too fresh."""
+        self.now += SOME
+        call.notification = f"n{next(self.numbers)}"
+        if self.now - self.last_call >= self.pace.min_interval:
+            self.refreshed.append((call.claim.request.scope, self.now))
+        self.last_call = self.now
+        self.calls.append((self.now, call.claim.request.scope))
+        number = next(self.numbers)
+        completion = Completion(call.notification, SHARE.arn)
+        self.queue[number] = Sent(Message(number, completions=(completion,)))
+
+    def lost(self) -> list[tuple[Scope, float]]:
+        """Events that nothing holds and nothing has refreshed."""
+        held = [scope for target in self.targets(EPOCH) for scope in _on_record(target)]
+        return [
+            (scope, at)
+            for index, (scope, at) in enumerate(self.written)
+            if self.message_of[index] not in self.queue
+            and not all(
+                any(folders.covers(have, Scope(folders=frozenset({name}))) for have in held)
+                or self.is_fresh(name, at)
+                for name in scope.folders
+            )
+        ]
+
+    def is_fresh(self, folder: str, at: float) -> bool:
+        """Whether the gateway has listed the folder since."""
+        one = Scope(folders=frozenset({folder}))
+        return any(when >= at and folders.covers(scope, one) for scope, when in self.refreshed)
+
+    def all_fresh(self) -> bool:
+        """Nothing is left to do."""
+        return all(self.is_fresh(name, at) for scope, at in self.written for name in scope.folders)
+
+
+def _on_record(target: Target) -> list[Scope]:
+    """What will be refreshed, whatever happens: what waits, and a claim, which is executed or merged back."""
+    held = []
+    if target.dirty is not None:
+        held.append(target.dirty.scope)
+    if target.claim is not None:
+        held.append(target.claim.request.scope)
+    return held
+
+
+class Operator:
+    """One process: what it has received, the pass under way, the calls that it makes."""
+
+    def __init__(self, world: World, name: str, skew: float) -> None:
+        self.world = world
+        self.name = name
+        self.skew = skew
+        self.crash()
+
+    def crash(self) -> None:
+        """Everything volatile is gone. Calls that were sent are with the gateway."""
+        self.inbox: dict[int, Message] = {}
+        self.results: list[Result] = []
+        self.calls: list[Call] = []
+        self.memory = TargetMemory()
+        self.begun: tuple[Snapshot, Plan, int, bytes] | None = None
+
+    @property
+    def wall(self) -> float:
+        """This machine's clock."""
+        return EPOCH + self.world.now + self.skew
+
+    def receive(self, number: int) -> None:
+        """A message, perhaps not for the first time."""
+        if number in self.world.queue:
+            self.inbox[number] = self.world.queue[number].message
+
+    def begin(self) -> None:
+        """Gather and plan: inputs first, then the read that proves what is on record."""
+        world = self.world
+        world.now += SOME
+        messages, results = tuple(self.inbox.values()), tuple(self.results)
+        targets = world.targets(self.wall)
+        snapshot = Snapshot(
+            targets=targets,
+            first=not world.stored,
+            shares=Shares(complete=True, known=(SHARE,)),
+            filter=Filter(),
+            pace=world.pace,
+            owner=self.name,
+            pass_id=f"{self.name}-{next(world.numbers)}",
+            now=self.wall,
+            resync_on_start=False,
+            messages=messages,
+            results=results,
+            running=frozenset(call.claim.id for call in self.calls)
+            | frozenset(result.claim_id for result in results),
+            seen=self.memory.look(targets, world.now),
+            jitter=0.5,
+        )
+        self.begun = (snapshot, plan(snapshot), world.version, world.stored)
+
+    def finish(self, *, dies: bool = False) -> None:
+        """Write, if nobody else has; then delete messages and make calls, unless it dies in between."""
+        if self.begun is None:
+            return
+        (snapshot, made, version, read), self.begun = self.begun, None
+        if not self._write(made, version, read):
+            return
+        if dies:
+            self.crash()
+            return
+        self.memory.heard(made.heard, self.world.now)
+        self.memory.look(made.targets, self.world.now)
+        for number in made.done:
+            self.inbox.pop(number, None)
+            self.world.queue.pop(number, None)
+        self.results = [result for result in self.results if result not in snapshot.results]
+        self.calls += [Call(claim, self.world.now) for _, claim in made.calls]
+
+    def _write(self, made: Plan, version: int, read: bytes) -> bool:
+        after = msgspec.json.encode([record.write(target, made.phases[target.id]) for target in made.targets])
+        if after == read:
+            return True  # read after the messages came: that is proof enough, whatever happened since
+        if version != self.world.version:
+            return False
+        self.world.stored, self.world.version = after, version + 1
+        return True
+
+    def answer(self, call: Call, outcome: str) -> None:
+        """How a call ends for the process: accepted, refused or unknown, in CALL_SECONDS at most."""
+        if outcome == "refused" and not call.notification:
+            code = "InvalidGatewayRequestException"
+        elif outcome == "unknown":
+            code = "Timeout"
+            self.world.now = max(self.world.now, call.begun + CALL_SECONDS)
+        else:
+            code = ""
+            if not call.notification:
+                self.world.take_effect(call)
+        self.calls.remove(call)
+        self.results.append(
+            Result("share-1", call.claim.id, "" if code else call.notification, code, code and "no")
+        )
+
+
+def until(world: World, operator: Operator, done: Callable[[], bool], seconds: float) -> bool:
+    """Whether it comes to that with one operator at work and nothing going wrong."""
+    end = world.now + seconds
+    while world.now < end:
+        for number in list(world.queue):
+            operator.receive(number)
+        operator.begin()
+        operator.finish()
+        for call in list(operator.calls):
+            operator.answer(call, "accepted")
+        if done():
+            return True
+        world.now += 1
+    return False

@@ -1,0 +1,131 @@
+"""What README, CONTRIBUTING, CHANGELOG and docs/ name is there: files, headings, commands, metrics."""
+
+import importlib.util
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from caretaker.api.conditions import Reason
+from caretaker.cli.commands import main
+from caretaker.obs.metrics import create_metrics
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+# A path in backticks is looked up from here; the first that has it will do.
+BASES = (
+    ROOT,
+    ROOT / "operator" / "caretaker",
+    ROOT / "operator" / "caretaker" / "daemontask",
+    ROOT / "tests",
+)
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+pages = pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+
+
+def prose(page: Path) -> str:
+    return FENCE.sub("", page.read_text())
+
+
+def blocks(page: Path, *languages: str) -> Iterator[str]:
+    return (body for language, body in FENCE.findall(page.read_text()) if language in languages)
+
+
+def anchors(page: Path) -> set[str]:
+    """GitHub's: lower case, spaces to hyphens, punctuation dropped."""
+    headings = re.findall(r"^#+ (.+)$", prose(page), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in headings}
+
+
+def code(page: Path) -> Iterator[str]:
+    """Everything that is set as code: spans and blocks."""
+    yield from re.findall(r"`([^`\n]+)`", prose(page))
+    yield from (body for _, body in FENCE.findall(page.read_text()))
+
+
+@pages
+def test_links_lead_somewhere(page: Path) -> None:
+    broken = []
+    for target in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
+        if re.match(r"[a-z]+:", target):
+            continue
+        file, _, anchor = target.partition("#")
+        there = (page.parent / file).resolve() if file else page
+        if not there.exists() or (anchor and anchor not in anchors(there)):
+            broken.append(target)
+    assert broken == []
+
+
+@pages
+def test_files_that_are_named_exist(page: Path) -> None:
+    named = {
+        name
+        for text in code(page)
+        for name in re.findall(
+            r"(?<![\w/.<-])((?:crds|examples|docs|dev|tests|operator|bench)/[\w./-]*)", text
+        )
+    }
+    named |= set(re.findall(r"`([\w/-]+\.(?:py|ya?ml|md|toml))`", prose(page)))
+    missing = {n for n in named if not any((base / n).exists() for base in BASES)}
+    assert missing - USERS_FILES == set()
+
+
+USERS_FILES = {"task.yaml"}
+
+
+@pages
+def test_make_targets_exist(page: Path) -> None:
+    targets = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = {name for text in code(page) for name in re.findall(r"\bmake ([a-z][a-z0-9-]*)", text)}
+    assert named - targets == set()
+
+
+@pages
+def test_commands_of_caretaker_exist(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for text in code(page):
+        for command, rest in re.findall(
+            r"(?:^|[\s/;(])caretaker (plan|status|rerun|resume|logs|run)\b([^\n;|#]*)", text
+        ):
+            with pytest.raises(SystemExit):
+                main([command, "--help"])
+            usage = capsys.readouterr().out
+            for flag in re.findall(r"(?<=[\s\[])(--?[a-z][a-z-]*)", rest):
+                assert flag in re.findall(r"--?[a-z][a-z-]*", usage), f"caretaker {command} {flag}"
+
+
+@pages
+def test_python_modules_that_are_named_exist(page: Path) -> None:
+    spans = " ".join(code(page))
+    named = set(re.findall(r"\b((?:testbed|testing)\.[a-z_]+)", spans))
+    assert {name for name in named if importlib.util.find_spec(name) is None} == set()
+
+
+@pages
+def test_yaml_can_be_read(page: Path) -> None:
+    for body in blocks(page, "yaml"):
+        list(yaml.safe_load_all(body))
+
+
+@pages
+def test_metrics_exist(page: Path) -> None:
+    collected = create_metrics("0").registry.collect()
+    known = {f"{family.name}{suffix}" for family in collected for suffix in ("", "_total")}
+    named = {name for text in code(page) for name in re.findall(r"\bcaretaker_[a-z_]+[a-z]", text)}
+    assert named - known == set()
+
+
+def test_operations_has_a_section_for_every_reason_that_needs_a_hand() -> None:
+    """The others end by themselves, or say that all is well."""
+    fine = {
+        *(Reason.ROLLING_OUT, Reason.ROLLOUT_COMPLETE, Reason.SUCCEEDED, Reason.RUNNING, Reason.SUSPENDED),
+        *(Reason.ACCEPTED, Reason.NOT_CHECKED, Reason.NODES_BLOCKED, Reason.NO_MATCHING_NODES),
+    }
+    every = {value for name, value in vars(Reason).items() if name.isupper()}
+    page = (ROOT / "docs" / "operations.md").read_text()
+    part = page.partition("\n## DaemonTask: what the conditions say\n")[2].partition("\n## ")[0]
+    sections = set(" ".join(re.findall(r"^### (.+)$", part, re.MULTILINE)).replace(" and ", " ").split())
+    assert every - fine - sections == set()
+    assert sections - every == set()
