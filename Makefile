@@ -13,6 +13,8 @@ BENCH ?=
 PYTEST_ARGS ?=
 # Integration tests wait more than they work: two control planes side by side, a file of tests on one of them.
 WORKERS ?= 2
+# What speaks to sockets of its own and needs no control plane: integration, but for every Python too.
+LOOPBACK := tests/integration/aws tests/integration/kube tests/integration/obs
 
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/caretaker
 UV := $(or $(shell command -v uv 2>/dev/null),$(CACHE)/uv/bin/uv)
@@ -40,7 +42,7 @@ unit: setup ## the unit tests: no I/O, seconds
 	$(PYTHON) -m pytest -n logical tests/unit tests/test_architecture.py $(PYTEST_ARGS)
 
 .PHONY: matrix
-matrix: setup ## the unit tests on every Python that is supported; VERSIONS="3.12 3.13" for some
+matrix: setup ## unit and loopback tests on every Python that is supported; VERSIONS="3.12 3.13" for some
 	@failed=""; \
 	for version in $(VERSIONS); do \
 	  echo "== Python $$version"; \
@@ -50,7 +52,7 @@ matrix: setup ## the unit tests on every Python that is supported; VERSIONS="3.1
 	    continue; \
 	  fi; \
 	  $(UV) run --python $$version --isolated --frozen --quiet \
-	    python -m pytest tests/unit $(wildcard tests/test_architecture.py) -q $(PYTEST_ARGS) \
+	    python -m pytest tests/unit tests/test_architecture.py $(LOOPBACK) -q $(PYTEST_ARGS) \
 	    || failed="$$failed $$version"; \
 	done; \
 	if [ -n "$$failed" ]; then echo "NOT GREEN:$$failed" >&2; exit 1; fi

@@ -19,6 +19,7 @@ from testbed.admin import Admin, ApiError, Json, path
 from testbed.nodes import conditions
 
 BY_HAND: Final = {"kwok.x-k8s.io/node": "by-hand"}
+SEEN_SECONDS: Final = 20.0
 HEARTBEAT_SECONDS: Final = 10.0  # a fifth of the node lifecycle controller's grace period
 
 
@@ -84,6 +85,7 @@ class Kubelet:
         self._ended: set[str] = set()
         self._ending: set[str] = set()
         self._saying: dict[str, asyncio.Lock] = {}
+        self._seen = asyncio.Condition()
         self._pods: dict[str, Json] = {}
         self._work: set[asyncio.Task[None]] = set()
         self._faults: list[BaseException] = []
@@ -114,15 +116,19 @@ class Kubelet:
         self._scripts[node] = list(outcomes)
 
     async def finish(self, *nodes: str, outcome: Outcome = SUCCEED) -> None:
-        """End what these nodes run, those with a silent kubelet apart."""
+        """End what these nodes run, those with a silent kubelet apart.
+
+        Who names a node knows of its Pod already; the kubelet's own watch may be a moment behind.
+        """
         spoken = set(nodes) - self.silent
-        found = [pod for pod in self._pods.values() if pod["spec"].get("nodeName") in spoken]
-        await asyncio.gather(*(self._report(pod, outcome) for pod in found))
+        async with asyncio.timeout(SEEN_SECONDS), self._seen:
+            await self._seen.wait_for(lambda: spoken <= {_node_of(pod) for pod in self._live()})
+        await self._end(spoken, outcome)
 
     async def finish_all(self, outcome: Outcome = SUCCEED) -> None:
         """End what any node runs, and from now on whatever comes."""
         self.default = outcome
-        await self.finish(*self._names, outcome=outcome)
+        await self._end(self._names - self.silent, outcome)
 
     def answer(self, node: str) -> None:
         """A silent kubelet is back."""
@@ -158,10 +164,19 @@ class Kubelet:
             async for pods in states:
                 self._pods = pods
                 self._look()
+                async with self._seen:
+                    self._seen.notify_all()
+
+    def _live(self) -> list[Json]:
+        return [pod for uid, pod in self._pods.items() if uid not in self._ended]
+
+    async def _end(self, nodes: set[str], outcome: Outcome) -> None:
+        found = [pod for pod in self._live() if _node_of(pod) in nodes]
+        await asyncio.gather(*(self._report(pod, outcome) for pod in found))
 
     def _look(self) -> None:
         for uid, pod in self._pods.items():
-            node = pod["spec"].get("nodeName", "")
+            node = _node_of(pod)
             if node not in self._names or node in self.silent:
                 continue
             if "deletionTimestamp" in pod["metadata"]:
@@ -228,6 +243,11 @@ def _unless_gone() -> Iterator[None]:
     except ApiError as error:
         if error.status not in (404, 409):
             raise
+
+
+def _node_of(pod: Json) -> str:
+    """Empty: not scheduled yet."""
+    return str(pod["spec"].get("nodeName", ""))
 
 
 def _now() -> str:

@@ -13,7 +13,7 @@ from caretaker.aws.errors import AwsError
 from caretaker.aws.identity import Identity, Keys, Target
 from caretaker.aws.session import UNUSED_SECONDS, Clients, Options
 from fakes.aws import Answer, Call, FakeAws, assumed, error, query_error
-from unit.aws.conftest import OWN_KEY
+from integration.aws.conftest import OWN_KEY
 
 pytestmark = pytest.mark.usefixtures("environment")
 
