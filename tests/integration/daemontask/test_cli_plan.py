@@ -80,7 +80,7 @@ async def test_a_task_that_has_run_has_nothing_to_do_until_its_template_changes(
     said = await cli("plan", "-f", "-", stdin=manifest(world))
     task = await world.task(template=yaml.safe_load(manifest(world))["spec"]["template"])
     await task.done(2)
-    before = await task.get()
+    before = await task.when(lambda t: t["status"]["ledger"]["recorded"] == 2)
     same = (await cli("plan", "-f", "-", "-o", "json", stdin=manifest(world))).json["tasks"][0]
     assert (same["exists"], same["templateChanges"], same["waves"], same["counts"]["succeeded"]) == (
         True,

@@ -182,12 +182,19 @@ async def test_metrics_tell_the_nodes_by_state_and_go_with_the_task(
     def nodes(state: str) -> float:
         return operator.metric("caretaker_daemontask_nodes", namespace=world.namespace, name="t", state=state)
 
-    runs = operator.metric("caretaker_daemontask_runs_total", result="Succeeded")
+    def ended() -> float:
+        return operator.metric("caretaker_daemontask_runs_total", result="Succeeded")
+
+    runs = ended()
     created = operator.metric("caretaker_daemontask_api_writes_total", verb="create", resource="pods")
     task = await world.task(backoffLimit=0)
     await task.counts(succeeded=2, failed=1)
     await world.until(lambda: nodes("succeeded") == 2)
     assert (nodes("desired"), nodes("failed"), nodes("active")) == (3, 1, 0)
+    # The ledger is written once a second, and a run counts once it stands there.
+    await world.until(
+        lambda: operator.metric("caretaker_daemontask_runs_total", result="Succeeded") >= runs + 2
+    )
     assert operator.metric("caretaker_daemontask_runs_total", result="Succeeded") == runs + 2
     writes = operator.metric("caretaker_daemontask_api_writes_total", verb="create", resource="pods")
     assert writes - created == 3 + 1  # the dry run of the template
