@@ -6,6 +6,8 @@ SHELL := /bin/bash
 .NOTPARALLEL:
 
 export PYTHONPATH := dev
+# Some environments forbid it; without, every process compiles all that it imports, seconds each time.
+unexport PYTHONDONTWRITEBYTECODE
 NODES ?= 20
 MINUTES ?= 1
 VERSIONS ?= 3.11 3.12 3.13 3.14
