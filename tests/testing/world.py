@@ -119,6 +119,14 @@ class Task:
             path("pods", self.namespace), wanted, timeout, labels=f"{TASK_LABEL}={self.name}"
         )
 
+    async def running(self, count: int = 1) -> Jsons:
+        """Its Pods once so many of them run; status calls a Pod active as soon as it is made."""
+
+        def run(pods: Jsons) -> bool:
+            return [pod["status"]["phase"] for pod in pods].count("Running") == count
+
+        return await self.pods_when(run)
+
     async def shards(self) -> Jsons:
         """The ConfigMaps of its ledger."""
         labels = f"caretaker.dev/ledger,{TASK_LABEL}={self.name}"

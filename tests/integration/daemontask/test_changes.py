@@ -41,6 +41,7 @@ async def test_a_change_during_a_run_waits_for_the_active_pod_and_stores_its_res
     async with recorders() as record:
         task = await world.task()
         old = (await task.counts(active=1))["status"]["currentRevision"]
+        await task.running()
         await task.edit(template=world.template(labels={"version": "2"}))
         found = await task.counts(active=1)
         new = found["status"]["currentRevision"]

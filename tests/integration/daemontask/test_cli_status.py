@@ -36,6 +36,7 @@ async def test_each_node_has_its_state(world: World, cli: Cli, watched: ApiProxy
     world.kubelet.script(busy, HOLD)
     task = await world.task(backoffLimit=0)
     found = await task.counts(failed=1, active=1, succeeded=1, blocked=1)
+    await task.running()
     said = await cli("status", "daemontask", "t", "-o", "json")
     assert (said.code, said.err) == (0, "")
     nodes = {row["node"]: row for row in said.json["nodes"]}

@@ -194,8 +194,7 @@ class TestLogs:
         world.kubelet.script(node, HOLD)
         containers = [{"name": "one", "image": "test:1"}, {"name": "two", "image": "test:1"}]
         task = await world.task(template=world.template(containers=containers))
-        await task.counts(active=1)
-        (pod,) = await task.pods()
+        (pod,) = await task.running()
         name = pod["metadata"]["name"]
         said = await cli("logs", "dtask/t", "--nodes", f"{node},{idle}")
         assert said.lines == [

@@ -39,6 +39,7 @@ async def test_pause_starts_nothing_new_lets_active_pods_finish_and_an_edit_ends
     world.kubelet.default = HOLD
     task = await world.task(parallelism=2, backoffLimit=0, failurePolicy=PAUSE)
     spec = (await task.counts(active=2))["spec"]
+    await task.running(2)
     bad, good = (node for node, _ in world.kubelet.ran)
     await world.kubelet.finish(bad, outcome=fail())
     found = await task.when(lambda t: stands(t, "Ready", "False", "Paused"))
@@ -96,6 +97,7 @@ async def test_fail_deletes_pods_that_no_node_has_yet_and_lets_active_ones_finis
     template = world.template(containers=containers)
     task = await world.task(template=template, backoffLimit=0, failurePolicy=policy)
     await task.counts(active=2, blocked=1)
+    await task.running(2)
     await world.kubelet.finish(bad, outcome=fail())
     found = await task.counts(active=1, failed=1)
     assert stands(found, "Stalled", reason="NodesFailed")

@@ -246,8 +246,7 @@ async def test_a_pod_that_is_deleted_while_it_runs_is_not_counted_when_its_kubel
     (node,) = await world.join()
     world.kubelet.script(node, HOLD)
     task = await world.task(backoffLimit=0)
-    await task.counts(active=1)
-    await world.delete_pods(await task.pods())
+    await world.delete_pods(await task.running())
     found = await task.done(1)
     assert found["status"]["failedNodes"] == []
 
@@ -256,8 +255,7 @@ async def test_a_drained_pod_is_retried_and_not_counted(world: World) -> None:
     (node,) = await world.join()
     world.kubelet.script(node, HOLD)
     task = await world.task(backoffLimit=0)
-    await task.counts(active=1)
-    (pod,) = await task.pods()
+    (pod,) = await task.running()
     name = pod["metadata"]["name"]
     eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
     await world.admin.create(path("pods", world.namespace, name, "eviction"), eviction)
@@ -274,7 +272,7 @@ async def test_a_pod_that_the_scheduler_preempts_is_not_counted_and_runs_once_th
     world.kubelet.default = HOLD
     containers = [{"name": "main", "image": "test:1", "resources": {"requests": {"cpu": "2"}}}]
     task = await world.task(template=world.template(containers=containers), backoffLimit=0)
-    (pod,) = await task.pods_when(lambda pods: [p["status"]["phase"] for p in pods] == ["Running"])
+    (pod,) = await task.running()
     urgent = {**world.template(containers=containers)["spec"], "priorityClassName": "system-node-critical"}
     pods = path("pods", world.namespace)
     await world.admin.create(pods, {"metadata": {"name": "urgent"}, "spec": urgent})
@@ -294,8 +292,7 @@ async def test_of_two_pods_for_a_node_the_oldest_stays_and_its_success_is_not_un
     world.kubelet.default = HOLD
     async with recorders() as record:
         task = await world.task()
-        await task.counts(active=1)
-        (pod,) = await task.pods()
+        (pod,) = await task.running()
         meta = pod["metadata"]
         marks = {**meta["annotations"], "caretaker.dev/seq": "2"}
         twin = {

@@ -231,6 +231,7 @@ async def test_a_shard_that_is_deleted_under_a_running_operator_is_missed_before
     world.kubelet.script(busy, HOLD)
     task = await world.task()
     await task.counts(succeeded=2, active=1)
+    await task.running()
     await task.ledger_when(lambda entries: set(done) == set(entries))
     await world.delete_pods([pod for pod in await task.pods() if node_of(pod) in done])
     await task.pods_when(lambda pods: len(pods) == 1)
@@ -301,7 +302,7 @@ async def test_a_task_made_again_waits_for_its_namesakes_terminating_pods(
     world.kubelet.default = HOLD
     async with recorders() as record:
         task = await world.task()
-        await task.counts(active=1)
+        await task.running()
         world.kubelet.silent.add(node)
         await task.delete()
         await world.admin.wait_gone(task.url)

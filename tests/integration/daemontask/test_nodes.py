@@ -91,8 +91,8 @@ async def test_a_deleted_node_frees_its_slot_at_once_and_is_neither_success_nor_
     world.kubelet.default = HOLD
     task = await world.task(parallelism=1)
     await task.counts(active=1, pending=2)
-    await world.until(lambda: world.kubelet.ran)
-    gone = world.kubelet.ran[0][0]
+    (running,) = await task.running()
+    gone = node_of(running)
     world.kubelet.default = SUCCEED
     await world.nodes.delete(gone)
     found = await task.done(2)
@@ -122,7 +122,7 @@ async def test_a_cordon_neither_stops_a_run_nor_repeats_it_and_is_never_undone_b
     (node,) = await world.join()
     world.kubelet.script(node, HOLD)
     task = await world.task()
-    await task.counts(active=1)
+    await task.running()
     await world.cordon(node)
 
     async def left_alone() -> bool:
@@ -171,6 +171,7 @@ async def test_a_no_schedule_taint_lets_the_active_pod_go_on_and_starts_no_other
     world.kubelet.script(busy, HOLD)
     task = await world.task()
     await task.counts(active=1, desired=1)
+    await task.running()
     await world.taint(busy, "NoSchedule")
     await world.kubelet.finish(busy)
     await task.done(1)
@@ -186,8 +187,7 @@ async def test_a_node_whose_no_execute_taint_goes_runs_within_two_seconds(
     world.kubelet.script(node, HOLD)
     world.kubelet.script(other, HOLD)
     task = await world.task(backoffLimit=0)
-    await task.counts(active=2)
-    (evicted,) = [pod for pod in await task.pods() if node_of(pod) == node]
+    (evicted,) = [pod for pod in await task.running(2) if node_of(pod) == node]
     await world.taint(node, "NoExecute")
     await world.gone([evicted])
     found = await task.counts(desired=1, active=1)
@@ -217,7 +217,7 @@ async def test_with_parallelism_one_a_node_that_is_lost_does_not_stop_the_other_
     await world.join(10)
     world.kubelet.default = HOLD
     task = await world.task(parallelism=1, progressDeadlineSeconds=3)
-    (first,) = await task.pods_when(lambda pods: [p["status"]["phase"] for p in pods] == ["Running"])
+    (first,) = await task.running()
     lost, name = node_of(first), first["metadata"]["name"]
     world.kubelet.silent.add(lost)
     await world.kubelet.ready(lost, "Unknown")
@@ -255,12 +255,11 @@ async def test_a_pod_that_is_stuck_terminating_does_not_block_the_other_nodes(wo
     world.kubelet.default = HOLD
     template = world.template(terminationGracePeriodSeconds=1)
     task = await world.task(parallelism=1, template=template)
-    await task.counts(active=1)
-    await world.until(lambda: world.kubelet.ran)
-    stuck = world.kubelet.ran[0][0]
+    (running,) = await task.running()
+    stuck = node_of(running)
     world.kubelet.silent.add(stuck)
     await world.kubelet.ready(stuck, "Unknown")
-    await world.delete_pods(await task.pods())
+    await world.delete_pods([running])
     found = await task.counts(blocked=1)
     assert found["status"]["blockedNodes"][0]["reason"] == "PredecessorTerminating"
     await world.kubelet.finish_all()

@@ -63,7 +63,7 @@ async def test_a_task_that_reboots_its_node_ends_succeeded_once(
     world.kubelet.script(node, HOLD)
     async with recorders() as record:
         task = await world.task(template=world.template(restartPolicy=policy), backoffLimit=0, **ON_REBOOT)
-        await task.counts(active=1)
+        await task.running()
         await world.kubelet.ready(node, "False")
         if killed is not None:
             await world.kubelet.finish(node, outcome=killed)
@@ -85,7 +85,7 @@ async def test_a_reboot_while_a_pod_is_active_never_starts_a_second_one(
     world.kubelet.script(node, HOLD)
     async with recorders() as record:
         task = await world.task(**ON_REBOOT)
-        await task.counts(active=1)
+        await task.running()
         await world.kubelet.reboot(node)
         await holds_for(1.5, lambda: len(world.kubelet.ran) == 1)
         await world.kubelet.finish(node)

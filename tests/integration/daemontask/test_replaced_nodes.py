@@ -50,7 +50,7 @@ async def test_the_new_node_waits_until_the_old_ones_pod_is_gone(world: World, r
     world.kubelet.default = HOLD
     async with recorders() as record:
         task = await world.task()
-        (old,) = await task.pods_when(lambda pods: [p["status"]["phase"] for p in pods] == ["Running"])
+        (old,) = await task.running()
         world.kubelet.silent.add(name)
         await world.nodes.delete(name)
         await world.join(names=[name])
