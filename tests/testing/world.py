@@ -97,16 +97,19 @@ class Task:
         return condition(await self.when(lambda t: stands(t, kind, status, reason), timeout), kind)
 
     async def done(self, succeeded: int, timeout: float = TIMEOUT) -> Json:
-        """The task once Ready=True and so many nodes have succeeded, nothing being left to do."""
-        return await self.when(
-            lambda t: (
-                stands(t, "Ready")
-                and t["status"]["succeeded"] == succeeded
-                and not t["status"]["active"]
-                and not t["status"]["pending"]
-            ),
-            timeout,
-        )
+        """The task once Ready=True and so many nodes have succeeded, nothing being left to do.
+
+        The ledger has an entry of each of them by then, of a second run perhaps still the first one's: status
+        counts what Pods tell, and the ledger's next write may be put off for a moment.
+        """
+
+        def is_done(task: Json) -> bool:
+            status = task["status"]
+            left = status["active"] or status["pending"]
+            recorded = status["ledger"]["recorded"] >= status["succeeded"] + status["failed"]
+            return stands(task, "Ready") and status["succeeded"] == succeeded and not left and recorded
+
+        return await self.when(is_done, timeout)
 
     async def pods(self) -> Jsons:
         """Its Pods, oldest first."""

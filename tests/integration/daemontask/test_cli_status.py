@@ -41,7 +41,7 @@ async def test_each_node_has_its_state(world: World, cli: Cli, watched: ApiProxy
     assert (said.code, said.err) == (0, "")
     nodes = {row["node"]: row for row in said.json["nodes"]}
     (failed,) = found["status"]["failedNodes"]
-    ledger = await task.ledger()
+    ledger = await task.ledger_when(lambda entries: {bad, good} <= entries.keys())
     assert nodes[bad] == {
         "node": bad,
         "state": "failed",

@@ -94,6 +94,7 @@ class TestRerun:
         world.kubelet.script(bad, fail())
         task = await world.task(backoffLimit=0)
         await task.counts(failed=1, succeeded=1)
+        await task.ledger_when(lambda ledger: len(ledger) == 2)
         said = await cli("rerun", "dtask/t", "--failed")
         assert [line.split() for line in said.lines[1:]] == [[bad, "will", "run"]]
         await task.ledger_when(lambda ledger: seqs(ledger) == {bad: 2, good: 1})
@@ -214,6 +215,7 @@ class TestLogs:
             world.kubelet.script(node, fail())
         task = await world.task(backoffLimit=0)
         await task.counts(failed=3)
+        await task.ledger_when(lambda ledger: len(ledger) == 3)
         pods = {pod["spec"]["nodeName"]: pod for pod in await task.pods()}
         await world.delete_pods([pods[gone]], grace=0)
         await world.gone([pods[gone]])

@@ -18,7 +18,7 @@ ON_REBOOT = {"rerunOn": ["TemplateChange", "NodeReboot"]}
 async def rebooted(world: World, task: Task, node: str) -> str:
     """Reboot the node and wait until the ledger knows of it."""
     boot_id = await world.kubelet.reboot(node)
-    await task.ledger_when(lambda entries: entries[node]["bootID"] == boot_id)
+    await task.ledger_when(lambda entries: entries.get(node, {}).get("bootID") == boot_id)
     return boot_id
 
 
@@ -121,6 +121,7 @@ async def test_a_reboot_whose_record_cannot_be_written_at_first_makes_one_run_an
     world.kubelet.script(other, fail(5), fail(5))
     task = await world.task(backoffLimit=0, **ON_REBOOT)
     await task.counts(succeeded=1, failed=1)
+    await task.ledger_when(lambda entries: len(entries) == 2)
     await rebooted(world, task, node)
     failing = Match(verb="patch", resource="configmaps", namespace=world.namespace, times=3)
     with proxy.fault(failing, Answer(500, "InternalError")) as rule:
