@@ -24,6 +24,7 @@ FROZEN: Final = f"{PREFIX}/frozen"
 STUCK: Final = f"{PREFIX}/stuck"
 _POLICIES: Final = Path(__file__).with_name("steering.yaml")
 _TIMEOUT: Final = 30.0
+_EFFECT_TIMEOUT: Final = 60.0  # twice what the API server takes to look again for kinds that it does not know
 
 
 def behaviour(
@@ -216,19 +217,17 @@ def _failed(pod: Json, exit_code: int, conditions: list[Json], reason: str | Non
 
 
 async def _install(admin: Admin) -> None:
-    bodies = list(yaml.safe_load_all(_POLICIES.read_text()))
-    last = bodies[-1]["metadata"]["name"]
-    if await admin.find(path("mutatingadmissionpolicybindings", name=last)):
+    crd, policy, binding = yaml.safe_load_all(_POLICIES.read_text())
+    last = path("mutatingadmissionpolicybindings", name=binding["metadata"]["name"])
+    if await admin.find(last):
         return
-    for body in bodies:
-        plural = {
-            "CustomResourceDefinition": "customresourcedefinitions",
-            "MutatingAdmissionPolicy": "mutatingadmissionpolicies",
-            "MutatingAdmissionPolicyBinding": "mutatingadmissionpolicybindings",
-        }[body["kind"]]
-        await admin.apply(path(plural, name=body["metadata"]["name"]), body)
-    url = path("customresourcedefinitions", name=bodies[0]["metadata"]["name"])
-    await admin.wait_for(url, _established, _TIMEOUT)
+    first = path("customresourcedefinitions", name=crd["metadata"]["name"])
+    await admin.apply(first, crd)
+    await admin.wait_for(first, _established, _TIMEOUT)
+    # A policy whose parameters are of no kind that is served yet takes up to half a minute more.
+    await _served(admin, path("nodesteerings"))
+    await admin.apply(path("mutatingadmissionpolicies", name=policy["metadata"]["name"]), policy)
+    await admin.apply(last, binding)
 
 
 def _established(crd: Json) -> bool:
@@ -236,11 +235,22 @@ def _established(crd: Json) -> bool:
     return any(c["type"] == "Established" and c["status"] == "True" for c in conditions)
 
 
+async def _served(admin: Admin, url: str) -> None:
+    """Return once discovery tells of the collection at `url`."""
+    version, _, plural = url.rpartition("/")
+    async with asyncio.timeout(_TIMEOUT):
+        while True:
+            found = await admin.find(version)
+            if found is not None and plural in {resource["name"] for resource in found["resources"]}:
+                return
+            await asyncio.sleep(0.05)
+
+
 async def _in_effect(admin: Admin, node: str, annotations: dict[str, str]) -> None:
     """Nothing announces that a policy took effect, so ask until the probe says so."""
     probe = {"metadata": {"name": node, "labels": {f"{PREFIX}/probe": "true"}}}
     url = path("configmaps", "default") + "?dryRun=All"
-    async with asyncio.timeout(_TIMEOUT):
+    async with asyncio.timeout(_EFFECT_TIMEOUT):
         while True:
             if await _annotations_of(admin, url, probe) == annotations:
                 return

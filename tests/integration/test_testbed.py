@@ -227,7 +227,9 @@ async def test_a_node_that_is_lost_freezes_its_pods_and_comes_back(
 ) -> None:
     node = nodes.names[0]
     tolerant = [{"operator": "Exists"}]
-    await pods.create(behaviour(run_seconds=2), tolerations=tolerant)
+    # Steering is in effect before the Pod's seconds begin.
+    await steer.steer_node(admin, node, behaviour(run_seconds=5))
+    await pods.create({}, tolerations=tolerant)
     await pods.until_phase("Running")
     await steer.make_not_ready(admin, node)
     await pods.create(behaviour(run_seconds=0), "late", tolerations=tolerant)
@@ -240,7 +242,7 @@ async def test_a_node_that_is_lost_freezes_its_pods_and_comes_back(
     await pods.until(lambda pod: bool(pod["spec"].get("nodeName")), "late")
     await admin.delete(path("pods", namespace, "p"))
     with pytest.raises(TimeoutError):
-        await admin.wait_gone(path("pods", namespace, "p"), 3)
+        await admin.wait_gone(path("pods", namespace, "p"), 6)
     assert (await pods.get("late"))["status"]["phase"] == "Pending"
 
     await steer.make_ready(admin, node)
