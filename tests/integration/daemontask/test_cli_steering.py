@@ -17,7 +17,7 @@ from testing.cli import Cli
 from testing.faults import Exchange, Match, Run
 from testing.kubelet import HOLD, fail
 from testing.kubeletlogs import KubeletLogs
-from testing.world import Task, World
+from testing.world import Task, World, stands
 
 RERUN_AT, RERUN_NODES = "caretaker.dev/rerun-at", "caretaker.dev/rerun-nodes"
 
@@ -119,6 +119,7 @@ class TestRerun:
     ) -> None:
         a, b = await world.join(2)
         task = await world.task(suspend=True)
+        await task.when(lambda t: stands(t, "Suspended"))  # the operator has no more to write to it
         loop = asyncio.get_running_loop()
 
         def somebody_else(_: Exchange) -> None:
