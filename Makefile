@@ -14,6 +14,7 @@ VERSIONS ?= 3.11 3.12 3.13 3.14
 BENCH ?=
 PYTEST_ARGS ?=
 # Integration tests wait more than they work: two control planes side by side, a file of tests on one of them.
+# In order: an operator that a folder shares watches all namespaces, and must not outlast its folder.
 WORKERS ?= 2
 # What speaks to sockets of its own and needs no control plane: integration, but for every Python too.
 LOOPBACK := tests/integration/aws tests/integration/kube tests/integration/obs
@@ -69,7 +70,7 @@ doubles: setup
 
 .PHONY: integration
 integration: program doubles ## the tests against a real control plane
-	$(PYTHON) -m pytest -n $(WORKERS) --dist loadfile tests/integration tests/e2e $(PYTEST_ARGS)
+	$(PYTHON) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder tests/integration tests/e2e $(PYTEST_ARGS)
 
 .PHONY: test
 test: lint unit integration ## everything: lint, unit, integration and e2e tests
