@@ -185,6 +185,23 @@ def check_sum(task: Mapping[str, Any]) -> None:
     assert status["desired"] == sum(status[name] for name in COUNTS), status
 
 
+async def allowed(admin: Admin, user: str, verb: str, resource: str, namespace: str | None = None) -> bool:
+    """Whether the API server lets the user do so; it takes it a moment to take note of a role."""
+    asked = path(resource, namespace)
+    group = asked.removeprefix("/apis/").split("/")[0] if asked.startswith("/apis/") else ""
+    review = {
+        "kind": "SubjectAccessReview",
+        "apiVersion": "authorization.k8s.io/v1",
+        "spec": {
+            "user": user,
+            "resourceAttributes": {"group": group, "resource": resource, "verb": verb}
+            | ({"namespace": namespace} if namespace else {}),
+        },
+    }
+    answer = await admin.request("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", review)
+    return bool(answer["status"]["allowed"])
+
+
 class World:
     """See the module."""
 

@@ -12,7 +12,7 @@ from testbed.admin import Admin, path
 from testbed.cluster import Cluster
 from testing.apiproxy import ApiProxy
 from testing.cli import Cli
-from testing.world import World
+from testing.world import World, allowed
 
 
 @pytest.fixture
@@ -167,6 +167,9 @@ async def test_who_may_only_read_gets_the_plan_and_is_told_what_was_not_checked(
 ) -> None:
     await world.join(2)
     token = await reader(admin, namespace)
+    await world.until(
+        lambda: allowed(admin, f"system:serviceaccount:{namespace}:reader", "list", "daemontasks", namespace)
+    )
     cli = Cli(watched.write_kubeconfig(tmp_path / "reader", token), namespace)
     said = await cli("plan", "-f", "-", stdin=manifest(world))
     assert said.code == 0
