@@ -6,7 +6,8 @@ scaled, since a clean stop must not wait for any of them.
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,9 @@ from testing.operator import OperatorProcess
 from testing.rollouts import Rollouts, fresh_image, rollouts, until
 from testing.world import Task
 
-SCALE = 0.2
+SCALE = 0.4  # a loaded machine stalls a leader for seconds, which must not cost it the Lease
 DURATION, RETRY = 15 * SCALE, 2 * SCALE
-SLACK = 2.5  # seconds for lists, plans and a loaded machine
+SLACK = 4.0  # seconds, below DURATION: the standby's second look, and a loaded machine
 NODES = 6
 
 Replica = tuple[OperatorProcess, ApiProxy]
@@ -57,21 +58,24 @@ def is_work(call: Call) -> bool:
     return call.is_write and call.resource != "leases"
 
 
-async def next_work(proxy: ApiProxy, since: float, where: Callable[[Call], bool] = is_work) -> float:
-    """How long after `since` (time.time) this operator wrote something but the Lease."""
-    found = await asyncio.to_thread(proxy.ledger.wait, lambda c: where(c) and c.time >= since, 1, 30)
-    return found[0].time - since
+async def took_over(place: Rollouts, standby: Replica, since: float) -> float:
+    """How long after `since` (time.time) the standby took the Lease; it has worked by then, too."""
+    _, proxy = standby
+    await asyncio.to_thread(proxy.ledger.wait, lambda c: is_work(c) and c.time >= since, 1, 30)
+    spec = (await place.admin.get(path("leases", place.namespace, "test")))["spec"]
+    assert spec["holderIdentity"] == "standby"
+    return datetime.fromisoformat(spec["acquireTime"]).timestamp() - since
 
 
 async def test_killed_leader_is_followed_within_the_lease(place: Rollouts) -> None:
     await place.nodes.add(NODES)
-    (leader, _), (_, standby) = await replicas(place)
+    (leader, _), standby = await replicas(place)
     task = await place.task(parallelism=1)
     await task.ledger_when(bool)
-    assert standby.ledger.writes() == [], "a standby writes nothing"
+    assert standby[1].ledger.writes() == [], "a standby writes nothing"
     killed = time.time()
     await asyncio.to_thread(leader.kill9)
-    assert await next_work(standby, killed) <= DURATION + RETRY + SLACK
+    assert await took_over(place, standby, killed) <= DURATION + RETRY + SLACK
     await place.converged(task, succeeded=NODES)
     await place.history.check(backoff_limit=0)
     assert place.history.pods.runs_per_node() == dict.fromkeys(place.nodes.names, 1)
@@ -104,36 +108,36 @@ async def test_standby_with_a_stale_cache_repeats_nothing(place: Rollouts) -> No
 async def test_clean_stop_hands_over_at_once(place: Rollouts) -> None:
     """With the real Lease times, in the middle of a rollout whose writes are slow."""
     await place.nodes.add(NODES)
-    (leader, first), (_, second) = await replicas(place, scale=1.0)
+    (leader, first), standby = await replicas(place, scale=1.0)
     first.add(Match(verb="create", resource="pods"), Delay(before_seconds=1.0))
     task = await place.task(parallelism=2)
     await asyncio.to_thread(first.ledger.wait, lambda c: c.resource == "pods" and is_work(c), 1, 30)
     stopped = time.time()
     await asyncio.to_thread(leader.terminate)  # fails unless it ends with 0 within 10 s
     ended = time.time()
-    lease = path("leases", place.namespace, "test")
-    found = await place.admin.get(lease)
+    found = await place.admin.get(path("leases", place.namespace, "test"))
     assert found["spec"].get("holderIdentity") != "leader", "released"
     assert ended - stopped < 10
-    assert await next_work(second, ended) <= 3.0
+    *_, release = first.ledger.calls(lambda call: call.is_write and call.resource == "leases")
+    assert await took_over(place, standby, release.time) <= RETRY / SCALE + SLACK
     await place.converged(task, succeeded=NODES)
     await place.history.check(backoff_limit=0)
 
 
 async def test_leader_that_hung_writes_nothing_when_it_wakes(place: Rollouts) -> None:
     await place.nodes.add(NODES)
-    (leader, first), (standby, second) = await replicas(place)
+    (leader, first), standby = await replicas(place)
     task = await place.task(parallelism=1)
     await task.ledger_when(bool)
     leader.pause()
     hung = time.time()
-    assert await next_work(second, hung) <= DURATION + RETRY + SLACK
+    assert await took_over(place, standby, hung) <= DURATION + RETRY + SLACK
     woken = time.time()
     leader.resume()
     await place.converged(task, succeeded=NODES)
     assert [c for c in first.ledger.writes(since=woken) if is_work(c)] == []
     await until(lambda: not leads((leader, first)))
-    assert leads((standby, second))
+    assert leads(standby)
     await place.history.check(backoff_limit=0)
 
 
