@@ -105,7 +105,7 @@ class Lines:
     def __init__(self, response: aiohttp.ClientResponse) -> None:
         self._content = response.content
 
-    async def next(self, timeout: float = 5.0) -> tuple[str, str] | None:
+    async def next(self, timeout: float = 20.0) -> tuple[str, str] | None:
         """The next event, None at the end of the stream; TimeoutError if there is none."""
         line = await asyncio.wait_for(self._content.readline(), timeout)
         if not line:
@@ -114,7 +114,7 @@ class Lines:
         subject = event["object"]
         return event["type"], str(subject["code"] if "code" in subject else subject["metadata"]["name"])
 
-    async def next_of(self, name: str, timeout: float = 5.0) -> str:
+    async def next_of(self, name: str, timeout: float = 20.0) -> str:
         """The type of the next event about `name`."""
         async with asyncio.timeout(timeout):
             while True:
@@ -134,8 +134,8 @@ async def in_thread(work: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
 
 async def until(holds: Callable[[], Awaitable[bool]]) -> None:
-    """Wait, 5 s at most, for a condition that nothing signals."""
-    async with asyncio.timeout(5):
+    """Wait, 20 s at most, for a condition that nothing signals."""
+    async with asyncio.timeout(20):
         while not await holds():  # noqa: ASYNC110
             await asyncio.sleep(0.02)
 
@@ -398,7 +398,7 @@ async def test_a_lagging_watch_tells_events_late_and_in_order(
         await truth.create(second)
         assert await watch.next_of(first) == "ADDED"
         assert time.monotonic() - begin >= 0.5
-        assert await watch.next_of(second, 0.5) == "ADDED"
+        assert await watch.next_of(second) == "ADDED"
 
 
 async def test_a_cut_watch_ends_in_a_reset(proxy: ApiProxy, client: Client) -> None:
@@ -439,7 +439,7 @@ async def test_a_stale_list_is_what_was_true_and_catches_up(
 ) -> None:
     old, new = fresh(), fresh()
     await truth.create(old)
-    rule = proxy.stale(0.8, OF_MAPS)
+    rule = proxy.stale(3.0, OF_MAPS)
     await truth.create(new)
     await truth.send("DELETE", f"{MAPS}/{old}")
     seen = await client.names()
@@ -482,7 +482,7 @@ async def test_writes_to_a_stale_world_meet_the_true_one(
 async def test_a_watch_from_a_stale_list_tells_the_rest_when_it_is_old_enough(
     proxy: ApiProxy, client: Client, truth: Client
 ) -> None:
-    proxy.stale(1.0, OF_MAPS)
+    proxy.stale(3.0, OF_MAPS)
     begin, name = time.monotonic(), fresh()
     await truth.create(name)
     _, listed, _ = await client.send("GET", MAPS)
@@ -490,4 +490,4 @@ async def test_a_watch_from_a_stale_list_tells_the_rest_when_it_is_old_enough(
     async with client.watch(resourceVersion=listed["metadata"]["resourceVersion"]) as watch:
         assert await watch.next_of(name) == "ADDED"
     # Late by the lag, not by twice the lag, though the watch began after the event.
-    assert 1.0 <= time.monotonic() - begin < 1.9
+    assert 3.0 <= time.monotonic() - begin < 5.9
