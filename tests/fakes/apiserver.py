@@ -32,7 +32,7 @@ class FakeApiServer:
 
     async def received(self, count: int) -> None:
         """Wait until so many requests have come in."""
-        async with asyncio.timeout(5), self._arrival:
+        async with asyncio.timeout(30), self._arrival:
             await self._arrival.wait_for(lambda: len(self.bodies) >= count)
 
     def kubeconfig(
@@ -180,5 +180,5 @@ class Watches:
 
     async def next(self) -> Stream:
         """The next watch that is opened."""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             return await self.opened.get()

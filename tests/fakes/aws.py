@@ -120,7 +120,7 @@ class FakeAws:
 
         def wait() -> bool:
             with self._arrival:
-                return self._arrival.wait_for(there, 5)
+                return self._arrival.wait_for(there, 30)
 
         assert await asyncio.to_thread(wait), f"{self.actions()} came in, not {count} {action}"
 

@@ -62,7 +62,7 @@ class Followed:
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """Wait until an event, a state or a list has made it true."""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while not condition():
                 self._change.clear()
                 await self._change.wait()
