@@ -254,7 +254,7 @@ class TestWrite:
         api.on("GET", NODES, replying(NODE))
         api.on("PATCH", NODES, replying(NODE))
         async with await KubeClient.connect(api.kubeconfig(tmp_path), pool=1) as client:
-            stuck = asyncio.create_task(client.create(NODES, {}, timeout=0.2))
+            stuck = asyncio.create_task(client.create(NODES, {}, timeout=2))
             await api.received(1)
             await client.get(NODES, urgent=True)
             await client.patch(NODES, {}, unguarded=True)
