@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,8 @@ from caretaker.kube.store import Store
 from fakes.apiserver import FakeApiServer, Handler, Watches, failure, refusing
 
 NODES = "/api/v1/nodes"
-FAST = Timing(watch=(5, 5), dead_after=0.3, backoff=(0.01, 0.05), healthy=60.0, denied=0.05)
+FAST = Timing(watch=(5, 5), dead_after=30.0, backoff=(0.01, 0.05), healthy=60.0, denied=0.05)
+IMPATIENT = replace(FAST, dead_after=1.0)
 
 
 def node(name: str, version: int, **labels: Any) -> dict[str, Any]:
@@ -162,7 +164,7 @@ async def test_any_other_error_in_the_stream_lists_again(tmp_path: Path) -> None
 
 
 async def test_a_stalled_watch_recovers_by_itself(tmp_path: Path) -> None:
-    async with follow(tmp_path, listing(5, node("a", 3))) as f:
+    async with follow(tmp_path, listing(5, node("a", 3)), timing=IMPATIENT) as f:
         await f.watches.next()  # says nothing, for ever
         resumed = await f.watches.next()
         assert resumed.request.query["resourceVersion"] == "5"
@@ -173,7 +175,7 @@ async def test_a_stalled_watch_recovers_by_itself(tmp_path: Path) -> None:
 
 
 async def test_a_watch_that_stalls_twice_lists_again(tmp_path: Path) -> None:
-    async with follow(tmp_path, listing(5, node("a", 3)), listing(2)) as f:
+    async with follow(tmp_path, listing(5, node("a", 3)), listing(2), timing=IMPATIENT) as f:
         for _ in range(2):
             await f.watches.next()
         third = await f.watches.next()
@@ -182,10 +184,11 @@ async def test_a_watch_that_stalls_twice_lists_again(tmp_path: Path) -> None:
 
 
 async def test_bookmarks_keep_a_quiet_watch_alive(tmp_path: Path) -> None:
-    async with follow(tmp_path, listing(5)) as f:
+    timing = replace(FAST, dead_after=2.0)
+    async with follow(tmp_path, listing(5), timing=timing) as f:
         watch = await f.watches.next()
         for version in range(10, 16):
-            await asyncio.sleep(FAST.dead_after / 4)
+            await asyncio.sleep(timing.dead_after / 4)
             await watch.send("BOOKMARK", bookmark(version))
         await f.until(lambda: f.reflector.counts["BOOKMARK"] == 6)
         assert f.reflector.counts["STALLED"] == 0
