@@ -211,12 +211,12 @@ async def test_an_eviction_marks_the_pod_and_removes_it(
 
 
 async def test_a_disrupted_pod_stays_failed(pods: Pods, admin: Admin, namespace: str) -> None:
-    await pods.create(behaviour(run_seconds=2))
+    await pods.create(behaviour(run_seconds=4))
     await pods.until_phase("Running")
     await steer.disrupt(admin, namespace, "p")
-    # Its success was due after 2 s; the fake kubelet must not overwrite the failure then.
+    # Its success was due after 4 s; the fake kubelet must not overwrite the failure then.
     with pytest.raises(TimeoutError):
-        await pods.until(lambda pod: bool(pod["status"]["phase"] != "Failed"), timeout=3)
+        await pods.until(lambda pod: bool(pod["status"]["phase"] != "Failed"), timeout=5)
     pod = await pods.get()
     assert condition(pod, "DisruptionTarget")["reason"] == "TerminationByKubelet"
 
