@@ -110,7 +110,9 @@ async def test_the_counts_add_up_at_every_write(world: World) -> None:
         seen.append(task)
         return bool(task["status"]["succeeded"] == 5 and task["status"]["failed"] == 1)
 
-    task = await world.task(parallelism=2, backoffLimit=1)
+    task = await world.task(parallelism=2, backoffLimit=1, suspend=True)
+    await task.counts(desired=7)  # the operator has heard of all nodes
+    await task.edit(suspend=False)
     await task.when(note)
     assert len(seen) >= 3
     for state in seen:
