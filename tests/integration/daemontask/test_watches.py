@@ -63,6 +63,7 @@ async def test_watches_that_break_or_expire_lose_nothing(
         proxy.cut_watches()
         await world.kubelet.finish(names[0])
         await task.counts(succeeded=1, active=2)
+        await world.until(lambda: proxy.open_watches() >= 2)
         assert proxy.send_watch_error(code=410) >= 2
         await world.kubelet.finish(names[1])
         (late,) = await world.join()
