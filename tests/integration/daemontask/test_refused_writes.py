@@ -64,7 +64,7 @@ async def test_pods_that_a_policy_keeps_from_being_deleted_hold_up_nothing_else(
         assert seconds_to_retry(record, *tries) < 10, "a backoff of its own, 1 s here"
         assert {node_of(pod) for pod in await task.pods()} >= {late}
         await world.admin.delete(binding)
-        await task.pods_when(lambda pods: not pods)
+        await task.pods_when(lambda pods: not pods, timeout=60)
         await task.done(3)
         await task.when(lambda t: not condition(t, "Degraded"))
     assert len(world.kubelet.ran) == 4
