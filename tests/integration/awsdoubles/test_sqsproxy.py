@@ -181,7 +181,7 @@ def test_the_messages_of_a_lost_receive_come_back_when_they_are_visible(consumer
     consumer.send(2)
     consumer.proxy.add(Match("ReceiveMessage"), LoseReply(), count=1)
     with pytest.raises(ConnectionClosedError):
-        consumer.receive(visibility=1)
+        consumer.receive(visibility=3)
     assert consumer.receive() == []
     found: list[Message] = []
     while len(found) < 2:
