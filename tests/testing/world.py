@@ -35,6 +35,11 @@ def stands(task: Mapping[str, Any], kind: str, status: str = "True", reason: str
     return current and found.get("status") == status and reason in (None, found.get("reason"))
 
 
+def blocked(task: Mapping[str, Any]) -> dict[str, str]:
+    """Node name -> why nothing starts there, of those that status lists."""
+    return {one["nodeName"]: one["reason"] for one in task["status"]["blockedNodes"]}
+
+
 def node_of(pod: Mapping[str, Any]) -> str:
     """The node that a run is for."""
     return str(pod["metadata"]["annotations"]["caretaker.dev/node-name"])

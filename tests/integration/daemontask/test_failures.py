@@ -9,7 +9,7 @@ import pytest
 from testbed.admin import path
 from testbed.recorder import PodRecorder
 from testing.kubelet import DEADLINE, EVICTED, HOLD, IMAGE_PULL, OOM, SUCCEED, Outcome, fail, rejected
-from testing.world import World, condition, holds_for, stands
+from testing.world import World, blocked, condition, holds_for, stands
 
 Recorders = Callable[[], PodRecorder]
 
@@ -277,8 +277,7 @@ async def test_a_pod_that_the_scheduler_preempts_is_not_counted_and_runs_once_th
     pods = path("pods", world.namespace)
     await world.admin.create(pods, {"metadata": {"name": "urgent"}, "spec": urgent})
     await world.gone([pod])
-    found = await task.when(lambda t: [b["nodeName"] for b in t["status"]["blockedNodes"]] == [node])
-    assert found["status"]["blockedNodes"][0]["reason"] == "Unschedulable"
+    found = await task.when(lambda t: blocked(t) == {node: "Unschedulable"})
     assert found["status"]["failed"] == 0
     world.kubelet.default = SUCCEED
     await world.admin.delete(f"{pods}/urgent")

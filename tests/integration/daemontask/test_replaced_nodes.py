@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from testbed.recorder import PodRecorder, node_of
 from testing.kubelet import HOLD, SUCCEED
-from testing.world import World
+from testing.world import World, blocked
 
 Recorders = Callable[[], PodRecorder]
 
@@ -54,8 +54,7 @@ async def test_the_new_node_waits_until_the_old_ones_pod_is_gone(world: World, r
         world.kubelet.silent.add(name)
         await world.nodes.delete(name)
         await world.join(names=[name])
-        found = await task.when(lambda t: [b["nodeName"] for b in t["status"]["blockedNodes"]] == [name])
-        assert found["status"]["blockedNodes"][0]["reason"] == "PredecessorTerminating"
+        await task.when(lambda t: blocked(t) == {name: "PredecessorTerminating"})
         (left,) = await task.pods_when(lambda pods: all("deletionTimestamp" in p["metadata"] for p in pods))
         assert left["metadata"]["uid"] == old["metadata"]["uid"]
         world.kubelet.default = SUCCEED
