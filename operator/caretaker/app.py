@@ -15,6 +15,8 @@ from typing import Final
 from caretaker import __version__
 from caretaker.api.names import LABEL_TASK
 from caretaker.api.objects import Node, Pod, WireNode, WirePod
+from caretaker.aws.calls import Aws
+from caretaker.aws.session import Options
 from caretaker.daemontask.controller import DaemonTaskKind
 from caretaker.daemontask.memory import Memories
 from caretaker.daemontask.resource import KIND
@@ -31,6 +33,7 @@ from caretaker.runtime.controller import Controller
 from caretaker.runtime.events import EventRecorder
 from caretaker.runtime.lease import Lease, NoLease
 from caretaker.runtime.queue import WorkQueue
+from caretaker.s3refresh.controller import S3AggregatedRefreshKind
 from caretaker.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -74,17 +77,27 @@ class App:
             settings.time_scale,
         )
         self._kind.unseen = self._unseen
+        self._aws = self._make_aws()
+        self._refreshes = S3AggregatedRefreshKind(
+            client,
+            self._aws,
+            settings.aws_grants,
+            self._metrics,
+            self._queue.add,
+            settings.identity,
+            settings.time_scale,
+        )
         self._resources = CustomResources(client, KINDS, settings.namespace, self._queue.add)
         self._controller = Controller(
             client,
             self._queue,
-            [self._kind],
+            [self._kind, self._refreshes],
             EventRecorder(client, identity=settings.identity),
             self._metrics,
             self._resources.forget,
         )
         self._lease = self._make_lease()
-        client.guard = self._lease.guard
+        client.guard = self._aws.guard = self._lease.guard
         if settings.leader_elect:
             client.write_seconds *= settings.time_scale  # a write must end before the Lease may
         client.observe = self._metrics.api_request
@@ -127,6 +140,7 @@ class App:
             await _cancel(tasks)
             await self._resources.stop(2.0)
             await server.stop()
+            await self._aws.close()
             await self._client.close()
             logger.info("stopped", extra={"seconds": round(time.monotonic() - started, 2)})
 
@@ -172,9 +186,25 @@ class App:
     async def _drain(self) -> None:
         if self._leading is not None:
             leading, self._leading = self._leading, None
+            await self._refreshes.quiesce(DRAIN_SECONDS / 2)
             self._controller.stop()
             await asyncio.wait([leading], timeout=DRAIN_SECONDS)
             await _cancel([leading])
+        await self._refreshes.stop()
+
+    def _make_aws(self) -> Aws:
+        settings, seconds = self._settings, Options()
+        # A write must end before the Lease may.
+        scale = settings.time_scale if settings.leader_elect else 1.0
+        made = Aws(
+            Options(
+                instance_identity=settings.aws_instance_identity,
+                connect_seconds=seconds.connect_seconds * scale,
+                read_seconds=seconds.read_seconds * scale,
+            )
+        )
+        made.observer = self._metrics.aws
+        return made
 
     def _make_lease(self) -> Lease | NoLease:
         settings, scale = self._settings, self._settings.time_scale

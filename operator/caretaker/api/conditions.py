@@ -21,6 +21,11 @@ SPEC_VALID: Final = "SpecValid"
 PROGRESSING: Final = "Progressing"
 DEGRADED: Final = "Degraded"
 SUSPENDED: Final = "Suspended"
+# S3AggregatedRefresh's own.
+QUEUE_REACHABLE: Final = "QueueReachable"
+TARGETS_RESOLVED: Final = "TargetsResolved"
+CAUGHT_UP: Final = "CaughtUp"
+MALFORMED_MESSAGES: Final = "MalformedMessages"
 
 # Kubernetes' own limit on a condition's message.
 MAX_MESSAGE: Final = 32768
@@ -50,6 +55,36 @@ class Reason:
     POD_DELETION_REFUSED: Final = "PodDeletionRefused"
     PERMISSION_DENIED: Final = "PermissionDenied"
     INVALID_ANNOTATION: Final = "InvalidAnnotation"
+
+
+class RefreshReason:
+    """S3AggregatedRefresh's reasons."""
+
+    CONSUMING: Final = "Consuming"
+    STARTING: Final = "Starting"
+    SUSPENDED: Final = "Suspended"
+    INVALID_SPEC: Final = "InvalidSpec"
+    NOT_GRANTED: Final = "NotGranted"
+    CREDENTIALS_UNAVAILABLE: Final = "CredentialsUnavailable"
+    QUEUE_CONFLICT: Final = "QueueConflict"
+    QUEUE_UNREACHABLE: Final = "QueueUnreachable"
+    QUEUE_NOT_FOUND: Final = "QueueNotFound"
+    QUEUE_UNSUITABLE: Final = "QueueUnsuitable"
+    ACCESS_DENIED: Final = "AccessDenied"
+    NO_IDENTITY: Final = "NoIdentity"
+    REACHABLE: Final = "Reachable"
+    NOT_CHECKED: Final = "NotChecked"
+    RESOLVED: Final = "Resolved"
+    NO_TARGETS: Final = "NoTargets"
+    TARGETS_UNRESOLVED: Final = "TargetsUnresolved"
+    TARGET_GONE: Final = "TargetGone"
+    REFRESH_FAILING: Final = "RefreshFailing"
+    COMPLETION_LOST: Final = "CompletionLost"
+    WAITING: Final = "Waiting"
+    REFRESHING: Final = "Refreshing"
+    UP_TO_DATE: Final = "UpToDate"
+    UNREADABLE: Final = "Unreadable"
+    PERMISSION_DENIED: Final = "PermissionDenied"
 
 
 class Condition(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):

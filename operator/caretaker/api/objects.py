@@ -116,6 +116,7 @@ class WireMeta(msgspec.Struct, rename="camel"):
     deletion_timestamp: str | None = None
     deletion_grace_period_seconds: int | None = None
     owner_references: list[WireOwner] | None = None
+    finalizers: list[str] | None = None
 
 
 class WireCondition(msgspec.Struct, rename="camel"):

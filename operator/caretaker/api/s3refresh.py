@@ -85,7 +85,7 @@ class Completion(Wire, frozen=True):
 
     queue_url: str = msgspec.field(default="", name="queueURL")
     timeout: str = "6h"
-    assume_after: str = "15m"
+    assume_after: str = ""  # 15m where completions are tracked, else 60s
     on_timeout: Literal["RefreshAgain", "Assume"] = "RefreshAgain"
 
 
@@ -126,6 +126,7 @@ class Spec(Wire, frozen=True):
     debounce: Debounce = Debounce()
     resync: Resync = Resync()
     retry: Retry = Retry()
+    on_delete: Literal["Discard", "Flush"] = "Discard"
 
 
 class QueueStatus(Wire, frozen=True, omit_defaults=False):
@@ -172,6 +173,7 @@ class LastStatus(Wire, frozen=True):
     requested_at: str | None = None
     accepted_at: str | None = None
     completed_at: str | None = None
+    full_at: str | None = None
     duration_seconds: int | None = None
     folders: int = 0
     result: Literal["", "Succeeded", "Assumed", "Lost"] = ""

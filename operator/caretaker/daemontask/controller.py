@@ -134,6 +134,9 @@ class DaemonTaskKind:
         outcome.shards, outcome.recorded = shards.count, shards.recorded
         return outcome
 
+    async def settled(self, snapshot: Snapshot, plan: Plan, outcome: Outcome) -> None:
+        """Nothing: runs are on record in the ledger, not in the status."""
+
     def path(self, key: Key) -> str:
         """See resource.py."""
         return _path(key)

@@ -1,8 +1,8 @@
 """Prometheus metrics: every series of caretaker, and the monitor of the event loop's lag.
 
 Inputs: observations from the other layers, by the methods and the metric objects here. Each Metrics has a
-registry of its own, so tests and two operators in one process do not meet. Labels are bounded: only
-caretaker_daemontask_nodes names an object, and DaemonTaskMetrics.forget drops it. It must not do I/O.
+registry of its own, so tests and two operators in one process do not meet. Labels are bounded: one
+gauge of each kind names an object, and its forget() drops that series. It must not do I/O.
 """
 
 import asyncio
@@ -22,6 +22,7 @@ from prometheus_client import (
 )
 
 from caretaker.obs.aws_metrics import AwsMetrics
+from caretaker.obs.s3refresh_metrics import S3RefreshMetrics
 
 # Buckets in seconds.
 FAST: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
@@ -88,6 +89,7 @@ class Metrics:
     def __init__(self, version: str, registry: CollectorRegistry) -> None:
         self.registry = registry
         self.daemontask = DaemonTaskMetrics(registry)
+        self.s3refresh = S3RefreshMetrics(registry)
         self.aws = AwsMetrics(registry)
         self.build_info = Gauge(
             "caretaker_build_info", "Always 1; the label tells the version.", ("version",), registry=registry

@@ -88,6 +88,10 @@ class Kind(Protocol, Generic[S, P, O]):
     async def execute(self, snapshot: S, plan: P) -> O:
         """Do what the plan says."""
 
+    async def settled(self, snapshot: S, plan: P, outcome: O) -> None:
+        """The status stands as planned: it was written, or was found so when the resource was read. What may
+        only follow the record is done here."""
+
     def subject(self, snapshot: S) -> Subject:
         """The resource itself."""
 
@@ -205,7 +209,8 @@ class Controller:
             raise Conflict("the ledger keeps changing under the plan")
         outcome = await kind.execute(snapshot, plan)
         follow = kind.next(snapshot, plan, outcome)
-        await self._write_status(key, kind, snapshot, plan, outcome, follow)
+        if await self._write_status(key, kind, snapshot, plan, outcome, follow):
+            await kind.settled(snapshot, plan, outcome)
         self._metrics.reconciled(key.kind, time.perf_counter() - started)
         return follow
 
@@ -217,15 +222,16 @@ class Controller:
 
     async def _write_status(
         self, key: Key, kind: Kind[Any, Any, Any], snapshot: Any, plan: Any, outcome: Any, follow: Next
-    ) -> None:
-        """The one status patch of a pass, none when nothing changed; and events, which not all show in it."""
+    ) -> bool:
+        """The one status patch of a pass, none when nothing changed; and events, which not all show in it.
+        Returns whether the status stands as planned."""
         subject, status = kind.subject(snapshot), kind.status(snapshot, plan, outcome)
         if status == subject.status:
             await self._recorder.post(subject.ref, kind.events(snapshot, plan, status))
-            return
+            return True
         now = time.monotonic()
         if follow.at_once and now - self._status_written.get(key, 0.0) < STATUS_INTERVAL:
-            return  # the next pass follows at once and writes it
+            return False  # the next pass follows at once and writes it
         body = {
             "metadata": {"uid": subject.ref.uid, "resourceVersion": subject.resource_version},
             "status": status,
@@ -239,6 +245,7 @@ class Controller:
             raise
         self._status_written[key] = now
         await self._recorder.post(subject.ref, kind.events(snapshot, plan, status))
+        return True
 
     def _schedule(self, key: Key, follow: Next | None) -> None:
         if follow is None:

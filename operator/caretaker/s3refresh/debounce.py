@@ -65,6 +65,7 @@ class Last(msgspec.Struct, frozen=True):
     requested_at: float = 0.0
     accepted_at: float = 0.0
     completed_at: float = 0.0
+    full_at: float = 0.0  # when a refresh of everything was last accepted, or began to be waited for
     folders: int = 0
     result: Literal["", "Succeeded", "Assumed", "Lost"] = ""
 
@@ -102,6 +103,13 @@ class Pace(msgspec.Struct, frozen=True):
     completion_timeout: float = 6 * 3600.0
     on_timeout: Literal["RefreshAgain", "Assume"] = "RefreshAgain"
     max_folders: int = 50
+    claim_lost: float = CLAIM_LOST_SECONDS
+    resync: float = 0.0  # between two refreshes of everything; 0 = never
+
+
+def at_once(pace: Pace) -> Pace:
+    """The pace of a resource that is on its way out: what is dirty is refreshed without waiting for more."""
+    return msgspec.structs.replace(pace, quiet_period=0.0, max_delay=0.0)
 
 
 # ---------------------------------------------------------------- steps
@@ -143,6 +151,8 @@ def accepted(target: Target, claim_id: str, notification_id: str, now: float) ->
     if held is None or held.id != claim_id:
         return target  # merged back meanwhile, and perhaps claimed anew: that one counts
     last = msgspec.structs.replace(target.last, accepted_at=now, folders=len(held.request.folders))
+    if held.request.scope.all:
+        last = msgspec.structs.replace(last, full_at=now)
     flying = InFlight(notification_id, now, held.request) if notification_id else None
     if flying is None:
         last = msgspec.structs.replace(last, completed_at=now, result="Succeeded")
@@ -191,6 +201,23 @@ def overdue(target: Target, pace: Pace, now: float) -> Target:
     back = _wait_again(target, flying.request.scope, now, now)
     last = msgspec.structs.replace(back.last, result="Lost")
     return msgspec.structs.replace(back, in_flight=None, last=last)
+
+
+def resync_at(target: Target, pace: Pace) -> float | None:
+    """When everything is to be refreshed whatever events say; None = never. It counts from the first look."""
+    if not pace.resync or not target.last.full_at:
+        return None
+    return target.last.full_at + pace.resync
+
+
+def resynced(target: Target, pace: Pace, now: float) -> Target:
+    """Everything is stale once resync.interval has passed since it was last refreshed."""
+    if pace.resync and not target.last.full_at:
+        return msgspec.structs.replace(target, last=msgspec.structs.replace(target.last, full_at=now))
+    at = resync_at(target, pace)
+    if at is None or now < at or target.claim is not None or target.in_flight is not None:
+        return target
+    return mark(target, folders.EVERYTHING, now)
 
 
 def _wait_again(target: Target, scope: Scope, since: float, now: float) -> Target:

@@ -77,6 +77,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     messages: tuple[Message, ...] = ()
     results: tuple[Result, ...] = ()
     running: frozenset[str] = frozenset()  # ids of claims whose calls this process is making
+    received: float = 0.0  # seconds since the newest of the messages came
     seen: Mapping[str, Seen] = {}
     free: Mapping[str, int] = {}  # group -> calls that may start, others' turns taken off; absent = 1
     jitter: float = 1.0
@@ -93,6 +94,7 @@ class Plan(msgspec.Struct):
     kept: list[int] = []  # messages to leave to the queue
     heard: set[str] = set()  # targets that an event was about
     matched: int = 0  # events that concern a target
+    homeless: int = 0  # events of no target
     filtered: int = 0  # events that nobody wants
     unclaimed: list[str] = []  # notification ids that match nothing in flight
     wake: float = 0.0
@@ -160,11 +162,12 @@ def _messages(snapshot: Snapshot, targets: dict[str, Target], result: Plan) -> N
         # While some share may still be found, an event that matches none is nobody's only perhaps.
         (result.kept if homeless and not snapshot.shares.complete else result.done).append(message.id)
         events += wanted
+        result.homeless += sum(not _has_home(shares, event) for event in wanted) if homeless else 0
     found = match.scopes(events, shares, whole=snapshot.whole)
     for name, scope in found.items():
         _mark(snapshot, targets, name, scope)
         result.heard.add(name)
-    result.matched = len(events)
+    result.matched = len(events) - result.homeless
 
 
 def _has_home(shares: Mapping[str, Sequence[Share]], event: ObjectEvent) -> bool:
@@ -210,6 +213,7 @@ def _time(snapshot: Snapshot, targets: dict[str, Target]) -> None:
     """Claims that nobody works on any more, and refreshes that nobody hears of."""
     for target in list(targets.values()):
         after = debounce.overdue(target, snapshot.pace, snapshot.now)
+        after = debounce.resynced(after, snapshot.pace, snapshot.now)
         if (held := after.claim) is not None and _abandoned(snapshot, target.id, held):
             after = debounce.failed(
                 after,
@@ -227,7 +231,7 @@ def _abandoned(snapshot: Snapshot, name: str, held: Claim) -> bool:
     if held.id in snapshot.running:
         return False
     age = snapshot.seen.get(name, Seen()).claim_age
-    return held.owner == snapshot.owner or age >= debounce.CLAIM_LOST_SECONDS
+    return held.owner == snapshot.owner or age >= snapshot.pace.claim_lost
 
 
 def _claim(snapshot: Snapshot, targets: dict[str, Target], result: Plan) -> None:
@@ -259,8 +263,8 @@ def _is_due(snapshot: Snapshot, target: Target, heard: Collection[str]) -> bool:
 
 def _start(snapshot: Snapshot, target: Target, heard: Collection[str]) -> float | None:
     seen = snapshot.seen.get(target.id, Seen())
-    just_now = target.id in heard or seen.last_event is None
-    last_event = snapshot.now if just_now else snapshot.now - (seen.last_event or 0.0)
+    ago = snapshot.received if target.id in heard else seen.last_event or 0.0
+    last_event = snapshot.now - ago
     return debounce.start_at(target, snapshot.pace, last_event, seen.dirty_for, seen.called_for, snapshot.now)
 
 
@@ -277,8 +281,10 @@ def _look_ahead(snapshot: Snapshot, result: Plan) -> None:
             times.append(start)
         if target.in_flight is not None:
             times.append(debounce.completion_due(target.in_flight, snapshot.pace, snapshot.now))
+        if target.dirty is None and (resync := debounce.resync_at(target, snapshot.pace)) is not None:
+            times.append(resync)
         if target.claim is not None and target.claim.id not in snapshot.running:
             age = snapshot.seen.get(target.id, Seen()).claim_age
-            times.append(snapshot.now + max(debounce.CLAIM_LOST_SECONDS - age, 0.0))
+            times.append(snapshot.now + max(snapshot.pace.claim_lost - age, 0.0))
     result.starts, result.phases = starts, phases
     result.wake = min((at for at in times if at > snapshot.now), default=0.0)

@@ -1,17 +1,21 @@
-"""One source queue: receives, keeps what nothing has been done about yet, deletes what was.
+"""One queue: receives, keeps what nothing has been done about yet, deletes what was.
 
-Inputs: SQS, the queue, `on_news`, called when there is something to look at. It decides nothing: a message
-stays here until settle() names it. A message that is received again while it is here is the same message with
-a newer receipt. What a failed or partial deletion leaves behind comes again, and is covered by then.
+Inputs: SQS, the queue, readers. It decides nothing: a message stays here until every reader that it concerns
+has said what became of it. One reader, the owner, gets everything; the others only what tells of refreshes
+that have ended. A message that is received again while it is here is the same message with a newer receipt.
+What a failed or partial deletion leaves behind comes again, and is covered by then.
 """
 
 import asyncio
+import itertools
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+import time
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
 from typing import Final
 
 from caretaker.api.s3refresh import SQSSource
 from caretaker.aws.errors import AwsError
+from caretaker.aws.sqs import Message as Received
 from caretaker.aws.sqs import Sqs
 from caretaker.s3refresh.envelope import parse
 from caretaker.s3refresh.plan import Message
@@ -21,136 +25,248 @@ logger = logging.getLogger(__name__)
 BATCH: Final = 10  # messages of one receive, one deletion (SQS's own limit)
 # Messages that wait here before no more are received: passes are behind, and receipts grow old.
 MOST_WAITING: Final = 5000
-DELETIONS: Final = 4  # batches at a time
+# Seconds for which a message may wait before no more are received: the API server is away, or passes fail.
+LONGEST_WAIT: Final = 15.0
+LOOK_SECONDS: Final = 1.0
+MOST_RECEIVES: Final = 8  # at a time, while each comes back full
+DELETIONS: Final = 8  # batches at a time
 BACKOFF_SECONDS: Final = (1.0, 2.0, 5.0, 15.0, 30.0)
 AGAIN_SECONDS: Final = 10  # until a message that was kept may be received again
 
-Entry = tuple[str, str, Message]  # SQS's message id, the latest receipt, the message
-Entries = Sequence[Entry]
+_numbers = itertools.count(1)  # of messages, over all queues: a plan names those of two
+
+
+class _Held:
+    """A message that is here: SQS's id, its latest receipt, who has not answered yet."""
+
+    __slots__ = ("asked", "kept", "message", "name", "receipt", "since")
+
+    def __init__(self, name: str, receipt: str, message: Message, asked: set[Hashable], since: float) -> None:
+        self.name = name
+        self.receipt = receipt
+        self.message = message
+        self.asked = asked
+        self.kept = False
+        self.since = since
+
+
+Batch = Sequence[_Held]
 
 
 class Poller:
-    """Runs until cancelled. `problem` is why the queue cannot be read, "" while it can."""
+    """Runs until cancelled.
 
-    def __init__(
-        self, sqs: Sqs, source: SQSSource, wait: int, visibility: int, on_news: Callable[[], None]
-    ) -> None:
+    problem             why the queue cannot be read, None while it can
+    received, deleted   messages, repetitions included
+    malformed           (how many so far, the last one's fault)
+    """
+
+    def __init__(self, sqs: Sqs, source: SQSSource, wait: int, visibility: int) -> None:
         self.problem: AwsError | None = None
-        self.received = 0  # messages, repetitions included
+        self.received = 0
         self.deleted = 0
+        self.malformed: tuple[int, str] = (0, "")
         self._sqs = sqs
         self._source = source
         self._wait = wait
         self._visibility = visibility
-        self._on_news = on_news
-        self._numbers: dict[str, int] = {}  # SQS's message id -> ours
-        self._waiting: dict[int, Entry] = {}  # by our number
-        self._last = 0
-        self._room = asyncio.Event()
-        self._room.set()
+        self._owner: Hashable | None = None
+        self._readers: dict[Hashable, Callable[[], None]] = {}
+        self._by_name: dict[str, _Held] = {}
+        self._by_number: dict[int, _Held] = {}
+        self._left = asyncio.Event()  # something was settled
+        self._gate = asyncio.Semaphore(DELETIONS)
+
+    # ---------------------------------------------------------------- readers
+
+    def join(self, reader: Hashable, on_news: Callable[[], None], *, owner: bool) -> None:
+        """Ask this reader about messages from now on; the owner about all, also those that are here."""
+        self._readers[reader] = on_news
+        if owner:
+            self._owner = reader
+        for held in self._by_number.values():
+            if owner or held.message.completions:
+                held.asked.add(reader)
+        on_news()
+
+    def read_as(self, source: SQSSource, wait: int, visibility: int) -> None:
+        """An owner has come to a queue that others read already: from now on it is read as the owner says."""
+        self._source, self._wait, self._visibility = source, wait, visibility
+
+    def leave(self, reader: Hashable) -> None:
+        """The reader is asked no more. What the owner has not answered for goes back to the queue by itself,
+        when its visibility timeout is over."""
+        self._readers.pop(reader, None)
+        if self._owner == reader:
+            self._owner = None
+        for held in list(self._by_number.values()):
+            if reader in held.asked:
+                self._forget(held)
+
+    @property
+    def idle(self) -> bool:
+        """Whether nobody reads."""
+        return not self._readers
+
+    def waiting(self, reader: Hashable) -> tuple[tuple[Message, ...], float]:
+        """(what this reader has not answered for yet, oldest first; when the newest of it came, by
+        time.monotonic())."""
+        found = [held for held in self._by_number.values() if reader in held.asked]
+        return tuple(held.message for held in found), found[-1].since if found else 0.0
+
+    async def settle(self, reader: Hashable, done: Iterable[int], kept: Iterable[int]) -> None:
+        """Nothing more is to be done about `done`; `kept` is wanted again, later.
+
+        Deleted is what no reader has anything left to do about. What one of them keeps is given back to the
+        queue; malformed messages are left to age: their receive count is what takes them to the dead-letter
+        queue.
+        """
+        gone: list[_Held] = []
+        back: list[_Held] = []
+        for numbers, keep in ((done, False), (kept, True)):
+            for number in numbers:
+                held = self._by_number.get(number)
+                if held is None or reader not in held.asked:
+                    continue
+                held.asked.discard(reader)
+                held.kept = held.kept or keep
+                if not held.asked:
+                    self._forget(held)
+                    (back if held.kept else gone).append(held)
+        self._left.set()
+        soon = [held for held in back if not held.message.malformed]
+        await asyncio.gather(
+            *(self._send(self._delete, some) for some in _tens(gone)),
+            *(self._send(self._again, some) for some in _tens(soon)),
+        )
+
+    # ---------------------------------------------------------------- receiving
 
     async def run(self) -> None:
         """Receive for ever; back off while the queue cannot be read."""
-        failures = 0
+        failures, width = 0, 1
         while True:
-            await self._room.wait()
-            try:
-                answer = await self._sqs.receive_message(
-                    QueueUrl=self._source.queue_url,
-                    MaxNumberOfMessages=BATCH,
-                    WaitTimeSeconds=self._wait,
-                    VisibilityTimeout=self._visibility,
-                )
-            except AwsError as error:
-                self._failed(error)
-                await asyncio.sleep(BACKOFF_SECONDS[min(failures, len(BACKOFF_SECONDS) - 1)])
-                failures += 1
+            await self._room()
+            # One long poll, or several short ones while a backlog comes in.
+            wait = self._wait if width == 1 else 0
+            answers = await asyncio.gather(
+                *(self._receive(wait) for _ in range(width)), return_exceptions=True
+            )
+            found = self._take_all(answers)
+            error = next((one for one in answers if isinstance(one, BaseException)), None)
+            if error is None:
+                failures = 0
+                self._mended()
+                width = min(width * 2, MOST_RECEIVES) if found == BATCH * width else 1
                 continue
-            failures = 0
-            if self.problem is not None:
-                self.problem = None
-                self._on_news()
-            for found in answer.get("Messages", []):
-                self._take(found["MessageId"], found["ReceiptHandle"], found.get("Body", ""))
+            if not isinstance(error, AwsError):
+                raise error
+            self._failed(error)
+            await asyncio.sleep(BACKOFF_SECONDS[min(failures, len(BACKOFF_SECONDS) - 1)])
+            failures, width = failures + 1, 1
 
-    def waiting(self) -> tuple[Message, ...]:
-        """What nothing has been done about yet, oldest first."""
-        return tuple(message for _, _, message in self._waiting.values())
+    async def _room(self) -> None:
+        """Wait while readers are behind."""
+        while self._by_number:
+            oldest = next(iter(self._by_number.values())).since
+            behind = time.monotonic() - oldest > LONGEST_WAIT
+            if len(self._by_number) < MOST_WAITING and not behind:
+                return
+            self._left.clear()
+            await self._left.wait()
 
-    async def settle(self, done: Sequence[int], kept: Sequence[int]) -> None:
-        """Delete `done`; forget `kept`, which the queue delivers again. Malformed ones are left to age: their
-        receive count is what takes them to the dead-letter queue."""
-        gone = [entry for number in done if (entry := self._pop(number)) is not None]
-        back = [entry for number in kept if (entry := self._pop(number)) is not None]
-        self._make_room()
-        soon = [entry for entry in back if not entry[2].malformed]
-        gate = asyncio.Semaphore(DELETIONS)
-        await asyncio.gather(
-            *(self._send(gate, self._delete, some) for some in _tens(gone)),
-            *(self._send(gate, self._again, some) for some in _tens(soon)),
+    async def _receive(self, wait: int) -> Sequence[Received]:
+        answer = await self._sqs.receive_message(
+            QueueUrl=self._source.queue_url,
+            MaxNumberOfMessages=BATCH,
+            WaitTimeSeconds=wait,
+            VisibilityTimeout=self._visibility,
         )
+        return answer.get("Messages", [])
 
-    async def _send(
-        self, gate: asyncio.Semaphore, work: Callable[[Entries], Awaitable[None]], some: Entries
-    ) -> None:
-        async with gate:
-            try:
-                await work(some)
-            except AwsError as error:
-                logger.warning("%d messages come again: %s", len(some), error)
+    def _take_all(self, answers: Iterable[Sequence[Received] | BaseException]) -> int:
+        """Keep what came; how many messages that were."""
+        news: set[Hashable] = set()
+        count = 0
+        for answer in answers:
+            if isinstance(answer, BaseException):
+                continue
+            count += len(answer)
+            for one in answer:
+                news |= self._take(one["MessageId"], one["ReceiptHandle"], one.get("Body", ""))
+        self._tell(news)
+        return count
 
-    def _take(self, name: str, receipt: str, body: str) -> None:
+    def _take(self, name: str, receipt: str, body: str) -> set[Hashable]:
+        """Keep a message; who is to be asked about it."""
         self.received += 1
-        number = self._numbers.get(name)
-        if number is not None:
-            self._waiting[number] = (name, receipt, self._waiting[number][2])
-            return
+        held = self._by_name.get(name)
+        if held is not None:
+            held.receipt = receipt
+            return set()
         parsed = parse(body, self._source.envelope)
         if parsed.malformed:
+            self.malformed = (self.malformed[0] + 1, parsed.malformed)
             logger.warning("message %s cannot be read: %s", name, parsed.malformed)
-        self._last += 1
-        message = Message(self._last, parsed.events, parsed.completions, bool(parsed.malformed))
-        self._numbers[name] = self._last
-        self._waiting[self._last] = (name, receipt, message)
-        if len(self._waiting) >= MOST_WAITING:
-            self._room.clear()
-        self._on_news()
+        message = Message(next(_numbers), parsed.events, parsed.completions, bool(parsed.malformed))
+        asked = set(self._readers) if message.completions else {self._owner} & set(self._readers)
+        if not asked:
+            # Nobody's here, and perhaps another operator's: not ours to delete.
+            return set()
+        held = _Held(name, receipt, message, asked, time.monotonic())
+        self._by_name[name] = self._by_number[message.id] = held
+        return asked
 
     def _failed(self, error: AwsError) -> None:
         if self.problem is None or str(self.problem) != str(error):
             logger.warning("the queue cannot be read: %s", error)
             self.problem = error
-            self._on_news()
+            self._tell(self._readers)
 
-    def _pop(self, number: int) -> Entry | None:
-        entry = self._waiting.pop(number, None)
-        if entry is not None:
-            self._numbers.pop(entry[0], None)
-        return entry
+    def _mended(self) -> None:
+        if self.problem is not None:
+            self.problem = None
+            self._tell(self._readers)
 
-    def _make_room(self) -> None:
-        if len(self._waiting) < MOST_WAITING:
-            self._room.set()
+    def _tell(self, readers: Iterable[Hashable]) -> None:
+        for reader in list(readers):
+            on_news = self._readers.get(reader)
+            if on_news is not None:
+                on_news()
 
-    async def _delete(self, entries: Entries) -> None:
+    # ---------------------------------------------------------------- deleting
+
+    def _forget(self, held: _Held) -> None:
+        self._by_number.pop(held.message.id, None)
+        self._by_name.pop(held.name, None)
+        self._left.set()
+
+    async def _send(self, work: Callable[[Batch], Awaitable[None]], some: Batch) -> None:
+        async with self._gate:
+            try:
+                await work(some)
+            except AwsError as error:
+                logger.warning("%d messages come again: %s", len(some), error)
+
+    async def _delete(self, batch: Batch) -> None:
         answer = await self._sqs.delete_message_batch(
             QueueUrl=self._source.queue_url,
-            Entries=[{"Id": str(at), "ReceiptHandle": entry[1]} for at, entry in enumerate(entries)],
+            Entries=[{"Id": str(at), "ReceiptHandle": held.receipt} for at, held in enumerate(batch)],
         )
         failed = answer.get("Failed", [])  # with HTTP 200
-        self.deleted += len(entries) - len(failed)
+        self.deleted += len(batch) - len(failed)
         if failed:
             logger.warning("%d messages not deleted, first: %s; they come again", len(failed), failed[0])
 
-    async def _again(self, entries: Entries) -> None:
+    async def _again(self, batch: Batch) -> None:
         await self._sqs.change_message_visibility_batch(
             QueueUrl=self._source.queue_url,
             Entries=[
-                {"Id": str(at), "ReceiptHandle": entry[1], "VisibilityTimeout": AGAIN_SECONDS}
-                for at, entry in enumerate(entries)
+                {"Id": str(at), "ReceiptHandle": held.receipt, "VisibilityTimeout": AGAIN_SECONDS}
+                for at, held in enumerate(batch)
             ],
         )
 
 
-def _tens(entries: Entries) -> Iterable[Entries]:
+def _tens(entries: Batch) -> Iterable[Batch]:
     return (entries[at : at + BATCH] for at in range(0, len(entries), BATCH))

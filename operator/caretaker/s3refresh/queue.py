@@ -4,7 +4,10 @@ import json
 from collections.abc import Mapping
 from typing import Final
 
-from caretaker.api.s3refresh import SQSSource
+import msgspec
+
+from caretaker.api.s3refresh import QueueStatus, SQSSource
+from caretaker.api.times import format_time, parse_time
 
 ATTRIBUTES: Final = (
     "ApproximateNumberOfMessages",
@@ -18,6 +21,73 @@ ATTRIBUTES: Final = (
 MIN_MESSAGE_BYTES: Final = 65536
 MIN_RETENTION_SECONDS: Final = 86400
 MIN_RECEIVES: Final = 5
+
+
+# checkedAt in status is renewed so often while the queue is read: a fraction of the time messages last.
+RENEW_SECONDS: Final = 3600.0
+RENEW_FRACTION: Final = 8
+
+
+class QueueView(msgspec.Struct, frozen=True):
+    """What was last seen of a source queue."""
+
+    checked: bool = False  # it was looked at, once at least
+    problem: str = ""  # why the last look failed
+    code: str = ""  # the failure's reason, as conditions have it
+    fault: str = ""  # why the queue will not do
+    visible: int = 0
+    in_flight: int = 0
+    dead_letters: int | None = None  # None: there is no such queue, or it cannot be looked at
+    retention: int = MIN_RETENTION_SECONDS
+
+
+def expired(view: QueueView, before: QueueStatus, now: float) -> bool:
+    """Whether events may be gone for good: nobody has read the queue for half of the time that it keeps
+    messages, or more have been put aside as dead. `before` is the status that stands."""
+    seen = parse_time(before.checked_at)
+    if not view.checked or seen is None:
+        return False
+    unread = now - seen > max(view.retention / 2, 2 * _renewed_after(view))
+    return unread or (view.dead_letters is not None and view.dead_letters > before.dlq_visible)
+
+
+def status_of(view: QueueView, before: QueueStatus, now: float, *, read: bool) -> QueueStatus:
+    """What status tells of the queue; `before` when there is no news. `read`: it can be read now."""
+    if not view.checked or not read:
+        return before
+    dead = before.dlq_visible if view.dead_letters is None else view.dead_letters
+    figures = (view.visible, view.in_flight, dead)
+    seen = parse_time(before.checked_at)
+    due = seen is None or not 0 <= now - seen < _renewed_after(view)
+    if figures == (before.visible, before.in_flight, before.dlq_visible) and not due:
+        return before
+    return QueueStatus(*figures, checked_at=format_time(now))
+
+
+def _renewed_after(view: QueueView) -> float:
+    return min(RENEW_SECONDS, view.retention / RENEW_FRACTION)
+
+
+def view_of(found: Mapping[str, str], source: SQSSource, dead_letters: int | None) -> QueueView:
+    """A look that succeeded."""
+    return QueueView(
+        checked=True,
+        fault=fault_of(found, source),
+        visible=int(found.get("ApproximateNumberOfMessages", 0)),
+        in_flight=int(found.get("ApproximateNumberOfMessagesNotVisible", 0)),
+        dead_letters=dead_letters,
+        retention=int(found.get("MessageRetentionPeriod", MIN_RETENTION_SECONDS)),
+    )
+
+
+def dead_letter_queue(found: Mapping[str, str]) -> tuple[str, str] | None:
+    """(account, name) of the queue's dead-letter queue; None when it has none."""
+    try:
+        arn = str(json.loads(found.get("RedrivePolicy") or "{}")["deadLetterTargetArn"])
+    except (ValueError, KeyError, TypeError):
+        return None
+    account, _, name = arn.partition(":sqs:")[2].partition(":")[2].partition(":")
+    return (account, name) if account and name else None
 
 
 def fault_of(found: Mapping[str, str], source: SQSSource) -> str:

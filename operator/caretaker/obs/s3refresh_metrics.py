@@ -1,0 +1,69 @@
+"""Prometheus metrics of S3AggregatedRefreshes: events in, refreshes out, and how late they are.
+
+Inputs: numbers from the kind's controller. Only caretaker_s3refresh_dirty_targets names an object, and
+forget() drops that series. It must not do I/O.
+"""
+
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+# Buckets in seconds: from a quiet period to a listing of millions of objects.
+SECONDS: Final = (0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 4 * 3600)
+EVENTS: Final = (1, 10, 100, 1_000, 10_000, 100_000, 1_000_000)
+
+
+class S3RefreshMetrics:
+    """What the S3AggregatedRefresh controller tells of its work."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.events = Counter(
+            "caretaker_s3refresh_events_total",
+            "Object events that are on record or need not be, by result: Matched, Filtered, Unmatched.",
+            ("result",),
+            registry=registry,
+        )
+        self.malformed = Counter(
+            "caretaker_s3refresh_malformed_messages_total",
+            "Messages that could not be read, repetitions included.",
+            registry=registry,
+        )
+        self.refreshes = Counter(
+            "caretaker_s3refresh_refreshes_total",
+            "Refreshes by result: Accepted, Failed, Unknown.",
+            ("result",),
+            registry=registry,
+        )
+        self.events_per_refresh = Histogram(
+            "caretaker_s3refresh_events_per_refresh",
+            "Matched events since the resource's last accepted refresh.",
+            buckets=EVENTS,
+            registry=registry,
+        )
+        self.folders = Counter(
+            "caretaker_s3refresh_folders_refreshed_total",
+            "Folders named in accepted refreshes.",
+            registry=registry,
+        )
+        self.duration = Histogram(
+            "caretaker_s3refresh_refresh_duration_seconds",
+            "Time from a refresh's acceptance to its end, where that is told.",
+            buckets=SECONDS,
+            registry=registry,
+        )
+        self.lag = Histogram(
+            "caretaker_s3refresh_lag_seconds",
+            "Time from the first event of a refresh to its acceptance.",
+            buckets=SECONDS,
+            registry=registry,
+        )
+        self.dirty = Gauge(
+            "caretaker_s3refresh_dirty_targets",
+            "Targets of a resource whose refresh is still to come.",
+            ("namespace", "name"),
+            registry=registry,
+        )
+
+    def forget(self, namespace: str, name: str) -> None:
+        """Drop the series of a deleted resource. Does nothing if there are none."""
+        self.dirty.remove(namespace, name)

@@ -1,0 +1,168 @@
+"""The conditions of an S3AggregatedRefresh; their meanings stand in docs/operations.md.
+
+Pure: (View, Plan) -> conditions. Ready is what keeps events from becoming refreshes, decided by a chain of
+small rules, the first that applies wins; that something is dirty never makes it False.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from caretaker.api import conditions as c
+from caretaker.api.conditions import Condition, ConditionStatus
+from caretaker.api.conditions import RefreshReason as Reason
+from caretaker.aws.errors import ErrorClass
+from caretaker.s3refresh.debounce import Target
+from caretaker.s3refresh.plan import Plan
+from caretaker.s3refresh.snapshots import View
+
+Verdict = tuple[ConditionStatus, str, str]  # (status, reason, message)
+
+# So many calls in a row have to fail before Ready says so: a gateway that is busy refuses now and then.
+FAILURES_TOLD: Final = 3
+SHOWN: Final = 3
+# Reasons of Ready=False that end only by somebody's hand.
+STALLING: Final = frozenset(
+    (Reason.INVALID_SPEC, Reason.NOT_GRANTED, Reason.QUEUE_CONFLICT, Reason.QUEUE_UNSUITABLE)
+)
+_QUEUE_REASONS: Final = {
+    ErrorClass.NOT_FOUND.value: Reason.QUEUE_NOT_FOUND,
+    ErrorClass.ACCESS_DENIED.value: Reason.ACCESS_DENIED,
+    ErrorClass.NO_IDENTITY.value: Reason.NO_IDENTITY,
+}
+
+
+def conditions_of(view: View, plan: Plan) -> Iterable[Condition]:
+    """Every condition of the kind; Reconciling, Stalled, Suspended and MalformedMessages only while True."""
+    generation = view.read.meta.generation
+
+    def condition(kind: str, status: ConditionStatus, reason: str, message: str) -> Condition:
+        return Condition(kind, status, reason, message, observed_generation=generation)
+
+    status, reason, message = ready(view, plan)
+    yield condition(c.READY, status, reason, message)
+    yield condition(c.QUEUE_REACHABLE, *_queue(view))
+    yield condition(c.TARGETS_RESOLVED, *_targets(view, plan))
+    yield condition(c.CAUGHT_UP, *_caught_up(plan))
+    if status != "True" and reason in STALLING:
+        yield condition(c.STALLED, "True", reason, message)
+    elif status != "True":
+        yield condition(c.RECONCILING, "True", reason, message)
+    if view.malformed:
+        said = f"{view.malformed} message(s) could not be read, the last one: {view.fault}"
+        yield condition(c.MALFORMED_MESSAGES, "True", Reason.UNREADABLE, said)
+    if view.read.spec is not None and view.read.spec.suspend:
+        yield condition(c.SUSPENDED, "True", Reason.SUSPENDED, "spec.suspend is true: nothing is received")
+
+
+def ready(view: View, plan: Plan) -> Verdict:
+    """The first rule that applies."""
+    return next(verdict for rule in _READY_RULES if (verdict := rule(view, plan)) is not None)
+
+
+# ---------------------------------------------------------------- Ready
+
+
+def _refused(view: View, _: Plan) -> Verdict | None:
+    return None if view.refusal is None else ("False", view.refusal.reason, view.refusal.message)
+
+
+def _suspended(view: View, _: Plan) -> Verdict | None:
+    if view.read.spec is None or not view.read.spec.suspend:
+        return None
+    return "True", Reason.SUSPENDED, "suspended; what is dirty is kept"
+
+
+def _queue_bad(view: View, _: Plan) -> Verdict | None:
+    status, reason, message = _queue(view)
+    return (status, reason, message) if status == "False" else None
+
+
+def _targets_bad(view: View, plan: Plan) -> Verdict | None:
+    status, reason, message = _targets(view, plan)
+    return (status, reason, message) if status == "False" else None
+
+
+def _starting(view: View, _: Plan) -> Verdict | None:
+    if view.polling and view.queue.checked:
+        return None
+    return "False", Reason.STARTING, "the queue and the targets have not been looked at yet"
+
+
+def _failing(_: View, plan: Plan) -> Verdict | None:
+    failing = [t for t in plan.targets if t.failure is not None and t.failure.count >= FAILURES_TOLD]
+    return ("False", Reason.REFRESH_FAILING, _failures(failing)) if failing else None
+
+
+def _consuming(_: View, plan: Plan) -> Verdict | None:
+    return "True", Reason.CONSUMING, f"{len(plan.targets)} target(s) are kept fresh"
+
+
+_READY_RULES: Final[tuple[Callable[[View, Plan], Verdict | None], ...]] = (
+    _refused,
+    _suspended,
+    _queue_bad,
+    _targets_bad,
+    _starting,
+    _failing,
+    _consuming,
+)
+
+
+# ---------------------------------------------------------------- the others
+
+
+def _queue(view: View) -> Verdict:
+    if view.refusal is not None and view.refusal.reason == Reason.QUEUE_CONFLICT:
+        return "False", view.refusal.reason, view.refusal.message
+    problem, code = (view.problem, view.code) if view.problem else (view.queue.problem, view.queue.code)
+    if problem:
+        return "False", _QUEUE_REASONS.get(code, Reason.QUEUE_UNREACHABLE), problem
+    if view.queue.fault:
+        return "False", Reason.QUEUE_UNSUITABLE, view.queue.fault
+    if not view.queue.checked:
+        return "Unknown", Reason.NOT_CHECKED, "the queue has not been looked at yet"
+    return "True", Reason.REACHABLE, "the queue can be read, and will do"
+
+
+def _targets(view: View, plan: Plan) -> Verdict:
+    shares = view.snapshot.shares
+    if not shares.complete and not shares.faults:
+        return "Unknown", Reason.NOT_CHECKED, "targets have not been looked for yet"
+    gone = sorted({t.id for t in plan.targets} - {share.id for share in shares.known})
+    if not shares.complete:
+        return "False", Reason.TARGETS_UNRESOLVED, _some(shares.faults)
+    if gone:
+        said = f"{_some(gone)}: dirty, and not there any more; it is refreshed as soon as it is found again"
+        return "False", Reason.TARGET_GONE, said
+    if shares.faults:
+        return "False", Reason.TARGETS_UNRESOLVED, _some(shares.faults)
+    if not shares.known:
+        return "False", Reason.NO_TARGETS, "there is nothing to refresh: no file share matches spec.target"
+    return "True", Reason.RESOLVED, f"{len(shares.known)} target(s)"
+
+
+def _caught_up(plan: Plan) -> Verdict:
+    failing = [t for t in plan.targets if t.failure is not None]
+    if failing:
+        return "False", Reason.REFRESH_FAILING, _failures(failing)
+    lost = [t.id for t in plan.targets if t.last.result == "Lost"]
+    if lost:
+        said = f"{_some(lost)}: the end of the last refresh was never heard of"
+        return "False", Reason.COMPLETION_LOST, said
+    busy = [t.id for t in plan.targets if t.claim is not None or t.in_flight is not None]
+    dirty = [t.id for t in plan.targets if t.dirty is not None]
+    if busy:
+        return "False", Reason.REFRESHING, f"{len(busy)} target(s) are being refreshed"
+    if dirty:
+        return "False", Reason.WAITING, f"{len(dirty)} target(s) wait for their refresh"
+    return "True", Reason.UP_TO_DATE, "every event has been followed by a refresh"
+
+
+def _failures(failing: Iterable[Target]) -> str:
+    return _some(f"{t.id}: {t.failure.code}: {t.failure.message}" for t in failing if t.failure is not None)
+
+
+def _some(texts: Iterable[str]) -> str:
+    every = list(texts)
+    more = f"; and {len(every) - SHOWN} more" if len(every) > SHOWN else ""
+    return "; ".join(every[:SHOWN]) + more

@@ -1,0 +1,369 @@
+"""S3AggregatedRefresh in the loop: what a pass gathers, and what it does once its status stands.
+
+Thin: no decision is made here. Messages and results are taken before the resource is read, so that the read
+proves what is on record about them; they go, and calls are made, only after the status was written or found
+to say the same (settled).
+"""
+
+import asyncio
+import random
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from caretaker.api import names
+from caretaker.api.conditions import RefreshReason as Reason
+from caretaker.api.events import Event, ObjectRef
+from caretaker.api.grants import Grants, refusals
+from caretaker.api.s3refresh import Filter, Spec, Status
+from caretaker.aws.calls import Aws
+from caretaker.aws.identity import Keys, Target
+from caretaker.kube.client import KubeClient
+from caretaker.kube.errors import ApiError
+from caretaker.obs.metrics import Metrics
+from caretaker.runtime.controller import Next, Subject
+from caretaker.runtime.queue import Key
+from caretaker.s3refresh import plan as planning
+from caretaker.s3refresh import queue, record, resource, tally
+from caretaker.s3refresh.credentials import keys_of
+from caretaker.s3refresh.debounce import at_once
+from caretaker.s3refresh.events import transitions
+from caretaker.s3refresh.match import Share
+from caretaker.s3refresh.plan import Message, Plan, Result, Snapshot
+from caretaker.s3refresh.queues import Queues, Reading
+from caretaker.s3refresh.resource import FINALIZER, KIND, RawRefresh, Read
+from caretaker.s3refresh.snapshots import Refusal, View
+from caretaker.s3refresh.status import status_of
+from caretaker.s3refresh.targets.making import Tools, make
+from caretaker.s3refresh.turns import Turns, busy_of
+from caretaker.s3refresh.work import Setting, Work
+
+MIN_DELAY: Final = 0.02
+# Between two looks of a target that is due and waits for its turn at a gateway.
+TURN_SECONDS: Final = 5.0
+NO_FILTER: Final = Filter()
+
+
+class S3AggregatedRefreshKind:
+    """runtime.controller.Kind for S3AggregatedRefreshes. `add` asks for a pass, at once if urgent."""
+
+    kind = KIND
+
+    def __init__(
+        self,
+        client: KubeClient,
+        aws: Aws,
+        grants: Grants,
+        metrics: Metrics,
+        add: Callable[..., None],
+        owner: str,
+        scale: float = 1.0,
+    ) -> None:
+        self._client = client
+        self._aws = aws
+        self._grants = grants
+        self._metrics = metrics
+        self._add = add
+        self._owner = owner
+        self._scale = scale
+        self._queues = Queues(aws)
+        self._turns = Turns()
+        self._works: dict[Key, Work] = {}
+        self._endings: set[asyncio.Task[None]] = set()
+
+    # ---------------------------------------------------------------- life
+
+    def forget(self, key: Key) -> None:
+        """The resource is gone."""
+        self._turns.forget(key)
+        self._queues.disclaim(key)
+        self._metrics.s3refresh.forget(key.namespace, key.name)
+        work = self._works.pop(key, None)
+        if work is not None:
+            ending = asyncio.create_task(work.end())
+            self._endings.add(ending)
+            ending.add_done_callback(self._endings.discard)
+
+    async def quiesce(self, patience: float) -> None:
+        """Receive nothing more, and let calls under way be answered: a stop is near."""
+        for key, work in list(self._works.items()):
+            await work.quiesce(patience)
+            if work.results:
+                self._add(key, urgent=True)
+
+    async def stop(self) -> None:
+        """Another process may lead from now on: nothing of this one's work counts any more."""
+        works, self._works = list(self._works.values()), {}
+        for work in works:
+            await work.end()
+        await self._queues.close()
+        self._turns = Turns()
+
+    # ---------------------------------------------------------------- gather
+
+    async def gather(self, key: Key) -> View | None:
+        """Messages and results first, then the resource: whatever the record holds when it is read, it held
+        after they came."""
+        work = self._works.get(key)
+        came = _Came.of(work)
+        raw = await self._read(key)
+        if raw is None:
+            return None
+        read = resource.read(raw, self._scale)
+        if work is None or work.uid != read.meta.uid:
+            if work is not None:
+                self.forget(key)
+            work = self._works[key] = Work(
+                key, read.meta.uid, self._queues, lambda: self._add(key), self._scale
+            )
+            work.on_result = lambda: self._add(key, urgent=True)
+            came = _Came()
+        refusal = await self._set_up(key, work, read)
+        return self._view(key, work, read, came, refusal)
+
+    async def _read(self, key: Key) -> RawRefresh | None:
+        """The resource; None when it is gone, or going with nothing left to flush."""
+        try:
+            raw: RawRefresh = await self._client.get(self.path(key), RawRefresh)
+        except ApiError as error:
+            if error.not_found:
+                return None
+            raise
+        meta = raw.metadata
+        if meta.deletion_timestamp is not None:
+            return raw if FINALIZER in (meta.finalizers or ()) else None
+        return await self._with_finalizer(key, raw)
+
+    async def _with_finalizer(self, key: Key, raw: RawRefresh) -> RawRefresh:
+        """The resource, with our finalizer while spec.onDelete is Flush and without it otherwise."""
+        spec = resource.read(raw).spec
+        if spec is None:
+            return raw
+        standing = raw.metadata.finalizers or []
+        if (FINALIZER in standing) == (spec.on_delete == "Flush"):
+            return raw
+        wanted = [name for name in standing if name != FINALIZER]
+        if spec.on_delete == "Flush":
+            wanted.append(FINALIZER)
+        return await self._set_finalizers(key, raw.metadata.resource_version, wanted)
+
+    async def _set_finalizers(self, key: Key, version: str, wanted: Sequence[str]) -> RawRefresh:
+        body = {"metadata": {"resourceVersion": version, "finalizers": list(wanted)}}
+        return await self._client.patch(self.path(key), body, RawRefresh)
+
+    async def _set_up(self, key: Key, work: Work, read: Read) -> Refusal | None:
+        """Have the resource's tasks run as its spec says; why they do not."""
+        spec, refusal, keys = read.spec, self._refused(key, read), None
+        if refusal is None and spec is not None and spec.aws.secret_name:
+            found = await keys_of(self._client, key.namespace, spec.aws.secret_name)
+            refusal, keys = (found, None) if isinstance(found, Refusal) else (None, found)
+        if spec is None or refusal is not None or spec.suspend:
+            if work.setting is not None:
+                await work.rest()
+            return refusal
+        setting = _setting(spec, keys)
+        if work.setting != setting:
+            tools = Tools(aws=self._aws, keys=keys)
+            await work.begin(setting, self._aws.sqs(setting.source.target), make(spec, tools))
+        if read.flushing:  # it still refreshes what is dirty
+            await work.deafen()
+        return None
+
+    def _refused(self, key: Key, read: Read) -> Refusal | None:
+        spec = read.spec
+        if spec is None:
+            self._queues.disclaim(key)
+            return Refusal(Reason.INVALID_SPEC, read.invalid)
+        url = spec.source.sqs.queue_url
+        used = {"spec.source.sqs.queueURL": url}
+        gateway = spec.target.storage_gateway
+        if gateway is not None and gateway.completion.queue_url:
+            used["spec.target.storageGateway.completion.queueURL"] = gateway.completion.queue_url
+        found = refusals(self._grants, key.namespace, spec.aws, used)
+        if found:
+            self._queues.disclaim(key)
+            return Refusal(Reason.NOT_GRANTED, "; ".join(map(str, found)))
+        owner = self._queues.claim(key, url, read.meta.creation_timestamp or "", lambda: self._add(key))
+        if owner != key:
+            return Refusal(
+                Reason.QUEUE_CONFLICT,
+                f"spec.source.sqs.queueURL: {owner.namespace}/{owner.name} reads this queue already, and two "
+                "would take each other's events: give each its own queue, filled by one SNS topic or rule",
+            )
+        return None
+
+    def _view(self, key: Key, work: Work, read: Read, came: "_Came", refusal: Refusal | None) -> View:
+        now, clock = time.time(), time.monotonic()
+        spec, status = read.spec, read.status
+        targets = tuple(record.read(one, now) for one in status.targets)
+        still = refusal is not None or spec is None or spec.suspend
+        shares = {share.id: share for share in work.shares.known}
+        busy = busy_of(targets, shares, read.pace.assume_after, now)
+        limit = _limit(spec)
+        problem = work.problem
+        count, fault = work.malformed(clock)
+        return View(
+            read=read,
+            refusal=refusal,
+            queue=work.queue,
+            problem=str(problem) if problem is not None else "",
+            code=str(problem.error_class) if problem is not None else "",
+            polling=work.polling,
+            malformed=count,
+            fault=fault,
+            snapshot=Snapshot(
+                targets=targets,
+                first=not status.targets and not read.lost,
+                shares=work.shares,
+                filter=spec.filter if spec is not None else NO_FILTER,
+                pace=at_once(read.pace) if read.flushing else read.pace,
+                owner=self._owner,
+                pass_id=uuid.uuid4().hex,
+                now=now,
+                malformed=spec.source.sqs.malformed if spec is not None else "DeadLetter",
+                whole=_whole(spec),
+                suspended=still,
+                resync_on_start=spec.resync.on_start if spec is not None else False,
+                expired=work.fresh and queue.expired(work.queue, status.queue, now),
+                messages=came.messages,
+                results=came.results,
+                running=work.running,
+                received=max(clock - came.newest, 0.0),
+                seen=work.memory.look(targets, clock),
+                free=self._turns.free(key, busy, {s.group for s in shares.values()}, limit, clock),
+                jitter=random.random(),
+            ),
+        )
+
+    # ---------------------------------------------------------------- the rest of a pass
+
+    def plan(self, snapshot: View) -> Plan:
+        """See plan.py. Without a spec there is nothing to go by."""
+        return Plan() if snapshot.read.spec is None else planning.plan(snapshot.snapshot)
+
+    async def confirm(self, snapshot: View, plan: Plan) -> View | None:
+        """The resource was read from etcd, and the status is written on condition. Only turns are told now,
+        before anything is awaited: another resource must not take them too."""
+        key = _key(snapshot)
+        known = snapshot.snapshot.shares.known
+        shares = {share.id: share for share in known}
+        busy = busy_of(plan.targets, shares, snapshot.read.pace.assume_after, snapshot.snapshot.now)
+        waiting = {} if snapshot.snapshot.suspended else _waiting(plan, shares, snapshot.snapshot.now)
+        self._turns.note(key, busy, waiting, time.monotonic(), lambda: self._add(key))
+        return None
+
+    async def execute(self, snapshot: View, plan: Plan) -> None:
+        """Nothing: the record comes first, see settled()."""
+
+    async def settled(self, snapshot: View, plan: Plan, outcome: None) -> None:  # noqa: ARG002 - see the Protocol
+        """The status stands as planned: messages may go, calls may be made."""
+        key = _key(snapshot)
+        work = self._works.get(key)
+        if work is None or work.uid != snapshot.read.meta.uid:
+            return
+        clock = time.monotonic()
+        taken = snapshot.snapshot
+        work.memory.heard(plan.heard, clock - taken.received)
+        work.memory.look(plan.targets, clock)
+        work.fresh = work.fresh and not snapshot.queue.checked
+        work.settle(plan.done, plan.kept, taken.results)
+        work.launch(plan.calls)
+        name = (key.namespace, key.name)
+        work.matched = tally.count(self._metrics.s3refresh, name, taken, plan, work.matched)
+        if snapshot.read.flushing and not any(t.dirty or t.claim for t in plan.targets):
+            kept = [name for name in snapshot.read.meta.finalizers or () if name != FINALIZER]
+            raw = await self._read(key)
+            if raw is not None:
+                await self._set_finalizers(key, raw.metadata.resource_version, kept)
+
+    def path(self, key: Key) -> str:
+        """See resource.py."""
+        return resource.refresh_path(key.namespace, key.name)
+
+    def subject(self, snapshot: View) -> Subject:
+        """The resource."""
+        meta = snapshot.read.meta
+        return Subject(
+            ref=ObjectRef(names.API_VERSION, KIND, meta.namespace, meta.name, meta.uid),
+            path=self.path(_key(snapshot)),
+            resource_version=meta.resource_version,
+            status=snapshot.read.status,
+        )
+
+    def status(self, snapshot: View, plan: Plan, outcome: None) -> Status:  # noqa: ARG002 - as above
+        """See status.py."""
+        return status_of(snapshot, plan)
+
+    def events(self, snapshot: View, plan: Plan, status: Status) -> Sequence[Event]:  # noqa: ARG002 - as above
+        """See events.py."""
+        return transitions(snapshot.read.status, status, expired=snapshot.snapshot.expired)
+
+    def next(self, snapshot: View, plan: Plan, outcome: None) -> Next:  # noqa: ARG002 - as above
+        """At the plan's time; soon while something due waits for its turn."""
+        now = time.time()
+        delays = [max(plan.wake - now, MIN_DELAY)] if plan.wake else []
+        if "Due" in plan.phases.values() and not snapshot.snapshot.suspended:
+            delays.append(TURN_SECONDS * self._scale)
+        return Next(delay=min(delays, default=None))
+
+
+class _Came(msgspec.Struct, frozen=True):
+    """What came in before the resource was read."""
+
+    messages: tuple[Message, ...] = ()
+    results: tuple[Result, ...] = ()
+    newest: float = 0.0  # when the newest of the messages came, by the clock that never goes back
+
+    @classmethod
+    def of(cls, work: Work | None) -> "_Came":
+        if work is None:
+            return cls()
+        messages, newest = work.messages()
+        return cls(messages, tuple(work.results), newest)
+
+
+def _setting(spec: Spec, keys: Keys | None) -> Setting:
+    source, gateway = spec.source.sqs, spec.target.storage_gateway
+    sqs = Target.of(spec.aws, "sqs", keys)
+    reading = Reading(
+        sqs,
+        source,
+        round(resource.seconds("source.sqs.waitTime", source.wait_time)),
+        round(resource.seconds("source.sqs.visibilityTimeout", source.visibility_timeout)),
+    )
+    completions, every = None, "10m"
+    if gateway is not None:
+        every, url = gateway.rediscover_every, gateway.completion.queue_url
+        if url and url != source.queue_url:
+            completions = Reading(sqs, msgspec.structs.replace(source, queue_url=url, envelope="Auto"))
+    rediscover = resource.seconds("target.storageGateway.rediscoverEvery", every)
+    return Setting(reading, completions, rediscover, (spec.target, spec.aws, keys))
+
+
+def _whole(spec: Spec | None) -> bool:
+    gateway = spec.target.storage_gateway if spec is not None else None
+    return gateway is not None and gateway.scope == "Share"
+
+
+def _limit(spec: Spec | None) -> int:
+    gateway = spec.target.storage_gateway if spec is not None else None
+    return gateway.concurrency_per_gateway if gateway is not None else 1
+
+
+def _waiting(plan: Plan, shares: Mapping[str, Share], now: float) -> dict[str, float]:
+    """Group -> since when the oldest of its targets that wait for a turn is dirty."""
+    found: dict[str, float] = {}
+    for target in plan.targets:
+        start, share = plan.starts.get(target.id), shares.get(target.id)
+        due = start is not None and start <= now and share is not None and share.ready
+        idle = target.claim is None and target.in_flight is None
+        if due and idle and share is not None and target.dirty is not None:
+            found[share.group] = min(found.get(share.group, target.dirty.since), target.dirty.since)
+    return found
+
+
+def _key(view: View) -> Key:
+    return Key(KIND, view.read.meta.namespace, view.read.meta.name)

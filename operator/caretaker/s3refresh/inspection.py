@@ -1,0 +1,36 @@
+"""A look at a source queue: its attributes, and how many messages lie in its dead-letter queue.
+
+Inputs: SQS. It must not judge: queue.py does.
+"""
+
+import msgspec
+
+from caretaker.api.s3refresh import SQSSource
+from caretaker.aws.errors import AwsError
+from caretaker.aws.sqs import Sqs
+from caretaker.s3refresh.queue import ATTRIBUTES, QueueView, dead_letter_queue, view_of
+
+DEPTH = "ApproximateNumberOfMessages"
+
+
+async def look(sqs: Sqs, source: SQSSource, before: QueueView) -> QueueView:
+    """What there is to see now; `before`, with the problem, when SQS does not answer."""
+    try:
+        answer = await sqs.get_queue_attributes(QueueUrl=source.queue_url, AttributeNames=ATTRIBUTES)
+    except AwsError as error:
+        return msgspec.structs.replace(before, problem=str(error), code=str(error.error_class))
+    found = answer.get("Attributes", {})
+    return view_of(found, source, await _dead_letters(sqs, dead_letter_queue(found)))
+
+
+async def _dead_letters(sqs: Sqs, place: tuple[str, str] | None) -> int | None:
+    """Not being allowed to look at it is no fault: it carries nothing."""
+    if place is None:
+        return None
+    account, name = place
+    try:
+        url = (await sqs.get_queue_url(QueueName=name, QueueOwnerAWSAccountId=account))["QueueUrl"]
+        answer = await sqs.get_queue_attributes(QueueUrl=url, AttributeNames=(DEPTH,))
+    except AwsError:
+        return None
+    return int(answer.get("Attributes", {}).get(DEPTH, 0))

@@ -1,0 +1,105 @@
+"""An S3AggregatedRefresh as the API server holds it: where it is, how it is read, what pace it asks for.
+
+Pure but for the shape of what was read: it must not ask anything of anybody.
+"""
+
+from typing import Final
+
+import msgspec
+
+from caretaker.api import durations, names
+from caretaker.api.objects import WireMeta
+from caretaker.api.s3refresh import Spec, Status
+from caretaker.s3refresh.debounce import Pace
+
+KIND: Final = "S3AggregatedRefresh"
+PLURAL: Final = "s3aggregatedrefreshes"
+FINALIZER: Final = f"{names.GROUP}/finalizer"
+# spec.target.storageGateway.completion.assumeAfter, where it is not given.
+ASSUME_SECONDS: Final = 900.0
+ASSUME_UNTRACKED_SECONDS: Final = 60.0
+
+
+class RawRefresh(msgspec.Struct):
+    """One whose spec has not been judged yet."""
+
+    metadata: WireMeta
+    spec: msgspec.Raw = msgspec.Raw(b"{}")
+    status: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+class Read(msgspec.Struct, frozen=True):
+    """The resource; without a spec when that cannot be read, and why."""
+
+    meta: WireMeta
+    status: Status
+    spec: Spec | None
+    pace: Pace = Pace()
+    invalid: str = ""
+    lost: bool = False  # the record cannot be read: everything counts as stale
+
+    @property
+    def flushing(self) -> bool:
+        """Whether it is on its way out and only waits for what is dirty."""
+        return self.meta.deletion_timestamp is not None and FINALIZER in (self.meta.finalizers or ())
+
+
+def refresh_path(namespace: str, name: str = "") -> str:
+    """The API path of one resource, or without a name of all in the namespace."""
+    collection = f"/apis/{names.API_VERSION}/namespaces/{namespace}/{PLURAL}"
+    return f"{collection}/{name}" if name else collection
+
+
+def read(raw: RawRefresh, scale: float = 1.0) -> Read:
+    """Judge it. A spec older than a stricter CRD is shown, never a crash."""
+    lost = False
+    try:
+        status = msgspec.json.decode(raw.status, type=Status)
+    except msgspec.ValidationError:
+        status, lost = Status(), True  # written by somebody else
+    try:
+        spec = msgspec.json.decode(raw.spec, type=Spec)
+        pace = pace_of(spec, scale)
+    except ValueError as error:  # msgspec.ValidationError is one
+        invalid = str(error).replace("`$", "`spec")
+        return Read(raw.metadata, status, None, invalid=invalid, lost=lost)
+    return Read(raw.metadata, status, spec, pace, lost=lost)
+
+
+def pace_of(spec: Spec, scale: float = 1.0) -> Pace:
+    """Seconds. Raises ValueError with the field. `scale` is for tests: waits that no spec asks for, and the
+    floor of 60 s."""
+    debounce, retry = spec.debounce, spec.retry
+    pace = Pace(
+        quiet_period=seconds("debounce.quietPeriod", debounce.quiet_period),
+        max_delay=seconds("debounce.maxDelay", debounce.max_delay),
+        min_interval=seconds("debounce.minInterval", debounce.min_interval) * scale,
+        retry_initial=seconds("retry.initial", retry.initial) * scale,
+        retry_max=seconds("retry.max", retry.max) * scale,
+        claim_lost=Pace().claim_lost * scale,
+        resync=seconds("resync.interval", spec.resync.interval),
+    )
+    gateway = spec.target.storage_gateway
+    if gateway is None:
+        return pace
+    completion, field = gateway.completion, "target.storageGateway.completion"
+    tracked = bool(completion.queue_url)
+    assumed = seconds(f"{field}.assumeAfter", completion.assume_after)
+    if not completion.assume_after:
+        assumed = ASSUME_SECONDS if tracked else ASSUME_UNTRACKED_SECONDS
+    return msgspec.structs.replace(
+        pace,
+        tracked=tracked,
+        assume_after=assumed * scale,
+        completion_timeout=seconds(f"{field}.timeout", completion.timeout) * scale,
+        on_timeout=completion.on_timeout,
+        max_folders=gateway.max_folders,
+    )
+
+
+def seconds(field: str, text: str) -> float:
+    """A duration of the spec. ValueError with the field's path."""
+    try:
+        return durations.seconds(text)
+    except ValueError as error:
+        raise ValueError(f"spec.{field}: {error}") from None

@@ -1,0 +1,28 @@
+"""What a pass over one resource has gathered, beside what plan.py reads. Pure data."""
+
+import msgspec
+
+from caretaker.s3refresh.plan import Snapshot
+from caretaker.s3refresh.queue import QueueView
+from caretaker.s3refresh.resource import Read
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """Why nothing is done for a resource: a reason and a message, of Ready."""
+
+    reason: str
+    message: str
+
+
+class View(msgspec.Struct, frozen=True):
+    """One resource, now."""
+
+    read: Read
+    snapshot: Snapshot
+    refusal: Refusal | None = None
+    queue: QueueView = QueueView()
+    problem: str = ""  # why a queue cannot be received from
+    code: str = ""  # the problem's class
+    polling: bool = False  # messages are received
+    malformed: int = 0  # messages of late that could not be read
+    fault: str = ""  # of the last of them

@@ -1,0 +1,24 @@
+"""What status says after a pass. Pure: (View, Plan) -> Status, equal to the one that stands when nothing has
+changed."""
+
+from caretaker.api import conditions as c
+from caretaker.api.s3refresh import Status
+from caretaker.api.times import format_time
+from caretaker.s3refresh import queue, record
+from caretaker.s3refresh.conditions import conditions_of
+from caretaker.s3refresh.plan import Plan
+from caretaker.s3refresh.snapshots import View
+
+
+def status_of(view: View, plan: Plan) -> Status:
+    """The status to write."""
+    before, now = view.read.status, view.snapshot.now
+    return Status(
+        observed_generation=view.read.meta.generation,
+        conditions=c.merge(before.conditions, conditions_of(view, plan), format_time(now)),
+        queue=queue.status_of(view.queue, before.queue, now, read=view.polling and not view.problem),
+        # Without a spec there is no pace to go by, and nothing moves.
+        targets=before.targets
+        if view.read.spec is None
+        else tuple(record.write(target, plan.phases[target.id]) for target in plan.targets),
+    )

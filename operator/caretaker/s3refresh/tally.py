@@ -1,0 +1,44 @@
+"""What a pass adds to the metrics, once its status stands: the difference between two records."""
+
+from caretaker.obs.s3refresh_metrics import S3RefreshMetrics
+from caretaker.s3refresh.debounce import UNKNOWN, Target
+from caretaker.s3refresh.plan import Plan, Snapshot
+
+
+def count(
+    metrics: S3RefreshMetrics, name: tuple[str, str], snapshot: Snapshot, plan: Plan, since: int
+) -> int:
+    """Count a pass of the resource `name` (namespace, name). `since` and the result: matched events since
+    its last accepted refresh."""
+    for result, number in (
+        ("Matched", plan.matched),
+        ("Filtered", plan.filtered),
+        ("Unmatched", plan.homeless),
+    ):
+        if number:
+            metrics.events.labels(result).inc(number)
+    malformed = sum(message.malformed for message in snapshot.messages)
+    if malformed:
+        metrics.malformed.inc(malformed)
+    for ended in snapshot.results:
+        how = "Accepted" if not ended.code else "Unknown" if ended.code == UNKNOWN else "Failed"
+        metrics.refreshes.labels(how).inc()
+    since += plan.matched
+    before = {target.id: target for target in snapshot.targets}
+    for target in plan.targets:
+        if (old := before.get(target.id)) is not None and _change(metrics, old, target):
+            metrics.events_per_refresh.observe(since)
+            since = 0
+    metrics.dirty.labels(*name).set(sum(target.dirty is not None for target in plan.targets))
+    return since
+
+
+def _change(metrics: S3RefreshMetrics, old: Target, now: Target) -> bool:
+    """Whether a refresh of the target was accepted."""
+    if now.last.result == "Succeeded" and now.last.completed_at > max(old.last.completed_at, 0.0):
+        metrics.duration.observe(max(now.last.completed_at - now.last.accepted_at, 0.0))
+    if old.claim is None or now.last.accepted_at <= old.last.accepted_at:
+        return False
+    metrics.folders.inc(len(old.claim.request.folders))
+    metrics.lag.observe(max(now.last.accepted_at - old.claim.since, 0.0))
+    return True

@@ -1,0 +1,94 @@
+"""Whose turn it is at a gateway: so many refreshes at a time, over all resources, the longest waiting first.
+
+Pure. Inputs: each resource's targets as of its last pass; times are seconds of a clock that never goes back.
+Lost with the process, which then counts anew from what the API server has on record.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+from caretaker.runtime.queue import Key
+from caretaker.s3refresh.debounce import Target
+from caretaker.s3refresh.match import Share
+
+# A resource that waits for its turn looks again within this; one that did not has no place in the line.
+PATIENCE_SECONDS: Final = 30.0
+
+
+class _Stand:
+    """One resource at the gateways."""
+
+    def __init__(self, on_free: Callable[[], None]) -> None:
+        self.busy: dict[str, int] = {}  # group -> its calls
+        self.waiting: dict[str, float] = {}  # group -> since when its oldest due target is dirty
+        self.noted = 0.0
+        self.on_free = on_free
+
+
+class Turns:
+    """All resources."""
+
+    def __init__(self) -> None:
+        self._stands: dict[Key, _Stand] = {}
+
+    def free(
+        self, key: Key, busy: Mapping[str, int], groups: Iterable[str], limit: int, clock: float
+    ) -> dict[str, int]:
+        """How many calls `key` may start in each group: the limit, less its own calls (`busy`), those of the
+        others, and the turns of those who have waited for longer."""
+        own = self._stands.get(key)
+        free = {}
+        for group in groups:
+            left = limit - busy.get(group, 0)
+            mine = own.waiting.get(group) if own is not None else None
+            for other, stand in self._stands.items():
+                if other == key:
+                    continue
+                left -= stand.busy.get(group, 0)
+                theirs = stand.waiting.get(group)
+                fresh = clock - stand.noted < PATIENCE_SECONDS
+                if theirs is not None and fresh and (mine is None or (theirs, other) < (mine, key)):
+                    left -= 1
+            free[group] = max(left, 0)
+        return free
+
+    def note(
+        self,
+        key: Key,
+        busy: Mapping[str, int],
+        waiting: Mapping[str, float],
+        clock: float,
+        on_free: Callable[[], None],
+    ) -> None:
+        """What `key` does and wants now. Others who wait are told when it makes room."""
+        stand = self._stands.setdefault(key, _Stand(on_free))
+        before = {**stand.busy}
+        left = {group for group in stand.waiting if group not in waiting}
+        stand.busy, stand.waiting, stand.noted, stand.on_free = dict(busy), dict(waiting), clock, on_free
+        self._tell(key, left | {group for group, n in before.items() if busy.get(group, 0) < n})
+
+    def forget(self, key: Key) -> None:
+        """`key` is gone."""
+        stand = self._stands.pop(key, None)
+        if stand is not None:
+            self._tell(key, {*stand.busy, *stand.waiting})
+
+    def _tell(self, key: Key, groups: Iterable[str]) -> None:
+        freed = set(groups)
+        for other, stand in self._stands.items():
+            if other != key and freed & stand.waiting.keys():
+                stand.on_free()
+
+
+def busy_of(
+    targets: Iterable[Target], shares: Mapping[str, Share], assume_after: float, now: float
+) -> dict[str, int]:
+    """Calls of these targets that count at their gateways: claimed, or in flight for less than
+    `assume_after` seconds."""
+    found: dict[str, int] = {}
+    for target in targets:
+        flying = target.in_flight
+        running = flying is not None and now - flying.accepted_at < assume_after
+        if (target.claim is not None or running) and (share := shares.get(target.id)) is not None:
+            found[share.group] = found.get(share.group, 0) + 1
+    return found

@@ -1,0 +1,268 @@
+"""What goes on for one resource outside its passes: discovery, the look at its queue, polling, calls.
+
+Each hands in what it finds and asks for a pass; none decides or writes anything. Everything here can be lost
+at any time: the record is in the resource's status.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from caretaker.api.s3refresh import MAX_TARGETS
+from caretaker.aws.errors import AwsError
+from caretaker.aws.sqs import Sqs
+from caretaker.kube.errors import NotLeader
+from caretaker.runtime.queue import Key
+from caretaker.s3refresh import inspection
+from caretaker.s3refresh.debounce import UNKNOWN, Claim
+from caretaker.s3refresh.match import Share
+from caretaker.s3refresh.memory import TargetMemory
+from caretaker.s3refresh.plan import Message, Result, Shares
+from caretaker.s3refresh.poller import Poller
+from caretaker.s3refresh.queue import QueueView
+from caretaker.s3refresh.queues import Queues, Reading, stop
+from caretaker.s3refresh.targets import Target
+
+logger = logging.getLogger(__name__)
+
+BACKOFF_SECONDS: Final = (2.0, 5.0, 15.0, 60.0)
+# A look at the queue: once a minute while messages come, else hourly. A long poll that comes back empty says
+# the rest.
+CHECK_SECONDS: Final = 60.0
+QUIET_CHECKS: Final = 60
+REDISCOVER_SECONDS: Final = 10.0  # at least, between two discoveries that failed calls ask for
+MALFORMED_SECONDS: Final = 3600.0  # for which a malformed message is told of
+
+
+class Setting(msgspec.Struct, frozen=True):
+    """What the tasks of a resource depend on; another one starts them anew."""
+
+    source: Reading
+    completions: Reading | None
+    rediscover: float
+    aim: Any  # what the target was made from
+
+
+class Work:
+    """One resource, by UID. `on_news` asks for a pass."""
+
+    def __init__(
+        self, key: Key, uid: str, queues: Queues, on_news: Callable[[], None], scale: float = 1.0
+    ) -> None:
+        self.uid = uid
+        self.setting: Setting | None = None
+        self.memory = TargetMemory()
+        self.shares = Shares()
+        self.queue = QueueView()
+        self.results: list[Result] = []
+        self.fresh = True  # no pass has judged yet how long the queue was not read
+        self.matched = 0  # events since the last accepted refresh
+        self.on_result = on_news
+        self._key = key
+        self._queues = queues
+        self._on_news = on_news
+        self._scale = scale
+        self._target: Target | None = None
+        self._pollers: list[Poller] = []
+        self._tasks: list[asyncio.Task[None]] = []
+        self._calls: dict[str, asyncio.Task[None]] = {}
+        self._chores: set[asyncio.Task[None]] = set()
+        self._again = asyncio.Event()  # discovery is asked for
+        self._malformed = (0, 0.0)
+        self._deaf = False
+
+    # ---------------------------------------------------------------- life
+
+    async def begin(self, setting: Setting, sqs: Sqs, target: Target) -> None:
+        """Discover, look, and poll once there is a complete list of targets. What ran before ends first."""
+        await self.rest()
+        self.setting, self._target, self._deaf, self.fresh = setting, target, False, True
+        self._tasks = [
+            asyncio.create_task(self._discover(setting, target), name="s3refresh-discover"),
+            asyncio.create_task(self._check(setting, sqs), name="s3refresh-check"),
+        ]
+
+    async def rest(self) -> None:
+        """Nothing more is polled or asked; calls under way go on. What was found counts no more."""
+        tasks, self._tasks, self._pollers = self._tasks, [], []
+        await stop(*tasks)
+        await self._queues.leave(self._key)
+        self.setting, self.shares, self.queue = None, Shares(), QueueView()
+
+    async def deafen(self) -> None:
+        """Receive nothing more; what is dirty is still refreshed."""
+        self._pollers, self._deaf = [], True
+        await self._queues.leave(self._key)
+
+    async def quiesce(self, patience: float) -> None:
+        """Receive nothing more; calls under way get `patience` seconds to be answered."""
+        await self.deafen()
+        under_way = [*self._calls.values(), *self._chores]
+        if under_way:
+            await asyncio.wait(under_way, timeout=patience)
+
+    async def end(self) -> None:
+        """The resource is gone, or this process is to do nothing more."""
+        await self.rest()
+        await stop(*self._calls.values(), *self._chores)
+
+    # ---------------------------------------------------------------- for a pass
+
+    @property
+    def running(self) -> frozenset[str]:
+        """Claims whose calls are under way, or whose results no pass has written yet."""
+        return frozenset(self._calls) | {result.claim_id for result in self.results}
+
+    @property
+    def polling(self) -> bool:
+        """Whether messages are received."""
+        return bool(self._pollers)
+
+    @property
+    def problem(self) -> AwsError | None:
+        """Why a queue cannot be read."""
+        return next((p.problem for p in self._pollers if p.problem is not None), None)
+
+    def messages(self) -> tuple[tuple[Message, ...], float]:
+        """(what no pass has answered for yet, when the newest of it came by time.monotonic())."""
+        found = [poller.waiting(self._key) for poller in self._pollers]
+        newest = max((at for _, at in found), default=0.0)
+        return tuple(message for messages, _ in found for message in messages), newest
+
+    def malformed(self, clock: float) -> tuple[int, str]:
+        """(malformed messages so far, the last one's fault); (0, "") when the last is an hour ago."""
+        count, fault = self._pollers[0].malformed if self._pollers else (0, "")
+        if count != self._malformed[0]:
+            self._malformed = (count, clock)
+        recent = clock - self._malformed[1] < MALFORMED_SECONDS * self._scale
+        return (count, fault) if count and recent else (0, "")
+
+    # ---------------------------------------------------------------- after a pass
+
+    def settle(self, done: Sequence[int], kept: Sequence[int], written: Iterable[Result]) -> None:
+        """The status stands: messages may go, and these results are on record."""
+        past = set(map(id, written))
+        self.results = [result for result in self.results if id(result) not in past]
+        if done or kept:
+            for poller in self._pollers:
+                self._spawn(poller.settle(self._key, done, kept))
+
+    def launch(self, calls: Iterable[tuple[Share, Claim]]) -> None:
+        """Make the calls that are on record."""
+        for share, claim in calls:
+            self._calls[claim.id] = asyncio.create_task(self._call(share, claim), name="s3refresh-call")
+
+    def rediscover(self) -> None:
+        """Something that was found is not there, or is not as it was."""
+        self._again.set()
+
+    # ---------------------------------------------------------------- tasks
+
+    async def _call(self, share: Share, claim: Claim) -> None:
+        assert self._target is not None  # noqa: S101 - begin() has set it
+        try:
+            result = await self._target.refresh(share, claim)
+        except NotLeader as error:  # the guard: nothing was sent
+            result = Result(share.id, claim.id, code="NotLeader", message=str(error))
+        except Exception as error:
+            logger.exception("the call for %s failed", share.id)
+            result = Result(share.id, claim.id, code=UNKNOWN, message=f"{type(error).__name__}: {error}")
+        finally:
+            self._calls.pop(claim.id, None)
+        self.results.append(result)
+        if result.code:
+            self.rediscover()
+        self.on_result()
+
+    async def _discover(self, setting: Setting, target: Target) -> None:
+        failures = 0
+        while True:
+            self._again.clear()
+            found = await self._found(target)
+            if found != self.shares:
+                self.shares = found
+                self._on_news()
+            if found.complete and not self._pollers and not self._deaf:
+                self._poll(setting)
+            wait = setting.rediscover * self._scale
+            if not found.complete:
+                wait = min(wait, _backoff(failures) * self._scale)
+            failures = 0 if found.complete else failures + 1
+            await asyncio.sleep(min(wait, REDISCOVER_SECONDS * self._scale))
+            await _either(self._again, wait)
+
+    async def _found(self, target: Target) -> Shares:
+        try:
+            return _bounded(await target.discover())
+        except Exception as error:  # an answer that nobody foresaw must not end the resource's work
+            logger.exception("discovery failed")
+            return Shares(known=self.shares.known, faults=(f"{type(error).__name__}: {error}",))
+
+    def _poll(self, setting: Setting) -> None:
+        """Read the queues: not before every target is known, or an event would seem to be nobody's."""
+        readings = [(setting.source, True)]
+        if setting.completions is not None:
+            readings.append((setting.completions, False))
+        self._pollers = [
+            self._queues.join(self._key, reading, self._on_news, owner=owner) for reading, owner in readings
+        ]
+
+    async def _check(self, setting: Setting, sqs: Sqs) -> None:
+        """Look at the source queue when there is a reason to."""
+        failures = 0
+        while True:
+            received = self._received()
+            view = await inspection.look(sqs, setting.source.source, self.queue)
+            if view != self.queue:
+                self.queue = view
+                self._on_news()
+            if view.problem:
+                await asyncio.sleep(_backoff(failures) * self._scale)
+                failures += 1
+                continue
+            failures = 0
+            for _ in range(QUIET_CHECKS):
+                await asyncio.sleep(CHECK_SECONDS * self._scale)
+                if self._received() != received:
+                    break
+
+    def _received(self) -> int:
+        return self._pollers[0].received if self._pollers else 0
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        chore = asyncio.create_task(work)
+        self._chores.add(chore)
+        chore.add_done_callback(self._done)
+
+    def _done(self, chore: "asyncio.Task[None]") -> None:
+        self._chores.discard(chore)
+        if chore.cancelled() or (error := chore.exception()) is None:
+            return
+        if not isinstance(error, NotLeader):  # then another operator deletes them, or they come again
+            logger.error("messages could not be settled: %s: %s", type(error).__name__, error)
+
+
+def _bounded(found: Shares) -> Shares:
+    """A resource's record holds so many targets."""
+    if len(found.known) <= MAX_TARGETS:
+        return found
+    fault = (
+        f"{len(found.known)} file shares match, and a resource keeps {MAX_TARGETS}: name fewer in "
+        "spec.target.storageGateway.shares, and the others in a resource with a queue of its own"
+    )
+    return Shares(known=found.known[:MAX_TARGETS], faults=(fault, *found.faults))
+
+
+def _backoff(failures: int) -> float:
+    return BACKOFF_SECONDS[min(failures, len(BACKOFF_SECONDS) - 1)] * random.uniform(0.5, 1)
+
+
+async def _either(event: asyncio.Event, seconds: float) -> None:
+    try:
+        await asyncio.wait_for(event.wait(), seconds)
+    except TimeoutError:
+        return
