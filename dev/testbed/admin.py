@@ -49,6 +49,7 @@ _PREFIXES: Final = {
     "mutatingadmissionpolicybindings": "/apis/admissionregistration.k8s.io/v1",
     "nodesteerings": "/apis/testbed.caretaker.dev/v1",
     "daemontasks": "/apis/caretaker.dev/v1alpha1",
+    "s3aggregatedrefreshes": "/apis/caretaker.dev/v1alpha1",
 }
 _PATCH_TYPES: Final = {
     "merge": "application/merge-patch+json",

@@ -1,6 +1,7 @@
-"""The CRD and the structs of caretaker/api describe the same object, field by field, in both directions."""
+"""Each CRD and its structs of caretaker/api describe the same object, field by field, in both directions."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -9,17 +10,63 @@ import pytest
 import yaml
 from msgspec import inspect
 
-from caretaker.api import names
+from caretaker.api import daemontask, durations, names, s3refresh
 from caretaker.api.conditions import MAX_MESSAGE
-from caretaker.api.daemontask import MAX_LISTED, DaemonTask, Spec, Status
+from caretaker.registry import DAEMON_TASK, S3_AGGREGATED_REFRESH, KindInfo
+from caretaker.s3refresh import folders
 
-CRD = yaml.safe_load((Path(__file__).parents[3] / "crds" / "daemontasks.yaml").read_text())
-VERSION = CRD["spec"]["versions"][0]
-SCHEMA = VERSION["schema"]["openAPIV3Schema"]
+CRDS = Path(__file__).parents[3] / "crds"
+Schema = dict[str, Any]
 
-# Kubernetes' own PodTemplateSpec: a plain dict here, partly declared in the CRD.
-OPAQUE = {"spec.template"}
-# Declared for its CEL rule only; the struct is shared by all kinds.
+
+@cache
+def loaded(plural: str) -> Schema:
+    found: Schema = yaml.safe_load((CRDS / f"{plural}.yaml").read_text())
+    return found
+
+
+class Case(msgspec.Struct, frozen=True):
+    """A kind: its CRD, the struct of the whole object, the structs of its parts."""
+
+    info: KindInfo
+    object: type
+    spec: type
+    status: type
+    # Paths that are another type's: a plain dict here, partly declared in the CRD.
+    opaque: frozenset[str] = frozenset()
+
+    @property
+    def crd(self) -> Schema:
+        return loaded(self.info.plural)
+
+    @property
+    def version(self) -> Schema:
+        found: Schema = self.crd["spec"]["versions"][0]
+        return found
+
+    @property
+    def schema(self) -> Schema:
+        found: Schema = self.version["schema"]["openAPIV3Schema"]
+        return found
+
+    @property
+    def all(self) -> dict[str, Schema]:
+        """Every field by its path."""
+        return dict(properties(self.schema))
+
+
+TASK = Case(
+    DAEMON_TASK,
+    daemontask.DaemonTask,
+    daemontask.Spec,
+    daemontask.Status,
+    opaque=frozenset({"spec.template"}),  # Kubernetes' own PodTemplateSpec
+)
+REFRESH = Case(S3_AGGREGATED_REFRESH, s3refresh.S3AggregatedRefresh, s3refresh.Spec, s3refresh.Status)
+CASES = (TASK, REFRESH)
+each_kind = pytest.mark.parametrize("case", CASES, ids=[case.info.kind for case in CASES])
+
+# Declared for its CEL rule, or for completeness; the struct is shared by all kinds.
 OBJECT_META = {"apiVersion", "kind", "metadata"}
 
 SCALARS: dict[type, str] = {
@@ -31,21 +78,22 @@ SCALARS: dict[type, str] = {
 # A struct says "nothing" with these, a schema by having no default.
 NOTHING = (None, "", [])
 
-Schema = dict[str, Any]
 
-
-def faults(found: inspect.Type, schema: Schema, path: str) -> Iterator[str]:
+def faults(found: inspect.Type, schema: Schema, path: str, opaque: frozenset[str]) -> Iterator[str]:
     """Every difference between a type and a schema, as `path: what differs`."""
     match found:
-        case _ if path in OPAQUE:
+        case _ if path in opaque:
             return
         case inspect.StructType():
-            yield from struct_faults(found, schema, path)
+            yield from struct_faults(found, schema, path, opaque)
         case inspect.UnionType():
-            yield from union_faults(found, schema, path)
+            yield from union_faults(found, schema, path, opaque)
         case inspect.VarTupleType():
             yield from type_faults("array", schema, path)
-            yield from faults(found.item_type, schema.get("items", {}), f"{path}[]")
+            yield from faults(found.item_type, schema.get("items", {}), f"{path}[]", opaque)
+        case inspect.DictType():
+            yield from type_faults("object", schema, path)
+            yield from faults(found.value_type, schema.get("additionalProperties", {}), f"{path}{{}}", opaque)
         case _:
             yield from type_faults(SCALARS.get(type(found), repr(found)), schema, path)
             values = set(found.values) if isinstance(found, inspect.LiteralType) else set()
@@ -58,17 +106,21 @@ def type_faults(wanted: str, schema: Schema, path: str) -> Iterator[str]:
         yield f"{path}: {wanted} in the struct, {schema.get('type')} in the CRD"
 
 
-def union_faults(found: inspect.UnionType, schema: Schema, path: str) -> Iterator[str]:
+def union_faults(
+    found: inspect.UnionType, schema: Schema, path: str, opaque: frozenset[str]
+) -> Iterator[str]:
     types = [t for t in found.types if not isinstance(t, inspect.NoneType)]
     if len(types) == 1:
-        yield from faults(types[0], schema, path)
+        yield from faults(types[0], schema, path, opaque)
     elif {type(t) for t in types} != {inspect.IntType, inspect.StrType}:
         yield f"{path}: {types} has no counterpart in a schema"
     elif not schema.get("x-kubernetes-int-or-string"):
         yield f"{path}: an integer or a string in the struct, not in the CRD"
 
 
-def struct_faults(found: inspect.StructType, schema: Schema, path: str) -> Iterator[str]:
+def struct_faults(
+    found: inspect.StructType, schema: Schema, path: str, opaque: frozenset[str]
+) -> Iterator[str]:
     yield from type_faults("object", schema, path)
     properties: dict[str, Schema] = schema.get("properties", {})
     fields = {f.encode_name: f for f in found.fields}
@@ -79,7 +131,7 @@ def struct_faults(found: inspect.StructType, schema: Schema, path: str) -> Itera
         yield f"{path}.{name}: required only in the {'struct' if name in required else 'CRD'}"
     for name in sorted(fields.keys() & properties.keys()):
         here = f"{path}.{name}".lstrip(".")
-        yield from faults(fields[name].type, properties[name], here)
+        yield from faults(fields[name].type, properties[name], here, opaque)
         yield from default_faults(fields[name], properties[name], here)
         yield from null_faults(found, fields[name], properties[name], here)
 
@@ -90,8 +142,15 @@ def default_faults(field: inspect.Field, schema: Schema, path: str) -> Iterator[
     # The API server never fills in status: the operator writes it whole. What stands there before the
     # first pass is kstatus' observedGeneration.
     by_server = not path.startswith("status") or "default" in schema
-    if by_server and ours != theirs and not (ours in NOTHING and theirs is None):
+    if by_server and ours != theirs and not (theirs is None and says_nothing(ours, schema)):
         yield f"{path}: default {ours!r} in the struct, {theirs!r} in the CRD"
+
+
+def says_nothing(ours: Any, schema: Schema) -> bool:
+    """Whether a default may be left out of the CRD. Of an object only where nothing below it has one either:
+    the API server fills in the parts of what is there."""
+    below = (child for _, child in properties(schema))
+    return ours in NOTHING or (ours == {} and not any("default" in child for child in below))
 
 
 def plain_default(field: inspect.Field) -> Any:
@@ -115,80 +174,158 @@ def properties(schema: Schema, path: str = "") -> Iterator[tuple[str, Schema]]:
         yield from properties(child.get("items", {}), f"{here}[]")
 
 
-ALL = dict(properties(SCHEMA))
+def schemas(schema: Schema) -> Iterator[Schema]:
+    """The schema and every one in it: of fields, items and values."""
+    yield schema
+    children = (schema.get("items"), schema.get("additionalProperties"))
+    for child in (*schema.get("properties", {}).values(), *children):
+        if isinstance(child, dict):
+            yield from schemas(child)
 
 
-@pytest.mark.parametrize("part", [Spec, Status], ids=["spec", "status"])
-def test_struct_and_crd_agree(part: type) -> None:
-    name = part.__name__.lower()
-    assert list(faults(inspect.type_info(part), SCHEMA["properties"][name], name)) == []
+@pytest.mark.parametrize("part", ["spec", "status"])
+@each_kind
+def test_struct_and_crd_agree(case: Case, part: str) -> None:
+    struct = inspect.type_info(getattr(case, part))
+    assert list(faults(struct, case.schema["properties"][part], part, case.opaque)) == []
 
 
-def test_the_object_has_no_other_parts() -> None:
-    fields = {f.encode_name for f in inspect.type_info(DaemonTask).fields}
-    assert SCHEMA["properties"].keys() | fields == OBJECT_META | {"spec", "status"}
+@each_kind
+def test_the_object_has_no_other_parts(case: Case) -> None:
+    found = inspect.type_info(case.object)
+    assert isinstance(found, inspect.StructType)
+    fields = {f.encode_name for f in found.fields}
+    assert case.schema["properties"].keys() | fields == OBJECT_META | {"spec", "status"}
+
+
+BOOLEAN = {"type": "boolean", "default": False}
 
 
 @pytest.mark.parametrize(
-    ("change", "fault"),
+    ("case", "change", "fault"),
     [
         pytest.param(
-            ("suspend", {"type": "string"}), "spec.suspend: boolean in the struct", id="another type"
+            TASK,
+            {"suspend": {"type": "string"}},
+            "spec.suspend: boolean in the struct",
+            id="another type",
         ),
-        pytest.param(("suspend", None), "spec.suspend: only in the struct", id="a field left out"),
+        pytest.param(TASK, {"suspend": None}, "spec.suspend: only in the struct", id="a field left out"),
         pytest.param(
-            ("schedule", {"type": "string"}), "spec.schedule: only in the CRD", id="a field too many"
+            TASK, {"schedule": {"type": "string"}}, "spec.schedule: only in the CRD", id="a field too many"
         ),
-        pytest.param(("backoffLimit", {"type": "integer", "default": 6}), "default 3", id="another default"),
-        pytest.param(("parallelism", {"type": "integer"}), "an integer or a string", id="half a union"),
         pytest.param(
-            ("suspend", {"type": "boolean", "default": False, "nullable": True}), "as null", id="a stray null"
+            TASK, {"backoffLimit": {"type": "integer", "default": 6}}, "default 3", id="another default"
+        ),
+        pytest.param(TASK, {"parallelism": {"type": "integer"}}, "an integer or a string", id="half a union"),
+        pytest.param(TASK, {"suspend": {**BOOLEAN, "nullable": True}}, "as null", id="a stray null"),
+        pytest.param(
+            REFRESH,
+            {"onDelete": {"type": "string", "enum": ["Discard"], "default": "Discard"}},
+            "spec.onDelete: values",
+            id="half an enum",
+        ),
+        pytest.param(
+            REFRESH,
+            {"debounce": lambda schema: {k: v for k, v in schema.items() if k != "default"}},
+            "spec.debounce: default {} in the struct, None in the CRD",
+            id="an object whose parts the API server would not fill in",
+        ),
+        pytest.param(
+            REFRESH,
+            {
+                "aws": lambda schema: {
+                    **schema,
+                    "properties": {**schema["properties"], "endpointURLs": {"type": "object"}},
+                }
+            },
+            "spec.aws.endpointURLs{}: string in the struct",
+            id="a map of anything",
         ),
     ],
 )
-def test_a_difference_is_found(change: tuple[str, Schema | None], fault: str) -> None:
-    spec = SCHEMA["properties"]["spec"]
-    name, schema = change
-    changed = {k: v for k, v in {**spec["properties"], name: schema}.items() if v is not None}
-    found = list(faults(inspect.type_info(Spec), {**spec, "properties": changed}, "spec"))
+def test_a_difference_is_found(
+    case: Case, change: dict[str, Schema | Callable[[Schema], Schema] | None], fault: str
+) -> None:
+    spec = case.schema["properties"]["spec"]
+    fields = dict(spec["properties"])
+    for name, schema in change.items():
+        fields[name] = schema(fields[name]) if callable(schema) else schema
+    fields = {name: schema for name, schema in fields.items() if schema is not None}
+    changed = {**spec, "properties": fields}
+    found = list(faults(inspect.type_info(case.spec), changed, "spec", case.opaque))
     assert len(found) >= 1
     assert fault in found[0]
 
 
-def test_names_are_those_of_the_code() -> None:
-    spec = CRD["spec"]
-    assert (spec["group"], VERSION["name"]) == (names.GROUP, names.VERSION)
-    assert CRD["metadata"]["name"] == f"{spec['names']['plural']}.{names.GROUP}"
-    assert spec["names"]["kind"] == DaemonTask.__name__
+@each_kind
+def test_names_are_those_of_the_code(case: Case) -> None:
+    spec = case.crd["spec"]
+    assert (spec["group"], case.version["name"]) == (names.GROUP, names.VERSION)
+    assert case.crd["metadata"]["name"] == f"{case.info.plural}.{names.GROUP}"
+    assert (spec["names"]["kind"], spec["names"]["plural"]) == (case.info.kind, case.info.plural)
+    assert case.object.__name__ == case.info.kind
+    assert spec["scope"] == ("Namespaced" if case.info.namespaced else "Cluster")
 
 
-def test_limits_are_those_of_the_code() -> None:
-    for name in ("failedNodes", "blockedNodes"):
-        assert ALL[f"status.{name}"]["maxItems"] == MAX_LISTED
-    assert ALL["status.conditions[].message"]["maxLength"] == MAX_MESSAGE
+@pytest.mark.parametrize(
+    ("case", "path", "limit", "wanted"),
+    [
+        (TASK, "status.failedNodes", "maxItems", daemontask.MAX_LISTED),
+        (TASK, "status.blockedNodes", "maxItems", daemontask.MAX_LISTED),
+        (TASK, "status.conditions[].message", "maxLength", MAX_MESSAGE),
+        (REFRESH, "status.conditions[].message", "maxLength", MAX_MESSAGE),
+        (REFRESH, "status.targets", "maxItems", s3refresh.MAX_TARGETS),
+        (REFRESH, "spec.target.storageGateway.shares.fileShareARNs", "maxItems", s3refresh.MAX_TARGETS),
+        (REFRESH, "status.targets[].dirty.folders", "maxItems", folders.MAX_FOLDERS),
+        (REFRESH, "status.targets[].dirty.trees", "maxItems", folders.MAX_FOLDERS),
+    ],
+)
+def test_limits_are_those_of_the_code(case: Case, path: str, limit: str, wanted: int) -> None:
+    assert case.all[path][limit] == wanted
 
 
-def test_every_field_is_described() -> None:
+def test_a_call_records_as_many_folders_as_it_may_name() -> None:
+    fields = REFRESH.all
+    most = fields["spec.target.storageGateway.maxFolders"]["maximum"]
+    for call in ("claim", "inFlight"):
+        assert fields[f"status.targets[].{call}.folders"]["maxItems"] == most
+
+
+def test_every_duration_has_the_pattern_that_the_code_reads() -> None:
+    fields = REFRESH.all
+    found = [path for path, schema in fields.items() if schema.get("pattern") == durations.PATTERN]
+    assert len(found) == 11
+    for path in found:
+        durations.seconds(fields[path]["default"])
+
+
+@each_kind
+def test_every_field_is_described(case: Case) -> None:
     bare = [
         path
-        for path, schema in ALL.items()
+        for path, schema in case.all.items()
         if not schema.get("description") and path.split(".")[0] != "metadata"
     ]
     assert bare == []
 
 
-def test_every_optional_setting_tells_its_default() -> None:
-    optional = [p for p in ALL if p.startswith("spec.") and p.count(".") == 1 and p != "spec.template"]
-    assert [p for p in optional if "Default" not in ALL[p]["description"]] == []
+@each_kind
+def test_every_optional_setting_tells_its_default(case: Case) -> None:
+    fields = case.all
+    required = {f"spec.{name}" for name in case.schema["properties"]["spec"]["required"]}
+    optional = [p for p in fields if p.startswith("spec.") and p.count(".") == 1 and p not in required]
+    assert optional
+    assert [p for p in optional if "Default" not in fields[p]["description"]] == []
 
 
-def test_every_rule_tells_what_is_wrong_and_where() -> None:
-    rules = [r for s in (SCHEMA, *ALL.values()) for r in s.get("x-kubernetes-validations", ())]
-    rules += [r for s in ALL.values() for r in s.get("items", {}).get("x-kubernetes-validations", ())]
+@each_kind
+def test_every_rule_tells_what_is_wrong_and_where(case: Case) -> None:
+    rules = [rule for s in schemas(case.schema) for rule in s.get("x-kubernetes-validations", ())]
     assert len(rules) >= 10
     assert [r["rule"] for r in rules if not (r.get("message") and r.get("reason"))] == []
 
 
 def test_nothing_below_the_template_gets_a_default_but_the_restart_policy() -> None:
-    defaults = [p for p, s in ALL.items() if p.startswith("spec.template") and "default" in s]
+    defaults = [p for p, s in TASK.all.items() if p.startswith("spec.template") and "default" in s]
     assert defaults == ["spec.template.spec.restartPolicy"]
