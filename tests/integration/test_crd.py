@@ -5,16 +5,15 @@ from typing import Any
 
 import pytest
 
+from caretaker.registry import DAEMON_TASK
+from testing.customobjects import Objects, Spec, in_own_namespace
 from testing.daemontasks import (
     DISRUPTED,
-    Spec,
-    Tasks,
     exit_codes,
     meta,
     pod,
     rules,
     task,
-    tasks_in_own_namespace,
 )
 
 RULE = "spec.podFailurePolicy.rules[0]"
@@ -22,8 +21,8 @@ PERCENT = 'a percentage from "1%" to "100%"'
 
 
 @pytest.fixture(scope="module")
-def tasks(cluster: Any) -> Iterator[Tasks]:
-    with tasks_in_own_namespace(cluster.kubeconfig) as own:
+def tasks(cluster: Any) -> Iterator[Objects]:
+    with in_own_namespace(cluster.kubeconfig, DAEMON_TASK) as own:
         yield own
 
 
@@ -307,13 +306,13 @@ def tasks(cluster: Any) -> Iterator[Tasks]:
         ),
     ],
 )
-def test_refused(tasks: Tasks, spec: Spec, field: str, message: str) -> None:
+def test_refused(tasks: Objects, spec: Spec, field: str, message: str) -> None:
     status, _, causes = tasks.refusal(spec)
     assert status == 422
     assert [said for at, said in causes if at == field and message in said], causes
 
 
-def test_several_faults_are_told_at_once(tasks: Tasks) -> None:
+def test_several_faults_are_told_at_once(tasks: Objects) -> None:
     spec = {**exit_codes(2, 1), "parallelism": 0, "failurePolicy": {"maxFailedNodes": -1}}
     _, _, causes = tasks.refusal(spec)
     fields = {at for at, _ in causes}
@@ -327,7 +326,7 @@ def test_several_faults_are_told_at_once(tasks: Tasks) -> None:
         pytest.param("Hello", "a lowercase RFC 1123 subdomain", id="an upper-case letter"),
     ],
 )
-def test_name_refused(tasks: Tasks, name: str, message: str) -> None:
+def test_name_refused(tasks: Objects, name: str, message: str) -> None:
     status, _, causes = tasks.refusal(task(), name)
     assert status == 422
     assert [said for at, said in causes if at == "metadata.name" and message in said], causes
@@ -355,7 +354,7 @@ def test_name_refused(tasks: Tasks, name: str, message: str) -> None:
         ),
     ],
 )
-def test_unknown_fields_are_refused_or_pruned(tasks: Tasks, spec: Spec, path: str) -> None:
+def test_unknown_fields_are_refused_or_pruned(tasks: Objects, spec: Spec, path: str) -> None:
     status, message, _ = tasks.refusal(spec)
     assert status == 400
     assert f'unknown field "{path}"' in message

@@ -12,25 +12,24 @@ from kubernetes.client.exceptions import ApiException, ConflictException
 
 from caretaker.api.conditions import Condition, merge
 from caretaker.api.daemontask import BlockedNode, DaemonTask, FailedNode, LedgerStatus, Status
+from caretaker.registry import DAEMON_TASK
+from testing.customobjects import Objects, Spec, in_own_namespace
 from testing.daemontasks import (
     DISRUPTED,
     POD,
-    Spec,
-    Tasks,
     exit_codes,
     meta,
     pod,
     rules,
     task,
-    tasks_in_own_namespace,
 )
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.yaml"))
 
 
 @pytest.fixture(scope="module")
-def tasks(cluster: Any) -> Iterator[Tasks]:
-    with tasks_in_own_namespace(cluster.kubeconfig) as own:
+def tasks(cluster: Any) -> Iterator[Objects]:
+    with in_own_namespace(cluster.kubeconfig, DAEMON_TASK) as own:
         yield own
 
 
@@ -77,17 +76,17 @@ def tasks(cluster: Any) -> Iterator[Tasks]:
         ),
     ],
 )
-def test_accepted(tasks: Tasks, spec: Spec) -> None:
+def test_accepted(tasks: Objects, spec: Spec) -> None:
     created = tasks.create(spec)
     assert msgspec.convert(created, DaemonTask).spec.template == created["spec"]["template"]
 
 
-def test_names_of_63_characters_with_dots_are_accepted(tasks: Tasks) -> None:
+def test_names_of_63_characters_with_dots_are_accepted(tasks: Objects) -> None:
     name = ("a." * 32)[:63]
     assert tasks.create(task(), name)["metadata"]["name"] == name
 
 
-def test_the_pod_is_kept_as_written(tasks: Tasks) -> None:
+def test_the_pod_is_kept_as_written(tasks: Objects) -> None:
     written = {
         "containers": [
             {"name": "main", "image": "b", "resources": {"limits": {"cpu": "0.5"}}, "made": {"up": 1}}
@@ -99,7 +98,7 @@ def test_the_pod_is_kept_as_written(tasks: Tasks) -> None:
     assert tasks.create({"template": {"spec": written}})["spec"]["template"]["spec"] == written
 
 
-def test_defaults(tasks: Tasks) -> None:
+def test_defaults(tasks: Objects) -> None:
     created = tasks.create(task(podFailurePolicy={"rules": [DISRUPTED]}))
     assert created["spec"] == {
         "template": {"spec": {**POD, "restartPolicy": "Never"}},
@@ -119,7 +118,7 @@ def test_defaults(tasks: Tasks) -> None:
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_example(tasks: Tasks, path: Path) -> None:
+def test_example(tasks: Objects, path: Path) -> None:
     documents = [d for d in yaml.safe_load_all(path.read_text()) if d["kind"] == "DaemonTask"]
     assert documents
     for document in documents:
@@ -163,7 +162,7 @@ STATUS = Status(
 
 
 @pytest.fixture
-def stored(tasks: Tasks) -> Iterator[Any]:
+def stored(tasks: Objects) -> Iterator[Any]:
     created = tasks.create(task(suspend=True), "stored", dry_run=False)
     yield created
     tasks.api.delete_namespaced_custom_object(*tasks.kind, "stored")
@@ -176,7 +175,7 @@ def stored(tasks: Tasks) -> Iterator[Any]:
         pytest.param(STATUS, id="a status that is full"),
     ],
 )
-def test_the_status_we_write_is_stored_as_it_is(tasks: Tasks, stored: Any, status: Status) -> None:
+def test_the_status_we_write_is_stored_as_it_is(tasks: Objects, stored: Any, status: Status) -> None:
     written = {**stored, "status": msgspec.to_builtins(status)}
     tasks.api.replace_namespaced_custom_object_status(
         *tasks.kind, "stored", written, field_validation="Strict"
@@ -185,7 +184,7 @@ def test_the_status_we_write_is_stored_as_it_is(tasks: Tasks, stored: Any, statu
     assert msgspec.convert(read, DaemonTask).status == status
 
 
-def test_status_is_out_of_reach_of_those_who_edit_the_spec(tasks: Tasks, stored: Any) -> None:
+def test_status_is_out_of_reach_of_those_who_edit_the_spec(tasks: Objects, stored: Any) -> None:
     forged = {**stored, "status": {"succeeded": 1000}}
     tasks.api.replace_namespaced_custom_object(*tasks.kind, "stored", forged)
     assert tasks.api.get_namespaced_custom_object(*tasks.kind, "stored")["status"] == {
@@ -212,7 +211,7 @@ def test_status_is_out_of_reach_of_those_who_edit_the_spec(tasks: Tasks, stored:
     ],
 )
 def test_a_status_that_clients_could_not_read_is_refused(
-    tasks: Tasks, stored: Any, change: dict[str, Any], field: str
+    tasks: Objects, stored: Any, change: dict[str, Any], field: str
 ) -> None:
     with pytest.raises(ApiException) as error:
         tasks.api.replace_namespaced_custom_object_status(*tasks.kind, "stored", {**stored, "status": change})
@@ -220,15 +219,10 @@ def test_a_status_that_clients_could_not_read_is_refused(
     assert f"status.{field}" in error.value.body
 
 
-def test_columns(tasks: Tasks, stored: Any) -> None:
+def test_columns(tasks: Objects, stored: Any) -> None:
     written = {**stored, "status": msgspec.to_builtins(STATUS)}
     tasks.api.replace_namespaced_custom_object_status(*tasks.kind, "stored", written)
-    table = tasks.get(
-        f"/apis/caretaker.dev/v1alpha1/namespaces/{tasks.namespace}/daemontasks/stored",
-        "application/json;as=Table;v=v1;g=meta.k8s.io",
-    )
-    columns = table["columnDefinitions"]
-    row = dict(zip((c["name"].upper() for c in columns), table["rows"][0]["cells"], strict=True))
+    row, wide = tasks.row("stored")
     assert list(row)[:-2] == [
         *(
             "NAME",
@@ -243,13 +237,13 @@ def test_columns(tasks: Tasks, stored: Any) -> None:
             "AGE",
         )
     ]
-    assert [c["name"] for c in columns if c["priority"]] == ["Revision", "Suspend"]
+    assert wide == ["Revision", "Suspend"]
     assert [row[n] for n in ("DESIRED", "ACTIVE", "SUCCEEDED", "FAILED", "BLOCKED")] == [3, 0, 1, 1, 1]
     assert (row["READY"], row["REVISION"], row["SUSPEND"]) == ("False", "7c9d5f8b6a", True)
     assert row["LAST-RUN"] != "<unknown>"
 
 
-def test_names_for_kubectl(tasks: Tasks) -> None:
+def test_names_for_kubectl(tasks: Objects) -> None:
     resources = {r["name"]: r for r in tasks.get("/apis/caretaker.dev/v1alpha1")["resources"]}
     kind = resources["daemontasks"]
     assert (kind["kind"], kind["singularName"], kind["namespaced"]) == ("DaemonTask", "daemontask", True)

@@ -1,0 +1,41 @@
+"""S3AggregatedRefreshes to create and to have refused: builders of specs."""
+
+from typing import Any
+
+from testing.customobjects import Spec
+
+REGION = "eu-west-1"
+ACCOUNT = "123456789012"
+QUEUE = f"https://sqs.{REGION}.amazonaws.com/{ACCOUNT}/events"
+SHARE = f"arn:aws:storagegateway:{REGION}:{ACCOUNT}:share/share-E51FBS9C"
+GATEWAY = f"arn:aws:storagegateway:{REGION}:{ACCOUNT}:gateway/sgw-12A3456B"
+
+
+def refresh(**fields: Any) -> Spec:
+    """The smallest spec, with `fields` of it replaced."""
+    return {
+        "aws": {"region": REGION},
+        "source": {"sqs": {"queueURL": QUEUE}},
+        "target": {"storageGateway": {"shares": {"discover": {}}}},
+        **fields,
+    }
+
+
+def aws(**fields: Any) -> Spec:
+    return refresh(aws={"region": REGION, **fields})
+
+
+def sqs(**fields: Any) -> Spec:
+    return refresh(source={"sqs": {"queueURL": QUEUE, **fields}})
+
+
+def gateway(**fields: Any) -> Spec:
+    return refresh(target={"storageGateway": {"shares": {"discover": {}}, **fields}})
+
+
+def shares(**fields: Any) -> Spec:
+    return gateway(shares=fields)
+
+
+def completion(**fields: Any) -> Spec:
+    return gateway(completion=fields)
