@@ -17,6 +17,4 @@ class KindInfo(msgspec.Struct, frozen=True):
 DAEMON_TASK: Final = KindInfo("DaemonTask", "daemontasks", namespaced=True)
 S3_AGGREGATED_REFRESH: Final = KindInfo("S3AggregatedRefresh", "s3aggregatedrefreshes", namespaced=True)
 
-S3_AGGREGATED_REFRESH: Final = KindInfo("S3AggregatedRefresh", "s3aggregatedrefreshes", namespaced=True)
-
 KINDS: Final = (DAEMON_TASK, S3_AGGREGATED_REFRESH)

@@ -123,7 +123,7 @@ def test_a_small_spec_gets_the_defaults_of_the_structs(refreshes: Objects) -> No
                 "maxFolders": 50,
                 "concurrencyPerGateway": 1,
                 "rediscoverEvery": "10m",
-                "completion": {"timeout": "6h", "assumeAfter": "15m", "onTimeout": "RefreshAgain"},
+                "completion": {"timeout": "6h", "onTimeout": "RefreshAgain"},
             }
         },
         "retry": {"initial": "30s", "max": "15m"},

@@ -85,7 +85,7 @@ class Completion(Wire, frozen=True):
 
     queue_url: str = msgspec.field(default="", name="queueURL")
     timeout: str = "6h"
-    assume_after: str = ""  # 15m where completions are tracked, else 60s
+    assume_after: str | None = None  # 15m where completions are tracked, else 60s
     on_timeout: Literal["RefreshAgain", "Assume"] = "RefreshAgain"
 
 

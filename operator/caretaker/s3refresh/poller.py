@@ -158,6 +158,8 @@ class Poller:
                 failures = 0
                 self._mended()
                 width = min(width * 2, MOST_RECEIVES) if found == BATCH * width else 1
+                if not found and not self._wait:  # short polls, as spec.source.sqs.waitTime 0s asks for
+                    await asyncio.sleep(LOOK_SECONDS)
                 continue
             if not isinstance(error, AwsError):
                 raise error

@@ -84,9 +84,10 @@ def pace_of(spec: Spec, scale: float = 1.0) -> Pace:
         return pace
     completion, field = gateway.completion, "target.storageGateway.completion"
     tracked = bool(completion.queue_url)
-    assumed = seconds(f"{field}.assumeAfter", completion.assume_after)
-    if not completion.assume_after:
-        assumed = ASSUME_SECONDS if tracked else ASSUME_UNTRACKED_SECONDS
+    given = completion.assume_after
+    assumed = ASSUME_SECONDS if tracked else ASSUME_UNTRACKED_SECONDS
+    if given is not None:
+        assumed = seconds(f"{field}.assumeAfter", given)
     return msgspec.structs.replace(
         pace,
         tracked=tracked,
