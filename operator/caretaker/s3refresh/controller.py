@@ -6,6 +6,7 @@ to say the same (settled).
 """
 
 import asyncio
+import contextlib
 import random
 import time
 import uuid
@@ -18,9 +19,9 @@ from caretaker.api import names
 from caretaker.api.conditions import RefreshReason as Reason
 from caretaker.api.events import Event, ObjectRef
 from caretaker.api.grants import Grants, refusals
-from caretaker.api.s3refresh import Filter, Spec, Status
+from caretaker.api.s3refresh import Filter, Status
 from caretaker.aws.calls import Aws
-from caretaker.aws.identity import Keys, Target
+from caretaker.aws.identity import Keys
 from caretaker.kube.client import KubeClient
 from caretaker.kube.errors import ApiError
 from caretaker.obs.metrics import Metrics
@@ -33,17 +34,21 @@ from caretaker.s3refresh.debounce import at_once
 from caretaker.s3refresh.events import transitions
 from caretaker.s3refresh.match import Share
 from caretaker.s3refresh.plan import Message, Plan, Result, Snapshot
-from caretaker.s3refresh.queues import Queues, Reading
+from caretaker.s3refresh.queues import Queues
 from caretaker.s3refresh.resource import FINALIZER, KIND, RawRefresh, Read
+from caretaker.s3refresh.setting import limit_of, setting_of, whole
 from caretaker.s3refresh.snapshots import Refusal, View
 from caretaker.s3refresh.status import status_of
 from caretaker.s3refresh.targets.making import Tools, make
 from caretaker.s3refresh.turns import Turns, busy_of
-from caretaker.s3refresh.work import Setting, Work
+from caretaker.s3refresh.work import Work
 
 MIN_DELAY: Final = 0.02
 # Between two looks of a target that is due and waits for its turn at a gateway.
 TURN_SECONDS: Final = 5.0
+# Between two reads of the Secret with the keys; sooner while AWS refuses something.
+KEYS_SECONDS: Final = 300.0
+KEYS_DOUBTED_SECONDS: Final = 30.0
 NO_FILTER: Final = Filter()
 
 
@@ -88,17 +93,16 @@ class S3AggregatedRefreshKind:
             ending.add_done_callback(self._endings.discard)
 
     async def quiesce(self, patience: float) -> None:
-        """Receive nothing more, and let calls under way be answered: a stop is near."""
-        for key, work in list(self._works.items()):
-            await work.quiesce(patience)
-            if work.results:
-                self._add(key, urgent=True)
+        """A stop is near: receive nothing more, have the calls under way answered and that written."""
+        works = list(self._works.values())
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(patience):
+                await asyncio.gather(*(work.quiesce() for work in works))
 
     async def stop(self) -> None:
         """Another process may lead from now on: nothing of this one's work counts any more."""
         works, self._works = list(self._works.values()), {}
-        for work in works:
-            await work.end()
+        await asyncio.gather(*(work.end() for work in works))
         await self._queues.close()
         self._turns = Turns()
 
@@ -158,19 +162,29 @@ class S3AggregatedRefreshKind:
         """Have the resource's tasks run as its spec says; why they do not."""
         spec, refusal, keys = read.spec, self._refused(key, read), None
         if refusal is None and spec is not None and spec.aws.secret_name:
-            found = await keys_of(self._client, key.namespace, spec.aws.secret_name)
+            found = await self._keys(key, work, spec.aws.secret_name)
             refusal, keys = (found, None) if isinstance(found, Refusal) else (None, found)
-        if spec is None or refusal is not None or spec.suspend:
+        if spec is None or refusal is not None or not read.active:
             if work.setting is not None:
                 await work.rest()
             return refusal
-        setting = _setting(spec, keys)
+        setting = setting_of(spec, keys)
         if work.setting != setting:
             tools = Tools(aws=self._aws, keys=keys)
             await work.begin(setting, self._aws.sqs(setting.source.target), make(spec, tools))
         if read.flushing:  # it still refreshes what is dirty
             await work.deafen()
         return None
+
+    async def _keys(self, key: Key, work: Work, name: str) -> Keys | Refusal:
+        """The Secret's keys, read now and then: nobody tells when it changes."""
+        age, known = work.keys.get(name, (0.0, None))
+        wait = KEYS_SECONDS if work.problem is None else KEYS_DOUBTED_SECONDS
+        if known is not None and time.monotonic() - age < wait * self._scale:
+            return known
+        found = await keys_of(self._client, key.namespace, name)
+        work.keys = {} if isinstance(found, Refusal) else {name: (time.monotonic(), found)}
+        return found
 
     def _refused(self, key: Key, read: Read) -> Refusal | None:
         spec = read.spec
@@ -199,10 +213,9 @@ class S3AggregatedRefreshKind:
         now, clock = time.time(), time.monotonic()
         spec, status = read.spec, read.status
         targets = tuple(record.read(one, now) for one in status.targets)
-        still = refusal is not None or spec is None or spec.suspend
         shares = {share.id: share for share in work.shares.known}
         busy = busy_of(targets, shares, read.pace.assume_after, now)
-        limit = _limit(spec)
+        limit = limit_of(spec)
         problem = work.problem
         count, fault = work.malformed(clock)
         return View(
@@ -212,6 +225,7 @@ class S3AggregatedRefreshKind:
             problem=str(problem) if problem is not None else "",
             code=str(problem.error_class) if problem is not None else "",
             polling=work.polling,
+            newest=came.newest,
             malformed=count,
             fault=fault,
             snapshot=Snapshot(
@@ -224,8 +238,8 @@ class S3AggregatedRefreshKind:
                 pass_id=uuid.uuid4().hex,
                 now=now,
                 malformed=spec.source.sqs.malformed if spec is not None else "DeadLetter",
-                whole=_whole(spec),
-                suspended=still,
+                whole=whole(spec),
+                suspended=refusal is not None or not read.active,
                 resync_on_start=spec.resync.on_start if spec is not None else False,
                 expired=work.fresh and queue.expired(work.queue, status.queue, now),
                 messages=came.messages,
@@ -266,7 +280,7 @@ class S3AggregatedRefreshKind:
             return
         clock = time.monotonic()
         taken = snapshot.snapshot
-        work.memory.heard(plan.heard, clock - taken.received)
+        work.memory.heard(plan.heard, snapshot.newest)
         work.memory.look(plan.targets, clock)
         work.fresh = work.fresh and not snapshot.queue.checked
         work.settle(plan.done, plan.kept, taken.results)
@@ -323,34 +337,6 @@ class _Came(msgspec.Struct, frozen=True):
             return cls()
         messages, newest = work.messages()
         return cls(messages, tuple(work.results), newest)
-
-
-def _setting(spec: Spec, keys: Keys | None) -> Setting:
-    source, gateway = spec.source.sqs, spec.target.storage_gateway
-    sqs = Target.of(spec.aws, "sqs", keys)
-    reading = Reading(
-        sqs,
-        source,
-        round(resource.seconds("source.sqs.waitTime", source.wait_time)),
-        round(resource.seconds("source.sqs.visibilityTimeout", source.visibility_timeout)),
-    )
-    completions, every = None, "10m"
-    if gateway is not None:
-        every, url = gateway.rediscover_every, gateway.completion.queue_url
-        if url and url != source.queue_url:
-            completions = Reading(sqs, msgspec.structs.replace(source, queue_url=url, envelope="Auto"))
-    rediscover = resource.seconds("target.storageGateway.rediscoverEvery", every)
-    return Setting(reading, completions, rediscover, (spec.target, spec.aws, keys))
-
-
-def _whole(spec: Spec | None) -> bool:
-    gateway = spec.target.storage_gateway if spec is not None else None
-    return gateway is not None and gateway.scope == "Share"
-
-
-def _limit(spec: Spec | None) -> int:
-    gateway = spec.target.storage_gateway if spec is not None else None
-    return gateway.concurrency_per_gateway if gateway is not None else 1
 
 
 def _waiting(plan: Plan, shares: Mapping[str, Share], now: float) -> dict[str, float]:

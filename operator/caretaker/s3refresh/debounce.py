@@ -220,6 +220,20 @@ def resynced(target: Target, pace: Pace, now: float) -> Target:
     return mark(target, folders.EVERYTHING, now)
 
 
+def size(target: Target) -> int:
+    """Bytes of the folders on record, about."""
+    requests = [part.request.scope for part in (target.claim, target.in_flight) if part is not None]
+    waiting = [target.dirty.scope] if target.dirty is not None else []
+    return sum(folders.size(scope) for scope in (*requests, *waiting))
+
+
+def widened(target: Target) -> Target:
+    """Everything waits instead of many folders: shorter to say."""
+    if target.dirty is None:
+        return target
+    return msgspec.structs.replace(target, dirty=Dirty(target.dirty.since, folders.EVERYTHING))
+
+
 def _wait_again(target: Target, scope: Scope, since: float, now: float) -> Target:
     """D = D + scope, as old as the older of the two."""
     before = target.dirty

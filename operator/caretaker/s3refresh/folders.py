@@ -145,14 +145,15 @@ def _outermost(trees: Iterable[str]) -> set[str]:
     return {tree for tree in found if tree == ROOT or not within(parent(tree), found)}
 
 
-def _size(scope: Scope) -> int:
+def size(scope: Scope) -> int:
+    """Bytes of the names, as JSON has them, about."""
     return sum(len(name.encode()) + 3 for name in (*scope.folders, *scope.trees))
 
 
 def _bounded(scope: Scope) -> Scope:
     """Collapses until both bounds hold. What is collapsed names few trees, so one step nearly always does."""
     most = MAX_FOLDERS // 10
-    while len(scope.folders) + len(scope.trees) > MAX_FOLDERS or _size(scope) > MAX_BYTES:
+    while len(scope.folders) + len(scope.trees) > MAX_FOLDERS or size(scope) > MAX_BYTES:
         if most < 1:
             return EVERYTHING
         scope = _collapsed(scope, most)

@@ -7,7 +7,7 @@ a target that covers it, and no call is made that is not on record.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -18,6 +18,9 @@ from caretaker.s3refresh.debounce import Claim, Pace, Phase, Target
 from caretaker.s3refresh.envelope import Completion, ObjectEvent
 from caretaker.s3refresh.folders import EVERYTHING, Scope
 from caretaker.s3refresh.match import Share
+
+# An object in etcd is below 1.5 MiB; managedFields and the spec need some of it.
+MAX_RECORD_BYTES: Final = 768 * 1024
 
 Malformed = Literal["DeadLetter", "RefreshAll", "Discard"]
 
@@ -109,7 +112,9 @@ def plan(snapshot: Snapshot) -> Plan:
     _appear(snapshot, targets)
     if snapshot.expired:
         _mark_all(snapshot, targets, EVERYTHING)
+    _leave(snapshot, targets)
     _time(snapshot, targets)
+    _fit(targets)
     if not snapshot.suspended:
         _claim(snapshot, targets, result)
     result.targets = tuple(targets[name] for name in sorted(targets))
@@ -204,6 +209,28 @@ def _appear(snapshot: Snapshot, targets: dict[str, Target]) -> None:
             stale = not snapshot.first or snapshot.resync_on_start
             target = targets.get(share.id, Target(id=share.id))
             targets[share.id] = debounce.mark(target, EVERYTHING, snapshot.now) if stale else target
+
+
+def _leave(snapshot: Snapshot, targets: dict[str, Target]) -> None:
+    """A share that is gone for certain leaves no record behind unless there is something left to do."""
+    if not snapshot.shares.complete:
+        return
+    known = {share.id for share in snapshot.shares.known}
+    for target in list(targets.values()):
+        idle = target.dirty is None and target.claim is None and target.in_flight is None
+        if target.id not in known and idle:
+            del targets[target.id]
+
+
+def _fit(targets: dict[str, Target]) -> None:
+    """The record of all targets has to fit into one object: the largest scopes become everything."""
+    sizes = {target.id: debounce.size(target) for target in targets.values()}
+    total = sum(sizes.values())
+    for name in sorted(sizes, key=lambda name: (-sizes[name], name)):
+        if total <= MAX_RECORD_BYTES:
+            return
+        targets[name] = debounce.widened(targets[name])
+        total -= sizes[name] - debounce.size(targets[name])
 
 
 # ---------------------------------------------------------------- what time brings

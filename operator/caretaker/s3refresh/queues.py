@@ -7,33 +7,35 @@ and may be another's source.
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Callable
 from typing import Final
 
-import msgspec
-
-from caretaker.api.s3refresh import SQSSource
 from caretaker.aws.calls import Aws
 from caretaker.aws.identity import Target
 from caretaker.runtime.queue import Key
 from caretaker.s3refresh.poller import Poller
+from caretaker.s3refresh.setting import Reading
 
-MOST_WAIT: Final = 20  # seconds of a long poll (SQS's own limit)
+logger = logging.getLogger(__name__)
 
-
-class Reading(msgspec.Struct, frozen=True):
-    """How a resource reads a queue."""
-
-    target: Target
-    source: SQSSource
-    wait: int = MOST_WAIT
-    visibility: int = 60
+AGAIN_SECONDS: Final = 5.0
 
 
 class _Queue:
     def __init__(self, poller: Poller) -> None:
         self.poller = poller
-        self.task = asyncio.create_task(poller.run(), name="sqs-poller")
+        self.task = asyncio.create_task(_for_ever(poller), name="sqs-poller")
+
+
+async def _for_ever(poller: Poller) -> None:
+    """An answer that nobody foresaw must not end the polling."""
+    while True:
+        try:
+            await poller.run()
+        except Exception:
+            logger.exception("polling failed; again in %.0f s", AGAIN_SECONDS)
+        await asyncio.sleep(AGAIN_SECONDS)
 
 
 Address = tuple[Target, str]

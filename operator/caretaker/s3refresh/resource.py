@@ -39,6 +39,11 @@ class Read(msgspec.Struct, frozen=True):
     lost: bool = False  # the record cannot be read: everything counts as stale
 
     @property
+    def active(self) -> bool:
+        """Whether refreshes are made: not while it is suspended, unless it is on its way out."""
+        return self.spec is not None and (self.flushing or not self.spec.suspend)
+
+    @property
     def flushing(self) -> bool:
         """Whether it is on its way out and only waits for what is dirty."""
         return self.meta.deletion_timestamp is not None and FINALIZER in (self.meta.finalizers or ())
@@ -59,11 +64,17 @@ def read(raw: RawRefresh, scale: float = 1.0) -> Read:
         status, lost = Status(), True  # written by somebody else
     try:
         spec = msgspec.json.decode(raw.spec, type=Spec)
+        _check_target(spec)
         pace = pace_of(spec, scale)
     except ValueError as error:  # msgspec.ValidationError is one
         invalid = str(error).replace("`$", "`spec")
         return Read(raw.metadata, status, None, invalid=invalid, lost=lost)
     return Read(raw.metadata, status, spec, pace, lost=lost)
+
+
+def _check_target(spec: Spec) -> None:
+    if not any(getattr(spec.target, member) is not None for member in spec.target.__struct_fields__):
+        raise ValueError("spec.target: must name what to refresh, such as storageGateway")
 
 
 def pace_of(spec: Spec, scale: float = 1.0) -> Pace:

@@ -24,5 +24,6 @@ class View(msgspec.Struct, frozen=True):
     problem: str = ""  # why a queue cannot be received from
     code: str = ""  # the problem's class
     polling: bool = False  # messages are received
+    newest: float = 0.0  # when the newest of the messages came, by time.monotonic()
     malformed: int = 0  # messages of late that could not be read
     fault: str = ""  # of the last of them

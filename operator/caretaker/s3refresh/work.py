@@ -14,6 +14,7 @@ import msgspec
 
 from caretaker.api.s3refresh import MAX_TARGETS
 from caretaker.aws.errors import AwsError
+from caretaker.aws.identity import Keys
 from caretaker.aws.sqs import Sqs
 from caretaker.kube.errors import NotLeader
 from caretaker.runtime.queue import Key
@@ -24,7 +25,8 @@ from caretaker.s3refresh.memory import TargetMemory
 from caretaker.s3refresh.plan import Message, Result, Shares
 from caretaker.s3refresh.poller import Poller
 from caretaker.s3refresh.queue import QueueView
-from caretaker.s3refresh.queues import Queues, Reading, stop
+from caretaker.s3refresh.queues import Queues, stop
+from caretaker.s3refresh.setting import Setting
 from caretaker.s3refresh.targets import Target
 
 logger = logging.getLogger(__name__)
@@ -36,15 +38,6 @@ CHECK_SECONDS: Final = 60.0
 QUIET_CHECKS: Final = 60
 REDISCOVER_SECONDS: Final = 10.0  # at least, between two discoveries that failed calls ask for
 MALFORMED_SECONDS: Final = 3600.0  # for which a malformed message is told of
-
-
-class Setting(msgspec.Struct, frozen=True):
-    """What the tasks of a resource depend on; another one starts them anew."""
-
-    source: Reading
-    completions: Reading | None
-    rediscover: float
-    aim: Any  # what the target was made from
 
 
 class Work:
@@ -61,6 +54,7 @@ class Work:
         self.results: list[Result] = []
         self.fresh = True  # no pass has judged yet how long the queue was not read
         self.matched = 0  # events since the last accepted refresh
+        self.keys: dict[str, tuple[float, Keys]] = {}  # by Secret: when they were read, and what they are
         self.on_result = on_news
         self._key = key
         self._queues = queues
@@ -72,6 +66,8 @@ class Work:
         self._calls: dict[str, asyncio.Task[None]] = {}
         self._chores: set[asyncio.Task[None]] = set()
         self._again = asyncio.Event()  # discovery is asked for
+        self._written = asyncio.Event()  # every result is on record
+        self._written.set()
         self._malformed = (0, 0.0)
         self._deaf = False
 
@@ -98,12 +94,13 @@ class Work:
         self._pollers, self._deaf = [], True
         await self._queues.leave(self._key)
 
-    async def quiesce(self, patience: float) -> None:
-        """Receive nothing more; calls under way get `patience` seconds to be answered."""
+    async def quiesce(self) -> None:
+        """Receive nothing more; return once calls under way are answered, and that is written."""
         await self.deafen()
         under_way = [*self._calls.values(), *self._chores]
         if under_way:
-            await asyncio.wait(under_way, timeout=patience)
+            await asyncio.wait(under_way)
+        await self._written.wait()
 
     async def end(self) -> None:
         """The resource is gone, or this process is to do nothing more."""
@@ -147,6 +144,8 @@ class Work:
         """The status stands: messages may go, and these results are on record."""
         past = set(map(id, written))
         self.results = [result for result in self.results if id(result) not in past]
+        if not self.results:
+            self._written.set()
         if done or kept:
             for poller in self._pollers:
                 self._spawn(poller.settle(self._key, done, kept))
@@ -174,6 +173,7 @@ class Work:
         finally:
             self._calls.pop(claim.id, None)
         self.results.append(result)
+        self._written.clear()
         if result.code:
             self.rediscover()
         self.on_result()
@@ -216,7 +216,7 @@ class Work:
         failures = 0
         while True:
             received = self._received()
-            view = await inspection.look(sqs, setting.source.source, self.queue)
+            view = await self._look(setting, sqs)
             if view != self.queue:
                 self.queue = view
                 self._on_news()
@@ -229,6 +229,13 @@ class Work:
                 await asyncio.sleep(CHECK_SECONDS * self._scale)
                 if self._received() != received:
                     break
+
+    async def _look(self, setting: Setting, sqs: Sqs) -> QueueView:
+        try:
+            return await inspection.look(sqs, setting.source.source, self.queue)
+        except Exception as error:  # an answer that nobody foresaw must not end the resource's work
+            logger.exception("the queue's attributes cannot be read")
+            return msgspec.structs.replace(self.queue, problem=f"{type(error).__name__}: {error}", code="")
 
     def _received(self) -> int:
         return self._pollers[0].received if self._pollers else 0
