@@ -4,8 +4,16 @@ import json
 
 import pytest
 
-from caretaker.api.s3refresh import SQSSource
-from caretaker.s3refresh.queue import fault_of
+from caretaker.api.s3refresh import QueueStatus, SQSSource
+from caretaker.api.times import format_time
+from caretaker.s3refresh.queue import (
+    QueueView,
+    dead_letter_queue,
+    expired,
+    fault_of,
+    status_of,
+    view_of,
+)
 
 URL = "https://sqs.eu-west-1.amazonaws.com/111122223333/events"
 REDRIVE = {"RedrivePolicy": json.dumps({"deadLetterTargetArn": "arn:dlq", "maxReceiveCount": 5})}
@@ -48,3 +56,69 @@ def test_fault_of(url: str, found: dict[str, str], malformed: str, words: str) -
     fault = fault_of(found, source)
     assert words in fault
     assert bool(fault) == bool(words)
+
+
+NOW = 1_800_000_000.0
+DAY = 86_400
+
+
+def stood(seconds_ago: float, dead: int = 0) -> QueueStatus:
+    return QueueStatus(dlq_visible=dead, checked_at=format_time(NOW - seconds_ago))
+
+
+@pytest.mark.parametrize(
+    ("view", "before", "lost"),
+    [
+        pytest.param(QueueView(), stood(9 * DAY), False, id="not looked at yet"),
+        pytest.param(QueueView(checked=True), QueueStatus(), False, id="never read: resync.onStart decides"),
+        pytest.param(QueueView(checked=True, retention=4 * DAY), stood(DAY), False, id="read lately"),
+        pytest.param(
+            QueueView(checked=True, retention=4 * DAY), stood(2 * DAY + 1), True, id="unread for too long"
+        ),
+        pytest.param(QueueView(checked=True, dead_letters=3), stood(60, dead=2), True, id="more are dead"),
+        pytest.param(QueueView(checked=True, dead_letters=2), stood(60, dead=2), False, id="as many as ever"),
+        pytest.param(QueueView(checked=True), stood(60, dead=2), False, id="dead letters cannot be seen"),
+        pytest.param(QueueView(checked=True), stood(-DAY), False, id="a clock was set back"),
+    ],
+)
+def test_expired(view: QueueView, before: QueueStatus, lost: bool) -> None:
+    assert expired(view, before, NOW) is lost
+
+
+def test_status_of_is_news_only() -> None:
+    view = QueueView(checked=True, visible=5, in_flight=2, dead_letters=1, retention=4 * DAY)
+    told = QueueStatus(5, 2, 1, format_time(NOW))
+    assert status_of(view, QueueStatus(), NOW, read=True) == told
+    assert status_of(view, told, NOW + 3_599, read=True) is told
+    assert status_of(view, told, NOW + 3_600, read=True).checked_at == format_time(NOW + 3_600)
+    assert status_of(view, told, NOW - 60, read=True).checked_at == format_time(NOW - 60)
+    assert status_of(view, QueueStatus(), NOW, read=False) == QueueStatus(), "it cannot be read"
+    assert status_of(QueueView(), told, NOW + 9_999, read=True) is told, "it was not looked at"
+    unseen = QueueView(checked=True, visible=5, in_flight=2, retention=4 * DAY)
+    assert status_of(unseen, told, NOW, read=True) is told, "dead letters that cannot be seen are not none"
+
+
+def test_a_look_becomes_a_view() -> None:
+    found = {
+        "ApproximateNumberOfMessages": "7",
+        "ApproximateNumberOfMessagesNotVisible": "3",
+        "MessageRetentionPeriod": "345600",
+        **REDRIVE,
+    }
+    view = view_of(found, SQSSource(queue_url=URL), 4)
+    assert view == QueueView(checked=True, visible=7, in_flight=3, dead_letters=4, retention=345_600)
+
+
+@pytest.mark.parametrize(
+    ("policy", "place"),
+    [
+        ({"deadLetterTargetArn": "arn:aws:sqs:eu-west-1:111122223333:dead"}, ("111122223333", "dead")),
+        ({"deadLetterTargetArn": "arn:aws-cn:sqs:cn-north-1:1:d-q"}, ("1", "d-q")),
+        ({"deadLetterTargetArn": "nonsense"}, None),
+        ({}, None),
+    ],
+)
+def test_dead_letter_queue(policy: dict[str, str], place: tuple[str, str] | None) -> None:
+    assert dead_letter_queue({"RedrivePolicy": json.dumps(policy)}) == place
+    assert dead_letter_queue({"RedrivePolicy": "{"}) is None
+    assert dead_letter_queue({}) is None

@@ -1,0 +1,135 @@
+"""What a pass makes of what came in: the parts of plan.py that no interleaving is needed for."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from caretaker.api.s3refresh import Filter
+from caretaker.s3refresh import debounce, folders
+from caretaker.s3refresh.debounce import Claim, Dirty, InFlight, Last, Pace, Target
+from caretaker.s3refresh.envelope import Completion, ObjectEvent
+from caretaker.s3refresh.folders import EVERYTHING, Request, Scope
+from caretaker.s3refresh.match import Share
+from caretaker.s3refresh.plan import MAX_RECORD_BYTES, Message, Plan, Seen, Shares, Snapshot, plan
+
+NOW = 1_800_000_000.0
+ONE = Share(id="one", arn="arn:one", bucket="b", group="g")
+TWO = Share(id="two", arn="arn:two", bucket="b", prefix="team/", group="g")
+CALL = Request(("a", "/"), recursive=False)
+
+
+def planned(*targets: Target, shares: tuple[Share, ...] = (ONE,), **more: Any) -> Plan:
+    complete = more.pop("complete", True)
+    given: dict[str, Any] = {
+        "targets": targets,
+        "first": False,
+        "shares": Shares(complete, shares),
+        "filter": Filter(),
+        "pace": Pace(),
+        "owner": "me",
+        "pass_id": "p",
+        "now": NOW,
+        **more,
+    }
+    return plan(Snapshot(**given))
+
+
+def of(made: Plan, name: str = "one") -> Target:
+    return next(target for target in made.targets if target.id == name)
+
+
+def put(number: int, *keys: str, bucket: str = "b") -> Message:
+    return Message(number, tuple(ObjectEvent("ObjectCreated", bucket, key) for key in keys))
+
+
+def test_an_event_dirties_every_share_of_its_bucket_and_prefix() -> None:
+    made = planned(Target("one"), Target("two"), shares=(ONE, TWO), messages=(put(1, "team/x/a"),))
+    assert of(made).dirty == Dirty(NOW, Scope(folders=frozenset({"/", "team", "team/x"})))
+    assert of(made, "two").dirty == Dirty(NOW, Scope(folders=frozenset({"/", "x"})))
+    assert (made.done, made.kept, made.matched) == ([1], [], 1)
+
+
+def test_an_event_of_no_target_is_deleted_only_when_every_share_is_known() -> None:
+    messages = (put(1, "a", bucket="other"), put(2, "a"))
+    known = planned(Target("one"), messages=messages)
+    assert (known.done, known.kept, known.matched, known.homeless) == ([1, 2], [], 1, 1)
+    unknown = planned(Target("one"), messages=messages, complete=False)
+    assert (unknown.done, unknown.kept) == ([2], [1])
+
+
+def test_a_share_that_is_gone_leaves_no_record_behind_unless_something_is_left_to_do() -> None:
+    dirty = Target("dirty", dirty=Dirty(NOW, EVERYTHING))
+    flying = Target("flying", in_flight=InFlight("n", NOW, CALL))
+    made = planned(Target("one"), Target("idle"), dirty, flying)
+    assert [target.id for target in made.targets] == ["dirty", "flying", "one"]
+    unsure = planned(Target("one"), Target("idle"), complete=False)
+    assert [target.id for target in unsure.targets] == ["idle", "one"]
+
+
+def test_a_share_that_comes_back_is_stale() -> None:
+    assert of(planned(Target("one"), shares=(ONE, TWO)), "two").dirty == Dirty(NOW, EVERYTHING)
+
+
+class TestResync:
+    PACE = Pace(resync=3_600.0)
+
+    def test_the_interval_begins_with_the_first_look(self) -> None:
+        made = planned(Target("one"), pace=self.PACE)
+        assert (of(made).dirty, of(made).last.full_at) == (None, NOW)
+        assert made.wake == NOW + 3_600
+
+    @pytest.mark.parametrize(("ago", "stale"), [(3_599, False), (3_600, True)])
+    def test_everything_is_stale_when_it_is_over(self, ago: float, stale: bool) -> None:
+        made = planned(Target("one", last=Last(full_at=NOW - ago)), pace=self.PACE)
+        assert (of(made).dirty == Dirty(NOW, EVERYTHING)) is stale
+
+    def test_a_refresh_of_everything_begins_it_anew_and_one_of_folders_does_not(self) -> None:
+        whole = Claim("c", "me", NOW - 1, Request(("/",), recursive=True), NOW - 9)
+        after = debounce.accepted(Target("one", claim=whole), "c", "n", NOW)
+        assert after.last.full_at == NOW
+        some = msgspec.structs.replace(whole, request=CALL)
+        assert debounce.accepted(Target("one", claim=some), "c", "n", NOW).last.full_at == 0
+
+
+def test_records_that_are_too_large_together_say_less_and_mean_more() -> None:
+    scopes = [
+        Scope(folders=frozenset(f"{share:02}/{'x' * 20}/{n:04}" for n in range(450))) for share in range(60)
+    ]
+    shares = tuple(Share(id=f"s{n:02}", arn="", bucket="b", group="g") for n in range(60))
+    targets = [Target(f"s{n:02}", dirty=Dirty(NOW, scope)) for n, scope in enumerate(scopes)]
+    seen = {target.id: Seen(last_event=0.0) for target in targets}
+    made = planned(*targets, shares=shares, seen=seen)
+    assert sum(map(debounce.size, targets)) > MAX_RECORD_BYTES
+    assert sum(map(debounce.size, made.targets)) <= MAX_RECORD_BYTES
+    for before, after in zip(targets, made.targets, strict=True):
+        assert before.dirty is not None
+        assert after.dirty is not None
+        assert folders.covers(after.dirty.scope, before.dirty.scope)
+        assert after.dirty.since == before.dirty.since
+
+
+def test_the_quiet_period_counts_from_when_the_last_message_came() -> None:
+    made = planned(Target("one"), messages=(put(1, "a"),), received=4.0)
+    assert made.starts == {"one": NOW - 4 + 30}
+
+
+def test_a_completion_without_an_id_is_that_of_the_shares_refresh() -> None:
+    flying = Target("one", in_flight=InFlight("n", NOW - 9, CALL))
+    message = Message(1, completions=(Completion("", "arn:one"),))
+    made = planned(flying, messages=(message,))
+    assert (of(made).in_flight, of(made).last.result, made.done) == (None, "Succeeded", [1])
+    other = planned(flying, messages=(Message(1, completions=(Completion("", "arn:two"),)),))
+    assert (of(other).in_flight is not None, other.done) == (True, [1])
+
+
+def test_the_oldest_goes_first_as_far_as_turns_go() -> None:
+    late = Target("one", dirty=Dirty(NOW - 40, EVERYTHING))
+    early = Target("two", dirty=Dirty(NOW - 90, EVERYTHING))
+    seen = {"one": Seen(last_event=39.0), "two": Seen(last_event=39.0)}
+    made = planned(late, early, shares=(ONE, TWO), seen=seen, free={"g": 1})
+    assert [claim.request for _, claim in made.calls] == [Request(("/",), recursive=True)]
+    assert (of(made).claim, of(made, "two").claim is not None) == (None, True)
+    assert made.phases == {"one": "Due", "two": "Claimed"}
+    none = planned(late, early, shares=(ONE, TWO), seen=seen, free={"g": 0})
+    assert none.calls == []

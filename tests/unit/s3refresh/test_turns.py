@@ -1,0 +1,82 @@
+"""Whose turn it is at a gateway."""
+
+from caretaker.runtime.queue import Key
+from caretaker.s3refresh.debounce import Claim, InFlight, Target
+from caretaker.s3refresh.folders import Request
+from caretaker.s3refresh.match import Share
+from caretaker.s3refresh.turns import PATIENCE_SECONDS, Turns, busy_of
+
+A, B, C = (Key("S3AggregatedRefresh", "ns", name) for name in "abc")
+G = "gateway-1"
+CALL = Request(("/",), recursive=False)
+
+
+class Line:
+    """Resources at one gateway, and who was told that there is room."""
+
+    def __init__(self) -> None:
+        self.turns = Turns()
+        self.told: list[Key] = []
+
+    def note(self, key: Key, busy: int = 0, since: float | None = None, clock: float = 0.0) -> None:
+        waiting = {} if since is None else {G: since}
+        self.turns.note(key, {G: busy} if busy else {}, waiting, clock, lambda: self.told.append(key))
+
+    def free(self, key: Key, busy: int = 0, limit: int = 1, clock: float = 0.0) -> int:
+        return self.turns.free(key, {G: busy} if busy else {}, [G], limit, clock)[G]
+
+
+def test_calls_of_all_resources_count() -> None:
+    line = Line()
+    assert line.free(A) == 1
+    line.note(B, busy=1)
+    assert (line.free(A), line.free(A, limit=2), line.free(A, busy=1, limit=2)) == (0, 1, 0)
+
+
+def test_who_waits_longest_goes_first() -> None:
+    line = Line()
+    line.note(A, since=20)
+    line.note(B, since=10)
+    assert (line.free(A), line.free(B)) == (0, 1)
+    assert line.free(C) == 0, "who has just come stands behind both"
+
+
+def test_who_waits_is_told_when_there_is_room_and_nobody_else() -> None:
+    line = Line()
+    line.note(A, busy=1)
+    line.note(B, since=10)
+    line.note(C)
+    assert line.told == []
+    line.note(A)
+    assert line.told == [B]
+    line.turns.forget(A)
+    assert line.told == [B]
+
+
+def test_a_resource_that_goes_makes_room() -> None:
+    line = Line()
+    line.note(A, busy=1)
+    line.note(B, since=10)
+    line.turns.forget(A)
+    assert line.told == [B]
+    assert line.free(B) == 1
+
+
+def test_a_resource_whose_passes_fail_does_not_hold_up_the_line_for_ever() -> None:
+    line = Line()
+    line.note(A, since=10, clock=0)
+    line.note(B, since=20, clock=PATIENCE_SECONDS - 1)
+    assert line.free(B, clock=PATIENCE_SECONDS - 1) == 0
+    assert line.free(B, clock=PATIENCE_SECONDS) == 1
+
+
+def test_claims_count_and_refreshes_in_flight_until_they_are_taken_to_have_ended() -> None:
+    shares = {f"s{n}": Share(id=f"s{n}", arn="", bucket="b", group=G) for n in range(4)}
+    targets = [
+        Target("s0", claim=Claim("c", "me", 0.0, CALL, 0.0)),
+        Target("s1", in_flight=InFlight("n", 100.0, CALL)),
+        Target("s2", in_flight=InFlight("n", 10.0, CALL)),
+        Target("s3"),
+        Target("gone", claim=Claim("c", "me", 0.0, CALL, 0.0)),
+    ]
+    assert busy_of(targets, shares, assume_after=60, now=120.0) == {G: 2}
