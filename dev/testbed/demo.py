@@ -1,4 +1,4 @@
-"""`make demo`: DaemonTasks at work on a real control plane with 20 fake nodes, in under a minute.
+"""`make demo`: the kinds at work on a real control plane with 20 fake nodes, in a minute or so.
 
     python -m testbed.demo         show it, then leave nothing running
     KEEP=1 ...                     leave it up, and print how to look around
@@ -19,6 +19,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -26,22 +27,30 @@ from typing import Final
 
 import yaml
 
+from awsdoubles.cached import DoubleError
+from awsdoubles.stack import Stack
 from testbed import build, steer
 from testbed.admin import Admin, ApiError, Json, path
 from testbed.cluster import ClusterError
 from testbed.demo_operator import NAMESPACE, Operator, OperatorError
 from testbed.demo_place import Embedded, Kind, Place, PlaceError
+from testbed.demo_refresh import uploads
 from testbed.demo_screen import Screen
-from testbed.demo_steps import STEPS, Result, Stage, StepError
+from testbed.demo_steps import STEPS, Result, Stage, Step, StepError
 from testbed.nodes import is_ready, node
 from testbed.paths import CHECKOUT, STATE
 
 NODES: Final = 20
 NODE_SECONDS: Final = 90.0
 _ENDINGS: Final = (signal.SIGTERM, signal.SIGHUP)
+_STEPS: Final = (
+    *STEPS,
+    Step("500 uploads", "500 objects are uploaded (examples/s3-aggregated-refresh.yaml)", uploads),
+)
 Failures = (
     StepError,
     OperatorError,
+    DoubleError,
     PlaceError,
     ClusterError,
     build.BuildError,
@@ -112,7 +121,7 @@ def _places(folder: Path) -> tuple[Place, ...]:
 
 
 def _demo(screen: Screen, place: Place, folder: Path) -> int:
-    operator = Operator(folder, place.kubeconfig)
+    operator, doubles = Operator(folder, place.kubeconfig), Stack(folder)
     if operator.running() and any(other.running() for other in _places(folder)):
         raise PlaceError("a demo was left up by KEEP=1: make demo-down stops it")
     operator.stop()  # of a demo that was killed
@@ -120,15 +129,18 @@ def _demo(screen: Screen, place: Place, folder: Path) -> int:
     started = time.monotonic()
     try:
         screen.title(f"caretaker: {place.about}")
-        place.start()
+        with ThreadPoolExecutor(1) as pool:
+            starting = pool.submit(doubles.start)
+            place.start()
+            operator.doubles = starting.result()
         results = asyncio.run(_show(screen, place, operator, started))
         _summary(screen, results, started)
         kept = _keep()
     finally:
         if not kept:
-            _stop(operator, place)
+            _stop(operator, doubles, place)
     if kept:
-        _how_to_look(screen, place, operator)
+        _how_to_look(screen, place, operator, doubles.environment_file)
     screen.line("DEMO OK")
     return 0
 
@@ -137,16 +149,17 @@ def _down(screen: Screen, folder: Path) -> int:
     places = _places(folder)
     operator = Operator(folder, places[0].kubeconfig)
     was_running = operator.running() or any(place.running() for place in places)
-    _stop(operator, *places)
+    _stop(operator, Stack(folder), *places)
     screen.line("the demo is stopped" if was_running else "no demo was running")
     return 0
 
 
-def _stop(operator: Operator, *places: Place) -> None:
+def _stop(operator: Operator, doubles: Stack, *places: Place) -> None:
     """To the end, however often somebody presses Ctrl-C."""
     for number in (signal.SIGINT, *_ENDINGS):
         signal.signal(number, signal.SIG_IGN)
     operator.stop()
+    doubles.stop()
     for place in places:
         place.stop()
 
@@ -160,7 +173,7 @@ async def _show(screen: Screen, place: Place, operator: Operator, started: float
             f" after {time.monotonic() - started:.0f} s"
         )
         async with Stage.open(screen, admin, operator) as stage:
-            return [await stage.run(number, step) for number, step in enumerate(STEPS, 1)]
+            return [await stage.run(number, step) for number, step in enumerate(_STEPS, 1)]
 
 
 async def _prepare(screen: Screen, admin: Admin, operator: Operator) -> None:
@@ -211,7 +224,7 @@ def _summary(screen: Screen, results: list[Result], started: float) -> None:
     screen.line(f"In all {time.monotonic() - started:.0f} s")
 
 
-def _how_to_look(screen: Screen, place: Place, operator: Operator) -> None:
+def _how_to_look(screen: Screen, place: Place, operator: Operator, doubles: Path) -> None:
     kubeconfig = _shown(place.kubeconfig)
     screen.title("It is left up (KEEP=1). Look around:")
     for line in (
@@ -222,6 +235,8 @@ def _how_to_look(screen: Screen, place: Place, operator: Operator) -> None:
         "kubectl get configmaps -l caretaker.dev/ledger   # what ran where",
         f"{_shown(Path(sys.executable).parent / 'caretaker')} status daemontask disk-check",
         f"{_shown(Path(sys.executable).parent / 'caretaker')} rerun daemontask hello",
+        "kubectl get s3aggregatedrefreshes                # or: kubectl get s3ar",
+        f"source {_shown(doubles)}                     # the AWS CLI and boto3 see the bucket and the queue",
         f"curl {operator.metrics_url}",
         f"tail -f {_shown(operator.log)}",
         "make demo-down                                   # stops it all",

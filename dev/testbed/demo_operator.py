@@ -20,6 +20,7 @@ from testbed.processes import Processes
 
 NAME: Final = "operator"
 NAMESPACE: Final = "caretaker-system"
+DEMO_NAMESPACE: Final = "default"
 START_SECONDS: Final = 60.0
 STOP_SECONDS: Final = 10.0
 WRITES: Final = frozenset({"create", "update", "patch", "delete", "deletecollection"})
@@ -36,13 +37,28 @@ class Operator:
         # Not tied to us: it is stopped by its record, also by a later `down`.
         self._processes = Processes(folder / NAME, end_with_parent=False)
         self._kubeconfig = kubeconfig
+        self._grants = folder / "grants.json"
+        self.doubles: dict[str, str] = {}  # variables that lead it to the doubles of AWS
         self.log = self._processes.log(NAME)
         self.metrics_url = ""
 
     async def start(self) -> None:
         """Return once it leads."""
         self.log.unlink(missing_ok=True)
-        arguments = ["run", "--metrics-port", "0", "--health-port", "0", "--bind-host", "127.0.0.1"]
+        # The demo's resources are in a namespace that is granted the operator's own identity.
+        grant = {"namespaces": [DEMO_NAMESPACE], "ownIdentity": True, "queueARNs": ["*"]}
+        self._grants.write_text(json.dumps({"identities": [grant]}))
+        arguments = [
+            "run",
+            "--aws-identities",
+            str(self._grants),
+            "--metrics-port",
+            "0",
+            "--health-port",
+            "0",
+            "--bind-host",
+            "127.0.0.1",
+        ]
         self.log.parent.mkdir(parents=True, exist_ok=True)
         self._processes.start(NAME, [*_program(), *arguments], self._environment())
         ready = await self._logged("ready")
@@ -118,6 +134,7 @@ class Operator:
             "KUBECONFIG": str(self._kubeconfig),
             "PYTHONPATH": str(CHECKOUT / "operator"),
             "PYTHONUNBUFFERED": "1",
+            **self.doubles,
         }
 
 

@@ -15,13 +15,13 @@ import yaml
 
 from testbed import steer
 from testbed.admin import Admin, Json, path
+from testbed.demo_operator import DEMO_NAMESPACE as NAMESPACE
 from testbed.demo_operator import Operator
 from testbed.demo_screen import Screen
 from testbed.nodes import node
 from testbed.paths import CHECKOUT
 from testbed.recorder import PodRecorder, node_of
 
-NAMESPACE: Final = "default"
 TASK_LABEL: Final = "caretaker.dev/daemontask"
 STEP_SECONDS: Final = 180.0
 FAILING: Final = "node-07"
@@ -52,6 +52,7 @@ class Stage:
         self.admin = admin
         self.operator = operator
         self.record = record
+        self.doubles = operator.doubles
 
     @classmethod
     @asynccontextmanager

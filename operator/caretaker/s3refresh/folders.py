@@ -18,6 +18,7 @@ ROOT: Final = "/"
 MAX_LENGTH: Final = 1024  # characters of a name in FolderList (service model of storagegateway)
 MAX_FOLDERS: Final = 500  # of one target that wait for a refresh
 MAX_BYTES: Final = 16 * 1024
+MAX_CALL_BYTES: Final = 8 * 1024  # of one call: 64 targets' calls have to fit into one object
 PLAIN_CALLS: Final = 4  # so many calls for single folders are better than one for a tree
 
 
@@ -181,7 +182,7 @@ def _fitting(folders: list[str], most: int) -> tuple[str, ...]:
     size = 0
     for folder in folders[:most]:
         size += len(folder.encode()) + 3
-        if chosen and size > MAX_BYTES:
+        if chosen and size > MAX_CALL_BYTES:
             break
         chosen.append(folder)
     return tuple(chosen)
