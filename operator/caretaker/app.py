@@ -87,7 +87,9 @@ class App:
             settings.identity,
             settings.time_scale,
         )
-        self._resources = CustomResources(client, KINDS, settings.namespace, self._queue.add)
+        self._resources = CustomResources(
+            client, KINDS, settings.namespace, self._queue.add, settings.time_scale
+        )
         self._controller = Controller(
             client,
             self._queue,

@@ -2,7 +2,13 @@
 
 kopf runs in a thread and a loop of its own, because it cancels every task started after it and ends on
 any in-stream error but 410; here it is started again with backoff. It writes nothing: no annotations, no
-finalizers, no events. A first start without the CRDs says so in one line and waits.
+finalizers, no events.
+
+    Presence   which kinds the cluster has and lets us list
+       |
+    kopf       watches those; started again when others come or go
+
+A kind that is not there, or may not be listed, is told in one line and keeps none of the others waiting.
 """
 
 import asyncio
@@ -25,7 +31,11 @@ from caretaker.runtime.queue import Key
 
 logger = logging.getLogger(__name__)
 
-DISCOVERY_SECONDS: Final = (1.0, 2.0, 5.0, 10.0)
+DISCOVERY_SECONDS: Final = (1.0, 2.0, 5.0, 10.0)  # between looks while there is nothing to watch
+ABSENT_SECONDS: Final = 10.0  # between looks for the kinds that are missing beside those that are watched
+HALT_SECONDS: Final = 1.0
+# aiohttp closes TLS connections a moment after it was told to, and not at all in a loop that has ended.
+CLOSING_SECONDS: Final = 0.1
 BACKOFF_SECONDS: Final = (1.0, 2.0, 5.0, 10.0, 30.0)
 HEALTHY_SECONDS: Final = 60.0  # a watch that lasted so long starts the backoff anew
 FINALIZER: Final = f"{GROUP}/finalizer"
@@ -33,6 +43,68 @@ FINALIZER: Final = f"{GROUP}/finalizer"
 
 class _Nothing(msgspec.Struct):
     """An object of which nothing is read."""
+
+
+Kinds = tuple[KindInfo, ...]
+
+
+class Presence:
+    """Which kinds can be watched. What keeps the others from it is told once, in a line each."""
+
+    def __init__(self, client: KubeClient, kinds: Kinds, namespace: str | None) -> None:
+        self._client = client
+        self._kinds = kinds
+        self._scope = f"/namespaces/{namespace}" if namespace else ""
+        self._told: frozenset[str] = frozenset()
+
+    async def some(self) -> Kinds:
+        """The kinds that can be watched, as soon as there is one."""
+        attempt = 0
+        while not (found := await self.look()):
+            await asyncio.sleep(DISCOVERY_SECONDS[min(attempt, len(DISCOVERY_SECONDS) - 1)])
+            attempt += 1
+        return found
+
+    async def look(self, watched: Kinds = ()) -> Kinds | None:
+        """The kinds that can be watched; None when that cannot be told now. Those that are `watched` are only
+        looked up, not listed again."""
+        try:
+            problems = await self._problems(watched)
+        except Exception as error:  # noqa: BLE001 - a proxy's web page, say; it is told and tried again
+            self._tell(self._told | {f"discovery failed: {type(error).__name__}: {error}"})
+            return None
+        self._tell(frozenset(problems.values()))
+        return tuple(kind for kind in self._kinds if kind not in problems)
+
+    async def _problems(self, watched: Kinds) -> dict[KindInfo, str]:
+        """Kind -> why it cannot be watched."""
+        try:
+            found = await self._client.get(f"/apis/{API_VERSION}")
+        except ApiError as error:
+            if not error.not_found:
+                raise
+            return dict.fromkeys(self._kinds, f"no {API_VERSION} in this cluster: kubectl apply -f crds/")
+        plurals = {resource.get("name") for resource in found.get("resources", ())}
+        asked = {
+            kind: await self._problem(kind)
+            for kind in self._kinds
+            if kind.plural not in plurals or kind not in watched
+        }
+        return {kind: problem for kind, problem in asked.items() if problem}
+
+    async def _problem(self, kind: KindInfo) -> str:
+        """A list tells more than discovery, which lags: kopf would end on a 404, and only after a minute of
+        tracebacks on 403s."""
+        try:
+            await self._client.list(f"/apis/{API_VERSION}{self._scope}/{kind.plural}", _Nothing)
+        except ApiError as error:
+            return f"CRD missing: {kind.plural}: kubectl apply -f crds/" if error.not_found else f"{error}"
+        return ""
+
+    def _tell(self, lines: frozenset[str]) -> None:
+        for line in sorted(lines - self._told):
+            logger.warning("%s; waiting for it", line)
+        self._told = lines
 
 
 Seen = tuple[str, int, str, bytes]
@@ -51,11 +123,14 @@ class CustomResources:
         kinds: Iterable[KindInfo],
         namespace: str | None,
         on_key: Callable[[Key], None],
+        time_scale: float = 1.0,
     ) -> None:
         self._client = client
         self._kinds = tuple(kinds)
+        self._presence = Presence(client, self._kinds, namespace)
         self._namespace = namespace
         self._on_key = on_key
+        self._absent_seconds = ABSENT_SECONDS * time_scale
         self._seen: dict[Key, Seen] = {}
         self._stop = threading.Event()
         self._halt: Callable[[], None] = lambda: None  # from any thread: ask the running kopf to end
@@ -73,18 +148,22 @@ class CustomResources:
     async def run(self) -> None:
         """Until cancelled; stop() must follow, since a thread cannot be cancelled."""
         attempt = 0
+        watched = await self._presence.some()
         while True:
-            await self._wait_for_kinds()
+            logger.info("watching %s", ", ".join(kind.plural for kind in watched))
             started = time.monotonic()
-            ended = await self._one_watch()
+            failure = await self._watch(watched)
             if time.monotonic() - started > HEALTHY_SECONDS:
                 attempt = 0
             for key in self.known:  # what was deleted meanwhile is found by reading it
                 self._on_key(key)
-            delay = BACKOFF_SECONDS[min(attempt, len(BACKOFF_SECONDS) - 1)]
-            attempt += 1
-            logger.warning("the watch of custom resources ended (%s); again in %.0f s", ended, delay)
-            await asyncio.sleep(delay)
+            # Its CRD went: that ends kopf, and is no failure.
+            if failure and await self._presence.look() in (None, watched):
+                delay = BACKOFF_SECONDS[min(attempt, len(BACKOFF_SECONDS) - 1)]
+                attempt += 1
+                logger.warning("the watch of custom resources ended (%s); again in %.0f s", failure, delay)
+                await asyncio.sleep(delay)
+            watched = await self._presence.some()
 
     async def stop(self, timeout: float = 5.0) -> None:
         """Ask kopf to end and wait for its thread."""
@@ -93,46 +172,24 @@ class CustomResources:
         if self._thread is not None:
             await asyncio.to_thread(self._thread.join, timeout)
 
-    async def _wait_for_kinds(self) -> None:
-        told, attempt = "", 0
-        while True:
-            try:
-                problem = await self._missing()
-            except Exception as error:  # noqa: BLE001 - a proxy's web page, say; it is told and tried again
-                problem = f"discovery failed: {type(error).__name__}: {error}"
-            if not problem:
-                return
-            if problem != told:
-                logger.warning("%s; waiting for it", problem)
-                told = problem
-            await asyncio.sleep(DISCOVERY_SECONDS[min(attempt, len(DISCOVERY_SECONDS) - 1)])
-            attempt += 1
+    async def _watch(self, watched: Kinds) -> str:
+        """Runs kopf until it ends, and returns why; "" once there are other kinds to watch."""
+        ended = self._start(watched)
+        # With nothing to wait for, there is nothing to ask: of a CRD that goes, kopf tells by ending.
+        wait = self._absent_seconds if len(watched) < len(self._kinds) else None
+        while not (await asyncio.wait([ended], timeout=wait))[0]:
+            if await self._presence.look(watched) not in (None, watched):
+                await self._end(ended)
+                return ""
+        return ended.result()
 
-    async def _missing(self) -> str:
-        try:
-            found = await self._client.get(f"/apis/{API_VERSION}")
-        except ApiError as error:
-            if error.not_found:
-                return f"no {API_VERSION} in this cluster: kubectl apply -f crds/"
-            return f"discovery failed: {error}"
-        plurals = {resource.get("name") for resource in found.get("resources", ())}
-        absent = [kind.plural for kind in self._kinds if kind.plural not in plurals]
-        if absent:
-            return f"CRD missing: {', '.join(absent)}: kubectl apply -f crds/"
-        return await self._refused()
+    async def _end(self, ended: asyncio.Future[str]) -> None:
+        while not ended.done():
+            self._halt()  # more than once: a thread that is only starting has nothing to halt yet
+            await asyncio.wait([ended], timeout=HALT_SECONDS)
 
-    async def _refused(self) -> str:
-        """Why the kinds cannot be listed: kopf would go on for a minute of tracebacks before it ends."""
-        scope = f"/namespaces/{self._namespace}" if self._namespace else ""
-        try:
-            for kind in self._kinds:
-                await self._client.list(f"/apis/{API_VERSION}{scope}/{kind.plural}", _Nothing)
-        except ApiError as error:
-            return f"{error}"
-        return ""
-
-    async def _one_watch(self) -> str:
-        """Runs kopf in a thread until it ends; returns why."""
+    def _start(self, watched: Kinds) -> asyncio.Future[str]:
+        """Runs kopf in a thread; the result is why it ended."""
         loop = asyncio.get_running_loop()
         ended: asyncio.Future[str] = loop.create_future()
 
@@ -142,7 +199,7 @@ class CustomResources:
 
         def main() -> None:
             try:
-                asyncio.run(self._operator(loop))
+                asyncio.run(self._operator(loop, watched))
                 reason = "kopf ended"
             except Exception as error:  # noqa: BLE001 - kopf ends on errors of every kind
                 reason = f"{type(error).__name__}: {error}"
@@ -151,9 +208,9 @@ class CustomResources:
 
         self._thread = threading.Thread(target=main, name="kopf", daemon=True)
         self._thread.start()
-        return await ended
+        return ended
 
-    async def _operator(self, loop: asyncio.AbstractEventLoop) -> None:
+    async def _operator(self, loop: asyncio.AbstractEventLoop, watched: Kinds) -> None:
         # Not the threading.Event itself: kopf waits for that in an executor's thread, which outlives kopf and
         # keeps asyncio.run() from returning, so that a kopf that failed would never be started again.
         own, stop = asyncio.get_running_loop(), asyncio.Event()
@@ -165,16 +222,19 @@ class CustomResources:
         self._halt = halt
         if self._stop.is_set():
             return
-        await kopf.operator(
-            registry=self._registry(loop),
-            settings=_settings(),
-            standalone=True,
-            stop_flag=stop,
-            clusterwide=self._namespace is None,
-            namespaces=[self._namespace] if self._namespace else [],
-        )
+        try:
+            await kopf.operator(
+                registry=self._registry(loop, watched),
+                settings=_settings(),
+                standalone=True,
+                stop_flag=stop,
+                clusterwide=self._namespace is None,
+                namespaces=[self._namespace] if self._namespace else [],
+            )
+        finally:
+            await asyncio.sleep(CLOSING_SECONDS)
 
-    def _registry(self, loop: asyncio.AbstractEventLoop) -> kopf.OperatorRegistry:
+    def _registry(self, loop: asyncio.AbstractEventLoop, watched: Kinds) -> kopf.OperatorRegistry:
         registry = kopf.OperatorRegistry()
 
         @kopf.on.login(registry=registry)
@@ -183,7 +243,7 @@ class CustomResources:
             asked = asyncio.run_coroutine_threadsafe(connection(self._client.access), loop)
             return await asyncio.wrap_future(asked)
 
-        for info in self._kinds:
+        for info in watched:
 
             @kopf.on.event(GROUP, VERSION, info.plural, registry=registry)
             async def event(

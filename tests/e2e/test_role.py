@@ -13,8 +13,8 @@ import yaml
 from testbed import steer
 from testbed.admin import Admin, Json, path
 from testbed.cluster import Cluster
-from testbed.components import write_kubeconfig
 from testbed.paths import CHECKOUT
+from testing.accounts import bind, kubeconfig_of
 from testing.cli import Cli
 from testing.cluster import Nodes
 from testing.kubeletlogs import KubeletLogs
@@ -30,34 +30,6 @@ def documented(heading: str) -> list[Json]:
     block = re.search(r"^```yaml\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
     assert block, f"no YAML below {heading}"
     return list(yaml.safe_load_all(block[1]))
-
-
-async def bind(admin: Admin, role: Json, account: str, namespace: str) -> None:
-    """Grant a role or cluster role to a service account of `namespace`."""
-    kind, meta = role["kind"], role["metadata"]
-    plural = {"Role": "roles", "ClusterRole": "clusterroles"}[kind]
-    await admin.apply(path(plural, meta.get("namespace"), meta["name"]), role)
-    name = f"{meta['name']}-{account}"
-    body: dict[str, Any] = {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": f"{kind}Binding",
-        "metadata": {"name": name},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": meta["name"]},
-        "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": namespace}],
-    }
-    bindings = {"Role": "rolebindings", "ClusterRole": "clusterrolebindings"}[kind]
-    await admin.apply(path(bindings, meta.get("namespace"), name), body)
-
-
-async def kubeconfig_of(admin: Admin, cluster: Cluster, namespace: str, account: str, file: Path) -> Path:
-    """A kubeconfig with a token of a new service account."""
-    await admin.apply(
-        path("serviceaccounts", namespace, account),
-        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": account}},
-    )
-    token = await admin.create(path("serviceaccounts", namespace, account, "token"), {"spec": {}})
-    write_kubeconfig(file, cluster.url, cluster.ca, account, token["status"]["token"])
-    return file
 
 
 @pytest.fixture

@@ -85,6 +85,13 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield started
 
 
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A control plane of this module's own, without our CRDs and without nodes."""
+    with Cluster(tmp_path_factory.mktemp("bare")) as started:
+        yield started
+
+
 @pytest.fixture
 async def admin(cluster: Cluster) -> AsyncIterator[Admin]:
     """A client with all rights."""
@@ -122,6 +129,12 @@ async def _apply_crds(cluster: Cluster, bodies: list[Json]) -> None:
     async with cluster.admin() as admin:
         for body in bodies:
             await apply_crd(admin, body)
+
+
+def crd(plural: str) -> Json:
+    """The CRD of one of our kinds."""
+    found: Json = yaml.safe_load((CHECKOUT / "crds" / f"{plural}.yaml").read_text())
+    return found
 
 
 async def apply_crd(admin: Admin, body: Json) -> None:
