@@ -1,12 +1,9 @@
 """The poller against real SQS protocol servers, with a proxy that does what no emulator does."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 
 import pytest
 
-from awsdoubles.clients import REGION
 from awsdoubles.envelopes import Envelope, Queue
 from awsdoubles.sqsproxy.proxy import SqsProxy
 from awsdoubles.sqsproxy.rules import (
@@ -19,52 +16,9 @@ from awsdoubles.sqsproxy.rules import (
     Match,
     NotDeleted,
 )
-from caretaker.api.s3refresh import SQSSource
 from caretaker.aws.calls import Aws as AwsCalls
-from caretaker.aws.identity import Target
-from caretaker.s3refresh.poller import Poller
 from testing.aws import Aws
-
-TIMEOUT = 30.0
-
-
-class Polling:
-    """A poller at work, and what a pass would do with it."""
-
-    def __init__(self, calls: AwsCalls, url: str, queue: Queue) -> None:
-        self._news = asyncio.Event()
-        sqs = calls.sqs(Target("sqs", REGION, endpoint_url=url))
-        source = SQSSource(queue_url=queue.url)
-        self.poller = Poller(sqs, source, wait=1, visibility=5, on_news=self._news.set)
-
-    async def until(self, wanted: Callable[[], bool]) -> None:
-        """Return once it holds; looked at whenever the poller has news, and now and then."""
-        async with asyncio.timeout(TIMEOUT):
-            while not wanted():
-                self._news.clear()
-                try:
-                    await asyncio.wait_for(self._news.wait(), 0.5)
-                except TimeoutError:
-                    continue
-
-    def keys(self) -> list[str]:
-        """The keys of all events that wait."""
-        return sorted(event.key for message in self.poller.waiting() for event in message.events)
-
-    async def settle_all(self) -> None:
-        """Everything that waits is on record."""
-        await self.poller.settle([message.id for message in self.poller.waiting()], [])
-
-
-@asynccontextmanager
-async def polling(calls: AwsCalls, url: str, queue: Queue) -> AsyncIterator[Polling]:
-    made = Polling(calls, url, queue)
-    task = asyncio.create_task(made.poller.run())
-    try:
-        yield made
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+from testing.polling import TIMEOUT, polling
 
 
 async def emptied(aws: Aws, queue: Queue) -> None:
@@ -83,8 +37,8 @@ async def test_events_of_s3_are_received_kept_and_deleted_when_they_are_on_recor
     async with polling(calls, aws.url, source.queue) as at_work:
         await at_work.until(lambda: at_work.keys() == sorted(keys))
         assert sum(aws.depth(source.queue.url)) >= len(keys), "nothing is deleted before it is on record"
-        await at_work.settle_all()
-        assert at_work.poller.waiting() == ()
+        await at_work.done()
+        assert at_work.waiting() == ()
         await emptied(aws, source.queue)
 
 
@@ -113,7 +67,7 @@ async def test_whatever_happens_every_event_comes_and_the_queue_is_empty_in_the_
         async with asyncio.timeout(TIMEOUT):
             while seen < keys or await asyncio.to_thread(aws.depth, source.queue.url) != (0, 0):
                 seen.update(at_work.keys())
-                await at_work.settle_all()
+                await at_work.done()
                 await asyncio.sleep(0.1)  # the visibility timeout has no event
     assert rule.applied >= 1
     assert seen == keys
@@ -127,7 +81,7 @@ async def test_a_message_that_is_kept_comes_again_and_a_malformed_one_ends_in_th
     async with polling(calls, aws.url, queue) as at_work:
         async with asyncio.timeout(TIMEOUT):
             while await asyncio.to_thread(aws.depth, queue.dead_letters) != (1, 0):
-                await at_work.poller.settle([], [message.id for message in at_work.poller.waiting()])
+                await at_work.keep()
                 await asyncio.sleep(0.1)
     assert at_work.poller.received >= 2
 
@@ -142,5 +96,5 @@ async def test_a_queue_that_is_not_there_is_told_and_read_once_it_is(aws: Aws, c
         name = queue.url.rpartition("/")[2]
         aws.sqs.create_queue(QueueName=name)
         aws.sqs.send_message(QueueUrl=queue.url, MessageBody='{"Event": "s3:TestEvent"}')
-        await at_work.until(lambda: bool(at_work.poller.waiting()))
+        await at_work.until(lambda: bool(at_work.waiting()))
         assert at_work.poller.problem is None

@@ -1,0 +1,203 @@
+"""One queue with several readers, a backlog in it, and readers that are behind."""
+
+import asyncio
+import json
+import time
+
+import pytest
+
+from awsdoubles.envelopes import Queue
+from awsdoubles.sqsproxy.proxy import SqsProxy
+from awsdoubles.sqsproxy.rules import Match, Slow
+from caretaker.aws.calls import Aws as AwsCalls
+from caretaker.s3refresh import poller as module
+from testing.aws import Aws
+from testing.polling import OWNER, TIMEOUT, Polling, polling
+
+SHARE = "arn:aws:storagegateway:eu-west-1:111122223333:share/share-E51FBS9C"
+OTHER = "other"
+
+
+def event(key: str) -> str:
+    what = {"bucket": {"name": "bucket"}, "object": {"key": key}}
+    return json.dumps({"Records": [{"eventVersion": "2.1", "eventName": "ObjectCreated:Put", "s3": what}]})
+
+
+def completion(notification_id: str) -> str:
+    return json.dumps(
+        {
+            "source": "aws.storagegateway",
+            "detail-type": "Storage Gateway Refresh Cache Event",
+            "resources": [SHARE],
+            "detail": {"notification-id": notification_id},
+        }
+    )
+
+
+def send(aws: Aws, queue: Queue, *bodies: str) -> None:
+    for first in range(0, len(bodies), 10):
+        entries = [{"Id": str(at), "MessageBody": text} for at, text in enumerate(bodies[first : first + 10])]
+        assert not aws.sqs.send_message_batch(QueueUrl=queue.url, Entries=entries).get("Failed")
+
+
+async def left(aws: Aws, queue: Queue, count: int) -> None:
+    """Return once the queue holds so many messages, seen or unseen."""
+    async with asyncio.timeout(TIMEOUT):
+        while sum(await asyncio.to_thread(aws.depth, queue.url)) != count:  # noqa: ASYNC110 - SQS tells nobody
+            await asyncio.sleep(0.1)
+
+
+def ids(at_work: Polling, reader: str) -> set[str]:
+    return {c.notification_id for message in at_work.waiting(reader) for c in message.completions}
+
+
+async def test_what_concerns_two_readers_is_deleted_when_both_are_done(aws: Aws, calls: AwsCalls) -> None:
+    queue = aws.queue()
+    send(aws, queue, event("a/1"), completion("n-1"))
+    async with polling(calls, aws.url, queue) as at_work:
+        at_work.join(OTHER)
+        await at_work.until(lambda: at_work.keys() == ["a/1"] and ids(at_work, OTHER) == {"n-1"})
+        assert ids(at_work, OWNER) == {"n-1"}
+        assert at_work.keys(OTHER) == []
+        await at_work.done(OWNER)
+        await left(aws, queue, 1)
+        assert at_work.waiting(OWNER) == ()
+        assert ids(at_work, OTHER) == {"n-1"}
+        await at_work.done(OTHER)
+        await left(aws, queue, 0)
+
+
+@pytest.mark.parametrize("last", [OWNER, OTHER])
+async def test_what_one_reader_keeps_is_not_deleted_by_the_other(
+    last: str, aws: Aws, calls: AwsCalls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "AGAIN_SECONDS", 0)
+    queue = aws.queue()
+    send(aws, queue, completion("n-1"))
+    async with polling(calls, aws.url, queue) as at_work:
+        at_work.join(OTHER)
+        await at_work.until(lambda: bool(at_work.waiting(OWNER) and at_work.waiting(OTHER)))
+        (first,) = {OWNER, OTHER} - {last}
+        await at_work.keep(first)
+        await at_work.done(last)
+        await at_work.until(lambda: bool(at_work.waiting(OWNER) and at_work.waiting(OTHER)))
+        assert at_work.poller.received >= 2, "it was given back and came again"
+        await at_work.done(OWNER)
+        await at_work.done(OTHER)
+        await left(aws, queue, 0)
+
+
+async def test_a_reader_of_completions_never_deletes_what_it_is_not_asked_about(
+    aws: Aws, calls: AwsCalls
+) -> None:
+    """Events and garbage of a queue that somebody else's operator owns, perhaps."""
+    queue = aws.queue()
+    send(aws, queue, event("a/1"), "garbage", completion("n-1"), '{"Event": "s3:TestEvent"}')
+    async with polling(calls, aws.url, queue, owner=False) as at_work:
+        at_work.join(OTHER)
+        await at_work.until(lambda: at_work.poller.received >= 4)
+        assert len(at_work.waiting(OTHER)) == 1
+        await at_work.done(OTHER)
+        await left(aws, queue, 3)
+        again = at_work.poller.received
+        await at_work.until(lambda: at_work.poller.received >= again + 3)
+        assert at_work.waiting(OTHER) == ()
+        assert at_work.poller.deleted == 1
+        at_work.join(OWNER, owner=True)
+        await at_work.until(lambda: len(at_work.waiting(OWNER)) == 3)
+        await at_work.done(OWNER)
+        await left(aws, queue, 0)
+
+
+async def test_an_owner_that_comes_later_is_asked_about_what_is_here_already(
+    aws: Aws, calls: AwsCalls
+) -> None:
+    queue = aws.queue()
+    send(aws, queue, completion("n-1"))
+    async with polling(calls, aws.url, queue, owner=False) as at_work:
+        at_work.join(OTHER)
+        await at_work.until(lambda: ids(at_work, OTHER) == {"n-1"})
+        at_work.join(OWNER, owner=True)
+        assert ids(at_work, OWNER) == {"n-1"}
+        await at_work.done(OTHER)
+        assert sum(aws.depth(queue.url)) == 1, "the owner has not answered yet"
+        await at_work.done(OWNER)
+        await left(aws, queue, 0)
+
+
+async def test_what_a_reader_had_not_answered_for_when_it_left_comes_again(aws: Aws, calls: AwsCalls) -> None:
+    queue = aws.queue()
+    send(aws, queue, event("a/1"), completion("n-1"))
+    async with polling(calls, aws.url, queue) as at_work:
+        at_work.join(OTHER)
+        await at_work.until(lambda: at_work.keys() == ["a/1"] and ids(at_work, OTHER) == {"n-1"})
+        at_work.poller.leave(OWNER)
+        assert not at_work.poller.idle
+        await at_work.done(OTHER)
+        assert at_work.waiting(OWNER) == ()
+        at_work.join(OWNER, owner=True)
+        await at_work.until(lambda: at_work.keys() == ["a/1"] and ids(at_work, OTHER) == {"n-1"})
+        at_work.poller.leave(OTHER)
+        at_work.poller.leave(OWNER)
+        assert at_work.poller.idle
+
+
+async def test_a_backlog_comes_in_by_several_receives_at_a_time(
+    aws: Aws, sqs_proxy: SqsProxy, calls: AwsCalls
+) -> None:
+    queue = aws.queue()
+    send(aws, queue, *(event(f"a/{n}") for n in range(400)))
+    sqs_proxy.add(Match("ReceiveMessage"), Slow(0.3))
+    async with polling(calls, sqs_proxy.url, queue) as at_work:
+        await at_work.until(lambda: len(at_work.waiting()) == 400)
+        receives = sorted(call.at for call in sqs_proxy.calls.all("ReceiveMessage"))
+        together = max(sum(at <= other < at + 0.3 for other in receives) for at in receives)
+        assert 1 < together <= module.MOST_RECEIVES
+        await at_work.done()
+        await left(aws, queue, 0)
+    deletes = sqs_proxy.calls.all("DeleteMessageBatch")
+    assert [call.entries for call in deletes] == [module.BATCH] * 40
+
+
+def _quiet(sqs_proxy: SqsProxy, seconds: float) -> bool:
+    """Whether no receive has begun for so long; a long poll takes one second here."""
+    return time.time() - sqs_proxy.calls.all("ReceiveMessage")[-1].at > seconds
+
+
+async def test_nothing_more_is_received_while_readers_are_behind(
+    aws: Aws, sqs_proxy: SqsProxy, calls: AwsCalls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The API server is away, say: receipts grow old, and another operator may do better."""
+    monkeypatch.setattr(module, "LONGEST_WAIT", 0.5)
+    queue = aws.queue()
+    send(aws, queue, event("a/1"))
+    async with polling(calls, sqs_proxy.url, queue) as at_work:
+        await at_work.until(lambda: at_work.keys() == ["a/1"])
+
+        await at_work.until(lambda: _quiet(sqs_proxy, 2))
+        before = sqs_proxy.calls.count("ReceiveMessage")
+        send(aws, queue, event("a/2"))
+        await at_work.until(lambda: _quiet(sqs_proxy, 4))
+        assert sqs_proxy.calls.count("ReceiveMessage") == before
+        assert at_work.keys() == ["a/1"]
+        await at_work.done()
+        await at_work.until(lambda: at_work.keys() == ["a/2"])
+        await at_work.done()
+        await left(aws, queue, 0)
+
+
+async def test_no_more_than_so_many_messages_wait_here(
+    aws: Aws, sqs_proxy: SqsProxy, calls: AwsCalls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MOST_WAITING", 20)
+    queue = aws.queue()
+    send(aws, queue, *(event(f"a/{n}") for n in range(100)))
+    most = 20 + module.BATCH * module.MOST_RECEIVES
+    seen: set[str] = set()
+    async with polling(calls, sqs_proxy.url, queue) as at_work:
+        while len(seen) < 100:
+            await at_work.until(lambda: bool(at_work.waiting()))
+            assert len(at_work.waiting()) <= most
+            seen.update(at_work.keys())
+            await at_work.done()
+        await left(aws, queue, 0)

@@ -1,0 +1,70 @@
+"""A poller of one queue at work, with what passes of its readers would do with it."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Final
+
+from awsdoubles.clients import REGION
+from awsdoubles.envelopes import Queue
+from caretaker.api.s3refresh import SQSSource
+from caretaker.aws.calls import Aws as AwsCalls
+from caretaker.aws.identity import Target
+from caretaker.s3refresh.plan import Message
+from caretaker.s3refresh.poller import Poller
+
+TIMEOUT: Final = 60.0
+OWNER: Final = "owner"
+
+
+class Polling:
+    """`url` is the SQS endpoint. Readers are named by text; the owner is there from the start if asked."""
+
+    def __init__(self, calls: AwsCalls, url: str, queue: Queue, *, owner: bool = True) -> None:
+        self._news = asyncio.Event()
+        sqs = calls.sqs(Target("sqs", REGION, endpoint_url=url))
+        self.poller = Poller(sqs, SQSSource(queue_url=queue.url), wait=1, visibility=3)
+        if owner:
+            self.join(OWNER, owner=True)
+
+    def join(self, reader: str, *, owner: bool = False) -> None:
+        """A reader comes."""
+        self.poller.join(reader, self._news.set, owner=owner)
+
+    def waiting(self, reader: str = OWNER) -> tuple[Message, ...]:
+        """What a reader is asked about."""
+        return self.poller.waiting(reader)[0]
+
+    def keys(self, reader: str = OWNER) -> list[str]:
+        """The keys of all events that a reader is asked about."""
+        return sorted(event.key for message in self.waiting(reader) for event in message.events)
+
+    async def done(self, reader: str = OWNER) -> None:
+        """Everything that this reader is asked about is on record."""
+        await self.poller.settle(reader, [message.id for message in self.waiting(reader)], [])
+
+    async def keep(self, reader: str = OWNER) -> None:
+        """This reader can do nothing about it yet."""
+        await self.poller.settle(reader, [], [message.id for message in self.waiting(reader)])
+
+    async def until(self, wanted: Callable[[], bool]) -> None:
+        """Return once it holds; looked at whenever the poller has news, and now and then."""
+        async with asyncio.timeout(TIMEOUT):
+            while not wanted():
+                self._news.clear()
+                try:
+                    await asyncio.wait_for(self._news.wait(), 0.5)
+                except TimeoutError:
+                    continue
+
+
+@asynccontextmanager
+async def polling(calls: AwsCalls, url: str, queue: Queue, *, owner: bool = True) -> AsyncIterator[Polling]:
+    """The poller runs within the block."""
+    made = Polling(calls, url, queue, owner=owner)
+    task = asyncio.create_task(made.poller.run())
+    try:
+        yield made
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
