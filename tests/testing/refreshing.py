@@ -4,6 +4,8 @@ Inputs: the fixtures `cluster`, `aws`, `storage_gateway`. Time is scaled: the fl
 the operator as in the gateway's double.
 """
 
+import asyncio
+import contextlib
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -11,13 +13,14 @@ from typing import Any, Final
 
 from awsdoubles.envelopes import Queue
 from awsdoubles.gateway.control import Control
-from testbed.admin import Admin, Json, path
+from testbed.admin import Admin, ApiError, Json, path
 from testing.aws import Aws
 from testing.operator import OperatorProcess
 
 TIME_SCALE: Final = 0.1
 MIN_INTERVAL: Final = 60.0 * TIME_SCALE
 TIMEOUT: Final = 60.0
+LOOK_SECONDS: Final = 0.1
 PLURAL: Final = "s3aggregatedrefreshes"
 ALL: Final = {"namespaces": ["*"], "roleARNs": ["*"], "queueARNs": ["*"], "endpointURLs": ["*"]}
 
@@ -86,32 +89,119 @@ class Refresh:
         """As kubectl delete does."""
         await self._admin.delete(self.url)
 
+    async def gone(self) -> None:
+        """Return once the API server has it no more."""
+        await self._admin.wait_gone(self.url, TIMEOUT)
+
+    async def caught_up(self) -> Json:
+        """The resource once it has refreshed something and nothing is left to do."""
+
+        def done(found: Json) -> bool:
+            called = any((t.get("last") or {}).get("acceptedAt") for t in found["status"].get("targets", ()))
+            return called and stands(found, "CaughtUp")
+
+        return await self.when(done)
+
 
 class Refreshing:
-    """What a test has: `aws` (buckets, queues), `control` of the gateway's double, resources."""
+    """What a test has: `aws` (buckets, queues), `control` of the gateway's double, resources.
 
-    def __init__(self, admin: Admin, namespace: str, aws: Aws, control: Control) -> None:
+    The operator may be shared: names begin with `prefix`, and `endpoints` (spec.aws.endpointURLs) lead to
+    this test's own doubles. `scale` is the operator's.
+    """
+
+    def __init__(
+        self,
+        admin: Admin,
+        namespace: str,
+        aws: Aws,
+        control: Control,
+        *,
+        scale: float = TIME_SCALE,
+        prefix: str = "",
+        endpoints: Mapping[str, str] | None = None,
+    ) -> None:
         self.admin = admin
         self.namespace = namespace
         self.aws = aws
         self.control = control
-        control.settings(min_interval=MIN_INTERVAL, objects_per_second=5_000)
+        self.min_interval = 60.0 * scale
+        self.made: list[Refresh] = []
+        self._prefix = prefix
+        self._endpoints = dict(endpoints or {})
+        control.settings(min_interval=self.min_interval, objects_per_second=5_000)
 
-    async def create(self, queue: Queue, name: str = "r", **spec: Any) -> Refresh:
-        """A resource on this queue; quick unless `spec` says otherwise."""
-        body = {
+    def body(self, queue: Queue, name: str = "r", **spec: Any) -> Json:
+        """What create() sends."""
+        return {
             "apiVersion": "caretaker.dev/v1alpha1",
             "kind": "S3AggregatedRefresh",
-            "metadata": {"name": name},
+            "metadata": {"name": f"{self._prefix}{name}"},
             "spec": {
-                "aws": {"region": self.aws.region},
-                "source": {"sqs": {"queueURL": queue.url, "waitTime": "1s", "visibilityTimeout": "30s"}},
+                "aws": {"region": self.aws.region, "endpointURLs": self._endpoints},
+                "source": {"sqs": sqs(queue)},
                 "debounce": {"quietPeriod": "2s", "maxDelay": "60s", "minInterval": "60s"},
                 "retry": {"initial": "5s", "max": "30s"},
                 "resync": {"onStart": False},
-                "target": {"storageGateway": {"shares": {"discover": {}}}},
+                "target": gateway(),
                 **spec,
             },
         }
+
+    async def create(self, queue: Queue, name: str = "r", **spec: Any) -> Refresh:
+        """A resource on this queue; quick unless `spec` says otherwise."""
+        body = self.body(queue, name, **spec)
         await self.admin.create(path(PLURAL, self.namespace), body)
-        return Refresh(self.admin, self.namespace, name)
+        self.made.append(Refresh(self.admin, self.namespace, body["metadata"]["name"]))
+        return self.made[-1]
+
+    def share(self, bucket: str, **how: Any) -> str:
+        """A share of a gateway of its own; its ARN."""
+        return self.control.add_share(self.control.add_gateway(), bucket=bucket, **how)
+
+    async def put(self, bucket: str, *keys: str) -> None:
+        """Write empty objects."""
+        await asyncio.to_thread(self.aws.put, bucket, *keys)
+
+    async def fresh(self, share: str) -> None:
+        """Return once the share shows the bucket as it is, which is what it is all for."""
+        await asyncio.to_thread(self.control.wait_fresh, share, TIMEOUT)
+
+    async def until(self, holds: Callable[[], bool], what: str) -> None:
+        """Return once it holds, of something that tells nobody."""
+        try:
+            async with asyncio.timeout(TIMEOUT):
+                while not await asyncio.to_thread(holds):  # noqa: ASYNC110 - as said
+                    await asyncio.sleep(LOOK_SECONDS)
+        except TimeoutError:
+            raise AssertionError(f"not in {TIMEOUT:.0f} s: {what}") from None
+
+    async def refreshed(self, share: str, times: int = 1) -> list[Json]:
+        """The share's accepted refreshes once there are so many."""
+        await self.until(
+            lambda: len(self.control.refreshes(share)) >= times, f"{times} refresh(es) of {share}"
+        )
+        return self.control.refreshes(share)
+
+    async def emptied(self, queue_url: str) -> None:
+        """Return once the queue holds nothing, seen or unseen."""
+        await self.until(lambda: self.aws.depth(queue_url) == (0, 0), f"{queue_url} is empty")
+
+    async def clear(self) -> None:
+        """Delete what was created, finalizers or not."""
+        for one in self.made:
+            await one.delete()
+            if await self.admin.find(one.url) is not None:
+                with contextlib.suppress(ApiError):  # it has just gone
+                    await self.admin.patch(one.url, {"metadata": {"finalizers": None}})
+            await one.gone()
+
+
+def sqs(queue: Queue, **more: Any) -> Json:
+    """spec.source.sqs with short waits."""
+    return {"queueURL": queue.url, "waitTime": "1s", "visibilityTimeout": "30s", **more}
+
+
+def gateway(**fields: Any) -> Json:
+    """spec.target of all shares that the endpoint knows."""
+    return {"storageGateway": {"shares": {"discover": {}}, **fields}}
