@@ -222,7 +222,7 @@ class S3AggregatedRefreshKind:
             read=read,
             refusal=refusal,
             queue=work.queue,
-            problem=str(problem) if problem is not None else "",
+            problem=work.complaint,
             code=str(problem.error_class) if problem is not None else "",
             polling=work.polling,
             newest=came.newest,

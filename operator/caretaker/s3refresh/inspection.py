@@ -8,6 +8,7 @@ import msgspec
 from caretaker.api.s3refresh import SQSSource
 from caretaker.aws.errors import AwsError
 from caretaker.aws.sqs import Sqs
+from caretaker.s3refresh import advice
 from caretaker.s3refresh.queue import ATTRIBUTES, QueueView, dead_letter_queue, view_of
 
 DEPTH = "ApproximateNumberOfMessages"
@@ -18,7 +19,9 @@ async def look(sqs: Sqs, source: SQSSource, before: QueueView) -> QueueView:
     try:
         answer = await sqs.get_queue_attributes(QueueUrl=source.queue_url, AttributeNames=ATTRIBUTES)
     except AwsError as error:
-        return msgspec.structs.replace(before, problem=str(error), code=str(error.error_class))
+        return msgspec.structs.replace(
+            before, problem=advice.told(error, advice.QUEUE), code=str(error.error_class)
+        )
     found = answer.get("Attributes", {})
     return view_of(found, source, await _dead_letters(sqs, dead_letter_queue(found)))
 

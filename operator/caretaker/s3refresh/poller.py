@@ -32,6 +32,8 @@ MOST_RECEIVES: Final = 8  # at a time, while each comes back full
 DELETIONS: Final = 8  # batches at a time
 BACKOFF_SECONDS: Final = (1.0, 2.0, 5.0, 15.0, 30.0)
 AGAIN_SECONDS: Final = 10  # until a message that was kept may be received again
+REFUSED_SECONDS: Final = 600.0  # for which a deletion that was refused is told of
+RECEIVE: Final = "receive"
 
 _numbers = itertools.count(1)  # of messages, over all queues: a plan names those of two
 
@@ -56,13 +58,12 @@ Batch = Sequence[_Held]
 class Poller:
     """Runs until cancelled.
 
-    problem             why the queue cannot be read, None while it can
+    problem             why the queue cannot be read or messages not be deleted, None while they can
     received, deleted   messages, repetitions included
     malformed           (how many so far, the last one's fault)
     """
 
     def __init__(self, sqs: Sqs, source: SQSSource, wait: int, visibility: int) -> None:
-        self.problem: AwsError | None = None
         self.received = 0
         self.deleted = 0
         self.malformed: tuple[int, str] = (0, "")
@@ -76,6 +77,7 @@ class Poller:
         self._by_number: dict[int, _Held] = {}
         self._left = asyncio.Event()  # something was settled
         self._gate = asyncio.Semaphore(DELETIONS)
+        self._problems: dict[str, tuple[AwsError, float]] = {}  # by what failed: the last error, and when
 
     # ---------------------------------------------------------------- readers
 
@@ -102,6 +104,15 @@ class Poller:
         for held in list(self._by_number.values()):
             if reader in held.asked:
                 self._forget(held)
+
+    @property
+    def problem(self) -> AwsError | None:
+        """See the class. Receiving goes on for ever; the others happen when there is a reason to: a
+        refusal of one counts for a while only."""
+        since = time.monotonic() - REFUSED_SECONDS
+        return next(
+            (error for what, (error, at) in self._problems.items() if what == RECEIVE or at > since), None
+        )
 
     @property
     def idle(self) -> bool:
@@ -156,14 +167,14 @@ class Poller:
             error = next((one for one in answers if isinstance(one, BaseException)), None)
             if error is None:
                 failures = 0
-                self._mended()
+                self._mended(RECEIVE)
                 width = min(width * 2, MOST_RECEIVES) if found == BATCH * width else 1
                 if not found and not self._wait:  # short polls, as spec.source.sqs.waitTime 0s asks for
                     await asyncio.sleep(LOOK_SECONDS)
                 continue
             if not isinstance(error, AwsError):
                 raise error
-            self._failed(error)
+            self._failed(RECEIVE, error)
             await asyncio.sleep(BACKOFF_SECONDS[min(failures, len(BACKOFF_SECONDS) - 1)])
             failures, width = failures + 1, 1
 
@@ -219,15 +230,15 @@ class Poller:
         self._by_name[name] = self._by_number[message.id] = held
         return asked
 
-    def _failed(self, error: AwsError) -> None:
-        if self.problem is None or str(self.problem) != str(error):
-            logger.warning("the queue cannot be read: %s", error)
-            self.problem = error
+    def _failed(self, what: str, error: AwsError) -> None:
+        before, _ = self._problems.get(what, (None, 0.0))
+        self._problems[what] = (error, time.monotonic())
+        if before is None or str(before) != str(error):
+            logger.warning("the queue cannot be used: %s", error)
             self._tell(self._readers)
 
-    def _mended(self) -> None:
-        if self.problem is not None:
-            self.problem = None
+    def _mended(self, what: str) -> None:
+        if self._problems.pop(what, None) is not None:
             self._tell(self._readers)
 
     def _tell(self, readers: Iterable[Hashable]) -> None:
@@ -249,6 +260,10 @@ class Poller:
                 await work(some)
             except AwsError as error:
                 logger.warning("%d messages come again: %s", len(some), error)
+                if not error.transient:
+                    self._failed(work.__name__, error)
+            else:
+                self._mended(work.__name__)
 
     async def _delete(self, batch: Batch) -> None:
         answer = await self._sqs.delete_message_batch(

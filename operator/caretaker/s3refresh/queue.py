@@ -93,6 +93,11 @@ def dead_letter_queue(found: Mapping[str, str]) -> tuple[str, str] | None:
 def fault_of(found: Mapping[str, str], source: SQSSource) -> str:
     """Why the queue will not do, with what to change; "" when it will. Attributes that are not told are SQS's
     defaults, which do."""
+    fault = _fault(found, source)
+    return f"spec.source.sqs.queueURL: {fault}" if fault else ""
+
+
+def _fault(found: Mapping[str, str], source: SQSSource) -> str:
     url = source.queue_url
     if url.endswith(".fifo") or found.get("FifoQueue") == "true":
         return f"{url} is a FIFO queue, which S3 cannot send to: use a Standard queue"

@@ -18,7 +18,7 @@ from caretaker.aws.identity import Keys
 from caretaker.aws.sqs import Sqs
 from caretaker.kube.errors import NotLeader
 from caretaker.runtime.queue import Key
-from caretaker.s3refresh import inspection
+from caretaker.s3refresh import advice, inspection
 from caretaker.s3refresh.debounce import UNKNOWN, Claim
 from caretaker.s3refresh.match import Share
 from caretaker.s3refresh.memory import TargetMemory
@@ -123,6 +123,13 @@ class Work:
     def problem(self) -> AwsError | None:
         """Why a queue cannot be read."""
         return next((p.problem for p in self._pollers if p.problem is not None), None)
+
+    @property
+    def complaint(self) -> str:
+        """What to tell of `problem`; "" while there is none."""
+        fields = (advice.QUEUE, advice.COMPLETIONS)
+        found = zip((poller.problem for poller in self._pollers), fields, strict=False)
+        return next((advice.told(error, field) for error, field in found if error is not None), "")
 
     def messages(self) -> tuple[tuple[Message, ...], float]:
         """(what no pass has answered for yet, when the newest of it came by time.monotonic())."""

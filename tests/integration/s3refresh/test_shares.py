@@ -80,7 +80,10 @@ async def test_what_cannot_be_refreshed_is_told(
         calls, storage_gateway, shares=Shares(file_share_arns=(going, missing))
     ).discover()
     assert [share.ready for share in found.known] == [False]
-    assert f"{missing}: there is no such file share" in found.faults
+    assert (
+        f"{missing}: there is no such file share in eu-west-1: correct spec.target.storageGateway.shares."
+        "fileShareARNs, or add its region to spec.target.storageGateway.regions"
+    ) in found.faults
     assert f"{going} is not AVAILABLE" in found.faults
 
 

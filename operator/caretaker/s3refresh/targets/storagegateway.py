@@ -10,6 +10,7 @@ from typing import Any, Final
 from caretaker.api.s3refresh import StorageGatewayTarget
 from caretaker.aws.errors import AwsError
 from caretaker.aws.storagegateway import FileShare, FileShareInfo, StorageGateway
+from caretaker.s3refresh import advice
 from caretaker.s3refresh.debounce import UNKNOWN, Claim
 from caretaker.s3refresh.locations import UnresolvedError, bucket_and_prefix
 from caretaker.s3refresh.match import Share
@@ -39,10 +40,10 @@ class StorageGatewayShares:
                     known += self._shares(region, found, unresolved)
             except AwsError as error:
                 complete = False
-                faults.append(f"{region}: {error}")
+                faults.append(advice.told(error, f"{advice.GATEWAYS} in {region}"))
         missing = set(self._spec.shares.file_share_arns) - {share.arn for share in known}
         if complete and missing:
-            faults += [f"{arn}: there is no such file share" for arn in sorted(missing)]
+            faults += [f"{arn}: {self._nowhere()}" for arn in sorted(missing)]
         faults += [f"{share.arn} is not {AVAILABLE}" for share in known if not share.ready]
         known.sort(key=lambda share: share.id)
         return Shares(complete and not unresolved, tuple(known), (*faults, *unresolved))
@@ -56,9 +57,17 @@ class StorageGatewayShares:
             )
         except AwsError as error:
             code = UNKNOWN if error.unknown_outcome else error.code
-            return Result(share.id, claim.id, code=code or "Unknown", message=error.message)
+            return Result(
+                share.id, claim.id, code=code or "Unknown", message=advice.with_mend(error, error.message)
+            )
         # The id is what the refresh's end is told by; without one nothing can be waited for but time.
         return Result(share.id, claim.id, notification_id=answer.get("NotificationId", "") or claim.id)
+
+    def _nowhere(self) -> str:
+        return (
+            f"there is no such file share in {', '.join(self._clients)}: correct "
+            f"{advice.GATEWAYS}.shares.fileShareARNs, or add its region to {advice.GATEWAYS}.regions"
+        )
 
     def _shares(self, region: str, found: Iterable[FileShare], unresolved: list[str]) -> list[Share]:
         shares = []

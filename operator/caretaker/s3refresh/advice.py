@@ -1,0 +1,37 @@
+"""What a condition says of AWS's refusal: the field that it is about, AWS's words, and what mends it.
+
+Inputs: the error as aws/errors.py has it. It must not decide what happens next.
+"""
+
+from typing import Final
+
+from caretaker.aws.errors import AwsError
+
+QUEUE: Final = "spec.source.sqs.queueURL"
+COMPLETIONS: Final = "spec.target.storageGateway.completion.queueURL"
+GATEWAYS: Final = "spec.target.storageGateway"
+ROLE: Final = "spec.aws.roleARN"
+
+
+def told(error: AwsError, field: str) -> str:
+    """`spec.x: sqs:ReceiveMessage: AccessDenied: ...; what to do`, if anything."""
+    about = ROLE if error.service == "sts" else field
+    return f"{about}: {with_mend(error, str(error))}"
+
+
+def with_mend(error: AwsError, text: str) -> str:
+    """The text, and what mends the error where anything does."""
+    mend = _mend(error)
+    return f"{text}; {mend}" if mend else text
+
+
+def _mend(error: AwsError) -> str:
+    if error.access_denied and error.service == "sts":
+        return "let the operator's identity assume it in its trust policy, and allow that sts:AssumeRole"
+    if error.access_denied:
+        return f"allow {error.missing_permission} to the identity that spec.aws names"
+    if error.no_identity:
+        return "give the operator credentials, or set spec.aws.roleARN or spec.aws.credentialsSecretRef"
+    if error.not_found and error.service == "sqs":
+        return "correct the URL and spec.aws.region, or create the queue"
+    return ""
