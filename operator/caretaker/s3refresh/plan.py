@@ -212,14 +212,18 @@ def _appear(snapshot: Snapshot, targets: dict[str, Target]) -> None:
 
 
 def _leave(snapshot: Snapshot, targets: dict[str, Target]) -> None:
-    """A share that is gone for certain leaves no record behind unless there is something left to do."""
+    """A share that is gone for certain leaves no record behind: should it come back, it is new and stale.
+    What it was to be refreshed for is kept, as everything: its events are nobody's until it comes back."""
     if not snapshot.shares.complete:
         return
     known = {share.id for share in snapshot.shares.known}
     for target in list(targets.values()):
-        idle = target.dirty is None and target.claim is None and target.in_flight is None
-        if target.id not in known and idle:
+        if target.id in known or target.claim is not None:
+            continue
+        if target.dirty is None:
             del targets[target.id]
+        else:
+            targets[target.id] = debounce.mark(target, EVERYTHING, snapshot.now)
 
 
 def _fit(targets: dict[str, Target]) -> None:

@@ -204,7 +204,7 @@ class Work:
 
     async def _found(self, target: Target) -> Shares:
         try:
-            return _bounded(await target.discover())
+            return _bounded(_with_unseen(await target.discover(), self.shares), self.shares)
         except Exception as error:  # an answer that nobody foresaw must not end the resource's work
             logger.exception("discovery failed")
             return Shares(known=self.shares.known, faults=(f"{type(error).__name__}: {error}",))
@@ -260,15 +260,27 @@ class Work:
             logger.error("messages could not be settled: %s: %s", type(error).__name__, error)
 
 
-def _bounded(found: Shares) -> Shares:
-    """A resource's record holds so many targets."""
+def _with_unseen(found: Shares, before: Shares) -> Shares:
+    """A region that does not answer takes no share away: events of a share that was known would be deleted
+    unmarked where the bucket has another, or wear out their receive counts where it has none."""
+    if found.complete:
+        return found
+    seen = {share.id for share in found.known}
+    unseen = tuple(share for share in before.known if share.id not in seen)
+    return msgspec.structs.replace(found, known=(*found.known, *unseen))
+
+
+def _bounded(found: Shares, before: Shares) -> Shares:
+    """A resource's record holds so many targets; those that are in it already stay."""
     if len(found.known) <= MAX_TARGETS:
         return found
     fault = (
         f"{len(found.known)} file shares match, and a resource keeps {MAX_TARGETS}: name fewer in "
         "spec.target.storageGateway.shares, and the others in a resource with a queue of its own"
     )
-    return Shares(known=found.known[:MAX_TARGETS], faults=(fault, *found.faults))
+    old = {share.id for share in before.known}
+    kept = sorted(found.known, key=lambda share: (share.id not in old, share.id))[:MAX_TARGETS]
+    return Shares(known=tuple(kept), faults=(fault, *found.faults))
 
 
 def _backoff(failures: int) -> float:

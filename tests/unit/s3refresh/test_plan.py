@@ -59,12 +59,17 @@ def test_an_event_of_no_target_is_deleted_only_when_every_share_is_known() -> No
 
 
 def test_a_share_that_is_gone_leaves_no_record_behind_unless_something_is_left_to_do() -> None:
-    dirty = Target("dirty", dirty=Dirty(NOW, EVERYTHING))
+    some = Scope(folders=frozenset({"a"}))
+    dirty = Target("dirty", dirty=Dirty(NOW - 9, some))
+    called = Target("called", claim=Claim("c", "me", NOW, CALL, NOW))
     flying = Target("flying", in_flight=InFlight("n", NOW, CALL))
-    made = planned(Target("one"), Target("idle"), dirty, flying)
-    assert [target.id for target in made.targets] == ["dirty", "flying", "one"]
-    unsure = planned(Target("one"), Target("idle"), complete=False)
-    assert [target.id for target in unsure.targets] == ["idle", "one"]
+    made = planned(Target("one"), Target("idle"), dirty, called, flying, running=frozenset("c"))
+    assert [target.id for target in made.targets] == ["called", "dirty", "one"]
+    assert of(made, "dirty").dirty == Dirty(NOW - 9, EVERYTHING), "its events have no home meanwhile"
+    assert of(made, "called") == called
+    unsure = planned(Target("one"), Target("idle"), dirty, complete=False)
+    assert [target.id for target in unsure.targets] == ["dirty", "idle", "one"]
+    assert of(unsure, "dirty").dirty == Dirty(NOW - 9, some)
 
 
 def test_a_share_that_comes_back_is_stale() -> None:
