@@ -10,15 +10,20 @@ from typing import Any
 import pytest
 import yaml
 
+from awsdoubles.gateway.server import StorageGateway
+from caretaker.aws.services import iam_action
 from testbed import steer
 from testbed.admin import Admin, Json, path
 from testbed.cluster import Cluster
 from testbed.paths import CHECKOUT
 from testing.accounts import bind, kubeconfig_of
+from testing.aws import Aws
 from testing.cli import Cli
 from testing.cluster import Nodes
 from testing.kubeletlogs import KubeletLogs
 from testing.operator import OperatorProcess
+from testing.refreshing import Refreshing, grants
+from testing.refreshing import operator as refresher
 
 SYSTEM = "caretaker-system"
 
@@ -212,3 +217,89 @@ async def until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
     async with asyncio.timeout(seconds):
         while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.2)
+
+
+SECRET = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
+POLICY = CHECKOUT / "docs" / "iam" / "s3aggregatedrefresh.json"
+
+
+async def test_the_documented_role_and_policy_are_enough_for_a_whole_life_of_a_refresh(
+    admin: Admin,
+    cluster: Cluster,
+    namespace: str,
+    aws: Aws,
+    storage_gateway: StorageGateway,
+    tmp_path: Path,
+) -> None:
+    """With keys from a Secret, ends that are heard of, and onDelete: Flush."""
+    await admin.apply(
+        path("namespaces", name=SYSTEM),
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}},
+    )
+    config = await kubeconfig_of(admin, cluster, namespace, "operator", tmp_path / "operator")
+    await grant(admin, namespace)
+    (role,) = documented("### Secrets with AWS keys")
+    role["metadata"]["namespace"] = namespace
+    await bind(admin, role, "operator", namespace)
+    (name,) = role["rules"][0]["resourceNames"]
+    await admin.create(path("secrets", namespace), {"metadata": {"name": name}, "stringData": SECRET})
+    flags = ("--operator-namespace", SYSTEM, "--lease-name", namespace)
+    process = refresher(
+        config,
+        tmp_path,
+        aws.environment(storage_gateway.url),
+        namespace=namespace,
+        leader_elect=True,
+        args=(*grants(tmp_path), *flags),
+        allowed=KOPF,
+    )
+    with process as operator:
+        place = Refreshing(admin, namespace, aws, storage_gateway.control)
+        source, ends = aws.source(), aws.queue(max_receives=None)
+        place.control.settings(completion_queue=ends.url)
+        gateway = place.control.add_gateway()
+        share = place.control.add_share(gateway, bucket=source.bucket)
+        place.control.add_share(gateway, bucket=source.bucket, prefix="team/", protocol="SMB")
+        resource = await place.create(
+            source.queue,
+            aws={"region": aws.region, "credentialsSecretRef": {"name": name}},
+            target={
+                "storageGateway": {"shares": {"discover": {}}, "completion": {"queueURL": ends.url}},
+            },
+            onDelete="Flush",
+        )
+        await resource.condition("Ready")
+        await asyncio.to_thread(aws.put, source.bucket, "in/a.csv", "team/b/c.csv")
+        await resource.when(succeeded)
+        await asyncio.to_thread(place.control.wait_fresh, share)
+        await asyncio.to_thread(aws.put, source.bucket, "in/late.csv")
+        await resource.when(lambda r: any(t.get("dirty") for t in r["status"]["targets"]))
+        await resource.delete()
+        await admin.wait_gone(resource.url, 60)
+        await asyncio.to_thread(place.control.wait_fresh, share)
+        asked = audited(cluster, f"system:serviceaccount:{namespace}:operator")
+        assert ("patch", "s3aggregatedrefreshes") in {(verb, resource) for verb, resource, _ in asked}
+        assert [call for call in asked if call[2] == 403] == []
+        events = await admin.list(path("events", namespace), fields="involvedObject.kind=S3AggregatedRefresh")
+        assert "RefreshStarted" in {event["reason"] for event in events}
+        statements = json.loads(POLICY.read_text())["Statement"]
+        granted = {action for statement in statements for action in statement["Action"]}
+        # What no double asks for: roles to assume, keys of KMS, a message that has to be kept.
+        aside = {"sts:AssumeRole", "kms:Decrypt", "sqs:ChangeMessageVisibility"}
+        assert granted - aside <= requested(operator) <= granted
+
+
+def succeeded(refresh: Json) -> bool:
+    """Whether the end of a refresh was heard of for every target, and nothing is left to do."""
+    targets = refresh["status"]["targets"]
+    caught_up = any(
+        c["type"] == "CaughtUp" and c["status"] == "True" for c in refresh["status"]["conditions"]
+    )
+    return caught_up and all(t.get("last", {}).get("result") == "Succeeded" for t in targets)
+
+
+def requested(operator: OperatorProcess) -> set[str]:
+    """The IAM actions of all requests that the operator sent to AWS."""
+    series = [name for name in operator.metrics() if name.startswith("caretaker_aws_requests_total{")]
+    labels = [dict(re.findall(r'(\w+)="([^"]*)"', name)) for name in series]
+    return {iam_action(one["service"], one["operation"]) for one in labels}

@@ -13,7 +13,7 @@ from kubernetes.client.exceptions import ApiException, ConflictException
 from caretaker.api.conditions import Condition, merge
 from caretaker.api.daemontask import BlockedNode, DaemonTask, FailedNode, LedgerStatus, Status
 from caretaker.registry import DAEMON_TASK
-from testing.customobjects import Objects, Spec, in_own_namespace
+from testing.customobjects import Objects, Spec, examples_of, in_own_namespace
 from testing.daemontasks import (
     DISRUPTED,
     POD,
@@ -24,7 +24,7 @@ from testing.daemontasks import (
     task,
 )
 
-EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.yaml"))
+EXAMPLES = examples_of(DAEMON_TASK)
 
 
 @pytest.fixture(scope="module")
@@ -119,9 +119,7 @@ def test_defaults(tasks: Objects) -> None:
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_example(tasks: Objects, path: Path) -> None:
-    documents = [d for d in yaml.safe_load_all(path.read_text()) if d["kind"] == "DaemonTask"]
-    assert documents
-    for document in documents:
+    for document in yaml.safe_load_all(path.read_text()):
         made = tasks.submit(document)
         # The pod is opaque to the CRD, so the API server is asked about it as a pod.
         template = made["spec"]["template"]

@@ -1,10 +1,12 @@
-"""S3AggregatedRefreshes that a real API server accepts: defaults, stored status, columns."""
+"""S3AggregatedRefreshes that a real API server accepts: defaults, stored status, columns, examples."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+import yaml
 
 from caretaker.api import durations
 from caretaker.api.conditions import Condition, merge
@@ -22,7 +24,7 @@ from caretaker.api.s3refresh import (
 )
 from caretaker.registry import S3_AGGREGATED_REFRESH
 from caretaker.s3refresh import folders
-from testing.customobjects import Objects, Spec, in_own_namespace
+from testing.customobjects import Objects, Spec, examples_of, in_own_namespace
 from testing.s3refreshes import (
     ACCOUNT,
     GATEWAY,
@@ -264,6 +266,12 @@ def test_columns(refreshes: Objects, stored: Any) -> None:
     assert wide == ["Reason"]
     assert (row["READY"], row["CAUGHT-UP"], row["VISIBLE"]) == ("False", "False", 7)
     assert row["REASON"] == "QueueUnreachable"
+
+
+@pytest.mark.parametrize("path", examples_of(S3_AGGREGATED_REFRESH), ids=lambda path: path.stem)
+def test_example(refreshes: Objects, path: Path) -> None:
+    for document in yaml.safe_load_all(path.read_text()):
+        assert refreshes.submit(document)["kind"] == S3_AGGREGATED_REFRESH.kind
 
 
 def test_names_for_kubectl(refreshes: Objects) -> None:

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from caretaker.api.conditions import Reason
+from caretaker.api.conditions import Reason, RefreshReason
 from caretaker.cli.commands import main
 from caretaker.obs.metrics import create_metrics
+from caretaker.registry import KINDS
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -19,6 +20,7 @@ BASES = (
     ROOT,
     ROOT / "operator" / "caretaker",
     ROOT / "operator" / "caretaker" / "daemontask",
+    ROOT / "operator" / "caretaker" / "s3refresh",
     ROOT / "tests",
 )
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -113,19 +115,37 @@ def test_yaml_can_be_read(page: Path) -> None:
 def test_metrics_exist(page: Path) -> None:
     collected = create_metrics("0").registry.collect()
     known = {f"{family.name}{suffix}" for family in collected for suffix in ("", "_total")}
-    named = {name for text in code(page) for name in re.findall(r"\bcaretaker_[a-z_]+[a-z]", text)}
+    named = {name for text in code(page) for name in re.findall(r"\bcaretaker_[a-z0-9_]+[a-z]", text)}
     assert named - known == set()
 
 
-def test_operations_has_a_section_for_every_reason_that_needs_a_hand() -> None:
-    """The others end by themselves, or say that all is well."""
-    fine = {
+# Reasons that end by themselves, or say that all is well.
+FINE: dict[type, set[str]] = {
+    Reason: {
         *(Reason.ROLLING_OUT, Reason.ROLLOUT_COMPLETE, Reason.SUCCEEDED, Reason.RUNNING, Reason.SUSPENDED),
         *(Reason.ACCEPTED, Reason.NOT_CHECKED, Reason.NODES_BLOCKED, Reason.NO_MATCHING_NODES),
-    }
-    every = {value for name, value in vars(Reason).items() if name.isupper()}
+    },
+    RefreshReason: {
+        *(RefreshReason.CONSUMING, RefreshReason.STARTING, RefreshReason.SUSPENDED, RefreshReason.REACHABLE),
+        *(RefreshReason.NOT_CHECKED, RefreshReason.RESOLVED, RefreshReason.WAITING),
+        *(RefreshReason.REFRESHING, RefreshReason.UP_TO_DATE),
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "reasons"), [("DaemonTask", Reason), ("S3AggregatedRefresh", RefreshReason)], ids=str
+)
+def test_operations_has_a_section_for_every_reason_that_needs_a_hand(kind: str, reasons: type) -> None:
+    assert kind in {info.kind for info in KINDS}
+    every = {value for name, value in vars(reasons).items() if name.isupper()}
     page = (ROOT / "docs" / "operations.md").read_text()
-    part = page.partition("\n## DaemonTask: what the conditions say\n")[2].partition("\n## ")[0]
+    part = page.partition(f"\n## {kind}: what the conditions say\n")[2].partition("\n## ")[0]
     sections = set(" ".join(re.findall(r"^### (.+)$", part, re.MULTILINE)).replace(" and ", " ").split())
-    assert every - fine - sections == set()
+    assert every - FINE[reasons] - sections == set()
     assert sections - every == set()
+
+
+def test_every_kind_has_reasons_that_operations_tells() -> None:
+    page = (ROOT / "docs" / "operations.md").read_text()
+    assert [info.kind for info in KINDS if f"\n## {info.kind}: what the conditions say\n" not in page] == []

@@ -296,8 +296,11 @@ def test_every_duration_has_the_pattern_that_the_code_reads() -> None:
     fields = REFRESH.all
     found = [path for path, schema in fields.items() if schema.get("pattern") == durations.PATTERN]
     assert len(found) == 11
-    for path in found:
-        durations.seconds(fields[path]["default"])
+    given = {path: fields[path]["default"] for path in found if "default" in fields[path]}
+    # Its default depends on whether ends are heard of: resource.py.
+    assert set(found) - set(given) == {"spec.target.storageGateway.completion.assumeAfter"}
+    for default in given.values():
+        durations.seconds(default)
 
 
 @each_kind

@@ -15,6 +15,14 @@ EXPECTED = {
     "caretaker_daemontask_runs_total": ("counter", "result"),
     "caretaker_daemontask_reconcile_seconds": ("histogram", ""),
     "caretaker_daemontask_api_writes_total": ("counter", "verb,resource"),
+    "caretaker_s3refresh_events_total": ("counter", "result"),
+    "caretaker_s3refresh_malformed_messages_total": ("counter", ""),
+    "caretaker_s3refresh_refreshes_total": ("counter", "result"),
+    "caretaker_s3refresh_events_per_refresh": ("histogram", ""),
+    "caretaker_s3refresh_folders_refreshed_total": ("counter", ""),
+    "caretaker_s3refresh_refresh_duration_seconds": ("histogram", ""),
+    "caretaker_s3refresh_lag_seconds": ("histogram", ""),
+    "caretaker_s3refresh_dirty_targets": ("gauge", "namespace,name"),
     "caretaker_api_requests_total": ("counter", "verb,resource,code"),
     "caretaker_aws_requests_total": ("counter", "service,operation,code"),
     "caretaker_aws_request_seconds": ("histogram", "service,operation"),
@@ -87,6 +95,15 @@ def test_a_deleted_task_leaves_no_series(metrics: Metrics) -> None:
     nodes = {k: v for k, v in scrape(metrics).items() if k.startswith("caretaker_daemontask_nodes")}
     assert len(nodes) == 6
     assert all('name="kept"' in series for series in nodes)
+
+
+def test_a_deleted_refresh_leaves_no_series(metrics: Metrics) -> None:
+    metrics.s3refresh.dirty.labels("ns", "gone").set(2)
+    metrics.s3refresh.dirty.labels("ns", "kept").set(1)
+    metrics.s3refresh.forget("ns", "gone")
+    metrics.s3refresh.forget("ns", "never-was")
+    dirty = {k: v for k, v in scrape(metrics).items() if k.startswith("caretaker_s3refresh_dirty_targets")}
+    assert dirty == {'caretaker_s3refresh_dirty_targets{name="kept",namespace="ns"}': 1}
 
 
 def test_a_state_that_is_not_told_is_zero(metrics: Metrics) -> None:

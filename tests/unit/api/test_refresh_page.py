@@ -1,0 +1,117 @@
+"""docs/spec/s3aggregatedrefresh.md leaves nothing out, and what can be copied from it works."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+
+from caretaker.api import conditions
+from caretaker.api.conditions import RefreshReason
+from caretaker.api.grants import Grants, refusals
+from caretaker.api.s3refresh import Spec
+from caretaker.obs.metrics import create_metrics
+from caretaker.registry import S3_AGGREGATED_REFRESH
+from caretaker.s3refresh import queue
+from caretaker.s3refresh.resource import pace_of
+from testing.customobjects import examples_of
+
+ROOT = Path(__file__).parents[3]
+PAGE = (ROOT / "docs" / "spec" / "s3aggregatedrefresh.md").read_text()
+SCHEMA = yaml.safe_load((ROOT / "crds" / "s3aggregatedrefreshes.yaml").read_text())["spec"]["versions"][0]
+PARTS = SCHEMA["schema"]["openAPIV3Schema"]["properties"]
+SPANS = re.findall(r"`([^`\n]+)`", PAGE)
+WORDS = {word for span in SPANS for word in re.findall(r"[\w./-]+", span)}
+(EXAMPLE,) = examples_of(S3_AGGREGATED_REFRESH)
+
+
+def leaves(schema: dict[str, Any], path: str = "") -> Iterator[str]:
+    """Every field that holds a value, by its path below spec or status."""
+    below = schema.get("properties") or schema.get("items", {}).get("properties") or {}
+    if not below:
+        yield path
+    for name, child in below.items():
+        yield from leaves(child, f"{path}.{name}".lstrip("."))
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+
+
+def test_every_field_of_spec_has_its_row() -> None:
+    rows = set(re.findall(r"^\| `([\w.]+)` \|", PAGE, re.MULTILINE))
+    assert sorted(set(leaves(PARTS["spec"])) - rows) == []
+
+
+def test_every_field_of_status_is_told() -> None:
+    shared = {"type", "status", "reason", "message", "observedGeneration", "lastTransitionTime"}
+    fields = {path.rpartition(".")[2] for path in leaves(PARTS["status"])} - shared
+    assert sorted(fields - WORDS) == []
+
+
+@pytest.mark.parametrize("part", ["spec", "status"])
+def test_every_value_of_an_enum_is_told(part: str) -> None:
+    def values(schema: Any) -> Iterator[str]:
+        if isinstance(schema, dict):
+            yield from (v for v in schema.get("enum", ()) if v)
+            for child in schema.values():
+                yield from values(child)
+
+    assert sorted(set(values(PARTS[part])) - WORDS - {"True", "False", "Unknown"}) == []
+
+
+def test_every_reason_is_told() -> None:
+    reasons = {value for name, value in vars(RefreshReason).items() if name.isupper()}
+    assert sorted(reasons - WORDS) == []
+
+
+def test_every_condition_is_told() -> None:
+    task_only = {conditions.SPEC_VALID, conditions.PROGRESSING, conditions.DEGRADED}
+    types = {v for k, v in vars(conditions).items() if k.isupper() and isinstance(v, str)} - task_only
+    assert len(types) == 8
+    assert [t for t in sorted(types) if f"{t}=" not in PAGE] == []
+
+
+def test_every_metric_is_told() -> None:
+    families = create_metrics("0").registry.collect()
+    ours = {f.name + ("_total" if f.type == "counter" else "") for f in families}
+    assert sorted({n for n in ours if n.startswith("caretaker_s3refresh_")} - WORDS) == []
+
+
+def test_every_event_is_told() -> None:
+    source = (ROOT / "operator" / "caretaker" / "s3refresh" / "events.py").read_text()
+    named = set(re.findall(r'"(?:Normal|Warning)",\s*"(\w+)"', source))
+    assert len(named) >= 3
+    assert sorted(named - WORDS) == []
+
+
+def test_the_example_on_the_page_is_one_the_operator_reads() -> None:
+    (first,) = [b for b in blocks("yaml") if f"kind: {S3_AGGREGATED_REFRESH.kind}" in b]
+    pace_of(msgspec.convert(yaml.safe_load(first)["spec"], Spec))
+
+
+def test_the_file_of_identities_on_the_page_grants_what_the_example_uses() -> None:
+    (file,) = [b for b in blocks("yaml") if b.startswith("identities:")]
+    grants = Grants.decode(yaml.safe_load(file))
+    spec = msgspec.convert(yaml.safe_load(EXAMPLE.read_text())["spec"], Spec)
+    assert spec.target.storage_gateway is not None
+    used = {
+        "spec.source.sqs.queueURL": spec.source.sqs.queue_url,
+        "completion.queueURL": spec.target.storage_gateway.completion.queue_url,
+    }
+    assert refusals(grants, "media", spec.aws, used) == ()
+    (refused,) = refusals(grants, "games", spec.aws, used)[:1]
+    assert refused.field == "spec.aws.roleARN"
+
+
+def test_the_queue_on_the_page_will_do() -> None:
+    """The attributes of the CLI's example, as SQS tells them."""
+    (file,) = [b for b in blocks("json") if '"RedrivePolicy"' in b]
+    attributes = json.loads(file)
+    spec = msgspec.convert(yaml.safe_load(EXAMPLE.read_text())["spec"], Spec)
+    assert queue.fault_of(attributes, spec.source.sqs) == ""
+    assert int(attributes["MessageRetentionPeriod"]) == 4 * 24 * 3600
