@@ -1,0 +1,106 @@
+"""kill -9 of an operator at every step from an event to its refresh: the next one loses and invents nothing.
+
+Each W is a status write of the design: W1 dirty, W2 claimed, W3 in flight, W3' failed, W4 ended. The points
+of a group run side by side, each with doubles, a namespace and an operator of its own.
+"""
+
+import asyncio
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from awsdoubles.ministack import MiniStack
+from testbed.admin import Admin
+from testbed.cluster import Cluster
+from testing.refreshing import Refresh
+from testing.refreshplace import Place, refresh_place
+from testing.rollouts import together
+from testing.stepkills import CALLS, POINTS, WRITES, When, arm
+
+KEYS = ("in/2026/a/1", "in/2026/b/2", "out/3", "in/2026/a/4")
+FOLDERS = {"/", "in", "in/2026", "in/2026/a", "in/2026/b", "out"}
+
+
+@dataclass(frozen=True)
+class Point:
+    """Where the operator dies. `refused`: the gateway refuses the first call; `tracked`: its end is told."""
+
+    at: str
+    when: When
+    refused: bool = False
+    tracked: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.when} {self.at}{' (tracked)' if self.tracked else ''}"
+
+
+GROUPS = {
+    "a status write": [Point(at, when, refused=at == "W3'") for at, when in POINTS if at in WRITES],
+    "a call of AWS": [
+        *(Point(at, when) for at, when in POINTS if at in CALLS),
+        *(Point("W4", when, tracked=True) for when in ("before", "after")),
+    ],
+}
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("points", GROUPS.values(), ids=GROUPS)
+async def test_killed_around(
+    points: list[Point], cluster: Cluster, admin: Admin, ministack: MiniStack, tmp_path: Path
+) -> None:
+    async def one(point: Point) -> None:
+        async with refresh_place(cluster, admin, ministack.url, tmp_path) as place:
+            try:
+                await survive(place, point)
+            except Exception as error:
+                error.add_note(f"killed {point}; its operator's last lines:")
+                error.add_note("\n".join(place.replicas[0].process.lines[-40:]))
+                raise
+
+    await together(one(point) for point in points)
+
+
+async def survive(place: Place, point: Point) -> None:
+    """One storm of events with a crash in it."""
+    source = place.aws.source(max_receives=5)
+    completion = place.aws.queue()
+    share = place.control.add_share(place.control.add_gateway(), bucket=source.bucket)
+    if point.tracked:
+        place.control.settings(completion_queue=completion.url)
+    if point.refused:
+        place.control.fault("refuse")
+    replica = await place.operator(start=False)
+    gateway = {
+        "shares": {"discover": {}},
+        "completion": {"queueURL": completion.url if point.tracked else ""},
+    }
+    resource = await place.create(source.queue, target={"storageGateway": gateway})
+    await asyncio.to_thread(place.aws.put, source.bucket, *KEYS)
+    kill = arm(replica, point.at, point.when)
+    await asyncio.to_thread(replica.process.start)
+    assert await asyncio.to_thread(kill.wait, 90), f"nothing to be killed {point}"
+    await judge_the_dead(place, point, resource)
+    await asyncio.to_thread(replica.process.start)
+
+    await place.fresh(share)
+    await place.caught_up(resource)
+    await place.empty(source.queue, completion)
+    place.promises()
+    made = place.control.refreshes(share)
+    assert len(made) <= 2, "one duplicate at worst"
+    assert {folder for one in made for folder in one["folders"]} == FOLDERS
+    assert not any(one["recursive"] for one in made)
+
+
+async def judge_the_dead(place: Place, point: Point, resource: Refresh) -> None:
+    """What the first operator must not have done before it died."""
+    called = place.control.calls("RefreshCache")
+    if point.at in ("W1", "W2"):
+        assert not called, "called without a record"
+    if point.at == "W1":
+        assert not place.sqs.calls.count("DeleteMessageBatch"), "deleted what was not on record"
+    if (point.at, point.when) == ("DeleteMessageBatch", "before"):
+        (target,) = (await resource.get())["status"]["targets"]
+        held = [part for part in (target.get("dirty"), target.get("claim")) if part]
+        assert held, "about to delete what was not on record"
