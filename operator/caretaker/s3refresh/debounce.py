@@ -172,10 +172,13 @@ def failed(
         return target
     count = (target.failure.count if target.failure is not None else 0) + 1
     wait = min(pace.retry_initial * 2.0 ** min(count - 1, BACKOFF_DOUBLINGS), pace.retry_max) * jitter
-    least = pace.min_interval + (CALL_SECONDS if code == UNKNOWN else 0.0)
-    failure = Failure(count, code, message, now + max(wait, least))
+    failure = Failure(count, code, message, now + max(wait, _least(pace, code)))
     back = _wait_again(target, held.request.scope, held.since, now)
     return msgspec.structs.replace(back, claim=None, failure=failure)
+
+
+def _least(pace: Pace, code: str) -> float:
+    return pace.min_interval + (CALL_SECONDS if code == UNKNOWN else 0.0)
 
 
 def completed(target: Target, notification_id: str, now: float) -> Target:
@@ -260,7 +263,7 @@ def start_at(
     last_event  when this process last heard an event of the target, by the wall clock of now
     dirty_for   for how many seconds this process has seen the target dirty: a clock that is set back must
                 not put maxDelay off
-    called_for  for how many seconds this process has known of the last call
+    called_for  for how many seconds this process has known of the last call and how it ended
     """
     if target.dirty is None:
         return None
@@ -283,7 +286,8 @@ def _interval(target: Target, pace: Pace, called_for: float, now: float) -> floa
     called = max(target.last.requested_at, target.last.accepted_at)
     if not called or now - called >= pace.min_interval + CLOCK_SKEW_SECONDS:
         return 0.0
-    return now + max(pace.min_interval - called_for, 0.0)
+    least = _least(pace, target.failure.code if target.failure is not None else "")
+    return now + max(least - called_for, 0.0)
 
 
 def phase_of(target: Target, start: float | None, now: float) -> Phase:

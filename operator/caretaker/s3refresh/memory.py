@@ -18,7 +18,7 @@ class TargetMemory:
         self._events: dict[str, float] = {}
         self._dirty: dict[str, float] = {}
         self._claims: dict[str, tuple[str, float]] = {}
-        self._calls: dict[str, tuple[tuple[float, float], float]] = {}
+        self._calls: dict[str, tuple[tuple[float, ...], float]] = {}
 
     def heard(self, names: Iterable[str], clock: float) -> None:
         """Events of these targets have come in."""
@@ -44,7 +44,9 @@ class TargetMemory:
         claim_id = target.claim.id if target.claim is not None else ""
         if self._claims.get(name, ("", 0.0))[0] != claim_id:
             self._claims[name] = (claim_id, clock)
-        call = (target.last.requested_at, target.last.accepted_at)
+        # A failure may be a call that was accepted without a word: it counts from when that is known.
+        failures = target.failure.count if target.failure is not None else 0
+        call = (target.last.requested_at, target.last.accepted_at, failures)
         if name not in self._calls or self._calls[name][0] != call:
             self._calls[name] = (call, clock)
         event = self._events.get(name)
