@@ -1,0 +1,233 @@
+"""When each target's next call may start, and why not before: for somebody who only looks on.
+
+Pure: the record in status, the pace of the spec, the time now. When the last event came only the operator
+knows, so a target that waits for quiet has a latest time and no exact one; everything else is exact, up to
+the skew of two clocks.
+"""
+
+from collections.abc import Mapping
+from typing import Final, Literal
+
+import msgspec
+
+from caretaker.api import conditions as c
+from caretaker.api.conditions import RefreshReason as Reason
+from caretaker.s3refresh import debounce, folders, record
+from caretaker.s3refresh.debounce import Dirty, Pace, Phase, Target
+from caretaker.s3refresh.folders import EVERYTHING, Request
+from caretaker.s3refresh.match import Share
+from caretaker.s3refresh.plan import Shares
+from caretaker.s3refresh.resource import Read
+
+Why = Literal[
+    "Clean",  # nothing to do
+    "Resync",  # nothing to do before everything is refreshed again
+    "Held",  # nothing is started, whatever waits
+    "NotFound",  # discovery does not find the target
+    "NotAvailable",
+    "New",  # not on record yet
+    "Calling",  # the call is being made
+    "InFlight",  # a refresh is under way; what waits comes after it
+    "Failed",
+    "MinInterval",
+    "Quiet",
+    "Turn",  # due; the gateway is busy
+    "Due",
+]
+
+# Reasons of Ready=False with which passes start nothing.
+HOLDING: Final = frozenset(
+    (Reason.INVALID_SPEC, Reason.NOT_GRANTED, Reason.CREDENTIALS_UNAVAILABLE, Reason.QUEUE_CONFLICT)
+)
+KEPT: Final = "what waits is kept"
+
+
+class Next(msgspec.Struct, frozen=True):
+    """A target's next call. Times are seconds since the epoch.
+
+    at          when; of one that is due since when; None = it follows from no time
+    latest      whether it may be sooner, and `at` is a bound
+    not_before  the other bound, where something but the events sets one
+    request     what the call would name; None = nothing
+    """
+
+    why: Why
+    message: str
+    at: float | None = None
+    latest: bool = False
+    not_before: float | None = None
+    request: Request | None = None
+
+
+class Outlook(msgspec.Struct, frozen=True):
+    """One target and what is next."""
+
+    target: Target
+    phase: Phase
+    next: Next
+    share: Share | None = None  # where discovery was asked
+
+
+def outlooks(read: Read, now: float, shares: Shares | None = None) -> list[Outlook]:
+    """Every target on record, by id; and where somebody has asked discovery, what it finds beside them."""
+    known = None if shares is None else {share.id: share for share in shares.known}
+    held = hold_of(read)
+    found = {}
+    for status in read.status.targets:
+        target = record.read(status, now)
+        upcoming = _next(target, status.phase, read, held, known, now)
+        found[target.id] = Outlook(target, status.phase, upcoming, (known or {}).get(target.id))
+    for name, share in (known or {}).items():
+        if name not in found:
+            found[name] = _new(share, read, held, now)
+    return [found[name] for name in sorted(found)]
+
+
+def hold_of(read: Read) -> str:
+    """Why nothing is started for the resource; "" when that is not so."""
+    if read.spec is None:
+        return f"the spec cannot be read: {read.invalid}"
+    if read.spec.suspend:
+        return "spec.suspend is true"
+    ready = c.find(read.status.conditions, c.READY)
+    current = ready is not None and ready.observed_generation == read.meta.generation
+    if ready is not None and current and ready.status == "False" and ready.reason in HOLDING:
+        return f"Ready is False, {ready.reason}"
+    return ""
+
+
+def bounds(target: Target, pace: Pace, now: float) -> tuple[float, float]:
+    """(the earliest, the latest) start of the next call of a target that is dirty and idle."""
+    since = min(target.dirty.since, now) if target.dirty is not None else now
+    floor, last = _floor(target, pace, now).at or 0.0, since + pace.max_delay
+    return max(min(since + pace.quiet_period, last), floor), max(last, floor)
+
+
+def _next(
+    target: Target, phase: Phase, read: Read, held: str, known: Mapping[str, Share] | None, now: float
+) -> Next:
+    if target.claim is not None:
+        found = _calling(target, now)
+    elif target.dirty is None:
+        return _clean(target, read.pace, held, now)
+    elif held:
+        found = Next("Held", f"nothing is started: {held}; {KEPT}")
+    else:
+        found = _unfound(target, known) or _dirty(target, phase, read, now)
+    return msgspec.structs.replace(found, request=_request(target, read.pace))
+
+
+def _request(target: Target, pace: Pace) -> Request | None:
+    return None if target.dirty is None else folders.take(target.dirty.scope, pace.max_folders)[0]
+
+
+def _clean(target: Target, pace: Pace, held: str, now: float) -> Next:
+    if target.in_flight is not None:
+        due = debounce.completion_due(target.in_flight, pace, now)
+        return Next("InFlight", f"nothing waits; {_ending(pace)}", due, latest=True)
+    resync = debounce.resync_at(target, pace)
+    if resync is None or held:
+        return Next("Clean", "nothing waits")
+    why = f"everything, {_text(pace.resync)} (resync.interval) after everything was last refreshed"
+    return Next("Resync", why, resync)
+
+
+def _unfound(target: Target, known: Mapping[str, Share] | None) -> Next | None:
+    """What discovery says against it."""
+    if known is None or target.in_flight is not None:
+        return None
+    if (share := known.get(target.id)) is None:
+        return Next("NotFound", f"it is not found any more; {KEPT}")
+    return None if share.ready else _not_available()
+
+
+def _not_available() -> Next:
+    return Next("NotAvailable", f"it is not AVAILABLE; {KEPT}")
+
+
+def _new(share: Share, read: Read, held: str, now: float) -> Outlook:
+    """A target that the operator has not put on record: it has missed what came before. At the very first
+    start that is as resync.onStart says."""
+    first = not read.status.targets and not read.lost
+    stale = not first or (read.spec is not None and read.spec.resync.on_start)
+    target = Target(share.id, dirty=Dirty(now, EVERYTHING) if stale else None)
+    pace, why = read.pace, "resync.onStart" if first else "it is new"
+    if held:
+        upcoming = Next("Held", f"nothing is started: {held}")
+    elif not share.ready:
+        upcoming = _not_available()
+    elif stale:
+        said = f"everything ({why}), after {_text(pace.quiet_period)} without an event (quietPeriod)"
+        upcoming = Next("New", said, now + pace.max_delay, latest=True)
+    else:
+        upcoming = Next("Clean", "nothing before an event comes (resync.onStart is false)")
+    upcoming = msgspec.structs.replace(upcoming, request=_request(target, pace))
+    return Outlook(target, "Debouncing" if stale else "Clean", upcoming, share)
+
+
+def _dirty(target: Target, phase: Phase, read: Read, now: float) -> Next:
+    pace = debounce.at_once(read.pace) if read.flushing else read.pace
+    floor = _floor(target, pace, now)
+    if target.in_flight is not None:
+        end = max(debounce.completion_due(target.in_flight, pace, now), floor.at or 0.0)
+        return Next("InFlight", f"after the refresh in flight; {_ending(pace)}", end, latest=True)
+    _, latest = bounds(target, pace, now)
+    if floor.at is not None and floor.at >= latest > now:
+        return floor
+    if latest > now:
+        bound = floor.at if floor.at is not None and floor.at > now else None
+        return Next("Quiet", _quiet(pace), latest, latest=True, not_before=bound)
+    if phase != "Due":
+        return Next("Due", "the operator is about to start it", latest)
+    resolved = c.find(read.status.conditions, c.TARGETS_RESOLVED)
+    other = (
+        ", or for what TargetsResolved tells" if resolved is not None and resolved.status == "False" else ""
+    )
+    return Next("Turn", f"it waits for its turn at the gateway{other}", latest)
+
+
+def _floor(target: Target, pace: Pace, now: float) -> Next:
+    """Before which nothing starts, whatever the events say."""
+    called = min(max(target.last.requested_at, target.last.accepted_at), now)
+    interval = called + pace.min_interval if called else 0.0
+    failure = target.failure
+    if failure is not None:
+        longest = now + max(pace.retry_max, pace.min_interval + debounce.CALL_SECONDS)
+        attempt = min(failure.next_attempt_at, longest)
+        if attempt >= interval:
+            return Next("Failed", f"the next try after {_failures(failure.count)}: {failure.code}", attempt)
+    return Next("MinInterval", f"{_text(pace.min_interval)} (minInterval) after the last call", interval)
+
+
+def _calling(target: Target, now: float) -> Next:
+    failure = target.failure
+    if failure is not None and failure.next_attempt_at > now:
+        said = f"the same call again after {_failures(failure.count)}: {failure.code}"
+        return Next("Failed", said, failure.next_attempt_at)
+    return Next("Calling", "the call is being made")
+
+
+def _ending(pace: Pace) -> str:
+    if pace.tracked:
+        return "its end is told by an event, and waited for no longer (completion.timeout)"
+    return "it is then taken to have ended (completion.assumeAfter)"
+
+
+def _quiet(pace: Pace) -> str:
+    return (
+        f"once no event has come for {_text(pace.quiet_period)} (quietPeriod), "
+        f"or {_text(pace.max_delay)} (maxDelay) after the first"
+    )
+
+
+def _failures(count: int) -> str:
+    return f"{count} failure{'' if count == 1 else 's'}"
+
+
+def _text(seconds: float) -> str:
+    """30s, 10m, 6h: as the spec has it."""
+    whole = round(seconds)
+    for unit, size, least in (("h", 3600, 3600), ("m", 60, 120)):  # 60s is what people write
+        if whole >= least and whole % size == 0:
+            return f"{whole // size}{unit}"
+    return f"{whole}s"

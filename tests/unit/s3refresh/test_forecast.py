@@ -1,0 +1,261 @@
+"""When the next call may start and why not before, from the record and the spec alone."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from caretaker.api import conditions as c
+from caretaker.api.aws import AwsSpec
+from caretaker.api.conditions import Condition
+from caretaker.api.conditions import RefreshReason as Reason
+from caretaker.api.objects import WireMeta
+from caretaker.api.s3refresh import (
+    Completion,
+    Discover,
+    Resync,
+    Shares,
+    Source,
+    Spec,
+    SQSSource,
+    Status,
+    StorageGatewayTarget,
+    TargetSpec,
+)
+from caretaker.s3refresh import debounce, plan, record
+from caretaker.s3refresh.debounce import Claim, Dirty, Failure, InFlight, Last, Pace, Phase, Target
+from caretaker.s3refresh.folders import EVERYTHING, Request, Scope
+from caretaker.s3refresh.forecast import Next, bounds, outlooks
+from caretaker.s3refresh.match import Share
+from caretaker.s3refresh.resource import Read, pace_of
+
+NOW = 1_800_000_000.0
+A = Scope(folders=frozenset({"/", "a"}))
+CALL = Request(("a", "/"), recursive=False)
+CLAIM = Claim("c1", "me", NOW - 2, CALL, NOW - 40)
+SHARE = Share("t", "arn:t", "bucket", group="gateway")
+TRACKED = Completion(queue_url="https://sqs.eu-west-1.amazonaws.com/123456789012/ends")
+
+
+def spec(**fields: Any) -> Spec:
+    gateway = StorageGatewayTarget(
+        shares=Shares(discover=Discover()), completion=fields.pop("completion", Completion())
+    )
+    queue = SQSSource(queue_url="https://sqs.eu-west-1.amazonaws.com/123456789012/events")
+    return Spec(AwsSpec(region="eu-west-1"), Source(queue), TargetSpec(gateway), **fields)
+
+
+def read(*targets: Target, phase: Phase = "Debouncing", conditions: Any = (), **fields: Any) -> Read:
+    """A resource with the spec's own pace: quiet 30 s, at most 10 min, 60 s between calls."""
+    made = spec(**fields)
+    status = Status(
+        observed_generation=1,
+        conditions=tuple(Condition(*parts, observed_generation=1) for parts in conditions),
+        targets=tuple(record.write(target, phase) for target in targets),
+    )
+    return Read(WireMeta(name="r", namespace="n", generation=1), status, made, pace_of(made))
+
+
+def upcoming(target: Target, **how: Any) -> Next:
+    shares = how.pop("shares", None)
+    (one,) = outlooks(read(target, **how), NOW, shares)
+    return one.next
+
+
+def found(*shares: Share) -> plan.Shares:
+    return plan.Shares(complete=True, known=shares)
+
+
+def dirty(since: float = NOW - 10, **fields: Any) -> Target:
+    return Target("t", dirty=Dirty(since, A), **fields)
+
+
+@pytest.mark.parametrize(
+    ("of", "why", "at", "words"),
+    [
+        pytest.param(Target("t"), "Clean", None, "nothing waits", id="clean"),
+        pytest.param(
+            dirty(),
+            "Quiet",
+            NOW + 590,
+            "no event has come for 30s (quietPeriod), or 10m (maxDelay) after the first",
+            id="dirty: when it is quiet, at the latest after maxDelay",
+        ),
+        pytest.param(
+            dirty(since=NOW - 595, last=Last(NOW - 20, NOW - 18)),
+            "MinInterval",
+            NOW + 42,
+            "60s (minInterval) after the last call",
+            id="minInterval ends after maxDelay: known to the second",
+        ),
+        pytest.param(
+            dirty(failure=Failure(2, "Throttled", "slow", NOW + 700)),
+            "Failed",
+            NOW + 700,
+            "next try after 2 failures: Throttled",
+            id="backoff ends after maxDelay",
+        ),
+        pytest.param(
+            dirty(since=NOW - 601),
+            "Due",
+            NOW - 1,
+            "about to start it",
+            id="due, and no pass has looked since",
+        ),
+        pytest.param(
+            dirty(since=NOW + 9_000), "Quiet", NOW + 600, "maxDelay", id="a since in the future counts as now"
+        ),
+        pytest.param(
+            dirty(failure=Failure(1, "X", "", NOW + 90_000)),
+            "Failed",
+            NOW + 900,
+            "1 failure: X",
+            id="no failure waits for longer than retry.max, whatever its clock said",
+        ),
+        pytest.param(Target("t", claim=CLAIM), "Calling", None, "being made", id="claimed"),
+        pytest.param(
+            dirty(claim=CLAIM, failure=Failure(1, "OutcomeUnknown", "", NOW + 30)),
+            "Failed",
+            NOW + 30,
+            "the same call again after 1 failure: OutcomeUnknown",
+            id="claimed, to be called again",
+        ),
+        pytest.param(
+            dirty(in_flight=InFlight("n", NOW - 20, CALL), last=Last(NOW - 21, NOW - 20)),
+            "InFlight",
+            NOW + 40,
+            "after the refresh in flight; it is then taken to have ended (completion.assumeAfter)",
+            id="dirty behind a refresh in flight",
+        ),
+        pytest.param(
+            Target("t", in_flight=InFlight("n", NOW - 20, CALL)),
+            "InFlight",
+            NOW + 40,
+            "nothing waits; it is then taken to have ended",
+            id="a refresh in flight alone",
+        ),
+    ],
+)
+def test_the_next_call(of: Target, why: str, at: float | None, words: str) -> None:
+    told = upcoming(of)
+    assert (told.why, told.at) == (why, at)
+    assert words in told.message
+
+
+def test_what_the_events_decide_is_a_bound_and_what_time_decides_is_not() -> None:
+    assert upcoming(dirty()).latest
+    assert not upcoming(dirty(failure=Failure(1, "X", "", NOW + 700))).latest
+
+
+def test_a_floor_below_the_latest_time_is_the_other_bound() -> None:
+    told = upcoming(dirty(last=Last(NOW - 20, NOW - 18)))
+    assert (told.why, told.at, told.not_before) == ("Quiet", NOW + 590, NOW + 42)
+
+
+def test_the_next_call_names_its_folders() -> None:
+    assert upcoming(dirty()).request == CALL
+    assert upcoming(Target("t", dirty=Dirty(NOW, EVERYTHING))).request == Request(("/",), recursive=True)
+    assert upcoming(Target("t")).request is None
+
+
+def test_a_tracked_refresh_is_waited_for_as_long_as_its_timeout() -> None:
+    told = upcoming(dirty(in_flight=InFlight("n", NOW - 20, CALL)), completion=TRACKED)
+    assert told.at == NOW - 20 + 6 * 3600
+    assert "its end is told by an event" in told.message
+
+
+def test_a_target_that_is_due_and_was_not_started_waits_for_its_turn() -> None:
+    due = dirty(since=NOW - 603)
+    told = upcoming(due, phase="Due")
+    assert (told.why, told.at) == ("Turn", NOW - 3)
+    assert told.message == "it waits for its turn at the gateway"
+    unresolved = [(c.TARGETS_RESOLVED, "False", Reason.TARGETS_UNRESOLVED)]
+    assert "TargetsResolved" in upcoming(due, phase="Due", conditions=unresolved).message
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        pytest.param({"suspend": True}, "spec.suspend is true", id="suspended"),
+        pytest.param(
+            {"conditions": [(c.READY, "False", Reason.NOT_GRANTED)]},
+            "Ready is False, NotGranted",
+            id="the operator may not",
+        ),
+    ],
+)
+def test_nothing_is_started_for_a_resource_that_is_held(how: dict[str, Any], words: str) -> None:
+    told = upcoming(dirty(), **how)
+    assert (told.why, told.at) == ("Held", None)
+    assert words in told.message
+    assert "what waits is kept" in told.message
+
+
+def test_a_verdict_about_an_older_spec_holds_nothing() -> None:
+    old = read(dirty(), conditions=[(c.READY, "False", Reason.NOT_GRANTED)])
+    newer = msgspec.structs.replace(old, meta=WireMeta(name="r", namespace="n", generation=2))
+    assert outlooks(newer, NOW)[0].next.why == "Quiet"
+
+
+def test_a_resource_that_goes_away_waits_for_no_quiet() -> None:
+    of = read(dirty(), on_delete="Flush")
+    meta = WireMeta(
+        name="r",
+        namespace="n",
+        generation=1,
+        deletion_timestamp="2027-01-15T08:00:00Z",
+        finalizers=["caretaker.dev/finalizer"],
+    )
+    assert outlooks(msgspec.structs.replace(of, meta=meta), NOW)[0].next.why == "Due"
+
+
+def test_a_resync_is_told_while_nothing_waits() -> None:
+    clean = Target("t", last=Last(NOW - 100, NOW - 100, NOW - 90, full_at=NOW - 100))
+    told = upcoming(clean, resync=Resync(interval="1h"))
+    assert (told.why, told.at) == ("Resync", NOW - 100 + 3600)
+    assert "1h (resync.interval)" in told.message
+    assert upcoming(clean).why == "Clean"
+
+
+class TestDiscovered:
+    def test_a_target_that_is_not_found_or_not_available_waits(self) -> None:
+        assert upcoming(dirty(), shares=found()).why == "NotFound"
+        gone = msgspec.structs.replace(SHARE, ready=False)
+        assert upcoming(dirty(), shares=found(gone)).why == "NotAvailable"
+        assert upcoming(dirty(), shares=found(SHARE)).why == "Quiet"
+
+    def test_a_share_beside_those_on_record_is_stale(self) -> None:
+        new = msgspec.structs.replace(SHARE, id="u")
+        _, told = outlooks(read(Target("t")), NOW, found(SHARE, new))
+        assert (told.target.id, told.next.why, told.share) == ("u", "New", new)
+        assert told.next.message.startswith("everything (it is new), after 30s without an event")
+        assert told.next.request == Request(("/",), recursive=True)
+
+    @pytest.mark.parametrize(("on_start", "why"), [(True, "New"), (False, "Clean")])
+    def test_at_the_first_start_that_is_as_the_spec_says(self, on_start: bool, why: str) -> None:
+        (told,) = outlooks(read(resync=Resync(on_start=on_start)), NOW, found(SHARE))
+        assert told.next.why == why
+        assert ("resync.onStart" in told.next.message) is True
+        assert (told.next.request is None) is not on_start
+
+
+times = st.floats(0, 3_000)
+
+
+@given(since=times, event=times, called=times, attempt=times, counts=st.booleans())
+def test_the_operator_starts_within_the_bounds(
+    since: float, event: float, called: float, attempt: float, counts: bool
+) -> None:
+    """Whenever the last event came: the CLI knows all but that."""
+    pace = Pace()
+    failure = Failure(1, "X", "", NOW - 1_500 + attempt) if counts else None
+    asked = NOW - called
+    target = dirty(NOW - since, last=Last(asked, asked), failure=failure)
+    last_event = max(NOW - event, NOW - since)
+    start = debounce.start_at(target, pace, last_event, 0.0, called, NOW)
+    earliest, latest = bounds(target, pace, NOW)
+    assert start is not None
+    # A start in the past is one now.
+    assert max(earliest, NOW) <= max(start, NOW) <= max(latest, NOW)
