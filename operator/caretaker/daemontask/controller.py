@@ -22,10 +22,11 @@ from caretaker.daemontask.memory import Memories, Memory
 from caretaker.daemontask.plan import Plan, Snapshot, Trouble, doubtful, plan
 from caretaker.daemontask.pods import revision_of
 from caretaker.daemontask.podwrites import PodWriter, run_all
-from caretaker.daemontask.resource import KIND, RawTask, by_admission, read_task, refusal_of, task_path
+from caretaker.daemontask.resource import KIND, RawTask, read_task, refusal_of, task_path
 from caretaker.daemontask.shards import Shards
 from caretaker.daemontask.status import status_of
 from caretaker.kube.client import KubeClient
+from caretaker.kube.dryrun import by_admission
 from caretaker.kube.errors import ApiError
 from caretaker.kube.store import PodIndex, Store
 from caretaker.obs.metrics import Metrics

@@ -10,9 +10,8 @@ this order a finished run is seen in one of the two.
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import Any
 
 import msgspec
 
@@ -27,9 +26,8 @@ from caretaker.daemontask.pods import revision_of
 from caretaker.daemontask.resource import RawTask, read_task, task_path
 from caretaker.daemontask.shards import Shards, WireConfigMap
 from caretaker.kube.client import KubeClient
-from caretaker.kube.errors import ApiError
-from caretaker.kube.reflector import Reflector
 from caretaker.kube.store import PodIndex, Store
+from caretaker.kube.watches import Watches, running
 
 PodsByNode = Mapping[str, Mapping[str, Pod]]
 
@@ -102,19 +100,6 @@ async def _pods(client: KubeClient, namespace: str, task: str, task_uid: str) ->
 # ------------------------------------------------------------------ following
 
 
-class _Seen(msgspec.Struct, frozen=True):
-    """Any object in a Store, whole."""
-
-    name: str
-    namespace: str
-    uid: str
-    wire: Any
-
-
-def _seen(wire: RawTask | WireConfigMap) -> _Seen:
-    return _Seen(wire.metadata.name, wire.metadata.namespace, wire.metadata.uid, wire)
-
-
 class Follower:
     """One task and all that bears on it, kept up to date by watches. Made by follow().
 
@@ -126,50 +111,22 @@ class Follower:
         self._namespace = namespace
         self._name = name
         self._scale = scale
-        self._changed = asyncio.Event()
-        self._denied = ""
-        self._troubles: dict[str, str] = {}  # by path
-        self._nodes: Store[Node] = Store()
-        self._pods: Store[Pod] = Store()
-        self._tasks: Store[_Seen] = Store()
-        self._shards: Store[_Seen] = Store()
+        self.watches = Watches(client)
+        base = f"/api/v1/namespaces/{namespace}"
+        pods = f"{LABEL_TASK}={name}"
+        ledger = Shards(client, namespace, name, "").selector
+        self._tasks = self.watches.add(task_path(namespace), RawTask)
+        self._nodes: Store[Node] = self.watches.add("/api/v1/nodes", WireNode, WireNode.record)
+        self._pods: Store[Pod] = self.watches.add(
+            f"{base}/pods", WirePod, WirePod.record, label_selector=pods
+        )
+        self._shards = self.watches.add(f"{base}/configmaps", WireConfigMap, label_selector=ledger)
         self._index = PodIndex(self._pods)
-        for store in self._stores():
-            store.subscribe(lambda *_: self._changed.set())
         self._fit: tuple[str, NodeFit] | None = None
-
-    async def run(self) -> None:
-        """Watch until cancelled."""
-        base = f"/api/v1/namespaces/{self._namespace}"
-        ledger = Shards(self._client, self._namespace, self._name, "").selector
-        pods = f"{LABEL_TASK}={self._name}"
-        reflectors: list[Reflector[Any]] = [
-            self._reflector(task_path(self._namespace), RawTask, self._tasks, _seen, None),
-            self._reflector("/api/v1/nodes", WireNode, self._nodes, WireNode.record, None),
-            self._reflector(f"{base}/pods", WirePod, self._pods, WirePod.record, pods),
-            self._reflector(f"{base}/configmaps", WireConfigMap, self._shards, _seen, ledger),
-        ]
-        await asyncio.gather(*(reflector.run() for reflector in reflectors))
-
-    async def changed(self, timeout: float | None = None) -> bool:
-        """Wait for a change, of the task or of the connection; False when there was none in `timeout` s.
-
-        Raises ApiError (403) when one of the watches is not allowed.
-        """
-        try:
-            async with asyncio.timeout(timeout):
-                await self._changed.wait()
-        except TimeoutError:
-            return False
-        self._changed.clear()
-        if self._denied:
-            verb, _, resource = self._denied.partition(" ")
-            raise ApiError(403, "Forbidden", f"you may not {verb} {resource}")
-        return True
 
     def snapshot(self) -> Snapshot | None:
         """The task now; None before everything has been read, and when the task is gone."""
-        if not self.synced:
+        if not self.watches.synced:
             return None
         found = self._tasks.get(self._namespace, self._name)
         if found is None:
@@ -187,29 +144,6 @@ class Follower:
             self._fit = snapshot.revision, snapshot.fit
         return msgspec.structs.replace(snapshot, fit=self._fit[1])
 
-    @property
-    def trouble(self) -> str:
-        """Why the API server does not answer now, for people; empty while all is well."""
-        return next((detail for detail in self._troubles.values() if detail), "")
-
-    @property
-    def synced(self) -> bool:
-        """Whether everything has been read once."""
-        return all(store.synced.is_set() for store in self._stores())
-
-    def _stores(self) -> Iterable[Store[Any]]:
-        return self._tasks, self._nodes, self._pods, self._shards
-
-    def _reflector(
-        self, path: str, wire: Any, store: Store[Any], record: Any, selector: str | None
-    ) -> Reflector[Any]:
-        def told(state: str, detail: str) -> None:
-            self._denied = detail if state == "denied" else self._denied
-            self._troubles[path] = detail if state == "failing" else ""
-            self._changed.set()
-
-        return Reflector(self._client, path, wire, store, record, label_selector=selector, on_state=told)
-
 
 @asynccontextmanager
 async def follow(
@@ -217,9 +151,5 @@ async def follow(
 ) -> AsyncIterator[Follower]:
     """A Follower whose watches run inside the block."""
     follower = Follower(client, namespace, name, scale)
-    watching = asyncio.create_task(follower.run())
-    try:
+    async with running(follower.watches):
         yield follower
-    finally:
-        watching.cancel()
-        await asyncio.gather(watching, return_exceptions=True)

@@ -1,0 +1,107 @@
+"""Some collections kept up to date for somebody who looks on, and what keeps them from it.
+
+Inputs: a client, and for each collection its path and the struct of its items. For people: no permission and
+no answer are told in words. It knows no kind.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+
+from caretaker.kube.client import KubeClient
+from caretaker.kube.errors import ApiError
+from caretaker.kube.reflector import Reflector, Wire
+from caretaker.kube.store import Store
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """Any object in a Store, whole."""
+
+    name: str
+    namespace: str
+    uid: str
+    wire: Any
+
+
+def seen(wire: Wire) -> Seen:
+    """An object as a record."""
+    return Seen(wire.metadata.name, wire.metadata.namespace, wire.metadata.uid, wire)
+
+
+class Watches:
+    """Collections, each with its Store; add() them all before run()."""
+
+    def __init__(self, client: KubeClient) -> None:
+        self._client = client
+        self._changed = asyncio.Event()
+        self._denied = ""
+        self._troubles: dict[str, str] = {}  # by path
+        self._reflectors: list[Reflector[Any]] = []
+        self._stores: list[Store[Any]] = []
+
+    def add(
+        self,
+        path: str,
+        wire: Any,
+        record: Callable[[Any], Any] = seen,
+        *,
+        label_selector: str | None = None,
+    ) -> Store[Any]:
+        """The Store that run() will keep equal to this collection."""
+
+        def told(state: str, detail: str) -> None:
+            self._denied = detail if state == "denied" else self._denied
+            self._troubles[path] = detail if state == "failing" else ""
+            self._changed.set()
+
+        kept: Store[Any] = Store()
+        kept.subscribe(lambda *_: self._changed.set())
+        self._stores.append(kept)
+        self._reflectors.append(
+            Reflector(self._client, path, wire, kept, record, label_selector=label_selector, on_state=told)
+        )
+        return kept
+
+    async def run(self) -> None:
+        """Watch until cancelled."""
+        await asyncio.gather(*(reflector.run() for reflector in self._reflectors))
+
+    async def changed(self, timeout: float | None = None) -> bool:
+        """Wait for a change, of an object or of the connection; False when there was none in `timeout` s.
+
+        Raises ApiError (403) when one of the watches is not allowed.
+        """
+        try:
+            async with asyncio.timeout(timeout):
+                await self._changed.wait()
+        except TimeoutError:
+            return False
+        self._changed.clear()
+        if self._denied:
+            verb, _, resource = self._denied.partition(" ")
+            raise ApiError(403, "Forbidden", f"you may not {verb} {resource}")
+        return True
+
+    @property
+    def trouble(self) -> str:
+        """Why the API server does not answer now, for people; empty while all is well."""
+        return next((detail for detail in self._troubles.values() if detail), "")
+
+    @property
+    def synced(self) -> bool:
+        """Whether everything has been read once."""
+        return all(store.synced.is_set() for store in self._stores)
+
+
+@asynccontextmanager
+async def running(watches: Watches) -> AsyncIterator[Watches]:
+    """The watches at work inside the block."""
+    watching = asyncio.create_task(watches.run())
+    try:
+        yield watches
+    finally:
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
