@@ -12,9 +12,12 @@ class KindInfo(msgspec.Struct, frozen=True):
     kind: str
     plural: str
     namespaced: bool
+    short: str  # as kubectl knows it
 
 
-DAEMON_TASK: Final = KindInfo("DaemonTask", "daemontasks", namespaced=True)
-S3_AGGREGATED_REFRESH: Final = KindInfo("S3AggregatedRefresh", "s3aggregatedrefreshes", namespaced=True)
+DAEMON_TASK: Final = KindInfo("DaemonTask", "daemontasks", namespaced=True, short="dtask")
+S3_AGGREGATED_REFRESH: Final = KindInfo(
+    "S3AggregatedRefresh", "s3aggregatedrefreshes", namespaced=True, short="s3ar"
+)
 
 KINDS: Final = (DAEMON_TASK, S3_AGGREGATED_REFRESH)

@@ -1,4 +1,4 @@
-"""What the commands share: their parser, the connection, errors in one line, the task that is named.
+"""What the commands share: their parser, the connection, errors in one line, the resource that is named.
 
 Inputs: the command line and, through settings, the environment. Nothing here knows what a command does.
 """
@@ -7,20 +7,34 @@ import argparse
 import asyncio
 import difflib
 import sys
-from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, Final, NoReturn
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, Final, NoReturn, Protocol, TypeVar
 
 import msgspec
 
-from caretaker.api.names import API_VERSION
+from caretaker.api.names import API_VERSION, GROUP
+from caretaker.api.objects import WireMeta
 from caretaker.cli.text import one_line
-from caretaker.daemontask.resource import PLURAL, RawTask, task_path
+from caretaker.daemontask.resource import RawTask
 from caretaker.kube.client import KubeClient
 from caretaker.kube.errors import ApiError
+from caretaker.kube.transport import resource_of
 from caretaker.obs import log
+from caretaker.registry import DAEMON_TASK, KINDS, KindInfo
 from caretaker.settings import Settings, add_connection_arguments, load
 
-TASK_WORDS: Final = ("daemontask", "daemontasks", "dtask", "daemontasks.caretaker.dev")
+_TASKS: Final = (DAEMON_TASK,)
+
+
+class Raw(Protocol):
+    """A resource whose spec has not been judged yet."""
+
+    metadata: WireMeta
+    spec: msgspec.Raw
+    status: msgspec.Raw
+
+
+R = TypeVar("R", bound=Raw)
 
 
 class Failure(Exception):  # noqa: N818 - what the command came to, exit code 1
@@ -75,25 +89,38 @@ def add_connection(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-n", dest="namespace", metavar="NAMESPACE", help="short for --namespace")
 
 
-def add_task(parser: argparse.ArgumentParser) -> None:
-    """The task that a command is about: `daemontask NAME` or `daemontask/NAME`."""
+def add_named(parser: argparse.ArgumentParser, kinds: Sequence[KindInfo] = _TASKS) -> None:
+    """The resource that a command is about: `daemontask NAME` or `daemontask/NAME`."""
+    one = kinds[0]
     parser.add_argument(
-        "task",
+        "resource",
         nargs="+",
-        metavar="daemontask NAME",
-        help="the task; daemontask/NAME and dtask NAME do as well",
+        metavar=_form(one) if len(kinds) == 1 else "KIND NAME",
+        help=f"{' or '.join(map(_form, kinds))}; KIND/NAME and the short {'names' if kinds[1:] else 'name'} "
+        f"({', '.join(kind.short for kind in kinds)}) do as well",
     )
 
 
-def task_name(words: list[str]) -> str:
-    """The name in the words given; Usage when they are not a kind and a name."""
+def named(words: Sequence[str], kinds: Sequence[KindInfo] = _TASKS) -> tuple[KindInfo, str]:
+    """(kind, name) in the words given; Usage when they are not a kind and a name."""
     parts = words[0].split("/", 1) if len(words) == 1 else words
+    meant = [kind for kind in kinds if parts[0].lower() in words_of(kind)]
     if len(parts) != 2 or not parts[1]:
-        raise Usage(f"which task? write: daemontask NAME, instead of {' '.join(words)}")
-    kind, name = parts
-    if kind.lower() not in TASK_WORDS:
-        raise Usage(f"{kind}: there is no such kind here; write: daemontask {name}")
-    return name
+        forms = " or ".join(map(_form, meant or kinds))
+        raise Usage(f"which one? write: {forms}, instead of {' '.join(words)}")
+    if not meant:
+        forms = " or ".join(f"{kind.kind.lower()} {parts[1]}" for kind in kinds)
+        raise Usage(f"{parts[0]}: there is no such kind here; write: {forms}")
+    return meant[0], parts[1]
+
+
+def words_of(kind: KindInfo) -> tuple[str, ...]:
+    """What kubectl takes for the kind as well, in lower case."""
+    return kind.kind.lower(), kind.plural, kind.short, f"{kind.plural}.{GROUP}"
+
+
+def _form(kind: KindInfo) -> str:
+    return f"{kind.kind.lower()} NAME"
 
 
 def execute(args: argparse.Namespace, body: Callable[[Session], Awaitable[int]]) -> int:
@@ -128,41 +155,59 @@ def explain(error: ApiError, host: str) -> str:
         return f"{said}: ask for a role that allows it, or use another --context"
     if error.forbidden:
         return f"{said}: satisfy the quota or policy that refuses it"
-    if kind_missing(error):
-        return f"the cluster does not know DaemonTasks: kubectl apply -f crds/ (asked for {error.path})"
+    if (kind := kind_missing(error)) is not None:
+        return f"the cluster does not know {kind.kind}: kubectl apply -f crds/ (asked for {error.path})"
     return f"{said} ({f'{error.status} {error.reason}'.rstrip()}, {error.verb} {error.path})"
 
 
-def kind_missing(error: ApiError) -> bool:
-    """Whether a 404 is about the kind: then it is the router's, not a metav1.Status."""
-    return error.not_found and not error.reason and f"/{PLURAL}" in error.path
+def kind_missing(error: ApiError) -> KindInfo | None:
+    """The kind that a 404 is about, when it is: then it is the router's, not a metav1.Status."""
+    if not error.not_found or error.reason:
+        return None
+    return next((kind for kind in KINDS if kind.plural == resource_of(error.path)), None)
+
+
+def path_of(kind: KindInfo, namespace: str, name: str = "") -> str:
+    """The API path of one resource, or without a name of all in the namespace."""
+    collection = f"/apis/{API_VERSION}/namespaces/{namespace}/{kind.plural}"
+    return f"{collection}/{name}" if name else collection
 
 
 async def get_task(session: Session, name: str) -> RawTask:
     """The task. Failure with a suggestion when there is none of that name."""
+    return await get(session, DAEMON_TASK, name, RawTask)
+
+
+async def get(session: Session, kind: KindInfo, name: str, wanted: type[R]) -> R:
+    """The resource. Failure with a suggestion when there is none of that name."""
     try:
-        return await session.client.get(task_path(session.namespace, name), RawTask)
+        return await session.client.get(path_of(kind, session.namespace, name), wanted)
     except ApiError as error:
-        if not error.not_found or kind_missing(error):
+        if not error.not_found or kind_missing(error) is not None:
             raise
-    raise Failure(await _no_task(session, name))
+    raise Failure(await _no_such(session, kind, name))
 
 
-async def _no_task(session: Session, name: str) -> str:
-    text = f"there is no DaemonTask {name} in namespace {session.namespace}"
+class _Named(msgspec.Struct):
+    metadata: WireMeta
+
+
+async def _no_such(session: Session, kind: KindInfo, name: str) -> str:
+    text = f"there is no {kind.kind} {name} in namespace {session.namespace}"
     try:
-        found, _ = await session.client.list(f"/apis/{API_VERSION}/{PLURAL}", RawTask)
+        listed, _ = await session.client.list(f"/apis/{API_VERSION}/{kind.plural}", _Named)
     except ApiError:
         return f"{text}; name another one, or its namespace with -n"
-    elsewhere = sorted(t.metadata.namespace for t in found if t.metadata.name == name)
+    found = [item.metadata for item in listed]
+    elsewhere = sorted(meta.namespace for meta in found if meta.name == name)
     if elsewhere:
         return f"{text}, but there is one in {elsewhere[0]}: add -n {elsewhere[0]}"
-    here = [t.metadata.name for t in found if t.metadata.namespace == session.namespace]
+    here = [meta.name for meta in found if meta.namespace == session.namespace]
     if close := closest(name, here):
         return f"{text}; did you mean {' or '.join(close)}?"
     if here:
         return f"{text}; there are: {', '.join(sorted(here)[:10])}"
-    there = sorted({t.metadata.namespace for t in found})
+    there = sorted({meta.namespace for meta in found})
     return f"{text}; there are some in: {', '.join(there)}" if there else f"{text}, nor any other"
 
 

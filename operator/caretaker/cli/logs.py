@@ -11,14 +11,14 @@ from caretaker.api.objects import Pod
 from caretaker.cli.common import (
     Session,
     add_connection,
-    add_task,
+    add_named,
     check_nodes,
     command,
     execute,
     explain,
     get_task,
+    named,
     names_in,
-    task_name,
 )
 from caretaker.daemontask.forecast import Forecast, forecast
 from caretaker.daemontask.inspect import observe
@@ -53,7 +53,7 @@ def add(commands: Any) -> None:
         example="caretaker logs daemontask hello --failed\n"
         "caretaker logs daemontask hello --nodes node-a,node-b --tail 20",
     )
-    add_task(parser)
+    add_named(parser)
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--failed", action="store_true", help="the last run of each failed node")
     which.add_argument("--nodes", metavar="A,B", help="the newest pod of these nodes, whatever its state")
@@ -66,7 +66,7 @@ def add(commands: Any) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Exit code 1 when the logs of a node could not be had; the others are printed all the same."""
-    name = task_name(args.task)
+    _, name = named(args.resource)
     nodes = names_in(args.nodes) if args.nodes is not None else None
 
     async def body(session: Session) -> int:

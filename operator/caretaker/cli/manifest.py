@@ -1,9 +1,10 @@
 """YAML files of Kubernetes objects, read so that a fault can be shown at its line.
 
-Inputs: text. YAML as kubectl takes it: a timestamp is a string, a repeated key is a fault. Only DaemonTasks
-are returned; other kinds may stand in the same file and are named.
+Inputs: text. YAML as kubectl takes it: a timestamp is a string, a repeated key is a fault. Only our kinds are
+returned; others may stand in the same file and are named.
 """
 
+import difflib
 import re
 from collections.abc import Iterator
 from typing import Any, Final
@@ -13,7 +14,7 @@ import yaml
 
 from caretaker.api.names import API_VERSION, GROUP
 from caretaker.cli.common import Failure
-from caretaker.daemontask.resource import KIND
+from caretaker.registry import DAEMON_TASK, KINDS, KindInfo
 
 # Set by the server; a file that came from `kubectl get -o yaml` has them.
 _SERVER_FIELDS: Final = (
@@ -24,6 +25,8 @@ _SERVER_FIELDS: Final = (
     "managedFields",
     "selfLink",
 )
+_BY_KIND: Final = {kind.kind: kind for kind in KINDS}
+_WRITE: Final = " or ".join(f"kind: {kind}" for kind in _BY_KIND)
 
 
 class Document(msgspec.Struct, frozen=True):
@@ -32,6 +35,11 @@ class Document(msgspec.Struct, frozen=True):
     source: str
     body: dict[str, Any]
     node: Any  # the yaml node that it was made from
+
+    @property
+    def kind(self) -> KindInfo:
+        """Of a document of ours."""
+        return _BY_KIND[self.body["kind"]]
 
     @property
     def name(self) -> str:
@@ -55,14 +63,14 @@ class Document(msgspec.Struct, frozen=True):
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """A file: its DaemonTasks, and what else is in it, as `Kind name`."""
+    """A file: what is ours in it, and what else, as `Kind name`."""
 
-    tasks: list[Document]
+    documents: list[Document]
     others: list[str]
 
 
 def read(source: str, text: str) -> Manifest:
-    """Raises Failure with file, line and mend: bad YAML, no DaemonTask, a field that every object needs."""
+    """Raises Failure with file, line and mend: bad YAML, nothing of ours, a field that every object needs."""
     try:
         documents = list(_documents(source, text))
     except yaml.MarkedYAMLError as error:
@@ -73,15 +81,15 @@ def read(source: str, text: str) -> Manifest:
         raise Failure(f"{source}: not YAML: {' '.join(str(error).split())}; correct the file") from error
     manifest = Manifest([], [])
     for document in documents:
-        if _is_task(document):
-            manifest.tasks.append(_checked(document))
+        if _is_ours(document):
+            manifest.documents.append(_checked(document))
         else:
             kind, name = document.body.get("kind"), (document.body.get("metadata") or {}).get("name", "")
             manifest.others.append(f"{kind} {name}".strip())
-    if not manifest.tasks:
+    if not manifest.documents:
         found = f"found {', '.join(manifest.others)}" if manifest.others else "it is empty"
         where = documents[0].place("kind") if documents else source
-        raise Failure(f"{where}: there is no DaemonTask ({found}); give a file with kind: {KIND}")
+        raise Failure(f"{where}: there is nothing of {GROUP} ({found}); give a file with {_WRITE}")
     return manifest
 
 
@@ -97,7 +105,7 @@ def _documents(source: str, text: str) -> Iterator[Document]:
                 line = node.start_mark.line + 1
                 raise Failure(
                     f"{source}:{line}: not a Kubernetes object: "
-                    f"add apiVersion: {API_VERSION} and kind: {KIND}"
+                    f"add apiVersion: {API_VERSION} and kind, such as {DAEMON_TASK.kind}"
                 )
             yield from _expand(Document(source, body, node))
     finally:
@@ -114,13 +122,15 @@ def _expand(document: Document) -> Iterator[Document]:
         yield Document(document.source, body, node)
 
 
-def _is_task(document: Document) -> bool:
-    """Failure for what was meant to be one: a misspelt kind of our group, or another version."""
-    kind, version = document.body.get("kind"), str(document.body.get("apiVersion") or "")
+def _is_ours(document: Document) -> bool:
+    """Failure for what was meant to be: a misspelt kind of our group, or another version."""
+    kind, version = str(document.body.get("kind")), str(document.body.get("apiVersion") or "")
     ours = version.partition("/")[0] == GROUP
-    if ours and kind != KIND:
-        raise Failure(f"{document.place('kind')}: kind: {kind} is not known in {GROUP}; write kind: {KIND}")
-    if (ours or kind == KIND) and version != API_VERSION:
+    if ours and kind not in _BY_KIND:
+        close = difflib.get_close_matches(kind, _BY_KIND, n=1, cutoff=0.6)
+        write = f"kind: {close[0]}" if close else _WRITE
+        raise Failure(f"{document.place('kind')}: kind: {kind} is not known in {GROUP}; write {write}")
+    if (ours or kind in _BY_KIND) and version != API_VERSION:
         where = document.place("apiVersion")
         raise Failure(f"{where}: apiVersion: {version or 'missing'}; write apiVersion: {API_VERSION}")
     return ours
@@ -131,7 +141,7 @@ def _checked(document: Document) -> Document:
     meta = document.body.get("metadata")
     name = meta.get("name") if isinstance(meta, dict) else None
     if not isinstance(meta, dict) or not isinstance(name, str) or not name:
-        raise Failure(f"{document.place('metadata')}: metadata.name is missing or no string; name the task")
+        raise Failure(f"{document.place('metadata')}: metadata.name is missing or no string; name it")
     kept = {key: value for key, value in meta.items() if key not in _SERVER_FIELDS}
     body = {key: value for key, value in document.body.items() if key != "status"}
     return Document(document.source, {**body, "metadata": kept}, document.node)

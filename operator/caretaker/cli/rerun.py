@@ -15,13 +15,13 @@ from caretaker.cli.common import (
     Failure,
     Session,
     add_connection,
-    add_task,
+    add_named,
     check_nodes,
     command,
     execute,
     get_task,
+    named,
     names_in,
-    task_name,
 )
 from caretaker.cli.text import age, number, one_line, table
 from caretaker.daemontask.forecast import Forecast, forecast
@@ -46,7 +46,7 @@ def add(commands: Any) -> None:
         "caretaker rerun daemontask hello --nodes node-a,node-b\n"
         "caretaker rerun dtask/hello --failed",
     )
-    add_task(parser)
+    add_named(parser)
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--nodes", metavar="A,B", help="on these nodes only")
     which.add_argument("--failed", action="store_true", help="on the nodes whose retries are used up")
@@ -56,7 +56,7 @@ def add(commands: Any) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Prints what will run."""
-    name = task_name(args.task)
+    _, name = named(args.resource)
     nodes = names_in(args.nodes) if args.nodes is not None else None
 
     async def body(session: Session) -> int:

@@ -12,11 +12,11 @@ from caretaker.cli.common import (
     Failure,
     Session,
     add_connection,
-    add_task,
+    add_named,
     command,
     execute,
     get_task,
-    task_name,
+    named,
 )
 from caretaker.cli.rerun import annotate
 from caretaker.cli.text import number
@@ -32,14 +32,14 @@ def add(commands: Any) -> None:
         "go on with a task that failurePolicy has paused",
         example="caretaker resume daemontask hello",
     )
-    add_task(parser)
+    add_named(parser)
     add_connection(parser)
     parser.set_defaults(main=main)
 
 
 def main(args: argparse.Namespace) -> int:
     """Failed nodes up to now no longer hold the rollout."""
-    name = task_name(args.task)
+    _, name = named(args.resource)
 
     async def body(session: Session) -> int:
         raw = await get_task(session, name)

@@ -12,20 +12,21 @@ from caretaker.daemontask.node import State
 from caretaker.settings import colour_wanted
 
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
-_COLOURS: Final = {
-    "failed": "31",
-    "blocked": "33",
-    "active": "36",
-    "succeeded": "32",
-    "pending": "",
-    "excluded": "2",
-}
 BAR: Final = 24
 Numbers = Mapping[State, int]  # nodes in each state
 
 STATE_ORDER: Final[tuple[State, ...]] = ("failed", "blocked", "active", "pending", "succeeded", "excluded")
 _COUNT_ORDER: Final[tuple[State, ...]] = ("succeeded", "failed", "active", "pending", "blocked", "excluded")
 STATE_WORDS: Final[Mapping[State, str]] = {"excluded": "left out"}
+TASK_COLOURS: Final[Mapping[str, str]] = {
+    "failed": "31",
+    "blocked": "33",
+    "active": "36",
+    "succeeded": "32",
+    "pending": "",
+    "excluded": "2",
+    "left out": "2",
+}
 
 
 def one_line(text: str) -> str:
@@ -89,22 +90,22 @@ def terminal_width() -> int:
 
 
 class Colours:
-    """ANSI colours for a stream, or none."""
+    """ANSI colours for a stream, or none. `words`: what to colour, and how (SGR codes)."""
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: TextIO, words: Mapping[str, str] = TASK_COLOURS) -> None:
         self._wanted = colour_wanted(tty=stream.isatty())
+        self._words = words
 
     def lines(self, lines: Sequence[str]) -> list[str]:
-        """Table rows, each in the colour of the first state word in it."""
+        """Table rows, each in the colour of the first known word in it."""
         return [self.line(line) for line in lines]
 
     def line(self, line: str) -> str:
         """One row."""
         if not self._wanted:
             return line
-        words = {word: state for state in STATE_ORDER for word in (state, STATE_WORDS.get(state, state))}
-        found = re.search(rf"(?<!\S)({'|'.join(words)})(?!\S)", line)
-        code = _COLOURS[words[found[1]]] if found else ""
+        found = re.search(rf"(?<!\S)({'|'.join(self._words)})(?!\S)", line)
+        code = self._words[found[1]] if found else ""
         if not found or not code:
             return line
         return f"{line[: found.start()]}\x1b[{code}m{found[1]}\x1b[0m{line[found.end() :]}"

@@ -1,95 +1,105 @@
-"""caretaker status --watch: a task followed by watches until it has ended.
+"""caretaker status --watch: a resource followed by watches until there is nothing left to do.
 
-On a terminal one line with a bar that is redrawn, and a line for each node that fails; elsewhere a line
-whenever something changes; with -o json one object a line.
+On a terminal one line that is redrawn, and a line for whatever is worth keeping; elsewhere a line whenever
+something changes; with -o json one object a line. What the lines say is each kind's own.
 """
 
 import asyncio
 import sys
 import time
-from typing import Final
+from collections.abc import Callable, Iterable
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 import msgspec
 
-from caretaker.api import conditions as c
-from caretaker.cli.common import Failure, Session
-from caretaker.cli.status_text import as_json, show
-from caretaker.cli.text import Colours, age, bar, counts, cut, number, one_line, terminal_width
-from caretaker.daemontask.forecast import Forecast, forecast
-from caretaker.daemontask.inspect import Follower, follow
+from caretaker.cli.common import Failure
+from caretaker.cli.text import age, cut, one_line, terminal_width
+from caretaker.kube.watches import Watches
 
 _FIRST: Final = 30.0  # seconds for the first answer of every watch
 _PAUSE: Final = 0.25  # between two looks, so that a storm of changes costs little
-_TICK: Final = 1.0  # the clock beside the bar
+_TICK: Final = 1.0  # the clock at the end of the line
+
+M = TypeVar("M")
+M_contra = TypeVar("M_contra", contravariant=True)
 
 
-async def follow_to_the_end(session: Session, name: str, output: str | None) -> int:
-    """0 when it ended well, 1 when it ended with failures. Failure when it is deleted meanwhile."""
-    screen = _Json() if output == "json" else _Bar() if sys.stdout.isatty() else _Lines()
+class Screen(Protocol[M_contra]):
+    """How a kind is told while it is followed."""
+
+    def line(self, made: M_contra) -> str:
+        """The whole in a line; printed again when it changes."""
+
+    def bar(self, made: M_contra) -> str:
+        """The same on a terminal."""
+
+    def news(self, before: M_contra | None, made: M_contra) -> Iterable[str]:
+        """What has happened since, a line each; nothing at the first look."""
+
+    def as_json(self, made: M_contra) -> Any:
+        """The whole for programs."""
+
+    def show(self, made: M_contra, output: str | None) -> None:
+        """Print the whole, once it has ended."""
+
+    def ended(self, made: M_contra) -> int | None:
+        """The exit code once nothing moves any more without somebody's hand; None while it does."""
+
+
+async def follow_to_the_end(
+    watches: Watches, look: Callable[[], M | None], screen: Screen[M], what: str, output: str | None
+) -> int:
+    """0 when it ended well, 1 when it ended with failures. Failure when it is deleted meanwhile.
+
+    `look` tells the state as the watches have it, None when the resource is gone.
+    """
+    teller = _Json(screen) if output == "json" else _Bar(screen) if sys.stdout.isatty() else _Lines(screen)
     try:
-        async with follow(session.client, session.namespace, name, session.scale) as follower:
-            made, code = await _until_ended(follower, screen, name)
+        made, code = await _until_ended(watches, look, teller, what)
     finally:
-        screen.close()
+        teller.close()
     if output != "json":
         print()
-        show(made, output)
+        screen.show(made, output)
     return code
 
 
-async def _until_ended(follower: Follower, screen: "_Lines | _Bar", name: str) -> tuple[Forecast, int]:
+async def _until_ended(
+    watches: Watches, look: Callable[[], M | None], teller: "_Lines[M] | _Bar[M]", what: str
+) -> tuple[M, int]:
     began, looked = time.monotonic(), -_PAUSE
     while True:
-        changed = await follower.changed(_TICK)
-        if not follower.synced:
+        changed = await watches.changed(_TICK)
+        if not watches.synced:
             if time.monotonic() - began > _FIRST:
                 raise Failure(
-                    f"the API server does not answer: {follower.trouble}; is --context the right one?"
+                    f"the API server does not answer: {watches.trouble}; is --context the right one?"
                 )
             continue
         if not changed:
-            screen.tick(follower.trouble)
+            teller.tick(watches.trouble)
             continue
         await asyncio.sleep(looked + _PAUSE - time.monotonic())  # a storm of changes is one
         looked = time.monotonic()
-        snapshot = follower.snapshot()
-        if snapshot is None:
-            raise Failure(f"DaemonTask {name} was deleted")
-        made = forecast(snapshot)
-        screen.show(made)
-        screen.tick(follower.trouble)
-        code = ended(made)
+        made = look()
+        if made is None:
+            raise Failure(f"{what} was deleted")
+        teller.show(made)
+        teller.tick(watches.trouble)
+        code = teller.screen.ended(made)
         if code is not None:
             return made, code
 
 
-def ended(made: Forecast) -> int | None:
-    """The exit code once nothing moves any more without somebody's hand; None while it does.
+class _Lines(Generic[M]):
+    """A plain line for each change."""
 
-    Both must say so: the planner, and the status that the operator has written of it.
-    """
-    task, numbers = made.snapshot.task, made.plan.counts
-    conditions = task.status.conditions
-    if task.status.observed_generation < task.metadata.generation or numbers["active"]:
-        return None
-    if numbers["pending"] and not made.plan.hold:
-        return None
-    if task.status.active or (task.status.pending and not made.plan.hold):
-        return None
-    if c.find(conditions, c.STALLED) is not None:
-        return 1
-    ready = c.find(conditions, c.READY)
-    return 0 if ready is not None and ready.status == "True" else None
-
-
-class _Lines:
-    """A plain line for each change of the counts."""
-
-    def __init__(self) -> None:
+    def __init__(self, screen: Screen[M]) -> None:
+        self.screen = screen
         self._last = ""
         self._trouble = ""
 
-    def show(self, made: Forecast) -> None:
+    def show(self, made: M) -> None:
         line = self._line(made)
         if line != self._last:
             self._last = line
@@ -103,36 +113,31 @@ class _Lines:
     def close(self) -> None:
         """Nothing is left open."""
 
-    def _line(self, made: Forecast) -> str:
-        states = counts(made.plan.counts, skip=("excluded",)) or "none"
-        return f"{number(made.plan.desired, 'node')}: {states}"
+    def _line(self, made: M) -> str:
+        return self.screen.line(made)
 
 
-class _Json(_Lines):
+class _Json(_Lines[M]):
     """An object a line, for each change."""
 
-    def _line(self, made: Forecast) -> str:
-        return msgspec.json.encode(as_json(made)).decode()
+    def _line(self, made: M) -> str:
+        return msgspec.json.encode(self.screen.as_json(made)).decode()
 
 
-class _Bar:
-    """One line at the bottom, redrawn; what happens to nodes scrolls above it."""
+class _Bar(Generic[M]):
+    """One line at the bottom, redrawn; what is worth keeping scrolls above it."""
 
-    def __init__(self) -> None:
+    def __init__(self, screen: Screen[M]) -> None:
+        self.screen = screen
         self._began = time.monotonic()
         self._text = ""
-        self._failed: set[str] | None = None
-        self._colours = Colours(sys.stdout)
+        self._before: M | None = None
 
-    def show(self, made: Forecast) -> None:
-        failed = {report.node.name for report in made.plan.failed}
-        for name in sorted(failed - (failed if self._failed is None else self._failed)):
-            state = made.state_of(name)
-            line = f"{name} failed {state.reason}: {one_line(state.message)}"
-            self._write(f"\r\x1b[K{self._colours.line(line)}\n")
-        self._failed = failed
-        rest = counts(made.plan.counts, skip=("succeeded", "excluded"))
-        self._text = f"{bar(made.plan.counts)}  {rest}".rstrip()
+    def show(self, made: M) -> None:
+        for line in self.screen.news(self._before, made):
+            self._write(f"\r\x1b[K{line}\n")
+        self._before = made
+        self._text = self.screen.bar(made).rstrip()
 
     def tick(self, trouble: str) -> None:
         shown = f"{self._text}  {age(time.monotonic() - self._began)}"

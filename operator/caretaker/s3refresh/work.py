@@ -37,6 +37,7 @@ BACKOFF_SECONDS: Final = (2.0, 5.0, 15.0, 60.0)
 CHECK_SECONDS: Final = 60.0
 QUIET_CHECKS: Final = 60
 REDISCOVER_SECONDS: Final = 10.0  # at least, between two discoveries that failed calls ask for
+NOTHING_KNOWN: Final = Shares()
 MALFORMED_SECONDS: Final = 3600.0  # for which a malformed message is told of
 
 
@@ -204,7 +205,7 @@ class Work:
 
     async def _found(self, target: Target) -> Shares:
         try:
-            return _bounded(_with_unseen(await target.discover(), self.shares), self.shares)
+            return bounded(_with_unseen(await target.discover(), self.shares), self.shares)
         except Exception as error:  # an answer that nobody foresaw must not end the resource's work
             logger.exception("discovery failed")
             return Shares(known=self.shares.known, faults=(f"{type(error).__name__}: {error}",))
@@ -270,7 +271,7 @@ def _with_unseen(found: Shares, before: Shares) -> Shares:
     return msgspec.structs.replace(found, known=(*found.known, *unseen))
 
 
-def _bounded(found: Shares, before: Shares) -> Shares:
+def bounded(found: Shares, before: Shares = NOTHING_KNOWN) -> Shares:
     """A resource's record holds so many targets; those that are in it already stay."""
     if len(found.known) <= MAX_TARGETS:
         return found

@@ -4,7 +4,7 @@ import pytest
 
 from caretaker.api import conditions as c
 from caretaker.api.conditions import Condition, ConditionStatus, Reason
-from caretaker.cli.advice import ADVICE, CALM, advice, worth_telling
+from caretaker.cli.daemontask.advice import ADVICE, CALM, advice, worth_telling
 
 
 def test_every_reason_is_either_calm_or_has_advice() -> None:

@@ -1,14 +1,19 @@
 """The command line itself: help, usage, exit codes. No command here gets as far as a connection."""
 
 import re
+from pathlib import Path
 
 import pytest
+import yaml
 
 from caretaker import __version__
 from caretaker.cli import main
-from caretaker.cli.common import explain, names_in, task_name
+from caretaker.cli.common import explain, named, names_in
+from caretaker.cli.kinds import view_of
 from caretaker.kube.errors import ApiError
+from caretaker.registry import KINDS, KindInfo
 
+ROOT = Path(__file__).resolve().parents[3]
 COMMANDS = ("run", "plan", "status", "rerun", "resume", "logs")
 
 
@@ -53,15 +58,29 @@ def test_help_ends_with_an_example_that_can_be_parsed(
         pytest.param("frobnicate", "invalid choice: 'frobnicate'", id="an unknown command"),
         pytest.param("plan", "required: -f/--filename; see caretaker plan --help", id="plan without a file"),
         pytest.param("plan -f - -f -", "stdin can be read once", id="stdin twice"),
-        pytest.param("status", "required: daemontask NAME; see caretaker status --help", id="no task"),
-        pytest.param("status daemontask", "which task? write: daemontask NAME", id="a kind without a name"),
+        pytest.param("status", "required: KIND NAME; see caretaker status --help", id="nothing named"),
         pytest.param(
-            "status daemontask/", "which task? write: daemontask NAME", id="a kind and an empty name"
+            "status daemontask", "which one? write: daemontask NAME, instead", id="a kind without a name"
         ),
-        pytest.param("status a b c", "which task? write: daemontask NAME", id="three words"),
         pytest.param(
-            "status pod/x", "pod: there is no such kind here; write: daemontask x", id="another kind"
+            "status daemontask/", "which one? write: daemontask NAME, instead", id="a kind and an empty name"
         ),
+        pytest.param(
+            "status a b c",
+            "which one? write: daemontask NAME or s3aggregatedrefresh NAME, instead of a b c",
+            id="three words",
+        ),
+        pytest.param(
+            "status pod/x",
+            "pod: there is no such kind here; write: daemontask x or s3aggregatedrefresh x",
+            id="another kind",
+        ),
+        pytest.param(
+            "rerun s3ar/x",
+            "s3ar: there is no such kind here; write: daemontask x",
+            id="a kind that the command is not for",
+        ),
+        pytest.param("rerun", "required: daemontask NAME; see caretaker rerun --help", id="no task"),
         pytest.param("status dtask/x -o yaml", "invalid choice: 'yaml'", id="an unknown output"),
         pytest.param("rerun dtask/x --nodes ,", "--nodes wants node names", id="no node names"),
         pytest.param("rerun dtask/x --nodes a --failed", "not allowed with argument", id="nodes and failed"),
@@ -83,17 +102,29 @@ def test_wrong_usage_is_one_line_and_exit_code_2(
 
 
 @pytest.mark.parametrize(
-    "words",
+    ("words", "kind"),
     [
-        ["daemontask", "x"],
-        ["daemontask/x"],
-        ["dtask/x"],
-        ["DaemonTask", "x"],
-        ["daemontasks.caretaker.dev/x"],
+        (["daemontask", "x"], "DaemonTask"),
+        (["daemontask/x"], "DaemonTask"),
+        (["dtask/x"], "DaemonTask"),
+        (["DaemonTask", "x"], "DaemonTask"),
+        (["daemontasks.caretaker.dev/x"], "DaemonTask"),
+        (["s3aggregatedrefresh", "x"], "S3AggregatedRefresh"),
+        (["S3AggregatedRefreshes/x"], "S3AggregatedRefresh"),
+        (["S3AR/x"], "S3AggregatedRefresh"),
+        (["s3aggregatedrefreshes.caretaker.dev", "x"], "S3AggregatedRefresh"),
     ],
 )
-def test_a_task_is_named_as_kubectl_does(words: list[str]) -> None:
-    assert task_name(words) == "x"
+def test_a_resource_is_named_as_kubectl_does(words: list[str], kind: str) -> None:
+    found, name = named(words, KINDS)
+    assert (found.kind, name) == (kind, "x")
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.kind)
+def test_every_kind_is_shown_and_named_as_in_its_crd(kind: KindInfo) -> None:
+    crd = yaml.safe_load((ROOT / "crds" / f"{kind.plural}.yaml").read_text())
+    assert crd["spec"]["names"]["shortNames"] == [kind.short]
+    assert view_of(kind).kind is kind
 
 
 def test_nodes_are_named_once() -> None:
@@ -125,7 +156,16 @@ TASKS = "/apis/caretaker.dev/v1alpha1/namespaces/default/daemontasks/x"
             ApiError(403, "Forbidden", "exceeded quota: q"), "satisfy the quota or policy", id="a quota"
         ),
         pytest.param(
-            ApiError(404, "", "404 page not found\n", path=TASKS), "kubectl apply -f crds/", id="no CRD"
+            ApiError(404, "", "404 page not found\n", path=TASKS),
+            "does not know DaemonTask: kubectl apply -f crds/",
+            id="no CRD",
+        ),
+        pytest.param(
+            ApiError(
+                404, "", "404 page not found\n", path=TASKS.replace("daemontasks", "s3aggregatedrefreshes")
+            ),
+            "does not know S3AggregatedRefresh: kubectl apply -f crds/",
+            id="no CRD of the other kind",
         ),
         pytest.param(
             ApiError(500, "InternalError", "a\nb", verb="get", path="/x"),

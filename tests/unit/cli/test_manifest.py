@@ -21,6 +21,12 @@ spec:
           image: busybox
         - {name: second, image: busybox}
 """
+REFRESH = """\
+apiVersion: caretaker.dev/v1alpha1
+kind: S3AggregatedRefresh
+metadata: {name: exports}
+spec: {}
+"""
 OTHER = "apiVersion: v1\nkind: Namespace\nmetadata: {name: ops}\n"
 
 
@@ -32,6 +38,8 @@ def taken(text: str) -> Manifest:
     ("text", "tasks", "others"),
     [
         pytest.param(TASK, ["hello"], [], id="one task"),
+        pytest.param(REFRESH, ["exports"], [], id="one refresh"),
+        pytest.param(f"{REFRESH}---\n{TASK}", ["exports", "hello"], [], id="two kinds, in their order"),
         pytest.param(f"---\n{TASK}---\n", ["hello"], [], id="empty documents are nothing"),
         pytest.param(f"{OTHER}---\n{TASK}", ["hello"], ["Namespace ops"], id="other kinds are named"),
         pytest.param(
@@ -56,20 +64,34 @@ def taken(text: str) -> Manifest:
 )
 def test_tasks_are_found(text: str, tasks: list[str], others: list[str]) -> None:
     found = taken(text)
-    assert ([document.name for document in found.tasks], found.others) == (tasks, others)
+    assert ([document.name for document in found.documents], found.others) == (tasks, others)
 
 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        pytest.param("", "task.yaml: there is no DaemonTask (it is empty); give a file", id="an empty file"),
         pytest.param(
-            OTHER, "task.yaml:2: there is no DaemonTask (found Namespace ops)", id="another kind alone"
+            "", "task.yaml: there is nothing of caretaker.dev (it is empty); give a file", id="an empty file"
+        ),
+        pytest.param(
+            OTHER,
+            "task.yaml:2: there is nothing of caretaker.dev (found Namespace ops)",
+            id="another kind alone",
         ),
         pytest.param(
             TASK.replace("DaemonTask", "DaemonTsk"),
             "task.yaml:2: kind: DaemonTsk is not known in caretaker.dev; write kind: DaemonTask",
             id="a misspelt kind",
+        ),
+        pytest.param(
+            REFRESH.replace("S3Agg", "Agg"),
+            "task.yaml:2: kind: AggregatedRefresh is not known in caretaker.dev; write kind: S3Agg",
+            id="a misspelt kind that looks like the other",
+        ),
+        pytest.param(
+            TASK.replace("DaemonTask", "Pod"),
+            "task.yaml:2: kind: Pod is not known in caretaker.dev; write kind: DaemonTask or kind: S3Agg",
+            id="a kind that looks like none",
         ),
         pytest.param(
             f"{OTHER}---\n" + TASK.replace("v1alpha1", "v1"),
@@ -135,14 +157,14 @@ def test_faults_are_shown_at_their_line(text: str, words: str) -> None:
     ],
 )
 def test_a_field_has_a_place(field: str, line: int) -> None:
-    assert taken(TASK).tasks[0].place(field) == f"task.yaml:{line}"
+    assert taken(TASK).documents[0].place(field) == f"task.yaml:{line}"
 
 
 def test_a_timestamp_stays_a_string_as_the_api_server_wants_it() -> None:
     annotated = TASK.replace(
         "name: hello", "name: hello\n  annotations: {at: 2026-01-31T12:00:00Z, day: 2026-01-31}"
     )
-    assert taken(annotated).tasks[0].body["metadata"]["annotations"] == {
+    assert taken(annotated).documents[0].body["metadata"]["annotations"] == {
         "at": "2026-01-31T12:00:00Z",
         "day": "2026-01-31",
     }
@@ -150,7 +172,7 @@ def test_a_timestamp_stays_a_string_as_the_api_server_wants_it() -> None:
 
 def test_what_the_server_sets_is_left_out() -> None:
     stored = TASK.replace("name: hello", "name: hello\n  uid: u\n  resourceVersion: '7'\n  generation: 2")
-    body = taken(f"{stored}status: {{active: 1}}\n").tasks[0].body
+    body = taken(f"{stored}status: {{active: 1}}\n").documents[0].body
     assert body["metadata"] == {"name": "hello"}
     assert "status" not in body
 
@@ -159,4 +181,4 @@ def test_anchors_and_merge_keys_work() -> None:
     found = taken(
         TASK.replace("  parallelism: 1", "  parallelism: 1\n  x: &x {a: 1, b: 2}\n  y: {<<: *x, b: 3}")
     )
-    assert found.tasks[0].body["spec"]["y"] == {"a": 1, "b": 3}
+    assert found.documents[0].body["spec"]["y"] == {"a": 1, "b": 3}

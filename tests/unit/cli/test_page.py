@@ -6,7 +6,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from caretaker.cli import main, plan_text, status_text
+from caretaker.cli import main
+from caretaker.cli.daemontask import plan_text, status_text
 from caretaker.daemontask.forecast import NodeState, forecast
 from unit.cli.test_views import proposal
 from unit.daemontask.build import node, snapshot, task

@@ -11,8 +11,9 @@ from caretaker.api.conditions import Condition, ConditionStatus, Reason
 from caretaker.api.daemontask import DaemonTask, FailurePolicy, Status
 from caretaker.api.objects import Node
 from caretaker.api.times import format_micros
-from caretaker.cli import logs, plan_text, rerun, status_text, watch
-from caretaker.cli.plan_text import Proposal
+from caretaker.cli import logs, rerun
+from caretaker.cli.daemontask import plan_text, status_text, watch
+from caretaker.cli.propose import Proposal
 from caretaker.daemontask.forecast import Forecast, forecast
 from caretaker.daemontask.resource import RawTask
 from unit.daemontask.build import NOW, REVISION, entry, failed, node, pod, snapshot, succeeded, taint, task
@@ -30,7 +31,7 @@ def raw(of: DaemonTask) -> RawTask:
     return RawTask(of.metadata, msgspec.Raw(msgspec.json.encode(of.spec)))
 
 
-def proposal(of: Forecast, *, exists: bool, **more: Any) -> Proposal:
+def proposal(of: Forecast, *, exists: bool, **more: Any) -> Proposal[RawTask]:
     now = raw(of.snapshot.task)
     return Proposal(now, now if exists else None, **more)
 

@@ -5,7 +5,9 @@ from typing import Final
 
 from caretaker.api import conditions as c
 from caretaker.api.conditions import Condition, Reason
+from caretaker.cli import remarks
 
+_GOOD: Final = frozenset({c.READY, c.SPEC_VALID, c.PROGRESSING})
 # Reasons that ask nothing of anybody.
 CALM: Final = frozenset(
     {
@@ -40,12 +42,7 @@ ADVICE: Final = {
 
 def worth_telling(conditions: Iterable[Condition]) -> list[Condition]:
     """The conditions that say that something is wrong or waits for somebody, each reason once."""
-    found: dict[str, Condition] = {}
-    for condition in conditions:
-        good = condition.type in (c.READY, c.SPEC_VALID, c.PROGRESSING)
-        wrong = condition.status != "True" if good else condition.status == "True"
-        if wrong and condition.reason not in CALM:
-            found.setdefault(condition.reason, condition)
+    found = remarks.worth_telling(conditions, _GOOD, CALM)
     if Reason.PAUSED in found:  # Stalled calls the same NodesFailed
         found.pop(Reason.NODES_FAILED, None)
     return list(found.values())

@@ -5,8 +5,7 @@ import sys
 from collections import Counter
 from typing import Any, Final
 
-import msgspec
-
+from caretaker.cli.propose import Proposal
 from caretaker.cli.text import STATE_ORDER, STATE_WORDS, Colours, age, counts, cut, number, one_line, table
 from caretaker.daemontask.forecast import Forecast
 from caretaker.daemontask.plan import NodeReport
@@ -17,16 +16,10 @@ _SHOWN: Final = 50  # nodes listed for each state, without -o wide
 _GROUPS: Final = 20
 
 
-class Proposal(msgspec.Struct, frozen=True):
-    """A task as the server would store it, or as the file has it where the server may not be asked."""
-
-    raw: RawTask
-    before: RawTask | None  # the task that exists
-    refusals: list[str] = []  # why the server refuses the task or its Pods, each with its line
-    notes: list[str] = []
+TaskProposal = Proposal[RawTask]
 
 
-def as_json(proposal: Proposal, made: Forecast | None) -> dict[str, Any]:
+def as_json(proposal: TaskProposal, made: Forecast | None) -> dict[str, Any]:
     """For programs; without a forecast where the server refuses the task itself."""
     meta = proposal.raw.metadata
     head: dict[str, Any] = {
@@ -53,7 +46,7 @@ def as_json(proposal: Proposal, made: Forecast | None) -> dict[str, Any]:
     }
 
 
-def _node_json(proposal: Proposal, made: Forecast, report: NodeReport) -> dict[str, Any]:
+def _node_json(proposal: TaskProposal, made: Forecast, report: NodeReport) -> dict[str, Any]:
     decision = report.decision
     return {
         "node": report.node.name,
@@ -66,14 +59,14 @@ def _node_json(proposal: Proposal, made: Forecast, report: NodeReport) -> dict[s
     }
 
 
-def _changes(proposal: Proposal, made: Forecast) -> bool:
+def _changes(proposal: TaskProposal, made: Forecast) -> bool:
     if proposal.before is None:
         return False
     before, _ = read_task(proposal.before)
     return revision_of(before.spec) != made.snapshot.revision
 
 
-def as_text(proposal: Proposal, made: Forecast | None, *, wide: bool) -> list[str]:
+def as_text(proposal: TaskProposal, made: Forecast | None, *, wide: bool) -> list[str]:
     """For people: the sum, the reasons with their counts, the nodes."""
     meta = proposal.raw.metadata
     head = f"DaemonTask {meta.namespace}/{meta.name}"
@@ -94,7 +87,7 @@ def as_text(proposal: Proposal, made: Forecast | None, *, wide: bool) -> list[st
     ]
 
 
-def _kind_of_change(proposal: Proposal, made: Forecast) -> str:
+def _kind_of_change(proposal: TaskProposal, made: Forecast) -> str:
     if proposal.before is None:
         return f"new, revision {made.snapshot.revision}"
     if _changes(proposal, made):
@@ -158,7 +151,7 @@ def _groups(made: Forecast) -> list[str]:
     return table([["WHAT", "NODES", "WHY", ""], *rows])
 
 
-def _rows(proposal: Proposal, made: Forecast, *, wide: bool) -> list[str]:
+def _rows(proposal: TaskProposal, made: Forecast, *, wide: bool) -> list[str]:
     """A row a node, those that would run first."""
     # Who goes first follows from the task's UID: of a task that is new nobody can tell.
     known = proposal.before is not None

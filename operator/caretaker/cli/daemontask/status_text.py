@@ -9,7 +9,8 @@ import msgspec
 from caretaker.api import conditions as c
 from caretaker.api.daemontask import DaemonTask
 from caretaker.api.times import parse_time
-from caretaker.cli.advice import advice, worth_telling
+from caretaker.cli.daemontask.advice import advice, worth_telling
+from caretaker.cli.remarks import remarks as remarks_of
 from caretaker.cli.text import (
     STATE_ORDER,
     STATE_WORDS,
@@ -73,16 +74,9 @@ def as_text(made: Forecast, *, wide: bool) -> list[str]:
 def remarks(task: DaemonTask) -> list[str]:
     """What is wrong, each with what to do about it."""
     meta, status = task.metadata, task.status
-    lines = []
-    if status.observed_generation < meta.generation:
-        lines.append(
-            "the operator has not looked at this yet; if that lasts: does it run, and in this namespace?"
-        )
-    for condition in worth_telling(status.conditions):
-        lines.append(f"{condition.type}: {condition.reason}: {one_line(condition.message)}")
-        if todo := advice(condition.reason, f"daemontask {meta.name} -n {meta.namespace}"):
-            lines.append(f"  -> {todo}")
-    return lines
+    name = f"daemontask {meta.name} -n {meta.namespace}"
+    told = worth_telling(status.conditions)
+    return remarks_of(meta, status.observed_generation, told, lambda reason: advice(reason, name))
 
 
 def _since(made: Forecast, moment: str) -> str:

@@ -1,0 +1,1 @@
+"""DaemonTask, as `plan` and `status` show it."""

@@ -1,0 +1,54 @@
+"""caretaker plan of a DaemonTask: which nodes would run it, and why the others would not.
+
+The task and its Pod are submitted as dry runs; the planner that the operator runs does the rest.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from caretaker.cli.common import Session, explain
+from caretaker.cli.daemontask.plan_text import TaskProposal, as_json, as_text
+from caretaker.cli.manifest import Document
+from caretaker.cli.options import PlanOptions
+from caretaker.cli.propose import Planned, propose
+from caretaker.cli.text import one_line
+from caretaker.daemontask.forecast import forecast
+from caretaker.daemontask.inspect import observe
+from caretaker.daemontask.pods import revision_of
+from caretaker.daemontask.resource import RawTask, read_task, refusals_of
+from caretaker.kube.errors import ApiError
+
+
+def check(options: PlanOptions, documents: Sequence[Document]) -> None:
+    """Every option will do."""
+
+
+async def plan(session: Session, document: Document, options: PlanOptions) -> Planned:
+    """The proposal, and the forecast unless the server refuses the task itself."""
+    proposal = await propose(session, document, RawTask)
+    made = None
+    if not proposal.refusals:
+        snapshot = await observe(session.client, proposal.raw, session.scale)
+        unreadable = bool(read_task(proposal.raw)[1])
+        invalid = snapshot.invalid if unreadable else await _check_pods(session, document, proposal)
+        made = forecast(msgspec.structs.replace(snapshot, invalid=invalid))
+    text = as_text(proposal, made, wide=options.wide)
+    return Planned(text, as_json(proposal, made), proposal.refusals)
+
+
+async def _check_pods(session: Session, document: Document, proposal: TaskProposal) -> str:
+    """Why the task's Pods are invalid, or empty; what keeps the server from telling is noted."""
+    task, _ = read_task(proposal.raw)
+    if not task.metadata.uid:
+        return ""  # a Pod names its owner by UID; what kept the task from being checked is noted
+    try:
+        refusals = await refusals_of(session.client, task, revision_of(task.spec))
+    except ApiError as error:
+        if error.status and not error.transient:
+            proposal.notes.append(f"its pods: {explain(error, session.client.host)}")
+            return ""
+        raise
+    for refusal in refusals:
+        proposal.refusals.append(f"{document.place(refusal.partition(':')[0])}: {one_line(refusal)}")
+    return "; ".join(refusals)

@@ -1,0 +1,23 @@
+"""caretaker status of a DaemonTask: each node, as its ledger, its Pods and the planner have it."""
+
+from caretaker.cli.common import Session, get_task
+from caretaker.cli.daemontask.status_text import show
+from caretaker.cli.daemontask.watch import TaskScreen
+from caretaker.cli.watch import follow_to_the_end
+from caretaker.daemontask.forecast import Forecast, forecast
+from caretaker.daemontask.inspect import follow, observe
+
+
+async def status(session: Session, name: str, output: str | None, watch: bool) -> int:
+    """0 when it could be read; of a watch, 1 when the task ended with failures."""
+    raw = await get_task(session, name)
+    if not watch:
+        show(forecast(await observe(session.client, raw, session.scale)), output)
+        return 0
+    async with follow(session.client, session.namespace, name, session.scale) as follower:
+
+        def look() -> Forecast | None:
+            snapshot = follower.snapshot()
+            return None if snapshot is None else forecast(snapshot)
+
+        return await follow_to_the_end(follower.watches, look, TaskScreen(), f"DaemonTask {name}", output)

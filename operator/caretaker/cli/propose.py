@@ -1,0 +1,122 @@
+"""A resource of a file as the API server would store it: a dry run, whatever its kind.
+
+Inputs: a session and a document. Nothing is changed, and what the server may not be asked is noted.
+"""
+
+from typing import Any, Generic
+
+import msgspec
+
+from caretaker.api.objects import WireMeta
+from caretaker.cli.common import R, Session, Usage, explain, kind_missing, path_of
+from caretaker.cli.manifest import Document
+from caretaker.cli.text import one_line
+from caretaker.kube.dryrun import STRICT_DRY_RUN, faults_in
+from caretaker.kube.errors import ApiError
+
+
+class Proposal(msgspec.Struct, Generic[R], frozen=True):
+    """A resource as the server would store it, or as the file has it where the server may not be asked."""
+
+    raw: R
+    before: R | None  # the resource that exists
+    refusals: list[str] = []  # why the server refuses it, each with its line
+    notes: list[str] = []
+
+
+class Planned(msgspec.Struct, frozen=True):
+    """What `caretaker plan` says of one resource."""
+
+    text: list[str]
+    json: dict[str, Any]
+    faults: list[str]  # what keeps it from working, each with its line: exit code 1
+
+
+async def propose(session: Session, document: Document, wanted: type[R]) -> Proposal[R]:
+    """The resource after a dry-run create, or a dry-run replacement of the spec that stands."""
+    namespace = _namespace(session, document)
+    before = await _existing(session, document, namespace, wanted)
+    body = {**document.body, "metadata": {**document.body["metadata"], "namespace": namespace}}
+    kind = document.kind
+    try:
+        if before is None:
+            path = path_of(kind, namespace)
+            raw = await session.client.create(path, body, wanted, params=STRICT_DRY_RUN)
+        else:
+            raw = await session.client.patch(
+                path_of(kind, namespace, document.name),
+                _replacement(before.metadata, body),
+                wanted,
+                content_type="application/json-patch+json",
+                params=STRICT_DRY_RUN,
+            )
+    except ApiError as error:
+        local = _local(body, before, wanted)
+        if error.invalid or error.status == 400:
+            return Proposal(local, before, refusals=_refusals(document, error))
+        if error.not_found and kind_missing(error) is None:
+            why = f"not checked by the API server, since there is no namespace {namespace} yet"
+            return Proposal(local, before, notes=[why])
+        if error.forbidden:
+            why = f"not checked by the API server: {explain(error, session.client.host)}"
+            return Proposal(local, before, notes=[why])
+        raise
+    return Proposal(raw, before, notes=[])
+
+
+def _namespace(session: Session, document: Document) -> str:
+    given = session.settings.namespace
+    if document.namespace and given and given != document.namespace:
+        raise Usage(
+            f"{document.place('metadata.namespace')}: namespace {document.namespace} is not the "
+            f"-n {given} asked for; leave one of them out"
+        )
+    return document.namespace or session.namespace
+
+
+async def _existing(session: Session, document: Document, namespace: str, wanted: type[R]) -> R | None:
+    try:
+        found = await session.client.get(path_of(document.kind, namespace, document.name), wanted)
+    except ApiError as error:
+        if error.not_found and kind_missing(error) is None:
+            return None
+        raise
+    # One that is being deleted makes room for another, with a UID and a record of its own.
+    return None if found.metadata.deletion_timestamp else found
+
+
+def _replacement(standing: WireMeta, body: dict[str, Any]) -> bytes:
+    """Spec as in the file, annotations and labels of the file beside those that stand: as apply does it."""
+    meta = body["metadata"]
+    changes: list[dict[str, Any]] = [{"op": "add", "path": "/spec", "value": body.get("spec")}]
+    for key, before in (("annotations", standing.annotations), ("labels", standing.labels)):
+        if meta.get(key):
+            changes.append(
+                {"op": "add", "path": f"/metadata/{key}", "value": {**(before or {}), **meta[key]}}
+            )
+    return msgspec.json.encode(changes)
+
+
+def _local(body: dict[str, Any], before: R | None, wanted: type[R]) -> R:
+    """The resource as far as the file tells."""
+    own = body["metadata"].get("annotations")
+    standing = before.metadata if before else WireMeta(name=body["metadata"]["name"])
+    meta = msgspec.structs.replace(
+        standing,
+        namespace=body["metadata"]["namespace"],
+        annotations={**(standing.annotations or {}), **(own if isinstance(own, dict) else {})},
+    )
+    made = {
+        "metadata": meta,
+        "spec": msgspec.Raw(msgspec.json.encode(body.get("spec"))),
+        "status": before.status if before else msgspec.Raw(b"{}"),
+    }
+    return wanted(**made)
+
+
+def _refusals(document: Document, error: ApiError) -> list[str]:
+    """What the server refuses, each with file and line."""
+    return [
+        f"{document.place(field)}: {one_line(f'{field}: {said}' if field else said)}"
+        for field, said in faults_in(error)
+    ]

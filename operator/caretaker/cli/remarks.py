@@ -1,0 +1,42 @@
+"""What is wrong with a resource, by its conditions, and what to do about it: a line each. Pure.
+
+Which conditions are good, which reasons ask nothing of anybody, and the advice are each kind's own.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+
+from caretaker.api.conditions import Condition
+from caretaker.api.objects import WireMeta
+from caretaker.cli.text import one_line
+
+
+def worth_telling(
+    conditions: Iterable[Condition], good: Collection[str], calm: Collection[str]
+) -> dict[str, Condition]:
+    """The conditions that say that something is wrong or waits for somebody, by reason, the first of each.
+
+    good  types that are meant to be True; all others are meant to be absent or False
+    calm  reasons that ask nothing of anybody
+    """
+    found: dict[str, Condition] = {}
+    for condition in conditions:
+        wrong = condition.status != "True" if condition.type in good else condition.status == "True"
+        if wrong and condition.reason not in calm:
+            found.setdefault(condition.reason, condition)
+    return found
+
+
+def remarks(
+    meta: WireMeta, observed: int, told: Sequence[Condition], advice: Callable[[str], str]
+) -> list[str]:
+    """What is wrong, each with what to do about it. `observed`: the generation that status is about."""
+    lines = []
+    if observed < meta.generation:
+        lines.append(
+            "the operator has not looked at this yet; if that lasts: does it run, and in this namespace?"
+        )
+    for condition in told:
+        lines.append(f"{condition.type}: {condition.reason}: {one_line(condition.message)}")
+        if todo := advice(condition.reason):
+            lines.append(f"  -> {todo}")
+    return lines

@@ -1,0 +1,1 @@
+"""S3AggregatedRefresh, as `plan` and `status` show it."""

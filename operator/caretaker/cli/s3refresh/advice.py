@@ -1,0 +1,54 @@
+"""What to do about a condition of an S3AggregatedRefresh. Pure."""
+
+from collections.abc import Iterable
+from typing import Final
+
+from caretaker.api import conditions as c
+from caretaker.api.conditions import Condition
+from caretaker.api.conditions import RefreshReason as Reason
+from caretaker.cli import remarks
+
+_GOOD: Final = frozenset({c.READY, c.QUEUE_REACHABLE, c.TARGETS_RESOLVED, c.CAUGHT_UP})
+# Reasons that ask nothing of anybody.
+CALM: Final = frozenset(
+    {
+        Reason.CONSUMING,
+        Reason.REACHABLE,
+        Reason.RESOLVED,
+        Reason.WAITING,
+        Reason.REFRESHING,
+        Reason.UP_TO_DATE,
+    }
+)
+
+ADVICE: Final = {
+    Reason.STARTING: "wait; if it lasts, look at the operator's logs",
+    Reason.NOT_CHECKED: "wait; if it lasts, look at the operator's logs",
+    Reason.SUSPENDED: "set spec.suspend to false to go on, before the queue drops its oldest events",
+    Reason.INVALID_SPEC: "correct the field that is named and apply again",
+    Reason.NOT_GRANTED: "grant it to this namespace in the operator's --aws-identities",
+    Reason.CREDENTIALS_UNAVAILABLE: "mend the Secret, or the Role that lets the operator read it",
+    Reason.QUEUE_CONFLICT: "give each resource a queue of its own",
+    Reason.QUEUE_UNREACHABLE: "see that the operator reaches SQS; it is tried again by itself",
+    Reason.QUEUE_NOT_FOUND: "create the queue, or correct spec.source.sqs.queueURL",
+    Reason.QUEUE_UNSUITABLE: "change the queue as it says; it is looked at again within the hour",
+    Reason.ACCESS_DENIED: "allow the action to the identity that is named; it is tried again by itself",
+    Reason.NO_IDENTITY: "give the operator credentials, or name some in spec.aws.credentialsSecretRef",
+    Reason.NO_TARGETS: "caretaker plan -f FILE shows what is found",
+    Reason.TARGETS_UNRESOLVED: "mend what it says; caretaker plan -f FILE shows what is found",
+    Reason.TARGET_GONE: "bring it back, or delete this resource if it is gone for good",
+    Reason.REFRESH_FAILING: "mend what it says; it is tried again by itself",
+    Reason.COMPLETION_LOST: "see that the gateway's events reach completion.queueURL",
+    Reason.UNREADABLE: "read the dead-letter queue: something else sends to this queue",
+    Reason.PERMISSION_DENIED: "give the operator's role the verb that is named",
+}
+
+
+def worth_telling(conditions: Iterable[Condition]) -> list[Condition]:
+    """The conditions that say that something is wrong or waits for somebody, each reason once."""
+    return list(remarks.worth_telling(conditions, _GOOD, CALM).values())
+
+
+def advice(reason: str) -> str:
+    """One line; empty where there is nothing to do."""
+    return ADVICE.get(reason, "")

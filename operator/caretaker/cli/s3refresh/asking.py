@@ -1,0 +1,55 @@
+"""What AWS says of an S3AggregatedRefresh's queues and targets, asked as whoever runs the command.
+
+Inputs: the spec, and credentials from the standard chain: neither the role nor the Secret that the spec
+names, which are the operator's to use. It only reads; a call that fails is told in what is found, never
+raised.
+"""
+
+import asyncio
+from collections.abc import Iterator
+
+import msgspec
+
+from caretaker.api.aws import SecretRef
+from caretaker.api.s3refresh import Spec, SQSSource
+from caretaker.aws.calls import Aws
+from caretaker.aws.identity import Target
+from caretaker.aws.session import Options
+from caretaker.cli.s3refresh.found import Found, QueueFound
+from caretaker.s3refresh import inspection
+from caretaker.s3refresh.plan import Shares
+from caretaker.s3refresh.queue import QueueView
+from caretaker.s3refresh.targets.making import Tools, make
+from caretaker.s3refresh.work import bounded
+
+
+async def ask(spec: Spec) -> Found:
+    """The queues and the targets, at one time."""
+    own = msgspec.structs.replace(spec.aws, role_arn="", external_id="", credentials_secret_ref=SecretRef())
+    spec = msgspec.structs.replace(spec, aws=own)
+    async with Aws(Options(instance_identity=True)) as aws:
+        shares = asyncio.create_task(_shares(aws, spec))
+        queues = [_queue(aws, spec, field, source) for field, source in _sources(spec)]
+        return Found(await asyncio.gather(*queues), await shares)
+
+
+def _sources(spec: Spec) -> Iterator[tuple[str, SQSSource]]:
+    """Each queue once, with the field that names it."""
+    source, gateway = spec.source.sqs, spec.target.storage_gateway
+    yield "spec.source.sqs.queueURL", source
+    url = gateway.completion.queue_url if gateway is not None else ""
+    if url and url != source.queue_url:
+        field = "spec.target.storageGateway.completion.queueURL"
+        yield field, msgspec.structs.replace(source, queue_url=url)
+
+
+async def _queue(aws: Aws, spec: Spec, field: str, source: SQSSource) -> QueueFound:
+    view = await inspection.look(aws.sqs(Target.of(spec.aws, "sqs")), source, QueueView())
+    return QueueFound(field, source.queue_url, view)
+
+
+async def _shares(aws: Aws, spec: Spec) -> Shares:
+    try:
+        return bounded(await make(spec, Tools(aws=aws, keys=None)).discover())
+    except ValueError as error:  # a target that the API server could not check
+        return Shares(faults=(str(error),))

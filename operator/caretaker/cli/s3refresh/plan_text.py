@@ -1,0 +1,234 @@
+"""What an S3AggregatedRefresh would do as text and as JSON: what `caretaker plan` prints. Pure but for the
+look at the terminal."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from caretaker.api.times import format_time
+from caretaker.cli.propose import Planned, Proposal
+from caretaker.cli.s3refresh import cells, samples
+from caretaker.cli.s3refresh.found import Found, QueueFound
+from caretaker.cli.s3refresh.samples import Sample
+from caretaker.cli.text import age, cut, number, one_line, table
+from caretaker.s3refresh.debounce import Dirty
+from caretaker.s3refresh.folders import ROOT, Request
+from caretaker.s3refresh.forecast import Outlook
+from caretaker.s3refresh.resource import RawRefresh, Read
+
+_WHY: Final = 80  # characters, without -o wide
+_AS_WHOM: Final = (
+    "AWS was asked with your own credentials (standard chain), not with those that spec.aws means for the "
+    "operator"
+)
+
+RefreshProposal = Proposal[RawRefresh]
+
+
+class Prospect(msgspec.Struct, frozen=True):
+    """Everything that is told of one resource."""
+
+    proposal: RefreshProposal
+    read: Read
+    found: Found
+    outlooks: Sequence[Outlook]
+    samples: Sequence[Sample]
+    now: float
+
+    @property
+    def notes(self) -> list[str]:
+        """What was not checked, or as whom."""
+        return [*self.proposal.notes, *([_AS_WHOM] if self.found.unanswered else [])]
+
+
+def refused(proposal: RefreshProposal, refusals: list[str]) -> Planned:
+    """One of which there is nothing more to tell."""
+    text = [f"{_name(proposal)}: refused", *(f"  note: {note}" for note in proposal.notes)]
+    return Planned(text, _head(proposal, refusals, proposal.notes), refusals)
+
+
+def _head(proposal: RefreshProposal, faults: list[str], notes: list[str]) -> dict[str, Any]:
+    meta = proposal.raw.metadata
+    return {
+        "namespace": meta.namespace,
+        "name": meta.name,
+        "exists": proposal.before is not None,
+        "specChanges": _changes(proposal),
+        "faults": faults,
+        "notes": notes,
+    }
+
+
+def as_json(prospect: Prospect, faults: list[str]) -> dict[str, Any]:
+    """For programs."""
+    return {
+        **_head(prospect.proposal, faults, prospect.notes),
+        "queues": [_queue_json(queue) for queue in prospect.found.queues],
+        "complete": prospect.found.shares.complete,
+        "targets": [_target_json(one) for one in prospect.outlooks],
+        "samples": [samples.as_json(sample) for sample in prospect.samples],
+    }
+
+
+def _queue_json(queue: QueueFound) -> dict[str, Any]:
+    view = queue.view
+    seen = view.checked and not view.problem
+    return {
+        "field": queue.field,
+        "url": queue.url,
+        "visible": view.visible if seen else None,
+        "inFlight": view.in_flight if seen else None,
+        "deadLetters": view.dead_letters,
+        "retentionSeconds": view.retention if seen else None,
+        "problem": view.problem,
+        "fault": queue.fault,
+    }
+
+
+def _target_json(one: Outlook) -> dict[str, Any]:
+    share = one.share
+    return {
+        "id": one.target.id,
+        "found": share is not None,
+        "usable": share is not None and share.ready,
+        "arn": share.arn if share else None,
+        "bucket": share.bucket if share else None,
+        "prefix": share.prefix if share else None,
+        "gateway": share.group if share else None,
+        "region": share.region if share else None,
+        "phase": one.phase,
+        "dirty": _dirty_json(one.target.dirty),
+        "next": cells.next_json(one.next),
+    }
+
+
+def _dirty_json(dirty: Dirty | None) -> dict[str, Any] | None:
+    if dirty is None:
+        return None
+    scope = dirty.scope
+    return {
+        "since": format_time(dirty.since),
+        "all": scope.all,
+        "folders": sorted(scope.folders),
+        "trees": sorted(scope.trees),
+    }
+
+
+def _changes(proposal: RefreshProposal) -> bool:
+    before = proposal.before
+    return before is not None and msgspec.json.decode(before.spec) != msgspec.json.decode(proposal.raw.spec)
+
+
+# -------------------------------------------------------------------- text
+
+
+def as_text(prospect: Prospect, *, wide: bool) -> list[str]:
+    """For people: queues, what was found, what is next, samples."""
+    lines = [f"{_name(prospect.proposal)}: {_kind_of_change(prospect.proposal)}"]
+    lines += [f"  {line}" for queue in prospect.found.queues for line in _queue(queue)]
+    lines.append(f"  {_found(prospect)}")
+    lines += [f"  note: {note}" for note in prospect.notes]
+    if prospect.outlooks:
+        lines += ["", *_shares(prospect), "", *_calls(prospect, wide=wide)]
+    if prospect.samples:
+        lines += ["", *(line for sample in prospect.samples for line in _sample(prospect, sample))]
+    return lines
+
+
+def _name(proposal: RefreshProposal) -> str:
+    meta = proposal.raw.metadata
+    return f"S3AggregatedRefresh {meta.namespace}/{meta.name}"
+
+
+def _kind_of_change(proposal: RefreshProposal) -> str:
+    if proposal.before is None:
+        return "new"
+    return f"exists, its spec {'changes' if _changes(proposal) else 'does not change'}"
+
+
+def _queue(queue: QueueFound) -> Iterator[str]:
+    view = queue.view
+    if view.problem:
+        yield f"queue {queue.url}: cannot be looked at"
+        return
+    dead = "none told" if view.dead_letters is None else str(view.dead_letters)
+    fits = ", and will not do" if queue.fault else ""
+    yield (
+        f"queue {queue.url}: {view.visible} visible, {view.in_flight} in flight, dead letters: {dead}, "
+        f"kept for {age(view.retention)}{fits}"
+    )
+
+
+def _found(prospect: Prospect) -> str:
+    shares = prospect.found.shares
+    usable = sum(share.ready for share in shares.known)
+    count = f"{number(len(shares.known), 'target')} found, {usable} usable"
+    return count if shares.complete else f"{count}; there may be more: not everything could be asked"
+
+
+def _shares(prospect: Prospect) -> list[str]:
+    head = ["TARGET", "BUCKET", "PREFIX", "GATEWAY", "REGION", "USABLE"]
+    return table([head, *(_share(one) for one in prospect.outlooks)])
+
+
+def _share(one: Outlook) -> list[str]:
+    share = one.share
+    if share is None:
+        return [one.target.id, "-", "-", "-", "-", "not found"]
+    usable = "yes" if share.ready else "not AVAILABLE"
+    place = [share.bucket, share.prefix or "-", share.group.rpartition("/")[2] or "-", share.region or "-"]
+    return [share.id, *place, usable]
+
+
+def _calls(prospect: Prospect, *, wide: bool) -> list[str]:
+    rows = []
+    for one in prospect.outlooks:
+        why = cells.why(one.next, prospect.now)
+        rows.append(
+            [
+                one.target.id,
+                _dirty(one.target.dirty),
+                _call(one.next.request, wide=wide),
+                cells.when(one.next, prospect.now),
+                why if wide else cut(one_line(why), _WHY),
+            ]
+        )
+    return table([["TARGET", "DIRTY", "NEXT-CALL", "WHEN", "WHY"], *rows])
+
+
+def _dirty(dirty: Dirty | None) -> str:
+    if dirty is None:
+        return "-"
+    if dirty.scope.all:
+        return "everything"
+    return number(len(dirty.scope.folders) + len(dirty.scope.trees), "folder")
+
+
+def _call(request: Request | None, *, wide: bool) -> str:
+    if request is None:
+        return "-"
+    if request.recursive and ROOT in request.folders:
+        return "everything"
+    names = [f"{name}/..." if request.recursive else name for name in request.folders]
+    return cells.listed(names, wide=wide)
+
+
+def _sample(prospect: Prospect, sample: Sample) -> Iterator[str]:
+    shown = one_line(sample.text)
+    if sample.left_out:
+        fields = ", ".join(f"spec.filter.{field}" for field in sample.left_out)
+        yield f"{shown}: left out by {fields}"
+        return
+    if not sample.scopes:
+        more = "" if prospect.found.shares.complete else " that was found; not everything could be asked"
+        yield f"{shown}: nothing, since it is in no target{more}"
+        return
+    yield f"{shown}:"
+    yield from table(
+        [
+            [name, cells.listed(cells.names_in(scope), wide=True)]
+            for name, scope in sorted(sample.scopes.items())
+        ],
+        indent="  ",
+    )

@@ -1,0 +1,85 @@
+"""`--sample s3://BUCKET/KEY`: what an event of an object would make stale. Pure."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from caretaker.api.s3refresh import Filter, Spec
+from caretaker.cli.common import Usage
+from caretaker.s3refresh import match
+from caretaker.s3refresh.envelope import ObjectEvent
+from caretaker.s3refresh.folders import Scope
+from caretaker.s3refresh.plan import Shares
+
+_SCHEME: Final = "s3://"
+
+
+class Sample(msgspec.Struct, frozen=True):
+    """An object, and what its event would do.
+
+    left_out  fields of spec.filter that keep it out
+    scopes    target id -> what becomes stale
+    """
+
+    bucket: str
+    key: str
+    left_out: tuple[str, ...]
+    scopes: Mapping[str, Scope]
+
+    @property
+    def text(self) -> str:
+        """As it was given."""
+        return f"{_SCHEME}{self.bucket}/{self.key}"
+
+
+def objects_in(texts: Iterable[str]) -> list[tuple[str, str]]:
+    """(bucket, key) of each; Usage for what is none. The key is taken as it is, not URL-encoded."""
+    found = []
+    for text in texts:
+        bucket, _, key = text.removeprefix(_SCHEME).partition("/")
+        if not text.startswith(_SCHEME) or not bucket or not key:
+            raise Usage(f"--sample {text}: write an object as s3://BUCKET/KEY")
+        found.append((bucket, key))
+    return found
+
+
+def samples_of(spec: Spec, shares: Shares, objects: Iterable[tuple[str, str]]) -> list[Sample]:
+    """Each object with what its event would do."""
+    gateway, by_bucket = spec.target.storage_gateway, match.by_bucket(shares.known)
+    whole = gateway is not None and gateway.scope == "Share"
+    # Any of the kinds that count: what is asked about is the key.
+    kind = spec.filter.events[0] if spec.filter.events else "ObjectCreated"
+    found = []
+    for bucket, key in objects:
+        event = ObjectEvent(kind, bucket, key)
+        left_out = () if match.wanted(spec.filter, event) else tuple(_against(spec.filter, event))
+        scopes = {} if left_out else match.scopes([event], by_bucket, whole=whole)
+        found.append(Sample(bucket, key, left_out, scopes))
+    return found
+
+
+def _against(given: Filter, event: ObjectEvent) -> Iterable[str]:
+    """The fields of the filter, each tried alone."""
+    every = Filter()
+    for field in msgspec.structs.fields(Filter):
+        alone = msgspec.structs.replace(every, **{field.name: getattr(given, field.name)})
+        if not match.wanted(alone, event):
+            yield field.encode_name
+
+
+def as_json(sample: Sample) -> dict[str, Any]:
+    """For programs."""
+    return {
+        "object": sample.text,
+        "leftOutBy": list(sample.left_out),
+        "targets": [
+            {
+                "id": name,
+                "all": scope.all,
+                "folders": sorted(scope.folders),
+                "trees": sorted(scope.trees),
+            }
+            for name, scope in sorted(sample.scopes.items())
+        ],
+    }

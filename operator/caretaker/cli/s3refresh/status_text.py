@@ -1,0 +1,143 @@
+"""An S3AggregatedRefresh's state as text and as JSON; `caretaker status` prints it. Pure but for the look at
+the terminal."""
+
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from caretaker.api import conditions as c
+from caretaker.api.s3refresh import QueueStatus
+from caretaker.api.times import parse_time
+from caretaker.cli.remarks import remarks
+from caretaker.cli.s3refresh import cells
+from caretaker.cli.s3refresh.advice import advice, worth_telling
+from caretaker.cli.text import Colours, age, cut, number, one_line, table
+from caretaker.s3refresh.debounce import Phase
+from caretaker.s3refresh.forecast import Outlook, outlooks
+from caretaker.s3refresh.resource import RawRefresh, Read, read
+
+_WHY: Final = 80  # characters, without -o wide
+_PHASES: Final[tuple[Phase, ...]] = ("Backoff", "Due", "Claimed", "InFlight", "Debouncing", "Clean")
+
+
+class Look(msgspec.Struct, frozen=True):
+    """The resource at a moment."""
+
+    read: Read
+    outlooks: Sequence[Outlook]
+    now: float
+
+    @classmethod
+    def at(cls, raw: RawRefresh, now: float, scale: float = 1.0) -> "Look":
+        """What the API server has, judged."""
+        found = read(raw, scale)
+        return cls(found, outlooks(found, now), now)
+
+
+def show(look: Look, output: str | None) -> None:
+    """Print the whole of it to stdout."""
+    if output == "json":
+        print(msgspec.json.format(msgspec.json.encode(as_json(look)), indent=2).decode())
+    else:
+        print("\n".join(as_text(look, wide=output == "wide")))
+
+
+def as_json(look: Look) -> dict[str, Any]:
+    """For programs: the record, and for each target what is next."""
+    meta, status = look.read.meta, look.read.status
+    record = {target.id: msgspec.to_builtins(target) for target in status.targets}
+    empty = dict.fromkeys(("dirty", "claim", "inFlight", "last", "failure"))
+    return {
+        "namespace": meta.namespace,
+        "name": meta.name,
+        "generation": meta.generation,
+        "observedGeneration": status.observed_generation,
+        "conditions": status.conditions,
+        "queue": status.queue,
+        "targets": [
+            {**empty, **record[one.target.id], "phase": one.phase, "next": cells.next_json(one.next)}
+            for one in look.outlooks
+        ],
+    }
+
+
+def as_text(look: Look, *, wide: bool) -> list[str]:
+    """For people: the sum, what is wrong and what to do, the targets."""
+    meta, status = look.read.meta, look.read.status
+    lines = [f"S3AggregatedRefresh {meta.namespace}/{meta.name}: {summary(look)}"]
+    if ready := c.find(status.conditions, c.READY):
+        since = parse_time(ready.last_transition_time)
+        passed = f" for {age(look.now - since)}" if since else ""
+        lines.append(f"  Ready={ready.status} {ready.reason}{passed}")
+    lines.append(f"  queue: {_queue(status.queue, look.now)}")
+    told = worth_telling(status.conditions)
+    lines += [f"  {line}" for line in remarks(meta, status.observed_generation, told, advice)]
+    if look.outlooks:
+        lines += ["", *Colours(sys.stdout, cells.PHASE_COLOURS).lines(_rows(look, wide=wide))]
+    return lines
+
+
+def summary(look: Look) -> str:
+    """`2 targets, 1 InFlight, 1 Clean`."""
+    found = Counter(one.phase for one in look.outlooks)
+    phases = [f"{found[phase]} {phase}" for phase in _PHASES if found[phase]]
+    return ", ".join([number(len(look.outlooks), "target"), *phases])
+
+
+def waiting(look: Look) -> str:
+    """`3 folders wait`, or nothing."""
+    scopes = [one.target.dirty.scope for one in look.outlooks if one.target.dirty is not None]
+    count = sum(len(scope.folders) + len(scope.trees) for scope in scopes)
+    parts = [f"everything of {number(whole, 'target')}"] if (whole := sum(s.all for s in scopes)) else []
+    if count:
+        parts.append(number(count, "folder"))
+    return f"; waiting: {' and '.join(parts)}" if parts else ""
+
+
+def news(before: Look, now: Look) -> Iterator[str]:
+    """Calls that were accepted or failed between two looks."""
+    old = {one.target.id: one.target for one in before.outlooks}
+    for one in now.outlooks:
+        was, target = old.get(one.target.id), one.target
+        if target.last.accepted_at > (was.last.accepted_at if was is not None else 0.0):
+            yield f"{target.id}: accepted, {_what(one)}"
+        failure, earlier = target.failure, was.failure if was is not None else None
+        if failure is not None and failure.count > (earlier.count if earlier is not None else 0):
+            yield one_line(f"{target.id}: failed, {failure.code}: {failure.message}")
+
+
+def _what(one: Outlook) -> str:
+    of = one.target.last
+    return "everything" if of.full_at == of.accepted_at else number(of.folders, "folder")
+
+
+def _queue(queue: QueueStatus, now: float) -> str:
+    checked = parse_time(queue.checked_at)
+    if checked is None:
+        return "not looked at yet"
+    return (
+        f"{queue.visible} visible, {queue.in_flight} in flight, {queue.dlq_visible} in the dead-letter "
+        f"queue, {age(now - checked)} ago"
+    )
+
+
+def _rows(look: Look, *, wide: bool) -> list[str]:
+    head = ["TARGET", "PHASE", "DIRTY", "IN-FLIGHT", "LAST", "FAILURES", "NEXT", "WHY"]
+    return table([head, *(_row(one, look.now, wide=wide) for one in look.outlooks)])
+
+
+def _row(one: Outlook, now: float, *, wide: bool) -> list[str]:
+    why = cells.why(one.next, now)
+    return [
+        one.target.id,
+        one.phase,
+        cells.dirty(one.target, wide=wide),
+        cells.under_way(one.target, now),
+        cells.last(one.target.last, now),
+        cells.failure(one.target, wide=wide),
+        cells.when(one.next, now),
+        why if wide else cut(one_line(why), _WHY),
+    ]

@@ -1,0 +1,54 @@
+"""An S3AggregatedRefresh under caretaker status --watch: its phases, and a line for each call."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from caretaker.api import conditions as c
+from caretaker.cli.s3refresh import cells
+from caretaker.cli.s3refresh.status_text import Look, as_json, news, show, summary, waiting
+
+
+class RefreshScreen:
+    """watch.Screen of an S3AggregatedRefresh."""
+
+    def line(self, made: Look) -> str:
+        """The phases."""
+        return f"{summary(made)}{waiting(made)}"
+
+    def bar(self, made: Look) -> str:
+        """The same, and the next call's time."""
+        coming = [
+            one.next for one in made.outlooks if one.next.request is not None and one.next.at is not None
+        ]
+        first = min(coming, key=lambda upcoming: upcoming.at or 0.0, default=None)
+        return self.line(made) + (f"; next call {cells.clock(first)}" if first is not None else "")
+
+    def news(self, before: Look | None, made: Look) -> Iterable[str]:
+        """Calls that were accepted or failed since."""
+        return () if before is None else news(before, made)
+
+    def as_json(self, made: Look) -> dict[str, Any]:
+        """As of status."""
+        return as_json(made)
+
+    def show(self, made: Look, output: str | None) -> None:
+        """As status does."""
+        show(made, output)
+
+    def ended(self, made: Look) -> int | None:
+        """See ended()."""
+        return ended(made)
+
+
+def ended(look: Look) -> int | None:
+    """The exit code once every event that was received has been followed by a refresh (0), or nothing goes
+    on without somebody's hand (1, when suspended 0); None before."""
+    meta, status = look.read.meta, look.read.status
+    if status.observed_generation < meta.generation:
+        return None
+    if c.find(status.conditions, c.STALLED) is not None:
+        return 1
+    if c.find(status.conditions, c.SUSPENDED) is not None:
+        return 0
+    fine = [c.find(status.conditions, kind) for kind in (c.READY, c.CAUGHT_UP)]
+    return 0 if all(found is not None and found.status == "True" for found in fine) else None

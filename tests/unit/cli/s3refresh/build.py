@@ -1,0 +1,120 @@
+"""S3AggregatedRefreshes to look at: a record, and what AWS says beside it."""
+
+from typing import Any
+
+import msgspec
+
+from caretaker.api.conditions import Condition, ConditionStatus
+from caretaker.api.objects import WireMeta
+from caretaker.api.s3refresh import QueueStatus, Spec, Status
+from caretaker.cli.propose import Proposal
+from caretaker.cli.s3refresh.found import Found, QueueFound
+from caretaker.cli.s3refresh.plan_text import Prospect
+from caretaker.cli.s3refresh.samples import samples_of
+from caretaker.cli.s3refresh.status_text import Look
+from caretaker.s3refresh import record
+from caretaker.s3refresh.debounce import Claim, Dirty, Failure, InFlight, Last, Phase, Target
+from caretaker.s3refresh.folders import EVERYTHING, Request, Scope
+from caretaker.s3refresh.forecast import outlooks
+from caretaker.s3refresh.match import Share
+from caretaker.s3refresh.plan import Shares
+from caretaker.s3refresh.queue import QueueView
+from caretaker.s3refresh.resource import RawRefresh, read
+from testing import s3refreshes
+
+NOW = 1_800_000_000.0  # 08:00:00Z
+FEW = Scope(folders=frozenset({"/", "in", "in/2026"}))
+MANY = Scope(folders=frozenset({"/", *(f"d{n:02}" for n in range(60))}))
+CALL = Request(("in/2026", "in", "/"), recursive=False)
+
+CLEAN = Target("clean", last=Last(NOW - 120, NOW - 120, NOW - 115, folders=3, result="Succeeded"))
+WAITING = Target("waiting", dirty=Dirty(NOW - 10, FEW))
+FLYING = Target(
+    "flying",
+    dirty=Dirty(NOW - 5, EVERYTHING),
+    in_flight=InFlight("n", NOW - 40, CALL),
+    last=Last(NOW - 41, NOW - 40),
+)
+CALLING = Target("calling", claim=Claim("c", "me", NOW - 2, CALL, NOW - 40), last=Last(NOW - 2))
+FAILING = Target(
+    "failing", dirty=Dirty(NOW - 900, MANY), failure=Failure(2, "Throttled", "slow\x1b[2J down", NOW + 45)
+)
+DUE = Target("due", dirty=Dirty(NOW - 605, FEW))
+EVERY: list[tuple[Target, Phase]] = [
+    (CLEAN, "Clean"),
+    (WAITING, "Debouncing"),
+    (FLYING, "InFlight"),
+    (CALLING, "Claimed"),
+    (FAILING, "Backoff"),
+    (DUE, "Due"),
+]
+
+
+def conditions(*parts: tuple[str, ConditionStatus, str]) -> tuple[Condition, ...]:
+    return tuple(Condition(*part, message="why", observed_generation=1) for part in parts)
+
+
+def raw(
+    targets: list[tuple[Target, Phase]] | None = None, *, generation: int = 1, **fields: Any
+) -> RawRefresh:
+    """As the API server has it; `spec` and fields of Status."""
+    spec = fields.pop("spec", {})
+    status = Status(
+        **{
+            "observed_generation": 1,
+            "targets": tuple(record.write(target, phase) for target, phase in targets or ()),
+            **fields,
+        }
+    )
+    return RawRefresh(
+        WireMeta(name="r", namespace="n", generation=generation),
+        msgspec.Raw(msgspec.json.encode(s3refreshes.refresh(**spec))),
+        msgspec.Raw(msgspec.json.encode(status)),
+    )
+
+
+def look(targets: list[tuple[Target, Phase]] | None = None, **how: Any) -> Look:
+    return Look.at(raw(targets, **how), NOW)
+
+
+QUEUE = QueueStatus(3, 1, 2, checked_at="2027-01-15T07:59:20Z")
+
+
+def share(name: str, **fields: Any) -> Share:
+    made = Share(
+        name,
+        f"arn:{name}",
+        "bucket",
+        group="arn:aws:storagegateway:eu-west-1:123456789012:gateway/sgw-1",
+        region="eu-west-1",
+    )
+    return msgspec.structs.replace(made, **fields)
+
+
+def prospect(
+    *shares: Share,
+    targets: list[tuple[Target, Phase]] | None = None,
+    exists: bool = True,
+    queue: QueueView | None = None,
+    complete: bool = True,
+    faults: tuple[str, ...] = (),
+    samples: tuple[tuple[str, str], ...] = (),
+    notes: tuple[str, ...] = (),
+    before: RawRefresh | None = None,
+    **how: Any,
+) -> Prospect:
+    """A plan; `how` as of raw()."""
+    now = raw(targets, **how)
+    judged = read(now)
+    assert isinstance(judged.spec, Spec)
+    view = queue or QueueView(checked=True, visible=12, dead_letters=0, retention=345_600)
+    url = judged.spec.source.sqs.queue_url
+    found = Found([QueueFound("spec.source.sqs.queueURL", url, view)], Shares(complete, shares, faults))
+    return Prospect(
+        proposal=Proposal(now, (before or now) if exists else None, notes=list(notes)),
+        read=judged,
+        found=found,
+        outlooks=outlooks(judged, NOW, found.shares),
+        samples=samples_of(judged.spec, found.shares, samples),
+        now=NOW,
+    )
