@@ -38,7 +38,9 @@ HALT_SECONDS: Final = 1.0
 CLOSING_SECONDS: Final = 0.1
 BACKOFF_SECONDS: Final = (1.0, 2.0, 5.0, 10.0, 30.0)
 HEALTHY_SECONDS: Final = 60.0  # a watch that lasted so long starts the backoff anew
-FINALIZER: Final = f"{GROUP}/finalizer"
+# On no object: kopf takes what it believes to be its own finalizer off whatever no handler of it needs, and
+# ours (onDelete: Flush) with it if that had the same name.
+FINALIZER: Final = f"{GROUP}/kopf"
 
 
 class _Nothing(msgspec.Struct):

@@ -279,7 +279,8 @@ async def test_the_documented_role_and_policy_are_enough_for_a_whole_life_of_a_r
         await asyncio.to_thread(place.control.wait_fresh, share)
         asked = audited(cluster, f"system:serviceaccount:{namespace}:operator")
         assert ("patch", "s3aggregatedrefreshes") in {(verb, resource) for verb, resource, _ in asked}
-        assert [call for call in asked if call[2] == 403] == []
+        # 422 is what kopf's patches of a finalizer come to.
+        assert [call for call in asked if call[2] in (403, 422)] == []
         events = await admin.list(path("events", namespace), fields="involvedObject.kind=S3AggregatedRefresh")
         assert "RefreshStarted" in {event["reason"] for event in events}
         statements = json.loads(POLICY.read_text())["Statement"]
