@@ -7,25 +7,14 @@ where AWS appends the request that it was sent.
 import re
 import ssl
 from collections.abc import Iterator, Mapping
-from enum import StrEnum
 from typing import Any, Final
 
 from botocore import exceptions as boto
 
+from caretaker.aws.classes import ErrorClass
 from caretaker.aws.services import iam_action
 
-
-class ErrorClass(StrEnum):
-    """What a failure means, whatever the service calls it."""
-
-    NOT_FOUND = "NotFound"
-    THROTTLED = "Throttled"
-    ACCESS_DENIED = "AccessDenied"
-    NO_IDENTITY = "NoIdentity"  # no credentials, or AWS does not know or trust them
-    IN_PROGRESS = "InProgress"
-    INVALID_REQUEST = "InvalidRequest"
-    TRANSIENT = "Transient"
-    UNKNOWN_OUTCOME = "UnknownOutcome"
+__all__ = ["AwsError", "ErrorClass", "error_from"]
 
 
 class AwsError(Exception):

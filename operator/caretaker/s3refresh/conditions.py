@@ -10,7 +10,7 @@ from typing import Final
 from caretaker.api import conditions as c
 from caretaker.api.conditions import Condition, ConditionStatus
 from caretaker.api.conditions import RefreshReason as Reason
-from caretaker.aws.errors import ErrorClass
+from caretaker.aws.classes import ErrorClass
 from caretaker.s3refresh.debounce import Target
 from caretaker.s3refresh.plan import Plan
 from caretaker.s3refresh.snapshots import View

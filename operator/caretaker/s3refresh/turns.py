@@ -4,15 +4,20 @@ Pure. Inputs: each resource's targets as of its last pass; times are seconds of 
 Lost with the process, which then counts anew from what the API server has on record.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Final
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from typing import Any, Final, Protocol
 
-from caretaker.runtime.queue import Key
 from caretaker.s3refresh.debounce import Target
 from caretaker.s3refresh.match import Share
 
 # A resource that waits for its turn looks again within this; one that did not has no place in the line.
 PATIENCE_SECONDS: Final = 30.0
+
+
+class Key(Hashable, Protocol):
+    """What tells resources apart, and who goes first of two that wait for as long: runtime.queue.Key."""
+
+    def __lt__(self, other: Any, /) -> bool: ...
 
 
 class _Stand:
