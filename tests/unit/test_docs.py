@@ -75,7 +75,7 @@ def test_files_that_are_named_exist(page: Path) -> None:
     assert missing - USERS_FILES == set()
 
 
-USERS_FILES = {"task.yaml"}
+USERS_FILES = {"task.yaml", "refresh.yaml"}
 
 
 @pages
