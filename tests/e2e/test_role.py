@@ -223,26 +223,17 @@ SECRET = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
 POLICY = CHECKOUT / "docs" / "iam" / "s3aggregatedrefresh.json"
 
 
-async def test_the_documented_role_and_policy_are_enough_for_a_whole_life_of_a_refresh(
-    admin: Admin,
-    cluster: Cluster,
-    namespace: str,
-    aws: Aws,
-    storage_gateway: StorageGateway,
-    tmp_path: Path,
-) -> None:
-    """With keys from a Secret, ends that are heard of, and onDelete: Flush."""
+@pytest.fixture
+async def refreshing(
+    admin: Admin, cluster: Cluster, namespace: str, aws: Aws, storage_gateway: StorageGateway, tmp_path: Path
+) -> AsyncIterator[tuple[OperatorProcess, Refreshing]]:
+    """The operator as a service account that has the documented role and no other, with doubles of AWS."""
     await admin.apply(
         path("namespaces", name=SYSTEM),
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}},
     )
     config = await kubeconfig_of(admin, cluster, namespace, "operator", tmp_path / "operator")
     await grant(admin, namespace)
-    (role,) = documented("### Secrets with AWS keys")
-    role["metadata"]["namespace"] = namespace
-    await bind(admin, role, "operator", namespace)
-    (name,) = role["rules"][0]["resourceNames"]
-    await admin.create(path("secrets", namespace), {"metadata": {"name": name}, "stringData": SECRET})
     flags = ("--operator-namespace", SYSTEM, "--lease-name", namespace)
     process = refresher(
         config,
@@ -253,41 +244,123 @@ async def test_the_documented_role_and_policy_are_enough_for_a_whole_life_of_a_r
         args=(*grants(tmp_path), *flags),
         allowed=KOPF,
     )
-    with process as operator:
-        place = Refreshing(admin, namespace, aws, storage_gateway.control)
-        source, ends = aws.source(), aws.queue(max_receives=None)
-        place.control.settings(completion_queue=ends.url)
-        gateway = place.control.add_gateway()
-        share = place.control.add_share(gateway, bucket=source.bucket)
-        place.control.add_share(gateway, bucket=source.bucket, prefix="team/", protocol="SMB")
-        resource = await place.create(
-            source.queue,
-            aws={"region": aws.region, "credentialsSecretRef": {"name": name}},
-            target={
-                "storageGateway": {"shares": {"discover": {}}, "completion": {"queueURL": ends.url}},
-            },
-            onDelete="Flush",
-        )
-        await resource.condition("Ready")
-        await asyncio.to_thread(aws.put, source.bucket, "in/a.csv", "team/b/c.csv")
-        await resource.when(succeeded)
-        await asyncio.to_thread(place.control.wait_fresh, share)
-        await asyncio.to_thread(aws.put, source.bucket, "in/late.csv")
-        await resource.when(lambda r: any(t.get("dirty") for t in r["status"]["targets"]))
-        await resource.delete()
-        await admin.wait_gone(resource.url, 60)
-        await asyncio.to_thread(place.control.wait_fresh, share)
-        asked = audited(cluster, f"system:serviceaccount:{namespace}:operator")
-        assert ("patch", "s3aggregatedrefreshes") in {(verb, resource) for verb, resource, _ in asked}
-        # 422 is what kopf's patches of a finalizer come to.
-        assert [call for call in asked if call[2] in (403, 422)] == []
-        events = await admin.list(path("events", namespace), fields="involvedObject.kind=S3AggregatedRefresh")
-        assert "RefreshStarted" in {event["reason"] for event in events}
-        statements = json.loads(POLICY.read_text())["Statement"]
-        granted = {action for statement in statements for action in statement["Action"]}
-        # What no double asks for: roles to assume, keys of KMS, a message that has to be kept.
-        aside = {"sts:AssumeRole", "kms:Decrypt", "sqs:ChangeMessageVisibility"}
-        assert granted - aside <= requested(operator) <= granted
+    with process as started:
+        yield started, Refreshing(admin, namespace, aws, storage_gateway.control)
+
+
+async def test_the_documented_role_and_policy_are_enough_for_a_whole_life_of_a_refresh(
+    refreshing: tuple[OperatorProcess, Refreshing], admin: Admin, cluster: Cluster, namespace: str, aws: Aws
+) -> None:
+    """With keys from a Secret, ends that are heard of, and onDelete: Flush."""
+    operator, place = refreshing
+    (role,) = documented("### Secrets with AWS keys")
+    role["metadata"]["namespace"] = namespace
+    await bind(admin, role, "operator", namespace)
+    (name,) = role["rules"][0]["resourceNames"]
+    await admin.create(path("secrets", namespace), {"metadata": {"name": name}, "stringData": SECRET})
+    source, ends = aws.source(), aws.queue(max_receives=None)
+    place.control.settings(completion_queue=ends.url)
+    gateway = place.control.add_gateway()
+    share = place.control.add_share(gateway, bucket=source.bucket)
+    place.control.add_share(gateway, bucket=source.bucket, prefix="team/", protocol="SMB")
+    resource = await place.create(
+        source.queue,
+        aws={"region": aws.region, "credentialsSecretRef": {"name": name}},
+        target={"storageGateway": {"shares": {"discover": {}}, "completion": {"queueURL": ends.url}}},
+        onDelete="Flush",
+    )
+    await resource.condition("Ready")
+    await asyncio.to_thread(aws.put, source.bucket, "in/a.csv", "team/b/c.csv")
+    await resource.when(succeeded)
+    await asyncio.to_thread(place.control.wait_fresh, share)
+    await asyncio.to_thread(aws.put, source.bucket, "in/late.csv")
+    await resource.when(lambda r: any(t.get("dirty") for t in r["status"]["targets"]))
+    await resource.delete()
+    await admin.wait_gone(resource.url, 60)
+    await asyncio.to_thread(place.control.wait_fresh, share)
+    asked = audited(cluster, f"system:serviceaccount:{namespace}:operator")
+    assert ("patch", "s3aggregatedrefreshes") in {(verb, resource) for verb, resource, _ in asked}
+    # 422 is what kopf's patches of a finalizer come to.
+    assert [call for call in asked if call[2] in (403, 422)] == []
+    events = await admin.list(path("events", namespace), fields="involvedObject.kind=S3AggregatedRefresh")
+    assert "RefreshStarted" in {event["reason"] for event in events}
+    statements = json.loads(POLICY.read_text())["Statement"]
+    granted = {action for statement in statements for action in statement["Action"]}
+    # What this does not come to: roles to assume, keys of KMS, a message that has to be kept.
+    aside = {"sts:AssumeRole", "kms:Decrypt", "sqs:ChangeMessageVisibility"}
+    assert granted - aside <= requested(operator) <= granted
+
+
+MISSING_OF_REFRESHES = {
+    "the finalizer cannot be set": ("patch", "s3aggregatedrefreshes", True),
+    "refreshes cannot be read": ("get", "s3aggregatedrefreshes", False),
+    "status cannot be written": ("patch", "s3aggregatedrefreshes/status", False),
+}
+
+
+@pytest.mark.parametrize(
+    ("verb", "resource", "shown"), MISSING_OF_REFRESHES.values(), ids=MISSING_OF_REFRESHES.keys()
+)
+async def test_a_permission_that_a_refresh_misses_is_named_and_noticed_when_it_is_granted(
+    verb: str,
+    resource: str,
+    shown: bool,
+    refreshing: tuple[OperatorProcess, Refreshing],
+    admin: Admin,
+    namespace: str,
+    aws: Aws,
+) -> None:
+    operator, place = refreshing
+    operator.terminate()
+    await grant(admin, namespace, but=(verb, resource))
+    operator.start()
+    source = aws.source()
+    place.control.add_share(place.control.add_gateway(), bucket=source.bucket)
+    made = await place.create(source.queue, onDelete="Flush")
+    await until(lambda: operator.metric(METRIC, verb=verb, resource=resource) == 1)
+    if shown:
+        found = await admin.wait_for(made.url, lambda r: ready(r).get("reason") == "PermissionDenied", 60)
+        assert f'cannot {verb} resource "{resource}"' in ready(found)["message"]
+    await grant(admin, namespace)
+    await made.condition("Ready", timeout=90)
+    await until(lambda: operator.metric(METRIC, verb=verb, resource=resource) == 0)
+    await made.edit(onDelete="Discard")
+    await admin.wait_for(made.url, lambda r: not r["metadata"].get("finalizers"), 60)
+
+
+async def test_a_secret_that_the_operator_may_not_read_is_named(
+    refreshing: tuple[OperatorProcess, Refreshing], admin: Admin, namespace: str, aws: Aws
+) -> None:
+    _, place = refreshing
+    source = aws.source()
+    place.control.add_share(place.control.add_gateway(), bucket=source.bucket)
+    (role,) = documented("### Secrets with AWS keys")
+    (name,) = role["rules"][0]["resourceNames"]
+    await admin.create(path("secrets", namespace), {"metadata": {"name": name}, "stringData": SECRET})
+    keys = {"region": aws.region, "credentialsSecretRef": {"name": name}}
+    made = await place.create(source.queue, aws=keys)
+    refused = await made.condition("Ready", "False", "CredentialsUnavailable")
+    assert f"may not read Secret {name}" in refused["message"]
+    role["metadata"]["namespace"] = namespace
+    await bind(admin, role, "operator", namespace)
+    await effective(admin, namespace, "get", "secrets", name)
+    await made.edit(aws={**keys, "endpointURLs": {"sqs": ""}})  # an edit is looked at at once
+    await made.condition("Ready")
+
+
+async def effective(admin: Admin, namespace: str, verb: str, resource: str, name: str) -> None:
+    """Return once the operator's account may do that: a binding acts some moments after it was made."""
+    attributes = {"namespace": namespace, "verb": verb, "resource": resource, "name": name}
+    spec = {"user": f"system:serviceaccount:{namespace}:operator", "resourceAttributes": attributes}
+    async with asyncio.timeout(60):
+        while True:
+            review = await admin.create(
+                "/apis/authorization.k8s.io/v1/subjectaccessreviews",
+                {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec},
+            )
+            if review["status"]["allowed"]:
+                return
+            await asyncio.sleep(0.1)
 
 
 def succeeded(refresh: Json) -> bool:
