@@ -4,15 +4,14 @@ Inputs: the address behind it; operations by name, as AWS's JSON protocols have 
 client, so that a test can kill the process whose call it was. Without a stop it must change nothing.
 
     with Gate(gateway.url) as gate:
-        stop = gate.stop_at("RefreshCache", before=operator.kill9, forward=False)
-        ...
-        stop.wait()
+        gate.stop_at("RefreshCache", before=operator.kill9, forward=False)
 """
 
 import asyncio
 import contextlib
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
 import aiohttp
@@ -25,6 +24,7 @@ Callback = Callable[[], object]
 _OWN_HEADERS: Final = {"host", "content-length", "transfer-encoding", "connection", "accept-encoding", "date"}
 
 
+@dataclass(frozen=True, eq=False)
 class Stop:
     """Acts on the next call of an operation, once.
 
@@ -32,27 +32,10 @@ class Stop:
     forward        False: the call never reaches the double; its connection is reset
     """
 
-    def __init__(
-        self, operation: str, before: Callback | None, after: Callback | None, forward: bool
-    ) -> None:
-        self.operation = operation
-        self.before = before
-        self.after = after
-        self.forward = forward
-        self._done = threading.Event()
-
-    @property
-    def done(self) -> bool:
-        """Whether it has acted."""
-        return self._done.is_set()
-
-    def finish(self) -> None:
-        """It has acted."""
-        self._done.set()
-
-    def wait(self, timeout: float = 60.0) -> None:
-        """Return once it has acted; AssertionError otherwise. Not for an event loop."""
-        assert self._done.wait(timeout), f"no {self.operation} in {timeout:.0f} s"
+    operation: str
+    before: Callback | None = None
+    after: Callback | None = None
+    forward: bool = True
 
 
 class Gate(ServerThread):
@@ -124,14 +107,11 @@ class Gate(ServerThread):
         return await asyncio.shield(work)
 
     async def _acting(self, request: web.Request, body: bytes, stop: Stop) -> web.Response:
-        try:
-            if stop.before is not None:
-                await asyncio.to_thread(stop.before)
-            answer = await self._forward(request, body) if stop.forward else reset(request)
-            if stop.after is not None:
-                await asyncio.to_thread(stop.after)
-        finally:
-            stop.finish()
+        if stop.before is not None:
+            await asyncio.to_thread(stop.before)
+        answer = await self._forward(request, body) if stop.forward else reset(request)
+        if stop.after is not None:
+            await asyncio.to_thread(stop.after)
         return answer
 
     async def _forward(self, request: web.Request, body: bytes) -> web.Response:
