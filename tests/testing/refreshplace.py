@@ -10,9 +10,10 @@ Inputs: a cluster, MiniStack. Time is scaled as in testing.refreshing; many plac
 import asyncio
 import contextlib
 import secrets
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -40,6 +41,22 @@ class Replica:
     api: ApiProxy
     sqs: Gate
     gateway: Gate
+    # A proxy's thread may kill the process while the test starts it anew.
+    life: threading.Lock = field(default_factory=threading.Lock)
+
+    def kill9(self) -> None:
+        """SIGKILL, if it runs."""
+        with self.life:
+            self.process.kill9()
+
+    def revive(self) -> bool:
+        """Start it if it does not run, without waiting until it is ready; whether that was so."""
+        with self.life:
+            if self.process.running:
+                return False
+            self.process.kill9()  # it ended by itself, perhaps: buried before its successor comes
+            self.process.start(wait=False)
+            return True
 
 
 class Place(Refreshing):

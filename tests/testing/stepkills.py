@@ -40,7 +40,7 @@ class Kill:
 
     def __init__(self, replica: Replica) -> None:
         self.disarm: Callable[[], None] = lambda: None
-        self._replica = replica
+        self.replica = replica
         self._struck = threading.Event()
 
     @property
@@ -50,7 +50,7 @@ class Kill:
 
     def strike(self) -> None:
         """Kill now."""
-        self._replica.process.kill9()
+        self.replica.kill9()
         self._struck.set()
 
     def wait(self, timeout: float) -> bool:
