@@ -76,7 +76,7 @@ integration: program doubles ## the tests against a real control plane
 test: lint unit integration ## everything: lint, unit, integration and e2e tests
 
 .PHONY: soak
-soak: program ## the random soak tests alone, for MINUTES=1
+soak: program doubles ## the random soak tests alone, for MINUTES=1
 	SOAK_MINUTES=$(MINUTES) $(PYTHON) -m pytest tests -m soak --timeout=0 -s $(PYTEST_ARGS)
 
 .PHONY: demo

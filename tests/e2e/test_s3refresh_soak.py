@@ -145,8 +145,8 @@ def figures(stage: Stage) -> str:
     control = stage.place.control
     calls, accepted = control.calls("RefreshCache"), control.refreshes()
     writes = sum(len(writer.writes) for writer in stage.writers)
-    statuses = len(stage.place.witness.written)
-    return f"{writes} events written, {len(calls)} calls, {len(accepted)} refreshes accepted, {statuses} statuses"
+    made = f"{len(calls)} calls, {len(accepted)} refreshes accepted"
+    return f"{writes} events written, {made}, {len(stage.place.witness.written)} statuses"
 
 
 async def tell(stage: Stage) -> None:
