@@ -13,7 +13,7 @@ import msgspec
 from caretaker.api import conditions as c
 from caretaker.api.conditions import RefreshReason as Reason
 from caretaker.s3refresh import debounce, folders, record
-from caretaker.s3refresh.debounce import Dirty, Pace, Phase, Target
+from caretaker.s3refresh.debounce import Dirty, InFlight, Pace, Phase, Target
 from caretaker.s3refresh.folders import EVERYTHING, Request
 from caretaker.s3refresh.match import Share
 from caretaker.s3refresh.plan import Shares
@@ -109,7 +109,7 @@ def _next(
     if target.claim is not None:
         found = _calling(target, now)
     elif target.dirty is None:
-        return _clean(target, read.pace, held, now)
+        return _clean(target, read.pace, held)
     elif held:
         found = Next("Held", f"nothing is started: {held}; {KEPT}")
     else:
@@ -121,10 +121,9 @@ def _request(target: Target, pace: Pace) -> Request | None:
     return None if target.dirty is None else folders.take(target.dirty.scope, pace.max_folders)[0]
 
 
-def _clean(target: Target, pace: Pace, held: str, now: float) -> Next:
+def _clean(target: Target, pace: Pace, held: str) -> Next:
     if target.in_flight is not None:
-        due = debounce.completion_due(target.in_flight, pace, now)
-        return Next("InFlight", f"nothing waits; {_ending(pace)}", due, latest=True)
+        return Next("InFlight", f"nothing waits; the end of the refresh in flight {_ending(pace)}")
     resync = debounce.resync_at(target, pace)
     if resync is None or held:
         return Next("Clean", "nothing waits")
@@ -168,22 +167,36 @@ def _new(share: Share, read: Read, held: str, now: float) -> Outlook:
 def _dirty(target: Target, phase: Phase, read: Read, now: float) -> Next:
     pace = debounce.at_once(read.pace) if read.flushing else read.pace
     floor = _floor(target, pace, now)
+    earliest, latest = bounds(target, pace, now)
     if target.in_flight is not None:
-        end = max(debounce.completion_due(target.in_flight, pace, now), floor.at or 0.0)
-        return Next("InFlight", f"after the refresh in flight; {_ending(pace)}", end, latest=True)
-    _, latest = bounds(target, pace, now)
-    if floor.at is not None and floor.at >= latest > now:
+        return _behind(target.in_flight, pace, floor, latest, now)
+    quiet = f"{_text(pace.quiet_period)} (quietPeriod) after the last event"
+    if latest <= now:
+        return _due(phase, read, latest)
+    if floor.at is None or floor.at <= now or floor.at < earliest:
+        said = f"{quiet}, at most {_text(pace.max_delay)} (maxDelay) after the first"
+        return Next("Quiet", said, latest, latest=True)
+    if floor.at >= latest:
         return floor
-    if latest > now:
-        bound = floor.at if floor.at is not None and floor.at > now else None
-        return Next("Quiet", _quiet(pace), latest, latest=True, not_before=bound)
+    return Next(floor.why, f"{floor.message}, and {quiet}", latest, latest=True, not_before=floor.at)
+
+
+def _behind(flying: InFlight, pace: Pace, floor: Next, latest: float, now: float) -> Next:
+    """After a refresh in flight: which may end sooner where its end is told."""
+    end = debounce.completion_due(flying, pace, now)
+    first = max(floor.at or 0.0, 0.0 if pace.tracked else end)
+    said = f"after the refresh in flight, whose end {_ending(pace)}"
+    bound = first if first > now else None
+    return Next("InFlight", said, max(end, latest), latest=True, not_before=bound)
+
+
+def _due(phase: Phase, read: Read, since: float) -> Next:
     if phase != "Due":
-        return Next("Due", "the operator is about to start it", latest)
+        return Next("Due", "the operator is about to start it", since)
     resolved = c.find(read.status.conditions, c.TARGETS_RESOLVED)
-    other = (
-        ", or for what TargetsResolved tells" if resolved is not None and resolved.status == "False" else ""
-    )
-    return Next("Turn", f"it waits for its turn at the gateway{other}", latest)
+    unresolved = resolved is not None and resolved.status == "False"
+    other = ", or for what TargetsResolved tells" if unresolved else ""
+    return Next("Turn", f"it waits for its turn at the gateway{other}", since)
 
 
 def _floor(target: Target, pace: Pace, now: float) -> Next:
@@ -209,15 +222,8 @@ def _calling(target: Target, now: float) -> Next:
 
 def _ending(pace: Pace) -> str:
     if pace.tracked:
-        return "its end is told by an event, and waited for no longer (completion.timeout)"
-    return "it is then taken to have ended (completion.assumeAfter)"
-
-
-def _quiet(pace: Pace) -> str:
-    return (
-        f"once no event has come for {_text(pace.quiet_period)} (quietPeriod), "
-        f"or {_text(pace.max_delay)} (maxDelay) after the first"
-    )
+        return f"is told by an event, within {_text(pace.completion_timeout)} (completion.timeout)"
+    return f"is assumed after {_text(pace.assume_after)} (completion.assumeAfter)"
 
 
 def _failures(count: int) -> str:

@@ -80,7 +80,7 @@ def dirty(since: float = NOW - 10, **fields: Any) -> Target:
             dirty(),
             "Quiet",
             NOW + 590,
-            "no event has come for 30s (quietPeriod), or 10m (maxDelay) after the first",
+            "30s (quietPeriod) after the last event, at most 10m (maxDelay) after the first",
             id="dirty: when it is quiet, at the latest after maxDelay",
         ),
         pytest.param(
@@ -125,15 +125,15 @@ def dirty(since: float = NOW - 10, **fields: Any) -> Target:
         pytest.param(
             dirty(in_flight=InFlight("n", NOW - 20, CALL), last=Last(NOW - 21, NOW - 20)),
             "InFlight",
-            NOW + 40,
-            "after the refresh in flight; it is then taken to have ended (completion.assumeAfter)",
+            NOW + 590,
+            "after the refresh in flight, whose end is assumed after 60s (completion.assumeAfter)",
             id="dirty behind a refresh in flight",
         ),
         pytest.param(
             Target("t", in_flight=InFlight("n", NOW - 20, CALL)),
             "InFlight",
-            NOW + 40,
-            "nothing waits; it is then taken to have ended",
+            None,
+            "nothing waits; the end of the refresh in flight is assumed after 60s",
             id="a refresh in flight alone",
         ),
     ],
@@ -149,9 +149,47 @@ def test_what_the_events_decide_is_a_bound_and_what_time_decides_is_not() -> Non
     assert not upcoming(dirty(failure=Failure(1, "X", "", NOW + 700))).latest
 
 
-def test_a_floor_below_the_latest_time_is_the_other_bound() -> None:
-    told = upcoming(dirty(last=Last(NOW - 20, NOW - 18)))
-    assert (told.why, told.at, told.not_before) == ("Quiet", NOW + 590, NOW + 42)
+@pytest.mark.parametrize(
+    ("of", "why", "not_before", "words"),
+    [
+        pytest.param(
+            dirty(last=Last(NOW - 20, NOW - 18)),
+            "MinInterval",
+            NOW + 42,
+            "60s (minInterval) after the last call, and 30s (quietPeriod) after the last event",
+            id="minInterval after what quiet alone would make it",
+        ),
+        pytest.param(
+            dirty(failure=Failure(2, "X", "", NOW + 45)),
+            "Failed",
+            NOW + 45,
+            "the next try after 2 failures: X, and 30s (quietPeriod) after the last event",
+            id="backoff after what quiet alone would make it",
+        ),
+        pytest.param(
+            dirty(since=NOW - 1, last=Last(NOW - 40, NOW - 40)),
+            "Quiet",
+            None,
+            "30s (quietPeriod) after the last event",
+            id="minInterval ends before it can be quiet",
+        ),
+        pytest.param(
+            dirty(in_flight=InFlight("n", NOW - 20, CALL), last=Last(NOW - 21, NOW - 20)),
+            "InFlight",
+            NOW + 40,
+            "after the refresh in flight",
+            id="behind a refresh whose end is assumed",
+        ),
+    ],
+)
+def test_what_time_decides_is_the_other_bound(
+    of: Target, why: str, not_before: float | None, words: str
+) -> None:
+    told = upcoming(of)
+    assert (told.why, told.not_before, told.latest) == (why, not_before, True)
+    assert told.at is not None
+    assert told.at > NOW + 500, "maxDelay after the first event"
+    assert words in told.message
 
 
 def test_the_next_call_names_its_folders() -> None:
@@ -162,8 +200,8 @@ def test_the_next_call_names_its_folders() -> None:
 
 def test_a_tracked_refresh_is_waited_for_as_long_as_its_timeout() -> None:
     told = upcoming(dirty(in_flight=InFlight("n", NOW - 20, CALL)), completion=TRACKED)
-    assert told.at == NOW - 20 + 6 * 3600
-    assert "its end is told by an event" in told.message
+    assert (told.at, told.not_before) == (NOW - 20 + 6 * 3600, None)
+    assert "whose end is told by an event, within 6h (completion.timeout)" in told.message
 
 
 def test_a_target_that_is_due_and_was_not_started_waits_for_its_turn() -> None:
@@ -241,12 +279,12 @@ class TestDiscovered:
         assert (told.next.request is None) is not on_start
 
 
-times = st.floats(0, 3_000)
+times = st.integers(0, 3_000)
 
 
 @given(since=times, event=times, called=times, attempt=times, counts=st.booleans())
 def test_the_operator_starts_within_the_bounds(
-    since: float, event: float, called: float, attempt: float, counts: bool
+    since: int, event: int, called: int, attempt: int, counts: bool
 ) -> None:
     """Whenever the last event came: the CLI knows all but that."""
     pace = Pace()

@@ -81,8 +81,8 @@ def failure(target: Target, *, wide: bool) -> str:
     """How many calls failed in a row, and why the last one did."""
     if target.failure is None:
         return "-"
-    said = f"{target.failure.count} {target.failure.code}"
-    return f"{said}: {target.failure.message}" if wide else said
+    of = target.failure
+    return f"{of.count} {of.code}: {of.message}" if wide else str(of.count)
 
 
 def when(upcoming: Next, now: float) -> str:
@@ -91,10 +91,10 @@ def when(upcoming: Next, now: float) -> str:
         return "-"
     if upcoming.why in ("Turn", "Due"):
         return f"due for {age(now - upcoming.at)}"
+    if upcoming.latest and upcoming.not_before is not None and upcoming.not_before > now:
+        return f"in {age(upcoming.not_before - now)}, {clock(upcoming)}"
     ahead = f"in {age(upcoming.at - now)}" if upcoming.at > now else "now"
-    if upcoming.latest:
-        return f"{clock(upcoming)}, {ahead}"
-    return ahead
+    return f"{clock(upcoming)}, {ahead}" if upcoming.latest else ahead
 
 
 def clock(upcoming: Next) -> str:
@@ -105,12 +105,8 @@ def clock(upcoming: Next) -> str:
 
 def why(upcoming: Next, now: float) -> str:
     """Why not before."""
-    said = upcoming.message
-    if upcoming.not_before is not None and upcoming.not_before > now:
-        said = f"not before {age(upcoming.not_before - now)} from now; {said}"
-    if upcoming.why == "Due" and upcoming.at is not None and now - upcoming.at > _LATE_SECONDS:
-        said += ": does it run?"
-    return said
+    late = upcoming.why == "Due" and upcoming.at is not None and now - upcoming.at > _LATE_SECONDS
+    return f"{upcoming.message}: does it run?" if late else upcoming.message
 
 
 def next_json(upcoming: Next) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from caretaker.s3refresh.folders import ROOT, Request
 from caretaker.s3refresh.forecast import Outlook
 from caretaker.s3refresh.resource import RawRefresh, Read
 
-_WHY: Final = 80  # characters, without -o wide
+_WHY: Final = 90  # characters, without -o wide
 _AS_WHOM: Final = (
     "AWS was asked with your own credentials (standard chain), not with those that spec.aws means for the "
     "operator"

@@ -19,7 +19,7 @@ from caretaker.s3refresh.debounce import Phase
 from caretaker.s3refresh.forecast import Outlook, outlooks
 from caretaker.s3refresh.resource import RawRefresh, Read, read
 
-_WHY: Final = 80  # characters, without -o wide
+_WHY: Final = 90  # characters, without -o wide
 _PHASES: Final[tuple[Phase, ...]] = ("Backoff", "Due", "Claimed", "InFlight", "Debouncing", "Clean")
 
 

@@ -11,7 +11,7 @@ from caretaker.api.conditions import RefreshReason as Reason
 from caretaker.cli.s3refresh import status_text
 from caretaker.cli.s3refresh.advice import ADVICE, CALM
 from caretaker.cli.s3refresh.watch import RefreshScreen, ended
-from caretaker.s3refresh.debounce import Last, Target
+from caretaker.s3refresh.debounce import Failure, Last, Target
 from unit.cli.s3refresh.build import (
     CLEAN,
     EVERY,
@@ -64,7 +64,7 @@ def test_a_resource_that_nobody_has_looked_at_is_told() -> None:
                 "Debouncing",
                 "3: in/2026, in, /",
                 "at the latest at 08:09:50Z, in 9m",
-                "once no event has come for 30s (quietPeriod), or 10m (maxDelay)",
+                "30s (quietPeriod) after the last event, at most 10m (maxDelay) after the first",
             ],
             id="dirty",
         ),
@@ -74,7 +74,7 @@ def test_a_resource_that_nobody_has_looked_at_is_told() -> None:
                 "InFlight",
                 "everything",
                 "for 40s",
-                "at the latest at 08:00:20Z, in 20s",
+                "in 20s, at the latest at 08:09:55Z",
                 "after the refresh in",
             ],
             id="in flight and dirty again",
@@ -89,8 +89,7 @@ def test_a_resource_that_nobody_has_looked_at_is_told() -> None:
             [
                 "Backoff",
                 "61: d00, d01, d02, ...",
-                "2 Throttled",
-                "in 45s",
+                "  2         in 45s",
                 "the next try after 2 failures: Thr",
             ],
             id="failing",
@@ -108,7 +107,9 @@ def test_wide_rows_are_not_cut() -> None:
     assert "d59" in wide["failing"]
     assert "d59" not in narrow["failing"]
     assert "2 Throttled: slow [2J down" in wide["failing"]
-    assert wide["waiting"].endswith("(maxDelay) after the first")
+    long = Target("t", dirty=WAITING.dirty, failure=Failure(1, "C" * 100, "", NOW + 900))
+    assert text(targets=[(long, "Backoff")]).endswith("C…")
+    assert text(targets=[(long, "Backoff")], wide=True).endswith("C")
 
 
 def test_nothing_in_a_name_or_a_message_can_paint_the_terminal() -> None:
@@ -171,7 +172,7 @@ def test_json_has_the_record_and_what_is_next() -> None:
         "failure": None,
         "next": {
             "why": "Quiet",
-            "message": "once no event has come for 30s (quietPeriod), or 10m (maxDelay) after the first",
+            "message": "30s (quietPeriod) after the last event, at most 10m (maxDelay) after the first",
             "at": "2027-01-15T08:09:50Z",
             "latest": True,
             "notBefore": None,
