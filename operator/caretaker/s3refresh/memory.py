@@ -7,8 +7,11 @@ anew: a refresh later at worst.
 
 from collections.abc import Iterable
 
+from caretaker.api.times import format_micros
 from caretaker.s3refresh.debounce import Target
 from caretaker.s3refresh.plan import Seen
+
+_Call = tuple[str, str, int]
 
 
 class TargetMemory:
@@ -18,7 +21,7 @@ class TargetMemory:
         self._events: dict[str, float] = {}
         self._dirty: dict[str, float] = {}
         self._claims: dict[str, tuple[str, float]] = {}
-        self._calls: dict[str, tuple[tuple[float, ...], float]] = {}
+        self._calls: dict[str, tuple[_Call, float]] = {}
 
     def heard(self, names: Iterable[str], clock: float) -> None:
         """Events of these targets have come in."""
@@ -44,9 +47,7 @@ class TargetMemory:
         claim_id = target.claim.id if target.claim is not None else ""
         if self._claims.get(name, ("", 0.0))[0] != claim_id:
             self._claims[name] = (claim_id, clock)
-        # A failure may be a call that was accepted without a word: it counts from when that is known.
-        failures = target.failure.count if target.failure is not None else 0
-        call = (target.last.requested_at, target.last.accepted_at, failures)
+        call = _call(target)
         if name not in self._calls or self._calls[name][0] != call:
             self._calls[name] = (call, clock)
         event = self._events.get(name)
@@ -56,3 +57,10 @@ class TargetMemory:
             claim_age=clock - self._claims[name][1] if claim_id else 0.0,
             called_for=clock - self._calls[name][1],
         )
+
+
+def _call(target: Target) -> _Call:
+    """The last call, the same whether it was just made or is read back: the record has microseconds, a clock
+    more. A failure may be a call that was accepted without a word: it counts from when that is known."""
+    failures = target.failure.count if target.failure is not None else 0
+    return format_micros(target.last.requested_at), format_micros(target.last.accepted_at), failures

@@ -1,0 +1,23 @@
+"""What a process remembers of a target, from pass to pass."""
+
+from caretaker.s3refresh import record
+from caretaker.s3refresh.debounce import Last, Target
+from caretaker.s3refresh.memory import TargetMemory
+
+FINER = 1795289935.8123457  # than the record's microseconds, as time.time() is
+
+
+def test_a_call_read_back_from_the_record_is_the_call_that_was_written() -> None:
+    """Else minInterval would begin anew with the next pass."""
+    written = Target("share-1", last=Last(requested_at=FINER, accepted_at=FINER))
+    found = record.read(record.write(written, "Clean"), FINER)
+    memory = TargetMemory()
+    memory.look([written], 0.0)
+    assert memory.look([found], 60.0)["share-1"].called_for == 60.0
+
+
+def test_another_call_begins_the_interval_anew() -> None:
+    memory = TargetMemory()
+    memory.look([Target("share-1", last=Last(requested_at=FINER))], 0.0)
+    later = Target("share-1", last=Last(requested_at=FINER, accepted_at=FINER + 0.01))
+    assert memory.look([later], 60.0)["share-1"].called_for == 0.0
