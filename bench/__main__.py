@@ -8,12 +8,13 @@ import sys
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
-from bench import aws, daemontask, figures
+from bench import aws, daemontask, figures, s3refresh
 
 BENCHES: Final[dict[str, Callable[[], Coroutine[Any, Any, list[figures.Figure]]]]] = {
     "daemontask": daemontask.thousand,
     "daemontask-5000": daemontask.five_thousand,
     "aws": aws.run,
+    "s3refresh": s3refresh.run,
 }
 
 

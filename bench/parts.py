@@ -194,6 +194,14 @@ class Usage:
         """CPU seconds per second since the start, as a percentage of one core."""
         return 100 * (self._seconds() - self._cpu) / (time.monotonic() - self._time)
 
+    def cpu_seconds(self) -> float:
+        """CPU seconds since the start."""
+        return self._seconds() - self._cpu
+
+    def seconds(self) -> float:
+        """Seconds since the start."""
+        return time.monotonic() - self._time
+
     def rss(self) -> float:
         """Resident memory in MiB, now."""
         return float(self._process.memory_info().rss) / 2**20

@@ -37,13 +37,19 @@ aws {{ region = "{region}", accountId = "000000000000" }}
 
 
 class ElasticMq(Server):
-    """`with ElasticMq(folder) as sqs: ... sqs.url`; the state is in memory and ends with it."""
+    """`with ElasticMq(folder) as sqs: ... sqs.url`; the state is in memory and ends with it.
+
+    A message of S3 takes some 3 KiB of the heap.
+    """
 
     name: ClassVar[str] = "elasticmq"
 
-    def __init__(self, folder: Path, *, region: str = "eu-west-1", detached: bool = False) -> None:
+    def __init__(
+        self, folder: Path, *, region: str = "eu-west-1", heap_mib: int = 256, detached: bool = False
+    ) -> None:
         super().__init__(folder, detached=detached)
         self._region = region
+        self._heap_mib = heap_mib
 
     def prepare(self) -> None:
         """Find Java, and fetch the jars unless the cache has them."""
@@ -61,7 +67,7 @@ class ElasticMq(Server):
         config.write_text(CONFIG.format(port=port, region=self._region))
         return [
             java(),
-            "-Xmx256m",
+            f"-Xmx{self._heap_mib}m",
             "-XX:TieredStopAtLevel=1",  # a short life: starting fast beats running fast
             f"-Dconfig.file={config}",
             "-cp",
