@@ -213,7 +213,7 @@ STATUS = Status(
             dirty=ScopeStatus(since=WHEN, all=True, folders=("/", "2026", "2026/11"), trees=("2025",)),
             claim=ClaimStatus("6f1c", "pod-uid", WHEN, WHEN, ("2026/11",), recursive=True),
             in_flight=InFlightStatus("n-1", WHEN, ("2026/11", "/")),
-            last=LastStatus(WHEN, WHEN, WHEN, 12, 3, "Succeeded"),
+            last=LastStatus(WHEN, WHEN, WHEN, WHEN, duration_seconds=12, folders=3, result="Succeeded"),
             failure=FailureStatus(2, "InvalidGatewayRequestException", "x" * 1024, WHEN),
         ),
     ),
