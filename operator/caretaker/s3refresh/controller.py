@@ -230,7 +230,7 @@ class S3AggregatedRefreshKind:
             fault=fault,
             snapshot=Snapshot(
                 targets=targets,
-                first=not status.targets and not read.lost,
+                first=read.first,
                 shares=work.shares,
                 filter=spec.filter if spec is not None else NO_FILTER,
                 pace=at_once(read.pace) if read.flushing else read.pace,

@@ -7,7 +7,9 @@ from typing import Final
 
 import msgspec
 
+from caretaker.api import conditions as c
 from caretaker.api import durations, names
+from caretaker.api.conditions import RefreshReason as Reason
 from caretaker.api.objects import WireMeta
 from caretaker.api.s3refresh import Spec, Status
 from caretaker.s3refresh.debounce import Pace
@@ -37,6 +39,14 @@ class Read(msgspec.Struct, frozen=True):
     pace: Pace = Pace()
     invalid: str = ""
     lost: bool = False  # the record cannot be read: everything counts as stale
+
+    @property
+    def first(self) -> bool:
+        """Whether its targets have never been looked up: an empty record may also be one that all have left."""
+        if self.status.targets or self.lost:
+            return False
+        looked = c.find(self.status.conditions, c.TARGETS_RESOLVED)
+        return looked is None or looked.reason not in (Reason.RESOLVED, Reason.NO_TARGETS)
 
     @property
     def active(self) -> bool:

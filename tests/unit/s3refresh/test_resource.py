@@ -1,0 +1,75 @@
+"""How a resource is read: what its record says of earlier passes, and what cannot be read at all."""
+
+import msgspec
+import pytest
+
+from caretaker.api import conditions as c
+from caretaker.api.conditions import Condition
+from caretaker.api.objects import WireMeta
+from caretaker.api.s3refresh import Status, TargetStatus
+from caretaker.s3refresh.resource import FINALIZER, RawRefresh, Read, read
+
+SPEC = {
+    "aws": {"region": "eu-west-1"},
+    "source": {"sqs": {"queueURL": "https://sqs.eu-west-1.amazonaws.com/111122223333/q"}},
+    "target": {"storageGateway": {"shares": {"discover": {}}}},
+}
+META = WireMeta(name="r", namespace="ns")
+
+
+def raw(spec: object = SPEC, status: object = None, meta: WireMeta = META) -> RawRefresh:
+    return RawRefresh(
+        meta, msgspec.Raw(msgspec.json.encode(spec)), msgspec.Raw(msgspec.json.encode(status or {}))
+    )
+
+
+def resolved(reason: str, *targets: TargetStatus) -> Status:
+    return Status(conditions=(Condition(c.TARGETS_RESOLVED, "True", reason),), targets=targets)
+
+
+@pytest.mark.parametrize(
+    ("found", "first"),
+    [
+        pytest.param(Read(META, Status(), None), True, id="no pass yet"),
+        pytest.param(Read(META, resolved("NotChecked"), None), True, id="a pass that had not looked"),
+        pytest.param(Read(META, resolved("TargetsUnresolved"), None), True, id="a look that failed"),
+        pytest.param(Read(META, resolved("Resolved", TargetStatus("t")), None), False, id="targets"),
+        pytest.param(Read(META, resolved("NoTargets"), None), False, id="all targets have gone"),
+        pytest.param(Read(META, Status(), None, lost=True), False, id="a record that cannot be read"),
+    ],
+)
+def test_first(found: Read, first: bool) -> None:
+    assert found.first is first
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        pytest.param({**SPEC, "target": {}}, "spec.target: must name", id="no target"),
+        pytest.param({**SPEC, "suspend": "no"}, "spec.suspend", id="another type"),
+        pytest.param({}, "missing required field `aws`", id="nothing"),
+        pytest.param(
+            {**SPEC, "debounce": {"quietPeriod": "soon"}}, "spec.debounce.quietPeriod", id="no duration"
+        ),
+    ],
+)
+def test_a_spec_that_an_older_crd_let_in_is_told_with_its_field(spec: object, words: str) -> None:
+    found = read(raw(spec))
+    assert found.spec is None
+    assert words in found.invalid
+    assert not found.active
+
+
+def test_a_status_that_somebody_else_wrote_counts_as_lost() -> None:
+    found = read(raw(status={"targets": "none"}))
+    assert (found.lost, found.status, found.invalid) == (True, Status(), "")
+
+
+def test_a_resource_on_its_way_out_is_active_even_if_suspended() -> None:
+    going = WireMeta(name="r", namespace="ns", deletion_timestamp="2026-01-01T00:00:00Z")
+    suspended = {**SPEC, "suspend": True}
+    assert not read(raw(suspended)).active
+    flushing = msgspec.structs.replace(going, finalizers=[FINALIZER])
+    found = read(raw(suspended, meta=flushing))
+    assert (found.flushing, found.active) == (True, True)
+    assert not read(raw(suspended, meta=going)).flushing
