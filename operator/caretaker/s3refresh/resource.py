@@ -42,7 +42,7 @@ class Read(msgspec.Struct, frozen=True):
 
     @property
     def first(self) -> bool:
-        """Whether its targets have never been looked up: an empty record may also be one that all have left."""
+        """Whether its targets were never looked up: an empty record may also be one that all have left."""
         if self.status.targets or self.lost:
             return False
         looked = c.find(self.status.conditions, c.TARGETS_RESOLVED)
