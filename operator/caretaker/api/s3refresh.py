@@ -4,7 +4,7 @@ Pure data. Field semantics are documented in the CRD, which is the source of tru
 defaults. Durations are text, read by api/durations.py.
 """
 
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -102,10 +102,42 @@ class StorageGatewayTarget(Wire, frozen=True):
     completion: Completion = Completion()
 
 
+class JobTarget(Wire, frozen=True):
+    """A Kubernetes Job for each refresh: a pod template, and fields of JobSpec; None = the Job's default."""
+
+    template: dict[str, Any]
+    backoff_limit: int | None = None
+    active_deadline_seconds: int | None = None
+    ttl_seconds_after_finished: int = 3600
+
+
+class HeadersSecret(Wire, frozen=True):
+    """A Secret in the resource's own namespace."""
+
+    name: str
+
+
+class HeadersSource(Wire, frozen=True):
+    """Where headers come from: every key of the Secret is one."""
+
+    secret_ref: HeadersSecret
+
+
+class HttpTarget(Wire, frozen=True):
+    """A POST for each refresh. No success code given = all of 200 to 299."""
+
+    url: str
+    headers_from: tuple[HeadersSource, ...] = ()
+    success_codes: tuple[int, ...] = ()
+    timeout: str = "10s"
+
+
 class TargetSpec(Wire, frozen=True):
     """What is refreshed: exactly one member."""
 
     storage_gateway: StorageGatewayTarget | None = None
+    job: JobTarget | None = None
+    http: HttpTarget | None = None
 
 
 class Retry(Wire, frozen=True):
@@ -156,10 +188,11 @@ class ClaimStatus(Wire, frozen=True):
     since: str
     folders: tuple[str, ...]
     recursive: bool = False
+    attempt: int = 1
 
 
 class InFlightStatus(Wire, frozen=True):
-    """A refresh that the gateway accepted."""
+    """A refresh that was accepted and has not been heard to end."""
 
     notification_id: str = msgspec.field(name="notificationID")
     accepted_at: str
@@ -176,7 +209,7 @@ class LastStatus(Wire, frozen=True):
     full_at: str | None = None
     duration_seconds: int | None = None
     folders: int = 0
-    result: Literal["", "Succeeded", "Assumed", "Lost"] = ""
+    result: Literal["", "Succeeded", "Failed", "Assumed", "Lost"] = ""
 
 
 class FailureStatus(Wire, frozen=True):

@@ -59,6 +59,11 @@ def scopes(
     return {target: folders.merge(*these) for target, these in found.items()}
 
 
+def of_buckets(names: Iterable[str], *, ready: bool = True) -> tuple[Share, ...]:
+    """Whole buckets as targets of their own, each bounding its own concurrency."""
+    return tuple(Share(name, "", name, group=name, ready=ready) for name in sorted(set(names)))
+
+
 def by_bucket(shares: Iterable[Share]) -> dict[str, list[Share]]:
     """Shares by the bucket that they serve."""
     found: dict[str, list[Share]] = {}

@@ -1,0 +1,60 @@
+"""What a Job or an HTTP service is told of a refresh: one JSON object.
+
+Pure. A function of what a claim never changes, so that the same call made again is the same to the letter.
+"""
+
+from typing import Final
+
+import msgspec
+
+from caretaker.api.times import format_micros
+from caretaker.s3refresh.debounce import Claim
+from caretaker.s3refresh.folders import EVERYTHING
+from caretaker.s3refresh.match import Share
+
+MAX_BYTES: Final = 16 * 1024
+
+
+class Payload(msgspec.Struct, frozen=True, rename="camel"):
+    """What to refresh. Folders are named without slashes around them, the bucket's root is "/".
+
+    recursive       with everything below them; else what lies directly in each of them
+    all             everything below the prefix; `folders` is empty then
+    first_event_at  no event that the refresh is for is older
+    last_event_at   none is younger: the moment the refresh was decided on
+    truncated       the folders did not fit, so it is everything
+    """
+
+    claim_id: str = msgspec.field(name="claimID")
+    bucket: str
+    prefix: str
+    folders: tuple[str, ...]
+    recursive: bool
+    all: bool
+    first_event_at: str
+    last_event_at: str
+    truncated: bool = False
+
+
+def payload_of(share: Share, claim: Claim) -> bytes:
+    """The object, at most MAX_BYTES. It holds no "$", which Kubernetes would expand in a variable's value."""
+    everything = claim.request.scope == EVERYTHING
+    told = Payload(
+        claim_id=claim.id,
+        bucket=share.bucket,
+        prefix=share.prefix,
+        folders=() if everything else claim.request.folders,
+        recursive=claim.request.recursive,
+        all=everything,
+        first_event_at=format_micros(claim.since),
+        last_event_at=format_micros(claim.started_at),
+    )
+    text = _encoded(told)
+    if len(text) > MAX_BYTES:
+        text = _encoded(msgspec.structs.replace(told, folders=(), recursive=True, all=True, truncated=True))
+    return text
+
+
+def _encoded(told: Payload) -> bytes:
+    # A key of JSON is ours, so a dollar stands within a value only, where the escape means the same.
+    return msgspec.json.encode(told).replace(b"$", b"\\u0024")
