@@ -8,11 +8,14 @@ work: one that comes too late finds another claim than its own and changes nothi
      clean ------------> dirty ------------------------> claimed -----------------> in flight
        ^                  ^  ^                              |                           |
        |                  |  +------ W3' failed, unknown ---+                           |
-       |                  +----------------- event, or completion lost -----------------+
+       |                  +------- event, completion lost, W4' failed after all --------+
        +-------------------------- W4 completed, or assumed ----------------------------+
 
 D, the dirty scope, lives beside a claim and a refresh in flight: an event that comes then dirties again,
 since the refresh may already have listed that folder.
+
+Where a call that is made again takes effect once (an idempotent target), an unknown outcome leaves the claim
+as it is, and W2' makes the same call again.
 """
 
 from typing import Final, Literal
@@ -49,6 +52,7 @@ class Claim(msgspec.Struct, frozen=True):
     started_at: float
     request: Request
     since: float  # of the dirty scope that it was taken from
+    attempt: int = 1  # above 1: made again, or taken over; nothing else of a claim but its owner ever changes
 
 
 class InFlight(msgspec.Struct, frozen=True):
@@ -67,7 +71,7 @@ class Last(msgspec.Struct, frozen=True):
     completed_at: float = 0.0
     full_at: float = 0.0  # when a refresh of everything was last accepted, or began to be waited for
     folders: int = 0
-    result: Literal["", "Succeeded", "Assumed", "Lost"] = ""
+    result: Literal["", "Succeeded", "Failed", "Assumed", "Lost"] = ""
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -145,8 +149,23 @@ def claim(target: Target, claim_id: str, owner: str, pace: Pace, now: float) -> 
     )
 
 
-def accepted(target: Target, claim_id: str, notification_id: str, now: float) -> Target:
-    """W3: the call of this claim was accepted. An empty notification id completes it at once."""
+def resume(target: Target, owner: str) -> Target:
+    """W2': this process makes the claimed call again. The attempt makes it a write, which one process of
+    several wins; started_at stays, since the call is to be the same to the letter."""
+    held = target.claim
+    if held is None:
+        return target
+    again = msgspec.structs.replace(held, owner=owner, attempt=held.attempt + 1)
+    return msgspec.structs.replace(target, claim=again)
+
+
+def accepted(
+    target: Target, claim_id: str, notification_id: str, now: float, *, may_fail: bool = False
+) -> Target:
+    """W3: the call of this claim was accepted. An empty notification id completes it at once.
+
+    may_fail: its end may still be a failure, so a row of failures does not end here.
+    """
     held = target.claim
     if held is None or held.id != claim_id:
         return target  # merged back meanwhile, and perhaps claimed anew: that one counts
@@ -156,7 +175,8 @@ def accepted(target: Target, claim_id: str, notification_id: str, now: float) ->
     flying = InFlight(notification_id, now, held.request) if notification_id else None
     if flying is None:
         last = msgspec.structs.replace(last, completed_at=now, result="Succeeded")
-    return msgspec.structs.replace(target, claim=None, in_flight=flying, failure=None, last=last)
+    failure = target.failure if flying is not None and may_fail else None
+    return msgspec.structs.replace(target, claim=None, in_flight=flying, failure=failure, last=last)
 
 
 def failed(
@@ -170,15 +190,19 @@ def failed(
     held = target.claim
     if held is None or held.id != claim_id:
         return target
-    count = (target.failure.count if target.failure is not None else 0) + 1
-    wait = min(pace.retry_initial * 2.0 ** min(count - 1, BACKOFF_DOUBLINGS), pace.retry_max) * jitter
-    failure = Failure(count, code, message, now + max(wait, _least(pace, code)))
+    failure = _one_more(target, code, message, pace, now, jitter)
+    least = max(failure.next_attempt_at, now + _least(pace, code))
+    failure = msgspec.structs.replace(failure, next_attempt_at=least)
     back = _wait_again(target, held.request.scope, held.since, now)
     return msgspec.structs.replace(back, claim=None, failure=failure)
 
 
-def _least(pace: Pace, code: str) -> float:
-    return pace.min_interval + (CALL_SECONDS if code == UNKNOWN else 0.0)
+def unanswered(target: Target, claim_id: str, message: str, pace: Pace, now: float, jitter: float) -> Target:
+    """Nobody knows how the call of this claim ended, and it can be made again: it stays, with backoff."""
+    if target.claim is None or target.claim.id != claim_id:
+        return target
+    failure = _one_more(target, UNKNOWN, message, pace, now, jitter)
+    return msgspec.structs.replace(target, failure=failure)
 
 
 def completed(target: Target, notification_id: str, now: float) -> Target:
@@ -187,7 +211,20 @@ def completed(target: Target, notification_id: str, now: float) -> Target:
     if flying is None or flying.notification_id != notification_id:
         return target
     last = msgspec.structs.replace(target.last, completed_at=now, result="Succeeded")
-    return msgspec.structs.replace(target, in_flight=None, last=last)
+    return msgspec.structs.replace(target, in_flight=None, failure=None, last=last)
+
+
+def broken(
+    target: Target, notification_id: str, code: str, message: str, pace: Pace, now: float, jitter: float
+) -> Target:
+    """W4': the refresh with this id was accepted and has failed: what it held waits again, with backoff."""
+    flying = target.in_flight
+    if flying is None or flying.notification_id != notification_id:
+        return target
+    failure = _one_more(target, code, message, pace, now, jitter)
+    last = msgspec.structs.replace(target.last, completed_at=now, result="Failed")
+    back = _wait_again(target, flying.request.scope, now, now)
+    return msgspec.structs.replace(back, in_flight=None, failure=failure, last=last)
 
 
 def overdue(target: Target, pace: Pace, now: float) -> Target:
@@ -237,6 +274,17 @@ def widened(target: Target) -> Target:
     return msgspec.structs.replace(target, dirty=Dirty(target.dirty.since, folders.EVERYTHING))
 
 
+def _one_more(target: Target, code: str, message: str, pace: Pace, now: float, jitter: float) -> Failure:
+    """One failure more in the row."""
+    count = (target.failure.count if target.failure is not None else 0) + 1
+    wait = min(pace.retry_initial * 2.0 ** min(count - 1, BACKOFF_DOUBLINGS), pace.retry_max) * jitter
+    return Failure(count, code, message, now + max(wait, pace.min_interval))
+
+
+def _least(pace: Pace, code: str) -> float:
+    return pace.min_interval + (CALL_SECONDS if code == UNKNOWN else 0.0)
+
+
 def _wait_again(target: Target, scope: Scope, since: float, now: float) -> Target:
     """D = D + scope, as old as the older of the two."""
     before = target.dirty
@@ -274,6 +322,15 @@ def start_at(
     # No failure waits for longer than this, whatever the clock did since.
     attempt = min(attempt, now + max(pace.retry_max, pace.min_interval + CALL_SECONDS))
     return max(fire, interval, attempt)
+
+
+def again_at(target: Target, pace: Pace, claim_age: float, now: float) -> float:
+    """When the backoff of a claim that is to be executed again has passed, for a process that has seen it
+    stand for `claim_age` seconds: none waits for longer than this, whatever the clock did since."""
+    if target.failure is None:
+        return now
+    longest = max(pace.retry_max, pace.min_interval)
+    return min(target.failure.next_attempt_at, now + max(longest - claim_age, 0.0))
 
 
 def _interval(target: Target, pace: Pace, called_for: float, now: float) -> float:

@@ -20,7 +20,7 @@ class TargetMemory:
     def __init__(self) -> None:
         self._events: dict[str, float] = {}
         self._dirty: dict[str, float] = {}
-        self._claims: dict[str, tuple[str, float]] = {}
+        self._claims: dict[str, tuple[tuple[str, str, int] | None, float]] = {}
         self._calls: dict[str, tuple[_Call, float]] = {}
 
     def heard(self, names: Iterable[str], clock: float) -> None:
@@ -44,9 +44,11 @@ class TargetMemory:
         else:
             dirty = self._dirty.setdefault(name, clock)
             self._events.setdefault(name, clock)  # of another life: quiet from now on
-        claim_id = target.claim.id if target.claim is not None else ""
-        if self._claims.get(name, ("", 0.0))[0] != claim_id:
-            self._claims[name] = (claim_id, clock)
+        held = target.claim
+        # Taken over, a claim is as young as a new one: else two operators would take it from each other.
+        call_of = (held.id, held.owner, held.attempt) if held is not None else None
+        if name not in self._claims or self._claims[name][0] != call_of:
+            self._claims[name] = (call_of, clock)
         call = _call(target)
         if name not in self._calls or self._calls[name][0] != call:
             self._calls[name] = (call, clock)
@@ -54,7 +56,7 @@ class TargetMemory:
         return Seen(
             last_event=None if event is None else clock - event,
             dirty_for=clock - dirty,
-            claim_age=clock - self._claims[name][1] if claim_id else 0.0,
+            claim_age=clock - self._claims[name][1] if held is not None else 0.0,
             called_for=clock - self._calls[name][1],
         )
 

@@ -23,6 +23,7 @@ from caretaker.s3refresh.match import Share
 MAX_RECORD_BYTES: Final = 768 * 1024
 
 Malformed = Literal["DeadLetter", "RefreshAll", "Discard"]
+NEVER: Final = float("inf")
 
 
 class Message(msgspec.Struct, frozen=True, gc=False):
@@ -41,6 +42,14 @@ class Result(msgspec.Struct, frozen=True):
     claim_id: str
     notification_id: str = ""  # of an accepted call whose end is told later
     code: str = ""  # why it failed, or is not known to have succeeded; empty = accepted
+    message: str = ""
+
+
+class End(msgspec.Struct, frozen=True):
+    """How a refresh in flight ended, where the target was asked."""
+
+    notification_id: str
+    code: str = ""  # why it failed; empty = it succeeded
     message: str = ""
 
 
@@ -74,11 +83,13 @@ class Snapshot(msgspec.Struct, frozen=True):
     now: float
     malformed: Malformed = "DeadLetter"
     whole: bool = False  # refresh whole shares, never folders
+    idempotent: bool = False  # whether a call that is made again, claim id and all, takes effect once
     suspended: bool = False
     resync_on_start: bool = True
     expired: bool = False  # messages may have passed their retention: everything is stale
     messages: tuple[Message, ...] = ()
     results: tuple[Result, ...] = ()
+    ends: tuple[End, ...] = ()
     running: frozenset[str] = frozenset()  # ids of claims whose calls this process is making
     received: float = 0.0  # seconds since the newest of the messages came
     seen: Mapping[str, Seen] = {}
@@ -116,6 +127,7 @@ def plan(snapshot: Snapshot) -> Plan:
     _time(snapshot, targets)
     _fit(targets)
     if not snapshot.suspended:
+        _resume(snapshot, targets, result)
         _claim(snapshot, targets, result)
     result.targets = tuple(targets[name] for name in sorted(targets))
     _look_ahead(snapshot, result)
@@ -126,24 +138,29 @@ def plan(snapshot: Snapshot) -> Plan:
 
 
 def _ended(snapshot: Snapshot, targets: dict[str, Target]) -> None:
-    """W3 and W3': how calls ended."""
-    for ended in snapshot.results:
-        if (target := targets.get(ended.target)) is None:
-            continue
-        if ended.code:
-            targets[target.id] = debounce.failed(
-                target,
-                ended.claim_id,
-                ended.code,
-                ended.message,
-                snapshot.pace,
-                snapshot.now,
-                snapshot.jitter,
+    """W3, W3' and W4': how calls ended, and what they had started."""
+    for result in snapshot.results:
+        if (target := targets.get(result.target)) is not None:
+            targets[target.id] = _answered(snapshot, target, result)
+    how = (snapshot.pace, snapshot.now, snapshot.jitter)
+    for end in snapshot.ends:
+        for target in list(targets.values()):
+            targets[target.id] = (
+                debounce.broken(target, end.notification_id, end.code, end.message, *how)
+                if end.code
+                else debounce.completed(target, end.notification_id, snapshot.now)
             )
-        else:
-            targets[target.id] = debounce.accepted(
-                target, ended.claim_id, ended.notification_id, snapshot.now
-            )
+
+
+def _answered(snapshot: Snapshot, target: Target, result: Result) -> Target:
+    how = (snapshot.pace, snapshot.now, snapshot.jitter)
+    if not result.code:
+        return debounce.accepted(
+            target, result.claim_id, result.notification_id, snapshot.now, may_fail=snapshot.idempotent
+        )
+    if result.code == debounce.UNKNOWN and snapshot.idempotent:
+        return debounce.unanswered(target, result.claim_id, result.message, *how)
+    return debounce.failed(target, result.claim_id, result.code, result.message, *how)
 
 
 def _messages(snapshot: Snapshot, targets: dict[str, Target], result: Plan) -> None:
@@ -152,7 +169,7 @@ def _messages(snapshot: Snapshot, targets: dict[str, Target], result: Plan) -> N
     events: list[ObjectEvent] = []
     for message in snapshot.messages:
         early = [c for c in message.completions if not _complete(snapshot, targets, c)]
-        if early and any(target.claim is not None for target in targets.values()):
+        if early and not snapshot.idempotent and any(target.claim for target in targets.values()):
             result.kept.append(message.id)  # its call may not have been answered yet
             continue
         result.unclaimed += [completion.notification_id for completion in early]
@@ -245,10 +262,10 @@ def _time(snapshot: Snapshot, targets: dict[str, Target]) -> None:
     for target in list(targets.values()):
         after = debounce.overdue(target, snapshot.pace, snapshot.now)
         after = debounce.resynced(after, snapshot.pace, snapshot.now)
-        if (held := after.claim) is not None and _abandoned(snapshot, target.id, held):
+        if _abandoned_at(snapshot, after) <= snapshot.now and not _stays(snapshot, after):
             after = debounce.failed(
                 after,
-                held.id,
+                after.claim.id if after.claim is not None else "",
                 debounce.UNKNOWN,
                 "the process that made the call ended before it was answered",
                 snapshot.pace,
@@ -258,11 +275,40 @@ def _time(snapshot: Snapshot, targets: dict[str, Target]) -> None:
         targets[target.id] = after
 
 
-def _abandoned(snapshot: Snapshot, name: str, held: Claim) -> bool:
-    if held.id in snapshot.running:
-        return False
-    age = snapshot.seen.get(name, Seen()).claim_age
-    return held.owner == snapshot.owner or age >= snapshot.pace.claim_lost
+def _abandoned_at(snapshot: Snapshot, target: Target) -> float:
+    """When its claim counts as nobody's: at once if it was ours in another life, or its call has ended."""
+    held = target.claim
+    if held is None or held.id in snapshot.running - {result.claim_id for result in snapshot.results}:
+        return NEVER
+    if held.owner == snapshot.owner:
+        return snapshot.now
+    age = snapshot.seen.get(target.id, Seen()).claim_age
+    return snapshot.now + max(snapshot.pace.claim_lost - age, 0.0)
+
+
+def _stays(snapshot: Snapshot, target: Target) -> bool:
+    """Whether a claim is executed again as it is: merged back, its effect could come twice."""
+    known = not snapshot.shares.complete or target.id in {share.id for share in snapshot.shares.known}
+    return snapshot.idempotent and known
+
+
+def _again_at(snapshot: Snapshot, target: Target) -> float:
+    """When this process may take a claim that stays."""
+    age = snapshot.seen.get(target.id, Seen()).claim_age
+    backoff = debounce.again_at(target, snapshot.pace, age, snapshot.now)
+    return max(_abandoned_at(snapshot, target), backoff)
+
+
+def _resume(snapshot: Snapshot, targets: dict[str, Target], result: Plan) -> None:
+    """W2': claims that stay and that nobody works on. Each has its slot still."""
+    if not snapshot.idempotent:
+        return
+    for share in snapshot.shares.known:
+        target = targets.get(share.id, Target(share.id))
+        if share.ready and _again_at(snapshot, target) <= snapshot.now:
+            after = targets[share.id] = debounce.resume(target, snapshot.owner)
+            if after.claim is not None:
+                result.calls.append((share, after.claim))
 
 
 def _claim(snapshot: Snapshot, targets: dict[str, Target], result: Plan) -> None:
@@ -314,8 +360,7 @@ def _look_ahead(snapshot: Snapshot, result: Plan) -> None:
             times.append(debounce.completion_due(target.in_flight, snapshot.pace, snapshot.now))
         if target.dirty is None and (resync := debounce.resync_at(target, snapshot.pace)) is not None:
             times.append(resync)
-        if target.claim is not None and target.claim.id not in snapshot.running:
-            age = snapshot.seen.get(target.id, Seen()).claim_age
-            times.append(snapshot.now + max(snapshot.pace.claim_lost - age, 0.0))
+        stays = _stays(snapshot, target)
+        times.append(_again_at(snapshot, target) if stays else _abandoned_at(snapshot, target))
     result.starts, result.phases = starts, phases
-    result.wake = min((at for at in times if at > snapshot.now), default=0.0)
+    result.wake = min((at for at in times if snapshot.now < at < NEVER), default=0.0)

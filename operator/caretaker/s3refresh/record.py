@@ -40,6 +40,7 @@ def read(status: wire.TargetStatus, now: float) -> Target:
             when(claim.started_at),
             Request(claim.folders or (ROOT,), recursive=claim.recursive or not claim.folders),
             when(claim.since),
+            claim.attempt,
         ),
         in_flight=None
         if flying is None
@@ -87,6 +88,7 @@ def write(target: Target, phase: Phase) -> wire.TargetStatus:
             since=format_micros(claim.since),
             folders=claim.request.folders,
             recursive=claim.request.recursive,
+            attempt=claim.attempt,
         ),
         in_flight=None
         if flying is None

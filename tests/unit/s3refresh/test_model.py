@@ -1,6 +1,7 @@
 """No event is lost and each is refreshed in time, whatever two operators, the queue and the gateway do."""
 
-from typing import Any
+import math
+from typing import Any, Literal
 
 import hypothesis.strategies as st
 from hypothesis import settings
@@ -17,22 +18,27 @@ CALM = 5_000.0  # seconds: maxDelay, the longest backoff, a claim that is lost, 
 class Machine(RuleBasedStateMachine):
     """See world.py."""
 
+    kind: Literal["gateway", "http", "job"] = "gateway"
+    intervals = st.just(60.0)
+
     @initialize(
         quiet=st.sampled_from([0.0, 30.0]),
         most=st.sampled_from([1, 50]),
         tracked=st.booleans(),
         skew=st.sampled_from([0.0, -40.0, 250.0]),
+        data=st.data(),
     )
-    def start(self, quiet: float, most: int, tracked: bool, skew: float) -> None:
+    def start(self, quiet: float, most: int, tracked: bool, skew: float, data: Any) -> None:
         pace = Pace(
             quiet_period=quiet,
             max_delay=120.0,
+            min_interval=data.draw(self.intervals),
             max_folders=most,
-            tracked=tracked,
-            completion_timeout=600.0,
+            tracked=tracked or self.kind == "job",
+            completion_timeout=math.inf if self.kind == "job" else 600.0,
             retry_max=120.0,
         )
-        self.world = World(pace)
+        self.world = World(pace, self.kind)
         self.orphans: list[Call] = []
         self.operators = [Operator(self.world, "one", 0.0), Operator(self.world, "two", skew)]
 
@@ -74,7 +80,7 @@ class Machine(RuleBasedStateMachine):
     def take_effect(self) -> None:
         """Before its answer, which may be lost."""
         for call in (call for operator in self.operators for call in operator.calls):
-            if not call.notification:
+            if not call.effect:
                 self.world.take_effect(call)
                 return
 
@@ -88,7 +94,7 @@ class Machine(RuleBasedStateMachine):
     @rule(who=WHO, effect=st.booleans())
     def crash(self, who: int, effect: bool) -> None:
         for call in self.operators[who].calls:
-            if not call.notification:
+            if not call.effect:
                 self.orphans.append(call)
         self.operators[who].crash()
         if effect:
@@ -103,6 +109,12 @@ class Machine(RuleBasedStateMachine):
         for call in orphans:
             if self.world.now <= call.begun + CALL_SECONDS:
                 self.world.take_effect(call)
+
+    @precondition(lambda self: self.world.running())
+    @rule(data=st.data(), succeeded=st.booleans())
+    def job_ends(self, data: Any, succeeded: bool) -> None:
+        """Perhaps before its creation was answered."""
+        self.world.end_job(data.draw(st.sampled_from(self.world.running())), succeeded=succeeded)
 
     @rule(seconds=st.sampled_from([1.0, 29.0, 31.0, 61.0, 125.0]))
     def wait(self, seconds: float) -> None:
@@ -128,5 +140,22 @@ class Machine(RuleBasedStateMachine):
         assert len(self.world.calls) <= calls + 2, "it refreshes though nothing happened"
 
 
+class HttpMachine(Machine):
+    """A service that knows a call by its claim's id."""
+
+    kind = "http"
+    intervals = st.sampled_from([0.0, 60.0])
+
+
+class JobMachine(HttpMachine):
+    """Jobs, which may fail after they were accepted."""
+
+    kind = "job"
+
+
 Machine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+HttpMachine.TestCase.settings = settings(max_examples=25, stateful_step_count=40, deadline=None)
+JobMachine.TestCase.settings = settings(max_examples=25, stateful_step_count=40, deadline=None)
 TestModel = Machine.TestCase
+TestHttpModel = HttpMachine.TestCase
+TestJobModel = JobMachine.TestCase

@@ -4,22 +4,28 @@ What the doubles do is what the services promise and no more: the queue delivers
 the gateway evicts nothing when a call follows another within the interval; an answer may be lost after the
 call took effect, and a process may die between any two steps. The judge is `lost()`: an event whose message
 is gone and that nothing on record will refresh.
+
+In place of the gateway there may be a service that knows a call by its claim's id ("http"), or the API
+server, where a call makes a Job that ends by and by ("job"). Both apply a claim once, and want it the same
+each time.
 """
 
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Literal
 
 import msgspec
 
 from caretaker.api.s3refresh import Filter, TargetStatus
 from caretaker.s3refresh import folders, record
-from caretaker.s3refresh.debounce import CALL_SECONDS, Claim, Pace, Target
+from caretaker.s3refresh.debounce import CALL_SECONDS, UNKNOWN, Claim, Pace, Target
 from caretaker.s3refresh.envelope import Completion, ObjectEvent
 from caretaker.s3refresh.folders import Scope
 from caretaker.s3refresh.match import Share
 from caretaker.s3refresh.memory import TargetMemory
-from caretaker.s3refresh.plan import Message, Plan, Result, Shares, Snapshot, plan
+from caretaker.s3refresh.plan import End, Message, Plan, Result, Shares, Snapshot, plan
+from caretaker.s3refresh.targets.payload import payload_of
 
 SHARE = Share(id="share-1", arn="arn:share-1", bucket="bucket", group="gateway-1")
 EPOCH = 1_800_000_000.0
@@ -40,7 +46,17 @@ class Call:
 
     claim: Claim
     begun: float
-    notification: str = ""  # of an effect
+    effect: bool = False
+    notification: str = ""  # of an effect whose end is told
+
+
+@dataclass
+class Job:
+    """Made by a call to the API server, known by its claim's id; it refreshes what was there by then."""
+
+    scope: Scope
+    made: float
+    succeeded: bool | None = None  # None: it runs
 
 
 @dataclass
@@ -48,6 +64,7 @@ class World:
     """Times are seconds since the start; each operator's wall clock has a skew of its own."""
 
     pace: Pace
+    kind: Literal["gateway", "http", "job"] = "gateway"
     now: float = 0.0
     version: int = 0
     stored: bytes = b""  # status.targets, as JSON: what the API server has
@@ -57,6 +74,10 @@ class World:
     refreshed: list[tuple[Scope, float]] = field(default_factory=list)
     calls: list[tuple[float, Scope]] = field(default_factory=list)
     last_call: float = -1e9
+    told: dict[str, bytes] = field(default_factory=dict)  # claim id -> what the service was told
+    applied: dict[str, float] = field(default_factory=dict)  # claim id -> when it took effect
+    settled: set[str] = field(default_factory=set)  # claims whose outcome some process has learnt
+    jobs: dict[str, Job] = field(default_factory=dict)
     numbers: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
 
     def targets(self, wall: float) -> tuple[Target, ...]:
@@ -76,6 +97,10 @@ class World:
     def take_effect(self, call: Call) -> None:
         """The gateway accepts the call: it lists now what it has to, unless the last call is too fresh."""
         self.now += SOME
+        call.effect = True
+        if self.kind != "gateway":
+            self._apply(call)
+            return
         call.notification = f"n{next(self.numbers)}"
         if self.now - self.last_call >= self.pace.min_interval:
             self.refreshed.append((call.claim.request.scope, self.now))
@@ -85,15 +110,41 @@ class World:
         completion = Completion(call.notification, SHARE.arn)
         self.queue[number] = Sent(Message(number, completions=(completion,)))
 
+    def _apply(self, call: Call) -> None:
+        """Once for each claim id."""
+        claim, scope = call.claim, call.claim.request.scope
+        call.notification = claim.id if self.kind == "job" else ""
+        payload = payload_of(SHARE, claim)
+        assert self.told.setdefault(claim.id, payload) == payload, "the same id for another call"
+        if claim.id in self.applied:
+            return
+        self.applied[claim.id] = self.now
+        self.calls.append((self.now, scope))
+        if self.kind == "job":
+            self.jobs[claim.id] = Job(scope, self.now)
+        else:
+            self.refreshed.append((scope, self.now))
+
+    def end_job(self, name: str, *, succeeded: bool) -> None:
+        """A Job that has failed, or was deleted, counts for nothing."""
+        job = self.jobs[name]
+        job.succeeded = succeeded
+        if succeeded:
+            self.refreshed.append((job.scope, job.made))
+
+    def running(self) -> list[str]:
+        """The Jobs that have not ended."""
+        return [name for name, job in self.jobs.items() if job.succeeded is None]
+
     def lost(self) -> list[tuple[Scope, float]]:
         """Events that nothing holds and nothing has refreshed."""
-        held = [scope for target in self.targets(EPOCH) for scope in _on_record(target)]
+        held = [found for target in self.targets(EPOCH) for found in self._on_record(target)]
         return [
             (scope, at)
             for index, (scope, at) in enumerate(self.written)
             if self.message_of[index] not in self.queue
             and not all(
-                any(folders.covers(have, Scope(folders=frozenset({name}))) for have in held)
+                any(at <= to and folders.covers(have, Scope(folders=frozenset({name}))) for have, to in held)
                 or self.is_fresh(name, at)
                 for name in scope.folders
             )
@@ -108,15 +159,18 @@ class World:
         """Nothing is left to do."""
         return all(self.is_fresh(name, at) for scope, at in self.written for name in scope.folders)
 
-
-def _on_record(target: Target) -> list[Scope]:
-    """What will be refreshed, whatever happens: what waits, and a claim, which is executed or merged back."""
-    held = []
-    if target.dirty is not None:
-        held.append(target.dirty.scope)
-    if target.claim is not None:
-        held.append(target.claim.request.scope)
-    return held
+    def _on_record(self, target: Target) -> list[tuple[Scope, float]]:
+        """(what will be refreshed, whatever happens, for events until when): what waits; a claim, which is
+        executed or merged back; a Job, which succeeds or makes its folders wait again."""
+        held = []
+        if target.dirty is not None:
+            held.append((target.dirty.scope, self.now))
+        if (claim := target.claim) is not None:
+            held.append((claim.request.scope, self.applied.get(claim.id, self.now)))
+        if (flying := target.in_flight) is not None and flying.notification_id in self.jobs:
+            job = self.jobs[flying.notification_id]
+            held.append((job.scope, job.made))
+        return held
 
 
 class Operator:
@@ -162,8 +216,14 @@ class Operator:
             pass_id=f"{self.name}-{next(world.numbers)}",
             now=self.wall,
             resync_on_start=False,
+            idempotent=world.kind != "gateway",
             messages=messages,
             results=results,
+            ends=tuple(
+                End(name, "" if job.succeeded else "JobFailed")
+                for name, job in world.jobs.items()
+                if job.succeeded is not None
+            ),
             running=frozenset(call.claim.id for call in self.calls)
             | frozenset(result.claim_id for result in results),
             seen=self.memory.look(targets, world.now),
@@ -195,20 +255,30 @@ class Operator:
             return True  # read after the messages came: that is proof enough, whatever happened since
         if version != self.world.version:
             return False
+        self._check(msgspec.json.decode(read or b"[]", type=list[TargetStatus]), made)
         self.world.stored, self.world.version = after, version + 1
         return True
 
+    def _check(self, before: list[TargetStatus], made: Plan) -> None:
+        """A claim that can be made again is given up only when its outcome is known."""
+        held = {target.claim.id for target in made.targets if target.claim is not None}
+        for one in before:
+            if self.world.kind != "gateway" and one.claim is not None and one.claim.id not in held:
+                assert one.claim.id in self.world.settled, "given up, though it may have taken effect"
+
     def answer(self, call: Call, outcome: str) -> None:
         """How a call ends for the process: accepted, refused or unknown, in CALL_SECONDS at most."""
-        if outcome == "refused" and not call.notification:
+        if outcome == "refused" and not call.effect:
             code = "InvalidGatewayRequestException"
         elif outcome == "unknown":
-            code = "Timeout"
+            code = "Timeout" if self.world.kind == "gateway" else UNKNOWN
             self.world.now = max(self.world.now, call.begun + CALL_SECONDS)
         else:
             code = ""
-            if not call.notification:
+            if not call.effect:
                 self.world.take_effect(call)
+        if code != UNKNOWN:
+            self.world.settled.add(call.claim.id)
         self.calls.remove(call)
         self.results.append(
             Result("share-1", call.claim.id, "" if code else call.notification, code, code and "no")
@@ -225,6 +295,8 @@ def until(world: World, operator: Operator, done: Callable[[], bool], seconds: f
         operator.finish()
         for call in list(operator.calls):
             operator.answer(call, "accepted")
+        for name in world.running():
+            world.end_job(name, succeeded=True)
         if done():
             return True
         world.now += 1

@@ -4,8 +4,8 @@ Inputs: clients for each region, the spec. Lists are paged, descriptions asked f
 region or a share that cannot be read makes the discovery incomplete instead of making its shares unknown.
 """
 
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
+from typing import Any, ClassVar, Final
 
 from caretaker.api.s3refresh import StorageGatewayTarget
 from caretaker.aws.errors import AwsError
@@ -14,7 +14,7 @@ from caretaker.s3refresh import advice
 from caretaker.s3refresh.debounce import UNKNOWN, Claim
 from caretaker.s3refresh.locations import UnresolvedError, bucket_and_prefix
 from caretaker.s3refresh.match import Share
-from caretaker.s3refresh.plan import Result, Shares
+from caretaker.s3refresh.plan import End, Result, Shares
 
 # "You can specify up to 10" (DescribeNFSFileShares); botocore does not check it.
 DESCRIBED_AT_ONCE: Final = 10
@@ -23,6 +23,8 @@ AVAILABLE: Final = "AVAILABLE"
 
 class StorageGatewayShares:
     """targets.Target for the shares of one resource. `clients` by region."""
+
+    idempotent: ClassVar[bool] = False  # RefreshCache takes no token
 
     def __init__(self, clients: Mapping[str, StorageGateway], spec: StorageGatewayTarget) -> None:
         self._clients = clients
@@ -62,6 +64,10 @@ class StorageGatewayShares:
             )
         # The id is what the refresh's end is told by; without one nothing can be waited for but time.
         return Result(share.id, claim.id, notification_id=answer.get("NotificationId", "") or claim.id)
+
+    async def ended(self, notification_ids: Collection[str]) -> Sequence[End]:  # noqa: ARG002
+        """Nothing: no call tells it, messages do."""
+        return ()
 
     def _nowhere(self) -> str:
         return (

@@ -1,0 +1,193 @@
+"""What the planner does where a call that is made again takes effect once: jobs and HTTP services."""
+
+import math
+from typing import Any
+
+import msgspec
+import pytest
+
+from caretaker.api.s3refresh import Filter
+from caretaker.s3refresh import debounce
+from caretaker.s3refresh.debounce import UNKNOWN, Claim, Dirty, Failure, InFlight, Last, Pace, Target
+from caretaker.s3refresh.folders import Request, Scope
+from caretaker.s3refresh.match import Share, of_buckets
+from caretaker.s3refresh.memory import TargetMemory
+from caretaker.s3refresh.plan import End, Plan, Result, Seen, Shares, Snapshot, plan
+
+NOW = 1_800_000_000.0
+BUCKET = of_buckets(["bucket"])[0]
+CALL = Request(("a", "/"), recursive=False)
+A = Scope(folders=frozenset(CALL.folders))
+CLAIM = Claim("c1", "one", NOW - 5, CALL, NOW - 40)
+CLAIMED = Target("bucket", claim=CLAIM, last=Last(requested_at=NOW - 5))
+FLYING = Target("bucket", in_flight=InFlight("job-1", NOW - 30, CALL), last=Last(NOW - 31, NOW - 30))
+ANSWERED = Result("bucket", "c1", code=UNKNOWN, message="no answer in 10 s")
+
+
+def planned(target: Target, *, age: float = 0.0, **more: Any) -> Plan:
+    """The plan of process "two", which has seen the claim stand for `age` seconds."""
+    values: dict[str, Any] = {
+        "targets": (target,),
+        "first": False,
+        "shares": Shares(complete=True, known=(BUCKET,)),
+        "filter": Filter(),
+        "pace": Pace(min_interval=10.0),
+        "owner": "two",
+        "pass_id": "p",
+        "now": NOW,
+        "idempotent": True,
+        "seen": {"bucket": Seen(claim_age=age)},
+    }
+    return plan(Snapshot(**(values | more)))
+
+
+def backing_off(until: float) -> Target:
+    return msgspec.structs.replace(CLAIMED, failure=Failure(1, UNKNOWN, "?", until))
+
+
+class TestClaimsOfUnknownOutcome:
+    def test_a_claim_whose_owner_is_gone_is_executed_as_it_was(self) -> None:
+        made = planned(CLAIMED, age=120.0)
+        again = msgspec.structs.replace(CLAIM, owner="two", attempt=2)
+        assert made.calls == [(BUCKET, again)]
+        assert made.targets[0].claim == again
+        assert made.targets[0].dirty is None
+
+    def test_it_is_left_to_an_owner_who_may_live(self) -> None:
+        made = planned(CLAIMED, age=119.0)
+        assert (made.calls, made.targets, made.wake) == ([], (CLAIMED,), NOW + 1.0)
+
+    def test_our_own_of_another_life_is_executed_at_once_and_that_is_a_write(self) -> None:
+        """Else another operator could take it between our look and our call."""
+        made = planned(CLAIMED, owner="one")
+        assert [claim.attempt for _, claim in made.calls] == [2]
+        assert made.targets[0] != CLAIMED
+
+    def test_one_that_we_are_making_is_left_alone(self) -> None:
+        made = planned(CLAIMED, owner="one", age=1_000.0, running=frozenset({"c1"}))
+        assert (made.calls, made.targets, made.wake) == ([], (CLAIMED,), 0.0)
+
+    def test_an_unknown_outcome_keeps_the_claim_and_backs_off(self) -> None:
+        made = planned(CLAIMED, owner="one", running=frozenset({"c1"}), results=(ANSWERED,), jitter=0.5)
+        assert made.targets[0].claim == CLAIM
+        assert made.targets[0].failure == Failure(1, UNKNOWN, "no answer in 10 s", NOW + 15.0)
+        assert (made.calls, made.wake) == ([], NOW + 15.0)
+        assert made.phases["bucket"] == "Claimed"
+
+    @pytest.mark.parametrize(
+        ("until", "age", "due"),
+        [
+            pytest.param(NOW + 1.0, 20.0, False, id="not before its backoff has passed"),
+            pytest.param(NOW, 20.0, True, id="once it has"),
+            pytest.param(NOW + 10**6, 899.0, False, id="a clock that was set back does not hurry it"),
+            pytest.param(NOW + 10**6, 900.0, True, id="nor keeps it for longer than the longest backoff"),
+        ],
+    )
+    def test_it_is_executed_again(self, until: float, age: float, due: bool) -> None:
+        made = planned(backing_off(until), owner="one", age=age)
+        assert [claim.id for _, claim in made.calls] == (["c1"] if due else [])
+
+    def test_another_operator_keeps_to_the_backoff_too(self) -> None:
+        made = planned(backing_off(NOW + 50.0), age=300.0)
+        assert (made.calls, made.wake) == ([], NOW + 50.0)
+
+    def test_a_definite_failure_gives_it_up(self) -> None:
+        made = planned(CLAIMED, results=(Result("bucket", "c1", code="HTTP400"),))
+        assert (made.targets[0].claim, made.targets[0].dirty) == (None, Dirty(NOW - 40, A))
+
+    def test_where_a_call_could_take_effect_twice_the_claim_is_given_up(self) -> None:
+        made = planned(CLAIMED, age=120.0, idempotent=False)
+        assert (made.calls, made.targets[0].claim, made.targets[0].dirty) == ([], None, Dirty(NOW - 40, A))
+
+    def test_suspended_it_waits(self) -> None:
+        made = planned(CLAIMED, age=120.0, suspended=True)
+        assert (made.calls, made.targets, made.wake) == ([], (CLAIMED,), 0.0)
+
+    def test_it_waits_for_a_target_that_is_not_ready(self) -> None:
+        made = planned(CLAIMED, age=120.0, shares=Shares(True, of_buckets(["bucket"], ready=False)))
+        assert (made.calls, made.targets) == ([], (CLAIMED,))
+
+    def test_it_waits_for_discovery(self) -> None:
+        made = planned(CLAIMED, age=120.0, shares=Shares())
+        assert (made.calls, made.targets) == ([], (CLAIMED,))
+
+    def test_one_of_a_bucket_that_is_gone_is_merged_back(self) -> None:
+        made = planned(CLAIMED, age=120.0, shares=Shares(complete=True))
+        assert (made.calls, made.targets[0].claim, made.targets[0].dirty) == ([], None, Dirty(NOW - 40, A))
+
+    def test_events_wait_beside_it(self) -> None:
+        """Nothing else of the target starts meanwhile."""
+        both = msgspec.structs.replace(backing_off(NOW + 5.0), dirty=Dirty(NOW - 900, A))
+        assert planned(both, owner="one").calls == []
+
+
+class TestEnds:
+    def test_a_job_that_succeeded(self) -> None:
+        made = planned(FLYING, ends=(End("job-1"),))
+        assert made.targets[0].in_flight is None
+        assert made.targets[0].last.result == "Succeeded"
+
+    def test_a_job_that_failed_is_made_again_with_backoff(self) -> None:
+        made = planned(FLYING, ends=(End("job-1", "BackoffLimitExceeded", "no"),), jitter=0.5)
+        after = made.targets[0]
+        assert (after.in_flight, after.dirty) == (None, Dirty(NOW, A))
+        assert after.failure == Failure(1, "BackoffLimitExceeded", "no", NOW + 15.0)
+        assert (after.last.result, after.last.completed_at) == ("Failed", NOW)
+        assert made.phases["bucket"] == "Backoff"
+
+    @pytest.mark.parametrize("end", [End("job-2"), End("job-2", "JobFailed")], ids=["succeeded", "failed"])
+    def test_another_job(self, end: End) -> None:
+        assert planned(FLYING, ends=(end,)).targets == (FLYING,)
+
+    def test_a_row_of_failing_jobs_backs_off_longer_each_time_until_one_succeeds(self) -> None:
+        target, waits = CLAIMED, []
+        pace = Pace(min_interval=10.0)
+        for _ in range(3):
+            target = planned(target, results=(Result("bucket", "c1", "job-1"),)).targets[0]
+            target = planned(target, ends=(End("job-1", "JobFailed"),)).targets[0]
+            assert target.failure is not None
+            waits.append(target.failure.next_attempt_at - NOW)
+            target = debounce.claim(target, "c1", "two", pace, NOW)
+        assert waits == [30.0, 60.0, 120.0]
+        target = planned(target, results=(Result("bucket", "c1", "job-1"),)).targets[0]
+        assert planned(target, ends=(End("job-1"),)).targets[0].failure is None
+
+    def test_what_is_accepted_and_complete_ends_a_row_of_failures(self) -> None:
+        made = planned(backing_off(NOW), results=(Result("bucket", "c1"),))
+        assert (made.targets[0].failure, made.targets[0].last.result) == (None, "Succeeded")
+
+    def test_a_job_may_take_for_ever(self) -> None:
+        long_ago = msgspec.structs.replace(FLYING, in_flight=InFlight("job-1", NOW - 10**7, CALL))
+        made = planned(long_ago, pace=Pace(tracked=True, completion_timeout=math.inf))
+        assert (made.targets, made.wake) == ((long_ago,), 0.0)
+
+
+class TestMemory:
+    def test_a_claim_that_was_taken_over_is_young_again(self) -> None:
+        """Else two operators that live would take it from each other, pass by pass."""
+        memory = TargetMemory()
+        memory.look([CLAIMED], 0.0)
+        assert memory.look([CLAIMED], 120.0)["bucket"].claim_age == 120.0
+        taken = debounce.resume(CLAIMED, "two")
+        assert memory.look([taken], 121.0)["bucket"].claim_age == 0.0
+        assert memory.look([debounce.resume(taken, "two")], 150.0)["bucket"].claim_age == 0.0
+
+
+def test_nothing_of_a_resumed_claim_changes_but_who_makes_it() -> None:
+    after = debounce.resume(CLAIMED, "two").claim
+    assert after == msgspec.structs.replace(CLAIM, owner="two", attempt=2)
+
+
+def test_resuming_nothing_changes_nothing() -> None:
+    assert debounce.resume(FLYING, "two") is FLYING
+
+
+def test_an_unknown_outcome_of_another_claim_counts_for_nothing() -> None:
+    assert debounce.unanswered(CLAIMED, "c2", "?", Pace(), NOW, 1.0) is CLAIMED
+
+
+def test_buckets_are_targets_of_their_own() -> None:
+    assert of_buckets(["b", "a", "b"]) == (
+        Share(id="a", arn="", bucket="a", group="a"),
+        Share(id="b", arn="", bucket="b", group="b"),
+    )
