@@ -17,7 +17,7 @@ PYTEST_ARGS ?=
 # In order: an operator that a folder shares watches all namespaces, and must not outlast its folder.
 WORKERS ?= 2
 # What speaks to sockets of its own and needs no control plane: integration, but for every Python too.
-LOOPBACK := tests/integration/aws tests/integration/kube tests/integration/obs
+LOOPBACK := tests/integration/aws tests/integration/kube tests/integration/obs tests/integration/s3refresh/test_http_target.py
 
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/caretaker
 UV := $(or $(shell command -v uv 2>/dev/null),$(CACHE)/uv/bin/uv)

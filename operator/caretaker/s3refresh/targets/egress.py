@@ -1,0 +1,96 @@
+"""Which addresses a URL that a tenant wrote may lead to.
+
+Pure. The operator stands where its tenants do not: on a node's network, beside the metadata service that
+hands out the node's credentials, with the API server in reach. What is judged is the address that is about
+to be connected to, never a name, which may lead elsewhere a moment later.
+"""
+
+import re
+from collections.abc import Collection, Iterator
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from typing import Final, TypeAlias
+
+Address: TypeAlias = IPv4Address | IPv6Address
+
+# Also the `pattern` of target.http.url. No user, no backslash, no fragment: nothing that two readers of a URL
+# could take differently.
+URL: Final = r"^https?://([A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(:[0-9]{1,5})?([/?][!-\"$-\[\]-~]*)?$"
+
+_REFUSED: Final = tuple(
+    (ip_network(network), what)
+    for network, what in (
+        ("0.0.0.0/8", "unspecified"),
+        ("127.0.0.0/8", "loopback"),
+        ("169.254.0.0/16", "link-local, where metadata services are"),
+        ("224.0.0.0/4", "multicast"),
+        ("240.0.0.0/4", "reserved"),
+        ("::/128", "unspecified"),
+        ("::1/128", "loopback"),
+        ("fe80::/10", "link-local"),
+        ("ff00::/8", "multicast"),
+        # fd00:ec2::254 is EC2's metadata service, ::23 that of EKS Pod Identity; AWS has the range to itself.
+        ("fd00:ec2::/32", "a service of the EC2 instance, such as its metadata"),
+    )
+)
+_NAT64: Final = ip_network("64:ff9b::/96")  # RFC 6052
+
+
+def host_of(url: str) -> str:
+    """The host of a URL, in lower case. Raises ValueError saying what to write instead."""
+    found = re.match(URL, url)
+    if found is None or url.endswith("\n"):
+        raise ValueError(
+            "must be http:// or https://, a host, and a path of ASCII characters; "
+            "credentials go into headersFrom"
+        )
+    return found[1].strip("[]").rstrip(".").lower()
+
+
+class Egress:
+    """`allowed` are networks (10.1.0.0/16), addresses and host names that may be called though they lead to
+    what is refused."""
+
+    def __init__(self, allowed: Collection[str] = ()) -> None:
+        self._networks = []
+        self._hosts = set()
+        for entry in allowed:
+            try:
+                self._networks.append(ip_network(entry, strict=False))
+            except ValueError:
+                self._hosts.add(entry.rstrip(".").lower())
+
+    def refusal(self, host: str, address: str, api_server: Collection[str]) -> str:
+        """Why this address, which `host` stands for now, may not be connected to; "" if it may.
+
+        api_server: the addresses of the API server.
+        """
+        if host in self._hosts:
+            return ""
+        given = ip_address(address)
+        own = {one for text in api_server for one in _meant(ip_address(text))}
+        for one in _meant(given):
+            what = "the API server's" if one in own else _kind(one)
+            if what and not (self._allows(one) or self._allows(given)):
+                return (
+                    f"{host} leads to {address}, which is {what}, and refused unless the operator allows it"
+                )
+        return ""
+
+    def _allows(self, address: Address) -> bool:
+        return any(address in network for network in self._networks)
+
+
+def _kind(address: Address) -> str:
+    return next((what for network, what in _REFUSED if address in network), "")
+
+
+def _meant(address: Address) -> Iterator[Address]:
+    """The address, and the IPv4 one that an IPv6 address carries."""
+    yield address
+    if isinstance(address, IPv6Address):
+        if address.ipv4_mapped is not None:
+            yield address.ipv4_mapped
+        if address.sixtofour is not None:
+            yield address.sixtofour
+        if address in _NAT64:
+            yield IPv4Address(int(address) & 0xFFFFFFFF)

@@ -1,0 +1,191 @@
+"""An HTTP service, called by POST with the claim's id as Idempotency-Key.
+
+Inputs: the spec, a way to read Secrets, what may be called besides public and private addresses. It follows
+no redirect, uses no proxy, connects to no address that egress.py refuses, and tells nothing of an answer but
+its status code: whoever writes the URL must not read, through status, what only the operator can reach.
+"""
+
+import asyncio
+import errno
+import re
+import socket
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from typing import Any, ClassVar, Final
+from urllib.parse import urlsplit
+
+import aiohttp
+
+from caretaker import __version__
+from caretaker.api.durations import seconds
+from caretaker.api.s3refresh import HttpTarget
+from caretaker.kube.errors import ApiError
+from caretaker.s3refresh.debounce import UNKNOWN, Claim
+from caretaker.s3refresh.match import Share, of_buckets
+from caretaker.s3refresh.plan import End, Result, Shares
+from caretaker.s3refresh.targets.egress import Egress, host_of
+from caretaker.s3refresh.targets.payload import payload_of
+
+ReadSecret = Callable[[str], Awaitable[Mapping[str, str]]]
+
+# What a call is made of, and what would change how it is read on its way.
+RESERVED: Final = frozenset(
+    (
+        "connection",
+        "content-length",
+        "content-type",
+        "expect",
+        "host",
+        "idempotency-key",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    )
+)
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+
+
+class _NotSentError(Exception):
+    """Nothing of the call has left."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class HttpCalls:
+    """targets.Target for the buckets of one resource.
+
+    read_secret  the keys and decoded values of a Secret in the resource's namespace; raises ApiError, or
+                 ValueError for what cannot be decoded
+    allowed      see Egress
+    api_server   the API server's URL, whose addresses are refused too
+    guard        asked before a call is made; raises NotLeader, which comes through
+    """
+
+    idempotent: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        spec: HttpTarget,
+        buckets: Collection[str],
+        read_secret: ReadSecret,
+        *,
+        api_server: str,
+        allowed: Collection[str] = (),
+        guard: Callable[[float], None] | None = None,
+    ) -> None:
+        self._spec = spec
+        self._buckets = buckets
+        self._read_secret = read_secret
+        self._egress = Egress(allowed)
+        self._api_server = urlsplit(api_server).hostname or ""
+        self._guard = guard
+
+    async def discover(self) -> Shares:
+        """The buckets; none is ready while the URL is none."""
+        try:
+            host_of(self._spec.url)
+        except ValueError as error:
+            known = of_buckets(self._buckets, ready=False)
+            return Shares(complete=True, known=known, faults=(f"spec.target.http.url: {error}",))
+        return Shares(complete=True, known=of_buckets(self._buckets))
+
+    async def refresh(self, share: Share, claim: Claim) -> Result:
+        """One POST. What is not known to be refused or accepted is unknown, and so is what was not sent if an
+        earlier attempt may have been."""
+        timeout = seconds(self._spec.timeout)
+        try:
+            headers = await self._headers()
+            async with asyncio.timeout(timeout):
+                status = await self._post(payload_of(share, claim), claim.id, headers)
+        except _NotSentError as error:
+            code = UNKNOWN if claim.attempt > 1 else error.code
+            return Result(share.id, claim.id, code=code, message=str(error))
+        except TimeoutError:
+            return Result(share.id, claim.id, code=UNKNOWN, message=f"no answer in {timeout:g} s")
+        except (aiohttp.ClientError, OSError) as error:
+            message = f"the connection was lost: {type(error).__name__}"
+            return Result(share.id, claim.id, code=UNKNOWN, message=message)
+        code, message = self._judged(status)
+        return Result(share.id, claim.id, code=code, message=message)
+
+    async def ended(self, notification_ids: Collection[str]) -> Sequence[End]:  # noqa: ARG002
+        """Nothing: what is accepted is complete."""
+        return ()
+
+    def _judged(self, status: int) -> tuple[str, str]:
+        wanted = self._spec.success_codes
+        if status in wanted or (not wanted and 200 <= status < 300):
+            return "", ""
+        if status >= 500:
+            return UNKNOWN, f"the answer was {status}"
+        hint = "; redirects are not followed" if 300 <= status < 400 else ""
+        return f"HTTP{status}", f"the answer was {status}{hint}"
+
+    async def _post(self, body: bytes, key: str, headers: Mapping[str, str]) -> int:
+        if self._guard is not None:
+            self._guard(0.0)  # an overlap does no harm: the key makes it one call
+        host = host_of(self._spec.url)
+        api_server = await _addresses(self._api_server)
+        refusals: list[str] = []
+
+        def opened(info: tuple[Any, ...]) -> socket.socket:
+            """The one place that every connection passes, with the address that it goes to."""
+            if refusal := self._egress.refusal(host, str(info[4][0]), api_server):
+                refusals.append(refusal)
+                raise OSError(errno.EACCES, refusal)
+            return socket.socket(family=info[0], type=info[1], proto=info[2])
+
+        # A session for each call: calls are minutes apart, and no connection outlives its judgement.
+        connector = aiohttp.TCPConnector(force_close=True, use_dns_cache=False, socket_factory=opened)
+        own = {
+            "Content-Type": "application/json",
+            "Idempotency-Key": key,
+            "User-Agent": f"caretaker/{__version__}",
+        }
+        try:
+            async with (
+                aiohttp.ClientSession(
+                    connector=connector, cookie_jar=aiohttp.DummyCookieJar(), trust_env=False
+                ) as session,
+                session.post(
+                    self._spec.url, data=body, headers={**own, **headers}, allow_redirects=False
+                ) as response,
+            ):
+                return response.status
+        except (aiohttp.ClientConnectorError, aiohttp.InvalidURL) as error:
+            if refusals:
+                raise _NotSentError("AddressRefused", refusals[0]) from error
+            cause = getattr(error, "os_error", error)
+            raise _NotSentError("Unreachable", f"{host}: {cause}") from error
+
+    async def _headers(self) -> dict[str, str]:
+        """Later Secrets win, as in a container's envFrom. No message holds a value."""
+        found: dict[str, str] = {}
+        for source in self._spec.headers_from:
+            name = source.secret_ref.name
+            try:
+                entries = await self._read_secret(name)
+            except ApiError as error:
+                raise _NotSentError("SecretUnreadable", f"Secret {name}: {error}") from error
+            except ValueError as error:
+                raise _NotSentError("SecretUnreadable", f"Secret {name} cannot be decoded") from error
+            for key, value in entries.items():
+                text = value.rstrip("\r\n")  # as files end
+                if key.lower() in RESERVED or _CONTROL.search(text):
+                    message = (
+                        f"Secret {name}: {key} cannot be a header, by its name or by a control character"
+                    )
+                    raise _NotSentError("HeaderInvalid", message)
+                found[key] = text
+        return found
+
+
+async def _addresses(host: str) -> set[str]:
+    """What a host stands for now. While it cannot be told, nothing can be called."""
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise _NotSentError("Unreachable", f"the API server's host {host}: {error}") from error
+    return {str(info[4][0]) for info in found}

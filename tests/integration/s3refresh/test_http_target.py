@@ -1,0 +1,321 @@
+"""Refreshes by HTTP, over loopback: what is sent, what an answer means, what is never connected to."""
+
+import asyncio
+import json
+import logging
+import socket
+from collections.abc import AsyncIterator, Collection, Mapping
+from typing import Any
+
+import msgspec
+import pytest
+from aiohttp import web
+
+from caretaker.api.s3refresh import HeadersSecret, HeadersSource, HttpTarget
+from caretaker.kube.errors import ApiError, NotLeader
+from caretaker.s3refresh.debounce import UNKNOWN, Claim
+from caretaker.s3refresh.folders import Request
+from caretaker.s3refresh.match import of_buckets
+from caretaker.s3refresh.plan import Result
+from caretaker.s3refresh.targets.http import HttpCalls
+from caretaker.s3refresh.targets.payload import payload_of
+from fakes.apiserver import FakeApiServer, Handler, hang
+
+BUCKET = of_buckets(["bucket"])[0]
+CLAIM = Claim("c1", "me", 1_800_000_000.0, Request(("a", "/"), recursive=False), 1_799_999_990.0)
+AGAIN = msgspec.structs.replace(CLAIM, attempt=2)
+LOOPBACK = ("127.0.0.0/8",)
+METADATA = "169.254.169.254"
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[FakeApiServer]:
+    async with FakeApiServer() as started:
+        yield started
+
+
+class Secrets:
+    """Secrets by name; an exception stands for one that cannot be read."""
+
+    def __init__(self, **found: Mapping[str, str] | Exception) -> None:
+        self.found = found
+
+    async def __call__(self, name: str) -> Mapping[str, str]:
+        found = self.found[name]
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+
+def target(
+    url: str,
+    *,
+    allowed: Collection[str] = LOOPBACK,
+    api_server: str = "https://192.0.2.1:6443",
+    secrets: Secrets | None = None,
+    guard: Any = None,
+    **spec: Any,
+) -> HttpCalls:
+    sources = tuple(HeadersSource(HeadersSecret(name)) for name in (secrets.found if secrets else ()))
+    wanted = HttpTarget(url, headers_from=sources, **spec)
+    read = secrets or Secrets()
+    return HttpCalls(wanted, ["bucket"], read, api_server=api_server, allowed=allowed, guard=guard)
+
+
+def saying(code: int, **more: Any) -> Handler:
+    async def reply(_: web.Request) -> web.StreamResponse:
+        return web.Response(status=code, **more)
+
+    return reply
+
+
+async def cut(request: web.Request) -> web.StreamResponse:
+    """The connection is lost once the request has been read."""
+    assert request.transport is not None
+    request.transport.abort()
+    return web.Response()
+
+
+def port_of(server: FakeApiServer) -> int:
+    return int(server.url.rpartition(":")[2])
+
+
+def resolving(monkeypatch: pytest.MonkeyPatch, **answers: list[list[str]]) -> list[str]:
+    """A name server: each question for `name.test` takes its next answer. Returns who was asked for."""
+    real, asked = socket.getaddrinfo, []
+
+    def getaddrinfo(host: str, port: Any, *args: Any, **kwargs: Any) -> Any:
+        name = str(host).removesuffix(".test")
+        if name not in answers:
+            return real(host, port, *args, **kwargs)
+        asked.append(name)
+        turn = answers[name][min(asked.count(name), len(answers[name])) - 1]
+        return [found for address in turn for found in real(address, port, type=socket.SOCK_STREAM)]
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    return asked
+
+
+async def test_a_refresh_is_a_post_with_the_claims_id(server: FakeApiServer) -> None:
+    server.on("POST", "/refresh", saying(204))
+    secrets = Secrets(one={"Authorization": "Bearer one", "X-A": "a\n"}, two={"authorization": "Bearer two"})
+    result = await target(f"{server.url}/refresh", secrets=secrets).refresh(BUCKET, CLAIM)
+    assert result == Result("bucket", "c1")
+    assert server.bodies == [payload_of(BUCKET, CLAIM)]
+    assert json.loads(server.bodies[0])["folders"] == ["a", "/"]
+    headers = server.requests[0].headers
+    assert headers["Idempotency-Key"] == "c1"
+    assert headers["Content-Type"] == "application/json"
+    assert (headers.getall("Authorization"), headers["X-A"]) == (["Bearer two"], "a")
+
+
+async def test_an_attempt_is_like_the_first_to_the_letter(server: FakeApiServer) -> None:
+    server.on("POST", "/", saying(200))
+    calls = target(server.url)
+    await calls.refresh(BUCKET, CLAIM)
+    await calls.refresh(BUCKET, msgspec.structs.replace(CLAIM, owner="you", attempt=9))
+    assert server.bodies[0] == server.bodies[1]
+    assert {request.headers["Idempotency-Key"] for request in server.requests} == {"c1"}
+
+
+@pytest.mark.parametrize(
+    ("status", "wanted", "code"),
+    [
+        (200, (), ""),
+        (299, (), ""),
+        (202, (202,), ""),
+        (409, (200, 409), ""),
+        (200, (202,), "HTTP200"),
+        (400, (), "HTTP400"),
+        (429, (), "HTTP429"),
+        (302, (), "HTTP302"),
+        (500, (), UNKNOWN),
+        (503, (), UNKNOWN),
+    ],
+)
+async def test_what_an_answer_means(
+    server: FakeApiServer, status: int, wanted: tuple[int, ...], code: str
+) -> None:
+    server.on("POST", "/", saying(status, text="what only the operator may see"))
+    result = await target(server.url, success_codes=wanted).refresh(BUCKET, CLAIM)
+    assert result.code == code
+    assert "operator" not in result.message
+    assert bool(code) == (str(status) in result.message)
+
+
+@pytest.mark.parametrize("handler", [hang, cut], ids=["no answer", "connection lost"])
+async def test_an_answer_that_does_not_come_says_nothing(server: FakeApiServer, handler: Handler) -> None:
+    server.on("POST", "/", handler)
+    result = await target(server.url, timeout="1s").refresh(BUCKET, CLAIM)
+    assert (result.code, len(server.requests)) == (UNKNOWN, 1)
+
+
+async def test_what_was_not_sent_failed_unless_an_earlier_attempt_may_have_been() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    calls = target(f"http://127.0.0.1:{port}/")
+    assert (await calls.refresh(BUCKET, CLAIM)).code == "Unreachable"
+    assert (await calls.refresh(BUCKET, AGAIN)).code == UNKNOWN
+
+
+async def test_a_name_that_nobody_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(*_: Any, **__: Any) -> Any:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    result = await target("http://nobody.test/", api_server="https://192.0.2.1").refresh(BUCKET, CLAIM)
+    assert result.code == "Unreachable"
+
+
+async def test_without_the_lease_nothing_is_sent(server: FakeApiServer) -> None:
+    def guard(_: float) -> None:
+        raise NotLeader("held by another")
+
+    with pytest.raises(NotLeader):
+        await target(server.url, guard=guard).refresh(BUCKET, CLAIM)
+    assert server.requests == []
+
+
+class TestEgress:
+    @pytest.mark.parametrize(
+        "host",
+        [
+            "127.0.0.1",
+            "localhost",
+            "[::1]",
+            "[::ffff:127.0.0.1]",
+            "[::ffff:7f00:1]",
+            "0.0.0.0",
+            "[::]",
+            "2130706433",
+            "0x7f000001",
+            "0177.0.0.1",
+            "127.1",
+            "0",
+        ],
+    )
+    async def test_loopback_in_any_spelling_is_refused(self, server: FakeApiServer, host: str) -> None:
+        server.on("POST", "/", saying(200))
+        calls = target(f"http://{host}:{port_of(server)}/", allowed=())
+        result = await calls.refresh(BUCKET, CLAIM)
+        assert result.code in ("AddressRefused", "Unreachable")
+        assert server.requests == []
+
+    @pytest.mark.parametrize(
+        "host", [METADATA, "[fd00:ec2::254]", f"[::ffff:{METADATA}]", "[64:ff9b::a9fe:a9fe]", "224.0.0.1"]
+    )
+    async def test_the_metadata_service_is_refused(self, host: str) -> None:
+        result = await target(f"http://{host}/latest/").refresh(BUCKET, CLAIM)
+        assert (result.code, "refused" in result.message) == ("AddressRefused", True)
+
+    @pytest.mark.parametrize("address", [METADATA, f"::ffff:{METADATA}", "fd00:ec2::254", "127.0.0.1"])
+    async def test_a_name_that_leads_there_is_refused(
+        self, monkeypatch: pytest.MonkeyPatch, server: FakeApiServer, address: str
+    ) -> None:
+        resolving(monkeypatch, inside=[[address]])
+        calls = target(f"http://inside.test:{port_of(server)}/", allowed=())
+        result = await calls.refresh(BUCKET, CLAIM)
+        assert (result.code, server.requests) == ("AddressRefused", [])
+        assert address in result.message
+
+    async def test_what_is_judged_is_what_is_connected_to(
+        self, monkeypatch: pytest.MonkeyPatch, server: FakeApiServer
+    ) -> None:
+        """A name that leads elsewhere at the second look (DNS rebinding) is not looked up twice."""
+        server.on("POST", "/", saying(200))
+        asked = resolving(monkeypatch, rebound=[["127.0.0.1"], [METADATA]])
+        calls = target(f"http://rebound.test:{port_of(server)}/", allowed=["127.0.0.1"])
+        assert (await calls.refresh(BUCKET, CLAIM)).code == ""
+        assert (len(server.requests), asked) == (1, ["rebound"])
+        assert (await calls.refresh(BUCKET, CLAIM)).code == "AddressRefused"
+
+    async def test_of_several_addresses_only_those_that_may_be_called_are(
+        self, monkeypatch: pytest.MonkeyPatch, server: FakeApiServer
+    ) -> None:
+        server.on("POST", "/", saying(200))
+        resolving(monkeypatch, both=[[METADATA, "127.0.0.1"]])
+        calls = target(f"http://both.test:{port_of(server)}/", allowed=["127.0.0.1"])
+        assert (await calls.refresh(BUCKET, CLAIM)).code == ""
+
+    async def test_a_host_may_be_allowed_by_name(
+        self, monkeypatch: pytest.MonkeyPatch, server: FakeApiServer
+    ) -> None:
+        server.on("POST", "/", saying(200))
+        resolving(monkeypatch, hooks=[["127.0.0.1"]])
+        calls = target(f"http://hooks.test:{port_of(server)}/", allowed=["hooks.test"])
+        assert (await calls.refresh(BUCKET, CLAIM)).code == ""
+
+    @pytest.mark.parametrize("host", ["10.1.2.3", "[::ffff:10.1.2.3]", "kubernetes.test"])
+    async def test_the_api_server_is_refused(self, monkeypatch: pytest.MonkeyPatch, host: str) -> None:
+        resolving(monkeypatch, kubernetes=[["10.1.2.3"]], api=[["10.1.2.3"]])
+        result = await target(f"http://{host}/", api_server="https://api.test:6443").refresh(BUCKET, CLAIM)
+        assert (result.code, "API server" in result.message) == ("AddressRefused", True)
+
+    async def test_redirects_are_not_followed(self, server: FakeApiServer) -> None:
+        elsewhere = f"{server.url.replace('127.0.0.1', '127.0.0.2')}/secret"
+        server.on("POST", "/", saying(307, headers={"Location": elsewhere}))
+        result = await target(server.url, allowed=["127.0.0.1"]).refresh(BUCKET, CLAIM)
+        assert (result.code, [request.path for request in server.requests]) == ("HTTP307", ["/"])
+        server.on("POST", "/", saying(307, headers={"Location": f"{server.url}/secret"}))
+        await target(server.url).refresh(BUCKET, CLAIM)
+        assert "/secret" not in [request.path for request in server.requests]
+
+    async def test_no_proxy_is_used(self, monkeypatch: pytest.MonkeyPatch, server: FakeApiServer) -> None:
+        """A proxy would connect to what we refuse."""
+        async with FakeApiServer() as proxy:
+            for name in ("http_proxy", "HTTP_PROXY", "https_proxy", "all_proxy", "ALL_PROXY"):
+                monkeypatch.setenv(name, proxy.url)
+            server.on("POST", "/", saying(200))
+            assert (await target(server.url).refresh(BUCKET, CLAIM)).code == ""
+            assert (await target(f"http://{METADATA}/").refresh(BUCKET, CLAIM)).code == "AddressRefused"
+            assert (proxy.requests, len(server.requests)) == ([], 1)
+
+
+class TestHeaders:
+    @pytest.mark.parametrize(
+        ("found", "code", "words"),
+        [
+            pytest.param(
+                ApiError(403, "Forbidden", "no"), "SecretUnreadable", "403 Forbidden", id="no right"
+            ),
+            pytest.param(ValueError("s3cret"), "SecretUnreadable", "decoded", id="no base64"),
+            pytest.param({"Host": "s3cret"}, "HeaderInvalid", "Host", id="one of ours"),
+            pytest.param({"idempotency-key": "s3cret"}, "HeaderInvalid", "idempotency-key", id="the key"),
+            pytest.param(
+                {"A": "s3cret\r\nHost: b"}, "HeaderInvalid", "A cannot", id="a second header in one"
+            ),
+        ],
+    )
+    async def test_a_secret_that_will_not_do(
+        self, server: FakeApiServer, found: Any, code: str, words: str
+    ) -> None:
+        result = await target(server.url, secrets=Secrets(one=found)).refresh(BUCKET, CLAIM)
+        assert (result.code, server.requests) == (code, [])
+        assert words in result.message
+        assert "one" in result.message
+        assert "s3cret" not in result.message
+
+    @pytest.mark.parametrize("handler", [saying(200), saying(400), cut], ids=["accepted", "refused", "lost"])
+    async def test_values_are_told_to_nobody_else(
+        self, server: FakeApiServer, caplog: pytest.LogCaptureFixture, handler: Handler
+    ) -> None:
+        server.on("POST", "/", handler)
+        with caplog.at_level(logging.DEBUG):
+            calls = target(server.url, secrets=Secrets(one={"X-Token": "s3cret"}))
+            result = await calls.refresh(BUCKET, CLAIM)
+        assert server.requests[0].headers["X-Token"] == "s3cret"
+        assert "s3cret" not in caplog.text + str(result)
+
+
+async def test_discovery_finds_the_buckets_and_judges_the_url() -> None:
+    found = await target("https://example.com/refresh").discover()
+    assert (found.complete, found.known, found.faults) == (True, (BUCKET,), ())
+    found = await target("https://user:password@example.com/").discover()
+    assert [share.ready for share in found.known] == [False]
+    assert found.faults[0].startswith("spec.target.http.url: must be")
+
+
+async def test_nothing_is_in_flight() -> None:
+    calls = target("https://example.com/refresh")
+    assert calls.idempotent
+    assert await asyncio.wait_for(calls.ended(["x"]), 1) == ()
