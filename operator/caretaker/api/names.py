@@ -17,6 +17,8 @@ LABEL_TASK: Final = f"{GROUP}/daemontask"  # task name, on Pods and ledger shard
 LABEL_NODE_HASH: Final = f"{GROUP}/node-hash"  # h10(node name): a name of 253 characters is no label value
 LABEL_REVISION: Final = f"{GROUP}/revision"
 LABEL_LEDGER: Final = f"{GROUP}/ledger"  # shard index, on ledger ConfigMaps
+LABEL_REFRESH: Final = f"{GROUP}/s3aggregatedrefresh"  # its name, on Jobs
+LABEL_CLAIM: Final = f"{GROUP}/claim"  # id of the claim that a Job executes
 
 # Annotations on Pods: what a run was created for.
 POD_NODE_NAME: Final = f"{GROUP}/node-name"
@@ -38,3 +40,6 @@ LEDGER_DECISION: Final = f"{GROUP}/ledger"  # rerun | assume-done, when a ledger
 ENV_NODE_NAME: Final = "NODE_NAME"
 ENV_RUN_KEY: Final = "DAEMONTASK_RUN_KEY"
 ENV_ATTEMPT: Final = "DAEMONTASK_ATTEMPT"
+
+# Environment of a refresh Job's containers.
+ENV_PAYLOAD: Final = "CARETAKER_PAYLOAD"

@@ -75,10 +75,11 @@ class _Template(_Camel):
     spec: _PodSpec | None = None
 
 
-def wrong_type(template: dict[str, Any]) -> str:
-    """What has a wrong type and which, with its path in the task; "" when nothing has."""
+def wrong_type(template: dict[str, Any], at: str = "spec.template") -> str:
+    """What has a wrong type and which, with its path in the resource, where the template is `at`; "" when
+    nothing has."""
     try:
         msgspec.convert(template, _Template)
     except msgspec.ValidationError as error:
-        return str(error).replace("`$", "`spec.template")
+        return str(error).replace("`$", f"`{at}")
     return ""
