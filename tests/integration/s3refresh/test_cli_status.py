@@ -1,21 +1,19 @@
 """caretaker status of an S3AggregatedRefresh on a real API server: what it tells, and when a watch ends."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from awsdoubles.gateway.server import StorageGateway
 from testbed.admin import Admin, Json, path
 from testbed.cluster import Cluster
 from testing import s3refreshes
 from testing.apiproxy import ApiProxy
-from testing.aws import Aws
 from testing.cli import Cli, Said
-from testing.refreshing import PLURAL, TIME_SCALE, TIMEOUT, Refreshing, operator
+from testing.refreshing import PLURAL, TIMEOUT, Refreshing
 
 
 @pytest.fixture
@@ -25,9 +23,7 @@ def watched(cluster: Cluster) -> Iterator[ApiProxy]:
 
 
 @pytest.fixture
-def cli(watched: ApiProxy, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
-    """At the pace of the operator's tests."""
-    monkeypatch.setenv("CARETAKER_TEST_TIME_SCALE", str(TIME_SCALE))
+def cli(watched: ApiProxy, namespace: str, tmp_path: Path) -> Cli:
     return Cli(watched.write_kubeconfig(tmp_path / "kubeconfig"), namespace)
 
 
@@ -130,11 +126,15 @@ async def test_people_get_a_table_whatever_name_the_kind_goes_by(
     assert said.lines[-1].endswith("it waits for its turn at the gateway")
 
 
-async def test_a_resource_that_is_not_there_is_told_with_those_that_are(alone: Alone, cli: Cli) -> None:
+async def test_a_resource_that_is_not_there_is_told_with_those_that_are(
+    alone: Alone, admin: Admin, cli: Cli
+) -> None:
     near = await cli("status", "s3ar/rr")
     assert (near.code, near.out) == (1, "")
     assert f"no S3AggregatedRefresh rr in namespace {cli.namespace}; did you mean r?" in near.err
-    elsewhere = await cli("status", "s3ar/r", namespace="default")
+    only = f"only-{cli.namespace}"
+    await Alone(admin, cli.namespace, only).create()
+    elsewhere = await cli("status", f"s3ar/{only}", namespace="default")
     assert f"there is one in {cli.namespace}: add -n {cli.namespace}" in elsewhere.err
 
 
@@ -179,43 +179,28 @@ async def test_a_resource_deleted_under_a_watch_is_told(
     assert "S3AggregatedRefresh r was deleted" in said.err
 
 
-@pytest.fixture
-async def refreshing(
-    cluster: Cluster,
-    admin: Admin,
-    namespace: str,
-    aws: Aws,
-    storage_gateway: StorageGateway,
-    tmp_path: Path,
-) -> AsyncIterator[Refreshing]:
-    env = aws.environment(storage_gateway.url)
-    with operator(cluster.kubeconfig, tmp_path, env, namespace=namespace) as started:
-        yield Refreshing(admin, namespace, aws, storage_gateway.control)
-        print("\n".join(started.lines))
-
-
 async def test_a_refresh_that_fails_is_told_and_a_watch_sees_it_mended(
-    refreshing: Refreshing, cli: Cli, watched: ApiProxy
+    shared: Refreshing, cli: Cli, watched: ApiProxy
 ) -> None:
-    source, control = refreshing.aws.source(), refreshing.control
-    share = control.add_share(control.add_gateway(), bucket=source.bucket)
+    source, control = shared.aws.source(), shared.control
+    share = shared.share(source.bucket)
     name = share.rpartition("/")[2]
     control.fault("refuse", count=None)
-    resource = await refreshing.create(source.queue)
+    resource = await shared.create(source.queue)
     await resource.condition("Ready")
-    await asyncio.to_thread(refreshing.aws.put, source.bucket, "in/2026/a")
+    await asyncio.to_thread(shared.aws.put, source.bucket, "in/2026/a")
     await resource.when(lambda r: any(t.get("failure") for t in r["status"]["targets"]))
-    said = await cli("status", "s3ar/r", "-o", "json")
+    said = await cli("status", f"s3ar/{resource.name}", "-o", "json", namespace=shared.namespace)
     (target,) = said.json["targets"]
     assert (target["id"], target["failure"]["code"]) == (name, "InvalidGatewayRequestException")
     held = target["dirty"] or target["claim"]
     assert set(held["folders"]) == {"in/2026", "in", "/"}
-    watching = asyncio.create_task(cli("status", "s3ar/r", "--watch"))
+    following = cli("status", f"s3ar/{resource.name}", "--watch", namespace=shared.namespace)
+    watching = asyncio.create_task(following)
     await until_watching(watched, watching)
     control.clear_faults()
-    said = await asyncio.wait_for(watching, TIMEOUT)
+    said = await asyncio.wait_for(watching, 2 * TIMEOUT)
     assert (said.code, said.err) == (0, "")
-    last = said.lines[-1]
-    assert last.startswith(f"{name}  Clean")
-    assert "3 folders" in last
+    assert said.lines[-1].startswith(f"{name}  Clean")
+    assert "3 folders" in said.lines[-1]
     await asyncio.to_thread(control.wait_fresh, share)

@@ -2,13 +2,18 @@
 
 import re
 from pathlib import Path
+from typing import get_args
 
 import msgspec
 import pytest
 
 from caretaker.cli import main
 from caretaker.cli.daemontask import plan_text, status_text
+from caretaker.cli.s3refresh import plan_text as refresh_plan
+from caretaker.cli.s3refresh import status_text as refresh_status
 from caretaker.daemontask.forecast import NodeState, forecast
+from caretaker.s3refresh.forecast import Why
+from unit.cli.s3refresh import build
 from unit.cli.test_views import proposal
 from unit.daemontask.build import node, snapshot, task
 
@@ -50,3 +55,32 @@ def test_the_json_of_plan_and_status_is_told() -> None:
     words = {*told, *msgspec.to_builtins(made.state_of("a"))}
     assert {word for word in words if not re.search(rf"\b{word}\b", section("status"))} == set()
     assert len(msgspec.structs.fields(NodeState)) == 9
+
+
+def test_the_json_of_a_refresh_is_told() -> None:
+    planned = refresh_plan.as_json(
+        build.prospect(build.share("s"), targets=build.EVERY, samples=(("bucket", "a/b"),)), []
+    )
+    seen = msgspec.to_builtins(refresh_status.as_json(build.look(build.EVERY)))
+    assert untold(seen, section("status")) <= RECORD
+    # dirty and next are as of status.
+    assert untold(planned, section("plan") + section("status")) <= RECORD
+    assert all(re.search(rf"`{why}`", section("status")) for why in get_args(Why))
+
+
+# What is told on the resource's own page.
+RECORD = {
+    *("since", "startedAt", "owner", "notificationID", "acceptedAt", "requestedAt", "completedAt", "fullAt"),
+    *("durationSeconds", "result", "count", "code", "nextAttemptAt", "dlqVisible", "checkedAt", "visible"),
+    *("all", "trees"),
+}
+
+
+def untold(told: object, text: str) -> set[str]:
+    """Keys, however deep, that do not stand in the text."""
+    if isinstance(told, list):
+        return {key for item in told for key in untold(item, text)}
+    if not isinstance(told, dict):
+        return set()
+    own = {key for key in told if not re.search(rf"\b{key}\b", text)}
+    return own.union(*(untold(item, text) for item in told.values()))

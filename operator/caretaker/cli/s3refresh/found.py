@@ -1,5 +1,6 @@
 """What was found out about an S3AggregatedRefresh outside the API server, and what is wrong with it. Pure."""
 
+import re
 from collections.abc import Iterator
 from typing import Final
 
@@ -8,13 +9,9 @@ import msgspec
 from caretaker.s3refresh.plan import Shares
 from caretaker.s3refresh.queue import QueueView
 
-# By AwsError.error_class; its module would load botocore, which costs those who need it alone.
-MENDS: Final = {
-    "NotFound": "create the queue, or correct the URL",
-    "AccessDenied": "ask for a policy that allows it to you",
-    "NoIdentity": "give credentials that AWS knows, such as AWS_PROFILE",
-}
 _SOURCE: Final = "spec.source.sqs.queueURL"
+_TARGET: Final = "spec.target"
+_NAMED: Final = re.compile(r"(spec\.[\w.]+): (.*)", re.DOTALL)
 
 
 class QueueFound(msgspec.Struct, frozen=True):
@@ -46,11 +43,16 @@ def faults_of(found: Found) -> Iterator[tuple[str, str]]:
     """(field, what is wrong and what mends it): each keeps the resource from being Ready."""
     for queue in found.queues:
         if queue.view.problem:
-            mend = MENDS.get(queue.view.code, "see that the endpoint can be reached, and try again")
-            yield queue.field, f"{queue.view.problem}; {mend}"
+            yield queue.field, _placed(queue.field, queue.view.problem)[1]
         elif queue.fault:
             yield queue.field, queue.fault
     for fault in found.shares.faults:
-        yield "spec.target", fault
-    if found.shares.complete and not found.shares.known:
-        yield "spec.target", "there is nothing to refresh: nothing that it means is there; correct it"
+        yield _placed(_TARGET, fault)
+    if found.shares.complete and not found.shares.known and not found.shares.faults:
+        yield _TARGET, "there is nothing to refresh: nothing that it means is there; correct it"
+
+
+def _placed(field: str, said: str) -> tuple[str, str]:
+    """The field that the message itself names, else `field`; and the rest of it."""
+    found = _NAMED.fullmatch(said)
+    return (found[1], found[2]) if found else (field, said)

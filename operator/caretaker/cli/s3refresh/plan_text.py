@@ -19,8 +19,8 @@ from caretaker.s3refresh.resource import RawRefresh, Read
 
 _WHY: Final = 90  # characters, without -o wide
 _AS_WHOM: Final = (
-    "AWS was asked with your own credentials (standard chain), not with those that spec.aws means for the "
-    "operator"
+    "AWS was asked as you, with credentials of the standard chain (AWS_PROFILE, ...), and not as the "
+    "operator: what is refused to you may be allowed to it"
 )
 
 RefreshProposal = Proposal[RawRefresh]
