@@ -87,7 +87,7 @@ def hold_of(read: Read) -> str:
     """Why nothing is started for the resource; "" when that is not so."""
     if read.spec is None:
         return f"the spec cannot be read: {read.invalid}"
-    if read.spec.suspend:
+    if not read.active:
         return "spec.suspend is true"
     ready = c.find(read.status.conditions, c.READY)
     current = ready is not None and ready.observed_generation == read.meta.generation
@@ -147,7 +147,7 @@ def _not_available() -> Next:
 def _new(share: Share, read: Read, held: str, now: float) -> Outlook:
     """A target that the operator has not put on record: it has missed what came before. At the very first
     start that is as resync.onStart says."""
-    first = not read.status.targets and not read.lost
+    first = read.first
     stale = not first or (read.spec is not None and read.spec.resync.on_start)
     target = Target(share.id, dirty=Dirty(now, EVERYTHING) if stale else None)
     pace, why = read.pace, "resync.onStart" if first else "it is new"

@@ -237,8 +237,9 @@ def test_a_verdict_about_an_older_spec_holds_nothing() -> None:
     assert outlooks(newer, NOW)[0].next.why == "Quiet"
 
 
-def test_a_resource_that_goes_away_waits_for_no_quiet() -> None:
-    of = read(dirty(), on_delete="Flush")
+@pytest.mark.parametrize("suspend", [False, True])
+def test_a_resource_that_goes_away_waits_for_no_quiet(suspend: bool) -> None:
+    of = read(dirty(), on_delete="Flush", suspend=suspend)
     meta = WireMeta(
         name="r",
         namespace="n",
@@ -277,6 +278,11 @@ class TestDiscovered:
         assert told.next.why == why
         assert ("resync.onStart" in told.next.message) is True
         assert (told.next.request is None) is not on_start
+
+    def test_one_that_is_found_after_all_have_left_is_stale(self) -> None:
+        left = [(c.TARGETS_RESOLVED, "False", Reason.NO_TARGETS)]
+        (told,) = outlooks(read(conditions=left, resync=Resync(on_start=False)), NOW, found(SHARE))
+        assert (told.next.why, "it is new" in told.next.message) == ("New", True)
 
 
 times = st.integers(0, 3_000)
