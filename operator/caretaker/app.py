@@ -85,6 +85,7 @@ class App:
             self._metrics,
             self._queue.add,
             settings.identity,
+            settings.egress_allow,
             settings.time_scale,
         )
         self._resources = CustomResources(

@@ -50,6 +50,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     log_level: str = "INFO"
     aws_identities: Grants | None = None  # None: see aws_grants
     aws_instance_identity: bool = False  # whether the node's own identity may sign
+    egress_allow: tuple[str, ...] = ()  # what http targets may call though it is refused otherwise
     time_scale: float = 1.0  # tests only: factor on backoffs, floors and lease times
 
     @property
@@ -126,6 +127,14 @@ def _one_of(*choices: str, fold: Callable[[str], str] = str.lower) -> Callable[[
         return fold(text)
 
     return read
+
+
+def _places(text: str) -> tuple[str, ...]:
+    found = tuple(part.strip() for part in text.split(",") if part.strip())
+    for part in found:
+        if not re.fullmatch(r"[A-Za-z0-9._-]+|[0-9A-Fa-f.:]+(/\d{1,3})?", part):
+            raise ValueError(f"{part}: must be a network, an address or a host, such as 10.0.0.0/8")
+    return found
 
 
 def _scale(text: str) -> float:
@@ -223,6 +232,14 @@ _RUN: Final = (
         "CARETAKER_AWS_INSTANCE_IDENTITY",
         _flag,
         "sign with the node's identity where there is no other; default: never",
+    ),
+    _Source(
+        "egress_allow",
+        "--egress-allow",
+        "CARETAKER_EGRESS_ALLOW",
+        _places,
+        "networks, addresses and hosts, by comma, that http targets may call although they are loopback, "
+        "link-local or the API server; default: none",
     ),
     _Source("time_scale", "", TIME_SCALE_VARIABLE, _scale, ""),
 )

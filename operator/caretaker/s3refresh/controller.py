@@ -10,7 +10,7 @@ import contextlib
 import random
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -33,10 +33,10 @@ from caretaker.s3refresh.credentials import keys_of
 from caretaker.s3refresh.debounce import at_once
 from caretaker.s3refresh.events import transitions
 from caretaker.s3refresh.match import Share
-from caretaker.s3refresh.plan import Message, Plan, Result, Snapshot
+from caretaker.s3refresh.plan import End, Message, Plan, Result, Snapshot
 from caretaker.s3refresh.queues import Queues
 from caretaker.s3refresh.resource import FINALIZER, KIND, RawRefresh, Read
-from caretaker.s3refresh.setting import limit_of, setting_of, whole
+from caretaker.s3refresh.setting import idempotent, limit_of, setting_of, whole
 from caretaker.s3refresh.snapshots import Refusal, View
 from caretaker.s3refresh.status import status_of
 from caretaker.s3refresh.targets.making import Tools, make
@@ -65,6 +65,7 @@ class S3AggregatedRefreshKind:
         metrics: Metrics,
         add: Callable[..., None],
         owner: str,
+        egress_allow: Collection[str] = (),
         scale: float = 1.0,
     ) -> None:
         self._client = client
@@ -73,6 +74,7 @@ class S3AggregatedRefreshKind:
         self._metrics = metrics
         self._add = add
         self._owner = owner
+        self._egress_allow = egress_allow
         self._scale = scale
         self._queues = Queues(aws)
         self._turns = Turns()
@@ -170,7 +172,7 @@ class S3AggregatedRefreshKind:
             return refusal
         setting = setting_of(spec, keys)
         if work.setting != setting:
-            tools = Tools(aws=self._aws, keys=keys)
+            tools = Tools(self._aws, self._client, read.meta, keys, self._egress_allow)
             await work.begin(setting, self._aws.sqs(setting.source.target), make(spec, tools))
         if read.flushing:  # it still refreshes what is dirty
             await work.deafen()
@@ -215,7 +217,7 @@ class S3AggregatedRefreshKind:
         targets = tuple(record.read(one, now) for one in status.targets)
         shares = {share.id: share for share in work.shares.known}
         busy = busy_of(targets, shares, read.pace.assume_after, now)
-        limit = limit_of(spec)
+        groups = {share.group for share in shares.values()} if limit_of(spec) else set()
         problem = work.problem
         count, fault = work.malformed(clock)
         return View(
@@ -244,10 +246,12 @@ class S3AggregatedRefreshKind:
                 expired=work.fresh and queue.expired(work.queue, status.queue, now),
                 messages=came.messages,
                 results=came.results,
+                ends=came.ends,
+                idempotent=idempotent(spec),
                 running=work.running,
                 received=max(clock - came.newest, 0.0),
                 seen=work.memory.look(targets, clock),
-                free=self._turns.free(key, busy, {s.group for s in shares.values()}, limit, clock),
+                free=self._turns.free(key, busy, groups, limit_of(spec), clock),
                 jitter=random.random(),
             ),
         )
@@ -262,7 +266,7 @@ class S3AggregatedRefreshKind:
         """The resource was read from etcd, and the status is written on condition. Only turns are told now,
         before anything is awaited: another resource must not take them too."""
         key = _key(snapshot)
-        known = snapshot.snapshot.shares.known
+        known = snapshot.snapshot.shares.known if limit_of(snapshot.read.spec) else ()
         shares = {share.id: share for share in known}
         busy = busy_of(plan.targets, shares, snapshot.read.pace.assume_after, snapshot.snapshot.now)
         waiting = {} if snapshot.snapshot.suspended else _waiting(plan, shares, snapshot.snapshot.now)
@@ -285,6 +289,7 @@ class S3AggregatedRefreshKind:
         work.fresh = work.fresh and not snapshot.queue.checked
         work.settle(plan.done, plan.kept, taken.results)
         work.launch(plan.calls)
+        work.flying(t.in_flight.notification_id for t in plan.targets if t.in_flight is not None)
         name = (key.namespace, key.name)
         work.matched = tally.count(self._metrics.s3refresh, name, taken, plan, work.matched)
         if snapshot.read.flushing and not any(t.dirty or t.claim for t in plan.targets):
@@ -329,6 +334,7 @@ class _Came(msgspec.Struct, frozen=True):
 
     messages: tuple[Message, ...] = ()
     results: tuple[Result, ...] = ()
+    ends: tuple[End, ...] = ()
     newest: float = 0.0  # when the newest of the messages came, by the clock that never goes back
 
     @classmethod
@@ -336,7 +342,7 @@ class _Came(msgspec.Struct, frozen=True):
         if work is None:
             return cls()
         messages, newest = work.messages()
-        return cls(messages, tuple(work.results), newest)
+        return cls(messages, tuple(work.results), work.ends, newest)
 
 
 def _waiting(plan: Plan, shares: Mapping[str, Share], now: float) -> dict[str, float]:

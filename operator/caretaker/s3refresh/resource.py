@@ -3,6 +3,7 @@
 Pure but for the shape of what was read: it must not ask anything of anybody.
 """
 
+import math
 from typing import Final
 
 import msgspec
@@ -101,8 +102,8 @@ def pace_of(spec: Spec, scale: float = 1.0) -> Pace:
         resync=seconds("resync.interval", spec.resync.interval),
     )
     gateway = spec.target.storage_gateway
-    if gateway is None:
-        return pace
+    if gateway is None:  # its end is asked for, or came with the answer
+        return msgspec.structs.replace(pace, tracked=True, completion_timeout=math.inf)
     completion, field = gateway.completion, "target.storageGateway.completion"
     tracked = bool(completion.queue_url)
     given = completion.assume_after

@@ -55,6 +55,12 @@ def whole(spec: Spec | None) -> bool:
 
 
 def limit_of(spec: Spec | None) -> int:
-    """Refreshes at a time of one gateway."""
+    """Refreshes at a time of one gateway; 0 = there is no gateway, and nobody's turn to wait for."""
     gateway = spec.target.storage_gateway if spec is not None else None
-    return gateway.concurrency_per_gateway if gateway is not None else 1
+    return gateway.concurrency_per_gateway if gateway is not None else 0
+
+
+def idempotent(spec: Spec | None) -> bool:
+    """Whether calls take effect once by their claim's id. It is known without the target, which a resource
+    that may not do anything does not have: its claims are not to be merged back either."""
+    return spec is not None and spec.target.storage_gateway is None

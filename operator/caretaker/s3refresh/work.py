@@ -22,7 +22,7 @@ from caretaker.s3refresh import advice, inspection
 from caretaker.s3refresh.debounce import UNKNOWN, Claim
 from caretaker.s3refresh.match import Share
 from caretaker.s3refresh.memory import TargetMemory
-from caretaker.s3refresh.plan import Message, Result, Shares
+from caretaker.s3refresh.plan import End, Message, Result, Shares
 from caretaker.s3refresh.poller import Poller
 from caretaker.s3refresh.queue import QueueView
 from caretaker.s3refresh.queues import Queues, stop
@@ -36,6 +36,7 @@ BACKOFF_SECONDS: Final = (2.0, 5.0, 15.0, 60.0)
 # the rest.
 CHECK_SECONDS: Final = 60.0
 QUIET_CHECKS: Final = 60
+ENDS_SECONDS: Final = 5.0  # between two questions how what is in flight has ended
 REDISCOVER_SECONDS: Final = 10.0  # at least, between two discoveries that failed calls ask for
 NOTHING_KNOWN: Final = Shares()
 MALFORMED_SECONDS: Final = 3600.0  # for which a malformed message is told of
@@ -53,6 +54,7 @@ class Work:
         self.shares = Shares()
         self.queue = QueueView()
         self.results: list[Result] = []
+        self.ends: tuple[End, ...] = ()
         self.fresh = True  # no pass has judged yet how long the queue was not read
         self.matched = 0  # events since the last accepted refresh
         self.keys: dict[str, tuple[float, Keys]] = {}  # by Secret: when they were read, and what they are
@@ -71,6 +73,8 @@ class Work:
         self._written.set()
         self._malformed = (0, 0.0)
         self._deaf = False
+        self._in_flight: frozenset[str] = frozenset()  # ids of refreshes
+        self._flying = asyncio.Event()  # there are any
 
     # ---------------------------------------------------------------- life
 
@@ -79,6 +83,7 @@ class Work:
         await self.rest()
         self.setting, self._target, self._deaf, self.fresh = setting, target, False, True
         self._tasks = [
+            asyncio.create_task(self._watch_ends(target), name="s3refresh-ends"),
             asyncio.create_task(self._discover(setting, target), name="s3refresh-discover"),
             asyncio.create_task(self._check(setting, sqs), name="s3refresh-check"),
         ]
@@ -148,6 +153,14 @@ class Work:
 
     # ---------------------------------------------------------------- after a pass
 
+    def flying(self, names: Iterable[str]) -> None:
+        """These refreshes are in flight, as the record has it now; the ends that were handed in are on it."""
+        self._in_flight, self.ends = frozenset(names), ()
+        if self._in_flight:
+            self._flying.set()
+        else:
+            self._flying.clear()
+
     def settle(self, done: Sequence[int], kept: Sequence[int], written: Iterable[Result]) -> None:
         """The status stands: messages may go, and these results are on record."""
         past = set(map(id, written))
@@ -185,6 +198,18 @@ class Work:
         if result.code:
             self.rediscover()
         self.on_result()
+
+    async def _watch_ends(self, target: Target) -> None:
+        """Ask for the ends of what is in flight, where they can be asked for."""
+        while target.idempotent:
+            await self._flying.wait()
+            await asyncio.sleep(ENDS_SECONDS * self._scale)
+            try:
+                self.ends = tuple(await target.ended(self._in_flight))
+            except Exception:  # an answer that nobody foresaw must not end the resource's work
+                logger.exception("the ends of refreshes cannot be asked for")
+            if self.ends:
+                self.on_result()
 
     async def _discover(self, setting: Setting, target: Target) -> None:
         failures = 0

@@ -17,9 +17,10 @@ from caretaker.aws.identity import Target
 from caretaker.aws.session import Options
 from caretaker.cli.s3refresh.found import Found, QueueFound
 from caretaker.s3refresh import inspection
+from caretaker.s3refresh.match import of_buckets
 from caretaker.s3refresh.plan import Shares
 from caretaker.s3refresh.queue import QueueView
-from caretaker.s3refresh.targets.making import Tools, make
+from caretaker.s3refresh.targets import storagegateway
 from caretaker.s3refresh.work import bounded
 
 
@@ -49,7 +50,7 @@ async def _queue(aws: Aws, spec: Spec, field: str, source: SQSSource) -> QueueFo
 
 
 async def _shares(aws: Aws, spec: Spec) -> Shares:
-    try:
-        return bounded(await make(spec, Tools(aws=aws, keys=None)).discover())
-    except ValueError as error:  # a target that the API server could not check
-        return Shares(faults=(str(error),))
+    """Those of AWS; Jobs and HTTP calls are one for each bucket, whatever anybody answers."""
+    if spec.target.storage_gateway is None:
+        return Shares(complete=True, known=of_buckets(spec.filter.buckets))
+    return bounded(await storagegateway.of(spec.aws, spec.target.storage_gateway, aws).discover())

@@ -3,41 +3,56 @@
 Adding a target is adding its module here and its member to the spec.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from functools import partial
 from typing import Final
 
 import msgspec
 
+from caretaker.api.objects import WireMeta
 from caretaker.api.s3refresh import Spec
-from caretaker.aws import identity
 from caretaker.aws.calls import Aws
 from caretaker.aws.identity import Keys
-from caretaker.s3refresh.targets import Target, storagegateway
+from caretaker.kube.client import KubeClient
+from caretaker.s3refresh.credentials import secret_data
+from caretaker.s3refresh.targets import Target, http, job, storagegateway
 
 
 class Tools(msgspec.Struct, frozen=True):
     """What targets are made of."""
 
     aws: Aws
-    keys: Keys | None  # of spec.aws.credentialsSecretRef
+    client: KubeClient
+    resource: WireMeta
+    keys: Keys | None = None  # of spec.aws.credentialsSecretRef
+    egress_allow: Collection[str] = ()  # what the http target may call though it is refused otherwise
 
 
 def _gateway(spec: Spec, tools: Tools) -> Target | None:
     meant = spec.target.storage_gateway
+    return storagegateway.of(spec.aws, meant, tools.aws, tools.keys) if meant is not None else None
+
+
+def _job(spec: Spec, tools: Tools) -> Target | None:
+    meant = spec.target.job
+    return job.Jobs(tools.client, tools.resource, meant, spec.filter.buckets) if meant is not None else None
+
+
+def _http(spec: Spec, tools: Tools) -> Target | None:
+    meant = spec.target.http
     if meant is None:
         return None
-    return storagegateway.StorageGatewayShares(
-        {
-            region: tools.aws.storagegateway(
-                identity.Target.of(spec.aws, "storagegateway", tools.keys, region=region)
-            )
-            for region in meant.regions or (spec.aws.region,)
-        },
+    return http.HttpCalls(
         meant,
+        spec.filter.buckets,
+        partial(secret_data, tools.client, tools.resource.namespace),
+        api_server=tools.client.host,
+        allowed=tools.egress_allow,
+        guard=tools.client.guard,
     )
 
 
-_MAKERS: Final[tuple[Callable[[Spec, Tools], Target | None], ...]] = (_gateway,)
+_MAKERS: Final[tuple[Callable[[Spec, Tools], Target | None], ...]] = (_gateway, _job, _http)
 
 
 def make(spec: Spec, tools: Tools) -> Target:

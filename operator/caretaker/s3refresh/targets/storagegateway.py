@@ -7,8 +7,12 @@ region or a share that cannot be read makes the discovery incomplete instead of 
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
+from caretaker.api.aws import AwsSpec
 from caretaker.api.s3refresh import StorageGatewayTarget
+from caretaker.aws import identity
+from caretaker.aws.calls import Aws
 from caretaker.aws.errors import AwsError
+from caretaker.aws.identity import Keys
 from caretaker.aws.storagegateway import FileShare, FileShareInfo, StorageGateway
 from caretaker.s3refresh import advice
 from caretaker.s3refresh.debounce import UNKNOWN, Claim
@@ -19,6 +23,16 @@ from caretaker.s3refresh.plan import End, Result, Shares
 # "You can specify up to 10" (DescribeNFSFileShares); botocore does not check it.
 DESCRIBED_AT_ONCE: Final = 10
 AVAILABLE: Final = "AVAILABLE"
+
+
+def of(
+    spec: AwsSpec, meant: StorageGatewayTarget, aws: Aws, keys: Keys | None = None
+) -> "StorageGatewayShares":
+    """The target, with a client for each region."""
+    regions = meant.regions or (spec.region,)
+    named = {region: identity.Target.of(spec, "storagegateway", keys, region=region) for region in regions}
+    clients = {region: aws.storagegateway(target) for region, target in named.items()}
+    return StorageGatewayShares(clients, meant)
 
 
 class StorageGatewayShares:
