@@ -1,0 +1,144 @@
+"""spec.target.job and spec.target.http on a real API server: what is refused, and in which words."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from caretaker.registry import S3_AGGREGATED_REFRESH
+from testing.customobjects import Objects, Spec, in_own_namespace
+from testing.s3refreshes import refresh
+
+ONE = {"buckets": ["media"]}
+URL = "https://example.com/purge"
+
+
+@pytest.fixture(scope="module")
+def refreshes(cluster: Any) -> Iterator[Objects]:
+    with in_own_namespace(cluster.kubeconfig, S3_AGGREGATED_REFRESH) as own:
+        yield own
+
+
+def job(**fields: Any) -> Spec:
+    template = {"spec": {"containers": [{"name": "a", "image": "b"}]}}
+    return refresh(filter=ONE, target={"job": {"template": template, **fields}})
+
+
+def http(**fields: Any) -> Spec:
+    return refresh(filter=ONE, target={"http": {"url": URL, **fields}})
+
+
+@pytest.mark.parametrize(
+    ("spec", "field", "message"),
+    [
+        pytest.param(
+            {**job(), "filter": {}},
+            "spec.filter.buckets",
+            "must name 1 to 64 buckets",
+            id="a job for no bucket",
+        ),
+        pytest.param(
+            {**http(), "filter": {"buckets": []}},
+            "spec.filter.buckets",
+            "must name 1 to 64 buckets",
+            id="a call for no bucket",
+        ),
+        pytest.param(
+            {**http(), "filter": {"buckets": [f"bucket-{n}" for n in range(65)]}},
+            "spec.filter.buckets",
+            "must name 1 to 64 buckets",
+            id="more buckets than targets",
+        ),
+        pytest.param(
+            refresh(filter=ONE, target={**job()["target"], **http()["target"]}),
+            "spec.target",
+            "must have exactly one member",
+            id="two targets",
+        ),
+        pytest.param(
+            refresh(filter=ONE, target={"job": {}}), "spec.target.job.template", "Required", id="no template"
+        ),
+        pytest.param(
+            job(template={"metadata": {}}), "spec.target.job.template.spec", "Required", id="no pod in it"
+        ),
+        pytest.param(
+            job(ttlSecondsAfterFinished=0),
+            "spec.target.job.ttlSecondsAfterFinished",
+            "greater than or equal to 300",
+            id="a Job that is deleted before anybody sees it",
+        ),
+        pytest.param(
+            job(backoffLimit=-1), "spec.target.job.backoffLimit", "greater than or equal to 0", id="retries"
+        ),
+        *(
+            pytest.param(http(url=url), "spec.target.http.url", "should match", id=url)
+            for url in (
+                "ftp://example.com",
+                "https://user:password@example.com/",
+                "http://example.com\\@169.254.169.254/",
+                "http://example.com/#fragment",
+                "http://example.com/a b",
+                "http://example.com/\n",
+            )
+        ),
+        pytest.param(
+            http(successCodes=[500]),
+            "spec.target.http.successCodes[0]",
+            "less than or equal to 499",
+            id="500",
+        ),
+        pytest.param(
+            http(timeout="61s"), "spec.target.http.timeout", "from 1s to 60s", id="a timeout that is too long"
+        ),
+        pytest.param(http(timeout="0s"), "spec.target.http.timeout", "from 1s to 60s", id="no time at all"),
+        pytest.param(
+            http(headersFrom=[{"secretRef": {}}]),
+            "spec.target.http.headersFrom[0].secretRef.name",
+            "Required",
+            id="headers from nowhere",
+        ),
+    ],
+)
+def test_refused(refreshes: Objects, spec: Spec, field: str, message: str) -> None:
+    status, _, causes = refreshes.refusal(spec)
+    assert status == 422
+    assert [said for at, said in causes if at == field and message in said], causes
+
+
+@pytest.mark.parametrize(
+    ("spec", "path", "value"),
+    [
+        pytest.param(job(), ("job", "ttlSecondsAfterFinished"), 3600, id="a job"),
+        pytest.param(
+            job(template={"spec": {"containers": [], "futureField": 1}}),
+            ("job", "template", "spec", "futureField"),
+            1,
+            id="a field of a pod that we do not know",
+        ),
+        pytest.param(http(), ("http", "timeout"), "10s", id="a call"),
+        pytest.param(
+            http(url="http://[fd00::1]:8080/a?b=c&d=%20", successCodes=[202, 409]),
+            ("http", "successCodes"),
+            [202, 409],
+            id="its codes",
+        ),
+        pytest.param(
+            {**http(), "debounce": {"minInterval": "0s", "quietPeriod": "0s"}},
+            ("http", "url"),
+            URL,
+            id="an interval that a gateway could not have",
+        ),
+    ],
+)
+def test_accepted(refreshes: Objects, spec: Spec, path: tuple[str, ...], value: Any) -> None:
+    found: Any = refreshes.create(spec)["spec"]["target"]
+    for name in path:
+        found = found[name]
+    assert found == value
+
+
+def test_a_name_that_is_no_label_is_refused_where_it_becomes_one(refreshes: Objects) -> None:
+    _, _, causes = refreshes.refusal(job(), name="x" * 64)
+    assert [at for at, said in causes if "at most 63 characters" in said] == ["metadata.name"]
+    refreshes.create(job(), name="x" * 63)
+    refreshes.create(http(), name="x" * 64)
