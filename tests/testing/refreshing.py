@@ -7,12 +7,14 @@ the operator as in the gateway's double.
 import asyncio
 import contextlib
 import json
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from awsdoubles.envelopes import Queue
 from awsdoubles.gateway.control import Control
+from awsdoubles.sqsproxy.proxy import SqsProxy
 from testbed.admin import Admin, ApiError, Json, path
 from testing.aws import Aws
 from testing.operator import OperatorProcess
@@ -49,7 +51,9 @@ def operator(
     kubeconfig: Path | str, folder: Path, env: Mapping[str, str], name: str = "refresher", **how: Any
 ) -> OperatorProcess:
     """An operator with the doubles' AWS, not started yet."""
-    how = {"time_scale": TIME_SCALE, "leader_elect": False, "args": grants(folder), **how}
+    if "args" not in how:
+        how["args"] = grants(folder)
+    how = {"time_scale": TIME_SCALE, "leader_elect": False, **how}
     return OperatorProcess(kubeconfig, name, env=env, **how)
 
 
@@ -186,6 +190,15 @@ class Refreshing:
     async def emptied(self, queue_url: str) -> None:
         """Return once the queue holds nothing, seen or unseen."""
         await self.until(lambda: self.aws.depth(queue_url) == (0, 0), f"{queue_url} is empty")
+
+    async def polls_over(self, proxy: SqsProxy) -> None:
+        """Return once the receives that are under way now are answered: after an edit nobody takes what they
+        bring, and it is hidden for the visibility timeout."""
+        now = time.time()
+        await self.until(
+            lambda: all(one.seconds for one in proxy.calls.all("ReceiveMessage") if one.at <= now),
+            "receives are answered",
+        )
 
     async def clear(self) -> None:
         """Delete what was created, finalizers or not."""

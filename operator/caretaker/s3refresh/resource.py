@@ -44,7 +44,8 @@ class Read(msgspec.Struct, frozen=True):
     @property
     def first(self) -> bool:
         """Whether its targets were never looked up: an empty record may also be one that all have left."""
-        if self.status.targets or self.lost:
+        # The queue is read, and its figures are written, only once targets were looked up.
+        if self.status.targets or self.lost or self.status.queue.checked_at is not None:
             return False
         looked = c.find(self.status.conditions, c.TARGETS_RESOLVED)
         return looked is None or looked.reason not in (Reason.RESOLVED, Reason.NO_TARGETS)

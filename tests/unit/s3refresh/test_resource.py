@@ -6,7 +6,7 @@ import pytest
 from caretaker.api import conditions as c
 from caretaker.api.conditions import Condition
 from caretaker.api.objects import WireMeta
-from caretaker.api.s3refresh import Status, TargetStatus
+from caretaker.api.s3refresh import QueueStatus, Status, TargetStatus
 from caretaker.s3refresh.resource import FINALIZER, RawRefresh, Read, read
 
 SPEC = {
@@ -14,6 +14,7 @@ SPEC = {
     "source": {"sqs": {"queueURL": "https://sqs.eu-west-1.amazonaws.com/111122223333/q"}},
     "target": {"storageGateway": {"shares": {"discover": {}}}},
 }
+QUEUE = QueueStatus(checked_at="2026-01-01T00:00:00Z")
 META = WireMeta(name="r", namespace="ns")
 
 
@@ -35,6 +36,11 @@ def resolved(reason: str, *targets: TargetStatus) -> Status:
         pytest.param(Read(META, resolved("TargetsUnresolved"), None), True, id="a look that failed"),
         pytest.param(Read(META, resolved("Resolved", TargetStatus("t")), None), False, id="targets"),
         pytest.param(Read(META, resolved("NoTargets"), None), False, id="all targets have gone"),
+        pytest.param(
+            Read(META, msgspec.structs.replace(resolved("NotChecked"), queue=QUEUE), None),
+            False,
+            id="all targets have gone, and the spec was edited since",
+        ),
         pytest.param(Read(META, Status(), None, lost=True), False, id="a record that cannot be read"),
     ],
 )
