@@ -36,7 +36,7 @@ def claim(*folders: str, recursive: bool = False) -> Claim:
 async def test_all_shares_of_all_gateways_and_regions_are_found(
     aws: Aws, storage_gateway: StorageGateway, calls: AwsCalls
 ) -> None:
-    """Holes 9, 10, 11, 12 and 22 of the original design: pages, chunks, several, prefixes, regions."""
+    """Holes 9, 10, 11, 12 and 22: pages, chunks of ten, more than one match, prefixes, regions."""
     control, bucket = storage_gateway.control, aws.bucket("team/a")
     first, second, abroad = (control.add_gateway(region) for region in (IRELAND, IRELAND, OHIO))
     arns = {control.add_share(first, bucket=bucket, prefix=f"team/{n}/") for n in range(23)}
