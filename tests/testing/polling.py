@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Any, Final
 
 from awsdoubles.clients import REGION
 from awsdoubles.envelopes import Queue
@@ -15,15 +15,18 @@ from caretaker.s3refresh.poller import Poller
 
 TIMEOUT: Final = 60.0
 OWNER: Final = "owner"
+VISIBILITY: Final = 3  # seconds: what is not deleted comes again soon
 
 
 class Polling:
     """`url` is the SQS endpoint. Readers are named by text; the owner is there from the start if asked."""
 
-    def __init__(self, calls: AwsCalls, url: str, queue: Queue, *, owner: bool = True) -> None:
+    def __init__(
+        self, calls: AwsCalls, url: str, queue: Queue, *, owner: bool = True, visibility: int = VISIBILITY
+    ) -> None:
         self._news = asyncio.Event()
         sqs = calls.sqs(Target("sqs", REGION, endpoint_url=url))
-        self.poller = Poller(sqs, SQSSource(queue_url=queue.url), wait=1, visibility=3)
+        self.poller = Poller(sqs, SQSSource(queue_url=queue.url), wait=1, visibility=visibility)
         if owner:
             self.join(OWNER, owner=True)
 
@@ -59,9 +62,9 @@ class Polling:
 
 
 @asynccontextmanager
-async def polling(calls: AwsCalls, url: str, queue: Queue, *, owner: bool = True) -> AsyncIterator[Polling]:
-    """The poller runs within the block."""
-    made = Polling(calls, url, queue, owner=owner)
+async def polling(calls: AwsCalls, url: str, queue: Queue, **how: Any) -> AsyncIterator[Polling]:
+    """The poller runs within the block; `how` as of Polling."""
+    made = Polling(calls, url, queue, **how)
     task = asyncio.create_task(made.poller.run())
     try:
         yield made

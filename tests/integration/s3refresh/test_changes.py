@@ -48,11 +48,10 @@ async def test_suspended_it_reads_and_refreshes_nothing_and_forgets_nothing(
     await resource.edit(suspend=False)
     await resource.condition("Ready", "True", "Consuming")
     await shared.fresh(share)
-    assert {folder for made in shared.control.refreshes(share) for folder in made["folders"]} == {
-        "/",
-        "a",
-        "b",
-    }
+    await shared.until(
+        lambda: {f for made in shared.control.refreshes(share) for f in made["folders"]} == {"/", "a", "b"},
+        "what was dirty and what waited are refreshed",
+    )
     await shared.emptied(source.queue.url)
 
 
@@ -91,12 +90,15 @@ async def test_another_filter_counts_for_what_comes_from_now_on(shared: Refreshi
     assert set(made["folders"]) == {"/", "out"}
 
 
-async def test_flush_refreshes_what_is_dirty_before_the_resource_goes(shared: Refreshing) -> None:
+async def test_flush_refreshes_what_is_dirty_before_the_resource_goes(
+    shared: Refreshing, sqs_proxy: SqsProxy
+) -> None:
     source, share, resource = await one_dirty_share(shared, onDelete="Flush")
     await resource.delete()
     await resource.gone()
     await shared.fresh(share)
     assert len(shared.control.refreshes(share)) == 1
+    await shared.polls_over(sqs_proxy)
     await shared.put(source.bucket, "b/1")
     await shared.until(lambda: shared.aws.depth(source.queue.url) == (1, 0), "nobody reads the queue")
 

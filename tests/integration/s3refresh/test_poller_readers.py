@@ -16,6 +16,7 @@ from testing.polling import OWNER, TIMEOUT, Polling, polling
 
 SHARE = "arn:aws:storagegateway:eu-west-1:111122223333:share/share-E51FBS9C"
 OTHER = "other"
+LONG = 120  # seconds: nothing comes again
 
 
 def event(key: str) -> str:
@@ -40,11 +41,14 @@ def send(aws: Aws, queue: Queue, *bodies: str) -> None:
         assert not aws.sqs.send_message_batch(QueueUrl=queue.url, Entries=entries).get("Failed")
 
 
-async def left(aws: Aws, queue: Queue, count: int) -> None:
-    """Return once the queue holds so many messages, seen or unseen."""
+async def left(aws: Aws, queue: Queue, count: int, at_work: Polling, *readers: str) -> None:
+    """Return once the queue holds so many messages, seen or unseen, with these readers done with all that
+    comes. More than once: a deletion that comes too late does nothing."""
     async with asyncio.timeout(TIMEOUT):
-        while sum(await asyncio.to_thread(aws.depth, queue.url)) != count:  # noqa: ASYNC110 - SQS tells nobody
-            await asyncio.sleep(0.1)
+        while sum(await asyncio.to_thread(aws.depth, queue.url)) != count:
+            for reader in readers:
+                await at_work.done(reader)
+            await asyncio.sleep(0.1)  # SQS tells nobody
 
 
 def ids(at_work: Polling, reader: str) -> set[str]:
@@ -54,17 +58,15 @@ def ids(at_work: Polling, reader: str) -> set[str]:
 async def test_what_concerns_two_readers_is_deleted_when_both_are_done(aws: Aws, calls: AwsCalls) -> None:
     queue = aws.queue()
     send(aws, queue, event("a/1"), completion("n-1"))
-    async with polling(calls, aws.url, queue) as at_work:
+    async with polling(calls, aws.url, queue, visibility=LONG) as at_work:
         at_work.join(OTHER)
         await at_work.until(lambda: at_work.keys() == ["a/1"] and ids(at_work, OTHER) == {"n-1"})
         assert ids(at_work, OWNER) == {"n-1"}
         assert at_work.keys(OTHER) == []
-        await at_work.done(OWNER)
-        await left(aws, queue, 1)
+        await left(aws, queue, 1, at_work, OWNER)
         assert at_work.waiting(OWNER) == ()
         assert ids(at_work, OTHER) == {"n-1"}
-        await at_work.done(OTHER)
-        await left(aws, queue, 0)
+        await left(aws, queue, 0, at_work, OWNER, OTHER)
 
 
 @pytest.mark.parametrize("last", [OWNER, OTHER])
@@ -82,9 +84,7 @@ async def test_what_one_reader_keeps_is_not_deleted_by_the_other(
         await at_work.done(last)
         await at_work.until(lambda: bool(at_work.waiting(OWNER) and at_work.waiting(OTHER)))
         assert at_work.poller.received >= 2, "it was given back and came again"
-        await at_work.done(OWNER)
-        await at_work.done(OTHER)
-        await left(aws, queue, 0)
+        await left(aws, queue, 0, at_work, OWNER, OTHER)
 
 
 async def test_a_reader_of_completions_never_deletes_what_it_is_not_asked_about(
@@ -97,16 +97,14 @@ async def test_a_reader_of_completions_never_deletes_what_it_is_not_asked_about(
         at_work.join(OTHER)
         await at_work.until(lambda: at_work.poller.received >= 4)
         assert len(at_work.waiting(OTHER)) == 1
-        await at_work.done(OTHER)
-        await left(aws, queue, 3)
+        await left(aws, queue, 3, at_work, OTHER)
         again = at_work.poller.received
         await at_work.until(lambda: at_work.poller.received >= again + 3)
         assert at_work.waiting(OTHER) == ()
         assert at_work.poller.deleted == 1
         at_work.join(OWNER, owner=True)
         await at_work.until(lambda: len(at_work.waiting(OWNER)) == 3)
-        await at_work.done(OWNER)
-        await left(aws, queue, 0)
+        await left(aws, queue, 0, at_work, OWNER, OTHER)
 
 
 async def test_an_owner_that_comes_later_is_asked_about_what_is_here_already(
@@ -114,15 +112,14 @@ async def test_an_owner_that_comes_later_is_asked_about_what_is_here_already(
 ) -> None:
     queue = aws.queue()
     send(aws, queue, completion("n-1"))
-    async with polling(calls, aws.url, queue, owner=False) as at_work:
+    async with polling(calls, aws.url, queue, owner=False, visibility=LONG) as at_work:
         at_work.join(OTHER)
         await at_work.until(lambda: ids(at_work, OTHER) == {"n-1"})
         at_work.join(OWNER, owner=True)
         assert ids(at_work, OWNER) == {"n-1"}
         await at_work.done(OTHER)
         assert sum(aws.depth(queue.url)) == 1, "the owner has not answered yet"
-        await at_work.done(OWNER)
-        await left(aws, queue, 0)
+        await left(aws, queue, 0, at_work, OWNER, OTHER)
 
 
 async def test_what_a_reader_had_not_answered_for_when_it_left_comes_again(aws: Aws, calls: AwsCalls) -> None:
@@ -148,13 +145,12 @@ async def test_a_backlog_comes_in_by_several_receives_at_a_time(
     queue = aws.queue()
     send(aws, queue, *(event(f"a/{n}") for n in range(400)))
     sqs_proxy.add(Match("ReceiveMessage"), Slow(0.3))
-    async with polling(calls, sqs_proxy.url, queue) as at_work:
+    async with polling(calls, sqs_proxy.url, queue, visibility=LONG) as at_work:
         await at_work.until(lambda: len(at_work.waiting()) == 400)
         receives = sorted(call.at for call in sqs_proxy.calls.all("ReceiveMessage"))
         together = max(sum(at <= other < at + 0.3 for other in receives) for at in receives)
         assert 1 < together <= module.MOST_RECEIVES
-        await at_work.done()
-        await left(aws, queue, 0)
+        await left(aws, queue, 0, at_work, OWNER)
     deletes = sqs_proxy.calls.all("DeleteMessageBatch")
     assert [call.entries for call in deletes] == [module.BATCH] * 40
 
@@ -171,7 +167,7 @@ async def test_nothing_more_is_received_while_readers_are_behind(
     monkeypatch.setattr(module, "LONGEST_WAIT", 0.5)
     queue = aws.queue()
     send(aws, queue, event("a/1"))
-    async with polling(calls, sqs_proxy.url, queue) as at_work:
+    async with polling(calls, sqs_proxy.url, queue, visibility=LONG) as at_work:
         await at_work.until(lambda: at_work.keys() == ["a/1"])
 
         await at_work.until(lambda: _quiet(sqs_proxy, 2))
@@ -182,8 +178,7 @@ async def test_nothing_more_is_received_while_readers_are_behind(
         assert at_work.keys() == ["a/1"]
         await at_work.done()
         await at_work.until(lambda: at_work.keys() == ["a/2"])
-        await at_work.done()
-        await left(aws, queue, 0)
+        await left(aws, queue, 0, at_work, OWNER)
 
 
 async def test_no_more_than_so_many_messages_wait_here(
@@ -200,4 +195,4 @@ async def test_no_more_than_so_many_messages_wait_here(
             assert len(at_work.waiting()) <= most
             seen.update(at_work.keys())
             await at_work.done()
-        await left(aws, queue, 0)
+        await left(aws, queue, 0, at_work, OWNER)
