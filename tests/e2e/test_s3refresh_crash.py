@@ -104,3 +104,32 @@ async def judge_the_dead(place: Place, point: Point, resource: Refresh) -> None:
         (target,) = (await resource.get())["status"]["targets"]
         held = [part for part in (target.get("dirty"), target.get("claim")) if part]
         assert held, "about to delete what was not on record"
+
+
+async def test_received_as_often_as_the_queue_allows_and_never_written(
+    cluster: Cluster, admin: Admin, ministack: MiniStack, tmp_path: Path
+) -> None:
+    """What died in the hands of those before lies in the dead-letter queue some time after the last of them
+    has started: everything is refreshed for it."""
+    async with refresh_place(cluster, admin, ministack.url, tmp_path) as place:
+        source = place.aws.source(max_receives=1)
+        share = place.control.add_share(place.control.add_gateway(), bucket=source.bucket)
+        sqs = {
+            "queueURL": source.queue.url,
+            "waitTime": "1s",
+            "visibilityTimeout": "30s",
+            "malformed": "Discard",
+        }
+        replica = await place.operator()
+        resource = await place.create(source.queue, source={"sqs": sqs})
+        await resource.condition("Ready")
+        kill = arm(replica, "W1", "before")
+        await asyncio.to_thread(place.aws.put, source.bucket, *KEYS)
+        assert await asyncio.to_thread(kill.wait, 60)
+        await asyncio.to_thread(replica.process.start)
+        await place.fresh(share)
+        await place.caught_up(resource)
+        assert place.aws.depth(source.queue.dead_letters)[0]
+        made = place.control.refreshes(share)
+        assert [one for one in made if one["recursive"] and one["folders"] == ["/"]]
+        place.promises()

@@ -243,7 +243,8 @@ class S3AggregatedRefreshKind:
                 whole=whole(spec),
                 suspended=refusal is not None or not read.active,
                 resync_on_start=spec.resync.on_start if spec is not None else False,
-                expired=work.fresh and queue.expired(work.queue, status.queue, now),
+                expired=(work.fresh and queue.unread(work.queue, status.queue, now))
+                or (work.heir and work.reading and queue.died(work.queue, status.queue)),
                 messages=came.messages,
                 results=came.results,
                 ends=came.ends,
@@ -287,6 +288,7 @@ class S3AggregatedRefreshKind:
         work.memory.heard(plan.heard, snapshot.newest)
         work.memory.look(plan.targets, clock)
         work.fresh = work.fresh and not snapshot.queue.checked
+        work.heir = work.heir and not snapshot.queue.late
         work.settle(plan.done, plan.kept, taken.results)
         work.launch(plan.calls)
         work.flying(t.in_flight.notification_id for t in plan.targets if t.in_flight is not None)

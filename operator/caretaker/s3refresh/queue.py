@@ -32,6 +32,8 @@ class QueueView(msgspec.Struct, frozen=True):
     """What was last seen of a source queue."""
 
     checked: bool = False  # it was looked at, once at least
+    # So long after it began to be read that what others had received before has come back, or is dead.
+    late: bool = False
     problem: str = ""  # why the last look failed
     code: str = ""  # the failure's reason, as conditions have it
     fault: str = ""  # why the queue will not do
@@ -41,14 +43,21 @@ class QueueView(msgspec.Struct, frozen=True):
     retention: int = MIN_RETENTION_SECONDS
 
 
-def expired(view: QueueView, before: QueueStatus, now: float) -> bool:
+def unread(view: QueueView, before: QueueStatus, now: float) -> bool:
     """Whether events may be gone for good: nobody has read the queue for half of the time that it keeps
-    messages, or more have been put aside as dead. `before` is the status that stands."""
+    messages. `before` is the status that stands."""
     seen = parse_time(before.checked_at)
     if not view.checked or seen is None:
         return False
-    unread = now - seen > max(view.retention / 2, 2 * _renewed_after(view))
-    return unread or (view.dead_letters is not None and view.dead_letters > before.dlq_visible)
+    return now - seen > max(view.retention / 2, 2 * _renewed_after(view))
+
+
+def died(view: QueueView, before: QueueStatus) -> bool:
+    """Whether more messages have been put aside as dead: events, if they were received too often by those who
+    read the queue before and had no time to write of them."""
+    if before.checked_at is None or view.dead_letters is None:
+        return False
+    return view.dead_letters > before.dlq_visible
 
 
 def status_of(view: QueueView, before: QueueStatus, now: float, *, read: bool) -> QueueStatus:

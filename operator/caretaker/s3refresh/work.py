@@ -7,6 +7,7 @@ at any time: the record is in the resource's status.
 import asyncio
 import logging
 import random
+import time
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any, Final
 
@@ -56,6 +57,7 @@ class Work:
         self.results: list[Result] = []
         self.ends: tuple[End, ...] = ()
         self.fresh = True  # no pass has judged yet how long the queue was not read
+        self.heir = True  # no pass has judged yet what became of the messages that others had received before
         self.matched = 0  # events since the last accepted refresh
         self.keys: dict[str, tuple[float, Keys]] = {}  # by Secret: when they were read, and what they are
         self.on_result = on_news
@@ -81,7 +83,8 @@ class Work:
     async def begin(self, setting: Setting, sqs: Sqs, target: Target) -> None:
         """Discover, look, and poll once there is a complete list of targets. What ran before ends first."""
         await self.rest()
-        self.setting, self._target, self._deaf, self.fresh = setting, target, False, True
+        self.setting, self._target, self._deaf = setting, target, False
+        self.fresh = self.heir = True
         self._tasks = [
             asyncio.create_task(self._watch_ends(target), name="s3refresh-ends"),
             asyncio.create_task(self._discover(setting, target), name="s3refresh-discover"),
@@ -136,6 +139,11 @@ class Work:
         fields = (advice.QUEUE, advice.COMPLETIONS)
         found = zip((poller.problem for poller in self._pollers), fields, strict=False)
         return next((advice.told(error, field) for error, field in found if error is not None), "")
+
+    @property
+    def reading(self) -> bool:
+        """Whether messages are received, and nothing is in the way."""
+        return self.polling and self.problem is None
 
     def messages(self) -> tuple[tuple[Message, ...], float]:
         """(what no pass has answered for yet, when the newest of it came by time.monotonic())."""
@@ -246,10 +254,11 @@ class Work:
 
     async def _check(self, setting: Setting, sqs: Sqs) -> None:
         """Look at the source queue when there is a reason to."""
-        failures = 0
+        failures, second = 0, 0.0
         while True:
             received = self._received()
-            view = await self._look(setting, sqs)
+            late = 0 < second <= time.monotonic()
+            view = msgspec.structs.replace(await self._look(setting, sqs), late=late)
             if view != self.queue:
                 self.queue = view
                 self._on_news()
@@ -258,6 +267,11 @@ class Work:
                 failures += 1
                 continue
             failures = 0
+            if not second and self._pollers:
+                second = time.monotonic() + setting.source.visibility
+            if not late:
+                await asyncio.sleep(CHECK_SECONDS * self._scale)
+                continue
             for _ in range(QUIET_CHECKS):
                 await asyncio.sleep(CHECK_SECONDS * self._scale)
                 if self._received() != received:

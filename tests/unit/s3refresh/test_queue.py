@@ -9,9 +9,10 @@ from caretaker.api.times import format_time
 from caretaker.s3refresh.queue import (
     QueueView,
     dead_letter_queue,
-    expired,
+    died,
     fault_of,
     status_of,
+    unread,
     view_of,
 )
 
@@ -75,14 +76,24 @@ def stood(seconds_ago: float, dead: int = 0) -> QueueStatus:
         pytest.param(
             QueueView(checked=True, retention=4 * DAY), stood(2 * DAY + 1), True, id="unread for too long"
         ),
-        pytest.param(QueueView(checked=True, dead_letters=3), stood(60, dead=2), True, id="more are dead"),
-        pytest.param(QueueView(checked=True, dead_letters=2), stood(60, dead=2), False, id="as many as ever"),
-        pytest.param(QueueView(checked=True), stood(60, dead=2), False, id="dead letters cannot be seen"),
         pytest.param(QueueView(checked=True), stood(-DAY), False, id="a clock was set back"),
     ],
 )
-def test_expired(view: QueueView, before: QueueStatus, lost: bool) -> None:
-    assert expired(view, before, NOW) is lost
+def test_unread(view: QueueView, before: QueueStatus, lost: bool) -> None:
+    assert unread(view, before, NOW) is lost
+
+
+@pytest.mark.parametrize(
+    ("view", "before", "lost"),
+    [
+        pytest.param(QueueView(checked=True, dead_letters=3), stood(60, dead=2), True, id="more are dead"),
+        pytest.param(QueueView(checked=True, dead_letters=2), stood(60, dead=2), False, id="as many as ever"),
+        pytest.param(QueueView(checked=True), stood(60, dead=2), False, id="dead letters cannot be seen"),
+        pytest.param(QueueView(checked=True, dead_letters=3), QueueStatus(), False, id="never read before"),
+    ],
+)
+def test_died(view: QueueView, before: QueueStatus, lost: bool) -> None:
+    assert died(view, before) is lost
 
 
 def test_status_of_is_news_only() -> None:
