@@ -9,6 +9,7 @@ import contextlib
 import json
 import os
 import secrets
+import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -129,15 +130,18 @@ async def writing(writers: Sequence[Writer]) -> AsyncIterator[None]:
 
 async def converged(stage: Stage) -> None:
     """The shares show the buckets, every single write was followed by a refresh, and nothing is left over."""
-    place = stage.place
+    place, began = stage.place, time.monotonic()
     await place.fresh(*stage.shares, timeout=CONVERGE_SECONDS)
+    print(f"all shares are fresh after {time.monotonic() - began:.0f} s", flush=True)
     await place.empty(*stage.queues, timeout=CONVERGE_SECONDS)
+    print(f"all queues are empty after {time.monotonic() - began:.0f} s", flush=True)
     place.promises()
     writes = [write for writer in stage.writers for write in writer.writes]
     missing = list(unrefreshed(writes, place.control.shares(), place.control.refreshes()))
     assert not missing, "\n".join(missing)
     for resource in stage.resources:
         await place.caught_up(resource, CONVERGE_SECONDS)
+    print(f"caught up after {time.monotonic() - began:.0f} s", flush=True)
 
 
 def figures(stage: Stage) -> str:

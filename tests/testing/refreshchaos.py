@@ -95,8 +95,8 @@ class RefreshChaos:
         self._gateway_faults: list[Json] = []  # as they stood when the chaos ended
         self._began = self._restarted = time.monotonic()
         self._acts: list[tuple[int, Act]] = [
-            (12, self.arm_kill),
-            (4, self.kill),
+            (6, self.arm_kill),
+            (2, self.kill),
             (1, self.stop),
             (2, self.hang),
             (2, self.cut_off),
