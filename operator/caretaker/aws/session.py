@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 from functools import cache
 from typing import Any, Final
 
+import botocore
 import botocore.loaders
 import botocore.session
 import msgspec
@@ -29,6 +30,9 @@ from caretaker.aws.identity import Identity, Target
 from caretaker.aws.services import CONNECT_SECONDS, POLL_MARGIN_SECONDS, READ_SECONDS, policy
 
 SESSION_NAME: Final = "caretaker"  # of an assumed role, as CloudTrail shows it
+# Given whole: botocore puts its own together anew for each request, a sixth of a call's CPU time (450 instead
+# of 530 µs for a DeleteMessageBatch of 10 without its network).
+USER_AGENT: Final = f"caretaker/{__version__} Botocore/{botocore.__version__}"
 UNUSED_SECONDS: Final = 3600.0
 # Between two tries to assume a role: botocore would try at every call, all day if a policy is wrong.
 RENEWAL_SECONDS: Final = 5.0
@@ -185,7 +189,7 @@ class Clients:
             max_pool_connections=options.polls if poll_seconds else options.threads,
             tcp_keepalive=True,
             retries={"mode": "standard", "total_max_attempts": attempts},
-            user_agent_extra=f"caretaker/{__version__}",
+            user_agent=USER_AGENT,
         )
 
     # ---------------------------------------------------------------- credentials

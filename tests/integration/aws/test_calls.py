@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import botocore
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
@@ -127,6 +128,13 @@ class TestWhere:
     async def test_a_region_is_part_of_the_signature(self, fake: FakeAws, aws: Aws) -> None:
         await aws.call(Target("sqs", "us-gov-east-1"), "get_queue_url", QueueName="q")
         assert "/us-gov-east-1/sqs/aws4_request" in fake.calls[0].headers["Authorization"]
+
+    async def test_requests_say_who_asks(self, fake: FakeAws, aws: Aws) -> None:
+        """CloudTrail shows it; both services' clients, long polls too."""
+        await aws.call(GATEWAY, "list_file_shares")
+        await aws.sqs(SQS).receive_message(QueueUrl="https://sqs.eu-west-1.amazonaws.com/123456789012/q")
+        agents = {call.headers["User-Agent"] for call in fake.calls}
+        assert agents == {f"caretaker/{caretaker.__version__} Botocore/{botocore.__version__}"}
 
     async def test_without_a_region_nothing_is_sent(self, fake: FakeAws, aws: Aws) -> None:
         with pytest.raises(AwsError) as raised:
