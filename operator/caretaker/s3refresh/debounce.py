@@ -233,9 +233,9 @@ def overdue(target: Target, pace: Pace, now: float) -> Target:
     flying = target.in_flight
     if flying is None or now < completion_due(flying, pace, now):
         return target
-    again = pace.tracked and pace.on_timeout == "RefreshAgain" and target.last.result != "Lost"
-    if not again:
-        result: Literal["Assumed", "Lost"] = "Lost" if pace.tracked else "Assumed"
+    heard = pace.tracked and pace.on_timeout == "RefreshAgain"  # an end is to be heard of
+    if not heard or target.last.result == "Lost":
+        result: Literal["Assumed", "Lost"] = "Lost" if heard else "Assumed"
         last = msgspec.structs.replace(target.last, completed_at=now, result=result)
         return msgspec.structs.replace(target, in_flight=None, last=last)
     back = _wait_again(target, flying.request.scope, now, now)

@@ -64,7 +64,8 @@ async def test_an_end_that_is_lost_is_assumed_if_asked(shared: Refreshing) -> No
     source, share, resource = await one_share(shared, onTimeout="Assume")
     shared.control.fault("no_completion")
     await shared.put(source.bucket, "a/1")
-    await resource.when(lambda found: results(found) == ["Lost"])
+    await resource.when(lambda found: results(found) == ["Assumed"])
+    await resource.condition("CaughtUp")
     await shared.fresh(share)
     assert len(shared.control.refreshes(share)) == 1
 

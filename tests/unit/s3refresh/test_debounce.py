@@ -132,7 +132,8 @@ class TestEnds:
 
     def test_or_is_assumed_if_asked(self) -> None:
         pace = Pace(tracked=True, completion_timeout=100, on_timeout="Assume")
-        assert debounce.overdue(FLYING, pace, NOW + 70).dirty is None
+        after = debounce.overdue(FLYING, pace, NOW + 70)
+        assert (after.dirty, after.last.result) == (None, "Assumed")
 
 
 @pytest.mark.parametrize(
