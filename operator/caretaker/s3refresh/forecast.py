@@ -5,6 +5,7 @@ knows, so a target that waits for quiet has a latest time and no exact one; ever
 the skew of two clocks.
 """
 
+import math
 from collections.abc import Mapping
 from typing import Final, Literal
 
@@ -187,6 +188,8 @@ def _behind(flying: InFlight, pace: Pace, floor: Next, latest: float, now: float
     first = max(floor.at or 0.0, 0.0 if pace.tracked else end)
     said = f"after the refresh in flight, whose end {_ending(pace)}"
     bound = first if first > now else None
+    if math.isinf(end):
+        return Next("InFlight", said, not_before=bound)
     return Next("InFlight", said, max(end, latest), latest=True, not_before=bound)
 
 
@@ -221,6 +224,8 @@ def _calling(target: Target, now: float) -> Next:
 
 
 def _ending(pace: Pace) -> str:
+    if math.isinf(pace.completion_timeout):
+        return "is asked for every few seconds"
     if pace.tracked:
         return f"is told by an event, within {_text(pace.completion_timeout)} (completion.timeout)"
     return f"is assumed after {_text(pace.assume_after)} (completion.assumeAfter)"

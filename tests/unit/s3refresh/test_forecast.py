@@ -15,6 +15,7 @@ from caretaker.api.objects import WireMeta
 from caretaker.api.s3refresh import (
     Completion,
     Discover,
+    JobTarget,
     Resync,
     Shares,
     Source,
@@ -44,7 +45,8 @@ def spec(**fields: Any) -> Spec:
         shares=Shares(discover=Discover()), completion=fields.pop("completion", Completion())
     )
     queue = SQSSource(queue_url="https://sqs.eu-west-1.amazonaws.com/123456789012/events")
-    return Spec(AwsSpec(region="eu-west-1"), Source(queue), TargetSpec(gateway), **fields)
+    target = fields.pop("aim", TargetSpec(gateway))
+    return Spec(AwsSpec(region="eu-west-1"), Source(queue), target, **fields)
 
 
 def read(*targets: Target, phase: Phase = "Debouncing", conditions: Any = (), **fields: Any) -> Read:
@@ -202,6 +204,15 @@ def test_a_tracked_refresh_is_waited_for_as_long_as_its_timeout() -> None:
     told = upcoming(dirty(in_flight=InFlight("n", NOW - 20, CALL)), completion=TRACKED)
     assert (told.at, told.not_before) == (NOW - 20 + 6 * 3600, None)
     assert "whose end is told by an event, within 6h (completion.timeout)" in told.message
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_the_end_of_a_job_has_no_time(waits: bool) -> None:
+    flying = InFlight("n", NOW - 20, CALL)
+    of = dirty(in_flight=flying) if waits else Target("t", in_flight=flying)
+    told = upcoming(of, aim=TargetSpec(job=JobTarget({"spec": {}})))
+    assert (told.why, told.at, told.latest, told.not_before) == ("InFlight", None, False, None)
+    assert told.message.endswith("is asked for every few seconds")
 
 
 def test_a_target_that_is_due_and_was_not_started_waits_for_its_turn() -> None:
