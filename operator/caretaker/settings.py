@@ -132,9 +132,20 @@ def _one_of(*choices: str, fold: Callable[[str], str] = str.lower) -> Callable[[
 def _places(text: str) -> tuple[str, ...]:
     found = tuple(part.strip() for part in text.split(",") if part.strip())
     for part in found:
-        if not re.fullmatch(r"[A-Za-z0-9._-]+|[0-9A-Fa-f.:]+(/\d{1,3})?", part):
-            raise ValueError(f"{part}: must be a network, an address or a host, such as 10.0.0.0/8")
+        if not _is_place(part):
+            raise ValueError(f"{part} must be a network, an address or a host, such as 10.0.0.0/8")
     return found
+
+
+def _is_place(part: str) -> bool:
+    """All digits and dots is no host but an address: a mistyped one would allow nothing, unnoticed."""
+    if re.fullmatch(r"[A-Za-z0-9._-]*[A-Za-z_-][A-Za-z0-9._-]*", part):
+        return True
+    try:
+        ipaddress.ip_network(part, strict=False)
+    except ValueError:
+        return False
+    return True
 
 
 def _scale(text: str) -> float:

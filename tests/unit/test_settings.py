@@ -28,6 +28,7 @@ def test_without_anything_the_defaults_hold() -> None:
     assert found.time_scale == 1.0
     assert found.aws_grants == Grants.default("caretaker-system")
     assert not found.aws_instance_identity
+    assert found.egress_allow == ()
 
 
 def test_flags_fill_every_field(tmp_path: Path) -> None:
@@ -38,7 +39,8 @@ def test_flags_fill_every_field(tmp_path: Path) -> None:
     found = settings(
         f"--kubeconfig {kubeconfig} --context c --namespace ns --operator-namespace ons --lease-name l.x "
         "--metrics-port 0 --health-port 65535 --bind-host :: --log-format text --log-level debug "
-        f"--no-leader-elect --aws-identities {identities} --aws-instance-identity"
+        f"--no-leader-elect --aws-identities {identities} --aws-instance-identity "
+        "--egress-allow 10.0.0.0/8,fd00::1,hooks.example.com"
     )
     assert (found.kubeconfig, found.context, found.namespace) == (str(kubeconfig), "c", "ns")
     assert (found.operator_namespace, found.lease_name) == ("ons", "l.x")
@@ -46,6 +48,7 @@ def test_flags_fill_every_field(tmp_path: Path) -> None:
     assert (found.log_format, found.log_level, found.leader_elect) == ("text", "DEBUG", False)
     assert found.aws_grants == Grants((Grant(("team-a",), own_identity=True),))
     assert found.aws_instance_identity
+    assert found.egress_allow == ("10.0.0.0/8", "fd00::1", "hooks.example.com")
 
 
 def test_the_environment_fills_every_field(tmp_path: Path) -> None:
@@ -54,6 +57,7 @@ def test_the_environment_fills_every_field(tmp_path: Path) -> None:
     found = settings(
         CARETAKER_AWS_IDENTITIES=str(identities),
         CARETAKER_AWS_INSTANCE_IDENTITY="true",
+        CARETAKER_EGRESS_ALLOW=" localhost , 127.0.0.1,",
         KUBECONFIG="/a:/b",
         CARETAKER_CONTEXT="c",
         CARETAKER_NAMESPACE="ns",
@@ -84,6 +88,7 @@ def test_the_environment_fills_every_field(tmp_path: Path) -> None:
         time_scale=0.1,
         aws_identities=Grants(()),
         aws_instance_identity=True,
+        egress_allow=("localhost", "127.0.0.1"),
     )
 
 
@@ -168,6 +173,22 @@ def test_settings_cannot_be_changed() -> None:
             "--kubeconfig /nonexistent/k", {},
             "--kubeconfig=/nonexistent/k: there is no such file; give the path of a kubeconfig",
             id="a kubeconfig that is not there",
+        ),
+        *(
+            pytest.param(
+                f"--egress-allow {place}", {},
+                f"--egress-allow={place}: {wrong} must be a network, an address or a host, "
+                "such as 10.0.0.0/8",
+                id=f"no place: {place}",
+            )
+            for place, wrong in (
+                ("https://example.com", "https://example.com"),
+                ("example.com:8080", "example.com:8080"),
+                ("*.example.com", "*.example.com"),
+                ("10.0.0.0/33", "10.0.0.0/33"),
+                ("localhost,10.0.0.256", "10.0.0.256"),
+                ("fe80::/129", "fe80::/129"),
+            )
         ),
         pytest.param(
             "", {"CARETAKER_METRIC_PORT": "1"},
