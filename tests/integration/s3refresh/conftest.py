@@ -9,6 +9,7 @@ import asyncio
 import secrets
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -19,9 +20,10 @@ from awsdoubles.stack import environment
 from caretaker.aws.calls import Aws as AwsCalls
 from testbed.admin import Admin, path
 from testbed.cluster import Cluster
+from testing.apiproxy import ApiProxy
 from testing.aws import Aws
 from testing.operator import OperatorProcess
-from testing.refreshing import Refreshing, operator
+from testing.refreshing import Refreshing, grants, operator
 
 TIME_SCALE = 0.05  # the floor of 60 s is 3 s
 
@@ -55,8 +57,10 @@ def shared_operator(
 ) -> Iterator[OperatorProcess]:
     """One operator for all tests that do not harm it."""
     env = environment(ministack.url, ministack.url)
-    how = {"namespace": shared_namespace, "time_scale": TIME_SCALE}
     folder = tmp_path_factory.mktemp("refresher")
+    # By this name only: what is refused can be tried by address.
+    args = (*grants(folder), "--egress-allow", "localhost")
+    how = {"namespace": shared_namespace, "time_scale": TIME_SCALE, "args": args}
     with operator(cluster.kubeconfig, folder, env, "shared-refresher", **how) as started:
         yield started
 
@@ -88,3 +92,26 @@ async def shared(
         print("\n".join(shared_operator.lines[since:]))
         sqs_proxy.clear()
         await made.clear()
+
+
+@pytest.fixture
+async def own(
+    admin: Admin, cluster: Cluster, namespace: str, aws: Aws, storage_gateway: StorageGateway, tmp_path: Path
+) -> AsyncIterator[tuple[OperatorProcess, Refreshing, ApiProxy]]:
+    """An operator of this test's own, not started yet, for tests that kill it. It may call 127.0.0.1."""
+    with ApiProxy(cluster.kubeconfig) as proxy:
+        process = operator(
+            proxy.write_kubeconfig(tmp_path / "kubeconfig"),
+            tmp_path,
+            aws.environment(storage_gateway.url),
+            namespace=namespace,
+            args=(*grants(tmp_path), "--egress-allow", "127.0.0.0/8"),
+        )
+        place = Refreshing(admin, namespace, aws, storage_gateway.control)
+        try:
+            yield process, place, proxy
+        finally:
+            process.kill9()
+            print("\n".join(process.lines))
+            await place.clear()
+        process.assert_clean_logs()
