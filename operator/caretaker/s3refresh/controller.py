@@ -294,7 +294,7 @@ class S3AggregatedRefreshKind:
         work.flying(t.in_flight.notification_id for t in plan.targets if t.in_flight is not None)
         name = (key.namespace, key.name)
         work.matched = tally.count(self._metrics.s3refresh, name, taken, plan, work.matched)
-        if snapshot.read.flushing and not any(t.dirty or t.claim for t in plan.targets):
+        if snapshot.read.flushing and _flushed(snapshot, plan):
             kept = [name for name in snapshot.read.meta.finalizers or () if name != FINALIZER]
             raw = await self._read(key)
             if raw is not None:
@@ -345,6 +345,13 @@ class _Came(msgspec.Struct, frozen=True):
             return cls()
         messages, newest = work.messages()
         return cls(messages, tuple(work.results), work.ends, newest)
+
+
+def _flushed(view: View, plan: Plan) -> bool:
+    """Whether the resource may go. A gateway finishes by itself what it has accepted; a Job goes with its
+    owner, so its end is waited for."""
+    ends = idempotent(view.read.spec)
+    return not any(t.dirty or t.claim or (ends and t.in_flight) for t in plan.targets)
 
 
 def _waiting(plan: Plan, shares: Mapping[str, Share], now: float) -> dict[str, float]:

@@ -4,7 +4,7 @@ service on loopback, which the shared operator may call by the name `localhost` 
 import asyncio
 import json
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import datetime
 from itertools import pairwise
 from typing import Any, Final
@@ -172,6 +172,34 @@ async def test_a_template_that_is_invalid_is_told_and_what_came_meanwhile_is_ref
     await resource.when(succeeded)
     (made,) = await jobs_of(admin, resource)
     check(told(made), source)
+
+
+async def test_flush_waits_for_the_end_of_the_job_which_would_go_with_its_owner(
+    shared: Refreshing, admin: Admin, nodes: Nodes, worker: str
+) -> None:
+    source = shared.aws.source()
+    slow = {"quietPeriod": "24h", "maxDelay": "24h", "minInterval": "60s"}
+    target = job(nodes, run_seconds=5)
+    resource = await refresher(shared, source, target, onDelete="Flush", debounce=slow)
+    await resource.condition("Ready")
+    await shared.put(source.bucket, *KEYS)
+    await resource.when(lambda found: set((only(found).get("dirty") or {}).get("folders", ())) == FOLDERS)
+    ended: list[Json] = []
+
+    async def watch() -> None:
+        def done(jobs: Sequence[Json]) -> bool:
+            mine = [one for one in jobs if told(one)["bucket"] == source.bucket]
+            ended[:] = [one for one in mine if one.get("status", {}).get("succeeded")]
+            return bool(ended)
+
+        await admin.wait_for_all(path("jobs", resource.namespace), done, TIMEOUT)
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(watch())
+        await resource.delete()
+        await resource.gone()
+        assert all(one["status"].get("succeeded") for one in await jobs_of(admin, resource))
+    check(told(ended[0]), source)
 
 
 class Kill(Action):
