@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+import yaml
 
 from caretaker.api.names import ENV_PAYLOAD
 from caretaker.api.objects import WireMeta
@@ -21,6 +22,7 @@ from caretaker.s3refresh.targets.payload import payload_of
 from fakes.apiserver import FakeApiServer, refusing
 from testbed.admin import Admin, Json, path
 from testbed.cluster import Cluster
+from testbed.paths import CHECKOUT
 from testbed.steer import Outcome, behaviour
 from testing.apiproxy import ApiProxy
 from testing.cluster import Nodes
@@ -207,6 +209,13 @@ async def test_a_template_that_is_invalid_is_told_before_anything_runs(
     assert [share.ready for share in found.known] == [False]
     assert words in found.faults[0]
     assert await admin.list(path("jobs", resource.namespace)) == []
+
+
+async def test_the_template_of_the_example_is_valid(client: KubeClient, resource: WireMeta) -> None:
+    example = yaml.safe_load((CHECKOUT / "examples" / "s3-refresh-job.yaml").read_text())
+    wanted = msgspec.convert(example["spec"]["target"]["job"], JobTarget)
+    found = await Jobs(client, resource, wanted, ["media"]).discover()
+    assert (found.faults, [share.ready for share in found.known]) == ((), [True])
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,12 @@ from caretaker.api.s3refresh import Spec
 from caretaker.obs.metrics import create_metrics
 from caretaker.registry import S3_AGGREGATED_REFRESH
 from caretaker.s3refresh import queue
+from caretaker.s3refresh.debounce import Claim
+from caretaker.s3refresh.folders import Request
+from caretaker.s3refresh.match import Share
 from caretaker.s3refresh.resource import pace_of
+from caretaker.s3refresh.targets.http import RESERVED
+from caretaker.s3refresh.targets.payload import payload_of
 from testing.customobjects import examples_of
 
 ROOT = Path(__file__).parents[3]
@@ -26,7 +31,8 @@ SCHEMA = yaml.safe_load((ROOT / "crds" / "s3aggregatedrefreshes.yaml").read_text
 PARTS = SCHEMA["schema"]["openAPIV3Schema"]["properties"]
 SPANS = re.findall(r"`([^`\n]+)`", PAGE)
 WORDS = {word for span in SPANS for word in re.findall(r"[\w./-]+", span)}
-(EXAMPLE,) = examples_of(S3_AGGREGATED_REFRESH)
+EXAMPLES = {path.stem: path for path in examples_of(S3_AGGREGATED_REFRESH)}
+EXAMPLE = EXAMPLES["s3-aggregated-refresh"]
 
 
 def leaves(schema: dict[str, Any], path: str = "") -> Iterator[str]:
@@ -87,6 +93,24 @@ def test_every_event_is_told() -> None:
     named = set(re.findall(r'"(?:Normal|Warning)",\s*"(\w+)"', source))
     assert len(named) >= 3
     assert sorted(named - WORDS) == []
+
+
+def test_every_example_is_told() -> None:
+    assert len(EXAMPLES) == 3
+    assert [stem for stem in EXAMPLES if f"examples/{stem}.yaml" not in PAGE] == []
+
+
+def test_every_field_of_the_payload_is_told() -> None:
+    share, request = Share("b", "", "b"), Request(("2026/11", "2026", "/"), recursive=False)
+    told = json.loads(payload_of(share, Claim("c", "me", 0.0, request, 0.0)))
+    (shown,) = [json.loads(b) for b in blocks("json") if '"claimID"' in b]
+    assert shown.keys() == told.keys()
+    assert shown["folders"] == told["folders"]
+    assert sorted(told.keys() - WORDS) == []
+
+
+def test_every_header_that_a_secret_may_not_set_is_told() -> None:
+    assert sorted(RESERVED - {word.lower() for word in WORDS}) == []
 
 
 def test_the_example_on_the_page_is_one_the_operator_reads() -> None:
