@@ -9,14 +9,16 @@ from typing import Any
 
 import pytest
 import yaml
+from aiohttp import web
 
 from awsdoubles.gateway.server import StorageGateway
 from caretaker.aws.services import iam_action
+from fakes.apiserver import FakeApiServer
 from testbed import steer
 from testbed.admin import Admin, Json, path
 from testbed.cluster import Cluster
 from testbed.paths import CHECKOUT
-from testing.accounts import bind, kubeconfig_of
+from testing.accounts import audited, bind, documented, effective, grant, kubeconfig_of
 from testing.aws import Aws
 from testing.cli import Cli
 from testing.cluster import Nodes
@@ -26,15 +28,6 @@ from testing.refreshing import Refreshing, grants
 from testing.refreshing import operator as refresher
 
 SYSTEM = "caretaker-system"
-
-
-def documented(heading: str) -> list[Json]:
-    """The objects of the YAML block below a heading of docs/operations.md."""
-    page = (CHECKOUT / "docs" / "operations.md").read_text()
-    section = page.partition(f"\n{heading}\n")[2]
-    block = re.search(r"^```yaml\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
-    assert block, f"no YAML below {heading}"
-    return list(yaml.safe_load_all(block[1]))
 
 
 @pytest.fixture
@@ -60,17 +53,6 @@ async def operator(
 
 # kopf's own words on a list that is refused.
 KOPF = ("APIForbiddenError",)
-
-
-async def grant(admin: Admin, namespace: str, but: tuple[str, str] = ("", "")) -> None:
-    """Give this test's operator the documented role, without one verb on one resource."""
-    for role in documented("## The role"):
-        role["metadata"]["name"] = f"caretaker-{namespace}"
-        for rule in role["rules"]:
-            if but[1] in rule["resources"]:
-                rule["verbs"].remove(but[0])
-        role["rules"] = [rule for rule in role["rules"] if rule["verbs"]]
-        await bind(admin, role, "operator", namespace)
 
 
 def small_task(name: str, nodes: Nodes, **spec: Any) -> Json:
@@ -115,16 +97,6 @@ async def test_the_documented_role_is_enough_for_a_whole_life_of_a_task(
     assert ("watch", "daemontasks") in {(verb, resource) for verb, resource, _ in asked}
     assert ("watch", "pods") in {(verb, resource) for verb, resource, _ in asked}
     assert [call for call in asked if call[2] == 403] == []
-
-
-def audited(cluster: Cluster, user: str) -> list[tuple[str, str, int]]:
-    """(verb, resource or path, HTTP status) of all that the user asked of the API server."""
-    lines = (line for line in cluster.audit_log.read_text().splitlines() if f'"{user}"' in line)
-    found = []
-    for event in map(json.loads, lines):
-        where = event.get("objectRef", {}).get("resource") or event["requestURI"]
-        found.append((event["verb"], where, event.get("responseStatus", {}).get("code", 0)))
-    return found
 
 
 async def test_the_documented_rights_of_people_are_enough(
@@ -241,7 +213,7 @@ async def refreshing(
         aws.environment(storage_gateway.url),
         namespace=namespace,
         leader_elect=True,
-        args=(*grants(tmp_path), *flags),
+        args=(*grants(tmp_path), *flags, "--egress-allow", "127.0.0.1"),
         allowed=KOPF,
     )
     with process as started:
@@ -348,19 +320,62 @@ async def test_a_secret_that_the_operator_may_not_read_is_named(
     await made.condition("Ready")
 
 
-async def effective(admin: Admin, namespace: str, verb: str, resource: str, name: str) -> None:
-    """Return once the operator's account may do that: a binding acts some moments after it was made."""
-    attributes = {"namespace": namespace, "verb": verb, "resource": resource, "name": name}
-    spec = {"user": f"system:serviceaccount:{namespace}:operator", "resourceAttributes": attributes}
-    async with asyncio.timeout(60):
-        while True:
-            review = await admin.create(
-                "/apis/authorization.k8s.io/v1/subjectaccessreviews",
-                {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec},
-            )
-            if review["status"]["allowed"]:
-                return
-            await asyncio.sleep(0.1)
+async def test_the_documented_roles_are_enough_for_jobs_and_for_calls_by_http(
+    refreshing: tuple[OperatorProcess, Refreshing],
+    admin: Admin,
+    cluster: Cluster,
+    namespace: str,
+    nodes: Nodes,
+    aws: Aws,
+) -> None:
+    _, place = refreshing
+    await nodes.add(1)
+    jobs, headers = (documented(f"### {title}")[0] for title in ("Jobs of refreshes", "Secrets with headers"))
+    (secret,) = headers["rules"][0]["resourceNames"]
+    await admin.create(path("secrets", namespace), {"metadata": {"name": secret}, "stringData": {"X-A": "b"}})
+    for role in (jobs, headers):
+        role["metadata"]["namespace"] = namespace
+        await bind(admin, role, "operator", namespace)
+    await effective(admin, namespace, "create", "jobs", group="batch")
+    await effective(admin, namespace, "get", "secrets", secret)
+    template = small_task("t", nodes)["spec"]["template"]
+    async with FakeApiServer() as service:
+        service.on("POST", "/purge", taken)
+        url = {"url": f"{service.url}/purge", "headersFrom": [{"secretRef": {"name": secret}}]}
+        for target in ({"job": {"template": template}}, {"http": url}):
+            source = aws.source()
+            (kind,) = target
+            buckets = {"buckets": [source.bucket]}
+            made = await place.create(source.queue, kind, filter=buckets, target=target)
+            await asyncio.to_thread(aws.put, source.bucket, "in/a.csv")
+            await made.when(lambda found: bool(found["status"].get("targets")) and succeeded(found))
+        assert service.requests[0].headers["X-A"] == "b"
+    asked = audited(cluster, f"system:serviceaccount:{namespace}:operator")
+    called = {(verb, resource) for verb, resource, _ in asked}
+    assert {("create", "jobs"), ("get", "jobs"), ("get", "secrets")} <= called
+    assert [call for call in asked if call[2] in (403, 422)] == []
+
+
+async def taken(_: web.Request) -> web.StreamResponse:
+    """The answer of a service."""
+    return web.Response(status=202)
+
+
+async def test_jobs_that_the_operator_may_not_create_are_named(
+    refreshing: tuple[OperatorProcess, Refreshing], admin: Admin, namespace: str, nodes: Nodes, aws: Aws
+) -> None:
+    operator, place = refreshing
+    source = aws.source()
+    target = {"job": {"template": small_task("t", nodes)["spec"]["template"]}}
+    made = await place.create(source.queue, filter={"buckets": [source.bucket]}, target=target)
+    said = await made.condition("TargetsResolved", "False", "TargetsUnresolved")
+    assert 'cannot create resource "jobs"' in said["message"]
+    assert operator.metric(METRIC, verb="create", resource="jobs") == 1
+    (role,) = documented("### Jobs of refreshes")
+    role["metadata"]["namespace"] = namespace
+    await bind(admin, role, "operator", namespace)
+    await made.condition("Ready", timeout=150)  # it is looked for every 10 min, scaled
+    assert operator.metric(METRIC, verb="create", resource="jobs") == 0
 
 
 def succeeded(refresh: Json) -> bool:

@@ -1,11 +1,18 @@
-"""Service accounts with rights of their own, as an administrator makes them for an operator or a person."""
+"""Service accounts with rights of their own, as an administrator makes them for an operator or a person; and
+what they then ask for."""
 
+import asyncio
+import json
+import re
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 from testbed.admin import Admin, Json, path
 from testbed.cluster import Cluster
 from testbed.components import write_kubeconfig
+from testbed.paths import CHECKOUT
 
 
 async def bind(admin: Admin, role: Json, account: str, namespace: str) -> None:
@@ -34,3 +41,50 @@ async def kubeconfig_of(admin: Admin, cluster: Cluster, namespace: str, account:
     token = await admin.create(path("serviceaccounts", namespace, account, "token"), {"spec": {}})
     write_kubeconfig(file, cluster.url, cluster.ca, account, token["status"]["token"])
     return file
+
+
+def documented(heading: str) -> list[Json]:
+    """The objects of the YAML block below a heading of docs/operations.md."""
+    page = (CHECKOUT / "docs" / "operations.md").read_text()
+    section = page.partition(f"\n{heading}\n")[2]
+    block = re.search(r"^```yaml\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
+    assert block, f"no YAML below {heading}"
+    return list(yaml.safe_load_all(block[1]))
+
+
+async def grant(admin: Admin, namespace: str, but: tuple[str, str] = ("", "")) -> None:
+    """Give the namespace's operator the documented role, without one verb on one resource."""
+    for role in documented("## The role"):
+        role["metadata"]["name"] = f"caretaker-{namespace}"
+        for rule in role["rules"]:
+            if but[1] in rule["resources"]:
+                rule["verbs"].remove(but[0])
+        role["rules"] = [rule for rule in role["rules"] if rule["verbs"]]
+        await bind(admin, role, "operator", namespace)
+
+
+def audited(cluster: Cluster, user: str) -> list[tuple[str, str, int]]:
+    """(verb, resource or path, HTTP status) of all that the user asked of the API server."""
+    lines = (line for line in cluster.audit_log.read_text().splitlines() if f'"{user}"' in line)
+    found = []
+    for event in map(json.loads, lines):
+        where = event.get("objectRef", {}).get("resource") or event["requestURI"]
+        found.append((event["verb"], where, event.get("responseStatus", {}).get("code", 0)))
+    return found
+
+
+async def effective(
+    admin: Admin, namespace: str, verb: str, resource: str, name: str = "", group: str = ""
+) -> None:
+    """Return once the operator's account may do that: a binding acts some moments after it was made."""
+    attributes = {"namespace": namespace, "group": group, "verb": verb, "resource": resource, "name": name}
+    spec = {"user": f"system:serviceaccount:{namespace}:operator", "resourceAttributes": attributes}
+    async with asyncio.timeout(60):
+        while True:
+            review = await admin.create(
+                "/apis/authorization.k8s.io/v1/subjectaccessreviews",
+                {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec},
+            )
+            if review["status"]["allowed"]:
+                return
+            await asyncio.sleep(0.1)
