@@ -96,9 +96,9 @@ async def leader_and_standby(place: Place, scale: float = TIME_SCALE) -> tuple[R
     """Both run, and the first leads."""
     how = {"leader_elect": True, "time_scale": scale}
     leader = await place.operator("leader", **how)
-    await place.until(lambda: leader.process.metric("caretaker_leader") == 1)
+    await place.until(lambda: leader.process.metric("caretaker_leader") == 1, "one leads")
     standby = await place.operator("standby", **how)
-    await place.until(lambda: standby.process.readyz()[0] == 200)
+    await place.until(lambda: standby.process.readyz()[0] == 200, "the other is ready")
     return leader, standby
 
 
@@ -135,7 +135,7 @@ async def test_a_stop_leaves_nothing_to_take_over(place: Place) -> None:
     await resource.condition("Ready")
     leader.gateway.stop_at("RefreshCache", before=lambda: os.kill(leader.process.pid, signal.SIGTERM))
     await asyncio.to_thread(place.aws.put, source.bucket, "in/a", "in/b")
-    await place.until(lambda: not leader.process.running)
+    await place.until(lambda: not leader.process.running, "the leader has ended")
     assert leader.process.wait_exit() == 0
     (target,) = (await resource.get())["status"]["targets"]
     assert "claim" not in target
@@ -157,9 +157,9 @@ async def test_nothing_is_deleted_while_the_api_server_is_away(place: Place) -> 
     seen, deleted = received(place), place.sqs.calls.count("DeleteMessageBatch")
     with replica.api.partition():
         await asyncio.to_thread(place.aws.put, source.bucket, "in/a", "in/b")
-        await place.until(lambda: received(place) > seen)
+        await place.until(lambda: received(place) > seen, "messages are received")
         # It waits for passes to answer, and then receives no more.
-        await place.until(lambda: silent_for(place, 5.0))
+        await place.until(lambda: silent_for(place, 5.0), "nothing more is received", 120)
         await asyncio.to_thread(place.aws.put, source.bucket, "out/c")
         assert place.sqs.calls.count("DeleteMessageBatch") == deleted
         assert place.control.calls("RefreshCache") == []

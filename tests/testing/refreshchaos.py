@@ -25,6 +25,8 @@ from testing.refreshplace import Place, Replica
 from testing.stepkills import POINTS, Kill, arm
 from testing.witness import PLURAL, STATUS_WRITES
 
+KILL_EVERY: Final = 6.0  # seconds between a kill and the next
+ARMED_SECONDS: Final = 30.0  # a kill waits so long for its point before another one takes its place
 MOST_PENDING: Final = 6  # faults that wait for a call
 PAUSES: Final = (0.1, 0.5, 1.0)
 RESTART_EVERY: Final = 25.0  # seconds between two restarts of the API server, which take some themselves
@@ -88,14 +90,15 @@ class RefreshChaos:
         self._resources = resources
         self._shares = shares
         self._random = random.Random(seed)
-        self._direct_kills = 0
-        self._kills: list[Kill] = []
+        self._struck = 0  # kills by hand
+        self._killed = time.monotonic()
+        self._kills: list[Kill] = []  # armed, now or before
         self._sqs_rules: list[tuple[float, sqs.Rule]] = []  # until when
         self._api_rules: list[api.Rule] = []
         self._gateway_faults: list[Json] = []  # as they stood when the chaos ended
         self._began = self._restarted = time.monotonic()
         self._acts: list[tuple[int, Act]] = [
-            (6, self.arm_kill),
+            (12, self.arm_kill),
             (2, self.kill),
             (1, self.stop),
             (2, self.hang),
@@ -123,6 +126,8 @@ class RefreshChaos:
                 self._note(what)
             await asyncio.sleep(self._random.choice(PAUSES))
             self._expire(time.monotonic())
+            if any(kill.struck for kill in self._kills[-len(self._place.replicas) :]):
+                self._disarm()  # one of them is enough
             await self._revive()
 
     async def end(self) -> None:
@@ -132,8 +137,7 @@ class RefreshChaos:
         await asyncio.to_thread(self._place.control.clear_faults)
         for rule in self._api_rules:
             rule.remove()
-        for kill in self._kills:
-            kill.disarm()
+        self._disarm()
         for share in self._shares:
             self._place.control.set_status(share, "AVAILABLE")
         for resource in self._resources:
@@ -150,25 +154,39 @@ class RefreshChaos:
             applied[f"api {type(fault.action).__name__}"] += len(fault.hits)
         for told in self._gateway_faults:
             applied[f"gateway {told['action']}"] += told["used"]
-        kills = self._direct_kills + sum(kill.struck for kill in self._kills)
+        kills = self._struck + sum(kill.struck for kill in self._kills)
         shown = ", ".join(f"{name} {count}" for name, count in sorted(applied.items()) if count)
         return f"{kills} kills, {len(self.happened)} acts, {applied.total()} faults applied: {shown}"
 
     # ------------------------------------------------------------ operators
 
-    async def arm_kill(self) -> str:
-        replica, (at, when) = self._a_replica(), self._random.choice(POINTS)
-        for kill in self._kills:
-            if kill.replica is replica:
-                kill.disarm()
-        self._kills.append(arm(replica, at, when))
-        return f"{replica.process.name} is to be killed {when} {at}"
+    async def arm_kill(self) -> str | None:
+        """Of whoever comes to that point first; what is armed gets some time to be reached."""
+        at, when = self._random.choice(POINTS)
+        waiting = [kill for kill in self._kills if not kill.struck]
+        if not self._may_kill() or any(time.monotonic() - kill.at < ARMED_SECONDS for kill in waiting):
+            return None
+        self._disarm()
+        self._kills += [arm(replica, at, when) for replica in self._place.replicas]
+        return f"who comes to it is to be killed {when} {at}"
 
-    async def kill(self) -> str:
+    async def kill(self) -> str | None:
         replica = self._a_replica()
-        self._direct_kills += replica.process.running
+        if not self._may_kill() or not replica.process.running:
+            return None
         await asyncio.to_thread(replica.kill9)
+        self._struck += 1
+        self._killed = time.monotonic()
         return f"{replica.process.name} is killed"
+
+    def _may_kill(self) -> bool:
+        """Operators that die all the time never come to the later steps."""
+        last = max((kill.at for kill in self._kills if kill.struck), default=self._killed)
+        return time.monotonic() - max(last, self._killed) > KILL_EVERY
+
+    def _disarm(self) -> None:
+        for kill in self._kills:
+            kill.disarm()
 
     async def stop(self) -> str:
         """In order, as a rollout of the operator does."""

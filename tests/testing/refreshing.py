@@ -171,14 +171,14 @@ class Refreshing:
         """Return once the share shows the bucket as it is, which is what it is all for."""
         await asyncio.to_thread(self.control.wait_fresh, share, TIMEOUT)
 
-    async def until(self, holds: Callable[[], bool], what: str) -> None:
+    async def until(self, holds: Callable[[], bool], what: str, timeout: float = TIMEOUT) -> None:
         """Return once it holds, of something that tells nobody."""
         try:
-            async with asyncio.timeout(TIMEOUT):
+            async with asyncio.timeout(timeout):
                 while not await asyncio.to_thread(holds):  # noqa: ASYNC110 - as said
                     await asyncio.sleep(LOOK_SECONDS)
         except TimeoutError:
-            raise AssertionError(f"not in {TIMEOUT:.0f} s: {what}") from None
+            raise AssertionError(f"not in {timeout:.0f} s: {what}") from None
 
     async def refreshed(self, share: str, times: int = 1) -> list[Json]:
         """The share's accepted refreshes once there are so many."""

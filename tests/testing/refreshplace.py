@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import secrets
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -112,9 +112,12 @@ class Place(Refreshing):
     async def empty(self, *queues: Queue, timeout: float = CAUGHT_UP_SECONDS) -> None:
         """Return once the queues hold nothing, visible or not; their dead-letter queues have to be empty."""
         for queue in queues:
-            await self.until(lambda queue=queue: self.aws.depth(queue.url) == (0, 0), timeout)
+            await self._emptied(queue.url, timeout)
             if queue.dead_letters:
                 assert await asyncio.to_thread(self.aws.depth, queue.dead_letters) == (0, 0)
+
+    async def _emptied(self, url: str, timeout: float) -> None:
+        await self.until(lambda: self.aws.depth(url) == (0, 0), f"{url} is empty", timeout)
 
     async def caught_up(self, resource: Refresh, timeout: float = CAUGHT_UP_SECONDS) -> None:
         """Return once the resource is Ready and says that every event was followed by a refresh."""
@@ -133,12 +136,6 @@ class Place(Refreshing):
     def close(self) -> None:
         """End what was started, newest first."""
         self._stack.close()
-
-    async def until(self, condition: Callable[[], Any], timeout: float = CAUGHT_UP_SECONDS) -> None:
-        """Return once `condition`, which may block, holds."""
-        async with asyncio.timeout(timeout):
-            while not await asyncio.to_thread(condition):  # noqa: ASYNC110  what it asks for sets no event
-                await asyncio.sleep(0.1)
 
 
 @asynccontextmanager

@@ -10,6 +10,7 @@ Inputs: a Replica, whose proxies see the step. A kill strikes once; until then i
 import asyncio
 import json
 import threading
+import time
 from collections.abc import Callable, Mapping
 from typing import Final, Literal
 
@@ -36,11 +37,12 @@ POINTS: Final[tuple[tuple[str, When], ...]] = (
 
 
 class Kill:
-    """An armed kill."""
+    """An armed kill. `at`: time.monotonic() of the strike, until then of the arming."""
 
     def __init__(self, replica: Replica) -> None:
         self.disarm: Callable[[], None] = lambda: None
-        self.replica = replica
+        self.at = time.monotonic()
+        self._replica = replica
         self._struck = threading.Event()
 
     @property
@@ -50,7 +52,8 @@ class Kill:
 
     def strike(self) -> None:
         """Kill now."""
-        self.replica.kill9()
+        self._replica.kill9()
+        self.at = time.monotonic()
         self._struck.set()
 
     def wait(self, timeout: float) -> bool:
