@@ -1,8 +1,8 @@
 """AWS for the event loop: calls in a bounded pool of threads, long polls in threads of their own.
 
-Inputs: Targets and operations as boto3 names them. Every call passes its identity's token bucket; writes
-pass the guard a moment before they are sent. It must not retry beyond botocore: what a failure means is the
-caller's to say.
+Inputs: Targets and operations as boto3 names them. Every call passes its identity's token bucket, of reads or
+of writes; writes pass the guard a moment before they are sent. It must not retry beyond botocore: what a
+failure means is the caller's to say.
 """
 
 import asyncio
@@ -127,7 +127,8 @@ class Aws:
         self, target: Target, operation: str, params: dict[str, Any], poll: float, pool: DaemonPool
     ) -> dict[str, Any]:
         await self._assume(target.identity)
-        key = (target.identity, target.region, target.service)
+        # Writes apart: discoveries of many resources at once must not hold up a refresh that is due.
+        key = (target.identity, target.region, target.service, is_write(_api_name(operation)))
         rate = self._rates.get(target.service) or policy(target.service).rate
         await self._limiter.wait(key, rate)
         try:

@@ -1,6 +1,6 @@
 """Token buckets: how often we ask AWS, so that AWS need not refuse.
 
-Inputs: rates and a clock in seconds that never goes back. It must not know what a call is for: one bucket
+Inputs: rates and a clock in seconds that never goes back. It must not know whom a call is for: one bucket
 serves every resource with the same identity, region and service.
 """
 

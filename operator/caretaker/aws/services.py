@@ -26,7 +26,7 @@ class Policy(msgspec.Struct, frozen=True):
     """How one service is called.
 
     attempts  requests sent for one call, botocore's "standard" retries included
-    rate      of calls, for each identity and region
+    rate      of calls, for each identity and region; reads and writes each have it
     """
 
     attempts: int = 3

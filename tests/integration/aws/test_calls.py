@@ -291,6 +291,16 @@ class TestFailures:
             assert len(fake.calls) == 2
             again.cancel()
 
+    async def test_reads_that_wait_for_their_turn_hold_up_no_write(self, fake: FakeAws) -> None:
+        """Many resources look for their shares at once, and one refresh is due."""
+        async with Aws(rates={"storagegateway": Rate(0.001, 1)}) as aws:
+            reads = [asyncio.create_task(aws.call(GATEWAY, "list_file_shares")) for _ in range(3)]
+            await asyncio.wait(reads, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait_for(aws.call(GATEWAY, "refresh_cache", FileShareARN=SHARE), 60)
+            assert fake.actions() == ["ListFileShares", "RefreshCache"]
+            for read in reads:
+                read.cancel()
+
 
 class TestPolls:
     async def test_a_poll_outlasts_the_timeout_of_calls(self, fake: FakeAws) -> None:
