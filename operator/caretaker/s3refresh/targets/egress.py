@@ -72,8 +72,8 @@ class Egress:
             what = "the API server's" if one in own else _kind(one)
             if what and not (self._allows(one) or self._allows(given)):
                 return (
-                    f"{host} leads to {address}, which is {what}: to be called it has to be named in "
-                    "`caretaker run --egress-allow`"
+                    f"{host} leads to {address}, which is {what}, and refused unless "
+                    "`caretaker run --egress-allow` names it"
                 )
         return ""
 
