@@ -5,7 +5,9 @@ of a group run side by side, each with doubles, a namespace and an operator of i
 """
 
 import asyncio
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -35,33 +37,7 @@ class Point:
         return f"{self.when} {self.at}{' (tracked)' if self.tracked else ''}"
 
 
-GROUPS = {
-    "a status write": [Point(at, when, refused=at == "W3'") for at, when in POINTS if at in WRITES],
-    "a call of AWS": [
-        *(Point(at, when) for at, when in POINTS if at in CALLS),
-        *(Point("W4", when, tracked=True) for when in ("before", "after")),
-    ],
-}
-
-
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize("points", GROUPS.values(), ids=GROUPS)
-async def test_killed_around(
-    points: list[Point], cluster: Cluster, admin: Admin, ministack: MiniStack, tmp_path: Path
-) -> None:
-    async def one(point: Point) -> None:
-        async with refresh_place(cluster, admin, ministack.url, tmp_path) as place:
-            try:
-                await survive(place, point)
-            except Exception as error:
-                error.add_note(f"killed {point}; its operator's last lines:")
-                error.add_note("\n".join(place.replicas[0].process.lines[-40:]))
-                raise
-
-    await together(one(point) for point in points)
-
-
-async def survive(place: Place, point: Point) -> None:
+async def survive(point: Point, place: Place) -> None:
     """One storm of events with a crash in it."""
     source = place.aws.source(max_receives=5)
     completion = place.aws.queue()
@@ -106,30 +82,56 @@ async def judge_the_dead(place: Place, point: Point, resource: Refresh) -> None:
         assert held, "about to delete what was not on record"
 
 
-async def test_received_as_often_as_the_queue_allows_and_never_written(
-    cluster: Cluster, admin: Admin, ministack: MiniStack, tmp_path: Path
+async def die_with_the_last_receive(place: Place) -> None:
+    """What was received as often as the queue allows, and never written of, lies in the dead-letter queue
+    some time after the next operator has started: everything is refreshed for it."""
+    source = place.aws.source(max_receives=1)
+    share = place.control.add_share(place.control.add_gateway(), bucket=source.bucket)
+    replica = await place.operator()
+    resource = await place.create(source.queue)
+    await resource.edit(source={"sqs": {"malformed": "Discard"}})  # asks for no more receives than one
+    await resource.condition("Ready")
+    kill = arm(replica, "W1", "before")
+    await asyncio.to_thread(place.aws.put, source.bucket, *KEYS)
+    assert await asyncio.to_thread(kill.wait, 60)
+    await asyncio.to_thread(replica.process.start)
+    await place.fresh(share)
+    await place.caught_up(resource)
+    assert place.aws.depth(source.queue.dead_letters)[0]
+    made = place.control.refreshes(share)
+    assert [one for one in made if one["recursive"] and one["folders"] == ["/"]]
+    place.promises()
+
+
+Story = Callable[[Place], Awaitable[None]]
+
+
+def stories(points: Iterable[Point]) -> dict[str, Story]:
+    return {str(point): partial(survive, point) for point in points}
+
+
+GROUPS = {
+    "a status write": stories(Point(at, when, refused=at == "W3'") for at, when in POINTS if at in WRITES),
+    "a call of AWS": {
+        **stories(Point(at, when) for at, when in POINTS if at in CALLS),
+        **stories(Point("W4", when, tracked=True) for when in ("before", "after")),
+        "with its last receive": die_with_the_last_receive,
+    },
+}
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("group", GROUPS.values(), ids=GROUPS)
+async def test_killed_around(
+    group: dict[str, Story], cluster: Cluster, admin: Admin, ministack: MiniStack, tmp_path: Path
 ) -> None:
-    """What died in the hands of those before lies in the dead-letter queue some time after the last of them
-    has started: everything is refreshed for it."""
-    async with refresh_place(cluster, admin, ministack.url, tmp_path) as place:
-        source = place.aws.source(max_receives=1)
-        share = place.control.add_share(place.control.add_gateway(), bucket=source.bucket)
-        sqs = {
-            "queueURL": source.queue.url,
-            "waitTime": "1s",
-            "visibilityTimeout": "30s",
-            "malformed": "Discard",
-        }
-        replica = await place.operator()
-        resource = await place.create(source.queue, source={"sqs": sqs})
-        await resource.condition("Ready")
-        kill = arm(replica, "W1", "before")
-        await asyncio.to_thread(place.aws.put, source.bucket, *KEYS)
-        assert await asyncio.to_thread(kill.wait, 60)
-        await asyncio.to_thread(replica.process.start)
-        await place.fresh(share)
-        await place.caught_up(resource)
-        assert place.aws.depth(source.queue.dead_letters)[0]
-        made = place.control.refreshes(share)
-        assert [one for one in made if one["recursive"] and one["folders"] == ["/"]]
-        place.promises()
+    async def one(name: str, story: Story) -> None:
+        async with refresh_place(cluster, admin, ministack.url, tmp_path) as place:
+            try:
+                await story(place)
+            except Exception as error:
+                error.add_note(f"killed {name}; its operator's last lines:")
+                error.add_note("\n".join(place.replicas[0].process.lines[-40:]))
+                raise
+
+    await together(one(name, story) for name, story in group.items())
