@@ -209,8 +209,12 @@ class Controller:
             raise Conflict("the ledger keeps changing under the plan")
         outcome = await kind.execute(snapshot, plan)
         follow = kind.next(snapshot, plan, outcome)
-        if await self._write_status(key, kind, snapshot, plan, outcome, follow):
-            await kind.settled(snapshot, plan, outcome)
+        status = kind.status(snapshot, plan, outcome)
+        if await self._write_status(key, kind.subject(snapshot), status, follow):
+            try:
+                await kind.settled(snapshot, plan, outcome)
+            finally:  # what happened is told after what must not wait, and whatever became of that
+                await self._recorder.post(kind.subject(snapshot).ref, kind.events(snapshot, plan, status))
         self._metrics.reconciled(key.kind, time.perf_counter() - started)
         return follow
 
@@ -220,14 +224,10 @@ class Controller:
         self._metrics.plan_cpu.labels(kind.kind).observe(time.thread_time() - started)
         return plan
 
-    async def _write_status(
-        self, key: Key, kind: Kind[Any, Any, Any], snapshot: Any, plan: Any, outcome: Any, follow: Next
-    ) -> bool:
-        """The one status patch of a pass, none when nothing changed; and events, which not all show in it.
-        Returns whether the status stands as planned."""
-        subject, status = kind.subject(snapshot), kind.status(snapshot, plan, outcome)
+    async def _write_status(self, key: Key, subject: Subject, status: Any, follow: Next) -> bool:
+        """The one status patch of a pass, none when nothing changed. Returns whether the status stands as
+        planned."""
         if status == subject.status:
-            await self._recorder.post(subject.ref, kind.events(snapshot, plan, status))
             return True
         now = time.monotonic()
         if follow.at_once and now - self._status_written.get(key, 0.0) < STATUS_INTERVAL:
@@ -244,7 +244,6 @@ class Controller:
                 await self._recorder.post(subject.ref, [told])
             raise
         self._status_written[key] = now
-        await self._recorder.post(subject.ref, kind.events(snapshot, plan, status))
         return True
 
     def _schedule(self, key: Key, follow: Next | None) -> None:

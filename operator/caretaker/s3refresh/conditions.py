@@ -10,6 +10,7 @@ from typing import Final
 from caretaker.api import conditions as c
 from caretaker.api.conditions import Condition, ConditionStatus
 from caretaker.api.conditions import RefreshReason as Reason
+from caretaker.api.s3refresh import MAX_TARGETS
 from caretaker.aws.classes import ErrorClass
 from caretaker.s3refresh.debounce import Target
 from caretaker.s3refresh.plan import Plan
@@ -23,6 +24,10 @@ SHOWN: Final = 3
 # Reasons of Ready=False that end only by somebody's hand.
 STALLING: Final = frozenset(
     (Reason.INVALID_SPEC, Reason.NOT_GRANTED, Reason.QUEUE_CONFLICT, Reason.QUEUE_UNSUITABLE)
+)
+_NO_ROOM: Final = (
+    f"a resource keeps {MAX_TARGETS} targets, and those that are gone while dirty count: name fewer in "
+    "spec.target, and the others in a resource with a queue of its own"
 )
 _QUEUE_REASONS: Final = {
     ErrorClass.NOT_FOUND.value: Reason.QUEUE_NOT_FOUND,
@@ -48,7 +53,7 @@ def conditions_of(view: View, plan: Plan) -> Iterable[Condition]:
     elif status != "True":
         yield condition(c.RECONCILING, "True", reason, message)
     if view.malformed:
-        said = f"{view.malformed} message(s) could not be read, the last one: {view.fault}"
+        said = f"messages of the last hour could not be read, the latest: {view.fault}"
         yield condition(c.MALFORMED_MESSAGES, "True", Reason.UNREADABLE, said)
     if view.read.spec is not None and view.read.spec.suspend:
         yield condition(c.SUSPENDED, "True", Reason.SUSPENDED, "spec.suspend is true: nothing is received")
@@ -128,17 +133,26 @@ def _targets(view: View, plan: Plan) -> Verdict:
     shares = view.snapshot.shares
     if not shares.complete and not shares.faults:
         return "Unknown", Reason.NOT_CHECKED, "targets have not been looked for yet"
-    gone = sorted({t.id for t in plan.targets} - {share.id for share in shares.known})
-    if not shares.complete:
-        return "False", Reason.TARGETS_UNRESOLVED, _some(shares.faults)
-    if gone:
-        said = f"{_some(gone)}: dirty, and not there any more; it is refreshed as soon as it is found again"
-        return "False", Reason.TARGET_GONE, said
-    if shares.faults:
-        return "False", Reason.TARGETS_UNRESOLVED, _some(shares.faults)
-    if not shares.known:
-        return "False", Reason.NO_TARGETS, "there is nothing to refresh: no file share matches spec.target"
+    if wrong := _wrong_with_targets(view, plan):
+        return "False", *wrong
     return "True", Reason.RESOLVED, f"{len(shares.known)} target(s)"
+
+
+def _wrong_with_targets(view: View, plan: Plan) -> tuple[str, str] | None:
+    shares, kept = view.snapshot.shares, {target.id for target in plan.targets}
+    known = {share.id for share in shares.known}
+    if not shares.complete:
+        return Reason.TARGETS_UNRESOLVED, _some(shares.faults)
+    if view.read.spec is not None and known - kept:
+        return Reason.TARGETS_UNRESOLVED, f"{_some(sorted(known - kept))}: {_NO_ROOM}"
+    if kept - known:
+        said = "dirty, and not there any more; it is refreshed as soon as it is found again"
+        return Reason.TARGET_GONE, f"{_some(sorted(kept - known))}: {said}"
+    if shares.faults:
+        return Reason.TARGETS_UNRESOLVED, _some(shares.faults)
+    if not shares.known:
+        return Reason.NO_TARGETS, "there is nothing to refresh: no file share matches spec.target"
+    return None
 
 
 def _caught_up(plan: Plan) -> Verdict:

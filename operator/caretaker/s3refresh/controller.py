@@ -10,16 +10,17 @@ import contextlib
 import random
 import time
 import uuid
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 import msgspec
 
 from caretaker.api import names
+from caretaker.api.aws import queue_arn
 from caretaker.api.conditions import RefreshReason as Reason
 from caretaker.api.events import Event, ObjectRef
 from caretaker.api.grants import Grants, refusals
-from caretaker.api.s3refresh import Filter, Status
+from caretaker.api.s3refresh import Filter, Spec, Status
 from caretaker.aws.calls import Aws
 from caretaker.aws.identity import Keys
 from caretaker.kube.client import KubeClient
@@ -32,7 +33,6 @@ from caretaker.s3refresh import queue, record, resource, tally
 from caretaker.s3refresh.credentials import keys_of
 from caretaker.s3refresh.debounce import at_once
 from caretaker.s3refresh.events import transitions
-from caretaker.s3refresh.match import Share
 from caretaker.s3refresh.plan import End, Message, Plan, Result, Snapshot
 from caretaker.s3refresh.queues import Queues
 from caretaker.s3refresh.resource import FINALIZER, KIND, RawRefresh, Read
@@ -40,7 +40,7 @@ from caretaker.s3refresh.setting import idempotent, limit_of, setting_of, whole
 from caretaker.s3refresh.snapshots import Refusal, View
 from caretaker.s3refresh.status import status_of
 from caretaker.s3refresh.targets.making import Tools, make
-from caretaker.s3refresh.turns import Turns, busy_of
+from caretaker.s3refresh.turns import Turns, busy_of, waiting_of
 from caretaker.s3refresh.work import Work
 
 MIN_DELAY: Final = 0.02
@@ -80,6 +80,7 @@ class S3AggregatedRefreshKind:
         self._turns = Turns()
         self._works: dict[Key, Work] = {}
         self._endings: set[asyncio.Task[None]] = set()
+        self._stopping = False  # no further call is begun
 
     # ---------------------------------------------------------------- life
 
@@ -96,6 +97,7 @@ class S3AggregatedRefreshKind:
 
     async def quiesce(self, patience: float) -> None:
         """A stop is near: receive nothing more, have the calls under way answered and that written."""
+        self._stopping = True
         works = list(self._works.values())
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(patience):
@@ -106,7 +108,7 @@ class S3AggregatedRefreshKind:
         works, self._works = list(self._works.values()), {}
         await asyncio.gather(*(work.end() for work in works))
         await self._queues.close()
-        self._turns = Turns()
+        self._turns, self._stopping = Turns(), False
 
     # ---------------------------------------------------------------- gather
 
@@ -122,6 +124,7 @@ class S3AggregatedRefreshKind:
         if work is None or work.uid != read.meta.uid:
             if work is not None:
                 self.forget(key)
+                await asyncio.gather(*self._endings)
             work = self._works[key] = Work(
                 key, read.meta.uid, self._queues, lambda: self._add(key), self._scale
             )
@@ -202,13 +205,10 @@ class S3AggregatedRefreshKind:
         if found:
             self._queues.disclaim(key)
             return Refusal(Reason.NOT_GRANTED, "; ".join(map(str, found)))
-        owner = self._queues.claim(key, url, read.meta.creation_timestamp or "", lambda: self._add(key))
+        rank = (bool(spec.aws.secret_name), read.meta.creation_timestamp or "")
+        owner = self._queues.claim(key, _queue_of(url, spec), rank, lambda: self._add(key))
         if owner != key:
-            return Refusal(
-                Reason.QUEUE_CONFLICT,
-                f"spec.source.sqs.queueURL: {owner.namespace}/{owner.name} reads this queue already, and two "
-                "would take each other's events: give each its own queue, filled by one SNS topic or rule",
-            )
+            return Refusal(Reason.QUEUE_CONFLICT, _taken(owner, key))
         return None
 
     def _view(self, key: Key, work: Work, read: Read, came: "_Came", refusal: Refusal | None) -> View:
@@ -227,6 +227,7 @@ class S3AggregatedRefreshKind:
             problem=work.complaint,
             code=str(problem.error_class) if problem is not None else "",
             polling=work.polling,
+            reading=work.reading,
             newest=came.newest,
             malformed=count,
             fault=fault,
@@ -241,10 +242,13 @@ class S3AggregatedRefreshKind:
                 now=now,
                 malformed=spec.source.sqs.malformed if spec is not None else "DeadLetter",
                 whole=whole(spec),
-                suspended=refusal is not None or not read.active,
+                suspended=refusal is not None or not read.active or self._stopping,
                 resync_on_start=spec.resync.on_start if spec is not None else False,
-                expired=(work.fresh and queue.unread(work.queue, status.queue, now))
-                or (work.heir and work.reading and queue.died(work.queue, status.queue)),
+                expired=work.reading
+                and (
+                    queue.unread(work.queue, status.queue, now)
+                    or (work.heir and queue.died(work.queue, status.queue))
+                ),
                 messages=came.messages,
                 results=came.results,
                 ends=came.ends,
@@ -252,6 +256,7 @@ class S3AggregatedRefreshKind:
                 running=work.running,
                 received=max(clock - came.newest, 0.0),
                 seen=work.memory.look(targets, clock),
+                held=self._turns.held(work.uid, shares.values(), read.pace.min_interval, clock),
                 free=self._turns.free(key, busy, groups, limit_of(spec), clock),
                 jitter=random.random(),
             ),
@@ -270,7 +275,7 @@ class S3AggregatedRefreshKind:
         known = snapshot.snapshot.shares.known if limit_of(snapshot.read.spec) else ()
         shares = {share.id: share for share in known}
         busy = busy_of(plan.targets, shares, snapshot.read.pace.assume_after, snapshot.snapshot.now)
-        waiting = {} if snapshot.snapshot.suspended else _waiting(plan, shares, snapshot.snapshot.now)
+        waiting = {} if snapshot.snapshot.suspended else waiting_of(plan, shares, snapshot.snapshot.now)
         self._turns.note(key, busy, waiting, time.monotonic(), lambda: self._add(key))
         return None
 
@@ -287,10 +292,10 @@ class S3AggregatedRefreshKind:
         taken = snapshot.snapshot
         work.memory.heard(plan.heard, snapshot.newest)
         work.memory.look(plan.targets, clock)
-        work.fresh = work.fresh and not snapshot.queue.checked
         work.heir = work.heir and not snapshot.queue.late
         work.settle(plan.done, plan.kept, taken.results)
         work.launch(plan.calls)
+        self._called(work, plan, taken, clock)
         work.flying(t.in_flight.notification_id for t in plan.targets if t.in_flight is not None)
         name = (key.namespace, key.name)
         work.matched = tally.count(self._metrics.s3refresh, name, taken, plan, work.matched)
@@ -299,6 +304,13 @@ class S3AggregatedRefreshKind:
             raw = await self._read(key)
             if raw is not None:
                 await self._set_finalizers(key, raw.metadata.resource_version, kept)
+
+    def _called(self, work: Work, plan: Plan, taken: Snapshot, clock: float) -> None:
+        arns = {share.id: share.arn for share in taken.shares.known if share.arn}
+        accepted = [result.target for result in taken.results if not result.code]
+        for name in (*accepted, *(share.id for share, _ in plan.calls)):
+            if name in arns:
+                self._turns.called(work.uid, arns[name], clock)
 
     def path(self, key: Key) -> str:
         """See resource.py."""
@@ -326,7 +338,8 @@ class S3AggregatedRefreshKind:
         """At the plan's time; soon while something due waits for its turn."""
         now = time.time()
         delays = [max(plan.wake - now, MIN_DELAY)] if plan.wake else []
-        if "Due" in plan.phases.values() and not snapshot.snapshot.suspended:
+        shares = {share.id: share for share in snapshot.snapshot.shares.known}
+        if not snapshot.snapshot.suspended and waiting_of(plan, shares, snapshot.snapshot.now):
             delays.append(TURN_SECONDS * self._scale)
         return Next(delay=min(delays, default=None))
 
@@ -350,20 +363,28 @@ class _Came(msgspec.Struct, frozen=True):
 def _flushed(view: View, plan: Plan) -> bool:
     """Whether the resource may go. A gateway finishes by itself what it has accepted; a Job goes with its
     owner, so its end is waited for."""
-    ends = idempotent(view.read.spec)
-    return not any(t.dirty or t.claim or (ends and t.in_flight) for t in plan.targets)
+    ends, shares = idempotent(view.read.spec), view.snapshot.shares
+    there = {share.id for share in shares.known}
+    left = [
+        t for t in plan.targets if t.id in there or not shares.complete
+    ]  # what is gone is never refreshed
+    return not any(t.dirty or t.claim or (ends and t.in_flight) for t in left)
 
 
-def _waiting(plan: Plan, shares: Mapping[str, Share], now: float) -> dict[str, float]:
-    """Group -> since when the oldest of its targets that wait for a turn is dirty."""
-    found: dict[str, float] = {}
-    for target in plan.targets:
-        start, share = plan.starts.get(target.id), shares.get(target.id)
-        due = start is not None and start <= now and share is not None and share.ready
-        idle = target.claim is None and target.in_flight is None
-        if due and idle and share is not None and target.dirty is not None:
-            found[share.group] = min(found.get(share.group, target.dirty.since), target.dirty.since)
-    return found
+def _queue_of(url: str, spec: Spec) -> str:
+    """Its ARN: one queue has many URLs."""
+    try:
+        return queue_arn(url, spec.aws.region)
+    except ValueError:  # of an older CRD's
+        return url
+
+
+def _taken(owner: Key, key: Key) -> str:
+    who = f"{owner.name}" if owner.namespace == key.namespace else "a resource of another namespace"
+    return (
+        f"spec.source.sqs.queueURL: {who} reads this queue already, and two would take each other's "
+        "events: give each its own queue, filled by one SNS topic or rule"
+    )
 
 
 def _key(view: View) -> Key:

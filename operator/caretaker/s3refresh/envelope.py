@@ -57,6 +57,8 @@ def parse(body: str | bytes, envelope: Envelope = "Auto") -> Parsed:
         return _parse(_object(body, "the body"), envelope, wrapped=False)
     except MalformedError as error:
         return Parsed(malformed=str(error))
+    except (TypeError, AttributeError, KeyError, ValueError) as error:  # of a shape that nobody foresaw
+        return Parsed(malformed=f"not of a known shape: {type(error).__name__}: {error}")
 
 
 def _parse(found: dict[str, Any], envelope: Envelope, *, wrapped: bool) -> Parsed:
@@ -142,7 +144,8 @@ def _gateway(found: dict[str, Any]) -> Parsed:
     """A gateway's events: the end of a refresh, or an upload, which the bucket's other gateways must see."""
     what, detail = _text(found, "", "detail-type"), found.get("detail")
     detail = detail if isinstance(detail, dict) else {}
-    resources = [arn for arn in found.get("resources") or () if isinstance(arn, str)]
+    given = found.get("resources")
+    resources = [arn for arn in given if isinstance(arn, str)] if isinstance(given, list) else []
     if what == _COMPLETION:
         arn = next((arn for arn in resources if ":share/" in arn), "")
         given = detail.get("notification-id")

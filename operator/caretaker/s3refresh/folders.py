@@ -107,6 +107,8 @@ def take(scope: Scope, most: int) -> tuple[Request, Scope]:
         return Request((ROOT,), recursive=True), NOTHING
     if not scope.trees and len(scope.folders) > most * PLAIN_CALLS:
         scope = _collapsed(scope, most)
+        if scope.all:
+            return Request((ROOT,), recursive=True), NOTHING
     if scope.trees:
         chosen = _fitting(sorted(scope.trees, key=_deepest_first), most)
         left = Scope(folders=scope.folders, trees=scope.trees.difference(chosen))

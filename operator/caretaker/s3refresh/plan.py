@@ -12,7 +12,7 @@ from typing import Final, Literal
 import msgspec
 
 from caretaker.api.hashing import h10
-from caretaker.api.s3refresh import Filter
+from caretaker.api.s3refresh import MAX_TARGETS, Filter
 from caretaker.s3refresh import debounce, match
 from caretaker.s3refresh.debounce import Claim, Pace, Phase, Target
 from caretaker.s3refresh.envelope import Completion, ObjectEvent
@@ -93,6 +93,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     running: frozenset[str] = frozenset()  # ids of claims whose calls this process is making
     received: float = 0.0  # seconds since the newest of the messages came
     seen: Mapping[str, Seen] = {}
+    held: Mapping[str, float] = {}  # target id -> seconds until another resource's call lets it be called
     free: Mapping[str, int] = {}  # group -> calls that may start, others' turns taken off; absent = 1
     jitter: float = 1.0
 
@@ -119,11 +120,12 @@ def plan(snapshot: Snapshot) -> Plan:
     result = Plan()
     targets = {target.id: target for target in snapshot.targets}
     _ended(snapshot, targets)
+    _leave(snapshot, targets)
+    snapshot = _admit(snapshot, targets)
     _messages(snapshot, targets, result)
     _appear(snapshot, targets)
     if snapshot.expired:
         _mark_all(snapshot, targets, EVERYTHING)
-    _leave(snapshot, targets)
     _time(snapshot, targets)
     _fit(targets)
     if not snapshot.suspended:
@@ -221,8 +223,9 @@ def _mark_all(snapshot: Snapshot, targets: dict[str, Target], scope: Scope) -> N
 
 def _appear(snapshot: Snapshot, targets: dict[str, Target]) -> None:
     """A share that is new has missed what came before; so has every one at the first start, if asked."""
+    before = {target.id for target in snapshot.targets}
     for share in snapshot.shares.known:
-        if share.id not in {target.id for target in snapshot.targets}:
+        if share.id not in before:
             stale = not snapshot.first or snapshot.resync_on_start
             target = targets.get(share.id, Target(id=share.id))
             targets[share.id] = debounce.mark(target, EVERYTHING, snapshot.now) if stale else target
@@ -241,6 +244,17 @@ def _leave(snapshot: Snapshot, targets: dict[str, Target]) -> None:
             del targets[target.id]
         else:
             targets[target.id] = debounce.mark(target, EVERYTHING, snapshot.now)
+
+
+def _admit(snapshot: Snapshot, targets: Mapping[str, Target]) -> Snapshot:
+    """Without the shares for which the record has no room: their events wait in the queue."""
+    shares = snapshot.shares
+    fresh = [share.id for share in shares.known if share.id not in targets]
+    turned_away = set(fresh[max(MAX_TARGETS - len(targets), 0) :])
+    if not turned_away:
+        return snapshot
+    known = tuple(share for share in shares.known if share.id not in turned_away)
+    return msgspec.structs.replace(snapshot, shares=Shares(False, known, shares.faults))
 
 
 def _fit(targets: dict[str, Target]) -> None:
@@ -342,7 +356,11 @@ def _start(snapshot: Snapshot, target: Target, heard: Collection[str]) -> float 
     seen = snapshot.seen.get(target.id, Seen())
     ago = snapshot.received if target.id in heard else seen.last_event or 0.0
     last_event = snapshot.now - ago
-    return debounce.start_at(target, snapshot.pace, last_event, seen.dirty_for, seen.called_for, snapshot.now)
+    start = debounce.start_at(
+        target, snapshot.pace, last_event, seen.dirty_for, seen.called_for, snapshot.now
+    )
+    held = snapshot.held.get(target.id, 0.0)
+    return max(start, snapshot.now + held) if start is not None and held else start
 
 
 def _look_ahead(snapshot: Snapshot, result: Plan) -> None:

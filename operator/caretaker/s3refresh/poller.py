@@ -7,6 +7,7 @@ What a failed or partial deletion leaves behind comes again, and is covered by t
 """
 
 import asyncio
+import contextlib
 import itertools
 import logging
 import time
@@ -61,11 +62,13 @@ class Poller:
     problem             why the queue cannot be read or messages not be deleted, None while they can
     received, deleted   messages, repetitions included
     malformed           (how many so far, the last one's fault)
+    heard               whether a receive has ever come back
     """
 
     def __init__(self, sqs: Sqs, source: SQSSource, wait: int, visibility: int) -> None:
         self.received = 0
         self.deleted = 0
+        self.heard = False
         self.malformed: tuple[int, str] = (0, "")
         self._sqs = sqs
         self._source = source
@@ -167,7 +170,7 @@ class Poller:
             error = next((one for one in answers if isinstance(one, BaseException)), None)
             if error is None:
                 failures = 0
-                self._mended(RECEIVE)
+                self._answered()
                 width = min(width * 2, MOST_RECEIVES) if found == BATCH * width else 1
                 if not found and not self._wait:  # short polls, as spec.source.sqs.waitTime 0s asks for
                     await asyncio.sleep(LOOK_SECONDS)
@@ -179,14 +182,19 @@ class Poller:
             failures, width = failures + 1, 1
 
     async def _room(self) -> None:
-        """Wait while readers are behind."""
+        """Wait while readers are behind. What one of them has not answered for until it comes again is given
+        up: a reader whose passes fail must not keep the queue from all others."""
         while self._by_number:
-            oldest = next(iter(self._by_number.values())).since
-            behind = time.monotonic() - oldest > LONGEST_WAIT
-            if len(self._by_number) < MOST_WAITING and not behind:
+            oldest = next(iter(self._by_number.values()))
+            waited = time.monotonic() - oldest.since
+            if waited > self._visibility:
+                self._forget(oldest)
+                continue
+            if len(self._by_number) < MOST_WAITING and waited <= LONGEST_WAIT:
                 return
             self._left.clear()
-            await self._left.wait()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._left.wait(), LOOK_SECONDS)
 
     async def _receive(self, wait: int) -> Sequence[Received]:
         answer = await self._sqs.receive_message(
@@ -235,6 +243,12 @@ class Poller:
         self._problems[what] = (error, time.monotonic())
         if before is None or str(before) != str(error):
             logger.warning("the queue cannot be used: %s", error)
+            self._tell(self._readers)
+
+    def _answered(self) -> None:
+        self._mended(RECEIVE)
+        if not self.heard:
+            self.heard = True
             self._tell(self._readers)
 
     def _mended(self, what: str) -> None:

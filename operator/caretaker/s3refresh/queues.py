@@ -47,22 +47,26 @@ class Queues:
     def __init__(self, aws: Aws) -> None:
         self._aws = aws
         self._queues: dict[Address, _Queue] = {}
-        # By queue URL alone: two identities that reach one queue compete for its messages as well.
-        self._claims: dict[str, dict[Key, tuple[str, Callable[[], None]]]] = {}
+        # By queue alone: two identities that reach one compete for its messages as well.
+        self._claims: dict[str, dict[Key, tuple[tuple[bool, str], Callable[[], None]]]] = {}
 
     # ---------------------------------------------------------------- whose it is
 
-    def claim(self, key: Key, url: str, created: str, on_news: Callable[[], None]) -> Key:
-        """`key`'s source is this queue and no other; the key that may read it: the oldest, by
-        creationTimestamp, namespace and name. `on_news` is called when that changes."""
-        if key not in self._claims.get(url, {}):
-            self.disclaim(key)
-        self._claims.setdefault(url, {})[key] = (created, on_news)
-        return self.owner(url)
+    def claim(self, key: Key, queue: str, rank: tuple[bool, str], on_news: Callable[[], None]) -> Key:
+        """`key`'s source is this queue (its ARN) and no other; the key that may read it: the first by rank,
+        namespace and name. `on_news` is called when that changes.
 
-    def owner(self, url: str) -> Key:
+        rank  (whether nobody has granted the queue, creationTimestamp): credentials of one's own are no
+              claim to a queue that another was granted
+        """
+        if key not in self._claims.get(queue, {}):
+            self.disclaim(key)
+        self._claims.setdefault(queue, {})[key] = (rank, on_news)
+        return self.owner(queue)
+
+    def owner(self, queue: str) -> Key:
         """Who may read the source queue."""
-        claims = self._claims[url]
+        claims = self._claims[queue]
         return min(claims, key=lambda key: (claims[key][0], key.namespace, key.name))
 
     def disclaim(self, key: Key) -> None:

@@ -45,7 +45,9 @@ def setting_of(spec: Spec, keys: Keys | None) -> Setting:
         if url and url != source.queue_url:
             completions = Reading(sqs, msgspec.structs.replace(source, queue_url=url, envelope="Auto"))
     rediscover = seconds("target.storageGateway.rediscoverEvery", every)
-    return Setting(reading, completions, rediscover, (spec.target, spec.aws, keys))
+    # Of buckets, the other targets are made.
+    buckets = spec.filter.buckets if gateway is None else ()
+    return Setting(reading, completions, rediscover, (spec.target, spec.aws, keys, buckets))
 
 
 def whole(spec: Spec | None) -> bool:

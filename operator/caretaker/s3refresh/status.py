@@ -16,7 +16,7 @@ def status_of(view: View, plan: Plan) -> Status:
     return Status(
         observed_generation=view.read.meta.generation,
         conditions=c.merge(before.conditions, conditions_of(view, plan), format_time(now)),
-        queue=queue.status_of(view.queue, before.queue, now, read=view.polling and not view.problem),
+        queue=queue.status_of(view.queue, before.queue, now, read=view.reading),
         # Without a spec there is no pace to go by, and nothing moves.
         targets=before.targets
         if view.read.spec is None

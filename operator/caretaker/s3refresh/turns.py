@@ -9,6 +9,7 @@ from typing import Any, Final, Protocol
 
 from caretaker.s3refresh.debounce import Target
 from caretaker.s3refresh.match import Share
+from caretaker.s3refresh.plan import Plan
 
 # A resource that waits for its turn looks again within this; one that did not has no place in the line.
 PATIENCE_SECONDS: Final = 30.0
@@ -35,6 +36,21 @@ class Turns:
 
     def __init__(self) -> None:
         self._stands: dict[Key, _Stand] = {}
+        self._called: dict[str, tuple[str, float]] = {}  # share's ARN -> the resource's UID, and when
+
+    def called(self, uid: str, arn: str, clock: float) -> None:
+        """The resource has called for a refresh of the share, or heard that it was accepted."""
+        self._called[arn] = (uid, clock)
+
+    def held(self, uid: str, shares: Iterable[Share], interval: float, clock: float) -> dict[str, float]:
+        """Share id -> seconds until minInterval has passed since another resource's call: the gateway counts
+        them by share, whoever calls."""
+        found = {}
+        for share in shares:
+            caller, at = self._called.get(share.arn, (uid, 0.0))
+            if caller != uid and clock - at < interval:
+                found[share.id] = at + interval - clock
+        return found
 
     def free(
         self, key: Key, busy: Mapping[str, int], groups: Iterable[str], limit: int, clock: float
@@ -96,4 +112,16 @@ def busy_of(
         running = flying is not None and now - flying.accepted_at < assume_after
         if (target.claim is not None or running) and (share := shares.get(target.id)) is not None:
             found[share.group] = found.get(share.group, 0) + 1
+    return found
+
+
+def waiting_of(plan: Plan, shares: Mapping[str, Share], now: float) -> dict[str, float]:
+    """Group -> since when the oldest of its targets that wait for a turn is dirty."""
+    found: dict[str, float] = {}
+    for target in plan.targets:
+        start, share = plan.starts.get(target.id), shares.get(target.id)
+        due = start is not None and start <= now and share is not None and share.ready
+        idle = target.claim is None and target.in_flight is None
+        if due and idle and share is not None and target.dirty is not None:
+            found[share.group] = min(found.get(share.group, target.dirty.since), target.dirty.since)
     return found

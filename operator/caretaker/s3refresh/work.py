@@ -56,7 +56,6 @@ class Work:
         self.queue = QueueView()
         self.results: list[Result] = []
         self.ends: tuple[End, ...] = ()
-        self.fresh = True  # no pass has judged yet how long the queue was not read
         self.heir = True  # no pass has judged yet what became of the messages that others had received before
         self.matched = 0  # events since the last accepted refresh
         self.keys: dict[str, tuple[float, Keys]] = {}  # by Secret: when they were read, and what they are
@@ -84,7 +83,7 @@ class Work:
         """Discover, look, and poll once there is a complete list of targets. What ran before ends first."""
         await self.rest()
         self.setting, self._target, self._deaf = setting, target, False
-        self.fresh = self.heir = True
+        self.heir = True
         self._tasks = [
             asyncio.create_task(self._watch_ends(target), name="s3refresh-ends"),
             asyncio.create_task(self._discover(setting, target), name="s3refresh-discover"),
@@ -142,8 +141,9 @@ class Work:
 
     @property
     def reading(self) -> bool:
-        """Whether messages are received, and nothing is in the way."""
-        return self.polling and self.problem is None
+        """Whether a receive has come back from every queue, and nothing is in the way."""
+        heard = bool(self._pollers) and all(poller.heard for poller in self._pollers)
+        return heard and self.problem is None
 
     def messages(self) -> tuple[tuple[Message, ...], float]:
         """(what no pass has answered for yet, when the newest of it came by time.monotonic())."""

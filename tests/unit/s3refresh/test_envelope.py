@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from caretaker.s3refresh.envelope import Completion, Envelope, ObjectEvent, parse
+from caretaker.s3refresh.envelope import Completion, Envelope, ObjectEvent, Parsed, parse
 
 SHARE = "arn:aws:storagegateway:eu-west-1:111122223333:share/share-E51FBS9C"
 CREATED = ObjectEvent("ObjectCreated", "bucket", "a b/ü+.txt", "AWS:AROAEXAMPLE")
@@ -196,3 +196,12 @@ def test_what_cannot_be_read_is_told(body: str, words: str) -> None:
 )
 def test_an_envelope_that_was_not_asked_for_is_told(body: str, envelope: Envelope) -> None:
     assert f"envelope is {envelope}" in parse(body, envelope).malformed
+
+
+@pytest.mark.parametrize("resources", [5, "arn", {"a": 1}, None, [5, None, {}]], ids=str)
+def test_a_gateway_event_with_resources_of_another_shape_breaks_nothing(resources: object) -> None:
+    """One message that cannot be read must not end the polling of all others."""
+    other = {"source": "aws.storagegateway", "detail-type": "x", "resources": resources}
+    assert parse(json.dumps(other)) == Parsed()
+    end = {"source": "aws.storagegateway", "detail-type": "Storage Gateway Refresh Cache Event"}
+    assert parse(json.dumps({**end, "resources": resources})).malformed

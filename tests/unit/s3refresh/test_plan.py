@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from caretaker.api.s3refresh import Filter
+from caretaker.api.s3refresh import MAX_TARGETS, Filter
 from caretaker.s3refresh import debounce, folders
 from caretaker.s3refresh.debounce import Claim, Dirty, InFlight, Last, Pace, Target
 from caretaker.s3refresh.envelope import Completion, ObjectEvent
@@ -138,3 +138,25 @@ def test_the_oldest_goes_first_as_far_as_turns_go() -> None:
     assert made.phases == {"one": "Due", "two": "Claimed"}
     none = planned(late, early, shares=(ONE, TWO), seen=seen, free={"g": 0})
     assert none.calls == []
+
+
+def test_a_call_for_the_share_by_another_resource_puts_ours_off() -> None:
+    dirty = Target("one", dirty=Dirty(NOW - 90, EVERYTHING))
+    seen = {"one": Seen(last_event=80.0)}
+    made = planned(dirty, seen=seen, held={"one": 25.0})
+    assert (made.calls, made.starts) == ([], {"one": NOW + 25})
+    assert made.wake == NOW + 25
+
+
+def test_a_record_has_room_for_so_many_targets_and_the_events_of_others_wait() -> None:
+    shares = tuple(Share(id=f"s{n:02}", arn="", bucket="b", group="g") for n in range(MAX_TARGETS))
+    gone = Target("gone", dirty=Dirty(NOW, EVERYTHING))
+    held = [Target(share.id) for share in shares[:-1]]
+    other = Share(id="other", arn="", bucket="other", group="g")
+    messages = (put(1, "a"), put(2, "a", bucket="other"))
+    made = planned(gone, *held, shares=(*shares[:-1], other), messages=messages)
+    assert len(made.targets) == MAX_TARGETS
+    assert "other" not in {target.id for target in made.targets}
+    assert (made.done, made.kept) == ([1], [2])
+    room = planned(*held, shares=(*shares[:-1], other), messages=messages)
+    assert (room.done, room.kept, of(room, "other").dirty) == ([1, 2], [], Dirty(NOW, EVERYTHING))

@@ -80,3 +80,12 @@ def test_claims_count_and_refreshes_in_flight_until_they_are_taken_to_have_ended
         Target("gone", claim=Claim("c", "me", 0.0, CALL, 0.0)),
     ]
     assert busy_of(targets, shares, assume_after=60, now=120.0) == {G: 2}
+
+
+def test_a_share_that_another_resource_has_called_for_waits_for_min_interval() -> None:
+    turns = Turns()
+    shares = [Share(id=name, arn=f"arn:{name}", bucket="b", group=G) for name in ("s1", "s2")]
+    turns.called("uid-1", "arn:s1", clock=100.0)
+    assert turns.held("uid-2", shares, 60.0, clock=110.0) == {"s1": 50.0}
+    assert turns.held("uid-1", shares, 60.0, clock=110.0) == {}, "its own are on record"
+    assert turns.held("uid-2", shares, 60.0, clock=160.0) == {}

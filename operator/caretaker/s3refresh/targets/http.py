@@ -7,6 +7,7 @@ its status code: whoever writes the URL must not read, through status, what only
 
 import asyncio
 import errno
+import logging
 import re
 import socket
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
@@ -24,6 +25,8 @@ from caretaker.s3refresh.match import Share, of_buckets
 from caretaker.s3refresh.plan import End, Result, Shares
 from caretaker.s3refresh.targets.egress import Egress, host_of
 from caretaker.s3refresh.targets.payload import payload_of
+
+logger = logging.getLogger(__name__)
 
 ReadSecret = Callable[[str], Awaitable[Mapping[str, str]]]
 
@@ -157,8 +160,9 @@ class HttpCalls:
         except (aiohttp.ClientConnectorError, aiohttp.InvalidURL) as error:
             if refusals:
                 raise _NotSentError("AddressRefused", refusals[0]) from error
-            cause = getattr(error, "os_error", error)
-            raise _NotSentError("Unreachable", f"{host}: {cause}") from error
+            # Whoever writes the URL is not to learn what the operator's network is like.
+            logger.info("%s cannot be reached: %s", host, getattr(error, "os_error", error))
+            raise _NotSentError("Unreachable", f"{host} cannot be reached") from error
 
     async def _headers(self) -> dict[str, str]:
         """Later Secrets win, as in a container's envFrom. No message holds a value."""

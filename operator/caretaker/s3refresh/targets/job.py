@@ -63,6 +63,8 @@ class Jobs:
                 body = build(self._resource, self._spec, Share("", "", ""), _TRIAL)
                 await self._client.create(self._path, body, dict, params=STRICT_DRY_RUN)
         except ApiError as error:
+            if error.transient:  # it said nothing of the Job: asked again soon
+                return Shares(known=of_buckets(self._buckets), faults=(_told(error),))
             # A refusal for any other reason, such as a quota, may have passed when a Job is due.
             invalid, fault = error.status in (400, 422), _told(error)
         known = of_buckets(self._buckets, ready=not invalid)

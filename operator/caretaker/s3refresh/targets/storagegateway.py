@@ -48,7 +48,7 @@ class StorageGatewayShares:
         """All shares of all regions. What could not be read is told in `faults`."""
         known: list[Share] = []
         faults: list[str] = []
-        unresolved: list[str] = []
+        unresolved: dict[str, str] = {}  # ARN -> why its bucket is not known
         complete = True
         for region, client in self._clients.items():
             try:
@@ -57,12 +57,12 @@ class StorageGatewayShares:
             except AwsError as error:
                 complete = False
                 faults.append(advice.told(error, f"{advice.GATEWAYS} in {region}"))
-        missing = set(self._spec.shares.file_share_arns) - {share.arn for share in known}
+        missing = set(self._spec.shares.file_share_arns) - {share.arn for share in known} - unresolved.keys()
         if complete and missing:
             faults += [f"{arn}: {self._nowhere()}" for arn in sorted(missing)]
         faults += [f"{share.arn} is not {AVAILABLE}" for share in known if not share.ready]
         known.sort(key=lambda share: share.id)
-        return Shares(complete and not unresolved, tuple(known), (*faults, *unresolved))
+        return Shares(complete and not unresolved, tuple(known), (*faults, *unresolved.values()))
 
     async def refresh(self, share: Share, claim: Claim) -> Result:
         """RefreshCache, once: a second try could take both of the gateway's slots."""
@@ -89,7 +89,7 @@ class StorageGatewayShares:
             f"{advice.GATEWAYS}.shares.fileShareARNs, or add its region to {advice.GATEWAYS}.regions"
         )
 
-    def _shares(self, region: str, found: Iterable[FileShare], unresolved: list[str]) -> list[Share]:
+    def _shares(self, region: str, found: Iterable[FileShare], unresolved: dict[str, str]) -> list[Share]:
         shares = []
         for one in found:
             arn = one["FileShareARN"]
@@ -98,7 +98,7 @@ class StorageGatewayShares:
                     one.get("LocationARN", ""), self._spec.access_point_buckets
                 )
             except UnresolvedError as error:
-                unresolved.append(f"{arn}: {error}")
+                unresolved[arn] = f"{arn}: {error}"
                 continue
             shares.append(
                 Share(
