@@ -320,10 +320,16 @@ def refreshes(cluster: Any) -> Iterator[Objects]:
         ),
         # How its end is learnt.
         pytest.param(
-            completion(timeout="15m"),
+            completion(timeout="15m", queueURL=QUEUE),
             f"{TARGET}.completion.timeout",
             "must be longer than assumeAfter; raise timeout or lower assumeAfter",
             id="given up on no later than assumed",
+        ),
+        pytest.param(
+            completion(timeout="5m", assumeAfter="5m"),
+            f"{TARGET}.completion.timeout",
+            "must be longer than assumeAfter; raise timeout or lower assumeAfter",
+            id="given up on no later than it asks to be assumed",
         ),
         pytest.param(
             completion(queueURL=f"{QUEUE}.fifo"),
