@@ -20,6 +20,8 @@ from awsdoubles.envelopes import Wiring
 from awsdoubles.gateway.control import Control
 from awsdoubles.gateway.server import StorageGateway
 from awsdoubles.ministack import MiniStack
+from awsdoubles.sqsproxy.calls import CallLog
+from awsdoubles.sqsproxy.proxy import SqsProxy
 from awsdoubles.stack import environment
 from bench import s3events
 from bench.figures import Figure
@@ -52,6 +54,7 @@ class Doubles(msgspec.Struct, frozen=True):
     wiring: Wiring
     control: Control
     env: dict[str, str]
+    sqs_url: str
 
 
 async def run() -> list[Figure]:
@@ -59,10 +62,13 @@ async def run() -> list[Figure]:
     with _doubles() as doubles:
         found = await asyncio.to_thread(_bare, doubles)
         async with cluster(NODES) as (made, admin):
-            async with _operator(made, doubles) as process:
+            async with _operator(made, doubles.env) as process:
                 found += await _storm(admin, process, doubles)
-            async with _operator(made, doubles) as process:
-                found += await _many(admin, process, doubles)
+            # It changes nothing and tells when a message was handed over.
+            with SqsProxy(doubles.sqs_url, own_waits=False) as sqs:
+                env = {**doubles.env, "AWS_ENDPOINT_URL_SQS": sqs.url}
+                async with _operator(made, env) as process:
+                    found += await _many(admin, process, doubles, sqs.calls)
     return found
 
 
@@ -77,15 +83,16 @@ def _doubles() -> Iterator[Doubles]:
         ):
             wiring = Wiring(s3.url, sqs_url=sqs.url)
             wiring.bucket(BUCKET)
-            yield Doubles(wiring, gateway.control, environment(s3.url, gateway.url, sqs.url))
+            env = environment(s3.url, gateway.url, sqs.url)
+            yield Doubles(wiring, gateway.control, env, sqs.url)
             wiring.close()
 
 
 @asynccontextmanager
-async def _operator(of: Cluster, doubles: Doubles) -> AsyncIterator[OperatorProcess]:
+async def _operator(of: Cluster, env: dict[str, str]) -> AsyncIterator[OperatorProcess]:
     """At its true pace, with its Lease."""
     with tempfile.TemporaryDirectory() as folder:
-        made = operator(of.kubeconfig, Path(folder), doubles.env, "bench", time_scale=1.0, leader_elect=True)
+        made = operator(of.kubeconfig, Path(folder), env, "bench", time_scale=1.0, leader_elect=True)
         with made as process:
             yield process
 
@@ -177,15 +184,16 @@ async def _until(holds: Callable[[], bool], every: float = 1.0) -> None:
 # ---------------------------------------------------------------- 20 resources
 
 
-async def _many(admin: Admin, process: OperatorProcess, doubles: Doubles) -> list[Figure]:
+async def _many(admin: Admin, process: OperatorProcess, doubles: Doubles, received: CallLog) -> list[Figure]:
     """Idle, then single events. A gateway for each: turns are not what is measured."""
     await admin.delete(path(PLURAL, NAMESPACE, "storm"))
-    control, queues, shares, resources = doubles.control, [], [], []
+    control, pairs, resources = doubles.control, [], []
     for number in range(RESOURCES):
-        shares.append(control.add_share(control.add_gateway(), bucket=BUCKET))
-        queues.append(doubles.wiring.queue(f"single-{number}").url)
+        share = control.add_share(control.add_gateway(), bucket=BUCKET)
+        queue = doubles.wiring.queue(f"single-{number}").url
+        pairs.append((queue, share))
         debounce = {"quietPeriod": f"{QUIET:g}s"}
-        resources.append(await _create(admin, f"single-{number}", queues[-1], shares[-1], debounce))
+        resources.append(await _create(admin, f"single-{number}", queue, share, debounce))
     for resource in resources:
         await resource.condition("Ready", reason="Consuming")
     await asyncio.sleep(5)
@@ -198,11 +206,11 @@ async def _many(admin: Admin, process: OperatorProcess, doubles: Doubles) -> lis
     ]
     late: list[float] = []
     for number in range(ROUNDS):
-        late += await _round(number, queues, shares, doubles)
+        late += await _round(number, pairs, doubles, received)
         say(f"round {number + 1}: last event -> call, p50 {1000 * percentile(late, 0.5):.0f} ms")
         if number + 1 < ROUNDS:
             await asyncio.sleep(INTERVAL + 5)
-    what = f"event sent -> RefreshCache beyond quietPeriod {QUIET:g} s"
+    what = f"event received -> RefreshCache beyond quietPeriod {QUIET:g} s"
     return [
         *found,
         Figure(f"{what}, p50", 1000 * percentile(late, 0.5), "ms", note=f"{len(late)} windows of one event"),
@@ -210,24 +218,24 @@ async def _many(admin: Admin, process: OperatorProcess, doubles: Doubles) -> lis
     ]
 
 
-async def _round(number: int, queues: list[str], shares: list[str], doubles: Doubles) -> list[float]:
-    """One event to each; the seconds by which each call came later than it might have. From before the
-    sending: the operator received it a little later."""
-    sent: dict[str, float] = {}
-    for queue, share in zip(queues, shares, strict=True):
+async def _round(
+    number: int, pairs: list[tuple[str, str]], doubles: Doubles, received: CallLog
+) -> list[float]:
+    """One event to each queue; the seconds by which each share's call came later than it might have."""
+    began = time.time()
+    for queue, _ in pairs:
         body = s3events.body(BUCKET, f"round/{number}/a.csv", number)
-        sent[share] = time.time()
         await asyncio.to_thread(doubles.wiring.sqs.send_message, QueueUrl=queue, MessageBody=body)
         await asyncio.sleep(GAP)
-    called: dict[str, float] = {}
-    async with asyncio.timeout(TIMEOUT):
-        while not sent.keys() <= called.keys():
-            await asyncio.sleep(1)
-            for call in await asyncio.to_thread(doubles.control.calls, "RefreshCache"):
-                share = call["input"]["FileShareARN"]
-                if share in sent and call["at"] > sent[share]:
-                    called.setdefault(share, call["at"])
-    return [called[share] - at - QUIET for share, at in sent.items()]
+
+    def called() -> dict[str, float]:
+        calls = doubles.control.calls("RefreshCache")
+        return {call["input"]["FileShareARN"]: call["at"] for call in calls if call["at"] > began}
+
+    await _until(lambda: len(called()) == len(pairs))
+    given = {call.queue: call.at + call.seconds for call in received.all("ReceiveMessage") if call.messages}
+    at = called()
+    return [at[share] - given[queue.rsplit("/", 1)[1]] - QUIET for queue, share in pairs]
 
 
 # ---------------------------------------------------------------- parts
