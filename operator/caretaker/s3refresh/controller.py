@@ -380,7 +380,8 @@ def _queue_of(url: str, spec: Spec) -> str:
 
 
 def _taken(owner: Key, key: Key) -> str:
-    who = f"{owner.name}" if owner.namespace == key.namespace else "a resource of another namespace"
+    same = owner.namespace == key.namespace
+    who = f"{owner.namespace}/{owner.name}" if same else "a resource of another namespace"
     return (
         f"spec.source.sqs.queueURL: {who} reads this queue already, and two would take each other's "
         "events: give each its own queue, filled by one SNS topic or rule"

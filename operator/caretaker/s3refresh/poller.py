@@ -42,13 +42,14 @@ _numbers = itertools.count(1)  # of messages, over all queues: a plan names thos
 class _Held:
     """A message that is here: SQS's id, its latest receipt, who has not answered yet."""
 
-    __slots__ = ("asked", "kept", "message", "name", "receipt", "since")
+    __slots__ = ("answered", "asked", "kept", "message", "name", "receipt", "since")
 
     def __init__(self, name: str, receipt: str, message: Message, asked: set[Hashable], since: float) -> None:
         self.name = name
         self.receipt = receipt
         self.message = message
         self.asked = asked
+        self.answered = False  # by one reader at least
         self.kept = False
         self.since = since
 
@@ -143,6 +144,7 @@ class Poller:
                 if held is None or reader not in held.asked:
                     continue
                 held.asked.discard(reader)
+                held.answered = True
                 held.kept = held.kept or keep
                 if not held.asked:
                     self._forget(held)
@@ -182,12 +184,13 @@ class Poller:
             failures, width = failures + 1, 1
 
     async def _room(self) -> None:
-        """Wait while readers are behind. What one of them has not answered for until it comes again is given
-        up: a reader whose passes fail must not keep the queue from all others."""
+        """Wait while readers are behind. What some have answered for and one has not until it comes again is
+        given up: a reader whose passes fail must not keep the queue from the others. What nobody answers for
+        is kept: the API server is away, and to receive it again and again would make it dead."""
         while self._by_number:
             oldest = next(iter(self._by_number.values()))
             waited = time.monotonic() - oldest.since
-            if waited > self._visibility:
+            if waited > self._visibility and oldest.answered:
                 self._forget(oldest)
                 continue
             if len(self._by_number) < MOST_WAITING and waited <= LONGEST_WAIT:

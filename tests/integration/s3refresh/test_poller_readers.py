@@ -196,3 +196,21 @@ async def test_no_more_than_so_many_messages_wait_here(
             seen.update(at_work.keys())
             await at_work.done()
         await left(aws, queue, 0, at_work, OWNER)
+
+
+async def test_a_reader_that_never_answers_does_not_keep_the_queue_from_the_others(
+    aws: Aws, calls: AwsCalls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its passes fail, say. It is asked again when the message has come again."""
+    monkeypatch.setattr(module, "LONGEST_WAIT", 0.5)
+    queue = aws.queue()
+    send(aws, queue, completion("n-1"))
+    async with polling(calls, aws.url, queue, visibility=3) as at_work:
+        at_work.join(OTHER)
+        await at_work.until(lambda: ids(at_work, OWNER) == {"n-1"})
+        await at_work.done(OWNER)
+        send(aws, queue, event("a/1"))
+        await at_work.until(lambda: at_work.keys() == ["a/1"])
+        await at_work.done(OWNER)
+        await at_work.until(lambda: ids(at_work, OTHER) == {"n-1"})
+        await left(aws, queue, 0, at_work, OWNER, OTHER)
