@@ -70,4 +70,4 @@ def write(name: str, figures: list[Figure]) -> Path:
 
 
 def _number(value: float) -> str:
-    return f"{value:.0f}" if value == int(value) else f"{value:.3g}"
+    return f"{value:.0f}" if value == int(value) or abs(value) >= 1000 else f"{value:.3g}"

@@ -39,7 +39,7 @@ aws {{ region = "{region}", accountId = "000000000000" }}
 class ElasticMq(Server):
     """`with ElasticMq(folder) as sqs: ... sqs.url`; the state is in memory and ends with it.
 
-    A message of S3 takes some 3 KiB of the heap.
+    `heap_mib` is for queues that hold many messages.
     """
 
     name: ClassVar[str] = "elasticmq"
