@@ -7,12 +7,14 @@ the seed alone; how it interleaves with the operators is the machine's. Every fa
 
 import asyncio
 import dataclasses
+import math
 import os
 import random
 import signal
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, Final
 
 import aiohttp
@@ -25,11 +27,12 @@ from testing.refreshplace import Place, Replica
 from testing.stepkills import POINTS, Kill, arm
 from testing.witness import PLURAL, STATUS_WRITES
 
-KILL_EVERY: Final = 6.0  # seconds between a kill and the next
+SHORT: Final = 0.5  # seconds that no Lease is lost in
+SPELLS: Final = (SHORT, SHORT, 2.0, 5.0)  # seconds
+DISTURB_EVERY: Final = 10.0  # seconds between two events that may end a leadership
 ARMED_SECONDS: Final = 30.0  # a kill waits so long for its point before another one takes its place
 MOST_PENDING: Final = 6  # faults that wait for a call
 PAUSES: Final = (0.1, 0.5, 1.0)
-RESTART_EVERY: Final = 25.0  # seconds between two restarts of the API server, which take some themselves
 
 DELETE, RECEIVE, AGAIN = "DeleteMessageBatch", "ReceiveMessage", "ChangeMessageVisibilityBatch"
 SQS_FAULTS: Final[tuple[tuple[sqs.Match, sqs.Action], ...]] = (
@@ -79,6 +82,7 @@ API_FAULTS: Final[tuple[tuple[api.Match, api.Action], ...]] = (
 )
 
 Act = Callable[[], Awaitable[str | None]]
+Undo = Callable[[], Awaitable[object]]
 
 
 class RefreshChaos:
@@ -91,25 +95,25 @@ class RefreshChaos:
         self._shares = shares
         self._random = random.Random(seed)
         self._struck = 0  # kills by hand
-        self._killed = time.monotonic()
         self._kills: list[Kill] = []  # armed, now or before
-        self._sqs_rules: list[tuple[float, sqs.Rule]] = []  # until when
+        self._undos: list[tuple[float, Undo]] = []  # when what is to be taken back
+        self._sqs_rules: list[sqs.Rule] = []
         self._api_rules: list[api.Rule] = []
         self._gateway_faults: list[Json] = []  # as they stood when the chaos ended
-        self._began = self._restarted = time.monotonic()
+        self._began = self._disturbed = time.monotonic()
         self._acts: list[tuple[int, Act]] = [
             (12, self.arm_kill),
-            (2, self.kill),
+            (4, self.kill),
             (1, self.stop),
-            (2, self.hang),
-            (2, self.cut_off),
+            (1, self.hang),
+            (1, self.cut_off),
             (1, self.break_watches),
             (1, self.restart_api_server),
             (5, self.fail_api),
             (9, self.fail_sqs),
             (9, self.fail_gateway),
             (2, self.lose_share),
-            (2, self.suspend_or_resume),
+            (2, self.suspend),
         ]
 
     async def run(self, seconds: float) -> None:
@@ -119,36 +123,31 @@ class RefreshChaos:
         while time.monotonic() < until:
             ((_, act),) = self._random.choices(self._acts, weights)
             try:
+                await self._undo(time.monotonic())
                 what = await act()
             except (ApiError, aiohttp.ClientError) as error:  # the API server has just been restarted
                 what = f"{act.__name__} failed: {error}"
             if what is not None:
                 self._note(what)
             await asyncio.sleep(self._random.choice(PAUSES))
-            self._expire(time.monotonic())
-            if any(kill.struck for kill in self._kills[-len(self._place.replicas) :]):
-                self._disarm()  # one of them is enough
+            self._one_strike()
             await self._revive()
 
     async def end(self) -> None:
         """Everything is mended, and both replicas run."""
-        self._expire(float("inf"))
+        await self._undo(math.inf)
         self._gateway_faults = await asyncio.to_thread(self._place.control.faults)
         await asyncio.to_thread(self._place.control.clear_faults)
         for rule in self._api_rules:
             rule.remove()
         self._disarm()
-        for share in self._shares:
-            self._place.control.set_status(share, "AVAILABLE")
-        for resource in self._resources:
-            await resource.edit(suspend=False)
         await self._revive()
         self._note("the chaos ends")
 
     def summary(self) -> str:
         """What was done."""
         applied: Counter[str] = Counter()
-        for _, rule in self._sqs_rules:
+        for rule in self._sqs_rules:
             applied[f"sqs {type(rule.action).__name__}"] += rule.applied
         for fault in self._api_rules:
             applied[f"api {type(fault.action).__name__}"] += len(fault.hits)
@@ -164,7 +163,8 @@ class RefreshChaos:
         """Of whoever comes to that point first; what is armed gets some time to be reached."""
         at, when = self._random.choice(POINTS)
         waiting = [kill for kill in self._kills if not kill.struck]
-        if not self._may_kill() or any(time.monotonic() - kill.at < ARMED_SECONDS for kill in waiting):
+        fresh = any(time.monotonic() - kill.at < ARMED_SECONDS for kill in waiting)
+        if fresh or not self._may_disturb():
             return None
         self._disarm()
         self._kills += [arm(replica, at, when) for replica in self._place.replicas]
@@ -172,48 +172,60 @@ class RefreshChaos:
 
     async def kill(self) -> str | None:
         replica = self._a_replica()
-        if not self._may_kill() or not replica.process.running:
+        if not self._may_disturb() or not replica.process.running:
             return None
         await asyncio.to_thread(replica.kill9)
         self._struck += 1
-        self._killed = time.monotonic()
         return f"{replica.process.name} is killed"
 
-    def _may_kill(self) -> bool:
-        """Operators that die all the time never come to the later steps."""
-        last = max((kill.at for kill in self._kills if kill.struck), default=self._killed)
-        return time.monotonic() - max(last, self._killed) > KILL_EVERY
-
-    def _disarm(self) -> None:
-        for kill in self._kills:
-            kill.disarm()
-
-    async def stop(self) -> str:
+    async def stop(self) -> str | None:
         """In order, as a rollout of the operator does."""
         replica = self._a_replica()
-        with replica.life:
-            if replica.process.running:
-                os.kill(replica.process.pid, signal.SIGTERM)
+        if not self._may_disturb():
+            return None
+        self._send(replica, signal.SIGTERM)
         return f"{replica.process.name} is stopped"
 
-    async def hang(self) -> str:
-        replica, seconds = self._a_replica(), self._random.choice((0.5, 2.0, 5.0))
-        name = replica.process.name
+    async def hang(self) -> str | None:
+        replica, seconds = self._a_replica(), self._random.choice(SPELLS)
+        if seconds > SHORT and not self._may_disturb():
+            return None
         self._send(replica, signal.SIGSTOP)
         await asyncio.sleep(seconds)
         self._send(replica, signal.SIGCONT)
-        return f"{name} stood still for {seconds:g} s"
+        return f"{replica.process.name} stood still for {seconds:g} s"
 
     def _send(self, replica: Replica, number: signal.Signals) -> None:
         with replica.life:
             if replica.process.running:
                 os.kill(replica.process.pid, number)
 
+    def _disarm(self) -> None:
+        for kill in self._kills:
+            kill.disarm()
+
+    def _one_strike(self) -> None:
+        """Every replica was armed, and one that is struck is enough."""
+        struck = [kill.at for kill in self._kills[-len(self._place.replicas) :] if kill.struck]
+        if struck:
+            self._disarm()
+            self._disturbed = max(self._disturbed, *struck)
+
+    def _may_disturb(self) -> bool:
+        """Whether leadership may end: where it does so all the time, no call is ever made."""
+        now = time.monotonic()
+        if now - self._disturbed < DISTURB_EVERY:
+            return False
+        self._disturbed = now
+        return True
+
     # ------------------------------------------------------------ the API server
 
-    async def cut_off(self) -> str:
-        replica, seconds = self._a_replica(), self._random.choice((0.5, 2.0, 5.0))
+    async def cut_off(self) -> str | None:
+        replica, seconds = self._a_replica(), self._random.choice(SPELLS)
         silent = self._random.random() < 0.5
+        if seconds > SHORT and not self._may_disturb():
+            return None
         with replica.api.partition(silent=silent):
             await asyncio.sleep(seconds)
         return f"{replica.process.name} was cut off for {seconds:g} s{', in silence' if silent else ''}"
@@ -226,10 +238,9 @@ class RefreshChaos:
 
     async def restart_api_server(self) -> str | None:
         hard = self._random.random() < 0.5
-        if time.monotonic() < self._restarted + RESTART_EVERY:
+        if not self._may_disturb():
             return None
         await asyncio.to_thread(self._place.cluster.restart_apiserver, hard=hard)
-        self._restarted = time.monotonic()
         return f"the API server was {'killed' if hard else 'stopped'} and started"
 
     async def fail_api(self) -> str:
@@ -242,7 +253,9 @@ class RefreshChaos:
 
     async def fail_sqs(self) -> str:
         (match, action), seconds = self._random.choice(SQS_FAULTS), self._random.choice((2.0, 5.0, 10.0))
-        self._sqs_rules.append((time.monotonic() + seconds, self._place.sqs.add(match, action)))
+        rule = self._place.sqs.add(match, action)
+        self._sqs_rules.append(rule)
+        self._later(seconds, partial(asyncio.to_thread, rule.remove))
         return f"for {seconds:g} s {action} on {match.operation}, chance {match.chance:g}"
 
     async def fail_gateway(self) -> str | None:
@@ -254,15 +267,17 @@ class RefreshChaos:
         return f"the gateway: {how}"
 
     async def lose_share(self) -> str:
-        share, lost = self._random.choice(self._shares), self._random.random() < 0.5
-        status = "UNAVAILABLE" if lost else "AVAILABLE"
-        await asyncio.to_thread(self._place.control.set_status, share, status)
-        return f"{share} is {status}"
+        share, seconds = self._random.choice(self._shares), self._random.choice(SPELLS)
+        set_status = self._place.control.set_status
+        await asyncio.to_thread(set_status, share, "UNAVAILABLE")
+        self._later(seconds, partial(asyncio.to_thread, set_status, share, "AVAILABLE"))
+        return f"{share} is UNAVAILABLE for {seconds:g} s"
 
-    async def suspend_or_resume(self) -> str:
-        resource, suspend = self._random.choice(self._resources), self._random.random() < 0.4
-        await resource.edit(suspend=suspend)
-        return f"{resource.name} is {'suspended' if suspend else 'resumed'}"
+    async def suspend(self) -> str:
+        resource, seconds = self._random.choice(self._resources), self._random.choice(SPELLS)
+        await resource.edit(suspend=True)
+        self._later(seconds, partial(resource.edit, suspend=False))
+        return f"{resource.name} is suspended for {seconds:g} s"
 
     # ------------------------------------------------------------ inside
 
@@ -271,10 +286,14 @@ class RefreshChaos:
             if await asyncio.to_thread(replica.revive):
                 self._note(f"{replica.process.name} starts")
 
-    def _expire(self, now: float) -> None:
-        for until, rule in self._sqs_rules:
-            if until <= now:
-                rule.remove()
+    def _later(self, seconds: float, undo: Undo) -> None:
+        self._undos.append((time.monotonic() + seconds, undo))
+
+    async def _undo(self, now: float) -> None:
+        due = [one for one in self._undos if one[0] <= now]
+        for one in due:
+            await one[1]()
+            self._undos.remove(one)
 
     def _a_replica(self) -> Replica:
         return self._random.choice(self._place.replicas)
