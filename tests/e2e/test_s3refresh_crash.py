@@ -54,10 +54,10 @@ async def survive(point: Point, place: Place) -> None:
     resource = await place.create(source.queue, target={"storageGateway": gateway})
     await asyncio.to_thread(place.aws.put, source.bucket, *KEYS)
     kill = arm(replica, point.at, point.when)
-    await asyncio.to_thread(replica.process.start)
-    assert await asyncio.to_thread(kill.wait, 90), f"nothing to be killed {point}"
+    await asyncio.to_thread(replica.start)
+    assert await asyncio.to_thread(kill.wait, 120), f"nothing to be killed {point}"
     await judge_the_dead(place, point, resource)
-    await asyncio.to_thread(replica.process.start)
+    await asyncio.to_thread(replica.start)
 
     await place.fresh(share)
     await place.caught_up(resource)
@@ -93,8 +93,8 @@ async def die_with_the_last_receive(place: Place) -> None:
     await resource.condition("Ready")
     kill = arm(replica, "W1", "before")
     await asyncio.to_thread(place.aws.put, source.bucket, *KEYS)
-    assert await asyncio.to_thread(kill.wait, 60)
-    await asyncio.to_thread(replica.process.start)
+    assert await asyncio.to_thread(kill.wait, 120)
+    await asyncio.to_thread(replica.start)
     await place.fresh(share)
     await place.caught_up(resource)
     assert place.aws.depth(source.queue.dead_letters)[0]

@@ -74,7 +74,7 @@ async def two_at_once(place: Place, skew: float) -> None:
     late.api.add(Match(verb="get", resource=PLURAL), Delay(after_seconds=LATE_SECONDS))
     prompt = await place.operator("prompt", start=False)
     resource = await place.create(source.queue)
-    await together(asyncio.to_thread(one.process.start) for one in (late, prompt))
+    await together(asyncio.to_thread(one.start) for one in (late, prompt))
     await resource.condition("Ready")
     # An answer that is lost: whoever looks next knows only what the record says of it.
     place.control.fault("lose_reply", count=3)
@@ -111,7 +111,7 @@ async def test_a_standby_takes_over_the_claim_of_a_dead_leader(place: Place) -> 
     await resource.condition("Ready")
     kill = arm(leader, "RefreshCache", "before")
     await asyncio.to_thread(place.aws.put, source.bucket, "in/a", "in/b")
-    assert await asyncio.to_thread(kill.wait, 60)
+    assert await asyncio.to_thread(kill.wait, 120)
     died = time.time()
     assert place.control.calls("RefreshCache") == []
     await asyncio.to_thread(place.aws.put, source.bucket, "out/c")

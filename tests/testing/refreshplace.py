@@ -30,6 +30,7 @@ from testing.refreshing import TIME_SCALE, Refresh, Refreshing, grants, stands
 from testing.witness import PLURAL, Witness
 
 MOST_RECEIVES: Final = 1000  # an event that is received this often without being deleted is a fault of ours
+START_SECONDS: Final = 120.0
 CAUGHT_UP_SECONDS: Final = 150.0
 
 
@@ -43,6 +44,10 @@ class Replica:
     gateway: Gate
     # A proxy's thread may kill the process while the test starts it anew.
     life: threading.Lock = field(default_factory=threading.Lock)
+
+    def start(self) -> None:
+        """Start it; return once it is ready, which takes its time where many start at once."""
+        self.process.start(timeout=START_SECONDS)
 
     def kill9(self) -> None:
         """SIGKILL, if it runs."""
@@ -87,7 +92,7 @@ class Place(Refreshing):
         replica = await asyncio.to_thread(self._replica, name, how)
         self.replicas.append(replica)
         if start:
-            await asyncio.to_thread(replica.process.start)
+            await asyncio.to_thread(replica.start)
         return replica
 
     def _replica(self, name: str, how: dict[str, Any]) -> Replica:
