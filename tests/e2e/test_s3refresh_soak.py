@@ -27,7 +27,7 @@ from testing.refreshplace import MOST_RECEIVES, Place, refresh_place
 from testing.s3writers import Writer, unrefreshed
 
 TIME_SCALE = 0.2
-CONVERGE_SECONDS = 240.0  # a gateway's turns, one after the other, each with an unknown outcome before it
+CONVERGE_SECONDS = 600.0  # a gateway's turns, one after the other, each with an unknown outcome before it
 QUICK: dict[str, Any] = {
     "debounce": {"quietPeriod": "1s", "maxDelay": "5s", "minInterval": "60s"},
     "retry": {"initial": "5s", "max": "30s"},
