@@ -136,7 +136,7 @@ class Machine(RuleBasedStateMachine):
         assert until(self.world, one, self.world.all_fresh, CALM), "not refreshed in time"
         assert until(self.world, one, lambda: not self.world.queue, CALM), "messages are left"
         calls = len(self.world.calls)
-        until(self.world, one, lambda: False, 1_000)
+        until(self.world, one, lambda: False, 1_000, step=20)
         assert len(self.world.calls) <= calls + 2, "it refreshes though nothing happened"
 
 

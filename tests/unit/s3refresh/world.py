@@ -285,8 +285,11 @@ class Operator:
         )
 
 
-def until(world: World, operator: Operator, done: Callable[[], bool], seconds: float) -> bool:
-    """Whether it comes to that with one operator at work and nothing going wrong."""
+def until(
+    world: World, operator: Operator, done: Callable[[], bool], seconds: float, step: float = 1.0
+) -> bool:
+    """Whether it comes to that with one operator at work and nothing going wrong. It looks every `step`
+    seconds."""
     end = world.now + seconds
     while world.now < end:
         for number in list(world.queue):
@@ -299,5 +302,5 @@ def until(world: World, operator: Operator, done: Callable[[], bool], seconds: f
             world.end_job(name, succeeded=True)
         if done():
             return True
-        world.now += 1
+        world.now += step
     return False
