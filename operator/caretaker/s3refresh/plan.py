@@ -111,7 +111,6 @@ class Plan(msgspec.Struct):
     matched: int = 0  # events that concern a target
     homeless: int = 0  # events of no target
     filtered: int = 0  # events that nobody wants
-    unclaimed: list[str] = []  # notification ids that match nothing in flight
     wake: float = 0.0
 
 
@@ -174,7 +173,6 @@ def _messages(snapshot: Snapshot, targets: dict[str, Target], result: Plan) -> N
         if early and not snapshot.idempotent and any(target.claim for target in targets.values()):
             result.kept.append(message.id)  # its call may not have been answered yet
             continue
-        result.unclaimed += [completion.notification_id for completion in early]
         if message.malformed:
             if snapshot.malformed == "RefreshAll":
                 _mark_all(snapshot, targets, EVERYTHING)
