@@ -10,14 +10,19 @@ export PYTHONPATH := dev
 unexport PYTHONDONTWRITEBYTECODE
 NODES ?= 20
 MINUTES ?= 1
-VERSIONS ?= 3.11 3.12 3.13 3.14
+MODEL_PERCENT ?= 100
+# Of `make matrix`: SUITE=unit for the unit tests alone, SUITE=all for all that a control plane is for.
+ROWS ?=
+SUITE ?=
+# Which control plane is built and started, such as 1.34; by default the newest one that is known.
+export KUBERNETES
 BENCH ?=
 PYTEST_ARGS ?=
-# Integration tests wait more than they work: two control planes side by side, a file of tests on one of them.
-# In order: an operator that a folder shares watches all namespaces, and must not outlast its folder.
-WORKERS ?= 2
-# What speaks to sockets of its own and needs no control plane: integration, but for every Python too.
-LOOPBACK := tests/integration/aws tests/integration/kube tests/integration/obs tests/integration/s3refresh/test_http_target.py
+HOPLAB_ARGS ?=
+# Integration tests wait more than they work: several control planes side by side, a file of tests on one of them.
+# In order: an operator that a folder shares watches all namespaces, and must not outlast its folder. The long
+# files come first, so that the workers end together.
+WORKERS ?= 4
 
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/caretaker
 UV := $(or $(shell command -v uv 2>/dev/null),$(CACHE)/uv/bin/uv)
@@ -42,23 +47,26 @@ lint: setup ## style, types and layers
 
 .PHONY: unit
 unit: setup ## the unit tests: no I/O, seconds
-	$(PYTHON) -m pytest -n logical tests/unit tests/test_architecture.py $(PYTEST_ARGS)
+	$(PYTHON) -m pytest -n logical --dist worksteal tests/unit tests/test_*.py $(PYTEST_ARGS)
+
+.PHONY: models
+models: setup ## the random models of stores and kinds, in full (`make unit` tries a few histories); MODEL_PERCENT=100
+	MODEL_PERCENT=$(MODEL_PERCENT) $(PYTHON) -m pytest -n logical --dist worksteal -k "test_model or test_store_histories" tests/unit $(PYTEST_ARGS)
+
+.PHONY: audit
+audit: setup ## lock, hashes and licences of what is shipped, and where to ask for known vulnerabilities; offline
+	$(UV) lock --check --offline
+	$(PYTHON) -m pytest -q tests/test_supply_chain.py
+	@echo "NOT ASKED: known vulnerabilities, which takes a service (osv.dev). Where it can be reached:"
+	@echo "  uv export --frozen --no-dev --no-emit-project | uvx pip-audit --require-hashes -r /dev/stdin"
 
 .PHONY: matrix
-matrix: setup ## unit and loopback tests on every Python that is supported; VERSIONS="3.12 3.13" for some
-	@failed=""; \
-	for version in $(VERSIONS); do \
-	  echo "== Python $$version"; \
-	  if ! $(UV) python find --no-project $$version >/dev/null 2>&1 && ! $(UV) python install $$version; then \
-	    echo "MISSING: no Python $$version on the PATH, and uv cannot fetch it" >&2; \
-	    failed="$$failed $$version (missing)"; \
-	    continue; \
-	  fi; \
-	  $(UV) run --python $$version --isolated --frozen --quiet \
-	    python -m pytest tests/unit tests/test_architecture.py $(LOOPBACK) -q $(PYTEST_ARGS) \
-	    || failed="$$failed $$version"; \
-	done; \
-	if [ -n "$$failed" ]; then echo "NOT GREEN:$$failed" >&2; exit 1; fi
+matrix: setup ## the tests on every Python, dependency set and Kubernetes; ROWS="py3.12 lowest k8s1.34" for some
+	@$(PYTHON) -m matrix $(ROWS) --suite "$(SUITE)" $(PYTEST_ARGS)
+
+.PHONY: lowest
+lowest: setup
+	@$(PYTHON) -m matrix lowest --suite unit $(PYTEST_ARGS)
 
 .PHONY: program
 program: setup
@@ -67,13 +75,38 @@ program: setup
 .PHONY: doubles
 doubles: setup
 	@$(PYTHON) -m awsdoubles fetch
+	@$(PYTHON) -m iamtools
+
+.PHONY: gotools
+gotools: setup
+	@$(PYTHON) -m gotools >/dev/null
+
+.PHONY: chart
+chart: setup ## write what follows from others: the chart's CRDs, the table of its values, deploy/
+	@$(PYTHON) -m chart
 
 .PHONY: integration
-integration: program doubles ## the tests against a real control plane
-	$(PYTHON) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder tests/integration tests/e2e $(PYTEST_ARGS)
+integration: program doubles gotools ## the tests against a real control plane
+	$(PYTHON) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder \
+	  tests/e2e tests/integration/test_*.py tests/integration/s3refresh tests/integration $(PYTEST_ARGS)
+
+.PHONY: e2e-node
+e2e-node: program doubles gotools ## the operator on a real node, in the image of our Dockerfile; needs root on Linux
+	@$(PYTHON) -m realnode images
+	$(PYTHON) -m pytest tests/node $(PYTEST_ARGS)
+
+.PHONY: e2e-kind
+e2e-kind: program doubles gotools ## the same in a kind cluster, where a container engine answers; needs root on Linux
+	@$(PYTHON) -m realnode check-kind
+	E2E_CLUSTER=kind $(PYTHON) -m pytest tests/node --ignore tests/node/test_testbed.py $(PYTEST_ARGS)
+
+# By itself and last: it measures seconds. Where the machine cannot run it that is said, and only CI fails.
+.PHONY: node
+node: setup
+	@if $(PYTHON) -m realnode check; then $(MAKE) --no-print-directory e2e-node; else test -z "$${CI:-}"; fi
 
 .PHONY: test
-test: lint unit integration ## everything: lint, unit, integration and e2e tests
+test: lint unit models lowest integration node ## everything: lint, unit, integration and e2e tests, a real node where root may
 
 .PHONY: soak
 soak: program doubles ## the random soak tests alone, for MINUTES=1
@@ -91,6 +124,10 @@ demo-down: setup ## stop what `make demo KEEP=1` left up
 bench: program ## measure side by side; BENCH=name for one
 	@$(PYTHON) -m bench $(BENCH)
 
+.PHONY: hoplab
+hoplab: setup ## measure how SDKs fare behind EC2's metadata hop limit, in network namespaces; needs root
+	@$(PYTHON) -m hoplab $(HOPLAB_ARGS)
+
 .PHONY: cluster
 cluster: program ## start a control plane with NODES=20 fake nodes in the background
 	@$(PYTHON) -m testbed up --nodes $(NODES)
@@ -100,7 +137,7 @@ cluster-down: setup ## stop it
 	@$(PYTHON) -m testbed down
 
 .PHONY: aws
-aws: setup ## start doubles of S3, SQS, SNS, EventBridge and Storage Gateway; `source .dev/aws.env` uses them
+aws: setup ## start doubles of S3, SQS, SNS, EventBridge, Storage Gateway, EC2; `source .dev/aws.env` uses them
 	@$(PYTHON) -m awsdoubles up
 
 .PHONY: aws-down

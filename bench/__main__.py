@@ -8,13 +8,14 @@ import sys
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
-from bench import aws, daemontask, figures, s3refresh
+from bench import aws, daemontask, figures, imds, s3refresh
 
 BENCHES: Final[dict[str, Callable[[], Coroutine[Any, Any, list[figures.Figure]]]]] = {
     "daemontask": daemontask.thousand,
     "daemontask-5000": daemontask.five_thousand,
     "aws": aws.run,
     "s3refresh": s3refresh.run,
+    "imds": imds.run,
 }
 
 

@@ -1,8 +1,10 @@
 """Rules of the house that neither linter nor type checker knows."""
 
 import ast
+import functools
 import importlib.metadata
 import re
+import sys
 import tomllib
 from pathlib import Path
 
@@ -11,12 +13,13 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "operator" / "caretaker"
 MODULES = sorted(PACKAGE.rglob("*.py"))
+PROBE = sorted((ROOT / "operator" / "caretaker_probe").rglob("*.py"))
 # Our own Python, generated files and caches left out.
 SOURCES = sorted(f for part in ("operator", "dev", "tests", "bench") for f in (ROOT / part).rglob("*.py"))
 CONTRACTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
 
 
-KINDS_OF_THEIR_OWN = ("caretaker.daemontask.", "caretaker.s3refresh.")
+KINDS_OF_THEIR_OWN = ("caretaker.daemontask.", "caretaker.s3refresh.", "caretaker.imds.")
 
 
 def name_of(module: Path) -> str:
@@ -24,8 +27,13 @@ def name_of(module: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
+@functools.cache
+def parsed(module: Path) -> ast.Module:
+    return ast.parse(module.read_text())
+
+
 def doc_of(module: Path) -> str:
-    return ast.get_docstring(ast.parse(module.read_text())) or ""
+    return ast.get_docstring(parsed(module)) or ""
 
 
 def test_the_source_root_is_no_package() -> None:
@@ -33,7 +41,7 @@ def test_the_source_root_is_no_package() -> None:
     assert not (ROOT / "operator" / "__init__.py").exists()
 
 
-@pytest.mark.parametrize("module", [m for m in MODULES if m.read_text().strip()], ids=name_of)
+@pytest.mark.parametrize("module", [m for m in (*MODULES, *PROBE) if m.read_text().strip()], ids=name_of)
 def test_a_module_says_what_it_is_for(module: Path) -> None:
     assert doc_of(module)
 
@@ -50,12 +58,25 @@ def test_nothing_is_left_for_later() -> None:
     assert [str(f.relative_to(ROOT)) for f in SOURCES if marks.search(f.read_text())] == []
 
 
+def test_the_probe_needs_the_standard_library_alone() -> None:
+    """Its image is Python and this folder."""
+    used = set()
+    for module in PROBE:
+        for found in ast.walk(parsed(module)):
+            if isinstance(found, ast.Import):
+                used |= {alias.name for alias in found.names}
+            elif isinstance(found, ast.ImportFrom):
+                used.add(found.module or "")
+    assert len(PROBE) > 3
+    assert {name.split(".")[0] for name in used} - sys.stdlib_module_names == {"caretaker_probe"}
+
+
 def test_only_settings_reads_the_environment() -> None:
     # `os.environ` as code: prose may name it.
     readers = {
         name_of(module)
         for module in MODULES
-        for node in ast.walk(ast.parse(module.read_text()))
+        for node in ast.walk(parsed(module))
         if isinstance(node, ast.Attribute) and node.attr in {"environ", "getenv"}
     }
     assert readers == {"caretaker.settings"}

@@ -1,9 +1,10 @@
-"""Command line of the doubles: `python -m awsdoubles fetch | up | down | gateway --s3 URL --port N`.
+"""Command line of the doubles: `python -m awsdoubles COMMAND`; --help lists them.
 
 What `up` starts lives on after it; `down` ends it. Both are safe to call twice.
 """
 
 import argparse
+import asyncio
 import signal
 import sys
 import threading
@@ -11,10 +12,19 @@ import time
 from pathlib import Path
 from types import FrameType
 
+from botocore.exceptions import ClientError
+
 from awsdoubles import elasticmq, ministack
 from awsdoubles.cached import DoubleError
+from awsdoubles.ec2.control import Control, ControlError
+from awsdoubles.ec2.server import Ec2
+from awsdoubles.envelopes import Wiring
+from awsdoubles.gateway.control import Control as GatewayControl
 from awsdoubles.gateway.server import StorageGateway
-from awsdoubles.stack import GATEWAY_VARIABLE, Stack
+from awsdoubles.nodes import GROUPS, give_instances
+from awsdoubles.serverthread import ServerThread
+from awsdoubles.stack import EC2_VARIABLE, GATEWAY_VARIABLE, Stack
+from testbed.cluster import Cluster, ClusterError
 from testbed.paths import STATE
 
 
@@ -24,41 +34,63 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--folder", type=Path, default=STATE, help="where aws.env, state and logs are kept")
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("fetch", help="fetch MiniStack and ElasticMQ unless the cache has them")
-    commands.add_parser("up", help="start MiniStack and the Storage Gateway double in the background")
+    commands.add_parser("up", help="start MiniStack and our own doubles in the background")
     commands.add_parser("down", help="stop them")
+    share = commands.add_parser("share", help="make a bucket, a queue of its events, and a file share of it")
+    share.add_argument("bucket", metavar="BUCKET")
+    commands.add_parser("nodes", help="give the fake nodes of `make cluster` EC2 instances with hop limit 1")
+    for name, what in (("deny", "take the permission for a call of EC2 away"), ("allow", "give it back")):
+        right = commands.add_parser(name, help=what)
+        right.add_argument("operation", metavar="OPERATION", help="such as ModifyInstanceMetadataOptions")
     gateway = commands.add_parser("gateway", help="run the Storage Gateway double alone, until SIGTERM")
     gateway.add_argument("--s3", required=True, metavar="URL")
     gateway.add_argument("--port", type=int, default=0)
+    ec2 = commands.add_parser("ec2", help="run the EC2 double alone, until SIGTERM")
+    ec2.add_argument("--port", type=int, default=0)
     options = parser.parse_args(arguments)
     # make sends SIGTERM to its children when it is ended itself; as an exception it unwinds the start.
     signal.signal(signal.SIGTERM, _terminate)
     try:
-        if options.command == "fetch":
-            ministack.python()
-            elasticmq.java()
-            elasticmq.jars()
-        elif options.command == "gateway":
-            _gateway(options.s3, options.port)
-        elif options.command == "up":
-            _up(Stack(options.folder.resolve()))
-        else:
-            _down(Stack(options.folder.resolve()))
+        _run(options)
     except DoubleError as error:
         print(error, file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        if options.command != "gateway":
+        if options.command not in {"gateway", "ec2"}:
             print("interrupted: nothing is left running", file=sys.stderr)
         return 130
     return 0
+
+
+def _run(options: argparse.Namespace) -> None:
+    stack = Stack(options.folder.resolve())
+    match options.command:
+        case "fetch":
+            ministack.python()
+            elasticmq.java()
+            elasticmq.jars()
+        case "gateway":
+            _serve(StorageGateway(options.s3, port=options.port))
+        case "ec2":
+            _serve(Ec2(options.port))
+        case "share":
+            _share(stack, options.bucket)
+        case "nodes":
+            _nodes(stack, Cluster(options.folder.resolve() / "cluster", detached=True))
+        case "deny" | "allow":
+            _permit(stack, options.command, options.operation)
+        case "up":
+            _up(stack)
+        case "down":
+            _down(stack)
 
 
 def _terminate(_number: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def _gateway(s3_url: str, port: int) -> None:
-    with StorageGateway(s3_url, port=port) as double:
+def _serve(double: ServerThread) -> None:
+    with double:
         print(f"listening on {double.url}", flush=True)
         threading.Event().wait()
 
@@ -73,7 +105,58 @@ def _up(stack: Stack) -> None:
     variables = stack.variables()
     print(f"  S3, SQS, SNS, EventBridge  {variables['AWS_ENDPOINT_URL_S3']}")
     print(f"  Storage Gateway            {variables[GATEWAY_VARIABLE]}")
+    print(f"  EC2, Auto Scaling          {variables[EC2_VARIABLE]}")
     print(f"use them: source {_shown(stack.environment_file)}; stop them: make aws-down")
+
+
+def _share(stack: Stack, bucket: str) -> None:
+    """What an S3AggregatedRefresh needs, in the doubles that run."""
+    variables = _variables(stack)
+    wiring, control = Wiring(variables["AWS_ENDPOINT_URL_S3"]), GatewayControl(variables[GATEWAY_VARIABLE])
+    try:
+        wiring.bucket(bucket)
+        queue = wiring.queue(f"{bucket}-events")
+        wiring.connect(bucket, queue)
+    except ClientError as error:
+        raise DoubleError(f"{bucket}: {error}") from error
+    finally:
+        wiring.close()
+    print(f"region    {wiring.region}")
+    print(f"bucket    {bucket}")
+    print(f"queueURL  {queue.url}")
+    print(f"share     {control.add_share(control.add_gateway(wiring.region), bucket=bucket)}")
+
+
+def _nodes(stack: Stack, cluster: Cluster) -> None:
+    """What an IMDSPolicy needs: nodes with instances."""
+
+    async def give() -> dict[str, list[str]]:
+        async with cluster.visit() as admin:
+            return await give_instances(admin, control)
+
+    control = Control(_variables(stack)[EC2_VARIABLE])
+    try:
+        given = asyncio.run(give())
+    except ClusterError as error:
+        raise DoubleError(str(error)) from error
+    print("instances for nodes that had none, with hop limit 1 and optional tokens:")
+    for group, names in given.items():
+        print(f"{group:<12}{len(names):>4}  {GROUPS[group]}")
+
+
+def _permit(stack: Stack, verb: str, operation: str) -> None:
+    control = Control(_variables(stack)[EC2_VARIABLE])
+    try:
+        (control.deny if verb == "deny" else control.allow)(operation)
+    except ControlError as error:
+        raise DoubleError(str(error)) from error
+    print(f"{operation} is {'denied' if verb == 'deny' else 'allowed'}")
+
+
+def _variables(stack: Stack) -> dict[str, str]:
+    if not stack.running():
+        raise DoubleError("the AWS doubles are not running: make aws")
+    return stack.variables()
 
 
 def _down(stack: Stack) -> None:

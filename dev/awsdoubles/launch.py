@@ -1,8 +1,8 @@
 """Start, await and stop the server process of a double.
 
-Inputs: a folder for its logs, state and record of processes. A server listens on a free loopback port.
-It must leave no process behind: not on failure, not on Ctrl-C, and, unless detached, not when the
-process that started it is killed.
+Inputs: a folder for its logs, state and record of processes. A server listens on a free loopback port, or,
+where `host` is set before the start, on one of that address. It must leave no process behind: not on failure,
+not on Ctrl-C, and, unless detached, not when the process that started it is killed.
 """
 
 import os
@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import ClassVar, Final, Self
 
 from awsdoubles.cached import DoubleError
-from awsdoubles.loopback import DIRECT
+from awsdoubles.loopback import DIRECT, LOOPBACK
 from testbed.cluster import PORT_RANGE
 from testbed.processes import Processes
 
@@ -31,6 +31,7 @@ class Server(ABC):
     """One server process; subclasses say how it is called and where it answers once it is ready."""
 
     name: ClassVar[str]
+    host: str = LOOPBACK
 
     def __init__(self, folder: Path, *, detached: bool = False) -> None:
         self.folder = folder.resolve()
@@ -53,8 +54,8 @@ class Server(ABC):
 
     @property
     def url(self) -> str:
-        """http://127.0.0.1:PORT"""
-        return f"http://127.0.0.1:{self.port}"
+        """http://HOST:PORT"""
+        return f"http://{self.host}:{self.port}"
 
     def __enter__(self) -> Self:
         return self.start()
@@ -71,7 +72,7 @@ class Server(ABC):
         try:
             for attempt in range(1, START_ATTEMPTS + 1):
                 self.stop()
-                self.port = free_port()
+                self.port = free_port(self.host)
                 if self._came_up(last=attempt == START_ATTEMPTS):
                     break
         except BaseException:
@@ -121,14 +122,14 @@ class Server(ABC):
             return False
 
 
-def free_port() -> int:
+def free_port(host: str = LOOPBACK) -> int:
     """A port that nobody listens on now, below those of outgoing connections."""
     numbers = random.SystemRandom()
     while True:
         port = numbers.randrange(*PORT_RANGE)
         with socket.socket() as probe:
             try:
-                probe.bind(("127.0.0.1", port))
+                probe.bind((host, port))
             except OSError:
                 continue
         return port

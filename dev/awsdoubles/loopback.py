@@ -3,4 +3,5 @@
 import urllib.request
 from typing import Final
 
+LOOPBACK: Final = "127.0.0.1"
 DIRECT: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}))

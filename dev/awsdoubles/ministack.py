@@ -11,6 +11,7 @@ from typing import ClassVar, Final
 
 from awsdoubles import venvs
 from awsdoubles.launch import Server
+from awsdoubles.loopback import LOOPBACK
 
 REQUIREMENTS: Final = Path(__file__).with_name("ministack.txt")
 
@@ -34,12 +35,14 @@ class MiniStack(Server):
         return "/_ministack/ready"
 
     def command(self, port: int) -> tuple[Sequence[str], Mapping[str, str]]:
-        """Loopback only, its files in our folder, no container engine."""
+        """Its own address only, its files in our folder, no container engine."""
         scratch = self.folder / "ministack"
         shutil.rmtree(scratch, ignore_errors=True)
         scratch.mkdir(parents=True)
         return [str(python()), "-m", "ministack.app"], {
-            "BIND_HOST": "127.0.0.1",
+            "BIND_HOST": self.host,
+            # The name in queue URLs.
+            **({} if self.host == LOOPBACK else {"MINISTACK_HOST": self.host}),
             "GATEWAY_PORT": str(port),
             "IOT_MTLS_ENABLED": "0",
             "SFTP_ENABLED": "0",

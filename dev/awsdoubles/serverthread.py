@@ -1,7 +1,7 @@
 """An aiohttp server in a thread and loop of its own, so that sync and async code can use it.
 
 It listens on a free loopback port and must be reached through it: what the handlers hold belongs to
-their loop.
+their loop. Whoever asks from another network sets `host` before the start.
 """
 
 import asyncio
@@ -15,12 +15,16 @@ from typing import Final, Self
 
 from aiohttp import web
 
+from awsdoubles.loopback import LOOPBACK
+
 MAX_BODY: Final = 64 * 1024 * 1024
 _RST: Final = struct.pack("ii", 1, 0)  # SO_LINGER: close at once, with a reset
 
 
 class ServerThread(ABC):
     """Subclasses give the routes; `opened` and `closing` run in the server's loop."""
+
+    host: str = LOOPBACK
 
     def __init__(self, port: int = 0) -> None:
         self.port = port  # 0: a free one
@@ -44,8 +48,8 @@ class ServerThread(ABC):
 
     @property
     def url(self) -> str:
-        """http://127.0.0.1:PORT"""
-        return f"http://127.0.0.1:{self.port}"
+        """http://HOST:PORT"""
+        return f"http://{self.host}:{self.port}"
 
     def start(self) -> Self:
         """Listen; after a stop, on the same port again. Raises what kept it from doing so."""
@@ -101,7 +105,7 @@ class ServerThread(ABC):
         await self.opened()
         try:
             await runner.setup()
-            await web.TCPSite(runner, "127.0.0.1", self.port).start()
+            await web.TCPSite(runner, self.host, self.port).start()
             self.port = runner.addresses[0][1]
             self._started.set()
             await self._stopping.wait()

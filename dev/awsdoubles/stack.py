@@ -1,4 +1,4 @@
-"""MiniStack and a Storage Gateway together, in the background: `make aws` and `make aws-down`.
+"""MiniStack, a Storage Gateway and an EC2 together, in the background: `make aws` and `make aws-down`.
 
 Input: a folder for state, logs and `aws.env`, which exports what boto3 and the AWS CLI read. Nothing
 listens but on loopback, and starting twice starts once.
@@ -13,13 +13,18 @@ from pathlib import Path
 from typing import ClassVar, Final
 
 from awsdoubles.clients import KEY, REGION
+from awsdoubles.ec2.server import HEALTH as EC2_HEALTH
 from awsdoubles.gateway.server import HEALTH
 from awsdoubles.launch import Server
 from awsdoubles.ministack import MiniStack
+from testbed.processes import Processes
 
 # MiniStack has many more: those that caretaker uses, so that none of its calls leaves the machine.
 SERVICES: Final = ("S3", "SQS", "SNS", "EVENTBRIDGE", "STS", "EC2", "ECS")
 GATEWAY_VARIABLE: Final = "AWS_ENDPOINT_URL_STORAGE_GATEWAY"
+PACKAGES: Final = str(Path(__file__).resolve().parents[1])
+EC2_VARIABLE: Final = "AWS_ENDPOINT_URL_EC2"
+EC2_VARIABLES: Final = (EC2_VARIABLE, "AWS_ENDPOINT_URL_AUTO_SCALING")  # one server for both
 
 
 class GatewayProcess(Server):
@@ -41,9 +46,26 @@ class GatewayProcess(Server):
 
     def command(self, port: int) -> tuple[Sequence[str], Mapping[str, str]]:
         """Our own Python, our own packages."""
-        packages = str(Path(__file__).resolve().parents[1])
         command = [sys.executable, "-m", "awsdoubles", "gateway", "--s3", self._s3_url, "--port", str(port)]
-        return command, {"PYTHONPATH": packages}
+        return command, {"PYTHONPATH": PACKAGES}
+
+
+class Ec2Process(Server):
+    """The EC2 double as a process of its own; `ec2.control.Control(url)` steers it."""
+
+    name: ClassVar[str] = "ec2"
+
+    def prepare(self) -> None:
+        """Nothing to fetch."""
+
+    @property
+    def ready_path(self) -> str:
+        """The double's own."""
+        return EC2_HEALTH
+
+    def command(self, port: int) -> tuple[Sequence[str], Mapping[str, str]]:
+        """Our own Python, our own packages."""
+        return [sys.executable, "-m", "awsdoubles", "ec2", "--port", str(port)], {"PYTHONPATH": PACKAGES}
 
 
 class Stack:
@@ -68,7 +90,8 @@ class Stack:
             try:
                 aws = MiniStack(self._folder, detached=True).start()
                 gateway = GatewayProcess(self._folder, aws.url, detached=True).start()
-                variables = environment(aws.url, gateway.url)
+                ec2 = Ec2Process(self._folder, detached=True).start()
+                variables = environment(aws.url, gateway.url, ec2_url=ec2.url)
                 text = "".join(f"export {name}={value}\n" for name, value in variables.items())
                 fresh = self.environment_file.with_suffix(".new")
                 fresh.write_text(text)
@@ -93,12 +116,14 @@ class Stack:
         return [
             MiniStack(self._folder, detached=True),
             GatewayProcess(self._folder, s3_url, detached=True),
+            Ec2Process(self._folder, detached=True),
         ]
 
     def _stop(self) -> None:
         self.environment_file.unlink(missing_ok=True)
-        for server in self._servers(""):
-            server.stop()
+        # All at once: where nobody collects orphans promptly, each would be waited for.
+        everything = Processes(self._folder.resolve(), end_with_parent=False)
+        everything.stop([server.name for server in self._servers("")], hard=True)
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -108,10 +133,13 @@ class Stack:
             yield
 
 
-def environment(aws_url: str, gateway_url: str, sqs_url: str = "", region: str = REGION) -> dict[str, str]:
+def environment(
+    aws_url: str, gateway_url: str, sqs_url: str = "", region: str = REGION, *, ec2_url: str = ""
+) -> dict[str, str]:
     """The variables that lead boto3 and the AWS CLI to doubles, and to nothing else."""
     urls = {f"AWS_ENDPOINT_URL_{service}": aws_url for service in SERVICES}
     urls["AWS_ENDPOINT_URL_SQS"] = sqs_url or aws_url
+    urls |= dict.fromkeys(EC2_VARIABLES, ec2_url or aws_url)
     return urls | {
         GATEWAY_VARIABLE: gateway_url,
         "AWS_REGION": region,

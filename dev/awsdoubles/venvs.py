@@ -28,9 +28,8 @@ def _install(folder: Path, *, requirements: Path, what: str) -> None:
     venv.create(folder, symlinks=True, with_pip=False)
     target = str(folder / "bin" / "python")
     wanted = ["--require-hashes", "-r", str(requirements)]
-    uv = shutil.which("uv") or _our_uv()
-    if uv:
-        command = [uv, "pip", "install", "--python", target, *wanted]
+    if found := uv():
+        command = [found, "pip", "install", "--python", target, *wanted]
     else:
         subprocess.run([target, "-m", "ensurepip"], check=True, stdout=subprocess.DEVNULL)
         command = [target, "-m", "pip", "install", "--no-input", *wanted]
@@ -44,7 +43,7 @@ def _install(folder: Path, *, requirements: Path, what: str) -> None:
         ) from None
 
 
-def _our_uv() -> str | None:
-    """What dev/bootstrap.py fetched where the machine has none."""
-    found = cache().with_name("uv") / "bin" / "uv"
-    return str(found) if found.exists() else None
+def uv() -> str | None:
+    """The machine's, or what dev/bootstrap.py fetched where it has none."""
+    ours = cache().with_name("uv") / "bin" / "uv"
+    return shutil.which("uv") or (str(ours) if ours.exists() else None)

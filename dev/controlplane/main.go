@@ -1,5 +1,5 @@
 // Command controlplane is one multi-call program: the Kubernetes control plane
-// components, the node components and kwok, linked together so that the
+// components, the node components, kubectl and kwok, linked together so that the
 // packages they share are compiled once. It acts as the component whose name it
 // is called by (argv[0]); dev/testbed links each name to this one file.
 package main
@@ -18,6 +18,8 @@ import (
 	"github.com/spf13/pflag"
 	"go.etcd.io/etcd/server/v3/etcdmain"
 	"k8s.io/component-base/cli"
+	kubectl "k8s.io/kubectl/pkg/cmd"
+	kubectlutil "k8s.io/kubectl/pkg/cmd/util"
 	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
 	controllermanager "k8s.io/kubernetes/cmd/kube-controller-manager/app"
 	proxy "k8s.io/kubernetes/cmd/kube-proxy/app"
@@ -36,6 +38,7 @@ var components = map[string]func() int{
 	"kube-proxy":              func() int { return cli.Run(proxy.NewProxyCommand()) },
 	"kubelet":                 func() int { return cli.Run(kubelet.NewKubeletCommand(context.Background())) },
 	"kwok":                    runKwok,
+	"kubectl":                 runKubectl,
 }
 
 func main() {
@@ -94,6 +97,14 @@ func runKwok() int {
 	if err := command.ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
+	}
+	return 0
+}
+
+// runKubectl prints errors as kubectl itself does, with hints.
+func runKubectl() int {
+	if err := cli.RunNoErrOutput(kubectl.NewDefaultKubectlCommand()); err != nil {
+		kubectlutil.CheckErr(err)
 	}
 	return 0
 }

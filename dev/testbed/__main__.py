@@ -14,6 +14,7 @@ import yaml
 
 from testbed import build
 from testbed.cluster import Cluster, ClusterError
+from testbed.compiling import BuildError
 from testbed.paths import STATE
 
 
@@ -40,7 +41,7 @@ def main(arguments: list[str] | None = None) -> int:
             _up(options.folder.resolve(), options.nodes, options.scheduler_qps, options.controller_qps)
         else:
             _down(options.folder.resolve())
-    except (build.BuildError, ClusterError, TimeoutError) as error:
+    except (BuildError, ClusterError, TimeoutError) as error:
         print(error, file=sys.stderr)
         return 1
     except KeyboardInterrupt:

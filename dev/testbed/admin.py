@@ -25,6 +25,7 @@ _PREFIXES: Final = {
     "configmaps": "/api/v1",
     "endpoints": "/api/v1",
     "events": "/api/v1",
+    "limitranges": "/api/v1",
     "namespaces": "/api/v1",
     "nodes": "/api/v1",
     "persistentvolumeclaims": "/api/v1",
@@ -50,6 +51,7 @@ _PREFIXES: Final = {
     "nodesteerings": "/apis/testbed.caretaker.dev/v1",
     "daemontasks": "/apis/caretaker.dev/v1alpha1",
     "s3aggregatedrefreshes": "/apis/caretaker.dev/v1alpha1",
+    "imdspolicies": "/apis/caretaker.dev/v1alpha1",
 }
 _PATCH_TYPES: Final = {
     "merge": "application/merge-patch+json",
@@ -116,7 +118,10 @@ class Admin:
         if self._session is not None:
             await self._session.close()
             self._session = None
-            await asyncio.sleep(0)  # aborted connections are closed in the loop's next round
+            for _ in range(
+                3
+            ):  # aborted connections are closed in the loop's next rounds, TLS after what bears it
+                await asyncio.sleep(0)
 
     async def request(
         self,

@@ -7,20 +7,23 @@ asked to be detached, not when the process that started it is killed.
 
 import asyncio
 import fcntl
+import json
 import random
 import shutil
 import socket
 import ssl
 import time
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from testbed import build, pki
-from testbed.admin import Admin, path
+import yaml
+
+from testbed import build, kwok, pki
+from testbed.admin import Admin, Json, path
 from testbed.components import (
     DEFAULT_CONTROLLER_QPS,
     DEFAULT_SCHEDULER_QPS,
@@ -72,7 +75,7 @@ class Cluster:
         self.folder = folder.resolve()
         self.kubeconfig = self.folder / "kubeconfig"
         self._nodes = nodes
-        self._speeds = {"scheduler_qps": scheduler_qps, "controller_qps": controller_qps}
+        self._speeds: dict[str, Any] = {"scheduler_qps": scheduler_qps, "controller_qps": controller_qps}
         lease = node_lease_seconds or NODE_LEASE_SECONDS * max(1, nodes // 500)
         self._speeds["node_lease_seconds"] = lease
         self._audit = audit
@@ -114,6 +117,14 @@ class Cluster:
         """A client with all rights, to be used as an async context manager."""
         return Admin(self.url, self.token, self.ca, connections=connections, user_agent=user_agent)
 
+    def visit(self) -> Admin:
+        """The same for a cluster that another process started in this folder; ClusterError without one."""
+        if not self.running():
+            raise ClusterError("no cluster is running: make cluster")
+        known = yaml.safe_load(self.kubeconfig.read_text())
+        url, token = known["clusters"][0]["cluster"]["server"], known["users"][0]["user"]["token"]
+        return Admin(url, token, self.folder / "pki" / pki.AUTHORITY)
+
     def running(self) -> bool:
         """Whether every component that was started in this folder is alive, whoever started it."""
         recorded = self._processes.recorded()
@@ -132,9 +143,7 @@ class Cluster:
             try:
                 self._start(programs)
                 if self._nodes:
-                    # In a thread of its own: the caller may be running an event loop in this one.
-                    with ThreadPoolExecutor(1) as pool:
-                        pool.submit(asyncio.run, self._first_nodes()).result()
+                    _run_apart(self._first_nodes())
             except BaseException:
                 self.stop()
                 raise
@@ -157,7 +166,8 @@ class Cluster:
         """Start the API server again on its old port and wait until it answers.
 
         kwok starts anew as well: it forgets a change that it could not send when a connection broke, and
-        its pod would then stay as it is for ever.
+        its pod would then stay as it is for ever. Where a cluster has nodes of kwok's, the return waits until
+        it plays them again.
         """
         todo = commands(self._started())
         self._processes.start(APISERVER, todo[APISERVER])
@@ -166,6 +176,7 @@ class Cluster:
         # A new kwok has a new identity and would wait until the old one's node Leases expire.
         self._call("DELETE", path("leases", "kube-node-lease"))
         self._processes.start(KWOK, todo[KWOK])
+        _run_apart(self._nudge_pods())
 
     def restart_apiserver(self, *, hard: bool = False) -> None:
         """Stop and start the API server; everything stored stays."""
@@ -247,6 +258,10 @@ class Cluster:
     async def _first_nodes(self) -> None:
         await self.add_nodes(self._nodes)
 
+    async def _nudge_pods(self) -> None:
+        async with asyncio.timeout(START_TIMEOUT), self.admin() as admin:
+            await kwok.nudge_pods(admin, self._complain_of_the_dead)
+
     def _ready(self) -> bool:
         return self._answers("/readyz")
 
@@ -256,12 +271,23 @@ class Cluster:
         except OSError:  # urllib's own errors, HTTP statuses from 400 on included, are OSErrors
             return False
 
+    def _get(self, url: str) -> Json | None:
+        try:
+            _, body = self._send("GET", url)
+        except OSError:
+            return None
+        found: Json = json.loads(body)
+        return found
+
     def _call(self, method: str, url: str) -> int:
+        return self._send(method, url)[0]
+
+    def _send(self, method: str, url: str) -> tuple[int, bytes]:
         headers = {"Authorization": f"Bearer {self.token}"}
         request = urllib.request.Request(self.url + url, headers=headers, method=method)
         context = ssl.create_default_context(cafile=str(self.ca))
         with urllib.request.urlopen(request, context=context, timeout=10) as response:
-            return int(response.status)
+            return int(response.status), response.read()
 
     def _await(self, condition: Callable[[], bool], what: str) -> None:
         deadline = time.monotonic() + START_TIMEOUT
@@ -279,6 +305,12 @@ class Cluster:
             raise ClusterError(
                 f"{name} ended with code {code}; {log} ends:\n{self._processes.log_tail(name)}"
             )
+
+
+def _run_apart(work: Coroutine[Any, Any, None]) -> None:
+    """Run it in a thread of its own: the caller may be running an event loop in this one."""
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(asyncio.run, work).result()
 
 
 def _free_ports() -> Ports:

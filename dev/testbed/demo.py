@@ -29,9 +29,11 @@ import yaml
 
 from awsdoubles.cached import DoubleError
 from awsdoubles.stack import Stack
-from testbed import build, steer
+from testbed import steer
 from testbed.admin import Admin, ApiError, Json, path
 from testbed.cluster import ClusterError
+from testbed.compiling import BuildError
+from testbed.demo_imds import hop_limits
 from testbed.demo_operator import NAMESPACE, Operator, OperatorError
 from testbed.demo_place import Embedded, Kind, Place, PlaceError
 from testbed.demo_refresh import uploads
@@ -46,6 +48,7 @@ _ENDINGS: Final = (signal.SIGTERM, signal.SIGHUP)
 _STEPS: Final = (
     *STEPS,
     Step("500 uploads", "500 objects are uploaded (examples/s3-aggregated-refresh.yaml)", uploads),
+    Step("hop limits", "Hop limits, from audit to applied (examples/imds-policy.yaml)", hop_limits),
 )
 Failures = (
     StepError,
@@ -53,7 +56,7 @@ Failures = (
     DoubleError,
     PlaceError,
     ClusterError,
-    build.BuildError,
+    BuildError,
     ApiError,
     TimeoutError,
     subprocess.CalledProcessError,
@@ -236,6 +239,7 @@ def _how_to_look(screen: Screen, place: Place, operator: Operator, doubles: Path
         f"{_shown(Path(sys.executable).parent / 'caretaker')} status daemontask disk-check",
         f"{_shown(Path(sys.executable).parent / 'caretaker')} rerun daemontask hello",
         "kubectl get s3aggregatedrefreshes                # or: kubectl get s3ar",
+        "kubectl get imdspolicies                         # or: kubectl get imdsp",
         f"source {_shown(doubles)}                     # the AWS CLI and boto3 see the bucket and the queue",
         f"curl {operator.metrics_url}",
         f"tail -f {_shown(operator.log)}",

@@ -45,8 +45,8 @@ class Operator:
     async def start(self) -> None:
         """Return once it leads."""
         self.log.unlink(missing_ok=True)
-        # The demo's resources are in a namespace that is granted the operator's own identity.
-        grant = {"namespaces": [DEMO_NAMESPACE], "ownIdentity": True, "queueARNs": ["*"]}
+        # Resources use what is granted to their namespace, policies what is to the operator's own.
+        grant = {"namespaces": [DEMO_NAMESPACE, NAMESPACE], "ownIdentity": True, "queueARNs": ["*"]}
         self._grants.write_text(json.dumps({"identities": [grant]}))
         arguments = [
             "run",
@@ -62,7 +62,7 @@ class Operator:
         self.log.parent.mkdir(parents=True, exist_ok=True)
         self._processes.start(NAME, [*_program(), *arguments], self._environment())
         ready = await self._logged("ready")
-        self.metrics_url = f"http://127.0.0.1:{ready['metrics_port']}/metrics"
+        self.metrics_url = _metrics_url(ready)
         await self._logged("leading")
 
     def stop(self) -> None:
@@ -76,6 +76,12 @@ class Operator:
     def tail(self) -> str:
         """The last lines of its log."""
         return self._processes.log_tail(NAME)
+
+    def listening(self) -> str:
+        """The address of the /metrics of an operator that somebody else starts here; "" until it has one."""
+        lines = self.log.read_text().splitlines() if self.log.exists() else []
+        ready = next((found for line in lines if (found := _record(line)).get("msg") == "ready"), None)
+        return _metrics_url(ready) if ready else ""
 
     async def command(self, *arguments: str) -> str:
         """Run another `caretaker` command; what it printed."""
@@ -140,6 +146,10 @@ class Operator:
 
 def _program() -> list[str]:
     return [sys.executable, "-m", "caretaker"]
+
+
+def _metrics_url(ready: dict[str, Any]) -> str:
+    return f"http://127.0.0.1:{ready['metrics_port']}/metrics"
 
 
 def _record(line: str) -> dict[str, Any]:

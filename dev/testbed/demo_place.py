@@ -16,6 +16,7 @@ import yaml
 from testbed import build
 from testbed.admin import Admin
 from testbed.cluster import Cluster
+from testbed.compiling import MEND_GO
 from testbed.components import MANAGED_BY_KWOK, write_kubeconfig
 from testbed.paths import STAGES
 from testbed.processes import Processes
@@ -80,7 +81,8 @@ class Kind:
 
     about = "a kind cluster with one real node; the other nodes are simulated by kwok"
 
-    def __init__(self, folder: Path, *, keep: bool) -> None:
+    def __init__(self, folder: Path, *, keep: bool, name: str = KIND_CLUSTER) -> None:
+        self._name = name
         self._folder = folder / "kind"
         self._processes = Processes(self._folder, end_with_parent=not keep)
         self.kubeconfig = self._folder / "kubeconfig"
@@ -93,7 +95,7 @@ class Kind:
         print(
             f"creating a kind cluster with {engine} (the first time it downloads its node image)", flush=True
         )
-        self._kind(kind, engine, "delete")  # of a demo that was killed
+        self._kind(kind, engine, "delete")  # of a run that was killed
         self._kind(kind, engine, "create", "--wait", "120s")
         self._follow_kwok()
 
@@ -116,10 +118,17 @@ class Kind:
         url = user["clusters"][0]["cluster"]["server"]
         return Admin(url, user["users"][0]["user"]["token"], self._folder / "ca.crt")
 
+    def load(self, archive: Path) -> None:
+        """Give the node an image, from the file that an engine's `save` wrote."""
+        command = [self._program(), "load", "image-archive", str(archive), "--name", self._name]
+        self._run(command, find_engine())
+
     def _kind(self, kind: str, engine: str, verb: str, *more: str) -> None:
         """Given a file of its own, kind leaves ~/.kube/config alone."""
-        own = ["--name", KIND_CLUSTER, "--kubeconfig", str(self.kubeconfig)]
-        command = [kind, verb, "cluster", *own, *more]
+        own = ["--name", self._name, "--kubeconfig", str(self.kubeconfig)]
+        self._run([kind, verb, "cluster", *own, *more], engine)
+
+    def _run(self, command: list[str], engine: str) -> None:
         done = subprocess.run(command, env={**os.environ, "KIND_EXPERIMENTAL_PROVIDER": engine}, check=False)
         if done.returncode:
             raise PlaceError(f"{' '.join(command)} ended with code {done.returncode}")
@@ -129,7 +138,7 @@ class Kind:
         if not program.exists():
             go = shutil.which("go")
             if go is None:
-                raise PlaceError(f"go is missing: {build.MEND_GO}")
+                raise PlaceError(f"go is missing: {MEND_GO}")
             print(f"go install {KIND}", flush=True)
             subprocess.run(
                 [go, "install", KIND], env={**os.environ, "GOBIN": str(program.parent)}, check=True
@@ -164,8 +173,13 @@ class Kind:
             )
 
 
-def find_engine() -> str:
-    """The container engine that answers, as kind looks for them. PlaceError when none does."""
+def find_engine(
+    what: str = "CLUSTER=kind", instead: str = "run `make demo` without CLUSTER=kind, which needs none"
+) -> str:
+    """The container engine that answers, as kind looks for them. PlaceError when none does.
+
+    what: what needs one. instead: what else to do.
+    """
     said = []
     for name in ENGINES:
         program = shutil.which(name)
@@ -187,9 +201,9 @@ def find_engine() -> str:
             return name
         said.append(f"{name}: {asked.stderr.strip() or f'exit code {asked.returncode}'}")
     raise PlaceError(
-        "CLUSTER=kind needs a container engine, and none answers:\n  "
+        f"{what} needs a container engine, and none answers:\n  "
         + "\n  ".join(said)
-        + "\nstart one, or run `make demo` without CLUSTER=kind, which needs none"
+        + f"\nstart one, or {instead}"
     )
 
 

@@ -7,8 +7,10 @@ certificates of our own satisfy the strict checks of every Python version (3.13 
 import datetime
 import ipaddress
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -17,8 +19,9 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 _NAMES = ("localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc")
 _ADDRESSES = ("127.0.0.1", "10.96.0.1")
+AUTHORITY: Final = "ca.crt"
 # Every component is an administrator: what is under test is the operator's role, not theirs.
-_USERS = ("admin", "kube-controller-manager", "kube-scheduler", "kwok")
+_USERS = ("admin", "kube-controller-manager", "kube-scheduler", "kube-proxy", "kwok")
 
 
 @dataclass(frozen=True)
@@ -34,15 +37,18 @@ class Credentials:
     tokens: dict[str, str]
 
 
-def write(folder: Path) -> Credentials:
-    """Make everything new in `folder`, readable by its owner only."""
+def write(folder: Path, *, addresses: Sequence[str] = (), kubelets: Sequence[str] = ()) -> Credentials:
+    """Make everything new in `folder`, readable by its owner only.
+
+    addresses: further ones of the API server. kubelets: names of users with a node's rights and no more.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o700)
     ca_key, server_key, account_key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(3))
     ca = _ca(ca_key)
-    tokens = {user: secrets.token_urlsafe(24) for user in _USERS}
+    tokens = {user: secrets.token_urlsafe(24) for user in (*_USERS, *kubelets)}
     credentials = Credentials(
-        ca=folder / "ca.crt",
+        ca=folder / AUTHORITY,
         server_certificate=folder / "apiserver.crt",
         server_key=folder / "apiserver.key",
         account_key=folder / "sa.key",
@@ -51,7 +57,9 @@ def write(folder: Path) -> Credentials:
         tokens=tokens,
     )
     credentials.ca.write_bytes(_pem(ca))
-    credentials.server_certificate.write_bytes(_pem(_server(server_key, ca, ca_key)))
+    credentials.server_certificate.write_bytes(
+        _pem(_server(server_key, ca, ca_key, (*_ADDRESSES, *addresses)))
+    )
     credentials.server_key.write_bytes(_private(server_key))
     credentials.account_key.write_bytes(_private(account_key))
     credentials.account_public_key.write_bytes(
@@ -59,7 +67,8 @@ def write(folder: Path) -> Credentials:
             serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
         )
     )
-    rows = [f'{token},{user},{user},"system:masters"\n' for user, token in tokens.items()]
+    groups = {user: "system:nodes" if user in kubelets else "system:masters" for user in tokens}
+    rows = [f'{token},{user},{user},"{groups[user]}"\n' for user, token in tokens.items()]
     credentials.token_file.write_text("".join(rows))
     return credentials
 
@@ -76,10 +85,13 @@ def _ca(key: ec.EllipticCurvePrivateKey) -> x509.Certificate:
 
 
 def _server(
-    key: ec.EllipticCurvePrivateKey, ca: x509.Certificate, ca_key: ec.EllipticCurvePrivateKey
+    key: ec.EllipticCurvePrivateKey,
+    ca: x509.Certificate,
+    ca_key: ec.EllipticCurvePrivateKey,
+    addresses: Sequence[str],
 ) -> x509.Certificate:
     names: list[x509.GeneralName] = [x509.DNSName(name) for name in _NAMES]
-    names += [x509.IPAddress(ipaddress.ip_address(address)) for address in _ADDRESSES]
+    names += [x509.IPAddress(ipaddress.ip_address(address)) for address in addresses]
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "kube-apiserver")])
     return (
         _builder(subject, ca.subject, key.public_key(), ca_key.public_key())

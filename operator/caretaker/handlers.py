@@ -56,7 +56,7 @@ class Presence:
     def __init__(self, client: KubeClient, kinds: Kinds, namespace: str | None) -> None:
         self._client = client
         self._kinds = kinds
-        self._scope = f"/namespaces/{namespace}" if namespace else ""
+        self._namespace = namespace
         self._told: frozenset[str] = frozenset()
 
     async def some(self) -> Kinds:
@@ -97,8 +97,9 @@ class Presence:
     async def _problem(self, kind: KindInfo) -> str:
         """A list tells more than discovery, which lags: kopf would end on a 404, and only after a minute of
         tracebacks on 403s."""
+        scope = f"/namespaces/{self._namespace}" if self._namespace and kind.namespaced else ""
         try:
-            await self._client.list(f"/apis/{API_VERSION}{self._scope}/{kind.plural}", _Nothing)
+            await self._client.list(f"/apis/{API_VERSION}{scope}/{kind.plural}", _Nothing)
         except ApiError as error:
             return f"CRD missing: {kind.plural}: kubectl apply -f crds/" if error.not_found else f"{error}"
         return ""

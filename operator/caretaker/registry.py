@@ -20,4 +20,16 @@ S3_AGGREGATED_REFRESH: Final = KindInfo(
     "S3AggregatedRefresh", "s3aggregatedrefreshes", namespaced=True, short="s3ar"
 )
 
-KINDS: Final = (DAEMON_TASK, S3_AGGREGATED_REFRESH)
+IMDS_POLICY: Final = KindInfo("IMDSPolicy", "imdspolicies", namespaced=False, short="imdsp")
+
+KINDS: Final = (DAEMON_TASK, S3_AGGREGATED_REFRESH, IMDS_POLICY)
+
+
+def named(text: str) -> tuple[KindInfo, ...]:
+    """The kinds whose plurals these are, by comma. Raises ValueError for one that is none, and for none."""
+    wanted = {part.strip() for part in text.split(",")} - {""}
+    plurals = [kind.plural for kind in KINDS]
+    strange = sorted(wanted.difference(plurals))
+    if strange or not wanted:
+        raise ValueError(f"{strange[0] if strange else text!r}: must be of {', '.join(plurals)}, by comma")
+    return tuple(kind for kind in KINDS if kind.plural in wanted)

@@ -19,7 +19,9 @@ from urllib.parse import urlsplit
 import msgspec
 import yaml
 
+from caretaker import __version__
 from caretaker.api.grants import Grants
+from caretaker.registry import KINDS, KindInfo, named
 
 IN_CLUSTER_NAMESPACE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 DEFAULT_OPERATOR_NAMESPACE: Final = "caretaker-system"
@@ -39,18 +41,22 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     kubeconfig: str | None = None  # None: the default places of the kubernetes package, else in-cluster
     context: str | None = None  # None: the kubeconfig's current context
     namespace: str | None = None  # watch this one only; None = all
+    kinds: tuple[KindInfo, ...] = KINDS  # what is served
     operator_namespace: str = DEFAULT_OPERATOR_NAMESPACE  # where the Lease lives
     lease_name: str = "caretaker"
     identity: str  # this process among the replicas
     leader_elect: bool = True
     metrics_port: int = 8080
     health_port: int = 8081
-    bind_host: str = "0.0.0.0"
+    bind_host: str = ""  # all addresses
     log_format: LogFormat = "json"
     log_level: str = "INFO"
     aws_identities: Grants | None = None  # None: see aws_grants
     aws_instance_identity: bool = False  # whether the node's own identity may sign
     egress_allow: tuple[str, ...] = ()  # what http targets may call though it is refused otherwise
+    imds_changes_per_second: float = 2.0  # of EC2's 5 in each account and region
+    probe_image: str = f"registry.example.com/caretaker/probe:{__version__}"  # nobody's: none is published
+    cluster_name: str = ""  # the cluster's instances are tagged with it; "" = learnt from them
     time_scale: float = 1.0  # tests only: factor on backoffs, floors and lease times
 
     @property
@@ -148,6 +154,16 @@ def _is_place(part: str) -> bool:
     return True
 
 
+def _changes(text: str) -> float:
+    try:
+        rate = float(text)
+    except ValueError:
+        rate = 0.0
+    if not 0.0 < rate <= 5.0:  # NaN compares false
+        raise ValueError("must be a number above 0 and at most 5, which is all that EC2 allows an account")
+    return rate
+
+
 def _scale(text: str) -> float:
     try:
         scale = float(text)
@@ -204,6 +220,7 @@ _CONNECTION: Final = (
     ),
 )
 _RUN: Final = (
+    _Source("kinds", "--kinds", "CARETAKER_KINDS", named, "serve only these, plurals by comma; default: all"),
     _Source(
         "operator_namespace",
         "--operator-namespace",
@@ -221,7 +238,7 @@ _RUN: Final = (
     _Source("identity", "", "POD_NAME", str, ""),
     _Source("metrics_port", "--metrics-port", "CARETAKER_METRICS_PORT", _port, "default 8080; 0: a free one"),
     _Source("health_port", "--health-port", "CARETAKER_HEALTH_PORT", _port, "default 8081; 0: a free one"),
-    _Source("bind_host", "--bind-host", "CARETAKER_BIND_HOST", str, "address of both ports; default 0.0.0.0"),
+    _Source("bind_host", "--bind-host", "CARETAKER_BIND_HOST", str, "address of both ports; default: all"),
     _Source(
         "leader_elect",
         "--leader-elect",
@@ -251,6 +268,28 @@ _RUN: Final = (
         _places,
         "networks, addresses and hosts, by comma, that http targets may call although they are loopback, "
         "link-local or the API server; default: none",
+    ),
+    _Source(
+        "imds_changes_per_second",
+        "--imds-changes-per-second",
+        "CARETAKER_IMDS_CHANGES_PER_SECOND",
+        _changes,
+        "how many instances IMDSPolicies may change in each account and region, 19 times as many at once; "
+        "EC2 allows all who share the account 5; default 2",
+    ),
+    _Source(
+        "cluster_name",
+        "--cluster-name",
+        "CARETAKER_CLUSTER_NAME",
+        str,
+        "by whose tag kubernetes.io/cluster/NAME EC2 is asked for instances; default: learnt from them",
+    ),
+    _Source(
+        "probe_image",
+        "--probe-image",
+        "CARETAKER_PROBE_IMAGE",
+        str,
+        f"image that IMDSPolicy's verification runs in pods: REGISTRY/caretaker/probe:{__version__}",
     ),
     _Source("time_scale", "", TIME_SCALE_VARIABLE, _scale, ""),
 )

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import json
 import os
+import random
 import secrets
 import time
 from collections.abc import AsyncIterator, Sequence
@@ -46,11 +47,14 @@ class Stage:
 
 
 async def set_up(place: Place, seed: int) -> Stage:
-    """Two resources with a queue each, which share a gateway; one of them hears of the ends of refreshes."""
+    """Two resources with a queue each, which share a gateway; one of them hears of the ends of refreshes, the
+    other's events come by SNS or EventBridge, as the seed says."""
     control, aws = place.control, place.aws
     control.settings(min_interval=60 * TIME_SCALE, objects_per_second=2_000)
     first = aws.source(max_receives=MOST_RECEIVES)
-    second = aws.source(Envelope.SNS, max_receives=MOST_RECEIVES)
+    envelope = random.Random(seed).choice([e for e in Envelope if e is not Envelope.S3])
+    print(f"the second queue's envelope is {envelope}", flush=True)
+    second = aws.source(envelope, max_receives=MOST_RECEIVES)
     ends = aws.queue(max_receives=MOST_RECEIVES)
     control.settings(completion_queue=ends.url)
     busy, other = control.add_gateway(), control.add_gateway()

@@ -5,6 +5,7 @@ scaled, since a clean stop must not wait for any of them.
 """
 
 import asyncio
+import re
 import time
 from collections.abc import AsyncIterator
 from datetime import datetime
@@ -47,6 +48,11 @@ async def replicas(place: Rollouts, scale: float = SCALE, **how: Any) -> tuple[R
 
 def leads(replica: Replica) -> bool:
     return replica[0].metric("caretaker_leader") == 1
+
+
+def told_of_resources(operator: OperatorProcess) -> list[str]:
+    """The series that name a resource."""
+    return [series for series in operator.metrics() if re.search(r'[{,]name="', series)]
 
 
 def creates(proxy: ApiProxy) -> list[Call]:
@@ -138,6 +144,9 @@ async def test_leader_that_hung_writes_nothing_when_it_wakes(place: Rollouts) ->
     assert [c for c in first.ledger.writes(since=woken) if is_work(c)] == []
     await until(lambda: not leads((leader, first)))
     assert leads(standby)
+    # What it told of the task is for the new leader to tell.
+    await until(lambda: not told_of_resources(leader))
+    assert told_of_resources(standby[0])
     await place.history.check(backoff_limit=0)
 
 

@@ -18,7 +18,10 @@ class _Selector(selectors.DefaultSelector):
     advance: Callable[[float], None]
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        ready = super().select(0)
+        # The system is not asked while the loop's own wake-up pipe is all that there is to ask for: a wake-up
+        # of another thread stands among the loop's callbacks already.
+        asked = timeout is None or len(self.get_map()) > 1
+        ready = super().select(0) if asked else []
         if ready or timeout == 0:
             return ready
         if timeout is None:

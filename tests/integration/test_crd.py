@@ -170,6 +170,58 @@ def tasks(cluster: Any) -> Iterator[Objects]:
             'supported values: "Continue", "Pause", "Fail"',
             id="a failure action that does not exist",
         ),
+        # Results.
+        pytest.param(
+            task(results=[{"name": f"r{number}"} for number in range(9)]),
+            "spec.results",
+            "must have at most 8 items",
+            id="too many results",
+        ),
+        pytest.param(
+            task(results=[{"name": "a"}, {"name": "a", "unit": "ms"}]),
+            "spec.results[1]",
+            "Duplicate value",
+            id="a result twice",
+        ),
+        *(
+            pytest.param(
+                task(results=[{"name": name}]),
+                "spec.results[0].name",
+                "rename it here and in the JSON",
+                id=what,
+            )
+            for name, what in [
+                ("1st", "a result that begins with a digit"),
+                ("Free", "a result that begins with a capital"),
+                ("free.percent", "a result with a dot"),
+                ("free-", "a result that ends with a hyphen"),
+                ('a"b', "a result with a quote"),
+            ]
+        ),
+        pytest.param(
+            task(results=[{"name": "a" * 33}]),
+            "spec.results[0].name",
+            "Too long",
+            id="a result of 33 letters",
+        ),
+        pytest.param(
+            task(results=[{"unit": "ms"}]),
+            "spec.results[0].name",
+            "Required value",
+            id="a result without name",
+        ),
+        pytest.param(
+            task(results=[{"name": "a", "type": "Bool"}]),
+            "spec.results[0].type",
+            'supported values: "Number", "Text"',
+            id="a result of no type",
+        ),
+        pytest.param(
+            task(results=[{"name": "a", "unit": "m" * 17}]),
+            "spec.results[0].unit",
+            "Too long",
+            id="a unit of 17 letters",
+        ),
         # podFailurePolicy, by the rules of batch/v1 Job.
         pytest.param(
             task(podFailurePolicy={}),
@@ -343,7 +395,6 @@ def test_name_refused(tasks: Objects, name: str, message: str) -> None:
         pytest.param(task(concurrencyPolicy="Replace"), "spec.concurrencyPolicy", id="concurrencyPolicy"),
         pytest.param(task(runGuarantee="AtMostOnce"), "spec.runGuarantee", id="runGuarantee"),
         pytest.param(task(budgets=[{"nodes": "0"}]), "spec.budgets", id="budgets"),
-        pytest.param(task(results=[{"name": "latency"}]), "spec.results", id="results"),
         pytest.param(task(ecs={"service": "agent"}), "spec.ecs", id="ecs"),
         pytest.param(task(paralellism=1), "spec.paralellism", id="a misspelt field"),
         pytest.param(task(failurePolicy={"max": 1}), "spec.failurePolicy.max", id="a misspelt nested field"),

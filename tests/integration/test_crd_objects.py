@@ -7,12 +7,21 @@ from typing import Any
 
 import msgspec
 import pytest
-import yaml
 from kubernetes.client.exceptions import ApiException, ConflictException
 
 from caretaker.api.conditions import Condition, merge
-from caretaker.api.daemontask import BlockedNode, DaemonTask, FailedNode, LedgerStatus, Status
+from caretaker.api.daemontask import (
+    BlockedNode,
+    DaemonTask,
+    FailedNode,
+    LedgerStatus,
+    ResultError,
+    ResultStatus,
+    ResultValue,
+    Status,
+)
 from caretaker.registry import DAEMON_TASK
+from testing import manifests
 from testing.customobjects import Objects, Spec, examples_of, in_own_namespace
 from testing.daemontasks import (
     DISRUPTED,
@@ -53,6 +62,11 @@ def tasks(cluster: Any) -> Iterator[Objects]:
         pytest.param(pod(restartPolicy="OnFailure"), id="restarts by the kubelet"),
         pytest.param(pod(activeDeadlineSeconds=60), id="a deadline in the template"),
         pytest.param(rules(), id="no rules"),
+        pytest.param(
+            task(results=[{"name": f"result-{n}_Z", "type": "Text", "unit": "ms"} for n in range(8)]),
+            id="8 results",
+        ),
+        pytest.param(task(results=[{"name": "r"}]), id="a result of one letter"),
         pytest.param(rules(*[DISRUPTED] * 20), id="20 rules"),
         pytest.param(exit_codes(0, 1, operator="NotIn"), id="0 among the codes to leave out"),
         pytest.param(exit_codes(*range(1, 256)), id="255 exit codes"),
@@ -119,7 +133,7 @@ def test_defaults(tasks: Objects) -> None:
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_example(tasks: Objects, path: Path) -> None:
-    for document in yaml.safe_load_all(path.read_text()):
+    for document in manifests.load_all(path.read_text()):
         made = tasks.submit(document)
         # The pod is opaque to the CRD, so the API server is asked about it as a pod.
         template = made["spec"]["template"]
@@ -155,6 +169,14 @@ STATUS = Status(
     last_completion_time="2026-01-31T12:00:00Z",
     failed_nodes=(FailedNode("node-1", "OOMKilled", "", 137, 4, "2026-01-31T12:00:00Z", "t-0123456789-4"),),
     blocked_nodes=(BlockedNode("node-2", "NodeNotReady", "2026-01-31T11:30:00Z"),),
+    results=(
+        ResultStatus("ms", "Number", "ms", 2, 0.1, 3.0, 1e300, -2.5),
+        ResultStatus(
+            "os", "Text", "", 3, values=(ResultValue("one", 2), ResultValue("two", 1)), values_omitted=1
+        ),
+    ),
+    result_errors=(ResultError("node-3", "ms: it is not there"),),
+    result_errors_omitted=1,
     ledger=LedgerStatus(shards=1, recorded=2),
 )
 

@@ -97,6 +97,12 @@ def http(**fields: Any) -> Spec:
             "Required",
             id="headers from nowhere",
         ),
+        pytest.param(
+            http(headersFrom=[{"secretRef": {"name": "../../b/secrets/keys"}}]),
+            "spec.target.http.headersFrom[0].secretRef.name",
+            "should match",
+            id="headers from a Secret of another namespace",
+        ),
     ],
 )
 def test_refused(refreshes: Objects, spec: Spec, field: str, message: str) -> None:

@@ -145,7 +145,12 @@ def test_it_dies_with_the_process_that_started_it(make: Any, tmp_path: Path) -> 
         ],
         stdout=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONPATH": f"{SOURCES}{os.pathsep}{SOURCES.parent / 'tests'}"},
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(
+                str(SOURCES.parent / name) for name in ("dev", "operator", "tests")
+            ),
+        },
     )
     assert parent.stdout is not None
     with parent.stdout:

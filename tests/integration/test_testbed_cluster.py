@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from testbed.admin import Json, path
-from testbed.cluster import Cluster, ClusterError
+from testbed.cluster import KWOK, Cluster, ClusterError
 from testbed.paths import CHECKOUT
 
 COMPONENTS = 5
@@ -47,6 +47,10 @@ def runs_to_completion(pod: Json) -> bool:
     return bool(pod["status"]["phase"] == "Succeeded")
 
 
+def is_bound(pod: Json) -> bool:
+    return bool(pod["spec"].get("nodeName"))
+
+
 async def test_two_clusters_at_once_and_a_killed_api_server(folder: Path, cluster: Cluster) -> None:
     own = Cluster(folder / "cluster", nodes=2)
     await asyncio.to_thread(own.start)
@@ -63,6 +67,20 @@ async def test_two_clusters_at_once_and_a_killed_api_server(folder: Path, cluste
     await asyncio.to_thread(own.stop)
     assert processes_in(own.folder) == []
     assert cluster.running()
+
+
+async def test_pods_that_are_bound_while_kwok_starts_anew_are_played(folder: Path) -> None:
+    own = Cluster(folder / "cluster", nodes=2)
+    await asyncio.to_thread(own.start)
+    async with own.admin() as admin:
+        next(process for process in processes_in(own.folder) if process.name() == KWOK).suspend()
+        spec = {"containers": [{"name": "main", "image": "example.invalid/task:1"}], "restartPolicy": "Never"}
+        for number in range(20):
+            await admin.create(path("pods", "default"), {"metadata": {"name": f"p-{number}"}, "spec": spec})
+        await admin.wait_for_all(path("pods", "default"), lambda pods: all(map(is_bound, pods)))
+        await asyncio.to_thread(own.restart_apiserver, hard=True)
+        await admin.wait_for_all(path("pods", "default"), lambda pods: all(map(runs_to_completion, pods)))
+    await asyncio.to_thread(own.stop)
 
 
 def test_a_component_that_dies_at_start_shows_its_log_and_leaves_nothing(folder: Path) -> None:

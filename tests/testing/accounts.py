@@ -7,12 +7,12 @@ import re
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+import chart
 from testbed.admin import Admin, Json, path
 from testbed.cluster import Cluster
 from testbed.components import write_kubeconfig
 from testbed.paths import CHECKOUT
+from testing import manifests
 
 
 async def bind(admin: Admin, role: Json, account: str, namespace: str) -> None:
@@ -46,19 +46,29 @@ async def kubeconfig_of(admin: Admin, cluster: Cluster, namespace: str, account:
 def documented(heading: str) -> list[Json]:
     """The objects of the YAML block below a heading of docs/operations.md."""
     page = (CHECKOUT / "docs" / "operations.md").read_text()
-    section = page.partition(f"\n{heading}\n")[2]
+    section = re.split(r"^##", page.partition(f"\n{heading}\n")[2], maxsplit=1, flags=re.MULTILINE)[0]
     block = re.search(r"^```yaml\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
     assert block, f"no YAML below {heading}"
-    return list(yaml.safe_load_all(block[1]))
+    return list(manifests.load_all(block[1]))
+
+
+async def shipped(namespace: str, *flags: str) -> list[Json]:
+    """The roles that the chart ships, under names of this namespace's own, as its operator's Lease is."""
+    roles = await asyncio.to_thread(chart.roles, *flags)
+    for role in roles:
+        role["metadata"]["name"] += f"-{namespace}"
+        for rule in role["rules"]:
+            if rule["resources"] == ["leases"] and "resourceNames" in rule:
+                rule["resourceNames"] = [namespace]
+    return roles
 
 
 async def grant(admin: Admin, namespace: str, but: tuple[str, str] = ("", "")) -> None:
-    """Give the namespace's operator the documented role, without one verb on one resource."""
-    for role in documented("## The role"):
-        role["metadata"]["name"] = f"caretaker-{namespace}"
+    """Give the namespace's operator the role that the chart ships, without one verb on one resource."""
+    for role in await shipped(namespace):
         for rule in role["rules"]:
             if but[1] in rule["resources"]:
-                rule["verbs"].remove(but[0])
+                rule["verbs"] = [verb for verb in rule["verbs"] if verb != but[0]]
         role["rules"] = [rule for rule in role["rules"] if rule["verbs"]]
         await bind(admin, role, "operator", namespace)
 
@@ -73,18 +83,24 @@ def audited(cluster: Cluster, user: str) -> list[tuple[str, str, int]]:
     return found
 
 
-async def effective(
-    admin: Admin, namespace: str, verb: str, resource: str, name: str = "", group: str = ""
-) -> None:
-    """Return once the operator's account may do that: a binding acts some moments after it was made."""
-    attributes = {"namespace": namespace, "group": group, "verb": verb, "resource": resource, "name": name}
+async def may(
+    admin: Admin, namespace: str, where: str, verb: str, resource: str, name: str = "", group: str = ""
+) -> bool:
+    """Whether the account of this namespace's operator may do that in the namespace `where`."""
+    attributes = {"namespace": where, "group": group, "verb": verb, "resource": resource, "name": name}
     spec = {"user": f"system:serviceaccount:{namespace}:operator", "resourceAttributes": attributes}
+    review = await admin.create(
+        "/apis/authorization.k8s.io/v1/subjectaccessreviews",
+        {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec},
+    )
+    return bool(review["status"]["allowed"])
+
+
+async def effective(
+    admin: Admin, namespace: str, verb: str, resource: str, name: str = "", group: str = "", where: str = ""
+) -> None:
+    """Return once the operator's account may do that, in its namespace or in `where`: a binding acts some
+    moments after it was made."""
     async with asyncio.timeout(60):
-        while True:
-            review = await admin.create(
-                "/apis/authorization.k8s.io/v1/subjectaccessreviews",
-                {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec},
-            )
-            if review["status"]["allowed"]:
-                return
+        while not await may(admin, namespace, where or namespace, verb, resource, name, group):  # noqa: ASYNC110
             await asyncio.sleep(0.1)

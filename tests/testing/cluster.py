@@ -11,13 +11,13 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 import pytest
-import yaml
 
 from testbed.admin import Admin, Json, path
 from testbed.cluster import START_TIMEOUT, Cluster
 from testbed.nodes import is_ready, node, register
 from testbed.paths import CHECKOUT
 from testbed.recorder import PodRecorder
+from testing import manifests
 
 SHARED_NODES: Final = 20
 CRDS: Final = sorted((CHECKOUT / "crds").glob("*.yaml"))
@@ -79,7 +79,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """The control plane of this run, with our CRDs and 20 fake nodes that belong to no test."""
     started = Cluster(tmp_path_factory.mktemp("cluster"), nodes=SHARED_NODES, audit=True)
     with started:
-        bodies = [body for file in CRDS for body in yaml.safe_load_all(file.read_text())]
+        bodies = [body for file in CRDS for body in manifests.load_all(file.read_text())]
         with ThreadPoolExecutor(1) as pool:
             pool.submit(asyncio.run, _apply_crds(started, bodies)).result()
         yield started
@@ -133,7 +133,7 @@ async def _apply_crds(cluster: Cluster, bodies: list[Json]) -> None:
 
 def crd(plural: str) -> Json:
     """The CRD of one of our kinds."""
-    found: Json = yaml.safe_load((CHECKOUT / "crds" / f"{plural}.yaml").read_text())
+    found: Json = manifests.load((CHECKOUT / "crds" / f"{plural}.yaml").read_text())
     return found
 
 

@@ -1,7 +1,8 @@
 """A gate in front of an AWS double: lets every call through, and acts around those that a test picks.
 
-Inputs: the address behind it; operations by name, as AWS's JSON protocols have them. One gate stands for one
-client, so that a test can kill the process whose call it was. Without a stop it must change nothing.
+Inputs: the address behind it; operations by name, as AWS's JSON protocols, EC2's and the query protocol have
+them. One gate stands for one client, so that a test can kill the process whose call it was. Without a stop it
+must change nothing.
 
     with Gate(gateway.url) as gate:
         gate.stop_at("RefreshCache", before=operator.kill9, forward=False)
@@ -13,6 +14,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
+from urllib.parse import parse_qs
 
 import aiohttp
 from aiohttp import web
@@ -30,12 +32,14 @@ class Stop:
 
     before, after  run in a thread around the call, which waits for them
     forward        False: the call never reaches the double; its connection is reset
+    where          which calls of the operation, by their bodies
     """
 
     operation: str
     before: Callback | None = None
     after: Callback | None = None
     forward: bool = True
+    where: Callable[[bytes], bool] = lambda _: True
 
 
 class Gate(ServerThread):
@@ -56,9 +60,10 @@ class Gate(ServerThread):
         before: Callback | None = None,
         after: Callback | None = None,
         forward: bool = True,
+        where: Callable[[bytes], bool] = lambda _: True,
     ) -> Stop:
         """Act on the next call of this operation."""
-        stop = Stop(operation, before, after, forward)
+        stop = Stop(operation, before, after, forward, where)
         with self._lock:
             self._stops.append(stop)
         return stop
@@ -87,17 +92,17 @@ class Gate(ServerThread):
         await asyncio.gather(*self._works, return_exceptions=True)
         await self._session.close()
 
-    def _take(self, operation: str) -> Stop | None:
+    def _take(self, operation: str, body: bytes) -> Stop | None:
         with self._lock:
             for stop in self._stops:
-                if stop.operation == operation:
+                if stop.operation == operation and stop.where(body):
                     self._stops.remove(stop)
                     return stop
         return None
 
     async def _handle(self, request: web.Request) -> web.Response:
         body = await request.read()
-        stop = self._take(request.headers.get("X-Amz-Target", "").rpartition(".")[2])
+        stop = self._take(_operation(request, body), body)
         if stop is None:
             return await self._forward(request, body)
         # A process that is gone has its handler cancelled; what it has sent arrives all the same.
@@ -126,3 +131,11 @@ class Gate(ServerThread):
                 return web.Response(status=response.status, headers=kept, body=await response.read())
         except aiohttp.ClientError:  # a double that resets its connection resets ours
             return reset(request)
+
+
+def _operation(request: web.Request, body: bytes) -> str:
+    """In the JSON protocols a header names it, in the others the form's Action."""
+    target = request.headers.get("X-Amz-Target", "")
+    if target or request.content_type != "application/x-www-form-urlencoded":
+        return target.rpartition(".")[2]
+    return parse_qs(body.decode()).get("Action", [""])[0]

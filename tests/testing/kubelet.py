@@ -20,6 +20,7 @@ from testbed.nodes import conditions
 
 BY_HAND: Final = {"kwok.x-k8s.io/node": "by-hand"}
 SEEN_SECONDS: Final = 20.0
+TERMINATION_BYTES: Final = 4096  # a termination message is cut there
 HEARTBEAT_SECONDS: Final = 10.0  # a fifth of the node lifecycle controller's grace period
 
 
@@ -34,6 +35,9 @@ class Outcome:
     pod_reason: str = ""  # of the Pod: Evicted, OutOfcpu, DeadlineExceeded
     condition: str = ""  # a further Pod condition that is True
     containers: bool = True  # whether the kubelet got as far as having containers
+    messages: Mapping[str, str] = field(
+        default_factory=dict
+    )  # termination messages by container, over `message`
 
 
 SUCCEED: Final = Outcome(reason="Completed")
@@ -55,6 +59,11 @@ DEADLINE: Final = Outcome(
 def fail(exit_code: int = 1, message: str = "") -> Outcome:
     """A container that exits with this code."""
     return Outcome("Failed", exit_code, "Error", message)
+
+
+def measured(*texts: str, **messages: str) -> Outcome:
+    """A run that succeeds and leaves this termination message, or one for each container that is named."""
+    return Outcome(reason="Completed", message="".join(texts), messages=messages)
 
 
 def rejected(reason: str = "OutOfcpu") -> Outcome:
@@ -266,20 +275,23 @@ def _pod_status(pod: Json, outcome: Outcome) -> Json:
     if outcome.pod_reason:
         status |= {"reason": outcome.pod_reason, "message": outcome.message}
     if outcome.containers:
-        state = _state(outcome, now)
-        names = [container["name"] for container in pod["spec"]["containers"]]
-        status["containerStatuses"] = [_container(name, state, ready=running) for name in names]
+        # Sorted, as the kubelet's are.
+        names = sorted(container["name"] for container in pod["spec"]["containers"])
+        status["containerStatuses"] = [
+            _container(name, _state(outcome, now, name), ready=running) for name in names
+        ]
     return status
 
 
-def _state(outcome: Outcome, now: str) -> Json:
+def _state(outcome: Outcome, now: str, container: str) -> Json:
     if outcome.phase == "Running":
         return {"running": {"startedAt": now}}
     if outcome.phase == "Pending":
         return {"waiting": {"reason": outcome.reason, "message": outcome.message}}
     end: Json = {"exitCode": outcome.exit_code, "reason": outcome.reason or "Error", "finishedAt": now}
-    if outcome.message and not outcome.pod_reason:
-        end["message"] = outcome.message
+    message = outcome.messages.get(container, "" if outcome.pod_reason else outcome.message)
+    if message:
+        end["message"] = message.encode()[:TERMINATION_BYTES].decode(errors="ignore")
     return {"terminated": end}
 
 

@@ -9,6 +9,7 @@ when the tests' process dies. Time runs at CARETAKER_TEST_TIME_SCALE.
         assert operator.metric("caretaker_leader") == 1
 """
 
+import contextlib
 import http.client
 import json
 import os
@@ -25,6 +26,9 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
+
+from observability.catalogue import unexpected
 
 SOURCES: Final = Path(__file__).resolve().parents[2] / "operator"
 EXIT_SECONDS: Final = 10.0  # what `caretaker run` promises after SIGTERM
@@ -102,6 +106,8 @@ class OperatorProcess:
         """Start; with `wait`, return once the HTTP servers are up (the log line `ready`)."""
         if self.running:
             raise OperatorError(f"{self.name} runs already")
+        if self._process is not None:  # it ended by itself, or is just being killed by another thread
+            self._reap(self._process)
         since, self._ended = len(self._lines), False
         command = [sys.executable, "-I", "-S", "-c", _REAPED, str(os.getpid()), *self._command]
         self._process = process = _spawner.submit(
@@ -136,7 +142,7 @@ class OperatorProcess:
         if process is None:
             return
         process.kill()
-        self._reap()
+        self._reap(process)
 
     def terminate(self) -> None:
         """SIGTERM; OperatorError unless it exits with 0 within `exit_seconds`."""
@@ -149,7 +155,7 @@ class OperatorProcess:
         except subprocess.TimeoutExpired:
             self.kill9()
             raise self._error(f"did not exit within {self._exit_seconds:g} s of SIGTERM") from None
-        self._reap()
+        self._reap(process)
         if process.returncode != 0:
             raise self._error(f"exited with {process.returncode} on SIGTERM")
 
@@ -178,7 +184,7 @@ class OperatorProcess:
             process.wait(timeout)
         except subprocess.TimeoutExpired:
             raise self._error(f"still runs after {timeout:g} s") from None
-        self._reap()
+        self._reap(process)
         return process.returncode
 
     @property
@@ -200,18 +206,22 @@ class OperatorProcess:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.kill9()
+        try:
+            if error is None and self.running:
+                self._look_at_metrics()
+        finally:
+            self.kill9()
         if error is None:
             self.assert_clean_logs()
 
     def _signal(self, number: int) -> None:
         os.kill(self.pid, number)
 
-    def _reap(self) -> None:
+    def _reap(self, process: subprocess.Popen[str]) -> None:
         # A fault's callback may kill in the proxy's thread what the test is ending in its own.
         with self._reaping:
-            process, reader = self._process, self._reader
-            if process is None or reader is None:
+            reader = self._reader
+            if process is not self._process or reader is None:
                 return
             process.wait()
             reader.join()
@@ -276,9 +286,19 @@ class OperatorProcess:
     # ------------------------------------------------------------ metrics and health
 
     def metrics(self) -> Samples:
-        """All series: `name{label="value",...}`, labels sorted, or the bare name."""
+        """All series: `name{label="value",...}`, labels sorted, or the bare name. OperatorError if one has a
+        label or a value that docs/metrics.md does not tell of."""
         _, text = _get(self.metrics_port, "/metrics")
-        return parse_metrics(text)
+        samples = [s for family in text_string_to_metric_families(text) for s in family.samples]
+        wrong = [fault for sample in samples for fault in unexpected(sample.name, sample.labels)]
+        if wrong:
+            raise OperatorError(f"{self.name} shows series that are not documented: {'; '.join(wrong)}")
+        return {_series(sample): sample.value for sample in samples}
+
+    def _look_at_metrics(self) -> None:
+        """All that the test had it show is as documented; one that does not answer any more is let go."""
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            self.metrics()
 
     def metric(self, name: str, /, **labels: str) -> float:
         """The sum of the series of that name that have these labels; 0 if there are none."""
@@ -304,12 +324,13 @@ def _labels(series: str) -> list[str]:
 
 def parse_metrics(text: str) -> Samples:
     """Prometheus' text format as one dict."""
-    samples: Samples = {}
-    for family in text_string_to_metric_families(text):
-        for sample in family.samples:
-            labels = ",".join(f'{key}="{value}"' for key, value in sorted(sample.labels.items()))
-            samples[f"{sample.name}{{{labels}}}" if labels else sample.name] = sample.value
-    return samples
+    families = text_string_to_metric_families(text)
+    return {_series(sample): sample.value for family in families for sample in family.samples}
+
+
+def _series(sample: Sample) -> str:
+    labels = ",".join(f'{key}="{value}"' for key, value in sorted(sample.labels.items()))
+    return f"{sample.name}{{{labels}}}" if labels else sample.name
 
 
 def _environment(name: str, time_scale: float, extra: Mapping[str, str]) -> dict[str, str]:

@@ -22,11 +22,19 @@ class Polling:
     """`url` is the SQS endpoint. Readers are named by text; the owner is there from the start if asked."""
 
     def __init__(
-        self, calls: AwsCalls, url: str, queue: Queue, *, owner: bool = True, visibility: int = VISIBILITY
+        self,
+        calls: AwsCalls,
+        url: str,
+        queue: Queue,
+        *,
+        owner: bool = True,
+        visibility: int = VISIBILITY,
+        owner_absent: Callable[[], bool] = lambda: False,
     ) -> None:
         self._news = asyncio.Event()
         sqs = calls.sqs(Target("sqs", REGION, endpoint_url=url))
-        self.poller = Poller(sqs, SQSSource(queue_url=queue.url), wait=1, visibility=visibility)
+        source = SQSSource(queue_url=queue.url)
+        self.poller = Poller(sqs, source, 1, visibility, owner_absent)
         if owner:
             self.join(OWNER, owner=True)
 
@@ -49,6 +57,10 @@ class Polling:
     async def keep(self, reader: str = OWNER) -> None:
         """This reader can do nothing about it yet."""
         await self.poller.settle(reader, [], [message.id for message in self.waiting(reader)])
+
+    async def strange(self, reader: str = OWNER) -> None:
+        """Nothing that this reader is asked about is on record: ends of others' refreshes."""
+        await self.poller.settle(reader, [], [], [message.id for message in self.waiting(reader)])
 
     async def until(self, wanted: Callable[[], bool]) -> None:
         """Return once it holds; looked at whenever the poller has news, and now and then."""

@@ -17,27 +17,30 @@ from awsdoubles.gateway.control import Control
 from awsdoubles.sqsproxy.proxy import SqsProxy
 from testbed.admin import Admin, ApiError, Json, path
 from testing.aws import Aws
+from testing.customresource import TIMEOUT, Resource, condition, stands
 from testing.operator import OperatorProcess
+
+__all__ = [
+    "ALL",
+    "MIN_INTERVAL",
+    "PLURAL",
+    "TIMEOUT",
+    "TIME_SCALE",
+    "Refresh",
+    "Refreshing",
+    "condition",
+    "gateway",
+    "grants",
+    "operator",
+    "sqs",
+    "stands",
+]
 
 TIME_SCALE: Final = 0.1
 MIN_INTERVAL: Final = 60.0 * TIME_SCALE
-TIMEOUT: Final = 60.0
 LOOK_SECONDS: Final = 0.1
 PLURAL: Final = "s3aggregatedrefreshes"
 ALL: Final = {"namespaces": ["*"], "roleARNs": ["*"], "queueARNs": ["*"], "endpointURLs": ["*"]}
-
-
-def condition(found: Mapping[str, Any], kind: str) -> Json:
-    """The condition of that type; an empty dict when it is not there."""
-    conditions = (found.get("status") or {}).get("conditions") or []
-    return next((c for c in conditions if c["type"] == kind), {})
-
-
-def stands(found: Mapping[str, Any], kind: str, status: str = "True", reason: str | None = None) -> bool:
-    """Whether the condition has this status (and reason), and is about the spec as it is now."""
-    has = condition(found, kind)
-    current = has.get("observedGeneration") == found["metadata"]["generation"]
-    return current and has.get("status") == status and reason in (None, has.get("reason"))
 
 
 def grants(folder: Path, *entries: Mapping[str, Any]) -> tuple[str, ...]:
@@ -57,41 +60,13 @@ def operator(
     return OperatorProcess(kubeconfig, name, env=env, **how)
 
 
-class Refresh:
+class Refresh(Resource):
     """One resource."""
 
     def __init__(self, admin: Admin, namespace: str, name: str) -> None:
-        self._admin = admin
+        super().__init__(admin, path(PLURAL, namespace, name))
         self.namespace = namespace
         self.name = name
-        self.url = path(PLURAL, namespace, name)
-
-    async def get(self) -> Json:
-        """As the API server has it."""
-        return await self._admin.get(self.url)
-
-    async def when(self, wanted: Callable[[Json], bool], timeout: float = TIMEOUT) -> Json:
-        """The resource once `wanted` holds for it and its status is about the spec as it is now."""
-
-        def holds(found: Json) -> bool:
-            seen = (found.get("status") or {}).get("observedGeneration")
-            return seen == found["metadata"]["generation"] and wanted(found)
-
-        return await self._admin.wait_for(self.url, holds, timeout)
-
-    async def condition(
-        self, kind: str, status: str = "True", reason: str | None = None, timeout: float = TIMEOUT
-    ) -> Json:
-        """The condition once it has this status (and reason)."""
-        return condition(await self.when(lambda f: stands(f, kind, status, reason), timeout), kind)
-
-    async def edit(self, **spec: Any) -> Json:
-        """Merge-patch the spec."""
-        return await self._admin.patch(self.url, {"spec": spec})
-
-    async def delete(self) -> None:
-        """As kubectl delete does."""
-        await self._admin.delete(self.url)
 
     async def gone(self) -> None:
         """Return once the API server has it no more."""

@@ -87,7 +87,8 @@ class Place(Refreshing):
         self._stack = contextlib.ExitStack()
 
     async def operator(self, name: str = "operator", **how: Any) -> Replica:
-        """An operator behind proxies of its own, all ended with the test; not started with `start=False`."""
+        """An operator behind proxies of its own, all ended with the test; not started with `start=False`.
+        `how` as of OperatorProcess; its `args` and `env` come on top."""
         start = how.pop("start", True)
         replica = await asyncio.to_thread(self._replica, name, how)
         self.replicas.append(replica)
@@ -106,8 +107,8 @@ class Place(Refreshing):
         process = OperatorProcess(
             config,
             name,
-            args=(*grants(self._folder), *lease),
-            env=self.aws.environment(gateway.url, sqs.url),
+            args=(*grants(self._folder), *lease, *how.pop("args", ())),
+            env={**self.aws.environment(gateway.url, sqs.url), **how.pop("env", {})},
             **{**defaults, **how},
         )
         self._stack.callback(process.assert_clean_logs)

@@ -2,6 +2,11 @@
 
 from typing import Any
 
+import msgspec
+
+from caretaker.api.s3refresh import TargetSpec
+from caretaker.s3refresh.aims import Aim
+from caretaker.s3refresh.targets.making import known
 from testing.customobjects import Spec
 
 REGION = "eu-west-1"
@@ -39,3 +44,10 @@ def shares(**fields: Any) -> Spec:
 
 def completion(**fields: Any) -> Spec:
     return gateway(completion=fields)
+
+
+def aimed_at(aim: Aim) -> TargetSpec:
+    """spec.target as the operator reads it."""
+    (target,) = [field.type for field in msgspec.structs.fields(known().spec) if field.name == "target"]
+    made: TargetSpec = target(**{aim.member: aim})
+    return made

@@ -14,8 +14,9 @@ from types import TracebackType
 from typing import Any, Self
 
 import aiohttp
-import yaml
 from yarl import URL
+
+from testing import manifests
 
 _NOT_ADDED = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
 _PATIENCE = 5.0  # seconds for cancelled requests to be answered before the session closes
@@ -34,7 +35,7 @@ class Upstream:
     @classmethod
     def from_kubeconfig(cls, path: Path) -> Self:
         """The current context's cluster and user: token, token file or client certificate."""
-        config = yaml.safe_load(path.read_text())
+        config = manifests.load(path.read_text())
         context = _named(config["contexts"], config["current-context"])["context"]
         cluster = _named(config["clusters"], context["cluster"])["cluster"]
         user = _named(config["users"], context["user"])["user"] or {}

@@ -2,16 +2,18 @@
 
 import importlib.util
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 
-from caretaker.api.conditions import Reason, RefreshReason
+from caretaker.api import conditions
+from caretaker.api.conditions import PolicyReason, Reason, RefreshReason
 from caretaker.cli.commands import main
 from caretaker.obs.metrics import create_metrics
 from caretaker.registry import KINDS
+from testing import manifests
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -21,6 +23,7 @@ BASES = (
     ROOT / "operator" / "caretaker",
     ROOT / "operator" / "caretaker" / "daemontask",
     ROOT / "operator" / "caretaker" / "s3refresh",
+    ROOT / "operator" / "caretaker" / "imds",
     ROOT / "tests",
 )
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -36,10 +39,19 @@ def blocks(page: Path, *languages: str) -> Iterator[str]:
     return (body for language, body in FENCE.findall(page.read_text()) if language in languages)
 
 
+def headings(page: Path) -> dict[str, str]:
+    """By anchor, which are GitHub's: lower case, spaces to hyphens, punctuation dropped, repeats numbered."""
+    found: dict[str, str] = {}
+    times: Counter[str] = Counter()
+    for heading in re.findall(r"^#+ (.+)$", prose(page), re.MULTILINE):
+        anchor = re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+        found[f"{anchor}-{times[anchor]}" if times[anchor] else anchor] = heading
+        times[anchor] += 1
+    return found
+
+
 def anchors(page: Path) -> set[str]:
-    """GitHub's: lower case, spaces to hyphens, punctuation dropped."""
-    headings = re.findall(r"^#+ (.+)$", prose(page), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in headings}
+    return set(headings(page))
 
 
 def code(page: Path) -> Iterator[str]:
@@ -108,7 +120,7 @@ def test_python_modules_that_are_named_exist(page: Path) -> None:
 @pages
 def test_yaml_can_be_read(page: Path) -> None:
     for body in blocks(page, "yaml"):
-        list(yaml.safe_load_all(body))
+        list(manifests.load_all(body))
 
 
 @pages
@@ -116,7 +128,25 @@ def test_metrics_exist(page: Path) -> None:
     collected = create_metrics("0").registry.collect()
     known = {f"{family.name}{suffix}" for family in collected for suffix in ("", "_total")}
     named = {name for text in code(page) for name in re.findall(r"\bcaretaker_[a-z0-9_]+[a-z]", text)}
-    assert named - known == set()
+    packages = {folder.name for folder in (ROOT / "operator").iterdir()}
+    assert named - known - packages == set()
+
+
+CONTRIBUTING = ROOT / "CONTRIBUTING.md"
+
+
+def test_contributing_names_every_command_of_the_makefile() -> None:
+    told = re.findall(r"^([a-z0-9-]+):.*## ", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    page = CONTRIBUTING.read_text() + (ROOT / "README.md").read_text()
+    missing = [target for target in told if not re.search(rf"\bmake {target}(?![\w-])", page)]
+    assert missing == ["help"]  # that is `make` alone
+
+
+def test_the_folder_map_names_every_folder_of_tools_and_packages() -> None:
+    part = CONTRIBUTING.read_text().partition("\n## Folder map\n")[2].partition("\n## ")[0]
+    named = {name for line in part.splitlines() for name in re.findall(r"^([\w/]+)/ ", line)}
+    there = [one for parent in ("dev", "operator") for one in (ROOT / parent).glob("[a-z]*/")]
+    assert {one.relative_to(ROOT).as_posix() for one in there} - named == set()
 
 
 # Reasons that end by themselves, or say that all is well.
@@ -130,11 +160,19 @@ FINE: dict[type, set[str]] = {
         *(RefreshReason.NOT_CHECKED, RefreshReason.RESOLVED, RefreshReason.WAITING),
         *(RefreshReason.REFRESHING, RefreshReason.UP_TO_DATE),
     },
+    PolicyReason: {
+        *(PolicyReason.AUDITED, PolicyReason.SUSPENDED, PolicyReason.PERMITTED, PolicyReason.COMPLIANT),
+        *(PolicyReason.NO_MATCHING_NODES, PolicyReason.PENDING, PolicyReason.ENFORCED),
+        *(PolicyReason.CHANGING, PolicyReason.CANARY_SOAKING, PolicyReason.CANARY_PASSED),
+        *(PolicyReason.PROVED, PolicyReason.PROBING, PolicyReason.SOURCES_COMPLIANT),
+    },
 }
 
 
 @pytest.mark.parametrize(
-    ("kind", "reasons"), [("DaemonTask", Reason), ("S3AggregatedRefresh", RefreshReason)], ids=str
+    ("kind", "reasons"),
+    [("DaemonTask", Reason), ("S3AggregatedRefresh", RefreshReason), ("IMDSPolicy", PolicyReason)],
+    ids=str,
 )
 def test_operations_has_a_section_for_every_reason_that_needs_a_hand(kind: str, reasons: type) -> None:
     assert kind in {info.kind for info in KINDS}
@@ -149,3 +187,45 @@ def test_operations_has_a_section_for_every_reason_that_needs_a_hand(kind: str, 
 def test_every_kind_has_reasons_that_operations_tells() -> None:
     page = (ROOT / "docs" / "operations.md").read_text()
     assert [info.kind for info in KINDS if f"\n## {info.kind}: what the conditions say\n" not in page] == []
+
+
+OPERATIONS = ROOT / "docs" / "operations.md"
+
+
+def index() -> str:
+    return OPERATIONS.read_text().partition("\n## What you see\n")[2].partition("\n## ")[0]
+
+
+def test_the_index_of_operations_leads_to_every_reason_and_alert() -> None:
+    there = headings(OPERATIONS)
+    led = re.findall(r"\[([A-Z]\w+)\]\(#([\w-]+)\)", index())
+    assert [(word, anchor) for word, anchor in led if word not in re.findall(r"\w+", there[anchor])] == []
+    order = list(there)
+    parts = [*(f"{info.kind}: what the conditions say" for info in KINDS), "Alerts"]
+    wanted = set()
+    for part in parts:
+        start = list(there.values()).index(part)
+        sections = re.search(
+            rf"^## {re.escape(part)}\n(.*?)^## ", prose(OPERATIONS), re.MULTILINE | re.DOTALL
+        )
+        assert sections is not None
+        wanted |= set(order[start + 1 : start + 1 + len(re.findall(r"^### ", sections[1], re.MULTILINE))])
+    assert wanted - {anchor for _, anchor in led} == set()
+
+
+def test_the_index_of_operations_names_every_condition_and_no_other() -> None:
+    types = {value for name, value in vars(conditions).items() if name.isupper() and isinstance(value, str)}
+    assert set(re.findall(r"`(\w+)=(?:True|False)`", index())) == types
+
+
+def test_the_index_of_operations_tells_which_alerts_are_critical() -> None:
+    rules = manifests.load_all((ROOT / "helm" / "caretaker" / "files" / "alerts.yaml").read_text())
+    severities = {
+        rule["alert"]: rule["labels"]["severity"]
+        for file in rules
+        for group in file["groups"]
+        for rule in group["rules"]
+    }
+    row = next(line for line in index().splitlines() if line.startswith("| **Alert**, critical"))
+    critical = {alert for alert, severity in severities.items() if severity == "critical"}
+    assert set(re.findall(r"\[(\w+)\]", row)) == critical

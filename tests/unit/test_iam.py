@@ -5,12 +5,16 @@ import json
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import botocore.loaders
+import msgspec
+import pytest
 from botocore import xform_name
 from botocore.model import ServiceModel
 
-from caretaker.aws.s3control import S3Control
+from caretaker.aws.autoscaling import AutoScaling
+from caretaker.aws.ec2 import Ec2, Ec2Writer
 from caretaker.aws.services import iam_action
 from caretaker.aws.sqs import Sqs
 from caretaker.aws.storagegateway import StorageGateway
@@ -18,12 +22,50 @@ from caretaker.aws.sts import Sts
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "operator" / "caretaker"
-POLICY = ROOT / "docs" / "iam" / "s3aggregatedrefresh.json"
-SERVICES: dict[str, type] = {"sqs": Sqs, "storagegateway": StorageGateway, "s3control": S3Control, "sts": Sts}
-# The kind's own modules, and the one that assumes its role.
-CALLERS = (*sorted((PACKAGE / "s3refresh").rglob("*.py")), PACKAGE / "aws" / "session.py")
-# SQS asks for it on the caller's behalf, where a queue is encrypted with a key of KMS.
-ON_BEHALF = {"kms:Decrypt"}
+SERVICES: dict[str, type] = {
+    "autoscaling": AutoScaling,
+    "ec2": Ec2,
+    "sqs": Sqs,
+    "storagegateway": StorageGateway,
+    "sts": Sts,
+}
+
+
+class Kind(msgspec.Struct, frozen=True):
+    """A policy, the part of the package whose calls it is for, one of its actions, and what cannot name
+    resources."""
+
+    file: str
+    package: str  # a folder or a module
+    known: str
+    everywhere: frozenset[str]
+    on_behalf: frozenset[str] = frozenset()  # what a service asks for on the caller's behalf
+
+    @property
+    def statements(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = json.loads((ROOT / "docs" / "iam" / self.file).read_text())["Statement"]
+        return found
+
+
+KINDS = (
+    # SQS asks for kms:Decrypt where a queue is encrypted with a key of KMS; lists have no resource.
+    Kind(
+        "s3aggregatedrefresh.json",
+        "s3refresh",
+        "sqs:ReceiveMessage",
+        frozenset({"FindFileShares"}),
+        frozenset({"kms:Decrypt"}),
+    ),
+    Kind(
+        "imdspolicy.json",
+        "imds",
+        "ec2:DescribeInstances",
+        frozenset({"LookAtInstances", "LookAtWhatLaunchesThem"}),
+    ),
+    Kind("assume-roles.json", "aws/session.py", "sts:AssumeRole", frozenset()),
+)
+each_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.file)
+FILES = sorted((ROOT / "docs" / "iam").glob("*.json"))
 
 
 @cache
@@ -33,10 +75,11 @@ def operations(service: str) -> dict[str, str]:
     return {xform_name(name): name for name in model.operation_names}
 
 
-def called() -> Iterator[tuple[str, str]]:
-    """(service, method) of every call of a Protocol's method in the callers' source."""
+def called(package: str) -> Iterator[tuple[str, str]]:
+    """(service, method) of every call of a Protocol's method in these modules."""
     methods = {name: service for service, protocol in SERVICES.items() for name in vars(protocol)}
-    for file in CALLERS:
+    place = PACKAGE / package
+    for file in sorted(place.rglob("*.py")) or [place]:
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
                 name = node.func.attr
@@ -44,20 +87,49 @@ def called() -> Iterator[tuple[str, str]]:
                     yield methods[name], name
 
 
-def actions() -> set[str]:
-    statements = json.loads(POLICY.read_text())["Statement"]
+@each_kind
+def test_the_policy_allows_what_is_called_and_nothing_else(kind: Kind) -> None:
+    wanted = {iam_action(service, operations(service)[method]) for service, method in called(kind.package)}
+    assert kind.known in wanted
+    assert {action for one in kind.statements for action in one["Action"]} == wanted | kind.on_behalf
+
+
+@each_kind
+def test_every_statement_says_what_it_is_for_and_names_resources(kind: Kind) -> None:
+    statements = kind.statements
+    assert len({statement["Sid"] for statement in statements}) == len(statements)
+    everywhere = {s["Sid"] for s in statements if s["Resource"] == "*"}
+    assert everywhere == kind.everywhere, "only lists may not name what they are for"
+    assert all(statement["Effect"] == "Allow" for statement in statements)
+
+
+def actions(file: str) -> set[str]:
+    """What a policy allows."""
+    statements = json.loads((ROOT / "docs" / "iam" / file).read_text())["Statement"]
     return {action for statement in statements for action in statement["Action"]}
 
 
-def test_the_policy_allows_what_is_called_and_nothing_else() -> None:
-    wanted = {iam_action(service, operations(service)[method]) for service, method in called()}
-    assert "sqs:ReceiveMessage" in wanted
-    assert actions() == wanted | ON_BEHALF
+def test_only_enforce_may_change_anything_and_only_the_clusters_instances() -> None:
+    assert actions("imdspolicy-enforce.json") == {
+        iam_action("ec2", operations("ec2")[name]) for name in vars(Ec2Writer) if name in operations("ec2")
+    }
+    (statement,) = json.loads((ROOT / "docs" / "iam" / "imdspolicy-enforce.json").read_text())["Statement"]
+    assert statement["Resource"].startswith("arn:aws:ec2:eu-west-1:111122223333:instance/")
+    (condition,) = statement["Condition"]["StringEquals"]
+    assert condition.startswith("aws:ResourceTag/kubernetes.io/cluster/")
 
 
-def test_every_statement_says_what_it_is_for_and_names_resources() -> None:
-    statements = json.loads(POLICY.read_text())["Statement"]
-    assert len({statement["Sid"] for statement in statements}) == len(statements)
-    everywhere = {s["Sid"] for s in statements if s["Resource"] == "*"}
-    assert everywhere == {"FindFileShares"}, "only lists may not name what they are for"
-    assert all(statement["Effect"] == "Allow" for statement in statements)
+def test_jobs_and_http_need_the_queue_alone() -> None:
+    whole, queue = actions("s3aggregatedrefresh.json"), actions("s3aggregatedrefresh-queue.json")
+    assert queue == {action for action in whole if action.startswith(("sqs:", "kms:"))}
+
+
+def test_pod_identitys_tags_go_along_and_nothing_else_is_more() -> None:
+    assert actions("assume-roles-pod-identity.json") - actions("assume-roles.json") == {"sts:TagSession"}
+
+
+def test_every_policy_is_looked_at_here_and_none_is_taken_by_star() -> None:
+    further = {"imdspolicy-enforce", "s3aggregatedrefresh-queue", "assume-roles-pod-identity"}
+    looked_at = {*(kind.file for kind in KINDS), *(f"{name}.json" for name in further)}
+    assert {file.name for file in FILES} == looked_at
+    assert not [action for file in FILES for action in actions(file.name) if "*" in action]

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from caretaker.api.grants import Grant, Grants
+from caretaker.registry import DAEMON_TASK, IMDS_POLICY, KINDS, S3_AGGREGATED_REFRESH
 from caretaker.settings import Settings, SettingsError, add_connection_arguments, add_run_arguments, load
 
 NOWHERE = Path("/nonexistent/namespace")
@@ -22,9 +23,10 @@ def test_without_anything_the_defaults_hold() -> None:
     found = settings()
     assert (found.kubeconfig, found.context, found.namespace) == (None, None, None)
     assert (found.operator_namespace, found.lease_name) == ("caretaker-system", "caretaker")
-    assert (found.metrics_port, found.health_port, found.bind_host) == (8080, 8081, "0.0.0.0")
+    assert (found.metrics_port, found.health_port, found.bind_host) == (8080, 8081, "")
     assert (found.log_format, found.log_level) == ("json", "INFO")
     assert found.leader_elect
+    assert found.kinds == KINDS
     assert found.time_scale == 1.0
     assert found.aws_grants == Grants.default("caretaker-system")
     assert not found.aws_instance_identity
@@ -40,7 +42,7 @@ def test_flags_fill_every_field(tmp_path: Path) -> None:
         f"--kubeconfig {kubeconfig} --context c --namespace ns --operator-namespace ons --lease-name l.x "
         "--metrics-port 0 --health-port 65535 --bind-host :: --log-format text --log-level debug "
         f"--no-leader-elect --aws-identities {identities} --aws-instance-identity "
-        "--egress-allow 10.0.0.0/8,fd00::1,hooks.example.com"
+        "--egress-allow 10.0.0.0/8,fd00::1,hooks.example.com --kinds imdspolicies,daemontasks"
     )
     assert (found.kubeconfig, found.context, found.namespace) == (str(kubeconfig), "c", "ns")
     assert (found.operator_namespace, found.lease_name) == ("ons", "l.x")
@@ -49,6 +51,7 @@ def test_flags_fill_every_field(tmp_path: Path) -> None:
     assert found.aws_grants == Grants((Grant(("team-a",), own_identity=True),))
     assert found.aws_instance_identity
     assert found.egress_allow == ("10.0.0.0/8", "fd00::1", "hooks.example.com")
+    assert found.kinds == (DAEMON_TASK, IMDS_POLICY)
 
 
 def test_the_environment_fills_every_field(tmp_path: Path) -> None:
@@ -61,6 +64,7 @@ def test_the_environment_fills_every_field(tmp_path: Path) -> None:
         KUBECONFIG="/a:/b",
         CARETAKER_CONTEXT="c",
         CARETAKER_NAMESPACE="ns",
+        CARETAKER_KINDS="s3aggregatedrefreshes, ",
         CARETAKER_LEASE_NAME="l",
         CARETAKER_METRICS_PORT="1",
         CARETAKER_HEALTH_PORT="2",
@@ -76,6 +80,7 @@ def test_the_environment_fills_every_field(tmp_path: Path) -> None:
         kubeconfig="/a:/b",
         context="c",
         namespace="ns",
+        kinds=(S3_AGGREGATED_REFRESH,),
         operator_namespace="ons",
         lease_name="l",
         identity="pod-1",
@@ -189,6 +194,17 @@ def test_settings_cannot_be_changed() -> None:
                 ("localhost,10.0.0.256", "10.0.0.256"),
                 ("fe80::/129", "fe80::/129"),
             )
+        ),
+        pytest.param(
+            "--kinds daemontasks,daemontask", {},
+            "--kinds=daemontasks,daemontask: 'daemontask': must be of daemontasks, s3aggregatedrefreshes, "
+            "imdspolicies, by comma",
+            id="a kind that there is not",
+        ),
+        pytest.param(
+            "", {"CARETAKER_KINDS": ","},
+            "CARETAKER_KINDS=,: ',': must be of daemontasks, s3aggregatedrefreshes, imdspolicies, by comma",
+            id="no kind at all",
         ),
         pytest.param(
             "", {"CARETAKER_METRIC_PORT": "1"},

@@ -3,27 +3,19 @@
 Blocking, standard library only. Shares and gateways are named by their ARNs.
 """
 
-import json
 import time
-import urllib.error
-import urllib.request
 from typing import Any, Final
 
-from awsdoubles.loopback import DIRECT
+from awsdoubles.controlclient import ControlClient, ControlError
+
+__all__ = ["Control", "ControlError"]
 
 Json = dict[str, Any]
 POLL_SECONDS: Final = 0.05
 
 
-class ControlError(Exception):
-    """The double refused a control call; the message is its own."""
-
-
-class Control:
+class Control(ControlClient):
     """`url` is the double's address, the same that AWS_ENDPOINT_URL_STORAGE_GATEWAY holds."""
-
-    def __init__(self, url: str) -> None:
-        self._url = url.rstrip("/")
 
     def reset(self) -> None:
         """Forget all gateways, shares, calls and faults; settings as at the start."""
@@ -130,16 +122,3 @@ class Control:
     def upload_event(self, share: str, key: str, queue: str, size: int = 0) -> Json:
         """Tell a queue that this share's gateway has uploaded a file (another one's input)."""
         return dict(self._call("upload-event", share=share, key=key, queue=queue, size=size))
-
-    def _call(self, name: str, **body: Any) -> Any:
-        request = urllib.request.Request(
-            f"{self._url}/_control/{name}",
-            data=json.dumps(body).encode(),
-            headers={"Content-Type": "application/json"},
-        )
-        try:
-            with DIRECT.open(request, timeout=60) as response:
-                return json.load(response)
-        except urllib.error.HTTPError as error:
-            with error:
-                raise ControlError(f"{name}: {json.load(error).get('error')}") from None

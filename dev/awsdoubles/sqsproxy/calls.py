@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Call:
-    """One request. `entries`: of a batch; `messages`: that a receive delivered; `at`: Unix seconds.
+    """One request. `entries`: of a batch; `messages`: that a receive delivered; `wait`: the seconds that a
+    receive asked for; `at`: Unix seconds.
 
     `status` is what the client saw: 0 when its connection was reset or it went away first.
     """
@@ -17,6 +18,7 @@ class Call:
     queue: str
     entries: int = 0
     messages: int = 0
+    wait: float = 0.0
     status: int = 0
     at: float = field(default_factory=time.time)
     seconds: float = 0.0

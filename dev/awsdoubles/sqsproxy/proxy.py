@@ -138,7 +138,7 @@ class SqsProxy(ServerThread):
             rule.action for rule in self._rules if rule.takes(request.operation, request.queue, self._chance)
         ]
         entries = len((request.body or {}).get("Entries", []))
-        call = Call(request.operation, request.queue, entries)
+        call = Call(request.operation, request.queue, entries, wait=request.wait)
         call.faults = tuple(type(action).__name__ for action in actions)
         self.calls.add(call)
         started = time.monotonic()

@@ -27,6 +27,16 @@ TARGETS_RESOLVED: Final = "TargetsResolved"
 CAUGHT_UP: Final = "CaughtUp"
 MALFORMED_MESSAGES: Final = "MalformedMessages"
 
+# IMDSPolicy's own.
+PERMISSION_OK: Final = "PermissionOK"
+COMPLIANT: Final = "Compliant"
+CONFLICTED: Final = "Conflicted"
+SLOW_AND_OPEN: Final = "SlowAndOpen"
+ENFORCING: Final = "Enforcing"
+THROTTLED: Final = "Throttled"
+VERIFIED: Final = "Verified"
+SOURCES_COMPLIANT: Final = "SourcesCompliant"
+
 # Kubernetes' own limit on a condition's message.
 MAX_MESSAGE: Final = 32768
 
@@ -55,6 +65,7 @@ class Reason:
     POD_DELETION_REFUSED: Final = "PodDeletionRefused"
     PERMISSION_DENIED: Final = "PermissionDenied"
     INVALID_ANNOTATION: Final = "InvalidAnnotation"
+    INVALID_RESULTS: Final = "InvalidResults"
 
 
 class RefreshReason:
@@ -85,6 +96,55 @@ class RefreshReason:
     UP_TO_DATE: Final = "UpToDate"
     UNREADABLE: Final = "Unreadable"
     PERMISSION_DENIED: Final = "PermissionDenied"
+
+
+class PolicyReason:
+    """IMDSPolicy's reasons."""
+
+    AUDITED: Final = "Audited"
+    SUSPENDED: Final = "Suspended"
+    INVALID_SPEC: Final = "InvalidSpec"
+    NOT_GRANTED: Final = "NotGranted"
+    CONFLICT: Final = "Conflict"
+    ACCESS_DENIED: Final = "AccessDenied"
+    NO_IDENTITY: Final = "NoIdentity"
+    NOT_ASKED: Final = "NotAsked"
+    PERMITTED: Final = "Permitted"
+    COMPLIANT: Final = "Compliant"
+    DRIFTED: Final = "Drifted"
+    NO_MATCHING_NODES: Final = "NoMatchingNodes"
+    UNKNOWN: Final = "Unknown"
+    PENDING: Final = "Pending"
+    HOP_LIMIT_ONE: Final = "HopLimitOneTokensOptional"
+    IMDSV1_OPEN: Final = "IMDSv1ReachableFromPods"
+    # Of Enforce.
+    ENFORCED: Final = "Enforced"
+    CHANGING: Final = "Changing"
+    CANARY_CHANGING: Final = "CanaryChanging"
+    CANARY_SOAKING: Final = "CanarySoaking"
+    CANARY_PASSED: Final = "CanaryPassed"
+    DRIFT_TOO_WIDE: Final = "DriftTooWide"
+    BREAKER_OPEN: Final = "BreakerOpen"
+    BLOCKED_BY_ACCOUNT_POLICY: Final = "BlockedByAccountPolicy"
+    WOULD_CUT_CREDENTIALS: Final = "WouldCutOwnCredentials"
+    LOOSENING_NOT_ALLOWED: Final = "LooseningNotAllowed"
+    TAG_KEYS_UNFIT: Final = "TagKeysUnfit"
+    INSTANCES_FAILING: Final = "InstancesFailing"
+    FIGHTING: Final = "Fighting"
+    NOT_APPLIED: Final = "NotApplied"
+    THROTTLED: Final = "RequestLimitExceeded"
+    # Of the probe.
+    PROVED: Final = "Proved"
+    PROBING: Final = "Probing"
+    NOT_PROVED: Final = "NotProved"
+    PROBE_UNAVAILABLE: Final = "ProbeUnavailable"
+    SET_BUT_UNREACHABLE: Final = "SetButUnreachable"
+    STILL_REACHABLE: Final = "StillReachable"
+    SLOW: Final = "Slow"
+    PERMISSION_DENIED: Final = "PermissionDenied"
+    SOURCES_COMPLIANT: Final = "SourcesCompliant"
+    SOURCES_DRIFTED: Final = "SourcesDrifted"
+    SOURCES_UNKNOWN: Final = "SourcesUnknown"
 
 
 class Condition(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):

@@ -58,6 +58,14 @@ class FailurePolicy(Wire, frozen=True):
     action: Literal["Continue", "Pause", "Fail"] = "Continue"
 
 
+class Result(Wire, frozen=True):
+    """A field of the JSON that the task's program leaves in its termination message."""
+
+    name: str
+    type: Literal["Number", "Text"] = "Number"
+    unit: str = ""
+
+
 class Spec(Wire, frozen=True):
     """DaemonTask spec."""
 
@@ -72,6 +80,7 @@ class Spec(Wire, frozen=True):
     active_deadline_seconds: int | None = None
     progress_deadline_seconds: int = 1800
     ttl_seconds_after_finished: int | None = None
+    results: tuple[Result, ...] = ()
 
 
 class FailedNode(Wire, frozen=True):
@@ -93,6 +102,35 @@ class BlockedNode(Wire, frozen=True):
     reason: str
     since: str | None = None
     message: str = ""
+
+
+class ResultValue(Wire, frozen=True):
+    """A text, and how many nodes gave it."""
+
+    value: str
+    nodes: int
+
+
+class ResultStatus(Wire, frozen=True):
+    """One declared result over all nodes whose run succeeded; figures that no node gave are left out."""
+
+    name: str
+    type: Literal["Number", "Text"]
+    unit: str
+    count: int  # nodes that gave it
+    min: float | None = None
+    median: float | None = None
+    p95: float | None = None
+    max: float | None = None
+    values: tuple[ResultValue, ...] = ()  # of Text, the most frequent first
+    values_omitted: int = 0
+
+
+class ResultError(Wire, frozen=True):
+    """A node whose run succeeded without telling what it should."""
+
+    node_name: str
+    message: str
 
 
 class LedgerStatus(Wire, frozen=True, omit_defaults=False):
@@ -121,6 +159,9 @@ class Status(Wire, frozen=True, omit_defaults=False):
     failed_nodes_omitted: int = 0  # how many more than failedNodes lists
     blocked_nodes: tuple[BlockedNode, ...] = ()
     blocked_nodes_omitted: int = 0
+    results: tuple[ResultStatus, ...] = ()
+    result_errors: tuple[ResultError, ...] = ()
+    result_errors_omitted: int = 0
     ledger: LedgerStatus = LedgerStatus()
 
 

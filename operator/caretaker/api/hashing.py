@@ -10,5 +10,9 @@ def h10(*parts: str) -> str:
     Parts are joined with NUL, which no Kubernetes name, UID or timestamp contains, so that
     ("a", "bc") and ("ab", "c") differ.
     """
-    digest = hashlib.sha256("\0".join(parts).encode()).digest()
-    return base64.b32encode(digest[:10])[:10].decode().lower()
+    return base64.b32encode(digest(*parts)[:10])[:10].decode().lower()
+
+
+def digest(*parts: str) -> bytes:
+    """The same as 32 bytes, in a fifth of the time: for orders, which nobody reads."""
+    return hashlib.sha256("\0".join(parts).encode()).digest()

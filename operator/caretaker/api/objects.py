@@ -5,7 +5,7 @@ changes nothing (the resourceVersion is therefore the store's, not the record's)
 events straight into the wire shapes here; unnamed fields are skipped by the decoder and never allocated.
 """
 
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -97,6 +97,9 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
 
 
 # ---------------------------------------------------------------- wire shapes
+
+# Characters of a container's termination message that are kept: what the kubelet lets one have, in bytes.
+MAX_MESSAGE: Final = 4096
 
 
 class WireOwner(msgspec.Struct):
@@ -191,8 +194,13 @@ class WireContainerStatus(msgspec.Struct):
     state: WireState = msgspec.field(default_factory=WireState)
 
 
+class WireContainer(msgspec.Struct):
+    name: str = ""
+
+
 class WirePodSpec(msgspec.Struct, rename="camel"):
     node_name: str = ""
+    containers: list[WireContainer] | None = None
 
 
 class WirePodStatus(msgspec.Struct, rename="camel"):
@@ -219,12 +227,16 @@ class WirePod(msgspec.Struct):
             moved = max(moved, changed)
             if condition.type == "PodScheduled" and condition.reason == "Unschedulable":
                 unschedulable, unschedulable_since = condition.message, changed
-        ends, waiting, finished = [], "", 0.0
-        for init, group in ((True, status.init_container_statuses), (False, status.container_statuses)):
+        ends, waiting, finished, told = [], "", 0.0, False
+        for init, group in ((True, status.init_container_statuses), (False, self._in_order())):
             for container in group or ():
                 if container.state.terminated is not None:
                     end = container.state.terminated
-                    ends.append(ContainerEnd(container.name, end.exit_code, end.reason, end.message, init))
+                    # Of those that succeeded one has results: the others' words need no room in the store.
+                    wanted = end.exit_code != 0 or not (init or told)
+                    told = told or (not init and end.exit_code == 0 and bool(end.message.strip()))
+                    message = end.message[:MAX_MESSAGE] if wanted else ""
+                    ends.append(ContainerEnd(container.name, end.exit_code, end.reason, message, init))
                     finished = max(finished, parse_time(end.finished_at) or 0.0)
                 elif container.state.waiting is not None and not waiting:
                     waiting = container.state.waiting.reason
@@ -252,3 +264,11 @@ class WirePod(msgspec.Struct):
             # A Pod that the kubelet refused or that was evicted has no container statuses.
             finished=(finished or moved or created) if status.phase in ("Succeeded", "Failed") else 0.0,
         )
+
+    def _in_order(self) -> list[WireContainerStatus] | None:
+        """The containers' statuses in the order of the spec: the kubelet sorts them by name."""
+        found = self.status.container_statuses
+        if found is None or len(found) == 1:
+            return found
+        places = {container.name: place for place, container in enumerate(self.spec.containers or ())}
+        return sorted(found, key=lambda status: places.get(status.name, len(places)))

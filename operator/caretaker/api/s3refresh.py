@@ -1,10 +1,11 @@
-"""S3AggregatedRefresh: the structs behind crds/s3aggregatedrefreshes.yaml (a test keeps the two equal).
+"""S3AggregatedRefresh: the structs behind crds/s3aggregatedrefreshes.yaml (a test keeps the two equal), all
+but the members of spec.target.
 
 Pure data. Field semantics are documented in the CRD, which is the source of truth; here stand only types and
 defaults. Durations are text, read by api/durations.py.
 """
 
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
@@ -66,78 +67,9 @@ class Resync(Wire, frozen=True):
     interval: str = "0s"
 
 
-class Discover(Wire, frozen=True):
-    """Every file share of these gateways whose bucket an event names; no gateway = all of the account."""
-
-    gateway_arns: tuple[str, ...] = msgspec.field(default=(), name="gatewayARNs")
-    protocols: tuple[Literal["NFS", "SMB"], ...] = ("NFS", "SMB")
-
-
-class Shares(Wire, frozen=True):
-    """Exactly one of the two."""
-
-    discover: Discover | None = None
-    file_share_arns: tuple[str, ...] = msgspec.field(default=(), name="fileShareARNs")
-
-
-class Completion(Wire, frozen=True):
-    """How the end of a refresh is learnt."""
-
-    queue_url: str = msgspec.field(default="", name="queueURL")
-    timeout: str = "6h"
-    assume_after: str | None = None  # 15m where completions are tracked, else 60s
-    on_timeout: Literal["RefreshAgain", "Assume"] = "RefreshAgain"
-
-
-class StorageGatewayTarget(Wire, frozen=True):
-    """RefreshCache of file shares."""
-
-    shares: Shares
-    regions: tuple[str, ...] = ()
-    access_point_buckets: dict[str, str] = msgspec.field(default_factory=dict)
-    scope: Literal["Folders", "Share"] = "Folders"
-    max_folders: int = 50
-    concurrency_per_gateway: int = 1
-    rediscover_every: str = "10m"
-    completion: Completion = Completion()
-
-
-class JobTarget(Wire, frozen=True):
-    """A Kubernetes Job for each refresh: a pod template, and fields of JobSpec; None = the Job's default."""
-
-    template: dict[str, Any]
-    backoff_limit: int | None = None
-    active_deadline_seconds: int | None = None
-    ttl_seconds_after_finished: int = 3600
-
-
-class HeadersSecret(Wire, frozen=True):
-    """A Secret in the resource's own namespace."""
-
-    name: str
-
-
-class HeadersSource(Wire, frozen=True):
-    """Where headers come from: every key of the Secret is one."""
-
-    secret_ref: HeadersSecret
-
-
-class HttpTarget(Wire, frozen=True):
-    """A POST for each refresh. No success code given = all of 200 to 299."""
-
-    url: str
-    headers_from: tuple[HeadersSource, ...] = ()
-    success_codes: tuple[int, ...] = ()
-    timeout: str = "10s"
-
-
 class TargetSpec(Wire, frozen=True):
-    """What is refreshed: exactly one member."""
-
-    storage_gateway: StorageGatewayTarget | None = None
-    job: JobTarget | None = None
-    http: HttpTarget | None = None
+    """What is refreshed: exactly one member. Each is declared by the module that refreshes it;
+    s3refresh/targets/making.py has the Spec with all of them."""
 
 
 class Retry(Wire, frozen=True):

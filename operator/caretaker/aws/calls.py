@@ -12,12 +12,13 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Self, cast
 
+from caretaker.aws.autoscaling import AutoScaling
 from caretaker.aws.connections import Hooks, Observer, Refused
+from caretaker.aws.ec2 import Ec2, Ec2Writer
 from caretaker.aws.errors import AwsError, error_from
 from caretaker.aws.identity import Identity, Target
 from caretaker.aws.limits import Limiter
-from caretaker.aws.s3control import S3Control
-from caretaker.aws.services import Rate, is_write, policy
+from caretaker.aws.services import Rate, api_name, is_write, policy
 from caretaker.aws.session import Clients, Options, utc_now
 from caretaker.aws.sqs import Sqs
 from caretaker.aws.storagegateway import StorageGateway
@@ -93,6 +94,18 @@ class Aws:
         """
         return await self._call(target, operation, params, max(float(wait), 1.0), self._polls)
 
+    def autoscaling(self, target: Target) -> AutoScaling:
+        """Auto Scaling under a target of service autoscaling."""
+        return cast(AutoScaling, _Operations(self, target, "autoscaling"))
+
+    def ec2(self, target: Target) -> Ec2:
+        """EC2 under a target of service ec2."""
+        return cast(Ec2, _Operations(self, target, "ec2"))
+
+    def ec2_writer(self, target: Target) -> Ec2Writer:
+        """What changes something in EC2, under a target of service ec2."""
+        return cast(Ec2Writer, _Operations(self, target, "ec2"))
+
     def sqs(self, target: Target) -> Sqs:
         """SQS under a target of service sqs; receive_message goes to the long polls."""
         return cast(Sqs, _Operations(self, target, "sqs"))
@@ -100,10 +113,6 @@ class Aws:
     def storagegateway(self, target: Target) -> StorageGateway:
         """Storage Gateway under a target of service storagegateway."""
         return cast(StorageGateway, _Operations(self, target, "storagegateway"))
-
-    def s3control(self, target: Target) -> S3Control:
-        """Access points under a target of service s3control."""
-        return cast(S3Control, _Operations(self, target, "s3control"))
 
     def sts(self, target: Target) -> Sts:
         """STS under a target of service sts."""
@@ -128,7 +137,7 @@ class Aws:
     ) -> dict[str, Any]:
         await self._assume(target.identity)
         # Writes apart: discoveries of many resources at once must not hold up a refresh that is due.
-        key = (target.identity, target.region, target.service, is_write(_api_name(operation)))
+        key = (target.identity, target.region, target.service, is_write(api_name(operation)))
         rate = self._rates.get(target.service) or policy(target.service).rate
         await self._limiter.wait(key, rate)
         try:
@@ -140,7 +149,7 @@ class Aws:
 
     def _send(self, target: Target, operation: str, params: dict[str, Any], poll: float) -> dict[str, Any]:
         """In a worker thread."""
-        name, write = _api_name(operation), False
+        name, write = api_name(operation), False
         try:
             with self._clients.borrow(target, poll) as client, self._counted(poll):
                 name = client.meta.method_to_api_mapping[operation]
@@ -216,8 +225,3 @@ class _Operations:
     async def _receive(self, **params: Any) -> dict[str, Any]:
         wait = int(params.get("WaitTimeSeconds", 0))
         return await self._aws.poll(self._target, "receive_message", wait=wait, **params)
-
-
-def _api_name(operation: str) -> str:
-    """DescribeInstances for describe_instances: until a client can tell that it is DescribeNFSFileShares."""
-    return "".join(part.capitalize() for part in operation.split("_"))

@@ -77,12 +77,16 @@ class Identity(msgspec.Struct, frozen=True):
 
 
 class Target(msgspec.Struct, frozen=True):
-    """One client: service as boto3 names it, region, endpoint ("" = AWS_ENDPOINT_URL_*, else AWS's own)."""
+    """One client: service as boto3 names it, region, endpoint ("" = AWS_ENDPOINT_URL_*, else AWS's own).
+
+    `once`: nothing is sent again by botocore, as for what must not be done twice when an answer is lost.
+    """
 
     service: str
     region: str
     identity: Identity = Identity()
     endpoint_url: str = ""
+    once: bool = False
 
     @classmethod
     def of(cls, spec: AwsSpec, service: str, keys: Keys | None = None, *, region: str = "") -> Self:

@@ -7,37 +7,8 @@ serves every resource with the same identity, region and service.
 import asyncio
 from collections.abc import Callable, Hashable
 
+from caretaker.aws.bucket import TokenBucket
 from caretaker.aws.services import Rate
-
-
-class TokenBucket:
-    """`rate.burst` calls at once, then `rate.per_second`. Pure: the time is an argument."""
-
-    def __init__(self, rate: Rate, now: float) -> None:
-        self._rate = rate
-        self._tokens = rate.burst
-        self._at = now
-
-    def take(self, now: float) -> float:
-        """Take a token, one that flows in later if need be; seconds to wait for it, in order of the calls."""
-        self._fill(now)
-        self._tokens -= 1
-        return max(0.0, -self._tokens / self._rate.per_second)
-
-    def drain(self, now: float) -> None:
-        """AWS throttled us: it has fewer tokens for us than we thought. Nothing more at once."""
-        self._fill(now)
-        self._tokens = min(self._tokens, 0.0)
-
-    def full(self, now: float) -> bool:
-        """Whether nothing would be lost by forgetting the bucket."""
-        self._fill(now)
-        return self._tokens >= self._rate.burst
-
-    def _fill(self, now: float) -> None:
-        gained = max(0.0, now - self._at) * self._rate.per_second
-        self._tokens = min(self._rate.burst, self._tokens + gained)
-        self._at = max(self._at, now)
 
 
 class Limiter:

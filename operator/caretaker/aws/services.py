@@ -40,6 +40,8 @@ _POLICIES: Final = {
     "sqs": Policy(rate=Rate(1000, 2000)),
     # Non-mutating actions: 100 at once, 20 a second (Amazon EC2 developer guide, "Request throttling").
     "ec2": Policy(rate=Rate(20, 100)),
+    # Its limits are not published, and are shared with what scales the groups.
+    "autoscaling": Policy(rate=Rate(5, 20)),
 }
 _DEFAULT: Final = Policy()
 
@@ -54,13 +56,23 @@ def policy(service: str) -> Policy:
     return _POLICIES.get(service, _DEFAULT)
 
 
+def sped_up(service: str, scale: float) -> Rate:
+    """Its rate where a second takes `scale` seconds of the machine's: 1 but in tests."""
+    rate = policy(service).rate
+    return Rate(rate.per_second / scale, rate.burst)
+
+
+def api_name(operation: str) -> str:
+    """DescribeInstances for describe_instances: until a client can tell that it is DescribeNFSFileShares."""
+    return "".join(part.capitalize() for part in operation.split("_"))
+
+
 def is_write(operation: str) -> bool:
     """Whether an operation (`DeleteMessageBatch`) may change something, and so needs the Lease."""
     return not (operation.startswith(_READS) or operation in _HARMLESS)
 
 
 # Batch operations are permitted by the action of one (Service Authorization Reference, Amazon SQS).
-_ACTION_PREFIXES: Final = {"s3control": "s3"}
 _ACTIONS: Final = {
     "sqs:DeleteMessageBatch": "sqs:DeleteMessage",
     "sqs:ChangeMessageVisibilityBatch": "sqs:ChangeMessageVisibility",
@@ -73,5 +85,5 @@ _ACTIONS: Final = {
 
 def iam_action(service: str, operation: str) -> str:
     """The IAM action that permits an operation: sqs:DeleteMessage for DeleteMessageBatch."""
-    action = f"{_ACTION_PREFIXES.get(service, service)}:{operation}"
+    action = f"{service}:{operation}"
     return _ACTIONS.get(action, action)

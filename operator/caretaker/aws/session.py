@@ -174,14 +174,15 @@ class Clients:
             target.service,
             region_name=target.region or None,
             endpoint_url=target.endpoint_url or None,
-            config=self._config(target.service, poll_seconds),
+            config=self._config(target.service, poll_seconds, once=target.once),
         )
         self._hooks.install(client, target.service, timed=not poll_seconds)
         return client
 
-    def _config(self, service: str, poll_seconds: float) -> Config:
+    def _config(self, service: str, poll_seconds: float, *, once: bool = False) -> Config:
         options = self._options
-        attempts = policy(service).attempts if not poll_seconds else 1  # a poller comes back by itself
+        # A poller comes back by itself.
+        attempts = 1 if once or poll_seconds else policy(service).attempts
         return Config(
             connect_timeout=options.connect_seconds,
             read_timeout=poll_seconds + POLL_MARGIN_SECONDS if poll_seconds else options.read_seconds,

@@ -51,8 +51,8 @@ def _tell(command: str, error: object) -> None:
 def _parser() -> Parser:
     parser = Parser(
         prog="caretaker",
-        description="A Kubernetes operator that keeps one-off work on every node, and the commands to look "
-        "at it and to steer it.",
+        description="A Kubernetes operator for chores that are never done once and for all: one-off work on "
+        "every node, refreshes after S3 events. And the commands to look at it and to steer it.",
         epilog="Each command tells more: caretaker COMMAND --help",
     )
     parser.add_argument("--version", action="version", version=f"caretaker {__version__}")

@@ -168,8 +168,9 @@ def kind_missing(error: ApiError) -> KindInfo | None:
 
 
 def path_of(kind: KindInfo, namespace: str, name: str = "") -> str:
-    """The API path of one resource, or without a name of all in the namespace."""
-    collection = f"/apis/{API_VERSION}/namespaces/{namespace}/{kind.plural}"
+    """The API path of one resource, or without a name of all in the namespace, if the kind has any."""
+    scope = f"namespaces/{namespace}/" if kind.namespaced else ""
+    collection = f"/apis/{API_VERSION}/{scope}{kind.plural}"
     return f"{collection}/{name}" if name else collection
 
 
@@ -193,16 +194,17 @@ class _Named(msgspec.Struct):
 
 
 async def _no_such(session: Session, kind: KindInfo, name: str) -> str:
-    text = f"there is no {kind.kind} {name} in namespace {session.namespace}"
+    namespace = session.namespace if kind.namespaced else ""
+    text = f"there is no {kind.kind} {name}" + (f" in namespace {namespace}" if namespace else "")
     try:
         listed, _ = await session.client.list(f"/apis/{API_VERSION}/{kind.plural}", _Named)
     except ApiError:
-        return f"{text}; name another one, or its namespace with -n"
+        return f"{text}; name another one" + (", or its namespace with -n" if namespace else "")
     found = [item.metadata for item in listed]
     elsewhere = sorted(meta.namespace for meta in found if meta.name == name)
     if elsewhere:
         return f"{text}, but there is one in {elsewhere[0]}: add -n {elsewhere[0]}"
-    here = [meta.name for meta in found if meta.namespace == session.namespace]
+    here = [meta.name for meta in found if meta.namespace == namespace]
     if close := closest(name, here):
         return f"{text}; did you mean {' or '.join(close)}?"
     if here:

@@ -8,12 +8,14 @@ import msgspec
 from caretaker.cli.common import Session
 from caretaker.cli.daemontask import plan as task_plan
 from caretaker.cli.daemontask import status as task_status
+from caretaker.cli.imds import plan as policy_plan
+from caretaker.cli.imds import status as policy_status
 from caretaker.cli.manifest import Document
 from caretaker.cli.options import PlanOptions
 from caretaker.cli.propose import Planned
 from caretaker.cli.s3refresh import plan as refresh_plan
 from caretaker.cli.s3refresh import status as refresh_status
-from caretaker.registry import DAEMON_TASK, S3_AGGREGATED_REFRESH, KindInfo
+from caretaker.registry import DAEMON_TASK, IMDS_POLICY, S3_AGGREGATED_REFRESH, KindInfo
 
 
 class View(msgspec.Struct, frozen=True):
@@ -35,6 +37,7 @@ class View(msgspec.Struct, frozen=True):
 VIEWS: Final = (
     View(DAEMON_TASK, "tasks", task_plan.check, task_plan.plan, task_status.status),
     View(S3_AGGREGATED_REFRESH, "refreshes", refresh_plan.check, refresh_plan.plan, refresh_status.status),
+    View(IMDS_POLICY, "policies", policy_plan.check, policy_plan.plan, policy_status.status),
 )
 
 

@@ -36,7 +36,8 @@ async def propose(session: Session, document: Document, wanted: type[R]) -> Prop
     """The resource after a dry-run create, or a dry-run replacement of the spec that stands."""
     namespace = _namespace(session, document)
     before = await _existing(session, document, namespace, wanted)
-    body = {**document.body, "metadata": {**document.body["metadata"], "namespace": namespace}}
+    scope = {"namespace": namespace} if namespace else {}
+    body = {**document.body, "metadata": {**document.body["metadata"], **scope}}
     kind = document.kind
     try:
         if before is None:
@@ -65,6 +66,8 @@ async def propose(session: Session, document: Document, wanted: type[R]) -> Prop
 
 
 def _namespace(session: Session, document: Document) -> str:
+    if not document.kind.namespaced:
+        return ""
     given = session.settings.namespace
     if document.namespace and given and given != document.namespace:
         raise Usage(
@@ -103,7 +106,7 @@ def _local(body: dict[str, Any], before: R | None, wanted: type[R]) -> R:
     standing = before.metadata if before else WireMeta(name=body["metadata"]["name"])
     meta = msgspec.structs.replace(
         standing,
-        namespace=body["metadata"]["namespace"],
+        namespace=body["metadata"].get("namespace", ""),
         annotations={**(standing.annotations or {}), **(own if isinstance(own, dict) else {})},
     )
     made = {

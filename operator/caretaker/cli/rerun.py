@@ -5,7 +5,7 @@ Writes one annotation of the task and nothing else; the operator does the rest.
 
 import argparse
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -26,10 +26,12 @@ from caretaker.cli.common import (
 from caretaker.cli.text import age, number, one_line, table
 from caretaker.daemontask.forecast import Forecast, forecast
 from caretaker.daemontask.inspect import observe
-from caretaker.daemontask.plan import Snapshot
 from caretaker.daemontask.resource import RawTask, read_task, task_path
+from caretaker.daemontask.snapshot import Snapshot
+from caretaker.imds.resource import RawPolicy
 from caretaker.kube.errors import ApiError
 
+R = TypeVar("R", RawTask, RawPolicy)
 _TRIES: Final = 10
 _KEPT: Final = 86400.0  # seconds that an answered request stays in rerun-nodes
 
@@ -77,7 +79,7 @@ def main(args: argparse.Namespace) -> int:
                 return {names.RERUN_AT: stamp}
             return {names.RERUN_NODES: merged(standing.get(names.RERUN_NODES, ""), wanted, stamp, snapshot)}
 
-        changed = await annotate(session, raw, change)
+        changed = await annotate(session, raw, task_path(raw.metadata.namespace, name), change)
         task, _ = read_task(changed)
         after = forecast(msgspec.structs.replace(snapshot, task=task))
         print("\n".join(told(after, wanted)))
@@ -86,12 +88,11 @@ def main(args: argparse.Namespace) -> int:
     return execute(args, body)
 
 
-async def annotate(session: Session, raw: RawTask, change: Callable[[Annotations], Annotations]) -> RawTask:
-    """Patch annotations on the very state they were computed from; the task as it is afterwards.
+async def annotate(session: Session, raw: R, path: str, change: Callable[[Annotations], Annotations]) -> R:
+    """Patch annotations on the very state they were computed from; the resource as it is afterwards.
 
     The operator writes status in between, which changes the resourceVersion too: read and try again.
     """
-    path = task_path(raw.metadata.namespace, raw.metadata.name)
     for _ in range(_TRIES):
         meta = raw.metadata
         body = {
@@ -102,15 +103,15 @@ async def annotate(session: Session, raw: RawTask, change: Callable[[Annotations
             }
         }
         try:
-            return await session.client.patch(path, body, RawTask)
+            return await session.client.patch(path, body, type(raw))
         except ApiError as error:
             if not error.conflict:
                 raise
-        found = await session.client.get(path, RawTask)
+        found = await session.client.get(path, type(raw))
         if found.metadata.uid != meta.uid:
-            raise Failure(f"DaemonTask {meta.name} was deleted and made again meanwhile: look, and try again")
+            raise Failure(f"{meta.name} was deleted and made again meanwhile: look, and try again")
         raw = found
-    raise Failure(f"DaemonTask {raw.metadata.name} kept changing for {_TRIES} tries: try again")
+    raise Failure(f"{raw.metadata.name} kept changing for {_TRIES} tries: try again")
 
 
 def _stamps(snapshot: Snapshot) -> list[str]:

@@ -1,13 +1,15 @@
-"""caretaker resume: let a rollout that failurePolicy has paused go on.
+"""caretaker resume: let go on what has stopped by itself: a rollout that failurePolicy has paused, a policy
+whose breaker is open.
 
 Writes the annotation caretaker.dev/resume-at and nothing else.
 """
 
 import argparse
-from typing import Any
+import time
+from typing import Any, Final
 
 from caretaker.api import names
-from caretaker.api.times import format_micros, stamp_after
+from caretaker.api.times import format_micros, normalise_time, stamp_after
 from caretaker.cli.common import (
     Failure,
     Session,
@@ -15,6 +17,7 @@ from caretaker.cli.common import (
     add_named,
     command,
     execute,
+    get,
     get_task,
     named,
 )
@@ -22,6 +25,11 @@ from caretaker.cli.rerun import annotate
 from caretaker.cli.text import number
 from caretaker.daemontask.forecast import forecast
 from caretaker.daemontask.inspect import observe
+from caretaker.daemontask.resource import task_path
+from caretaker.imds.resource import RawPolicy, policy_path, read
+from caretaker.registry import DAEMON_TASK, IMDS_POLICY
+
+_KINDS: Final = (DAEMON_TASK, IMDS_POLICY)
 
 
 def add(commands: Any) -> None:
@@ -29,35 +37,48 @@ def add(commands: Any) -> None:
     parser = command(
         commands,
         "resume",
-        "go on with a task that failurePolicy has paused",
-        example="caretaker resume daemontask hello",
+        "go on with a task that failurePolicy has paused, or a policy whose breaker is open",
+        example="caretaker resume daemontask hello\ncaretaker resume imdspolicy workers",
     )
-    add_named(parser)
+    add_named(parser, _KINDS)
     add_connection(parser)
     parser.set_defaults(main=main)
 
 
 def main(args: argparse.Namespace) -> int:
-    """Failed nodes up to now no longer hold the rollout."""
-    _, name = named(args.resource)
+    """Failures up to now no longer hold it."""
+    kind, name = named(args.resource, _KINDS)
+    body = _task if kind == DAEMON_TASK else _policy
+    return execute(args, lambda session: body(session, name))
 
-    async def body(session: Session) -> int:
-        raw = await get_task(session, name)
-        made = forecast(await observe(session.client, raw, session.scale))
-        policy = made.snapshot.task.spec.failure_policy
-        if policy.action != "Pause":
-            raise Failure(
-                f"DaemonTask {name} is never paused, since its failurePolicy.action is {policy.action}: "
-                "nothing to resume"
-            )
-        # A node's clock may be ahead of ours: its failure would count as one that came later.
-        ends = [format_micros(r.entry.finished_at) for r in made.plan.failed if r.entry is not None]
-        stamp = stamp_after(made.snapshot.now, ends)
-        await annotate(session, raw, lambda _: {names.RESUME_AT: stamp})
-        print(_told(name, made.plan.hold, len(made.plan.failed)))
+
+async def _task(session: Session, name: str) -> int:
+    raw = await get_task(session, name)
+    made = forecast(await observe(session.client, raw, session.scale))
+    policy = made.snapshot.task.spec.failure_policy
+    if policy.action != "Pause":
+        raise Failure(
+            f"DaemonTask {name} is never paused, since its failurePolicy.action is {policy.action}: "
+            "nothing to resume"
+        )
+    # A node's clock may be ahead of ours: its failure would count as one that came later.
+    ends = [format_micros(r.entry.finished_at) for r in made.plan.failed if r.entry is not None]
+    stamp = stamp_after(made.snapshot.now, ends)
+    await annotate(session, raw, task_path(raw.metadata.namespace, name), lambda _: {names.RESUME_AT: stamp})
+    print(_told(name, made.plan.hold, len(made.plan.failed)))
+    return 0
+
+
+async def _policy(session: Session, name: str) -> int:
+    raw = await get(session, IMDS_POLICY, name, RawPolicy)
+    breaker = read(raw).status.breaker
+    if breaker is None:
+        print(f"IMDSPolicy {name} has not stopped: nothing to resume")
         return 0
-
-    return execute(args, body)
+    stamp = stamp_after(time.time(), [normalise_time(breaker.opened_at)])
+    await annotate(session, raw, policy_path(name), lambda _: {names.RESUME_AT: stamp})
+    print(f"IMDSPolicy {name} goes on; it had stopped with: {breaker.message}")
+    return 0
 
 
 def _told(name: str, hold: str, failed: int) -> str:

@@ -25,8 +25,10 @@ def main(args: argparse.Namespace) -> int:
     """Until SIGTERM or SIGINT."""
     # kopf takes a second to import: paid by those who run the operator, not by those who look at it.
     from caretaker import app  # noqa: PLC0415
+    from caretaker.obs.looplag import new_loop  # noqa: PLC0415
 
     settings = load(args)
     log.setup(settings.log_format, settings.log_level)
-    asyncio.run(app.serve(settings))
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(app.serve(settings))
     return 0

@@ -12,10 +12,11 @@ def add(commands: Any) -> None:
     parser = command(
         commands,
         "status",
-        "show each node of a task, each target of a refresh, and what to do where it does not go on",
+        "show each node of a task or policy, each target of a refresh, and what to do where one is stuck",
         example="caretaker status daemontask hello\n"
         "caretaker status dtask/hello -n ops --watch\n"
         "caretaker status s3ar/exports\n"
+        "caretaker status imdspolicy workers\n"
         "caretaker status daemontask hello -o json",
     )
     add_named(parser, [view.kind for view in VIEWS])

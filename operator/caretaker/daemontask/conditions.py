@@ -11,7 +11,9 @@ import msgspec
 from caretaker.api import conditions as c
 from caretaker.api.conditions import Condition, ConditionStatus, Reason
 from caretaker.api.names import LABEL_TASK
-from caretaker.daemontask.plan import NodeReport, Plan, Snapshot, Trouble
+from caretaker.daemontask.plan import Plan
+from caretaker.daemontask.recall import NodeReport
+from caretaker.daemontask.snapshot import Snapshot, Trouble
 
 
 class Outcome(msgspec.Struct):
@@ -324,4 +326,23 @@ def _refused(facts: Facts) -> tuple[str, str] | None:
     return (trouble.reason, trouble.message) if trouble is not None else None
 
 
-_DEGRADED_RULES: Final = (_nodes_failed, _ledger_corrupt, _name_conflict, _bad_annotation, _refused)
+def _bad_results(facts: Facts) -> tuple[str, str] | None:
+    told = facts.plan.told
+    if not told.errors:
+        return None
+    first = told.errors[0]
+    return (
+        Reason.INVALID_RESULTS,
+        f"{told.faulty} node(s) succeeded without the results that are declared, "
+        f"first {first.node_name}: {first.message}",
+    )
+
+
+_DEGRADED_RULES: Final = (
+    _nodes_failed,
+    _ledger_corrupt,
+    _name_conflict,
+    _bad_annotation,
+    _refused,
+    _bad_results,
+)

@@ -6,11 +6,11 @@ time: everything that matters is in the ledger, in the Pods and in the task.
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
 from caretaker.api import names
-from caretaker.api.conditions import Reason
+from caretaker.api.conditions import PROGRESSING, Reason
 from caretaker.api.daemontask import DaemonTask, Status
 from caretaker.api.events import Event, ObjectRef
 from caretaker.api.objects import Node, Pod, WireMeta, WireNode
@@ -19,11 +19,13 @@ from caretaker.daemontask.events import transitions
 from caretaker.daemontask.fit import NodeFit
 from caretaker.daemontask.ledger import Entry
 from caretaker.daemontask.memory import Memories, Memory
-from caretaker.daemontask.plan import Plan, Snapshot, Trouble, doubtful, plan
+from caretaker.daemontask.plan import Plan, doubtful, plan
 from caretaker.daemontask.pods import revision_of
 from caretaker.daemontask.podwrites import PodWriter, run_all
 from caretaker.daemontask.resource import KIND, RawTask, read_task, refusal_of, task_path
+from caretaker.daemontask.results import figures
 from caretaker.daemontask.shards import Shards
+from caretaker.daemontask.snapshot import Snapshot, Trouble
 from caretaker.daemontask.status import status_of
 from caretaker.kube.client import KubeClient
 from caretaker.kube.dryrun import by_admission
@@ -46,6 +48,7 @@ class DaemonTaskKind:
     """runtime.controller.Kind for DaemonTasks."""
 
     kind = KIND
+    stopped: Collection[str] = (PROGRESSING,)
 
     def __init__(
         self,
@@ -125,9 +128,9 @@ class DaemonTaskKind:
         memory.unplaced = frozenset(report.node.uid for report in plan.unplaced)
         memory.trouble = await self._record(snapshot, plan, memory)
         if memory.trouble is None:
-            refused = await self._writer.delete(plan.deletes, memory)
+            refused, as_seen = await self._writer.delete(plan.deletes, memory)
             outcome.created, complete = await self._writer.start(snapshot, plan.starts, memory)
-            plan.more = plan.more or not complete
+            plan.more = plan.more or not (complete and as_seen)
             memory.trouble = memory.trouble or refused
         outcome.trouble = memory.trouble
         outcome.conflicts, outcome.aside = tuple(memory.conflicts), frozenset(memory.aside)
@@ -158,6 +161,7 @@ class DaemonTaskKind:
         meta = snapshot.task.metadata
         counts = {state: getattr(status, state) for state in self._metrics.daemontask.STATES}
         self._metrics.daemontask.set_nodes(meta.namespace, meta.name, counts)
+        self._metrics.daemontask.set_results(meta.namespace, meta.name, figures(status.results))
         return status
 
     def events(self, snapshot: Snapshot, plan: Plan, status: Status) -> Sequence[Event]:
@@ -226,7 +230,7 @@ class DaemonTaskKind:
             revision=memory.revision,
             fit=memory.fit,
             nodes=self._nodes,
-            pods=self._index.pods_of(task.metadata.uid),
+            pods=self._index.pods_of(task.metadata.namespace, task.metadata.uid),
             ledger=shards.view(task.status.ledger.shards),
             now=now,
             invalid=invalid,
@@ -238,16 +242,18 @@ class DaemonTaskKind:
             forget=memory.absent(shards.node_names, self._nodes, now, self._scale),
             scale=self._scale,
             namesakes=self._namesakes(task.metadata),
+            recall=memory.recall,
         )
 
     def _namesakes(self, meta: WireMeta) -> dict[str, Pod]:
         """Live Pods of earlier tasks of this name, by node UID: the garbage collector will take them."""
         found: dict[str, Pod] = {}
-        for owner in self._index.owners():
-            by_node = self._index.pods_of(owner)
+        for namespace, owner in self._index.owners():
+            if namespace != meta.namespace or owner == meta.uid:
+                continue
+            by_node = self._index.pods_of(namespace, owner)
             one = next(pod for pods in by_node.values() for pod in pods.values())
-            same_name = (one.namespace, one.labels.get(names.LABEL_TASK)) == (meta.namespace, meta.name)
-            if owner != meta.uid and same_name:
+            if one.labels.get(names.LABEL_TASK) == meta.name:
                 live = (pod for pods in by_node.values() for pod in pods.values() if not pod.terminal)
                 found.update((pod.node_uid, pod) for pod in live)
         return found

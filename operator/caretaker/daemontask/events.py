@@ -4,6 +4,7 @@ Pure: compares the status that stands with the one being written, so that a rest
 event per transition, aggregated over nodes, never one per Pod.
 """
 
+import itertools
 from collections.abc import Iterator, Sequence
 
 from caretaker.api import conditions as c
@@ -12,11 +13,19 @@ from caretaker.api.daemontask import Status
 from caretaker.api.events import Event
 
 _SHOWN = 5
+# Reasons of Degraded that have Events of their own, which a graver reason does not hide.
+_TOLD_ELSEWHERE = (Reason.NODES_FAILED, Reason.INVALID_RESULTS)
 
 
 def transitions(before: Status, after: Status, duplicates: Sequence[str] = ()) -> list[Event]:
     """The Events between two statuses."""
-    return [*_runs(before, after), *_conditions(before, after), *_duplicates(duplicates)]
+    found = (
+        _runs(before, after),
+        _conditions(before, after),
+        _results(before, after),
+        _duplicates(duplicates),
+    )
+    return list(itertools.chain.from_iterable(found))
 
 
 def _runs(before: Status, after: Status) -> Iterator[Event]:
@@ -48,8 +57,17 @@ def _conditions(before: Status, after: Status) -> Iterator[Event]:
     if stalled and stalled != _reason(before, c.STALLED) and stalled != Reason.PROGRESS_DEADLINE_EXCEEDED:
         yield Event("Warning", stalled, _message(after, c.STALLED))
     degraded = _reason(after, c.DEGRADED)
-    if degraded and degraded not in (_reason(before, c.DEGRADED), stalled, Reason.NODES_FAILED):
+    if degraded and degraded not in (_reason(before, c.DEGRADED), stalled, *_TOLD_ELSEWHERE):
         yield Event("Warning", degraded, _message(after, c.DEGRADED))
+
+
+def _results(before: Status, after: Status) -> Iterator[Event]:
+    if after.result_errors and not before.result_errors:
+        first = after.result_errors[0]
+        nodes = len(after.result_errors) + after.result_errors_omitted
+        yield Event(
+            "Warning", Reason.INVALID_RESULTS, f"{nodes} node(s), first {first.node_name}: {first.message}"
+        )
 
 
 def _duplicates(names: Sequence[str]) -> Iterator[Event]:

@@ -121,7 +121,11 @@ class NodeFit:
         known = self._memo.get(node.name)
         if known is not None and known[0] is node:
             return known[1]
-        found = next((v for v in (check(node) for check in self._checks) if v is not None), FITS)
+        found = FITS
+        for check in self._checks:  # half as long as through a generator
+            if (objection := check(node)) is not None:
+                found = objection
+                break
         self._memo[node.name] = (node, found)
         return found
 

@@ -12,17 +12,12 @@ import msgspec
 from caretaker.api import names
 from caretaker.api.objects import Pod
 from caretaker.api.times import format_time
+from caretaker.daemontask.ledger import Value
 from caretaker.daemontask.node import NO_PODS, State, key_of
-from caretaker.daemontask.plan import (
-    NodeReport,
-    Plan,
-    Snapshot,
-    plan,
-    reports,
-    turn,
-    view_of,
-    width,
-)
+from caretaker.daemontask.plan import Plan, plan, turn, width
+from caretaker.daemontask.recall import NodeReport
+from caretaker.daemontask.reports import reports, view_of
+from caretaker.daemontask.snapshot import Snapshot
 
 # A pass records one finished Pod a node; older ones wait for the next pass, and there are seldom any.
 _PASSES: Final = 10
@@ -40,6 +35,7 @@ class NodeState(msgspec.Struct, frozen=True, rename="camel"):
     exit_code: int | None
     pod: str | None  # the Pod that the state is about; None when there is none (any more)
     run_key: str | None  # of the run under way, else of the one that is due, else of the last one
+    results: dict[str, Value] | None = None  # what the last run that was recorded told
 
 
 class Forecast(msgspec.Struct, frozen=True):
@@ -123,6 +119,7 @@ def _state_of(snapshot: Snapshot, planned: Plan, report: NodeReport) -> NodeStat
         last_finish_time=format_time(entry.finished_at) if entry and entry.finished_at else None,
         exit_code=entry.exit_code if entry else None,
         pod=pod.name if pod else None,
+        results=entry.results if entry else None,
         run_key=key or None,
     )
 

@@ -21,10 +21,10 @@ from caretaker.api.daemontask import DaemonTask
 from caretaker.api.names import LABEL_TASK
 from caretaker.api.objects import Node, Pod, WireNode, WirePod
 from caretaker.daemontask.fit import NodeFit
-from caretaker.daemontask.plan import Snapshot
 from caretaker.daemontask.pods import revision_of
 from caretaker.daemontask.resource import RawTask, read_task, task_path
 from caretaker.daemontask.shards import Shards, WireConfigMap
+from caretaker.daemontask.snapshot import Snapshot
 from caretaker.kube.client import KubeClient
 from caretaker.kube.store import PodIndex, Store
 from caretaker.kube.watches import Watches, running
@@ -137,7 +137,7 @@ class Follower:
         now = time.time()
         shards.take((seen.wire for seen in self._shards.values()), now)
         nodes = {node.name: node for node in self._nodes.values()}
-        pods = self._index.pods_of(raw.metadata.uid)
+        pods = self._index.pods_of(self._namespace, raw.metadata.uid)
         snapshot = _snapshot(task, invalid or told_invalid(task), nodes, pods, shards, now, self._scale)
         # The verdicts are remembered for as long as the template is the same.
         if self._fit is None or self._fit[0] != snapshot.revision:

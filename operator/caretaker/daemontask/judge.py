@@ -13,6 +13,7 @@ from msgspec.json import encode as json_encode
 from caretaker.api import names
 from caretaker.api.daemontask import FailureRule, OnExitCodes, PodFailurePolicy, Spec
 from caretaker.api.objects import Node, Pod
+from caretaker.daemontask import results
 from caretaker.daemontask.ledger import Entry
 from caretaker.daemontask.pods import run_key
 
@@ -54,6 +55,9 @@ def entry_for(task_uid: str, spec: Spec, pod: Pod, node: Node, before: Entry | N
     )
     if pod.phase == "Failed":
         entry = _failed(entry, pod, spec)
+    elif spec.results:
+        values, fault = results.read(spec.results, pod)
+        entry = msgspec.structs.replace(entry, results=values, fault=fault)
     return absorb_own_reboot(task_uid, spec, entry, node, now, began=pod.created)
 
 

@@ -21,8 +21,20 @@ Count = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
 Seconds = Annotated[int, msgspec.Meta(ge=0, lt=253402300800)]  # since the epoch, until the year 9999
 
 
+# What a run told under a declared name.
+Value = int | float | str
+
+
+class Fault(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """Why a run's results are incomplete; results.py has the words."""
+
+    name: str  # of the result; empty: the message as a whole
+    code: str
+    found: str = ""  # what stood there, at most 24 bytes
+
+
 class Entry(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
-    """The last recorded run of a node. About 250 bytes."""
+    """The last recorded run of a node. About 250 bytes, and what it told."""
 
     node_uid: str = msgspec.field(name="nodeUID")
     revision: str
@@ -42,6 +54,8 @@ class Entry(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=
     boot_absorbed: bool = False  # the run's own reboot has been seen
     reboot_runs: tuple[Seconds, ...] = ()  # when NodeReboot started runs, newest last, at most 3
     fail_task: bool = False  # a FailJob rule matched
+    results: dict[str, Value] | None = None  # of a run that succeeded, at most 256 bytes
+    fault: Fault | None = None  # the first of them that it did not tell as declared
 
 
 class Ledger(msgspec.Struct, frozen=True):

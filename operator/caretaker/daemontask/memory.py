@@ -13,8 +13,9 @@ from caretaker.api.objects import Node, Pod
 from caretaker.daemontask.fit import NodeFit
 from caretaker.daemontask.ledger import Entry
 from caretaker.daemontask.node import BACKOFF_BASE, BACKOFF_MAX
-from caretaker.daemontask.plan import Trouble
+from caretaker.daemontask.recall import Recall
 from caretaker.daemontask.shards import Shards
+from caretaker.daemontask.snapshot import Trouble
 from caretaker.kube.errors import ApiError
 from caretaker.runtime.queue import Key
 
@@ -30,6 +31,7 @@ class Memory:
         self.uid = uid
         self.shards: Shards | None = None
         self.fit: NodeFit | None = None
+        self.recall = Recall()
         self.revision = ""
         self.verdict: str | None = None  # why the template is refused; "" = accepted; None = not checked
         self.confirmed = 0.0  # time.monotonic() of the last look at the ledger that found it as known
@@ -84,6 +86,7 @@ class Memory:
         for table in (self.seq_skips, self.parked, self.not_before, self._vanished):
             table.pop(node.uid, None)
         self.conflicts = {name: uid for name, uid in self.conflicts.items() if uid != node.uid}
+        self.recall.forget(node.name)
         if self.fit is not None:
             self.fit.forget(node.name)
 

@@ -166,6 +166,8 @@ def _settle(view: View, node: Node, entry: Entry | None) -> Entry | None:
             message="reboots started 3 runs within 6 h; fix the node, then rerun it",
             run_key=key_of(view, node, entry.nonce),
             boot_id=node.boot_id,
+            results=None,  # of a failed node nobody asks, and there is no room for both
+            fault=None,
         )
     return settled
 
@@ -288,7 +290,9 @@ def _waiting(
         last = f"{entry.reason}: {entry.message}" if entry is not None and entry.reason else ""
         return Decision("pending", "Backoff", last, wake=not_before)
     retry = entry if entry is not None and trigger == "Retry" else None
-    seq = max(entry.seq if entry else 0, max((p.seq for p in pods.values()), default=0)) + 1
+    seq = 1 + (entry.seq if entry else 0)
+    if pods:
+        seq = max(seq, 1 + max(pod.seq for pod in pods.values()))
     return Decision(
         "pending",
         "Queued",

@@ -1,65 +1,31 @@
 """What a DaemonTask needs now: which results to record, which runs to start, which Pods to delete.
 
-Pure: Snapshot -> Plan. Every node is asked (node.py); what is left here are the decisions that span
+Pure: Snapshot -> Plan. Every node has its report (reports.py); what is left here are the decisions that span
 nodes: slots, failure policy, order. Nothing is remembered between two plans but what the Snapshot holds.
 """
 
 import heapq
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import Final
 
 import msgspec
 
 from caretaker.api import names
-from caretaker.api.daemontask import DaemonTask, resolve
-from caretaker.api.hashing import h10
+from caretaker.api.daemontask import resolve
+from caretaker.api.hashing import digest
 from caretaker.api.objects import Node, Pod
-from caretaker.daemontask.fit import NodeFit, Verdict
 from caretaker.daemontask.judge import NODE_REBOOT
-from caretaker.daemontask.ledger import Entry, Ledger
-from caretaker.daemontask.node import NO_PODS, Decision, State, View, decide, key_of, nonce_of
+from caretaker.daemontask.ledger import Entry
+from caretaker.daemontask.node import State, key_of
 from caretaker.daemontask.orders import Orders, read_orders
 from caretaker.daemontask.pods import Start
-from caretaker.daemontask.retention import expired
+from caretaker.daemontask.recall import NodeReport
+from caretaker.daemontask.reports import reports, view_of
+from caretaker.daemontask.results import Summary, summarise
+from caretaker.daemontask.snapshot import Snapshot
 
 BATCH: Final = 250  # Pods created, and Pods deleted, in one pass
-
-
-class Trouble(msgspec.Struct, frozen=True):
-    """Why the API server did not let us act: a reason constant and its words."""
-
-    reason: str
-    message: str
-
-
-class Snapshot(msgspec.Struct, frozen=True):
-    """Everything a plan reads, gathered before it."""
-
-    task: DaemonTask
-    revision: str
-    fit: NodeFit
-    nodes: Mapping[str, Node]  # by name
-    pods: Mapping[str, Mapping[str, Pod]]  # node UID -> Pod name -> Pod
-    ledger: Ledger
-    now: float  # seconds since the epoch
-    invalid: str = ""  # why the API server refuses the template; empty = accepted or not yet known
-    checked: bool = True  # whether the template has been checked
-    seq_skips: Mapping[str, int] = {}
-    vanished: Mapping[str, float] = {}
-    parked: Mapping[str, float] = {}  # node UID -> when its unschedulable Pod was given up: others go first
-    unplaced: frozenset[str] = frozenset()  # UIDs of nodes with no Pod placed since one was given up
-    forget: tuple[str, ...] = ()  # nodes absent long enough for their ledger entries to go
-    scale: float = 1.0  # of backoffs and floors; 1 but in tests
-    namesakes: Mapping[str, Pod] = {}  # node UID -> live Pod of an earlier task of the same name
-
-
-class NodeReport(msgspec.Struct, frozen=True, gc=False):
-    """One node, its decision and the entry that counts for it."""
-
-    node: Node
-    decision: Decision
-    entry: Entry | None
 
 
 class Plan(msgspec.Struct):
@@ -84,6 +50,7 @@ class Plan(msgspec.Struct):
     last_completion: float = 0.0
     wake: float = 0.0
     queued: int = 0  # nodes that only wait for a slot
+    told: Summary = Summary()  # what the runs told, of a task that declares results
     more: bool = False  # work is left that needs no event: plan again at once
 
     @property
@@ -99,11 +66,14 @@ def plan(snapshot: Snapshot) -> Plan:
     frozen = bool(snapshot.ledger.lost) and not orders.ledger
     wanting: list[NodeReport] = []
     slots = 0
-    for report in reports(snapshot, orders):
+    told: list[tuple[str, Entry]] = []
+    found = reports(snapshot, orders)
+    for report in _listening(found, told) if snapshot.task.spec.results else found:
         slots += report.decision.slot
         _tally(snapshot, result, report)
         if report.decision.start:
             wanting.append(report)
+    result.told = summarise(snapshot.task.spec.results, told)
     _orphans(snapshot, result)
     _judge_failures(snapshot, result)
     result.hold = _hold(snapshot, result)
@@ -147,71 +117,7 @@ def doubtful(snapshot: Snapshot, plan: Plan) -> set[str]:
     return found
 
 
-def reports(snapshot: Snapshot, orders: Orders) -> Iterator[NodeReport]:
-    """Every node's decision."""
-    view = view_of(snapshot, orders)
-    assume_done = bool(snapshot.ledger.lost) and orders.ledger == "assume-done"
-    verdict, pods_of, entries = snapshot.fit.verdict, snapshot.pods.get, snapshot.ledger.entries
-    for name, node in snapshot.nodes.items():
-        entry = entries.get(name)
-        decision = decide(view, node, verdict(node), pods_of(node.uid) or NO_PODS, entry)
-        if assume_done and entry is None and _may_have_run(verdict(node), pods_of(node.uid)):
-            decision = Decision("succeeded", "AssumedDone", record=_assumed(view, node))
-        if entry is not None and entry.node_uid != node.uid:
-            entry = None  # of a node that this one replaced
-        yield NodeReport(node, decision, decision.record or entry)
-
-
-def view_of(snapshot: Snapshot, orders: Orders) -> View:
-    """What a node's decision reads of the task."""
-    return View(
-        task_uid=snapshot.task.metadata.uid,
-        spec=snapshot.task.spec,
-        revision=snapshot.revision,
-        rerun_at=orders.rerun_at,
-        rerun_nodes=orders.rerun_nodes,
-        now=snapshot.now,
-        seq_skips=snapshot.seq_skips,
-        vanished=snapshot.vanished,
-        backoff_scale=snapshot.scale,
-        namesakes={**snapshot.namesakes, **_predecessors(snapshot)},
-    )
-
-
-def _predecessors(snapshot: Snapshot) -> dict[str, Pod]:
-    """Node UID -> live Pod on the node of this name that it replaced: the same machine, perhaps, and _orphans
-    has it deleted."""
-    current = {node.uid for node in snapshot.nodes.values()}
-    found: dict[str, Pod] = {}
-    for node_uid in snapshot.pods.keys() - current:
-        for pod in snapshot.pods[node_uid].values():
-            if not pod.terminal and pod.node_name in snapshot.nodes:
-                found[snapshot.nodes[pod.node_name].uid] = pod
-    return found
-
-
 _STATES: Final[tuple[State, ...]] = ("excluded", "succeeded", "failed", "active", "pending", "blocked")
-
-
-def _may_have_run(verdict: Verdict, pods: Mapping[str, Pod] | None) -> bool:
-    """Whether the lost entry may have been this node's: cordoned, tainted and NotReady nodes ran before
-    they were, nodes that the template does not select never did. What has Pods is recorded from them."""
-    return not pods and (verdict.kind != "excluded" or verdict.reason == "Taint")
-
-
-def _assumed(view: View, node: Node) -> Entry:
-    nonce = nonce_of(view, node, None)
-    return Entry(
-        node_uid=node.uid,
-        revision=view.revision,
-        run_key=key_of(view, node, nonce),
-        result="Succeeded",
-        seq=0,
-        nonce=nonce,
-        boot_id=node.boot_id,
-        finished_at=int(view.now),
-        reason="AssumedDone",
-    )
 
 
 def _tally(snapshot: Snapshot, result: Plan, report: NodeReport) -> None:
@@ -230,11 +136,21 @@ def _tally(snapshot: Snapshot, result: Plan, report: NodeReport) -> None:
         _wake(result, decision.wake)
     if decision.state not in ("succeeded", "excluded"):  # most nodes at most times
         _list(snapshot, result, report)
-    if entry is not None:
-        if entry.result == "Succeeded" and entry.finished_at > result.last_completion:
-            result.last_completion = entry.finished_at
-        if decision.record is None:
-            _retire(snapshot, result, node, entry)
+    if entry is not None and entry.result == "Succeeded" and entry.finished_at > result.last_completion:
+        result.last_completion = entry.finished_at
+    if report.expired:
+        result.deletes.extend(report.expired)
+    if report.expires:
+        _wake(result, report.expires)
+
+
+def _listening(found: Iterator[NodeReport], told: list[tuple[str, Entry]]) -> Iterator[NodeReport]:
+    """The same reports; those of current runs that succeeded are noted by the way. A generator of its own, so
+    that a task without results pays nothing for it."""
+    for report in found:
+        if report.decision.state == "succeeded" and report.entry is not None:
+            told.append((report.node.name, report.entry))
+        yield report
 
 
 def _list(snapshot: Snapshot, result: Plan, report: NodeReport) -> None:
@@ -256,17 +172,6 @@ def _is_unplaced(snapshot: Snapshot, report: NodeReport) -> bool:
     if report.node.uid in snapshot.unplaced:
         return decision.state in ("pending", "blocked") or decision.reason == "Scheduling"
     return decision.state == "blocked" and decision.reason == "Unschedulable" and bool(decision.delete)
-
-
-def _retire(snapshot: Snapshot, result: Plan, node: Node, entry: Entry) -> None:
-    """Finished Pods whose time is over; a record that is still to be written keeps them."""
-    pods = snapshot.pods.get(node.uid)
-    if not pods:
-        return
-    known_since = snapshot.ledger.since.get(node.name, snapshot.now)
-    gone, wake = expired(snapshot.task.spec, entry, pods, known_since, snapshot.now, snapshot.scale)
-    result.deletes.extend(gone)
-    _wake(result, wake)
 
 
 def _tally_active(snapshot: Snapshot, result: Plan, report: NodeReport) -> None:
@@ -355,7 +260,7 @@ def width(snapshot: Snapshot, desired: int, unlimited: int) -> int:
     return unlimited if parallelism is None else max(resolve(parallelism, desired, up=True), 1)
 
 
-def turn(snapshot: Snapshot, node: Node) -> tuple[float, str]:
+def turn(snapshot: Snapshot, node: Node) -> tuple[float, bytes]:
     """The sort key of nodes that wait for a slot.
 
     A hash, so that two operators that overlap pick the same nodes; nodes whose Pod could not be scheduled
@@ -364,7 +269,7 @@ def turn(snapshot: Snapshot, node: Node) -> tuple[float, str]:
     return snapshot.parked.get(node.uid, 0.0), _shuffled(snapshot.task.metadata.uid, node.uid)
 
 
-_shuffled = lru_cache(maxsize=1 << 16)(h10)
+_shuffled = lru_cache(maxsize=1 << 16)(digest)
 
 
 def _trim(result: Plan, now: float) -> None:

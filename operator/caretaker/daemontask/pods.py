@@ -113,12 +113,13 @@ def _pin(affinity: dict[str, Any], node_name: str) -> dict[str, Any]:
     required = node_affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
     field = {"key": "metadata.name", "operator": "In", "values": [node_name]}
     wanted: list[dict[str, Any]] = required.get("nodeSelectorTerms") or [{}]
-    terms = [
+    terms: list[dict[str, Any]] = []
+    for term in wanted:
         # matchFields takes one requirement on metadata.name; the planner has already checked the template's.
-        {**term, "matchFields": [field]}
-        for term in wanted
-        if term or not required
-    ]
+        pinned = {**term, "matchFields": [field]}
+        # A template that names its nodes has a term for each, and they are all the same now.
+        if (term or not required) and pinned not in terms:
+            terms.append(pinned)
     return {
         **affinity,
         "nodeAffinity": {

@@ -15,8 +15,8 @@ from caretaker.api.conditions import Reason
 from caretaker.api.names import LABEL_TASK
 from caretaker.api.objects import Pod, WirePod
 from caretaker.daemontask.memory import Memory
-from caretaker.daemontask.plan import Snapshot, Trouble
 from caretaker.daemontask.pods import Start, build, pod_name
+from caretaker.daemontask.snapshot import Snapshot, Trouble
 from caretaker.kube.client import KubeClient
 from caretaker.kube.errors import ApiError
 from caretaker.kube.store import Store
@@ -125,31 +125,33 @@ class PodWriter:
 
     # ------------------------------------------------------------------ delete
 
-    async def delete(self, pods: list[Pod], memory: Memory) -> Trouble | None:
-        """Delete them, by uid. A refusal holds up neither the others nor the rest of the pass: it is
-        returned, the first of several. Raises NotLeader, and ApiError when the server did not answer."""
+    async def delete(self, pods: list[Pod], memory: Memory) -> tuple[Trouble | None, bool]:
+        """Delete them, by uid. A refusal holds up neither the others nor the rest of the pass. Returns (the
+        first refusal, whether every Pod was as it had been seen): one that was not is left for another plan,
+        which no event may ask for. Raises NotLeader, and ApiError when the server did not answer."""
         gate = asyncio.Semaphore(DELETE_CONCURRENCY)
 
-        async def one(pod: Pod) -> Trouble | None:
+        async def one(pod: Pod) -> Trouble | bool:
             async with gate:
                 try:
-                    await self._delete(pod, memory)
+                    return await self._delete(pod, memory)
                 except ApiError as error:
                     if error.transient or error.missing_permission is not None:
                         raise
                     return Trouble(Reason.POD_DELETION_REFUSED, f"Pod {pod.name}: {error.message}")
-            return None
 
         found = await run_all(one(pod) for pod in pods)
-        return next((trouble for trouble in found if trouble is not None), None)
+        refused = next((answer for answer in found if isinstance(answer, Trouble)), None)
+        return refused, False not in found
 
-    async def _delete(self, pod: Pod, memory: Memory) -> None:
+    async def _delete(self, pod: Pod, memory: Memory) -> bool:
+        """Whether the Pod was as it had been seen."""
         key = (pod.namespace, pod.name)
         preconditions = {"uid": pod.uid}
         if not pod.terminal:
             # It may have been bound, run and finished since: then it is to be recorded, not deleted.
             if self._pods.get(*key) != pod:
-                return  # so it is known here already
+                return False  # so it is known here already
             preconditions["resourceVersion"] = str(self._pods.version_of(key))
         memory.expected_deletes.add(pod.uid)
         if not pod.node_name and not pod.terminal:
@@ -163,14 +165,16 @@ class PodWriter:
                 self._pods.observe_delete(key, pod.uid)
             elif error.status == 409:
                 await self._look_again(pod, memory)
+                return False
             else:
                 raise
-            return
+            return True
         meta = left.metadata
         if pod.node_name and not pod.terminal and meta.deletion_timestamp is not None:
             self._pods.observe_write(left.record(), int(meta.resource_version))
         else:
             self._pods.observe_delete(key, pod.uid, int(meta.resource_version or 0))
+        return True
 
     async def _look_again(self, pod: Pod, memory: Memory) -> None:
         """The Pod is not what it was when it was decided on; the next plan sees what it is."""

@@ -16,8 +16,10 @@ from caretaker.api.daemontask import (
 )
 from caretaker.api.times import format_time
 from caretaker.daemontask.conditions import Facts, Outcome, conditions_of
-from caretaker.daemontask.plan import NodeReport, Plan, Snapshot
+from caretaker.daemontask.plan import Plan
 from caretaker.daemontask.pods import pod_name
+from caretaker.daemontask.recall import NodeReport
+from caretaker.daemontask.snapshot import Snapshot
 
 
 def status_of(snapshot: Snapshot, plan: Plan, outcome: Outcome) -> Status:
@@ -51,6 +53,9 @@ def status_of(snapshot: Snapshot, plan: Plan, outcome: Outcome) -> Status:
         failed_nodes_omitted=max(len(failed) - MAX_LISTED, 0),
         blocked_nodes=tuple(heapq.nsmallest(MAX_LISTED, blocked, key=lambda n: n.node_name)),
         blocked_nodes_omitted=max(len(blocked) - MAX_LISTED, 0),
+        results=plan.told.results,
+        result_errors=plan.told.errors,
+        result_errors_omitted=plan.told.faulty - len(plan.told.errors),
         ledger=before.ledger if plan.hold == Reason.LEDGER_LOST else ledger,
     )
 

@@ -22,6 +22,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 from caretaker.api.objects import Pod
 
 Key = tuple[str, str]  # (namespace, name); the namespace of a cluster-scoped record is ""
+Owner = tuple[str, str]  # (namespace, UID)
 
 
 class Record(Protocol):
@@ -223,21 +224,22 @@ class Store(Generic[R]):
 class PodIndex:
     """The Pods of each owner by the node they were created for, kept up to date event by event.
 
-    A planning pass reads its task's Pods here without touching anybody else's.
+    A planning pass reads its task's Pods here without touching anybody else's. An owner is known by its
+    namespace and UID: an owner reference never leads out of a namespace, whatever a Pod elsewhere says.
     """
 
     def __init__(self, store: Store[Pod]) -> None:
-        self._owners: dict[str, dict[str, dict[str, Pod]]] = {}
+        self._owners: dict[Owner, dict[str, dict[str, Pod]]] = {}
         for pod in store.values():
             self._changed(None, pod)
         store.subscribe(self._changed)
 
-    def pods_of(self, owner_uid: str) -> Mapping[str, Mapping[str, Pod]]:
+    def pods_of(self, namespace: str, owner_uid: str) -> Mapping[str, Mapping[str, Pod]]:
         """Node UID -> Pod name -> Pod, of the Pods that the owner controls. A live view: do not keep it."""
-        return self._owners.get(owner_uid, {})
+        return self._owners.get((namespace, owner_uid), {})
 
-    def owners(self) -> Iterable[str]:
-        """The UIDs of all that own a Pod here."""
+    def owners(self) -> Iterable[Owner]:
+        """(namespace, UID) of all that own a Pod here."""
         return self._owners.keys()
 
     def _changed(self, old: Pod | None, new: Pod | None) -> None:
@@ -245,15 +247,16 @@ class PodIndex:
         if old is not None and (old.owner_uid, old.node_uid) != place:
             self._forget(old)
         if new is not None and new.owner_uid:
-            nodes = self._owners.setdefault(new.owner_uid, {})
+            nodes = self._owners.setdefault((new.namespace, new.owner_uid), {})
             nodes.setdefault(new.node_uid, {})[new.name] = new
 
     def _forget(self, pod: Pod) -> None:
-        nodes = self._owners.get(pod.owner_uid, {})
+        owner = (pod.namespace, pod.owner_uid)
+        nodes = self._owners.get(owner, {})
         pods = nodes.get(pod.node_uid, {})
         if pods.pop(pod.name, None) is None:
             return
         if not pods:
             del nodes[pod.node_uid]
         if not nodes:
-            del self._owners[pod.owner_uid]
+            del self._owners[owner]

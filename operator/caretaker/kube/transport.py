@@ -7,6 +7,7 @@ was found closed), or let a write pass that the guard refuses.
 
 import asyncio
 import contextlib
+import re
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextvars import ContextVar
@@ -30,6 +31,10 @@ ACCEPT = {"Accept": "application/json"}
 
 _METHODS = {"get": "GET", "list": "GET", "create": "POST", "patch": "PATCH", "delete": "DELETE"}
 _WRITES = frozenset(("create", "patch", "delete"))
+# Names that tenants write become part of paths: one such as `../../b/secrets/x` would lead, with the
+# operator's rights, to another namespace's objects. The characters are those of path segment names
+# (k8s.io/apimachinery pkg/api/validation/path) less what URLs give a meaning.
+_PATH = re.compile(r"(/(?!\.{1,2}(/|\Z))[A-Za-z0-9._:-]+)+")
 # Below the API server's own 90 s (k8s.io/apiserver pkg/server/secure_serving.go, IdleTimeout), so that it
 # is we who close an idle connection and never a request that finds it closed.
 _KEEPALIVE_SECONDS = 60.0
@@ -119,6 +124,7 @@ class Transport:
         urgent (the Lease's own requests): neither queued for a slot nor guarded. Raises NotLeader when the
         guard refuses a write, which then was not sent, and ApiError.
         """
+        _refuse_odd(request.verb, request.path)
         async with contextlib.nullcontext() if urgent else self._slots:
             generation = self._access.generation
             try:
@@ -143,6 +149,7 @@ class Transport:
         minute). on_open is called when the server has accepted the watch. Raises ApiError: refused, cut
         (Unreachable) or silent (StreamStalled). Close the generator when leaving early (aclosing).
         """
+        _refuse_odd("watch", path)
         started, generation = time.monotonic(), self._access.generation
         headers = await self._headers(ACCEPT)
         try:
@@ -234,6 +241,12 @@ class _LastLook(aiohttp.ClientRequest):
         if (guard := _guard.get()) is not None:
             guard()
         return await super().send(conn)
+
+
+def _refuse_odd(verb: str, path: str) -> None:
+    """ApiError for what cannot be the path of an object: no object has such a name."""
+    if not _PATH.fullmatch(path):
+        raise ApiError(404, "NotFound", "no object can have such a name", verb=verb, path=path)
 
 
 def resource_of(path: str) -> str:

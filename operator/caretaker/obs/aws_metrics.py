@@ -4,16 +4,14 @@ Inputs: observations, from the threads that make the calls. Labels are bounded: 
 answers at an endpoint, so only the first hundred have a series of their own. It must not do I/O.
 """
 
-import re
-import threading
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from caretaker.obs.bounded import Bounded
+
 # Buckets in seconds; a request to AWS times out after 10.
 SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
-OTHER: Final = "other"
-_MOST_CODES: Final = 100
 
 
 class AwsMetrics:
@@ -45,12 +43,11 @@ class AwsMetrics:
         self.long_polls = Gauge(
             "caretaker_aws_long_polls", "Long polls that wait for an answer of AWS now.", registry=registry
         )
-        self._codes: set[str] = set()
-        self._lock = threading.Lock()
+        self._codes = Bounded()
 
     def request(self, service: str, operation: str, code: str, seconds: float | None) -> None:
         """Count one request. `code` is "" where no answer came; `seconds` is None for a long poll."""
-        self.requests.labels(service, operation, self._bounded(code) if code else self.NO_ANSWER).inc()
+        self.requests.labels(service, operation, self._codes(code) if code else self.NO_ANSWER).inc()
         if seconds is not None:
             self.request_seconds.labels(service, operation).observe(seconds)
 
@@ -61,12 +58,3 @@ class AwsMetrics:
     def polls(self, change: int) -> None:
         """A long poll began (+1) or ended (-1)."""
         self.long_polls.inc(change)
-
-    def _bounded(self, code: str) -> str:
-        if not re.fullmatch(r"[A-Za-z][\w.]{0,79}", code):
-            return OTHER
-        with self._lock:
-            if code not in self._codes and len(self._codes) >= _MOST_CODES:
-                return OTHER
-            self._codes.add(code)
-        return code

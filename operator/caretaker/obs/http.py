@@ -4,7 +4,9 @@ Inputs: a prometheus registry and named checks, each a function that returns Non
 the reason in one line. A check that raises counts as failed. It must not decide what healthy means.
 """
 
+import contextlib
 import errno
+import socket
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
@@ -44,7 +46,8 @@ class ObsServer:
         self._runners: list[web.AppRunner] = []
 
     async def start(self, host: str, metrics_port: int, health_port: int) -> Bound:
-        """Listen on `host`; port 0 takes a free one; two equal ports other than 0 share one server.
+        """Listen on `host`, on all addresses where it is empty, IPv4 and IPv6 as the machine has them; port 0
+        takes a free one; two equal ports other than 0 share one server.
 
         Raises ListenError when a port cannot be opened; nothing is left open then.
         """
@@ -74,11 +77,11 @@ class ObsServer:
         self._runners.append(runner)
         await runner.setup()
         try:
-            await web.TCPSite(runner, host, port).start()
+            await web.SockSite(runner, _bind(host, port)).start()
         except OSError as error:
             why = "the port is in use" if error.errno == errno.EADDRINUSE else str(error.strerror or error)
             raise ListenError(
-                f"cannot listen on {host}:{port}: {why}; choose another with {flag} (0 takes a free one)"
+                f"cannot listen on {host or '*'}:{port}: {why}; another: {flag} (0 takes a free one)"
             ) from error
         bound: int = runner.addresses[0][1]
         return bound
@@ -93,6 +96,18 @@ class ObsServer:
 
     async def _readyz(self, request: web.Request) -> web.Response:
         return _answer(self.readyz, verbose="verbose" in request.query)
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    """A listening socket; one of both families where no host is named, since the kubelet probes a pod at
+    whichever address it has."""
+    if host:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        return socket.create_server(address[:2], family=socket.AddressFamily(family))
+    if socket.has_dualstack_ipv6():
+        with contextlib.suppress(OSError):  # in the kernel, but without any address
+            return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True)
+    return socket.create_server(("", port))
 
 
 def _answer(checks: list[Check], *, verbose: bool) -> web.Response:

@@ -10,7 +10,7 @@ import re
 import secrets
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from types import MappingProxyType
@@ -93,8 +93,13 @@ def bind(**fields: str) -> Iterator[None]:
 
 
 def new_reconcile_id() -> str:
-    """Eight hex digits that tie the records of one pass together."""
-    return secrets.token_hex(4)
+    """Twelve hex digits that tie the records of one pass together."""
+    return secrets.token_hex(6)
+
+
+def beyond_the_pass() -> AbstractContextManager[None]:
+    """Tasks that are begun inside outlive the pass: their records name its object, and not the pass."""
+    return bind(reconcile_id="")
 
 
 def fields_of(record: logging.LogRecord) -> dict[str, object]:

@@ -1,13 +1,11 @@
-"""Prometheus metrics: every series of caretaker, and the monitor of the event loop's lag.
+"""Prometheus metrics: every series of caretaker.
 
 Inputs: observations from the other layers, by the methods and the metric objects here. Each Metrics has a
-registry of its own, so tests and two operators in one process do not meet. Labels are bounded: one
-gauge of each kind names an object, and its forget() drops that series. It must not do I/O.
+registry of its own, so tests and two operators in one process do not meet. Labels are bounded
+(docs/metrics.md has their values, and tests hold every series to it): few gauges name an object, and
+forget() drops its series. It must not do I/O.
 """
 
-import asyncio
-import time
-from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -22,6 +20,9 @@ from prometheus_client import (
 )
 
 from caretaker.obs.aws_metrics import AwsMetrics
+from caretaker.obs.bounded import Bounded
+from caretaker.obs.imds_metrics import PolicyMetrics
+from caretaker.obs.resource_metrics import ResourceMetrics
 from caretaker.obs.s3refresh_metrics import S3RefreshMetrics
 
 # Buckets in seconds.
@@ -72,6 +73,26 @@ class DaemonTaskMetrics:
             registry=registry,
         )
 
+        self.result = Gauge(
+            "caretaker_daemontask_result",
+            "What the runs of a DaemonTask told of its nodes, as in status.results: each Number's statistic, "
+            "count, min, median, p95 or max.",
+            ("namespace", "name", "result", "unit", "statistic"),
+            registry=registry,
+        )
+        self._results: dict[tuple[str, str], set[tuple[str, str, str]]] = {}
+
+    def set_results(self, namespace: str, name: str, figures: Mapping[tuple[str, str, str], float]) -> None:
+        """Show what a task's runs told, by (result, unit, statistic); what is shown already and is not among
+        them goes."""
+        shown = self._results.pop((namespace, name), set())
+        for labels in shown - figures.keys():
+            self.result.remove(namespace, name, *labels)
+        for labels, value in figures.items():
+            self.result.labels(namespace, name, *labels).set(value)
+        if figures:
+            self._results[namespace, name] = set(figures)
+
     def set_nodes(self, namespace: str, name: str, counts: Mapping[str, int]) -> None:
         """Show a task's counts; states that `counts` leaves out are 0. Keys are STATES."""
         for state in self.STATES:
@@ -81,6 +102,13 @@ class DaemonTaskMetrics:
         """Drop the series of a deleted task. Does nothing if there are none."""
         for state in self.STATES:
             self.nodes.remove(namespace, name, state)
+        self.set_results(namespace, name, {})
+
+    def clear(self) -> None:
+        """Drop what names any task."""
+        self.nodes.clear()
+        self.result.clear()
+        self._results.clear()
 
 
 class Metrics:
@@ -88,8 +116,10 @@ class Metrics:
 
     def __init__(self, version: str, registry: CollectorRegistry) -> None:
         self.registry = registry
+        self.resources = ResourceMetrics(registry)
         self.daemontask = DaemonTaskMetrics(registry)
         self.s3refresh = S3RefreshMetrics(registry)
+        self.imds = PolicyMetrics(registry)
         self.aws = AwsMetrics(registry)
         self.build_info = Gauge(
             "caretaker_build_info", "Always 1; the label tells the version.", ("version",), registry=registry
@@ -149,6 +179,8 @@ class Metrics:
             buckets=FAST,
             registry=registry,
         )
+        self._reasons = Bounded()
+        self._refused = Bounded()
 
     def _reflectors(self, registry: CollectorRegistry) -> None:
         self.reflector_events = Counter(
@@ -196,14 +228,22 @@ class Metrics:
 
     def reconcile_error(self, kind: str, reason: str) -> None:
         """One pass over an object of `kind` ended in an error and is tried again."""
-        self.reconcile_errors.labels(kind, reason).inc()
+        self.reconcile_errors.labels(kind, self._reasons(reason)).inc()
+
+    def not_leading(self) -> None:
+        """Drop what names a resource: it is for whoever leads now to tell of them."""
+        self.resources.clear()
+        self.daemontask.clear()
+        self.s3refresh.clear()
+        self.imds.clear()
 
     def permission(self, verb: str, resource: str, *, missing: bool) -> None:
         """Tell whether RBAC refuses `verb` on `resource`.
 
         Not derived from the status code: quotas and admission refuse with 403, too.
         """
-        self.missing_permission.labels(verb, resource).set(1 if missing else 0)
+        # The words of a refusal, which a webhook may have put together.
+        self.missing_permission.labels(self._refused(verb), self._refused(resource)).set(1 if missing else 0)
 
     def watch_reflector(self, resource: str, age: Callable[[], float]) -> None:
         """Read `age`, seconds since the reflector of `resource` last heard anything, at each scrape."""
@@ -217,52 +257,3 @@ def create_metrics(version: str) -> Metrics:
     PlatformCollector(registry=registry)
     GCCollector(registry=registry)
     return Metrics(version, registry)
-
-
-class LoopLag:
-    """Measures how late the event loop wakes a sleeper: what every other task waits, too.
-
-    `clock` gives seconds that never go back.
-    """
-
-    INTERVAL: Final = 0.1  # seconds; at most ten wake-ups a second
-    WINDOW: Final = 60.0  # seconds that caretaker_loop_lag_max_seconds looks back
-    RECENT: Final = 5.0  # seconds for which one lag over the limit counts as unhealthy
-
-    def __init__(self, metrics: Metrics, clock: Callable[[], float] = time.monotonic) -> None:
-        self._metrics = metrics
-        self._clock = clock
-        # (time, lag), lags falling from left to right: the leftmost is the window's largest.
-        self._largest: deque[tuple[float, float]] = deque()
-        self._due = 0.0
-        metrics.loop_lag_max.set_function(self.largest)
-
-    async def run(self) -> None:
-        """Measure until cancelled."""
-        while True:
-            self._due = self._clock() + self.INTERVAL
-            await asyncio.sleep(self.INTERVAL)
-            self.record(self._clock() - self._due)
-
-    def record(self, lag: float) -> None:
-        """Take one measurement in seconds."""
-        lag, now = max(lag, 0.0), self._clock()
-        self._metrics.loop_lag.observe(lag)
-        while self._largest and self._largest[-1][1] <= lag:
-            self._largest.pop()
-        self._largest.append((now, lag))
-        while self._largest[0][0] < now - self.WINDOW:
-            self._largest.popleft()
-
-    def largest(self, seconds: float = WINDOW) -> float:
-        """The largest lag of the last `seconds` (at most WINDOW), in seconds."""
-        since = self._clock() - seconds
-        return next((lag for at, lag in self._largest if at >= since), 0.0)
-
-    def check(self, limit: float = 10.0) -> str | None:
-        """Why the loop is unhealthy, or None. One long stall is told for RECENT seconds, then forgiven."""
-        overdue = self._clock() - self._due if self._due else 0.0
-        worst = max(self.largest(self.RECENT), overdue)
-        if worst <= limit:
-            return None
-        return f"the event loop stood still for {worst:.1f} s (limit {limit:g} s)"

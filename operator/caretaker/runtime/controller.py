@@ -8,13 +8,12 @@ raises: user data must not crash the operator.
 import asyncio
 import logging
 import time
-import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 import msgspec
 
-from caretaker.api.conditions import Reason
+from caretaker.api.conditions import Condition, Reason
 from caretaker.api.names import API_VERSION
 from caretaker.api.times import format_time
 from caretaker.kube.client import KubeClient
@@ -71,6 +70,9 @@ class Kind(Protocol, Generic[S, P, O]):
     """What a kind brings: the words are the same for every one."""
 
     kind: str
+    stopped: Collection[
+        str
+    ]  # types of conditions that are False, beside Ready, while a permission is missing
 
     def path(self, key: Key) -> str:
         """The API path of the resource."""
@@ -167,7 +169,7 @@ class Controller:
 
     async def run_pass(self, key: Key) -> None:
         """One pass; decides when the next one comes."""
-        reconcile_id = uuid.uuid4().hex[:12]
+        reconcile_id = log.new_reconcile_id()
         with log.bind(kind=key.kind, namespace=key.namespace, name=key.name, reconcile_id=reconcile_id):
             try:
                 follow = await self._pass(key, self._kinds[key.kind])
@@ -198,6 +200,7 @@ class Controller:
             if not self._queue.pending(key):  # else its successor may be there already
                 self._on_gone(key)
             self._status_written.pop(key, None)
+            self._metrics.resources.forget((key.kind, key.namespace, key.name))
             return None
         plan = self._plan(kind, snapshot)
         for _ in range(CONFIRMATIONS):
@@ -210,6 +213,7 @@ class Controller:
         outcome = await kind.execute(snapshot, plan)
         follow = kind.next(snapshot, plan, outcome)
         status = kind.status(snapshot, plan, outcome)
+        self._show(key, status.conditions)
         if await self._write_status(key, kind.subject(snapshot), status, follow):
             try:
                 await kind.settled(snapshot, plan, outcome)
@@ -217,6 +221,9 @@ class Controller:
                 await self._recorder.post(kind.subject(snapshot).ref, kind.events(snapshot, plan, status))
         self._metrics.reconciled(key.kind, time.perf_counter() - started)
         return follow
+
+    def _show(self, key: Key, conditions: Iterable[Condition]) -> None:
+        self._metrics.resources.show((key.kind, key.namespace, key.name), conditions)
 
     def _plan(self, kind: Kind[Any, Any, Any], snapshot: Any) -> Any:
         started = time.thread_time()
@@ -271,9 +278,11 @@ class Controller:
 
     async def _show_denied(self, key: Key, error: ApiError) -> None:
         """No plan, so no status: the conditions alone can say why."""
-        path = self._kinds[key.kind].path(key)
+        kind = self._kinds[key.kind]
+        self._show(key, denied.conditions((), kind.stopped, 0, error.message, ""))
         try:
-            uid = await denied.show(self._client, path, error, format_time(time.time()))
+            now = format_time(time.time())
+            uid = await denied.show(self._client, kind.path(key), kind.stopped, error, now)
         except (ApiError, NotLeader) as problem:
             logger.debug("the missing permission could not be shown: %s", problem)
             return

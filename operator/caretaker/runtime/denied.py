@@ -4,10 +4,12 @@ Inputs: a client, the resource's path, the refusal. It touches conditions only: 
 last whole pass left them, and the next whole pass replaces the conditions, too. Knows no kind.
 """
 
+from collections.abc import Collection
+
 import msgspec
 
 from caretaker.api import conditions as c
-from caretaker.api.conditions import Condition, Reason
+from caretaker.api.conditions import Condition, ConditionStatus, Reason
 from caretaker.api.objects import WireMeta
 from caretaker.kube.client import KubeClient
 from caretaker.kube.errors import ApiError
@@ -22,14 +24,15 @@ class _Standing(msgspec.Struct):
     status: msgspec.Raw = msgspec.Raw(b"{}")
 
 
-async def show(client: KubeClient, path: str, error: ApiError, now: str) -> str:
-    """Write the conditions unless they stand already; the resource's uid if they are new, else "".
+async def show(client: KubeClient, path: str, stopped: Collection[str], error: ApiError, now: str) -> str:
+    """Write the conditions unless they stand already; the resource's uid if they are new, else "". `stopped`
+    are the types that are False then, beside Ready.
 
     Raises ApiError: whoever lacks one permission may lack those of this, too.
     """
     standing = await client.get(path, _Standing)
     meta, before = standing.metadata, _conditions(standing.status)
-    after = conditions(before, meta.generation, error.message, now)
+    after = conditions(before, stopped, meta.generation, error.message, now)
     if after == before:
         return ""
     body = {
@@ -49,13 +52,14 @@ def _conditions(status: msgspec.Raw) -> tuple[Condition, ...]:
 
 
 def conditions(
-    before: tuple[Condition, ...], generation: int, message: str, now: str
+    before: tuple[Condition, ...], stopped: Collection[str], generation: int, message: str, now: str
 ) -> tuple[Condition, ...]:
-    """`before` with Ready and Progressing False and Reconciling True; Stalled goes, since it is retried."""
-    denied = {
-        c.READY: Condition(c.READY, "False", Reason.PERMISSION_DENIED, message, generation),
-        c.PROGRESSING: Condition(c.PROGRESSING, "False", Reason.PERMISSION_DENIED, message, generation),
-        c.RECONCILING: Condition(c.RECONCILING, "True", Reason.ROLLING_OUT, message, generation),
-    }
-    others = [x for x in before if x.type not in denied and x.type != c.STALLED]
-    return c.merge(before, [denied[c.READY], *others, denied[c.PROGRESSING], denied[c.RECONCILING]], now)
+    """`before` with Ready and `stopped` False and Reconciling True; Stalled goes, since it is retried."""
+
+    def denied(kind: str, status: ConditionStatus) -> Condition:
+        return Condition(kind, status, Reason.PERMISSION_DENIED, message, generation)
+
+    first = denied(c.READY, "False")
+    last = [*(denied(kind, "False") for kind in stopped), denied(c.RECONCILING, "True")]
+    replaced = {c.STALLED, *(x.type for x in (first, *last))}
+    return c.merge(before, [first, *(x for x in before if x.type not in replaced), *last], now)

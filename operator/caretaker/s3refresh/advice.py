@@ -8,8 +8,6 @@ from typing import Final
 from caretaker.aws.errors import AwsError
 
 QUEUE: Final = "spec.source.sqs.queueURL"
-COMPLETIONS: Final = "spec.target.storageGateway.completion.queueURL"
-GATEWAYS: Final = "spec.target.storageGateway"
 ROLE: Final = "spec.aws.roleARN"
 
 

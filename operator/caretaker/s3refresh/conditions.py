@@ -10,11 +10,11 @@ from typing import Final
 from caretaker.api import conditions as c
 from caretaker.api.conditions import Condition, ConditionStatus
 from caretaker.api.conditions import RefreshReason as Reason
-from caretaker.api.s3refresh import MAX_TARGETS
+from caretaker.api.s3refresh import MAX_TARGETS, Status
 from caretaker.aws.classes import ErrorClass
 from caretaker.s3refresh.debounce import Target
 from caretaker.s3refresh.plan import Plan
-from caretaker.s3refresh.snapshots import View
+from caretaker.s3refresh.snapshots import Refusal, View
 
 Verdict = tuple[ConditionStatus, str, str]  # (status, reason, message)
 
@@ -25,6 +25,8 @@ SHOWN: Final = 3
 STALLING: Final = frozenset(
     (Reason.INVALID_SPEC, Reason.NOT_GRANTED, Reason.QUEUE_CONFLICT, Reason.QUEUE_UNSUITABLE)
 )
+# Those that leave the queue to other resources.
+UNCLAIMED: Final = frozenset((Reason.INVALID_SPEC, Reason.NOT_GRANTED, Reason.QUEUE_CONFLICT))
 _NO_ROOM: Final = (
     f"a resource keeps {MAX_TARGETS} targets, and those that are gone while dirty count: name fewer in "
     "spec.target, and the others in a resource with a queue of its own"
@@ -47,7 +49,7 @@ def conditions_of(view: View, plan: Plan) -> Iterable[Condition]:
     yield condition(c.READY, status, reason, message)
     yield condition(c.QUEUE_REACHABLE, *_queue(view))
     yield condition(c.TARGETS_RESOLVED, *_targets(view, plan))
-    yield condition(c.CAUGHT_UP, *_caught_up(plan))
+    yield condition(c.CAUGHT_UP, *_caught_up(view, plan))
     if status != "True" and reason in STALLING:
         yield condition(c.STALLED, "True", reason, message)
     elif status != "True":
@@ -57,6 +59,14 @@ def conditions_of(view: View, plan: Plan) -> Iterable[Condition]:
         yield condition(c.MALFORMED_MESSAGES, "True", Reason.UNREADABLE, said)
     if view.read.spec is not None and view.read.spec.suspend:
         yield condition(c.SUSPENDED, "True", Reason.SUSPENDED, "spec.suspend is true: nothing is received")
+
+
+def regained(status: Status, refusal: Refusal | None) -> bool:
+    """Whether the queue is this resource's again, and by what stands was not until now: another one may have
+    read it, and deleted events that were nobody's to it."""
+    standing = c.find(status.conditions, c.READY)
+    held = refusal is None or refusal.reason not in UNCLAIMED
+    return held and standing is not None and standing.reason in UNCLAIMED
 
 
 def ready(view: View, plan: Plan) -> Verdict:
@@ -155,7 +165,7 @@ def _wrong_with_targets(view: View, plan: Plan) -> tuple[str, str] | None:
     return None
 
 
-def _caught_up(plan: Plan) -> Verdict:
+def _caught_up(view: View, plan: Plan) -> Verdict:
     failing = [t for t in plan.targets if t.failure is not None]
     if failing:
         return "False", Reason.REFRESH_FAILING, _failures(failing)
@@ -169,7 +179,18 @@ def _caught_up(plan: Plan) -> Verdict:
         return "False", Reason.REFRESHING, f"{len(busy)} target(s) are being refreshed"
     if dirty:
         return "False", Reason.WAITING, f"{len(dirty)} target(s) wait for their refresh"
+    if (blind := _blind(view, plan)) is not None:
+        return "Unknown", *blind
     return "True", Reason.UP_TO_DATE, "every event has been followed by a refresh"
+
+
+def _blind(view: View, plan: Plan) -> tuple[str, str] | None:
+    """Why events may wait that nothing is known of."""
+    rules = (_refused, _suspended, _queue_bad, _targets_bad, _starting)
+    found = next((verdict for rule in rules if (verdict := rule(view, plan)) is not None), None)
+    if found is None or found[1] == Reason.QUEUE_UNSUITABLE:  # which is read all the same
+        return None
+    return found[1], f"events may wait that have not been received: {found[2]}"
 
 
 def _failures(failing: Iterable[Target]) -> str:

@@ -16,13 +16,10 @@ from typing import Final
 import msgspec
 
 from caretaker.api import names
-from caretaker.api.aws import queue_arn
-from caretaker.api.conditions import RefreshReason as Reason
 from caretaker.api.events import Event, ObjectRef
-from caretaker.api.grants import Grants, refusals
-from caretaker.api.s3refresh import Filter, Spec, Status
+from caretaker.api.grants import Grants
+from caretaker.api.s3refresh import Filter, Status
 from caretaker.aws.calls import Aws
-from caretaker.aws.identity import Keys
 from caretaker.kube.client import KubeClient
 from caretaker.kube.errors import ApiError
 from caretaker.obs.metrics import Metrics
@@ -30,16 +27,20 @@ from caretaker.runtime.controller import Next, Subject
 from caretaker.runtime.queue import Key
 from caretaker.s3refresh import plan as planning
 from caretaker.s3refresh import queue, record, resource, tally
-from caretaker.s3refresh.credentials import keys_of
+from caretaker.s3refresh.admission import Admission
+from caretaker.s3refresh.aims import aim_of
+from caretaker.s3refresh.conditions import regained
+from caretaker.s3refresh.credentials import KeyRing
 from caretaker.s3refresh.debounce import at_once
 from caretaker.s3refresh.events import transitions
 from caretaker.s3refresh.plan import End, Message, Plan, Result, Snapshot
 from caretaker.s3refresh.queues import Queues
 from caretaker.s3refresh.resource import FINALIZER, KIND, RawRefresh, Read
-from caretaker.s3refresh.setting import idempotent, limit_of, setting_of, whole
+from caretaker.s3refresh.setting import setting_of
 from caretaker.s3refresh.snapshots import Refusal, View
 from caretaker.s3refresh.status import status_of
-from caretaker.s3refresh.targets.making import Tools, make
+from caretaker.s3refresh.targets import Tools
+from caretaker.s3refresh.targets.making import known, make
 from caretaker.s3refresh.turns import Turns, busy_of, waiting_of
 from caretaker.s3refresh.work import Work
 
@@ -56,6 +57,7 @@ class S3AggregatedRefreshKind:
     """runtime.controller.Kind for S3AggregatedRefreshes. `add` asks for a pass, at once if urgent."""
 
     kind = KIND
+    stopped: Collection[str] = ()
 
     def __init__(
         self,
@@ -70,14 +72,15 @@ class S3AggregatedRefreshKind:
     ) -> None:
         self._client = client
         self._aws = aws
-        self._grants = grants
         self._metrics = metrics
         self._add = add
         self._owner = owner
         self._egress_allow = egress_allow
         self._scale = scale
-        self._queues = Queues(aws)
+        self._admission = Admission(grants)
+        self._queues = Queues(aws, self._admission.owner_absent)
         self._turns = Turns()
+        self._key_ring = KeyRing(client, add)
         self._works: dict[Key, Work] = {}
         self._endings: set[asyncio.Task[None]] = set()
         self._stopping = False  # no further call is begun
@@ -87,7 +90,8 @@ class S3AggregatedRefreshKind:
     def forget(self, key: Key) -> None:
         """The resource is gone."""
         self._turns.forget(key)
-        self._queues.disclaim(key)
+        self._admission.forget(key)
+        self._key_ring.forget(key)
         self._metrics.s3refresh.forget(key.namespace, key.name)
         work = self._works.pop(key, None)
         if work is not None:
@@ -108,6 +112,7 @@ class S3AggregatedRefreshKind:
         works, self._works = list(self._works.values()), {}
         await asyncio.gather(*(work.end() for work in works))
         await self._queues.close()
+        self._admission.clear()
         self._turns, self._stopping = Turns(), False
 
     # ---------------------------------------------------------------- gather
@@ -120,7 +125,7 @@ class S3AggregatedRefreshKind:
         raw = await self._read(key)
         if raw is None:
             return None
-        read = resource.read(raw, self._scale)
+        read = resource.read(raw, known().spec, self._scale)
         if work is None or work.uid != read.meta.uid:
             if work is not None:
                 self.forget(key)
@@ -148,7 +153,7 @@ class S3AggregatedRefreshKind:
 
     async def _with_finalizer(self, key: Key, raw: RawRefresh) -> RawRefresh:
         """The resource, with our finalizer while spec.onDelete is Flush and without it otherwise."""
-        spec = resource.read(raw).spec
+        spec = resource.read(raw, known().spec).spec
         if spec is None:
             return raw
         standing = raw.metadata.finalizers or []
@@ -165,9 +170,10 @@ class S3AggregatedRefreshKind:
 
     async def _set_up(self, key: Key, work: Work, read: Read) -> Refusal | None:
         """Have the resource's tasks run as its spec says; why they do not."""
-        spec, refusal, keys = read.spec, self._refused(key, read), None
+        spec, refusal, keys = read.spec, self._admission.refused(key, read, lambda: self._add(key)), None
         if refusal is None and spec is not None and spec.aws.secret_name:
-            found = await self._keys(key, work, spec.aws.secret_name)
+            wait = KEYS_SECONDS if work.problem is None else KEYS_DOUBTED_SECONDS
+            found = await self._key_ring.get(key, spec.aws.secret_name, wait * self._scale)
             refusal, keys = (found, None) if isinstance(found, Refusal) else (None, found)
         if spec is None or refusal is not None or not read.active:
             if work.setting is not None:
@@ -181,43 +187,13 @@ class S3AggregatedRefreshKind:
             await work.deafen()
         return None
 
-    async def _keys(self, key: Key, work: Work, name: str) -> Keys | Refusal:
-        """The Secret's keys, read now and then: nobody tells when it changes."""
-        age, known = work.keys.get(name, (0.0, None))
-        wait = KEYS_SECONDS if work.problem is None else KEYS_DOUBTED_SECONDS
-        if known is not None and time.monotonic() - age < wait * self._scale:
-            return known
-        found = await keys_of(self._client, key.namespace, name)
-        work.keys = {} if isinstance(found, Refusal) else {name: (time.monotonic(), found)}
-        return found
-
-    def _refused(self, key: Key, read: Read) -> Refusal | None:
-        spec = read.spec
-        if spec is None:
-            self._queues.disclaim(key)
-            return Refusal(Reason.INVALID_SPEC, read.invalid)
-        url = spec.source.sqs.queue_url
-        used = {"spec.source.sqs.queueURL": url}
-        gateway = spec.target.storage_gateway
-        if gateway is not None and gateway.completion.queue_url:
-            used["spec.target.storageGateway.completion.queueURL"] = gateway.completion.queue_url
-        found = refusals(self._grants, key.namespace, spec.aws, used)
-        if found:
-            self._queues.disclaim(key)
-            return Refusal(Reason.NOT_GRANTED, "; ".join(map(str, found)))
-        rank = (bool(spec.aws.secret_name), read.meta.creation_timestamp or "")
-        owner = self._queues.claim(key, _queue_of(url, spec), rank, lambda: self._add(key))
-        if owner != key:
-            return Refusal(Reason.QUEUE_CONFLICT, _taken(owner, key))
-        return None
-
     def _view(self, key: Key, work: Work, read: Read, came: "_Came", refusal: Refusal | None) -> View:
         now, clock = time.time(), time.monotonic()
-        spec, status = read.spec, read.status
+        spec, status, aim = read.spec, read.status, aim_of(read.spec)
         targets = tuple(record.read(one, now) for one in status.targets)
         shares = {share.id: share for share in work.shares.known}
         busy = busy_of(targets, shares, read.pace.assume_after, now)
-        groups = {share.group for share in shares.values()} if limit_of(spec) else set()
+        groups = {share.group for share in shares.values()} if aim.limit else set()
         problem = work.problem
         count, fault = work.malformed(clock)
         return View(
@@ -241,23 +217,26 @@ class S3AggregatedRefreshKind:
                 pass_id=uuid.uuid4().hex,
                 now=now,
                 malformed=spec.source.sqs.malformed if spec is not None else "DeadLetter",
-                whole=whole(spec),
+                whole=aim.whole,
                 suspended=refusal is not None or not read.active or self._stopping,
                 resync_on_start=spec.resync.on_start if spec is not None else False,
-                expired=work.reading
-                and (
-                    queue.unread(work.queue, status.queue, now)
-                    or (work.heir and queue.died(work.queue, status.queue))
+                expired=regained(status, refusal)
+                or (
+                    work.reading
+                    and (
+                        queue.unread(work.queue, status.queue, now)
+                        or (work.heir and queue.died(work.queue, status.queue))
+                    )
                 ),
                 messages=came.messages,
                 results=came.results,
                 ends=came.ends,
-                idempotent=idempotent(spec),
+                idempotent=aim.idempotent,
                 running=work.running,
                 received=max(clock - came.newest, 0.0),
                 seen=work.memory.look(targets, clock),
                 held=self._turns.held(work.uid, shares.values(), read.pace.min_interval, clock),
-                free=self._turns.free(key, busy, groups, limit_of(spec), clock),
+                free=self._turns.free(key, busy, groups, aim.limit, clock),
                 jitter=random.random(),
             ),
         )
@@ -272,7 +251,7 @@ class S3AggregatedRefreshKind:
         """The resource was read from etcd, and the status is written on condition. Only turns are told now,
         before anything is awaited: another resource must not take them too."""
         key = _key(snapshot)
-        known = snapshot.snapshot.shares.known if limit_of(snapshot.read.spec) else ()
+        known = snapshot.snapshot.shares.known if aim_of(snapshot.read.spec).limit else ()
         shares = {share.id: share for share in known}
         busy = busy_of(plan.targets, shares, snapshot.read.pace.assume_after, snapshot.snapshot.now)
         waiting = {} if snapshot.snapshot.suspended else waiting_of(plan, shares, snapshot.snapshot.now)
@@ -293,12 +272,14 @@ class S3AggregatedRefreshKind:
         work.memory.heard(plan.heard, snapshot.newest)
         work.memory.look(plan.targets, clock)
         work.heir = work.heir and not snapshot.queue.late
-        work.settle(plan.done, plan.kept, taken.results)
+        work.settle(plan, taken.results)
         work.launch(plan.calls)
         self._called(work, plan, taken, clock)
         work.flying(t.in_flight.notification_id for t in plan.targets if t.in_flight is not None)
         name = (key.namespace, key.name)
         work.matched = tally.count(self._metrics.s3refresh, name, taken, plan, work.matched)
+        if (queue := snapshot.queue).checked:
+            self._metrics.s3refresh.messages(name, queue.visible, queue.in_flight, queue.dead_letters or 0)
         if snapshot.read.flushing and _flushed(snapshot, plan):
             kept = [name for name in snapshot.read.meta.finalizers or () if name != FINALIZER]
             raw = await self._read(key)
@@ -363,29 +344,12 @@ class _Came(msgspec.Struct, frozen=True):
 def _flushed(view: View, plan: Plan) -> bool:
     """Whether the resource may go. A gateway finishes by itself what it has accepted; a Job goes with its
     owner, so its end is waited for."""
-    ends, shares = idempotent(view.read.spec), view.snapshot.shares
+    ends, shares = aim_of(view.read.spec).idempotent, view.snapshot.shares
     there = {share.id for share in shares.known}
     left = [
         t for t in plan.targets if t.id in there or not shares.complete
     ]  # what is gone is never refreshed
     return not any(t.dirty or t.claim or (ends and t.in_flight) for t in left)
-
-
-def _queue_of(url: str, spec: Spec) -> str:
-    """Its ARN: one queue has many URLs."""
-    try:
-        return queue_arn(url, spec.aws.region)
-    except ValueError:  # of an older CRD's
-        return url
-
-
-def _taken(owner: Key, key: Key) -> str:
-    same = owner.namespace == key.namespace
-    who = f"{owner.namespace}/{owner.name}" if same else "a resource of another namespace"
-    return (
-        f"spec.source.sqs.queueURL: {who} reads this queue already, and two would take each other's "
-        "events: give each its own queue, filled by one SNS topic or rule"
-    )
 
 
 def _key(view: View) -> Key:

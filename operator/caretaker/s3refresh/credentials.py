@@ -6,6 +6,8 @@ status or put into a message.
 
 import base64
 import binascii
+import time
+from collections.abc import Callable
 
 import msgspec
 
@@ -13,6 +15,7 @@ from caretaker.api.conditions import RefreshReason as Reason
 from caretaker.aws.identity import Keys
 from caretaker.kube.client import KubeClient
 from caretaker.kube.errors import ApiError
+from caretaker.runtime.queue import Key
 from caretaker.s3refresh.snapshots import Refusal
 
 FIELD = "spec.aws.credentialsSecretRef.name"
@@ -20,6 +23,45 @@ FIELD = "spec.aws.credentialsSecretRef.name"
 
 class _Secret(msgspec.Struct):
     data: dict[str, str] | None = None
+
+
+class KeyRing:
+    """The keys of Secrets, read now and then: nobody tells when they change.
+
+    Resources that name one Secret have the same keys at all times, or each would read their queue as a reader
+    of its own. `on_change` is called for the others when one of them finds new ones.
+    """
+
+    def __init__(self, client: KubeClient, on_change: Callable[[Key], None]) -> None:
+        self._client = client
+        self._on_change = on_change
+        self._known: dict[
+            tuple[str, str], tuple[float, Keys]
+        ] = {}  # (namespace, name) -> when read, and what
+        self._users: dict[Key, tuple[str, str]] = {}
+
+    async def get(self, key: Key, name: str, max_age: float) -> Keys | Refusal:
+        """The Secret's keys, read at most `max_age` seconds ago, or why there are none."""
+        place = self._users[key] = (key.namespace, name)
+        at, known = self._known.get(place, (0.0, None))
+        if known is not None and time.monotonic() - at < max_age:
+            return known
+        found = await keys_of(self._client, key.namespace, name)
+        if isinstance(found, Refusal):
+            self._known.pop(place, None)
+            return found
+        self._known[place] = (time.monotonic(), found)
+        if known is not None and found != known:
+            for user, theirs in self._users.items():
+                if theirs == place and user != key:
+                    self._on_change(user)
+        return found
+
+    def forget(self, key: Key) -> None:
+        """The resource is gone; what only it used is not kept."""
+        place = self._users.pop(key, None)
+        if place is not None and place not in self._users.values():
+            self._known.pop(place, None)
 
 
 async def keys_of(client: KubeClient, namespace: str, name: str) -> Keys | Refusal:

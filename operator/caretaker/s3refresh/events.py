@@ -28,7 +28,8 @@ def _expired(expired: bool) -> Iterator[Event]:
         yield Event(
             "Warning",
             "EventsMayHaveExpired",
-            "the queue was not read for long, or its dead-letter queue grew: everything is refreshed",
+            "the queue was not read for long, or by another resource, or its dead-letter queue grew: "
+            "everything is refreshed",
         )
 
 

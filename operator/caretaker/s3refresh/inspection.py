@@ -9,7 +9,7 @@ from caretaker.api.s3refresh import SQSSource
 from caretaker.aws.errors import AwsError
 from caretaker.aws.sqs import Sqs
 from caretaker.s3refresh import advice
-from caretaker.s3refresh.queue import ATTRIBUTES, QueueView, dead_letter_queue, view_of
+from caretaker.s3refresh.queue import ATTRIBUTES, QueueView, dead_letter_queue, no_dead_letter_queue, view_of
 
 DEPTH = "ApproximateNumberOfMessages"
 
@@ -23,17 +23,19 @@ async def look(sqs: Sqs, source: SQSSource, before: QueueView) -> QueueView:
             before, problem=advice.told(error, advice.QUEUE), code=str(error.error_class)
         )
     found = answer.get("Attributes", {})
-    return view_of(found, source, await _dead_letters(sqs, dead_letter_queue(found)))
-
-
-async def _dead_letters(sqs: Sqs, place: tuple[str, str] | None) -> int | None:
-    """Not being allowed to look at it is no fault: it carries nothing."""
+    view = view_of(found, source, None)
+    place = dead_letter_queue(found)
     if place is None:
-        return None
-    account, name = place
+        return view
     try:
-        url = (await sqs.get_queue_url(QueueName=name, QueueOwnerAWSAccountId=account))["QueueUrl"]
-        answer = await sqs.get_queue_attributes(QueueUrl=url, AttributeNames=(DEPTH,))
-    except AwsError:
-        return None
+        return msgspec.structs.replace(view, dead_letters=await _dead_letters(sqs, *place))
+    except AwsError as error:
+        # Not being allowed to look at it is no fault: it carries nothing.
+        lost = error.not_found and not view.fault and source.malformed == "DeadLetter"
+        return msgspec.structs.replace(view, fault=no_dead_letter_queue(source, place[1])) if lost else view
+
+
+async def _dead_letters(sqs: Sqs, account: str, name: str) -> int:
+    url = (await sqs.get_queue_url(QueueName=name, QueueOwnerAWSAccountId=account))["QueueUrl"]
+    answer = await sqs.get_queue_attributes(QueueUrl=url, AttributeNames=(DEPTH,))
     return int(answer.get("Attributes", {}).get(DEPTH, 0))

@@ -18,6 +18,7 @@ from caretaker.api.s3refresh import SQSSource
 from caretaker.aws.errors import AwsError
 from caretaker.aws.sqs import Message as Received
 from caretaker.aws.sqs import Sqs
+from caretaker.kube.errors import NotLeader
 from caretaker.s3refresh.envelope import parse
 from caretaker.s3refresh.plan import Message
 
@@ -26,6 +27,7 @@ logger = logging.getLogger(__name__)
 BATCH: Final = 10  # messages of one receive, one deletion (SQS's own limit)
 # Messages that wait here before no more are received: passes are behind, and receipts grow old.
 MOST_WAITING: Final = 5000
+MOST_BYTES: Final = 32 * 1024 * 1024  # of their bodies; one may be 1 MiB long
 # Seconds for which a message may wait before no more are received: the API server is away, or passes fail.
 LONGEST_WAIT: Final = 15.0
 LOOK_SECONDS: Final = 1.0
@@ -34,6 +36,12 @@ DELETIONS: Final = 8  # batches at a time
 BACKOFF_SECONDS: Final = (1.0, 2.0, 5.0, 15.0, 30.0)
 AGAIN_SECONDS: Final = 10  # until a message that was kept may be received again
 REFUSED_SECONDS: Final = 600.0  # for which a deletion that was refused is told of
+# For which the end of a refresh that nobody here knows stays in the queue: after a start, whose it is may
+# join late, and this process may end before that. Shorter than a visibility timeout, or it is received again
+# and again. Then it is deleted, and remembered.
+STRANGE_SECONDS: Final = 30.0
+MOST_STRANGE: Final = 1000
+MOST_STRANGE_BYTES: Final = 4 * 1024 * 1024  # of their bodies, as they came
 RECEIVE: Final = "receive"
 
 _numbers = itertools.count(1)  # of messages, over all queues: a plan names those of two
@@ -42,16 +50,30 @@ _numbers = itertools.count(1)  # of messages, over all queues: a plan names thos
 class _Held:
     """A message that is here: SQS's id, its latest receipt, who has not answered yet."""
 
-    __slots__ = ("answered", "asked", "kept", "message", "name", "receipt", "since")
+    __slots__ = (
+        "answered",
+        "asked",
+        "deleted",
+        "kept",
+        "known",
+        "message",
+        "name",
+        "receipt",
+        "since",
+        "size",
+    )
 
-    def __init__(self, name: str, receipt: str, message: Message, asked: set[Hashable], since: float) -> None:
+    def __init__(self, name: str, receipt: str, size: int, message: Message, asked: set[Hashable]) -> None:
         self.name = name
         self.receipt = receipt
+        self.size = size
         self.message = message
         self.asked = asked
         self.answered = False  # by one reader at least
         self.kept = False
-        self.since = since
+        self.known = False  # to one reader at least
+        self.deleted = False  # from the queue
+        self.since = time.monotonic()
 
 
 Batch = Sequence[_Held]
@@ -64,9 +86,19 @@ class Poller:
     received, deleted   messages, repetitions included
     malformed           (how many so far, the last one's fault)
     heard               whether a receive has ever come back
+
+    `owner_absent` tells whether the queue is the source of somebody who does not read it now. Then nothing is
+    received: each receive of what only the owner may act on brings that nearer to the dead-letter queue.
     """
 
-    def __init__(self, sqs: Sqs, source: SQSSource, wait: int, visibility: int) -> None:
+    def __init__(
+        self,
+        sqs: Sqs,
+        source: SQSSource,
+        wait: int,
+        visibility: int,
+        owner_absent: Callable[[], bool] = lambda: False,
+    ) -> None:
         self.received = 0
         self.deleted = 0
         self.heard = False
@@ -75,10 +107,13 @@ class Poller:
         self._source = source
         self._wait = wait
         self._visibility = visibility
+        self._owner_absent = owner_absent
         self._owner: Hashable | None = None
         self._readers: dict[Hashable, Callable[[], None]] = {}
         self._by_name: dict[str, _Held] = {}
         self._by_number: dict[int, _Held] = {}
+        self._strange: dict[int, _Held] = {}  # ends that every reader so far knows nothing of
+        self._bytes = 0  # of what is here
         self._left = asyncio.Event()  # something was settled
         self._gate = asyncio.Semaphore(DELETIONS)
         self._problems: dict[str, tuple[AwsError, float]] = {}  # by what failed: the last error, and when
@@ -90,6 +125,10 @@ class Poller:
         self._readers[reader] = on_news
         if owner:
             self._owner = reader
+        for held in self._strange.values():
+            held.since = time.monotonic()
+        self._by_number |= self._strange
+        self._strange.clear()
         for held in self._by_number.values():
             if owner or held.message.completions:
                 held.asked.add(reader)
@@ -106,8 +145,13 @@ class Poller:
         if self._owner == reader:
             self._owner = None
         for held in list(self._by_number.values()):
-            if reader in held.asked:
+            if reader not in held.asked:
+                continue
+            held.asked.discard(reader)
+            if not held.deleted:
                 self._forget(held)
+            elif not held.asked:  # it does not come again
+                self._strange[held.message.id] = self._by_number.pop(held.message.id)
 
     @property
     def problem(self) -> AwsError | None:
@@ -129,25 +173,29 @@ class Poller:
         found = [held for held in self._by_number.values() if reader in held.asked]
         return tuple(held.message for held in found), found[-1].since if found else 0.0
 
-    async def settle(self, reader: Hashable, done: Iterable[int], kept: Iterable[int]) -> None:
-        """Nothing more is to be done about `done`; `kept` is wanted again, later.
+    async def settle(
+        self, reader: Hashable, done: Iterable[int], kept: Iterable[int], strange: Iterable[int] = ()
+    ) -> None:
+        """Nothing more is to be done about `done`; `kept` is wanted again, later; `strange` are ends of
+        refreshes that this reader knows nothing of.
 
-        Deleted is what no reader has anything left to do about. What one of them keeps is given back to the
-        queue; malformed messages are left to age: their receive count is what takes them to the dead-letter
-        queue.
+        Deleted is what no reader has anything left to do about, what is strange to all of them a while
+        later. What one of them keeps is given back to the queue; malformed messages are left to age: their
+        receive count is what takes them to the dead-letter queue.
         """
         gone: list[_Held] = []
         back: list[_Held] = []
-        for numbers, keep in ((done, False), (kept, True)):
-            for number in numbers:
-                held = self._by_number.get(number)
-                if held is None or reader not in held.asked:
-                    continue
-                held.asked.discard(reader)
-                held.answered = True
+        for numbers, keep, knows in ((done, False, True), (kept, True, True), (strange, False, False)):
+            for held in self._answers(reader, numbers):
                 held.kept = held.kept or keep
-                if not held.asked:
-                    self._forget(held)
+                held.known = held.known or knows
+                if held.asked:
+                    continue
+                if not held.known:
+                    self._strange[held.message.id] = self._by_number.pop(held.message.id)
+                    continue
+                self._forget(held)
+                if not held.deleted:
                     (back if held.kept else gone).append(held)
         self._left.set()
         soon = [held for held in back if not held.message.malformed]
@@ -156,6 +204,15 @@ class Poller:
             *(self._send(self._again, some) for some in _tens(soon)),
         )
 
+    def _answers(self, reader: Hashable, numbers: Iterable[int]) -> Iterable[_Held]:
+        """Those that this reader was asked about, and has answered for now."""
+        for number in numbers:
+            held = self._by_number.get(number)
+            if held is not None and reader in held.asked:
+                held.asked.discard(reader)
+                held.answered = True
+                yield held
+
     # ---------------------------------------------------------------- receiving
 
     async def run(self) -> None:
@@ -163,8 +220,12 @@ class Poller:
         failures, width = 0, 1
         while True:
             await self._room()
-            # One long poll, or several short ones while a backlog comes in.
-            wait = self._wait if width == 1 else 0
+            if self._owner is None and self._owner_absent():
+                await asyncio.sleep(LOOK_SECONDS)
+                continue
+            # One long poll, or several short ones while a backlog comes in. The first tells at once whether
+            # the queue can be read.
+            wait = self._wait if width == 1 and self.heard else 0
             answers = await asyncio.gather(
                 *(self._receive(wait) for _ in range(width)), return_exceptions=True
             )
@@ -173,6 +234,7 @@ class Poller:
             if error is None:
                 failures = 0
                 self._answered()
+                await self._part_with_strange()
                 width = min(width * 2, MOST_RECEIVES) if found == BATCH * width else 1
                 if not found and not self._wait:  # short polls, as spec.source.sqs.waitTime 0s asks for
                     await asyncio.sleep(LOOK_SECONDS)
@@ -193,7 +255,8 @@ class Poller:
             if waited > self._visibility and oldest.answered:
                 self._forget(oldest)
                 continue
-            if len(self._by_number) < MOST_WAITING and waited <= LONGEST_WAIT:
+            room = len(self._by_number) < MOST_WAITING and self._bytes < MOST_BYTES
+            if room and waited <= LONGEST_WAIT:
                 return
             self._left.clear()
             with contextlib.suppress(TimeoutError):
@@ -227,17 +290,21 @@ class Poller:
         held = self._by_name.get(name)
         if held is not None:
             held.receipt = receipt
+            held.deleted = False  # a deletion that failed
             return set()
         parsed = parse(body, self._source.envelope)
         if parsed.malformed:
             self.malformed = (self.malformed[0] + 1, parsed.malformed)
             logger.warning("message %s cannot be read: %s", name, parsed.malformed)
         message = Message(next(_numbers), parsed.events, parsed.completions, bool(parsed.malformed))
-        asked = set(self._readers) if message.completions else {self._owner} & set(self._readers)
+        # What says nothing that anybody could act on is every reader's to delete.
+        whole = bool(message.completions) or not (message.events or message.malformed)
+        asked = set(self._readers) if whole else {self._owner} & set(self._readers)
         if not asked:
             # Nobody's here, and perhaps another operator's: not ours to delete.
             return set()
-        held = _Held(name, receipt, message, asked, time.monotonic())
+        held = _Held(name, receipt, len(body), message, asked)
+        self._bytes += held.size
         self._by_name[name] = self._by_number[message.id] = held
         return asked
 
@@ -267,14 +334,33 @@ class Poller:
     # ---------------------------------------------------------------- deleting
 
     def _forget(self, held: _Held) -> None:
+        if self._by_name.pop(held.name, None) is not None:
+            self._bytes -= held.size
         self._by_number.pop(held.message.id, None)
-        self._by_name.pop(held.name, None)
+        self._strange.pop(held.message.id, None)
         self._left.set()
+
+    async def _part_with_strange(self) -> None:
+        """Delete the ends that nobody has asked for in time; whoever joins is asked all the same."""
+        if not self._strange:
+            return
+        since = time.monotonic() - STRANGE_SECONDS
+        size = sum(held.size for held in self._strange.values())
+        while len(self._strange) > MOST_STRANGE or size > MOST_STRANGE_BYTES:
+            oldest = next(iter(self._strange.values()))
+            size -= oldest.size
+            self._forget(oldest)
+        old = [held for held in self._strange.values() if held.since <= since and not held.deleted]
+        for held in old:
+            held.deleted = True
+        await asyncio.gather(*(self._send(self._delete, some) for some in _tens(old)))
 
     async def _send(self, work: Callable[[Batch], Awaitable[None]], some: Batch) -> None:
         async with self._gate:
             try:
                 await work(some)
+            except NotLeader as error:
+                logger.info("%d messages come again: %s", len(some), error)
             except AwsError as error:
                 logger.warning("%d messages come again: %s", len(some), error)
                 if not error.transient:

@@ -125,6 +125,15 @@ def _fault(found: Mapping[str, str], source: SQSSource) -> str:
     return ""
 
 
+def no_dead_letter_queue(source: SQSSource, name: str) -> str:
+    """The fault of a queue whose dead-letter queue does not exist."""
+    return (
+        f"spec.source.sqs.queueURL: the dead-letter queue {name} of {source.queue_url} does not exist, so "
+        "that what cannot be read comes again until it expires: create it, or name another one in its "
+        "RedrivePolicy"
+    )
+
+
 def _redrive(found: Mapping[str, str], url: str) -> str:
     mend = f"add one with maxReceiveCount {MIN_RECEIVES} or more, or set spec.source.sqs.malformed to Discard"
     try:

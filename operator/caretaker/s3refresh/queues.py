@@ -1,14 +1,14 @@
 """The queues of all resources: one poller for each, whoever reads it.
 
-Inputs: AWS, and for each resource the queues that it reads. A queue has one owner, the oldest resource whose
-source it is; where two have the same source the younger reads nothing. A completion queue may be read by many
-and may be another's source.
+Inputs: AWS, which queues have an owner (by ARN), and for each resource the queues that it reads; claims.py
+says who may. A completion queue may be read by many and may be another's source.
 """
 
 import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from caretaker.aws.calls import Aws
@@ -42,44 +42,12 @@ Address = tuple[Target, str]
 
 
 class Queues:
-    """Pollers by queue, and who owns which."""
+    """Pollers by queue."""
 
-    def __init__(self, aws: Aws) -> None:
+    def __init__(self, aws: Aws, owner_absent: Callable[[str], bool]) -> None:
         self._aws = aws
+        self._owner_absent = owner_absent
         self._queues: dict[Address, _Queue] = {}
-        # By queue alone: two identities that reach one compete for its messages as well.
-        self._claims: dict[str, dict[Key, tuple[tuple[bool, str], Callable[[], None]]]] = {}
-
-    # ---------------------------------------------------------------- whose it is
-
-    def claim(self, key: Key, queue: str, rank: tuple[bool, str], on_news: Callable[[], None]) -> Key:
-        """`key`'s source is this queue (its ARN) and no other; the key that may read it: the first by rank,
-        namespace and name. `on_news` is called when that changes.
-
-        rank  (whether nobody has granted the queue, creationTimestamp): credentials of one's own are no
-              claim to a queue that another was granted
-        """
-        if key not in self._claims.get(queue, {}):
-            self.disclaim(key)
-        self._claims.setdefault(queue, {})[key] = (rank, on_news)
-        return self.owner(queue)
-
-    def owner(self, queue: str) -> Key:
-        """Who may read the source queue."""
-        claims = self._claims[queue]
-        return min(claims, key=lambda key: (claims[key][0], key.namespace, key.name))
-
-    def disclaim(self, key: Key) -> None:
-        """`key` is gone, or has another source."""
-        for url, claims in list(self._claims.items()):
-            if claims.pop(key, None) is None:
-                continue
-            for _, on_news in claims.values():
-                on_news()
-            if not claims:
-                del self._claims[url]
-
-    # ---------------------------------------------------------------- reading
 
     def join(self, key: Key, reading: Reading, on_news: Callable[[], None], *, owner: bool) -> Poller:
         """The queue's poller, with `key` among its readers."""
@@ -87,7 +55,8 @@ class Queues:
         queue = self._queues.get(address)
         if queue is None:
             sqs = self._aws.sqs(reading.target)
-            poller = Poller(sqs, reading.source, reading.wait, reading.visibility)
+            absent = partial(self._owner_absent, reading.arn)
+            poller = Poller(sqs, reading.source, reading.wait, reading.visibility, absent)
             queue = self._queues[address] = _Queue(poller)
         elif owner:
             queue.poller.read_as(reading.source, reading.wait, reading.visibility)
@@ -108,7 +77,6 @@ class Queues:
         """Nobody reads anything any more."""
         tasks = [queue.task for queue in self._queues.values()]
         self._queues.clear()
-        self._claims.clear()
         await stop(*tasks)
 
 

@@ -3,7 +3,6 @@
 Pure but for the shape of what was read: it must not ask anything of anybody.
 """
 
-import math
 from typing import Final
 
 import msgspec
@@ -13,14 +12,12 @@ from caretaker.api import durations, names
 from caretaker.api.conditions import RefreshReason as Reason
 from caretaker.api.objects import WireMeta
 from caretaker.api.s3refresh import Spec, Status
+from caretaker.s3refresh.aims import aim_of
 from caretaker.s3refresh.debounce import Pace
 
 KIND: Final = "S3AggregatedRefresh"
 PLURAL: Final = "s3aggregatedrefreshes"
 FINALIZER: Final = f"{names.GROUP}/finalizer"
-# spec.target.storageGateway.completion.assumeAfter, where it is not given.
-ASSUME_SECONDS: Final = 900.0
-ASSUME_UNTRACKED_SECONDS: Final = 60.0
 
 
 class RawRefresh(msgspec.Struct):
@@ -67,26 +64,21 @@ def refresh_path(namespace: str, name: str = "") -> str:
     return f"{collection}/{name}" if name else collection
 
 
-def read(raw: RawRefresh, scale: float = 1.0) -> Read:
-    """Judge it. A spec older than a stricter CRD is shown, never a crash."""
+def read(raw: RawRefresh, wanted: type[Spec], scale: float = 1.0) -> Read:
+    """Judge it. `wanted` is a Spec with every target that there is. A spec older than a stricter CRD is
+    shown, never a crash."""
     lost = False
     try:
         status = msgspec.json.decode(raw.status, type=Status)
     except msgspec.ValidationError:
         status, lost = Status(), True  # written by somebody else
     try:
-        spec = msgspec.json.decode(raw.spec, type=Spec)
-        _check_target(spec)
+        spec = msgspec.json.decode(raw.spec, type=wanted)
         pace = pace_of(spec, scale)
     except ValueError as error:  # msgspec.ValidationError is one
         invalid = str(error).replace("`$", "`spec")
         return Read(raw.metadata, status, None, invalid=invalid, lost=lost)
     return Read(raw.metadata, status, spec, pace, lost=lost)
-
-
-def _check_target(spec: Spec) -> None:
-    if not any(getattr(spec.target, member) is not None for member in spec.target.__struct_fields__):
-        raise ValueError("spec.target: must name what to refresh, such as storageGateway")
 
 
 def pace_of(spec: Spec, scale: float = 1.0) -> Pace:
@@ -102,23 +94,7 @@ def pace_of(spec: Spec, scale: float = 1.0) -> Pace:
         claim_lost=Pace().claim_lost * scale,
         resync=seconds("resync.interval", spec.resync.interval),
     )
-    gateway = spec.target.storage_gateway
-    if gateway is None:  # its end is asked for, or came with the answer
-        return msgspec.structs.replace(pace, tracked=True, completion_timeout=math.inf)
-    completion, field = gateway.completion, "target.storageGateway.completion"
-    tracked = bool(completion.queue_url)
-    given = completion.assume_after
-    assumed = ASSUME_SECONDS if tracked else ASSUME_UNTRACKED_SECONDS
-    if given is not None:
-        assumed = seconds(f"{field}.assumeAfter", given)
-    return msgspec.structs.replace(
-        pace,
-        tracked=tracked,
-        assume_after=assumed * scale,
-        completion_timeout=seconds(f"{field}.timeout", completion.timeout) * scale,
-        on_timeout=completion.on_timeout,
-        max_folders=gateway.max_folders,
-    )
+    return aim_of(spec).paced(pace, scale)
 
 
 def seconds(field: str, text: str) -> float:

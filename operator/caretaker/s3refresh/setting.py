@@ -1,13 +1,17 @@
 """What the tasks of a resource need to know of its spec. Pure."""
 
+from collections.abc import Hashable
 from typing import Any, Final
 
 import msgspec
 
+from caretaker.api.aws import queue_arn
 from caretaker.api.s3refresh import Spec, SQSSource
 from caretaker.aws.identity import Keys, Target
+from caretaker.s3refresh.aims import Aim, aim_of
 from caretaker.s3refresh.resource import seconds
 
+SOURCE: Final = "spec.source.sqs.queueURL"
 MOST_WAIT: Final = 20  # seconds of a long poll (SQS's own limit)
 
 
@@ -15,7 +19,9 @@ class Reading(msgspec.Struct, frozen=True):
     """How a resource reads a queue. `wait` and `visibility` in seconds."""
 
     target: Target
+    arn: str
     source: SQSSource
+    field: str  # of the spec, where its URL stands
     wait: int = MOST_WAIT
     visibility: int = 60
 
@@ -26,43 +32,46 @@ class Setting(msgspec.Struct, frozen=True):
     source: Reading
     completions: Reading | None
     rediscover: float  # seconds
-    aim: Any  # what the target was made from
+    aim: Aim
+    others: Any  # what else the target was made from
+
+    @property
+    def readings(self) -> tuple[Reading, ...]:
+        """The source first."""
+        return (self.source,) if self.completions is None else (self.source, self.completions)
 
 
 def setting_of(spec: Spec, keys: Keys | None) -> Setting:
     """The setting that a spec asks for. Raises ValueError with the field."""
-    source, gateway = spec.source.sqs, spec.target.storage_gateway
+    source, aim = spec.source.sqs, aim_of(spec)
     sqs = Target.of(spec.aws, "sqs", keys)
     reading = Reading(
         sqs,
+        queue_of(source.queue_url, spec),
         source,
+        SOURCE,
         round(seconds("source.sqs.waitTime", source.wait_time)),
         round(seconds("source.sqs.visibilityTimeout", source.visibility_timeout)),
     )
-    completions, every = None, "10m"
-    if gateway is not None:
-        every, url = gateway.rediscover_every, gateway.completion.queue_url
-        if url and url != source.queue_url:
-            completions = Reading(sqs, msgspec.structs.replace(source, queue_url=url, envelope="Auto"))
-    rediscover = seconds("target.storageGateway.rediscoverEvery", every)
-    # Of buckets, the other targets are made.
-    buckets = spec.filter.buckets if gateway is None else ()
-    return Setting(reading, completions, rediscover, (spec.target, spec.aws, keys, buckets))
+    completions, url = None, aim.ends_url
+    if url and url != source.queue_url:
+        ends = msgspec.structs.replace(source, queue_url=url, envelope="Auto")
+        completions = Reading(sqs, queue_of(url, spec), ends, aim.ends_field)
+    buckets = spec.filter.buckets if aim.of_buckets else ()
+    return Setting(reading, completions, aim.rediscover, aim, (spec.aws, keys, buckets))
 
 
-def whole(spec: Spec | None) -> bool:
-    """Whether whole shares are refreshed, never folders."""
-    gateway = spec.target.storage_gateway if spec is not None else None
-    return gateway is not None and gateway.scope == "Share"
+def queue_of(url: str, spec: Spec) -> str:
+    """Its ARN: one queue has many URLs."""
+    try:
+        return queue_arn(url, spec.aws.region)
+    except ValueError:  # of an older CRD's
+        return url
 
 
-def limit_of(spec: Spec | None) -> int:
-    """Refreshes at a time of one gateway; 0 = there is no gateway, and nobody's turn to wait for."""
-    gateway = spec.target.storage_gateway if spec is not None else None
-    return gateway.concurrency_per_gateway if gateway is not None else 0
-
-
-def idempotent(spec: Spec | None) -> bool:
-    """Whether calls take effect once by their claim's id. It is known without the target, which a resource
-    that may not do anything does not have: its claims are not to be merged back either."""
-    return spec is not None and spec.target.storage_gateway is None
+def alike(spec: Spec, namespace: str, url: str) -> Hashable:
+    """Equal for resources that can share one reader of a queue: what Target.of() makes of spec.aws, before a
+    Secret's keys are read."""
+    aws = spec.aws
+    signer = (namespace if aws.secret_name else "", aws.secret_name, aws.role_arn, aws.external_id)
+    return url, aws.region, *signer, aws.endpoint_url("sts"), aws.endpoint_url("sqs")

@@ -23,14 +23,30 @@ def count(
     for ended in snapshot.results:
         how = "Accepted" if not ended.code else "Unknown" if ended.code == UNKNOWN else "Failed"
         metrics.refreshes.labels(how).inc()
+    broken = sum(bool(end.code) for end in snapshot.ends)
+    if broken:
+        metrics.refreshes.labels("Failed").inc(broken)
     since += plan.matched
     before = {target.id: target for target in snapshot.targets}
     for target in plan.targets:
         if (old := before.get(target.id)) is not None and _change(metrics, old, target):
             metrics.events_per_refresh.observe(since)
             since = 0
-    metrics.dirty.labels(*name).set(sum(target.dirty is not None for target in plan.targets))
+    metrics.show(name, sum(target.dirty is not None for target in plan.targets), due(snapshot, plan))
     return since
+
+
+def due(snapshot: Snapshot, plan: Plan) -> float:
+    """When the change that waits longest should be refreshed, in seconds since the epoch; 0 = nothing waits.
+
+    Between two calls lies minInterval, whatever maxDelay asks for."""
+    if snapshot.suspended:
+        return 0.0
+    waiting = [
+        one.since for target in plan.targets for one in (target.dirty, target.claim) if one is not None
+    ]
+    patience = max(snapshot.pace.max_delay, snapshot.pace.min_interval)
+    return min(waiting) + patience if waiting else 0.0
 
 
 def _change(metrics: S3RefreshMetrics, old: Target, now: Target) -> bool:

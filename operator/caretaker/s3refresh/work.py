@@ -8,22 +8,23 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Final
 
 import msgspec
 
 from caretaker.api.s3refresh import MAX_TARGETS
 from caretaker.aws.errors import AwsError
-from caretaker.aws.identity import Keys
 from caretaker.aws.sqs import Sqs
 from caretaker.kube.errors import NotLeader
+from caretaker.obs import log
 from caretaker.runtime.queue import Key
 from caretaker.s3refresh import advice, inspection
+from caretaker.s3refresh.aims import Aim
 from caretaker.s3refresh.debounce import UNKNOWN, Claim
 from caretaker.s3refresh.match import Share
 from caretaker.s3refresh.memory import TargetMemory
-from caretaker.s3refresh.plan import End, Message, Result, Shares
+from caretaker.s3refresh.plan import End, Message, Plan, Result, Shares
 from caretaker.s3refresh.poller import Poller
 from caretaker.s3refresh.queue import QueueView
 from caretaker.s3refresh.queues import Queues, stop
@@ -58,7 +59,6 @@ class Work:
         self.ends: tuple[End, ...] = ()
         self.heir = True  # no pass has judged yet what became of the messages that others had received before
         self.matched = 0  # events since the last accepted refresh
-        self.keys: dict[str, tuple[float, Keys]] = {}  # by Secret: when they were read, and what they are
         self.on_result = on_news
         self._key = key
         self._queues = queues
@@ -84,11 +84,12 @@ class Work:
         await self.rest()
         self.setting, self._target, self._deaf = setting, target, False
         self.heir = True
-        self._tasks = [
-            asyncio.create_task(self._watch_ends(target), name="s3refresh-ends"),
-            asyncio.create_task(self._discover(setting, target), name="s3refresh-discover"),
-            asyncio.create_task(self._check(setting, sqs), name="s3refresh-check"),
-        ]
+        with log.beyond_the_pass():
+            self._tasks = [
+                asyncio.create_task(self._watch_ends(target), name="s3refresh-ends"),
+                asyncio.create_task(self._discover(setting, target), name="s3refresh-discover"),
+                asyncio.create_task(self._check(setting, sqs), name="s3refresh-check"),
+            ]
 
     async def rest(self) -> None:
         """Nothing more is polled or asked; calls under way go on. What was found counts no more."""
@@ -135,9 +136,9 @@ class Work:
     @property
     def complaint(self) -> str:
         """What to tell of `problem`; "" while there is none."""
-        fields = (advice.QUEUE, advice.COMPLETIONS)
-        found = zip((poller.problem for poller in self._pollers), fields, strict=False)
-        return next((advice.told(error, field) for error, field in found if error is not None), "")
+        readings = self.setting.readings if self.setting is not None else ()
+        found = zip((poller.problem for poller in self._pollers), readings, strict=False)
+        return next((advice.told(error, of.field) for error, of in found if error is not None), "")
 
     @property
     def reading(self) -> bool:
@@ -169,15 +170,15 @@ class Work:
         else:
             self._flying.clear()
 
-    def settle(self, done: Sequence[int], kept: Sequence[int], written: Iterable[Result]) -> None:
+    def settle(self, plan: Plan, written: Iterable[Result]) -> None:
         """The status stands: messages may go, and these results are on record."""
         past = set(map(id, written))
         self.results = [result for result in self.results if id(result) not in past]
         if not self.results:
             self._written.set()
-        if done or kept:
+        if plan.done or plan.kept or plan.strange:
             for poller in self._pollers:
-                self._spawn(poller.settle(self._key, done, kept))
+                self._spawn(poller.settle(self._key, plan.done, plan.kept, plan.strange))
 
     def launch(self, calls: Iterable[tuple[Share, Claim]]) -> None:
         """Make the calls that are on record."""
@@ -223,7 +224,7 @@ class Work:
         failures = 0
         while True:
             self._again.clear()
-            found = await self._found(target)
+            found = await self._found(target, setting.aim)
             if found != self.shares:
                 self.shares = found
                 self._on_news()
@@ -236,20 +237,18 @@ class Work:
             await asyncio.sleep(min(wait, REDISCOVER_SECONDS * self._scale))
             await _either(self._again, wait)
 
-    async def _found(self, target: Target) -> Shares:
+    async def _found(self, target: Target, aim: Aim) -> Shares:
         try:
-            return bounded(_with_unseen(await target.discover(), self.shares), self.shares)
+            return bounded(_with_unseen(await target.discover(), self.shares), aim, self.shares)
         except Exception as error:  # an answer that nobody foresaw must not end the resource's work
             logger.exception("discovery failed")
             return Shares(known=self.shares.known, faults=(f"{type(error).__name__}: {error}",))
 
     def _poll(self, setting: Setting) -> None:
         """Read the queues: not before every target is known, or an event would seem to be nobody's."""
-        readings = [(setting.source, True)]
-        if setting.completions is not None:
-            readings.append((setting.completions, False))
         self._pollers = [
-            self._queues.join(self._key, reading, self._on_news, owner=owner) for reading, owner in readings
+            self._queues.join(self._key, reading, self._on_news, owner=reading is setting.source)
+            for reading in setting.readings
         ]
 
     async def _check(self, setting: Setting, sqs: Sqs) -> None:
@@ -310,13 +309,13 @@ def _with_unseen(found: Shares, before: Shares) -> Shares:
     return msgspec.structs.replace(found, known=(*found.known, *unseen))
 
 
-def bounded(found: Shares, before: Shares = NOTHING_KNOWN) -> Shares:
+def bounded(found: Shares, aim: Aim, before: Shares = NOTHING_KNOWN) -> Shares:
     """A resource's record holds so many targets; those that are in it already stay."""
     if len(found.known) <= MAX_TARGETS:
         return found
     fault = (
-        f"{len(found.known)} file shares match, and a resource keeps {MAX_TARGETS}: name fewer in "
-        "spec.target.storageGateway.shares, and the others in a resource with a queue of its own"
+        f"{len(found.known)} {aim.noun} match, and a resource keeps {MAX_TARGETS}: name fewer in "
+        f"{aim.chosen_by}, and the others in a resource with a queue of its own"
     )
     old = {share.id for share in before.known}
     kept = sorted(found.known, key=lambda share: (share.id not in old, share.id))[:MAX_TARGETS]

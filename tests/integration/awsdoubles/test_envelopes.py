@@ -1,13 +1,14 @@
 """What MiniStack really sends for each way from a bucket to a queue: caretaker's tests build on it."""
 
 import json
+from collections.abc import Iterator
 from typing import Any
 from urllib.parse import unquote_plus
 
 import pytest
 
-from awsdoubles.envelopes import Envelope
-from testing.aws import Aws, Source
+from awsdoubles.envelopes import Envelope, Queue
+from testing.aws import Aws
 
 ODD_KEY = "a folder/ü+x%&=1.txt"
 
@@ -36,10 +37,6 @@ def envelope(request: pytest.FixtureRequest) -> Envelope:
     return Envelope(request.param)
 
 
-def names(aws: Aws, source: Source, envelope: Envelope, count: int) -> list[str]:
-    return [one["eventName"] for one in records(aws.receive(source.queue, count), envelope)]
-
-
 def test_a_test_event_comes_first_then_one_record_a_message(aws: Aws, envelope: Envelope) -> None:
     source = aws.source(envelope)
     aws.put(source.bucket, ODD_KEY)
@@ -63,40 +60,66 @@ def test_keys_are_form_encoded(aws: Aws, envelope: Envelope) -> None:
     assert [unquote_plus(key) for key in keys] == [ODD_KEY, "/leading/slash", "a//b"]
 
 
-def test_every_way_to_write_and_delete_is_told(aws: Aws) -> None:
-    source = aws.source()
-    s3, bucket = aws.s3, source.bucket
-    aws.put(bucket, "one")
-    s3.copy_object(Bucket=bucket, Key="two", CopySource={"Bucket": bucket, "Key": "one"})
-    upload = s3.create_multipart_upload(Bucket=bucket, Key="three")["UploadId"]
-    which = {"Bucket": bucket, "Key": "three", "UploadId": upload}
+def acts(s3: Any, plain: str, versioned: str) -> Iterator[list[str]]:
+    """Every way to write and delete; of each, the names of its events, as S3 sends them."""
+    s3.put_object(Bucket=plain, Key="one", Body=b"")
+    yield ["ObjectCreated:Put"]
+    s3.copy_object(Bucket=plain, Key="two", CopySource={"Bucket": plain, "Key": "one"})
+    yield ["ObjectCreated:Copy"]
+    upload = s3.create_multipart_upload(Bucket=plain, Key="three")["UploadId"]
+    which = {"Bucket": plain, "Key": "three", "UploadId": upload}
     etag = s3.upload_part(**which, PartNumber=1, Body=b"part")["ETag"]
     s3.complete_multipart_upload(**which, MultipartUpload={"Parts": [{"PartNumber": 1, "ETag": etag}]})
-    s3.delete_object(Bucket=bucket, Key="one")
-    s3.delete_objects(Bucket=bucket, Delete={"Objects": [{"Key": "two"}, {"Key": "three"}]})
-    aws.receive(source.queue)  # the test event
-    assert names(aws, source, Envelope.S3, 6) == [
-        "ObjectCreated:Put",
-        "ObjectCreated:Copy",
-        "ObjectCreated:CompleteMultipartUpload",
-        "ObjectRemoved:Delete",
-        "ObjectRemoved:Delete",
-        "ObjectRemoved:Delete",
-    ]
+    yield ["ObjectCreated:CompleteMultipartUpload"]
+    s3.delete_object(Bucket=plain, Key="one")
+    yield ["ObjectRemoved:Delete"]
+    s3.delete_objects(Bucket=plain, Delete={"Objects": [{"Key": "two"}, {"Key": "three"}]})
+    yield ["ObjectRemoved:Delete"] * 2
+    version = s3.put_object(Bucket=versioned, Key="key", Body=b"1")["VersionId"]
+    yield ["ObjectCreated:Put"]
+    marker = s3.delete_object(Bucket=versioned, Key="key")["VersionId"]
+    yield ["ObjectRemoved:DeleteMarkerCreated"]
+    s3.delete_object(Bucket=versioned, Key="key", VersionId=marker)
+    yield ["ObjectRemoved:Delete"]
+    s3.delete_object(Bucket=versioned, Key="key", VersionId=version)
+    yield ["ObjectRemoved:Delete"]
 
 
-def test_a_versioned_bucket_tells_markers_from_deletes(aws: Aws) -> None:
-    source = aws.source(versioned=True)
-    s3, bucket = aws.s3, source.bucket
-    version = s3.put_object(Bucket=bucket, Key="key", Body=b"1")["VersionId"]
-    s3.delete_object(Bucket=bucket, Key="key")
-    s3.delete_object(Bucket=bucket, Key="key", VersionId=version)
-    aws.receive(source.queue)  # the test event
-    assert names(aws, source, Envelope.S3, 3) == [
-        "ObjectCreated:Put",
-        "ObjectRemoved:DeleteMarkerCreated",
-        "ObjectRemoved:Delete",
+def fed_by_two(aws: Aws, envelope: Envelope) -> tuple[Queue, str, str]:
+    """A queue, and two buckets that feed it: without and with versions."""
+    queue, plain, versioned = aws.queue(), aws.bucket(), aws.bucket(versioned=True)
+    for bucket in (plain, versioned):
+        aws.wiring.connect(bucket, queue, envelope)
+    return queue, plain, versioned
+
+
+def test_every_way_to_write_and_delete_is_told(aws: Aws, envelope: Envelope) -> None:
+    queue, plain, versioned = fed_by_two(aws, envelope)
+    aws.receive(queue, 2)  # the test events
+    wanted = [name for names in acts(aws.s3, plain, versioned) for name in names]
+    found = records(aws.receive(queue, len(wanted)), envelope)
+    assert [one["eventName"] for one in found] == wanted
+
+
+# Amazon S3 user guide, "EventBridge event message structure": the operation, and how it was deleted.
+IN_EVENTBRIDGE = {
+    "ObjectCreated:Put": ("Object Created", "PutObject", None),
+    "ObjectCreated:Copy": ("Object Created", "CopyObject", None),
+    "ObjectCreated:CompleteMultipartUpload": ("Object Created", "CompleteMultipartUpload", None),
+    "ObjectRemoved:Delete": ("Object Deleted", "DeleteObject", "Permanently Deleted"),
+    "ObjectRemoved:DeleteMarkerCreated": ("Object Deleted", "DeleteObject", "Delete Marker Created"),
+}
+
+
+def test_every_way_to_write_and_delete_is_told_to_eventbridge(aws: Aws) -> None:
+    queue, plain, versioned = fed_by_two(aws, Envelope.EVENTBRIDGE)
+    wanted = [IN_EVENTBRIDGE[name] for names in acts(aws.s3, plain, versioned) for name in names]
+    bodies = aws.receive(queue, len(wanted))
+    bodies.sort(key=lambda one: str(one["detail"]["object"]["sequencer"]))
+    found = [
+        (one["detail-type"], one["detail"]["reason"], one["detail"].get("deletion-type")) for one in bodies
     ]
+    assert found == wanted
 
 
 def test_eventbridge_has_no_test_event_and_raw_keys(aws: Aws) -> None:

@@ -15,11 +15,12 @@ import pytest
 from awsdoubles import elasticmq as elasticmq_module
 from awsdoubles.cached import DoubleError
 from awsdoubles.clients import client
+from awsdoubles.ec2.control import Control as Ec2Control
 from awsdoubles.elasticmq import ElasticMq
 from awsdoubles.gateway.control import Control
 from awsdoubles.launch import Server
 from awsdoubles.ministack import MiniStack
-from awsdoubles.stack import GATEWAY_VARIABLE, Stack
+from awsdoubles.stack import EC2_VARIABLE, GATEWAY_VARIABLE, Ec2Process, Stack
 from testbed.paths import CHECKOUT
 
 
@@ -83,31 +84,36 @@ def test_the_variables_lead_boto3_to_the_doubles(folder: Path) -> None:
         "topics = boto3.client('sns').list_topics()['Topics']\n"
         "rules = boto3.client('events').list_rules()['Rules']\n"
         "shares = boto3.client('storagegateway').list_file_shares()['FileShareInfoList']\n"
-        "print(json.dumps([sqs, topics, rules, [one['FileShareARN'] for one in shares]]))\n"
+        "nodes = boto3.client('ec2').describe_instances()['Reservations'][0]['Instances']\n"
+        "groups = boto3.client('autoscaling').describe_auto_scaling_groups()['AutoScalingGroups']\n"
+        "print(json.dumps([sqs, topics, rules, [one['FileShareARN'] for one in shares],"
+        " [one['InstanceId'] for one in nodes], groups]))\n"
     )
     control = Control(variables[GATEWAY_VARIABLE])
     gateway = control.add_gateway()
     share = control.add_share(gateway, bucket="photos", read=False)
+    nodes = Ec2Control(variables[EC2_VARIABLE]).add_nodes(2)
     bare = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
     script = f"source {stack.environment_file} && exec {shlex.quote(sys.executable)} -c {shlex.quote(code)}"
     done = subprocess.run(
         ["bash", "-c", script], env=bare, capture_output=True, text=True, check=False, timeout=60
     )
     assert done.returncode == 0, done.stderr
-    queue, topics, rules, shares = json.loads(done.stdout)
+    queue, topics, rules, shares, found, groups = json.loads(done.stdout)
     assert queue.startswith(variables["AWS_ENDPOINT_URL_SQS"])
     assert (topics, rules, shares) == ([], [], [share])
+    assert (found, groups) == ([one["id"] for one in nodes], [])
     control.read(share)
 
 
 def test_a_stack_that_lost_a_process_starts_anew(folder: Path) -> None:
     assert run(folder, "up").returncode == 0
     stack = Stack(folder)
-    assert sorted(stack.alive()) == ["ministack", "storagegateway"]
+    assert sorted(stack.alive()) == ["ec2", "ministack", "storagegateway"]
     next(p for p in processes(folder) if "ministack.app" in p.cmdline()).kill()
     while stack.running():
         pass
-    assert stack.alive() == ["storagegateway"]
+    assert stack.alive() == ["storagegateway", "ec2"]
     assert "ready in" in run(folder, "up").stdout
     assert stack.running()
 
@@ -159,7 +165,7 @@ def test_a_double_ends_with_the_process_that_started_it(folder: Path, name: str)
     assert psutil.wait_procs(started, timeout=20)[1] == []
 
 
-@pytest.mark.parametrize("double", [MiniStack, ElasticMq], ids=lambda one: one.name)
+@pytest.mark.parametrize("double", [MiniStack, ElasticMq, Ec2Process], ids=lambda one: one.name)
 def test_doubles_listen_on_loopback_only(folder: Path, double: type[Server]) -> None:
     with double(folder):
         listening = [
@@ -170,6 +176,27 @@ def test_doubles_listen_on_loopback_only(folder: Path, double: type[Server]) -> 
         ]
     assert set(listening) == {"127.0.0.1"}
     assert processes(folder) == []
+
+
+def test_a_bucket_with_its_queue_and_share_is_one_command(folder: Path) -> None:
+    assert "make aws" in run(folder, "share", "media").stderr
+    assert run(folder, "up").returncode == 0
+    made = run(folder, "share", "media")
+    told = dict(line.split() for line in made.stdout.splitlines())
+    variables = Stack(folder).variables()
+    s3 = client("s3", variables["AWS_ENDPOINT_URL_S3"])
+    s3.put_object(Bucket=told["bucket"], Key="in/a.csv", Body=b"x")
+    s3.close()
+    assert [one["arn"] for one in Control(variables[GATEWAY_VARIABLE]).shares()] == [told["share"]]
+    sqs = client("sqs", variables["AWS_ENDPOINT_URL_SQS"])
+    keys: set[str] = set()
+    while "in/a.csv" not in keys:  # s3:TestEvent came first
+        found = sqs.receive_message(QueueUrl=told["queueURL"], WaitTimeSeconds=5).get("Messages", [])
+        bodies = [json.loads(one["Body"]) for one in found]
+        keys |= {record["s3"]["object"]["key"] for body in bodies for record in body.get("Records", [])}
+    sqs.close()
+    again = run(folder, "share", "media")
+    assert (again.returncode, again.stderr.splitlines()[0][:6]) == (1, "media:")
 
 
 def test_two_of_a_kind_do_not_disturb_each_other(folder: Path, ministack: MiniStack) -> None:

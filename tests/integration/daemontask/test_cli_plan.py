@@ -10,6 +10,7 @@ import yaml
 
 from testbed.admin import Admin, path
 from testbed.cluster import Cluster
+from testing import manifests
 from testing.apiproxy import ApiProxy
 from testing.cli import Cli
 from testing.world import World, allowed
@@ -78,7 +79,7 @@ async def test_a_task_that_has_run_has_nothing_to_do_until_its_template_changes(
 ) -> None:
     await world.join(2)
     said = await cli("plan", "-f", "-", stdin=manifest(world))
-    task = await world.task(template=yaml.safe_load(manifest(world))["spec"]["template"])
+    task = await world.task(template=manifests.load(manifest(world))["spec"]["template"])
     await task.done(2)
     before = await task.when(lambda t: t["status"]["ledger"]["recorded"] == 2)
     same = (await cli("plan", "-f", "-", "-o", "json", stdin=manifest(world))).json["tasks"][0]

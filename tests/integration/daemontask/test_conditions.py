@@ -7,27 +7,12 @@ import pytest
 
 from caretaker.daemontask.pods import pod_name
 from testbed.admin import Json, path
+from testing.kstatus import word as kstatus
 from testing.kubelet import HOLD, IMAGE_PULL, fail
 from testing.operator import OperatorProcess
 from testing.world import COUNTS, World, check_sum, condition, holds_for, stands
 
 ABNORMAL = ("Reconciling", "Stalled", "Degraded", "Suspended")
-
-
-def kstatus(task: Json) -> str:
-    """What cli-utils' kstatus computes: the words that Flux, Argo CD and Helm act upon.
-
-    github.com/kubernetes-sigs/cli-utils/blob/master/pkg/kstatus/README.md
-    """
-    status = task.get("status") or {}
-    if status.get("observedGeneration", -1) != task["metadata"]["generation"]:
-        return "InProgress"
-    if condition(task, "Reconciling").get("status") == "True":
-        return "InProgress"
-    if condition(task, "Stalled").get("status") == "True":
-        return "Failed"
-    ready = condition(task, "Ready").get("status")
-    return "Current" if ready in (None, "True") else "InProgress"
 
 
 async def test_kstatus_says_in_progress_while_a_revision_rolls_out_and_then_current(world: World) -> None:

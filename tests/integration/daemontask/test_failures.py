@@ -1,13 +1,16 @@
 """Runs that fail: retries, backoff, what counts, and where it is told."""
 
+import asyncio
 import itertools
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from testbed.admin import path
+from testbed.admin import Json, path
 from testbed.recorder import PodRecorder
+from testing.apiproxy import ApiProxy
+from testing.faults import Match, Run
 from testing.kubelet import DEADLINE, EVICTED, HOLD, IMAGE_PULL, OOM, SUCCEED, Outcome, fail, rejected
 from testing.world import World, blocked, condition, holds_for, stands
 
@@ -284,6 +287,19 @@ async def test_a_pod_that_the_scheduler_preempts_is_not_counted_and_runs_once_th
     await task.done(1)
 
 
+def twin_of(world: World, pod: Json) -> Json:
+    """Another Pod for the node of the first run's Pod, as a second operator would make it."""
+    meta = pod["metadata"]
+    return {
+        "metadata": {
+            **{key: meta[key] for key in ("labels", "ownerReferences")},
+            "name": meta["name"].removesuffix("1") + "2",
+            "annotations": {**meta["annotations"], "caretaker.dev/seq": "2"},
+        },
+        "spec": {**world.template()["spec"], "affinity": pod["spec"]["affinity"]},
+    }
+
+
 async def test_of_two_pods_for_a_node_the_oldest_stays_and_its_success_is_not_undone(
     world: World, recorders: Recorders
 ) -> None:
@@ -292,17 +308,7 @@ async def test_of_two_pods_for_a_node_the_oldest_stays_and_its_success_is_not_un
     async with recorders() as record:
         task = await world.task()
         (pod,) = await task.running()
-        meta = pod["metadata"]
-        marks = {**meta["annotations"], "caretaker.dev/seq": "2"}
-        twin = {
-            "metadata": {
-                **{key: meta[key] for key in ("labels", "ownerReferences")},
-                "name": meta["name"].removesuffix("1") + "2",
-                "annotations": marks,
-            },
-            "spec": {**world.template()["spec"], "affinity": pod["spec"]["affinity"]},
-        }
-        made = await world.admin.create(path("pods", world.namespace), twin)
+        made = await world.admin.create(path("pods", world.namespace), twin_of(world, pod))
         await world.gone([made])
         assert (await task.event("DuplicatePods"))["type"] == "Warning"
         await world.kubelet.finish(node)
@@ -311,3 +317,34 @@ async def test_of_two_pods_for_a_node_the_oldest_stays_and_its_success_is_not_un
         await record.settle()
     assert record.runs_per_node("Succeeded") == {node: 1}
     assert (await task.ledger())[node]["result"] == "Succeeded"
+
+
+async def test_a_duplicate_that_changes_while_it_is_deleted_is_deleted_all_the_same(
+    world: World, proxy: ApiProxy
+) -> None:
+    """The delete is refused, since the Pod is no longer as it was seen; that it began to run tells a plan
+    nothing new, so no event brings the next one."""
+    (node,) = await world.join()
+    world.kubelet.default = HOLD
+    task = await world.task()
+    (pod,) = await task.running()
+    twin = twin_of(world, pod)
+    world.kubelet.silent.add(node)
+    twin["spec"]["nodeName"] = node
+    deleting, begun = asyncio.Event(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    async def hold(_: object) -> None:
+        loop.call_soon_threadsafe(deleting.set)
+        await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(begun.wait(), loop))
+
+    first = Match(verb="delete", resource="pods", namespace=world.namespace, times=1)
+    with proxy.fault(first, Run(run_before=hold)):
+        made = await world.admin.create(path("pods", world.namespace), twin)
+        await deleting.wait()
+        world.kubelet.answer(node)
+        await task.running(2)
+        begun.set()
+        await world.gone([made])
+    await world.kubelet.finish(node)
+    await task.done(1)

@@ -443,3 +443,35 @@ class TestStream:
         with pytest.raises(ApiError) as caught:
             await self.lines(client)
         assert (caught.value.status, caught.value.reason) == (0, "Unreachable")
+
+
+SECRETS = "/api/v1/namespaces/a/secrets"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("../../b/secrets/keys", id="of another namespace"),
+        pytest.param("keys/../../../b/secrets/keys", id="of another namespace, by way of its own"),
+        pytest.param("..", id="the collection's parent"),
+        pytest.param(".", id="the collection"),
+        pytest.param("", id="the collection, by an empty name"),
+        pytest.param("%2e%2e/%2e%2e/b/secrets/keys", id="escaped"),
+        pytest.param("..\\..\\b\\secrets\\keys", id="backslashes"),
+        pytest.param("keys?x=y", id="a query"),
+        pytest.param("keys#x", id="a fragment"),
+        pytest.param("keys\n", id="a line break"),
+    ],
+)
+async def test_a_name_never_leads_to_another_object(
+    api: FakeApiServer, client: KubeClient, name: str
+) -> None:
+    """What tenants write into a spec or a status becomes part of a path."""
+    for call in (client.get, client.delete):
+        with pytest.raises(ApiError, match="no object can have such a name") as refused:
+            await call(f"{SECRETS}/{name}")
+        assert refused.value.not_found
+    with pytest.raises(ApiError, match="no object can have such a name"):
+        async with aclosing(client.stream(f"{SECRETS}/{name}", {})) as lines:
+            await anext(lines)
+    assert api.requests == []

@@ -9,6 +9,7 @@ import pytest
 
 from caretaker.obs.http import ListenError, ObsServer
 from caretaker.obs.metrics import create_metrics
+from caretaker.settings import Settings
 from testing.operator import parse_metrics
 
 
@@ -54,6 +55,28 @@ async def test_one_port_may_serve_both(server: ObsServer) -> None:
     assert await server.start("127.0.0.1", port, port) == (port, port)
     assert (await get(port, "/metrics"))[0] == 200
     assert (await get(port, "/readyz"))[0] == 200
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "[::1]"])
+async def test_by_default_both_families_hear_it(server: ObsServer, host: str) -> None:
+    bound = await server.start(Settings(identity="a").bind_host, 0, 0)
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(f"http://{host}:{bound.health_port}/healthz") as ok,
+    ):
+        assert ok.status == 200
+
+
+@pytest.mark.parametrize(
+    ("host", "url"), [("::1", "[::1]"), ("127.0.0.1", "127.0.0.1"), ("localhost", "localhost")]
+)
+async def test_an_address_that_is_named_is_the_only_one(server: ObsServer, host: str, url: str) -> None:
+    bound = await server.start(host, 0, 0)
+    async with aiohttp.ClientSession() as session:
+        async with session.get(f"http://{url}:{bound.health_port}/healthz") as answer:
+            assert answer.status == 200
+        with pytest.raises(aiohttp.ClientConnectorError):
+            await session.get(f"http://127.0.0.2:{bound.health_port}/healthz")
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/readyz"])

@@ -78,6 +78,7 @@ async def test_a_queue_that_does_not_exist_is_told_and_read_once_it_does(shared:
         ),
         pytest.param({"RedrivePolicy": ""}, "add one with maxReceiveCount 5", id="no dead-letter queue"),
         pytest.param({"RedrivePolicy": "2"}, "maxReceiveCount is 2", id="dead letters after two receives"),
+        pytest.param({"RedrivePolicy": "5"}, "does not exist", id="a dead-letter queue that was deleted"),
     ],
 )
 async def test_a_queue_that_would_lose_events_is_told_and_read_all_the_same(
@@ -85,10 +86,12 @@ async def test_a_queue_that_would_lose_events_is_told_and_read_all_the_same(
 ) -> None:
     source = shared.aws.source()
     queue, share = source.queue, shared.share(source.bucket)
-    if attributes.get("RedrivePolicy") == "2":
+    if receives := int(attributes.get("RedrivePolicy") or 0):
         dead = shared.aws.wiring.arn_of(queue.dead_letters)
-        attributes = {"RedrivePolicy": json.dumps({"deadLetterTargetArn": dead, "maxReceiveCount": 2})}
+        attributes = {"RedrivePolicy": json.dumps({"deadLetterTargetArn": dead, "maxReceiveCount": receives})}
     shared.aws.sqs.set_queue_attributes(QueueUrl=queue.url, Attributes=attributes)
+    if receives == 5:
+        shared.aws.sqs.delete_queue(QueueUrl=queue.dead_letters)
     resource = await shared.create(queue)
     told = await resource.condition("Ready", "False", "QueueUnsuitable")
     assert told["message"].startswith(FIELD)
@@ -118,6 +121,19 @@ async def test_each_permission_that_is_missing_is_named(
     await resource.condition("Ready")
     await shared.refreshed(share)
     await shared.fresh(share)
+
+
+async def test_a_key_that_may_not_be_used_is_named(shared: Refreshing, sqs_proxy: SqsProxy) -> None:
+    """A queue that is encrypted with a key of one's own: to receive from it asks for the key, too."""
+    source = shared.aws.source()
+    shared.share(source.bucket)
+    words = "User: arn:aws:iam::1:user/o is not authorized to perform: kms:Decrypt on resource: arn:aws:kms:k"
+    sqs_proxy.add(Match("ReceiveMessage"), Fail(400, "KmsAccessDenied", words))
+    resource = await shared.create(source.queue)
+    told = await resource.condition("QueueReachable", "False", "AccessDenied")
+    assert told["message"].endswith("allow kms:Decrypt to the identity that spec.aws names")
+    sqs_proxy.clear()
+    await resource.condition("Ready")
 
 
 async def test_a_role_that_may_not_be_assumed_is_named(shared: Refreshing, sqs_proxy: SqsProxy) -> None:

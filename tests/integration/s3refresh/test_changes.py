@@ -1,11 +1,12 @@
 """A resource that is suspended, edited and deleted while it works, and refreshes that no event asks for."""
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 from awsdoubles.sqsproxy.proxy import SqsProxy
-from testbed.admin import Json
+from testbed.admin import Json, path
 from testing.aws import Source
 from testing.refreshing import Refresh, Refreshing, stands
 
@@ -144,6 +145,30 @@ async def test_on_start_everything_is_refreshed_once(shared: Refreshing) -> None
     await shared.fresh(share)
     (made,) = shared.control.refreshes(share)
     assert (made["folders"], made["recursive"]) == (["/"], True)
+
+
+async def test_after_a_pause_in_which_events_may_have_expired_everything_is_refreshed(
+    shared: Refreshing,
+) -> None:
+    """The queue keeps messages for four days, and nobody has read it for three."""
+    source = shared.aws.source()
+    share = shared.share(source.bucket)
+    resource = await shared.create(source.queue, debounce=SOON)
+    await resource.when(lambda found: bool(found["status"].get("queue", {}).get("checkedAt")))
+    await resource.edit(suspend=True)
+    await resource.condition("Ready", "True", "Suspended")
+    await shared.put(source.bucket, "a/1")
+    shared.aws.sqs.purge_queue(QueueUrl=source.queue.url)
+    past = (datetime.now(UTC) - timedelta(days=3)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    await shared.admin.patch(f"{resource.url}/status", {"status": {"queue": {"checkedAt": past}}})
+    await resource.edit(suspend=False)
+    await resource.caught_up()
+    await shared.fresh(share)
+    (made,) = shared.control.refreshes(share)
+    assert (made["folders"], made["recursive"]) == (["/"], True)
+    events = await shared.admin.list(path("events", shared.namespace))
+    reasons = {e["reason"] for e in events if e["involvedObject"]["name"] == resource.name}
+    assert "EventsMayHaveExpired" in reasons
 
 
 async def test_every_interval_everything_is_refreshed(shared: Refreshing) -> None:

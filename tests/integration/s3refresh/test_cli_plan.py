@@ -13,6 +13,7 @@ from awsdoubles.gateway.server import StorageGateway
 from awsdoubles.stack import GATEWAY_VARIABLE
 from testbed.admin import Admin, path
 from testbed.cluster import Cluster
+from testing import manifests
 from testing.apiproxy import ApiProxy
 from testing.aws import Aws
 from testing.cli import Cli
@@ -138,7 +139,7 @@ async def test_of_a_resource_that_exists_the_next_call_and_its_folders_are_told(
     arn = control.add_share(control.add_gateway(), bucket=aws.bucket("a"))
     name = arn.rpartition("/")[2]
     url = path(PLURAL, cli.namespace)
-    await admin.create(url, yaml.safe_load(manifest(queue)))
+    await admin.create(url, manifests.load(manifest(queue)))
     target = {
         "id": name,
         "phase": "Backoff",

@@ -1,14 +1,16 @@
 """The end of a refresh: heard of, lost, early, told to two resources by one queue; and slots at a gateway."""
 
+import json
 from typing import Any
 
 import pytest
 
 from testbed.admin import Json
 from testing.aws import Source
-from testing.refreshing import Refresh, Refreshing, gateway, sqs
+from testing.refreshing import Refresh, Refreshing, gateway, sqs, stands
 
 SOON = {"quietPeriod": "0s", "maxDelay": "1s"}
+ROLE = "arn:aws:iam::111122223333:role/refresh"
 TIMES = {"timeout": "1m", "assumeAfter": "40s"}  # 3 s and 2 s, as the operator's time is scaled
 
 
@@ -16,6 +18,18 @@ def told_by(queue_url: str, **more: Any) -> Json:
     """spec.target that hears of ends by this queue."""
     completion = {"queueURL": queue_url, **TIMES, **more.pop("completion", {})}
     return gateway(completion=completion, **more)
+
+
+def ended(share: str, notification_id: str) -> str:
+    """EventBridge's event, as the double sends it."""
+    return json.dumps(
+        {
+            "source": "aws.storagegateway",
+            "detail-type": "Storage Gateway Refresh Cache Event",
+            "resources": [share],
+            "detail": {"notification-id": notification_id},
+        }
+    )
 
 
 def results(found: Json) -> list[str]:
@@ -121,6 +135,57 @@ async def test_a_queue_of_ends_may_be_anothers_source(shared: Refreshing) -> Non
         assert results(await resource.caught_up()) == ["Succeeded"]
     for source in (owner, other):
         await shared.emptied(source.queue.url)
+
+
+async def test_an_end_that_comes_while_its_resource_does_not_read_is_told_when_it_does(
+    shared: Refreshing,
+) -> None:
+    """Another resource on the same queue of ends receives it meanwhile; to that one it means nothing."""
+    ends = shared.aws.queue()
+    shared.control.settings(completion_queue=ends.url)
+    resources = []
+    for name in ("reader", "absent"):
+        one, source = shared.control.add_gateway(), shared.aws.source()
+        share = shared.control.add_share(one, bucket=source.bucket)
+        shares = {"discover": {"gatewayARNs": [one]}}
+        target = told_by(ends.url, shares=shares, completion={"timeout": "6h", "assumeAfter": "5h"})
+        resource = await shared.create(source.queue, name, target=target, debounce=SOON)
+        await resource.condition("Ready")
+        resources.append((source, share, resource))
+    source, share, absent = resources[-1]
+    shared.control.fault("no_completion")
+    await shared.put(source.bucket, "a/1")
+    await absent.when(lambda found: any(t.get("inFlight") for t in found["status"]["targets"]))
+    await absent.edit(suspend=True)
+    await absent.condition("Ready", "True", "Suspended")
+    (flying,) = ((await absent.get())["status"]["targets"][0]["inFlight"],)
+    shared.aws.sqs.send_message(QueueUrl=ends.url, MessageBody=ended(share, flying["notificationID"]))
+    await shared.until(lambda: shared.aws.depth(ends.url) == (0, 1), "the other has received it")
+    await absent.edit(suspend=False)
+    assert results(await absent.caught_up()) == ["Succeeded"]
+    await shared.emptied(ends.url)
+
+
+async def test_what_a_queue_of_ends_is_read_with_is_one_spec_aws(shared: Refreshing) -> None:
+    """Two readers of one queue take each other's messages, until those are dead."""
+    owner, other = shared.aws.source(), shared.aws.source()
+    shared.share(owner.bucket)
+    first = await shared.create(owner.queue, "owner", debounce=SOON)
+    await first.condition("Ready")
+    other_aws = {"region": shared.aws.region, "externalID": "tenant", "roleARN": ROLE}
+    second = await shared.create(
+        other.queue, "other", target=told_by(owner.queue.url), debounce=SOON, aws=other_aws
+    )
+    told = await second.condition("Ready", "False", "QueueConflict")
+    assert told["message"].startswith(
+        f"spec.target.storageGateway.completion.queueURL: {first.namespace}/{first.name} reads this queue"
+    )
+    assert "give each its own queue" in told["message"]
+    await second.condition("Stalled", reason="QueueConflict")
+    await shared.put(owner.bucket, "a/1")
+    await first.caught_up()
+    await second.edit(target={"storageGateway": {"completion": {"queueURL": shared.aws.queue().url}}})
+    await second.when(lambda found: not stands(found, "Ready", "False", "QueueConflict"))
 
 
 def most_at_a_time(refreshes: list[Json]) -> int:

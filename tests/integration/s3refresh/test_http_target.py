@@ -11,13 +11,12 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from caretaker.api.s3refresh import HeadersSecret, HeadersSource, HttpTarget
 from caretaker.kube.errors import ApiError, NotLeader
 from caretaker.s3refresh.debounce import UNKNOWN, Claim
 from caretaker.s3refresh.folders import Request
 from caretaker.s3refresh.match import of_buckets
 from caretaker.s3refresh.plan import Result
-from caretaker.s3refresh.targets.http import HttpCalls
+from caretaker.s3refresh.targets.http import HeadersSecret, HeadersSource, HttpCalls, HttpTarget
 from caretaker.s3refresh.targets.payload import payload_of
 from fakes.apiserver import FakeApiServer, Handler, hang
 

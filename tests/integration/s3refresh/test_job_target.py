@@ -1,5 +1,6 @@
 """Refreshes by Job, against a real API server with its Job controller."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -7,23 +8,22 @@ from typing import Any
 
 import msgspec
 import pytest
-import yaml
 
 from caretaker.api.names import ENV_PAYLOAD
 from caretaker.api.objects import WireMeta
-from caretaker.api.s3refresh import JobTarget
 from caretaker.kube.client import KubeClient
 from caretaker.s3refresh.debounce import UNKNOWN, Claim
 from caretaker.s3refresh.folders import Request
 from caretaker.s3refresh.match import of_buckets
 from caretaker.s3refresh.plan import End, Result
-from caretaker.s3refresh.targets.job import Jobs, job_name
+from caretaker.s3refresh.targets.job import Jobs, JobTarget, job_name
 from caretaker.s3refresh.targets.payload import payload_of
 from fakes.apiserver import FakeApiServer, refusing
 from testbed.admin import Admin, Json, path
 from testbed.cluster import Cluster
 from testbed.paths import CHECKOUT
 from testbed.steer import Outcome, behaviour
+from testing import manifests
 from testing.apiproxy import ApiProxy
 from testing.cluster import Nodes
 from testing.faults import LoseReply, Match
@@ -171,6 +171,9 @@ async def test_a_quota_that_is_full_refuses_a_new_job_and_hides_none_that_is_the
         path("resourcequotas", resource.namespace, "q"),
         lambda found: found.get("status", {}).get("used", {}).get("count/jobs.batch") == "1",
     )
+    async with asyncio.timeout(30):  # admission has a view of its own, which lags
+        while not (await target.discover()).faults:  # noqa: ASYNC110 - it tells nobody
+            await asyncio.sleep(0.05)
     refused = await target.refresh(BUCKET, msgspec.structs.replace(CLAIM, id="c2"))
     assert (refused.code, "quota" in refused.message) == ("Forbidden", True)
     assert await target.refresh(BUCKET, CLAIM) == first
@@ -212,7 +215,7 @@ async def test_a_template_that_is_invalid_is_told_before_anything_runs(
 
 
 async def test_the_template_of_the_example_is_valid(client: KubeClient, resource: WireMeta) -> None:
-    example = yaml.safe_load((CHECKOUT / "examples" / "s3-refresh-job.yaml").read_text())
+    example = manifests.load((CHECKOUT / "examples" / "s3-refresh-job.yaml").read_text())
     wanted = msgspec.convert(example["spec"]["target"]["job"], JobTarget)
     found = await Jobs(client, resource, wanted, ["media"]).discover()
     assert (found.faults, [share.ready for share in found.known]) == ((), [True])

@@ -7,7 +7,7 @@ from awsdoubles.sqsproxy.proxy import SqsProxy
 from testbed.admin import Admin
 from testbed.cluster import Cluster
 from testing.aws import Aws
-from testing.refreshing import ALL, Refreshing, grants, operator
+from testing.refreshing import ALL, Refreshing, gateway, grants, operator
 
 SOON = {"quietPeriod": "1s", "maxDelay": "5s"}
 
@@ -49,6 +49,32 @@ async def test_the_elder_that_moves_to_another_queue_leaves_it_to_the_younger(sh
     await elder.edit(source={"sqs": {"queueURL": shared.aws.queue().url}})
     for one in (elder, younger):
         await one.condition("Ready")
+
+
+async def test_what_another_resource_took_meanwhile_is_refreshed_when_the_queue_is_ones_own_again(
+    shared: Refreshing,
+) -> None:
+    """The elder is led to the wrong queue by an edit: events are nobody's to it, and are deleted."""
+    source, elders = shared.aws.source(), shared.aws.queue()
+    share = shared.share(source.bucket)
+    of_none = {"storageGateway": {"shares": {"fileShareARNs": [shared.share(shared.aws.bucket("x"))]}}}
+    elder = await shared.create(elders, "a", debounce=SOON, target=of_none)
+    await elder.condition("Ready")
+    victim = await shared.create(
+        source.queue, "b", debounce=SOON, target=gateway(shares={"fileShareARNs": [share]})
+    )
+    await victim.condition("Ready")
+    await elder.edit(source={"sqs": {"queueURL": source.queue.url}})
+    await victim.condition("Ready", "False", "QueueConflict")
+    await elder.condition("Ready")
+    await shared.put(source.bucket, "a/1")
+    await shared.emptied(source.queue.url)
+    assert shared.control.refreshes(share) == []
+    await elder.edit(source={"sqs": {"queueURL": elders.url}})
+    await victim.condition("Ready")
+    (made,) = await shared.refreshed(share)
+    assert (made["folders"], made["recursive"]) == (["/"], True)
+    await shared.fresh(share)
 
 
 async def test_a_namespace_that_nothing_was_granted_to_reads_no_queue_until_it_is(

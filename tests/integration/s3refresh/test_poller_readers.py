@@ -10,6 +10,7 @@ from awsdoubles.envelopes import Queue
 from awsdoubles.sqsproxy.proxy import SqsProxy
 from awsdoubles.sqsproxy.rules import Match, Slow
 from caretaker.aws.calls import Aws as AwsCalls
+from caretaker.kube.errors import NotLeader
 from caretaker.s3refresh import poller as module
 from testing.aws import Aws
 from testing.polling import OWNER, TIMEOUT, Polling, polling
@@ -90,20 +91,21 @@ async def test_what_one_reader_keeps_is_not_deleted_by_the_other(
 async def test_a_reader_of_completions_never_deletes_what_it_is_not_asked_about(
     aws: Aws, calls: AwsCalls
 ) -> None:
-    """Events and garbage of a queue that somebody else's operator owns, perhaps."""
+    """Events and garbage of a queue that somebody else's operator owns, perhaps. What says nothing is asked
+    of everybody, or it would come again for ever."""
     queue = aws.queue()
     send(aws, queue, event("a/1"), "garbage", completion("n-1"), '{"Event": "s3:TestEvent"}')
     async with polling(calls, aws.url, queue, owner=False) as at_work:
         at_work.join(OTHER)
         await at_work.until(lambda: at_work.poller.received >= 4)
-        assert len(at_work.waiting(OTHER)) == 1
-        await left(aws, queue, 3, at_work, OTHER)
+        assert len(at_work.waiting(OTHER)) == 2
+        await left(aws, queue, 2, at_work, OTHER)
         again = at_work.poller.received
-        await at_work.until(lambda: at_work.poller.received >= again + 3)
+        await at_work.until(lambda: at_work.poller.received >= again + 2)
         assert at_work.waiting(OTHER) == ()
-        assert at_work.poller.deleted == 1
+        assert at_work.poller.deleted == 2
         at_work.join(OWNER, owner=True)
-        await at_work.until(lambda: len(at_work.waiting(OWNER)) == 3)
+        await at_work.until(lambda: len(at_work.waiting(OWNER)) == 2)
         await left(aws, queue, 0, at_work, OWNER, OTHER)
 
 
@@ -120,6 +122,91 @@ async def test_an_owner_that_comes_later_is_asked_about_what_is_here_already(
         await at_work.done(OTHER)
         assert sum(aws.depth(queue.url)) == 1, "the owner has not answered yet"
         await left(aws, queue, 0, at_work, OWNER, OTHER)
+
+
+async def test_an_end_that_nobody_knows_waits_for_a_reader_that_joins_late(
+    aws: Aws, calls: AwsCalls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a start, say: one resource's shares are found at once, the other's regions do not answer."""
+    queue = aws.queue()
+    send(aws, queue, completion("n-1"), completion("n-2"))
+    async with polling(calls, aws.url, queue, visibility=LONG) as at_work:
+        await at_work.until(lambda: ids(at_work, OWNER) == {"n-1", "n-2"})
+        await at_work.strange(OWNER)
+        assert at_work.waiting(OWNER) == ()
+        at_work.join(OTHER)
+        assert ids(at_work, OTHER) == {"n-1", "n-2"}
+        known = at_work.waiting(OTHER)[0].id
+        await at_work.poller.settle(OTHER, [known], [], [])
+        assert sum(aws.depth(queue.url)) == 1, "it is deleted at once, since somebody has waited for it"
+        await at_work.strange(OTHER)
+        assert sum(aws.depth(queue.url)) == 1
+        monkeypatch.setattr(module, "STRANGE_SECONDS", 0.0)
+        await left(aws, queue, 0, at_work)
+        at_work.join("third")
+        assert len(ids(at_work, "third")) == 1, "deleted, and remembered"
+        at_work.poller.leave("third")
+        at_work.join("fourth")
+        await at_work.done("fourth")
+        at_work.join("fifth")
+        assert at_work.waiting("fifth") == (), "somebody has waited for it"
+
+
+async def test_of_large_ends_that_nobody_knows_only_the_newest_are_kept(
+    aws: Aws, calls: AwsCalls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others stay in the queue, and come again."""
+    monkeypatch.setattr(module, "MOST_STRANGE_BYTES", 2_500)
+    queue = aws.queue()
+    ends = [f"{number}{'x' * 1000}" for number in range(4)]
+    async with polling(calls, aws.url, queue, visibility=LONG) as at_work:
+        for end in ends:
+            send(aws, queue, completion(end))
+            await at_work.until(lambda end=end: ids(at_work, OWNER) == {end})  # type: ignore[misc]
+            await at_work.strange(OWNER)
+        send(aws, queue, event("a/1"))
+        await at_work.until(lambda: at_work.keys() == ["a/1"])
+        at_work.join(OTHER)
+        assert ids(at_work, OTHER) == set(ends[2:])
+        assert sum(aws.depth(queue.url)) == 5
+
+
+async def test_without_the_lease_nothing_is_deleted_and_the_polling_goes_on(
+    aws: Aws, calls: AwsCalls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even the ends that nobody knows, which the poller parts with by itself."""
+
+    refused = []
+
+    def guard(seconds: float) -> None:
+        refused.append(seconds)
+        raise NotLeader("the Lease is gone")
+
+    monkeypatch.setattr(module, "STRANGE_SECONDS", 0.0)
+    queue = aws.queue()
+    send(aws, queue, completion("n-1"))
+    async with polling(calls, aws.url, queue, visibility=LONG) as at_work:
+        await at_work.until(lambda: ids(at_work, OWNER) == {"n-1"})
+        calls.guard = guard
+        await at_work.strange(OWNER)
+        send(aws, queue, event("a/1"))
+        await at_work.until(lambda: at_work.keys() == ["a/1"] and bool(refused))
+        assert sum(aws.depth(queue.url)) == 2
+        calls.guard = None
+        send(aws, queue, event("a/2"))
+        await at_work.until(lambda: at_work.keys() == ["a/1", "a/2"])
+        await left(aws, queue, 1, at_work, OWNER)
+
+
+async def test_the_first_receive_does_not_wait_and_so_tells_at_once_whether_the_queue_can_be_read(
+    aws: Aws, sqs_proxy: SqsProxy, calls: AwsCalls
+) -> None:
+    queue = aws.queue()
+    async with polling(calls, sqs_proxy.url, queue) as at_work:
+        await at_work.until(lambda: sqs_proxy.calls.count("ReceiveMessage") >= 3)
+        first, *others = sqs_proxy.calls.all("ReceiveMessage")
+        assert (first.wait, {call.wait for call in others}) == (0, {1})
+        assert at_work.poller.heard
 
 
 async def test_what_a_reader_had_not_answered_for_when_it_left_comes_again(aws: Aws, calls: AwsCalls) -> None:
@@ -181,21 +268,40 @@ async def test_nothing_more_is_received_while_readers_are_behind(
         await left(aws, queue, 0, at_work, OWNER)
 
 
-async def test_no_more_than_so_many_messages_wait_here(
-    aws: Aws, sqs_proxy: SqsProxy, calls: AwsCalls, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("bound", "most"), [("MOST_WAITING", 20), ("MOST_BYTES", 20_000)])
+async def test_no_more_than_so_much_waits_here(
+    bound: str, most: int, aws: Aws, sqs_proxy: SqsProxy, calls: AwsCalls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "MOST_WAITING", 20)
+    """Of 200 messages of a kilobyte each, 20 and what was on its way when they were here."""
+    monkeypatch.setattr(module, bound, most)
     queue = aws.queue()
-    send(aws, queue, *(event(f"a/{n}") for n in range(100)))
-    most = 20 + module.BATCH * module.MOST_RECEIVES
-    seen: set[str] = set()
-    async with polling(calls, sqs_proxy.url, queue) as at_work:
-        while len(seen) < 100:
-            await at_work.until(lambda: bool(at_work.waiting()))
-            assert len(at_work.waiting()) <= most
-            seen.update(at_work.keys())
+    send(aws, queue, *(event(f"a/{n}/{'x' * 850}") for n in range(200)))
+    async with polling(calls, sqs_proxy.url, queue, visibility=LONG) as at_work:
+        await at_work.until(lambda: bool(at_work.waiting()) and _quiet(sqs_proxy, 3))
+        seen = set(at_work.keys())
+        assert 20 <= len(seen) <= 20 + module.BATCH * module.MOST_RECEIVES
+        while len(seen) < 200:
             await at_work.done()
+            await at_work.until(lambda: bool(at_work.waiting()))
+            seen.update(at_work.keys())
         await left(aws, queue, 0, at_work, OWNER)
+
+
+async def test_a_queue_whose_owner_does_not_read_is_left_alone(
+    aws: Aws, sqs_proxy: SqsProxy, calls: AwsCalls
+) -> None:
+    """Each receive of an event that nobody may act on would bring it nearer to the dead-letter queue."""
+    queue = aws.queue()
+    send(aws, queue, event("a/1"), completion("n-1"))
+    away = True
+    how = {"owner": False, "owner_absent": lambda: away}
+    async with polling(calls, sqs_proxy.url, queue, visibility=LONG, **how) as at_work:
+        at_work.join(OTHER)
+        began = time.monotonic()
+        await at_work.until(lambda: time.monotonic() - began > 3)
+        assert sqs_proxy.calls.count("ReceiveMessage") == 0
+        away = False
+        await at_work.until(lambda: ids(at_work, OTHER) == {"n-1"})
 
 
 async def test_a_reader_that_never_answers_does_not_keep_the_queue_from_the_others(

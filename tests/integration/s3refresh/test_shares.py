@@ -6,13 +6,17 @@ from typing import Any
 import pytest
 
 from awsdoubles.gateway.server import StorageGateway
-from caretaker.api.s3refresh import Discover, Shares, StorageGatewayTarget
 from caretaker.aws.calls import Aws as AwsCalls
 from caretaker.aws.identity import Target
 from caretaker.s3refresh.debounce import UNKNOWN, Claim
 from caretaker.s3refresh.folders import Request
 from caretaker.s3refresh.match import Share
-from caretaker.s3refresh.targets.storagegateway import StorageGatewayShares
+from caretaker.s3refresh.targets.storagegateway import (
+    Discover,
+    SharesSpec,
+    StorageGatewayShares,
+    StorageGatewayTarget,
+)
 from testing.aws import Aws
 
 IRELAND, OHIO = "eu-west-1", "us-east-2"
@@ -21,7 +25,7 @@ IRELAND, OHIO = "eu-west-1", "us-east-2"
 def shares_of(
     calls: AwsCalls, double: StorageGateway, regions: Sequence[str] = (IRELAND,), **spec: Any
 ) -> StorageGatewayShares:
-    wanted = spec.pop("shares", Shares(discover=Discover()))
+    wanted = spec.pop("shares", SharesSpec(discover=Discover()))
     clients = {
         region: calls.storagegateway(Target("storagegateway", region, endpoint_url=double.url))
         for region in regions
@@ -59,13 +63,13 @@ async def test_gateways_protocols_and_shares_can_be_named(
     nfs, smb = (control.add_share(first, bucket=bucket, protocol=kind) for kind in ("NFS", "SMB"))
     other = control.add_share(second, bucket=bucket)
 
-    async def arns(wanted: Shares) -> set[str]:
+    async def arns(wanted: SharesSpec) -> set[str]:
         found = await shares_of(calls, storage_gateway, shares=wanted).discover()
         return {share.arn for share in found.known}
 
-    assert await arns(Shares(discover=Discover(gateway_arns=(first,)))) == {nfs, smb}
-    assert await arns(Shares(discover=Discover(protocols=("SMB",)))) == {smb}
-    assert await arns(Shares(file_share_arns=(nfs, other))) == {nfs, other}
+    assert await arns(SharesSpec(discover=Discover(gateway_arns=(first,)))) == {nfs, smb}
+    assert await arns(SharesSpec(discover=Discover(protocols=("SMB",)))) == {smb}
+    assert await arns(SharesSpec(file_share_arns=(nfs, other))) == {nfs, other}
 
 
 async def test_what_cannot_be_refreshed_is_told(
@@ -77,7 +81,7 @@ async def test_what_cannot_be_refreshed_is_told(
     going = control.add_share(gateway, bucket=bucket, status="DELETING")
     missing = going.replace("share-", "share-0")
     found = await shares_of(
-        calls, storage_gateway, shares=Shares(file_share_arns=(going, missing))
+        calls, storage_gateway, shares=SharesSpec(file_share_arns=(going, missing))
     ).discover()
     assert [share.ready for share in found.known] == [False]
     assert (

@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from caretaker.api.aws import AwsSpec, SecretRef
 from caretaker.api.grants import Grants, Refusal, arn_matches, refusals, url_matches
+from testing import manifests
 
 ROLE_A = "arn:aws:iam::123456789012:role/team-a"
 ROLE_B = "arn:aws:iam::123456789012:role/team-b"
@@ -192,7 +192,7 @@ def test_an_empty_file_grants_nothing_by_mistake_no_more_than_by_intent() -> Non
 def test_the_example_of_the_docs_is_understood() -> None:
     page = (Path(__file__).resolve().parents[3] / "docs" / "cli.md").read_text()
     (block,) = re.findall(r"```yaml\n(identities:\n.*?)```", page, re.DOTALL)
-    setting = Grants.decode(yaml.safe_load(block))
+    setting = Grants.decode(manifests.load(block))
     role = "arn:aws:iam::111122223333:role/team-a-reader"
     queue = "https://sqs.eu-west-1.amazonaws.com/111122223333/team-a-events"
     assert refusals(setting, "team-a-dev", spec(role), {FIELD: queue}) == ()

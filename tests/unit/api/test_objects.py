@@ -260,3 +260,21 @@ def test_nulls_are_as_good_as_absent() -> None:
 )
 def test_a_seq_that_somebody_wrote_never_harms(text: str, seq: int) -> None:
     assert pod({}, annotations={names.POD_SEQ: text}).seq == seq
+
+
+def test_of_containers_that_succeeded_the_first_message_of_the_spec_is_kept_and_bounded() -> None:
+    """The kubelet sorts statuses by name; init containers and all further messages have no reader."""
+    status = {
+        "phase": "Succeeded",
+        "initContainerStatuses": [ended("init", 0, message="init")],
+        "containerStatuses": [ended(name, 0, message=text) for name, text in [("a", "2"), ("m", "1" * 9999)]]
+        + [ended("z", 0, message=" ")],
+    }
+    spec = {"containers": [{"name": name, "image": "x"} for name in "zma"]}
+    found = [(end.name, len(end.message)) for end in pod(status, spec).ends]
+    assert found == [("init", 0), ("z", 1), ("m", 4096), ("a", 0)]
+
+
+def test_every_container_that_failed_keeps_its_message() -> None:
+    status = {"containerStatuses": [ended("a", 1, message="one"), ended("b", 2, message="two")]}
+    assert [end.message for end in pod(status).ends] == ["one", "two"]

@@ -8,26 +8,27 @@ from typing import Any
 
 import msgspec
 import pytest
-import yaml
 
 from caretaker.api import conditions
 from caretaker.api.conditions import RefreshReason
 from caretaker.api.grants import Grants, refusals
-from caretaker.api.s3refresh import Spec
 from caretaker.obs.metrics import create_metrics
 from caretaker.registry import S3_AGGREGATED_REFRESH
 from caretaker.s3refresh import queue
+from caretaker.s3refresh.aims import aim_of
 from caretaker.s3refresh.debounce import Claim
 from caretaker.s3refresh.folders import Request
 from caretaker.s3refresh.match import Share
 from caretaker.s3refresh.resource import pace_of
 from caretaker.s3refresh.targets.http import RESERVED
+from caretaker.s3refresh.targets.making import known
 from caretaker.s3refresh.targets.payload import payload_of
+from testing import manifests
 from testing.customobjects import examples_of
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "spec" / "s3aggregatedrefresh.md").read_text()
-SCHEMA = yaml.safe_load((ROOT / "crds" / "s3aggregatedrefreshes.yaml").read_text())["spec"]["versions"][0]
+SCHEMA = manifests.load((ROOT / "crds" / "s3aggregatedrefreshes.yaml").read_text())["spec"]["versions"][0]
 PARTS = SCHEMA["schema"]["openAPIV3Schema"]["properties"]
 SPANS = re.findall(r"`([^`\n]+)`", PAGE)
 WORDS = {word for span in SPANS for word in re.findall(r"[\w./-]+", span)}
@@ -76,8 +77,18 @@ def test_every_reason_is_told() -> None:
 
 
 def test_every_condition_is_told() -> None:
-    task_only = {conditions.SPEC_VALID, conditions.PROGRESSING, conditions.DEGRADED}
-    types = {v for k, v in vars(conditions).items() if k.isupper() and isinstance(v, str)} - task_only
+    others = {conditions.SPEC_VALID, conditions.PROGRESSING, conditions.DEGRADED}
+    others |= {
+        conditions.PERMISSION_OK,
+        conditions.COMPLIANT,
+        conditions.CONFLICTED,
+        conditions.SLOW_AND_OPEN,
+        conditions.ENFORCING,
+        conditions.THROTTLED,
+        conditions.VERIFIED,
+        conditions.SOURCES_COMPLIANT,
+    }
+    types = {v for k, v in vars(conditions).items() if k.isupper() and isinstance(v, str)} - others
     assert len(types) == 8
     assert [t for t in sorted(types) if f"{t}=" not in PAGE] == []
 
@@ -115,17 +126,17 @@ def test_every_header_that_a_secret_may_not_set_is_told() -> None:
 
 def test_the_example_on_the_page_is_one_the_operator_reads() -> None:
     (first,) = [b for b in blocks("yaml") if f"kind: {S3_AGGREGATED_REFRESH.kind}" in b]
-    pace_of(msgspec.convert(yaml.safe_load(first)["spec"], Spec))
+    pace_of(msgspec.convert(manifests.load(first)["spec"], known().spec))
 
 
 def test_the_file_of_identities_on_the_page_grants_what_the_example_uses() -> None:
     (file,) = [b for b in blocks("yaml") if b.startswith("identities:")]
-    grants = Grants.decode(yaml.safe_load(file))
-    spec = msgspec.convert(yaml.safe_load(EXAMPLE.read_text())["spec"], Spec)
-    assert spec.target.storage_gateway is not None
+    grants = Grants.decode(manifests.load(file))
+    spec = msgspec.convert(manifests.load(EXAMPLE.read_text())["spec"], known().spec)
+    aim = aim_of(spec)
     used = {
         "spec.source.sqs.queueURL": spec.source.sqs.queue_url,
-        "completion.queueURL": spec.target.storage_gateway.completion.queue_url,
+        aim.ends_field.removeprefix("spec.target.storageGateway."): aim.ends_url,
     }
     assert refusals(grants, "media", spec.aws, used) == ()
     (refused,) = refusals(grants, "games", spec.aws, used)[:1]
@@ -136,6 +147,6 @@ def test_the_queue_on_the_page_will_do() -> None:
     """The attributes of the CLI's example, as SQS tells them."""
     (file,) = [b for b in blocks("json") if '"RedrivePolicy"' in b]
     attributes = json.loads(file)
-    spec = msgspec.convert(yaml.safe_load(EXAMPLE.read_text())["spec"], Spec)
+    spec = msgspec.convert(manifests.load(EXAMPLE.read_text())["spec"], known().spec)
     assert queue.fault_of(attributes, spec.source.sqs) == ""
     assert int(attributes["MessageRetentionPeriod"]) == 4 * 24 * 3600

@@ -4,16 +4,16 @@ import re
 from pathlib import Path
 
 import pytest
-import yaml
 
 from caretaker.api import conditions, names
 from caretaker.api.conditions import Reason
 from caretaker.registry import DAEMON_TASK
+from testing import manifests
 from testing.customobjects import examples_of
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "spec" / "daemontask.md").read_text()
-SCHEMA = yaml.safe_load((ROOT / "crds" / "daemontasks.yaml").read_text())["spec"]["versions"][0]["schema"]
+SCHEMA = manifests.load((ROOT / "crds" / "daemontasks.yaml").read_text())["spec"]["versions"][0]["schema"]
 PARTS = SCHEMA["openAPIV3Schema"]["properties"]
 # Names of S3AggregatedRefresh, which has a page of its own.
 OTHERS = {names.LABEL_REFRESH, names.LABEL_CLAIM, names.ENV_PAYLOAD}
@@ -44,6 +44,16 @@ def constants(holder: object, prefix: str = "") -> list[str]:
             list(PARTS["status"]["properties"]["blockedNodes"]["items"]["properties"]),
             id="fields of a blocked node",
         ),
+        pytest.param(
+            list(PARTS["spec"]["properties"]["results"]["items"]["properties"]), id="fields of a result"
+        ),
+        pytest.param(
+            list(PARTS["status"]["properties"]["results"]["items"]["properties"]), id="figures of a result"
+        ),
+        pytest.param(
+            list(PARTS["status"]["properties"]["resultErrors"]["items"]["properties"]),
+            id="fields of an error",
+        ),
         pytest.param(constants(Reason), id="reasons"),
         pytest.param(
             [n for n in constants(names) if "/" in n and n != names.API_VERSION], id="labels and annotations"
@@ -65,6 +75,14 @@ ANOTHERS = {
     conditions.TARGETS_RESOLVED,
     conditions.CAUGHT_UP,
     conditions.MALFORMED_MESSAGES,
+    "PermissionOK",
+    "Compliant",
+    "Conflicted",
+    "SlowAndOpen",
+    "Enforcing",
+    "Throttled",
+    "Verified",
+    "SourcesCompliant",
 }
 
 

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from caretaker.aws.limits import Limiter, TokenBucket
-from caretaker.aws.services import Rate, iam_action, is_write, policy
+from caretaker.aws.bucket import TokenBucket
+from caretaker.aws.limits import Limiter
+from caretaker.aws.services import Rate, iam_action, is_write, policy, sped_up
 from fakes.virtualtime import run
 
 
@@ -115,10 +116,15 @@ def test_a_refresh_is_never_sent_twice_for_one_call() -> None:
     ("service", "operation", "action"),
     [
         ("sqs", "DeleteMessageBatch", "sqs:DeleteMessage"),
-        ("s3control", "GetAccessPoint", "s3:GetAccessPoint"),
         ("s3", "HeadBucket", "s3:ListBucket"),
         ("storagegateway", "RefreshCache", "storagegateway:RefreshCache"),
     ],
 )
 def test_the_action_that_permits_an_operation(service: str, operation: str, action: str) -> None:
     assert iam_action(service, operation) == action
+
+
+def test_a_rate_is_sped_up_with_the_time_of_tests() -> None:
+    assert sped_up("ec2", 1.0) == policy("ec2").rate
+    assert sped_up("ec2", 0.05).per_second == pytest.approx(20 * policy("ec2").rate.per_second)
+    assert sped_up("ec2", 0.05).burst == policy("ec2").rate.burst

@@ -9,12 +9,12 @@ import pytest
 from botocore import xform_name
 from botocore.model import ServiceModel
 
-from caretaker.aws.s3control import S3Control
+from caretaker.aws.ec2 import Ec2
 from caretaker.aws.sqs import Sqs
 from caretaker.aws.storagegateway import StorageGateway
 from caretaker.aws.sts import Sts
 
-SERVICES: dict[str, type] = {"sqs": Sqs, "storagegateway": StorageGateway, "s3control": S3Control, "sts": Sts}
+SERVICES: dict[str, type] = {"ec2": Ec2, "sqs": Sqs, "storagegateway": StorageGateway, "sts": Sts}
 METHODS = [
     (service, name)
     for service, protocol in SERVICES.items()

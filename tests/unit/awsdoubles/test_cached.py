@@ -86,3 +86,7 @@ def test_the_variables_leave_no_way_to_the_real_aws() -> None:
         "http://127.0.0.1:1"
     }
     assert found["AWS_CONFIG_FILE"] == "/dev/null"
+    both = [f"AWS_ENDPOINT_URL_{name}" for name in ("EC2", "AUTO_SCALING")]
+    assert {found[name] for name in both} == {"http://127.0.0.1:1"}
+    found = environment("http://127.0.0.1:1", "http://127.0.0.1:2", ec2_url="http://127.0.0.1:4")
+    assert {found[name] for name in both} == {"http://127.0.0.1:4"}

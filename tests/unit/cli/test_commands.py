@@ -4,7 +4,6 @@ import re
 from pathlib import Path
 
 import pytest
-import yaml
 
 from caretaker import __version__
 from caretaker.cli import main
@@ -12,6 +11,7 @@ from caretaker.cli.common import explain, named, names_in
 from caretaker.cli.kinds import view_of
 from caretaker.kube.errors import ApiError
 from caretaker.registry import KINDS, KindInfo
+from testing import manifests
 
 ROOT = Path(__file__).resolve().parents[3]
 COMMANDS = ("run", "plan", "status", "rerun", "resume", "logs")
@@ -67,7 +67,7 @@ def test_help_ends_with_an_example_that_can_be_parsed(
         ),
         pytest.param(
             "status a b c",
-            "which one? write: daemontask NAME or s3aggregatedrefresh NAME, instead of a b c",
+            "which one? write: daemontask NAME or s3aggregatedrefresh NAME or imdspolicy NAME, instead of",
             id="three words",
         ),
         pytest.param(
@@ -122,7 +122,7 @@ def test_a_resource_is_named_as_kubectl_does(words: list[str], kind: str) -> Non
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.kind)
 def test_every_kind_is_shown_and_named_as_in_its_crd(kind: KindInfo) -> None:
-    crd = yaml.safe_load((ROOT / "crds" / f"{kind.plural}.yaml").read_text())
+    crd = manifests.load((ROOT / "crds" / f"{kind.plural}.yaml").read_text())
     assert crd["spec"]["names"]["shortNames"] == [kind.short]
     assert view_of(kind).kind is kind
 

@@ -8,13 +8,14 @@ import pytest
 from caretaker.api import conditions as c
 from caretaker.api import names
 from caretaker.api.conditions import Condition, ConditionStatus, Reason
-from caretaker.api.daemontask import DaemonTask, FailurePolicy, Status
+from caretaker.api.daemontask import DaemonTask, FailurePolicy, Result, Status
 from caretaker.api.objects import Node
 from caretaker.api.times import format_micros
 from caretaker.cli import logs, rerun
 from caretaker.cli.daemontask import plan_text, status_text, watch
 from caretaker.cli.propose import Proposal
 from caretaker.daemontask.forecast import Forecast, forecast
+from caretaker.daemontask.ledger import Fault
 from caretaker.daemontask.resource import RawTask
 from unit.daemontask.build import NOW, REVISION, entry, failed, node, pod, snapshot, succeeded, taint, task
 
@@ -197,8 +198,31 @@ class TestStatus:
             "exitCode",
             "pod",
             "runKey",
+            "results",
         }
         assert told["counts"]["succeeded"] == 1
+
+    def test_results_have_a_table_and_a_fault_stands_at_its_node(self) -> None:
+        runs = {
+            "a": entry(A, results={"ms": 3, "os": "one"}),
+            "b": entry(B, results={"os": "two"}, fault=Fault("ms", "NotANumber", '"3"')),
+            "c": entry(C, results={"ms": 1234567.5, "os": "one"}),
+        }
+        of = made([A, B, C], [], runs, results=(Result("ms", unit="ms"), Result("os", "Text")))
+        lines = status_text.as_text(of, wide=False)
+        assert lines[lines.index("") + 1 :][:3] == [
+            "  RESULT  UNIT  NODES  MIN  MEDIAN  P95          MAX          VALUES",
+            "  ms      ms    2      3    3       1.23457e+06  1.23457e+06  -",
+            "  os      -     3      -    -       -            -            2 one, 1 two",
+        ]
+        assert 'ms: it is "3", not a number' in next(line for line in lines if line.startswith("b "))
+        told = msgspec.json.decode(msgspec.json.encode(status_text.as_json(of)))
+        assert [row["results"] for row in told["nodes"]] == [e.results for e in runs.values()]
+        assert told["resultErrors"][0]["nodeName"] == "b"
+
+    def test_numbers_alone_have_no_column_of_texts(self) -> None:
+        of = made([A], [], {"a": entry(A, results={"ms": 3})}, results=(Result("ms"),))
+        assert "  RESULT  UNIT  NODES  MIN  MEDIAN  P95  MAX" in status_text.as_text(of, wide=False)
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,9 @@ from caretaker.api.daemontask import DaemonTask, Spec, Status
 from caretaker.api.objects import ContainerEnd, Node, Pod, Taint, WireMeta
 from caretaker.daemontask.fit import NodeFit
 from caretaker.daemontask.ledger import Entry, Ledger
-from caretaker.daemontask.plan import Plan, Snapshot, plan
+from caretaker.daemontask.plan import Plan, plan
 from caretaker.daemontask.pods import pod_name, revision_of, run_key
+from caretaker.daemontask.snapshot import Snapshot
 
 NOW = 1_000_000.0
 UID = "task-uid"

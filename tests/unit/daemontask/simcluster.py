@@ -17,6 +17,7 @@ from caretaker.api.objects import Node, Pod, WireMeta, WireNode, WirePod
 from caretaker.api.times import format_time, normalise_time
 from caretaker.daemontask.controller import RawTask
 from caretaker.daemontask.ledger import Entry, decode_entry, merge
+from caretaker.daemontask.plan import Plan
 from caretaker.daemontask.pods import revision_of
 from caretaker.daemontask.shards import WireConfigMap
 from caretaker.kube.errors import ApiError
@@ -48,6 +49,7 @@ class SimCluster:
         self.clock = clock
         self.version = 1
         self.writes = 0
+        self.unequal: list[tuple[Plan, Plan]] = []  # plans that remembering changed, and what they should be
         self.nodes: dict[str, WireNode] = {}
         self.pods: dict[str, WirePod] = {}
         self.configmaps: dict[str, WireConfigMap] = {}

@@ -9,9 +9,13 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from caretaker.api.objects import Node, Pod
 from caretaker.daemontask.controller import KIND, DaemonTaskKind
 from caretaker.daemontask.memory import Memories
+from caretaker.daemontask.plan import Plan
+from caretaker.daemontask.snapshot import Snapshot
 from caretaker.daemontask.triggers import Triggers
 from caretaker.kube.errors import ApiError
 from caretaker.kube.store import Store, key_of
@@ -22,6 +26,23 @@ from caretaker.runtime.queue import Key, WorkQueue
 from unit.daemontask.simcluster import NAMESPACE, TASK, Change, SimCluster
 
 KEY = Key(KIND, NAMESPACE, TASK)
+
+
+class AskedTwice(DaemonTaskKind):
+    """The kind itself; what it remembers of earlier plans must change no plan."""
+
+    # Told to the cluster: what is raised in a pass is the controller's to deal with.
+    tell: Callable[[Plan, Plan], None]
+
+    def plan(self, snapshot: Snapshot) -> Plan:
+        """Held against the plan of one who asks every node."""
+        found = super().plan(snapshot)
+        fresh = super().plan(msgspec.structs.replace(snapshot, recall=None))
+        if found != fresh:
+            self.tell(found, fresh)
+        return found
+
+
 WRITE_SECONDS, READ_SECONDS = 5.0, 30.0  # kube/transport.py
 METRICS = create_metrics("model")
 _TURNS = 12  # of the loop, until a resolved call has passed through gather() and tasks
@@ -124,7 +145,8 @@ class SimOperator:
         memories = Memories(cluster.clock.time)
         self.queue = WorkQueue(clock=cluster.clock.time, jitter=lambda: 0.5)
         triggers = Triggers(KIND, memories, self._nodes, self._pods, self.queue.add)
-        kind = DaemonTaskKind(client, self._nodes, triggers.nodes, self._pods, memories, METRICS)  # type: ignore[arg-type]
+        kind = AskedTwice(client, self._nodes, triggers.nodes, self._pods, memories, METRICS)  # type: ignore[arg-type]
+        kind.tell = lambda *plans: cluster.unequal.append(plans)
         recorder = EventRecorder(client, clock=cluster.clock.time)  # type: ignore[arg-type]
         self._controller = Controller(client, self.queue, [kind], recorder, METRICS, lambda _: None)  # type: ignore[arg-type]
         for store, items in ((self._nodes, cluster.nodes), (self._pods, cluster.pods)):

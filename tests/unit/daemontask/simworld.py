@@ -121,6 +121,7 @@ class SimWorld:
         writes = self.cluster.writes
         self.settle()
         assert self.cluster.writes == writes, "writes although nothing is left to do"
+        assert not self.cluster.unequal, self.cluster.unequal[0]
 
     def settle(self) -> None:
         """Everything that is under way arrives; one pass runs."""

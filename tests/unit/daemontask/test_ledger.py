@@ -7,8 +7,9 @@ import msgspec
 import pytest
 
 from caretaker.api.objects import ContainerEnd
+from caretaker.daemontask import results
 from caretaker.daemontask.judge import entry_for
-from caretaker.daemontask.ledger import SHARD_NODES, Entry, decode_entry, encode_entry
+from caretaker.daemontask.ledger import SHARD_NODES, Entry, Fault, Value, decode_entry, encode_entry
 from unit.daemontask.build import NOW, UID, entry, failed, node, task
 
 A = node("a")
@@ -29,11 +30,41 @@ def test_an_entry_reads_as_it_was_written() -> None:
         pytest.param({"exitCode": 10**12}, id="no exit code"),
         pytest.param({"rebootRuns": [10**15]}, id="a reboot in no year"),
         pytest.param({"result": "Done"}, id="no result"),
+        pytest.param({"results": {"ms": True}}, id="a value that is neither number nor text"),
     ],
 )
 def test_what_was_edited_by_hand_is_corrupt(change: dict[str, Any]) -> None:
     changed = {**json.loads(encode_entry(entry(A))), **change}
     assert isinstance(decode_entry(json.dumps(changed)), str)
+
+
+def test_a_full_shard_of_the_longest_results_fits_too() -> None:
+    values: dict[str, Value] = {f"{letter}" * 32: letter * 64 for letter in "ab"}
+    values["c"] = "c" * (results.VALUES_BYTES - len(msgspec.json.encode({**values, "c": ""})))
+    assert len(msgspec.json.encode(values)) == results.VALUES_BYTES
+    code = max(results.WORDS, key=len)
+    full = entry(
+        node(uid="u" * 36),
+        seq=10**9 - 1,
+        pod_uid="p" * 36,
+        nonce="2026-01-01T00:00:00.000000+00:00",
+        boot_id="b" * 36,
+        boot_absorbed=True,
+        attempts=999,
+        disruptions=10,
+        started_at=10**10 - 1,
+        finished_at=10**10 - 1,
+        reboot_runs=(10**10 - 1,) * 3,
+        results=values,
+        fault=Fault("d" * 32, code, "x" * (results.FOUND_BYTES - len('""'))),
+    )
+    assert SHARD_NODES * (253 + len(encode_entry(full).encode())) < CONFIG_MAP_BYTES
+
+
+def test_an_entry_with_results_reads_as_it_was_written() -> None:
+    full = entry(A, results={"ms": 1.5, "n": 3, "os": "one"}, fault=Fault("x", "Missing", "ms"))
+    assert decode_entry(encode_entry(full)) == full
+    assert b"null" not in encode_entry(entry(A)).encode()
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,9 @@
 """Any interleaving of events, lagging caches, lost answers, crashes and two operators keeps the promises.
 
 The controller's own code runs against a cluster in memory; hypothesis chooses what happens next, between any
-two API calls. MODEL_EXAMPLES asks for more of it.
+two API calls.
 """
 
-import os
 from contextlib import ExitStack
 from typing import Literal
 
@@ -14,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, rule
 
 from caretaker.api import names
 from caretaker.api.times import format_time
+from testing.examples import examples
 from unit.daemontask.simworld import NODES, Phase, SimWorld, virtual_time
 
 operator = st.integers(0, 1)
@@ -123,7 +123,7 @@ class Model(RuleBasedStateMachine):
 
 TestModel = Model.TestCase
 TestModel.settings = settings(
-    max_examples=int(os.environ.get("MODEL_EXAMPLES", "60")),
+    max_examples=examples(60),
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],

@@ -1,103 +1,26 @@
 """What status says of a plan: sums, Ready and its reasons, the kstatus conditions."""
 
-from typing import Any
-
-import msgspec
 import pytest
 
 from caretaker.api import conditions as c
-from caretaker.api.daemontask import FailurePolicy, Status
+from caretaker.api.daemontask import Status
 from caretaker.daemontask.conditions import Outcome
-from caretaker.daemontask.plan import Snapshot, Trouble, plan
+from caretaker.daemontask.plan import plan
+from caretaker.daemontask.snapshot import Snapshot, Trouble
 from caretaker.daemontask.status import status_of
-from unit.daemontask.build import REVISION, entry, node, pod, snapshot, task
-
-A, B = node("a"), node("b")
-NOT_READY = node("c", ready=False)
-
-
-def status(of: Snapshot) -> Status:
-    return status_of(of, plan(of), Outcome())
+from unit.daemontask.build import REVISION, entry, pod, snapshot, task
+from unit.daemontask.states import CASES, A, B, done, status
 
 
 def true_conditions(of: Status) -> dict[str, str]:
     return {condition.type: condition.reason for condition in of.conditions if condition.status == "True"}
 
 
-@pytest.mark.parametrize(
-    ("given", "ready", "also"),
-    [
-        pytest.param(snapshot(task(), []), "NoMatchingNodes", {}, id="no node matches: never complete"),
-        pytest.param(
-            snapshot(task(), [A, B], entries={"a": entry(A)}),
-            "RollingOut",
-            {"Reconciling": "RollingOut"},
-            id="a rollout under way is reconciling",
-        ),
-        pytest.param(
-            snapshot(task(), [A, NOT_READY], entries={"a": entry(A)}),
-            "Succeeded",
-            {},
-            id="blocked nodes do not hold up Ready",
-        ),
-        pytest.param(
-            snapshot(task(), [NOT_READY]),
-            "NodesBlocked",
-            {"Reconciling": "RollingOut"},
-            id="all blocked is not done",
-        ),
-        pytest.param(
-            snapshot(task(), [A, B], entries={"a": entry(A), "b": entry(B, "Failed")}),
-            "NodesFailed",
-            {"Stalled": "NodesFailed", "Degraded": "NodesFailed"},
-            id="exhausted retries stall, or GitOps waits for ever",
-        ),
-        pytest.param(
-            snapshot(
-                task(failure_policy=FailurePolicy(1)),
-                [A, B],
-                entries={"a": entry(A), "b": entry(B, "Failed")},
-            ),
-            "Succeeded",
-            {"Degraded": "NodesFailed"},
-            id="Continue within maxFailedNodes is ready and degraded",
-        ),
-        pytest.param(
-            snapshot(
-                task(failure_policy=FailurePolicy("100%")),
-                [A, B],
-                entries={"a": entry(A, "Failed"), "b": entry(B, "Failed")},
-            ),
-            "Succeeded",
-            {"Degraded": "NodesFailed"},
-            id="all failed within maxFailedNodes is the end, too",
-        ),
-        pytest.param(
-            snapshot(
-                task(failure_policy=FailurePolicy(1, "Pause")),
-                [A, B],
-                entries={"a": entry(A), "b": entry(B, "Failed")},
-            ),
-            "NodesFailed",
-            {"Stalled": "NodesFailed", "Degraded": "NodesFailed"},
-            id="Pause lets no failure pass as success",
-        ),
-        pytest.param(
-            snapshot(task(suspend=True), [A]),
-            "Suspended",
-            {"Suspended": "Suspended"},
-            id="suspended counts as current",
-        ),
-        pytest.param(
-            snapshot(task(), [A], invalid="spec.template.spec.x: no"),
-            "InvalidSpec",
-            {"Stalled": "InvalidSpec"},
-            id="an invalid spec stalls",
-        ),
-    ],
-)
-def test_ready_and_its_companions(given: Snapshot, ready: str, also: dict[str, str]) -> None:
-    found = status(given)
+@pytest.mark.parametrize(("given", "outcome", "ready", "also"), CASES.values(), ids=CASES.keys())
+def test_ready_and_its_companions(
+    given: Snapshot, outcome: Outcome, ready: str, also: dict[str, str]
+) -> None:
+    found = status(given, outcome)
     summary = c.find(found.conditions, c.READY)
     assert summary is not None
     assert summary.reason == ready
@@ -107,12 +30,6 @@ def test_ready_and_its_companions(given: Snapshot, ready: str, also: dict[str, s
     assert companions == also
     states = found.succeeded + found.failed + found.active + found.pending + found.blocked
     assert found.desired == states
-
-
-def done(**changes: Any) -> Status:
-    """The status of a rollout that was complete."""
-    complete = status(snapshot(task(), [A, B], entries={"a": entry(A), "b": entry(B)}))
-    return msgspec.structs.replace(complete, **changes)
 
 
 def test_a_node_that_joins_later_leaves_ready_true() -> None:

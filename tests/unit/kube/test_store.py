@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import msgspec
 import pytest
 
 from caretaker.api.names import POD_NODE_UID
@@ -258,21 +259,30 @@ class TestPodIndex:
         store.apply(pod("a", node="n2"), 3)
         store.apply(pod("b", owner="other"), 4)
         store.apply(pod("c", owner=""), 5)
-        assert {node: set(pods) for node, pods in index.pods_of("task").items()} == {
+        assert {node: set(pods) for node, pods in index.pods_of("ns", "task").items()} == {
             "n1": {"early"},
             "n2": {"a"},
         }
-        assert index.pods_of("nobody") == {}
-        assert set(index.owners()) == {"task", "other"}
+        assert index.pods_of("ns", "nobody") == {}
+        assert set(index.owners()) == {("ns", "task"), ("ns", "other")}
+
+    def test_a_pod_elsewhere_is_not_the_owners_whatever_it_says(self) -> None:
+        store: Store[Pod] = Store()
+        index = PodIndex(store)
+        store.apply(pod("a"), 1)
+        store.apply(msgspec.structs.replace(pod("a", phase="Succeeded", node="n1"), namespace="other"), 2)
+        assert index.pods_of("ns", "task")["n1"]["a"].phase == "Pending"
+        store.remove(("other", "a"), "uid-a", 3)
+        assert list(index.pods_of("ns", "task")["n1"]) == ["a"]
 
     def test_follows_changes_and_forgets_what_is_gone(self) -> None:
         store: Store[Pod] = Store()
         index = PodIndex(store)
         store.apply(pod("a"), 1)
         store.apply(pod("a", phase="Running"), 2)
-        assert index.pods_of("task")["n1"]["a"].phase == "Running"
+        assert index.pods_of("ns", "task")["n1"]["a"].phase == "Running"
         store.remove(("ns", "a"), "uid-a", 3)
-        assert index.pods_of("task") == {}
+        assert index.pods_of("ns", "task") == {}
         assert list(index.owners()) == []
 
     def test_moves_a_pod_whose_owner_or_node_changed(self) -> None:
@@ -281,13 +291,13 @@ class TestPodIndex:
         store.apply(pod("a"), 1)
         store.apply(pod("a", owner="new", node="n9"), 2)
         store.apply(pod("a", uid="uid-next", owner="new", node="n9"), 3)
-        assert index.pods_of("task") == {}
-        assert index.pods_of("new")["n9"]["a"].uid == "uid-next"
+        assert index.pods_of("ns", "task") == {}
+        assert index.pods_of("ns", "new")["n9"]["a"].uid == "uid-next"
 
     def test_looking_for_a_node_without_pods_changes_nothing(self) -> None:
         store: Store[Pod] = Store()
         index = PodIndex(store)
         store.apply(pod("a"), 1)
         with pytest.raises(KeyError):
-            index.pods_of("task")["n2"]
-        assert list(index.pods_of("task")) == ["n1"]
+            index.pods_of("ns", "task")["n2"]
+        assert list(index.pods_of("ns", "task")) == ["n1"]

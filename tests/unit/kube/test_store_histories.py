@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 
 from caretaker.api.objects import Pod
 from caretaker.kube.store import Key, Store
+from testing.examples import examples
 
 NAMES = ("a", "b")
 
@@ -114,7 +115,7 @@ OPERATIONS = st.one_of(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.lists(OPERATIONS, min_size=20, max_size=80))
 def test_every_history_converges_without_going_back(operations: list[tuple[str, object, bool]]) -> None:
     cluster = Cluster()

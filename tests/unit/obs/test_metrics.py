@@ -6,11 +6,15 @@ import time
 import pytest
 from prometheus_client import generate_latest
 
-from caretaker.obs.metrics import LoopLag, Metrics, create_metrics
+from caretaker.api.conditions import Condition
+from caretaker.obs.imds_metrics import STATES
+from caretaker.obs.looplag import LoopLag
+from caretaker.obs.metrics import Metrics, create_metrics
 from testing.operator import Samples, parse_metrics
 
 EXPECTED = {
     "caretaker_daemontask_nodes": ("gauge", "namespace,name,state"),
+    "caretaker_daemontask_result": ("gauge", "namespace,name,result,unit,statistic"),
     "caretaker_daemontask_run_duration_seconds": ("histogram", ""),
     "caretaker_daemontask_runs_total": ("counter", "result"),
     "caretaker_daemontask_reconcile_seconds": ("histogram", ""),
@@ -18,6 +22,10 @@ EXPECTED = {
     "caretaker_s3refresh_events_total": ("counter", "result"),
     "caretaker_s3refresh_malformed_messages_total": ("counter", ""),
     "caretaker_s3refresh_refreshes_total": ("counter", "result"),
+    "caretaker_ready": ("gauge", "kind,namespace,name"),
+    "caretaker_condition": ("gauge", "kind,namespace,name,type,reason"),
+    "caretaker_s3refresh_due_timestamp_seconds": ("gauge", "namespace,name"),
+    "caretaker_s3refresh_queue_messages": ("gauge", "namespace,name,state"),
     "caretaker_s3refresh_events_per_refresh": ("histogram", ""),
     "caretaker_s3refresh_folders_refreshed_total": ("counter", ""),
     "caretaker_s3refresh_refresh_duration_seconds": ("histogram", ""),
@@ -26,6 +34,8 @@ EXPECTED = {
     "caretaker_api_requests_total": ("counter", "verb,resource,code"),
     "caretaker_aws_requests_total": ("counter", "service,operation,code"),
     "caretaker_aws_request_seconds": ("histogram", "service,operation"),
+    "caretaker_imds_nodes": ("gauge", "name,state"),
+    "caretaker_imds_changes_total": ("counter", "result"),
     "caretaker_aws_connections_opened_total": ("counter", "service"),
     "caretaker_aws_long_polls": ("gauge", ""),
     "caretaker_api_request_seconds": ("histogram", "verb,resource"),
@@ -65,6 +75,22 @@ def test_a_series_has_its_type_labels_and_a_sentence_of_help(metrics: Metrics, n
     assert ",".join(getattr(collectors[name], "_labelnames", ())) == labels
 
 
+def test_results_that_are_told_no_more_have_no_series(metrics: Metrics) -> None:
+    task = metrics.daemontask
+
+    def shown() -> dict[str, float]:
+        return {k: v for k, v in scrape(metrics).items() if k.startswith("caretaker_daemontask_result{")}
+
+    task.set_results("ns", "t", {("a", "ms", "max"): 3.0, ("b", "", "count"): 1.0})
+    task.set_results("ns", "u", {("a", "ms", "max"): 4.0})
+    assert len(shown()) == 3
+    task.set_results("ns", "t", {("a", "s", "max"): 0.003})
+    assert sorted(shown().values()) == [0.003, 4.0]
+    task.set_nodes("ns", "t", {})
+    task.forget("ns", "t")
+    assert list(shown().values()) == [4.0]
+
+
 def test_there_is_no_other_series_of_ours(metrics: Metrics) -> None:
     ours = {
         family.name + ("_total" if family.type == "counter" else "")
@@ -98,12 +124,58 @@ def test_a_deleted_task_leaves_no_series(metrics: Metrics) -> None:
 
 
 def test_a_deleted_refresh_leaves_no_series(metrics: Metrics) -> None:
-    metrics.s3refresh.dirty.labels("ns", "gone").set(2)
-    metrics.s3refresh.dirty.labels("ns", "kept").set(1)
+    for name, dirty, due in (("gone", 2, 1000.0), ("kept", 1, 2000.0)):
+        metrics.s3refresh.show(("ns", name), dirty, due)
+        metrics.s3refresh.messages(("ns", name), 3, 2, 1)
     metrics.s3refresh.forget("ns", "gone")
     metrics.s3refresh.forget("ns", "never-was")
-    dirty = {k: v for k, v in scrape(metrics).items() if k.startswith("caretaker_s3refresh_dirty_targets")}
-    assert dirty == {'caretaker_s3refresh_dirty_targets{name="kept",namespace="ns"}': 1}
+    assert {k: v for k, v in scrape(metrics).items() if "name=" in k} == {
+        'caretaker_s3refresh_dirty_targets{name="kept",namespace="ns"}': 1,
+        'caretaker_s3refresh_due_timestamp_seconds{name="kept",namespace="ns"}': 2000,
+        'caretaker_s3refresh_queue_messages{name="kept",namespace="ns",state="visible"}': 3,
+        'caretaker_s3refresh_queue_messages{name="kept",namespace="ns",state="in_flight"}': 2,
+        'caretaker_s3refresh_queue_messages{name="kept",namespace="ns",state="dead"}': 1,
+    }
+
+
+def test_conditions_that_stand_no_more_have_no_series(metrics: Metrics) -> None:
+    key = ("DaemonTask", "ns", "t")
+    labels = 'kind="DaemonTask",name="t",namespace="ns"'
+
+    def shown() -> Samples:
+        return {k: v for k, v in scrape(metrics).items() if "name=" in k}
+
+    metrics.resources.show(
+        key, [Condition("Ready", "False", "Paused"), Condition("Stalled", "True", "Paused")]
+    )
+    assert shown() == {
+        f"caretaker_ready{{{labels}}}": 0,
+        f'caretaker_condition{{{labels},reason="Paused",type="Ready"}}': 0,
+        f'caretaker_condition{{{labels},reason="Paused",type="Stalled"}}': 1,
+    }
+    metrics.resources.show(key, [Condition("Ready", "True", "Succeeded"), Condition("X", "Unknown", "Y")])
+    assert shown() == {
+        f"caretaker_ready{{{labels}}}": 1,
+        f'caretaker_condition{{{labels},reason="Succeeded",type="Ready"}}': 1,
+        f'caretaker_condition{{{labels},reason="Y",type="X"}}': -1,
+    }
+    metrics.resources.forget(("DaemonTask", "ns", "other"))
+    metrics.resources.forget(key)
+    assert shown() == {}
+
+
+def test_whoever_does_not_lead_tells_of_no_resource(metrics: Metrics) -> None:
+    metrics.resources.show(("IMDSPolicy", "", "p"), [Condition("Ready", "True", "Audited")])
+    metrics.daemontask.set_nodes("ns", "t", {"desired": 1})
+    metrics.daemontask.set_results("ns", "t", {("a", "ms", "max"): 3.0})
+    metrics.s3refresh.show(("ns", "r"), 1, 1000.0)
+    metrics.s3refresh.messages(("ns", "r"), 3, 2, 1)
+    metrics.imds.found("p", dict.fromkeys(STATES, 1))
+    metrics.not_leading()
+    assert [series for series in scrape(metrics) if "name=" in series] == []
+    metrics.daemontask.set_results("ns", "t", {("b", "ms", "max"): 3.0})
+    metrics.daemontask.forget("ns", "t")
+    assert [series for series in scrape(metrics) if "name=" in series] == []
 
 
 def test_a_state_that_is_not_told_is_zero(metrics: Metrics) -> None:

@@ -4,6 +4,7 @@ from caretaker.api.conditions import Condition, find
 from caretaker.runtime.denied import conditions
 
 EARLIER, NOW = "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"
+TASK = ("Progressing",)
 WORDS = 'cannot list resource "configmaps"'
 
 
@@ -12,11 +13,11 @@ def standing(*triples: tuple[str, str, str]) -> tuple[Condition, ...]:
 
 
 def test_a_resource_that_was_never_looked_at_says_why() -> None:
-    after = conditions((), 1, WORDS, NOW)
+    after = conditions((), TASK, 1, WORDS, NOW)
     assert [(c.type, c.status, c.reason) for c in after] == [
         ("Ready", "False", "PermissionDenied"),
         ("Progressing", "False", "PermissionDenied"),
-        ("Reconciling", "True", "RollingOut"),
+        ("Reconciling", "True", "PermissionDenied"),
     ]
     assert {c.message for c in after} == {WORDS}
     assert {c.last_transition_time for c in after} == {NOW}
@@ -24,7 +25,7 @@ def test_a_resource_that_was_never_looked_at_says_why() -> None:
 
 def test_what_other_conditions_say_stays() -> None:
     before = standing(("Ready", "True", "Succeeded"), ("SpecValid", "True", "Accepted"))
-    after = conditions(before, 2, WORDS, NOW)
+    after = conditions(before, TASK, 2, WORDS, NOW)
     assert find(after, "SpecValid") == before[1]
     ready = find(after, "Ready")
     assert ready is not None
@@ -33,7 +34,7 @@ def test_what_other_conditions_say_stays() -> None:
 
 def test_stalled_goes_since_it_is_tried_again() -> None:
     before = standing(("Ready", "False", "Paused"), ("Stalled", "True", "NodesFailed"))
-    after = conditions(before, 1, WORDS, NOW)
+    after = conditions(before, TASK, 1, WORDS, NOW)
     assert find(after, "Stalled") is None
     ready = find(after, "Ready")
     assert ready is not None
@@ -41,5 +42,10 @@ def test_stalled_goes_since_it_is_tried_again() -> None:
 
 
 def test_said_once_it_is_not_said_again() -> None:
-    once = conditions(standing(("SpecValid", "True", "Accepted")), 1, WORDS, NOW)
-    assert conditions(once, 1, WORDS, "2026-01-03T00:00:00Z") == once
+    once = conditions(standing(("SpecValid", "True", "Accepted")), TASK, 1, WORDS, NOW)
+    assert conditions(once, TASK, 1, WORDS, "2026-01-03T00:00:00Z") == once
+
+
+def test_a_kind_without_progressing_does_not_get_one() -> None:
+    after = conditions(standing(("CaughtUp", "True", "UpToDate")), (), 1, WORDS, NOW)
+    assert [c.type for c in after] == ["Ready", "CaughtUp", "Reconciling"]

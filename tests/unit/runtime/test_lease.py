@@ -79,7 +79,7 @@ async def until(condition: Callable[[], bool], within: float) -> float:
     started = now()
     while not condition():
         assert now() - started < within, f"not within {within} s"
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.05)
     return now() - started
 
 

@@ -12,25 +12,16 @@ from caretaker.api.aws import AwsSpec
 from caretaker.api.conditions import Condition
 from caretaker.api.conditions import RefreshReason as Reason
 from caretaker.api.objects import WireMeta
-from caretaker.api.s3refresh import (
-    Completion,
-    Discover,
-    JobTarget,
-    Resync,
-    Shares,
-    Source,
-    Spec,
-    SQSSource,
-    Status,
-    StorageGatewayTarget,
-    TargetSpec,
-)
+from caretaker.api.s3refresh import Resync, Source, Spec, SQSSource, Status
 from caretaker.s3refresh import debounce, plan, record
 from caretaker.s3refresh.debounce import Claim, Dirty, Failure, InFlight, Last, Pace, Phase, Target
 from caretaker.s3refresh.folders import EVERYTHING, Request, Scope
 from caretaker.s3refresh.forecast import Next, bounds, outlooks
 from caretaker.s3refresh.match import Share
 from caretaker.s3refresh.resource import Read, pace_of
+from caretaker.s3refresh.targets.job import JobTarget
+from caretaker.s3refresh.targets.storagegateway import Completion, Discover, SharesSpec, StorageGatewayTarget
+from testing.s3refreshes import aimed_at
 
 NOW = 1_800_000_000.0
 A = Scope(folders=frozenset({"/", "a"}))
@@ -42,10 +33,10 @@ TRACKED = Completion(queue_url="https://sqs.eu-west-1.amazonaws.com/123456789012
 
 def spec(**fields: Any) -> Spec:
     gateway = StorageGatewayTarget(
-        shares=Shares(discover=Discover()), completion=fields.pop("completion", Completion())
+        shares=SharesSpec(discover=Discover()), completion=fields.pop("completion", Completion())
     )
     queue = SQSSource(queue_url="https://sqs.eu-west-1.amazonaws.com/123456789012/events")
-    target = fields.pop("aim", TargetSpec(gateway))
+    target = aimed_at(fields.pop("aim", gateway))
     return Spec(AwsSpec(region="eu-west-1"), Source(queue), target, **fields)
 
 
@@ -210,7 +201,7 @@ def test_a_tracked_refresh_is_waited_for_as_long_as_its_timeout() -> None:
 def test_the_end_of_a_job_has_no_time(waits: bool) -> None:
     flying = InFlight("n", NOW - 20, CALL)
     of = dirty(in_flight=flying) if waits else Target("t", in_flight=flying)
-    told = upcoming(of, aim=TargetSpec(job=JobTarget({"spec": {}})))
+    told = upcoming(of, aim=JobTarget({"spec": {}}))
     assert (told.why, told.at, told.latest, told.not_before) == ("InFlight", None, False, None)
     assert told.message.endswith("is asked for every few seconds")
 

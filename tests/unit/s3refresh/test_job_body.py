@@ -4,11 +4,10 @@ from typing import Any
 
 from caretaker.api import names
 from caretaker.api.objects import WireMeta
-from caretaker.api.s3refresh import JobTarget
 from caretaker.s3refresh.debounce import Claim
 from caretaker.s3refresh.folders import Request
 from caretaker.s3refresh.match import of_buckets
-from caretaker.s3refresh.targets.job import build, job_name
+from caretaker.s3refresh.targets.job import JobTarget, build, job_name
 from caretaker.s3refresh.targets.payload import payload_of
 
 META = WireMeta(name="media.files", namespace="team", uid="u1")

@@ -8,6 +8,7 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from caretaker.s3refresh.debounce import CALL_SECONDS, Pace
+from testing.examples import examples
 from unit.s3refresh.world import Call, Operator, World, until
 
 KEYS = st.sampled_from(["a/1", "a/b/2", "c/3", "4", "a/b/d/5"])
@@ -153,9 +154,9 @@ class JobMachine(HttpMachine):
     kind = "job"
 
 
-Machine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
-HttpMachine.TestCase.settings = settings(max_examples=25, stateful_step_count=40, deadline=None)
-JobMachine.TestCase.settings = settings(max_examples=25, stateful_step_count=40, deadline=None)
+Machine.TestCase.settings = settings(max_examples=examples(60), stateful_step_count=40, deadline=None)
+HttpMachine.TestCase.settings = settings(max_examples=examples(25), stateful_step_count=40, deadline=None)
+JobMachine.TestCase.settings = settings(max_examples=examples(25), stateful_step_count=40, deadline=None)
 TestModel = Machine.TestCase
 TestHttpModel = HttpMachine.TestCase
 TestJobModel = JobMachine.TestCase

@@ -125,7 +125,7 @@ def test_a_completion_without_an_id_is_that_of_the_shares_refresh() -> None:
     made = planned(flying, messages=(message,))
     assert (of(made).in_flight, of(made).last.result, made.done) == (None, "Succeeded", [1])
     other = planned(flying, messages=(Message(1, completions=(Completion("", "arn:two"),)),))
-    assert (of(other).in_flight is not None, other.done) == (True, [1])
+    assert (of(other).in_flight is not None, other.done, other.strange) == (True, [], [1])
 
 
 def test_the_oldest_goes_first_as_far_as_turns_go() -> None:

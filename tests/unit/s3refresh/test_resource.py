@@ -7,7 +7,9 @@ from caretaker.api import conditions as c
 from caretaker.api.conditions import Condition
 from caretaker.api.objects import WireMeta
 from caretaker.api.s3refresh import QueueStatus, Status, TargetStatus
-from caretaker.s3refresh.resource import FINALIZER, RawRefresh, Read, read
+from caretaker.s3refresh.resource import FINALIZER, RawRefresh, Read
+from caretaker.s3refresh.resource import read as judged
+from caretaker.s3refresh.targets.making import known
 
 SPEC = {
     "aws": {"region": "eu-west-1"},
@@ -22,6 +24,10 @@ def raw(spec: object = SPEC, status: object = None, meta: WireMeta = META) -> Ra
     return RawRefresh(
         meta, msgspec.Raw(msgspec.json.encode(spec)), msgspec.Raw(msgspec.json.encode(status or {}))
     )
+
+
+def read(found: RawRefresh) -> Read:
+    return judged(found, known().spec)
 
 
 def resolved(reason: str, *targets: TargetStatus) -> Status:

@@ -36,6 +36,7 @@ ADVICE: Final = {
     Reason.POD_CREATION_REFUSED: "raise the quota or satisfy the policy; it is tried again by itself",
     Reason.POD_DELETION_REFUSED: "let the policy or webhook named let go of the Pod; it is tried again",
     Reason.PERMISSION_DENIED: "give the operator's role the verb that is named",
+    Reason.INVALID_RESULTS: "mend the program or spec.results as said, then caretaker rerun {name}",
     Reason.INVALID_ANNOTATION: "correct or remove the annotation; it is ignored",
 }
 

@@ -2,12 +2,13 @@
 
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
 
 from caretaker.api import conditions as c
-from caretaker.api.daemontask import DaemonTask
+from caretaker.api.daemontask import DaemonTask, ResultStatus
 from caretaker.api.times import parse_time
 from caretaker.cli.daemontask.advice import advice, worth_telling
 from caretaker.cli.remarks import remarks as remarks_of
@@ -25,6 +26,7 @@ from caretaker.cli.text import (
 )
 from caretaker.daemontask.forecast import Forecast, NodeState
 from caretaker.daemontask.node import State
+from caretaker.daemontask.results import words
 
 _SHOWN: Final = 50  # nodes listed for each state, without -o wide
 
@@ -50,6 +52,8 @@ def as_json(made: Forecast) -> dict[str, Any]:
         "counts": made.plan.counts,
         "hold": made.plan.hold,
         "conditions": task.status.conditions,
+        "results": made.plan.told.results,
+        "resultErrors": made.plan.told.errors,
         "nodes": [made.state_of(name) for name in made.reports],
     }
 
@@ -67,6 +71,7 @@ def as_text(made: Forecast, *, wide: bool) -> list[str]:
     if ready := c.find(task.status.conditions, c.READY):
         lines.append(f"  Ready={ready.status} {ready.reason}{_since(made, ready.last_transition_time)}")
     lines += [f"  {line}" for line in remarks(task)]
+    lines += results_table(made.plan.told.results)
     states = sorted((made.state_of(name) for name in made.reports), key=_order)
     return [*lines, "", *Colours(sys.stdout).lines(_rows(made, states, wide=wide))]
 
@@ -77,6 +82,29 @@ def remarks(task: DaemonTask) -> list[str]:
     name = f"daemontask {meta.name} -n {meta.namespace}"
     told = worth_telling(status.conditions)
     return remarks_of(meta, status.observed_generation, told, lambda reason: advice(reason, name))
+
+
+def results_table(results: Sequence[ResultStatus]) -> list[str]:
+    """What the runs told, a line for each result; nothing where none is declared."""
+    if not results:
+        return []
+    rows = [["RESULT", "UNIT", "NODES", "MIN", "MEDIAN", "P95", "MAX", "VALUES"]]
+    for result in results:
+        numbers = [_figure(value) for value in (result.min, result.median, result.p95, result.max)]
+        rows.append([result.name, result.unit or "-", str(result.count), *numbers, _values(result)])
+    if not any(result.values for result in results):
+        rows = [row[:-1] for row in rows]
+    return ["", *table(rows, indent="  ")]
+
+
+def _figure(value: float | None) -> str:
+    return "-" if value is None else f"{value:.6g}"
+
+
+def _values(result: ResultStatus) -> str:
+    parts = [f"{found.nodes} {cut(found.value, 40)}" for found in result.values]
+    parts += [f"{result.values_omitted} more values"] if result.values_omitted else []
+    return ", ".join(parts) or "-"
 
 
 def _since(made: Forecast, moment: str) -> str:
@@ -128,4 +156,7 @@ def _message(made: Forecast, state: NodeState) -> str:
     decision = made.reports[state.node].decision
     if decision.reason == "Backoff":
         return one_line(f"again in {age(decision.wake - made.snapshot.now)}; {state.message}")
+    entry = made.reports[state.node].entry
+    if state.state == "succeeded" and entry is not None and entry.fault is not None:
+        return one_line(words(entry.fault))
     return one_line(state.message)

@@ -11,37 +11,40 @@ from collections.abc import Iterator
 import msgspec
 
 from caretaker.api.aws import SecretRef
+from caretaker.api.objects import WireMeta
 from caretaker.api.s3refresh import Spec, SQSSource
 from caretaker.aws.calls import Aws
 from caretaker.aws.identity import Target
 from caretaker.aws.session import Options
 from caretaker.cli.s3refresh.found import Found, QueueFound
+from caretaker.kube.client import KubeClient
 from caretaker.s3refresh import inspection
+from caretaker.s3refresh.aims import aim_of
 from caretaker.s3refresh.match import of_buckets
 from caretaker.s3refresh.plan import Shares
 from caretaker.s3refresh.queue import QueueView
-from caretaker.s3refresh.targets import storagegateway
+from caretaker.s3refresh.setting import SOURCE
+from caretaker.s3refresh.targets import Tools
+from caretaker.s3refresh.targets.making import make
 from caretaker.s3refresh.work import bounded
 
 
-async def ask(spec: Spec) -> Found:
+async def ask(spec: Spec, client: KubeClient, resource: WireMeta) -> Found:
     """The queues and the targets, at one time."""
     own = msgspec.structs.replace(spec.aws, role_arn="", external_id="", credentials_secret_ref=SecretRef())
     spec = msgspec.structs.replace(spec, aws=own)
     async with Aws(Options(instance_identity=True)) as aws:
-        shares = asyncio.create_task(_shares(aws, spec))
+        shares = asyncio.create_task(_shares(spec, Tools(aws, client, resource)))
         queues = [_queue(aws, spec, field, source) for field, source in _sources(spec)]
         return Found(await asyncio.gather(*queues), await shares)
 
 
 def _sources(spec: Spec) -> Iterator[tuple[str, SQSSource]]:
     """Each queue once, with the field that names it."""
-    source, gateway = spec.source.sqs, spec.target.storage_gateway
-    yield "spec.source.sqs.queueURL", source
-    url = gateway.completion.queue_url if gateway is not None else ""
-    if url and url != source.queue_url:
-        field = "spec.target.storageGateway.completion.queueURL"
-        yield field, msgspec.structs.replace(source, queue_url=url)
+    source, aim = spec.source.sqs, aim_of(spec)
+    yield SOURCE, source
+    if aim.ends_url and aim.ends_url != source.queue_url:
+        yield aim.ends_field, msgspec.structs.replace(source, queue_url=aim.ends_url)
 
 
 async def _queue(aws: Aws, spec: Spec, field: str, source: SQSSource) -> QueueFound:
@@ -49,8 +52,9 @@ async def _queue(aws: Aws, spec: Spec, field: str, source: SQSSource) -> QueueFo
     return QueueFound(field, source.queue_url, view)
 
 
-async def _shares(aws: Aws, spec: Spec) -> Shares:
-    """Those of AWS; Jobs and HTTP calls are one for each bucket, whatever anybody answers."""
-    if spec.target.storage_gateway is None:
+async def _shares(spec: Spec, tools: Tools) -> Shares:
+    """Those of AWS; where each bucket is one, whatever anybody answers, nobody is asked."""
+    aim = aim_of(spec)
+    if aim.of_buckets:
         return Shares(complete=True, known=of_buckets(spec.filter.buckets))
-    return bounded(await storagegateway.of(spec.aws, spec.target.storage_gateway, aws).discover())
+    return bounded(await make(spec, tools).discover(), aim)

@@ -49,7 +49,10 @@ def faults_of(found: Found) -> Iterator[tuple[str, str]]:
     for fault in found.shares.faults:
         yield _placed(_TARGET, fault)
     if found.shares.complete and not found.shares.known and not found.shares.faults:
-        yield _TARGET, "there is nothing to refresh: nothing that it means is there; correct it"
+        yield (
+            _TARGET,
+            "there is nothing to refresh: no file share matches; correct it, or create the share",
+        )
 
 
 def _placed(field: str, said: str) -> tuple[str, str]:

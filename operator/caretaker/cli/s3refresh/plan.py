@@ -17,6 +17,7 @@ from caretaker.cli.s3refresh.samples import objects_in, samples_of
 from caretaker.cli.text import one_line
 from caretaker.s3refresh.forecast import outlooks
 from caretaker.s3refresh.resource import RawRefresh, read
+from caretaker.s3refresh.targets.making import known
 
 
 def check(options: PlanOptions, documents: Sequence[Document]) -> None:
@@ -30,13 +31,13 @@ async def plan(session: Session, document: Document, options: PlanOptions) -> Pl
     proposal = await propose(session, document, RawRefresh)
     if proposal.refusals:
         return refused(proposal, proposal.refusals)
-    judged = read(proposal.raw, session.scale)
+    judged = read(proposal.raw, known().spec, session.scale)
     if judged.spec is None:
         return refused(proposal, [f"{document.place('spec')}: {one_line(judged.invalid)}"])
     # boto3 takes half a second to import: paid by those who plan a refresh alone.
     from caretaker.cli.s3refresh.asking import ask  # noqa: PLC0415
 
-    found = await ask(judged.spec)
+    found = await ask(judged.spec, session.client, judged.meta)
     now = time.time()
     prospect = Prospect(
         proposal=proposal,

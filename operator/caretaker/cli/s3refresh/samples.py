@@ -8,6 +8,7 @@ import msgspec
 from caretaker.api.s3refresh import Filter, Spec
 from caretaker.cli.common import Usage
 from caretaker.s3refresh import match
+from caretaker.s3refresh.aims import aim_of
 from caretaker.s3refresh.envelope import ObjectEvent
 from caretaker.s3refresh.folders import Scope
 from caretaker.s3refresh.plan import Shares
@@ -46,8 +47,7 @@ def objects_in(texts: Iterable[str]) -> list[tuple[str, str]]:
 
 def samples_of(spec: Spec, shares: Shares, objects: Iterable[tuple[str, str]]) -> list[Sample]:
     """Each object with what its event would do."""
-    gateway, by_bucket = spec.target.storage_gateway, match.by_bucket(shares.known)
-    whole = gateway is not None and gateway.scope == "Share"
+    whole, by_bucket = aim_of(spec).whole, match.by_bucket(shares.known)
     # Any of the kinds that count: what is asked about is the key.
     kind = spec.filter.events[0] if spec.filter.events else "ObjectCreated"
     found = []

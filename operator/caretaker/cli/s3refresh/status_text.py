@@ -18,6 +18,7 @@ from caretaker.cli.text import Colours, age, cut, number, one_line, table
 from caretaker.s3refresh.debounce import Phase
 from caretaker.s3refresh.forecast import Outlook, outlooks
 from caretaker.s3refresh.resource import RawRefresh, Read, read
+from caretaker.s3refresh.targets.making import known
 
 _WHY: Final = 90  # characters, without -o wide
 _PHASES: Final[tuple[Phase, ...]] = ("Backoff", "Due", "Claimed", "InFlight", "Debouncing", "Clean")
@@ -33,7 +34,7 @@ class Look(msgspec.Struct, frozen=True):
     @classmethod
     def at(cls, raw: RawRefresh, now: float, scale: float = 1.0) -> "Look":
         """What the API server has, judged."""
-        found = read(raw, scale)
+        found = read(raw, known().spec, scale)
         return cls(found, outlooks(found, now), now)
 
 

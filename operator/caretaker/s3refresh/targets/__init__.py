@@ -1,14 +1,26 @@
-"""What can be refreshed: a module each, all with the members of Target.
+"""What can be refreshed: a module each, with an AIM and a make(); adding one touches no other.
 
-A module knows its service and nothing of debouncing; adding one touches no other.
+AIM         its part of the spec, a subclass of aims.Aim, and what the rest has to know of it
+make        (the part as it is in a spec, that spec, Tools) -> Target
+
+A module knows its service and nothing of debouncing. One without an AIM is what targets share. All are loaded
+wherever a spec is read, by `caretaker status` for one: none may import boto3.
 """
 
 from collections.abc import Collection, Sequence
-from typing import ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
+import msgspec
+
+from caretaker.api.objects import WireMeta
+from caretaker.aws.identity import Keys
+from caretaker.kube.client import KubeClient
 from caretaker.s3refresh.debounce import Claim
 from caretaker.s3refresh.match import Share
 from caretaker.s3refresh.plan import End, Result, Shares
+
+if TYPE_CHECKING:
+    from caretaker.aws.calls import Aws
 
 
 class Target(Protocol):
@@ -19,7 +31,8 @@ class Target(Protocol):
     idempotent: ClassVar[bool]
 
     async def discover(self) -> Shares:
-        """What there is to refresh. Not complete while something could not be asked or understood."""
+        """What there is to refresh, and what is in the way of it, before any event comes. Not complete while
+        something could not be asked or understood."""
 
     async def refresh(self, share: Share, claim: Claim) -> Result:
         """Make the call that the claim records, once."""
@@ -27,3 +40,13 @@ class Target(Protocol):
     async def ended(self, notification_ids: Collection[str]) -> Sequence[End]:
         """Which of these refreshes in flight have ended, and how; to be asked again for the others. Of a
         target whose ends are told by messages, or not at all: none."""
+
+
+class Tools(msgspec.Struct, frozen=True):
+    """What targets are made of."""
+
+    aws: "Aws"
+    client: KubeClient
+    resource: WireMeta
+    keys: Keys | None = None  # of spec.aws.credentialsSecretRef
+    egress_allow: Collection[str] = ()  # what the http target may call though it is refused otherwise

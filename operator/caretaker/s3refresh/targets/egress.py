@@ -30,9 +30,16 @@ _REFUSED: Final = tuple(
         ("ff00::/8", "multicast"),
         # fd00:ec2::254 is EC2's metadata service, ::23 that of EKS Pod Identity; AWS has the range to itself.
         ("fd00:ec2::/32", "a service of the EC2 instance, such as its metadata"),
+        # Metadata services that are not link-local: Azure's wire server, Alibaba Cloud's, Oracle Cloud's.
+        ("168.63.129.16/32", "a service of the machine's cloud"),
+        ("100.100.100.200/32", "a service of the machine's cloud"),
+        ("192.0.0.192/32", "a service of the machine's cloud"),
+        # RFC 8215: where in such an address the IPv4 one stands is the translator's secret.
+        ("64:ff9b:1::/48", "translated to an IPv4 address that cannot be told"),
     )
 )
-_NAT64: Final = ip_network("64:ff9b::/96")  # RFC 6052
+# Their last 32 bits are an IPv4 address: RFC 6052 (NAT64), RFC 2765 (SIIT), RFC 4291 (IPv4-compatible).
+_CARRIERS: Final = tuple(map(ip_network, ("64:ff9b::/96", "::ffff:0:0:0/96", "::/96")))
 
 
 def host_of(url: str) -> str:
@@ -93,5 +100,5 @@ def _meant(address: Address) -> Iterator[Address]:
             yield address.ipv4_mapped
         if address.sixtofour is not None:
             yield address.sixtofour
-        if address in _NAT64:
+        if any(address in network for network in _CARRIERS):
             yield IPv4Address(int(address) & 0xFFFFFFFF)

@@ -11,6 +11,7 @@ import logging
 import re
 import socket
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar, Final
 from urllib.parse import urlsplit
 
@@ -18,11 +19,14 @@ import aiohttp
 
 from caretaker import __version__
 from caretaker.api.durations import seconds
-from caretaker.api.s3refresh import HttpTarget
+from caretaker.api.s3refresh import Spec, Wire
 from caretaker.kube.errors import ApiError
+from caretaker.s3refresh.aims import Aim
+from caretaker.s3refresh.credentials import secret_data
 from caretaker.s3refresh.debounce import UNKNOWN, Claim
 from caretaker.s3refresh.match import Share, of_buckets
 from caretaker.s3refresh.plan import End, Result, Shares
+from caretaker.s3refresh.targets import Tools
 from caretaker.s3refresh.targets.egress import Egress, host_of
 from caretaker.s3refresh.targets.payload import payload_of
 
@@ -48,6 +52,45 @@ RESERVED: Final = frozenset(
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 
+class HeadersSecret(Wire, frozen=True):
+    """A Secret in the resource's own namespace."""
+
+    name: str
+
+
+class HeadersSource(Wire, frozen=True):
+    """Where headers come from: every key of the Secret is one."""
+
+    secret_ref: HeadersSecret
+
+
+class HttpTarget(Aim, frozen=True):
+    """A POST for each refresh. No success code given = all of 200 to 299."""
+
+    member: ClassVar[str] = "http"
+    idempotent: ClassVar[bool] = True
+
+    url: str
+    headers_from: tuple[HeadersSource, ...] = ()
+    success_codes: tuple[int, ...] = ()
+    timeout: str = "10s"
+
+
+AIM: Final = HttpTarget
+
+
+def make(meant: HttpTarget, spec: Spec, tools: Tools) -> "HttpCalls":
+    """The target, which reads its headers from Secrets of the resource's namespace."""
+    return HttpCalls(
+        meant,
+        spec.filter.buckets,
+        partial(secret_data, tools.client, tools.resource.namespace),
+        api_server=tools.client.host,
+        allowed=tools.egress_allow,
+        guard=tools.client.guard,
+    )
+
+
 class _NotSentError(Exception):
     """Nothing of the call has left."""
 
@@ -66,7 +109,7 @@ class HttpCalls:
     guard        asked before a call is made; raises NotLeader, which comes through
     """
 
-    idempotent: ClassVar[bool] = True
+    idempotent: ClassVar[bool] = AIM.idempotent
 
     def __init__(
         self,

@@ -13,20 +13,42 @@ import msgspec
 from caretaker.api import names
 from caretaker.api.hashing import h10
 from caretaker.api.objects import WireCondition, WireMeta
-from caretaker.api.s3refresh import JobTarget
+from caretaker.api.s3refresh import Spec
 from caretaker.api.template import wrong_type
 from caretaker.kube.client import KubeClient
 from caretaker.kube.errors import ApiError
+from caretaker.s3refresh.aims import Aim
 from caretaker.s3refresh.debounce import UNKNOWN, Claim
 from caretaker.s3refresh.folders import ROOT, Request
 from caretaker.s3refresh.match import Share, of_buckets
 from caretaker.s3refresh.plan import End, Result, Shares
+from caretaker.s3refresh.targets import Tools
 from caretaker.s3refresh.targets.payload import payload_of
 
 KIND: Final = "S3AggregatedRefresh"
 STRICT_DRY_RUN: Final = {"dryRun": "All", "fieldValidation": "Strict"}
 _NAME_PART: Final = 40
 _TRIAL: Final = Claim("dry-run", "", 0.0, Request((ROOT,), recursive=True), 0.0)
+
+
+class JobTarget(Aim, frozen=True):
+    """A Kubernetes Job for each refresh: a pod template, and fields of JobSpec; None = the Job's default."""
+
+    member: ClassVar[str] = "job"
+    idempotent: ClassVar[bool] = True
+
+    template: dict[str, Any]
+    backoff_limit: int | None = None
+    active_deadline_seconds: int | None = None
+    ttl_seconds_after_finished: int = 3600
+
+
+AIM: Final = JobTarget
+
+
+def make(meant: JobTarget, spec: Spec, tools: Tools) -> "Jobs":
+    """The target, which asks the API server."""
+    return Jobs(tools.client, tools.resource, meant, spec.filter.buckets)
 
 
 class _Status(msgspec.Struct):
@@ -43,7 +65,7 @@ class _Job(msgspec.Struct):
 class Jobs:
     """targets.Target for the buckets of one resource. Jobs stand in the resource's namespace."""
 
-    idempotent: ClassVar[bool] = True
+    idempotent: ClassVar[bool] = AIM.idempotent
 
     def __init__(
         self, client: KubeClient, resource: WireMeta, spec: JobTarget, buckets: Collection[str]

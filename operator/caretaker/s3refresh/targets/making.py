@@ -1,63 +1,44 @@
-"""From spec.target to a Target: each module makes its own, or says that it is not meant.
-
-Adding a target is adding its module here and its member to the spec.
+"""From spec.target to a Target: every module of this package that has an AIM is one, wherever on the
+package's path it lies. Which there are is looked up here alone.
 """
 
-from collections.abc import Callable, Collection
-from functools import partial
-from typing import Final
+import importlib
+import pkgutil
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any
 
 import msgspec
 
-from caretaker.api.objects import WireMeta
 from caretaker.api.s3refresh import Spec
-from caretaker.aws.calls import Aws
-from caretaker.aws.identity import Keys
-from caretaker.kube.client import KubeClient
-from caretaker.s3refresh.credentials import secret_data
-from caretaker.s3refresh.targets import Target, http, job, storagegateway
+from caretaker.s3refresh import targets
+from caretaker.s3refresh.aims import Aim, aim_of, spec_type
+from caretaker.s3refresh.targets import Target, Tools
+
+Make = Callable[[Any, Spec, Tools], Target]
 
 
-class Tools(msgspec.Struct, frozen=True):
-    """What targets are made of."""
+class Known(msgspec.Struct, frozen=True):
+    """The targets that there are. `spec` is the type of a spec that may mean any of them."""
 
-    aws: Aws
-    client: KubeClient
-    resource: WireMeta
-    keys: Keys | None = None  # of spec.aws.credentialsSecretRef
-    egress_allow: Collection[str] = ()  # what the http target may call though it is refused otherwise
+    spec: type[Spec]
+    makers: Mapping[type[Aim], Make]
 
 
-def _gateway(spec: Spec, tools: Tools) -> Target | None:
-    meant = spec.target.storage_gateway
-    return storagegateway.of(spec.aws, meant, tools.aws, tools.keys) if meant is not None else None
-
-
-def _job(spec: Spec, tools: Tools) -> Target | None:
-    meant = spec.target.job
-    return job.Jobs(tools.client, tools.resource, meant, spec.filter.buckets) if meant is not None else None
-
-
-def _http(spec: Spec, tools: Tools) -> Target | None:
-    meant = spec.target.http
-    if meant is None:
-        return None
-    return http.HttpCalls(
-        meant,
-        spec.filter.buckets,
-        partial(secret_data, tools.client, tools.resource.namespace),
-        api_server=tools.client.host,
-        allowed=tools.egress_allow,
-        guard=tools.client.guard,
-    )
-
-
-_MAKERS: Final[tuple[Callable[[Spec, Tools], Target | None], ...]] = (_gateway, _job, _http)
+def known() -> Known:
+    """All that lie on the package's path now."""
+    return _on(tuple(targets.__path__))
 
 
 def make(spec: Spec, tools: Tools) -> Target:
     """The target that the spec means. ValueError when it means none."""
-    found = next((made for maker in _MAKERS if (made := maker(spec, tools)) is not None), None)
-    if found is None:
-        raise ValueError("spec.target: must name what to refresh, storageGateway for one")
-    return found
+    meant = aim_of(spec)
+    return known().makers[type(meant)](meant, spec, tools)
+
+
+@cache
+def _on(path: tuple[str, ...]) -> Known:
+    names = [module.name for module in pkgutil.iter_modules(path, f"{targets.__name__}.")]
+    modules = [importlib.import_module(name) for name in names if name != __name__]
+    makers: dict[type[Aim], Make] = {one.AIM: one.make for one in modules if hasattr(one, "AIM")}
+    return Known(spec_type(makers), makers)

@@ -5,40 +5,130 @@ region or a share that cannot be read makes the discovery incomplete instead of 
 """
 
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, Literal
 
-from caretaker.api.aws import AwsSpec
-from caretaker.api.s3refresh import StorageGatewayTarget
+import msgspec
+
+from caretaker.api.s3refresh import Spec, Wire
 from caretaker.aws import identity
-from caretaker.aws.calls import Aws
 from caretaker.aws.errors import AwsError
-from caretaker.aws.identity import Keys
 from caretaker.aws.storagegateway import FileShare, FileShareInfo, StorageGateway
 from caretaker.s3refresh import advice
-from caretaker.s3refresh.debounce import UNKNOWN, Claim
+from caretaker.s3refresh.aims import Aim
+from caretaker.s3refresh.debounce import UNKNOWN, Claim, Pace
 from caretaker.s3refresh.locations import UnresolvedError, bucket_and_prefix
 from caretaker.s3refresh.match import Share
 from caretaker.s3refresh.plan import End, Result, Shares
+from caretaker.s3refresh.resource import seconds
+from caretaker.s3refresh.targets import Tools
 
 # "You can specify up to 10" (DescribeNFSFileShares); botocore does not check it.
 DESCRIBED_AT_ONCE: Final = 10
 AVAILABLE: Final = "AVAILABLE"
+GATEWAYS: Final = "spec.target.storageGateway"
+# completion.assumeAfter, where it is not given.
+ASSUME_SECONDS: Final = 900.0
+ASSUME_UNTRACKED_SECONDS: Final = 60.0
 
 
-def of(
-    spec: AwsSpec, meant: StorageGatewayTarget, aws: Aws, keys: Keys | None = None
-) -> "StorageGatewayShares":
+class Discover(Wire, frozen=True):
+    """Every file share of these gateways whose bucket an event names; no gateway = all of the account."""
+
+    gateway_arns: tuple[str, ...] = msgspec.field(default=(), name="gatewayARNs")
+    protocols: tuple[Literal["NFS", "SMB"], ...] = ("NFS", "SMB")
+
+
+class SharesSpec(Wire, frozen=True):
+    """Exactly one of the two."""
+
+    discover: Discover | None = None
+    file_share_arns: tuple[str, ...] = msgspec.field(default=(), name="fileShareARNs")
+
+
+class Completion(Wire, frozen=True):
+    """How the end of a refresh is learnt."""
+
+    queue_url: str = msgspec.field(default="", name="queueURL")
+    timeout: str = "6h"
+    assume_after: str | None = None  # 15m where completions are tracked, else 60s
+    on_timeout: Literal["RefreshAgain", "Assume"] = "RefreshAgain"
+
+
+class StorageGatewayTarget(Aim, frozen=True):
+    """RefreshCache of file shares."""
+
+    member: ClassVar[str] = "storageGateway"
+    idempotent: ClassVar[bool] = False  # RefreshCache takes no token
+    of_buckets: ClassVar[bool] = False
+    noun: ClassVar[str] = "file shares"
+    chosen_by: ClassVar[str] = f"{GATEWAYS}.shares"
+    ends_field: ClassVar[str] = f"{GATEWAYS}.completion.queueURL"
+
+    shares: SharesSpec
+    regions: tuple[str, ...] = ()
+    access_point_buckets: dict[str, str] = msgspec.field(default_factory=dict)
+    scope: Literal["Folders", "Share"] = "Folders"
+    max_folders: int = 50
+    concurrency_per_gateway: int = 1
+    rediscover_every: str = "10m"
+    completion: Completion = Completion()
+
+    @property
+    def limit(self) -> int:
+        """Refreshes at a time of one gateway."""
+        return self.concurrency_per_gateway
+
+    @property
+    def whole(self) -> bool:
+        """See Aim."""
+        return self.scope == "Share"
+
+    @property
+    def ends_url(self) -> str:
+        """See Aim."""
+        return self.completion.queue_url
+
+    @property
+    def rediscover(self) -> float:
+        """See Aim."""
+        return seconds("target.storageGateway.rediscoverEvery", self.rediscover_every)
+
+    def paced(self, pace: Pace, scale: float) -> Pace:
+        """See Aim. Without a queue that tells of it, a refresh is taken to have ended after a while."""
+        completion, field = self.completion, "target.storageGateway.completion"
+        tracked = bool(completion.queue_url)
+        given = completion.assume_after
+        assumed = ASSUME_SECONDS if tracked else ASSUME_UNTRACKED_SECONDS
+        if given is not None:
+            assumed = seconds(f"{field}.assumeAfter", given)
+        return msgspec.structs.replace(
+            pace,
+            tracked=tracked,
+            assume_after=assumed * scale,
+            completion_timeout=seconds(f"{field}.timeout", completion.timeout) * scale,
+            on_timeout=completion.on_timeout,
+            max_folders=self.max_folders,
+        )
+
+
+AIM: Final = StorageGatewayTarget
+
+
+def make(meant: StorageGatewayTarget, spec: Spec, tools: Tools) -> "StorageGatewayShares":
     """The target, with a client for each region."""
-    regions = meant.regions or (spec.region,)
-    named = {region: identity.Target.of(spec, "storagegateway", keys, region=region) for region in regions}
-    clients = {region: aws.storagegateway(target) for region, target in named.items()}
+    regions = meant.regions or (spec.aws.region,)
+    named = {
+        region: identity.Target.of(spec.aws, "storagegateway", tools.keys, region=region)
+        for region in regions
+    }
+    clients = {region: tools.aws.storagegateway(target) for region, target in named.items()}
     return StorageGatewayShares(clients, meant)
 
 
 class StorageGatewayShares:
     """targets.Target for the shares of one resource. `clients` by region."""
 
-    idempotent: ClassVar[bool] = False  # RefreshCache takes no token
+    idempotent: ClassVar[bool] = AIM.idempotent
 
     def __init__(self, clients: Mapping[str, StorageGateway], spec: StorageGatewayTarget) -> None:
         self._clients = clients
@@ -56,7 +146,7 @@ class StorageGatewayShares:
                     known += self._shares(region, found, unresolved)
             except AwsError as error:
                 complete = False
-                faults.append(advice.told(error, f"{advice.GATEWAYS} in {region}"))
+                faults.append(advice.told(error, f"{GATEWAYS} in {region}"))
         missing = set(self._spec.shares.file_share_arns) - {share.arn for share in known} - unresolved.keys()
         if complete and missing:
             faults += [f"{arn}: {self._nowhere()}" for arn in sorted(missing)]
@@ -86,7 +176,7 @@ class StorageGatewayShares:
     def _nowhere(self) -> str:
         return (
             f"there is no such file share in {', '.join(self._clients)}: correct "
-            f"{advice.GATEWAYS}.shares.fileShareARNs, or add its region to {advice.GATEWAYS}.regions"
+            f"{GATEWAYS}.shares.fileShareARNs, or add its region to {GATEWAYS}.regions"
         )
 
     def _shares(self, region: str, found: Iterable[FileShare], unresolved: dict[str, str]) -> list[Share]:

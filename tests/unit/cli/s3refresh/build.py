@@ -20,6 +20,7 @@ from caretaker.s3refresh.match import Share
 from caretaker.s3refresh.plan import Shares
 from caretaker.s3refresh.queue import QueueView
 from caretaker.s3refresh.resource import RawRefresh, read
+from caretaker.s3refresh.targets.making import known
 from testing import s3refreshes
 
 NOW = 1_800_000_000.0  # 08:00:00Z
@@ -105,7 +106,7 @@ def prospect(
 ) -> Prospect:
     """A plan; `how` as of raw()."""
     now = raw(targets, **how)
-    judged = read(now)
+    judged = read(now, known().spec)
     assert isinstance(judged.spec, Spec)
     view = queue or QueueView(checked=True, visible=12, dead_letters=0, retention=345_600)
     url = judged.spec.source.sqs.queue_url

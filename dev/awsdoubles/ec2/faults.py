@@ -1,0 +1,68 @@
+"""What the double is told to do wrong, and how often.
+
+Pure. Every fault that fits a call is used up by it once, so several can meet in one call.
+"""
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+ACTIONS: Final = {
+    "refuse": "answer `code`, `message` and, if given, `status` instead of acting",
+    "lose_request": "reset the connection without acting",
+    "lose_reply": "act, then reset the connection",
+    "delay": "act, then hold the reply back for `seconds` of the machine's clock",
+    "stay_pending": "act, but let the options stay pending until they are modified again or applied by hand",
+}
+
+
+class FaultError(ValueError):
+    """A fault is not spelled as it should be."""
+
+
+@dataclass
+class Fault:
+    """One fault: for the next `count` calls (None = until removed) of `operation`, on `instance` if given."""
+
+    action: str
+    operation: str = "ModifyInstanceMetadataOptions"
+    instance: str = ""
+    count: int | None = 1
+    seconds: float = 0.0
+    code: str = "InternalError"
+    status: int = 0  # 0: the code's own
+    message: str = "An internal error has occurred: injected by the test."
+    used: int = 0
+
+    def __post_init__(self) -> None:
+        if self.action not in ACTIONS:
+            raise FaultError(f"action {self.action!r} is none of {', '.join(ACTIONS)}")
+
+    def fits(self, operation: str, instances: Iterable[str]) -> bool:
+        """Whether it applies to a call on these instances."""
+        left = self.count is None or self.used < self.count
+        return left and operation == self.operation and (not self.instance or self.instance in instances)
+
+    def view(self) -> dict[str, Any]:
+        """For the control API."""
+        return asdict(self)
+
+
+class Faults:
+    """The faults in force."""
+
+    def __init__(self) -> None:
+        self.all: list[Fault] = []
+
+    def take(self, operation: str, instances: list[str]) -> dict[str, Fault]:
+        """What goes wrong with this call, by action; the first of each action, used up once."""
+        taken: dict[str, Fault] = {}
+        for fault in self.all:
+            if fault.action not in taken and fault.fits(operation, instances):
+                taken[fault.action] = fault
+        for alone in ("lose_request", "refuse"):  # nothing else comes to pass
+            if alone in taken:
+                taken = {alone: taken[alone]}
+        for fault in taken.values():
+            fault.used += 1
+        return taken

@@ -1,0 +1,79 @@
+"""`python -m matrix [ROW ...]` runs the tests of each row, all rows without any, and prints a table.
+
+Exit 0 when every row that was asked for is green; 1 when one is not, or when this machine cannot hold it.
+"""
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+import time
+from types import FrameType
+
+from matrix.hold import Missing, Place, hold
+from matrix.rows import ROWS, Result, Row, chosen, table
+from testbed.paths import CHECKOUT
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the rows, one after the other."""
+    parser = argparse.ArgumentParser(prog="matrix", description=__doc__)
+    parser.add_argument("rows", nargs="*", metavar="ROW", help=f"of {', '.join(row.name for row in ROWS)}")
+    parser.add_argument("--suite", choices=("unit", "all", ""), default="", help="fewer tests, or more")
+    parser.add_argument("--workers", default="logical", help="processes of pytest")
+    options, rest = parser.parse_known_args(arguments)
+    try:
+        rows = chosen(options.rows)
+    except ValueError as error:
+        parser.error(str(error))
+    signal.signal(signal.SIGTERM, _terminate)
+    try:
+        results = [_run(row, options.suite, ["-n", options.workers, *rest]) for row in rows]
+    except KeyboardInterrupt:
+        print("interrupted: nothing is left running", file=sys.stderr)
+        return 130
+    print(table(results), flush=True)
+    bad = [result for result in results if result.outcome != "green"]
+    for result in bad:
+        print(f"{result.outcome}: {result.row}: {result.said}", file=sys.stderr)
+    return 1 if bad else 0
+
+
+def _terminate(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _run(row: Row, suite: str, arguments: list[str]) -> Result:
+    print(f"== {row.name}", flush=True)
+    started = time.monotonic()
+    try:
+        place = hold(row)
+    except Missing as missing:
+        print(f"MISSING: {missing}", file=sys.stderr, flush=True)
+        return Result(row.name, "MISSING", str(missing).splitlines()[0])
+    code, said = _pytest(place, [*row.tests(suite), "--dist", row.spread, *arguments])
+    return Result(row.name, "NOT GREEN" if code else "green", said, time.monotonic() - started)
+
+
+def _pytest(place: Place, arguments: list[str]) -> tuple[int, str]:
+    """Its exit code and its last line; all that it says is passed on."""
+    command = [*place.python, "-m", "pytest", "-q", *arguments]
+    process = subprocess.Popen(
+        command, cwd=CHECKOUT, env={**os.environ, **place.variables}, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    said = ""
+    try:
+        for line in process.stdout:
+            print(line, end="", flush=True)
+            said = line.strip() or said
+    finally:
+        if process.poll() is None:
+            process.terminate()
+        code = process.wait()
+    return code, said
+
+
+if __name__ == "__main__":
+    sys.exit(main())

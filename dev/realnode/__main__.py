@@ -1,0 +1,89 @@
+"""Command line of the real node: `python -m realnode check | check-kind | images | run`.
+
+`run` stays in the foreground with a node that has our images, and leaves nothing behind when it is
+interrupted.
+"""
+
+import argparse
+import os
+import signal
+import sys
+import tempfile
+import threading
+from pathlib import Path
+from types import FrameType
+
+from realnode import images, needs
+from realnode.errors import NodeError
+from realnode.kind import check as check_kind
+from realnode.node import Node
+from testbed.cluster import ClusterError
+from testbed.compiling import BuildError
+from testbed.paths import STATE
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one command; 0 when what it promises holds, 1 with lines on stderr when not."""
+    parser = argparse.ArgumentParser(prog="realnode", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser(
+        "check", help="tell whether a real node can run here, installing packages if root may"
+    )
+    commands.add_parser("check-kind", help="tell whether kind can be used here")
+    commands.add_parser("images", help="build the images of the Dockerfile unless the cache has them")
+    commands.add_parser("run", help="start a node with them, until Ctrl-C")
+    options = parser.parse_args(arguments)
+    # make sends SIGTERM to its children when it is ended itself; as an exception it unwinds the start.
+    signal.signal(signal.SIGTERM, _terminate)
+    try:
+        if options.command.startswith("check"):
+            return _check(kind=options.command == "check-kind")
+        if _check(kind=False):
+            return 1
+        archives = images.archives()
+        if options.command == "run":
+            _run(archives)
+    except (BuildError, ClusterError, TimeoutError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("interrupted: nothing is left running", file=sys.stderr)
+        return 130
+    return 0
+
+
+def _terminate(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _check(*, kind: bool) -> int:
+    try:
+        if kind:
+            check_kind()
+        else:
+            needs.check()
+    except NodeError as error:
+        frame = "!" * 78
+        where = "IN KIND" if kind else "ON A REAL NODE"
+        lines = [frame, f"NOT TESTED {where}: this machine cannot run one. Missing:"]
+        lines += [f"  {line}" for line in str(error).splitlines()]
+        lines += ["In CI this is a failure." if os.environ.get("CI") else "", frame]
+        print("\n".join(line for line in lines if line), file=sys.stderr)
+        return 1
+    return 0
+
+
+def _run(archives: list[Path]) -> None:
+    STATE.mkdir(exist_ok=True)
+    with (
+        tempfile.TemporaryDirectory(prefix="node.", dir=STATE) as folder,
+        Node(Path(folder), archives) as node,
+    ):
+        for step, seconds in node.times.items():
+            print(f"{seconds:5.1f} s  {step}")
+        print(f"look around: KUBECONFIG={node.kubeconfig} kubectl get pods -A; Ctrl-C ends it", flush=True)
+        threading.Event().wait()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

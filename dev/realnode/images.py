@@ -1,0 +1,216 @@
+"""The images that a real node runs, made on this machine: no registry is asked.
+
+Inputs: the project's Dockerfile and what it copies. The base images that it names are stood in for by one of
+Debian's Python, so that its steps are proved and not its base. Output: files for `ctr images import`, in the
+user's cache, keyed by all that they depend on. buildah keeps the layers there: a change of our own code
+repeats none of the steps before it.
+"""
+
+import fcntl
+import hashlib
+import os
+import platform
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from awsdoubles.cached import ensure
+from realnode import archive
+from realnode.configs import PAUSE
+from realnode.errors import NodeError
+from realnode.needs import program
+from testbed import compiling
+from testbed.paths import CHECKOUT, cache
+
+SUITE: Final = "bookworm"
+BASE: Final = ("python3", "python3-venv", "ca-certificates")
+TARGETS: Final = ("probe", "operator")
+# Archives of so many versions of our code stay, 0.4 GB each, and those that another checkout may be reading.
+KEPT: Final = 2
+IN_USE_SECONDS: Final = 1800.0
+# Layers that no build uses any more are dropped by starting anew.
+LARGEST_STORAGE: Final = 4 * 1024**3
+_PAUSE: Final = Path(__file__).with_name("pause")
+_NOT_IN_IMAGES: Final = ("doc", "man", "locale", "info")
+
+
+def reference(target: str, version: str) -> str:
+    """What an image is called in a pod."""
+    return f"registry.example.com/caretaker/{target}:{version}"
+
+
+def version() -> str:
+    """The project's, which is the images' tag."""
+    found = re.search(r'^version = "(.+)"$', (CHECKOUT / "pyproject.toml").read_text(), re.MULTILINE)
+    if found is None:
+        raise NodeError("pyproject.toml has no version")
+    return found[1]
+
+
+def archives() -> list[Path]:
+    """The files to import: the pause image, and those of the Dockerfile as it is now."""
+    return [_pause(), *(_built() / f"{target}.tar" for target in TARGETS)]
+
+
+def _pause() -> Path:
+    sources = [_PAUSE / "go.mod", _PAUSE / "main.go"]
+
+    def fill(folder: Path) -> None:
+        environment = {**os.environ, "CGO_ENABLED": "0", "GOTOOLCHAIN": "local"}
+        out = folder / "pause"
+        command = ["go", "build", "-trimpath", "-ldflags", "-s -w", "-o", str(out), "."]
+        done = subprocess.run(
+            command, cwd=_PAUSE, env=environment, capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            raise NodeError(f"the pause image cannot be built: {done.stderr.strip()}\n{compiling.MEND_GO}")
+        archive.write(folder / "pause.tar", PAUSE, ["/pause"], {"pause": out}, _arch())
+
+    depends_on = "".join(source.read_text() for source in sources) + PAUSE + _arch()
+    return ensure("node-pause", depends_on, fill, what="the pause image") / "pause.tar"
+
+
+def _built() -> Path:
+    """The folder with the archives of the Dockerfile's targets."""
+    folder = cache().with_name("node-archives") / _key()
+    if not all((folder / f"{target}.tar").exists() for target in TARGETS):
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder.parent / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            for target in TARGETS:
+                if not (folder / f"{target}.tar").exists():
+                    _build(target, folder / f"{target}.tar")
+    os.utime(folder)
+    _keep_newest(folder.parent)
+    return folder
+
+
+def _key() -> str:
+    named = [reference(target, version()) for target in TARGETS]
+    digest = hashlib.sha256("\0".join([SUITE, *BASE, *named, _arch()]).encode())
+    for path in _context():
+        name = path.relative_to(CHECKOUT).as_posix()
+        digest.update(f"{name} {path.stat().st_mode & 0o777:o} {path.stat().st_size}\n".encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _context() -> Iterator[Path]:
+    """What the builder is sent, by .dockerignore, and the files that tell it what to do."""
+    ignore = CHECKOUT / ".dockerignore"
+    yield from (CHECKOUT / "Dockerfile", ignore)
+    for line in ignore.read_text().splitlines():
+        if line.startswith("!"):
+            named = CHECKOUT / line[1:].strip()
+            found = sorted(named.rglob("*")) if named.is_dir() else [named]
+            yield from (path for path in found if path.is_file() and "__pycache__" not in path.parts)
+
+
+def _build(target: str, out: Path) -> None:
+    storage = _Storage(cache().with_name("node-storage"))
+    print(f"building the image {target}", flush=True)
+    started = time.monotonic()
+    fresh = out.with_suffix(".new")
+    name = reference(target, version())
+    storage.stand_in(
+        re.findall(r"^ARG PYTHON\w*=(\S+)$", (CHECKOUT / "Dockerfile").read_text(), re.MULTILINE)
+    )
+    storage.build(target, name)
+    fresh.unlink(missing_ok=True)
+    storage.run("push", "--quiet", name, f"docker-archive:{fresh}:{name}")
+    fresh.rename(out)
+    print(f"built the image {target} in {time.monotonic() - started:.0f} s", flush=True)
+
+
+class _Storage:
+    """buildah's images and layers, in a folder of ours; nothing in the machine's own."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        if folder.exists() and _size(folder) > LARGEST_STORAGE:
+            shutil.rmtree(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def run(self, *arguments: str) -> str:
+        """Run a command of buildah; its output. NodeError with the end of it when it fails."""
+        places = ["--root", str(self._folder / "root"), "--runroot", str(self._folder / "run")]
+        # Its mounts, one of which it never undoes, end with it and are nobody else's.
+        command = [program("unshare"), "--mount", program("buildah"), *places, *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            said = "\n".join((done.stdout + done.stderr).strip().splitlines()[-15:])
+            raise NodeError(f"buildah {arguments[0]} failed:\n{said}")
+        return done.stdout.strip()
+
+    def stand_in(self, names: list[str]) -> None:
+        """Have our base image under the names that the Dockerfile begins with."""
+        base = _base()
+        tag = f"localhost/base:{base.parent.name}"
+        if tag not in self._names():
+            container = self.run("from", "scratch")
+            self.run("add", "--quiet", container, str(base), "/")
+            self.run("config", "--env", "PATH=/usr/local/bin:/usr/bin:/bin", container)
+            self.run("commit", "--quiet", "--rm", container, tag)
+        self.run("tag", tag, *names)
+
+    def build(self, target: str, name: str) -> None:
+        """Build one target; steps that were done before are not done again."""
+        # Never isolation by an OCI runtime, whose network edits the machine's firewall.
+        self.run(
+            "bud",
+            *("--isolation", "chroot", "--pull-never", "--layers", "--timestamp", "0"),
+            *("--target", target, "--build-arg", f"VERSION={version()}", "--tag", name),
+            *(f"--volume={place}:{place}:ro" for place in _of_the_machine()),
+            str(CHECKOUT),
+        )
+
+    def _names(self) -> set[str]:
+        return set(self.run("images", "--format", "{{.Name}}:{{.Tag}}").splitlines())
+
+
+def _of_the_machine() -> list[str]:
+    """What makes its package indexes reachable from a build as they are from outside."""
+    places = ("/etc/ssl/certs", "/etc/pip.conf", "/etc/uv/uv.toml")
+    return [place for place in places if Path(place).exists()]
+
+
+def _base() -> Path:
+    command = [
+        program("mmdebstrap"),
+        "--quiet",
+        "--variant=essential",
+        f"--include={','.join(BASE)}",
+        *(f"--dpkgopt=path-exclude=/usr/share/{name}/*" for name in _NOT_IN_IMAGES),
+        SUITE,
+    ]
+
+    def fill(folder: Path) -> None:
+        done = subprocess.run(
+            [*command, str(folder / "base.tar")], capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            raise NodeError(f"the base image cannot be made:\n{done.stderr.strip()}")
+
+    depends_on = "\0".join([*command[1:], _arch()])
+    return ensure("node-base", depends_on, fill, what=f"the base image, Debian's {SUITE}") / "base.tar"
+
+
+def _arch() -> str:
+    machine = platform.machine().lower()
+    return {"x86_64": "amd64", "aarch64": "arm64"}.get(machine, machine)
+
+
+def _size(folder: Path) -> int:
+    done = subprocess.run(["du", "-s", "-B1", str(folder)], capture_output=True, text=True, check=False)
+    return int(done.stdout.split()[0]) if done.stdout else 0
+
+
+def _keep_newest(folder: Path) -> None:
+    made = sorted((one for one in folder.iterdir() if one.is_dir()), key=lambda one: one.stat().st_mtime)
+    for one in made[:-KEPT]:
+        if time.time() - one.stat().st_mtime > IN_USE_SECONDS:
+            shutil.rmtree(one, ignore_errors=True)

@@ -1,0 +1,183 @@
+"""The demo's step for IMDSPolicy: hop limits from audit to applied, one group by exception, felt in a pod.
+
+Inputs: a Stage, and the EC2 double. Nodes get the instances of the double; the latency is that of a real
+boto3 in network namespaces behind a true IP TTL (dev/hoplab), of one instance as EC2 has it in force. Where
+the machine cannot have such namespaces it is said, and the rest is shown all the same.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+import yaml
+
+from awsdoubles.ec2.control import Control
+from hoplab.clients import Client, boto3
+from hoplab.lab import HopLab
+from hoplab.needs import HopLabError
+from hoplab.network import POD
+from hoplab.options import MetadataOptions
+from testbed.admin import Json, path
+from testbed.demo_steps import STEP_SECONDS, Stage, StepError
+from testbed.paths import CHECKOUT
+
+PLURAL: Final = "imdspolicies"
+NODEGROUP: Final = "eks.amazonaws.com/nodegroup"
+APPS, BUILDERS = "apps", "builders"
+BUILDER_NODES: Final = 3
+SLOW: Final = {"HttpPutResponseHopLimit": 1, "HttpTokens": "optional", "HttpEndpoint": "enabled"}
+SOAK: Final = "2s"
+SAFETY: Final = {
+    "allowLoosening": ["HopLimit"],
+    "canary": {"instances": 1, "soak": SOAK},
+    "maxChangesPerMinute": 600,
+}
+
+
+async def hop_limits(stage: Stage) -> str:
+    """examples/imds-policy.yaml."""
+    control = Control(stage.doubles["AWS_ENDPOINT_URL_EC2"])
+    instances = await _instances(stage, control)
+    async with _pod(stage, control, next(iter(instances.values()))) as pod:
+        before = await pod.feel()
+        workers, builders = await _audit(stage, len(instances))
+        if pod.here:
+            stage.say(
+                f"a pod's boto3 has its credentials after {before}: IMDSv2's answer never comes, then IMDSv1"
+            )
+        await _enforce(stage, control, workers, builders, instances)
+        after = await pod.feel()
+        if pod.here:
+            stage.say(f"the same boto3 has them after {after}, by IMDSv2")
+    calls = [call for call in control.calls("ModifyInstanceMetadataOptions") if call["status"] == 200]
+    # Two policies each send the option that they win of a builder.
+    if len(calls) != len(instances) + BUILDER_NODES:
+        raise StepError(f"{len(calls)} changes of {len(instances)} instances")
+    felt = f", {before} -> {after} in a pod" if pod.here else ""
+    return f"{len(instances)} instances mended by {len(calls)} changes{felt}"
+
+
+async def _instances(stage: Stage, control: Control) -> dict[str, str]:
+    """Node -> instance: every node is one of the double's, in one of two groups."""
+    nodes = sorted(node["metadata"]["name"] for node in await stage.admin.list(path("nodes")))
+    nodes = [name for name in nodes if name.startswith("node-")]
+    made = await asyncio.to_thread(
+        control.add_nodes, len(nodes), tags={"kubernetes.io/cluster/demo": "owned"}, options=SLOW
+    )
+    of = {name: str(one["id"]) for name, one in zip(nodes, made, strict=True)}
+    for number, (name, instance) in enumerate(of.items()):
+        group = BUILDERS if number >= len(of) - BUILDER_NODES else APPS
+        patch = {
+            "metadata": {"labels": {NODEGROUP: group}},
+            "spec": {"providerID": f"aws:///eu-west-1a/{instance}"},
+        }
+        await stage.admin.patch(path("nodes", name=name), patch)
+    return of
+
+
+async def _audit(stage: Stage, count: int) -> tuple[str, str]:
+    """The two policies of the example, as they are: the URLs of both."""
+    bodies = [
+        body for body in yaml.safe_load_all((CHECKOUT / "examples" / "imds-policy.yaml").read_text()) if body
+    ]
+    for body in bodies:
+        groups = body["spec"].get("selector", {}).get("groups", [])
+        for term in groups:
+            term["names"] = [name.removesuffix("-*") for name in term["names"]]
+        await stage.admin.apply(path(PLURAL, name=body["metadata"]["name"]), body)
+    workers, builders = (path(PLURAL, name=body["metadata"]["name"]) for body in bodies)
+    found = await stage.admin.wait_for(workers, lambda p: _summary(p).get("drifted") == count, STEP_SECONDS)
+    compliant = next(c for c in found["status"]["conditions"] if c["type"] == "Compliant")
+    stage.say(f"mode Audit, nothing is changed: {compliant['message']}")
+    said = await stage.operator.command("status", "imdspolicy", bodies[0]["metadata"]["name"])
+    for line in said.splitlines():
+        if line.startswith(("GROUP", "EKSManagedNodegroup")):
+            stage.say(line)
+    return workers, builders
+
+
+async def _enforce(
+    stage: Stage, control: Control, workers: str, builders: str, instances: dict[str, str]
+) -> None:
+    """Both policies enforce: 2 hops, and 3 where the higher priority wins."""
+    await stage.admin.patch(builders, {"spec": {"mode": "Enforce", "safety": SAFETY}})
+    found = await stage.admin.patch(workers, {"spec": {"mode": "Enforce", "safety": SAFETY}})
+    canary = await stage.admin.wait_for(workers, _soaking, STEP_SECONDS)
+    (first,) = canary["status"]["canary"]["instances"]
+    stage.say(f"mode Enforce: canary {first} is changed and applied, and stands for {SOAK}")
+
+    def done(policy: Json) -> bool:
+        summary = _summary(policy)
+        stage.screen.progress(
+            summary.get("compliant", 0), summary.get("nodes", 0), "instances as they should be"
+        )
+        return _ready(policy) and bool(policy["metadata"]["generation"] >= found["metadata"]["generation"])
+
+    for url in (builders, workers):
+        await stage.admin.wait_for(url, done, STEP_SECONDS)
+    hops = [one["inForce"]["HttpPutResponseHopLimit"] for one in control.instances(list(instances.values()))]
+    if sorted(hops) != [2] * (len(hops) - BUILDER_NODES) + [3] * BUILDER_NODES:
+        raise StepError(f"hop limits in force: {hops}")
+    stage.say(
+        f"{hops.count(2)} instances of {APPS} have hop limit 2, {hops.count(3)} of {BUILDERS} have 3 by the "
+        "policy with the higher priority; all require tokens; live, without a reboot"
+    )
+
+
+def _summary(policy: Json) -> dict[str, int]:
+    return dict(policy.get("status", {}).get("summary", {}))
+
+
+def _soaking(policy: Json) -> bool:
+    return ((policy.get("status") or {}).get("canary") or {}).get("phase") in ("Soaking", "Passed")
+
+
+def _ready(policy: Json) -> bool:
+    conditions = policy.get("status", {}).get("conditions", [])
+    current = policy["status"].get("observedGeneration") == policy["metadata"]["generation"]
+    return current and any(
+        (c["type"], c["status"], c["reason"]) == ("Ready", "True", "Enforced") for c in conditions
+    )
+
+
+class _Pod:
+    """boto3 in a pod of the lab; `here` says whether there is one."""
+
+    def __init__(self, client: Client | None) -> None:
+        self._client = client
+        self.here = client is not None
+
+    async def feel(self) -> str:
+        """How long it takes to have credentials, for a person."""
+        if self._client is None:
+            return ""
+        found = await asyncio.to_thread(self._client.resolve)
+        return found.error or (
+            f"{found.seconds:.1f} s" if found.seconds >= 1 else f"{found.seconds * 1000:.0f} ms"
+        )
+
+
+@asynccontextmanager
+async def _pod(stage: Stage, control: Control, instance: str) -> AsyncIterator[_Pod]:
+    """A pod on that instance, whose IMDS has the options that EC2 has in force."""
+
+    def source() -> MetadataOptions:
+        found: dict[str, Any] = control.instance(instance)["inForce"]
+        return MetadataOptions(found["HttpPutResponseHopLimit"], found["HttpTokens"], found["HttpEndpoint"])
+
+    lab = HopLab(source, instance_id=instance)
+    try:
+        await asyncio.to_thread(lab.__enter__)
+    except HopLabError as error:
+        stage.say(
+            f"no latency is measured, since this machine cannot have the lab's network namespaces: {error}"
+        )
+        yield _Pod(None)
+        return
+    try:
+        pod = _Pod(Client(lab, POD, boto3()))
+        await pod.feel()  # imports, once
+        yield pod
+    finally:
+        await asyncio.to_thread(lab.__exit__, None, None, None)

@@ -1,0 +1,55 @@
+{{/* The name of all objects: the release's; another chart's release gets ours appended. */}}
+{{- define "caretaker.name" -}}
+{{- if contains "caretaker" .Release.Name }}{{ .Release.Name | trunc 50 | trimSuffix "-" }}
+{{- else }}{{ printf "%s-caretaker" .Release.Name | trunc 50 | trimSuffix "-" }}{{ end }}
+{{- end }}
+
+{{/* The name of objects without a namespace. Operators of one namespace each may stand side by side. */}}
+{{- define "caretaker.clusterName" -}}
+{{- if .Values.watchNamespace }}{{ include "caretaker.name" . }}-{{ .Release.Namespace }}
+{{- else }}{{ include "caretaker.name" . }}{{ end }}
+{{- end }}
+
+{{- define "caretaker.serviceAccount" -}}
+{{- if .Values.serviceAccount.create }}{{ .Values.serviceAccount.name | default (include "caretaker.name" .) }}
+{{- else }}{{ required "serviceAccount.name: needed where serviceAccount.create is false" .Values.serviceAccount.name }}{{ end }}
+{{- end }}
+
+{{- define "caretaker.selector" -}}
+app.kubernetes.io/name: caretaker
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "caretaker.labels" -}}
+{{ include "caretaker.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end }}
+
+{{/* An image with the chart's version unless the values say otherwise. Argument: (list values-of-the-image .) */}}
+{{- define "caretaker.image" -}}
+{{- $image := index . 0 }}{{- $chart := (index . 1).Chart -}}
+{{ $image.repository }}
+{{- if $image.digest }}@{{ $image.digest }}{{ else }}:{{ $image.tag | default $chart.AppVersion }}{{ end }}
+{{- end }}
+
+{{/* The plurals of the enabled kinds, by comma. */}}
+{{- define "caretaker.kinds" -}}
+{{- $kinds := list }}
+{{- if .Values.kinds.daemonTask.enabled }}{{ $kinds = append $kinds "daemontasks" }}{{ end }}
+{{- if .Values.kinds.s3AggregatedRefresh.enabled }}{{ $kinds = append $kinds "s3aggregatedrefreshes" }}{{ end }}
+{{- if .Values.kinds.imdsPolicy.enabled }}{{ $kinds = append $kinds "imdspolicies" }}{{ end }}
+{{- if not $kinds }}{{ fail "kinds: at least one must be enabled" }}{{ end }}
+{{- join "," $kinds }}
+{{- end }}
+
+{{- define "caretaker.priorityClass" -}}
+{{- if .Values.priorityClass.create }}{{ .Values.priorityClass.name | default (include "caretaker.clusterName" .) }}
+{{- else }}{{ .Values.priorityClass.name }}{{ end }}
+{{- end }}
+
+{{/* An empty list is a setting as well: it grants nothing to anybody. */}}
+{{- define "caretaker.hasIdentities" -}}
+{{- if not (kindIs "invalid" .Values.aws.identities) }}true{{ end }}
+{{- end }}

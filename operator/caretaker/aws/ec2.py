@@ -1,0 +1,150 @@
+"""The calls of Amazon EC2 that are used, as aws.calls.Aws.ec2 answers them.
+
+Types only. Names are AWS's own (Amazon EC2 API reference); every method raises AwsError.
+"""
+
+# ruff: noqa: N803 - the parameters' names are AWS's
+from collections.abc import Sequence
+from typing import Any, Protocol, TypedDict
+
+
+class Filter(TypedDict):
+    """Values of one filter are alternatives; filters are all met."""
+
+    Name: str
+    Values: Sequence[str]
+
+
+class MetadataOptions(TypedDict, total=False):
+    """InstanceMetadataOptionsResponse. State: pending | applied."""
+
+    State: str
+    HttpTokens: str
+    HttpPutResponseHopLimit: int
+    HttpEndpoint: str
+    HttpProtocolIpv6: str
+    InstanceMetadataTags: str
+
+
+class Tag(TypedDict, total=False):
+    """A tag."""
+
+    Key: str
+    Value: str
+
+
+class InstanceState(TypedDict, total=False):
+    """Name: pending | running | shutting-down | terminated | stopping | stopped."""
+
+    Name: str
+
+
+class Operator(TypedDict, total=False):
+    """Who manages the instance; only they may change it."""
+
+    Managed: bool
+
+
+class Instance(TypedDict, total=False):
+    """What is read of an Instance."""
+
+    InstanceId: str
+    State: InstanceState
+    MetadataOptions: MetadataOptions
+    Tags: list[Tag]
+    Operator: Operator
+
+
+class Reservation(TypedDict, total=False):
+    """Instances that were launched together."""
+
+    Instances: list[Instance]
+
+
+class DescribeInstancesResult(TypedDict, total=False):
+    """NextToken is absent on the last page."""
+
+    Reservations: list[Reservation]
+    NextToken: str
+
+
+class LaunchTemplateVersion(TypedDict, total=False):
+    """LaunchTemplateData is a ResponseLaunchTemplateData; of it MetadataOptions is read."""
+
+    LaunchTemplateId: str
+    LaunchTemplateName: str
+    VersionNumber: int
+    DefaultVersion: bool
+    LaunchTemplateData: dict[str, Any]
+
+
+class DescribeLaunchTemplateVersionsResult(TypedDict, total=False):
+    """NextToken is absent on the last page."""
+
+    LaunchTemplateVersions: list[LaunchTemplateVersion]
+    NextToken: str
+
+
+class TagDescription(TypedDict, total=False):
+    """A tag and what carries it."""
+
+    ResourceId: str
+    Key: str
+    Value: str
+
+
+class DescribeTagsResult(TypedDict, total=False):
+    """NextToken is absent on the last page."""
+
+    Tags: list[TagDescription]
+    NextToken: str
+
+
+class Ec2(Protocol):
+    """Amazon EC2."""
+
+    async def describe_instances(
+        self, *, Filters: Sequence[Filter] = ..., MaxResults: int = ..., NextToken: str = ...
+    ) -> DescribeInstancesResult:
+        """One page; follow NextToken."""
+
+    async def describe_launch_template_versions(
+        self,
+        *,
+        LaunchTemplateId: str = ...,
+        LaunchTemplateName: str = ...,
+        Versions: Sequence[str] = ...,
+        MaxResults: int = ...,
+        NextToken: str = ...,
+    ) -> DescribeLaunchTemplateVersionsResult:
+        """One page; versions are numbers, $Latest or $Default, and one that is not there fails the call."""
+
+    async def describe_tags(
+        self, *, Filters: Sequence[Filter] = ..., MaxResults: int = ..., NextToken: str = ...
+    ) -> DescribeTagsResult:
+        """One page; resources that are not there are left out."""
+
+
+class ModifyResult(TypedDict, total=False):
+    """The options as they are to be; State is pending until they are in force."""
+
+    InstanceId: str
+    InstanceMetadataOptions: MetadataOptions
+
+
+class Ec2Writer(Protocol):
+    """What changes something. Whoever has no need of it gets an Ec2 alone, through aws.readonly."""
+
+    async def modify_instance_metadata_options(
+        self,
+        *,
+        InstanceId: str,
+        HttpTokens: str = ...,
+        HttpPutResponseHopLimit: int = ...,
+        HttpEndpoint: str = ...,
+        HttpProtocolIpv6: str = ...,
+        InstanceMetadataTags: str = ...,
+        DryRun: bool = ...,
+    ) -> ModifyResult:
+        """Change one instance; what is not given stays. With DryRun nothing is changed, and the answer is
+        always an error: DryRunOperation = it would be allowed."""

@@ -1,0 +1,60 @@
+"""What to do about a condition of an IMDSPolicy. Pure."""
+
+from collections.abc import Iterable
+from typing import Final
+
+from caretaker.api import conditions as c
+from caretaker.api.conditions import Condition
+from caretaker.api.conditions import PolicyReason as Reason
+from caretaker.cli import remarks
+
+_GOOD: Final = frozenset(
+    {c.READY, c.PERMISSION_OK, c.COMPLIANT, c.ENFORCING, c.VERIFIED, c.SOURCES_COMPLIANT},
+)
+_CALM: Final = frozenset(
+    {
+        *(Reason.AUDITED, Reason.PERMITTED, Reason.COMPLIANT, Reason.NO_MATCHING_NODES, Reason.ENFORCED),
+        *(Reason.PROVED, Reason.PROBING),
+    }
+)
+
+ADVICE: Final = {
+    Reason.SUSPENDED: "set spec.suspend to false to have it look again",
+    Reason.INVALID_SPEC: "correct the field that is named and apply again",
+    Reason.NOT_GRANTED: "grant it to the operator's namespace in --aws-identities, and restart the operator",
+    Reason.CONFLICT: "give one of the policies another spec.priority, or take the option out of it",
+    Reason.ACCESS_DENIED: "allow the action to the identity that is named; it is tried again by itself",
+    Reason.NO_IDENTITY: "give the operator credentials that do not come from IMDS, or set spec.aws.roleARN",
+    Reason.NOT_ASKED: "see that the operator reaches EC2; it is tried again by itself",
+    Reason.UNKNOWN: "see PermissionOK and Ready",
+    Reason.DRIFTED: "change the instances and what launches them; each is listed below",
+    Reason.PENDING: "wait: EC2 applies it",
+    Reason.HOP_LIMIT_ONE: "raise the hop limit to 2 where pods use IMDS, or set httpTokens to required",
+    Reason.LOOSENING_NOT_ALLOWED: "name it in spec.safety.allowLoosening, or take the option out",
+    Reason.TAG_KEYS_UNFIT: "take instanceMetadataTags out of spec.options",
+    Reason.DRIFT_TOO_WIDE: "see that the policy means these nodes, then raise spec.safety.maxDriftPercent",
+    Reason.BREAKER_OPEN: "mend what the message names, then run caretaker resume imdspolicy NAME",
+    Reason.INSTANCES_FAILING: "see the exceptions below; they are tried again by themselves",
+    Reason.BLOCKED_BY_ACCOUNT_POLICY: "have the account's rule changed, or take the option out",
+    Reason.FIGHTING: "find who else sets it: CloudTrail has ModifyInstanceMetadataOptions",
+    Reason.WOULD_CUT_CREDENTIALS: "give the operator IRSA or Pod Identity, not --aws-instance-identity",
+    Reason.SET_BUT_UNREACHABLE: "see docs/imds-probe.md for the verdict; it names the hop limit it needs",
+    Reason.STILL_REACHABLE: "lower the hop limit to 1, or block 169.254.169.254 by a network policy",
+    Reason.SLOW: "look for a proxy between pods and IMDS, and at the node's load",
+    Reason.NOT_PROVED: "caretaker status daemontask caretaker-imds-probe in the operator's namespace",
+    Reason.PROBE_UNAVAILABLE: "install DaemonTask, or give the operator's role its verbs",
+    Reason.THROTTLED: "wait: it recovers by itself",
+    Reason.SOURCES_DRIFTED: "run the commands that are listed below, or change what owns the sources",
+    Reason.SOURCES_UNKNOWN: "see PermissionOK, and the sources below",
+    Reason.PERMISSION_DENIED: "give the operator's role the verb that is named",
+}
+
+
+def worth_telling(conditions: Iterable[Condition]) -> list[Condition]:
+    """The conditions that say that something is wrong or waits for somebody, each reason once."""
+    return list(remarks.worth_telling(conditions, _GOOD, _CALM).values())
+
+
+def advice(reason: str) -> str:
+    """One line; empty where there is nothing to do."""
+    return ADVICE.get(reason, "")

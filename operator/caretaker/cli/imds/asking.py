@@ -1,0 +1,63 @@
+"""What EC2 says of the instances that a policy means, asked as whoever runs the command, and what follows.
+
+Inputs: the policy, the others, the nodes. It only reads; a call that fails is told in the status, never
+raised.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from caretaker.api.imds import Status
+from caretaker.api.objects import Node
+from caretaker.api.times import format_time
+from caretaker.aws.calls import Aws
+from caretaker.aws.session import Options
+from caretaker.imds.enforce import Desk, Enforced
+from caretaker.imds.inventory import Inventory
+from caretaker.imds.look import look
+from caretaker.imds.place import place_of
+from caretaker.imds.plan import Plan, Snapshot, plan
+from caretaker.imds.resource import Read
+from caretaker.imds.sourcing import Sourcing
+from caretaker.imds.status import status_of
+from caretaker.kube.client import KubeClient
+
+
+async def observe(
+    client: KubeClient, mine: Read, others: Sequence[Read], nodes: Sequence[Node], now: float
+) -> tuple[Status, Plan, Enforced]:
+    """(the status that the operator would write of an audit, with every command however long it is; its plan;
+    what Enforce would do). `client` lists EC2NodeClasses."""
+    policies = [policy for one in (mine, *others) if (policy := one.policy()) is not None]
+    async with Aws(Options(instance_identity=True)) as aws:
+        sourcing = Sourcing(aws.ec2, aws.autoscaling, client)
+        placed = [(node, place_of(node)) for node in nodes]
+        found = await look(Inventory(aws.ec2), sourcing, mine, policies, placed)
+    made = plan(found.snapshot)
+    status = msgspec.structs.replace(status_of(found.view, made, format_time(now)), groups=made.groups)
+    return status, made, _enforced(mine, found.snapshot, now)
+
+
+def _enforced(mine: Read, snapshot: Snapshot, now: float) -> Enforced:
+    """Of a process that has just begun, whose permission nobody has asked for."""
+    assert mine.spec is not None  # noqa: S101 - the caller has looked
+    safety = mine.spec.safety
+    desk = Desk(
+        me=mine.meta.name,
+        generation=mine.meta.generation,
+        now=0.0,
+        wall=now,
+        allowed=safety.allow_loosening,
+        canary_instances=safety.canary.instances,
+        canary_soak=mine.soak,
+        max_drift_percent=safety.max_drift_percent,
+        pending_timeout=mine.pending,
+    )
+    policies = [
+        msgspec.structs.replace(one, enforces=True) if one.name == mine.meta.name else one
+        for one in snapshot.policies
+    ]
+    made = plan(msgspec.structs.replace(snapshot, desk=desk, policies=policies)).enforced
+    assert made is not None  # noqa: S101 - there is a desk
+    return made

@@ -1,0 +1,120 @@
+"""caretaker plan of an IMDSPolicy: which nodes it would mean, and how they differ from it.
+
+The policy is submitted as a dry run, EC2 is asked as whoever runs the command; the planner's own parts do the
+rest. Nothing is changed.
+"""
+
+import time
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from caretaker.api import conditions as c
+from caretaker.api.conditions import PolicyReason
+from caretaker.api.imds import Aws as AwsOfPolicy
+from caretaker.api.imds import Status
+from caretaker.api.objects import WireNode
+from caretaker.cli.common import Session
+from caretaker.cli.imds.advice import advice, worth_telling
+from caretaker.cli.imds.enforcing import would
+from caretaker.cli.imds.sources import sources
+from caretaker.cli.imds.tables import differences, exceptions, groups, summary
+from caretaker.cli.manifest import Document
+from caretaker.cli.options import PlanOptions
+from caretaker.cli.propose import Planned, Proposal, propose
+from caretaker.cli.remarks import remarks
+from caretaker.cli.text import one_line
+from caretaker.imds.resource import RawPolicy, Read, policy_path, read
+
+_AS_WHOM = (
+    "EC2 was asked as you, with credentials of the standard chain (AWS_PROFILE, ...), and not as the "
+    "operator: what is refused to you may be allowed to it"
+)
+
+
+class _Forecast(NamedTuple):
+    """Lines: what differs by group, and what Enforce would do about it."""
+
+    differences: list[str]
+    enforce: list[str]
+
+
+def check(options: PlanOptions, documents: Sequence[Document]) -> None:
+    """Every option will do."""
+
+
+async def plan(session: Session, document: Document, options: PlanOptions) -> Planned:
+    """What EC2 has, and what follows for each node."""
+    proposal = await propose(session, document, RawPolicy)
+    judged = read(proposal.raw)
+    refusals = list(proposal.refusals)
+    if not refusals and judged.spec is None:
+        refusals.append(f"{document.place('spec')}: {one_line(judged.invalid)}")
+    if refusals or judged.spec is None:
+        text = [f"IMDSPolicy {document.name}: refused", *(f"  note: {note}" for note in proposal.notes)]
+        return Planned(text, {"name": document.name, "faults": refusals, "notes": proposal.notes}, refusals)
+    # boto3 takes half a second to import: paid by those who plan a policy alone.
+    from caretaker.cli.imds.asking import observe  # noqa: PLC0415
+
+    nodes, _ = await session.client.list("/api/v1/nodes", WireNode)
+    listed, _ = await session.client.list(policy_path(), RawPolicy)
+    others = [read(one) for one in listed if one.metadata.name != document.name]
+    # Nothing is followed, and nothing changed: it is looked at as an audit does.
+    spec = msgspec.structs.replace(judged.spec, aws=_mine(judged.spec.aws), mode="Audit")
+    own = msgspec.structs.replace(judged, spec=spec, status=Status())
+    records = [node.record() for node in nodes]
+    status, made, enforced = await observe(session.client, own, others, records, time.time())
+    forecast = _Forecast(
+        differences(made.differences), would(enforced, judged.spec.safety, enforces=judged.enforces)
+    )
+    faults = faults_of(document, status)
+    return _planned(proposal, judged, status, forecast, faults, wide=options.wide)
+
+
+def _mine(aws: AwsOfPolicy) -> AwsOfPolicy:
+    """The role that the spec names is the operator's to assume."""
+    return msgspec.structs.replace(aws, role_arn="", external_id="")
+
+
+def faults_of(document: Document, status: Status) -> list[str]:
+    """What keeps the policy from being Ready whoever asks EC2, at its line."""
+    conflicts = [one for one in status.conditions if one.reason == PolicyReason.CONFLICT]
+    return [f"{document.place('spec.options')}: {one_line(one.message)}" for one in conflicts[:1]]
+
+
+def _planned(
+    proposal: Proposal[RawPolicy],
+    judged: Read,
+    status: Status,
+    forecast: _Forecast,
+    faults: list[str],
+    *,
+    wide: bool,
+) -> Planned:
+    told = worth_telling(status.conditions)
+    permitted = c.find(status.conditions, c.PERMISSION_OK)
+    denied = permitted is not None and permitted.status == "False"
+    notes = [*proposal.notes, *([_AS_WHOM] if status.summary.unknown or denied else [])]
+    meta = msgspec.structs.replace(judged.meta, generation=status.observed_generation)
+    exists = "exists" if proposal.before is not None else "new"
+    text = [
+        f"IMDSPolicy {judged.meta.name} ({exists}): {summary(status.summary)}",
+        *(f"  note: {note}" for note in notes),
+        *(f"  {line}" for line in remarks(meta, status.observed_generation, told, advice)),
+        *groups(status.groups, status.groups_omitted),
+        *exceptions(status.exceptions, status.exceptions_omitted, wide=wide),
+        *forecast.differences,
+        *sources(status.groups),
+        "",
+        *forecast.enforce,
+    ]
+    json = {
+        "name": judged.meta.name,
+        "exists": proposal.before is not None,
+        "faults": faults,
+        "notes": notes,
+        "enforce": forecast.enforce,
+        **msgspec.to_builtins(status),
+    }
+    return Planned(text, json, faults)

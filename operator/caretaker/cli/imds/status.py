@@ -1,0 +1,53 @@
+"""caretaker status of an IMDSPolicy: what the operator found, and what to do about it."""
+
+import time
+from typing import Any
+
+import msgspec
+
+from caretaker.api import conditions as c
+from caretaker.api.times import parse_time
+from caretaker.cli.common import Session, Usage, get
+from caretaker.cli.imds.advice import advice, worth_telling
+from caretaker.cli.imds.sources import sources
+from caretaker.cli.imds.tables import exceptions, groups, summary
+from caretaker.cli.remarks import remarks
+from caretaker.cli.text import age
+from caretaker.imds.resource import RawPolicy, Read, read
+from caretaker.registry import IMDS_POLICY as KIND
+
+
+async def status(session: Session, name: str, output: str | None, watch: bool) -> int:
+    """0 when it could be read."""
+    if watch:
+        raise Usage(f"a policy has no end to watch for; kubectl get imdspolicy {name} --watch follows it")
+    found = read(await get(session, KIND, name, RawPolicy))
+    if output == "json":
+        print(msgspec.json.format(msgspec.json.encode(as_json(found)), indent=2).decode())
+    else:
+        print("\n".join(as_text(found, time.time(), wide=output == "wide")))
+    return 0
+
+
+def as_json(found: Read) -> dict[str, Any]:
+    """For programs."""
+    meta, status = found.meta, msgspec.to_builtins(found.status)
+    return {"name": meta.name, "generation": meta.generation, **status}
+
+
+def as_text(found: Read, now: float, *, wide: bool) -> list[str]:
+    """For people: the sum, what is wrong and what to do, groups, exceptions."""
+    status = found.status
+    lines = [f"IMDSPolicy {found.meta.name}: {summary(status.summary)}"]
+    if ready := c.find(status.conditions, c.READY):
+        since = parse_time(ready.last_transition_time)
+        passed = f" for {age(now - since)}" if since else ""
+        lines.append(f"  Ready={ready.status} {ready.reason}{passed}")
+    told = worth_telling(status.conditions)
+    lines += [f"  {line}" for line in remarks(found.meta, status.observed_generation, told, advice)]
+    return [
+        *lines,
+        *groups(status.groups, status.groups_omitted),
+        *exceptions(status.exceptions, status.exceptions_omitted, wide=wide),
+        *sources(status.groups),
+    ]

@@ -1,0 +1,87 @@
+"""Decisions that still hold, so that a pass over thousands of nodes asks only those that have changed.
+
+Pure, like the plan that it serves: what is remembered is what the plan would find again, since a decision
+reads nothing but what `Recall` compares. Records are frozen and replaced whole, so the same object means that
+nothing changed; what a decision makes of the time changes at its `wake` and at no other.
+"""
+
+import math
+from collections.abc import Mapping
+
+import msgspec
+
+from caretaker.api.daemontask import Spec
+from caretaker.api.objects import Node, Pod
+from caretaker.daemontask.fit import NodeFit
+from caretaker.daemontask.ledger import Entry
+from caretaker.daemontask.node import Decision
+
+
+class NodeReport(msgspec.Struct, frozen=True, gc=False):
+    """One node, its decision, the entry that counts for it and its finished Pods whose time is over."""
+
+    node: Node
+    decision: Decision
+    entry: Entry | None
+    expired: tuple[Pod, ...] = ()
+    expires: float = 0.0  # when the next finished Pod's time is over; 0 = never
+
+
+class Basis(msgspec.Struct, frozen=True):
+    """What the decisions on all nodes read."""
+
+    task_uid: str
+    spec: Spec
+    revision: str
+    fit: NodeFit
+    rerun_at: str
+    rerun_nodes: Mapping[str, str]
+    scale: float
+
+
+class _Known(msgspec.Struct, frozen=True, gc=False):
+    entry: Entry | None  # as the ledger has it
+    pod: Pod | None
+    until: float
+    report: NodeReport
+
+
+class Recall:
+    """What one task's last passes found, by node name."""
+
+    def __init__(self) -> None:
+        self._basis: Basis | None = None
+        self._now = 0.0
+        self._known: dict[str, _Known] = {}
+
+    def begin(self, basis: Basis, now: float) -> None:
+        """A pass begins. Forgets all when every decision may be another, or when the clock went back."""
+        if basis != self._basis or now < self._now:
+            self._known.clear()
+        self._basis, self._now = basis, now
+
+    def find(self, node: Node, pods: Mapping[str, Pod], entry: Entry | None) -> NodeReport | None:
+        """The report on this node, if nothing that it was made from has changed."""
+        known = self._known.get(node.name)
+        if known is None or known.report.node is not node or known.entry is not entry:
+            return None
+        if self._now >= known.until or len(pods) > 1:
+            return None
+        return known.report if known.pod is _only(pods) else None
+
+    def keep(self, pods: Mapping[str, Pod], entry: Entry | None, report: NodeReport) -> None:
+        """Remember a report that asks for nothing but a start; others come true and are made anew."""
+        decision, name = report.decision, report.node.name
+        if decision.record is not None or decision.delete or report.expired or len(pods) > 1:
+            self._known.pop(name, None)
+            return
+        until = min(decision.wake or math.inf, report.expires or math.inf)
+        self._known[name] = _Known(entry, _only(pods), until, report)
+
+    def forget(self, name: str) -> None:
+        """The node is gone."""
+        self._known.pop(name, None)
+
+
+def _only(pods: Mapping[str, Pod]) -> Pod | None:
+    return next(iter(pods.values())) if pods else None

@@ -1,0 +1,116 @@
+"""Every node of a DaemonTask and its decision.
+
+Pure: Snapshot -> one NodeReport for each node. A node of which nothing has changed since the last pass keeps
+its report (recall.py); the others are asked (node.py).
+"""
+
+from collections.abc import Iterator, Mapping
+
+from caretaker.api.objects import Node, Pod
+from caretaker.daemontask.fit import Verdict
+from caretaker.daemontask.ledger import Entry
+from caretaker.daemontask.node import NO_PODS, Decision, View, decide, key_of, nonce_of
+from caretaker.daemontask.orders import Orders
+from caretaker.daemontask.recall import Basis, NodeReport, Recall
+from caretaker.daemontask.retention import expired
+from caretaker.daemontask.snapshot import Snapshot
+
+
+def reports(snapshot: Snapshot, orders: Orders) -> Iterator[NodeReport]:
+    """Every node's decision."""
+    view = view_of(snapshot, orders)
+    recall = _recall(snapshot, orders)
+    special = view.seq_skips.keys() | view.vanished.keys() | view.namesakes.keys()
+    pods_of, entries = snapshot.pods.get, snapshot.ledger.entries
+    assume_done = bool(snapshot.ledger.lost) and orders.ledger == "assume-done"
+    for name, node in snapshot.nodes.items():
+        entry, pods = entries.get(name), pods_of(node.uid) or NO_PODS
+        plain = node.uid not in special
+        report = recall.find(node, pods, entry) if plain else None
+        if report is None:
+            report = _report(snapshot, view, node, pods, entry)
+            if plain:
+                recall.keep(pods, entry, report)
+        if assume_done and entry is None and _may_have_run(snapshot.fit.verdict(node), pods):
+            record = _assumed(view, node)
+            report = NodeReport(node, Decision("succeeded", "AssumedDone", record=record), record)
+        yield report
+
+
+def _recall(snapshot: Snapshot, orders: Orders) -> Recall:
+    recall, task = snapshot.recall or Recall(), snapshot.task
+    basis = Basis(
+        task_uid=task.metadata.uid,
+        spec=task.spec,
+        revision=snapshot.revision,
+        fit=snapshot.fit,
+        rerun_at=orders.rerun_at,
+        rerun_nodes=orders.rerun_nodes,
+        scale=snapshot.scale,
+    )
+    recall.begin(basis, snapshot.now)
+    return recall
+
+
+def _report(
+    snapshot: Snapshot, view: View, node: Node, pods: Mapping[str, Pod], entry: Entry | None
+) -> NodeReport:
+    decision = decide(view, node, snapshot.fit.verdict(node), pods, entry)
+    if decision.record is not None:
+        return NodeReport(node, decision, decision.record)  # what is still to be written keeps its Pods
+    if entry is None or entry.node_uid != node.uid:  # none, or of a node that this one replaced
+        return NodeReport(node, decision, None)
+    if not pods:
+        return NodeReport(node, decision, entry)
+    known_since = snapshot.ledger.since.get(node.name, snapshot.now)
+    gone, due = expired(snapshot.task.spec, entry, pods, known_since, snapshot.now, snapshot.scale)
+    return NodeReport(node, decision, entry, tuple(gone), due)
+
+
+def view_of(snapshot: Snapshot, orders: Orders) -> View:
+    """What a node's decision reads of the task."""
+    return View(
+        task_uid=snapshot.task.metadata.uid,
+        spec=snapshot.task.spec,
+        revision=snapshot.revision,
+        rerun_at=orders.rerun_at,
+        rerun_nodes=orders.rerun_nodes,
+        now=snapshot.now,
+        seq_skips=snapshot.seq_skips,
+        vanished=snapshot.vanished,
+        backoff_scale=snapshot.scale,
+        namesakes={**snapshot.namesakes, **_predecessors(snapshot)},
+    )
+
+
+def _predecessors(snapshot: Snapshot) -> dict[str, Pod]:
+    """Node UID -> live Pod on the node of this name that it replaced: the same machine, perhaps, and _orphans
+    has it deleted."""
+    current = {node.uid for node in snapshot.nodes.values()}
+    found: dict[str, Pod] = {}
+    for node_uid in snapshot.pods.keys() - current:
+        for pod in snapshot.pods[node_uid].values():
+            if not pod.terminal and pod.node_name in snapshot.nodes:
+                found[snapshot.nodes[pod.node_name].uid] = pod
+    return found
+
+
+def _may_have_run(verdict: Verdict, pods: Mapping[str, Pod]) -> bool:
+    """Whether the lost entry may have been this node's: cordoned, tainted and NotReady nodes ran before
+    they were, nodes that the template does not select never did. What has Pods is recorded from them."""
+    return not pods and (verdict.kind != "excluded" or verdict.reason == "Taint")
+
+
+def _assumed(view: View, node: Node) -> Entry:
+    nonce = nonce_of(view, node, None)
+    return Entry(
+        node_uid=node.uid,
+        revision=view.revision,
+        run_key=key_of(view, node, nonce),
+        result="Succeeded",
+        seq=0,
+        nonce=nonce,
+        boot_id=node.boot_id,
+        finished_at=int(view.now),
+        reason="AssumedDone",
+    )

@@ -1,0 +1,40 @@
+"""What a pass gathers and a plan reads. Pure data."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from caretaker.api.daemontask import DaemonTask
+from caretaker.api.objects import Node, Pod
+from caretaker.daemontask.fit import NodeFit
+from caretaker.daemontask.ledger import Ledger
+from caretaker.daemontask.recall import Recall
+
+
+class Trouble(msgspec.Struct, frozen=True):
+    """Why the API server did not let us act: a reason constant and its words."""
+
+    reason: str
+    message: str
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """Everything a plan reads, gathered before it."""
+
+    task: DaemonTask
+    revision: str
+    fit: NodeFit
+    nodes: Mapping[str, Node]  # by name
+    pods: Mapping[str, Mapping[str, Pod]]  # node UID -> Pod name -> Pod
+    ledger: Ledger
+    now: float  # seconds since the epoch
+    invalid: str = ""  # why the API server refuses the template; empty = accepted or not yet known
+    checked: bool = True  # whether the template has been checked
+    seq_skips: Mapping[str, int] = {}
+    vanished: Mapping[str, float] = {}
+    parked: Mapping[str, float] = {}  # node UID -> when its unschedulable Pod was given up: others go first
+    unplaced: frozenset[str] = frozenset()  # UIDs of nodes with no Pod placed since one was given up
+    forget: tuple[str, ...] = ()  # nodes absent long enough for their ledger entries to go
+    scale: float = 1.0  # of backoffs and floors; 1 but in tests
+    namesakes: Mapping[str, Pod] = {}  # node UID -> live Pod of an earlier task of the same name
+    recall: Recall | None = None  # what the last plan found of each node; None: ask all of them

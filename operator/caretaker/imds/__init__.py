@@ -1,0 +1,1 @@
+"""IMDSPolicy: EC2 metadata options, held on node groups."""

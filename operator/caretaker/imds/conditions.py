@@ -1,0 +1,248 @@
+"""The conditions of an IMDSPolicy; their meanings stand in docs/operations.md.
+
+Pure: (View, Plan) -> conditions. Drift does not make Ready False: the policy does its work, and Compliant
+tells what it found. What is not known is never called compliant.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import msgspec
+
+from caretaker.api import conditions as c
+from caretaker.api.conditions import Condition, ConditionStatus
+from caretaker.api.conditions import PolicyReason as Reason
+from caretaker.api.imds import Summary
+from caretaker.aws.classes import ErrorClass
+from caretaker.imds.enforce import Enforced
+from caretaker.imds.plan import Plan
+from caretaker.imds.resource import Read
+from caretaker.imds.verify import Verified
+
+Verdict = tuple[ConditionStatus, str, str]  # (status, reason, message)
+
+SHOWN: Final = 3
+# Reasons of Ready=False that end only by somebody's hand.
+STALLING: Final = frozenset(
+    (
+        *(Reason.INVALID_SPEC, Reason.NOT_GRANTED, Reason.CONFLICT, Reason.BREAKER_OPEN),
+        *(Reason.DRIFT_TOO_WIDE, Reason.BLOCKED_BY_ACCOUNT_POLICY, Reason.WOULD_CUT_CREDENTIALS),
+        *(Reason.LOOSENING_NOT_ALLOWED, Reason.TAG_KEYS_UNFIT, Reason.FIGHTING),
+    )
+)
+_DENIED: Final = {
+    ErrorClass.ACCESS_DENIED.value: Reason.ACCESS_DENIED,
+    ErrorClass.NO_IDENTITY.value: Reason.NO_IDENTITY,
+    Reason.PERMISSION_DENIED: Reason.PERMISSION_DENIED,
+}
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """Why a region could not be described: the error's class, and what is told of it."""
+
+    code: str
+    message: str
+
+
+class View(msgspec.Struct, frozen=True):
+    """One policy, now. `refusal`: (reason, message) of why nothing is done for it."""
+
+    read: Read
+    refusal: tuple[str, str] | None = None
+    problems: tuple[Problem, ...] = ()
+    scanned: str | None = None  # when EC2 was last asked for all
+    asked: bool = False  # it has answered for every region that has nodes of this policy
+    probe_problem: str = ""  # why the probe's task could not be read
+    refused: tuple[str, str] | None = None  # (reason, message) of why nothing may be changed
+    source_problems: tuple[Problem, ...] = ()  # why sources of future nodes could not be looked at
+
+
+def conditions_of(view: View, plan: Plan, problem: str = "") -> Iterable[Condition]:
+    """Every condition of the kind; the abnormal ones only while True. `problem`: why the probe's task could
+    not be written."""
+    generation = view.read.meta.generation
+
+    def condition(kind: str, status: ConditionStatus, reason: str, message: str) -> Condition:
+        return Condition(kind, status, reason, message, observed_generation=generation)
+
+    status, reason, message = _ready(view, plan)
+    yield condition(c.READY, status, reason, message)
+    yield condition(c.PERMISSION_OK, *_permission(view))
+    yield condition(c.COMPLIANT, *_compliant(view, plan))
+    if (sources := _sources(view, plan)) is not None:
+        yield condition(c.SOURCES_COMPLIANT, *sources)
+    if status != "True":
+        yield condition(c.STALLED if reason in STALLING else c.RECONCILING, "True", reason, message)
+    if plan.conflicts:
+        yield condition(c.CONFLICTED, "True", Reason.CONFLICT, _conflict(plan))
+    if plan.enforced is not None:
+        yield condition(c.ENFORCING, *_enforcing(plan.enforced))
+        if plan.enforced.slowed:
+            said = "EC2 refused some changes for being too many: they are sent more slowly for some minutes"
+            yield condition(c.THROTTLED, "True", Reason.THROTTLED, said)
+    if plan.verified is not None:
+        yield condition(c.VERIFIED, *_verified(plan.verified, problem or view.probe_problem))
+    if plan.slow_and_open:
+        said = (
+            f"{plan.slow_and_open} node(s) have hop limit 1 and optional tokens: their pods wait seconds for "
+            "IMDSv2, and then get IMDSv1"
+        )
+        yield condition(c.SLOW_AND_OPEN, "True", Reason.HOP_LIMIT_ONE, said)
+    if view.read.spec is not None and view.read.spec.suspend:
+        yield condition(c.SUSPENDED, "True", Reason.SUSPENDED, "spec.suspend is true: nothing is looked at")
+
+
+def _ready(view: View, plan: Plan) -> Verdict:
+    if view.refusal is not None:
+        return "False", *view.refusal
+    if view.read.spec is not None and view.read.spec.suspend:
+        return "True", Reason.SUSPENDED, "suspended; what it wins it goes on winning"
+    if plan.conflicts:
+        return "False", Reason.CONFLICT, _conflict(plan)
+    if view.problems:
+        first = view.problems[0]
+        return "False", _DENIED.get(first.code, Reason.NOT_ASKED), _told(view.problems)
+    if plan.enforced is not None:
+        return _enforced(plan.enforced, plan.summary)
+    return "True", Reason.AUDITED, f"{plan.summary.nodes} node(s) are looked at"
+
+
+def _enforced(enforced: Enforced, found: Summary) -> Verdict:
+    """What keeps it from its end is told before what it is busy with."""
+    trouble = None if enforced.hold else _trouble(enforced)
+    if trouble is not None:
+        return "False", *trouble
+    if not enforced.hold and enforced.phase == Reason.CHANGING and _only_failing(enforced):
+        return _failing(found)
+    if enforced.hold or enforced.phase != Reason.ENFORCED:
+        return "False", enforced.phase, enforced.message
+    if enforced.held:
+        first = enforced.held[0][1]
+        rest = len({instance for instance, why in enforced.held})
+        said = f"spec.options.{first.change.field} of {rest} instance(s) stays as it is: {first.message}"
+        return "False", first.reason, said
+    if found.failed:
+        return _failing(found)
+    return "True", Reason.ENFORCED, f"{found.nodes} node(s) are held"
+
+
+def _only_failing(enforced: Enforced) -> bool:
+    """Whether nothing is left but what has failed before."""
+    return enforced.left == enforced.failing and not enforced.pending
+
+
+def _failing(found: Summary) -> Verdict:
+    said = f"{found.failed} instance(s) could not be changed; see exceptions"
+    return "False", Reason.INSTANCES_FAILING, said
+
+
+def _trouble(enforced: Enforced) -> tuple[str, str] | None:
+    """What somebody has to look at while the others are being changed."""
+    if enforced.blocked:
+        said = f"{len(enforced.blocked)} instance(s) stay as they are until the resync: {enforced.blocked[0]}"
+        return Reason.BLOCKED_BY_ACCOUNT_POLICY, said
+    if enforced.fighting:
+        said = (
+            f"another hand keeps setting back {enforced.fighting} instance(s); each is left alone for an hour"
+        )
+        return Reason.FIGHTING, said
+    return None
+
+
+def _enforcing(enforced: Enforced) -> Verdict:
+    return "False" if enforced.hold else "True", enforced.phase, enforced.message
+
+
+def _verified(verified: Verified, problem: str) -> Verdict:
+    if problem:
+        return "Unknown", Reason.PROBE_UNAVAILABLE, f"the DaemonTask of the probe: {problem}"
+    status: dict[bool | None, ConditionStatus] = {True: "True", False: "False", None: "Unknown"}
+    return status[verified.proved], verified.reason, verified.message
+
+
+def _permission(view: View) -> Verdict:
+    denied = [p for p in (*view.problems, *view.source_problems) if p.code in _DENIED]
+    if denied:
+        return "False", _DENIED[denied[0].code], _told(denied)
+    if view.refused is not None:
+        known = view.refused[0] in _DENIED.values()
+        return "False" if known else "Unknown", *view.refused
+    if not view.asked:
+        return "Unknown", Reason.NOT_ASKED, "EC2 was not asked, since no node is an instance of it"
+    return "True", Reason.PERMITTED, "EC2 answers"
+
+
+def _compliant(view: View, plan: Plan) -> Verdict:
+    found = plan.summary
+    if (unseen := _unseen(view)) is not None:
+        return "Unknown", *unseen
+    if found.drifted or found.failed:
+        fields = ", ".join(f"{field} of {count}" for field, count in sorted(plan.drift.items()))
+        return (
+            "False",
+            Reason.DRIFTED,
+            f"{found.drifted + found.failed} of {found.nodes} node(s) differ: {fields}",
+        )
+    if found.unknown:
+        return "Unknown", Reason.UNKNOWN, f"{found.unknown} of {found.nodes} node(s) could not be looked at"
+    return _undrifted(found)
+
+
+def _undrifted(found: Summary) -> Verdict:
+    if found.pending:
+        return "Unknown", Reason.PENDING, f"a change of {found.pending} node(s) is not applied yet"
+    if not found.nodes:
+        return "True", Reason.NO_MATCHING_NODES, "no node is meant"
+    if not found.compliant:
+        said = f"none of {found.nodes} node(s) is an EC2 instance that can be held; see exceptions"
+        return "Unknown", Reason.NO_MATCHING_NODES, said
+    return "True", Reason.COMPLIANT, f"{found.compliant} of {found.nodes} node(s) are as they should be"
+
+
+def _sources(view: View, plan: Plan) -> Verdict | None:
+    """None: no group's source is known of."""
+    found = plan.sources
+    if not found.groups:
+        return None
+    if found.wrong:
+        return (
+            "False",
+            Reason.SOURCES_DRIFTED,
+            f"nodes that come will not be as they should: {_some(found.wrong)}",
+        )
+    if found.unknown:
+        told = "; ".join(filter(None, (_some(found.unknown), _told(view.source_problems))))
+        return "Unknown", Reason.SOURCES_UNKNOWN, f"what launches these is not known: {told}"
+    return (
+        "True",
+        Reason.SOURCES_COMPLIANT,
+        f"the sources of {len(found.groups)} group(s) are as they should be",
+    )
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(names[:SHOWN]) + more
+
+
+def _unseen(view: View) -> tuple[str, str] | None:
+    """Why nothing is looked at."""
+    if view.refusal is not None:
+        return view.refusal
+    if view.read.spec is not None and view.read.spec.suspend:
+        return Reason.SUSPENDED, "nothing is looked at while it is suspended"
+    return None
+
+
+def _conflict(plan: Plan) -> str:
+    return "; ".join(
+        f"spec.options.{field}: {_some(names)} want different values with equal priority: give one of "
+        "them another"
+        for field, names in plan.conflicts
+    )
+
+
+def _told(problems: Iterable[Problem]) -> str:
+    every = [problem.message for problem in problems]
+    more = f"; and {len(every) - SHOWN} more" if len(every) > SHOWN else ""
+    return "; ".join(every[:SHOWN]) + more

@@ -1,0 +1,379 @@
+"""IMDSPolicy in the loop: what a pass gathers, and when the plan's changes are made.
+
+Thin: no decision is made here. Policies decide together what a node should have, so that each pass reads all
+of them; a change of one brings all the others into the queue. An audit has nothing that could change an
+instance: it reads through a client that refuses to.
+"""
+
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from caretaker.api import names
+from caretaker.api.conditions import PolicyReason as Reason
+from caretaker.api.events import Event, ObjectRef
+from caretaker.api.grants import Grants, refusals
+from caretaker.api.imds import Spec, Status
+from caretaker.api.objects import Node
+from caretaker.api.times import format_time
+from caretaker.aws.calls import Aws
+from caretaker.aws.identity import Target
+from caretaker.aws.readonly import read_only
+from caretaker.aws.services import Rate
+from caretaker.imds.conditions import View
+from caretaker.imds.deeds import Deeds, Doer, Permit
+from caretaker.imds.inventory import Inventory
+from caretaker.imds.judge import STOPPED
+from caretaker.imds.look import Look, look
+from caretaker.imds.place import Place, place_of
+from caretaker.imds.plan import Member, Plan, Snapshot
+from caretaker.imds.plan import plan as planned
+from caretaker.imds.prober import Prober
+from caretaker.imds.resource import KIND, RawPolicy, Read, policy_path, read
+from caretaker.imds.select import selects
+from caretaker.imds.sourcing import Sourcing
+from caretaker.imds.status import events_of, status_of
+from caretaker.imds.verify import Probing
+from caretaker.kube.client import KubeClient
+from caretaker.kube.errors import ApiError
+from caretaker.kube.store import Store
+from caretaker.obs.imds_metrics import PolicyMetrics
+from caretaker.runtime.controller import Next, Subject
+from caretaker.runtime.queue import Key
+
+# From the FIRST event of new nodes: a quiet window would starve while they join steadily.
+JOIN_SECONDS: Final = 3.0
+# Until a region that could not be asked is tried again.
+AGAIN_SECONDS: Final = 15.0
+# Between two looks at probes that are under way: at first, and after minutes, since a Pod that cannot start
+# keeps us waiting for ever.
+PROBE_SECONDS: Final = (5.0, 60.0)
+# Until a probe that told nothing, or holds up a canary, is made again.
+RETRY_SECONDS: Final = 600.0
+# What is to be changed is read again when it was read longer ago.
+FRESH_SECONDS: Final = 60.0
+# Of whom a permission is asked.
+FIT: Final = frozenset(("running", *STOPPED))
+
+
+class Gathered(msgspec.Struct, frozen=True):
+    """One policy with everything that its plan reads."""
+
+    view: View
+    snapshot: Snapshot | None  # None: nothing is looked at
+    age: float = 0.0  # seconds since EC2 was asked for all
+    targets: Mapping[str, Target] = {}  # by region
+    deeds: Deeds | None = None  # None: nothing is changed
+    wanting: frozenset[str] = frozenset()  # policies that probe
+
+
+class Means(msgspec.Struct, frozen=True):
+    """What the process's settings allow. `changes`: of EC2's bucket; `namespace`: the operator's own, whose
+    grants policies use; `watched`: the one whose DaemonTasks are run, None = all; `daemontasks`: whether they
+    are run at all; `cluster`: its name where that is set; `scale`: for tests."""
+
+    grants: Grants
+    namespace: str
+    changes: Rate
+    watched: str | None = None
+    daemontasks: bool = True
+    instance_identity: bool = False
+    cluster: str = ""
+    probe_image: str = ""
+    scale: float = 1.0
+
+
+class IMDSPolicyKind:
+    """runtime.controller.Kind for IMDSPolicies. `add` asks for a pass, `add_after` for a later one."""
+
+    kind = KIND
+    stopped: Collection[str] = ()
+
+    def __init__(
+        self,
+        client: KubeClient,
+        aws: Aws,
+        nodes: Store[Node],
+        add: Callable[[Key], None],
+        add_after: Callable[[Key, float], None],
+        metrics: PolicyMetrics,
+        means: Means,
+    ) -> None:
+        self._client = client
+        self._means = means
+        self._add = add
+        self._add_after = add_after
+        self._scale = scale = means.scale
+        self.unseen: Callable[[], ApiError | None] = lambda: None  # why the nodes cannot be seen
+        self._metrics = metrics
+        self._inventory = Inventory(lambda target: read_only(aws.ec2(target)), scale, means.cluster)
+        self._sourcing = Sourcing(
+            lambda target: read_only(aws.ec2(target)),
+            lambda target: read_only(aws.autoscaling(target)),
+            client,
+            scale,
+        )
+        self._prober = Prober(client, means.namespace, means.probe_image, _unserved(means))
+        self._waiting: dict[Key, float] = {}  # for a probe, since when
+        self._doer = Doer(
+            aws.ec2_writer,
+            self._inventory,
+            means.changes,
+            metrics,
+            scale,
+            instance_identity=means.instance_identity,
+        )
+        self._specs: dict[Key, Spec | None] = {}
+        self._nodes: dict[str, tuple[Node, Place]] = {}
+        nodes.subscribe(self._node_changed)
+
+    # ---------------------------------------------------------------- life
+
+    def _node_changed(self, old: Node | None, new: Node | None) -> None:
+        """By event: no work but to remember, and to bring all policies into the queue a little later."""
+        if new is None:
+            if old is not None:
+                self._nodes.pop(old.name, None)
+        else:
+            self._nodes[new.name] = (new, place_of(new))
+        if _matters(old) != _matters(new):
+            for key in self._specs:
+                self._add_after(key, JOIN_SECONDS * self._scale)
+
+    def forget(self, key: Key) -> None:
+        """The resource is gone; what it won is another's now."""
+        self._metrics.forget(key.name)
+        self._waiting.pop(key, None)
+        self._doer.forget(key)
+        if self._specs.pop(key, None) is not None:
+            self._others(key)
+
+    def clear(self) -> None:
+        """Another process may lead from now on."""
+        self._inventory.clear()
+        self._prober.clear()
+        self._sourcing.clear()
+        self._doer.clear()
+        self._specs.clear()
+
+    def _others(self, key: Key) -> None:
+        for other in self._specs:
+            if other != key:
+                self._add(other)
+
+    # ---------------------------------------------------------------- gather
+
+    async def gather(self, key: Key) -> Gathered | None:
+        """The policy, all policies, the nodes, and what EC2 says of their instances."""
+        if (problem := self.unseen()) is not None:
+            raise problem
+        try:
+            raw = await self._client.get(self.path(key), RawPolicy)
+        except ApiError as error:
+            if not error.not_found:
+                raise
+            await self._unprobed(key.name)
+            return None
+        mine = read(raw)
+        if key not in self._specs or mine.spec != self._specs[key]:
+            self._others(key)
+        self._specs[key] = mine.spec
+        refusal = self._refused(mine)
+        if mine.spec is None or refusal is not None or mine.spec.suspend:
+            await self._unprobed(key.name)
+            return Gathered(View(mine, refusal), None)
+        listed, _ = await self._client.list(policy_path(), RawPolicy)
+        policies = [policy for one in listed if (policy := read(one).policy()) is not None]
+        if all(policy.name != mine.meta.name for policy in policies):
+            return None  # deleted between the two reads
+        if not mine.enforces:
+            self._doer.forget(key)
+        deeds = self._doer.of(key, mine.meta.uid) if mine.enforces else None
+        unsure = deeds.unsure() if deeds is not None else ()
+        nodes = list(self._nodes.values())
+        found = await look(self._inventory, self._sourcing, mine, policies, nodes, self._scale, unsure)
+        wanting = self._wanting(listed)
+        found = await self._probed(mine, found)
+        if deeds is None:
+            return Gathered(found.view, found.snapshot, found.age, wanting=wanting)
+        return await self._enforcing(mine, found, deeds, wanting)
+
+    def _wanting(self, listed: Iterable[RawPolicy]) -> frozenset[str]:
+        """The policies that probe."""
+        every = map(read, listed)
+        return frozenset(one.meta.name for one in every if one.probes and self._refused(one) is None)
+
+    async def _unprobed(self, name: str) -> None:
+        """What was probed for it alone is probed no more."""
+        if self._prober.serves(name):
+            listed, _ = await self._client.list(policy_path(), RawPolicy)
+            await self._prober.want(name, {}, self._wanting(listed) - {name}, self._nodes)
+
+    async def _probed(self, mine: Read, found: Look) -> Look:
+        """With what the probe has found so far."""
+        assert mine.spec is not None  # noqa: S101 - the caller has looked
+        if not mine.probes:
+            return found
+        known = await self._prober.known({name: node for name, (node, _) in self._nodes.items()})
+        asked = mine.spec.verification
+        probing = Probing(
+            asked.nodes_per_group,
+            asked.expect,
+            asked.max_latency_milliseconds,
+            mine.interval * self._scale,
+            RETRY_SECONDS * self._scale,
+        )
+        return msgspec.structs.replace(
+            found,
+            view=msgspec.structs.replace(found.view, probe_problem=known.problem),
+            snapshot=msgspec.structs.replace(found.snapshot, probing=probing, known=known, now=time.time()),
+        )
+
+    async def _enforcing(self, mine: Read, found: Look, deeds: Deeds, wanting: frozenset[str]) -> Gathered:
+        """With what Enforce works with, and the word of EC2 that it may."""
+        some = example(found.snapshot, found.targets)
+        if some is not None:
+            await self._doer.check(mine, deeds, found.targets[some.place.region], some.place.instance)
+        else:
+            deeds.permit = Permit()  # there is nobody of whom to ask it, and nothing to change
+        desk = self._doer.desk(mine, deeds, found.targets)
+        snapshot = msgspec.structs.replace(found.snapshot, desk=desk)
+        view = msgspec.structs.replace(found.view, refused=deeds.permit.stopped)
+        return Gathered(view, snapshot, found.age, found.targets, deeds, wanting)
+
+    def _refused(self, mine: Read) -> tuple[str, str] | None:
+        if mine.spec is None:
+            return Reason.INVALID_SPEC, mine.invalid
+        found = refusals(
+            self._means.grants, self._means.namespace, mine.spec.aws.within(mine.spec.aws.region)
+        )
+        return (Reason.NOT_GRANTED, "; ".join(map(str, found))) if found else None
+
+    # ---------------------------------------------------------------- the rest of a pass
+
+    def plan(self, snapshot: Gathered) -> Plan:
+        """See plan.py."""
+        return Plan() if snapshot.snapshot is None else planned(snapshot.snapshot)
+
+    async def confirm(self, snapshot: Gathered, plan: Plan) -> Gathered | None:
+        """What is to be changed is read again if it was read too long ago, with what comes next."""
+        if plan.enforced is None or not plan.enforced.writes or snapshot.snapshot is None:
+            return None
+        since = time.monotonic() - FRESH_SECONDS * self._scale
+        seen = {one.place.instance: one.seen for one in snapshot.snapshot.members if one.seen is not None}
+        if all(seen[write.instance].at >= since for write in plan.enforced.writes):
+            return None
+        for region, target in snapshot.targets.items():
+            ids = [instance for where, instance in plan.enforced.ahead if where == region]
+            await self._inventory.again(target, ids, since)
+        return await self.gather(self._key(snapshot))
+
+    async def execute(self, snapshot: Gathered, plan: Plan) -> str:
+        """Keep what the plan learnt, and have nodes probed; no option is changed before status tells of it.
+        Why the probe's task could not be written, or ""."""
+        if plan.enforced is not None and snapshot.deeds is not None:
+            instances = {place.instance for _, place in self._nodes.values()}
+            self._doer.note(snapshot.deeds, plan.enforced, instances)
+        if snapshot.snapshot is not None:
+            self._metrics.found(snapshot.view.read.meta.name, msgspec.to_builtins(plan.summary))
+        name, verified = snapshot.view.read.meta.name, plan.verified
+        if snapshot.snapshot is None or not (verified is not None or self._prober.serves(name)):
+            return ""
+        marks = verified.marks if verified is not None else {}
+        return await self._prober.want(name, marks, snapshot.wanting, self._nodes)
+
+    async def settled(self, snapshot: Gathered, plan: Plan, outcome: str) -> None:  # noqa: ARG002
+        """The status stands: make the changes."""
+        if plan.enforced is not None and plan.enforced.writes and snapshot.deeds is not None:
+            mine = snapshot.view.read
+            await self._doer.carry_out(mine, snapshot.deeds, plan.enforced.writes, snapshot.targets)
+        elif snapshot.deeds is not None and snapshot.deeds.unseen and _rests(plan):
+            snapshot.deeds.unseen = False
+            self._others(self._key(snapshot))  # what was changed is different for them, too
+
+    def _key(self, snapshot: Gathered) -> Key:
+        return Key(KIND, "", snapshot.view.read.meta.name)
+
+    def path(self, key: Key) -> str:
+        """See resource.py."""
+        return policy_path(key.name)
+
+    def subject(self, snapshot: Gathered) -> Subject:
+        """The resource."""
+        meta = snapshot.view.read.meta
+        return Subject(
+            ref=ObjectRef(names.API_VERSION, KIND, "", meta.name, meta.uid),
+            path=policy_path(meta.name),
+            resource_version=meta.resource_version,
+            status=snapshot.view.read.status,
+        )
+
+    def status(self, snapshot: Gathered, plan: Plan, outcome: str) -> Status:
+        """See status.py."""
+        return status_of(snapshot.view, plan, format_time(time.time()), outcome)
+
+    def events(self, snapshot: Gathered, plan: Plan, status: Any) -> Sequence[Event]:  # noqa: ARG002
+        """Transitions only."""
+        return events_of(snapshot.view.read.status, status, snapshot.view.read.spec)
+
+    def next(self, snapshot: Gathered, plan: Plan, outcome: str) -> Next:
+        """When EC2 is to be asked for all again, or when something that Enforce waits for is due."""
+        if snapshot.snapshot is None:
+            return Next()
+        delays = [max(snapshot.view.read.resync * self._scale - snapshot.age, 1.0 * self._scale)]
+        if snapshot.view.problems or snapshot.view.source_problems:
+            delays = [AGAIN_SECONDS * self._scale]
+        if plan.enforced is not None and plan.enforced.wake is not None:
+            delays.append(plan.enforced.wake * self._scale)
+        if plan.verified is not None and plan.verified.waiting:
+            unusable = outcome or snapshot.view.probe_problem
+            delays.append(AGAIN_SECONDS * self._scale if unusable else self._probe_delay(snapshot))
+        else:
+            self._waiting.pop(self._key(snapshot), None)
+            if plan.verified is not None and plan.verified.wake is not None:
+                delays.append(max(plan.verified.wake, 1.0 * self._scale))
+        if snapshot.deeds is not None and snapshot.deeds.permit.stopped is not None:
+            delays.append(AGAIN_SECONDS * self._scale)
+        return Next(delay=min(delays))
+
+    def _probe_delay(self, snapshot: Gathered) -> float:
+        """Longer the longer it takes."""
+        now = time.monotonic()
+        waited = now - self._waiting.setdefault(self._key(snapshot), now)
+        first, most = PROBE_SECONDS
+        return min(max(waited / 4, first * self._scale), most * self._scale)
+
+
+def _unserved(means: Means) -> str:
+    """Why nobody would run the probe's task."""
+    if not means.daemontasks:
+        return "the operator runs no DaemonTasks (--kinds), and the probe is one: have it serve daemontasks"
+    if means.watched in (None, means.namespace):
+        return ""
+    return (
+        f"the operator runs DaemonTasks of namespace {means.watched} alone (--namespace), and the probe's "
+        f"would be in its own, {means.namespace}: run it without --namespace, or in that one"
+    )
+
+
+def example(snapshot: Snapshot, targets: Collection[str]) -> Member | None:
+    """An instance of which EC2 may be asked whether it could be changed: one that the policy means, where it
+    is asked. What AWS manages would be refused whoever asks."""
+    me = next(policy for policy in snapshot.policies if policy.name == snapshot.me)
+    for one in snapshot.members:
+        fit = one.seen is not None and one.seen.state in FIT and not one.seen.managed
+        if fit and one.place.region in targets and selects(me.selector, one.node.labels, one.groups):
+            return one
+    return None
+
+
+def _rests(plan: Plan) -> bool:
+    """Whether nothing of the policy is under way."""
+    return plan.enforced is not None and not (plan.enforced.left or plan.enforced.pending)
+
+
+def _matters(node: Node | None) -> tuple[Any, ...] | None:
+    """What a policy reads of a Node: heartbeats, taints and readiness are nothing to it."""
+    return None if node is None else (node.uid, node.provider_id, node.labels)

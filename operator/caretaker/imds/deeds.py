@@ -1,0 +1,339 @@
+"""Enforce's hands: what a process remembers of each policy, and the calls that change instances.
+
+Inputs: a plan's writes, AWS. It decides nothing: who is changed stands in the plan, which the status has told
+before the first call is made. Every call is made once; what became of one without an answer is read from EC2.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Final
+
+import msgspec
+
+from caretaker.api import names
+from caretaker.api.conditions import PolicyReason as Reason
+from caretaker.api.times import parse_time
+from caretaker.aws.ec2 import Ec2Writer
+from caretaker.aws.errors import AwsError
+from caretaker.aws.identity import Target
+from caretaker.aws.readonly import read_only
+from caretaker.aws.services import Rate
+from caretaker.imds.enforce import Desk, Enforced, Write
+from caretaker.imds.hands import Hand, failed, sent, unanswered
+from caretaker.imds.inventory import Inventory
+from caretaker.imds.look import SERVICE
+from caretaker.imds.pace import Pace, cap
+from caretaker.imds.resource import Read
+from caretaker.kube.errors import NotLeader
+from caretaker.obs.imds_metrics import PolicyMetrics
+from caretaker.runtime.queue import Key
+
+logger = logging.getLogger(__name__)
+
+PERMITTED: Final = "DryRunOperation"  # EC2's answer to a dry run that would have been allowed
+# What an account may forbid beyond IAM: EC2's own enforcement, or a policy of the organization.
+_UNSUPPORTED: Final = "UnsupportedOperation"
+_ORGANIZATION: Final = "service control policy"
+# It has begun to end, or to stop: no fault of ours or of the options.
+_INCORRECT_STATE: Final = "IncorrectInstanceState"
+# Calls of one batch at a time: when EC2 refuses, so many more are under way.
+AT_ONCE: Final = 8
+# Until the permission is tried again, after it was refused.
+AGAIN_SECONDS: Final = (15.0, 30.0, 60.0, 300.0)
+
+
+class Permit(msgspec.Struct, frozen=True):
+    """What a dry run said. `stopped`: (reason, message) of a refusal."""
+
+    generation: int = -1
+    stopped: tuple[str, str] | None = None
+    again_at: float = 0.0
+    refusals: int = 0
+
+
+class Deeds:
+    """One policy's."""
+
+    def __init__(self, uid: str) -> None:
+        self.uid = uid
+        self.hands: dict[str, Hand] = {}
+        self.changed: dict[str, float] = {}  # instance -> when, in Unix seconds
+        self.unseen = False  # something was changed that other policies have not looked at
+        self.failures = 0
+        self.last_failure = ""
+        self.permit = Permit()
+        self.per_minute = 0
+        self.cap: Pace | None = None
+
+        self.waits: set[str] = set()  # instances whose hands wait for EC2
+
+    def unsure(self) -> set[str]:
+        """Instances that have to be read again."""
+        return {instance for instance, hand in self.hands.items() if hand.unsure}
+
+    def keep(self, instance: str, hand: Hand) -> None:
+        """Remember it; nothing of one about which there is nothing to remember."""
+        if hand == Hand():
+            self.hands.pop(instance, None)
+        else:
+            self.hands[instance] = hand
+        if hand.waits:
+            self.waits.add(instance)
+        else:
+            self.waits.discard(instance)
+
+    def failed(self, instance: str, hand: Hand) -> None:
+        """One more in a row."""
+        self.keep(instance, hand)
+        self.failures += 1
+        self.last_failure = f"{instance}: {hand.trouble[1]}"
+
+    def only(self, instances: Collection[str]) -> None:
+        """Forget those that have no node any more."""
+        for instance in self.hands.keys() - instances:
+            self.keep(instance, Hand())
+        for instance in self.changed.keys() - instances:
+            del self.changed[instance]
+
+
+class Doer:
+    """All policies'. `scale` is for tests: seconds of the machine in one of ours."""
+
+    def __init__(
+        self,
+        ec2: Callable[[Target], Ec2Writer],
+        inventory: Inventory,
+        rate: Rate,
+        metrics: PolicyMetrics,
+        scale: float = 1.0,
+        *,
+        instance_identity: bool = False,
+    ) -> None:
+        self._ec2 = ec2
+        self._inventory = inventory
+        self._rate = rate
+        self._metrics = metrics
+        self._scale = scale
+        self._instance_identity = instance_identity
+        self._deeds: dict[Key, Deeds] = {}
+        self._shares: dict[Target, Pace] = {}
+
+    def of(self, key: Key, uid: str) -> Deeds:
+        """What is remembered of this very policy."""
+        found = self._deeds.get(key)
+        if found is None or found.uid != uid:
+            found = self._deeds[key] = Deeds(uid)
+        return found
+
+    def forget(self, key: Key) -> None:
+        """The policy is gone, or only audits: what comes after that is a new beginning."""
+        self._deeds.pop(key, None)
+
+    def clear(self) -> None:
+        """Another process may have changed everything."""
+        self._deeds.clear()
+
+    # ---------------------------------------------------------------- before a plan
+
+    def desk(self, mine: Read, deeds: Deeds, targets: Mapping[str, Target]) -> Desk:
+        """What the plan works with; `targets` by region."""
+        assert mine.spec is not None  # noqa: S101 - only a policy that can be read is enforced
+        safety, now = mine.spec.safety, self._now()
+        if deeds.cap is None or deeds.per_minute != safety.max_changes_per_minute:
+            deeds.per_minute = safety.max_changes_per_minute
+            deeds.cap = Pace(cap(deeds.per_minute), now)
+        shares = {region: self._share(target, now) for region, target in targets.items()}
+        waits = [share.wait(now) for share in shares.values()]
+        resumed = parse_time((mine.meta.annotations or {}).get(names.RESUME_AT)) or 0.0
+        return Desk(
+            me=mine.meta.name,
+            generation=mine.meta.generation,
+            now=now,
+            wall=time.time(),
+            tick=self._scale,
+            allowed=safety.allow_loosening,
+            canary_instances=safety.canary.instances,
+            canary_soak=mine.soak * self._scale,
+            max_drift_percent=safety.max_drift_percent,
+            stop_after=safety.stop_after_consecutive_failures,
+            pending_timeout=mine.pending,
+            resumed_at=resumed,
+            canary=mine.status.canary,
+            breaker=mine.status.breaker,
+            hands=deeds.hands,
+            others=frozenset[str]().union(*(one.waits for one in self._deeds.values() if one is not deeds)),
+            failures=deeds.failures,
+            last_failure=deeds.last_failure,
+            free={region: share.free(now) for region, share in shares.items()},
+            cap=deeds.cap.free(now),
+            wait=max(deeds.cap.wait(now), min(waits, default=0.0)),
+            slowed=any(share.slowed(now) for share in shares.values()),
+            stopped=self._stopped(mine, deeds),
+            changed=deeds.changed,
+        )
+
+    def _stopped(self, mine: Read, deeds: Deeds) -> tuple[str, str] | None:
+        if self._instance_identity and (field := _cuts(mine)):
+            return Reason.WOULD_CUT_CREDENTIALS, (
+                f"spec.options.{field}: the operator may take its credentials from IMDS "
+                "(--aws-instance-identity), which this would cut off: give it others, such as IRSA or EKS "
+                "Pod Identity, and switch that off"
+            )
+        return deeds.permit.stopped
+
+    async def check(self, mine: Read, deeds: Deeds, target: Target, instance: str) -> None:
+        """Have EC2 say whether a change would be allowed: for each generation, and again after a refusal."""
+        permit, now = deeds.permit, self._now()
+        same = permit.generation == mine.meta.generation
+        if same and (permit.stopped is None or now < permit.again_at):
+            return
+        self._share(target, now).take(now)  # EC2 counts it with the changes
+        refusal = await self._dry_run(mine, target, instance)
+        refusals = permit.refusals + 1 if same and refusal is not None else 0
+        wait = AGAIN_SECONDS[min(refusals, len(AGAIN_SECONDS) - 1)]
+        deeds.permit = Permit(mine.meta.generation, refusal, now + wait, refusals)
+
+    async def _dry_run(self, mine: Read, target: Target, instance: str) -> tuple[str, str] | None:
+        try:
+            await self._writer(mine, target).modify_instance_metadata_options(
+                InstanceId=instance, HttpEndpoint="enabled", DryRun=True
+            )
+        except AwsError as error:
+            if error.code != PERMITTED and (error.access_denied or error.no_identity or error.transient):
+                return refused(error)
+        return None  # what else is wrong with it, the change itself will tell
+
+    # ---------------------------------------------------------------- after a plan
+
+    def note(self, deeds: Deeds, enforced: Enforced, instances: Collection[str]) -> None:
+        """What the plan learnt of what was done before. `instances`: of all nodes."""
+        if enforced.closed:
+            deeds.failures = 0
+        for instance, hand in enforced.hands.items():
+            before = deeds.hands.get(instance, Hand())
+            if hand.failures > before.failures:
+                deeds.failed(instance, hand)
+            else:
+                deeds.keep(instance, hand)
+        deeds.only(instances)
+
+    async def carry_out(
+        self, mine: Read, deeds: Deeds, writes: Iterable[Write], targets: Mapping[str, Target]
+    ) -> None:
+        """Make the calls, some at a time. One that fails keeps none of the others from being made, unless all
+        of them have to wait."""
+        turns = asyncio.Semaphore(AT_ONCE)
+
+        async def change(write: Write) -> None:
+            async with turns:
+                if self._may_go_on(mine, deeds, targets[write.region]):
+                    await self._change(mine, deeds, write, targets[write.region])
+
+        for outcome in await asyncio.gather(*map(change, writes), return_exceptions=True):
+            if isinstance(outcome, BaseException):
+                raise outcome
+
+    def _may_go_on(self, mine: Read, deeds: Deeds, target: Target) -> bool:
+        """What was learnt since the plan was made: failures in a row, a permission that is gone, EC2 that
+        throttles, another policy that was quicker to take what was free."""
+        assert mine.spec is not None  # noqa: S101 - only a policy that can be read is enforced
+        open_still = deeds.failures < mine.spec.safety.stop_after_consecutive_failures
+        now = self._now()
+        return open_still and deeds.permit.stopped is None and self._share(target, now).free(now) > 0
+
+    async def _change(self, mine: Read, deeds: Deeds, write: Write, target: Target) -> None:
+        now = self._now()
+        self._share(target, now).take(now)
+        if deeds.cap is not None:
+            deeds.cap.take(now)
+        hand = deeds.hands.get(write.instance, Hand())
+        # Whoever is cancelled here does not know what became of it.
+        deeds.keep(write.instance, unanswered(hand, now, write.options))
+        self._inventory.doubt(target, write.instance, write.options)
+        try:
+            answer = await self._writer(mine, target).modify_instance_metadata_options(
+                InstanceId=write.instance, **write.options
+            )
+        except NotLeader:
+            deeds.keep(write.instance, hand)  # nothing was sent
+            raise
+        except AwsError as error:
+            self._metrics.changed(error.code)
+            self._failed(mine, deeds, write, target, hand, error)
+            return
+        self._metrics.changed("Changed")
+        deeds.failures, deeds.unseen = 0, True
+        deeds.keep(write.instance, sent(hand, now, write.options))
+        deeds.changed[write.instance] = time.time()
+        self._inventory.changed(target, write.instance, answer.get("InstanceMetadataOptions") or {})
+
+    def _failed(
+        self, mine: Read, deeds: Deeds, write: Write, target: Target, hand: Hand, error: AwsError
+    ) -> None:
+        instance, now = write.instance, self._now()
+        logger.warning("%s was not changed: %s", instance, error)
+        if error.unknown_outcome:
+            return  # it stands as unanswered
+        tried = msgspec.structs.replace(hand, options=write.options)
+        told = failed(tried, now, error.code, error.message)
+        deeds.keep(instance, hand)
+        if error.throttled:
+            self._share(target, now).refused(now)
+        elif error.not_found:
+            deeds.keep(instance, Hand())
+            deeds.changed.pop(instance, None)
+            self._inventory.gone(target, instance)
+        elif error.code == _UNSUPPORTED or _ORGANIZATION in error.message:
+            why = f"{error}; the account or its organization forbids it"
+            blocked = failed(tried, now, Reason.BLOCKED_BY_ACCOUNT_POLICY, why, wait=mine.resync)
+            deeds.failed(instance, blocked)
+        elif error.access_denied or error.no_identity:
+            # It may be this instance alone, by its tags: then the others are not kept waiting by it.
+            deeds.keep(instance, told)
+            deeds.permit = Permit(mine.meta.generation, refused(error), now + AGAIN_SECONDS[0])
+        elif error.code == _INCORRECT_STATE:
+            deeds.keep(instance, told)
+        else:
+            deeds.failed(instance, told)
+
+    # ---------------------------------------------------------------- parts
+
+    def _writer(self, mine: Read, target: Target) -> Ec2Writer:
+        """An audit gets one that refuses to change anything."""
+        writer = self._ec2(msgspec.structs.replace(target, once=True))
+        return writer if mine.enforces else read_only(writer)
+
+    def _share(self, target: Target, now: float) -> Pace:
+        if target not in self._shares:
+            self._shares = {one: pace for one, pace in self._shares.items() if not pace.idle(now)}
+            self._shares[target] = Pace(self._rate, now)
+        return self._shares[target]
+
+    def _now(self) -> float:
+        return time.monotonic() / self._scale
+
+
+def refused(error: AwsError) -> tuple[str, str]:
+    """(reason, message) for conditions."""
+    if error.no_identity:
+        return Reason.NO_IDENTITY, f"{error}; give the operator credentials, or set spec.aws.roleARN"
+    if error.access_denied:
+        mend = f"allow {error.missing_permission} to the identity that spec.aws names"
+        return Reason.ACCESS_DENIED, f"{error}; {mend}"
+    return Reason.NOT_ASKED, str(error)
+
+
+def region_target(mine: Read, region: str) -> Target:
+    """As whom a region is asked, and changed."""
+    assert mine.spec is not None  # noqa: S101 - the caller has looked
+    return Target.of(mine.spec.aws.within(region), SERVICE)
+
+
+def _cuts(mine: Read) -> str:
+    """The option that would keep pods from IMDS; "" = none."""
+    options = mine.spec.options if mine.spec is not None else None
+    if options is not None and options.http_put_response_hop_limit == 1:
+        return "httpPutResponseHopLimit"
+    return "httpEndpoint" if options is not None and options.http_endpoint == "disabled" else ""

@@ -1,0 +1,107 @@
+"""What one policy has to say of one node. Pure: a chain of small rules over one Case, the first that applies
+wins.
+
+    skipped    no policy can apply, and why          unknown    EC2 was asked and did not say
+    gone       the instance has ended                pending    EC2 has taken a change and not applied it yet
+    drifted    a field is not as it should be        compliant  every field that this policy wins is
+    failed     drifted, and the last try to change it failed (enforce.py says so)
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Final, Literal
+
+import msgspec
+
+from caretaker.api.imds import Options
+from caretaker.imds.drift import Change, changes
+from caretaker.imds.merge import Wanted
+from caretaker.imds.place import PROVIDER_MANAGED, Place
+
+State = Literal["skipped", "unknown", "gone", "pending", "drifted", "failed", "compliant"]
+# Instance states in which options cannot be changed any more (EC2 API reference, InstanceState).
+_ENDED: Final = frozenset(("shutting-down", "terminated"))
+STOPPED: Final = frozenset(("stopping", "stopped"))
+NOT_FOUND: Final = "InstanceNotFound"
+NOT_ASKED: Final = "NotAsked"
+
+
+class Seen(msgspec.Struct, frozen=True, gc=False):
+    """What EC2 says of an instance. `state` as in InstanceState.Name; `managed`: by AWS, who alone may change
+    it (Operator.Managed)."""
+
+    options: Options
+    state: str = "running"
+    pending: bool = False  # MetadataOptions.State
+    managed: bool = False
+    group: str = ""  # the Auto Scaling group, by its tag
+    unfit_tags: bool | None = None  # a tag's key is none that the metadata service can show; None: not told
+    at: float = 0.0  # time.monotonic() when EC2 was asked
+    # By their tags: the launch template and its version that it came from, and the cluster.
+    template: str = ""
+    version: str = ""
+    cluster: str = ""
+
+
+class Case(msgspec.Struct, frozen=True, gc=False):
+    """One node. `seen` None: EC2 does not know the instance. `unasked`: why its region was not described.
+    `fields`: the options that the policy itself names."""
+
+    place: Place
+    seen: Seen | None
+    wanted: Mapping[str, Wanted]  # by all policies that mean this node
+    policy: str
+    fields: frozenset[str]
+    unasked: str = ""
+
+
+class Verdict(msgspec.Struct, frozen=True, gc=False):
+    """`reason` in CamelCase where something is to be told; `changes` what would have to change."""
+
+    state: State
+    reason: str = ""
+    message: str = ""
+    changes: tuple[Change, ...] = ()
+
+
+COMPLIANT: Final = Verdict("compliant")
+
+
+def judge(case: Case) -> Verdict:
+    """The first rule that applies."""
+    return next((found for rule in _RULES if (found := rule(case)) is not None), COMPLIANT)
+
+
+def _skipped(case: Case) -> Verdict | None:
+    return Verdict("skipped", case.place.skipped) if case.place.skipped else None
+
+
+def _unknown(case: Case) -> Verdict | None:
+    return Verdict("unknown", NOT_ASKED, case.unasked) if case.unasked else None
+
+
+def _gone(case: Case) -> Verdict | None:
+    if case.seen is None:
+        return Verdict("gone", NOT_FOUND)
+    return Verdict("gone", case.seen.state) if case.seen.state in _ENDED else None
+
+
+def _managed(case: Case) -> Verdict | None:
+    managed = case.seen is not None and case.seen.managed
+    return Verdict("skipped", PROVIDER_MANAGED) if managed else None
+
+
+def _differs(case: Case) -> Verdict | None:
+    """Pending before drifted: EC2 answers with the new values at once, and applies them later."""
+    if case.seen is None:
+        return None
+    # Another policy may want the same, and win by its name: then this one tells it all the same.
+    mine = {f: one for f, one in case.wanted.items() if f in case.fields and case.policy not in one.losers}
+    found = changes(case.seen.options, mine)
+    if found:
+        return Verdict("drifted", "Drifted", changes=found)
+    # What a stopped instance is to have comes into force when it starts.
+    waits = case.seen.pending and case.seen.state not in STOPPED
+    return Verdict("pending", "Pending") if waits else None
+
+
+_RULES: Final[tuple[Callable[[Case], Verdict | None], ...]] = (_skipped, _unknown, _gone, _managed, _differs)

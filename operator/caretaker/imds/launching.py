@@ -1,0 +1,126 @@
+"""What launches future nodes, as EC2, Auto Scaling and Karpenter tell it. Pure: answers -> records.
+
+Versions of a launch template never change; `$Latest` and `$Default` do ("CreateLaunchTemplateVersion" in the
+EC2 API reference). What was looked for and is not there is None in `Launching`; what was not has no entry.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from caretaker.api.imds import Options
+from caretaker.aws.autoscaling import AutoScalingGroup, LaunchTemplateSpecification
+from caretaker.aws.ec2 import LaunchTemplateVersion
+
+LATEST: Final = "$Latest"
+DEFAULT: Final = "$Default"
+# Set by CloudFormation on what it makes (CloudFormation user guide, "Resource tag").
+STACK_TAG: Final = "aws:cloudformation:stack-name"
+
+
+class Version(msgspec.Struct, frozen=True):
+    """One version of a launch template. `block`: its MetadataOptions; `rest`: a digest of all else."""
+
+    number: int
+    block: Mapping[str, Any]
+    rest: str = ""
+
+    @property
+    def options(self) -> Options:
+        """As of an instance; what is not set is None."""
+        known = {name[0].lower() + name[1:]: value for name, value in self.block.items()}
+        return msgspec.convert(known, Options)
+
+
+class Template(msgspec.Struct, frozen=True):
+    """A launch template with the versions that were asked for. `stack`: CloudFormation's, "" = none,
+    None = not known."""
+
+    id: str
+    versions: Mapping[int, Version]
+    latest: int
+    default: int
+    stack: str | None = None
+
+    def version(self, reference: str) -> Version | None:
+        """The one that a number, $Latest or $Default stands for; "" is $Default."""
+        named = {LATEST: self.latest, DEFAULT: self.default, "": self.default}
+        number = named.get(reference, int(reference) if reference.isdecimal() else 0)
+        return self.versions.get(number)
+
+
+class Launcher(msgspec.Struct, frozen=True):
+    """A reference to a launch template: id (or name, where only that is told), and version as it stands."""
+
+    template: str
+    version: str
+
+
+class Group(msgspec.Struct, frozen=True):
+    """An Auto Scaling group. No `launchers`: a launch configuration, or nothing. `mixed` as Auto Scaling has
+    it, to be sent back whole."""
+
+    name: str
+    launchers: tuple[Launcher, ...] = ()
+    mixed: Mapping[str, Any] | None = None
+    stack: str = ""
+
+
+class Launching(msgspec.Struct, frozen=True):
+    """All that was looked at.
+
+    groups, templates  by (region, name or id)
+    classes            Karpenter's EC2NodeClasses by name; None = not looked at
+    problems           of each look that failed: what is told of it
+    """
+
+    groups: Mapping[tuple[str, str], Group | None] = {}
+    templates: Mapping[tuple[str, str], Template | None] = {}
+    classes: Mapping[str, Options] | None = None
+    problems: tuple[str, ...] = ()
+
+
+def group_of(found: AutoScalingGroup) -> Group:
+    """See Group."""
+    mixed = found.get("MixedInstancesPolicy")
+    if mixed is not None:
+        of_all = mixed.get("LaunchTemplate") or {}
+        given = [of_all.get("LaunchTemplateSpecification")]
+        given += [one.get("LaunchTemplateSpecification") for one in of_all.get("Overrides") or ()]
+    else:
+        given = [found.get("LaunchTemplate")]
+    launchers = [launcher for one in given if one and (launcher := launcher_of(one)).template]
+    tags = {tag.get("Key", ""): tag.get("Value", "") for tag in found.get("Tags") or ()}
+    return Group(
+        found["AutoScalingGroupName"],
+        tuple(dict.fromkeys(launchers)),
+        dict(mixed) if mixed is not None else None,
+        tags.get(STACK_TAG, ""),
+    )
+
+
+def launcher_of(one: LaunchTemplateSpecification) -> Launcher:
+    """Without a version it is $Default ("LaunchTemplateSpecification", Auto Scaling API reference)."""
+    template = one.get("LaunchTemplateId") or one.get("LaunchTemplateName") or ""
+    return Launcher(template, one.get("Version") or DEFAULT)
+
+
+def template_of(found: Iterable[LaunchTemplateVersion], stack: str | None = None) -> Template | None:
+    """The latest version must be among them."""
+    versions = {one["VersionNumber"]: _version(one) for one in found}
+    if not versions:
+        return None
+    default = next((one["VersionNumber"] for one in found if one.get("DefaultVersion")), 0)
+    name = next(one["LaunchTemplateId"] for one in found)
+    return Template(name, versions, max(versions), default, stack)
+
+
+def _version(found: LaunchTemplateVersion) -> Version:
+    data = found.get("LaunchTemplateData") or {}
+    block = {name: value for name, value in (data.get("MetadataOptions") or {}).items() if name != "State"}
+    rest = {name: value for name, value in data.items() if name != "MetadataOptions"}
+    text = json.dumps(rest, sort_keys=True, default=str)
+    return Version(found["VersionNumber"], block, hashlib.sha256(text.encode()).hexdigest())

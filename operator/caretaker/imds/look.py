@@ -1,0 +1,134 @@
+"""A look at all that one policy means: the regions of its nodes, and what their problems are.
+
+Inputs: the inventory, the policies, the nodes with their places. It must not judge: plan.py does.
+"""
+
+import asyncio
+import time
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from caretaker.api.conditions import PolicyReason as Reason
+from caretaker.api.imds import Selector, Spec
+from caretaker.api.objects import Node
+from caretaker.api.times import format_time
+from caretaker.aws.errors import AwsError
+from caretaker.aws.identity import Target
+from caretaker.imds.conditions import Problem, View
+from caretaker.imds.inventory import Inventory, Region
+from caretaker.imds.place import Place
+from caretaker.imds.plan import Member, Policy, Snapshot
+from caretaker.imds.resource import Read
+from caretaker.imds.select import selects
+from caretaker.imds.sourcing import Look as Sources
+from caretaker.imds.sourcing import Sourcing
+from caretaker.kube.errors import ApiError
+
+SERVICE: Final = "ec2"
+Placed = tuple[Node, Place]
+
+
+class Look(msgspec.Struct, frozen=True):
+    """What was found. `age`: seconds since the oldest region was asked for all; `targets` by region."""
+
+    view: View
+    snapshot: Snapshot
+    age: float
+    targets: Mapping[str, Target]
+
+
+async def look(
+    inventory: Inventory,
+    sourcing: Sourcing,
+    mine: Read,
+    policies: Sequence[Policy],
+    nodes: Sequence[Placed],
+    scale: float = 1.0,
+    unsure: Collection[str] = (),
+) -> Look:
+    """Ask for what is not known, or too old. `mine` has a spec; `unsure` are asked for in any case; `scale`
+    is for tests. What is pending is followed where it may have been changed by us."""
+    assert mine.spec is not None  # noqa: S101 - the caller has looked
+    wanted = _wanted(mine.spec, nodes)
+    targets = {name: Target.of(mine.spec.aws.within(name), SERVICE) for name in sorted(wanted)}
+
+    async def ask(name: str, target: Target) -> Region:
+        if mine.enforces:
+            await inventory.poll(target)
+            await inventory.again(target, wanted[name] & set(unsure), time.monotonic())
+        return await inventory.look(target, wanted[name], mine.resync * scale)
+
+    # Side by side: one that is slow holds up no other.
+    found = await asyncio.gather(*(ask(name, target) for name, target in targets.items()))
+    regions = dict(zip(targets, found, strict=True))
+    members = [_member(node, place, regions.get(place.region)) for node, place in nodes]
+    sources = await _sources(
+        sourcing, mine, policies, [m for m in members if m.place.region in regions], scale
+    )
+    problems = {
+        name: _problem(region.problem) for name, region in regions.items() if region.problem is not None
+    }
+    now = time.monotonic()
+    asked = [region.at for region in regions.values() if region.at]
+    age = now - min(asked, default=now)
+    view = View(
+        mine,
+        problems=tuple(problems[name] for name in sorted(problems)),
+        scanned=format_time(time.time() - age) if asked else None,
+        asked=bool(regions) and not problems,
+        source_problems=tuple(map(_problem, sources.problems)),
+    )
+    unasked = {name: problem.message for name, problem in problems.items()}
+    snapshot = Snapshot(
+        mine.meta.name, policies, members, unasked, mine.spec.aws.region, launching=sources.known
+    )
+    return Look(view, snapshot, age, targets)
+
+
+def _wanted(spec: Spec, nodes: Sequence[Placed]) -> dict[str, set[str]]:
+    """Region -> instances of this policy's nodes. A group may be known by EC2's tags only, so groups do not
+    count here."""
+    wanted: dict[str, set[str]] = {}
+    by_labels = msgspec.structs.replace(spec.selector, groups=())
+    for node, place in nodes:
+        here = place.region and spec.aws.region in ("", place.region)
+        if here and selects(by_labels, node.labels, place.groups):
+            wanted.setdefault(place.region, set()).add(place.instance)
+    return wanted
+
+
+async def _sources(
+    sourcing: Sourcing, mine: Read, policies: Sequence[Policy], members: Sequence[Member], scale: float
+) -> Sources:
+    """What launches future nodes, where there are nodes of this policy."""
+    spec = mine.spec
+    assert spec is not None  # noqa: S101 - the caller has looked
+
+    def meant(*selectors: Selector) -> list[Member]:
+        return [m for m in members if any(selects(one, m.node.labels, m.groups) for one in selectors)]
+
+    every = [policy.selector for policy in policies]
+    return await sourcing.look(spec.aws, meant(spec.selector), lambda: meant(*every), mine.resync * scale)
+
+
+def _member(node: Node, place: Place, region: Region | None) -> Member:
+    seen = region.instances.get(place.instance) if region is not None else None
+    tagged = seen is not None and seen.group
+    groups = (
+        (*place.groups, ("AutoScalingGroup", seen.group)) if seen is not None and tagged else place.groups
+    )
+    return Member(node, place, seen, groups)
+
+
+def _problem(error: AwsError | ApiError) -> Problem:
+    if isinstance(error, ApiError):
+        mend = "; give the operator's role the verb that is named" if error.forbidden else ""
+        return Problem(Reason.PERMISSION_DENIED if error.forbidden else Reason.NOT_ASKED, f"{error}{mend}")
+    mend = ""
+    if error.access_denied:
+        mend = f"; allow {error.missing_permission} to the identity that spec.aws names"
+    elif error.no_identity:
+        mend = "; give the operator credentials, or set spec.aws.roleARN"
+    return Problem(str(error.error_class), f"{error}{mend}")

@@ -1,0 +1,77 @@
+"""What launches the successors of a node, as its labels and its instance's tags tell it. Pure.
+
+Labels: Amazon EKS user guide, "Managed node groups"; Karpenter, "NodeClasses". Tags: Amazon EC2 Auto Scaling
+user guide, "Tag Auto Scaling groups and instances". Labels of EKS and Karpenter come first: their instances
+may be in Auto Scaling groups, or from launch templates, which are theirs to change.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Literal
+
+import msgspec
+
+from caretaker.imds.judge import Seen
+from caretaker.imds.launching import DEFAULT
+from caretaker.imds.merge import Wanted
+from caretaker.imds.place import Place
+
+GroupName = tuple[str, str]  # kind, name
+Fields = Mapping[str, Wanted]
+Kind = Literal["EC2NodeClass", "Karpenter", "EKSTemplate", "EKS", "AutoScalingGroup"]
+
+
+class Origin(msgspec.Struct, frozen=True, order=True):
+    """What launches one node's successors. `name`: of the EC2NodeClass, node group or Auto Scaling group."""
+
+    kind: Kind
+    name: str
+    region: str
+    template: str = ""
+    version: str = ""
+    cluster: str = ""
+
+
+class Heir(msgspec.Struct, frozen=True):
+    """Nodes that are alike. `fields`: what is wanted of them, by all policies that mean them."""
+
+    groups: tuple[GroupName, ...]
+    origin: Origin
+    fields: Fields
+
+
+class Heirs:
+    """Nodes, taken together where they are alike: thousands of them make a handful."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[Any, ...], Heir] = {}
+
+    def add(self, groups: tuple[GroupName, ...], place: Place, seen: Seen | None, fields: Fields) -> None:
+        """One node; `fields` is the same object for the same policies."""
+        launch = (seen.group, seen.template, seen.version, seen.cluster) if seen is not None else ()
+        key = (groups, place.region, place.node_class, place.template, place.version, launch, id(fields))
+        if key not in self._found and not (seen is not None and seen.managed):
+            origin = origin_of(groups, place, seen)
+            if origin is not None:
+                self._found[key] = Heir(groups, origin, fields)
+
+    def __iter__(self) -> Iterator[Heir]:
+        return iter(self._found.values())
+
+
+def origin_of(groups: Iterable[GroupName], place: Place, seen: Seen | None) -> Origin | None:
+    """None: it belongs to no group that launches another one in its place."""
+    named = dict(groups)
+    if place.node_class:
+        return Origin("EC2NodeClass", place.node_class, "")
+    if pool := named.get("KarpenterNodePool"):
+        return Origin("Karpenter", pool, "")
+    if nodegroup := named.get("EKSManagedNodegroup"):
+        cluster = seen.cluster if seen is not None else ""
+        if place.template:
+            version = place.version or DEFAULT
+            return Origin("EKSTemplate", nodegroup, place.region, place.template, version, cluster)
+        own = (seen.template, seen.version) if seen is not None else ("", "")
+        return Origin("EKS", nodegroup, place.region, *own, cluster)
+    if group := named.get("AutoScalingGroup"):
+        return Origin("AutoScalingGroup", group, place.region)
+    return None

@@ -1,0 +1,73 @@
+"""What a Node is to EC2: which instance, whose group, or why no policy can apply to it.
+
+Pure: a Node record -> Place. Only labels and providerID are read, so it costs no call. Auto Mode is judged
+first: its nodes carry Karpenter's labels too. Labels: Amazon EKS user guide, "Managed node groups", "EKS Auto
+Mode" and "Hybrid nodes"; Karpenter, "NodePools" and "NodeClasses".
+"""
+
+import re
+from typing import Final
+
+import msgspec
+
+from caretaker.api.objects import Node
+
+COMPUTE_TYPE: Final = "eks.amazonaws.com/compute-type"
+NODEGROUP: Final = "eks.amazonaws.com/nodegroup"
+NODEPOOL: Final = "karpenter.sh/nodepool"
+NODECLASS: Final = "karpenter.k8s.aws/ec2nodeclass"
+# The user's own launch template of a managed node group; not there where EKS has made one.
+SOURCE_TEMPLATE: Final = "eks.amazonaws.com/sourceLaunchTemplateId"
+SOURCE_VERSION: Final = "eks.amazonaws.com/sourceLaunchTemplateVersion"
+# aws:///eu-west-1a/i-0abc; a Local Zone's or Wavelength Zone's name holds its region's first.
+_PROVIDER_ID: Final = re.compile(r"aws:///([a-z]{2,}(?:-[a-z]+)+-\d+)[a-z0-9-]*/(i-[0-9a-f]{8,17})")
+
+# Why a node is nothing that a policy could hold.
+PROVIDER_MANAGED: Final = "ProviderManaged"
+FARGATE: Final = "Fargate"
+HYBRID: Final = "Hybrid"
+NO_PROVIDER_ID: Final = "NoProviderID"
+NOT_EC2: Final = "NotEC2"
+
+_COMPUTE_TYPES: Final = {"auto": PROVIDER_MANAGED, "hybrid": HYBRID, "fargate": FARGATE}
+
+
+class Place(msgspec.Struct, frozen=True, gc=False):
+    """One Node's instance.
+
+    skipped  why there is none that could be changed; "" = instance and region are known
+    groups   kind of group -> name, as far as the Node's labels tell
+    node_class, template, version  Karpenter's EC2NodeClass, or the user's launch template of a managed node
+                                   group and its version; "" = no label tells
+    """
+
+    instance: str = ""
+    region: str = ""
+    skipped: str = ""
+    groups: tuple[tuple[str, str], ...] = ()
+    node_class: str = ""
+    template: str = ""
+    version: str = ""
+
+
+def place_of(node: Node) -> Place:
+    """See Place."""
+    labels = node.labels
+    skipped = _COMPUTE_TYPES.get(labels.get(COMPUTE_TYPE, ""), "")
+    if skipped:
+        return Place(skipped=skipped)
+    if not node.provider_id:
+        return Place(skipped=NO_PROVIDER_ID)
+    found = _PROVIDER_ID.fullmatch(node.provider_id)
+    if found is None:
+        return Place(skipped=NOT_EC2)
+    named = (("EKSManagedNodegroup", NODEGROUP), ("KarpenterNodePool", NODEPOOL))
+    groups = tuple((kind, labels[label]) for kind, label in named if labels.get(label))
+    return Place(
+        found[2],
+        found[1],
+        groups=groups,
+        node_class=labels.get(NODECLASS, ""),
+        template=labels.get(SOURCE_TEMPLATE, ""),
+        version=labels.get(SOURCE_VERSION, ""),
+    )

@@ -1,0 +1,333 @@
+"""What a pass over an IMDSPolicy finds: a verdict for every node that it means, counted.
+
+Pure: Snapshot -> Plan. All policies are in the snapshot, since they decide together what a node should have.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from caretaker.api.imds import (
+    MAX_EXCEPTIONS,
+    MAX_GROUPS,
+    CanaryStatus,
+    ExceptionStatus,
+    GroupStatus,
+    Options,
+    Selector,
+    Summary,
+)
+from caretaker.api.objects import Node
+from caretaker.api.times import parse_time
+from caretaker.imds.drift import Change, slow_and_open
+from caretaker.imds.enforce import Desk, Enforced, Found, enforce, told
+from caretaker.imds.guard import Held
+from caretaker.imds.judge import Case, Seen, Verdict, judge
+from caretaker.imds.launching import Launching
+from caretaker.imds.merge import Claim, Wanted, merge
+from caretaker.imds.origins import Heirs
+from caretaker.imds.place import Place as Whereabouts
+from caretaker.imds.probe import Known
+from caretaker.imds.select import names, selects
+from caretaker.imds.sources import Findings, audit
+from caretaker.imds.verify import Place, Probing, Verified, stands, verify
+
+# In this order exceptions are listed where there are too many.
+_TOLD: Final = ("failed", "drifted", "unknown", "pending", "gone", "skipped")
+OTHER_REGION: Final = "OtherRegion"
+
+
+class Policy(msgspec.Struct, frozen=True):
+    """What counts of a policy for all of them."""
+
+    name: str
+    priority: int
+    options: Options
+    selector: Selector
+    enforces: bool = False
+    region: str = ""  # only nodes of this one; "" = of all
+
+
+class Member(msgspec.Struct, frozen=True, gc=False):
+    """A node and where it is. `groups` with the Auto Scaling group, if that is known."""
+
+    node: Node
+    place: Whereabouts
+    seen: Seen | None
+    groups: tuple[tuple[str, str], ...]
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """Everything that is read. `unasked` maps a region to why it could not be described."""
+
+    me: str
+    policies: Sequence[Policy]
+    members: Sequence[Member]
+    unasked: Mapping[str, str] = {}
+    region: str = ""  # only nodes of this one; "" = of all
+    desk: Desk | None = None  # what Enforce works with; None = Audit
+    probing: Probing | None = None  # None: nothing is probed
+    known: Known = Known()  # by the probe
+    now: float = 0.0  # Unix seconds
+    launching: Launching = Launching()  # what launches future nodes
+
+
+class Plan(msgspec.Struct):
+    """What was found. `exceptions` without their times."""
+
+    summary: Summary = Summary()
+    groups: tuple[GroupStatus, ...] = ()
+    groups_omitted: int = 0
+    exceptions: tuple[ExceptionStatus, ...] = ()
+    exceptions_omitted: int = 0
+    conflicts: tuple[tuple[str, tuple[str, ...]], ...] = ()  # (field, policies that want different values)
+    slow_and_open: int = 0
+    drift: Counter[str] = Counter()  # by field
+    # (kind, name) of a group -> (field, current, desired) -> how many nodes
+    differences: Mapping[tuple[str, str], Counter[tuple[str, str, str]]] = {}
+    enforced: Enforced | None = None
+    verified: Verified | None = None
+    sources: Findings = Findings()  # those of `groups`, and the others
+
+
+def plan(snapshot: Snapshot) -> Plan:
+    """See Plan."""
+    me = next(policy for policy in snapshot.policies if policy.name == snapshot.me)
+    # What only audits takes no part in what is written.
+    rivals = [policy for policy in snapshot.policies if policy.enforces or not me.enforces]
+    wanted, verdicts = _Merged(rivals, me), _Verdicts(snapshot, me)
+    own = verdicts.own
+    found: list[tuple[Member, Found]] = []
+    heirs, others = Heirs(), list[Member]()
+    overridden = slow = 0
+    conflicts: dict[str, tuple[str, ...]] = {}
+    for member in snapshot.members:
+        mine, fields = wanted.known(member)
+        if not mine:
+            others.append(member)
+            continue
+        verdict = verdicts.of(member, fields)
+        found.append((member, _found(member, verdict, fields)))
+        if verdict.state != "skipped":
+            heirs.add(member.groups, member.place, member.seen, fields)
+        overridden += any(me.name in one.losers for one in fields.values())
+        slow += verdict.state in ("compliant", "drifted", "pending") and _slow(member)
+        conflicts |= {field: one.rivals for field, one in fields.items() if me.name in one.rivals}
+    enforced = None
+    if snapshot.desk is not None:
+        enforced, found = _enforced(found, _desk(snapshot, snapshot.desk, found))
+    verified = _verified(snapshot, found, enforced)
+    states = Counter[str](one.verdict.state for _, one in found)
+    sources = audit(heirs, lambda: _heirs(others, wanted), snapshot.launching, me.name, own)
+    groups = sources.on(_groups(found, verified))
+    exceptions = _exceptions(found, enforced)
+    return Plan(
+        summary=Summary(nodes=len(found), overridden=overridden, **states),
+        groups=groups[:MAX_GROUPS],
+        groups_omitted=max(len(groups) - MAX_GROUPS, 0),
+        exceptions=exceptions[:MAX_EXCEPTIONS],
+        exceptions_omitted=max(len(exceptions) - MAX_EXCEPTIONS, 0),
+        conflicts=tuple(sorted(conflicts.items())),
+        slow_and_open=slow,
+        drift=Counter(change.field for _, one in found for change in one.verdict.changes),
+        differences=_differences(found),
+        enforced=enforced,
+        verified=verified,
+        sources=sources,
+    )
+
+
+def _desk(snapshot: Snapshot, desk: Desk, found: Sequence[tuple[Member, Found]]) -> Desk:
+    """With what could not be asked, and what was proved, where something is: a canary stands only then."""
+    desk = msgspec.structs.replace(desk, blind=bool(snapshot.unasked))
+    if snapshot.probing is None or desk.canary is None:
+        return msgspec.structs.replace(desk, proved=frozenset() if snapshot.probing is not None else None)
+    proved = frozenset(
+        one.instance
+        for _, one in found
+        if one.instance in desk.canary.instances
+        and stands(
+            snapshot.probing,
+            snapshot.known.findings.get(one.node),
+            _since(desk.changed, desk.canary, one.instance),
+        )
+    )
+    return msgspec.structs.replace(desk, proved=proved)
+
+
+def _since(changed: Mapping[str, float], canary: CanaryStatus | None, instance: str) -> float:
+    """What a probe of the instance must not be older than. Its change itself is forgotten by a restart; when
+    a canary began is not."""
+    known = changed.get(instance, 0.0)
+    if canary is None or instance not in canary.instances:
+        return known
+    return max(known, parse_time(canary.started_at) or 0.0)
+
+
+def _verified(
+    snapshot: Snapshot, found: Sequence[tuple[Member, Found]], enforced: Enforced | None
+) -> Verified | None:
+    if snapshot.probing is None:
+        return None
+    canary = enforced.canary if enforced is not None else None
+    canary = canary if canary is not None and canary.phase != "Passed" else None
+    changed = snapshot.desk.changed if snapshot.desk is not None else {}
+    places = [
+        Place(
+            node=one.node,
+            groups=member.groups,
+            fit=one.ready and one.verdict.state == "compliant",
+            hop_limit=one.seen.options.http_put_response_hop_limit if one.seen is not None else None,
+            changed=_since(changed, canary, one.instance),
+            needed=canary is not None and one.instance in canary.instances,
+        )
+        for member, one in found
+    ]
+    known = snapshot.known
+    return verify(snapshot.probing, places, known.findings, known.marks, snapshot.now)
+
+
+def _found(member: Member, verdict: Verdict, wanted: Mapping[str, Wanted]) -> Found:
+    node, place = member.node, member.place
+    return Found(node.name, place.instance, place.region, node.ready, member.seen, verdict, wanted)
+
+
+def _enforced(
+    found: Sequence[tuple[Member, Found]], desk: Desk
+) -> tuple[Enforced, list[tuple[Member, Found]]]:
+    """What Enforce does, and what was found with what is known of its tries."""
+    made = enforce([one for _, one in found], desk)
+    hands = {**desk.hands, **made.hands}
+    return made, [(member, told(one, hands.get(one.instance))) for member, one in found]
+
+
+class _Merged:
+    """What is wanted of a node, and whether `me` means it, worked out once for all nodes that are alike to
+    the selectors: there are thousands of nodes and a few kinds of them."""
+
+    def __init__(self, policies: Sequence[Policy], me: Policy) -> None:
+        self._policies = policies
+        self._me = me
+        self._labels = sorted({key for one in (*policies, me) for key in names(one.selector)})
+        self._known: dict[tuple[object, ...], tuple[bool, Mapping[str, Wanted]]] = {}
+
+    def of(self, member: Member) -> Mapping[str, Wanted]:
+        """Field -> who wins it."""
+        return self.known(member)[1]
+
+    def known(self, member: Member) -> tuple[bool, Mapping[str, Wanted]]:
+        """(whether `me` means it, field -> who wins it)."""
+        labels = member.node.labels
+        alike = (member.groups, member.place.region, *map(labels.get, self._labels))
+        if alike not in self._known:
+            self._known[alike] = selects(self._me.selector, labels, member.groups), self._merged(member)
+        return self._known[alike]
+
+    def _merged(self, member: Member) -> Mapping[str, Wanted]:
+        # Whoever skips a region leaves its nodes to the others.
+        here = [policy for policy in self._policies if policy.region in ("", member.place.region)]
+        meant = [policy for policy in here if selects(policy.selector, member.node.labels, member.groups)]
+        return merge(Claim(policy.name, policy.priority, policy.options) for policy in meant)
+
+
+class _Verdicts:
+    """The verdict of a node, worked out once for all of which the same is known."""
+
+    def __init__(self, snapshot: Snapshot, me: Policy) -> None:
+        self._snapshot = snapshot
+        self._me = me
+        self.own = frozenset(field for field, _ in me.options.given())
+        self._known: dict[tuple[object, ...], Verdict] = {}
+
+    def of(self, member: Member, fields: Mapping[str, Wanted]) -> Verdict:
+        """`fields` as _Merged has them: one mapping for all that are alike."""
+        seen, place = member.seen, member.place
+        known = None if seen is None else (seen.options, seen.state, seen.pending, seen.managed)
+        alike = (id(fields), place.region, place.skipped, known)
+        if alike not in self._known:
+            unasked = self._snapshot.unasked.get(place.region, "")
+            here = _here(member, self._snapshot.region)
+            self._known[alike] = judge(Case(here, seen, fields, self._me.name, self.own, unasked))
+        return self._known[alike]
+
+
+def _heirs(members: Sequence[Member], wanted: _Merged) -> Heirs:
+    heirs = Heirs()
+    for member in members:
+        heirs.add(member.groups, member.place, member.seen, wanted.of(member))
+    return heirs
+
+
+def _here(member: Member, region: str) -> Whereabouts:
+    elsewhere = region and member.place.region and member.place.region != region
+    return msgspec.structs.replace(member.place, skipped=OTHER_REGION) if elsewhere else member.place
+
+
+def _slow(member: Member) -> bool:
+    return member.seen is not None and slow_and_open(member.seen.options)
+
+
+def _groups(found: Sequence[tuple[Member, Found]], verified: Verified | None) -> tuple[GroupStatus, ...]:
+    counts: dict[tuple[str, str], Counter[str]] = {}
+    measured = verified.groups if verified is not None else {}
+    for member, one in found:
+        for group in member.groups:
+            counts.setdefault(group, Counter()).update(("nodes", one.verdict.state))
+    return tuple(
+        GroupStatus(
+            kind=kind,  # type: ignore[arg-type]
+            name=name,
+            nodes=count["nodes"],
+            compliant=count["compliant"],
+            drifted=count["drifted"] + count["failed"],
+            required_hop_limit=measured.get((kind, name), (None, None))[0],
+            probe=measured.get((kind, name), (None, None))[1],
+        )
+        for (kind, name), count in sorted(counts.items())
+    )
+
+
+def _differences(
+    found: Sequence[tuple[Member, Found]],
+) -> dict[tuple[str, str], Counter[tuple[str, str, str]]]:
+    counts: dict[tuple[str, str], Counter[tuple[str, str, str]]] = {}
+    for member, one in found:
+        for change in one.verdict.changes:
+            difference = (change.field, _text(change.current), str(change.desired))
+            for group in member.groups:
+                counts.setdefault(group, Counter())[difference] += 1
+    return counts
+
+
+def _text(value: object) -> str:
+    return "unknown" if value is None else str(value)
+
+
+def _exceptions(
+    found: Sequence[tuple[Member, Found]], enforced: Enforced | None
+) -> tuple[ExceptionStatus, ...]:
+    listed = [one for _, one in found if one.verdict.reason]
+    listed.sort(key=lambda one: (_TOLD.index(one.verdict.state), one.node))
+    held = {(instance, why.change.field): why for instance, why in enforced.held} if enforced else {}
+    return tuple(entry for one in listed for entry in _entries(one, held))
+
+
+def _entries(one: Found, held: Mapping[tuple[str, str], Held]) -> list[ExceptionStatus]:
+    verdict = one.verdict
+    if not verdict.changes:
+        return [ExceptionStatus(one.node, verdict.reason, one.instance, message=verdict.message[:1024])]
+    return [_entry(one, change, held.get((one.instance, change.field))) for change in verdict.changes]
+
+
+def _entry(one: Found, change: Change, held: Held | None) -> ExceptionStatus:
+    return ExceptionStatus(
+        one.node,
+        held.reason if held is not None else one.verdict.reason,
+        one.instance,
+        change.field,
+        _text(change.current),
+        str(change.desired),
+        (held.message if held is not None else one.verdict.message)[:1024],
+    )

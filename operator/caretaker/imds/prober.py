@@ -1,0 +1,161 @@
+"""The one DaemonTask that probes for all policies: read with its ledger, and written when the nodes change.
+
+Inputs: each policy's marks. I/O only: which nodes, and when, was decided before (verify.py). A task that
+cannot be read or written (DaemonTask is not installed, or may not be used) is told, and stops nothing else.
+What another process has left, or a write that failed, is mended by the next pass of any policy.
+"""
+
+import asyncio
+import logging
+from collections.abc import Collection, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from caretaker.api import names
+from caretaker.api.objects import Node, WireMeta
+from caretaker.imds.probe import LEDGER_SELECTOR, TASK_NAME, Known, findings, needs_write, task
+from caretaker.kube.client import KubeClient
+from caretaker.kube.errors import ApiError
+from caretaker.runtime.controller import Conflict
+
+logger = logging.getLogger(__name__)
+
+_TASKS: Final = f"/apis/{names.API_VERSION}/namespaces/{{}}/daemontasks"
+
+
+class _Shard(msgspec.Struct):
+    metadata: WireMeta
+    data: dict[str, str] = {}
+
+
+class Prober:
+    """Keeps the task. `image`: the probe's; `unserved`: why nobody would run it, "" = somebody does."""
+
+    def __init__(self, client: KubeClient, namespace: str, image: str, unserved: str = "") -> None:
+        self._client = client
+        self._namespace = namespace
+        self._image = image
+        self._unserved = unserved
+        self._demands: dict[str, Mapping[str, str]] = {}  # policy -> its marks
+        self._settled = False  # the task is known to be what the demands make of it
+        self._lock = asyncio.Lock()
+
+    def clear(self) -> None:
+        """Another process may have written it."""
+        self._demands.clear()
+        self._settled = False
+
+    def serves(self, policy: str) -> bool:
+        """Whether want() has something to do even for a policy that asks for nothing."""
+        return not self._unserved and (policy in self._demands or not self._settled)
+
+    async def known(self, nodes: Mapping[str, Node]) -> Known:
+        """What is known of the nodes, by name."""
+        if self._unserved:
+            return Known(problem=self._unserved)
+        try:
+            body = await self._read()
+            if body is None:
+                return Known()
+            url = f"/api/v1/namespaces/{self._namespace}/configmaps"
+            shards, _ = await self._client.list(url, _Shard, params={"labelSelector": LEDGER_SELECTOR})
+        except ApiError as error:
+            if error.transient:
+                raise
+            return Known(problem=str(error))
+        # A task of before, switched off and on again, may have left its own for the garbage collector.
+        own = [shard.data for shard in shards if _owned(shard.metadata, body["metadata"]["uid"])]
+        return Known(findings(own, nodes), _marks(body))
+
+    async def want(
+        self, policy: str, marks: Mapping[str, str], wanting: Collection[str], nodes: Collection[str]
+    ) -> str:
+        """These nodes for this policy; `wanting` names all policies that probe, `nodes` all that there are.
+        Why it could not be written, or "". Until every one of them has told its nodes, as after a restart,
+        none that is there is taken off."""
+        if self._unserved:
+            return self._unserved
+        async with self._lock:
+            self._settled = False
+            self._demands = {name: its for name, its in self._demands.items() if name in wanting}
+            if policy in wanting:
+                self._demands[policy] = marks
+            return await self._keep(wanting, nodes)
+
+    async def _keep(self, wanting: Collection[str], nodes: Collection[str]) -> str:
+        told = self._demands.keys() >= set(wanting)
+        try:
+            body = await self._read()
+            await self._write(body, self._wanted(None if told else body, nodes))
+        except ApiError as error:
+            if error.already_exists:
+                raise Conflict(str(error)) from error
+            if error.transient or error.conflict:
+                raise
+            logger.warning("the DaemonTask of the probe: %s", error)
+            return str(error)
+        self._settled = told
+        return ""
+
+    def _wanted(self, kept: dict[str, Any] | None, nodes: Collection[str]) -> dict[str, Any] | None:
+        """What all ask for, and what is there in `kept` already."""
+        merged: dict[str, str] = {}
+        if kept is not None:
+            before = {**dict.fromkeys(_nodes(kept), ""), **_marks(kept)}
+            merged = {node: mark for node, mark in before.items() if node in nodes}
+        for its in self._demands.values():
+            for node, mark in its.items():
+                merged[node] = max(merged.get(node, ""), mark)
+        return task(self._namespace, self._image, merged)
+
+    async def _write(self, body: dict[str, Any] | None, wanted: dict[str, Any] | None) -> None:
+        url = _TASKS.format(self._namespace)
+        if wanted is None:
+            if body is not None:
+                await self._delete(f"{url}/{TASK_NAME}")
+        elif body is None:
+            await self._client.create(url, wanted)
+        elif needs_write(body, wanted):
+            meta = body["metadata"]
+            fenced = {**wanted["metadata"], "uid": meta["uid"], "resourceVersion": meta["resourceVersion"]}
+            await self._client.patch(f"{url}/{TASK_NAME}", {"metadata": fenced, "spec": wanted["spec"]})
+
+    async def _delete(self, path: str) -> None:
+        try:
+            await self._client.delete(path)
+        except ApiError as error:
+            if not error.not_found:
+                raise
+
+    async def _read(self) -> dict[str, Any] | None:
+        try:
+            found: dict[str, Any] = await self._client.get(f"{_TASKS.format(self._namespace)}/{TASK_NAME}")
+        except ApiError as error:
+            if not error.not_found:
+                raise
+            return None
+        return found
+
+
+def _owned(meta: WireMeta, uid: str) -> bool:
+    return any(owner.uid == uid for owner in meta.owner_references or ())
+
+
+def _marks(body: Mapping[str, Any]) -> dict[str, str]:
+    """The re-runs that stand in the task."""
+    text = (body["metadata"].get("annotations") or {}).get(names.RERUN_NODES, "{}")
+    try:
+        return msgspec.json.decode(text, type=dict[str, str])
+    except msgspec.MsgspecError:
+        return {}
+
+
+def _nodes(body: Mapping[str, Any]) -> list[str]:
+    """The nodes that it names."""
+    try:
+        affinity = body["spec"]["template"]["spec"]["affinity"]["nodeAffinity"]
+        terms = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+        return [term["matchFields"][0]["values"][0] for term in terms]
+    except (KeyError, IndexError, TypeError):
+        return []

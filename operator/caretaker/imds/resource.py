@@ -1,0 +1,96 @@
+"""An IMDSPolicy as the API server holds it: where it is, and how it is read.
+
+Pure but for the shape of what was read: it must not ask anything of anybody.
+"""
+
+from typing import Final
+
+import msgspec
+
+from caretaker.api import durations, names
+from caretaker.api.imds import Spec, Status
+from caretaker.api.objects import WireMeta
+from caretaker.imds.plan import Policy
+
+KIND: Final = "IMDSPolicy"
+PLURAL: Final = "imdspolicies"
+
+
+class RawPolicy(msgspec.Struct):
+    """One whose spec has not been judged yet."""
+
+    metadata: WireMeta
+    spec: msgspec.Raw = msgspec.Raw(b"{}")
+    status: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+class Read(msgspec.Struct, frozen=True):
+    """The resource; without a spec when that cannot be read, and why."""
+
+    meta: WireMeta
+    status: Status
+    spec: Spec | None
+    resync: float = 900.0  # seconds, as the next two
+    soak: float = 120.0
+    pending: float = 120.0
+    interval: float = 86400.0
+    invalid: str = ""
+
+    @property
+    def enforces(self) -> bool:
+        """Whether it may change anything."""
+        return self.spec is not None and self.spec.mode == "Enforce"
+
+    @property
+    def probes(self) -> bool:
+        """Whether it is to be proved."""
+        return self.spec is not None and self.spec.verification.probe and not self.spec.suspend
+
+    def policy(self) -> Policy | None:
+        """What counts of it for all policies; a suspended one goes on winning."""
+        if self.spec is None:
+            return None
+        spec, name = self.spec, self.meta.name
+        return Policy(name, spec.priority, spec.options, spec.selector, self.enforces, spec.aws.region)
+
+
+def policy_path(name: str = "") -> str:
+    """The API path of one policy, or without a name of all."""
+    collection = f"/apis/{names.API_VERSION}/{PLURAL}"
+    return f"{collection}/{name}" if name else collection
+
+
+def read(raw: RawPolicy) -> Read:
+    """Judge it. A spec older than a stricter CRD is shown, never a crash."""
+    try:
+        status = msgspec.json.decode(raw.status, type=Status)
+    except msgspec.ValidationError:
+        status = Status()  # written by somebody else
+    try:
+        spec = msgspec.json.decode(raw.spec, type=Spec)
+        _check(spec)
+        resync = _seconds("resyncInterval", spec.resync_interval)
+        soak = _seconds("safety.canary.soak", spec.safety.canary.soak)
+        pending = _seconds("pendingTimeout", spec.pending_timeout)
+        interval = _seconds("verification.interval", spec.verification.interval)
+    except ValueError as error:  # msgspec.ValidationError is one
+        return Read(raw.metadata, status, None, invalid=str(error).replace("`$", "`spec"))
+    return Read(raw.metadata, status, spec, resync, soak, pending, interval)
+
+
+def _check(spec: Spec) -> None:
+    if not any(spec.options.given()):
+        raise ValueError("spec.options: must name at least one option")
+    hops = spec.options.http_put_response_hop_limit or 0
+    if spec.mode == "Enforce" and hops > spec.safety.max_hop_limit:
+        raise ValueError(
+            f"spec.options.httpPutResponseHopLimit: {hops} is more than spec.safety.maxHopLimit "
+            f"{spec.safety.max_hop_limit} lets Enforce set: raise that one, or lower this one"
+        )
+
+
+def _seconds(field: str, text: str) -> float:
+    try:
+        return durations.seconds(text)
+    except ValueError as error:
+        raise ValueError(f"spec.{field}: {error}") from None

@@ -1,0 +1,365 @@
+"""Where the future nodes of each group come from, and whether those will be as they should. Pure.
+
+Heirs (origins.py: nodes that are alike, with what is wanted of them) and Launching -> Findings.
+
+    Compliant    every option that this policy decides is set as it should be
+    Drifted      one is set to another value
+    Unset        one is not set: the account's or the AMI's default applies, which is not inferred
+    EKSOwned     EKS made the launch template by itself, and it is not as it should be; it must not be edited
+    IaCOwned     not as it should be, and a CloudFormation stack would set it back
+    Ephemeral    Karpenter's launch templates come and go, and no EC2NodeClass of theirs is in this cluster
+    Unsupported  a launch configuration, or something that is not there any more
+    Unknown      it could not be looked at
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from caretaker.api.imds import GroupStatus, Options, SourceState, SourceStatus
+from caretaker.imds.drift import Change, changes
+from caretaker.imds.launching import DEFAULT, LATEST, Group, Launcher, Launching, Template, Version
+from caretaker.imds.mend import NewVersion, Script, ec2_name, patch_node_class
+from caretaker.imds.merge import Wanted
+from caretaker.imds.origins import GroupName, Heir, Kind, Origin
+
+MAX_MESSAGE: Final = 1024
+_NOT_SEEN: Final = "the launch template could not be looked at"
+# The worst first: that of a group's sources is shown.
+_ORDER: Final[tuple[SourceState, ...]] = (
+    "Drifted",
+    "Unset",
+    "IaCOwned",
+    "EKSOwned",
+    "Unknown",
+    "Unsupported",
+    "Ephemeral",
+    "Compliant",
+)
+WRONG: Final = frozenset(("Drifted", "Unset", "IaCOwned", "EKSOwned"))
+MENDABLE: Final = frozenset(("Drifted", "Unset"))
+
+
+class Findings(msgspec.Struct, frozen=True):
+    """A source for each group that has one. `wrong`, `unknown`: groups, as `kind/name: state`."""
+
+    groups: Mapping[GroupName, SourceStatus] = {}
+    launch_templates: int = 0  # that are Drifted or Unset
+    node_classes: int = 0
+    wrong: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
+
+    def on(self, groups: Sequence[GroupStatus]) -> tuple[GroupStatus, ...]:
+        """The same groups, with their sources."""
+        return tuple(
+            msgspec.structs.replace(one, source=self.groups.get((one.kind, one.name))) for one in groups
+        )
+
+
+def audit(
+    heirs: Iterable[Heir],
+    others: Callable[[], Iterable[Heir]],
+    known: Launching,
+    me: str,
+    own: frozenset[str],
+) -> Findings:
+    """What `me` finds, which names the options `own`. `others`: the nodes that it does not mean; asked for
+    only where something has to change."""
+    mine = list(heirs)
+    judge = _Judge(known, lambda: [*mine, *others()])
+    found: dict[GroupName, list[SourceStatus]] = {}
+    for (group, origin), options in sorted(_wanted(mine, me, own).items(), key=lambda item: item[0]):
+        found.setdefault(group, []).append(judge.of(origin, options))
+    shown = {group: _worst(sources) for group, sources in found.items()}
+    return Findings(
+        groups=shown,
+        launch_templates=_count(s.launch_template for s in shown.values() if s.state in MENDABLE),
+        node_classes=_count(s.node_class for s in shown.values() if s.state in MENDABLE),
+        wrong=_told(shown, WRONG),
+        unknown=_told(shown, frozenset(_ORDER) - WRONG - {"Compliant"}),
+    )
+
+
+def _count(names: Iterable[str]) -> int:
+    return len(set(names) - {""})
+
+
+def _told(shown: Mapping[GroupName, SourceStatus], states: frozenset[str]) -> tuple[str, ...]:
+    return tuple(f"{kind}/{name}: {s.state}" for (kind, name), s in shown.items() if s.state in states)
+
+
+def _worst(sources: Sequence[SourceStatus]) -> SourceStatus:
+    """One of them, and how many more are not as they should be."""
+    first, *more = sorted(sources, key=lambda one: _ORDER.index(one.state))
+    wrong = sum(one.state != "Compliant" for one in more)
+    if not wrong:
+        return first
+    message = f"{first.message[: MAX_MESSAGE - 64]}; and {wrong} more source(s) of the group"
+    return msgspec.structs.replace(first, message=message)
+
+
+def _wanted(
+    heirs: Iterable[Heir], me: str, own: frozenset[str]
+) -> dict[tuple[GroupName, Origin], dict[str, Wanted]]:
+    """By group and origin: the options that the policy decides for every node of them."""
+    found: dict[tuple[GroupName, Origin], dict[str, Wanted]] = {}
+    for heir in heirs:
+        won = {
+            field: one
+            for field, one in heir.fields.items()
+            if field in own and not one.rivals and me not in one.losers
+        }
+        for group in heir.groups:
+            before = found.get((group, heir.origin), won)
+            found[group, heir.origin] = {field: one for field, one in won.items() if field in before}
+    return found
+
+
+class _Judge:
+    """Verdicts on origins."""
+
+    def __init__(self, known: Launching, heirs: Callable[[], Sequence[Heir]]) -> None:
+        self._known = known
+        self._heirs = heirs
+        self._all: dict[tuple[str, ...], dict[str, set[Any]]] | None = None
+
+    def of(self, origin: Origin, wanted: Mapping[str, Wanted]) -> SourceStatus:
+        """One origin against what a policy wants."""
+        ways: dict[Kind, Callable[[Origin, Mapping[str, Wanted]], SourceStatus]] = {
+            "EC2NodeClass": self._node_class,
+            "Karpenter": self._karpenter,
+            "EKSTemplate": self._eks_template,
+            "EKS": self._eks,
+            "AutoScalingGroup": self._group,
+        }
+        found = ways[origin.kind](origin, wanted)
+        return msgspec.structs.replace(found, message=found.message[:MAX_MESSAGE])
+
+    # ---------------------------------------------------------------- Karpenter
+
+    def _node_class(self, origin: Origin, wanted: Mapping[str, Wanted]) -> SourceStatus:
+        classes, name = self._known.classes, origin.name
+        if classes is None:
+            return SourceStatus("Unknown", node_class=name, message="EC2NodeClasses could not be listed")
+        if name not in classes:
+            said = f"there is no EC2NodeClass {name} in this cluster"
+            return SourceStatus("Ephemeral", node_class=name, message=said)
+        differs = changes(classes[name], wanted)
+        if not differs:
+            return SourceStatus("Compliant", node_class=name)
+        # Karpenter has no such field, and sets it to disabled on all that it launches.
+        cannot = [one for one in differs if one.field == "instanceMetadataTags"]
+        target, contested = self._target(("class", name), differs)
+        said = _differences(differs)
+        if cannot:
+            said += "; an EC2NodeClass cannot set instanceMetadataTags"
+        target.pop("instanceMetadataTags", None)
+        if contested or len(cannot) == len(differs):
+            return SourceStatus(
+                _state(differs), node_class=name, message=said + (contested and f"; {contested}")
+            )
+        said += "; Karpenter then replaces all nodes of the class"
+        mend = patch_node_class(name, target)
+        return SourceStatus(_state(differs), node_class=name, message=said, mend=mend)
+
+    @staticmethod
+    def _karpenter(origin: Origin, wanted: Mapping[str, Wanted]) -> SourceStatus:  # noqa: ARG004 - as the others
+        said = f"no label tells the EC2NodeClass of node pool {origin.name}"
+        return SourceStatus("Ephemeral", message=said)
+
+    # ---------------------------------------------------------------- EKS
+
+    def _eks(self, origin: Origin, wanted: Mapping[str, Wanted]) -> SourceStatus:
+        """EKS' own template, which is read and never edited: the node group would be DEGRADED."""
+        of, key = SourceStatus("EKSOwned", origin.template, origin.version), (origin.region, origin.template)
+        if origin.template and key not in self._known.templates:
+            return msgspec.structs.replace(of, state="Unknown", message=_NOT_SEEN)
+        template = self._known.templates.get(key)
+        version = template.version(origin.version) if template is not None else None
+        differs = changes(version.options if version is not None else Options(), wanted)
+        if version is not None and not differs:
+            return msgspec.structs.replace(of, state="Compliant")
+        said = (
+            "EKS made this launch template by itself, and it must not be edited: make a node group with a "
+            "launch template of your own"
+        )
+        if version is not None:
+            said = f"{_differences(differs)}; {said}"
+        return msgspec.structs.replace(of, message=said)
+
+    def _eks_template(self, origin: Origin, wanted: Mapping[str, Wanted]) -> SourceStatus:
+        launcher = Launcher(origin.template, origin.version)
+        found = self._launched(origin.region, launcher, wanted)
+        if found.template is None or not found.differs or found.blocked:
+            return found.status
+        script = Script(origin.region)
+        version = script.version(found.new, named=True)
+        script.nodegroup(origin.cluster, origin.name, found.template, version)
+        said = f"{found.status.message}; EKS then replaces all nodes of the node group"
+        return msgspec.structs.replace(found.status, message=said, mend=str(script))
+
+    # ---------------------------------------------------------------- Auto Scaling
+
+    def _group(self, origin: Origin, wanted: Mapping[str, Wanted]) -> SourceStatus:
+        name, region = origin.name, origin.region
+        of = SourceStatus("Unknown", auto_scaling_group=name)
+        if (region, name) not in self._known.groups:
+            return msgspec.structs.replace(of, message="the Auto Scaling group could not be looked at")
+        group = self._known.groups[region, name]
+        if group is None or not group.launchers:
+            said = "has a launch configuration, which cannot be changed: give it a launch template"
+            said = f"the Auto Scaling group {said if group is not None else 'is not there any more'}"
+            return msgspec.structs.replace(of, state="Unsupported", message=said)
+        found = {launcher: self._launched(region, launcher, wanted) for launcher in group.launchers}
+        worst = min(found.values(), key=lambda one: _ORDER.index(one.status.state))
+        status = msgspec.structs.replace(worst.status, auto_scaling_group=name)
+        if status.state not in MENDABLE or any(one.blocked for one in found.values()):
+            return status
+        pinned = [launcher for launcher, one in found.items() if one.differs and not _moves(launcher)]
+        if pinned and group.stack:
+            said = f"{status.message}; the Auto Scaling group belongs to CloudFormation stack {group.stack}"
+            return msgspec.structs.replace(status, state="IaCOwned", message=said)
+        return msgspec.structs.replace(status, mend=_mend(region, group, found))
+
+    # ---------------------------------------------------------------- launch templates
+
+    def _launched(self, region: str, launcher: Launcher, wanted: Mapping[str, Wanted]) -> "_Launched":
+        of = SourceStatus("Unknown", launcher.template, launcher.version)
+        key = (region, launcher.template)
+        if key not in self._known.templates:
+            return _Launched(msgspec.structs.replace(of, message=_NOT_SEEN))
+        template = self._known.templates[key]
+        version = template.version(launcher.version) if template is not None else None
+        if template is None or version is None:
+            what = f"version {launcher.version} of it" if template is not None else "the launch template"
+            said = f"{what} is not there any more: nothing can be launched"
+            return _Launched(msgspec.structs.replace(of, state="Unsupported", message=said))
+        differs = changes(version.options, wanted)
+        of = msgspec.structs.replace(of, launch_template=template.id, state=_state(differs))
+        if not differs:
+            return _Launched(of, template)
+        target, contested = self._target(("template", *key, launcher.version), differs)
+        new = NewVersion(template, version, target, _reusable(template, version, target))
+        contested = contested or self._displaced((*key, launcher.version), new)
+        said = "; ".join(filter(None, (_differences(differs), _follow(launcher), contested)))
+        if template.stack:
+            said = (
+                f"{_differences(differs)}; it belongs to CloudFormation stack {template.stack}: change that"
+            )
+            of = msgspec.structs.replace(of, state="IaCOwned")
+        of = msgspec.structs.replace(of, message=said)
+        return _Launched(of, template, differs, new, blocked=bool(contested or template.stack))
+
+    def _target(self, key: tuple[str, ...], differs: Sequence[Change]) -> tuple[dict[str, Any], str]:
+        """All options that nodes from there should have, by all policies; and which of those in question
+        cannot be had, since nodes from there should differ."""
+        fields = self._everybody().get(key, {})
+        contested = sorted(one.field for one in differs if len(fields.get(one.field, ())) > 1)
+        fields_told = ", ".join(contested)
+        said = (
+            f"other nodes from there should have another {fields_told}: give this group a source of its own"
+        )
+        target = {field: next(iter(values)) for field, values in fields.items() if len(values) == 1}
+        return target, said if contested else ""
+
+    def _everybody(self) -> Mapping[tuple[str, ...], Mapping[str, set[Any]]]:
+        """What all policies want, by source: see _targets()."""
+        if self._all is None:
+            self._all = _targets(self._heirs(), self._known)
+        return self._all
+
+    def _displaced(self, key: tuple[str, str, str], new: NewVersion) -> str:
+        """Why the new version must not be made: it would be $Latest, and nodes that follow that would come
+        from it."""
+        region, template, version = key
+        followers = self._everybody().get(("template", region, template, LATEST))
+        if version == LATEST or new.reuse or followers is None:
+            return ""
+        latest = new.template.version(LATEST)
+        alike = latest is not None and latest.rest == new.source.rest
+        if alike and all(values == {new.block.get(ec2_name(one))} for one, values in followers.items()):
+            return ""
+        return (
+            "a new version would become $Latest, which other nodes follow and which should differ: give this "
+            "group a source of its own"
+        )
+
+
+class _Launched(msgspec.Struct, frozen=True):
+    """A launch template by one reference. `blocked`: there is no command that would mend it."""
+
+    status: SourceStatus
+    template: Template | None = None
+    differs: tuple[Change, ...] = ()
+    new: Any = None  # a NewVersion where it differs
+    blocked: bool = False
+
+
+def _targets(heirs: Iterable[Heir], known: Launching) -> dict[tuple[str, ...], dict[str, set[Any]]]:
+    """By source: option -> values that nodes from there should have. Options in conflict are nobody's."""
+    found: dict[tuple[str, ...], dict[str, set[Any]]] = {}
+    for heir in heirs:
+        for key in _keys(heir.origin, known):
+            fields = found.setdefault(key, {})
+            for field, one in heir.fields.items():
+                if not one.rivals:
+                    fields.setdefault(field, set()).add(one.value)
+    return found
+
+
+def _keys(origin: Origin, known: Launching) -> Iterable[tuple[str, ...]]:
+    if origin.kind == "EC2NodeClass":
+        yield ("class", origin.name)
+    elif origin.kind == "EKSTemplate":
+        yield ("template", origin.region, origin.template, origin.version)
+    elif origin.kind == "AutoScalingGroup":
+        group = known.groups.get((origin.region, origin.name))
+        for launcher in group.launchers if group is not None else ():
+            yield ("template", origin.region, launcher.template, launcher.version)
+
+
+def _mend(region: str, group: Group, found: Mapping[Launcher, _Launched]) -> str:
+    """New versions, then whatever each reference needs."""
+    script = Script(region)
+    pinned: dict[Launcher, tuple[Template, str]] = {}
+    for launcher, one in found.items():
+        if not one.differs or one.template is None:
+            continue
+        version = script.version(one.new, named=launcher.version != LATEST)
+        if launcher.version == DEFAULT:
+            script.default(one.template, version)
+        elif launcher.version != LATEST:
+            pinned[launcher] = (one.template, version)
+    if pinned:
+        script.group(group, pinned)
+    return str(script)
+
+
+def _reusable(template: Template, source: Version, target: Mapping[str, Any]) -> int:
+    """The latest version, if it is the source with these options: somebody has made it already."""
+    latest = template.versions.get(template.latest)
+    new = NewVersion(template, source, target)
+    same = latest is not None and latest.rest == source.rest and dict(latest.block) == new.block
+    return template.latest if same else 0
+
+
+def _moves(launcher: Launcher) -> bool:
+    return launcher.version in (LATEST, DEFAULT)
+
+
+def _follow(launcher: Launcher) -> str:
+    return "all that follow $Default follow the change" if launcher.version == DEFAULT else ""
+
+
+def _state(differs: Sequence[Change]) -> SourceState:
+    if not differs:
+        return "Compliant"
+    return "Unset" if all(one.current is None for one in differs) else "Drifted"
+
+
+def _differences(differs: Iterable[Change]) -> str:
+    return ", ".join(
+        f"{one.field} is {'not set' if one.current is None else one.current}, should be {one.desired}"
+        for one in differs
+    )

@@ -1,0 +1,381 @@
+"""What launches the cluster's future nodes: one look for all policies each resync, and one for what is new.
+
+Inputs: AWS and the API server, the members of the cluster. As in inventory.py there is one lock for each
+identity and region, and policies that look at the same moment share one answer. DescribeAutoScalingGroups is
+asked for 100 names at once, DescribeLaunchTemplateVersions once for a template, DescribeTags once for 100 of
+them, and the EC2NodeClasses are listed once; each only if a node of the policy that looks comes from such a
+source. It decides nothing and changes nothing; what could not be asked is told, and the audit of instances
+goes on without it.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from caretaker.api.imds import Aws as AwsOfPolicy
+from caretaker.api.imds import Options
+from caretaker.api.objects import WireMeta
+from caretaker.aws.autoscaling import AutoScaling
+from caretaker.aws.ec2 import Ec2, LaunchTemplateVersion
+from caretaker.aws.errors import AwsError
+from caretaker.aws.identity import Target
+from caretaker.imds.inventory import BACKOFF_SECONDS
+from caretaker.imds.launching import (
+    DEFAULT,
+    LATEST,
+    STACK_TAG,
+    Group,
+    Launching,
+    Template,
+    group_of,
+    template_of,
+)
+from caretaker.imds.origins import origin_of
+from caretaker.imds.plan import Member
+from caretaker.kube.client import KubeClient
+from caretaker.kube.errors import ApiError
+
+NAMES: Final = 100  # groups of one call: DescribeAutoScalingGroups' largest page
+IDS: Final = 100  # values of a filter: the vendor's limit is 200 in a call, in all filters
+PAGE: Final = 200  # DescribeLaunchTemplateVersions' own limit
+TAGS: Final = 1000  # DescribeTags' own limit
+NODE_CLASSES: Final = "/apis/karpenter.k8s.aws/v1/ec2nodeclasses"
+
+
+class Needs(msgspec.Struct):
+    """What some nodes come from. `templates`: id -> versions by number."""
+
+    groups: set[str] = msgspec.field(default_factory=set)
+    templates: dict[str, set[str]] = msgspec.field(default_factory=dict)
+    classes: bool = False
+
+    def template(self, name: str, version: str) -> None:
+        """One reference to a launch template."""
+        if name:
+            numbers = self.templates.setdefault(name, set())
+            numbers.update({version} - {LATEST, DEFAULT, ""})
+
+
+class Look(msgspec.Struct, frozen=True):
+    """What is known, and why it is not all."""
+
+    known: Launching
+    problems: tuple[AwsError | ApiError, ...] = ()
+
+
+class _NodeClassSpec(msgspec.Struct, rename="camel"):
+    metadata_options: dict[str, Any] | None = None
+
+
+class _NodeClass(msgspec.Struct):
+    """Karpenter's EC2NodeClass, as far as it is read (Karpenter, "NodeClasses")."""
+
+    metadata: WireMeta
+    spec: _NodeClassSpec = msgspec.field(default_factory=_NodeClassSpec)
+
+
+class _Shared:
+    """One lock, when all was asked last, and until when a failure is waited out; by time.monotonic()."""
+
+    def __init__(self) -> None:
+        self.lock = asyncio.Lock()
+        self.at = 0.0
+        self.again_at = 0.0
+        self.failures = 0
+        self.problem: AwsError | ApiError | None = None
+
+    def due(self, max_age: float) -> bool:
+        """Whether all is to be asked again."""
+        now = time.monotonic()
+        return now >= self.again_at and (not self.at or now - self.at >= max_age)
+
+    def done(self, problem: AwsError | ApiError | None, scale: float) -> None:
+        """What came of it."""
+        self.problem = problem
+        self.failures = self.failures + 1 if problem is not None else 0
+        wait = BACKOFF_SECONDS[min(self.failures, len(BACKOFF_SECONDS)) - 1] if problem is not None else 0.0
+        self.again_at = time.monotonic() + wait * scale
+
+
+class _Place(_Shared):
+    """What is kept of a region, as one identity sees it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.groups: dict[str, Group | None] = {}
+        self.templates: dict[str, Template | None] = {}
+        self.asked: dict[str, set[str]] = {}  # versions of each template
+
+    def forget(self) -> None:
+        """All is asked for again."""
+        self.groups, self.templates, self.asked = {}, {}, {}
+        self.at = time.monotonic()
+
+    def with_groups(self, needs: Needs) -> dict[str, set[str]]:
+        """The templates that are needed, those of the groups that are needed among them."""
+        found = Needs(templates={name: set(numbers) for name, numbers in needs.templates.items()})
+        for name in needs.groups:
+            group = self.groups.get(name)
+            for launcher in group.launchers if group is not None else ():
+                found.template(launcher.template, launcher.version)
+        return found.templates
+
+    def lacking(self, needs: Needs) -> dict[str, set[str]]:
+        """Those of them that are not known, with every version that was ever asked for."""
+        return {
+            name: numbers | self.asked.get(name, set())
+            for name, numbers in self.with_groups(needs).items()
+            if name not in self.asked or not numbers <= self.asked[name]
+        }
+
+    def untagged(self) -> dict[str, str]:
+        """id -> the name by which it is known, of templates whose stack is not known."""
+        return {one.id: name for name, one in self.templates.items() if one is not None and one.stack is None}
+
+    def complete(self, needs: Needs) -> bool:
+        """Whether there is nothing to ask for."""
+        return needs.groups <= self.groups.keys() and not self.lacking(needs) and not self.untagged()
+
+
+class _Classes(_Shared):
+    """The cluster's EC2NodeClasses."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: Mapping[str, Options] | None = None
+
+
+class Sourcing:
+    """Regions by Target, and the cluster's EC2NodeClasses. `calls` counts what was asked of AWS."""
+
+    def __init__(
+        self,
+        ec2: Callable[[Target], Ec2],
+        autoscaling: Callable[[Target], AutoScaling],
+        client: KubeClient,
+        scale: float = 1.0,
+    ) -> None:
+        self.calls = 0
+        self._ec2 = ec2
+        self._autoscaling = autoscaling
+        self._client = client
+        self._scale = scale
+        self._places: dict[Target, _Place] = {}
+        self._classes = _Classes()
+
+    async def look(
+        self,
+        aws: AwsOfPolicy,
+        mine: Iterable[Member],
+        every: Callable[[], Iterable[Member]],
+        max_age: float,
+    ) -> Look:
+        """What the nodes `mine` of a policy come from, not older than `max_age` seconds.
+
+        `every` answers the nodes of all policies: where something has to be asked, it is asked for them, too.
+        """
+        needs = needs_of(mine)
+        groups: dict[tuple[str, str], Group | None] = {}
+        templates: dict[tuple[str, str], Template | None] = {}
+        problems: list[AwsError | ApiError] = []
+        for region, own in sorted(needs.items()):
+            place = await self._region(aws, region, own, every, max_age)
+            groups |= {(region, name): group for name, group in place.groups.items()}
+            templates |= {(region, name): template for name, template in place.templates.items()}
+            problems += [place.problem] if place.problem is not None else []
+        classes = None
+        if any(own.classes for own in needs.values()):
+            classes = await self._node_classes(max_age)
+            problems += [self._classes.problem] if self._classes.problem is not None else []
+        return Look(Launching(groups, templates, classes), tuple(problems))
+
+    def clear(self) -> None:
+        """Another process may have changed everything."""
+        self._places.clear()
+        self._classes = _Classes()
+
+    # ---------------------------------------------------------------- AWS
+
+    async def _region(
+        self,
+        aws: AwsOfPolicy,
+        region: str,
+        own: Needs,
+        every: Callable[[], Iterable[Member]],
+        max_age: float,
+    ) -> _Place:
+        spec = aws.within(region)
+        ec2, autoscaling = Target.of(spec, "ec2"), Target.of(spec, "autoscaling")
+        place = self._places.setdefault(ec2, _Place())
+        if not own.groups and not own.templates:
+            return place
+        async with place.lock:
+            if place.due(max_age):
+                place.forget()
+            if time.monotonic() >= place.again_at and not place.complete(own):
+                await self._ask(
+                    place,
+                    self._ec2(ec2),
+                    self._autoscaling(autoscaling),
+                    own,
+                    needs_of(every()).get(region, own),
+                )
+        return place
+
+    async def _ask(self, place: _Place, ec2: Ec2, autoscaling: AutoScaling, own: Needs, every: Needs) -> None:
+        """Ask for what all policies need and is not known, of the sorts that this one needs."""
+        problem: AwsError | None = None
+        names = (own.groups | every.groups) - place.groups.keys() if own.groups else set()
+        try:
+            for some in _chunks(sorted(names), NAMES):
+                found = await self._groups(autoscaling, some)
+                place.groups |= {name: found.get(name) for name in some}
+        except AwsError as error:
+            problem = error
+        wanted = Needs(own.groups | every.groups if own.groups else set(), {**own.templates})
+        for name, numbers in every.templates.items():
+            wanted.templates[name] = wanted.templates.get(name, set()) | numbers
+        try:
+            for name, numbers in sorted(place.lacking(wanted).items()):
+                place.templates[name] = await self._template(ec2, name, numbers)
+                place.asked[name] = numbers
+            await self._tags(place, ec2)
+        except AwsError as error:
+            problem = problem or error
+        place.done(problem, self._scale)
+
+    async def _groups(self, autoscaling: AutoScaling, names: Sequence[str]) -> dict[str, Group]:
+        found: dict[str, Group] = {}
+        token = ""
+        while True:
+            self.calls += 1
+            more = {"NextToken": token} if token else {}
+            page = await autoscaling.describe_auto_scaling_groups(
+                AutoScalingGroupNames=names, IncludeInstances=False, MaxRecords=NAMES, **more
+            )
+            found |= {one["AutoScalingGroupName"]: group_of(one) for one in page.get("AutoScalingGroups", ())}
+            token = page.get("NextToken", "")
+            if not token:
+                return found
+
+    async def _template(self, ec2: Ec2, name: str, numbers: Collection[str]) -> Template | None:
+        """None: there is none. One version that is not there fails the call for all: then each is asked for
+        by itself."""
+        try:
+            return template_of(await self._versions(ec2, name, (LATEST, DEFAULT, *sorted(numbers))))
+        except AwsError as error:
+            if not _absent(error):
+                raise
+            if not (numbers and error.not_found and "Version" in error.code):
+                return None
+        found: list[LaunchTemplateVersion] = []
+        for some in ((LATEST, DEFAULT), *((one,) for one in sorted(numbers) if len(numbers) > 1)):
+            try:
+                found += await self._versions(ec2, name, some)
+            except AwsError as error:
+                if not _absent(error):
+                    raise
+        return template_of(found)
+
+    async def _versions(self, ec2: Ec2, name: str, versions: Sequence[str]) -> list[LaunchTemplateVersion]:
+        by = {"LaunchTemplateId": name} if name.startswith("lt-") else {"LaunchTemplateName": name}
+        found: list[LaunchTemplateVersion] = []
+        token = ""
+        while True:
+            self.calls += 1
+            more = {"NextToken": token} if token else {}
+            page = await ec2.describe_launch_template_versions(
+                Versions=versions, MaxResults=PAGE, **by, **more
+            )
+            found += page.get("LaunchTemplateVersions", ())
+            token = page.get("NextToken", "")
+            if not token:
+                return found
+
+    async def _tags(self, place: _Place, ec2: Ec2) -> None:
+        """Learn which templates belong to a stack. By filter: an id that is not there fails no call."""
+        names = place.untagged()
+        for some in _chunks(sorted(names), IDS):
+            stacks = await self._stacks(ec2, some)
+            for one in some:
+                template = place.templates[names[one]]
+                if template is not None:
+                    tagged = msgspec.structs.replace(template, stack=stacks.get(one, ""))
+                    place.templates[names[one]] = tagged
+
+    async def _stacks(self, ec2: Ec2, ids: Sequence[str]) -> dict[str, str]:
+        found: dict[str, str] = {}
+        token = ""
+        while True:
+            self.calls += 1
+            more = {"NextToken": token} if token else {}
+            page = await ec2.describe_tags(
+                Filters=[{"Name": "resource-id", "Values": ids}, {"Name": "key", "Values": [STACK_TAG]}],
+                MaxResults=TAGS,
+                **more,
+            )
+            found |= {tag["ResourceId"]: tag.get("Value", "") for tag in page.get("Tags", ())}
+            token = page.get("NextToken", "")
+            if not token:
+                return found
+
+    # ---------------------------------------------------------------- Karpenter
+
+    async def _node_classes(self, max_age: float) -> Mapping[str, Options] | None:
+        """By name; none where their CRD is absent, None when they could not be listed."""
+        place = self._classes
+        async with place.lock:
+            if place.due(max_age) or (place.problem is not None and time.monotonic() >= place.again_at):
+                place.at, problem = time.monotonic(), None
+                try:
+                    listed, _ = await self._client.list(NODE_CLASSES, _NodeClass)
+                    place.found = {one.metadata.name: _options(one) for one in listed}
+                except ApiError as error:
+                    place.found = {} if error.not_found else None
+                    problem = None if error.not_found else error
+                place.done(problem, self._scale)
+            return place.found
+
+
+def needs_of(members: Iterable[Member]) -> dict[str, Needs]:
+    """By region."""
+    found: dict[str, Needs] = {}
+    for member in {_alike(one): one for one in members if one.groups}.values():
+        origin = origin_of(member.groups, member.place, member.seen)
+        needs = found.setdefault(member.place.region, Needs())
+        if origin is None:
+            continue
+        needs.classes |= origin.kind == "EC2NodeClass"
+        needs.template(origin.template, origin.version)
+        if origin.kind == "AutoScalingGroup":
+            needs.groups.add(origin.name)
+    return found
+
+
+def _alike(member: Member) -> tuple[Any, ...]:
+    """The same for nodes that come from the same: there are thousands of them, and a handful of these."""
+    place, seen = member.place, member.seen
+    launch = (seen.group, seen.template, seen.version) if seen is not None else ()
+    return member.groups, place.region, place.node_class, place.template, place.version, launch
+
+
+def _absent(error: AwsError) -> bool:
+    return error.not_found or error.invalid
+
+
+def _options(one: _NodeClass) -> Options:
+    """What it gives its nodes. Karpenter sets instanceMetadataTags to disabled on all that it launches."""
+    given = {
+        field.replace("IPv6", "Ipv6"): value for field, value in (one.spec.metadata_options or {}).items()
+    }
+    try:
+        return msgspec.convert({**given, "instanceMetadataTags": "disabled"}, Options)
+    except msgspec.ValidationError:
+        return Options()  # of a later version of Karpenter: nothing that could be read
+
+
+def _chunks(names: Sequence[str], size: int) -> Iterator[Sequence[str]]:
+    return (names[at : at + size] for at in range(0, len(names), size))

@@ -1,0 +1,119 @@
+"""What status says after a pass, and which events tell of it. Pure."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+import msgspec
+
+from caretaker.api import conditions as c
+from caretaker.api.conditions import PolicyReason as Reason
+from caretaker.api.events import Event
+from caretaker.api.imds import (
+    MAX_MEND,
+    MAX_MENDS,
+    ExceptionStatus,
+    GroupStatus,
+    PlanStatus,
+    ScanStatus,
+    Spec,
+    Status,
+)
+from caretaker.imds.conditions import SHOWN, View, conditions_of
+from caretaker.imds.enforce import Enforced
+from caretaker.imds.mend import bounded
+from caretaker.imds.plan import Plan
+from caretaker.imds.sources import MAX_MESSAGE
+
+_TOLD: Final = (c.READY, c.PERMISSION_OK, c.COMPLIANT, c.VERIFIED, c.SOURCES_COMPLIANT)
+_GOOD: Final = ((c.COMPLIANT, Reason.COMPLIANT), (c.SOURCES_COMPLIANT, Reason.SOURCES_COMPLIANT))
+_TOO_LONG: Final = "; the commands are too long to stand here: caretaker plan -f prints them"
+# What Enforce is busy with, as it should be.
+_PROGRESS: Final = frozenset((Reason.CANARY_CHANGING, Reason.CANARY_SOAKING, Reason.CHANGING))
+
+
+def status_of(view: View, plan: Plan, now: str, problem: str = "") -> Status:
+    """The status to write; equal to the one that stands when nothing has changed, whenever that was asked."""
+    before = view.read.status
+    counted = view.refusal is None and not (view.read.spec is not None and view.read.spec.suspend)
+    enforced = plan.enforced or Enforced()
+    made = Status(
+        observed_generation=view.read.meta.generation,
+        conditions=c.merge(before.conditions, conditions_of(view, plan, problem), now),
+        summary=plan.summary if counted else before.summary,
+        groups=_bounded(plan.groups) if counted else before.groups,
+        groups_omitted=plan.groups_omitted if counted else before.groups_omitted,
+        exceptions=_since(before.exceptions, plan.exceptions, now) if counted else before.exceptions,
+        exceptions_omitted=plan.exceptions_omitted if counted else before.exceptions_omitted,
+        plan=_to_change(plan) if counted else before.plan,
+        canary=enforced.canary if counted else before.canary,
+        breaker=enforced.breaker if counted else before.breaker,
+        last_scan=before.last_scan,
+    )
+    if made == before:
+        return before
+    return msgspec.structs.replace(made, last_scan=ScanStatus(view.scanned))
+
+
+def _to_change(plan: Plan) -> PlanStatus:
+    """Of an audit: what Enforce would look at."""
+    left = plan.enforced.left if plan.enforced is not None else plan.summary.drifted
+    return PlanStatus(left, plan.sources.launch_templates, plan.sources.node_classes)
+
+
+def _bounded(groups: Sequence[GroupStatus]) -> tuple[GroupStatus, ...]:
+    """With the commands that fit into a resource."""
+    mends = bounded([one.source.mend if one.source else "" for one in groups], MAX_MEND, MAX_MENDS)
+    return tuple(map(_with_mend, groups, mends))
+
+
+def _with_mend(group: GroupStatus, mend: str) -> GroupStatus:
+    if group.source is None or group.source.mend == mend:
+        return group
+    message = group.source.message[: MAX_MESSAGE - len(_TOO_LONG)] + _TOO_LONG
+    return msgspec.structs.replace(
+        group, source=msgspec.structs.replace(group.source, mend=mend, message=message)
+    )
+
+
+def _since(
+    before: Iterable[ExceptionStatus], found: Iterable[ExceptionStatus], now: str
+) -> tuple[ExceptionStatus, ...]:
+    """With the time when each was first seen so."""
+    known = {_same(entry): entry.since for entry in before}
+    return tuple(msgspec.structs.replace(entry, since=known.get(_same(entry)) or now) for entry in found)
+
+
+def _spec_events(spec: Spec | None) -> Iterator[Event]:
+    """What a spec opens that it need not."""
+    if spec is None or (spec.options.http_put_response_hop_limit or 0) < 2:
+        return
+    if spec.options.http_tokens != "required":
+        said = (
+            "spec.options: with a hop limit of 2 or more pods reach IMDSv1 as well; add httpTokens: required"
+        )
+        yield Event("Warning", Reason.IMDSV1_OPEN, said)
+
+
+def _same(entry: ExceptionStatus) -> ExceptionStatus:
+    return msgspec.structs.replace(entry, since=None)
+
+
+def events_of(before: Status, after: Status, spec: Spec | None) -> Sequence[Event]:
+    """Transitions: conditions that turn False, and what is a danger of its own."""
+    events = list(_spec_events(spec)) if before.observed_generation != after.observed_generation else []
+    for told in _TOLD:
+        now, was = c.find(after.conditions, told), c.find(before.conditions, told)
+        if now is not None and now.status == "False" and (was is None or was.reason != now.reason):
+            goes_well = now.reason in _PROGRESS
+            events.append(Event("Normal" if goes_well else "Warning", now.reason, now.message))
+    if after.canary is not None and after.canary.phase == "Passed" and before.canary != after.canary:
+        chosen = ", ".join(after.canary.instances[:SHOWN])
+        events.append(Event("Normal", Reason.CANARY_PASSED, f"{chosen} stood; the others follow"))
+    slow = c.find(after.conditions, c.SLOW_AND_OPEN)
+    if slow is not None and c.find(before.conditions, c.SLOW_AND_OPEN) is None:
+        events.append(Event("Warning", c.SLOW_AND_OPEN, slow.message))
+    for kind, reason in _GOOD:
+        done, was = c.find(after.conditions, kind), c.find(before.conditions, kind)
+        if done is not None and done.reason == reason and was is not None and was.status == "False":
+            events.append(Event("Normal", reason, done.message))
+    return list({(event.reason, event.message): event for event in events}.values())

@@ -1,0 +1,144 @@
+"""How late the event loop wakes a sleeper: what every other task waits, too.
+
+Input: a loop of new_loop(), which sees what it does itself: the length of each of its turns, which is what
+all that came due during the turn had to wait, and how late each timer woke it. So it need not be woken ten
+times a second to be measured, and a stall is told whole, whenever it came. What holds up a sleeping loop from
+outside (no CPU, another thread that keeps the interpreter) shows in its timers alone; there is one each BEAT.
+Any other loop is measured by a timer each INTERVAL.
+"""
+
+import asyncio
+import selectors
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from caretaker.obs.metrics import Metrics
+
+
+def new_loop() -> asyncio.AbstractEventLoop:
+    """A loop that LoopLag need not wake: `asyncio.Runner(loop_factory=new_loop)`."""
+    return _MeasuredLoop(_Turns())
+
+
+class _Turns(selectors.DefaultSelector):
+    """Tells `on_held` (since, until) of each time in which the loop woke nobody, by its clock."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.on_held: Callable[[float, float], None] | None = None
+        self._woke = 0.0
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        """See selectors.BaseSelector. Between two calls the loop is at work."""
+        on_held = self.on_held
+        if on_held is None:
+            return super().select(timeout)
+        asleep = time.monotonic()
+        on_held(self._woke or asleep, asleep)
+        ready = super().select(timeout)
+        self._woke = woke = time.monotonic()
+        if timeout and not ready:
+            on_held(asleep + timeout, woke)
+        return ready
+
+
+class _MeasuredLoop(asyncio.SelectorEventLoop):
+    def __init__(self, turns: _Turns) -> None:
+        super().__init__(turns)
+        self.turns = turns
+
+
+class LoopLag:
+    """See the module. `clock` gives seconds that never go back."""
+
+    INTERVAL: Final = 0.1  # seconds that the sleeper sleeps
+    BEAT: Final = 0.5  # seconds between two timers of a loop that sees what it does itself
+    WINDOW: Final = 60.0  # seconds that caretaker_loop_lag_max_seconds looks back
+    RECENT: Final = 5.0  # seconds for which one lag over the limit counts as unhealthy
+
+    def __init__(self, metrics: Metrics, clock: Callable[[], float] = time.monotonic) -> None:
+        self._metrics = metrics
+        self._clock = clock
+        # (time, lag), lags falling from left to right: the leftmost is the window's largest.
+        self._largest: deque[tuple[float, float]] = deque()
+        self._due = 0.0
+        self._next = clock() + self.INTERVAL  # when the sleeper that there need not be would wake
+        self._longest = 0.0  # time in which nobody was woken, since the sleeper woke
+        metrics.loop_lag_max.set_function(self.largest)
+
+    async def run(self) -> None:
+        """Measure until cancelled."""
+        loop = asyncio.get_running_loop()
+        if not isinstance(loop, _MeasuredLoop):
+            await self._tick(self.INTERVAL, self.record)
+            return
+        self._next = self._clock() + self.INTERVAL
+        loop.turns.on_held = self.held
+        try:
+            await self._tick(self.BEAT, lambda _: None)
+        finally:
+            loop.turns.on_held = None
+
+    async def _tick(self, seconds: float, told: Callable[[float], None]) -> None:
+        """A plain timer: a task that sleeps takes two turns of the loop each time."""
+        loop = asyncio.get_running_loop()
+        timer: asyncio.TimerHandle
+
+        def wait() -> None:
+            nonlocal timer
+            self._due = self._clock() + seconds
+            timer = loop.call_later(seconds, tick)
+
+        def tick() -> None:
+            told(self._clock() - self._due)
+            wait()
+
+        wait()
+        try:
+            await loop.create_future()
+        finally:
+            timer.cancel()
+
+    def held(self, since: float, until: float) -> None:
+        """Nobody was woken in this time. What somebody who sleeps for INTERVAL again and again would have
+        seen is observed: no lag for each time that ended while the loop slept, since it would have woken."""
+        self._longest = max(self._longest, until - since)
+        if until < self._next:
+            return
+        while self._next < since:
+            self._metrics.loop_lag.observe(0.0)
+            self._next += self.INTERVAL
+        if self._next <= until:
+            self._metrics.loop_lag.observe(until - self._next)
+            self._next = until + self.INTERVAL
+        self._keep(self._longest)
+        self._longest = 0.0
+
+    def record(self, lag: float) -> None:
+        """Take one measurement in seconds."""
+        lag = max(lag, 0.0)
+        self._metrics.loop_lag.observe(lag)
+        self._keep(lag)
+
+    def _keep(self, lag: float) -> None:
+        now = self._clock()
+        while self._largest and self._largest[-1][1] <= lag:
+            self._largest.pop()
+        self._largest.append((now, lag))
+        while self._largest[0][0] < now - self.WINDOW:
+            self._largest.popleft()
+
+    def largest(self, seconds: float = WINDOW) -> float:
+        """The largest lag of the last `seconds` (at most WINDOW), in seconds."""
+        since = self._clock() - seconds
+        return next((lag for at, lag in self._largest if at >= since), 0.0)
+
+    def check(self, limit: float = 10.0) -> str | None:
+        """Why the loop is unhealthy, or None. One long stall is told for RECENT seconds, then forgiven."""
+        overdue = self._clock() - self._due if self._due else 0.0
+        worst = max(self.largest(self.RECENT), overdue)
+        if worst <= limit:
+            return None
+        return f"the event loop stood still for {worst:.1f} s (limit {limit:g} s)"

@@ -1,0 +1,58 @@
+"""Prometheus metrics of every custom resource: its conditions, as its status has them.
+
+Inputs: conditions, from whoever writes them. One series for each condition that a resource has: forget()
+drops those of one, clear() all. It must not do I/O.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Gauge
+
+from caretaker.api.conditions import READY, Condition, ConditionStatus
+
+VALUES: Final[dict[ConditionStatus, int]] = {"True": 1, "False": 0, "Unknown": -1}
+Key = tuple[str, str, str]  # kind, namespace ("" of what is cluster-scoped), name
+
+
+class ResourceMetrics:
+    """What the resources' conditions tell."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.ready = Gauge(
+            "caretaker_ready",
+            "1 where a resource's Ready condition is True, else 0; caretaker_condition has the reason.",
+            ("kind", "namespace", "name"),
+            registry=registry,
+        )
+        self.condition = Gauge(
+            "caretaker_condition",
+            "The conditions of a resource: 1 True, 0 False, -1 Unknown; its status has the message.",
+            ("kind", "namespace", "name", "type", "reason"),
+            registry=registry,
+        )
+        self._shown: dict[Key, set[tuple[str, str]]] = {}
+
+    def show(self, key: Key, conditions: Iterable[Condition]) -> None:
+        """What stands now; conditions and reasons that stood before and do no more lose their series."""
+        now = {(one.type, one.reason): VALUES[one.status] for one in conditions}
+        for gone in self._shown.get(key, set()) - now.keys():
+            self.condition.remove(*key, *gone)
+        for labels, value in now.items():
+            self.condition.labels(*key, *labels).set(value)
+        self._shown[key] = set(now)
+        ready = any(kind == READY and value == 1 for (kind, _), value in now.items())
+        self.ready.labels(*key).set(1 if ready else 0)
+
+    def forget(self, key: Key) -> None:
+        """Drop the series of a deleted resource. Does nothing if there are none."""
+        if key in self._shown:
+            for gone in self._shown.pop(key):
+                self.condition.remove(*key, *gone)
+            self.ready.remove(*key)
+
+    def clear(self) -> None:
+        """Drop what names any resource."""
+        self.ready.clear()
+        self.condition.clear()
+        self._shown.clear()

@@ -1,0 +1,86 @@
+"""Whether a resource may do anything: its spec, what its namespace was granted, whose its queues are.
+
+Inputs: the grants of the operator's settings. Memory only, no I/O.
+"""
+
+from collections.abc import Callable
+
+from caretaker.api.conditions import RefreshReason as Reason
+from caretaker.api.grants import Grants, refusals
+from caretaker.runtime.queue import Key
+from caretaker.s3refresh.aims import Aim, aim_of
+from caretaker.s3refresh.claims import Claim, Claims
+from caretaker.s3refresh.resource import Read
+from caretaker.s3refresh.setting import SOURCE, alike, queue_of
+from caretaker.s3refresh.snapshots import Refusal
+
+
+class Admission:
+    """See the module."""
+
+    def __init__(self, grants: Grants) -> None:
+        self._grants = grants
+        self._claims = Claims()
+
+    def refused(self, key: Key, read: Read, on_news: Callable[[], None]) -> Refusal | None:
+        """Why nothing is done for the resource; None when all may be. `on_news` is called when that may have
+        changed."""
+        spec = read.spec
+        if spec is None:
+            self._claims.drop(key)
+            return Refusal(Reason.INVALID_SPEC, read.invalid)
+        aim = aim_of(spec)
+        source, ends = spec.source.sqs.queue_url, aim.ends_url
+        used = {SOURCE: source}
+        if ends:
+            used[aim.ends_field] = ends
+        found = refusals(self._grants, key.namespace, spec.aws, used)
+        if found:
+            self._claims.drop(key)
+            return Refusal(Reason.NOT_GRANTED, "; ".join(map(str, found)))
+        rank = (bool(spec.aws.secret_name), read.meta.creation_timestamp or "")
+        claim = Claim(rank, alike(spec, key.namespace, source))
+        owner = self._claims.claim(key, queue_of(source, spec), claim, on_news)
+        if owner != key:
+            return Refusal(Reason.QUEUE_CONFLICT, _taken(owner, key))
+        queue = queue_of(ends, spec) if ends not in ("", source) else ""
+        if queue == queue_of(source, spec):
+            return Refusal(Reason.QUEUE_CONFLICT, _spelt_twice(aim))
+        claim = Claim(rank, alike(spec, key.namespace, ends), source=False)
+        first = self._claims.claim_ends(key, queue, claim)
+        return None if first == key else Refusal(Reason.QUEUE_CONFLICT, _read_otherwise(aim, first, key))
+
+    def owner_absent(self, queue: str) -> bool:
+        """Whether the queue (its ARN) is somebody's source: until the owner reads it, nobody else may."""
+        return self._claims.has_source(queue)
+
+    def forget(self, key: Key) -> None:
+        """The resource is gone."""
+        self._claims.drop(key)
+
+    def clear(self) -> None:
+        """Every resource is gone, for this process."""
+        self._claims.clear()
+
+
+def _spelt_twice(aim: Aim) -> str:
+    return f"{aim.ends_field} is {SOURCE} spelt otherwise: write the same URL in both"
+
+
+def _named(other: Key, key: Key) -> str:
+    same = other.namespace == key.namespace
+    return f"{other.namespace}/{other.name}" if same else "a resource of another namespace"
+
+
+def _taken(owner: Key, key: Key) -> str:
+    return (
+        f"{SOURCE}: {_named(owner, key)} reads this queue already, and two would take each "
+        "other's events: give each its own queue, filled by one SNS topic or rule"
+    )
+
+
+def _read_otherwise(aim: Aim, first: Key, key: Key) -> str:
+    return (
+        f"{aim.ends_field}: {_named(first, key)} reads this queue under another spec.aws or URL, and two "
+        "readers would take each other's messages: make them the same, or give each its own queue"
+    )

@@ -1,0 +1,93 @@
+"""What the rest of a resource's work has to know of what it refreshes, whatever that is.
+
+Pure. Each module of targets/ has an Aim of its own; which ones there are, spec_type() is told, and nothing
+here or in any other pure module knows one by its name.
+"""
+
+import math
+from collections.abc import Iterable
+from typing import ClassVar, Final, cast
+
+import msgspec
+
+from caretaker.api.s3refresh import Spec, TargetSpec, Wire
+from caretaker.s3refresh.debounce import Pace
+
+REDISCOVER_SECONDS: Final = 600.0
+
+
+class Aim(Wire, frozen=True):
+    """Base of a target's part of the spec, whose fields are the subclass's. Where that overrides nothing, the
+    buckets of spec.filter are what is refreshed, as many at a time as are due, and how a refresh ended comes
+    with the answer or is asked for.
+
+    member      its name in spec.target
+    idempotent  whether a call that is made again with the same claim takes effect once
+    of_buckets  whether each bucket of spec.filter.buckets is one target, without anybody being asked
+    noun, chosen_by   what there can be too many of, and the field that names fewer
+    ends_field  the field that `ends_url` stands in
+    """
+
+    member: ClassVar[str]
+    idempotent: ClassVar[bool]
+    of_buckets: ClassVar[bool] = True
+    noun: ClassVar[str] = "buckets"
+    chosen_by: ClassVar[str] = "spec.filter.buckets"
+    ends_field: ClassVar[str] = ""
+
+    @property
+    def limit(self) -> int:
+        """Refreshes at a time of one group (Share.group); 0 = nobody waits for a turn."""
+        return 0
+
+    @property
+    def whole(self) -> bool:
+        """Whether everything is refreshed each time, never folders."""
+        return False
+
+    @property
+    def ends_url(self) -> str:
+        """The queue that tells of refreshes that have ended; "" = none does."""
+        return ""
+
+    @property
+    def rediscover(self) -> float:
+        """Seconds between two discoveries. ValueError with the field."""
+        return REDISCOVER_SECONDS
+
+    def paced(self, pace: Pace, scale: float) -> Pace:  # noqa: ARG002 - for those that override it
+        """The pace, with what only the target knows. ValueError with the field; `scale` as of
+        resource.pace_of()."""
+        return msgspec.structs.replace(pace, tracked=True, completion_timeout=math.inf)
+
+
+class Nothing(Aim, frozen=True):
+    """The aim of a resource whose spec cannot be read."""
+
+    member = ""
+    idempotent = False
+
+
+NOTHING: Final = Nothing()
+
+
+def aim_of(spec: Spec | None) -> Aim:
+    """The one that spec.target means; NOTHING without a spec. ValueError when it means none."""
+    if spec is None:
+        return NOTHING
+    members = (getattr(spec.target, name) for name in spec.target.__struct_fields__)
+    found: Aim | None = next((aim for aim in members if aim is not None), None)
+    if found is None:
+        raise ValueError("spec.target: must name what to refresh, such as storageGateway")
+    return found
+
+
+def spec_type(aims: Iterable[type[Aim]]) -> type[Spec]:
+    """Spec whose target has these members, each under its name in the CRD."""
+    members = [(aim.member, aim | None, None) for aim in aims]
+    target = msgspec.defstruct(
+        "TargetSpec", members, bases=(TargetSpec,), frozen=True, omit_defaults=True, rename=None
+    )
+    fields = [("target", target)]
+    made = msgspec.defstruct("Spec", fields, bases=(Spec,), frozen=True, kw_only=True, omit_defaults=True)
+    return cast(type[Spec], made)

@@ -1,0 +1,96 @@
+"""Who may read which queue. Memory only, no I/O.
+
+A queue has one owner: the first resource whose source it is. What the others' ends come by may be the same
+queue, or one that many resources share; but all read it alike, as one reader, or they would take each other's
+messages and leave them to the dead-letter queue. Whom nobody has granted the queue comes last, whatever it
+wants of it: else anybody could keep the others from their queue.
+"""
+
+from collections.abc import Callable, Hashable
+
+import msgspec
+
+from caretaker.runtime.queue import Key
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """What a resource asks of a queue.
+
+    rank    (whether nobody has granted the queue, creationTimestamp): credentials of one's own are no claim
+            to a queue that another was granted
+    alike   equal for those that can share one reader: URL, endpoint, credentials
+    source  whether events are wanted; else the ends of refreshes only
+    """
+
+    rank: tuple[bool, str]
+    alike: Hashable
+    source: bool = True
+
+
+class Claims:
+    """By queue (its ARN): one queue has many URLs, and two identities that reach one compete for it too."""
+
+    def __init__(self) -> None:
+        self._claims: dict[str, dict[Key, Claim]] = {}
+        self._of: dict[Key, dict[str, Claim]] = {}
+        self._on_news: dict[Key, Callable[[], None]] = {}
+
+    def claim(self, key: Key, queue: str, claim: Claim, on_news: Callable[[], None]) -> Key:
+        """`key`'s source is this queue and no other; who may read it. `on_news` is called when others'
+        claims to a queue of `key`'s change."""
+        self._on_news[key] = on_news
+        ends = {name: one for name, one in self._of.get(key, {}).items() if not one.source and name != queue}
+        self._declare(key, {queue: claim, **ends})
+        owner = self._first(queue)
+        if owner != key:  # which reads nothing at all
+            self._declare(key, {queue: claim})
+        return owner
+
+    def claim_ends(self, key: Key, queue: str, claim: Claim) -> Key:
+        """`key`'s completion queue is this one and no other; who decides how it is read: `key` itself unless
+        that is another way. An empty `queue`: it has none."""
+        standing = self._of[key]
+        source = {name: one for name, one in standing.items() if one.source}
+        self._declare(key, {queue: claim, **source} if queue else source)
+        first = self._first(queue) if queue else key
+        return key if not queue or self._claims[queue][first].alike == claim.alike else first
+
+    def has_source(self, queue: str) -> bool:
+        """Whether the queue is somebody's source, who may not read it just now."""
+        return any(claim.source for claim in self._claims.get(queue, {}).values())
+
+    def drop(self, key: Key) -> None:
+        """`key` is gone, or may read nothing."""
+        self._declare(key, {})
+        self._on_news.pop(key, None)
+
+    def clear(self) -> None:
+        """Nobody claims anything."""
+        self._claims.clear()
+        self._of.clear()
+        self._on_news.clear()
+
+    def _first(self, queue: str) -> Key:
+        claims = self._claims[queue]
+
+        def rank(key: Key) -> tuple[bool, bool, str, str, str]:
+            ungranted, created = claims[key].rank
+            return ungranted, not claims[key].source, created, key.namespace, key.name
+
+        return min(claims, key=rank)
+
+    def _declare(self, key: Key, wanted: dict[str, Claim]) -> None:
+        before = self._of.pop(key, {})
+        if wanted:
+            self._of[key] = wanted
+        for queue in {*before, *wanted}:
+            if before.get(queue) == wanted.get(queue):
+                continue
+            claims = self._claims.setdefault(queue, {})
+            claims.pop(key, None)
+            for other in claims:
+                self._on_news[other]()
+            if queue in wanted:
+                claims[key] = wanted[queue]
+            if not claims:
+                del self._claims[queue]

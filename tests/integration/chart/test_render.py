@@ -1,0 +1,402 @@
+"""The chart, rendered: what an administrator gets with which values, and what is refused."""
+
+import argparse
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import chart
+from caretaker.api.grants import Grants
+from caretaker.settings import Settings, add_run_arguments, load
+from chart import CHART, ChartError
+from chart.__main__ import main
+from chart.readme import values
+from testbed.paths import CHECKOUT
+
+Json = dict[str, Any]
+
+KINDS = ("daemonTask", "s3AggregatedRefresh", "imdsPolicy")
+EVERYTHING = {
+    "crds": {"install": False},
+    "kinds": {"imdsPolicy": {"enabled": False}},
+    "watchNamespace": "team-a",
+    "replicas": 3,
+    "image": {"digest": f"sha256:{'0' * 64}"},
+    "imagePullSecrets": [{"name": "pull"}],
+    "aws": {
+        "identities": [
+            {"namespaces": ["team-*"], "roleARNs": ["arn:aws:iam::1:role/team-*"], "ownIdentity": True}
+        ],
+        "clusterName": "blue",
+        "imdsChangesPerSecond": 0.5,
+    },
+    "egressAllow": ["10.0.0.0/8", "hooks.example.com"],
+    "log": {"format": "text", "level": "DEBUG"},
+    "extraEnv": [{"name": "AWS_REGION", "value": "eu-west-1"}],
+    "extraArgs": ["--health-port=8081"],
+    "podLabels": {"team": "sre"},
+    "podAnnotations": {"note": "x"},
+    "priorityClass": {"create": True},
+    "datadog": {"enabled": True},
+}
+
+
+def given(tmp_path: Path, content: Json) -> tuple[str, str]:
+    """The arguments that hand helm these values."""
+    file = tmp_path / "values.yaml"
+    file.write_text(yaml.safe_dump(content))
+    return "--values", str(file)
+
+
+def one(objects: list[Json], kind: str, name: str = "caretaker") -> Json:
+    """The object of that kind and name."""
+    (found,) = (o for o in objects if (o["kind"], o["metadata"]["name"]) == (kind, name))
+    return found
+
+
+def container(objects: list[Json]) -> Json:
+    """The operator's."""
+    (deployment,) = (o for o in objects if o["kind"] == "Deployment")
+    (found,) = deployment["spec"]["template"]["spec"]["containers"]
+    assert isinstance(found, dict)
+    return found
+
+
+def settings(objects: list[Json], identities: Path | None = None) -> Settings:
+    """What the operator understands of its arguments. `identities`: stands for the mounted file."""
+    run = argparse.ArgumentParser()
+    add_run_arguments(run)
+    arguments = container(objects)["args"]
+    if identities:
+        arguments = [a.replace("/etc/caretaker/identities.yaml", str(identities)) for a in arguments]
+    return load(run.parse_args(arguments), {"POD_NAMESPACE": "caretaker-system"})
+
+
+def test_helm_has_nothing_to_say_against_it() -> None:
+    assert "0 chart(s) failed" in chart.helm("lint", "--strict", CHART)
+
+
+def test_its_version_is_the_projects() -> None:
+    project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]["version"]
+    found = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert (found["version"], found["appVersion"]) == (project, project)
+
+
+def test_what_follows_from_others_is_as_made(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--check"]) == 0, capsys.readouterr().out
+
+
+def test_schema_and_values_know_the_same() -> None:
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    content = yaml.safe_load((CHART / "values.yaml").read_text())
+    assert values((CHART / "values.yaml").read_text())
+
+    def same(properties: Json, found: Json, at: str) -> None:
+        assert set(properties) - {"global"} == set(found), at
+        for key, value in found.items():
+            inner = properties[key].get("properties")
+            # Free maps, and maps of the API such as resources, have no values that must be there.
+            if inner and value and at + key != ".resources":
+                assert properties[key]["additionalProperties"] is False
+                same(inner, value, f"{at}{key}.")
+
+    same(schema["properties"], content, ".")
+
+
+def test_a_typo_is_refused_wherever_it_stands(tmp_path: Path) -> None:
+    def misspelt(content: Json) -> Json:
+        inner = {k: misspelt(v) for k, v in content.items() if isinstance(v, dict) and v and k not in free}
+        return {**inner, "misspelt": "x"}
+
+    free = {"nodeSelector", "labels", "requests", "limits"}
+    content = misspelt(yaml.safe_load((CHART / "values.yaml").read_text()))
+    content["aws"]["identities"] = [{"namespaces": ["a"], "roleARN": "x"}]
+    content["secretAccess"] = [{"namespace": "a", "name": "x"}]
+    content["extraEnv"] = [{"nam": "x"}]
+    content["tolerations"] = [{"kee": "x"}]
+    with pytest.raises(ChartError) as refused:
+        chart.text(*given(tmp_path, content))
+
+    def places(found: Json, at: str) -> set[str]:
+        here = {at} if "misspelt" in found else set()
+        return here.union(*(places(v, f"{at}/{k}") for k, v in found.items() if isinstance(v, dict)))
+
+    told = str(refused.value)
+    for place in places(content, ""):
+        assert f"at '{place}': additional properties 'misspelt' not allowed" in told
+    for place in ("/aws/identities/0", "/secretAccess/0", "/extraEnv/0", "/tolerations/0"):
+        assert f"at '{place}'" in told
+
+
+@pytest.mark.parametrize(
+    ("setting", "told"),
+    [
+        ("replicas=two", "want integer"),
+        ("image.tag=a b", "does not match pattern"),
+        ("log.level=info", "value must be one of"),
+        ("watchNamespace=Team_A", "/watchNamespace"),
+        ("aws.imdsChangesPerSecond=6", "maximum"),
+        ("secretAccess[0].namespace=a", "missing property 'names'"),
+        (",".join(f"kinds.{kind}.enabled=false" for kind in KINDS),
+         "at least one must be enabled"),
+        ("serviceAccount.create=false", "serviceAccount.name: needed"),
+        ("extraArgs={--log-level=INFO,--lease-name=other}", "at '/extraArgs/1': 'not' failed"),
+        *((f"extraEnv[0].name={name},extraEnv[0].value=x", "at '/extraEnv/0/name': 'not' failed")
+          for name in ("POD_NAME", "POD_NAMESPACE", "AWS_EC2_METADATA_DISABLED")),
+        ("extraArgs={--operator-namespace,other}", "at '/extraArgs/0': 'not' failed"),
+        (",".join(f"secretAccess[{i}].namespace=a,secretAccess[{i}].names={{x}}" for i in (0, 1)),
+         "secretAccess: a stands there twice"),
+    ],
+)  # fmt: skip
+def test_a_value_that_cannot_be_is_refused(setting: str, told: str) -> None:
+    with pytest.raises(ChartError, match=told):
+        chart.text("--set", setting)
+
+
+def test_by_default_it_asks_for_all_kinds_and_never_for_the_nodes_identity() -> None:
+    found = settings(chart.objects())
+    probe = "registry.example.com/caretaker/probe:0.1.0"
+    assert found == load({"probe_image": probe, "identity": found.identity}, {})
+    env = {e["name"]: e.get("value") for e in container(chart.objects())["env"]}
+    assert env["AWS_EC2_METADATA_DISABLED"] == "true"
+
+
+def test_the_operator_is_confined_probed_spread_and_evicted_one_by_one() -> None:
+    objects = chart.objects()
+    pod, inside = one(objects, "Deployment")["spec"]["template"]["spec"], container(objects)
+    assert pod["securityContext"] == {
+        "runAsNonRoot": True,
+        "runAsUser": 65532,
+        "runAsGroup": 65532,
+        "fsGroup": 65532,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    assert inside["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    ports = {port["name"]: port["containerPort"] for port in inside["ports"]}
+    assert ports == {"metrics": settings(objects).metrics_port, "health": settings(objects).health_port}
+    paths = {name: inside[f"{name}Probe"]["httpGet"]["path"] for name in ("startup", "liveness", "readiness")}
+    assert paths == {"startup": "/healthz", "liveness": "/healthz", "readiness": "/readyz"}
+    assert set(inside["resources"]) == {"requests", "limits"}
+    assert one(objects, "Deployment")["spec"]["replicas"] == 2
+    mine = one(objects, "Deployment")["spec"]["selector"]["matchLabels"]
+    (spread,) = pod["topologySpreadConstraints"]
+    assert (spread["topologyKey"], spread["labelSelector"]["matchLabels"]) == ("kubernetes.io/hostname", mine)
+    budget = one(objects, "PodDisruptionBudget")["spec"]
+    assert (budget["maxUnavailable"], budget["selector"]["matchLabels"]) == (1, mine)
+    wall = one(objects, "NetworkPolicy")["spec"]
+    assert wall["podSelector"]["matchLabels"] == mine
+    assert [rule["ports"] for rule in wall["ingress"]] == [[{"port": "metrics"}], [{"port": "health"}]]
+    labels = one(objects, "Pod", "caretaker-test")["metadata"]["labels"]
+    assert not mine.items() <= labels.items(), "the test's pod is none of the operator's"
+
+
+def test_the_nodes_identity_is_used_once_it_is_asked_for() -> None:
+    objects = chart.objects("--set", "aws.instanceIdentity=true", "--show-only", "templates/deployment.yaml")
+    assert settings(objects).aws_instance_identity
+    assert "AWS_EC2_METADATA_DISABLED" not in {e["name"] for e in container(objects)["env"]}
+
+
+def test_every_value_reaches_the_operator(tmp_path: Path) -> None:
+    objects = chart.objects(*given(tmp_path, EVERYTHING))
+    mounted = tmp_path / "identities.yaml"
+    mounted.write_text(one(objects, "ConfigMap", "caretaker-identities")["data"]["identities.yaml"])
+    found = settings(objects, mounted)
+    assert found.aws_identities == Grants.decode({"identities": EVERYTHING["aws"]["identities"]})  # type: ignore[index]
+    assert [kind.plural for kind in found.kinds] == ["daemontasks", "s3aggregatedrefreshes"]
+    assert (found.namespace, found.cluster_name, found.imds_changes_per_second) == ("team-a", "blue", 0.5)
+    assert found.egress_allow == ("10.0.0.0/8", "hooks.example.com")
+    assert (found.log_format, found.log_level) == ("text", "DEBUG")
+    pod = one(objects, "Deployment")["spec"]["template"]
+    image = f"registry.example.com/caretaker/operator@sha256:{'0' * 64}"
+    assert pod["spec"]["containers"][0]["image"] == image
+    assert pod["spec"]["imagePullSecrets"] == [{"name": "pull"}]
+    priority = one(objects, "PriorityClass", "caretaker-caretaker-system")
+    assert pod["spec"]["priorityClassName"] == priority["metadata"]["name"]
+    assert {"name": "AWS_REGION", "value": "eu-west-1"} in container(objects)["env"]
+    assert pod["metadata"]["labels"]["team"] == "sre"
+    assert pod["metadata"]["annotations"]["note"] == "x"
+    check = json.loads(pod["metadata"]["annotations"]["ad.datadoghq.com/operator.checks"])
+    assert check["openmetrics"]["instances"][0]["openmetrics_endpoint"] == "http://%%host%%:8080/metrics"
+
+
+def test_a_change_of_the_identities_starts_new_pods_and_an_empty_list_grants_nothing() -> None:
+    lists = ("null", "[]", '[{"namespaces": ["a"]}]')
+    none, empty, some = (chart.objects("--set-json", f"aws.identities={found}") for found in lists)
+    pods = [one(objects, "Deployment")["spec"]["template"] for objects in (none, empty, some)]
+    assert len({pod["metadata"]["annotations"].get("checksum/identities") for pod in pods}) == 3
+    content = one(empty, "ConfigMap", "caretaker-identities")["data"]["identities.yaml"]
+    assert Grants.decode(yaml.safe_load(content)) == Grants(())
+
+
+SWITCHES = {
+    "everything": ((), {"daemontasks", "s3aggregatedrefreshes", "imdspolicies"}),
+    "DaemonTask alone": (("s3AggregatedRefresh", "imdsPolicy"), {"daemontasks"}),
+    "S3AggregatedRefresh alone": (("daemonTask", "imdsPolicy"), {"s3aggregatedrefreshes"}),
+    "IMDSPolicy alone": (("daemonTask", "s3AggregatedRefresh"), {"imdspolicies"}),
+    "no IMDSPolicy": (("imdsPolicy",), {"daemontasks", "s3aggregatedrefreshes"}),
+}
+OWN = {
+    "daemontasks": {"daemontasks/status", "nodes", "pods", "configmaps"},
+    "s3aggregatedrefreshes": {"s3aggregatedrefreshes/status", "secrets", "jobs"},
+    "imdspolicies": {"imdspolicies/status", "nodes", "ec2nodeclasses"},
+}
+
+
+ACCESS = (
+    "--set=secretAccess[0].namespace=ops,secretAccess[0].names={aws-keys}",
+    "--set=jobNamespaces={web}",
+)
+
+
+@pytest.mark.parametrize("watched", ["", "team-a"], ids=["every namespace", "one namespace"])
+@pytest.mark.parametrize(("off", "plurals"), SWITCHES.values(), ids=SWITCHES.keys())
+def test_a_kind_that_is_off_has_neither_crd_nor_rule(
+    off: tuple[str, ...], plurals: set[str], watched: str
+) -> None:
+    flags = (*ACCESS, f"--set=watchNamespace={watched}", "--skip-tests")
+    objects = chart.objects(*flags, *(f"--set=kinds.{kind}.enabled=false" for kind in off))
+    crds = {o["spec"]["names"]["plural"] for o in objects if o["kind"] == "CustomResourceDefinition"}
+    assert crds == plurals
+    assert {kind.plural for kind in settings(objects).kinds} == plurals
+    roles = [o for o in objects if o["kind"] in ("ClusterRole", "Role")]
+    resources = {resource for role in roles for rule in role["rules"] for resource in rule["resources"]}
+    assert resources == plurals.union({"events", "leases"}, *(OWN[plural] for plural in plurals))
+    assert places_of("events", roles) == event_places(plurals, watched)
+
+
+def places_of(resource: str, roles: list[Json]) -> set[str]:
+    """The namespaces in which roles grant something on a resource; "" = all."""
+    found = (role for role in roles if any(resource in rule["resources"] for rule in role["rules"]))
+    return {role["metadata"].get("namespace", "") for role in found}
+
+
+def event_places(plurals: set[str], watched: str) -> set[str]:
+    """Where events of these kinds are: about IMDSPolicies, which have no namespace, in `default`."""
+    if plurals == {"imdspolicies"}:
+        return {"default"}
+    return {watched, "default"} if watched and "imdspolicies" in plurals else {watched}
+
+
+@pytest.mark.parametrize("release", ["caretaker", "blue"])
+def test_the_role_names_the_lease_that_the_operator_asks_for(release: str) -> None:
+    objects = chart.objects("--skip-tests", release=release)
+    own = [o for o in objects if o["kind"] == "Role"]
+    rules = [rule for role in own for rule in role["rules"] if rule["resources"] == ["leases"]]
+    assert {role["metadata"]["namespace"] for role in own} == {"caretaker-system"}
+    assert [(rule["verbs"], rule.get("resourceNames")) for rule in rules] == [
+        (["create"], None),
+        (["get", "patch"], [settings(objects).lease_name]),
+    ]
+
+
+def test_one_namespace_takes_roles_and_no_more_of_the_cluster_than_nodes_and_policies() -> None:
+    objects = chart.objects("--set", "watchNamespace=team-a", "--skip-tests")
+    cluster = one(objects, "ClusterRole", "caretaker-caretaker-system")
+    assert {r for rule in cluster["rules"] for r in rule["resources"]} == {
+        "nodes", "imdspolicies", "imdspolicies/status", "ec2nodeclasses",
+    }  # fmt: skip
+    watched = one(objects, "Role", "caretaker-caretaker-system-watched")
+    assert watched["metadata"]["namespace"] == "team-a"
+    assert one(objects, "Role", "caretaker-caretaker-system-events")["metadata"]["namespace"] == "default"
+    without = chart.objects(
+        "--set", "watchNamespace=team-a,kinds.daemonTask.enabled=false,kinds.imdsPolicy.enabled=false"
+    )
+    assert [o["metadata"]["name"] for o in without if o["kind"].startswith("ClusterRole")] == []
+
+
+def test_secrets_and_jobs_are_granted_by_namespace_and_name_alone(tmp_path: Path) -> None:
+    assert "secrets" not in chart.text("--show-only", "templates/rbac.yaml")
+    access = {"secretAccess": [{"namespace": "ops", "names": ["aws-keys", "cdn"]}], "jobNamespaces": ["web"]}
+    objects = chart.objects(*given(tmp_path, access), "--show-only", "templates/rbac.yaml")
+    secrets, jobs = one(objects, "Role", "caretaker-secrets"), one(objects, "Role", "caretaker-jobs")
+    assert secrets["metadata"]["namespace"] == "ops"
+    assert secrets["rules"] == [
+        {"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["aws-keys", "cdn"], "verbs": ["get"]}
+    ]
+    assert jobs["metadata"]["namespace"] == "web"
+    assert jobs["rules"] == [{"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["create", "get"]}]
+
+
+def test_without_roles_and_account_it_leaves_those_to_others() -> None:
+    objects = chart.objects(
+        "--set", "rbac.create=false,serviceAccount.create=false,serviceAccount.name=theirs", "--skip-tests"
+    )
+    assert {o["kind"] for o in objects}.isdisjoint({"ServiceAccount", "ClusterRole", "Role", "RoleBinding"})
+    assert one(objects, "Deployment")["spec"]["template"]["spec"]["serviceAccountName"] == "theirs"
+
+
+PULLS = {
+    "the release's own namespace": ("", "", "pull"),
+    "named": ("", "theirs", "theirs"),
+    "another namespace": ("team-a", "", None),
+    "another namespace, named": ("team-a", "theirs", "theirs"),
+}
+
+
+@pytest.mark.parametrize(("watched", "tests", "wanted"), PULLS.values(), ids=PULLS.keys())
+def test_the_tests_pods_pull_with_secrets_of_their_namespace(
+    watched: str, tests: str, wanted: str | None
+) -> None:
+    named = f",test.imagePullSecrets[0].name={tests}" if tests else ""
+    objects = chart.objects("--set", f"watchNamespace={watched},imagePullSecrets[0].name=pull{named}")
+    runner = one(objects, "Pod", "caretaker-test")["spec"]
+    assert runner["imagePullSecrets"] == [{"name": "pull"}]
+    env = {e["name"]: e["value"] for e in runner["containers"][0]["env"]}
+    pod = json.loads(env["TASK"])["spec"]["template"]["spec"]
+    assert pod.get("imagePullSecrets") == ([{"name": wanted}] if wanted else None)
+
+
+def test_irsa_is_an_annotation_of_the_account() -> None:
+    arn = "arn:aws:iam::111122223333:role/caretaker"
+    annotation = rf"serviceAccount.annotations.eks\.amazonaws\.com/role-arn={arn}"
+    (account,) = chart.objects("--set", annotation, "--show-only", "templates/serviceaccount.yaml")
+    assert account["metadata"]["annotations"] == {"eks.amazonaws.com/role-arn": arn}
+
+
+def test_alerts_dashboard_and_monitor_are_made_of_the_charts_files() -> None:
+    on = [f"--set={part}.enabled=true" for part in ("prometheusRule", "dashboard", "serviceMonitor")]
+    more = "prometheusRule.labels.release=p,prometheusRule.runbookBase=https://example.com/caretaker/"
+    objects = chart.objects(*on, "--set", more)
+    rule = one(objects, "PrometheusRule")
+    text = (CHART / "files" / "alerts.yaml").read_text()
+    based = text.replace("runbook_url: ", "runbook_url: https://example.com/caretaker/")
+    assert rule["spec"] == yaml.safe_load(based)
+    assert chart.text(*on, "--show-only", "templates/prometheusrule.yaml").count("runbook_url: docs/") > 5
+    assert rule["metadata"]["labels"]["release"] == "p"
+    dashboard = one(objects, "ConfigMap", "caretaker-dashboard")
+    file = CHART / "files" / "dashboard.json"
+    assert json.loads(dashboard["data"]["caretaker.json"]) == json.loads(file.read_text())
+    assert dashboard["metadata"]["labels"]["grafana_dashboard"] == "1"
+    service, monitor = one(objects, "Service", "caretaker-metrics"), one(objects, "ServiceMonitor")
+    assert monitor["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+    assert monitor["spec"]["endpoints"][0]["port"] == service["spec"]["ports"][0]["name"]
+    assert monitor["spec"]["endpoints"][0]["honorLabels"] is True
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_one_replica_alone_has_no_alert_about_a_standby(replicas: int) -> None:
+    objects = chart.objects("--set", f"prometheusRule.enabled=true,replicas={replicas}")
+    groups = one(objects, "PrometheusRule")["spec"]["groups"]
+    alerts = {rule["alert"] for group in groups for rule in group["rules"]}
+    every = yaml.safe_load((CHART / "files" / "alerts.yaml").read_text())["groups"]
+    missing = {rule["alert"] for group in every for rule in group["rules"]} - alerts
+    assert missing == ({"CaretakerNoStandby"} if replicas == 1 else set())
+
+
+def test_the_admission_policy_is_the_example_for_the_releases_account() -> None:
+    rendered = chart.objects(
+        "--set", "admissionPolicy.enabled=true", "--show-only", "templates/admissionpolicy.yaml"
+    )
+    example = yaml.safe_load_all((CHECKOUT / "examples" / "admission" / "operator.yaml").read_text())
+    for ours, theirs in zip(rendered, example, strict=True):
+        assert (ours["kind"], ours["metadata"]["name"]) == (theirs["kind"], theirs["metadata"]["name"])
+        assert ours["spec"] == theirs["spec"]
+    assert all(o["kind"] != "ValidatingAdmissionPolicy" for o in chart.objects())

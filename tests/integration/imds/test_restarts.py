@@ -1,0 +1,105 @@
+"""An operator of the test's own: killed, started again, and started with other settings."""
+
+from collections.abc import AsyncIterator, Callable, Iterator
+
+import pytest
+
+from awsdoubles.ec2.server import Ec2
+from testbed.admin import Admin
+from testbed.cluster import Cluster
+from testing.cluster import Nodes
+from testing.imds import NOWHERE, SLOW, Fleet
+from testing.operator import OperatorProcess
+
+Start = Callable[..., OperatorProcess]
+
+
+@pytest.fixture
+def start(cluster: Cluster) -> Iterator[Start]:
+    """Start an operator with these flags."""
+    made: list[OperatorProcess] = []
+
+    def started(*args: str) -> OperatorProcess:
+        env = NOWHERE
+        process = OperatorProcess(
+            cluster.kubeconfig, "own", leader_elect=False, time_scale=0.05, env=env, args=args
+        )
+        made.append(process)
+        return process.start()
+
+    yield started
+    for process in made:
+        process.kill9()
+        process.assert_clean_logs()
+
+
+@pytest.fixture
+async def fleet(admin: Admin, nodes: Nodes, ec2: Ec2) -> AsyncIterator[Fleet]:
+    """Nodes of the test."""
+    made = Fleet(admin, nodes, ec2.control, ec2.url)
+    yield made
+    await made.clear()
+
+
+async def test_a_canary_survives_restarts_and_none_is_changed_twice(start: Start, fleet: Fleet) -> None:
+    operator = start()
+    await fleet.add(4, options=SLOW)
+    safety = {"allowLoosening": ["HopLimit"], "canary": {"instances": 1, "soak": "2m"}}
+    policy = await fleet.create(mode="Enforce", safety=safety)
+    found = await policy.when(lambda f: (f["status"].get("canary") or {}).get("phase") == "Soaking")
+    canary = found["status"]["canary"]
+    for _ in range(2):
+        operator.kill9()
+        operator.start()
+    assert [call["InstanceId"] for call in fleet.modified()] == canary["instances"]
+    await policy.condition("Ready", "True", "Enforced")
+    after = (await policy.get())["status"]["canary"]
+    assert (after["instances"], after["startedAt"], after["phase"]) == (
+        canary["instances"],
+        canary["startedAt"],
+        "Passed",
+    )
+    sent = [call["InstanceId"] for call in fleet.modified()]
+    assert len(sent) == len(set(sent)) == 4
+
+
+async def test_an_open_breaker_survives_a_restart_and_another_generation_closes_it(
+    start: Start, fleet: Fleet
+) -> None:
+    operator = start()
+    await fleet.add(2, options=SLOW)
+    fleet.control.fault("refuse", count=1, code="DryRunOperation", status=412)
+    fleet.control.fault("refuse", count=None, code="InvalidParameterValue", message="no such luck")
+    safety = {"allowLoosening": ["HopLimit"], "stopAfterConsecutiveFailures": 1}
+    policy = await fleet.create(mode="Enforce", safety={**safety, "canary": {"instances": 0}})
+    await policy.condition("Ready", "False", "BreakerOpen")
+    sent = len(fleet.modified())
+    operator.kill9()
+    fleet.control.clear_faults()
+    operator.start()
+    marker = await fleet.create("marker")  # its pass shows that the other's has been
+    await marker.condition("Ready", "True", "Audited")
+    await policy.condition("Ready", "False", "BreakerOpen")
+    assert len(fleet.modified()) == sent
+    await policy.edit(safety={"maxChangesPerMinute": 600})
+    await policy.condition("Ready", "True", "Enforced")
+
+
+@pytest.mark.parametrize(
+    ("options", "field"),
+    [
+        ({"httpPutResponseHopLimit": 1}, "httpPutResponseHopLimit"),
+        ({"httpEndpoint": "disabled"}, "httpEndpoint"),
+    ],
+)
+async def test_a_policy_that_would_cut_the_operators_own_credentials_changes_nothing(
+    start: Start, fleet: Fleet, options: dict[str, object], field: str
+) -> None:
+    start("--aws-instance-identity")
+    await fleet.add(1)
+    policy = await fleet.create(mode="Enforce", options=options)
+    told = await policy.condition("Ready", "False", "WouldCutOwnCredentials")
+    assert f"spec.options.{field}" in told["message"]
+    assert "IRSA" in told["message"]
+    await policy.condition("Stalled", "True", "WouldCutOwnCredentials")
+    assert not fleet.modified()

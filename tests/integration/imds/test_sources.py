@@ -1,0 +1,189 @@
+"""What an IMDSPolicy tells of the sources of future nodes, and that its commands mend them."""
+
+import itertools
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testbed.admin import Admin, Json, path
+from testing.awscli import Shell
+from testing.imds import Fleet
+from testing.karpenter import URL, node_class, node_classes
+from testing.operator import OperatorProcess
+
+GOOD = {"HttpPutResponseHopLimit": 2, "HttpTokens": "required"}
+BAD = {"ImageId": "ami-1", "MetadataOptions": {"HttpPutResponseHopLimit": 1, "HttpProtocolIpv6": "disabled"}}
+RIGHT = {"MetadataOptions": GOOD}
+RESYNC = "1m"  # 3 s here
+MOVING = ("latest", "default", "pinned", "mixed")
+
+
+@pytest.fixture
+def shell(fleet: Fleet, tmp_path: Path) -> Iterator[Shell]:
+    with Shell.open(tmp_path, fleet.url) as opened:
+        yield opened
+
+
+def sources(found: Json) -> dict[str, Json]:
+    """By the group's name."""
+    return {group["name"]: group["source"] for group in found["status"]["groups"] if group["source"]}
+
+
+def states(found: Json) -> dict[str, str]:
+    return {name: source["state"] for name, source in sources(found).items()}
+
+
+async def launched(fleet: Fleet, group: str, template: str, version: str) -> None:
+    """A node of a new group that refers to the template so."""
+    fleet.control.put_group(group, LaunchTemplate={"LaunchTemplateId": template, "Version": version})
+    await fleet.add(1, group=group)
+
+
+async def test_each_reference_is_told_and_its_command_mends_what_is_launched_next(
+    fleet: Fleet, shell: Shell, admin: Admin
+) -> None:
+    control = fleet.control
+    ids = {name: str(control.put_template(name, [BAD])["id"]) for name in (*MOVING, "stack", "eks-1", "mine")}
+    control.put_template("stack", [], tags={"aws:cloudformation:stack-name": "net"})
+    for name, version in (("latest", "$Latest"), ("default", "$Default"), ("pinned", "1"), ("stack", "1")):
+        await launched(fleet, name, ids[name], version)
+    of_all = {"LaunchTemplateId": ids["mixed"], "LaunchTemplateName": "mixed", "Version": "1"}
+    own = {"InstanceType": "c6g.large", "LaunchTemplateSpecification": {**of_all, "Version": "$Default"}}
+    overrides = [{"InstanceType": "m5.large", "WeightedCapacity": "2"}, own]
+    policy = {"LaunchTemplateSpecification": of_all, "Overrides": overrides}
+    control.put_group("mixed", MixedInstancesPolicy={"LaunchTemplate": policy})
+    await fleet.add(1, group="mixed")
+    control.put_group("old", LaunchConfigurationName="old")
+    await fleet.add(1, group="old")
+    eks = {"eks.amazonaws.com/nodegroup": "theirs"}
+    await fleet.add(1, labels=eks, template={"LaunchTemplateId": ids["eks-1"], "Version": "1"})
+    mine = {"eks.amazonaws.com/nodegroup": "mine", "eks.amazonaws.com/sourceLaunchTemplateId": ids["mine"]}
+    version = {"eks.amazonaws.com/sourceLaunchTemplateVersion": "1"}
+    await fleet.add(1, labels={**mine, **version}, tags={"eks:cluster-name": "prod"})
+
+    resource = await fleet.create(resyncInterval=RESYNC)
+    found = await resource.summary(nodes=8, compliant=8)
+    drifted = dict.fromkeys((*MOVING, "mine"), "Drifted")
+    assert states(found) == {**drifted, "stack": "IaCOwned", "old": "Unsupported", "theirs": "EKSOwned"}
+    assert found["status"]["plan"] == {"instances": 0, "launchTemplates": 5, "ec2NodeClasses": 0}
+    told = sources(found)
+    assert {name for name, source in told.items() if source.get("mend")} == set(drifted)
+    assert told["latest"]["message"] == (
+        "httpPutResponseHopLimit is 1, should be 2, httpTokens is not set, should be required"
+    )
+    await resource.condition("Compliant", "True", "Compliant")
+    await resource.condition("Ready", "True", "Audited")
+    await resource.condition("SourcesCompliant", "False", "SourcesDrifted")
+
+    def event(events: list[Json]) -> bool:
+        mine = [e for e in events if e["involvedObject"]["name"] == resource.name]
+        return any(e["type"] == "Warning" and e["reason"] == "SourcesDrifted" for e in mine)
+
+    await admin.wait_for_all(path("events", "default"), event, 30)
+
+    for name in drifted:
+        done = shell.run(told[name]["mend"])
+        assert (done.returncode, done.stderr) == (0, ""), told[name]["mend"]
+    for name in MOVING:
+        options = control.add_nodes(1, group=name)[0]["options"]
+        assert {**options, **GOOD} == options, name
+    for call in control.calls("CreateLaunchTemplateVersion"):
+        block = call["params"]["LaunchTemplateData"]["MetadataOptions"]
+        assert block == {**GOOD, "HttpProtocolIpv6": "disabled"}, "whole, with what is not managed"
+    group = next(
+        p for _, o, p in shell.calls if o == "UpdateAutoScalingGroup" and "MixedInstancesPolicy" in p
+    )
+    sent = group["MixedInstancesPolicy"]["LaunchTemplate"]
+    assert sent["Overrides"][0] == overrides[0]
+    assert sent["Overrides"][1]["InstanceType"] == "c6g.large"
+    assert shell.calls[-1] == (
+        "eks",
+        "UpdateNodegroupVersion",
+        {
+            "clusterName": "prod",
+            "nodegroupName": "mine",
+            "launchTemplate": {"id": ids["mine"], "version": "2"},
+        },
+    )
+    found = await resource.when(lambda f: all(states(f)[name] == "Compliant" for name in MOVING))
+    # Its nodes still come from version 1: EKS has not replaced them. What is left to do is the update alone.
+    left = await resource.when(lambda f: "create" not in sources(f)["mine"].get("mend", "create"))
+    assert sources(left)["mine"]["mend"].startswith("aws eks update-nodegroup-version ")
+
+
+async def test_all_policies_share_one_look_each_resync_and_a_quiet_time_has_none(fleet: Fleet) -> None:
+    template = str(fleet.control.put_template("workers", [RIGHT])["id"])
+    for name in ("a", "b"):
+        await launched(fleet, name, template, "$Latest")
+    calls = ("DescribeAutoScalingGroups", "DescribeLaunchTemplateVersions", "DescribeTags")
+    policies = [await fleet.create(f"p{n}", resyncInterval="24h") for n in range(3)]
+    for policy in policies:
+        await policy.condition("SourcesCompliant", "True")
+    assert [len(fleet.control.calls(name)) for name in calls] == [1, 1, 1]
+    for policy in policies:
+        await policy.edit(resyncInterval=RESYNC)
+    fleet.control.put_template("workers", [BAD])
+    for policy in policies:
+        await policy.condition("SourcesCompliant", "False")
+    for name in calls:
+        for earlier, later in itertools.pairwise(fleet.control.calls(name)[1:]):
+            assert later["at"] - earlier["at"] > 2, "3 s, which is 1m here, whoever asks"
+
+
+@pytest.mark.parametrize(
+    ("operation", "action"),
+    [
+        ("DescribeAutoScalingGroups", "autoscaling:DescribeAutoScalingGroups"),
+        ("DescribeLaunchTemplateVersions", "ec2:DescribeLaunchTemplateVersions"),
+        ("DescribeTags", "ec2:DescribeTags"),
+    ],
+)
+async def test_a_denied_action_is_named_while_the_instances_are_audited(
+    fleet: Fleet, operation: str, action: str
+) -> None:
+    template = str(fleet.control.put_template("workers", [RIGHT])["id"])
+    await launched(fleet, "spot", template, "$Latest")
+    fleet.control.deny(operation)
+    policy = await fleet.create()
+    told = await policy.condition("PermissionOK", "False", "AccessDenied")
+    assert f"allow {action} to the identity that spec.aws names" in told["message"]
+    await policy.summary(nodes=1, compliant=1)
+    await policy.condition("Ready", "True", "Audited")
+    if operation != "DescribeTags":  # whether a stack has it does not matter while it complies
+        await policy.condition("SourcesCompliant", "Unknown", "SourcesUnknown")
+    fleet.control.allow(operation)
+    await policy.condition("PermissionOK", "True", "Permitted")
+    await policy.condition("SourcesCompliant", "True", "SourcesCompliant")
+
+
+async def test_node_classes_are_found_once_their_crd_is_there_and_the_command_mends_them(
+    fleet: Fleet, shell: Shell, admin: Admin, operator: OperatorProcess
+) -> None:
+    labels = {"karpenter.sh/nodepool": "pool", "karpenter.k8s.aws/ec2nodeclass": "default"}
+    await fleet.add(2, labels=labels)
+    policy = await fleet.create(resyncInterval=RESYNC)
+    found = await policy.summary(nodes=2, compliant=2)
+    assert states(found) == {"pool": "Ephemeral"}
+    await policy.condition("SourcesCompliant", "Unknown", "SourcesUnknown")
+    assert operator.metric("caretaker_missing_permission", verb="list", resource="ec2nodeclasses") == 0
+    async with node_classes(admin):
+        await admin.create(URL, node_class("default", httpPutResponseHopLimit=1, httpEndpoint="enabled"))
+        found = await policy.when(lambda f: states(f) == {"pool": "Drifted"})
+        source = sources(found)["pool"]
+        assert source["message"].endswith("; Karpenter then replaces all nodes of the class")
+        assert found["status"]["plan"] == {"instances": 0, "launchTemplates": 0, "ec2NodeClasses": 1}
+        assert shell.run(source["mend"]).returncode == 0
+        await admin.patch(f"{URL}/default", patch_of(shell.patches[0]))
+        await policy.when(lambda f: states(f) == {"pool": "Compliant"})
+        options = (await admin.get(f"{URL}/default"))["spec"]["metadataOptions"]
+        assert options == {"httpPutResponseHopLimit": 2, "httpEndpoint": "enabled", "httpTokens": "required"}
+    await policy.when(lambda f: states(f) == {"pool": "Ephemeral"})
+
+
+def patch_of(words: list[str]) -> Any:
+    assert words[:5] == ["patch", "ec2nodeclass", "default", "--type", "merge"]
+    assert words[5] == "-p"
+    return json.loads(words[6])

@@ -1,0 +1,223 @@
+"""Every command in the pages runs: here, in a test of a guide, or the table below says why not."""
+
+import asyncio
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+import chart
+from testbed import build
+from testbed.admin import Admin, Json, path
+from testbed.cluster import Cluster
+from testbed.paths import CHECKOUT
+from testbed.steer import behaviour, release_node, steer_node
+from testing.awswords import fault
+from testing.cluster import Nodes
+from testing.imds import NOWHERE
+from testing.kubeletlogs import KubeletLogs
+from testing.operator import OperatorProcess
+from testing.pages import Block, blocks, run_by_tests, scratch
+from testing.roles import SYSTEM, small_task
+
+NAME: Final = "docs"
+EXAMPLE: Final = (
+    "the output of an example; its commands are run as docs/operations.md has them, its flags by test_docs.py"
+)
+PODS: Final = "needs the chart's pods: tests/node runs them"
+AWS: Final = "needs what the doubles of AWS have: `make demo` and tests/integration do it"
+RELEASE: Final = "needs a release: tests/integration/chart does the same with its arguments"
+JQ: Final = "takes jq, which need not be on a machine"
+STAYS: Final = "a process that stays, or a suite: what they start has tests of its own"
+# A page, or "page: heading (number)" -> why its block is not run here.
+NOT_RUN: Final = {
+    "README.md: Two commands": STAYS,
+    "README.md: Install": STAYS,
+    "README.md: Quick start on your cluster": "needs an engine; tests/node installs from an image",
+    "README.md: S3AggregatedRefresh": AWS,
+    "CONTRIBUTING.md": STAYS,
+    "docs/cli.md": EXAMPLE,
+    "docs/image.md": "needs an engine and a registry; tests build the same Dockerfile with buildah",
+    "docs/imds-probe.md": "needs an address of metadata; tests/integration/hoplab runs the probe",
+    "docs/install.md": RELEASE,
+    "docs/upgrade.md": RELEASE,
+    "docs/uninstall.md": RELEASE,
+    "docs/operations.md: First look (2)": PODS,
+    "docs/operations.md: TargetGone": "takes a line out of a record that has to be there",
+    "docs/operations.md: CaretakerDown": PODS,
+    "docs/operations.md: Health endpoints": "needs the chart's pods, and stays; what asks through it runs",
+    "docs/operations.md: The role": RELEASE,
+    "docs/operations.md: CaretakerReconcileErrors": JQ,
+    "docs/operations.md: Logs": JQ,
+    "helm/caretaker/README.md": RELEASE,
+    "docs/spec/daemontask.md": EXAMPLE,
+    "docs/spec/imdspolicy.md": EXAMPLE,
+    "docs/spec/s3aggregatedrefresh.md: Example": AWS,
+    "docs/spec/s3aggregatedrefresh.md: The queue": "takes files of the page; its words are judged below",
+    "docs/spec/s3aggregatedrefresh.md: AWS CLI": "its diff ends with 1 where there is something to see",
+}
+
+
+# What leaves the cluster of the test has no place among what is run here.
+OUTSIDE: Final = re.compile(r"\b(docker|podman|buildah|sudo|ssh|git|make|terraform|rm)\b")
+
+
+def reason(block: Block) -> str:
+    """Why it is not run here; "" = it is."""
+    if (block.page, block.heading, block.number) in run_by_tests():
+        return "a test of the guide runs it"
+    return NOT_RUN.get(str(block), NOT_RUN.get(block.page, ""))
+
+
+HERE: Final = [block for block in blocks() if not reason(block)]
+
+
+def test_the_table_names_no_block_that_is_not_there() -> None:
+    known = {str(block) for block in blocks()} | {block.page for block in blocks()}
+    assert set(NOT_RUN) - known == set()
+    assert len(HERE) > 25
+
+
+def test_what_is_run_here_stays_within_the_cluster_of_the_test() -> None:
+    assert {str(block): found[0] for block in HERE if (found := OUTSIDE.search(block.script))} == {}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("sqs get-queue-url --queue-name q --region eu-west-1", ""),
+        ("sqs get-queue-url --queue q", "no --queue"),
+        ("sqs get-queue-url", "needs QueueName"),
+        ("sqs get-queue", "no command"),
+        ("squeue list", "no service"),
+    ],
+)
+def test_the_stand_in_refuses_what_the_cli_would(words: str, said: str) -> None:
+    assert said in fault(words.split())
+    assert bool(said) == bool(fault(words.split()))
+
+
+def aws_words(script: str) -> Iterator[list[str]]:
+    """The commands of the AWS CLI, without what a shell makes of the rest of the line."""
+    for line in script.replace("\\\n", " ").splitlines():
+        found = re.search(r"(?:^|\$\()aws (.*)", line)
+        if found is None or line.count("'") % 2:
+            continue  # what goes on over lines is judged where it runs
+        words = shlex.split(found[1].rstrip(")"), comments=True)
+        stops = (at for at, word in enumerate(words) if word in ("|", ">", "&&"))
+        yield words[: next(stops, len(words))]
+
+
+def test_the_words_of_aws_commands_that_do_not_run_are_right_too() -> None:
+    every = [words for block in blocks() if reason(block) for words in aws_words(block.script)]
+    assert len(every) > 5
+    assert {" ".join(words): said for words in every if (said := fault(words))} == {}
+
+
+@pytest.fixture
+async def objects(
+    admin: Admin, cluster: Cluster, namespace: str, nodes: Nodes
+) -> AsyncIterator[OperatorProcess]:
+    """A resource of each kind, called NAME: of a task that failed on one of two nodes, a refresh and a policy
+    without AWS; and the operator."""
+    for one in (SYSTEM, "argocd"):
+        body: Json = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": one}}
+        await admin.apply(path("namespaces", name=one), body)
+    made = await nodes.add(2)
+    await steer_node(admin, made[0], behaviour("fail", run_seconds=0.1))
+    flags = ("--operator-namespace", SYSTEM)
+    keys = cluster.folder / "pki"
+    with OperatorProcess(cluster.kubeconfig, time_scale=0.3, args=flags, env=NOWHERE) as operator:
+        async with KubeletLogs(admin, keys / "apiserver.crt", keys / "apiserver.key") as kubelet:
+            await kubelet.serve(made)
+            await admin.create(path("daemontasks", namespace), small_task(NAME, nodes, backoffLimit=0))
+            for body in (refresh(), policy()):
+                plural = {"IMDSPolicy": "imdspolicies"}.get(body["kind"], "s3aggregatedrefreshes")
+                where = None if plural == "imdspolicies" else namespace
+                await admin.create(path(plural, where), body)
+            url = path("daemontasks", namespace, NAME)
+            await admin.wait_for(url, lambda t: t.get("status", {}).get("failed") == 1, 60)
+            await release_node(admin, made[0])
+            yield operator
+    bounds = ("validatingadmissionpolicybindings", "validatingadmissionpolicies")
+    for url in (
+        path("imdspolicies", name=NAME),
+        path("daemontasks", "default", "hello"),
+        *(path(plural, name="caretaker-operator") for plural in bounds),
+    ):
+        if await admin.find(url) is not None:
+            await admin.delete(url)
+
+
+def refresh() -> Json:
+    """One that nothing was granted to, with the target that the pages name."""
+    queue = "https://sqs.eu-west-1.amazonaws.com/111122223333/media-events"
+    spec = {
+        "aws": {"region": "eu-west-1"},
+        "source": {"sqs": {"queueURL": queue}},
+        "target": {"storageGateway": {"shares": {"discover": {}}}},
+    }
+    head = {"apiVersion": "caretaker.dev/v1alpha1", "kind": "S3AggregatedRefresh"}
+    return {**head, "metadata": {"name": NAME}, "spec": spec}
+
+
+def policy() -> Json:
+    """One of no node."""
+    spec = {
+        "options": {"httpPutResponseHopLimit": 2},
+        "selector": {"nodeSelector": {"matchLabels": {"none": "such"}}},
+    }
+    head = {"apiVersion": "caretaker.dev/v1alpha1", "kind": "IMDSPolicy"}
+    return {**head, "metadata": {"name": NAME}, "spec": spec}
+
+
+def programs(folder: Path) -> Path:
+    """kubectl, helm and caretaker as they are; aws that judges its words alone, and a curl that reads."""
+    folder.mkdir()
+    (folder / "kubectl").symlink_to(build.ensure() / "kubectl")
+    (folder / "helm").symlink_to(chart.program())
+    (folder / "caretaker").symlink_to(Path(sys.executable).with_name("caretaker"))
+    read = "import sys, urllib.request as r; print(r.urlopen('http://' + sys.argv[-1]).read().decode())"
+    for name, call in (("aws", "-m testing.awswords"), ("curl", f'-c "{read}"')):
+        (folder / name).write_text(f'#!/bin/sh\nexec {sys.executable} {call} "$@"\n')
+        (folder / name).chmod(0o755)
+    return folder
+
+
+def filled_in(script: str, namespace: str, operator: OperatorProcess) -> str:
+    """With names in the place of NAME and NS, and the ports that the operator has here."""
+    script = script.replace("localhost:8081", f"localhost:{operator.health_port}")
+    return re.sub(r"\bNS\b", namespace, re.sub(r"\bNAME\b", NAME, script))
+
+
+async def test_every_command_of_the_pages_runs(
+    objects: OperatorProcess, cluster: Cluster, namespace: str, tmp_path: Path
+) -> None:
+    where = tmp_path / "checkout"
+    where.mkdir()
+    env = {
+        **os.environ,
+        "PATH": f"{programs(tmp_path / 'bin')}:{os.environ['PATH']}",
+        "PYTHONPATH": f"{CHECKOUT / 'tests'}:{CHECKOUT / 'operator'}",
+        "KUBECONFIG": str(cluster.kubeconfig),
+        "HOME": str(tmp_path),
+    }
+    scratch(where)
+    failed = []
+    for block in HERE:
+        if OUTSIDE.search(block.script):
+            continue  # told by the test above
+        script = filled_in(block.script, namespace, objects)
+        command = ["timeout", "60", "bash", "-euo", "pipefail", "-c", script]
+        done = await asyncio.to_thread(
+            subprocess.run, command, cwd=where, env=env, capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            failed.append(f"{block}: exit code {done.returncode}\n{done.stdout}{done.stderr}")
+    assert failed == [], "\n".join(failed)

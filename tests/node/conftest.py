@@ -1,0 +1,100 @@
+"""The operator as users install it, on a real node that is one for the run, with doubles of AWS beside it."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from awsdoubles.ec2.server import Ec2
+from awsdoubles.gateway.server import StorageGateway
+from awsdoubles.ministack import MiniStack
+from realnode import images
+from realnode.kind import KindNode
+from realnode.node import Node
+from testbed.admin import Admin, path
+from testing.aws import Aws
+from testing.release import NAMESPACE, Release, complete
+
+
+@pytest.fixture(scope="session")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node | KindNode]:
+    """A control plane and a real node that has our images; fails with what is missing where it cannot run."""
+    folder = tmp_path_factory.mktemp("node")
+    made = KindNode(folder) if os.environ.get("E2E_CLUSTER") == "kind" else Node(folder, images.archives())
+    with made as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def ministack(node: Node | KindNode, tmp_path_factory: pytest.TempPathFactory) -> Iterator[MiniStack]:
+    """As the fixture of that name elsewhere, where the node's pods reach it."""
+    server = MiniStack(tmp_path_factory.mktemp("ministack"))
+    server.host = node.place.outside
+    with server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def storage_gateway(node: Node | KindNode, ministack: MiniStack) -> Iterator[StorageGateway]:
+    """Likewise, for the run."""
+    double = StorageGateway(ministack.url)
+    double.host = node.place.outside
+    with double:
+        yield double
+
+
+@pytest.fixture(scope="session")
+def ec2(node: Node | KindNode) -> Iterator[Ec2]:
+    """Likewise, for the run."""
+    double = Ec2()
+    double.host = node.place.outside
+    with double:
+        yield double
+
+
+@pytest.fixture(scope="session")
+def _release(
+    node: Node | KindNode,
+    ministack: MiniStack,
+    storage_gateway: StorageGateway,
+    ec2: Ec2,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Release:
+    aws = Aws(ministack.url)
+    variables = aws.environment(storage_gateway.url, ec2_url=ec2.url)
+    aws.close()
+    del variables["AWS_EC2_METADATA_DISABLED"]  # the chart's own
+    values = {
+        "extraEnv": [{"name": name, "value": value} for name, value in variables.items()],
+        # What bounds the operator is on, and what else the API server has to take.
+        **{name: {"enabled": True} for name in ("admissionPolicy", "flowSchema", "dashboard")},
+        "priorityClass": {"create": True},
+    }
+    return Release(node, tmp_path_factory.mktemp("release"), values)
+
+
+@pytest.fixture
+async def admin(node: Node | KindNode) -> AsyncIterator[Admin]:
+    """A client with all rights."""
+    async with node.admin() as client:
+        yield client
+
+
+@pytest.fixture
+async def release(_release: Release, admin: Admin) -> AsyncIterator[Release]:
+    """The chart, installed in a namespace that admits restricted pods alone, with all replicas Ready.
+
+    Afterwards every line that they logged is a record, and none of them a warning or worse.
+    """
+    if await admin.find(path("namespaces", name=NAMESPACE)) is None:
+        labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+        await admin.create(path("namespaces"), {"metadata": {"name": NAMESPACE, "labels": labels}})
+    if not _release.installed:
+        await asyncio.to_thread(_release.install)
+    await complete(admin)
+    yield _release
+    if _release.installed:
+        lines = await asyncio.to_thread(_release.logs)
+        assert lines
+        assert [line for line in lines if line.get("level") not in {"debug", "info"}] == []

@@ -1,0 +1,118 @@
+"""Each kind handles one real object, under the role and the security context that users get."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+import pytest
+
+from awsdoubles.ec2.server import Ec2
+from awsdoubles.gateway.server import StorageGateway
+from hoplab.options import MetadataOptions
+from realnode.kind import KindNode
+from realnode.metadata import MetadataService
+from realnode.node import Node
+from testbed.admin import Admin, path
+from testbed.nodes import is_ready
+from testing.aws import Aws
+from testing.cli import Cli
+from testing.customresource import Resource, stands
+from testing.imds import SLOW, TAGS
+from testing.nodetasks import task
+from testing.refreshing import Refreshing
+from testing.release import NAMESPACE, Release
+
+GROUP: Final = {"eks.amazonaws.com/nodegroup": "apps"}
+
+
+async def test_the_pod_of_a_task_runs_and_its_log_can_be_read(
+    release: Release, node: Node | KindNode, admin: Admin
+) -> None:
+    results = [{"name": "uid", "type": "Number"}]
+    await admin.create(path("daemontasks", "default"), task("hello", results=results))
+    done = await Resource(admin, path("daemontasks", "default", "hello")).when(lambda b: stands(b, "Ready"))
+    assert done["status"]["succeeded"] == 1
+    cli = Cli(node.kubeconfig, "default")
+    assert f"hello from {node.name}" in (await cli("logs", "daemontask", "hello", "--nodes", node.name)).out
+    (row,) = (await cli("status", "daemontask", "hello", "-o", "json")).json["nodes"]
+    assert (row["state"], row["results"]) == ("succeeded", {"uid": 65532})
+
+
+async def test_an_object_in_a_bucket_becomes_a_refresh(
+    release: Release, admin: Admin, aws: Aws, storage_gateway: StorageGateway
+) -> None:
+    place = Refreshing(admin, NAMESPACE, aws, storage_gateway.control, scale=1.0)
+    source = aws.source()
+    share = place.share(source.bucket)
+    resource = await place.create(source.queue)
+    await resource.condition("Ready")
+    await asyncio.to_thread(aws.put, source.bucket, "in/a.csv")
+    await resource.when(lambda body: "inFlight" in body["status"]["targets"][0])
+    await asyncio.to_thread(place.control.wait_fresh, share)
+    (refresh,) = place.control.refreshes(share)
+    assert "in" in refresh["folders"]
+    await resource.delete()
+    await resource.gone()
+
+
+async def become(admin: Admin, name: str, provider: str) -> None:
+    """Make the node that instance. A providerID is set once: one that has another, as in kind, is made
+    anew."""
+    url = path("nodes", name=name)
+    body = await admin.get(url)
+    if "providerID" not in body["spec"]:
+        await admin.patch(url, {"metadata": {"labels": GROUP}, "spec": {"providerID": provider}})
+        return
+    await admin.delete(url)
+    known = {key: body["metadata"][key] for key in ("name", "annotations")}
+    spec = {**body["spec"], "providerID": provider}
+    labels = {**body["metadata"]["labels"], **GROUP}
+    await admin.create(path("nodes"), {"metadata": {**known, "labels": labels}, "spec": spec})
+    await admin.wait_for(url, is_ready, 60)
+
+
+@pytest.fixture
+async def instance(node: Node | KindNode, admin: Admin, ec2: Ec2) -> AsyncIterator[str]:
+    """The node's EC2 instance, with IMDSv1 open and a hop limit that ends at the node, and its metadata
+    service."""
+    (made,) = ec2.control.add_nodes(tags=TAGS, options=SLOW)
+    identifier: str = made["id"]
+
+    def in_force() -> MetadataOptions:
+        found: dict[str, Any] = ec2.control.instance(identifier)["inForce"]
+        return MetadataOptions(found["HttpPutResponseHopLimit"], found["HttpTokens"], found["HttpEndpoint"])
+
+    await become(admin, node.name, made["providerID"])
+    with MetadataService(node.place, in_force, identifier):
+        yield identifier
+
+
+async def test_a_policy_mends_the_hop_limit_and_a_pod_proves_it(
+    release: Release, admin: Admin, ec2: Ec2, instance: str
+) -> None:
+    """The probe runs in a real pod, which a hop limit of 1 would keep from the token."""
+    body = {
+        "apiVersion": "caretaker.dev/v1alpha1",
+        "kind": "IMDSPolicy",
+        "metadata": {"name": "workers"},
+        "spec": {
+            "mode": "Audit",
+            "options": {"httpPutResponseHopLimit": 1, "httpTokens": "optional"},
+            "verification": {"probe": True},
+        },
+    }
+    await admin.create(path("imdspolicies"), body)
+    policy = Resource(admin, path("imdspolicies", name="workers"))
+    await policy.when(lambda found: stands(found, "Verified", "False", "SetButUnreachable"), 90)
+    raised = {
+        "mode": "Enforce",
+        "options": {"httpPutResponseHopLimit": 2, "httpTokens": "required"},
+        "safety": {"allowLoosening": ["HopLimit"], "canary": {"instances": 0}},
+    }
+    await admin.patch(policy.url, {"spec": raised})
+    proved = await policy.when(lambda found: stands(found, "Verified", "True", "Proved"), 120)
+    assert ec2.control.instance(instance)["inForce"]["HttpPutResponseHopLimit"] == 2
+    (group,) = proved["status"]["groups"]
+    assert (group["requiredHopLimit"], group["probe"]["probed"], group["probe"]["reachable"]) == (2, 1, 1)
+    await policy.delete()
+    await admin.wait_gone(policy.url)

@@ -1,0 +1,123 @@
+"""What is shipped and what tests fetch: pinned, with hashes, of known licences, and listed truly."""
+
+import json
+import re
+import tomllib
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import sbom
+
+ROOT = Path(__file__).resolve().parents[1]
+LOCK: dict[str, dict[str, Any]] = {
+    package["name"]: package for package in tomllib.loads((ROOT / "uv.lock").read_text())["package"]
+}
+OURS = "caretaker"
+REQUIREMENTS = sorted((ROOT / "dev").rglob("*.txt"))
+RELEASE = re.compile(r"\d+(\.\d+)*(\.post\d+)?")
+# Licences under which parts may be shipped along, in the words of packages.
+LICENCES = {
+    *("Apache-2.0", "Apache Software License", "Apache-2.0 AND MIT", "Apache-2.0 AND BSD-2-Clause"),
+    *("MIT", "MIT License", "BSD-2-Clause", "BSD-3-Clause", "BSD License"),
+    *("PSF-2.0", "Python Software Foundation License", "Mozilla Public License 2.0 (MPL 2.0)"),
+}
+
+
+def shipped() -> set[str]:
+    """caretaker and all that it needs, on whatever platform and Python."""
+    found: set[str] = set()
+    todo = [OURS]
+    while todo:
+        name = todo.pop()
+        if name not in found:
+            found.add(name)
+            todo += [needed["name"] for needed in LOCK[name].get("dependencies", ())]
+    return found
+
+
+def test_every_package_is_pinned_with_hashes_from_a_registry() -> None:
+    sources = {json.dumps(package["source"]) for name, package in LOCK.items() if name != OURS}
+    assert len(sources) == 1
+    assert json.loads(sources.pop())["registry"].startswith("https://")
+    for name, package in LOCK.items():
+        if name == OURS:
+            assert package["source"] == {"editable": "."}
+            continue
+        assert RELEASE.fullmatch(package["version"]), f"{name} {package['version']} is no release"
+        files = [*package.get("wheels", ()), *([package["sdist"]] if "sdist" in package else [])]
+        assert files, name
+        assert all(re.fullmatch("sha256:[0-9a-f]{64}", file["hash"]) for file in files), name
+
+
+@pytest.mark.parametrize("file", REQUIREMENTS, ids=lambda file: file.relative_to(ROOT).as_posix())
+def test_what_tests_fetch_is_pinned_with_hashes(file: Path) -> None:
+    lines = [line for line in file.read_text().splitlines() if not line.lstrip().startswith("#")]
+    entries = re.split(r"\n(?=\S)", "\n".join(lines).strip())
+    assert entries
+    for entry in entries:
+        first, *hashes = entry.replace("\\\n", "").split("--hash=")
+        assert re.match(r"[A-Za-z0-9._\[\]-]+==[^ ]+ ", first), entry
+        assert hashes, entry
+        assert all(re.fullmatch("sha256:[0-9a-f]{64}", one.strip()) for one in hashes), entry
+
+
+def test_go_programs_have_sums_of_all_that_they_take() -> None:
+    found = [file for file in (ROOT / "dev").rglob("go.mod") if "node_modules" not in file.parts]
+    modules = [file for file in found if "require" in file.read_text()]
+    assert modules
+    assert [file for file in modules if not file.with_name("go.sum").exists()] == []
+
+
+def test_what_is_shipped_is_under_known_licences() -> None:
+    known = {}
+    for name in sorted(shipped()):
+        try:
+            about = metadata.distribution(name).metadata
+        except metadata.PackageNotFoundError:  # of another platform or Python
+            continue
+        found = [one.get("expression") or one["license"]["name"] for one in sbom.licences(about)]
+        known[name] = found
+    assert known[OURS] == ["Apache-2.0"]
+    assert {name: found for name, found in known.items() if not found or not set(found) <= LICENCES} == {}
+
+
+@pytest.fixture(scope="module")
+def made() -> dict[str, Any]:
+    """The bill of what is installed here."""
+    return sbom.bill(metadata.distributions())
+
+
+class TestBill:
+    def test_it_lists_what_is_installed_in_the_version_of_the_lock(self, made: dict[str, Any]) -> None:
+        main = made["metadata"]["component"]
+        assert (main["name"], main["version"]) == (OURS, metadata.version(OURS))
+        listed = {one["name"]: one["version"] for one in made["components"]}
+        assert {name: LOCK[name]["version"] for name in listed} == listed
+        here = {one for one in shipped() if any(metadata.distributions(name=one))}
+        assert here - {OURS} <= set(listed)
+
+    def test_every_reference_leads_to_one_component(self, made: dict[str, Any]) -> None:
+        assert (made["bomFormat"], made["specVersion"], made["version"]) == ("CycloneDX", "1.6", 1)
+        components = [made["metadata"]["component"], *made["components"]]
+        references = {one["bom-ref"] for one in components}
+        assert len(references) == len(components)
+        assert len(made["dependencies"]) == len(components)
+        assert {one["ref"] for one in made["dependencies"]} == references
+        assert {ref for one in made["dependencies"] for ref in one["dependsOn"]} <= references
+        ours = next(one for one in made["dependencies"] if one["ref"] == components[0]["bom-ref"])
+        names = {ref.removeprefix("pkg:pypi/").partition("@")[0] for ref in ours["dependsOn"]}
+        assert {"kopf", "boto3", "kubernetes"} <= names
+        assert re.fullmatch("urn:uuid:[0-9a-f-]{36}", made["serialNumber"])
+
+    def test_the_same_content_gives_the_same_bytes(self) -> None:
+        some = [metadata.distribution(name) for name in (OURS, "kopf", "boto3")]
+        texts = {json.dumps(sbom.bill(found)) for found in (some, some[::-1])}
+        assert len(texts) == 1
+        assert json.dumps(sbom.bill(some[:2])) not in texts
+
+    def test_without_caretaker_it_says_so(self) -> None:
+        with pytest.raises(ValueError, match="caretaker is not installed"):
+            sbom.bill([])

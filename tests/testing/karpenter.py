@@ -1,0 +1,56 @@
+"""EC2NodeClasses in a cluster without Karpenter: their CRD, as far as it is read, under its real name."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+from testbed.admin import Admin, Json, path
+
+GROUP: Final = "karpenter.k8s.aws"
+URL: Final = f"/apis/{GROUP}/v1/ec2nodeclasses"
+NAME: Final = f"ec2nodeclasses.{GROUP}"
+_OPTIONS: Final = {
+    "httpEndpoint": {"type": "string", "enum": ["enabled", "disabled"]},
+    "httpProtocolIPv6": {"type": "string", "enum": ["enabled", "disabled"]},
+    "httpPutResponseHopLimit": {"type": "integer", "minimum": 1, "maximum": 64},
+    "httpTokens": {"type": "string", "enum": ["required", "optional"]},
+}
+
+
+@asynccontextmanager
+async def node_classes(admin: Admin) -> AsyncIterator[None]:
+    """The kind exists meanwhile; it is the whole control plane's."""
+    options = {"type": "object", "properties": _OPTIONS}
+    spec = {"type": "object", "properties": {"metadataOptions": options}}
+    schema = {"type": "object", "properties": {"spec": spec}}
+    names = {"kind": "EC2NodeClass", "plural": "ec2nodeclasses", "singular": "ec2nodeclass"}
+    version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+    body: Json = {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": NAME},
+        "spec": {"group": GROUP, "scope": "Cluster", "names": names, "versions": [version]},
+    }
+    url = path("customresourcedefinitions", name=NAME)
+    await admin.create(path("customresourcedefinitions"), body)
+    try:
+        await admin.wait_for(url, _established)
+        yield
+    finally:
+        await admin.delete(url)
+        await admin.wait_gone(url)
+
+
+def _established(crd: Json) -> bool:
+    conditions = crd.get("status", {}).get("conditions") or []
+    return any(c["type"] == "Established" and c["status"] == "True" for c in conditions)
+
+
+def node_class(name: str, **options: Any) -> Json:
+    """One with these metadataOptions."""
+    return {
+        "apiVersion": f"{GROUP}/v1",
+        "kind": "EC2NodeClass",
+        "metadata": {"name": name},
+        "spec": {"metadataOptions": options},
+    }

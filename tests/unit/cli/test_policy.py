@@ -1,0 +1,49 @@
+"""What plan and status of an IMDSPolicy make of its conditions."""
+
+import msgspec
+import pytest
+
+from caretaker.api.conditions import Condition
+from caretaker.api.imds import Status
+from caretaker.api.objects import WireMeta
+from caretaker.cli.imds.plan import faults_of
+from caretaker.cli.imds.status import as_text
+from caretaker.cli.manifest import read as manifest
+from caretaker.imds.resource import RawPolicy, read
+
+POLICY = """\
+apiVersion: caretaker.dev/v1alpha1
+kind: IMDSPolicy
+metadata: {name: workers}
+spec:
+  options:
+    httpPutResponseHopLimit: 2
+"""
+CLASH = "spec.options.httpPutResponseHopLimit: a, workers want different values with equal priority"
+
+
+def test_a_conflict_is_a_fault_of_the_file_once_and_at_its_line() -> None:
+    (document,) = manifest("policy.yaml", POLICY).documents
+    stalled = [Condition(kind, "True", "Conflict", CLASH) for kind in ("Stalled", "Conflicted")]
+    status = Status(conditions=[Condition("Ready", "False", "Conflict", CLASH), *stalled])
+    assert faults_of(document, status) == [f"policy.yaml:6: {CLASH}"]
+
+
+@pytest.mark.parametrize("reason", ["AccessDenied", "NoIdentity", "NotAsked"])
+def test_what_is_refused_to_whoever_asks_is_no_fault_of_the_file(reason: str) -> None:
+    (document,) = manifest("policy.yaml", POLICY).documents
+    assert faults_of(document, Status(conditions=[Condition("Ready", "False", reason, "denied")])) == []
+
+
+@pytest.mark.parametrize("reason", ["CanaryChanging", "CanarySoaking", "Changing"])
+def test_status_tells_once_how_far_a_change_is(reason: str) -> None:
+    message = "canary i-0a stands until 12:02:01, then the others follow"
+    conditions = [
+        Condition("Ready", "False", reason, message),
+        Condition("Reconciling", "True", reason, message),
+        Condition("Enforcing", "True", reason, message),
+    ]
+    status = msgspec.Raw(msgspec.json.encode(Status(conditions=conditions)))
+    found = read(RawPolicy(metadata=WireMeta(name="workers"), status=status))
+    lines = as_text(found, 0.0, wide=False)
+    assert [line for line in lines if message in line] == [f"  Ready: {reason}: {message}"]

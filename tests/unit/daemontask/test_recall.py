@@ -1,0 +1,170 @@
+"""A plan that remembers the last one is the plan that asks every node, whatever changed between them."""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from caretaker.api import names
+from caretaker.api.daemontask import Status
+from caretaker.api.objects import Pod
+from caretaker.daemontask.fit import NodeFit
+from caretaker.daemontask.plan import plan
+from caretaker.daemontask.pods import revision_of
+from caretaker.daemontask.recall import Recall
+from caretaker.daemontask.snapshot import Snapshot
+from unit.daemontask.build import NOW, TEMPLATE, entry, failed, node, pod, snapshot, succeeded, taint, task
+
+Change = Callable[[Snapshot], Snapshot]
+SPEC: dict[str, Any] = {"min_success_seconds": 60, "ttl_seconds_after_finished": 300}
+NODES = {
+    name: node(name)
+    for name in ("new", "done", "just-done", "kept-pod", "running", "placing", "failed", "retry", "two-pods")
+}
+NODES["cordoned"] = node("cordoned", unschedulable=True)
+NODES["tainted"] = node("tainted", taints=(taint("dedicated"),))
+NODES["unready"] = node("unready", ready=False, ready_since=NOW - 10)
+RUNNING = pod(NODES["running"])
+
+
+def before() -> Snapshot:
+    """Nodes in every state."""
+    of = NODES
+    pods = [
+        succeeded(of["kept-pod"], finished=NOW - 200),
+        RUNNING,
+        pod(of["placing"], phase="Pending", node_name=""),
+        failed(of["retry"]),
+        pod(of["two-pods"], 1),
+        pod(of["two-pods"], 2),
+    ]
+    entries = {
+        "done": entry(of["done"]),
+        "just-done": entry(of["just-done"], finished_at=int(NOW - 5)),
+        "kept-pod": entry(of["kept-pod"], finished_at=int(NOW - 200)),
+        "failed": entry(of["failed"], "Failed", reason="Error", attempts=4),
+        "retry": entry(of["retry"], "Retry", attempts=1, finished_at=int(NOW - 5)),
+    }
+    return snapshot(task(**SPEC), list(of.values()), pods, entries, recall=Recall())
+
+
+def later(seconds: float) -> Change:
+    return lambda s: msgspec.structs.replace(s, now=s.now + seconds)
+
+
+def with_node(name: str, **changes: Any) -> Change:
+    return lambda s: msgspec.structs.replace(s, nodes={**s.nodes, name: node(name, **changes)})
+
+
+def with_pods(name: str, *pods: Pod) -> Change:
+    return lambda s: msgspec.structs.replace(s, pods={**s.pods, NODES[name].uid: {p.name: p for p in pods}})
+
+
+def with_entry(name: str, **changes: Any) -> Change:
+    def change(s: Snapshot) -> Snapshot:
+        entries = {**s.ledger.entries, name: entry(NODES[name], **changes)}
+        return msgspec.structs.replace(s, ledger=msgspec.structs.replace(s.ledger, entries=entries))
+
+    return change
+
+
+def without_entry(name: str) -> Change:
+    def change(s: Snapshot) -> Snapshot:
+        entries = {at: found for at, found in s.ledger.entries.items() if at != name}
+        return msgspec.structs.replace(s, ledger=msgspec.structs.replace(s.ledger, entries=entries))
+
+    return change
+
+
+def with_spec(**changes: Any) -> Change:
+    def change(s: Snapshot) -> Snapshot:
+        of = task(**{**SPEC, **changes})
+        fit = s.fit if of.spec.template == s.task.spec.template else NodeFit(of.spec.template)
+        return msgspec.structs.replace(s, task=of, revision=revision_of(of.spec), fit=fit)
+
+    return change
+
+
+def annotated(**annotations: str) -> Change:
+    marks = {f"caretaker.dev/{key.replace('_', '-')}": value for key, value in annotations.items()}
+    return lambda s: msgspec.structs.replace(s, task=task(annotations=marks, **SPEC))
+
+
+def lost(s: Snapshot) -> Snapshot:
+    """A shard is gone, and somebody has said that its nodes are done."""
+    ledger = msgspec.structs.replace(s.ledger, lost=1)
+    of = task(annotations={names.LEDGER_DECISION: "assume-done"}, status=Status(), **SPEC)
+    return msgspec.structs.replace(s, task=of, ledger=ledger)
+
+
+def without_node(s: Snapshot) -> Snapshot:
+    return msgspec.structs.replace(s, nodes={name: n for name, n in s.nodes.items() if name != "done"})
+
+
+CHANGES: dict[str, Change] = {
+    "backoff ends": later(20),
+    "minSuccessSeconds are over": later(90),
+    "the time of a finished Pod is over": later(101),
+    "the progress deadline passes": later(3600),
+    "the clock is set back": later(-3600),
+    "a node is cordoned": with_node("new", unschedulable=True),
+    "a node goes NotReady": with_node("new", ready=False, ready_since=NOW),
+    "a node is tainted": with_node("new", taints=(taint("dedicated"),)),
+    "a node is replaced": with_node("done", uid="another"),
+    "a node is gone": without_node,
+    "a node comes": with_node("another"),
+    "a Pod ends": with_pods("running", succeeded(NODES["running"])),
+    "a Pod is placed": with_pods("placing", pod(NODES["placing"])),
+    "a Pod is gone": with_pods("running"),
+    "a second Pod comes": with_pods("running", RUNNING, pod(NODES["running"], 2)),
+    "the second Pod goes": with_pods("two-pods", pod(NODES["two-pods"], 1)),
+    "a run is recorded": with_entry("new"),
+    "a record says otherwise": with_entry("done", result="Failed", reason="Error"),
+    "a record is lost": without_entry("done"),
+    "minSuccessSeconds is edited": with_spec(min_success_seconds=0),
+    "ttlSecondsAfterFinished is edited": with_spec(ttl_seconds_after_finished=0),
+    "progressDeadlineSeconds is edited": with_spec(progress_deadline_seconds=1),
+    "the template is edited": with_spec(template={"spec": {**TEMPLATE["spec"], "hostPID": True}}),
+    "everything is to run again": annotated(rerun_at="2026-01-01T00:00:00Z"),
+    "one node is to run again": annotated(rerun_nodes='{"done": "2026-01-01T00:00:00Z"}'),
+    "the ledger is lost": lost,
+    "a Pod vanished": lambda s: msgspec.structs.replace(s, vanished={NODES["new"].uid: NOW + 60}),
+    "a name is taken": lambda s: msgspec.structs.replace(s, seq_skips={NODES["new"].uid: 3}),
+    "a namesake is there": lambda s: msgspec.structs.replace(
+        s, namesakes={NODES["new"].uid: pod(NODES["new"], 7, owner_uid="earlier")}
+    ),
+    "backoffs scale": lambda s: msgspec.structs.replace(s, scale=0.01),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
+def test_what_was_found_before_changes_no_plan(change: Change) -> None:
+    first = before()
+    known = plan(first)
+    second = change(first)
+    fresh = plan(msgspec.structs.replace(second, recall=None))
+    assert plan(second) == fresh
+    assert fresh != known, "nothing that a plan reads has changed"
+    back = plan(first)
+    assert back == plan(msgspec.structs.replace(first, recall=None)) == known
+
+
+def test_a_second_look_asks_no_node_again() -> None:
+    """What an idle pass over thousands of nodes costs hangs on it."""
+    first = before()
+    known = plan(first)
+    asked: list[str] = []
+
+    class Fit(NodeFit):
+        def verdict(self, of: Any) -> Any:
+            asked.append(of.name)
+            return super().verdict(of)
+
+    # The same rules by another object: all are asked once more, then only those that something is due on.
+    watched = msgspec.structs.replace(first, fit=Fit(first.task.spec.template))
+    assert plan(watched) == known
+    assert sorted(asked) == sorted(NODES)
+    asked.clear()
+    assert plan(watched) == known
+    assert sorted(asked) == ["two-pods"]

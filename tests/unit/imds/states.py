@@ -1,0 +1,287 @@
+"""Every state of an IMDSPolicy that conditions tell apart, by a sentence: tables for whoever reads them."""
+
+from collections import Counter
+
+from caretaker.api.imds import ExceptionStatus, Options, SourceState, SourceStatus, Spec, Status, Summary
+from caretaker.api.objects import WireMeta
+from caretaker.imds.conditions import Problem, View
+from caretaker.imds.drift import Change
+from caretaker.imds.enforce import Enforced
+from caretaker.imds.guard import Held
+from caretaker.imds.plan import Plan
+from caretaker.imds.resource import Read
+from caretaker.imds.sources import WRONG, Findings
+
+NOW, LATER, SCANNED = "2026-01-01T00:00:00Z", "2026-01-01T01:00:00Z", "2025-12-31T23:59:00Z"
+SPEC = Spec(Options(2))
+GOOD = Plan(summary=Summary(nodes=3, compliant=3))
+DRIFT = Plan(
+    summary=Summary(nodes=3, compliant=2, drifted=1),
+    exceptions=(ExceptionStatus("n", "Drifted", "i-1", "httpPutResponseHopLimit", "1", "2"),),
+    drift=Counter({"httpPutResponseHopLimit": 1}),
+)
+CONFLICT = Plan(summary=Summary(nodes=1, compliant=1), conflicts=(("httpTokens", ("a", "b")),))
+DENIED = Problem("AccessDenied", "ec2:DescribeInstances: denied; allow ec2:DescribeInstances")
+DOWN = Problem("Transient", "ec2:DescribeInstances: Unreachable")
+
+
+NEW = Status()
+
+
+def view(status: Status = NEW, **more: object) -> View:
+    given = {"spec": SPEC, **more}
+    read = Read(WireMeta(name="p", generation=4), status, given.pop("spec"))  # type: ignore[arg-type]
+    return View(read, scanned=SCANNED, asked=not given.get("problems"), **given)  # type: ignore[arg-type]
+
+
+SOURCE = ("AutoScalingGroup", "a")
+
+
+def sourced(state: SourceState, **more: object) -> Plan:
+    wrong = state in WRONG
+    said = (f"AutoScalingGroup/a: {state}",)
+    return Plan(
+        summary=Summary(nodes=3, compliant=3),
+        sources=Findings(
+            {SOURCE: SourceStatus(state)},
+            wrong=said if wrong else (),
+            unknown=() if wrong or state == "Compliant" else said,
+        ),
+        **more,  # type: ignore[arg-type]
+    )
+
+
+WELL = {"Ready": "True Audited", "PermissionOK": "True Permitted", "Compliant": "True Compliant"}
+CASES = {
+    "sources are as they should be": (
+        view(),
+        sourced("Compliant"),
+        {**WELL, "SourcesCompliant": "True SourcesCompliant"},
+    ),
+    "a source that is not leaves the nodes compliant": (
+        view(),
+        sourced("EKSOwned"),
+        {**WELL, "SourcesCompliant": "False SourcesDrifted"},
+    ),
+    "a source that is nothing to look at": (
+        view(),
+        sourced("Unsupported"),
+        {**WELL, "SourcesCompliant": "Unknown SourcesUnknown"},
+    ),
+    "sources may not be looked at, the nodes were": (
+        view(source_problems=(DENIED,)),
+        sourced("Unknown"),
+        {**WELL, "PermissionOK": "False AccessDenied", "SourcesCompliant": "Unknown SourcesUnknown"},
+    ),
+    "EC2NodeClasses may not be listed": (
+        view(source_problems=(Problem("PermissionDenied", "cannot list"),)),
+        sourced("Unknown"),
+        {**WELL, "PermissionOK": "False PermissionDenied", "SourcesCompliant": "Unknown SourcesUnknown"},
+    ),
+    "sources could not be asked for": (
+        view(source_problems=(DOWN,)),
+        sourced("Unknown"),
+        {**WELL, "SourcesCompliant": "Unknown SourcesUnknown"},
+    ),
+    "all is well": (
+        view(),
+        GOOD,
+        {"Ready": "True Audited", "PermissionOK": "True Permitted", "Compliant": "True Compliant"},
+    ),
+    "drift does not make it unready": (
+        view(),
+        DRIFT,
+        {"Ready": "True Audited", "PermissionOK": "True Permitted", "Compliant": "False Drifted"},
+    ),
+    "no node is meant": (
+        view(),
+        Plan(),
+        {"Ready": "True Audited", "PermissionOK": "True Permitted", "Compliant": "True NoMatchingNodes"},
+    ),
+    "what could not be asked is never compliant": (
+        view(problems=(DENIED,)),
+        Plan(summary=Summary(nodes=3, compliant=2, unknown=1)),
+        {
+            "Ready": "False AccessDenied",
+            "PermissionOK": "False AccessDenied",
+            "Compliant": "Unknown Unknown",
+            "Reconciling": "True AccessDenied",
+        },
+    ),
+    "what differs is told though not all could be asked": (
+        view(problems=(DOWN,)),
+        Plan(summary=Summary(nodes=3, drifted=2, unknown=1)),
+        {
+            "Ready": "False NotAsked",
+            "PermissionOK": "Unknown NotAsked",
+            "Compliant": "False Drifted",
+            "Reconciling": "True NotAsked",
+        },
+    ),
+    "a change that is not applied yet": (
+        view(),
+        Plan(summary=Summary(nodes=3, compliant=2, pending=1)),
+        {"Ready": "True Audited", "PermissionOK": "True Permitted", "Compliant": "Unknown Pending"},
+    ),
+    "a conflict needs a hand": (
+        view(),
+        CONFLICT,
+        {
+            "Ready": "False Conflict",
+            "PermissionOK": "True Permitted",
+            "Compliant": "True Compliant",
+            "Stalled": "True Conflict",
+            "Conflicted": "True Conflict",
+        },
+    ),
+    "suspended": (
+        view(spec=Spec(Options(2), suspend=True)),
+        Plan(),
+        {
+            "Ready": "True Suspended",
+            "PermissionOK": "True Permitted",
+            "Compliant": "Unknown Suspended",
+            "Suspended": "True Suspended",
+        },
+    ),
+    "refused": (
+        view(refusal=("NotGranted", "spec.aws.roleARN: no")),
+        Plan(),
+        {
+            "Ready": "False NotGranted",
+            "PermissionOK": "True Permitted",
+            "Compliant": "Unknown NotGranted",
+            "Stalled": "True NotGranted",
+        },
+    ),
+    "a spec that cannot be read": (
+        view(spec=None, refusal=("InvalidSpec", "spec.options: no")),
+        Plan(),
+        {
+            "Ready": "False InvalidSpec",
+            "PermissionOK": "True Permitted",
+            "Compliant": "Unknown InvalidSpec",
+            "Stalled": "True InvalidSpec",
+        },
+    ),
+    "there are no credentials": (
+        view(problems=(Problem("NoIdentity", "no credentials"),)),
+        Plan(summary=Summary(nodes=1, unknown=1)),
+        {
+            "Ready": "False NoIdentity",
+            "PermissionOK": "False NoIdentity",
+            "Compliant": "Unknown Unknown",
+            "Reconciling": "True NoIdentity",
+        },
+    ),
+    "the worst pair": (
+        view(),
+        Plan(summary=Summary(nodes=1, compliant=1), slow_and_open=1),
+        {
+            "Ready": "True Audited",
+            "PermissionOK": "True Permitted",
+            "Compliant": "True Compliant",
+            "SlowAndOpen": "True HopLimitOneTokensOptional",
+        },
+    ),
+}
+
+
+def hold(phase: str) -> Enforced:
+    return Enforced(phase=phase, message="why", hold=True, left=3)
+
+
+BAD = Summary(nodes=3, compliant=2, drifted=1)
+STOPS = [
+    ("BreakerOpen", "Stalled"),
+    ("DriftTooWide", "Stalled"),
+    ("WouldCutOwnCredentials", "Stalled"),
+    ("AccessDenied", "Reconciling"),
+    ("NoIdentity", "Reconciling"),
+    ("NotAsked", "Reconciling"),
+]
+_HELD = Held(Change("httpTokens", "required", "optional", "p", "Tokens"), "LooseningNotAllowed", "add Tokens")
+_UNFIT = Held(Change("instanceMetadataTags", "disabled", "enabled", "p", "Tags"), "TagKeysUnfit", "no")
+ENFORCES = {
+    **{
+        f"stopped by {reason}": (hold(reason), BAD, f"False {reason}", f"False {reason}", kind)
+        for reason, kind in STOPS
+    },
+    **{
+        f"busy with {phase}": (
+            *(Enforced(phase=phase, message="x", left=2, pending=1), BAD, f"False {phase}", f"True {phase}"),
+            "Reconciling",
+        )
+        for phase in ("CanaryChanging", "CanarySoaking", "Changing")
+    },
+    "all is as it should be": (
+        Enforced(),
+        Summary(nodes=3, compliant=3),
+        "True Enforced",
+        "True Enforced",
+        "",
+    ),
+    "only what was refused is left": (
+        Enforced(phase="Changing", left=1, failing=1),
+        Summary(nodes=3, compliant=2, failed=1),
+        "False InstancesFailing",
+        "True Changing",
+        "Reconciling",
+    ),
+    "what was never applied is left": (
+        Enforced(),
+        Summary(nodes=3, compliant=2, failed=1),
+        "False InstancesFailing",
+        "True Enforced",
+        "Reconciling",
+    ),
+    "what failed is left among others": (
+        Enforced(phase="Changing", left=2, failing=1),
+        Summary(nodes=3, compliant=1, drifted=1, failed=1),
+        "False Changing",
+        "True Changing",
+        "Reconciling",
+    ),
+    "an opening change is not allowed": (
+        Enforced(held=(("i-1", _HELD),)),
+        BAD,
+        "False LooseningNotAllowed",
+        "True Enforced",
+        "Stalled",
+    ),
+    "tags are unfit": (
+        Enforced(held=(("i-1", _UNFIT),)),
+        BAD,
+        "False TagKeysUnfit",
+        "True Enforced",
+        "Stalled",
+    ),
+    "an opening change waits until all else is done": (
+        Enforced(phase="Changing", left=1, held=(("i-1", _HELD),)),
+        BAD,
+        "False Changing",
+        "True Changing",
+        "Reconciling",
+    ),
+    "the account forbids some": (
+        Enforced(phase="Changing", left=1, blocked=("no",)),
+        BAD,
+        "False BlockedByAccountPolicy",
+        "True Changing",
+        "Stalled",
+    ),
+    "somebody sets some back": (
+        Enforced(phase="Changing", left=1, fighting=1),
+        BAD,
+        "False Fighting",
+        "True Changing",
+        "Stalled",
+    ),
+    "what stops all is told before what is left alone": (
+        Enforced(phase="BreakerOpen", hold=True, fighting=1, blocked=("no",)),
+        BAD,
+        "False BreakerOpen",
+        "False BreakerOpen",
+        "Stalled",
+    ),
+}

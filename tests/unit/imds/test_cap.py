@@ -1,0 +1,82 @@
+"""How fast changes may be sent."""
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+
+from caretaker.aws.services import Rate
+from caretaker.imds.pace import RECOVERY_SECONDS, SLOWEST, Pace, cap, share
+
+
+@given(st.integers(1, 6000), st.lists(st.floats(0.0, 40.0), max_size=30), st.floats(0.0, 1e6))
+def test_never_more_than_the_cap_in_any_minute(per_minute: int, pauses: list[float], start: float) -> None:
+    pace, now = Pace(cap(per_minute), start), start
+    taken: list[tuple[float, int]] = []
+    for pause in [*pauses, 0.0, 30.0, 29.9, 0.0]:
+        now += pause
+        free = pace.free(now)
+        for _ in range(free):
+            pace.take(now)
+        taken.append((now, free))
+    for first, _ in taken:
+        assert sum(n for at, n in taken if first <= at < first + 60.0 - 1e-6) <= per_minute
+
+
+@pytest.mark.parametrize("per_minute", [1, 6, 20, 21, 60, 600, 6000])
+def test_the_cap_is_used_up(per_minute: int) -> None:
+    pace, sent = Pace(cap(per_minute), 0.0), 0
+    for second in range(0, 601, 3):
+        for _ in range(free := pace.free(float(second))):
+            pace.take(float(second))
+        sent += free
+    assert 0.8 * per_minute * 10 <= sent <= per_minute * 10 + 1
+
+
+def test_a_share_is_in_ec2s_own_proportion() -> None:
+    assert share(5.0) == Rate(5.0, 95.0)
+    assert share(2.0) == Rate(2.0, 38.0)
+
+
+def test_a_refusal_halves_the_rate_and_a_minute_without_doubles_it() -> None:
+    pace = Pace(Rate(4.0, 80.0), 0.0)
+    assert (pace.free(0.0), pace.slowed(0.0)) == (80, False)
+    pace.refused(0.0)
+    assert (pace.free(0.0), pace.slowed(0.0)) == (0, True)
+    assert pace.free(10.0) == 20
+    assert pace.wait(0.0) <= 0.5
+    pace.refused(20.0)
+    assert pace.free(30.0) == 10
+    assert pace.slowed(20.0 + RECOVERY_SECONDS)
+    assert not pace.slowed(20.0 + 2 * RECOVERY_SECONDS)
+    assert pace.free(20.0 + 2 * RECOVERY_SECONDS + 60.0) == 80
+
+
+def test_refusals_of_one_batch_count_once_and_those_that_go_on_do_not() -> None:
+    pace = Pace(Rate(4.0, 80.0), 0.0)
+    for number in range(8):
+        pace.refused(number / 10)
+    assert pace.free(10.8) == 20, "2 a second"
+    pace = Pace(Rate(4.0, 80.0), 0.0)
+    for number in range(5):  # as fast as the halved rate lets them be sent
+        pace.refused(number / 2)
+    assert pace.free(12.0) == 5, "half a second's worth, after three halvings"
+
+
+def test_it_never_stops_altogether() -> None:
+    pace = Pace(Rate(2.0, 40.0), 0.0)
+    for number in range(100):
+        pace.refused(float(number * 2))
+    assert pace.wait(198.0) <= 1 / (2.0 * SLOWEST)
+    assert pace.free(198.0 + 1 / (2.0 * SLOWEST)) == 1
+
+
+def test_what_is_full_and_quick_may_be_forgotten() -> None:
+    pace = Pace(Rate(2.0, 40.0), 0.0)
+    assert pace.idle(0.0)
+    pace.take(0.0)
+    assert not pace.idle(0.4)
+    assert pace.idle(0.5)
+    pace.refused(1.0)
+    assert not pace.idle(1.0 + RECOVERY_SECONDS - 0.1)
+    assert not pace.idle(1.0 + RECOVERY_SECONDS), "quick, and not full yet"
+    assert pace.idle(1.0 + 2 * RECOVERY_SECONDS)

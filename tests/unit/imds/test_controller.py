@@ -1,0 +1,99 @@
+"""When an IMDSPolicy is looked at again, and what is not even tried."""
+
+from collections.abc import Collection
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+from prometheus_client import CollectorRegistry
+
+from caretaker.api.conditions import find
+from caretaker.api.grants import Grants
+from caretaker.api.imds import Options, ProbeStatus, Spec, Status
+from caretaker.api.objects import Node, WireMeta
+from caretaker.aws.services import Rate
+from caretaker.imds import controller as module
+from caretaker.imds.conditions import View
+from caretaker.imds.controller import Gathered, IMDSPolicyKind, Means
+from caretaker.imds.plan import Plan, Snapshot
+from caretaker.imds.resource import Read
+from caretaker.imds.verify import Verified
+from caretaker.kube.store import Store
+from caretaker.obs.imds_metrics import PolicyMetrics
+from testing.clock import Clock
+
+SEEN = Gathered(View(Read(WireMeta(name="p"), Status(), Spec(Options(2)))), Snapshot("p", (), ()))
+NOTHING: dict[tuple[str, str], tuple[int | None, ProbeStatus]] = {}
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(module, "time", made)
+    return made
+
+
+def kind(**means: Any) -> IMDSPolicyKind:
+    """Without anybody to talk to."""
+    nobody: Any = SimpleNamespace(ec2_writer=None)
+    store: Store[Node] = Store()
+    given = Means(Grants.default("ops"), "ops", Rate(2.0, 40.0), **means)
+    return IMDSPolicyKind(
+        nobody, nobody, store, lambda _: None, lambda *_: None, PolicyMetrics(CollectorRegistry()), given
+    )
+
+
+def probing(*, waiting: bool, wake: float | None = None) -> Plan:
+    return Plan(verified=Verified({"a": ""}, NOTHING, "Probing", "0 of 1", None, waiting, wake))
+
+
+def delays(made: IMDSPolicyKind, clock: Clock, seconds: Collection[float]) -> list[float | None]:
+    found = []
+    for one in seconds:
+        clock.now = 1000.0 + one
+        found.append(made.next(SEEN, probing(waiting=True), "").delay)
+    return found
+
+
+def test_a_probe_that_does_not_come_is_looked_for_less_and_less(clock: Clock) -> None:
+    made = kind()
+    assert delays(made, clock, (0, 10, 80, 3600)) == [5.0, 5.0, 20.0, 60.0]
+    made.next(SEEN, probing(waiting=False), "")
+    assert delays(made, clock, (4000,)) == [5.0], "the next one anew"
+
+
+@pytest.mark.parametrize(("wake", "delay"), [(300.0, 300.0), (86400.0, 900.0), (-5.0, 1.0), (None, 900.0)])
+def test_a_probe_that_is_to_be_made_again_is_not_left_to_the_resync(wake: float | None, delay: float) -> None:
+    assert kind().next(SEEN, probing(waiting=False, wake=wake), "").delay == delay
+
+
+@pytest.mark.usefixtures("clock")
+def test_a_probe_that_cannot_be_made_is_not_looked_for_each_5_s() -> None:
+    made = kind()
+    assert made.next(SEEN, probing(waiting=True), "404").delay == 15.0
+    unread = msgspec.structs.replace(SEEN, view=msgspec.structs.replace(SEEN.view, probe_problem="404"))
+    assert made.next(unread, probing(waiting=True), "").delay == 15.0
+
+
+@pytest.mark.parametrize(
+    ("means", "told"),
+    [
+        ({}, ""),
+        ({"watched": "ops"}, ""),
+        ({"watched": "other"}, "--namespace"),
+        ({"daemontasks": False}, "--kinds"),
+    ],
+    ids=["everything is served", "its own namespace", "another namespace alone", "no DaemonTasks"],
+)
+async def test_an_operator_that_would_not_run_the_probe_says_so(means: dict[str, Any], told: str) -> None:
+    made = kind(**means)
+    if not told:
+        with pytest.raises(AttributeError):  # it asks
+            await made.execute(SEEN, probing(waiting=True))
+        return
+    said = await made.execute(SEEN, probing(waiting=True))
+    verified = find(made.status(SEEN, probing(waiting=True), said).conditions, "Verified")
+    assert verified is not None
+    assert (verified.status, verified.reason) == ("Unknown", "ProbeUnavailable")
+    assert told in verified.message

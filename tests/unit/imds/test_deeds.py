@@ -1,0 +1,320 @@
+"""The calls that change instances, and what is remembered of them; against a double of EC2's answers."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+from prometheus_client import CollectorRegistry
+
+from caretaker.api.imds import Options, Safety, Spec, Status
+from caretaker.api.objects import WireMeta
+from caretaker.aws.classes import ErrorClass
+from caretaker.aws.errors import AwsError
+from caretaker.aws.identity import Target
+from caretaker.aws.readonly import ReadOnlyError
+from caretaker.aws.services import Rate
+from caretaker.imds import deeds as module
+from caretaker.imds.deeds import AT_ONCE, Deeds, Doer
+from caretaker.imds.enforce import Enforced, Write
+from caretaker.imds.hands import Hand, failed
+from caretaker.imds.inventory import Inventory
+from caretaker.imds.resource import Read
+from caretaker.kube.errors import NotLeader
+from caretaker.obs.imds_metrics import PolicyMetrics
+from caretaker.runtime.queue import Key
+
+HERE = Target("ec2", "eu-west-1")
+CALL = {"HttpPutResponseHopLimit": 2, "HttpEndpoint": "enabled"}
+KEY, OTHER = Key("IMDSPolicy", "", "p"), Key("IMDSPolicy", "", "q")
+REFUSED = AwsError(ErrorClass.INVALID_REQUEST, "InvalidParameterValue", "no luck")
+DENIED = AwsError(ErrorClass.ACCESS_DENIED, "UnauthorizedOperation", "no", service="ec2", operation="Modify")
+THROTTLED = AwsError(ErrorClass.THROTTLED, "RequestLimitExceeded")
+ENDING = AwsError(ErrorClass.IN_PROGRESS, "IncorrectInstanceState")
+UNKNOWN = AwsError(ErrorClass.UNKNOWN_OUTCOME, "Timeout")
+GONE = AwsError(ErrorClass.NOT_FOUND, "InvalidInstanceID.NotFound")
+ORGANIZATION = AwsError(ErrorClass.ACCESS_DENIED, "UnauthorizedOperation", "by a service control policy")
+
+
+class Ec2:
+    """`answer` is asked of each call's instance: an error to raise, or None."""
+
+    def __init__(self) -> None:
+        self.sent: list[str] = []
+        self.dry: list[str] = []
+        self.answer: Callable[[str], BaseException | None] = lambda _: None
+        self.at_work = self.most_at_work = 0
+
+    async def modify_instance_metadata_options(self, **given: Any) -> Any:
+        instance = given["InstanceId"]
+        if given.get("DryRun"):
+            self.dry.append(instance)
+            raise self.answer(instance) or AwsError(ErrorClass.INVALID_REQUEST, "DryRunOperation")
+        self.sent.append(instance)
+        self.at_work += 1
+        self.most_at_work = max(self.most_at_work, self.at_work)
+        await asyncio.sleep(0)
+        self.at_work -= 1
+        if (error := self.answer(instance)) is not None:
+            raise error
+        return {"InstanceMetadataOptions": {"State": "pending", **CALL}}
+
+
+class Clock:
+    """time.monotonic() and time.time() of the module."""
+
+    def __init__(self) -> None:
+        self.now = 1_000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def time(self) -> float:
+        return 1_800_000_000.0 + self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(module, "time", made)
+    return made
+
+
+class World:
+    """One Doer before one Ec2."""
+
+    def __init__(self, per_second: float = 100.0) -> None:
+        self.ec2 = Ec2()
+        self.targets: list[Target] = []
+        inventory = Inventory(lambda _: self.ec2)  # type: ignore[arg-type,return-value]
+        metrics = PolicyMetrics(CollectorRegistry())
+        self.doer = Doer(self.writer, inventory, Rate(per_second, per_second * 20), metrics)
+
+    def writer(self, target: Target) -> Any:
+        self.targets.append(target)
+        return self.ec2
+
+    def of(self, key: Key = KEY) -> Deeds:
+        return self.doer.of(key, "uid")
+
+    async def send(self, count: int = 1, key: Key = KEY, **more: Any) -> Deeds:
+        deeds = self.of(key)
+        writes = [Write(f"i-{number}", "here", CALL) for number in range(count)]
+        await self.doer.carry_out(policy(**more), deeds, writes, {"here": HERE})
+        return deeds
+
+
+def policy(mode: str = "Enforce", generation: int = 1, stop_after: int = 5) -> Read:
+    safety = Safety(stop_after_consecutive_failures=stop_after)
+    spec = Spec(Options(2), mode=mode, safety=safety)  # type: ignore[arg-type]
+    return Read(WireMeta(name="p", generation=generation), Status(), spec)
+
+
+async def test_every_call_is_made_once_and_by_a_client_that_repeats_nothing(clock: Clock) -> None:
+    world = World()
+    deeds = await world.send(20)
+    assert sorted(world.ec2.sent) == sorted(f"i-{number}" for number in range(20))
+    assert all(target.once for target in world.targets)
+    assert all(hand.sent_at == 1_000.0 and hand.options == CALL for hand in deeds.hands.values())
+    assert world.ec2.most_at_work == AT_ONCE
+
+
+async def test_an_audit_cannot_send_whatever_it_is_told(clock: Clock) -> None:
+    world = World()
+    with pytest.raises(ReadOnlyError):
+        await world.send(mode="Audit")
+    assert world.ec2.sent == []
+
+
+async def test_failures_in_a_row_end_a_batch(clock: Clock) -> None:
+    world = World()
+    world.ec2.answer = lambda _: REFUSED
+    deeds = await world.send(60, stop_after=3)
+    assert 3 <= len(world.ec2.sent) <= AT_ONCE + 2
+    assert deeds.failures >= 3
+    assert deeds.last_failure.endswith("no luck")
+
+
+async def test_one_that_fails_among_others_ends_nothing(clock: Clock) -> None:
+    world = World()
+    world.ec2.answer = lambda instance: REFUSED if instance.endswith("0") else None
+    deeds = await world.send(60, stop_after=2)
+    assert len(world.ec2.sent) == 60
+    assert sum(hand.failures for hand in deeds.hands.values()) == 6
+
+
+async def test_what_is_throttled_ends_a_batch_and_is_no_failure(clock: Clock) -> None:
+    world = World()
+    world.ec2.answer = lambda _: THROTTLED
+    deeds = await world.send(60)
+    assert len(world.ec2.sent) <= AT_ONCE
+    assert (deeds.failures, deeds.hands) == (0, {})
+
+
+async def test_two_policies_do_not_take_the_same_share_twice(clock: Clock) -> None:
+    world = World(per_second=1.0)
+    await asyncio.gather(world.send(20), world.send(20, OTHER))
+    assert len(world.ec2.sent) == 20
+
+
+async def test_a_permission_that_is_gone_ends_a_batch_and_opens_no_breaker(clock: Clock) -> None:
+    world = World()
+    world.ec2.answer = lambda _: DENIED
+    deeds = await world.send(60)
+    assert len(world.ec2.sent) <= AT_ONCE
+    assert deeds.failures == 0
+    assert deeds.permit.stopped is not None
+    assert deeds.permit.stopped[0] == "AccessDenied"
+
+
+async def test_an_instance_that_alone_is_denied_waits_like_one_that_fails(clock: Clock) -> None:
+    world = World()
+    world.ec2.answer = lambda instance: DENIED if instance == "i-0" else None
+    deeds = await world.send(1)
+    assert deeds.hands["i-0"].not_before == 1_030.0
+    assert deeds.hands["i-0"].trouble[0] == "UnauthorizedOperation"
+
+
+async def test_an_instance_that_is_ending_opens_no_breaker(clock: Clock) -> None:
+    world = World()
+    world.ec2.answer = lambda _: ENDING
+    deeds = await world.send(20)
+    assert (len(world.ec2.sent), deeds.failures) == (20, 0)
+    assert {hand.failures for hand in deeds.hands.values()} == {1}
+    world.ec2.answer = lambda _: GONE
+    assert (await world.send(20)).hands == {}
+
+
+async def test_what_the_organization_forbids_waits_for_the_resync(clock: Clock) -> None:
+    world = World()
+    world.ec2.answer = lambda _: ORGANIZATION
+    deeds = await world.send()
+    assert deeds.hands["i-0"].trouble[0] == "BlockedByAccountPolicy"
+    assert deeds.hands["i-0"].not_before == 1_000.0 + 900.0
+    assert deeds.permit.stopped is None
+
+
+async def test_without_an_answer_it_is_not_known(clock: Clock) -> None:
+    world = World()
+    world.ec2.answer = lambda _: UNKNOWN
+    assert (await world.send()).unsure() == {"i-0"}
+
+
+async def test_whoever_is_cancelled_does_not_know_and_the_waiting_ones_send_nothing(clock: Clock) -> None:
+    world, begun = World(), asyncio.Event()
+
+    async def hangs(**given: Any) -> None:
+        world.ec2.sent.append(given["InstanceId"])
+        begun.set()
+        await asyncio.Event().wait()
+
+    world.ec2.modify_instance_metadata_options = hangs  # type: ignore[method-assign]
+    sending = asyncio.create_task(world.send(60))
+    await begun.wait()
+    await asyncio.sleep(0)
+    sending.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await sending
+    assert world.of().unsure() == set(world.ec2.sent)
+    assert len(world.ec2.sent) <= AT_ONCE
+
+
+async def test_without_the_lease_nothing_is_remembered(clock: Clock) -> None:
+    world = World()
+    world.ec2.answer = lambda _: NotLeader("gone")
+    with pytest.raises(NotLeader):
+        await world.send(3)
+    assert world.of().hands == {}
+
+
+# ---------------------------------------------------------------- what is remembered
+
+
+async def test_a_policy_that_was_deleted_or_only_audits_begins_anew(clock: Clock) -> None:
+    world = World()
+    await world.send()
+    world.doer.forget(KEY)
+    assert world.of().hands == {}
+    await world.send()
+    assert world.doer.of(KEY, "another uid").hands == {}
+
+
+async def test_what_has_no_node_is_forgotten(clock: Clock) -> None:
+    world = World()
+    deeds = await world.send(3)
+    world.doer.note(deeds, Enforced(), {"i-1"})
+    assert (set(deeds.hands), deeds.waits) == ({"i-1"}, {"i-1"})
+
+
+async def test_a_failure_that_a_look_found_counts_once(clock: Clock) -> None:
+    world = World()
+    deeds = await world.send()
+    told = failed(deeds.hands["i-0"], 1_000.0, "NotApplied", "x")
+    for _ in range(3):
+        world.doer.note(deeds, Enforced(hands={"i-0": told}), {"i-0"})
+    assert deeds.failures == 1
+    world.doer.note(deeds, Enforced(closed=True), {"i-0"})
+    assert deeds.failures == 0
+
+
+async def test_what_waits_is_known_to_the_other_policies_until_it_is_applied(clock: Clock) -> None:
+    world = World()
+    deeds, others = await world.send(), world.of(OTHER)
+    assert world.doer.desk(policy(), others, {}).others == {"i-0"}
+    assert world.doer.desk(policy(), deeds, {}).others == frozenset()
+    landed = msgspec.structs.replace(deeds.hands["i-0"], landed=True)
+    world.doer.note(deeds, Enforced(hands={"i-0": landed}), {"i-0"})
+    assert world.doer.desk(policy(), others, {}).others == frozenset()
+
+
+async def test_shares_that_are_full_are_not_kept(clock: Clock) -> None:
+    world = World()
+    for number in range(50):
+        clock.now += 60.0
+        target = Target("ec2", f"region-{number}")
+        await world.doer.carry_out(policy(), world.of(), [Write("i-0", "r", CALL)], {"r": target})
+    assert len(world.doer._shares) <= 2
+
+
+@pytest.mark.parametrize("text", ["", "tomorrow", "2026-13-45T00:00:00Z", "2026-01-01T00:00:00"])
+def test_a_resume_at_that_cannot_be_read_resumes_nothing(clock: Clock, text: str) -> None:
+    world, mine = World(), policy()
+    meta = msgspec.structs.replace(mine.meta, annotations={"caretaker.dev/resume-at": text})
+    mine = msgspec.structs.replace(mine, meta=meta)
+    assert world.doer.desk(mine, world.of(), {}).resumed_at == 0.0
+
+
+# ---------------------------------------------------------------- the dry run
+
+
+async def test_a_permission_is_asked_for_once_in_each_generation_and_again_after_a_refusal(
+    clock: Clock,
+) -> None:
+    world, deeds = World(), Deeds("uid")
+    for _ in range(3):
+        await world.doer.check(policy(), deeds, HERE, "i-0")
+    assert (len(world.ec2.dry), deeds.permit.stopped) == (1, None)
+    world.ec2.answer = lambda _: DENIED
+    await world.doer.check(policy(generation=2), deeds, HERE, "i-0")
+    assert deeds.permit.stopped is not None
+    waits = []
+    for _ in range(5):
+        before, asked = clock.now, len(world.ec2.dry)
+        while len(world.ec2.dry) == asked:
+            clock.now += 1.0
+            await world.doer.check(policy(generation=2), deeds, HERE, "i-0")
+        waits.append(clock.now - before)
+    assert waits == [15, 30, 60, 300, 300]
+    world.ec2.answer = lambda _: None
+    clock.now += 300.0
+    await world.doer.check(policy(generation=2), deeds, HERE, "i-0")
+    assert deeds.permit.stopped is None
+    assert world.ec2.sent == []
+
+
+def test_a_hand_about_which_there_is_nothing_to_remember_is_not_kept() -> None:
+    deeds = Deeds("uid")
+    deeds.keep("i-0", Hand(failures=1))
+    deeds.keep("i-0", Hand())
+    assert deeds.hands == {}

@@ -1,0 +1,95 @@
+"""What Enforce leaves alone, and what it sends."""
+
+from typing import Any, get_args
+
+import pytest
+
+from caretaker.api.imds import Loosening, Options
+from caretaker.imds.drift import changes
+from caretaker.imds.guard import held, parameters
+from caretaker.imds.judge import Seen
+from caretaker.imds.merge import Claim, merge
+
+NAMES = get_args(Loosening)
+CLOSED = Options(2, "required", "disabled", "disabled", "disabled")
+OPEN = Options(3, "optional", "enabled", "enabled", "enabled")
+FIELDS = {
+    "httpPutResponseHopLimit": "HopLimit",
+    "httpTokens": "Tokens",
+    "httpEndpoint": "Endpoint",
+    "httpProtocolIpv6": "IPv6",
+    "instanceMetadataTags": "Tags",
+}
+
+
+def told(now: Options, wanted: Options, *allowed: str, unfit: bool | None = False) -> dict[str, str]:
+    seen = Seen(now, unfit_tags=unfit)
+    found = changes(now, merge([Claim("p", 1, wanted)]))
+    kept = {change.field: held(change, seen, allowed) for change in found}
+    return {field: why.reason for field, why in kept.items() if why is not None}
+
+
+@pytest.mark.parametrize("allowed", NAMES)
+@pytest.mark.parametrize(("field", "name"), FIELDS.items())
+def test_an_opening_change_is_made_only_where_its_name_is_given(field: str, name: str, allowed: str) -> None:
+    kept = told(CLOSED, OPEN, allowed)
+    assert (kept.get(field) == "LooseningNotAllowed") is (name != allowed)
+
+
+def test_no_closing_change_is_held() -> None:
+    assert told(OPEN, CLOSED) == {}
+
+
+def test_what_is_not_known_counts_as_closed() -> None:
+    assert set(told(Options(), OPEN)) == set(FIELDS)
+    assert set(told(Options(), CLOSED)) == {"httpPutResponseHopLimit"}, "2 may be more than it has"
+
+
+@pytest.mark.parametrize(
+    ("unfit", "reasons"), [(False, {}), (True, {"TagKeysUnfit"}), (None, {"TagKeysUnfit"})]
+)
+def test_tags_are_switched_on_only_where_all_keys_can_be_shown(unfit: bool | None, reasons: Any) -> None:
+    kept = told(
+        Options(instance_metadata_tags="disabled"),
+        Options(instance_metadata_tags="enabled"),
+        *NAMES,
+        unfit=unfit,
+    )
+    assert set(kept.values()) == set(reasons)
+    off = told(
+        Options(instance_metadata_tags="enabled"), Options(instance_metadata_tags="disabled"), unfit=unfit
+    )
+    assert off == {}
+
+
+def sends(now: Options, *claims: Claim, leave: tuple[str, ...] = ()) -> dict[str, Any]:
+    return parameters(merge(claims), "p", leave, Seen(now))
+
+
+HERE = Options(1, "optional", "enabled", "disabled", "disabled")
+
+
+def test_every_option_that_it_wins_is_sent_and_the_endpoint_along() -> None:
+    sent = sends(HERE, Claim("p", 1, Options(2, "optional")), Claim("q", 2, Options(http_tokens="required")))
+    assert sent == {"HttpPutResponseHopLimit": 2, "HttpEndpoint": "enabled"}
+    assert sends(HERE, Claim("p", 1, Options(2, "required")), leave=("httpPutResponseHopLimit",)) == {
+        "HttpTokens": "required",
+        "HttpEndpoint": "enabled",
+    }
+
+
+def test_an_option_in_conflict_is_not_sent() -> None:
+    sent = sends(HERE, Claim("p", 1, Options(2, "required")), Claim("q", 1, Options(3)))
+    assert sent == {"HttpTokens": "required", "HttpEndpoint": "enabled"}
+
+
+def test_an_endpoint_that_is_disabled_stays_so_unless_it_is_wanted() -> None:
+    off = Options(1, "optional", "disabled")
+    assert sends(off, Claim("p", 1, Options(http_tokens="required"))) == {"HttpTokens": "required"}
+    assert sends(off, Claim("p", 1, Options(http_endpoint="enabled"))) == {"HttpEndpoint": "enabled"}
+    assert sends(HERE, Claim("p", 1, Options(http_endpoint="disabled"))) == {"HttpEndpoint": "disabled"}
+
+
+def test_an_endpoint_that_another_policy_closes_is_not_opened_again() -> None:
+    closing = Claim("q", 2, Options(http_endpoint="disabled"))
+    assert sends(HERE, Claim("p", 1, Options(http_tokens="required")), closing) == {"HttpTokens": "required"}

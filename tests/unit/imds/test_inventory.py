@@ -1,0 +1,415 @@
+"""How often EC2 is asked, and for what; against a double of its one call."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from caretaker.aws.classes import ErrorClass
+from caretaker.aws.errors import AwsError
+from caretaker.aws.identity import Target
+from caretaker.imds import inventory as module
+from caretaker.imds.inventory import Inventory
+from testing.clock import Clock
+
+HERE = Target("ec2", "eu-west-1")
+FRESH = 900.0
+
+
+class Ec2:
+    """Instances by id, each with tags; every call's filters, in order."""
+
+    def __init__(self, *ids: str, tag: str = "") -> None:
+        tags = [{"Key": tag, "Value": "owned"}] if tag else []
+        self.instances = {
+            name: {"InstanceId": name, "Tags": list(tags), "State": {"Name": "running"}} for name in ids
+        }
+        self.calls: list[tuple[str, list[str]]] = []
+        self.error: AwsError | None = None
+        self.page = 1000
+
+    async def describe_instances(self, **given: Any) -> Any:
+        (wanted,) = given["Filters"]
+        self.calls.append((wanted["Name"], list(wanted["Values"])))
+        if self.error is not None:
+            raise self.error
+        found = [one for name, one in self.instances.items() if self._fits(name, one, wanted)]
+        first = int(given.get("NextToken", 0))
+        answer: dict[str, Any] = {
+            "Reservations": [{"Instances": [one]} for one in found[first : first + self.page]]
+        }
+        if first + self.page < len(found):
+            answer["NextToken"] = str(first + self.page)
+        return answer
+
+    def _fits(self, name: str, one: Any, wanted: Any) -> bool:
+        if wanted["Name"] == "instance-id":
+            return name in wanted["Values"]
+        return any(tag["Key"] in wanted["Values"] for tag in one["Tags"])
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(module, "time", made)
+    return made
+
+
+async def test_the_second_whole_look_is_one_call_by_the_clusters_tag(clock: Clock) -> None:
+    ec2 = Ec2("i-1", "i-2", "i-3", tag="kubernetes.io/cluster/prod")
+    inventory = Inventory(lambda _: ec2)  # type: ignore[arg-type,return-value]
+    for _ in range(5):  # as many policies
+        found = await inventory.look(HERE, {"i-1", "i-2"}, FRESH)
+    assert set(found.instances) == {"i-1", "i-2"}
+    assert ec2.calls == [("instance-id", ["i-1", "i-2"])]
+    clock.now += FRESH
+    for _ in range(5):
+        found = await inventory.look(HERE, {"i-1", "i-2"}, FRESH)
+    assert ec2.calls[1:] == [("tag-key", ["kubernetes.io/cluster/prod"])]
+    assert set(found.instances) == {"i-1", "i-2", "i-3"}
+    assert inventory.calls == 2
+
+
+async def test_what_the_tag_does_not_find_is_asked_for_by_id(clock: Clock) -> None:
+    ec2 = Ec2("i-1", "i-2", tag="kubernetes.io/cluster/prod")
+    inventory = Inventory(lambda _: ec2)  # type: ignore[arg-type,return-value]
+    await inventory.look(HERE, {"i-1"}, FRESH)
+    ec2.instances["i-2"]["Tags"] = []
+    clock.now += FRESH
+    found = await inventory.look(HERE, {"i-1", "i-2"}, FRESH)
+    assert set(found.instances) == {"i-1", "i-2"}
+    assert ec2.calls[1:] == [("tag-key", ["kubernetes.io/cluster/prod"]), ("instance-id", ["i-2"])]
+
+
+async def test_new_instances_alone_are_asked_for_and_those_that_are_not_there_once(clock: Clock) -> None:
+    ec2 = Ec2("i-1", "i-2")
+    inventory = Inventory(lambda _: ec2)  # type: ignore[arg-type,return-value]
+    await inventory.look(HERE, {"i-1"}, FRESH)
+    clock.now += 5
+    found = await inventory.look(HERE, {"i-1", "i-2", "i-9"}, FRESH)
+    assert set(found.instances) == {"i-1", "i-2"}
+    assert ec2.calls[1:] == [("instance-id", ["i-2", "i-9"])]
+    await inventory.look(HERE, {"i-1", "i-2", "i-9"}, FRESH)
+    assert len(ec2.calls) == 2
+    assert found.at == 1000.0, "it was no whole look"
+
+
+async def test_ids_go_by_200_a_call_and_pages_are_followed(clock: Clock) -> None:
+    names = [f"i-{number:04d}" for number in range(450)]
+    ec2 = Ec2(*names)
+    ec2.page = 150
+    found = await Inventory(lambda _: ec2).look(HERE, names, FRESH)  # type: ignore[arg-type,return-value]
+    assert len(found.instances) == 450
+    assert [len(ids) for _, ids in ec2.calls] == [200, 200, 200, 200, 50]
+
+
+async def test_a_failure_keeps_what_was_known_tells_it_and_backs_off(clock: Clock) -> None:
+    ec2 = Ec2("i-1")
+    inventory = Inventory(lambda _: ec2)  # type: ignore[arg-type,return-value]
+    await inventory.look(HERE, {"i-1"}, FRESH)
+    ec2.error = AwsError(ErrorClass.ACCESS_DENIED, "UnauthorizedOperation")
+    clock.now += FRESH
+    found = await inventory.look(HERE, {"i-1"}, FRESH)
+    assert (found.problem, set(found.instances)) == (ec2.error, {"i-1"})
+    waits = []
+    for wait in (15.0, 30.0, 60.0, 300.0, 300.0):
+        before = len(ec2.calls)
+        clock.now += wait - 1
+        await inventory.look(HERE, {"i-1"}, FRESH)
+        assert len(ec2.calls) == before, wait
+        clock.now += 1
+        await inventory.look(HERE, {"i-1"}, FRESH)
+        waits.append(len(ec2.calls) - before)
+    assert waits == [1] * 5
+    ec2.error = None
+    clock.now += 300
+    mended = await inventory.look(HERE, {"i-1"}, FRESH)
+    assert mended.problem is None
+
+
+async def test_nothing_is_asked_where_there_is_no_instance(clock: Clock) -> None:
+    ec2 = Ec2()
+    await Inventory(lambda _: ec2).look(HERE, set(), FRESH)  # type: ignore[arg-type,return-value]
+    assert ec2.calls == []
+
+
+def test_an_instance_is_read_as_the_api_tells_it() -> None:
+    found = module.seen_of(
+        {
+            "InstanceId": "i-1",
+            "State": {"Name": "stopped"},
+            "MetadataOptions": {
+                "State": "pending",
+                "HttpTokens": "required",
+                "HttpPutResponseHopLimit": 2,
+                "HttpEndpoint": "enabled",
+                "HttpProtocolIpv6": "disabled",
+                "InstanceMetadataTags": "disabled",
+            },
+            "Tags": [
+                {"Key": "aws:autoscaling:groupName", "Value": "spot-1"},
+                {"Key": "aws:ec2launchtemplate:id", "Value": "lt-1"},
+                {"Key": "aws:ec2launchtemplate:version", "Value": "7"},
+                {"Key": "eks:cluster-name", "Value": "prod"},
+            ],
+            "Operator": {"Managed": True},
+        },
+        7.0,
+    )
+    assert dict(found.options.given()) == {
+        "httpPutResponseHopLimit": 2,
+        "httpTokens": "required",
+        "httpEndpoint": "enabled",
+        "httpProtocolIpv6": "disabled",
+        "instanceMetadataTags": "disabled",
+    }
+    assert (found.state, found.pending, found.managed, found.group) == ("stopped", True, True, "spot-1")
+    assert (found.template, found.version, found.cluster) == ("lt-1", "7", "prod")
+    bare = module.seen_of({"InstanceId": "i-2"}, 7.0)
+    assert (dict(bare.options.given()), bare.state, bare.group, bare.at) == ({}, "", "", 7.0)
+
+
+class Waiting:
+    """Instances whose options are pending; how many values the filters of each call had."""
+
+    def __init__(self, count: int, tag: str = "") -> None:
+        self.ids = [f"i-{number:03d}" for number in range(count)]
+        self.tags = [{"Key": tag, "Value": "owned"}] if tag else []
+        self.values: list[int] = []
+
+    async def describe_instances(self, **given: Any) -> Any:
+        filters = {one["Name"]: one["Values"] for one in given["Filters"]}
+        self.values.append(sum(map(len, filters.values())))
+        made = {"MetadataOptions": {"State": "pending"}, "State": {"Name": "running"}, "Tags": self.tags}
+        wanted = filters.get("instance-id", self.ids)
+        return {"Reservations": [{"Instances": [{"InstanceId": one, **made} for one in wanted]}]}
+
+
+@pytest.mark.parametrize(
+    ("count", "tag", "calls"),
+    [
+        pytest.param(199, "", 1, id="as many as one call takes"),
+        pytest.param(200, "", 2, id="one more than fits beside the state that is asked for"),
+        pytest.param(450, "", 3, id="many without a tag"),
+        pytest.param(200, "kubernetes.io/cluster/prod", 1, id="too many, but the tag says who"),
+    ],
+)
+async def test_what_is_pending_is_asked_for_within_the_limit_of_a_call(
+    clock: Clock, count: int, tag: str, calls: int
+) -> None:
+    ec2 = Waiting(count, tag)
+    inventory = Inventory(lambda _: ec2)  # type: ignore[arg-type,return-value]
+    await inventory.look(HERE, set(ec2.ids), FRESH)
+    await inventory.poll(HERE)
+    ec2.values.clear()
+    clock.now += 3
+    await inventory.poll(HERE)
+    assert len(ec2.values) == calls
+    assert max(ec2.values) <= 200, "of all filters of a call together"
+
+
+@pytest.mark.parametrize(
+    ("keys", "unfit"),
+    [(("Name",), False), (("Name", "kubernetes.io/cluster/a"), True), (("_index",), True), ((), None)],
+)
+def test_tags_that_the_metadata_service_cannot_show_are_seen(
+    keys: tuple[str, ...], unfit: bool | None
+) -> None:
+    tags = [{"Key": key, "Value": "x"} for key in keys]
+    assert module.seen_of({"InstanceId": "i", "Tags": tags}, 0.0).unfit_tags is unfit
+
+
+def test_the_tag_of_the_cluster_is_what_most_instances_carry() -> None:
+    def tagged(*keys: str) -> Any:
+        return {"InstanceId": "i", "Tags": [{"Key": key, "Value": "prod"} for key in keys]}
+
+    eks, ours, other = "aws:eks:cluster-name", "kubernetes.io/cluster/prod", "kubernetes.io/cluster/old"
+    assert module.cluster_tag([tagged(ours), tagged(other), tagged(ours)]) == {
+        "Name": "tag-key",
+        "Values": [ours],
+    }
+    assert module.cluster_tag([tagged(eks)]) == {"Name": f"tag:{eks}", "Values": ["prod"]}
+    assert module.cluster_tag([tagged("Name"), {"InstanceId": "i"}]) is None
+
+
+async def test_policies_that_mean_different_nodes_share_a_whole_look_by_tag(clock: Clock) -> None:
+    ec2 = Ec2("i-1", "i-2", tag="kubernetes.io/cluster/prod")
+    inventory = Inventory(lambda _: ec2)  # type: ignore[arg-type,return-value]
+    for ids in ({"i-1"}, {"i-2"}):
+        await inventory.look(HERE, ids, FRESH)
+    before = len(ec2.calls)
+    for _ in range(4):
+        clock.now += FRESH
+        for ids in ({"i-1"}, {"i-2"}):
+            await inventory.look(HERE, ids, FRESH)
+    assert len(ec2.calls) - before == 4
+    ec2.instances["i-2"]["State"] = {"Name": "pending"}
+    clock.now += FRESH
+    await inventory.look(HERE, {"i-1"}, FRESH)
+    ec2.instances["i-2"]["State"] = {"Name": "running"}
+    found = await inventory.look(HERE, {"i-2"}, FRESH)
+    assert found.instances["i-2"].state == "running", "it was starting: when its node joins it is asked for"
+
+
+async def test_what_is_asked_for_by_id_and_not_found_is_gone(clock: Clock) -> None:
+    ec2 = Ec2("i-1", "i-2")
+    inventory = Inventory(lambda _: ec2)  # type: ignore[arg-type,return-value]
+    await inventory.look(HERE, {"i-1", "i-2"}, FRESH)
+    del ec2.instances["i-1"]
+    clock.now += 61
+    await inventory.again(HERE, ["i-1"], clock.now - 60)
+    found = await inventory.look(HERE, {"i-1", "i-2"}, FRESH)
+    assert set(found.instances) == {"i-2"}
+
+
+PENDING = {"State": "pending", "HttpPutResponseHopLimit": 2}
+
+
+async def test_a_look_for_what_is_pending_that_fails_is_made_good_by_the_next_one(clock: Clock) -> None:
+    ec2 = Slow("i-1", "i-2")
+    inventory = Inventory(lambda _: ec2)  # type: ignore[arg-type,return-value]
+    await inventory.look(HERE, {"i-1", "i-2"}, FRESH)
+    inventory.changed(HERE, "i-1", PENDING)  # type: ignore[arg-type]
+    clock.now += 3
+    ec2.error = AwsError(ErrorClass.THROTTLED, "RequestLimitExceeded")
+    await inventory.poll(HERE)
+    assert (await inventory.look(HERE, {"i-1", "i-2"}, FRESH)).problem is ec2.error
+    ec2.error = None
+    clock.now += 15
+    assert (await inventory.look(HERE, {"i-1", "i-2"}, FRESH)).problem is None, "not after the resync only"
+
+
+class Slow(Ec2):
+    """Its answers wait while `open` is not set; `pending` instances match a filter for them."""
+
+    def __init__(self, *ids: str) -> None:
+        super().__init__(*ids)
+        self.open = asyncio.Event()
+        self.open.set()
+        self.asked = asyncio.Event()
+        self.pending: set[str] = set()
+
+    async def describe_instances(self, **given: Any) -> Any:
+        self.asked.set()
+        await self.open.wait()
+        if len(given["Filters"]) == 1:
+            return await super().describe_instances(**given)
+        self.calls.append(("pending", []))
+        if self.error is not None:
+            raise self.error
+        found = [{**self.instances[one], "MetadataOptions": PENDING} for one in sorted(self.pending)]
+        return {"Reservations": [{"Instances": found}]}
+
+
+async def test_pending_is_looked_for_after_3_6_and_every_12_seconds(clock: Clock) -> None:
+    ec2 = Slow("i-1")
+    inventory = Inventory(lambda _: ec2)  # type: ignore[arg-type,return-value]
+    await inventory.look(HERE, {"i-1"}, FRESH)
+    inventory.changed(HERE, "i-1", PENDING)  # type: ignore[arg-type]
+    ec2.pending = {"i-1"}
+    began, at = clock.now, []
+    for _ in range(60):
+        clock.now += 1
+        before = len(ec2.calls)
+        await inventory.poll(HERE)
+        if len(ec2.calls) > before:
+            at.append(clock.now - began)
+    assert at == [3, 9, 21, 33, 45, 57]
+    ec2.pending = set()
+    clock.now += 12
+    await inventory.poll(HERE)
+    assert not (await inventory.look(HERE, {"i-1"}, FRESH)).instances["i-1"].pending
+    before = len(ec2.calls)
+    clock.now += 60
+    await inventory.poll(HERE)
+    assert len(ec2.calls) == before
+
+
+async def test_what_changes_while_pending_is_looked_for_is_not_taken_for_applied(clock: Clock) -> None:
+    ec2 = Slow("i-1", "i-2", "i-3")
+    inventory = Inventory(lambda _: ec2)  # type: ignore[arg-type,return-value]
+    await inventory.look(HERE, {"i-1", "i-2", "i-3"}, FRESH)
+    for one in ("i-1", "i-2", "i-3"):
+        inventory.changed(HERE, one, PENDING)  # type: ignore[arg-type]
+    clock.now += 3
+    ec2.open.clear()
+    ec2.asked.clear()
+    polling = asyncio.create_task(inventory.poll(HERE))
+    await ec2.asked.wait()
+    clock.now += 1
+    inventory.changed(HERE, "i-1", PENDING)  # type: ignore[arg-type]
+    inventory.gone(HERE, "i-2")
+    ec2.open.set()
+    await polling
+    found = (await inventory.look(HERE, {"i-1", "i-2", "i-3"}, FRESH)).instances
+    assert {one: seen.pending for one, seen in found.items()} == {"i-1": True, "i-3": False}
+
+
+async def test_our_own_change_outranks_a_description_that_does_not_know_of_it(clock: Clock) -> None:
+    ec2 = Ec2("i-1")
+    ec2.instances["i-1"]["MetadataOptions"] = {"State": "applied", "HttpPutResponseHopLimit": 1}
+    inventory = Inventory(lambda _: ec2)  # type: ignore[arg-type,return-value]
+    await inventory.look(HERE, {"i-1"}, FRESH)
+    inventory.changed(HERE, "i-1", PENDING)  # type: ignore[arg-type]
+    seen = []
+    for _ in range(3):
+        clock.now += 14
+        found = await inventory.look(HERE, {"i-1"}, 1.0)
+        seen.append(found.instances["i-1"].options.http_put_response_hop_limit)
+    assert seen == [2, 2, 1]
+
+
+async def test_a_region_that_hangs_holds_up_no_other(clock: Clock) -> None:
+    slow, quick = Slow("i-1"), Ec2("i-2")
+    slow.open.clear()
+    far = Target("ec2", "us-east-1")
+    inventory = Inventory(lambda target: slow if target == HERE else quick)  # type: ignore[arg-type,return-value]
+    hanging = asyncio.create_task(inventory.look(HERE, {"i-1"}, FRESH))
+    await slow.asked.wait()
+    found = await inventory.look(far, {"i-2"}, FRESH)
+    assert set(found.instances) == {"i-2"}
+    slow.open.set()
+    await hanging
+
+
+async def test_what_was_tried_to_be_changed_is_read_again_before_anything_is_sent(clock: Clock) -> None:
+    ec2 = Ec2("i-1", "i-2")
+    inventory = Inventory(lambda _: ec2)  # type: ignore[arg-type,return-value]
+    await inventory.look(HERE, {"i-1", "i-2"}, FRESH)
+    inventory.doubt(HERE, "i-1", {"HttpTokens": "required"})
+    await inventory.again(HERE, ["i-1", "i-2"], clock.now - 60)
+    assert ec2.calls[1:] == [("instance-id", ["i-1"])]
+    inventory.doubt(HERE, "i-1", {"HttpTokens": "required"})
+    inventory.changed(HERE, "i-1", PENDING)  # type: ignore[arg-type]
+    await inventory.again(HERE, ["i-1", "i-2"], clock.now - 60)
+    assert len(ec2.calls) == 2, "EC2 has answered"
+
+
+@pytest.mark.parametrize(
+    ("told", "believed"),
+    [
+        ({"HttpPutResponseHopLimit": 2, "HttpTokens": "required"}, True),
+        ({"HttpPutResponseHopLimit": 2, "HttpTokens": "optional"}, True),
+        ({"HttpPutResponseHopLimit": 1, "HttpTokens": "required"}, False),
+        ({"HttpPutResponseHopLimit": 1, "HttpTokens": "optional"}, False),
+    ],
+    ids=["the second is made", "it is not", "as before the first", "as before both"],
+)
+async def test_after_a_change_a_second_one_without_an_answer_is_believed_as_ec2_tells_it(
+    clock: Clock, told: dict[str, Any], believed: bool
+) -> None:
+    """EC2 may tell for a while what stood before a change of ours, and what came of a later one."""
+    ec2 = Ec2("i-1")
+    inventory = Inventory(lambda _: ec2)  # type: ignore[arg-type,return-value]
+    await inventory.look(HERE, {"i-1"}, FRESH)
+    applied = {"State": "applied", "HttpPutResponseHopLimit": 2, "HttpTokens": "optional"}
+    inventory.changed(HERE, "i-1", applied)  # type: ignore[arg-type]
+    clock.now += 10
+    inventory.doubt(HERE, "i-1", {"HttpTokens": "required", "HttpEndpoint": "enabled"})
+    ec2.instances["i-1"]["MetadataOptions"] = {"State": "applied", "HttpEndpoint": "enabled", **told}
+    clock.now += 3
+    await inventory.again(HERE, ["i-1"], clock.now)
+    seen = (await inventory.look(HERE, {"i-1"}, FRESH)).instances["i-1"].options
+    expected = told if believed else applied
+    assert seen.http_put_response_hop_limit == expected["HttpPutResponseHopLimit"]
+    assert seen.http_tokens == expected["HttpTokens"]

@@ -1,0 +1,76 @@
+"""What one policy has to say of one node."""
+
+import pytest
+
+from caretaker.api.imds import Options
+from caretaker.imds.drift import Change
+from caretaker.imds.judge import Case, Seen, Verdict, judge
+from caretaker.imds.merge import Claim, merge
+from caretaker.imds.place import Place
+
+HERE = Place("i-0abc1234", "eu-west-1")
+HOP = "httpPutResponseHopLimit"
+TWO = [Claim("p", 100, Options(2))]
+HIGHER = [*TWO, Claim("q", 200, Options(3))]
+RIVAL = [*TWO, Claim("q", 100, Options(3))]
+DRIFT = (Change(HOP, 1, 2, "p", "HopLimit"),)
+
+CASES = {
+    "as it should be": (HERE, Seen(Options(2)), TWO, "", Verdict("compliant")),
+    "too low": (HERE, Seen(Options(1)), TWO, "", Verdict("drifted", "Drifted", changes=DRIFT)),
+    "stopped, and compliant by value": (HERE, Seen(Options(2), "stopped"), TWO, "", Verdict("compliant")),
+    "taken and not applied yet": (
+        HERE,
+        Seen(Options(2), pending=True),
+        TWO,
+        "",
+        Verdict("pending", "Pending"),
+    ),
+    "another change is pending, and ours is not made": (
+        HERE,
+        Seen(Options(1), pending=True),
+        TWO,
+        "",
+        Verdict("drifted", "Drifted", changes=DRIFT),
+    ),
+    "another policy wants the same, and wins by its name": (
+        HERE,
+        Seen(Options(1)),
+        [*TWO, Claim("a", 100, Options(2))],
+        "",
+        Verdict("drifted", "Drifted", changes=(Change(HOP, 1, 2, "a", "HopLimit"),)),
+    ),
+    "a field that only another policy names is the other's to tell": (
+        HERE,
+        Seen(Options(2, "optional")),
+        [*TWO, Claim("q", 100, Options(http_tokens="required"))],
+        "",
+        Verdict("compliant"),
+    ),
+    "another policy wins the only field": (HERE, Seen(Options(1)), HIGHER, "", Verdict("compliant")),
+    "in a conflict nothing is to be changed": (HERE, Seen(Options(1)), RIVAL, "", Verdict("compliant")),
+    "no instance of EC2": (Place(skipped="Fargate"), None, TWO, "", Verdict("skipped", "Fargate")),
+    "its region could not be asked": (
+        HERE,
+        None,
+        TWO,
+        "ec2:DescribeInstances is denied",
+        Verdict("unknown", "NotAsked", "ec2:DescribeInstances is denied"),
+    ),
+    "never called compliant by what was seen before": (
+        HERE,
+        Seen(Options(2)),
+        TWO,
+        "ec2:DescribeInstances is denied",
+        Verdict("unknown", "NotAsked", "ec2:DescribeInstances is denied"),
+    ),
+    "EC2 does not know it": (HERE, None, TWO, "", Verdict("gone", "InstanceNotFound")),
+    "it ends": (HERE, Seen(Options(1), "shutting-down"), TWO, "", Verdict("gone", "shutting-down")),
+    "it has ended": (HERE, Seen(Options(1), "terminated"), TWO, "", Verdict("gone", "terminated")),
+    "AWS manages it": (HERE, Seen(Options(1), managed=True), TWO, "", Verdict("skipped", "ProviderManaged")),
+}
+
+
+@pytest.mark.parametrize(("place", "seen", "claims", "unasked", "expected"), CASES.values(), ids=CASES.keys())
+def test_judge(place: Place, seen: Seen | None, claims: list[Claim], unasked: str, expected: Verdict) -> None:
+    assert judge(Case(place, seen, merge(claims), "p", frozenset({HOP}), unasked)) == expected

@@ -1,0 +1,97 @@
+"""What one policy looks at: the regions of its nodes, side by side."""
+
+import asyncio
+from typing import Any
+
+from caretaker.api.imds import Aws, LabelSelector, Options, Selector, Spec, Status
+from caretaker.api.objects import Node, WireMeta
+from caretaker.aws.identity import Target
+from caretaker.imds.controller import example
+from caretaker.imds.inventory import Inventory
+from caretaker.imds.judge import Seen
+from caretaker.imds.launching import Launching
+from caretaker.imds.look import look
+from caretaker.imds.place import place_of
+from caretaker.imds.plan import Member, Policy, Snapshot
+from caretaker.imds.resource import Read
+from caretaker.imds.sourcing import Look as Sources
+
+NEAR, FAR = "eu-west-1", "us-east-1"
+
+
+class Regions:
+    """Every region's EC2; one answers only when all that were asked for are being asked."""
+
+    def __init__(self, count: int) -> None:
+        self.asked: set[str] = set()
+        self.all = asyncio.Event()
+        self.count = count
+
+    def of(self, target: Target) -> Any:
+        return _Ec2(self, target.region)
+
+
+class _Ec2:
+    def __init__(self, regions: Regions, region: str) -> None:
+        self.regions, self.region = regions, region
+
+    async def describe_instances(self, **given: Any) -> Any:
+        self.regions.asked.add(self.region)
+        if len(self.regions.asked) == self.regions.count:
+            self.regions.all.set()
+        await asyncio.wait_for(self.regions.all.wait(), 5)
+        return {"Reservations": [{"Instances": [{"InstanceId": i} for i in given["Filters"][0]["Values"]]}]}
+
+
+def node(number: int, region: str, **labels: str) -> Node:
+    return Node(f"n{number}", f"u{number}", labels, provider_id=f"aws:///{region}a/i-{number:08x}")
+
+
+def read(mode: str = "Enforce", region: str = "") -> Read:
+    spec = Spec(Options(2), mode=mode, aws=Aws(region))  # type: ignore[arg-type]
+    return Read(WireMeta(name="p"), Status(), spec)
+
+
+class _NoSources:
+    async def look(self, *_: Any) -> Sources:
+        return Sources(Launching())
+
+
+NO_SOURCES: Any = _NoSources()
+POLICY = Policy("p", 100, Options(2), Selector(), enforces=True)
+
+
+async def test_regions_are_asked_side_by_side() -> None:
+    nodes = [(one, place_of(one)) for one in (node(1, NEAR), node(2, FAR))]
+    for mode in ("Audit", "Enforce"):
+        regions = Regions(2)
+        found = await look(Inventory(regions.of), NO_SOURCES, read(mode), [POLICY], nodes)
+        assert regions.asked == {NEAR, FAR}
+        assert [one.seen is not None for one in found.snapshot.members] == [True, True]
+
+
+async def test_a_region_that_is_not_meant_is_not_asked() -> None:
+    nodes = [(one, place_of(one)) for one in (node(1, NEAR), node(2, FAR))]
+    regions = Regions(1)
+    await look(Inventory(regions.of), NO_SOURCES, read(region=FAR), [POLICY], nodes)
+    assert regions.asked == {FAR}
+
+
+def test_a_permission_is_asked_of_an_instance_that_is_meant_and_could_be_changed() -> None:
+    def member(number: int, region: str = FAR, seen: Seen | None = None, **labels: str) -> Member:
+        one = node(number, region, **labels)
+        return Member(one, place_of(one), seen, ())
+
+    fit = Seen(Options(1))
+    members = [
+        member(1, NEAR, fit),
+        member(2),
+        member(3, seen=Seen(Options(1), managed=True)),
+        member(4, seen=Seen(Options(1), state="terminated")),
+        member(5, seen=fit, imds="unmanaged"),
+        member(6, seen=fit),
+    ]
+    mine = Policy("p", 100, Options(2), Selector(exclude=LabelSelector({"imds": "unmanaged"})))
+    found = example(Snapshot("p", [mine], members), {FAR})
+    assert found is members[5]
+    assert example(Snapshot("p", [mine], members[:5]), {FAR}) is None

@@ -1,0 +1,229 @@
+"""What a pass finds: verdicts counted by state and group, what is listed, who conflicts."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from caretaker.api.imds import (
+    MAX_EXCEPTIONS,
+    CanaryStatus,
+    GroupStatus,
+    GroupTerm,
+    LabelSelector,
+    Options,
+    Requirement,
+    Selector,
+    Summary,
+)
+from caretaker.api.objects import Node
+from caretaker.imds.enforce import Desk
+from caretaker.imds.hands import Hand, failed
+from caretaker.imds.judge import Seen
+from caretaker.imds.place import Place, place_of
+from caretaker.imds.plan import Member, Plan, Policy, Snapshot, plan
+
+HOP = "httpPutResponseHopLimit"
+TWO = Policy("two", 100, Options(2), Selector())
+
+
+def node(
+    number: int, labels: dict[str, str] | None = None, *, group: str = "", provider: str | None = None
+) -> Node:
+    labels = {**(labels or {}), **({"eks.amazonaws.com/nodegroup": group} if group else {})}
+    provider_id = f"aws:///eu-west-1a/i-{number:08x}" if provider is None else provider
+    return Node(f"n{number:03d}", f"u{number}", labels, provider_id=provider_id)
+
+
+def member(found: Node, options: Options | None = None, **seen: object) -> Member:
+    place: Place = place_of(found)
+    here = None if options is None else Seen(options, **seen)  # type: ignore[arg-type]
+    tagged = (("AutoScalingGroup", here.group),) if here is not None and here.group else ()
+    return Member(found, place, here, (*place.groups, *tagged))
+
+
+def planned(members: Iterable[Member], *policies: Policy, me: str = "two", **more: object) -> Plan:
+    return plan(Snapshot(me, policies or (TWO,), list(members), **more))  # type: ignore[arg-type]
+
+
+def test_each_node_is_counted_once_and_in_its_groups() -> None:
+    made = planned(
+        [
+            member(node(1, group="a"), Options(2)),
+            member(node(2, group="a"), Options(1), group="asg"),
+            member(node(3, group="b"), Options(2), pending=True),
+            member(node(4)),
+            member(node(5, provider="")),
+        ]
+    )
+    assert made.summary == Summary(nodes=5, compliant=1, drifted=1, pending=1, gone=1, skipped=1)
+    assert [msgspec.structs.replace(one, source=None) for one in made.groups] == [
+        GroupStatus("AutoScalingGroup", "asg", 1, 0, 1),
+        GroupStatus("EKSManagedNodegroup", "a", 2, 1, 1),
+        GroupStatus("EKSManagedNodegroup", "b", 1, 0, 0),
+    ]
+    assert [(e.node, e.reason, e.field, e.current, e.desired) for e in made.exceptions] == [
+        ("n002", "Drifted", HOP, "1", "2"),
+        ("n003", "Pending", "", "", ""),
+        ("n004", "InstanceNotFound", "", "", ""),
+        ("n005", "NoProviderID", "", "", ""),
+    ]
+    assert made.drift == {HOP: 1}
+
+
+def test_what_is_not_meant_is_not_counted() -> None:
+    mine = Policy("two", 100, Options(2), Selector(exclude=LabelSelector({"imds": "unmanaged"})))
+    made = planned([member(node(1, {"imds": "unmanaged"}), Options(1)), member(node(2), Options(2))], mine)
+    assert made.summary == Summary(nodes=1, compliant=1)
+
+
+def test_a_group_that_only_a_tag_names_is_meant() -> None:
+    spot = Policy("two", 100, Options(2), Selector(groups=(GroupTerm("AutoScalingGroup", ("spot-*",)),)))
+    made = planned([member(node(1), Options(1), group="spot-1"), member(node(2), Options(1))], spot)
+    assert made.summary == Summary(nodes=1, drifted=1)
+
+
+def test_a_policy_that_loses_an_option_tells_the_nodes_and_is_not_drifted_by_it() -> None:
+    three = Policy("three", 200, Options(3), Selector(groups=(GroupTerm("EKSManagedNodegroup", ("b",)),)))
+    members = [member(node(1, group="a"), Options(2)), member(node(2, group="b"), Options(3))]
+    assert planned(members, TWO, three).summary == Summary(nodes=2, compliant=2, overridden=1)
+    assert planned(members, TWO, three, me="three").summary == Summary(nodes=1, compliant=1)
+
+
+def test_a_conflict_names_the_rivals_for_both() -> None:
+    three = Policy("three", 100, Options(3), Selector())
+    for me in ("two", "three"):
+        made = planned([member(node(1), Options(1))], TWO, three, me=me)
+        assert made.conflicts == ((HOP, ("three", "two")),)
+        assert made.summary == Summary(nodes=1, compliant=1)
+
+
+def test_a_region_that_could_not_be_asked_is_unknown_and_one_that_is_not_meant_is_skipped() -> None:
+    members = [
+        member(node(1), Options(2)),
+        member(node(2, provider="aws:///us-east-1a/i-0abc1234"), Options(2)),
+    ]
+    made = planned(members, unasked={"us-east-1": "denied"})
+    assert made.summary == Summary(nodes=2, compliant=1, unknown=1)
+    assert made.exceptions[0].message == "denied"
+    only = planned(members, region="eu-west-1", unasked={"us-east-1": "denied"})
+    assert only.summary == Summary(nodes=2, compliant=1, skipped=1)
+    assert only.exceptions[0].reason == "OtherRegion"
+
+
+def test_the_worst_pair_is_counted_whatever_the_policy_asks_for() -> None:
+    tags = Policy("two", 100, Options(instance_metadata_tags="disabled"), Selector())
+    slow = Options(1, "optional", "enabled", "disabled", "disabled")
+    made = planned([member(node(1), slow), member(node(2), Options(2, "optional", "enabled"))], tags)
+    assert made.slow_and_open == 1
+
+
+def test_what_is_listed_is_bounded_and_what_differs_comes_first() -> None:
+    members = [member(node(n, provider="")) for n in range(30)]
+    members += [member(node(n), Options(1, "optional")) for n in range(100, 130)]
+    both = Policy("two", 100, Options(2, "required"), Selector())
+    made = planned(members, both)
+    assert len(made.exceptions) == MAX_EXCEPTIONS
+    assert {entry.reason for entry in made.exceptions} == {"Drifted"}
+    assert made.exceptions_omitted == 90 - MAX_EXCEPTIONS
+    assert made.drift == {HOP: 30, "httpTokens": 30}
+
+
+ENFORCING = Desk("two", 1, now=1_000.0, wall=1e9, allowed=("HopLimit",), canary_instances=0, cap=9)
+
+
+def enforced(members: list[Member], *others: Policy, **more: object) -> Plan:
+    mine = Policy("two", 100, Options(2), Selector(), enforces=True)
+    desk = msgspec.structs.replace(ENFORCING, free={"eu-west-1": 9, "us-east-1": 9}, **more)
+    return planned(members, mine, *others, desk=desk)
+
+
+def written(made: Plan) -> int:
+    return len(made.enforced.writes) if made.enforced is not None else 0
+
+
+def three(name: str, **more: Any) -> Policy:
+    return Policy(name, 200, Options(3), Selector(), **more)
+
+
+def test_an_audit_takes_no_part_in_what_enforce_writes() -> None:
+    ours = [member(node(1), Options(1))]
+    assert written(enforced(ours, three("audit"))) == 1
+    made = enforced(ours, three("enforces", enforces=True))
+    assert (written(made), made.summary.overridden) == (0, 1)
+    audit = planned(ours, TWO, three("enforces", enforces=True))
+    assert (audit.summary.overridden, audit.enforced) == (1, None)
+
+
+def test_a_conflict_between_policies_that_enforce_writes_nothing() -> None:
+    rival = Policy("three", 100, Options(3), Selector(), enforces=True)
+    made = enforced([member(node(1), Options(1))], rival)
+    assert (written(made), made.conflicts) == (0, ((HOP, ("three", "two")),))
+    audit = msgspec.structs.replace(rival, enforces=False)
+    assert written(enforced([member(node(1), Options(1))], audit)) == 1
+
+
+def test_a_policy_for_another_region_wins_nothing_here() -> None:
+    far = node(2, provider="aws:///us-east-1a/i-00000002")
+    both = [member(node(1), Options(1)), member(far, Options(1))]
+    made = enforced(both, three("far", enforces=True, region="us-east-1"))
+    assert made.enforced is not None
+    assert [write.region for write in made.enforced.writes] == ["eu-west-1"]
+    assert made.summary.overridden == 1
+    audit = planned(both, TWO, three("far", region="us-east-1"))
+    assert audit.summary == Summary(nodes=2, compliant=1, drifted=1, overridden=1)
+
+
+def test_what_failed_is_told_in_place_of_drift() -> None:
+    hand = failed(Hand(), 990.0, "InternalError", "no luck")
+    made = enforced([member(node(1), Options(1)), member(node(2), Options(1))], hands={"i-00000001": hand})
+    assert made.summary == Summary(nodes=2, drifted=1, failed=1)
+    assert [(e.node, e.reason, e.message) for e in made.exceptions] == [
+        ("n001", "InternalError", "no luck"),
+        ("n002", "Drifted", ""),
+    ]
+
+
+def test_a_canary_stands_while_a_region_cannot_be_asked() -> None:
+    at = "2001-01-01T00:00:00Z"
+    soaking = CanaryStatus(1, ("i-0000000f",), "Soaking", at, at)
+    ours = [member(msgspec.structs.replace(node(1), ready=True), Options(1))]
+    more = {"canary": soaking, "canary_instances": 1}
+    mine = Policy("two", 100, Options(2), Selector(), enforces=True)
+    desk = msgspec.structs.replace(ENFORCING, free={"eu-west-1": 9}, **more)
+    blind = planned(ours, mine, desk=desk, unasked={"us-east-1": "away"})
+    assert blind.enforced is not None
+    assert (blind.enforced.canary and blind.enforced.canary.instances, written(blind)) == (("i-0000000f",), 0)
+    assert written(planned(ours, mine, desk=desk)) == 1
+
+
+def test_what_is_held_is_told_by_option_with_the_mend() -> None:
+    mine = Policy("two", 100, Options(2, "required"), Selector(), enforces=True)
+    desk = msgspec.structs.replace(ENFORCING, allowed=(), free={"eu-west-1": 9})
+    made = planned([member(node(1), Options(1, "optional"))], mine, desk=desk)
+    assert [(e.reason, e.field) for e in made.exceptions] == [
+        ("LooseningNotAllowed", HOP),
+        ("Drifted", "httpTokens"),
+    ]
+    assert "allowLoosening" in made.exceptions[0].message
+
+
+def test_nodes_are_told_apart_by_every_label_that_any_selector_reads() -> None:
+    def term(key: str) -> LabelSelector:
+        return LabelSelector(match_expressions=(Requirement(key, "Exists"),))
+
+    mine = Policy("two", 100, Options(2), Selector(exclude=LabelSelector({"imds": "unmanaged"})))
+    other = three("three", region="eu-west-1")
+    other = msgspec.structs.replace(other, selector=Selector(node_selector=term("gpu")))
+    labels = ({}, {"imds": "unmanaged"}, {"gpu": "a"}, {"gpu": "b", "free": "x"}, {"imds": "managed"})
+    members = [member(node(n, one), Options(1)) for n, one in enumerate(labels)]
+    made = planned(members, mine, other)
+    assert made.summary == Summary(nodes=4, compliant=2, drifted=2, overridden=2)
+    assert [entry.node for entry in made.exceptions] == ["n000", "n004"]
+
+
+def test_what_is_known_of_an_instance_tells_it_apart_from_those_that_are_alike() -> None:
+    kinds: tuple[dict[str, object], ...] = ({}, {"pending": True}, {"managed": True}, {"state": "terminated"})
+    members = [member(node(n), Options(2), **kind) for n, kind in enumerate(kinds)]
+    made = planned([*members, member(node(9))])
+    assert made.summary == Summary(nodes=5, compliant=1, pending=1, skipped=1, gone=2)

@@ -1,0 +1,212 @@
+"""The probe's DaemonTask, and what its ledger says of each node."""
+
+import json
+from typing import Any, get_args
+
+import msgspec
+import pytest
+
+from caretaker.api import names
+from caretaker.api.daemontask import DaemonTask, Spec
+from caretaker.api.objects import Node, Taint, WireMeta
+from caretaker.api.template import wrong_type
+from caretaker.daemontask import fit
+from caretaker.daemontask.ledger import Entry, encode_entry
+from caretaker.daemontask.orders import read_orders
+from caretaker.daemontask.pods import Start, build
+from caretaker.daemontask.results import VALUES_BYTES
+from caretaker.imds.probe import (
+    EMULATED,
+    LEDGER_SELECTOR,
+    RESULTS,
+    TASK_NAME,
+    UNKNOWN,
+    Finding,
+    answered,
+    findings,
+    needs_write,
+    task,
+)
+from caretaker_probe import classify
+
+MARK = "2026-01-31T12:00:00Z"
+NONCE = "2026-01-31T12:00:00.000000+00:00"
+ID = "i-0123456789abcdef0"
+A = Node("a", "uid-a", {"kubernetes.io/os": "linux"}, provider_id=f"aws:///eu-west-1a/{ID}", ready=True)
+REACHABLE = {"verdict": "Reachable", "latencyMs": 3.5, "neededHops": 2, "imdsv1": "Closed", "instanceId": ID}
+
+
+def body(**marks: str) -> dict[str, Any]:
+    made = task("ops", "registry.example/caretaker:1", marks)
+    assert made is not None
+    return made
+
+
+def read(made: dict[str, Any]) -> DaemonTask:
+    """As the operator reads it."""
+    meta = msgspec.convert(made["metadata"], WireMeta)
+    return DaemonTask(meta, msgspec.convert(made["spec"], Spec))
+
+
+def test_without_nodes_there_is_no_task() -> None:
+    assert task("ops", "image", {}) is None
+
+
+def test_it_selects_the_chosen_nodes_whatever_keeps_others_away() -> None:
+    chosen = fit.NodeFit(read(body(a="", b="")).spec.template)
+    tainted = msgspec.structs.replace(A, taints=(Taint("gpu", "NoSchedule"), Taint("x", "NoExecute")))
+    assert chosen.verdict(tainted).kind == "fits"
+    assert chosen.verdict(msgspec.structs.replace(A, name="c", uid="c")).kind == "excluded"
+
+
+def test_it_runs_once_and_again_for_a_mark_and_for_nothing_else() -> None:
+    made = read(body(b=MARK, a=""))
+    assert made.spec.rerun_on == ()
+    orders = read_orders(made)
+    assert (orders.errors, orders.rerun_nodes) == ((), {"b": NONCE})
+    assert made.metadata.name == TASK_NAME
+
+
+def test_its_pod_has_no_right_of_any_kind() -> None:
+    spec = read(body(a="")).spec
+    assert wrong_type(spec.template) == ""
+    pod = build(WireMeta(name="t", uid="u"), spec, "r", Start("a", "ua", 1, 1, "k", "", "", ""))["spec"]
+    (container,) = pod["containers"]
+    assert pod["automountServiceAccountToken"] is False
+    assert not {"hostNetwork", "hostPID", "hostIPC", "volumes", "serviceAccountName"} & pod.keys()
+    assert pod["securityContext"] == {
+        "runAsNonRoot": True,
+        "runAsUser": 65534,
+        "runAsGroup": 65534,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+        "readOnlyRootFilesystem": True,
+    }
+    assert "envFrom" not in container
+
+
+def test_a_pod_of_many_chosen_nodes_names_its_own_alone() -> None:
+    spec = read(body(**{f"n{number}": "" for number in range(200)})).spec
+    pod = build(WireMeta(name="t", uid="u"), spec, "r", Start("n7", "u7", 1, 1, "k", "", "", ""))["spec"]
+    required = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    named = {"key": "metadata.name", "operator": "In", "values": ["n7"]}
+    assert required == {"nodeSelectorTerms": [{"matchFields": [named]}]}
+
+
+def test_it_asks_over_the_protocol_that_is_wanted() -> None:
+    made = task("ops", "image", {"a": ""}, mode="IPv6")
+    assert made is not None
+    (container,) = made["spec"]["template"]["spec"]["containers"]
+    assert container["env"] == [{"name": "AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE", "value": "IPv6"}]
+    assert container["command"] == ["python3", "-m", "caretaker_probe"]
+
+
+def test_its_results_are_what_the_probe_writes() -> None:
+    longest = max(get_args(classify.Verdict), key=len)
+    found = classify.Finding(longest, "", 12345.67, 8, "Closed", "i" * 64).as_json()
+    assert [result["name"] for result in RESULTS] == [name for name in found if name != "detail"]
+    for result in RESULTS:
+        assert isinstance(found[result["name"]], str) == (result["type"] == "Text")
+    del found["detail"]
+    assert len(msgspec.json.encode(found)) < VALUES_BYTES
+
+
+def test_the_selector_finds_its_ledger() -> None:
+    assert f"caretaker.dev/ledger,caretaker.dev/daemontask={TASK_NAME}" == LEDGER_SELECTOR
+
+
+def stored(**spec: Any) -> dict[str, Any]:
+    """The task of node a as the API server has it, with changes of its spec."""
+    made: dict[str, Any] = json.loads(json.dumps(body(a="")))
+    return {**made, "status": {"observedGeneration": 1}, "spec": {**made["spec"], **spec}}
+
+
+@pytest.mark.parametrize(
+    ("current", "needed"),
+    [
+        pytest.param(stored(), False, id="the same"),
+        pytest.param(stored(suspend=False), False, id="a default that the server added"),
+        pytest.param(None, True, id="nothing"),
+        pytest.param(stored(parallelism=1), True, id="another value"),
+        pytest.param(stored(results=[]), True, id="results that were removed"),
+        pytest.param({"metadata": stored()["metadata"]}, True, id="a part is missing"),
+        pytest.param(body(a="", b=""), True, id="a node too many"),
+        pytest.param(body(a=MARK), True, id="another mark"),
+    ],
+)
+def test_a_write_is_needed_for_a_difference_only(current: Any, needed: bool) -> None:
+    assert needs_write(current, body(a="")) == needed
+
+
+def shard(results: dict[str, Any] | None = None, node: str = "a", **changes: Any) -> dict[str, str]:
+    """A ledger's data, as DaemonTask writes it."""
+    entry = Entry("uid-a", "r", "k", "Succeeded", 1, nonce=NONCE, finished_at=1000, results=results)
+    return {node: encode_entry(msgspec.structs.replace(entry, **changes))}
+
+
+@pytest.mark.parametrize(
+    ("shards", "found"),
+    [
+        pytest.param(
+            [shard(REACHABLE)],
+            Finding("Reachable", 1000, NONCE, 3.5, 2, "Closed"),
+            id="a place that is reached",
+        ),
+        pytest.param(
+            [shard({"verdict": "HopLimited", "neededHops": 3, "imdsv1": "Open"})],
+            Finding("HopLimited", 1000, NONCE, None, 3, "Open"),
+            id="what was not measured is not there",
+        ),
+        pytest.param(
+            [shard({**REACHABLE, "instanceId": "i-1"})],
+            Finding(EMULATED, 1000, NONCE, detail=f"it tells instance i-1, the node is {ID}"),
+            id="another instance answers",
+        ),
+        pytest.param(
+            [shard(None, result="Failed", reason="DeadlineExceeded", message="too long")],
+            Finding(UNKNOWN, 1000, NONCE, detail="DeadlineExceeded: too long"),
+            id="the run failed",
+        ),
+        pytest.param(
+            [shard(REACHABLE, seq=1), shard({"verdict": "Blocked"}, seq=2)],
+            Finding("Blocked", 1000, NONCE),
+            id="of two entries that with the higher seq",
+        ),
+        pytest.param([shard(REACHABLE, node_uid="earlier")], None, id="the node was replaced"),
+        pytest.param([shard(REACHABLE, node="gone")], None, id="a node that is gone"),
+        pytest.param([{"a": "{"}], None, id="an entry that cannot be read"),
+        pytest.param([{"a": "[" * 100_000}], None, id="an entry that nests without end"),
+        pytest.param([], None, id="no ledger yet"),
+    ],
+)
+def test_findings(shards: list[dict[str, str]], found: Finding | None) -> None:
+    assert findings(shards, {"a": A}) == ({"a": found} if found else {})
+
+
+@pytest.mark.parametrize("results", [None, {}, {"verdict": 3}, {"verdict": "Reachable", "neededHops": "two"}])
+def test_results_that_are_none_are_no_verdict(results: Any) -> None:
+    found = findings([shard(results)], {"a": A})["a"]
+    assert (found.verdict, "told nothing of use" in found.detail) == (UNKNOWN, True)
+
+
+def test_a_node_without_a_known_instance_is_compared_with_none() -> None:
+    anywhere = msgspec.structs.replace(A, provider_id="")
+    assert findings([shard({**REACHABLE, "instanceId": "i-1"})], {"a": anywhere})["a"].verdict == "Reachable"
+
+
+@pytest.mark.parametrize(
+    ("mark", "done"),
+    [("", True), (MARK, True), ("2026-01-31T11:59:59Z", True), ("2026-01-31T12:00:00.000001Z", False)],
+)
+def test_a_finding_answers_marks_up_to_its_own(mark: str, done: bool) -> None:
+    assert answered(Finding("Blocked", 1000, NONCE), mark) == done
+    assert not answered(None, mark)
+
+
+def test_names_are_those_of_the_code() -> None:
+    assert names.RERUN_NODES in body(a="")["metadata"]["annotations"]
+    assert EMULATED in get_args(classify.Verdict)
+    assert UNKNOWN not in get_args(classify.Verdict)

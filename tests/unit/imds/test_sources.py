@@ -1,0 +1,474 @@
+"""What a policy finds of the sources of future nodes, for every kind of reference and every state."""
+
+from typing import Any
+
+import pytest
+
+from caretaker.api.imds import GroupStatus, Options, SourceStatus
+from caretaker.imds.judge import Seen
+from caretaker.imds.launching import Group, Launcher, Launching, Template, Version, group_of, template_of
+from caretaker.imds.merge import Claim, merge
+from caretaker.imds.origins import Heirs
+from caretaker.imds.place import Place
+from caretaker.imds.sources import Findings, audit
+
+HERE = "eu-west-1"
+GOOD = {"HttpPutResponseHopLimit": 2, "HttpTokens": "required"}
+BAD = {"HttpPutResponseHopLimit": 1, "HttpTokens": "required"}
+UNSET: dict[str, Any] = {"HttpPutResponseHopLimit": 2}
+OTHER = {"HttpTokens": "optional"}
+WANTED = Options(2, "required")
+OWN = frozenset(("httpPutResponseHopLimit", "httpTokens"))
+ME = merge([Claim("me", 100, WANTED)])
+SPOT = ("AutoScalingGroup", "spot")
+APPS = ("EKSManagedNodegroup", "apps")
+POOL = ("KarpenterNodePool", "pool")
+
+
+def template(*blocks: dict[str, Any], default: int = 1, stack: str | None = "", name: str = "lt-1") -> Any:
+    versions = {number: Version(number, block, "same") for number, block in enumerate(blocks, start=1)}
+    return Template(name, versions, len(blocks), default, stack)
+
+
+def known(*templates: Any, group: Group | None = None, **more: Any) -> Launching:
+    return Launching(
+        {} if group is None else {(HERE, group.name): group},
+        {(HERE, one.id): one for one in templates},
+        **more,
+    )
+
+
+def of_group(version: str, stack: str = "") -> Group:
+    return Group("spot", (Launcher("lt-1", version),), stack=stack)
+
+
+def found(
+    known: Launching, group: tuple[str, str] = SPOT, *, seen: Seen | None = None, **place: str
+) -> Findings:
+    heirs = Heirs()
+    heirs.add((group,), Place("i-1", HERE, **place), seen or Seen(Options()), ME)  # type: ignore[arg-type]
+    return audit(heirs, tuple, known, "me", OWN)
+
+
+EKS = {"seen": Seen(Options(), template="lt-1", version="1", cluster="prod")}
+MINE = {"template": "lt-1", "version": "1", "seen": Seen(Options(), cluster="prod")}
+CLASS = {"node_class": "default"}
+CREATE = (
+    "aws ec2 create-launch-template-version --region eu-west-1 --launch-template-id lt-1 --source-version "
+)
+DATA = (
+    """ --launch-template-data '{"MetadataOptions":{"HttpPutResponseHopLimit":2,"HttpTokens":"required"}}'"""
+)
+NUMBER = " --query LaunchTemplateVersion.VersionNumber --output text"
+GROUP = "aws autoscaling update-auto-scaling-group --region eu-west-1 --auto-scaling-group-name spot"
+NODEGROUP = (
+    "aws eks update-nodegroup-version --region eu-west-1 --cluster-name prod --nodegroup-name apps "
+    "--launch-template "
+)
+
+STATES: dict[str, tuple[Launching, tuple[str, str], dict[str, Any], str, str]] = {
+    "$Latest, as it should be": (
+        known(template(BAD, GOOD), group=of_group("$Latest")),
+        SPOT,
+        {},
+        "Compliant",
+        "",
+    ),
+    "$Latest, another value: a new version is all": (
+        known(template(GOOD, BAD), group=of_group("$Latest")),
+        SPOT,
+        {},
+        "Drifted",
+        f"{CREATE}2{DATA}",
+    ),
+    "$Default, as it should be though the latest is not": (
+        known(template(GOOD, BAD), group=of_group("$Default")),
+        SPOT,
+        {},
+        "Compliant",
+        "",
+    ),
+    "$Default, not set: a new version, and the default is that": (
+        known(template(GOOD, UNSET, default=2), group=of_group("$Default")),
+        SPOT,
+        {},
+        "Unset",
+        f"v1=$({CREATE}2{DATA}{NUMBER}) && aws ec2 modify-launch-template --region eu-west-1 "
+        '--launch-template-id lt-1 --default-version "$v1"',
+    ),
+    "$Default, and somebody has made the version already": (
+        known(template(BAD, GOOD), group=of_group("$Default")),
+        SPOT,
+        {},
+        "Drifted",
+        'aws ec2 modify-launch-template --region eu-west-1 --launch-template-id lt-1 --default-version "2"',
+    ),
+    "by number: a new version, and the group refers to it": (
+        known(template(BAD, OTHER), group=of_group("1")),
+        SPOT,
+        {},
+        "Drifted",
+        f'v1=$({CREATE}1{DATA}{NUMBER}) && {GROUP} --launch-template "LaunchTemplateId=lt-1,Version=$v1"',
+    ),
+    "nothing is set at all": (
+        known(template({}), group=of_group("$Latest")),
+        SPOT,
+        {},
+        "Unset",
+        f"{CREATE}1{DATA}",
+    ),
+    "a template of CloudFormation's": (
+        known(template(BAD, stack="net"), group=of_group("$Latest")),
+        SPOT,
+        {},
+        "IaCOwned",
+        "",
+    ),
+    "a template of CloudFormation's that is as it should be": (
+        known(template(GOOD, stack="net"), group=of_group("$Latest")),
+        SPOT,
+        {},
+        "Compliant",
+        "",
+    ),
+    "a group of CloudFormation's that would have to refer to another version": (
+        known(template(BAD), group=of_group("1", stack="net")),
+        SPOT,
+        {},
+        "IaCOwned",
+        "",
+    ),
+    "a group of CloudFormation's that follows $Latest": (
+        known(template(BAD), group=of_group("$Latest", stack="net")),
+        SPOT,
+        {},
+        "Drifted",
+        f"{CREATE}1{DATA}",
+    ),
+    "a launch configuration": (known(group=Group("spot")), SPOT, {}, "Unsupported", ""),
+    "a group that is gone": (Launching({(HERE, "spot"): None}), SPOT, {}, "Unsupported", ""),
+    "a group that could not be looked at": (Launching(), SPOT, {}, "Unknown", ""),
+    "a template that is gone": (
+        Launching({(HERE, "spot"): of_group("1")}, {(HERE, "lt-1"): None}),
+        SPOT,
+        {},
+        "Unsupported",
+        "",
+    ),
+    "a version that is gone": (known(template(GOOD), group=of_group("7")), SPOT, {}, "Unsupported", ""),
+    "a template that could not be looked at": (known(group=of_group("1")), SPOT, {}, "Unknown", ""),
+    "EKS' own template": (known(template(BAD)), APPS, EKS, "EKSOwned", ""),
+    "EKS' own template that is as it should be": (known(template(GOOD)), APPS, EKS, "Compliant", ""),
+    "EKS' own template, that could not be looked at": (known(), APPS, EKS, "Unknown", ""),
+    "EKS' own template, of which no tag tells": (known(), APPS, {}, "EKSOwned", ""),
+    "a node group with a template of the user's, as it should be": (
+        known(template(GOOD)),
+        APPS,
+        MINE,
+        "Compliant",
+        "",
+    ),
+    "a node group with a template of the user's": (
+        known(template(BAD, OTHER)),
+        APPS,
+        MINE,
+        "Drifted",
+        f'v1=$({CREATE}1{DATA}{NUMBER}) && {NODEGROUP}"id=lt-1,version=$v1"',
+    ),
+    "a node group whose template has the version already": (
+        known(template(BAD, GOOD)),
+        APPS,
+        MINE,
+        "Drifted",
+        f'{NODEGROUP}"id=lt-1,version=2"',
+    ),
+    "an EC2NodeClass as it should be": (
+        known(classes={"default": Options(2, "required")}),
+        POOL,
+        CLASS,
+        "Compliant",
+        "",
+    ),
+    "an EC2NodeClass with another value": (
+        known(classes={"default": Options(1, "required")}),
+        POOL,
+        CLASS,
+        "Drifted",
+        "kubectl patch ec2nodeclass default --type merge -p "
+        """'{"spec":{"metadataOptions":{"httpPutResponseHopLimit":2,"httpTokens":"required"}}}'""",
+    ),
+    "an EC2NodeClass that says nothing": (
+        known(classes={"default": Options()}),
+        POOL,
+        CLASS,
+        "Unset",
+        "kubectl patch ec2nodeclass default --type merge -p "
+        """'{"spec":{"metadataOptions":{"httpPutResponseHopLimit":2,"httpTokens":"required"}}}'""",
+    ),
+    "an EC2NodeClass that is not in the cluster": (known(classes={}), POOL, CLASS, "Ephemeral", ""),
+    "EC2NodeClasses that could not be listed": (known(), POOL, CLASS, "Unknown", ""),
+    "a node pool of which no label tells the class": (known(), POOL, {}, "Ephemeral", ""),
+}
+
+
+@pytest.mark.parametrize(("known", "group", "node", "state", "mend"), STATES.values(), ids=STATES.keys())
+def test_state_and_mend(known: Launching, group: tuple[str, str], node: Any, state: str, mend: str) -> None:
+    seen = {"seen": Seen(Options(), group="spot")} if group is SPOT else {}
+    source = found(known, group, **{**seen, **node}).groups[group]
+    assert (source.state, source.mend) == (state, mend)
+    assert bool(source.message) == (state != "Compliant")
+
+
+def test_what_is_wrong_is_told_by_option_with_what_follows_from_the_mend() -> None:
+    told = found(known(template({"HttpPutResponseHopLimit": 1}), group=of_group("$Default"))).groups[SPOT]
+    assert told == SourceStatus(
+        "Drifted",
+        launch_template="lt-1",
+        version="$Default",
+        auto_scaling_group="spot",
+        message="httpPutResponseHopLimit is 1, should be 2, httpTokens is not set, should be required; "
+        "all that follow $Default follow the change",
+        mend=told.mend,
+    )
+    for finding, group in (
+        (found(known(template(BAD)), APPS, **MINE), APPS),  # type: ignore[arg-type]
+        (found(known(classes={"default": Options(1)}), POOL, **CLASS), POOL),  # type: ignore[arg-type]
+    ):
+        assert "replaces all nodes of the" in finding.groups[group].message
+
+
+def test_a_new_version_keeps_what_the_policy_does_not_manage() -> None:
+    block = {**BAD, "InstanceMetadataTags": "disabled", "HttpSomethingNew": "x"}
+    mend = found(known(template(block), group=of_group("$Latest"))).groups[SPOT].mend
+    assert (
+        '{"HttpPutResponseHopLimit":2,"HttpSomethingNew":"x","HttpTokens":"required","InstanceMetadataTags":"disabled"}'
+        in mend
+    )
+
+
+def test_a_latest_version_that_differs_in_something_else_is_not_taken() -> None:
+    made = Template("lt-1", {1: Version(1, BAD, "a"), 2: Version(2, GOOD, "b")}, 2, 1, "")
+    mend = found(known(made, group=of_group("$Default"))).groups[SPOT].mend
+    assert mend.startswith(f"v1=$({CREATE}1 ")
+
+
+MIXED = {
+    "LaunchTemplate": {
+        "LaunchTemplateSpecification": {
+            "LaunchTemplateId": "lt-1",
+            "LaunchTemplateName": "a",
+            "Version": "1",
+        },
+        "Overrides": [
+            {"InstanceType": "m5.large", "WeightedCapacity": "2"},
+            {
+                "InstanceType": "c6g.large",
+                "LaunchTemplateSpecification": {"LaunchTemplateId": "lt-2", "Version": "1"},
+            },
+            {
+                "InstanceType": "r6g.large",
+                "LaunchTemplateSpecification": {"LaunchTemplateId": "lt-3", "Version": "$Latest"},
+            },
+        ],
+    },
+    "InstancesDistribution": {"OnDemandBaseCapacity": 1},
+}
+
+
+def test_a_mixed_instances_policy_is_as_good_as_its_worst_template_and_sent_back_whole() -> None:
+    group = group_of({"AutoScalingGroupName": "spot", "MixedInstancesPolicy": MIXED})  # type: ignore[typeddict-item]
+    assert group.launchers == (Launcher("lt-1", "1"), Launcher("lt-2", "1"), Launcher("lt-3", "$Latest"))
+    one = known(template(BAD), template(GOOD, name="lt-2"), template(GOOD, name="lt-3"), group=group)
+    source = found(one).groups[SPOT]
+    assert (source.state, source.launch_template, source.version) == ("Drifted", "lt-1", "1")
+    assert source.mend == (
+        f"v1=$({CREATE}1{DATA}{NUMBER}) && {GROUP} --mixed-instances-policy "
+        """'{"InstancesDistribution":{"OnDemandBaseCapacity":1},"LaunchTemplate":{"LaunchTemplateSpecification":"""
+        """{"LaunchTemplateId":"lt-1","Version":"'"$v1"'"},"Overrides":[{"InstanceType":"m5.large","""
+        """"WeightedCapacity":"2"},{"InstanceType":"c6g.large","LaunchTemplateSpecification":"""
+        """{"LaunchTemplateId":"lt-2","Version":"1"}},{"InstanceType":"r6g.large","LaunchTemplateSpecification":"""
+        """{"LaunchTemplateId":"lt-3","Version":"$Latest"}}]}}'"""
+    )
+    all_of_them = known(template(GOOD), template(GOOD, name="lt-2"), template(GOOD, name="lt-3"), group=group)
+    assert found(all_of_them).groups[SPOT].state == "Compliant"
+    two = known(template(GOOD), template(BAD, name="lt-2"), template({}, name="lt-3"), group=group)
+    source = found(two).groups[SPOT]
+    assert (source.state, source.launch_template) == ("Drifted", "lt-2")
+    assert source.mend.count("create-launch-template-version") == 2, "the third's, by $Latest, needs no more"
+
+
+def test_a_policy_is_asked_for_what_it_wins_and_mends_for_all_policies() -> None:
+    both = merge([Claim("me", 100, WANTED), Claim("tokens", 200, Options(None, "optional", "enabled"))])
+    heirs = Heirs()
+    heirs.add((SPOT,), Place("i-1", HERE), Seen(Options(), group="spot"), both)
+    one = known(template(BAD), group=of_group("$Latest"))
+    source = audit(heirs, tuple, one, "me", OWN).groups[SPOT]
+    assert source.message == "httpPutResponseHopLimit is 1, should be 2"
+    assert '{"HttpEndpoint":"enabled","HttpPutResponseHopLimit":2,"HttpTokens":"optional"}' in source.mend
+    other = audit(heirs, tuple, one, "tokens", frozenset(("httpTokens", "httpEndpoint"))).groups[SPOT]
+    assert (other.state, other.mend) == ("Drifted", source.mend), "whichever is run, both are content"
+
+
+def test_an_option_in_conflict_is_nobodys() -> None:
+    rivals = merge([Claim("me", 100, WANTED), Claim("you", 100, Options(3))])
+    heirs = Heirs()
+    heirs.add((SPOT,), Place("i-1", HERE), Seen(Options(), group="spot"), rivals)
+    source = audit(heirs, tuple, known(template(BAD), group=of_group("$Latest")), "me", OWN).groups[SPOT]
+    assert source.state == "Compliant"
+
+
+@pytest.mark.parametrize("priority", [200, 100], ids=["another policy wins it", "it is in conflict"])
+@pytest.mark.parametrize("first", [True, False], ids=["on the last node", "on the first node"])
+def test_what_only_some_nodes_of_a_group_should_have_is_not_asked_of_its_source(
+    first: bool, priority: int
+) -> None:
+    heirs = Heirs()
+    other = merge([Claim("me", 100, WANTED), Claim("some", priority, Options(1))])
+    for fields in (ME, other) if first else (other, ME):
+        heirs.add((SPOT,), Place("i-1", HERE), Seen(Options(), group="spot"), fields)
+    one = known(template(BAD), group=of_group("$Latest"))
+    assert audit(heirs, tuple, one, "me", OWN).groups[SPOT].state == "Compliant"
+
+
+def test_a_template_whose_nodes_should_differ_has_no_command() -> None:
+    mine, others = Heirs(), Heirs()
+    mine.add((SPOT,), Place("i-1", HERE), Seen(Options(), group="spot"), ME)
+    three = merge([Claim("you", 100, Options(3))])
+    others.add((("AutoScalingGroup", "b"),), Place("i-2", HERE), Seen(Options(), group="b"), three)
+    launchers = (Launcher("lt-1", "$Latest"),)
+    one = Launching(
+        {(HERE, "spot"): Group("spot", launchers), (HERE, "b"): Group("b", launchers)},
+        {(HERE, "lt-1"): template(BAD)},
+    )
+    source = audit(mine, lambda: others, one, "me", OWN).groups[SPOT]
+    assert (source.state, source.mend) == ("Drifted", "")
+    assert "other nodes from there should have another httpPutResponseHopLimit" in source.message
+
+
+def test_karpenter_never_sets_tags() -> None:
+    tags = merge([Claim("me", 100, Options(instance_metadata_tags="enabled"))])
+    heirs = Heirs()
+    heirs.add((POOL,), Place("i-1", HERE, node_class="default"), None, tags)
+    one = known(classes={"default": Options(2, instance_metadata_tags="disabled")})
+    source = audit(heirs, tuple, one, "me", frozenset(("instanceMetadataTags",))).groups[POOL]
+    assert (source.state, source.mend) == ("Drifted", "")
+    assert "cannot set instanceMetadataTags" in source.message
+
+
+def test_ipv6_is_spelled_as_each_of_them_spells_it() -> None:
+    ipv6 = merge([Claim("me", 100, Options(http_protocol_ipv6="enabled"))])
+    own = frozenset(("httpProtocolIpv6",))
+    for place, seen, group, spelled in (
+        (Place("i-1", HERE, node_class="default"), None, POOL, "httpProtocolIPv6"),
+        (Place("i-1", HERE), Seen(Options(), group="spot"), SPOT, "HttpProtocolIpv6"),
+    ):
+        heirs = Heirs()
+        heirs.add((group,), place, seen, ipv6)
+        one = known(template({}), group=of_group("$Latest"), classes={"default": Options()})
+        assert f'"{spelled}":"enabled"' in audit(heirs, tuple, one, "me", own).groups[group].mend
+
+
+def test_the_worst_source_of_a_group_is_shown_and_the_others_are_counted() -> None:
+    heirs = Heirs()
+    for number, name in enumerate(("good", "bad", "unset", "gone")):
+        heirs.add((POOL,), Place(f"i-{number}", HERE, node_class=name), None, ME)
+    classes = {"good": Options(2, "required"), "bad": Options(1, "required"), "unset": Options(2)}
+    made = audit(heirs, tuple, known(classes=classes), "me", OWN)
+    source = made.groups[POOL]
+    assert (source.node_class, source.state) == ("bad", "Drifted")
+    assert source.message.endswith("; and 2 more source(s) of the group")
+
+
+def test_groups_are_told_by_what_is_known_and_sources_are_counted_once() -> None:
+    heirs = Heirs()
+    for group in ("a", "b", "c", "d"):
+        seen = Seen(Options(), group=group)
+        heirs.add((("AutoScalingGroup", group),), Place("i-1", HERE), seen, ME)
+    heirs.add((POOL,), Place("i-2", HERE, node_class="default"), None, ME)
+    heirs.add((), Place("i-3", HERE), Seen(Options()), ME)
+    heirs.add((APPS,), Place("i-4", HERE), Seen(Options(), managed=True), ME)
+    launchers = (Launcher("lt-1", "$Latest"),)
+    groups: dict[tuple[str, str], Group | None] = {(HERE, n): Group(n, launchers) for n in ("a", "b")}
+    groups[HERE, "c"] = Group("c")
+    made = audit(
+        heirs,
+        tuple,
+        Launching(groups, {(HERE, "lt-1"): template(BAD)}, {"default": Options(1)}),
+        "me",
+        OWN,
+    )
+    assert made.wrong == (
+        "AutoScalingGroup/a: Drifted",
+        "AutoScalingGroup/b: Drifted",
+        "KarpenterNodePool/pool: Drifted",
+    )
+    assert made.unknown == ("AutoScalingGroup/c: Unsupported", "AutoScalingGroup/d: Unknown")
+    assert (made.launch_templates, made.node_classes) == (1, 1)
+    rows = made.on([GroupStatus("AutoScalingGroup", "a", 1), GroupStatus("AutoScalingGroup", "z", 1)])
+    assert [row.source is not None for row in rows] == [True, False]
+
+
+def test_a_template_is_read_as_the_api_tells_it() -> None:
+    versions: Any = [
+        {
+            "LaunchTemplateId": "lt-1",
+            "VersionNumber": number,
+            "DefaultVersion": number == 2,
+            "LaunchTemplateData": {
+                "ImageId": image,
+                "MetadataOptions": {
+                    "State": "applied",
+                    "HttpProtocolIpv6": "enabled",
+                    "HttpTokens": "required",
+                },
+            },
+        }
+        for number, image in ((2, "ami-1"), (5, "ami-1"), (4, "ami-2"))
+    ]
+    made = template_of(versions)
+    assert made is not None
+    assert (made.latest, made.default, made.stack) == (5, 2, None)
+    two, four, five = (made.versions[number] for number in (2, 4, 5))
+    assert two.rest == five.rest != four.rest
+    assert dict(two.options.given()) == {"httpProtocolIpv6": "enabled", "httpTokens": "required"}
+    assert "State" not in two.block
+    assert [made.version(one) for one in ("$Latest", "$Default", "", "4", "3", "x")] == [
+        *(five, two, two, four, None, None)
+    ]
+    assert template_of([]) is None
+
+
+def test_without_a_version_a_group_follows_the_default_and_a_name_will_do() -> None:
+    group = group_of({"AutoScalingGroupName": "g", "LaunchTemplate": {"LaunchTemplateName": "workers"}})
+    assert group.launchers == (Launcher("workers", "$Default"),)
+    assert group_of({"AutoScalingGroupName": "g", "LaunchConfigurationName": "old"}).launchers == ()
+    stack = {"Key": "aws:cloudformation:stack-name", "Value": "net"}
+    assert group_of({"AutoScalingGroupName": "g", "Tags": [stack]}).stack == "net"  # type: ignore[list-item]
+
+
+def of_two(latest: Version, pinned: str = "1") -> Findings:
+    """`spot` refers to version 1, which is not as it should be; `web` follows $Latest, which is."""
+    template = Template("lt-1", {1: Version(1, BAD, "old"), 2: latest}, 2, 1, "")
+    groups = {"spot": pinned, "web": "$Latest"}
+    launching = Launching(
+        {(HERE, name): Group(name, (Launcher("lt-1", version),)) for name, version in groups.items()},
+        {(HERE, "lt-1"): template},
+    )
+    heirs, others = Heirs(), Heirs()
+    heirs.add((SPOT,), Place("i-1", HERE), Seen(Options()), ME)
+    others.add((("AutoScalingGroup", "web"),), Place("i-2", HERE), Seen(Options()), ME)
+    return audit(heirs, lambda: others, launching, "me", OWN)
+
+
+@pytest.mark.parametrize("reference", ["1", "$Default"])
+def test_no_version_is_made_that_others_would_come_from_by_latest(reference: str) -> None:
+    """A new version is $Latest: made from an old one, it would take `web` back to that one's image."""
+    source = of_two(Version(2, GOOD, "new"), reference).groups[SPOT]
+    assert (source.state, source.mend) == ("Drifted", "")
+    assert "would become $Latest" in source.message
+    assert "source of its own" in source.message
+
+
+def test_a_version_that_serves_those_who_follow_latest_as_well_is_made() -> None:
+    source = of_two(Version(2, {**GOOD, "HttpEndpoint": "enabled"}, "old")).groups[SPOT]
+    assert "create-launch-template-version" in source.mend

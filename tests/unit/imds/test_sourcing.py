@@ -1,0 +1,297 @@
+"""How often sources of future nodes are asked for, and what becomes of failures."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from caretaker.api.imds import Aws, Options
+from caretaker.api.objects import Node
+from caretaker.aws.classes import ErrorClass
+from caretaker.aws.errors import AwsError
+from caretaker.imds import sourcing as module
+from caretaker.imds.judge import Seen
+from caretaker.imds.place import place_of
+from caretaker.imds.plan import Member
+from caretaker.imds.sourcing import Look, Sourcing
+from caretaker.kube.errors import ApiError
+from testing.clock import Clock
+
+HERE = "eu-west-1"
+FRESH = 900.0
+GOOD = {"HttpTokens": "required"}
+DENIED = AwsError(ErrorClass.ACCESS_DENIED, "UnauthorizedOperation")
+
+
+class Cloud:
+    """AWS and the API server: every call as (operation, what it names)."""
+
+    def __init__(self) -> None:
+        self.groups: dict[str, tuple[str, str]] = {}  # name -> template, version
+        self.templates: dict[str, int] = {"lt-1": 3}  # id -> latest; the default is 1
+        self.stacks: dict[str, str] = {}
+        self.calls: list[tuple[str, Any]] = []
+        self.errors: dict[str, Exception] = {}
+        self.classes: dict[str, dict[str, Any]] = {}
+
+    def _call(self, operation: str, what: Any) -> None:
+        self.calls.append((operation, what))
+        if operation in self.errors:
+            raise self.errors[operation]
+
+    async def describe_auto_scaling_groups(self, **given: Any) -> Any:
+        names = list(given["AutoScalingGroupNames"])
+        self._call("groups", names)
+        assert len(names) <= given["MaxRecords"] == 100
+        first = int(given.get("NextToken", 0))
+        known = [name for name in names if name in self.groups]
+        found = [
+            {
+                "AutoScalingGroupName": name,
+                "LaunchTemplate": {
+                    "LaunchTemplateId": self.groups[name][0],
+                    "Version": self.groups[name][1],
+                },
+            }
+            for name in known[first : first + 60]
+        ]
+        more = {"NextToken": str(first + 60)} if first + 60 < len(known) else {}
+        return {"AutoScalingGroups": found, **more}
+
+    async def describe_launch_template_versions(self, **given: Any) -> Any:
+        name = given.get("LaunchTemplateId") or given["LaunchTemplateName"]
+        self._call("versions", (name, *given["Versions"]))
+        if name not in self.templates:
+            raise AwsError(ErrorClass.NOT_FOUND, "InvalidLaunchTemplateId.NotFound")
+        latest = self.templates[name]
+        asked = given["Versions"]
+        numbers = {int({"$Latest": latest, "$Default": 1}.get(one, one)) for one in asked}
+        if max(numbers) > latest:
+            raise AwsError(ErrorClass.NOT_FOUND, "InvalidLaunchTemplateId.VersionNotFound")
+        found = [
+            {
+                "LaunchTemplateId": name,
+                "VersionNumber": number,
+                "DefaultVersion": number == 1,
+                "LaunchTemplateData": {"MetadataOptions": GOOD},
+            }
+            for number in sorted(numbers)
+        ]
+        return {"LaunchTemplateVersions": found}
+
+    async def describe_tags(self, **given: Any) -> Any:
+        ids, keys = (one["Values"] for one in given["Filters"])
+        assert keys == ["aws:cloudformation:stack-name"]
+        self._call("tags", list(ids))
+        return {"Tags": [{"ResourceId": i, "Value": self.stacks[i]} for i in ids if i in self.stacks]}
+
+    async def list(self, path: str, kind: Any) -> Any:
+        self._call("classes", path)
+        found = [
+            {"metadata": {"name": name}, "spec": {"metadataOptions": options}}
+            for name, options in self.classes.items()
+        ]
+        return [msgspec.convert(one, kind) for one in found], "1"
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(module, "time", made)
+    return made
+
+
+@pytest.fixture
+def cloud() -> Cloud:
+    return Cloud()
+
+
+@pytest.fixture
+def sourcing(cloud: Cloud, clock: Clock) -> Sourcing:
+    return Sourcing(lambda _: cloud, lambda _: cloud, cloud)  # type: ignore[arg-type,return-value]
+
+
+def member(labels: dict[str, str] | None = None, *, group: str = "", region: str = HERE) -> Member:
+    node = Node("n", "u", labels or {}, provider_id=f"aws:///{region}a/i-0abc1234")
+    place, seen = place_of(node), Seen(Options(), group=group)
+    tagged = (("AutoScalingGroup", group),) if group else ()
+    return Member(node, place, seen, (*place.groups, *tagged))
+
+
+def eks(version: str = "1", template: str = "lt-1") -> Member:
+    prefix = "eks.amazonaws.com"
+    labels = {f"{prefix}/nodegroup": "apps", f"{prefix}/sourceLaunchTemplateId": template}
+    return member({**labels, f"{prefix}/sourceLaunchTemplateVersion": version})
+
+
+KARPENTER = member({"karpenter.sh/nodepool": "p", "karpenter.k8s.aws/ec2nodeclass": "default"})
+
+
+async def look(sourcing: Sourcing, *mine: Member, every: tuple[Member, ...] = ()) -> Look:
+    return await sourcing.look(Aws(), mine, lambda: (*mine, *every), FRESH)
+
+
+async def test_all_policies_share_one_look_a_resync(sourcing: Sourcing, cloud: Cloud, clock: Clock) -> None:
+    cloud.groups = {"a": ("lt-1", "2"), "b": ("lt-1", "$Latest"), "c": ("lt-2", "$Default")}
+    cloud.templates["lt-2"] = 1
+    every = (member(group="a"), member(group="b"), member(group="c"), eks("3"))
+    for _ in range(3):
+        for one in every:
+            await look(sourcing, one, every=every)
+        assert cloud.calls == [
+            ("groups", ["a", "b", "c"]),
+            ("versions", ("lt-1", "$Latest", "$Default", "2", "3")),
+            ("versions", ("lt-2", "$Latest", "$Default")),
+            ("tags", ["lt-1", "lt-2"]),
+        ]
+        cloud.calls.clear()
+        clock.now += FRESH
+
+
+async def test_nothing_is_asked_for_sorts_of_sources_that_the_policy_does_not_need(
+    sourcing: Sourcing, cloud: Cloud
+) -> None:
+    every = (member(group="a"), KARPENTER)
+    await look(sourcing, member(), every=every)
+    assert cloud.calls == []
+    await look(sourcing, eks(), every=every)
+    assert [operation for operation, _ in cloud.calls] == ["versions", "tags"]
+
+
+async def test_what_is_new_alone_is_asked_for(sourcing: Sourcing, cloud: Cloud) -> None:
+    cloud.groups = {"a": ("lt-1", "$Latest"), "b": ("lt-1", "2")}
+    await look(sourcing, member(group="a"))
+    cloud.calls.clear()
+    found = await look(sourcing, member(group="a"), member(group="b"))
+    assert cloud.calls == [
+        ("groups", ["b"]),
+        ("versions", ("lt-1", "$Latest", "$Default", "2")),
+        ("tags", ["lt-1"]),
+    ]
+    template = found.known.templates[HERE, "lt-1"]
+    assert template is not None
+    assert sorted(template.versions) == [1, 2, 3]
+
+
+async def test_names_go_by_100_a_call_and_pages_are_followed(sourcing: Sourcing, cloud: Cloud) -> None:
+    cloud.groups = {f"g{number:03d}": ("lt-1", "$Latest") for number in range(150)}
+    found = await look(sourcing, *(member(group=name) for name in cloud.groups))
+    assert len(found.known.groups) == 150
+    assert all(group is not None for group in found.known.groups.values())
+    asked = [len(what) for operation, what in cloud.calls if operation == "groups"]
+    assert asked == [100, 100, 50]
+
+
+async def test_what_is_not_there_is_asked_for_once_and_fails_nothing_else(
+    sourcing: Sourcing, cloud: Cloud
+) -> None:
+    cloud.stacks["lt-1"] = "net"
+    for _ in range(2):
+        found = await look(sourcing, member(group="gone"), eks("9"), eks("1", "lt-9"), eks("1", "garbage"))
+    assert found.problems == ()
+    assert found.known.groups == {(HERE, "gone"): None}
+    template = found.known.templates[HERE, "lt-1"]
+    assert template is not None
+    assert (sorted(template.versions), template.stack) == ([1, 3], "net")
+    assert found.known.templates[HERE, "lt-9"] is None
+    assert found.known.templates[HERE, "garbage"] is None
+    asked = [what for operation, what in cloud.calls if operation == "versions"]
+    assert len(asked) == 4, "lt-1 once more, without the version that is not there"
+
+
+async def test_a_version_that_is_gone_hides_none_that_is_there(sourcing: Sourcing, cloud: Cloud) -> None:
+    cloud.templates["lt-1"] = 8
+    for _ in range(2):
+        found = await look(sourcing, eks("5"), eks("9"))
+    template = found.known.templates[HERE, "lt-1"]
+    assert template is not None
+    assert (sorted(template.versions), template.latest, template.default) == ([1, 5, 8], 8, 1)
+    assert len([operation for operation, _ in cloud.calls if operation == "versions"]) == 4
+
+
+@pytest.mark.parametrize(
+    ("denied", "groups", "templates", "stack"),
+    [
+        pytest.param("groups", [], ["lt-1"], "", id="groups: those of node groups are looked at"),
+        pytest.param("versions", ["a"], [], None, id="templates: groups are known"),
+        pytest.param("tags", ["a"], ["lt-1", "lt-2"], None, id="tags: all else is known"),
+    ],
+)
+async def test_a_denied_action_is_told_and_waited_out_while_the_rest_is_known(
+    sourcing: Sourcing,
+    cloud: Cloud,
+    clock: Clock,
+    denied: str,
+    groups: list[str],
+    templates: list[str],
+    stack: str | None,
+) -> None:
+    cloud.groups = {"a": ("lt-2", "$Latest")}
+    cloud.templates["lt-2"] = 1
+    cloud.errors[denied] = DENIED
+    mine = (member(group="a"), eks())
+    found = await look(sourcing, *mine)
+    assert found.problems == (DENIED,)
+    assert [name for _, name in found.known.groups] == groups
+    assert sorted(name for _, name in found.known.templates) == templates
+    assert {one.stack for one in found.known.templates.values() if one} == ({stack} if templates else set())
+    tries = []
+    for wait in (15.0, 30.0, 60.0, 300.0):
+        clock.now += wait - 1
+        before = len(cloud.calls)
+        assert (await look(sourcing, *mine)).problems == (DENIED,)
+        assert len(cloud.calls) == before, wait
+        clock.now += 1
+        await look(sourcing, *mine)
+        tries.append([operation for operation, _ in cloud.calls[before:]])
+    assert tries == [[denied]] * 4
+    cloud.errors.clear()
+    clock.now += 300
+    found = await look(sourcing, *mine)
+    assert found.problems == ()
+    assert sorted(name for _, name in found.known.templates) == ["lt-1", "lt-2"]
+    assert {one.stack for one in found.known.templates.values() if one} == {""}
+
+
+async def test_node_classes_are_listed_once_a_resync_and_may_come_later(
+    sourcing: Sourcing, cloud: Cloud, clock: Clock
+) -> None:
+    cloud.errors["classes"] = ApiError(404, "NotFound")
+    for _ in range(3):
+        found = await look(sourcing, KARPENTER)
+    assert (found.known.classes, found.problems) == ({}, ())
+    assert cloud.calls == [("classes", "/apis/karpenter.k8s.aws/v1/ec2nodeclasses")]
+    cloud.errors.clear()
+    cloud.classes["default"] = {"httpProtocolIPv6": "enabled", "httpPutResponseHopLimit": 1}
+    cloud.classes["later"] = {"httpTokens": "something new"}
+    clock.now += FRESH
+    found = await look(sourcing, KARPENTER)
+    assert found.known.classes == {
+        "default": Options(1, None, None, "enabled", "disabled"),
+        "later": Options(),
+    }
+    assert (await look(sourcing, member())).known.classes is None, "no node of this policy comes from one"
+
+
+async def test_node_classes_that_may_not_be_listed_are_told_and_tried_again(
+    sourcing: Sourcing, cloud: Cloud, clock: Clock
+) -> None:
+    cloud.errors["classes"] = problem = ApiError(403, "Forbidden", 'cannot list resource "ec2nodeclasses"')
+    for _ in range(3):
+        found = await look(sourcing, KARPENTER)
+        assert (found.known.classes, found.problems) == (None, (problem,))
+    assert len(cloud.calls) == 1
+    cloud.errors.clear()
+    clock.now += 15
+    found = await look(sourcing, KARPENTER)
+    assert (found.known.classes, found.problems) == ({}, ())
+
+
+async def test_regions_are_apart_and_another_leader_starts_anew(sourcing: Sourcing, cloud: Cloud) -> None:
+    cloud.groups = {"a": ("lt-1", "$Latest")}
+    found = await look(sourcing, member(group="a"), member(group="a", region="us-east-1"))
+    assert set(found.known.groups) == {(HERE, "a"), ("us-east-1", "a")}
+    assert sourcing.calls == len(cloud.calls) == 6
+    sourcing.clear()
+    await look(sourcing, member(group="a"))
+    assert sourcing.calls == 9

@@ -1,0 +1,79 @@
+"""The rows are what pyproject.toml and dev/controlplane promise, and the oldest versions are true."""
+
+import re
+import tomllib
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.version import Version
+
+from matrix.hold import LOWEST, LOWEST_COMMAND
+from matrix.rows import KUBERNETES, PYTHONS, ROWS, Result, chosen, table
+from testbed import build
+from testbed.compiling import BuildError
+from testbed.paths import CHECKOUT
+
+PROJECT = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())
+DIRECT = [Requirement(text) for text in PROJECT["project"]["dependencies"]]
+OURS = [*DIRECT, *map(Requirement, PROJECT["dependency-groups"]["dev"])]
+PAGE = (CHECKOUT / "docs" / "compatibility.md").read_text()
+PINNED = dict(re.findall(r"^([\w-]+)==(\S+)", LOWEST.read_text(), re.MULTILINE))
+
+
+def bound(of: Requirement) -> Version:
+    (found,) = (Version(one.version) for one in of.specifier if one.operator in (">=", "=="))
+    return found
+
+
+@pytest.mark.parametrize("of", OURS, ids=lambda of: of.name)
+def test_the_oldest_version_that_is_allowed_is_the_one_that_is_tested(of: Requirement) -> None:
+    """A bound that no resolver can reach promises what nobody has tried: raise it to what it finds."""
+    pinned, least = Version(PINNED[of.name.lower()]), bound(of)
+    assert pinned.release[: len(least.release)] == least.release, f"run: {LOWEST_COMMAND}"
+
+
+def test_every_python_that_is_allowed_has_a_row() -> None:
+    allowed = Requirement(f"python{PROJECT['project']['requires-python']}").specifier
+    assert [v for v in PYTHONS if v not in allowed] == []
+    assert [n for n in range(30) if f"3.{n}" in allowed] == [int(v.partition(".")[2]) for v in PYTHONS]
+
+
+def test_every_kubernetes_that_can_be_built_has_a_row() -> None:
+    assert sorted(build.versions()) == sorted(KUBERNETES)
+    for version, pins in build.versions().items():
+        text = pins.read_text()
+        assert f"k8s.io/api => k8s.io/api v0.{version.partition('.')[2]}." in text
+        assert pins.with_suffix(".sum").exists()
+
+
+def test_a_kubernetes_that_cannot_be_built_is_told() -> None:
+    with pytest.raises(BuildError, match=r"1\.20 is not known here; known are 1\.34, 1\.35, 1\.36"):
+        build.ensure("1.20")
+
+
+def test_rows_are_chosen_by_name_and_a_wrong_one_is_told() -> None:
+    assert [row.name for row in chosen(["k8s1.34", "lowest"])] == ["k8s1.34", "lowest"]
+    assert chosen([]) == list(ROWS)
+    with pytest.raises(ValueError, match=r"no row py2\.7; known are py3\.11"):
+        chosen(["py2.7", "lowest"])
+
+
+def test_the_table_has_a_line_for_each_row() -> None:
+    shown = table([Result("py3.11", "green", "9 passed", 3.2), Result("k8s1.34", "MISSING", "go is missing")])
+    head, first, second = shown.splitlines()
+    assert head.split() == ["row", "result", "seconds"]
+    assert first.split() == ["py3.11", "green", "3", "9", "passed"]
+    assert second.split()[:2] == ["k8s1.34", "MISSING"]
+
+
+def test_the_page_tells_every_row_and_bound() -> None:
+    assert [row.name for row in ROWS if f"`{row.name}`" not in PAGE] == []
+    assert f"| {', '.join(PYTHONS)} |" in PAGE
+    assert f"| {', '.join(KUBERNETES)} |" in PAGE
+    rows = set(re.findall(r"^\| ([\w-]+) \| ([\d.]+) \| ([\w .]+) \|$", PAGE, re.MULTILINE))
+    wanted = set()
+    for of in DIRECT:
+        above = [one.version for one in of.specifier if one.operator == "<"]
+        (least,) = (one.version for one in of.specifier if one.operator in (">=", "=="))
+        wanted.add((of.name, least, above[0] if above else "this version only"))
+    assert rows == wanted

@@ -1,0 +1,160 @@
+"""Every state of an S3AggregatedRefresh that conditions tell apart, by a sentence: tables for whoever reads
+them."""
+
+from typing import Any, Final
+
+import msgspec
+
+from caretaker.api import conditions as c
+from caretaker.api.aws import AwsSpec
+from caretaker.api.objects import WireMeta
+from caretaker.api.s3refresh import Filter, Source, Spec, SQSSource, Status
+from caretaker.aws.errors import ErrorClass
+from caretaker.s3refresh import plan as planning
+from caretaker.s3refresh.debounce import Dirty, Failure, Last, Pace, Target
+from caretaker.s3refresh.folders import EVERYTHING, Request
+from caretaker.s3refresh.match import Share
+from caretaker.s3refresh.plan import Snapshot
+from caretaker.s3refresh.queue import QueueView
+from caretaker.s3refresh.resource import Read
+from caretaker.s3refresh.snapshots import Refusal, View
+from caretaker.s3refresh.targets.storagegateway import Discover, SharesSpec, StorageGatewayTarget
+from testing.s3refreshes import aimed_at
+
+NOW = 1_800_000_000.0
+SHARE = Share(id="share-1", arn="arn:share-1", bucket="b", group="g")
+FOUND = planning.Shares(complete=True, known=(SHARE,))
+SPEC = Spec(
+    aws=AwsSpec(region="eu-west-1"),
+    source=Source(SQSSource(queue_url="https://sqs.eu-west-1.amazonaws.com/111122223333/q")),
+    target=aimed_at(StorageGatewayTarget(SharesSpec(Discover()))),
+)
+CALL = Request(("/",), recursive=False)
+
+
+def view(
+    *targets: Target,
+    shares: planning.Shares = FOUND,
+    spec: Spec | None = SPEC,
+    before: Status | None = None,
+    **more: Any,
+) -> View:
+    """A resource that does well, but for what is given."""
+    more = {"queue": QueueView(checked=True), "polling": True, **more}
+    return View(
+        read=Read(WireMeta(name="r", namespace="ns", generation=3), before or Status(), spec),
+        snapshot=Snapshot(
+            targets=targets or (Target("share-1"),),
+            first=False,
+            shares=shares,
+            filter=Filter(),
+            pace=Pace(),
+            owner="me",
+            pass_id="p",
+            now=NOW,
+            suspended=True,
+        ),
+        **more,
+    )
+
+
+FAILED = Target("share-1", dirty=Dirty(NOW, EVERYTHING), failure=Failure(3, "AccessDenied", "no", NOW + 9))
+# What is seen, (status, reason) of Ready, and of other conditions.
+CASES: Final[dict[str, tuple[View, tuple[str, str], dict[str, tuple[str, str]]]]] = {
+    "all is well": (view(), ("True", "Consuming"), {c.CAUGHT_UP: ("True", "UpToDate")}),
+    "not granted: events may wait that nobody has seen": (
+        view(refusal=Refusal("NotGranted", "no")),
+        ("False", "NotGranted"),
+        {c.STALLED: ("True", "NotGranted"), c.CAUGHT_UP: ("Unknown", "NotGranted")},
+    ),
+    "a spec that cannot be read": (
+        view(spec=None, refusal=Refusal("InvalidSpec", "spec.x")),
+        ("False", "InvalidSpec"),
+        {c.STALLED: ("True", "InvalidSpec")},
+    ),
+    "somebody else's queue": (
+        view(refusal=Refusal("QueueConflict", "taken")),
+        ("False", "QueueConflict"),
+        {c.QUEUE_REACHABLE: ("False", "QueueConflict"), c.STALLED: ("True", "QueueConflict")},
+    ),
+    "suspended": (
+        view(spec=msgspec.structs.replace(SPEC, suspend=True)),
+        ("True", "Suspended"),
+        {c.SUSPENDED: ("True", "Suspended"), c.CAUGHT_UP: ("Unknown", "Suspended")},
+    ),
+    "no permission to look at the queue": (
+        view(queue=QueueView(problem="sqs: no", code=ErrorClass.ACCESS_DENIED.value)),
+        ("False", "AccessDenied"),
+        {c.QUEUE_REACHABLE: ("False", "AccessDenied"), c.RECONCILING: ("True", "AccessDenied")},
+    ),
+    "a queue that went": (
+        view(problem="sqs: gone", code=ErrorClass.NOT_FOUND.value),
+        ("False", "QueueNotFound"),
+        {c.QUEUE_REACHABLE: ("False", "QueueNotFound")},
+    ),
+    "an SQS that fails": (
+        view(problem="sqs: 500", code=ErrorClass.TRANSIENT.value),
+        ("False", "QueueUnreachable"),
+        {c.QUEUE_REACHABLE: ("False", "QueueUnreachable")},
+    ),
+    "a queue that will not do": (
+        view(queue=QueueView(checked=True, fault="no dead-letter queue")),
+        ("False", "QueueUnsuitable"),
+        {c.STALLED: ("True", "QueueUnsuitable")},
+    ),
+    "just begun": (
+        view(shares=planning.Shares(), polling=False, queue=QueueView()),
+        ("False", "Starting"),
+        {c.QUEUE_REACHABLE: ("Unknown", "NotChecked"), c.TARGETS_RESOLVED: ("Unknown", "NotChecked")},
+    ),
+    "discovery fails": (
+        view(shares=planning.Shares(faults=("eu-west-1: throttled",))),
+        ("False", "TargetsUnresolved"),
+        {c.TARGETS_RESOLVED: ("False", "TargetsUnresolved")},
+    ),
+    "a share that went while it was dirty": (
+        view(Target("share-9", dirty=Dirty(NOW, EVERYTHING)), Target("share-1")),
+        ("False", "TargetGone"),
+        {c.TARGETS_RESOLVED: ("False", "TargetGone"), c.CAUGHT_UP: ("False", "Waiting")},
+    ),
+    "nothing to refresh": (
+        view(shares=planning.Shares(complete=True)),
+        ("False", "NoTargets"),
+        {c.TARGETS_RESOLVED: ("False", "NoTargets")},
+    ),
+    "dirty is not unready": (
+        view(Target("share-1", dirty=Dirty(NOW, EVERYTHING))),
+        ("True", "Consuming"),
+        {c.CAUGHT_UP: ("False", "Waiting")},
+    ),
+    "the third failure in a row": (
+        view(FAILED),
+        ("False", "RefreshFailing"),
+        {c.CAUGHT_UP: ("False", "RefreshFailing"), c.RECONCILING: ("True", "RefreshFailing")},
+    ),
+    "the second": (
+        view(msgspec.structs.replace(FAILED, failure=Failure(2, "Busy", "no", NOW))),
+        ("True", "Consuming"),
+        {c.CAUGHT_UP: ("False", "RefreshFailing")},
+    ),
+    "a refresh whose end was never heard of": (
+        view(Target("share-1", last=Last(result="Lost"))),
+        ("True", "Consuming"),
+        {c.CAUGHT_UP: ("False", "CompletionLost")},
+    ),
+    "messages that cannot be read": (
+        view(malformed=2, fault="no JSON"),
+        ("True", "Consuming"),
+        {c.MALFORMED_MESSAGES: ("True", "Unreadable")},
+    ),
+    "AWS takes no credentials": (
+        view(queue=QueueView(problem="sqs: no", code=ErrorClass.NO_IDENTITY.value)),
+        ("False", "NoIdentity"),
+        {c.RECONCILING: ("True", "NoIdentity")},
+    ),
+    "the Secret is not there yet": (
+        view(refusal=Refusal("CredentialsUnavailable", "no Secret")),
+        ("False", "CredentialsUnavailable"),
+        {c.RECONCILING: ("True", "CredentialsUnavailable")},
+    ),
+}

@@ -1,0 +1,91 @@
+"""Whether a resource may do anything: whose its queues are."""
+
+import msgspec
+import pytest
+
+from caretaker.api.aws import AwsSpec, SecretRef
+from caretaker.api.grants import Grants
+from caretaker.api.objects import WireMeta
+from caretaker.api.s3refresh import Source, Spec, SQSSource, Status
+from caretaker.runtime.queue import Key
+from caretaker.s3refresh.admission import Admission
+from caretaker.s3refresh.resource import Read
+from caretaker.s3refresh.targets.storagegateway import Completion, SharesSpec, StorageGatewayTarget
+from testing.s3refreshes import aimed_at
+
+HOST = "https://sqs.eu-west-1.amazonaws.com/111122223333"
+OLD, NEW = "2026-01-01T00:00:00Z", "2026-02-01T00:00:00Z"
+
+
+def refused(
+    admission: Admission, name: str, source: str, ends: str = "", *, created: str = NEW, secret: str = ""
+) -> str:
+    """Reason and message, "" when all may be. Names with a slash are of another namespace than `ours`."""
+    namespace, _, name = name.rpartition("/")
+    gateway = StorageGatewayTarget(
+        shares=SharesSpec(file_share_arns=("arn",)), completion=Completion(queue_url=ends and _url(ends))
+    )
+    spec = Spec(
+        aws=AwsSpec(region="eu-west-1", credentials_secret_ref=SecretRef(secret)),
+        source=Source(SQSSource(queue_url=_url(source))),
+        target=aimed_at(gateway),
+    )
+    meta = WireMeta(name=name, namespace=namespace or "ours", creation_timestamp=created)
+    key = Key("S3AggregatedRefresh", meta.namespace, name)
+    found = admission.refused(key, Read(meta, Status(), spec), lambda: None)
+    return "" if found is None else f"{found.reason}: {found.message}"
+
+
+def _url(queue: str) -> str:
+    return queue if "://" in queue else f"{HOST}/{queue}"
+
+
+@pytest.fixture
+def admission() -> Admission:
+    return Admission(Grants.default("ours"))
+
+
+def test_credentials_of_ones_own_keep_nobody_from_a_queue_that_was_granted(admission: Admission) -> None:
+    """Keys are read later, so that the Secret need not even exist."""
+    assert refused(admission, "victim", "events", "ends") == ""
+    told = refused(admission, "elsewhere/thief", "ends", created=OLD, secret="fake")
+    assert told.startswith("QueueConflict: spec.source.sqs.queueURL: a resource of another namespace reads")
+    told = refused(admission, "elsewhere/other", "own", "ends", created=OLD, secret="fake")
+    assert told.startswith(
+        "QueueConflict: spec.target.storageGateway.completion.queueURL: a resource of another"
+    )
+    assert refused(admission, "victim", "events", "ends") == ""
+
+
+def test_a_completion_queue_is_read_as_its_source_is(admission: Admission) -> None:
+    assert refused(admission, "owner", "events") == ""
+    assert refused(admission, "other", "own", "events") == ""
+    told = refused(admission, "third", "mine", "events", secret="keys")
+    assert "ours/owner reads this queue under another spec.aws or URL" in told
+
+
+def test_a_completion_queue_that_is_the_source_spelt_otherwise_is_refused(admission: Admission) -> None:
+    assert refused(admission, "r", "events", "events") == ""
+    told = refused(admission, "r", "events", "https://eu-west-1.queue.amazonaws.com/111122223333/events")
+    assert told.endswith("is spec.source.sqs.queueURL spelt otherwise: write the same URL in both")
+
+
+def test_a_source_whose_resource_does_not_read_is_known(admission: Admission) -> None:
+    arn = "arn:aws:sqs:eu-west-1:111122223333:events"
+    assert not admission.owner_absent(arn)
+    refused(admission, "owner", "events", "ends")
+    assert admission.owner_absent(arn)
+    assert not admission.owner_absent(arn.replace("events", "ends"))
+    admission.forget(Key("S3AggregatedRefresh", "ours", "owner"))
+    assert not admission.owner_absent(arn)
+
+
+def test_what_cannot_be_read_claims_nothing(admission: Admission) -> None:
+    assert refused(admission, "elder", "events", created=OLD) == ""
+    assert refused(admission, "younger", "events").startswith("QueueConflict: ")
+    key = Key("S3AggregatedRefresh", "ours", "elder")
+    broken = Read(WireMeta(name="elder", namespace="ours"), Status(), None, invalid="spec.x: wrong")
+    found = admission.refused(key, broken, lambda: None)
+    assert found is not None
+    assert msgspec.structs.astuple(found) == ("InvalidSpec", "spec.x: wrong")
+    assert refused(admission, "younger", "events") == ""

@@ -1,0 +1,107 @@
+"""What passes add to the metrics."""
+
+import math
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from caretaker.api.s3refresh import Filter
+from caretaker.obs.s3refresh_metrics import S3RefreshMetrics
+from caretaker.s3refresh.debounce import UNKNOWN, Claim, Dirty, InFlight, Pace, Target
+from caretaker.s3refresh.envelope import ObjectEvent
+from caretaker.s3refresh.folders import Request, Scope
+from caretaker.s3refresh.match import Share
+from caretaker.s3refresh.plan import End, Message, Result, Shares, Snapshot, plan
+from caretaker.s3refresh.tally import count
+
+NOW = 1_800_000_000.0
+CALL = Request(("/", "a"), recursive=False)
+CLAIM = Claim("c", "me", NOW - 9, CALL, NOW - 40)
+CLAIMED = Target("one", claim=CLAIM)
+DIRTY = Target("one", dirty=Dirty(NOW - 40, Scope(all=True)))
+FLYING = Target("one", in_flight=InFlight("n", NOW - 9, CALL))
+CASES = {
+    "a call that was accepted": (CLAIMED, [Result("one", "c", "n")], [], {"Accepted": 1.0}),
+    "one that was refused": (CLAIMED, [Result("one", "c", code="AccessDenied")], [], {"Failed": 1.0}),
+    "one whose answer was lost": (CLAIMED, [Result("one", "c", code=UNKNOWN)], [], {"Unknown": 1.0}),
+    "a Job that fails after it was accepted": (FLYING, [], [End("n", "JobFailed")], {"Failed": 1.0}),
+    "a Job that succeeds was counted when it was accepted": (FLYING, [], [End("n")], {}),
+}
+
+
+def counted(target: Target, **came: object) -> tuple[CollectorRegistry, int]:
+    """One pass over one bucket's Job, with 7 matched events before it."""
+    registry = CollectorRegistry()
+    given: dict[str, object] = {"pace": Pace(tracked=True, completion_timeout=math.inf), **came}
+    snapshot = Snapshot(
+        targets=(target,),
+        first=False,
+        shares=Shares(True, (Share(id="one", arn="", bucket="b", group=""),)),
+        filter=Filter(suffixes=(".csv",)),
+        owner="me",
+        pass_id="p",
+        now=NOW,
+        idempotent=True,
+        running=frozenset({"c"}),
+        **given,  # type: ignore[arg-type]
+    )
+    since = count(S3RefreshMetrics(registry), ("ns", "r"), snapshot, plan(snapshot), 7)
+    return registry, since
+
+
+@pytest.mark.parametrize(("target", "results", "ends", "expected"), CASES.values(), ids=CASES.keys())
+def test_how_calls_and_jobs_end(
+    target: Target, results: list[Result], ends: list[End], expected: dict[str, float]
+) -> None:
+    registry, _ = counted(target, results=tuple(results), ends=tuple(ends))
+    found = {
+        result: registry.get_sample_value("caretaker_s3refresh_refreshes_total", {"result": result})
+        for result in ("Accepted", "Failed", "Unknown")
+    }
+    assert {result: value for result, value in found.items() if value} == expected
+
+
+def test_events_are_counted_by_what_becomes_of_them_until_a_refresh_is_accepted() -> None:
+    keys = [("b", "x/1.csv"), ("b", "x/2.txt"), ("elsewhere", "3.csv")]
+    events = tuple(ObjectEvent("ObjectCreated", bucket, key) for bucket, key in keys)
+    registry, since = counted(Target("one"), messages=(Message(1, events), Message(2, malformed=True)))
+
+    def value(series: str, **labels: str) -> float | None:
+        return registry.get_sample_value(f"caretaker_s3refresh_{series}", labels)
+
+    for result in ("Matched", "Filtered", "Unmatched"):
+        assert value("events_total", result=result) == 1, result
+    assert value("malformed_messages_total") == 1
+    assert value("dirty_targets", namespace="ns", name="r") == 1
+    assert since == 8
+    registry, since = counted(CLAIMED, results=(Result("one", "c", "n"),))
+    assert since == 0
+    assert value("events_per_refresh_sum") == 7
+    assert value("folders_refreshed_total") == 2
+    assert value("lag_seconds_sum") == 40
+
+
+@pytest.mark.parametrize(
+    ("target", "changed", "expected"),
+    [
+        pytest.param(Target("one"), {}, 0, id="nothing waits"),
+        pytest.param(DIRTY, {"pace": Pace(max_delay=600)}, NOW - 40 + 600, id="a change that came"),
+        pytest.param(
+            CLAIMED, {"pace": Pace(max_delay=600)}, NOW - 40 + 600, id="one whose call is under way"
+        ),
+        pytest.param(
+            DIRTY,
+            {"pace": Pace(max_delay=60, min_interval=3600)},
+            NOW - 40 + 3600,
+            id="one that may not be refreshed before",
+        ),
+        pytest.param(DIRTY, {"suspended": True}, 0, id="one that is held on purpose"),
+        pytest.param(FLYING, {}, 0, id="one that was refreshed"),
+    ],
+)
+def test_until_when_the_oldest_change_should_be_refreshed(
+    target: Target, changed: dict[str, object], expected: float
+) -> None:
+    registry, _ = counted(target, **changed)
+    labels = {"namespace": "ns", "name": "r"}
+    assert registry.get_sample_value("caretaker_s3refresh_due_timestamp_seconds", labels) == expected
