@@ -87,13 +87,14 @@ class Protocol:
         self._faults = faults
 
     async def handle(self, request: web.Request) -> web.Response:
-        """One request."""
+        """One request. The ledger is read at any time: a call stands there once all of it has come."""
+        form = await request.text()
         entry: Json = {"service": "", "region": "", "operation": "", "params": {}, "code": ""}
         entry |= {"at": self._world.clock.now(), "status": 200}
         self._world.calls.append(entry)
         service, taken = EC2, dict[str, Fault]()
         try:
-            service, body = self._admit(request, await request.text(), entry)
+            service, body = self._admit(request, form, entry)
             taken |= self._faults.take(entry["operation"], _instances_named(body))
             if "lose_request" in taken:
                 entry |= {"status": 0, "code": "(request lost)"}

@@ -64,13 +64,14 @@ class Protocol:
         }
 
     async def handle(self, request: web.Request) -> web.Response:
-        """One request."""
+        """One request. The ledger is read at any time: a call stands there once all of it has come."""
+        sent = await request.read()
         operation = request.headers.get("X-Amz-Target", "").removeprefix(TARGET)
         entry: Json = {"operation": operation, "at": time.time(), "input": {}, "region": "", "code": ""}
         self._world.calls.append(entry)
         taken: dict[str, Fault] = {}
         try:
-            body = await self._admit(request, operation, entry)
+            body = self._admit(request, sent, operation, entry)
             taken |= self._faults.take(operation, _shares_named(body))
             result = await self._perform(operation, entry["region"], body, taken)
         except AwsError as error:
@@ -84,7 +85,7 @@ class Protocol:
             return reset(request)
         return _answer(result)
 
-    async def _admit(self, request: web.Request, operation: str, entry: Json) -> Json:
+    def _admit(self, request: web.Request, sent: bytes, operation: str, entry: Json) -> Json:
         """The checked input."""
         if operation not in self._operations:
             raise AwsError("UnknownOperationException", f"The double has no operation {operation!r}.")
@@ -93,7 +94,7 @@ class Protocol:
             raise AwsError("MissingAuthenticationTokenException", "Missing Authentication Token")
         entry["region"] = signed[1]
         try:
-            body = json.loads(await request.read() or b"{}")
+            body = json.loads(sent or b"{}")
         except ValueError as error:
             raise AwsError("SerializationException", f"not JSON: {error}") from None
         entry["input"] = body

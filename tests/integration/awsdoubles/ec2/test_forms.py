@@ -1,6 +1,7 @@
 """Requests that no client of boto3 would send: the EC2 double reads forms as strictly as EC2."""
 
 import http.client
+import socket
 from urllib.parse import urlencode, urlsplit
 
 import pytest
@@ -48,3 +49,18 @@ def test_a_form_that_is_wrong_is_refused(ec2: Ec2, fields: dict[str, str], expec
 )
 def test_a_request_must_be_signed_for_the_service(ec2: Ec2, signed: str, status: int) -> None:
     assert _raw(ec2, signed, Action="DescribeInstances")[0] == status
+
+
+def test_a_call_is_in_the_ledger_once_all_of_it_has_come(ec2: Ec2) -> None:
+    """Tests read the ledger while an operator calls: half a call would be one of no operation."""
+    place = urlsplit(ec2.url)
+    form = b"Action=DescribeInstances&Version=2016-11-15"
+    signed = f"Host: ec2\r\nAuthorization: {SIGNED.format('ec2')}\r\nContent-Length: {len(form)}"
+    head = f"POST / HTTP/1.1\r\n{signed}\r\n\r\n"
+    with socket.create_connection((place.hostname, place.port)) as half:
+        half.sendall(head.encode() + form[:10])
+        assert _raw(ec2, Action="DescribeLaunchTemplates")[0] == 200, "asked later, answered earlier"
+        assert [call["operation"] for call in ec2.control.calls()] == ["DescribeLaunchTemplates"]
+        half.sendall(form[10:])
+        assert half.recv(64).startswith(b"HTTP/1.1 200")
+    assert [call["operation"] for call in ec2.control.calls()][1:] == ["DescribeInstances"]
