@@ -16,16 +16,27 @@ from awsdoubles.cached import DoubleError, ensure
 from testbed.paths import cache
 
 
-def python(name: str, requirements: Path, what: str) -> Path:
-    """The interpreter of the environment called `name`, which is made when the cache lacks it."""
-    depends_on = requirements.read_text() + sys.version + sysconfig.get_platform() + sys.base_prefix
-    install = partial(_install, requirements=requirements, what=what)
+def python(name: str, requirements: Path, what: str, interpreter: str | None = None) -> Path:
+    """The interpreter of the environment called `name`, which is made when the cache lacks it.
+
+    interpreter  another Python than this one, which takes uv
+    """
+    base = [sys.version, sys.base_prefix] if interpreter is None else [interpreter, _version(interpreter)]
+    depends_on = "".join([requirements.read_text(), sysconfig.get_platform(), *base])
+    install = partial(_install, requirements=requirements, what=what, interpreter=interpreter)
     return ensure(name, depends_on, install, what=what) / "bin" / "python"
 
 
-def _install(folder: Path, *, requirements: Path, what: str) -> None:
+def _version(interpreter: str) -> str:
+    return subprocess.run([interpreter, "-VV"], capture_output=True, text=True, check=True).stdout
+
+
+def _install(folder: Path, *, requirements: Path, what: str, interpreter: str | None) -> None:
     # The folder is renamed afterwards: only `bin/python -m` is used, which does not mind.
-    venv.create(folder, symlinks=True, with_pip=False)
+    if interpreter is None:
+        venv.create(folder, symlinks=True, with_pip=False)
+    else:
+        subprocess.run([interpreter, "-m", "venv", "--without-pip", str(folder)], check=True)
     target = str(folder / "bin" / "python")
     wanted = ["--require-hashes", "-r", str(requirements)]
     if found := uv():

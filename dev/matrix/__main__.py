@@ -10,18 +10,20 @@ import subprocess
 import sys
 import time
 from types import FrameType
+from typing import Final
 
 from matrix.hold import Missing, Place, hold
 from matrix.rows import ROWS, Result, Row, chosen, table
 from testbed.paths import CHECKOUT
 
+HELP: Final = f"of {', '.join(row.name for row in ROWS)}; several at once are joined: py3.12+lowest+k8s1.34"
+
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the rows, one after the other."""
     parser = argparse.ArgumentParser(prog="matrix", description=__doc__)
-    parser.add_argument("rows", nargs="*", metavar="ROW", help=f"of {', '.join(row.name for row in ROWS)}")
+    parser.add_argument("rows", nargs="*", metavar="ROW", help=HELP)
     parser.add_argument("--suite", choices=("unit", "all", ""), default="", help="fewer tests, or more")
-    parser.add_argument("--workers", default="logical", help="processes of pytest")
     options, rest = parser.parse_known_args(arguments)
     try:
         rows = chosen(options.rows)
@@ -29,7 +31,7 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error(str(error))
     signal.signal(signal.SIGTERM, _terminate)
     try:
-        results = [_run(row, options.suite, ["-n", options.workers, *rest]) for row in rows]
+        results = [_run(row, options.suite, rest) for row in rows]
     except KeyboardInterrupt:
         print("interrupted: nothing is left running", file=sys.stderr)
         return 130
@@ -48,11 +50,11 @@ def _run(row: Row, suite: str, arguments: list[str]) -> Result:
     print(f"== {row.name}", flush=True)
     started = time.monotonic()
     try:
-        place = hold(row)
+        place = hold(row, suite)
     except Missing as missing:
         print(f"MISSING: {missing}", file=sys.stderr, flush=True)
         return Result(row.name, "MISSING", str(missing).splitlines()[0])
-    code, said = _pytest(place, [*row.tests(suite), "--dist", row.spread, *arguments])
+    code, said = _pytest(place, [*row.tests(suite), *row.spread(suite), *arguments])
     return Result(row.name, "NOT GREEN" if code else "green", said, time.monotonic() - started)
 
 

@@ -7,14 +7,13 @@ hold a row.
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from awsdoubles import venvs
 from awsdoubles.cached import DoubleError
-from matrix.rows import Held, Row
+from matrix.rows import KUBERNETES, Row
 from testbed import build
 from testbed.compiling import BuildError
 from testbed.paths import CHECKOUT, cache
@@ -38,18 +37,28 @@ class Place:
     variables: dict[str, str] = field(default_factory=dict)
 
 
-def hold(row: Row) -> Place:
+def hold(row: Row, suite: str = "") -> Place:
     """The place of a row, fetched or built where the cache lacks it."""
     try:
-        return _HOLDERS[row.held](row)
+        if suite == "all" or row.has("kubernetes"):
+            _helpers()
+        version = row.version("python")
+        python = _python(row, None if version is None else _interpreter(version))
+        kubernetes = row.version("kubernetes") or (KUBERNETES[-1] if suite == "all" else None)
+        return Place(python, _control_plane(kubernetes))
     except (BuildError, DoubleError) as error:
         raise Missing(str(error)) from None
 
 
-def _python(row: Row) -> Place:
-    found = _interpreter(row.version)
-    run = [_uv(), "run", "--quiet", "--python", found, "--isolated", "--frozen", "python"]
-    return Place(run)
+def _python(row: Row, interpreter: str | None) -> list[str]:
+    """The command that runs Python with the row's dependencies. `interpreter`: None for this one."""
+    if row.has("lowest"):
+        return [str(venvs.python("matrix-lowest", LOWEST, "the oldest dependencies", interpreter))]
+    if row.has("highest"):
+        return [str(venvs.python("matrix-highest", _newest(), "the newest dependencies", interpreter))]
+    if interpreter is None:
+        return [sys.executable]
+    return [_uv(), "run", "--quiet", "--python", interpreter, "--isolated", "--frozen", "python"]
 
 
 def _interpreter(version: str) -> str:
@@ -70,11 +79,7 @@ def _of_pyenv(version: str) -> str:
     return str(found[-1]) if found else ""
 
 
-def _lowest(_row: Row) -> Place:
-    return Place([str(venvs.python("matrix-lowest", LOWEST, "the oldest dependencies"))])
-
-
-def _highest(_row: Row) -> Place:
+def _newest() -> Path:
     """What a user gets today: asked for anew each time."""
     folder = cache().with_name("matrix-highest")
     folder.mkdir(parents=True, exist_ok=True)
@@ -83,22 +88,21 @@ def _highest(_row: Row) -> Place:
     command += ["--resolution", "highest", "--universal", "--generate-hashes", "--no-annotate"]
     if subprocess.run([*command, "-o", str(wanted)], cwd=CHECKOUT, check=False).returncode:
         raise Missing("uv cannot resolve the newest dependencies, see above")
-    return Place([str(venvs.python("matrix-highest", wanted, "the newest dependencies"))])
+    return wanted
 
 
-def _kubernetes(row: Row) -> Place:
-    build.ensure(row.version)
+def _control_plane(version: str | None) -> dict[str, str]:
+    """The variables that choose it."""
+    if version is None:
+        return {}
+    build.ensure(version)
+    return {"KUBERNETES": version}
+
+
+def _helpers() -> None:
+    """What tests need beside a control plane."""
     if subprocess.run(["make", "--silent", "gotools", "doubles"], cwd=CHECKOUT, check=False).returncode:
         raise Missing("what the tests need beside the control plane cannot be made, see above")
-    return Place([sys.executable], {"KUBERNETES": row.version})
-
-
-_HOLDERS: Final[dict[Held, Callable[[Row], Place]]] = {
-    "python": _python,
-    "lowest": _lowest,
-    "highest": _highest,
-    "kubernetes": _kubernetes,
-}
 
 
 def _uv() -> str:

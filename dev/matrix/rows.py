@@ -32,45 +32,87 @@ CLUSTER: Final = (
     "tests/integration/gitops",
     "tests/integration/daemontask",
 )
-EVERYTHING: Final = ("tests/e2e", "tests/integration")
+# As `make integration` has it: the long files first.
+EVERYTHING: Final = ("tests/e2e", "tests/integration/s3refresh", "tests/integration")
 
 
 @dataclass(frozen=True)
-class Row:
-    """One way to run the tests."""
+class Part:
+    """One thing that a row holds at a version of its own; the rest is as `make test` has it."""
 
     name: str
     held: Held
     version: str = ""  # of Python or Kubernetes
 
-    def tests(self, suite: str) -> Sequence[str]:
-        """The files. `suite`: `unit` for no more than the unit tests, `all` for all that a control plane is
-        for, `` for what fits."""
-        if self.held == "kubernetes":
-            return EVERYTHING if suite == "all" else CLUSTER
-        return UNIT if suite == "unit" else (*UNIT, *LOOPBACK)
+
+@dataclass(frozen=True)
+class Row:
+    """One way to run the tests: a part, or several at once, such as `py3.12+lowest+k8s1.34`."""
+
+    parts: tuple[Part, ...]
 
     @property
-    def spread(self) -> str:
+    def name(self) -> str:
+        """As ROWS= takes it."""
+        return "+".join(part.name for part in self.parts)
+
+    def version(self, held: Held) -> str | None:
+        """The version of what is held; None where the row leaves it as it is."""
+        return next((part.version for part in self.parts if part.held == held), None)
+
+    def has(self, held: Held) -> bool:
+        """Whether it is one of the parts."""
+        return self.version(held) is not None
+
+    def tests(self, suite: str) -> Sequence[str]:
+        """The files. `suite`: `unit` for no more than the unit tests, `all` for every test but the real
+        node's, `` for what fits."""
+        if suite == "all":
+            return (*EVERYTHING, *UNIT)
+        units = UNIT if suite == "unit" else (*UNIT, *LOOPBACK)
+        if not self.has("kubernetes"):
+            return units
+        return CLUSTER if len(self.parts) == 1 else (*CLUSTER, *units)
+
+    def spread(self, suite: str) -> Sequence[str]:
         """How pytest deals tests out: an operator that a folder shares must not outlast its folder."""
-        return "loadfile" if self.held == "kubernetes" else "worksteal"
+        if suite == "all" or self.has("kubernetes"):
+            return (
+                "--dist",
+                "loadfile",
+                "--no-loadscope-reorder",
+                "-n",
+                "4" if suite == "all" else "logical",
+            )
+        return ("--dist", "worksteal", "-n", "logical")
 
 
-ROWS: Final = (
-    *(Row(f"py{version}", "python", version) for version in PYTHONS),
-    Row("lowest", "lowest"),
-    Row("highest", "highest"),
-    *(Row(f"k8s{version}", "kubernetes", version) for version in KUBERNETES),
+PARTS: Final = (
+    *(Part(f"py{version}", "python", version) for version in PYTHONS),
+    Part("lowest", "lowest"),
+    Part("highest", "highest"),
+    *(Part(f"k8s{version}", "kubernetes", version) for version in KUBERNETES),
 )
+ROWS: Final = tuple(Row((part,)) for part in PARTS)
 
 
 def chosen(names: Iterable[str]) -> list[Row]:
-    """The rows of these names, all without any. Raises ValueError for a name that there is not."""
-    known = {row.name: row for row in ROWS}
-    wanted = list(names) or list(known)
-    if unknown := [name for name in wanted if name not in known]:
+    """The rows of these names, all without any. Raises ValueError for a name that there is not, and for parts
+    that exclude each other."""
+    return [_row(name) for name in names] or list(ROWS)
+
+
+def _row(name: str) -> Row:
+    known = {part.name: part for part in PARTS}
+    wanted = name.split("+")
+    if unknown := [one for one in wanted if one not in known]:
         raise ValueError(f"there is no row {', '.join(unknown)}; known are {', '.join(known)}")
-    return [known[name] for name in wanted]
+    row = Row(tuple(known[one] for one in wanted))
+    # The oldest and the newest dependencies are two versions of one thing.
+    things = ["lowest" if part.held == "highest" else part.held for part in row.parts]
+    if len(set(things)) < len(things):
+        raise ValueError(f"{name} names a thing twice: one of Python, dependencies, Kubernetes each")
+    return row
 
 
 @dataclass(frozen=True)

@@ -58,6 +58,18 @@ def test_rows_are_chosen_by_name_and_a_wrong_one_is_told() -> None:
         chosen(["py2.7", "lowest"])
 
 
+def test_rows_are_joined_and_hold_each_thing_once() -> None:
+    """All that is allowed has then seen every test in a few runs, not in one for each version."""
+    (row,) = chosen(["py3.12+lowest+k8s1.34"])
+    assert row.name == "py3.12+lowest+k8s1.34"
+    assert [row.version(held) for held in ("python", "kubernetes", "highest")] == ["3.12", "1.34", None]
+    assert {"tests/e2e", "tests/integration", "tests/unit"} < set(row.tests("all"))
+    assert {"tests/integration/test_crd.py", "tests/unit"} < set(row.tests(""))
+    for wrong in ("py3.12+py3.13", "lowest+highest", "k8s1.34+k8s1.34"):
+        with pytest.raises(ValueError, match=r"names a thing twice"):
+            chosen([wrong])
+
+
 def test_the_table_has_a_line_for_each_row() -> None:
     shown = table([Result("py3.11", "green", "9 passed", 3.2), Result("k8s1.34", "MISSING", "go is missing")])
     head, first, second = shown.splitlines()
