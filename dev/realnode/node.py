@@ -15,7 +15,7 @@ from realnode import needs
 from realnode.configs import SOCKET, Kubelet, user
 from realnode.errors import NodeError
 from realnode.place import Place, claim
-from testbed import pki
+from testbed import build, pki
 from testbed.admin import path
 from testbed.cluster import APISERVER, Cluster
 from testbed.components import Layout, Ports, commands, write_configs, write_kubeconfig
@@ -80,6 +80,7 @@ class Node(Cluster):
             ports=PORTS,
             credentials=pki.write(self.folder / "pki", addresses=[place.address], kubelets=[user(NAME)]),
             audit=self._audit,
+            kubernetes=build.minor(),
             address=place.address,
         )
         self._layout = layout

@@ -77,6 +77,11 @@ def versions() -> dict[str, Path]:
     return {".".join(_version(path)[1:3]): path for path in (MODULE / "go.mod", *others)}
 
 
+def minor() -> str:
+    """The Kubernetes that ensure() builds, such as 1.36."""
+    return ".".join(_version(_pins(os.environ.get("KUBERNETES", "")))[1:3])
+
+
 def _pins(wanted: str) -> Path:
     """The file that pins that version."""
     known = versions()

@@ -239,6 +239,7 @@ class Cluster:
             ports=_free_ports(),
             credentials=pki.write(self.folder / "pki"),
             audit=self._audit,
+            kubernetes=build.minor(),
             **self._speeds,
         )
         self._layout = layout

@@ -17,6 +17,12 @@ from testbed.pki import Credentials
 DEFAULT_SCHEDULER_QPS: Final = 50  # k8s.io/kubernetes/pkg/scheduler/apis/config/v1/defaults.go
 DEFAULT_CONTROLLER_QPS: Final = 20  # k8s.io/kubernetes/pkg/controller/apis/config/v1alpha1/defaults.go
 NODE_LEASE_SECONDS: Final = 40  # the kubelet's nodeLeaseDurationSeconds
+# Where MutatingAdmissionPolicy, which steers fake nodes, is beta and off (GA in 1.36, KEP-3962).
+_WITHOUT_STEERING: Final = ("1.34", "1.35")
+_STEERING: Final = (
+    "--feature-gates=MutatingAdmissionPolicy=true",
+    "--runtime-config=admissionregistration.k8s.io/v1beta1=true",
+)
 MANAGED_BY_KWOK: Final = "kwok.x-k8s.io/node=fake"
 
 
@@ -43,6 +49,7 @@ class Layout:
     audit: bool = False
     # Where the API server listens. One that is not loopback is what the `kubernetes` Service leads to.
     address: str = "127.0.0.1"
+    kubernetes: str = ""  # such as 1.34; empty for the newest that is known
 
     @property
     def url(self) -> str:
@@ -169,6 +176,7 @@ def _apiserver(layout: Layout) -> list[str]:
         "--service-cluster-ip-range=10.96.0.0/16",
         "--allow-privileged=true",
         *(audit if layout.audit else []),
+        *(_STEERING if layout.kubernetes in _WITHOUT_STEERING else []),
     ]
 
 

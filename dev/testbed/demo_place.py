@@ -53,9 +53,8 @@ class Place(Protocol):
 class Embedded:
     """A control plane of our own build: kube-apiserver, etcd, scheduler, controller manager and kwok."""
 
-    about = "a real Kubernetes 1.36 control plane; the nodes are simulated by kwok"
-
     def __init__(self, folder: Path, *, keep: bool) -> None:
+        self.about = f"a real Kubernetes {build.minor()} control plane; the nodes are simulated by kwok"
         self._cluster = Cluster(folder / "cluster", detached=keep)
         self.kubeconfig = self._cluster.kubeconfig
 

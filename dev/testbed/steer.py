@@ -218,7 +218,7 @@ def _failed(pod: Json, exit_code: int, conditions: list[Json], reason: str | Non
 
 async def _install(admin: Admin) -> None:
     crd, policy, binding = yaml.safe_load_all(_POLICIES.read_text())
-    last = path("mutatingadmissionpolicybindings", name=binding["metadata"]["name"])
+    last = await _at_version(admin, "mutatingadmissionpolicybindings", binding)
     if await admin.find(last):
         return
     first = path("customresourcedefinitions", name=crd["metadata"]["name"])
@@ -226,8 +226,19 @@ async def _install(admin: Admin) -> None:
     await admin.wait_for(first, _established, _TIMEOUT)
     # A policy whose parameters are of no kind that is served yet takes up to half a minute more.
     await _served(admin, path("nodesteerings"))
-    await admin.apply(path("mutatingadmissionpolicies", name=policy["metadata"]["name"]), policy)
+    await admin.apply(await _at_version(admin, "mutatingadmissionpolicies", policy), policy)
     await admin.apply(last, binding)
+
+
+async def _at_version(admin: Admin, plural: str, body: Json) -> str:
+    """Where this object is served; it is changed to that version. Before Kubernetes 1.36 it is a beta one."""
+    url = path(plural, name=body["metadata"]["name"])
+    collection, _, name = url.rpartition("/")
+    served = await admin.find(collection.rpartition("/")[0])
+    if served is not None and plural in {resource["name"] for resource in served["resources"]}:
+        return url
+    body["apiVersion"] = body["apiVersion"].replace("/v1", "/v1beta1")
+    return f"{collection.replace('/v1/', '/v1beta1/')}/{name}"
 
 
 def _established(crd: Json) -> bool:
