@@ -11,6 +11,7 @@ from testing.daemontasks import (
     DISRUPTED,
     exit_codes,
     meta,
+    once,
     pod,
     rules,
     task,
@@ -111,6 +112,49 @@ def tasks(cluster: Any) -> Iterator[Objects]:
         ),
         pytest.param(
             task(rerunOn="NodeReboot"), "spec.rerunOn", "must be of type array", id="a trigger without a list"
+        ),
+        # How often.
+        pytest.param(
+            task(runGuarantee="ExactlyOnce"),
+            "spec.runGuarantee",
+            'supported values: "AtLeastOnce", "AtMostOnce"',
+            id="a guarantee that nobody can give",
+        ),
+        pytest.param(
+            task(runGuarantee="AtMostOnce"),
+            "spec.backoffLimit",
+            "needs spec.backoffLimit: 0",
+            id="at most once, with the retries of the default",
+        ),
+        pytest.param(
+            {**once(), "backoffLimit": 1},
+            "spec.backoffLimit",
+            "a run that failed is not repeated",
+            id="at most once, with a retry",
+        ),
+        pytest.param(
+            once(restartPolicy="OnFailure"),
+            "spec.template.spec.restartPolicy",
+            "needs spec.template.spec.restartPolicy: Never",
+            id="at most once, with restarts by the kubelet",
+        ),
+        pytest.param(
+            once(containers=[{"name": "a", "restartPolicy": "Never", "restartPolicyRules": []}]),
+            "spec.template.spec",
+            "the kubelet starts a container again",
+            id="at most once, with a container that the kubelet restarts by rules",
+        ),
+        pytest.param(
+            once(initContainers=[{"name": "a", "restartPolicy": "OnFailure"}]),
+            "spec.template.spec",
+            "the kubelet starts a container again",
+            id="at most once, with an init container that the kubelet restarts",
+        ),
+        pytest.param(
+            {**once(), "podFailurePolicy": {"rules": [DISRUPTED]}},
+            "spec.podFailurePolicy.rules",
+            "Ignore repeats a failed run",
+            id="at most once, with failures that are repeated",
         ),
         # How fast.
         pytest.param(task(parallelism=0), "spec.parallelism", PERCENT, id="parallelism of none"),
@@ -393,7 +437,6 @@ def test_name_refused(tasks: Objects, name: str, message: str) -> None:
             task(startingDeadlineSeconds=60), "spec.startingDeadlineSeconds", id="startingDeadlineSeconds"
         ),
         pytest.param(task(concurrencyPolicy="Replace"), "spec.concurrencyPolicy", id="concurrencyPolicy"),
-        pytest.param(task(runGuarantee="AtMostOnce"), "spec.runGuarantee", id="runGuarantee"),
         pytest.param(task(budgets=[{"nodes": "0"}]), "spec.budgets", id="budgets"),
         pytest.param(task(ecs={"service": "agent"}), "spec.ecs", id="ecs"),
         pytest.param(task(paralellism=1), "spec.paralellism", id="a misspelt field"),

@@ -28,6 +28,7 @@ from testing.daemontasks import (
     POD,
     exit_codes,
     meta,
+    once,
     pod,
     rules,
     task,
@@ -59,6 +60,15 @@ def tasks(cluster: Any) -> Iterator[Objects]:
         pytest.param(task(rerunOn=["NodeReboot", "TemplateChange"]), id="every trigger"),
         pytest.param(task(ttlSecondsAfterFinished=0), id="a TTL of zero"),
         pytest.param(task(backoffLimit=0), id="no retries"),
+        pytest.param(once(), id="at most once"),
+        pytest.param(
+            once(initContainers=[{"name": "s", "restartPolicy": "Always"}, {"name": "i"}]),
+            id="at most once, with a sidecar",
+        ),
+        pytest.param(
+            {**once(), "podFailurePolicy": {"rules": [{**DISRUPTED, "action": "FailJob"}]}},
+            id="at most once, and one failure is enough",
+        ),
         pytest.param(pod(restartPolicy="OnFailure"), id="restarts by the kubelet"),
         pytest.param(pod(activeDeadlineSeconds=60), id="a deadline in the template"),
         pytest.param(rules(), id="no rules"),
@@ -118,6 +128,7 @@ def test_defaults(tasks: Objects) -> None:
         "template": {"spec": {**POD, "restartPolicy": "Never"}},
         "suspend": False,
         "rerunOn": ["TemplateChange"],
+        "runGuarantee": "AtLeastOnce",
         "minSuccessSeconds": 0,
         "backoffLimit": 3,
         "podFailurePolicy": {

@@ -16,6 +16,11 @@ def pod(**fields: Any) -> Spec:
     return {"template": {"spec": {**POD, **fields}}}
 
 
+def once(**pod_fields: Any) -> Spec:
+    """At most once, with what that needs."""
+    return {**pod(**pod_fields), "runGuarantee": "AtMostOnce", "backoffLimit": 0}
+
+
 def meta(**fields: Any) -> Spec:
     return {"template": {"metadata": fields, "spec": POD}}
 

@@ -72,6 +72,7 @@ class Spec(Wire, frozen=True):
     template: dict[str, Any]
     suspend: bool = False
     rerun_on: tuple[Literal["TemplateChange", "NodeReboot"], ...] = ("TemplateChange",)
+    run_guarantee: Literal["AtLeastOnce", "AtMostOnce"] = "AtLeastOnce"
     parallelism: IntOrPercent | None = None
     min_success_seconds: int = 0
     backoff_limit: int = 3
@@ -81,6 +82,11 @@ class Spec(Wire, frozen=True):
     progress_deadline_seconds: int = 1800
     ttl_seconds_after_finished: int | None = None
     results: tuple[Result, ...] = ()
+
+    @property
+    def at_most_once(self) -> bool:
+        """Whether no run may be repeated."""
+        return self.run_guarantee == "AtMostOnce"
 
 
 class FailedNode(Wire, frozen=True):

@@ -296,9 +296,10 @@ def _ledger_corrupt(facts: Facts) -> tuple[str, str] | None:
     if not corrupt:
         return None
     name = min(corrupt)
+    meaning = "may have run" if facts.snapshot.task.spec.at_most_once else "count as not run"
     return (
         Reason.LEDGER_CORRUPT,
-        f"ledger entries of {len(corrupt)} node(s) cannot be read and count as not run, "
+        f"ledger entries of {len(corrupt)} node(s) cannot be read and {meaning}, "
         f"first {name}: {corrupt[name]}",
     )
 

@@ -6,6 +6,7 @@ time: everything that matters is in the ledger, in the Pods and in the task.
 
 import logging
 import time
+import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
@@ -17,7 +18,7 @@ from caretaker.api.objects import Node, Pod, WireMeta, WireNode
 from caretaker.daemontask.conditions import Outcome
 from caretaker.daemontask.events import transitions
 from caretaker.daemontask.fit import NodeFit
-from caretaker.daemontask.ledger import Entry
+from caretaker.daemontask.intents import TOKEN, given_up, is_new_end, withdrawn
 from caretaker.daemontask.memory import Memories, Memory
 from caretaker.daemontask.plan import Plan, doubtful, plan
 from caretaker.daemontask.pods import revision_of
@@ -103,15 +104,18 @@ class DaemonTaskKind:
         return plan(snapshot)
 
     async def confirm(self, snapshot: Snapshot, plan: Plan) -> Snapshot | None:
-        """Quorum reads of the ledger of the nodes that are to start, and of the nodes that the ledger knows
-        otherwise than the store: a stale view of either must start, record and delete nothing."""
+        """Quorum reads of the ledger of the nodes that are to start, of the nodes that the ledger knows
+        otherwise than the store, and of Pods that are about to be given up: a stale view of any of them must
+        start, record and delete nothing."""
         # What the plan believed, kept before the first await: the store may hear better meanwhile.
         believed = {name: self._nodes.get(name) for name in doubtful(snapshot, plan)}
         memory = self._memory(snapshot)
         shards, asked = _loaded(memory), time.monotonic()
         known = not plan.starts or await shards.current(start.node_name for start in plan.starts)
         seen = all(await run_all(self._is_so(name, node) for name, node in believed.items()))
-        if known and seen:
+        lost = given_up(snapshot.ledger.entries, plan.records)
+        gone = all(await run_all(self._writer.is_gone(snapshot, plan.records[name]) for name in lost))
+        if known and seen and gone:
             memory.confirmed = asked
             return None
         shards.loaded = shards.loaded and known
@@ -121,7 +125,7 @@ class DaemonTaskKind:
         return newer
 
     async def execute(self, snapshot: Snapshot, plan: Plan) -> Outcome:
-        """Records first, then deletes, then starts; without the records neither."""
+        """Records and intents first, then deletes, then starts; without the records neither."""
         memory = self._memory(snapshot)
         outcome = Outcome()
         memory.trouble, memory.queued = None, plan.queued > 0
@@ -130,7 +134,9 @@ class DaemonTaskKind:
         if memory.trouble is None:
             refused, as_seen = await self._writer.delete(plan.deletes, memory)
             outcome.created, complete = await self._writer.start(snapshot, plan.starts, memory)
-            plan.more = plan.more or not (complete and as_seen)
+            await self._withdraw(snapshot, plan, memory)
+            more = snapshot.careful and memory.trouble is None and plan.queued > 0
+            plan.more = plan.more or more or not (complete and as_seen)
             memory.trouble = memory.trouble or refused
         outcome.trouble = memory.trouble
         outcome.conflicts, outcome.aside = tuple(memory.conflicts), frozenset(memory.aside)
@@ -241,6 +247,9 @@ class DaemonTaskKind:
             unplaced=memory.unplaced,
             forget=memory.absent(shards.node_names, self._nodes, now, self._scale),
             scale=self._scale,
+            token=uuid.uuid4().hex[:TOKEN],
+            unstarted=memory.unstarted,
+            careful=task.spec.at_most_once and memory.trouble is not None,
             namesakes=self._namesakes(task.metadata),
             recall=memory.recall,
         )
@@ -271,40 +280,55 @@ class DaemonTaskKind:
     # ----------------------------------------------------------------- execute
 
     async def _record(self, snapshot: Snapshot, plan: Plan, memory: Memory) -> Trouble | None:
-        """One patch per shard, at most once a second. Returns what a quota or a policy has against it."""
-        if not plan.records and not plan.forget:
+        """One patch per shard, at most once a second. Returns what a quota or a policy has against it. Until
+        their intents are written, nothing starts."""
+        entries = {**plan.records, **plan.intents}
+        if not entries and not plan.forget:
             memory.flush_at = 0.0
             return None
         now = time.time()
         interval = FLUSH_INTERVAL * self._scale
         if 0 <= now - memory.flushed < interval:  # a clock that was set back must not hold it up
             memory.flush_at = memory.flushed + interval
+            if plan.intents:
+                plan.starts, plan.intents, plan.more = [], {}, False
             return None
         shards = _loaded(memory)
-        ended = [entry for name, entry in plan.records.items() if _is_new_run(snapshot, name, entry)]
+        known = snapshot.ledger.entries
+        ended = [entry for name, entry in plan.records.items() if is_new_end(known.get(name), entry)]
+        memory.unstarted.update((entry.node_uid, entry.intent) for entry in plan.intents.values())
+        asked = time.monotonic()
         try:
-            await shards.write(snapshot.task.metadata, plan.records, plan.forget, now)
+            await shards.write(snapshot.task.metadata, entries, plan.forget, now)
         except ApiError as error:
             if error.transient or error.missing_permission is not None:
                 raise
             logger.warning("the ledger cannot be written: %s", error)
             return Trouble(Reason.LEDGER_WRITE_REFUSED, error.message or str(error))
         memory.flushed, memory.flush_at = now, 0.0
+        if plan.intents:
+            memory.confirmed = asked  # a write to the shards as they were known: the best look of all
         memory.recorded(plan.records.values())
         for entry in ended:
             self._metrics.daemontask.runs.labels(entry.result).inc()
-            if entry.started_at:
+            if entry.started_at and not entry.intent:
                 self._metrics.daemontask.run_duration.observe(max(entry.finished_at - entry.started_at, 0))
         return None
 
+    async def _withdraw(self, snapshot: Snapshot, plan: Plan, memory: Memory) -> None:
+        """Take back at once the intents of this pass whose Pods were not created, for certain: after a crash
+        nobody would know. What fails here is left to the next plan."""
+        back = {
+            name: withdrawn(entry)
+            for name, entry in plan.intents.items()
+            if memory.unstarted.get(entry.node_uid) == entry.intent
+        }
+        if back:
+            await _loaded(memory).write(snapshot.task.metadata, back, (), time.time())
+            memory.withdrawn(back.values())
+
     def _memory(self, snapshot: Snapshot) -> Memory:
         return self._memories.of(_key(snapshot), snapshot.task.metadata.uid)
-
-
-def _is_new_run(snapshot: Snapshot, name: str, entry: Entry) -> bool:
-    """Not the recorded run, looked at again after a reboot."""
-    before = snapshot.ledger.entries.get(name)
-    return before is None or before.pod_uid != entry.pod_uid
 
 
 def _identity(node: Node | None) -> tuple[str, str] | None:

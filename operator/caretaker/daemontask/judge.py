@@ -2,7 +2,8 @@
 
 Pure. Input: a terminal Pod, the entry its node has, the spec; output: the node's next entry. Rules:
 batch/v1 Job's podFailurePolicy; without one, a Pod that was disrupted or deleted is not counted. Kubelet
-rejections are never counted. Uncounted retries are bounded.
+rejections are never counted. Uncounted retries are bounded. With AtMostOnce every failure is the last: a
+rejection too, since a kubelet that restarts rejects Pods that ran in the same words (k8s#105523, k8s#123859).
 """
 
 from typing import Final, Literal
@@ -14,7 +15,7 @@ from caretaker.api import names
 from caretaker.api.daemontask import FailureRule, OnExitCodes, PodFailurePolicy, Spec
 from caretaker.api.objects import Node, Pod
 from caretaker.daemontask import results
-from caretaker.daemontask.ledger import Entry
+from caretaker.daemontask.ledger import OUTCOME_UNKNOWN, Entry
 from caretaker.daemontask.pods import run_key
 
 MAX_DISRUPTIONS: Final = 10
@@ -51,7 +52,7 @@ def entry_for(task_uid: str, spec: Spec, pod: Pod, node: Node, before: Entry | N
         disruptions=same.disruptions if same else 0,
         started_at=int(pod.created),
         finished_at=int(pod.finished),
-        reboot_runs=_reboot_runs(pod, before, same is not None),
+        reboot_runs=reboot_runs(marks.get(names.POD_TRIGGER, ""), int(pod.created), before, same is not None),
     )
     if pod.phase == "Failed":
         entry = _failed(entry, pod, spec)
@@ -93,10 +94,12 @@ def reboot_loop(entry: Entry, now: float) -> bool:
     return sum(1 for at in entry.reboot_runs if now - at < REBOOT_WINDOW) >= MAX_REBOOT_RUNS
 
 
-def _reboot_runs(pod: Pod, before: Entry | None, same: bool) -> tuple[int, ...]:
+def reboot_runs(trigger: str, at: int, before: Entry | None, same: bool) -> tuple[int, ...]:
+    """When reboots started runs, with the run that this trigger started at this time. `same`: `before` is
+    of that run too."""
     runs = before.reboot_runs if before is not None else ()
-    if pod.annotations.get(names.POD_TRIGGER) == NODE_REBOOT and not same:
-        runs = (*runs, int(pod.created))
+    if trigger == NODE_REBOOT and not same:
+        runs = (*runs, at)
     return runs[-MAX_REBOOT_RUNS:]
 
 
@@ -106,7 +109,9 @@ def _failed(entry: Entry, pod: Pod, spec: Spec) -> Entry:
     disruptions = entry.disruptions + (count == "Ignore")
     reason, message, exit_code = _cause(pod)
     final = count in ("FailIndex", "FailJob") or attempts > spec.backoff_limit
-    if disruptions > MAX_DISRUPTIONS:
+    if spec.at_most_once:
+        final, reason, message = True, *_known_cause(reason, message)
+    elif disruptions > MAX_DISRUPTIONS:
         final, message, reason = True, f"last: {reason}. {message}", "TooManyDisruptions"
     return msgspec.structs.replace(
         entry,
@@ -135,6 +140,13 @@ def _cause(pod: Pod) -> tuple[str, str, int | None]:
         )
     disrupted = next((c for c in pod.conditions if c[0] == "DisruptionTarget" and c[1] == "True"), None)
     return (disrupted[2] if disrupted and disrupted[2] else "PodFailed"), pod.message, None
+
+
+def _known_cause(reason: str, message: str) -> tuple[str, str]:
+    """The kubelet's word for containers that it found no trace of, after a reboot for one, is no end."""
+    if reason == "ContainerStatusUnknown":
+        return OUTCOME_UNKNOWN, f"{reason}: {message}"
+    return reason, message
 
 
 def _cut(text: str, most: int) -> str:

@@ -14,6 +14,8 @@ SHARD_NODES: Final = 1000
 
 Result = Literal["Succeeded", "Failed", "Retry"]
 
+OUTCOME_UNKNOWN: Final = "OutcomeUnknown"  # the reason of a run of which nobody saw the end
+
 
 # What is outside was written by hand: it is corrupt, and neither a date that no calendar has nor a count that
 # the CRD refuses reaches status.
@@ -56,6 +58,13 @@ class Entry(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=
     fail_task: bool = False  # a FailJob rule matched
     results: dict[str, Value] | None = None  # of a run that succeeded, at most 256 bytes
     fault: Fault | None = None  # the first of them that it did not tell as declared
+    intent: str = ""  # intents.py: written before the Pod was created, by the pass of this token
+    before: "Entry | None" = None  # what stood here before the intent, without what takes room
+
+    @property
+    def ended(self) -> int:
+        """The seq up to which the ends of the node's Pods are recorded."""
+        return self.seq - 1 if self.intent else self.seq
 
 
 class Ledger(msgspec.Struct, frozen=True):

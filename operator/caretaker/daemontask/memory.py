@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 from caretaker.api.conditions import Reason
+from caretaker.api.names import POD_NODE_NAME
 from caretaker.api.objects import Node, Pod
 from caretaker.daemontask.fit import NodeFit
 from caretaker.daemontask.ledger import Entry
@@ -27,8 +28,10 @@ VANISH_WINDOW: Final = 600.0
 class Memory:
     """One task, by UID."""
 
-    def __init__(self, uid: str) -> None:
+    def __init__(self, uid: str, unstarted: dict[str, str] | None = None) -> None:
         self.uid = uid
+        # Node UID -> token of an intent of this process that ran nothing, as only this process can know.
+        self.unstarted: dict[str, str] = {} if unstarted is None else unstarted
         self.shards: Shards | None = None
         self.fit: NodeFit | None = None
         self.recall = Recall()
@@ -60,8 +63,26 @@ class Memory:
         reason = Reason.PERMISSION_DENIED if error.missing_permission else Reason.POD_CREATION_REFUSED
         self.trouble = Trouble(reason, error.message or str(error))
 
+    def not_started(self, node_uid: str, token: str) -> None:
+        """The Pod of this intent was not created, for certain; without a token there was no intent."""
+        if token:
+            self.unstarted[node_uid] = token
+
+    def never_placed(self, pod: Pod) -> None:
+        """We deleted this Pod, and no node had got it."""
+        entry = self.shards.find(pod.annotations.get(POD_NODE_NAME, "")) if self.shards is not None else None
+        if entry is not None and (entry.node_uid, entry.seq) == (pod.node_uid, pod.seq):
+            self.not_started(pod.node_uid, entry.intent)
+
+    def withdrawn(self, entries: Iterable[Entry]) -> None:
+        """These stand in the place of the nodes' intents."""
+        for entry in entries:
+            self.unstarted.pop(entry.node_uid, None)
+
     def recorded(self, entries: Iterable[Entry]) -> None:
         """Runs were recorded: that a name was taken is told no more."""
+        entries = list(entries)
+        self.withdrawn(entry for entry in entries if not entry.intent)
         ended = {entry.node_uid for entry in entries}
         self.conflicts = {name: uid for name, uid in self.conflicts.items() if uid not in ended}
         self.aside &= self.conflicts.keys()
@@ -83,7 +104,7 @@ class Memory:
 
     def node_gone(self, node: Node) -> None:
         """Drop what was kept of a node."""
-        for table in (self.seq_skips, self.parked, self.not_before, self._vanished):
+        for table in (self.seq_skips, self.parked, self.not_before, self._vanished, self.unstarted):
             table.pop(node.uid, None)
         self.conflicts = {name: uid for name, uid in self.conflicts.items() if uid != node.uid}
         self.recall.forget(node.name)
@@ -108,12 +129,16 @@ class Memories:
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
         self._by_key: dict[Key, Memory] = {}
+        # By task UID; outlives a term of leadership, since nobody else ever learns it.
+        self._unstarted: dict[str, dict[str, str]] = {}
 
     def of(self, key: Key, uid: str) -> Memory:
         """The memory of this very task: one that was deleted and made again starts empty."""
         memory = self._by_key.get(key)
         if memory is None or memory.uid != uid:
-            memory = self._by_key[key] = Memory(uid)
+            if memory is not None:
+                self._unstarted.pop(memory.uid, None)
+            memory = self._by_key[key] = Memory(uid, self._unstarted.setdefault(uid, {}))
         return memory
 
     def find(self, key: Key) -> Memory | None:
@@ -125,9 +150,10 @@ class Memories:
         return iter(list(self._by_key.items()))
 
     def clear(self) -> None:
-        """Another process may have led meanwhile: nothing remembered counts."""
+        """Another process may have led meanwhile: nothing remembered counts, but what was never begun."""
         self._by_key.clear()
 
     def drop(self, key: Key) -> None:
         """The task is gone."""
-        self._by_key.pop(key, None)
+        if (memory := self._by_key.pop(key, None)) is not None:
+            self._unstarted.pop(memory.uid, None)

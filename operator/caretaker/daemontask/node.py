@@ -22,6 +22,7 @@ import msgspec
 from caretaker.api.daemontask import Spec
 from caretaker.api.names import LABEL_REVISION
 from caretaker.api.objects import Node, Pod
+from caretaker.daemontask import intents
 from caretaker.daemontask.fit import Verdict
 from caretaker.daemontask.judge import (
     NODE_REBOOT,
@@ -29,7 +30,7 @@ from caretaker.daemontask.judge import (
     entry_for,
     reboot_loop,
 )
-from caretaker.daemontask.ledger import Entry
+from caretaker.daemontask.ledger import OUTCOME_UNKNOWN, Entry
 from caretaker.daemontask.pods import run_key
 
 State = Literal["excluded", "succeeded", "failed", "active", "pending", "blocked"]
@@ -74,6 +75,8 @@ class View(msgspec.Struct, frozen=True):
     vanished: Mapping[str, float]  # node UID -> not before; its Pod was deleted by somebody else
     backoff_scale: float = 1.0  # 1 but in tests
     namesakes: Mapping[str, Pod] = NO_PODS  # node UID -> live Pod of an earlier task, or node, of its name
+    corrupt: Mapping[str, str] = {}  # node name -> why its ledger entry cannot be read
+    unstarted: Mapping[str, str] = {}  # node UID -> token of an intent that is known to have run nothing
 
 
 def decide(
@@ -87,10 +90,11 @@ def decide(
     if unrecorded is not None:
         settled = entry_for(view.task_uid, view.spec, unrecorded, node, entry, view.now)
     else:
-        settled = _settle(view, node, entry)
+        settled = _unended(view, node, verdict, live, entry)
     decision = (
         (_live(view, node, verdict, live) if live else None)
         or (None if verdict.kind != "excluded" else Decision("excluded", verdict.reason, verdict.message))
+        or _expected(view, settled)
         or _recorded(view, node, settled)
         or _waiting(view, node, verdict, settled, pods)
     )
@@ -136,7 +140,7 @@ def _split(pods: Mapping[str, Pod], entry: Entry | None) -> tuple[list[Pod], Pod
     """
     if not pods:
         return [], None
-    recorded = entry.seq if entry is not None else 0
+    recorded = entry.ended if entry is not None else 0
     if len(pods) == 1:  # most nodes at most times: a fifth of a plan's time is saved
         (pod,) = pods.values()
         if not pod.terminal:
@@ -149,6 +153,49 @@ def _split(pods: Mapping[str, Pod], entry: Entry | None) -> tuple[list[Pod], Pod
     if first is not None and any(pod.seq < first.seq for pod in live):
         first = None
     return live, first
+
+
+def _unended(view: View, node: Node, verdict: Verdict, live: list[Pod], entry: Entry | None) -> Entry | None:
+    """The entry of a node none of whose Pods has ended unrecorded."""
+    if live:
+        settled = intents.covered(view.spec, live, entry)
+    elif entry is None:
+        return _unreadable(view, node, verdict)
+    elif entry.intent:
+        known = view.unstarted.get(node.uid, "")
+        settled = intents.concluded(view.spec, entry, known, view.now, view.backoff_scale)
+    else:
+        settled = intents.kept_from_repeating(view.spec, entry)
+    if settled is not entry or (entry is not None and intents.is_open(entry)):
+        return settled
+    return _settle(view, node, entry)
+
+
+def _unreadable(view: View, node: Node, verdict: Verdict) -> Entry | None:
+    """AtMostOnce: what an entry says that cannot be read, nobody knows, so its run is not repeated."""
+    if not view.spec.at_most_once or node.name not in view.corrupt or verdict.kind == "excluded":
+        return None
+    nonce = nonce_of(view, node, None)
+    return Entry(
+        node_uid=node.uid,
+        revision=view.revision,
+        run_key=key_of(view, node, nonce),
+        result="Failed",
+        seq=0,
+        nonce=nonce,
+        boot_id=node.boot_id,
+        finished_at=int(view.now),
+        reason=OUTCOME_UNKNOWN,
+        message=intents.UNREADABLE,
+    )
+
+
+def _expected(view: View, entry: Entry | None) -> Decision | None:
+    """A run whose Pod is still to be seen: another pass, or another operator, may be creating it."""
+    if entry is None or not intents.is_expected(entry, view.now, view.backoff_scale):
+        return None
+    wake = intents.expected_until(entry, view.backoff_scale)
+    return Decision("active", "Starting", since=float(entry.started_at), slot=True, wake=wake)
 
 
 def _settle(view: View, node: Node, entry: Entry | None) -> Entry | None:

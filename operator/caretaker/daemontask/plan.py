@@ -15,6 +15,7 @@ from caretaker.api import names
 from caretaker.api.daemontask import resolve
 from caretaker.api.hashing import digest
 from caretaker.api.objects import Node, Pod
+from caretaker.daemontask.intents import intent
 from caretaker.daemontask.judge import NODE_REBOOT
 from caretaker.daemontask.ledger import Entry
 from caretaker.daemontask.node import State, key_of
@@ -36,6 +37,7 @@ class Plan(msgspec.Struct):
     forget: tuple[str, ...] = ()
     deletes: list[Pod] = []
     starts: list[Start] = []
+    intents: dict[str, Entry] = {}  # node name -> what is written before its start, of AtMostOnce
     counts: dict[State, int] = {}
     failed: list[NodeReport] = []
     blocked: list[NodeReport] = []
@@ -234,24 +236,28 @@ def _share_out(snapshot: Snapshot, result: Plan, wanting: list[NodeReport], slot
     free = width(snapshot, result.desired, len(wanting) + slots) - slots
     if free <= 0:
         return
-    chosen = heapq.nsmallest(min(free, BATCH), wanting, key=lambda r: turn(snapshot, r.node))
+    most = 1 if snapshot.careful else BATCH
+    chosen = heapq.nsmallest(min(free, most), wanting, key=lambda r: turn(snapshot, r.node))
     result.queued -= len(chosen)
     result.more = len(chosen) == BATCH and len(wanting) > BATCH
     view = view_of(snapshot, result.orders)
     for report in chosen:
         node, decision = report.node, report.decision
-        result.starts.append(
-            Start(
-                node_name=node.name,
-                node_uid=node.uid,
-                seq=decision.seq,
-                attempt=decision.attempt,
-                run_key=key_of(view, node, decision.nonce),
-                nonce=decision.nonce,
-                boot_id=node.boot_id,
-                trigger=decision.start,
-            )
+        start = Start(
+            node_name=node.name,
+            node_uid=node.uid,
+            seq=decision.seq,
+            attempt=decision.attempt,
+            run_key=key_of(view, node, decision.nonce),
+            nonce=decision.nonce,
+            boot_id=node.boot_id,
+            trigger=decision.start,
         )
+        result.starts.append(start)
+        if view.spec.at_most_once:
+            result.intents[node.name] = intent(
+                start, snapshot.revision, report.entry, snapshot.token, snapshot.now
+            )
 
 
 def width(snapshot: Snapshot, desired: int, unlimited: int) -> int:

@@ -14,11 +14,12 @@ from typing import Any, Final
 from caretaker.api.conditions import Reason
 from caretaker.api.names import LABEL_TASK
 from caretaker.api.objects import Pod, WirePod
+from caretaker.daemontask.ledger import Entry
 from caretaker.daemontask.memory import Memory
 from caretaker.daemontask.pods import Start, build, pod_name
 from caretaker.daemontask.snapshot import Snapshot, Trouble
 from caretaker.kube.client import KubeClient
-from caretaker.kube.errors import ApiError
+from caretaker.kube.errors import ApiError, NotLeader
 from caretaker.kube.store import Store
 from caretaker.runtime.controller import Retry
 
@@ -81,13 +82,19 @@ class PodWriter:
         body = build(task.metadata, task.spec, snapshot.revision, start)
         name = body["metadata"]["name"]
         memory.creating.add(name)
+        token = memory.unstarted.pop(start.node_uid, "")
         try:
             made: WirePod = await self._client.create(path, body, WirePod)
             self._pods.observe_write(made.record(), int(made.metadata.resource_version))
+        except NotLeader:
+            memory.not_started(start.node_uid, token)
+            raise
         except ApiError as error:
             if error.already_exists:
-                return await self._adopt(snapshot, start, memory)
+                return await self._adopt(snapshot, start, memory, token)
             memory.refused(error)
+            if _made_nothing(error):
+                memory.not_started(start.node_uid, token)
             if error.status == 0 or error.status >= 500 or error.throttled:
                 logger.warning("no Pod for node %s yet: %s", start.node_name, error)
             return 0
@@ -97,7 +104,7 @@ class PodWriter:
         memory.parked.pop(start.node_uid, None)
         return 1
 
-    async def _adopt(self, snapshot: Snapshot, start: Start, memory: Memory) -> int:
+    async def _adopt(self, snapshot: Snapshot, start: Start, memory: Memory, token: str) -> int:
         """A 409 is looked at, not assumed: whose is the Pod that has the name?"""
         meta = snapshot.task.metadata
         name = pod_name(meta.name, meta.uid, start.node_uid, start.seq)
@@ -118,10 +125,24 @@ class PodWriter:
                 logger.warning("Pod %s has lost its labels; its node waits until it is gone", name)
                 return 0
             return int(not pod.terminal and not pod.deletion)
+        memory.not_started(start.node_uid, token)
         memory.seq_skips[start.node_uid] = memory.seq_skips.get(start.node_uid, 0) + 1
         memory.conflicts[name], memory.renamed = start.node_uid, True
         logger.warning("Pod %s exists and is not of this task; the next name is used", name)
         return 0
+
+    async def is_gone(self, snapshot: Snapshot, run: Entry) -> bool:
+        """Whether the API server has no Pod of this run either; if it has, the store knows from now on. One
+        that has lost its label tells nothing more."""
+        meta = snapshot.task.metadata
+        found = await self._find(meta.namespace, pod_name(meta.name, meta.uid, run.node_uid, run.seq))
+        if found is None:
+            return True
+        pod = found.record()
+        if (pod.owner_uid, pod.node_uid) != (meta.uid, run.node_uid) or LABEL_TASK not in pod.labels:
+            return True
+        self._pods.observe_write(pod, int(found.metadata.resource_version))
+        return False
 
     # ------------------------------------------------------------------ delete
 
@@ -170,6 +191,8 @@ class PodWriter:
                 raise
             return True
         meta = left.metadata
+        if not (pod.terminal or pod.node_name or left.spec.node_name):
+            memory.never_placed(pod)
         if pod.node_name and not pod.terminal and meta.deletion_timestamp is not None:
             self._pods.observe_write(left.record(), int(meta.resource_version))
         else:
@@ -193,6 +216,12 @@ class PodWriter:
                 return None
             raise
         return found
+
+
+def _made_nothing(error: ApiError) -> bool:
+    """Whether it is certain that there is no Pod. A webhook is asked before anything is stored; one that does
+    not answer makes the API server say 500."""
+    return error.not_executed or "failed calling webhook" in error.message
 
 
 def _path(namespace: str, name: str) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 
 from caretaker.api.objects import Node, Pod
 from caretaker.daemontask.fit import Verdict
+from caretaker.daemontask.intents import is_open
 from caretaker.daemontask.ledger import Entry
 from caretaker.daemontask.node import NO_PODS, Decision, View, decide, key_of, nonce_of
 from caretaker.daemontask.orders import Orders
@@ -20,12 +21,12 @@ def reports(snapshot: Snapshot, orders: Orders) -> Iterator[NodeReport]:
     """Every node's decision."""
     view = view_of(snapshot, orders)
     recall = _recall(snapshot, orders)
-    special = view.seq_skips.keys() | view.vanished.keys() | view.namesakes.keys()
+    special = view.seq_skips.keys() | view.vanished.keys() | view.namesakes.keys() | view.unstarted.keys()
     pods_of, entries = snapshot.pods.get, snapshot.ledger.entries
     assume_done = bool(snapshot.ledger.lost) and orders.ledger == "assume-done"
     for name, node in snapshot.nodes.items():
         entry, pods = entries.get(name), pods_of(node.uid) or NO_PODS
-        plain = node.uid not in special
+        plain = node.uid not in special and name not in view.corrupt
         report = recall.find(node, pods, entry) if plain else None
         if report is None:
             report = _report(snapshot, view, node, pods, entry)
@@ -63,7 +64,10 @@ def _report(
     if not pods:
         return NodeReport(node, decision, entry)
     known_since = snapshot.ledger.since.get(node.name, snapshot.now)
-    gone, due = expired(snapshot.task.spec, entry, pods, known_since, snapshot.now, snapshot.scale)
+    ended = entry.before if is_open(entry) else entry
+    if ended is None:
+        return NodeReport(node, decision, entry)
+    gone, due = expired(snapshot.task.spec, ended, pods, known_since, snapshot.now, snapshot.scale)
     return NodeReport(node, decision, entry, tuple(gone), due)
 
 
@@ -79,6 +83,8 @@ def view_of(snapshot: Snapshot, orders: Orders) -> View:
         seq_skips=snapshot.seq_skips,
         vanished=snapshot.vanished,
         backoff_scale=snapshot.scale,
+        corrupt=snapshot.ledger.corrupt,
+        unstarted=snapshot.unstarted,
         namesakes={**snapshot.namesakes, **_predecessors(snapshot)},
     )
 

@@ -23,7 +23,7 @@ def expired(
     gone: list[Pod] = []
     wake = 0.0
     for pod in pods.values():
-        if not pod.terminal or pod.deletion or pod.seq > entry.seq:
+        if not pod.terminal or pod.deletion or pod.seq > entry.ended:
             continue
         due = _due(spec, entry, pod)
         if due is None:

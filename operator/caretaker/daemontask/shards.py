@@ -84,6 +84,10 @@ class Shards:
         """Every node that has an entry, readable or not."""
         return {name for shard in self._shards.values() for name in shard.node_names}
 
+    def find(self, node_name: str) -> Entry | None:
+        """The entry of a node, as last seen."""
+        return self._entries.get(node_name)
+
     def view(self, expected: int) -> Ledger:
         """What a plan reads. `expected`: how many shards status says existed."""
         corrupt: dict[str, str] = {}

@@ -37,4 +37,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     forget: tuple[str, ...] = ()  # nodes absent long enough for their ledger entries to go
     scale: float = 1.0  # of backoffs and floors; 1 but in tests
     namesakes: Mapping[str, Pod] = {}  # node UID -> live Pod of an earlier task of the same name
+    token: str = ""  # of the intents that this pass writes: no other pass has it
+    unstarted: Mapping[str, str] = {}  # node UID -> token of an intent that is known to have run nothing
+    careful: bool = False  # the last Pod was refused: one intent at a time
     recall: Recall | None = None  # what the last plan found of each node; None: ask all of them

@@ -29,6 +29,7 @@ class ApiError(Exception):
     retry_after  seconds the server asked to wait (Retry-After or details.retryAfterSeconds), or None
     causes       (field, message) pairs of details.causes: which field of the object was refused, and why
     verb, path   the request
+    unsent       no connection was had: the request was not executed
     """
 
     def __init__(
@@ -41,6 +42,7 @@ class ApiError(Exception):
         causes: tuple[tuple[str, str], ...] = (),
         verb: str = "",
         path: str = "",
+        unsent: bool = False,
     ) -> None:
         super().__init__(status, reason, message)
         self.status = status
@@ -50,6 +52,7 @@ class ApiError(Exception):
         self.causes = causes
         self.verb = verb
         self.path = path
+        self.unsent = unsent
 
     def __str__(self) -> str:
         request = f"{self.verb} {self.path}: ".lstrip()
@@ -95,6 +98,12 @@ class ApiError(Exception):
     def invalid(self) -> bool:
         """422: the object breaks its schema or its validation rules."""
         return self.status == 422
+
+    @property
+    def not_executed(self) -> bool:
+        """Whether it is certain that the request changed nothing. After 5xx it is not: the store may have
+        answered too late; nor after a 409 AlreadyExists, which may be the answer to a copy of it."""
+        return self.unsent or (400 <= self.status < 500 and self.status != 408 and not self.already_exists)
 
     @property
     def transient(self) -> bool:

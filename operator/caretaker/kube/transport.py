@@ -283,4 +283,5 @@ def _unreachable(error: BaseException, verb: str, path: str) -> ApiError:
     else:
         cause = getattr(error, "os_error", error)  # aiohttp's own text names an ssl.SSLContext's address
         message = str(cause) or type(cause).__name__
-    return ApiError(0, "Unreachable", message, verb=verb, path=path)
+    unsent = isinstance(error, aiohttp.ClientConnectorError)
+    return ApiError(0, "Unreachable", message, verb=verb, path=path, unsent=unsent)

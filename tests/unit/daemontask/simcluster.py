@@ -16,6 +16,7 @@ from caretaker.api.daemontask import Spec, Status
 from caretaker.api.objects import Node, Pod, WireMeta, WireNode, WirePod
 from caretaker.api.times import format_time, normalise_time
 from caretaker.daemontask.controller import RawTask
+from caretaker.daemontask.intents import is_open
 from caretaker.daemontask.ledger import Entry, decode_entry, merge
 from caretaker.daemontask.plan import Plan
 from caretaker.daemontask.pods import revision_of
@@ -49,14 +50,18 @@ class SimCluster:
         self.clock = clock
         self.version = 1
         self.writes = 0
+        self.shard_writes = 0
         self.unequal: list[tuple[Plan, Plan]] = []  # plans that remembering changed, and what they should be
         self.nodes: dict[str, WireNode] = {}
         self.pods: dict[str, WirePod] = {}
         self.configmaps: dict[str, WireConfigMap] = {}
         self.node_log: list[Change] = []
         self.pod_log: list[Change] = []
+        self.recorded: set[str] = set()  # UIDs of Pods that the ledger has had, whatever became of it
+        self.intended: set[tuple[str, str, int]] = set()  # (node UID, run key, seq) of every intent
         self._needed: dict[str, int] = {}  # node uid -> version at which it last needed a run
         self.on_create: list[Callable[[Pod], None]] = []
+        self.on_bind: list[Callable[[Pod], None]] = []
         self.on_delete: list[Callable[[Pod], None]] = []  # by a request, not by drop_pod
         self._serial = itertools.count(1)
         self.template_number = 0
@@ -99,6 +104,8 @@ class SimCluster:
         pod = self.pods[name]
         target = (pod.metadata.annotations or {})[names.POD_NODE_NAME]
         if not pod.spec.node_name and target in self.nodes:
+            for judge in self.on_bind:
+                judge(pod.record())
             self._set_pod(pod, target, "Running")
 
     def finish(self, name: str, phase: Literal["Succeeded", "Failed"]) -> None:
@@ -113,6 +120,14 @@ class SimCluster:
         self.pod_log.append(("gone", self.version, pod))
         self._note()
         return pod
+
+    def corrupt(self, node: str) -> None:
+        """Somebody edits the node's ledger entry by hand, and badly."""
+        for name, shard in self.configmaps.items():
+            if node in (shard.data or {}):
+                data = {**(shard.data or {}), node: "{"}
+                self.configmaps[name] = _newer(WireConfigMap(shard.metadata, data), self._next())
+                self._note()
 
     def edit(self, **spec: Any) -> None:
         """Somebody edits the task; `template=True` stands for a new template."""
@@ -194,6 +209,7 @@ class SimCluster:
         collection, name = self._collection(path), body["metadata"]["name"]
         if name in collection:
             raise ApiError(409, "AlreadyExists", name, path=path)
+        self._note()  # until now; the write may say otherwise
         made = msgspec.convert(body, WirePod if path == PODS else WireConfigMap)
         made.metadata.uid = f"uid-{next(self._serial)}"
         made.metadata.creation_timestamp = format_time(self.clock.now)
@@ -204,6 +220,7 @@ class SimCluster:
             self.pod_log.append(("put", self.version, made))
         collection[name] = made
         self.writes += 1
+        self.shard_writes += path == CONFIGMAPS
         self._note()
         return made if isinstance(made, WirePod) else msgspec.convert(made, wanted, from_attributes=True)
 
@@ -221,10 +238,12 @@ class SimCluster:
         meta = body["metadata"]
         if (meta["uid"], meta["resourceVersion"]) != (shard.metadata.uid, shard.metadata.resource_version):
             raise ApiError(409, "Conflict", "the shard has changed", path=path)
+        self._note()  # until now; the write may say otherwise
         merged = {**(shard.data or {}), **body["data"]}
         data = {key: value for key, value in merged.items() if value is not None}
         self.configmaps[name] = _newer(WireConfigMap(shard.metadata, data), self._next())
         self.writes += 1
+        self.shard_writes += 1
         self._note()
         return msgspec.convert(self.configmaps[name], wanted, from_attributes=True)
 
@@ -288,6 +307,8 @@ class SimCluster:
 
     def _note(self) -> None:
         entries = self.entries()
+        self.recorded.update(entry.pod_uid for entry in entries.values())
+        self.intended.update((e.node_uid, e.run_key, e.seq) for e in entries.values() if is_open(e))
         for name, node in self.nodes.items():
             record = node.record()
             if self.needs_run(record, entries.get(name)):

@@ -17,7 +17,7 @@ from caretaker.daemontask.memory import Memories
 from caretaker.daemontask.plan import Plan
 from caretaker.daemontask.snapshot import Snapshot
 from caretaker.daemontask.triggers import Triggers
-from caretaker.kube.errors import ApiError
+from caretaker.kube.errors import ApiError, NotLeader
 from caretaker.kube.store import Store, key_of
 from caretaker.obs.metrics import create_metrics
 from caretaker.runtime.controller import Controller
@@ -85,7 +85,7 @@ class Call:
         elif not self.answer.done():
             self.answer.set_result(result)
 
-    def fail(self, error: ApiError) -> None:
+    def fail(self, error: ApiError | NotLeader) -> None:
         if not self.answer.done():
             self.answer.set_exception(error)
 
@@ -142,7 +142,7 @@ class SimOperator:
         self.client = client = SimClient(cluster)
         self._nodes: Store[Node] = Store(cluster.clock.time)
         self._pods: Store[Pod] = Store(cluster.clock.time)
-        memories = Memories(cluster.clock.time)
+        self.memories = memories = Memories(cluster.clock.time)
         self.queue = WorkQueue(clock=cluster.clock.time, jitter=lambda: 0.5)
         triggers = Triggers(KIND, memories, self._nodes, self._pods, self.queue.add)
         kind = AskedTwice(client, self._nodes, triggers.nodes, self._pods, memories, METRICS)  # type: ignore[arg-type]
@@ -185,6 +185,13 @@ class SimOperator:
         if self.client.calls:
             call = self.client.calls[number % len(self.client.calls)]
             self._in_loop(lambda: _done(call.fail(ApiError(status, "Refused", "by the test"))))
+
+    def depose(self) -> None:
+        """The Lease is lost: what is under way is not sent any more; then it is held again."""
+        for call in list(self.client.calls):
+            self._in_loop(lambda call=call: _done(call.fail(NotLeader("by the test"))))
+        self.finish()
+        self.memories.clear()
 
     def expire(self) -> None:
         """Calls whose time is over fail; the API server has not executed them."""

@@ -2,7 +2,8 @@
 
 The judge looks at every Pod that is created or deleted, on what is true at that moment: never two live Pods
 for a node; no run that nothing asked for since the pass began; no recorded success runs again, and none is
-deleted unrecorded.
+deleted unrecorded. With AtMostOnce nothing is created without an intent, and no run of which a node has had a
+Pod, whatever became of it.
 """
 
 import asyncio
@@ -15,6 +16,7 @@ import pytest
 from caretaker.api import names
 from caretaker.api.objects import Pod
 from caretaker.daemontask import controller, memory, podwrites, triggers
+from caretaker.daemontask.intents import is_open
 from caretaker.runtime import controller as loop_controller
 from unit.daemontask.simcluster import Clock, SimCluster
 from unit.daemontask.simoperator import SimOperator
@@ -39,6 +41,8 @@ class SimWorld:
         self.cluster = SimCluster(clock, **spec)
         self.cluster.on_create.append(self.judge)
         self.cluster.on_delete.append(self.judge_delete)
+        self.cluster.on_bind.append(self.note_placed)
+        self.placed: set[tuple[str, str]] = set()  # (node UID, run key) of every Pod that a node has got
         for name in NODES:
             self.cluster.add_node(name)
         self.operators = [SimOperator(self.cluster, self.loop) for _ in range(2)]
@@ -87,21 +91,30 @@ class SimWorld:
         assert all(p.terminal for p in same), f"a second live Pod for {pod.node_uid}"
         key = pod.annotations[names.POD_RUN_KEY]
         entry = self.cluster.entries().get(pod.annotations[names.POD_NODE_NAME])
+        if self.cluster.spec.at_most_once:
+            assert (pod.node_uid, key) not in self.placed, f"{key} of {pod.node_uid} may run twice"
+            assert (pod.node_uid, key, pod.seq) in self.cluster.intended, "no intent"
+            assert entry is None or is_open(entry), f"{entry} lets nothing start"
         if entry is not None and entry.node_uid == pod.node_uid:
             assert (entry.run_key, entry.result) != (key, "Succeeded"), "a recorded success runs again"
-        recorded = entry.seq if entry is not None and entry.node_uid == pod.node_uid else 0
+        recorded = entry.ended if entry is not None and entry.node_uid == pod.node_uid else 0
         unrecorded = [p.name for p in same if p.phase == "Succeeded" and p.seq > recorded]
         assert not unrecorded, f"{unrecorded} succeeded and is not recorded"
         asked = self.cluster.last_needed(pod.node_uid)
         assert asked >= self.acting.began, f"{pod.node_uid} has needed no run since the pass began"
+
+    def note_placed(self, pod: Pod) -> None:
+        """A node gets the Pod, and may run it."""
+        self.placed.add((pod.node_uid, pod.annotations[names.POD_RUN_KEY]))
 
     def judge_delete(self, pod: Pod) -> None:
         node = self.cluster.nodes.get(pod.annotations[names.POD_NODE_NAME])
         if pod.phase != "Succeeded" or node is None or node.metadata.uid != pod.node_uid:
             return
         entry = self.cluster.entries().get(node.metadata.name)
-        recorded = entry.seq if entry is not None and entry.node_uid == pod.node_uid else 0
-        assert pod.seq <= recorded, f"{pod.name} succeeded and is deleted before it is recorded"
+        recorded = entry.ended if entry is not None and entry.node_uid == pod.node_uid else 0
+        known = pod.seq <= recorded or pod.uid in self.cluster.recorded
+        assert known, f"{pod.name} succeeded and is deleted before it is recorded"
 
     def converge(self) -> None:
         """The chaos ends, one operator is left: every node gets recorded, then nothing is written."""

@@ -1,0 +1,319 @@
+"""AtMostOnce, history by history: what becomes of a run whose outcome is unknown, and of one that never was.
+
+The judge of simworld.py objects to every Pod without an intent and to every run that a node might repeat.
+What people see of it is asserted here.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from caretaker.api import names
+from caretaker.api.times import format_time
+from caretaker.daemontask.intents import TOKEN
+from caretaker.daemontask.ledger import OUTCOME_UNKNOWN, Entry
+from unit.daemontask.simoperator import Call, SimOperator
+from unit.daemontask.simworld import SimWorld, virtual_time
+
+ONCE: dict[str, Any] = {"runGuarantee": "AtMostOnce", "backoffLimit": 0, "parallelism": 1}
+
+
+@pytest.fixture
+def world() -> Iterator[SimWorld]:
+    """Two nodes, one at a time; which comes first is a matter of hashes."""
+    with virtual_time() as clock:
+        made = SimWorld(clock, **ONCE)
+        yield made
+        made.close()
+
+
+def creating(call: Call) -> bool:
+    return call.what.startswith("create") and call.what.endswith("/pods")
+
+
+def up_to(one: SimOperator, wanted: Callable[[Call], bool]) -> None:
+    """A pass, until such a call is under way."""
+    one.catch_up()
+    one.begin()
+    while not any(wanted(call) for call in one.client.calls):
+        assert one.client.calls, "the pass has ended"
+        one.answer()
+
+
+def entries(world: SimWorld) -> list[Entry]:
+    return list(world.cluster.entries().values())
+
+
+def pods(world: SimWorld) -> list[str]:
+    return sorted(world.cluster.pods)
+
+
+def reasons(world: SimWorld) -> list[tuple[str, str]]:
+    return [(node.node_name, node.reason) for node in world.cluster.status.failed_nodes]
+
+
+def pass_by(world: SimWorld, seconds: float, who: int = 0) -> None:
+    world.let_time_pass(seconds)
+    world.whole_pass(who)
+
+
+# ---------------------------------------------------------------- unknown outcomes
+
+
+def test_a_crash_between_intent_and_create_fails_the_node_and_runs_nothing_there(world: SimWorld) -> None:
+    one = world.act(0)
+    up_to(one, creating)
+    (intent,) = entries(world)
+    assert (intent.result, intent.reason, intent.finished_at) == ("Failed", OUTCOME_UNKNOWN, 0)
+    one.crash(0)
+    one.start()
+    world.whole_pass(0)
+    assert not pods(world), "its slot is held while the Pod may still show up"
+    assert world.cluster.status.active == 1
+    pass_by(world, 32)
+    (first,) = world.cluster.status.failed_nodes
+    assert (first.reason, first.attempts) == (OUTCOME_UNKNOWN, 0)
+    assert "rerun" in first.message
+    world.run_pods()
+    pass_by(world, 2)
+    pass_by(world, 2)
+    assert (world.cluster.status.failed, world.cluster.status.succeeded) == (1, 1)
+
+
+@pytest.mark.parametrize("executed", [True, False])
+def test_a_create_whose_answer_is_lost_is_not_sent_again(world: SimWorld, executed: bool) -> None:
+    one = world.act(0)
+    up_to(one, creating)
+    if executed:
+        one.answer(lose_reply=True)
+    else:
+        one.refuse(0, 503)
+    one.finish()
+    assert len(pods(world)) == int(executed)
+    pass_by(world, 32)
+    world.run_pods()
+    pass_by(world, 2)
+    first, *_ = sorted(entries(world), key=lambda e: e.started_at)
+    assert first.result == ("Succeeded" if executed else "Failed")
+    assert first.seq == 1
+
+
+def test_a_pod_that_somebody_deletes_before_its_end_was_the_only_one(world: SimWorld) -> None:
+    world.whole_pass(0)
+    (name,) = pods(world)
+    world.cluster.bind(name)
+    world.cluster.drop_pod(name)
+    pass_by(world, 32)
+    assert [reason for _, reason in reasons(world)] == [OUTCOME_UNKNOWN]
+    world.let_time_pass(3600)
+    for _ in range(3):
+        world.whole_pass(0)
+    assert name not in pods(world)
+
+
+def test_a_run_that_failed_is_not_repeated(world: SimWorld) -> None:
+    world.whole_pass(0)
+    world.run_pods("Failed")
+    pass_by(world, 2)
+    world.let_time_pass(3600)
+    world.whole_pass(0)
+    assert [reason for _, reason in reasons(world)] == ["Error"]
+    assert world.cluster.status.failed_nodes[0].exit_code == 1
+
+
+def test_a_re_run_is_another_run(world: SimWorld) -> None:
+    test_a_pod_that_somebody_deletes_before_its_end_was_the_only_one(world)
+    world.cluster.annotate(names.RERUN_AT, format_time(world.clock.now))
+    for _ in range(6):
+        pass_by(world, 2)
+        world.run_pods()
+    pass_by(world, 2)
+    assert (world.cluster.status.succeeded, world.cluster.status.failed) == (2, 0)
+
+
+def test_a_pod_that_shows_up_after_it_was_given_up_is_recorded(world: SimWorld) -> None:
+    one = world.act(0)
+    up_to(one, creating)
+    (late,) = one.client.calls
+    late.deadline = world.clock.now + 1000
+    other = world.act(1)
+    other.catch_up()
+    pass_by(world, 32, who=1)
+    assert [reason for _, reason in reasons(world)] == [OUTCOME_UNKNOWN]
+    world.cluster.on_create.clear()  # the judge would say that the intent has been concluded
+    one.crash(1)
+    world.whole_pass(1)
+    assert world.cluster.status.failed == 0
+    world.run_pods()
+    pass_by(world, 2, who=1)
+    assert {e.result for e in entries(world) if not e.intent} == {"Succeeded"}
+
+
+def test_an_entry_that_cannot_be_read_counts_as_an_unknown_outcome(world: SimWorld) -> None:
+    for _ in range(4):
+        world.whole_pass(0)
+        world.run_pods()
+        world.let_time_pass(2)
+    pass_by(world, 60)
+    pass_by(world, 60)
+    assert not pods(world), "else its Pod would tell"
+    world.cluster.corrupt("a")
+    world.cluster.edit(template=False)
+    restarted = world.act(0)
+    restarted.crash(0)
+    restarted.start()
+    pass_by(world, 2)
+    pass_by(world, 2)
+    assert reasons(world) == [("a", OUTCOME_UNKNOWN)]
+    assert not pods(world)
+
+
+def test_a_run_that_was_begun_under_at_least_once_is_covered_when_the_task_changes() -> None:
+    with virtual_time() as clock:
+        world = SimWorld(clock, backoffLimit=0)
+        world.whole_pass(0)
+        assert not entries(world)
+        world.cluster.edit(**ONCE)
+        pass_by(world, 2)
+        assert {e.intent for e in entries(world)} == {
+            p.metadata.uid[:TOKEN] for p in world.cluster.pods.values()
+        }
+        for name in pods(world):
+            world.cluster.bind(name)
+            world.cluster.drop_pod(name)
+        pass_by(world, 60)
+        assert [reason for _, reason in reasons(world)] == [OUTCOME_UNKNOWN] * 2
+        world.close()
+
+
+def test_a_retry_that_was_due_is_not_made_when_the_task_changes() -> None:
+    with virtual_time() as clock:
+        world = SimWorld(clock, backoffLimit=3)
+        world.whole_pass(0)
+        world.run_pods("Failed")
+        pass_by(world, 2)
+        assert {e.result for e in entries(world)} == {"Retry"}
+        world.cluster.edit(**ONCE)
+        pass_by(world, 60)
+        pass_by(world, 60)
+        assert [reason for _, reason in reasons(world)] == ["Error"] * 2
+        world.close()
+
+
+# ---------------------------------------------------------------- what never ran
+
+
+@pytest.mark.parametrize("status", [403, 422, 429])
+def test_a_pod_that_was_refused_never_ran_and_its_intent_is_taken_back_at_once(
+    world: SimWorld, status: int
+) -> None:
+    one = world.act(0)
+    up_to(one, creating)
+    one.refuse(0, status)
+    one.finish()
+    assert [(e.result, e.intent) for e in entries(world)] == [("Retry", "")]
+    one.crash(0)  # so nobody has to remember
+    one.start()
+    rolls_out(world)
+
+
+def test_intents_that_a_lost_lease_kept_from_being_sent_are_taken_back(world: SimWorld) -> None:
+    one = world.act(0)
+    up_to(one, creating)
+    one.depose()
+    assert [bool(e.intent) for e in entries(world)] == [True], "without the Lease nothing is written"
+    rolls_out(world)
+
+
+def test_a_pod_that_no_node_got_and_that_we_deleted_never_ran(world: SimWorld) -> None:
+    world.whole_pass(0)
+    pass_by(world, 1801)  # past the progress deadline
+    pass_by(world, 2)
+    rolls_out(world)
+    assert max(e.seq for e in entries(world)) == 2
+
+
+def test_what_stood_there_before_comes_back_with_its_template(world: SimWorld) -> None:
+    """A run of another template that never was makes no run of this one due."""
+    rolls_out(world)
+    recorded = world.cluster.entries()
+    template = world.cluster._spec["template"]
+    world.cluster.edit(template=True)
+    one = world.act(0)
+    up_to(one, creating)
+    one.refuse(0, 403)
+    one.finish()
+    world.cluster._spec["template"] = template
+    world.cluster.edit()
+    for _ in range(4):
+        pass_by(world, 32)
+    assert not world.live_pods()
+    strip = {"seq": 0, "started_at": 0}
+    found = {name: msgspec.structs.replace(e, **strip) for name, e in world.cluster.entries().items()}
+    assert found == {name: msgspec.structs.replace(e, **strip) for name, e in recorded.items()}
+
+
+def rolls_out(world: SimWorld) -> None:
+    for _ in range(8):
+        pass_by(world, 2)
+        world.run_pods()
+    pass_by(world, 2)
+    assert {e.result for e in entries(world)} == {"Succeeded"}
+    assert world.cluster.status.succeeded == 2
+    pass_by(world, 60)
+
+
+# ---------------------------------------------------------------- two operators, and the cost
+
+
+def test_the_other_operator_waits_for_a_pod_that_is_being_created(world: SimWorld) -> None:
+    one = world.act(0)
+    up_to(one, creating)
+    world.whole_pass(1)
+    assert (world.cluster.status.active, world.cluster.status.failed) == (1, 0)
+    world.act(0).finish()
+    assert len(pods(world)) == 1
+
+
+def test_of_two_operators_one_writes_the_intent(world: SimWorld) -> None:
+    def writing(call: Call) -> bool:
+        return call.what.startswith("create") and call.what.endswith("/configmaps")
+
+    up_to(world.act(0), writing)
+    up_to(world.act(1), writing)
+    world.act(0).finish()
+    world.act(1).finish()
+    assert len(pods(world)) == 1
+
+
+@pytest.mark.parametrize(("spec", "writes"), [({}, 1), ({**ONCE, "parallelism": 2}, 2)])
+def test_a_rollout_costs_one_more_write_for_all_nodes(spec: dict[str, Any], writes: int) -> None:
+    """The ledger's shard: intents, then results."""
+    with virtual_time() as clock:
+        world = SimWorld(clock, **spec)
+        before = shard_writes(world)
+        for _ in range(4):
+            world.whole_pass(0)
+            world.run_pods()
+            world.let_time_pass(2)
+        assert {e.result for e in entries(world)} == {"Succeeded"}
+        assert shard_writes(world) - before == writes
+        world.close()
+
+
+def shard_writes(world: SimWorld) -> int:
+    return world.cluster.shard_writes
+
+
+def test_results_and_the_next_intents_are_one_write(world: SimWorld) -> None:
+    """One node at a time: each pass records one and starts the next."""
+    world.whole_pass(0)
+    world.run_pods()
+    world.let_time_pass(2)
+    before = shard_writes(world)
+    world.whole_pass(0)
+    world.whole_pass(0)
+    assert len(world.live_pods()) == 1
+    assert shard_writes(world) - before <= 2
