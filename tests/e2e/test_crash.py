@@ -5,6 +5,7 @@ after it was executed and before the answer: whatever the process knew, the rest
 """
 
 import asyncio
+import json
 import threading
 from dataclasses import dataclass
 from pathlib import Path
@@ -94,6 +95,55 @@ async def survive(place: Rollouts, point: Point, when: When) -> None:
     await place.history.check(backoff_limit=point.backoff_limit)
     runs = place.history.pods.runs_per_node()
     assert runs == {**dict.fromkeys(good, 1), bad: point.backoff_limit + 1}
+
+
+@pytest.mark.parametrize(
+    "point",
+    [
+        pytest.param(Point("create", "configmaps", parallelism=2), id="writing the first intents"),
+        pytest.param(Point("patch", "configmaps", (1, 2), parallelism=2), id="writing results and intents"),
+        pytest.param(Point("create", "pods", (1, 2), parallelism=2), id="creating what was intended"),
+    ],
+)
+async def test_killed_while_it_starts_runs_at_most_once(
+    point: Point, cluster: Cluster, admin: Admin, tmp_path: Path
+) -> None:
+    """Each node has run, once, or is told to have an unknown outcome; it runs again only when asked to."""
+
+    async def one(when: When) -> None:
+        async with rollouts(cluster, admin, tmp_path) as place:
+            await survive_once(place, point, when)
+
+    await together([one("before"), one("after")])
+
+
+async def survive_once(place: Rollouts, point: Point, when: When) -> None:
+    """One rollout with its crashes, and what people do then."""
+    names = await place.nodes.add(NODES)
+    operator, proxy = await place.operator(start=False)
+    task = await place.task(runGuarantee="AtMostOnce", backoffLimit=0, parallelism=point.parallelism)
+    for nth in point.lives:
+        dead = threading.Event()
+        with proxy.fault(point.match(nth), killing(operator, when, dead)):
+            await asyncio.to_thread(operator.start)
+            assert await asyncio.to_thread(dead.wait, 60), f"no {point} to be killed at"
+    await asyncio.to_thread(operator.start)
+
+    found = await task.counts(60, active=0, pending=0, blocked=0, desired=NODES)
+    failed = {node["nodeName"]: node["reason"] for node in found["status"]["failedNodes"]}
+    assert set(failed.values()) <= {"OutcomeUnknown"}
+    if point.resource == "pods" and when == "before":
+        assert failed, "nobody can know whether these Pods were created"
+    if point.resource == "configmaps" and when == "before" and len(point.lives) == 1:
+        assert not failed, "nothing was intended yet"
+    await place.history.check(backoff_limit=0)
+    assert place.history.pods.runs_per_node() == {name: 1 for name in names if name not in failed}
+
+    again = dict.fromkeys(failed, "2026-01-01T00:00:00Z")
+    await task.annotate(rerun_nodes=json.dumps(again))
+    await task.counts(60, active=0, pending=0, failed=0, succeeded=NODES)
+    await place.history.check(backoff_limit=0)
+    assert place.history.pods.runs_per_node() == dict.fromkeys(names, 1)
 
 
 def killing(operator: OperatorProcess, when: When, dead: threading.Event) -> Action:

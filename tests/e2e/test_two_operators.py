@@ -59,6 +59,25 @@ async def test_one_sees_the_world_seconds_late(place: Rollouts) -> None:
     assert prompt.ledger.writes()
 
 
+async def test_one_sees_the_world_seconds_late_and_no_run_has_a_second_pod(place: Rollouts) -> None:
+    *good, bad = await place.nodes.add(NODES)
+    await place.fail_on(bad)
+    prompt, late = await start_both(place)
+    late.stale(LATE_SECONDS, Match(verb={"watch", "list"}, resource=CACHES))
+    task = await place.task(
+        runGuarantee="AtMostOnce", backoffLimit=0, ttlSecondsAfterFinished=0, parallelism=3
+    )
+    await place.converged(task, succeeded=len(good), failed=1)
+    await task.edit(template=place.template(image=fresh_image()))
+    await place.converged(task, succeeded=len(good), failed=1)
+    (failed,) = (await task.get())["status"]["failedNodes"]
+    assert (failed["nodeName"], failed["exitCode"]) == (bad, 3), "it is known how it ended"
+    await place.history.check(backoff_limit=0)
+    assert place.history.pods.runs_per_node() == dict.fromkeys((*good, bad), 2)
+    assert late.ledger.writes()
+    assert prompt.ledger.writes()
+
+
 async def test_one_still_works_on_the_old_spec(place: Rollouts) -> None:
     """Its read of the task is answered late: after the other has rolled out and recorded the new one."""
     names = await place.nodes.add(NODES)
