@@ -264,17 +264,28 @@ class TestWrite:
 
 
 REFUSALS: dict[str, tuple[int, str, set[str]]] = {
-    "not found": (404, "NotFound", {"not_found"}),
-    "a resourceVersion that no longer holds": (409, "Conflict", {"conflict"}),
+    "not found": (404, "NotFound", {"not_found", "not_executed"}),
+    "a resourceVersion that no longer holds": (409, "Conflict", {"conflict", "not_executed"}),
     "a name that is taken": (409, "AlreadyExists", {"already_exists"}),
-    "a resourceVersion too old to be served": (410, "Expired", {"gone"}),
-    "a missing permission": (403, "Forbidden", {"forbidden"}),
-    "an object against its schema": (422, "Invalid", {"invalid"}),
-    "a server under load": (429, "TooManyRequests", {"throttled", "transient"}),
+    "a resourceVersion too old to be served": (410, "Expired", {"gone", "not_executed"}),
+    "a missing permission": (403, "Forbidden", {"forbidden", "not_executed"}),
+    "an object against its schema": (422, "Invalid", {"invalid", "not_executed"}),
+    "a server under load": (429, "TooManyRequests", {"throttled", "transient", "not_executed"}),
+    "a request that took too long to arrive": (408, "Timeout", {"transient"}),
     "a server out of order": (503, "ServiceUnavailable", {"transient"}),
     "a server that ran out of time": (504, "Timeout", {"transient"}),
 }
-KINDS = ("not_found", "conflict", "already_exists", "gone", "forbidden", "invalid", "throttled", "transient")
+KINDS = (
+    "not_found",
+    "conflict",
+    "already_exists",
+    "gone",
+    "forbidden",
+    "invalid",
+    "throttled",
+    "transient",
+    "not_executed",
+)
 
 
 class TestErrors:
@@ -333,6 +344,7 @@ class TestErrors:
         with pytest.raises(ApiError) as caught:
             await client.create(NODES, {})
         assert (caught.value.status, caught.value.reason) == (0, "Unreachable")
+        assert not caught.value.not_executed, "it may have been"
         assert [r.method for r in api.requests] == ["GET", "POST"]
 
     async def test_nobody_at_the_address_is_status_0(self, tmp_path: Path) -> None:
@@ -342,8 +354,8 @@ class TestErrors:
             api.url = f"http://127.0.0.1:{unused.getsockname()[1]}"
             async with await KubeClient.connect(api.kubeconfig(tmp_path)) as client:
                 with pytest.raises(ApiError) as caught:
-                    await client.get(NODES)
-        assert caught.value.status == 0
+                    await client.create(NODES, {})
+        assert (caught.value.status, caught.value.not_executed) == (0, True)
 
 
 class TestObserve:
