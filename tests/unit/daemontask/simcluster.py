@@ -108,6 +108,12 @@ class SimCluster:
                 judge(pod.record())
             self._set_pod(pod, target, "Running")
 
+    def stick(self, name: str) -> None:
+        """A node gets it, and one of its images cannot be pulled; its init containers may have run."""
+        self.bind(name)
+        pod = self.pods[name]
+        self._set_pod(pod, pod.spec.node_name, "Pending", {"waiting": {"reason": "ImagePullBackOff"}})
+
     def finish(self, name: str, phase: Literal["Succeeded", "Failed"]) -> None:
         """The containers end."""
         pod = self.pods[name]
@@ -294,12 +300,12 @@ class SimCluster:
         self.node_log.append(("put", self.version, changed))
         self._note()
 
-    def _set_pod(self, pod: WirePod, node: str, phase: str) -> None:
-        state: dict[str, Any] = {}
+    def _set_pod(self, pod: WirePod, node: str, phase: str, state: dict[str, Any] | None = None) -> None:
         if phase in ("Succeeded", "Failed"):
             end = {"exitCode": int(phase == "Failed"), "finishedAt": format_time(self.clock.now)}
-            state = {"containerStatuses": [{"name": "main", "state": {"terminated": end}}]}
-        body = {"metadata": pod.metadata, "spec": {"nodeName": node}, "status": {"phase": phase, **state}}
+            state = {"terminated": end}
+        told = {"containerStatuses": [{"name": "main", "state": state}]} if state else {}
+        body = {"metadata": pod.metadata, "spec": {"nodeName": node}, "status": {"phase": phase, **told}}
         changed = _newer(msgspec.convert(body, WirePod, from_attributes=True), self._next())
         self.pods[pod.metadata.name] = changed
         self.pod_log.append(("put", self.version, changed))

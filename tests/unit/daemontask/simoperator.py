@@ -180,11 +180,11 @@ class SimOperator:
         for call in self.client.calls:
             call.execute_now()
 
-    def refuse(self, number: int, status: int) -> None:
+    def refuse(self, number: int, status: int, reason: str = "Refused") -> None:
         """One of the calls under way fails without having been executed."""
         if self.client.calls:
             call = self.client.calls[number % len(self.client.calls)]
-            self._in_loop(lambda: _done(call.fail(ApiError(status, "Refused", "by the test"))))
+            self._in_loop(lambda: _done(call.fail(ApiError(status, reason, "by the test"))))
 
     def depose(self) -> None:
         """The Lease is lost: what is under way is not sent any more; then it is held again."""

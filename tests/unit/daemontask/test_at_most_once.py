@@ -113,6 +113,39 @@ def test_a_pod_that_somebody_deletes_before_its_end_was_the_only_one(world: SimW
     assert name not in pods(world)
 
 
+def test_a_name_that_is_said_to_be_taken_and_is_not_tells_nothing(world: SimWorld) -> None:
+    """Something in between sent the create twice: the first one's Pod ran, and somebody deleted it."""
+    one = world.act(0)
+    up_to(one, creating)
+    (call,) = one.client.calls
+    call.execute()
+    (name,) = pods(world)
+    world.cluster.bind(name)
+    world.cluster.drop_pod(name)
+    one.refuse(0, 409, "AlreadyExists")
+    one.finish()
+    pass_by(world, 32)
+    assert [reason for _, reason in reasons(world)] == [OUTCOME_UNKNOWN]
+    assert name not in pods(world)
+
+
+def test_a_pod_that_makes_way_for_a_changed_template_may_have_run(world: SimWorld) -> None:
+    """Its init containers, that is: with the old template back, it is not run again."""
+    template = world.cluster._spec["template"]
+    world.whole_pass(0)
+    (name,) = pods(world)
+    world.cluster.stick(name)
+    world.cluster.edit(template=True, suspend=True)
+    pass_by(world, 2)
+    assert not pods(world), "it makes way"
+    world.cluster._spec["template"] = template
+    world.cluster.edit(suspend=False)
+    pass_by(world, 32)
+    pass_by(world, 2)
+    assert [reason for _, reason in reasons(world)] == [OUTCOME_UNKNOWN]
+    assert name not in pods(world)
+
+
 def test_a_run_that_failed_is_not_repeated(world: SimWorld) -> None:
     world.whole_pass(0)
     world.run_pods("Failed")
@@ -217,6 +250,24 @@ def test_a_pod_that_was_refused_never_ran_and_its_intent_is_taken_back_at_once(
     one.crash(0)  # so nobody has to remember
     one.start()
     rolls_out(world)
+
+
+def test_when_pods_are_accepted_again_the_others_follow_at_once() -> None:
+    with virtual_time() as clock:
+        world = SimWorld(clock, **{**ONCE, "parallelism": 2})
+        one = world.act(0)
+        up_to(one, creating)
+        one.refuse(0, 403)
+        one.finish()
+        world.let_time_pass(10)
+        world.loop.run_until_complete(one.queue.get())
+        one.queue.done(KEY)
+        world.whole_pass(0)
+        assert len(pods(world)) == 1
+        assert len(one.queue) == 1, "another pass is due"
+        pass_by(world, 1)
+        assert len(pods(world)) == 2
+        world.close()
 
 
 def test_intents_that_a_lost_lease_kept_from_being_sent_are_taken_back(world: SimWorld) -> None:

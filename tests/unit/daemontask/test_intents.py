@@ -220,6 +220,12 @@ def test_what_becomes_of_an_intent(
     assert result.wake or state not in ("active", "failed") or pods or of.finished_at
 
 
+def test_a_reboot_in_the_middle_of_a_run_is_no_loop_yet() -> None:
+    of = started_at(A, 9999, boot_id="earlier", reboot_runs=(int(NOW) - 60,) * 3)
+    result = planned(task(**ONCE, rerun_on=("NodeReboot",)), [A], [pod(A)], {"a": of})
+    assert (states(result), result.records) == ({"active": 1}, {})
+
+
 def test_containers_of_which_the_kubelet_found_no_trace_have_an_unknown_outcome() -> None:
     lost = failed(A, ends=(ContainerEnd("main", 137, "ContainerStatusUnknown", "could not be located"),))
     record = planned(task(**ONCE), [A], [lost], {"a": started_at(A)}).records["a"]
