@@ -156,7 +156,105 @@ def tasks(cluster: Any) -> Iterator[Objects]:
             "Ignore repeats a failed run",
             id="at most once, with failures that are repeated",
         ),
+        *(
+            pytest.param(task(schedule=text), "spec.schedule", words, id=f"{text or 'no'} as schedule")
+            for text, words in [
+                ("", "should be at least 1 chars long"),
+                ("0 3 * *", "must have the five fields"),
+                ("0 0 3 * * *", "must have the five fields"),
+                ("@every 1h", "must have the five fields"),
+                ("@Daily", "must have the five fields"),
+                ("TZ=Europe/Berlin 0 3 * * *", "set spec.timeZone"),
+                ("CRON_TZ=UTC 0 3 * * *", "set spec.timeZone"),
+                ("60 3 * * *", "the minute must be from 0 to 59"),
+                ("*/0 3 * * *", "the minute must be from 0 to 59"),
+                ("0 24 * * *", "the hour must be from 0 to 23"),
+                ("0 3 32 * *", "the day of the month must be from 1 to 31"),
+                ("0 3 L * *", "the day of the month must be from 1 to 31"),
+                ("0 3 * 0 *", "the month must be from 1 to 12"),
+                ("0 3 * * 7", "the day of the week must be from 0 (Sunday) to 6"),
+                ("0 3 * * MON#2", "the day of the week must be from 0 (Sunday) to 6"),
+                ("0 3 * * *;", "the day of the week must be from 0 (Sunday) to 6"),
+                (",".join(["0"] * 99) + " 3 * * *", "Too long"),
+            ]
+        ),
+        *(
+            pytest.param(task(timeZone=zone), "spec.timeZone", words, id=f"{zone or 'no'} as time zone")
+            for zone, words in [
+                ("", "should be at least 1 chars long"),
+                ("Local", "must be the name of a time zone"),
+                ("Mars/Phobos", "time zone"),
+                ("+02:00", "must be the name of a time zone"),
+                ("../UTC", "must be the name of a time zone"),
+                ("/UTC", "must be the name of a time zone"),
+            ]
+        ),
+        pytest.param(
+            task(startingDeadlineSeconds=9),
+            "spec.startingDeadlineSeconds",
+            "greater than or equal to 10",
+            id="a deadline that no tick meets for sure",
+        ),
+        pytest.param(
+            task(concurrencyPolicy="Allow"),
+            "spec.concurrencyPolicy",
+            'supported values: "Forbid", "Replace"',
+            id="two runs on a node",
+        ),
         # How fast.
+        pytest.param(
+            task(budgets=[{"schedule": "0 9 * * *", "duration": "8h"}]),
+            "spec.budgets[0].nodes",
+            "Required value",
+            id="a budget without nodes",
+        ),
+        pytest.param(
+            task(budgets=[{"nodes": 0, "schedule": "0 9 * * *"}]),
+            "spec.budgets[0]",
+            "needs both schedule and duration, or neither",
+            id="a window without end",
+        ),
+        pytest.param(
+            task(budgets=[{"nodes": 0, "duration": "8h"}]),
+            "spec.budgets[0]",
+            "needs both schedule and duration, or neither",
+            id="a window without beginning",
+        ),
+        *(
+            pytest.param(
+                task(budgets=[{"nodes": nodes}]),
+                "spec.budgets[0].nodes",
+                'a percentage from "0%" to "100%"',
+                id=f"a budget of {nodes!r} nodes",
+            )
+            for nodes in (-1, "101%", "-1", "some", "5.5%", "")
+        ),
+        *(
+            pytest.param(
+                task(budgets=[{"nodes": 0, "schedule": "0 9 * * *", "duration": duration}]),
+                "spec.budgets[0].duration",
+                words,
+                id=f"a window of {duration!r}",
+            )
+            for duration, words in [
+                ("8", "should match"),
+                ("1d", "should match"),
+                ("0", "must be longer than nothing"),
+                ("", "must be longer than nothing"),
+            ]
+        ),
+        pytest.param(
+            task(budgets=[{"nodes": 0, "schedule": "0 25 * * *", "duration": "8h"}]),
+            "spec.budgets[0].schedule",
+            "the hour must be from 0 to 23",
+            id="a budget with no schedule",
+        ),
+        pytest.param(
+            task(budgets=[{"nodes": 1}] * 21),
+            "spec.budgets",
+            "must have at most 20 items",
+            id="21 budgets",
+        ),
         pytest.param(task(parallelism=0), "spec.parallelism", PERCENT, id="parallelism of none"),
         pytest.param(task(parallelism=-1), "spec.parallelism", PERCENT, id="negative parallelism"),
         pytest.param(task(parallelism="0%"), "spec.parallelism", PERCENT, id="parallelism of no percent"),
@@ -431,13 +529,11 @@ def test_name_refused(tasks: Objects, name: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("spec", "path"),
     [
-        pytest.param(task(schedule="0 3 * * *"), "spec.schedule", id="schedule"),
-        pytest.param(task(timeZone="Etc/UTC"), "spec.timeZone", id="timeZone"),
         pytest.param(
-            task(startingDeadlineSeconds=60), "spec.startingDeadlineSeconds", id="startingDeadlineSeconds"
+            task(budgets=[{"nodes": "0", "reasons": ["Drifted"]}]),
+            "spec.budgets[0].reasons",
+            id="a field of Karpenter's budgets alone",
         ),
-        pytest.param(task(concurrencyPolicy="Replace"), "spec.concurrencyPolicy", id="concurrencyPolicy"),
-        pytest.param(task(budgets=[{"nodes": "0"}]), "spec.budgets", id="budgets"),
         pytest.param(task(ecs={"service": "agent"}), "spec.ecs", id="ecs"),
         pytest.param(task(paralellism=1), "spec.paralellism", id="a misspelt field"),
         pytest.param(task(failurePolicy={"max": 1}), "spec.failurePolicy.max", id="a misspelt nested field"),
@@ -455,5 +551,6 @@ def test_unknown_fields_are_refused_or_pruned(tasks: Objects, spec: Spec, path: 
     *parents, last = path.split(".")[1:]
     kept = tasks.create(spec, validation="Ignore")["spec"]
     for parent in parents:
-        kept = kept[parent]
+        name, _, place = parent.partition("[")
+        kept = kept[name][int(place.rstrip("]"))] if place else kept[name]
     assert last not in kept

@@ -15,6 +15,7 @@ from caretaker.api.daemontask import (
     DaemonTask,
     FailedNode,
     LedgerStatus,
+    ObservedSchedule,
     ResultError,
     ResultStatus,
     ResultValue,
@@ -55,6 +56,46 @@ def tasks(cluster: Any) -> Iterator[Objects]:
         pytest.param(task(failurePolicy={"maxFailedNodes": "0%"}), id="no percent of failures"),
         pytest.param(
             task(failurePolicy={"maxFailedNodes": "100%", "action": "Fail"}), id="every node may fail"
+        ),
+        *(
+            pytest.param(task(schedule=text), id=f"{text} as schedule")
+            for text in (
+                *(
+                    "* * * * *",
+                    "0 3 * * 1-5",
+                    "*/15 0-23/2 1,15 JAN-mar ?",
+                    "05 03 01 01 00",
+                    "59 23 31 12 SAT",
+                ),
+                *(
+                    " 0\t3  * * * ",
+                    "@yearly",
+                    "@annually",
+                    "@monthly",
+                    "@weekly",
+                    "@daily",
+                    "@midnight",
+                    "@hourly",
+                ),
+            )
+        ),
+        *(
+            pytest.param(task(timeZone=zone), id=f"{zone} as time zone")
+            for zone in ("Etc/UTC", "UTC", "Europe/Berlin", "America/Argentina/Buenos_Aires", "Etc/GMT+5")
+        ),
+        pytest.param(
+            task(schedule="0 3 * * *", startingDeadlineSeconds=10, concurrencyPolicy="Replace"),
+            id="every field of a schedule",
+        ),
+        pytest.param(
+            task(budgets=[{"nodes": 0, "schedule": "0 9 * * 1-5", "duration": "8h"}] * 20), id="20 budgets"
+        ),
+        *(
+            pytest.param(task(budgets=[{"nodes": nodes}]), id=f"a budget of {nodes!r} nodes")
+            for nodes in (0, 7, "0", "12", "0%", "100%")
+        ),
+        pytest.param(
+            task(budgets=[{"nodes": 1, "schedule": "@daily", "duration": "1h30m10s"}]), id="a long window"
         ),
         pytest.param(task(rerunOn=[]), id="no trigger at all"),
         pytest.param(task(rerunOn=["NodeReboot", "TemplateChange"]), id="every trigger"),
@@ -127,6 +168,8 @@ def test_defaults(tasks: Objects) -> None:
     assert created["spec"] == {
         "template": {"spec": {**POD, "restartPolicy": "Never"}},
         "suspend": False,
+        "timeZone": "Etc/UTC",
+        "concurrencyPolicy": "Forbid",
         "rerunOn": ["TemplateChange"],
         "runGuarantee": "AtLeastOnce",
         "minSuccessSeconds": 0,
@@ -177,6 +220,9 @@ STATUS = Status(
     failed=1,
     blocked=1,
     start_time="2026-01-31T11:00:00Z",
+    last_schedule_time="2026-01-31T03:00:00Z",
+    next_schedule_time="2026-02-01T03:00:00Z",
+    observed_schedule=ObservedSchedule("0 3 * * *", "Etc/UTC", "2026-01-30T12:00:00Z"),
     last_completion_time="2026-01-31T12:00:00Z",
     failed_nodes=(FailedNode("node-1", "OOMKilled", "", 137, 4, "2026-01-31T12:00:00Z", "t-0123456789-4"),),
     blocked_nodes=(BlockedNode("node-2", "NodeNotReady", "2026-01-31T11:30:00Z"),),
@@ -254,7 +300,7 @@ def test_columns(tasks: Objects, stored: Any) -> None:
     written = {**stored, "status": msgspec.to_builtins(STATUS)}
     tasks.api.replace_namespaced_custom_object_status(*tasks.kind, "stored", written)
     row, wide = tasks.row("stored")
-    assert list(row)[:-2] == [
+    assert list(row)[:-3] == [
         *(
             "NAME",
             "DESIRED",
@@ -268,7 +314,7 @@ def test_columns(tasks: Objects, stored: Any) -> None:
             "AGE",
         )
     ]
-    assert wide == ["Revision", "Suspend"]
+    assert wide == ["Schedule", "Revision", "Suspend"]
     assert [row[n] for n in ("DESIRED", "ACTIVE", "SUCCEEDED", "FAILED", "BLOCKED")] == [3, 0, 1, 1, 1]
     assert (row["READY"], row["REVISION"], row["SUSPEND"]) == ("False", "7c9d5f8b6a", True)
     assert row["LAST-RUN"] != "<unknown>"

@@ -232,6 +232,22 @@ CASES: Final[Mapping[str, Mapping[str, Case]]] = {
             },
             "35m",
         ),
+        "it waits for its first tick": Case(
+            {
+                nodes("pending"): "3x40",
+                nodes("active"): "0x40",
+                task("Progressing", "AwaitingSchedule"): "1x40",
+            },
+            "35m",
+        ),
+        "a budget holds it back": Case(
+            {
+                nodes("pending"): "3x40",
+                nodes("active"): "0x40",
+                task("Progressing", "HeldByBudget"): "0x40",
+            },
+            "35m",
+        ),
         "the leader changes, and it goes on standing still": Case(
             {
                 nodes("pending"): "3x15 stale",

@@ -154,6 +154,7 @@ FINE: dict[type, set[str]] = {
     Reason: {
         *(Reason.ROLLING_OUT, Reason.ROLLOUT_COMPLETE, Reason.SUCCEEDED, Reason.RUNNING, Reason.SUSPENDED),
         *(Reason.ACCEPTED, Reason.NOT_CHECKED, Reason.NODES_BLOCKED, Reason.NO_MATCHING_NODES),
+        Reason.AWAITING_SCHEDULE,
     },
     RefreshReason: {
         *(RefreshReason.CONSUMING, RefreshReason.STARTING, RefreshReason.SUSPENDED, RefreshReason.REACHABLE),

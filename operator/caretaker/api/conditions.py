@@ -53,6 +53,8 @@ class Reason:
     NODES_BLOCKED: Final = "NodesBlocked"
     PAUSED: Final = "Paused"
     SUSPENDED: Final = "Suspended"
+    AWAITING_SCHEDULE: Final = "AwaitingSchedule"
+    HELD_BY_BUDGET: Final = "HeldByBudget"
     INVALID_SPEC: Final = "InvalidSpec"
     ACCEPTED: Final = "Accepted"
     NOT_CHECKED: Final = "NotChecked"

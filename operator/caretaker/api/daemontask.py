@@ -58,6 +58,14 @@ class FailurePolicy(Wire, frozen=True):
     action: Literal["Continue", "Pause", "Fail"] = "Continue"
 
 
+class Budget(Wire, frozen=True):
+    """How many nodes may run at a time while it is active; always, without a schedule."""
+
+    nodes: IntOrPercent
+    schedule: str | None = None
+    duration: str | None = None  # of the window that each tick opens
+
+
 class Result(Wire, frozen=True):
     """A field of the JSON that the task's program leaves in its termination message."""
 
@@ -71,9 +79,14 @@ class Spec(Wire, frozen=True):
 
     template: dict[str, Any]
     suspend: bool = False
+    schedule: str | None = None
+    time_zone: str = "Etc/UTC"
+    starting_deadline_seconds: int | None = None
+    concurrency_policy: Literal["Forbid", "Replace"] = "Forbid"
     rerun_on: tuple[Literal["TemplateChange", "NodeReboot"], ...] = ("TemplateChange",)
     run_guarantee: Literal["AtLeastOnce", "AtMostOnce"] = "AtLeastOnce"
     parallelism: IntOrPercent | None = None
+    budgets: tuple[Budget, ...] = ()
     min_success_seconds: int = 0
     backoff_limit: int = 3
     pod_failure_policy: PodFailurePolicy | None = None
@@ -139,6 +152,14 @@ class ResultError(Wire, frozen=True):
     message: str
 
 
+class ObservedSchedule(Wire, frozen=True):
+    """The schedule that the operator goes by, and since when its ticks count."""
+
+    schedule: str
+    time_zone: str
+    since: str
+
+
 class LedgerStatus(Wire, frozen=True, omit_defaults=False):
     """How much the ledger held at the last write; shards missing later are a loss, not a fresh start."""
 
@@ -160,6 +181,9 @@ class Status(Wire, frozen=True, omit_defaults=False):
     pending: int = 0
     blocked: int = 0
     start_time: str | None = None
+    last_schedule_time: str | None = None
+    next_schedule_time: str | None = None
+    observed_schedule: ObservedSchedule | None = None
     last_completion_time: str | None = None
     failed_nodes: tuple[FailedNode, ...] = ()
     failed_nodes_omitted: int = 0  # how many more than failedNodes lists

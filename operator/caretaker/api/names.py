@@ -29,6 +29,7 @@ POD_BOOT_ID: Final = f"{GROUP}/boot-id"
 POD_TRIGGER: Final = f"{GROUP}/trigger"
 POD_ATTEMPT: Final = f"{GROUP}/attempt"
 POD_SEQ: Final = f"{GROUP}/seq"
+POD_SCHEDULED_AT: Final = f"{GROUP}/scheduled-at"  # RFC 3339: the tick of a schedule that the run is for
 
 # Annotations on a DaemonTask: what a person asks for.
 RERUN_AT: Final = f"{GROUP}/rerun-at"  # RFC 3339 time: run again on every node

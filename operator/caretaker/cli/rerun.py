@@ -157,7 +157,7 @@ def told(after: Forecast, wanted: list[str] | None) -> list[str]:
     due = [name for name in chosen if name in after.turns]
     head = f"DaemonTask {meta.namespace}/{meta.name}: {number(len(due), 'node')} will run again"
     if after.turns and after.at_once < len(after.turns):
-        head += f", at most {after.width} at a time"
+        head += f", at most {after.room.width or after.room.beyond} at a time"
     if hold := after.plan.hold:
         head = f"DaemonTask {meta.namespace}/{meta.name}: asked for, but nothing is started now: {hold}"
     rows = []

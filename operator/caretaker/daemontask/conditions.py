@@ -11,6 +11,8 @@ import msgspec
 from caretaker.api import conditions as c
 from caretaker.api.conditions import Condition, ConditionStatus, Reason
 from caretaker.api.names import LABEL_TASK
+from caretaker.api.times import format_time
+from caretaker.daemontask.budgets import Allowance
 from caretaker.daemontask.plan import Plan
 from caretaker.daemontask.recall import NodeReport
 from caretaker.daemontask.snapshot import Snapshot, Trouble
@@ -45,6 +47,11 @@ class Facts(msgspec.Struct, frozen=True):
     def busy(self) -> bool:
         """Whether something still moves without anybody's help."""
         return self.active > len(self.plan.stuck) or (self.pending > 0 and not self.plan.hold)
+
+    @property
+    def waits_for_tick(self) -> bool:
+        """Whether nothing is left to do before the schedule's first tick."""
+        return self.complete and not self.active and 0 < self.pending == self.plan.awaiting
 
 
 Verdict = tuple[ConditionStatus, str, str]  # (status of Ready, reason, message)
@@ -162,6 +169,16 @@ def _stuck(facts: Facts) -> Verdict | None:
     return "False", Reason.PROGRESS_DEADLINE_EXCEEDED, _stuck_message(facts)
 
 
+def _awaiting(facts: Facts) -> Verdict | None:
+    if not facts.waits_for_tick:
+        return None
+    return "True", Reason.AWAITING_SCHEDULE, f"first run at {_time(facts.plan.tick.next)}; {_progress(facts)}"
+
+
+def _time(moment: float) -> str:
+    return format_time(moment) if moment else "a time that is not known yet"
+
+
 def _complete(facts: Facts) -> Verdict | None:
     if not facts.complete:
         return None
@@ -189,6 +206,7 @@ _READY_RULES: Final[tuple[Callable[[Facts], Verdict | None], ...]] = (
     _failed,
     _troubled,
     _stuck,
+    _awaiting,
     _complete,
     _all_blocked,
     _rolling,
@@ -209,8 +227,16 @@ def _progress(facts: Facts) -> str:
     waiting = facts.plan.waiting
     if facts.pending and facts.plan.resting:
         text += f"; {facts.plan.resting} slot(s) are held by minSuccessSeconds"
+    if facts.plan.budget is not None:
+        text += f"; {budget_words(facts.plan.budget)}"
     odd = ", ".join(f"{n} {reason}" for reason, n in sorted(waiting.items()) if reason not in _ORDINARY)
     return f"{text} ({odd})" if odd else text
+
+
+def budget_words(budget: Allowance) -> str:
+    """What a budget that keeps nodes waiting allows, and until when."""
+    until = f" until {format_time(budget.until)}" if budget.until else ""
+    return f"a budget lets {budget.nodes or 'no'} node(s) run at a time{until}"
 
 
 _ORDINARY: Final = ("Scheduling", "Starting", "ContainerCreating", "PodInitializing")
@@ -253,6 +279,16 @@ def _progressing(facts: Facts) -> Verdict:
         return "False", Reason.PROGRESS_DEADLINE_EXCEEDED, late
     if not facts.desired:
         return "True", Reason.NO_MATCHING_NODES, "no node matches"
+    return _moving(facts)
+
+
+def _moving(facts: Facts) -> Verdict:
+    """Of a task that nothing is wrong with."""
+    budget = facts.plan.budget
+    if budget is not None and not budget.nodes:
+        return "False", Reason.HELD_BY_BUDGET, f"{budget_words(budget)}; {facts.pending} node(s) wait"
+    if facts.waits_for_tick:
+        return "True", Reason.AWAITING_SCHEDULE, f"first run at {_time(facts.plan.tick.next)}"
     if facts.complete:
         moving = facts.active or facts.pending
         return "True", Reason.RUNNING if moving else Reason.ROLLOUT_COMPLETE, _progress(facts)

@@ -22,6 +22,7 @@ def transitions(before: Status, after: Status, duplicates: Sequence[str] = ()) -
     found = (
         _runs(before, after),
         _conditions(before, after),
+        _calendar(before, after),
         _results(before, after),
         _duplicates(duplicates),
     )
@@ -44,7 +45,7 @@ def _runs(before: Status, after: Status) -> Iterator[Event]:
 
 def _conditions(before: Status, after: Status) -> Iterator[Event]:
     done = after.completed_revision
-    if done and done != before.completed_revision:
+    if done and done != before.completed_revision and _reason(after, c.READY) != Reason.AWAITING_SCHEDULE:
         yield Event("Normal", "RolloutComplete", f"revision {done}; {_message(after, c.READY)}")
     was, now = _is_true(before, c.SUSPENDED), _is_true(after, c.SUSPENDED)
     if now and not was:
@@ -59,6 +60,17 @@ def _conditions(before: Status, after: Status) -> Iterator[Event]:
     degraded = _reason(after, c.DEGRADED)
     if degraded and degraded not in (_reason(before, c.DEGRADED), stalled, *_TOLD_ELSEWHERE):
         yield Event("Warning", degraded, _message(after, c.DEGRADED))
+
+
+def _calendar(before: Status, after: Status) -> Iterator[Event]:
+    held = _reason(after, c.PROGRESSING) == Reason.HELD_BY_BUDGET
+    if held and _reason(before, c.PROGRESSING) != Reason.HELD_BY_BUDGET:
+        yield Event("Normal", Reason.HELD_BY_BUDGET, _message(after, c.PROGRESSING))
+    due, taken = before.next_schedule_time, after.last_schedule_time
+    same = before.observed_schedule == after.observed_schedule
+    if due and same and (after.next_schedule_time or due) > due and (taken is None or taken < due):
+        late = f"the tick of {due} was noticed later than startingDeadlineSeconds allows and is skipped"
+        yield Event("Warning", "ScheduleMissed", late)
 
 
 def _results(before: Status, after: Status) -> Iterator[Event]:

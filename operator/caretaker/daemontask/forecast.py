@@ -14,10 +14,11 @@ from caretaker.api.objects import Pod
 from caretaker.api.times import format_time
 from caretaker.daemontask.ledger import Value
 from caretaker.daemontask.node import NO_PODS, State, key_of
-from caretaker.daemontask.plan import Plan, plan, turn, width
+from caretaker.daemontask.plan import Plan, Room, plan, room_for, turn
 from caretaker.daemontask.recall import NodeReport
 from caretaker.daemontask.reports import reports, view_of
 from caretaker.daemontask.snapshot import Snapshot
+from caretaker.daemontask.ticks import with_tick
 
 # A pass records one finished Pod a node; older ones wait for the next pass, and there are seldom any.
 _PASSES: Final = 10
@@ -45,7 +46,7 @@ class Forecast(msgspec.Struct, frozen=True):
     reports   by node name, in order of names
     turns     node name -> wave, from 1, of the nodes that wait for a slot; empty while nothing is started
     at_once   how many of them have a free slot now: the first wave, or 0 while others hold every slot
-    width     nodes that may run at a time
+    room      nodes that may run at a time
     """
 
     snapshot: Snapshot
@@ -53,7 +54,7 @@ class Forecast(msgspec.Struct, frozen=True):
     reports: Mapping[str, NodeReport]
     turns: Mapping[str, int]
     at_once: int
-    width: int
+    room: Room
 
     @property
     def waves(self) -> int:
@@ -72,21 +73,25 @@ def forecast(snapshot: Snapshot) -> Forecast:
     found = {report.node.name: report for report in reports(snapshot, orders)}
     waiting = [report for report in found.values() if report.decision.start]
     held = sum(report.decision.slot for report in found.values())
-    limit = width(snapshot, planned.desired, held + len(waiting))
-    free = max(limit - held, 0)
-    turns = {} if planned.hold else _turns(snapshot, waiting, free, limit)
-    return Forecast(snapshot, planned, dict(sorted(found.items())), turns, min(free, len(turns)), limit)
+    room = room_for(snapshot, planned.desired, max(held + len(waiting), planned.desired))
+    free = max(room.width - held, 0)
+    # Where a budget lets nothing run, the waves are those after it.
+    turns = {} if planned.hold else _turns(snapshot, waiting, free, room.width or room.beyond)
+    return Forecast(snapshot, planned, dict(sorted(found.items())), turns, min(free, len(turns)), room)
 
 
 def _settle(snapshot: Snapshot) -> tuple[Snapshot, Plan]:
-    """The operator writes a record before it does anything else to the node; so here too."""
+    """The operator stores a tick that is due, and writes a record before it does anything else to the node;
+    so here too."""
     planned = plan(snapshot)
     for _ in range(_PASSES):
-        if not planned.records:
+        if not planned.records and not planned.tick.taken:
             break
         entries = {**snapshot.ledger.entries, **planned.records}
         snapshot = msgspec.structs.replace(
-            snapshot, ledger=msgspec.structs.replace(snapshot.ledger, entries=entries)
+            snapshot,
+            task=with_tick(snapshot.task, planned.tick),
+            ledger=msgspec.structs.replace(snapshot.ledger, entries=entries),
         )
         planned = plan(snapshot)
     return snapshot, planned

@@ -24,7 +24,7 @@ from caretaker.api.names import LABEL_REVISION
 from caretaker.api.objects import Pod
 from caretaker.daemontask.judge import reboot_runs
 from caretaker.daemontask.ledger import OUTCOME_UNKNOWN, Entry
-from caretaker.daemontask.pods import Start
+from caretaker.daemontask.pods import Start, tick_of
 
 # Seconds that a Pod which cannot be seen may still be on its way.
 PATIENCE: Final = 30.0
@@ -46,6 +46,7 @@ def intent(start: Start, revision: str, before: Entry | None, token: str, now: f
         seq=start.seq,
         nonce=start.nonce,
         boot_id=start.boot_id,
+        tick=start.tick,
         started_at=int(now),
         reason=OUTCOME_UNKNOWN,
         intent=token,
@@ -68,6 +69,7 @@ def covered(spec: Spec, live: Iterable[Pod], before: Entry | None) -> Entry | No
         seq=first.seq,
         nonce=marks.get(names.POD_NONCE, ""),
         boot_id=marks.get(names.POD_BOOT_ID, ""),
+        tick=max(tick_of(first), 0),
         started_at=int(first.created),
         reason=OUTCOME_UNKNOWN,
         intent=first.uid[:TOKEN],
@@ -150,6 +152,7 @@ def withdrawn(entry: Entry) -> Entry:
         seq=entry.seq,
         nonce=entry.nonce,
         boot_id=entry.boot_id,
+        tick=entry.tick,
     )
 
 

@@ -16,7 +16,7 @@ from caretaker.api.daemontask import FailureRule, OnExitCodes, PodFailurePolicy,
 from caretaker.api.objects import Node, Pod
 from caretaker.daemontask import results
 from caretaker.daemontask.ledger import OUTCOME_UNKNOWN, Entry
-from caretaker.daemontask.pods import run_key
+from caretaker.daemontask.pods import run_key, tick_of
 
 MAX_DISRUPTIONS: Final = 10
 OWN_REBOOT_SECONDS: Final = 600.0
@@ -48,6 +48,7 @@ def entry_for(task_uid: str, spec: Spec, pod: Pod, node: Node, before: Entry | N
         pod_uid=pod.uid,
         nonce=marks.get(names.POD_NONCE, ""),
         boot_id=boot_id,
+        tick=max(tick_of(pod), 0),
         attempts=same.attempts if same else 0,
         disruptions=same.disruptions if same else 0,
         started_at=int(pod.created),
@@ -85,7 +86,7 @@ def absorb_own_reboot(
         rebooted = now
     if rebooted > ended + OWN_REBOOT_SECONDS:
         return entry
-    key = run_key(task_uid, entry.revision, entry.node_uid, entry.nonce, node.boot_id)
+    key = run_key(task_uid, entry.revision, entry.node_uid, entry.nonce, node.boot_id, entry.tick)
     return msgspec.structs.replace(entry, run_key=key, boot_id=node.boot_id, boot_absorbed=True)
 
 

@@ -46,6 +46,7 @@ class Entry(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=
     pod_uid: str = msgspec.field(name="podUID", default="")
     nonce: str = ""
     boot_id: str = msgspec.field(name="bootID", default="")
+    tick: Seconds = 0  # of the schedule, that the run was for; 0 = of none
     attempts: Count = 0  # counted failures under run_key
     disruptions: Count = 0  # uncounted ones under run_key
     started_at: Seconds = 0

@@ -3,7 +3,7 @@
 Pure: (task, node, its Pods, its ledger entry, now) -> Decision. The planner asks every node and then
 shares out the slots. States and how a node moves between them:
 
-        new, changed, re-run, rebooted            a slot is free
+     new, changed, re-run, tick, rebooted         a slot is free
     ----------------------------------> pending ------------------> active
                                           ^  |                        |
                       backoff over, retry |  | NotReady, cordoned     | Pod terminal
@@ -19,8 +19,9 @@ from typing import Final, Literal
 
 import msgspec
 
+from caretaker.api.conditions import Reason
 from caretaker.api.daemontask import Spec
-from caretaker.api.names import LABEL_REVISION
+from caretaker.api.names import LABEL_REVISION, POD_NONCE
 from caretaker.api.objects import Node, Pod
 from caretaker.daemontask import intents
 from caretaker.daemontask.fit import Verdict
@@ -31,7 +32,7 @@ from caretaker.daemontask.judge import (
     reboot_loop,
 )
 from caretaker.daemontask.ledger import OUTCOME_UNKNOWN, Entry
-from caretaker.daemontask.pods import run_key
+from caretaker.daemontask.pods import run_key, tick_of
 
 State = Literal["excluded", "succeeded", "failed", "active", "pending", "blocked"]
 
@@ -58,6 +59,7 @@ class Decision(msgspec.Struct, gc=False):
     nonce: str = ""
     record: Entry | None = None  # the entry to write before anything else happens to this node
     delete: tuple[Pod, ...] = ()
+    replace: Pod | None = None  # makes way for a newer run as soon as runs may start
     duplicates: bool = False  # more than one live Pod was found
     wake: float = 0.0  # when this node must be looked at again; 0 = on an event only
 
@@ -73,6 +75,8 @@ class View(msgspec.Struct, frozen=True):
     now: float
     seq_skips: Mapping[str, int]  # node UID -> names taken by foreign Pods
     vanished: Mapping[str, float]  # node UID -> not before; its Pod was deleted by somebody else
+    tick: int = 0  # of the schedule, that nodes run for; 0 = of none
+    awaited: bool = False  # the schedule's first tick is still to come
     backoff_scale: float = 1.0  # 1 but in tests
     namesakes: Mapping[str, Pod] = NO_PODS  # node UID -> live Pod of an earlier task, or node, of its name
     corrupt: Mapping[str, str] = {}  # node name -> why its ledger entry cannot be read
@@ -120,6 +124,8 @@ def trigger_of(view: View, node: Node, entry: Entry | None) -> str:
         return "Rerun"
     if entry.revision != view.revision and "TemplateChange" in view.spec.rerun_on:
         return "TemplateChange"
+    if view.tick and entry.tick != view.tick:
+        return "Schedule"
     if NODE_REBOOT in view.spec.rerun_on and node.boot_id and entry.boot_id and node.boot_id != entry.boot_id:
         return NODE_REBOOT
     return "Retry" if entry.result == "Retry" else ""
@@ -128,7 +134,7 @@ def trigger_of(view: View, node: Node, entry: Entry | None) -> str:
 def key_of(view: View, node: Node, nonce: str) -> str:
     """The run key of a run that would start now."""
     boot_id = node.boot_id if NODE_REBOOT in view.spec.rerun_on else ""
-    return run_key(view.task_uid, view.revision, node.uid, nonce, boot_id)
+    return run_key(view.task_uid, view.revision, node.uid, nonce, boot_id, view.tick)
 
 
 def _split(pods: Mapping[str, Pod], entry: Entry | None) -> tuple[list[Pod], Pod | None]:
@@ -184,6 +190,7 @@ def _unreadable(view: View, node: Node, verdict: Verdict) -> Entry | None:
         seq=0,
         nonce=nonce,
         boot_id=node.boot_id,
+        tick=view.tick,
         finished_at=int(view.now),
         reason=OUTCOME_UNKNOWN,
         message=intents.UNREADABLE,
@@ -232,9 +239,20 @@ def _live(view: View, node: Node, verdict: Verdict, live: list[Pod]) -> Decision
         or (_pending_pod(view, verdict, keep) if not keep.node_name else None)
         or _bound_pod(view, node, keep)
     )
+    if view.spec.concurrency_policy == "Replace" and verdict.kind == "fits" and not decision.delete:
+        decision.replace = keep if _is_superseded(view, node, keep) else None
     decision.delete = (*decision.delete, *extra)
     decision.duplicates = bool(extra)
     return decision
+
+
+def _is_superseded(view: View, node: Node, pod: Pod) -> bool:
+    """Whether a run that would start now is for something else. A reboot ends its Pod by itself."""
+    return (
+        ("TemplateChange" in view.spec.rerun_on and pod.labels.get(LABEL_REVISION) != view.revision)
+        or nonce_of(view, node, None) > pod.annotations.get(POD_NONCE, "")
+        or (view.tick > tick_of(pod))
+    )
 
 
 def _terminating(view: View, live: list[Pod]) -> Decision:
@@ -332,6 +350,8 @@ def _waiting(
         message = f"waiting for Pod {before.name} of an earlier {what} of this name to go"
         return Decision("blocked", "PredecessorTerminating", message, since=before.deletion)
     trigger, nonce = trigger_of(view, node, entry), nonce_of(view, node, entry)
+    if view.awaited and entry is None and not nonce:
+        return Decision("pending", Reason.AWAITING_SCHEDULE)
     not_before = _not_before(view, node, entry, trigger)
     if view.now < not_before:
         last = f"{entry.reason}: {entry.message}" if entry is not None and entry.reason else ""

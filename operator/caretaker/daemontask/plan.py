@@ -12,9 +12,12 @@ from typing import Final
 import msgspec
 
 from caretaker.api import names
+from caretaker.api.conditions import Reason
 from caretaker.api.daemontask import resolve
 from caretaker.api.hashing import digest
 from caretaker.api.objects import Node, Pod
+from caretaker.daemontask import ticks
+from caretaker.daemontask.budgets import Allowance, allowance
 from caretaker.daemontask.intents import intent
 from caretaker.daemontask.judge import NODE_REBOOT
 from caretaker.daemontask.ledger import Entry
@@ -25,6 +28,7 @@ from caretaker.daemontask.recall import NodeReport
 from caretaker.daemontask.reports import reports, view_of
 from caretaker.daemontask.results import Summary, summarise
 from caretaker.daemontask.snapshot import Snapshot
+from caretaker.daemontask.ticks import Tick
 
 BATCH: Final = 250  # Pods created, and Pods deleted, in one pass
 
@@ -52,6 +56,10 @@ class Plan(msgspec.Struct):
     last_completion: float = 0.0
     wake: float = 0.0
     queued: int = 0  # nodes that only wait for a slot
+    tick: Tick = Tick()
+    awaiting: int = 0  # pending nodes that wait for the schedule's first tick
+    budget: Allowance | None = None  # what keeps nodes waiting, where that is a budget
+    replaced: list[Pod] = []  # active, of runs that a newer one replaces
     told: Summary = Summary()  # what the runs told, of a task that declares results
     more: bool = False  # work is left that needs no event: plan again at once
 
@@ -75,20 +83,26 @@ def plan(snapshot: Snapshot) -> Plan:
         _tally(snapshot, result, report)
         if report.decision.start:
             wanting.append(report)
+        elif report.decision.replace is not None:
+            result.replaced.append(report.decision.replace)
     result.told = summarise(snapshot.task.spec.results, told)
     _orphans(snapshot, result)
     _judge_failures(snapshot, result)
     result.hold = _hold(snapshot, result)
+    result.tick = ticks.look(snapshot.task, result.hold, snapshot.now)
     if frozen:
         # Anything written now would make the lost shard look present again.
         result.records, result.deletes = {}, []
         result.wake = 0.0  # nothing but somebody's decision changes this
         return result
     result.forget = snapshot.forget
-    if result.task_failed:
+    if result.tick.taken:
+        result.wake = snapshot.now  # nothing starts for the tick before it, nor for it before it is stored
+    elif result.task_failed:
         _give_up(snapshot, result)
     elif not result.hold:
         _share_out(snapshot, result, wanting, slots)
+    _wake(result, result.tick.next)
     _trim(result, snapshot.now)
     return result
 
@@ -165,6 +179,8 @@ def _list(snapshot: Snapshot, result: Plan, report: NodeReport) -> None:
         result.blocked.append(report)
     elif report.decision.state == "active":
         _tally_active(snapshot, result, report)
+    elif report.decision.reason == Reason.AWAITING_SCHEDULE:
+        result.awaiting += 1
 
 
 def _is_unplaced(snapshot: Snapshot, report: NodeReport) -> bool:
@@ -230,11 +246,18 @@ def _give_up(snapshot: Snapshot, result: Plan) -> None:
 
 def _share_out(snapshot: Snapshot, result: Plan, wanting: list[NodeReport], slots: int) -> None:
     """Starts for as many nodes as have a free slot, at most BATCH a pass."""
-    if not wanting:
+    if not (wanting or result.replaced):
         return
     result.queued = len(wanting)
-    free = width(snapshot, result.desired, len(wanting) + slots) - slots
-    if free <= 0:
+    room = room_for(snapshot, result.desired, len(wanting) + slots)
+    if slots > room.width:  # what would make way could not start anew
+        result.replaced = []
+    result.deletes.extend(result.replaced)
+    free = max(room.width - slots, 0)
+    if len(wanting) > free or slots > room.width:
+        result.budget = room.budget
+        _wake(result, room.edge)
+    if not free:
         return
     most = 1 if snapshot.careful else BATCH
     chosen = heapq.nsmallest(min(free, most), wanting, key=lambda r: turn(snapshot, r.node))
@@ -252,6 +275,7 @@ def _share_out(snapshot: Snapshot, result: Plan, wanting: list[NodeReport], slot
             nonce=decision.nonce,
             boot_id=node.boot_id,
             trigger=decision.start,
+            tick=view.tick,
         )
         result.starts.append(start)
         if view.spec.at_most_once:
@@ -260,10 +284,32 @@ def _share_out(snapshot: Snapshot, result: Plan, wanting: list[NodeReport], slot
             )
 
 
-def width(snapshot: Snapshot, desired: int, unlimited: int) -> int:
-    """How many nodes may hold a slot at a time; `unlimited` where the spec sets no limit."""
-    parallelism = snapshot.task.spec.parallelism
-    return unlimited if parallelism is None else max(resolve(parallelism, desired, up=True), 1)
+class Room(msgspec.Struct, frozen=True):
+    """How many nodes may hold a slot at a time.
+
+    width   now
+    beyond  once no budget is active
+    budget  what makes width smaller than beyond; None: nothing does
+    edge    when any budget next begins or ends; 0 = never
+    """
+
+    width: int
+    beyond: int
+    budget: Allowance | None = None
+    edge: float = 0.0
+
+
+def room_for(snapshot: Snapshot, desired: int, unlimited: int) -> Room:
+    """By parallelism and budgets; `unlimited` where the spec sets no limit."""
+    spec = snapshot.task.spec
+    parallelism = spec.parallelism
+    width = unlimited if parallelism is None else max(resolve(parallelism, desired, up=True), 1)
+    if not spec.budgets or snapshot.invalid:  # a schedule may be what is invalid
+        return Room(width, width)
+    allowed = allowance(spec, desired, snapshot.now)
+    if allowed.nodes is None or allowed.nodes >= width:
+        return Room(width, width, edge=allowed.edge)
+    return Room(allowed.nodes, width, allowed, allowed.edge)
 
 
 def turn(snapshot: Snapshot, node: Node) -> tuple[float, bytes]:

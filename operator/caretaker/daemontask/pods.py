@@ -10,7 +10,8 @@ import msgspec
 from caretaker.api import names
 from caretaker.api.daemontask import Spec
 from caretaker.api.hashing import h10
-from caretaker.api.objects import WireMeta
+from caretaker.api.objects import Pod, WireMeta
+from caretaker.api.times import format_time, parse_time
 from caretaker.daemontask.fit import default_tolerations
 
 # A pod of ours must not keep the cluster autoscaler from removing its node.
@@ -29,6 +30,7 @@ class Start(msgspec.Struct, frozen=True, gc=False):
     nonce: str
     boot_id: str
     trigger: str
+    tick: int = 0  # of the schedule, in seconds since the epoch; 0 = of none
 
 
 def revision_of(spec: Spec) -> str:
@@ -36,9 +38,14 @@ def revision_of(spec: Spec) -> str:
     return h10(msgspec.json.encode(spec.template, order="sorted").decode())
 
 
-def run_key(task_uid: str, revision: str, node_uid: str, nonce: str, boot_id: str) -> str:
-    """What a run is for; boot_id is empty unless reboots trigger runs."""
-    return h10(task_uid, revision, node_uid, nonce, boot_id)
+def run_key(task_uid: str, revision: str, node_uid: str, nonce: str, boot_id: str, tick: int = 0) -> str:
+    """What a run is for; boot_id is empty unless reboots trigger runs, tick 0 unless a schedule does."""
+    return h10(task_uid, revision, node_uid, nonce, boot_id, *([str(tick)] if tick else ()))
+
+
+def tick_of(pod: Pod) -> int:
+    """The tick that a run was started for; 0 for one without."""
+    return int(parse_time(pod.annotations.get(names.POD_SCHEDULED_AT)) or 0)
 
 
 def pod_name(task: str, task_uid: str, node_uid: str, seq: int) -> str:
@@ -97,6 +104,7 @@ def build(task: WireMeta, spec: Spec, revision: str, start: Start) -> dict[str, 
                 names.POD_TRIGGER: start.trigger,
                 names.POD_ATTEMPT: str(start.attempt),
                 names.POD_SEQ: str(start.seq),
+                **({names.POD_SCHEDULED_AT: format_time(start.tick)} if start.tick else {}),
             },
             "ownerReferences": [owner_reference(task)],
         },

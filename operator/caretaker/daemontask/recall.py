@@ -36,6 +36,7 @@ class Basis(msgspec.Struct, frozen=True):
     fit: NodeFit
     rerun_at: str
     rerun_nodes: Mapping[str, str]
+    tick: int
     scale: float
 
 

@@ -7,6 +7,7 @@ its report (recall.py); the others are asked (node.py).
 from collections.abc import Iterator, Mapping
 
 from caretaker.api.objects import Node, Pod
+from caretaker.daemontask import ticks
 from caretaker.daemontask.fit import Verdict
 from caretaker.daemontask.intents import is_open
 from caretaker.daemontask.ledger import Entry
@@ -47,6 +48,7 @@ def _recall(snapshot: Snapshot, orders: Orders) -> Recall:
         fit=snapshot.fit,
         rerun_at=orders.rerun_at,
         rerun_nodes=orders.rerun_nodes,
+        tick=ticks.stored(task),
         scale=snapshot.scale,
     )
     recall.begin(basis, snapshot.now)
@@ -82,6 +84,8 @@ def view_of(snapshot: Snapshot, orders: Orders) -> View:
         now=snapshot.now,
         seq_skips=snapshot.seq_skips,
         vanished=snapshot.vanished,
+        tick=ticks.stored(snapshot.task),
+        awaited=ticks.awaited(snapshot.task),
         backoff_scale=snapshot.scale,
         corrupt=snapshot.ledger.corrupt,
         unstarted=snapshot.unstarted,
@@ -117,6 +121,7 @@ def _assumed(view: View, node: Node) -> Entry:
         seq=0,
         nonce=nonce,
         boot_id=node.boot_id,
+        tick=view.tick,
         finished_at=int(view.now),
         reason="AssumedDone",
     )

@@ -11,6 +11,7 @@ from caretaker.api import names
 from caretaker.api.daemontask import MAX_TEMPLATE_BYTES, DaemonTask, Spec, Status
 from caretaker.api.objects import WireMeta
 from caretaker.api.template import wrong_type
+from caretaker.daemontask import ticks
 from caretaker.daemontask.pods import Start, build
 from caretaker.kube.client import KubeClient
 from caretaker.kube.dryrun import STRICT_DRY_RUN, by_admission, faults_in
@@ -46,7 +47,8 @@ def read_task(raw: RawTask) -> tuple[DaemonTask, str]:
         invalid = wrong_type(spec.template)
     except msgspec.ValidationError as error:
         invalid = str(error).replace("`$", "`spec")
-    return DaemonTask(raw.metadata, Spec(template={}) if invalid else spec, status), invalid
+    task = DaemonTask(raw.metadata, Spec(template={}) if invalid else spec, status)
+    return task, invalid or ticks.faults_of(task.spec)
 
 
 async def refusal_of(client: KubeClient, task: DaemonTask, revision: str) -> str:

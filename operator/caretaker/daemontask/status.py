@@ -20,11 +20,13 @@ from caretaker.daemontask.plan import Plan
 from caretaker.daemontask.pods import pod_name
 from caretaker.daemontask.recall import NodeReport
 from caretaker.daemontask.snapshot import Snapshot
+from caretaker.daemontask.ticks import with_tick
 
 
 def status_of(snapshot: Snapshot, plan: Plan, outcome: Outcome) -> Status:
     """The status to write. Equal to the one that stands when nothing has changed."""
     before = snapshot.task.status
+    told = with_tick(snapshot.task, plan.tick).status
     facts = _facts(snapshot, plan, outcome)
     now = format_time(snapshot.now)
     failed = [_failed_node(snapshot, report) for report in plan.failed]
@@ -46,6 +48,9 @@ def status_of(snapshot: Snapshot, plan: Plan, outcome: Outcome) -> Status:
         pending=facts.pending,
         blocked=facts.blocked,
         start_time=started,
+        last_schedule_time=told.last_schedule_time,
+        next_schedule_time=told.next_schedule_time,
+        observed_schedule=told.observed_schedule,
         last_completion_time=(
             format_time(plan.last_completion) if plan.last_completion else before.last_completion_time
         ),
@@ -79,7 +84,8 @@ def _facts(snapshot: Snapshot, plan: Plan, outcome: Outcome) -> Facts:
         pending=pending,
         blocked=counts["blocked"],
         complete=before.completed_revision == before.current_revision == snapshot.revision
-        or (settled and tolerated),
+        or (settled and tolerated)
+        or (plan.awaiting > 0 and pending == plan.awaiting and not active and counts["failed"] == 0),
     )
 
 

@@ -222,7 +222,7 @@ BOOLEAN = {"type": "boolean", "default": False}
         ),
         pytest.param(TASK, {"suspend": None}, "spec.suspend: only in the struct", id="a field left out"),
         pytest.param(
-            TASK, {"schedule": {"type": "string"}}, "spec.schedule: only in the CRD", id="a field too many"
+            TASK, {"someday": {"type": "string"}}, "spec.someday: only in the CRD", id="a field too many"
         ),
         pytest.param(
             TASK, {"backoffLimit": {"type": "integer", "default": 6}}, "default 3", id="another default"

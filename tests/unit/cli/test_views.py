@@ -8,7 +8,7 @@ import pytest
 from caretaker.api import conditions as c
 from caretaker.api import names
 from caretaker.api.conditions import Condition, ConditionStatus, Reason
-from caretaker.api.daemontask import DaemonTask, FailurePolicy, Result, Status
+from caretaker.api.daemontask import Budget, DaemonTask, FailurePolicy, Result, Status
 from caretaker.api.objects import Node
 from caretaker.api.times import format_micros
 from caretaker.cli import logs, rerun
@@ -68,10 +68,40 @@ class TestPlan:
                 "nothing would be started: spec.suspend is true; 2 of 2 nodes",
                 id="suspended",
             ),
+            pytest.param(
+                made([A, B], schedule="0 3 * * *"),
+                "2 of 2 nodes it is for would run at its first tick",
+                id="before the first tick",
+            ),
+            pytest.param(
+                made([A, B, C], parallelism=3, budgets=(Budget(2),)),
+                "3 of 3 nodes it is for would run: 2 at once, 2 waves of at most 2 in all (budgets)",
+                id="limited by a budget",
+            ),
+            pytest.param(
+                made([A, B, C], parallelism=2, budgets=(Budget(0, "0 13 * * *", "1h"),)),
+                "3 of 3 nodes it is for would run: none before a budget is free, 2 waves of at most 2",
+                id="held by a budget",
+            ),
         ],
     )
     def test_the_sum_comes_first(self, of: Forecast, words: str) -> None:
         assert words in planned(of).splitlines()[1]
+
+    def test_the_calendar_is_told(self) -> None:
+        of = made([A], schedule="0 3 * * *", budgets=(Budget(0, "0 13 * * *", "1h"),))
+        assert planned(of).splitlines()[2:4] == [
+            "  schedule 0 3 * * * (Etc/UTC): never yet; next 1970-01-13T03:00:00Z, in 13h",
+            "  a budget lets no node(s) run at a time until 1970-01-12T14:00:00Z",
+        ]
+        told = plan_text.as_json(proposal(of, exists=True), of)
+        assert told["schedule"] == {
+            "schedule": "0 3 * * *",
+            "timeZone": "Etc/UTC",
+            "lastScheduleTime": None,
+            "nextScheduleTime": "1970-01-13T03:00:00Z",
+        }
+        assert told["budget"] == {"nodes": 0, "until": "1970-01-12T14:00:00Z"}
 
     def test_the_header_tells_what_kind_of_change_it_is(self) -> None:
         of = made([A])
@@ -145,8 +175,9 @@ class TestPlan:
         assert told["nodes"][2]["reason"] == "Taint"
 
 
-def conditions(*parts: tuple[str, ConditionStatus, str]) -> Status:
-    return Status(observed_generation=1, conditions=tuple(Condition(*part, message="why") for part in parts))
+def conditions(*parts: tuple[str, ConditionStatus, str], **counts: int) -> Status:
+    told = tuple(Condition(*part, message="why") for part in parts)
+    return Status(observed_generation=1, conditions=told, **counts)  # type: ignore[arg-type]
 
 
 class TestStatus:
@@ -292,6 +323,22 @@ class TestStatus:
             {"suspend": True},
             0,
             id="suspended: well",
+        ),
+        pytest.param(
+            conditions((c.READY, "True", Reason.AWAITING_SCHEDULE), pending=1),
+            [],
+            {},
+            {"schedule": "0 3 * * *"},
+            0,
+            id="it waits for the first tick: well",
+        ),
+        pytest.param(
+            conditions((c.READY, "False", Reason.ROLLING_OUT), pending=1),
+            [],
+            {},
+            {"budgets": (Budget(0),)},
+            None,
+            id="a budget holds it back: not yet",
         ),
         pytest.param(
             conditions((c.READY, "False", Reason.NODES_BLOCKED)),

@@ -14,7 +14,7 @@ import msgspec
 from caretaker.api import names
 from caretaker.api.daemontask import Spec, Status
 from caretaker.api.objects import Node, Pod, WireMeta, WireNode, WirePod
-from caretaker.api.times import format_time, normalise_time
+from caretaker.api.times import format_time, normalise_time, parse_time
 from caretaker.daemontask.controller import RawTask
 from caretaker.daemontask.intents import is_open
 from caretaker.daemontask.ledger import Entry, decode_entry, merge
@@ -173,8 +173,12 @@ class SimCluster:
 
     def needs_run(self, node: Node, entry: Entry | None) -> bool:
         """Whether the node's last record is out of date."""
-        spec = self.spec
-        if entry is None or entry.node_uid != node.uid or entry.result == "Retry":
+        spec, tick = self.spec, 0.0
+        if spec.schedule is not None:
+            tick = parse_time(self.status.last_schedule_time) or 0.0
+        if entry is None or entry.node_uid != node.uid:
+            return spec.schedule is None or bool(tick or self.annotations.get(names.RERUN_AT))
+        if entry.result == "Retry" or (tick and entry.tick != tick):
             return True
         return (
             normalise_time(self.annotations.get(names.RERUN_AT)) > entry.nonce
@@ -236,6 +240,7 @@ class SimCluster:
                 raise ApiError(409, "Conflict", "the task has changed", path=path)
             self.status, self.task_version = body["status"], self._next()
             self.writes += 1
+            self._note()  # a tick may have been stored
             return {}
         name = path.rpartition("/")[2]
         shard = self.configmaps.get(name)

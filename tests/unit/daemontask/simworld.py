@@ -121,7 +121,10 @@ class SimWorld:
         self.operators.pop().crash(0)
         for name in list(self.cluster.nodes):
             self.cluster.set_ready(name, True)
-        self.cluster.edit(suspend=False)
+        # What is due stays due, but nothing comes due any more, nor is held.
+        self.cluster.edit(
+            suspend=False, budgets=[], schedule="0 0 1 1 *" if self.cluster.spec.schedule else None
+        )
         for _ in range(ROUNDS):
             self.settle()
             if self.converged():

@@ -4,7 +4,7 @@ from typing import Any, Final
 
 import msgspec
 
-from caretaker.api.daemontask import FailurePolicy, Status
+from caretaker.api.daemontask import Budget, FailurePolicy, Status
 from caretaker.daemontask.conditions import Outcome
 from caretaker.daemontask.ledger import Ledger
 from caretaker.daemontask.plan import plan
@@ -131,6 +131,18 @@ CASES: Final[dict[str, tuple[Snapshot, Outcome, str, dict[str, str]]]] = {
         WELL,
         "ProgressDeadlineExceeded",
         {"Stalled": "ProgressDeadlineExceeded"},
+    ),
+    "a task that waits for its first tick is current": (
+        snapshot(task(schedule="0 3 * * *"), [A]),
+        WELL,
+        "AwaitingSchedule",
+        {},
+    ),
+    "a rollout that a budget holds back is reconciling": (
+        snapshot(task(budgets=(Budget(0),)), [A]),
+        WELL,
+        "RollingOut",
+        {"Reconciling": "RollingOut"},
     ),
     "a quota that refuses pods is tried again": (
         snapshot(task(), [A]),

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from caretaker.api import names
-from caretaker.api.daemontask import FailurePolicy
+from caretaker.api.daemontask import Budget, FailurePolicy, ObservedSchedule, Status
+from caretaker.api.times import format_time
 from caretaker.daemontask.forecast import NodeState, forecast
 from caretaker.daemontask.ledger import Entry, Ledger
 from caretaker.daemontask.pods import run_key
@@ -69,6 +70,23 @@ def test_waves(spec: Any, pods: Any, entries: Any, at_once: int, waves: list[int
     made = forecast(snapshot(task(**spec), NODES, pods, entries))
     assert made.at_once == at_once
     assert [list(made.turns.values()).count(wave) for wave in range(1, made.waves + 1)] == waves
+
+
+def test_waves_behind_a_window_are_those_after_it() -> None:
+    spec = {"budgets": (Budget(0, "0 13 * * *", "1h"),), "parallelism": 4}
+    made = forecast(snapshot(task(**spec), NODES))
+    assert (made.at_once, made.waves, made.room.width, made.room.beyond) == (0, 2, 0, 4)
+
+
+def test_a_tick_that_is_due_counts_before_it_is_stored() -> None:
+    done = {found.name: entry(found, tick=int(NOW - 86400)) for found in NODES}
+    seen = ObservedSchedule("0 13 * * *", "Etc/UTC", format_time(NOW - 864000))
+    stored = Status(
+        observed_generation=1, last_schedule_time=format_time(NOW - 86400), observed_schedule=seen
+    )
+    made = forecast(snapshot(task(status=stored, schedule="0 13 * * *"), NODES, entries=done))
+    assert (len(made.turns), made.at_once) == (6, 6)
+    assert made.plan.tick.last == NOW - 2800
 
 
 def test_the_first_wave_is_what_the_planner_starts() -> None:

@@ -105,6 +105,22 @@ class Model(RuleBasedStateMachine):
         else:
             self.cluster.edit(suspend=what == "suspend")
 
+    @rule(
+        schedule=st.sampled_from([None, "* * * * *", "*/2 * * * *"]),
+        deadline=st.sampled_from([None, 10]),
+        policy=st.sampled_from(["Forbid", "Replace"]),
+    )
+    def change_the_schedule(self, schedule: str | None, deadline: int | None, policy: str) -> None:
+        self.cluster.edit(schedule=schedule, startingDeadlineSeconds=deadline, concurrencyPolicy=policy)
+
+    @rule(
+        budget=st.sampled_from(
+            [[], [{"nodes": 1}], [{"nodes": "0", "schedule": "*/2 * * * *", "duration": "1m"}]]
+        )
+    )
+    def change_the_budgets(self, budget: list[dict[str, Any]]) -> None:
+        self.cluster.edit(budgets=budget)
+
     @rule(which=number)
     def delete_a_live_pod(self, which: int) -> None:
         live = self.world.live_pods()
@@ -114,6 +130,21 @@ class Model(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from([1, 6, 31, 60]))
     def let_time_pass(self, seconds: int) -> None:
         self.world.let_time_pass(seconds)
+
+    @rule(who=operator)
+    def let_a_tick_come_and_its_runs_end(self, who: int) -> None:
+        if self.cluster.spec.schedule is None:
+            self.cluster.edit(schedule="* * * * *")
+        self.world.let_time_pass(60)
+        for _ in range(2):  # the tick is stored, the runs begin
+            self.world.whole_pass(who)
+        self.world.run_pods()
+        self.world.whole_pass(who)
+
+    @rule(seconds=st.sampled_from([-90, -20, 90]))
+    def set_the_clock(self, seconds: int) -> None:
+        """Forth or back; the calls under way go on."""
+        self.world.clock.now += seconds
 
     def teardown(self) -> None:
         with self.time:

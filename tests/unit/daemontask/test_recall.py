@@ -102,7 +102,15 @@ def without_node(s: Snapshot) -> Snapshot:
     return msgspec.structs.replace(s, nodes={name: n for name, n in s.nodes.items() if name != "done"})
 
 
+def ticked(last: str) -> Change:
+    """The schedule's tick that status stores."""
+    of = task(status=Status(last_schedule_time=last), schedule="0 * * * *", **SPEC)
+    return lambda s: msgspec.structs.replace(s, task=of)
+
+
 CHANGES: dict[str, Change] = {
+    "a schedule is given": with_spec(schedule="0 * * * *"),
+    "a tick is stored": ticked("1970-01-12T13:00:00Z"),
     "backoff ends": later(20),
     "minSuccessSeconds are over": later(90),
     "the time of a finished Pod is over": later(101),
@@ -148,6 +156,14 @@ def test_what_was_found_before_changes_no_plan(change: Change) -> None:
     assert fresh != known, "nothing that a plan reads has changed"
     back = plan(first)
     assert back == plan(msgspec.structs.replace(first, recall=None)) == known
+
+
+def test_the_next_tick_changes_every_plan_that_is_remembered() -> None:
+    at_noon = with_entry("done", tick=993_600)
+    first = ticked("1970-01-12T12:00:00Z")(at_noon(before()))
+    known = plan(first)
+    second = ticked("1970-01-12T13:00:00Z")(first)
+    assert plan(second) == plan(msgspec.structs.replace(second, recall=None)) != known
 
 
 def test_a_second_look_asks_no_node_again() -> None:

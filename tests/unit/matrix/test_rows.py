@@ -85,7 +85,9 @@ def test_the_page_tells_every_row_and_bound() -> None:
     rows = set(re.findall(r"^\| ([\w-]+) \| ([\d.]+) \| ([\w .]+) \|$", PAGE, re.MULTILINE))
     wanted = set()
     for of in DIRECT:
-        above = [one.version for one in of.specifier if one.operator == "<"]
-        (least,) = (one.version for one in of.specifier if one.operator in (">=", "=="))
-        wanted.add((of.name, least, above[0] if above else "this version only"))
+        bounds = {one.operator: one.version for one in of.specifier}
+        if "==" in bounds:
+            wanted.add((of.name, bounds["=="], "this version only"))
+        else:
+            wanted.add((of.name, bounds[">="], bounds.get("<", "no bound")))
     assert rows == wanted

@@ -15,6 +15,7 @@ CALM: Final = frozenset(
         Reason.ROLLOUT_COMPLETE,
         Reason.SUCCEEDED,
         Reason.RUNNING,
+        Reason.AWAITING_SCHEDULE,
         Reason.ACCEPTED,
     }
 )
@@ -25,6 +26,7 @@ ADVICE: Final = {
     Reason.NODES_FAILED: "caretaker logs {name} --failed; mend, then caretaker rerun {name} --failed",
     Reason.NODES_BLOCKED: "see the reasons below; the nodes run by themselves once that is over",
     Reason.PAUSED: "mend the template and apply it again, or go on as it is: caretaker resume {name}",
+    Reason.HELD_BY_BUDGET: "wait until the budget's window is over, or edit spec.budgets",
     Reason.SUSPENDED: "set spec.suspend to false to go on",
     Reason.INVALID_SPEC: "correct the field that is named and apply again",
     Reason.NOT_CHECKED: "wait; if it lasts, look at the operator's logs",

@@ -30,8 +30,11 @@ async def plan(session: Session, document: Document, options: PlanOptions) -> Pl
     made = None
     if not proposal.refusals:
         snapshot = await observe(session.client, proposal.raw, session.scale)
-        unreadable = bool(read_task(proposal.raw)[1])
-        invalid = snapshot.invalid if unreadable else await _check_pods(session, document, proposal)
+        invalid = read_task(proposal.raw)[1]
+        if invalid:
+            proposal.refusals.append(f"{document.place(invalid.partition(':')[0])}: {one_line(invalid)}")
+        else:
+            invalid = await _check_pods(session, document, proposal)
         made = forecast(msgspec.structs.replace(snapshot, invalid=invalid))
     text = as_text(proposal, made, wide=options.wide)
     return Planned(text, as_json(proposal, made), proposal.refusals)

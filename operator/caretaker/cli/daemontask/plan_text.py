@@ -5,6 +5,7 @@ import sys
 from collections import Counter
 from typing import Any, Final
 
+from caretaker.cli.daemontask.calendar_text import budget_json, calendar_lines, schedule_json
 from caretaker.cli.propose import Proposal
 from caretaker.cli.text import STATE_ORDER, STATE_WORDS, Colours, age, counts, cut, number, one_line, table
 from caretaker.daemontask.forecast import Forecast
@@ -39,7 +40,9 @@ def as_json(proposal: TaskProposal, made: Forecast | None) -> dict[str, Any]:
         "desired": made.plan.desired,
         "counts": made.plan.counts,
         "startAtOnce": made.at_once,
-        "parallelism": made.width if made.snapshot.task.spec.parallelism is not None else None,
+        "parallelism": made.room.beyond if made.snapshot.task.spec.parallelism is not None else None,
+        "schedule": schedule_json(made),
+        "budget": budget_json(made),
         "waves": made.waves,
         "podsToDelete": len(made.plan.deletes),
         "nodes": [_node_json(proposal, made, report) for report in made.reports.values()],
@@ -79,6 +82,7 @@ def as_text(proposal: TaskProposal, made: Forecast | None, *, wide: bool) -> lis
     return [
         f"{head}: {_kind_of_change(proposal, made)}",
         f"  {_summary(made)}",
+        *(f"  {line}" for line in calendar_lines(made)),
         *notes,
         "",
         *colours.lines(_groups(made)),
@@ -103,14 +107,23 @@ def _summary(made: Forecast) -> str:
         waiting = made.plan.counts["pending"]
         why = _HOLDS.get(hold, hold).format(name=made.snapshot.task.metadata.name)
         return f"nothing would be started: {why}; {waiting} {everything} wait"
+    if made.plan.awaiting and not due:
+        return f"{made.plan.awaiting} {everything} would run at its first tick"
     if not due:
         return f"nothing would be started: {counts(made.plan.counts) or 'there are no nodes'}"
     text = f"{due} {everything} would run"
     if made.at_once == due:
         return f"{text}, all at once"
-    at_once = f"{made.at_once} at once" if made.at_once else "none before a slot is free"
-    waves = f"{made.waves} wave{'s' * (made.waves > 1)} of at most {made.width}"
-    return f"{text}: {at_once}, {waves} in all (parallelism {made.snapshot.task.spec.parallelism})"
+    closed = made.room.budget is not None and not made.room.width
+    at_once = (
+        f"{made.at_once} at once"
+        if made.at_once
+        else f"none before a {'budget' if closed else 'slot'} is free"
+    )
+    waves = f"{made.waves} wave{'s' * (made.waves > 1)} of at most {made.room.width or made.room.beyond}"
+    parallelism = made.snapshot.task.spec.parallelism
+    limit = f"parallelism {parallelism}" if made.room.budget is None else "budgets"
+    return f"{text}: {at_once}, {waves} in all ({limit})"
 
 
 _HOLDS: Final = {

@@ -11,6 +11,7 @@ from caretaker.api import conditions as c
 from caretaker.api.daemontask import DaemonTask, ResultStatus
 from caretaker.api.times import parse_time
 from caretaker.cli.daemontask.advice import advice, worth_telling
+from caretaker.cli.daemontask.calendar_text import budget_json, calendar_lines, schedule_json
 from caretaker.cli.remarks import remarks as remarks_of
 from caretaker.cli.text import (
     STATE_ORDER,
@@ -51,6 +52,8 @@ def as_json(made: Forecast) -> dict[str, Any]:
         "desired": made.plan.desired,
         "counts": made.plan.counts,
         "hold": made.plan.hold,
+        "schedule": schedule_json(made),
+        "budget": budget_json(made),
         "conditions": task.status.conditions,
         "results": made.plan.told.results,
         "resultErrors": made.plan.told.errors,
@@ -70,7 +73,7 @@ def as_text(made: Forecast, *, wide: bool) -> list[str]:
         lines.append(f"  {bar(numbers)}")
     if ready := c.find(task.status.conditions, c.READY):
         lines.append(f"  Ready={ready.status} {ready.reason}{_since(made, ready.last_transition_time)}")
-    lines += [f"  {line}" for line in remarks(task)]
+    lines += [f"  {line}" for line in (*calendar_lines(made), *remarks(task))]
     lines += results_table(made.plan.told.results)
     states = sorted((made.state_of(name) for name in made.reports), key=_order)
     return [*lines, "", *Colours(sys.stdout).lines(_rows(made, states, wide=wide))]

@@ -53,9 +53,10 @@ def ended(made: Forecast) -> int | None:
     conditions = task.status.conditions
     if task.status.observed_generation < task.metadata.generation or numbers["active"]:
         return None
-    if numbers["pending"] and not made.plan.hold:
+    waiting = made.plan.awaiting  # for the first tick, which may be far away
+    if numbers["pending"] > waiting and not made.plan.hold:
         return None
-    if task.status.active or (task.status.pending and not made.plan.hold):
+    if task.status.active or (task.status.pending > waiting and not made.plan.hold):
         return None
     if c.find(conditions, c.STALLED) is not None:
         return 1

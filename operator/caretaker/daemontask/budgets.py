@@ -1,0 +1,63 @@
+"""How many nodes the budgets let run now, and until when.
+
+Pure: (spec, nodes desired, moment) -> Allowance. A budget without a schedule is always active, one with a
+schedule for its duration after each tick; of those that are active the smallest counts. Karpenter's rules.
+"""
+
+from typing import Final
+
+import msgspec
+
+from caretaker.api import durations
+from caretaker.api.daemontask import Budget, Spec, resolve
+from caretaker.daemontask import calendar
+
+# Windows that follow each other without a gap: after so many the end is not told.
+_CHAIN: Final = 32
+
+
+class Allowance(msgspec.Struct, frozen=True):
+    """Moments are seconds since the epoch."""
+
+    nodes: int | None = None  # None: no budget is active
+    until: float = 0.0  # when the budgets that limit to `nodes` end; 0 = not by themselves
+    edge: float = 0.0  # when any budget next begins or ends; 0 = never
+
+
+def allowance(spec: Spec, desired: int, now: float) -> Allowance:
+    """What they allow. The spec's schedules can be read: resource.py has seen to it."""
+    active: list[tuple[int, float]] = []
+    edges: list[float] = []
+    for budget in spec.budgets:
+        begins, ends = _window(budget, spec.time_zone, now)
+        if begins <= now:
+            active.append((resolve(_number(budget.nodes), desired, up=True), ends))
+        edges.append(ends if begins <= now else begins)
+    edge = min((at for at in edges if at), default=0.0)
+    if not active:
+        return Allowance(edge=edge)
+    least = min(nodes for nodes, _ in active)
+    ends_of_least = [ends for nodes, ends in active if nodes == least]
+    return Allowance(least, 0.0 if 0.0 in ends_of_least else max(ends_of_least), edge)
+
+
+def _window(budget: Budget, zone: str, now: float) -> tuple[float, float]:
+    """(when it began or begins, when it ends or 0) of the window that is open, else of the next."""
+    if budget.schedule is None or budget.duration is None:
+        return 0.0, 0.0
+    ticks, length = calendar.read(budget.schedule, zone), durations.seconds(budget.duration)
+    begins = ticks.last(now)
+    if begins + length <= now:
+        begins = ticks.after(now)
+    tick = begins
+    for _ in range(_CHAIN):
+        following = ticks.after(tick)
+        if following > tick + length:
+            return begins, tick + length
+        tick = following
+    return begins, 0.0
+
+
+def _number(nodes: int | str) -> int | str:
+    """Karpenter writes numbers as text, too."""
+    return int(nodes) if isinstance(nodes, str) and nodes.isdigit() else nodes

@@ -1,0 +1,104 @@
+"""Which tick of its schedule a DaemonTask is about.
+
+Pure: (task, hold, now) -> Tick. What nodes run for is the tick that status stores, and a newer one counts
+only once it is stored: so no tick runs twice on a node, and after a restart it is known what was begun.
+"""
+
+from typing import Final
+
+import msgspec
+
+from caretaker.api.conditions import Reason
+from caretaker.api.daemontask import DaemonTask, ObservedSchedule, Spec
+from caretaker.api.times import format_time, parse_time
+from caretaker.daemontask import calendar
+
+# What keeps a tick from being taken. What comes due meanwhile is caught up with once, by the last of them.
+_CLOSED: Final = (Reason.SUSPENDED, Reason.INVALID_SPEC, Reason.LEDGER_LOST)
+# A clock that was set back by less only has to come by the stored tick again; by more, the tick was that of a
+# clock which was wrong, and to wait for it could mean years.
+_AHEAD: Final = 86400.0
+
+
+class Tick(msgspec.Struct, frozen=True):
+    """What status is to store. Moments are seconds since the epoch, 0 = none."""
+
+    last: int = 0
+    next: float = 0.0
+    observed: ObservedSchedule | None = None
+    taken: bool = False  # `last` is newer than what is stored: it is stored before anything starts for it
+
+
+def stored(task: DaemonTask) -> int:
+    """The tick that nodes run for; 0 without a schedule, and before its first tick."""
+    return int(parse_time(task.status.last_schedule_time) or 0) if task.spec.schedule is not None else 0
+
+
+def awaited(task: DaemonTask) -> bool:
+    """Whether the first tick is still to come: nodes that have never run wait for it."""
+    return task.spec.schedule is not None and not stored(task)
+
+
+def look(task: DaemonTask, hold: str, now: float) -> Tick:
+    """The tick that is due, or the one that is stored."""
+    spec, known = task.spec, stored(task)
+    if spec.schedule is None:
+        return Tick()
+    if hold == Reason.INVALID_SPEC:
+        return Tick(known, observed=task.status.observed_schedule)
+    wrong = known > now + _AHEAD
+    known = 0 if wrong else known
+    observed, since = _observed(task, now, anew=wrong)
+    if hold in _CLOSED:
+        return Tick(known, observed=observed)
+    ticks = calendar.read(spec.schedule, spec.time_zone)
+    due = ticks.last(now)
+    late = spec.starting_deadline_seconds is not None and now - due > spec.starting_deadline_seconds
+    taken = due > max(since, known) and not late
+    last = int(due) if taken else known
+    # After a clock was set back the ticks up to the stored one have been there already.
+    return Tick(last, ticks.after(max(now, last)), observed, taken)
+
+
+def with_tick(task: DaemonTask, tick: Tick) -> DaemonTask:
+    """The task once this is stored."""
+    status = msgspec.structs.replace(
+        task.status,
+        last_schedule_time=format_time(tick.last) if tick.last else None,
+        next_schedule_time=format_time(tick.next) if tick.next else None,
+        observed_schedule=tick.observed,
+    )
+    return msgspec.structs.replace(task, status=status)
+
+
+def _observed(task: DaemonTask, now: float, *, anew: bool) -> tuple[ObservedSchedule, float]:
+    """(the schedule as status is to store it, since when its ticks count). A schedule that was just given or
+    changed has missed nothing: its first tick is the next one."""
+    spec, seen = task.spec, task.status.observed_schedule
+    assert spec.schedule is not None  # noqa: S101 - look() has made sure
+    same = seen is not None and (seen.schedule, seen.time_zone) == (spec.schedule, spec.time_zone)
+    if seen is not None and same and not anew:
+        return seen, parse_time(seen.since) or 0.0
+    new = task.status.observed_generation < 0
+    since = (parse_time(task.metadata.creation_timestamp) if new else None) or now
+    return ObservedSchedule(spec.schedule, spec.time_zone, format_time(since)), since
+
+
+def faults_of(spec: Spec) -> str:
+    """Why its schedules cannot be read, with the fields' paths; empty if they can."""
+    found = []
+    try:
+        calendar.read_zone(spec.time_zone)
+    except ValueError as error:
+        return f"spec.timeZone: {error}"
+    named = [("spec.schedule", spec.schedule)]
+    named += [
+        (f"spec.budgets[{place}].schedule", budget.schedule) for place, budget in enumerate(spec.budgets)
+    ]
+    for path, text in named:
+        try:
+            if text is not None:
+                calendar.read(text, spec.time_zone)
+        except ValueError as error:
+            found.append(f"{path}: {error}")
+    return "; ".join(found)

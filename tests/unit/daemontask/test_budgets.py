@@ -1,0 +1,248 @@
+"""What budgets allow at which time, and until when; what a rollout makes of it."""
+
+from typing import Any
+
+import pytest
+
+from caretaker.api import conditions as c
+from caretaker.api.daemontask import Budget, Spec
+from caretaker.api.times import format_time, parse_time
+from caretaker.daemontask.budgets import allowance
+from unit.daemontask.almanac import Almanac
+from unit.daemontask.build import NOW, entry, node, planned, pod, started, succeeded, task
+
+OFFICE = Budget(0, "0 9 * * 1-5", "8h")
+
+
+@pytest.mark.parametrize(
+    ("budgets", "zone", "now", "nodes", "until", "edge"),
+    [
+        pytest.param([], "Etc/UTC", "2026-11-23T12:00:00Z", None, "", "", id="without any, everything goes"),
+        pytest.param(
+            [Budget(3)],
+            "Etc/UTC",
+            "2026-11-23T12:00:00Z",
+            3,
+            "",
+            "",
+            id="one without a schedule is always active",
+        ),
+        pytest.param(
+            [Budget("10%")],
+            "Etc/UTC",
+            "2026-11-23T12:00:00Z",
+            3,
+            "",
+            "",
+            id="a percentage of 21 nodes rounds up",
+        ),
+        pytest.param([Budget("0%")], "Etc/UTC", "2026-11-23T12:00:00Z", 0, "", "", id="none of them is none"),
+        pytest.param(
+            [Budget("5")], "Etc/UTC", "2026-11-23T12:00:00Z", 5, "", "", id="a number as text is a number"
+        ),
+        pytest.param(
+            [OFFICE],
+            "Etc/UTC",
+            "2026-11-23T08:59:59Z",
+            None,
+            "",
+            "2026-11-23T09:00:00Z",
+            id="before its window it is not active",
+        ),
+        pytest.param(
+            [OFFICE],
+            "Etc/UTC",
+            "2026-11-23T09:00:00Z",
+            0,
+            "2026-11-23T17:00:00Z",
+            "2026-11-23T17:00:00Z",
+            id="it is from the window's first second",
+        ),
+        pytest.param(
+            [OFFICE],
+            "Etc/UTC",
+            "2026-11-23T16:59:59Z",
+            0,
+            "2026-11-23T17:00:00Z",
+            "2026-11-23T17:00:00Z",
+            id="to its last",
+        ),
+        pytest.param(
+            [OFFICE],
+            "Etc/UTC",
+            "2026-11-23T17:00:00Z",
+            None,
+            "",
+            "2026-11-24T09:00:00Z",
+            id="and then no longer",
+        ),
+        pytest.param(
+            [OFFICE],
+            "Europe/Berlin",
+            "2026-11-23T08:30:00Z",
+            0,
+            "2026-11-23T16:00:00Z",
+            "2026-11-23T16:00:00Z",
+            id="windows are in the task's zone",
+        ),
+        pytest.param(
+            [OFFICE],
+            "Etc/UTC",
+            "2026-11-21T12:00:00Z",
+            None,
+            "",
+            "2026-11-23T09:00:00Z",
+            id="at the week's end nothing holds",
+        ),
+        pytest.param(
+            [Budget(5), OFFICE],
+            "Etc/UTC",
+            "2026-11-23T12:00:00Z",
+            0,
+            "2026-11-23T17:00:00Z",
+            "2026-11-23T17:00:00Z",
+            id="the smallest counts",
+        ),
+        pytest.param(
+            [Budget(5), OFFICE],
+            "Etc/UTC",
+            "2026-11-23T18:00:00Z",
+            5,
+            "",
+            "2026-11-24T09:00:00Z",
+            id="then the other one",
+        ),
+        pytest.param(
+            [Budget(0), OFFICE],
+            "Etc/UTC",
+            "2026-11-23T12:00:00Z",
+            0,
+            "",
+            "2026-11-23T17:00:00Z",
+            id="one that never ends tells no end",
+        ),
+        pytest.param(
+            [Budget(1, "0 12 * * *", "1h"), Budget(1, "30 12 * * *", "1h")],
+            "Etc/UTC",
+            "2026-11-23T12:45:00Z",
+            1,
+            "2026-11-23T13:30:00Z",
+            "2026-11-23T13:00:00Z",
+            id="of two that are alike the later end counts",
+        ),
+        pytest.param(
+            [Budget(0, "0 * * * *", "90m")],
+            "Etc/UTC",
+            "2026-11-23T12:45:00Z",
+            0,
+            "",
+            "",
+            id="windows that overlap for ever have no end",
+        ),
+        pytest.param(
+            [Budget(0, "0 9,10,11 * * *", "1h")],
+            "Etc/UTC",
+            "2026-11-23T09:10:00Z",
+            0,
+            "2026-11-23T12:00:00Z",
+            "2026-11-23T12:00:00Z",
+            id="windows that follow at once are one",
+        ),
+        pytest.param(
+            [Budget(0, "30 1 * * *", "2h")],
+            "Europe/Berlin",
+            "2026-03-29T02:00:00Z",
+            0,
+            "2026-03-29T02:30:00Z",
+            "2026-03-29T02:30:00Z",
+            id="a window is as long when clocks go forward",
+        ),
+    ],
+)
+def test_allowance(
+    budgets: list[Budget], zone: str, now: str, nodes: int | None, until: str, edge: str
+) -> None:
+    spec = Spec(template={}, budgets=tuple(budgets), time_zone=zone)
+    found = allowance(spec, 21, parse_time(now) or 0)
+    told = [format_time(at) if at else "" for at in (found.until, found.edge)]
+    assert (found.nodes, *told) == (nodes, until, edge)
+
+
+A, B, C = node("a"), node("b"), node("c")
+HOUR = {"schedule": "0 13 * * *", "duration": "1h"}  # NOW is 13:46:40
+CLOSED = NOW + 800
+
+
+@pytest.mark.parametrize(
+    ("budgets", "parallelism", "starts", "held"),
+    [
+        pytest.param([Budget(2)], None, 2, 2, id="a budget limits where nothing else does"),
+        pytest.param([Budget(2)], 1, 1, None, id="parallelism limits where it is smaller"),
+        pytest.param([Budget("34%")], 3, 2, 2, id="a budget limits where it is smaller"),
+        pytest.param([Budget(0, **HOUR)], None, 0, 0, id="a window of none starts none"),
+        pytest.param(
+            [Budget(0, "0 14 * * *", "1h")], None, 3, None, id="a window to come limits nothing yet"
+        ),
+        pytest.param([Budget(3)], None, 3, None, id="one that is wide enough holds nobody back"),
+    ],
+)
+def test_the_smaller_of_budgets_and_parallelism_limits(
+    budgets: list[Budget], parallelism: int | None, starts: int, held: int | None
+) -> None:
+    found = planned(task(budgets=tuple(budgets), parallelism=parallelism), [A, B, C])
+    assert len(found.starts) == starts
+    assert (found.budget.nodes if found.budget else None) == held
+
+
+def test_a_window_that_opens_during_a_rollout_lets_active_pods_finish_and_starts_nothing() -> None:
+    spec: dict[str, Any] = {"budgets": (Budget(0, **HOUR),)}
+    found = planned(task(**spec), [A, B, C], [pod(A), succeeded(B)])
+    assert (found.starts, found.deletes, set(found.records)) == ([], [], {"b"})
+    assert planned(task(**spec), [A, B, C], [pod(A)]).wake == CLOSED
+
+
+def test_nothing_wakes_for_a_window_while_nobody_waits() -> None:
+    spec: dict[str, Any] = {"budgets": (Budget(0, **HOUR),)}
+    assert planned(task(**spec), [A], entries={"a": entry(A)}).wake == 0.0
+    assert planned(task(**spec), [A], [pod(A)]).wake == 0.0
+
+
+def test_what_waits_for_a_slot_is_woken_when_a_window_opens_or_closes() -> None:
+    spec: dict[str, Any] = {"budgets": (Budget(2, "0 14 * * *", "1h"),), "parallelism": 1}
+    assert planned(task(**spec), [A, B], [pod(A)]).wake == CLOSED
+    found = planned(task(**spec), [A, B], [pod(A)], now=NOW + 900)
+    assert (found.wake, found.budget) == (CLOSED + 3600, None)
+
+
+def test_more_that_run_than_a_window_allows_go_on_and_nothing_joins_them() -> None:
+    found = planned(task(budgets=(Budget(1),)), [A, B, C], [pod(A), pod(B)])
+    assert (started(found), found.queued) == ([], 1)
+    found = planned(task(budgets=(Budget(3),)), [A, B, C], [pod(A), pod(B)])
+    assert started(found) == ["c"]
+
+
+def test_a_rollout_that_is_held_back_says_so_until_when_and_goes_on_then() -> None:
+    made = Almanac("2026-11-23T12:00:00Z", budgets=(OFFICE,))
+    assert made.look("2026-11-23T12:00:00Z") == []
+    assert made.condition(c.READY) == ("False", "RollingOut")
+    assert made.condition(c.RECONCILING) == ("True", "RollingOut")
+    assert made.condition(c.STALLED) == ("", "")
+    assert made.condition(c.PROGRESSING) == ("False", "HeldByBudget")
+    told = c.find(made.task.status.conditions, c.PROGRESSING)
+    assert told is not None
+    assert told.message == "a budget lets no node(s) run at a time until 2026-11-23T17:00:00Z; 2 node(s) wait"
+    assert made.wakes() == "2026-11-23T17:00:00Z"
+    assert made.look("2026-11-23T14:00:00Z") == []
+    assert made.look("2026-11-23T17:00:00Z") == ["a NewNode", "b NewNode"]
+    assert made.condition(c.PROGRESSING) == ("True", "RolloutComplete")
+    assert made.events == ["HeldByBudget", "RolloutComplete"]
+
+
+def test_a_tick_within_a_window_waits_for_its_end_and_leaves_the_task_ready() -> None:
+    made = Almanac("2026-11-22T12:00:00Z", schedule="0 10 * * *", budgets=(OFFICE,))
+    made.look("2026-11-22T12:00:00Z")
+    assert made.look("2026-11-23T10:00:00Z") == []
+    assert made.condition(c.READY) == ("True", "Running")
+    assert made.condition(c.PROGRESSING) == ("False", "HeldByBudget")
+    assert made.look("2026-11-23T17:00:00Z") == ["a NewNode", "b NewNode"]
+    assert made.condition(c.READY) == ("True", "Succeeded")

@@ -1,0 +1,259 @@
+"""A schedule over days and years: first ticks, missed ones, resuming, clocks that jump, nodes that join."""
+
+from caretaker.api import conditions as c
+from caretaker.api.daemontask import Spec
+from caretaker.daemontask import ticks
+from unit.daemontask.almanac import Almanac
+from unit.daemontask.build import TEMPLATE, node
+
+CREATED = "2026-11-22T10:00:00Z"
+BOTH = ["a Schedule", "b Schedule"]
+FIRST = ["a NewNode", "b NewNode"]
+
+
+def nightly(**spec: object) -> Almanac:
+    """Every night at three; looked at once when it was made."""
+    made = Almanac(CREATED, schedule="0 3 * * *", **spec)
+    assert made.look(CREATED) == []
+    return made
+
+
+class TestFirstTick:
+    def test_nothing_runs_before_it(self) -> None:
+        made = nightly()
+        assert made.look("2026-11-23T02:59:59Z") == []
+        assert made.look("2026-11-23T03:00:00Z") == FIRST
+        assert made.look("2026-11-23T03:00:10Z") == []
+
+    def test_it_is_no_rollout_that_anybody_has_to_wait_for(self) -> None:
+        made = nightly()
+        assert made.condition(c.READY) == ("True", "AwaitingSchedule")
+        assert made.condition(c.PROGRESSING) == ("True", "AwaitingSchedule")
+        assert made.condition(c.RECONCILING) == ("", "")
+        assert made.events == []
+        made.look("2026-11-23T03:00:00Z")
+        assert made.condition(c.READY) == ("True", "Succeeded")
+        assert made.condition(c.RECONCILING) == ("", "")
+
+    def test_status_tells_it(self) -> None:
+        made = nightly()
+        status = made.task.status
+        assert (status.last_schedule_time, status.next_schedule_time) == (None, "2026-11-23T03:00:00Z")
+        assert made.wakes() == "2026-11-23T03:00:00Z"
+        made.look("2026-11-23T03:00:00Z")
+        status = made.task.status
+        assert status.last_schedule_time == "2026-11-23T03:00:00Z"
+        assert status.next_schedule_time == made.wakes() == "2026-11-24T03:00:00Z"
+
+    def test_a_tick_before_the_task_was_made_is_not_missed(self) -> None:
+        made = Almanac("2026-11-22T03:00:00Z", schedule="0 3 * * *")
+        assert made.look("2026-11-22T03:00:05Z") == []
+
+    def test_an_operator_that_was_down_when_it_was_made_catches_up(self) -> None:
+        made = Almanac(CREATED, schedule="0 3 * * *")
+        assert made.look("2026-11-23T08:00:00Z") == FIRST
+
+    def test_somebody_may_ask_for_a_run_before_it(self) -> None:
+        made = nightly()
+        made.annotate(rerun_at="2026-11-22T12:00:00Z")
+        assert made.look("2026-11-22T12:00:00Z") == FIRST
+        assert made.look("2026-11-23T03:00:00Z") == BOTH
+
+
+class TestEveryTick:
+    def test_every_node_runs_once_and_not_between(self) -> None:
+        made = nightly()
+        for day in (23, 24, 25):
+            assert len(made.look(f"2026-11-{day}T03:00:00Z")) == 2
+            assert made.look(f"2026-11-{day}T15:00:00Z") == []
+
+    def test_nothing_is_looked_at_between_two_ticks(self) -> None:
+        made = nightly()
+        made.look("2026-11-23T03:00:00Z")
+        known = made.passes
+        assert made.look("2026-11-23T04:00:00Z") == []
+        assert made.passes == known + 1
+        assert made.wakes() == "2026-11-24T03:00:00Z"
+
+    def test_no_node_starts_before_its_tick_is_stored(self) -> None:
+        """kruise#862: what is stored, and not what exists, says which tick has run."""
+        made = nightly()
+        began = made.passes
+        made.look("2026-11-23T03:00:00Z")
+        assert made.passes == began + 3  # stores the tick, starts, sees that nothing is left
+
+    def test_a_node_that_joins_between_two_ticks_runs_for_the_last_one_at_once(self) -> None:
+        made = nightly()
+        made.look("2026-11-23T03:00:00Z")
+        made.nodes["c"] = node("c")
+        assert made.look("2026-11-23T12:00:00Z") == ["c NewNode"]
+        assert made.look("2026-11-24T03:00:00Z") == [*BOTH, "c Schedule"]
+
+    def test_a_changed_template_runs_at_once_unless_only_the_schedule_may(self) -> None:
+        other = {"spec": {**TEMPLATE["spec"], "hostPID": True}}
+        made = nightly()
+        made.look("2026-11-23T03:00:00Z")
+        made.edit(template=other)
+        assert made.look("2026-11-23T12:00:00Z") == ["a TemplateChange", "b TemplateChange"]
+        made = nightly(rerun_on=())
+        made.look("2026-11-23T03:00:00Z")
+        made.edit(template=other)
+        assert made.look("2026-11-23T12:00:00Z") == []
+        assert made.look("2026-11-24T03:00:00Z") == BOTH
+
+    def test_the_same_tick_never_runs_twice_though_nothing_of_it_is_left_but_the_record(self) -> None:
+        """kruise#1039, #1488: their schedule was read off finished children, which somebody deletes."""
+        made = nightly()
+        made.look("2026-11-23T03:00:00Z")
+        assert made.look("2026-11-23T03:00:30Z") == []
+        assert made.look("2026-11-23T23:59:00Z") == []
+
+
+class TestMissedTicks:
+    def test_a_long_outage_is_caught_up_with_once_and_the_schedule_lives(self) -> None:
+        """kruise#1289: a hundred missed ticks, and it never ran again."""
+        made = Almanac(CREATED, schedule="* * * * *")
+        made.look("2026-11-22T10:01:00Z")
+        assert made.look("2029-02-03T04:05:06Z") == BOTH
+        assert made.task.status.last_schedule_time == "2029-02-03T04:05:00Z"
+        assert made.look("2029-02-03T04:05:59Z") == []
+        assert made.look("2029-02-03T04:06:00Z") == BOTH
+
+    def test_one_that_is_noticed_too_late_is_skipped(self) -> None:
+        made = nightly(starting_deadline_seconds=3600)
+        assert made.look("2026-11-23T04:00:01Z") == []
+        assert made.task.status.last_schedule_time is None
+        assert made.task.status.next_schedule_time == "2026-11-24T03:00:00Z"
+        assert made.look("2026-11-24T04:00:00Z") == FIRST
+
+    def test_one_that_is_skipped_is_told_once(self) -> None:
+        made = nightly(starting_deadline_seconds=60)
+        for now in ("2026-11-23T04:00:00Z", "2026-11-23T05:00:00Z"):
+            made.look(now)
+        assert made.events == ["ScheduleMissed"]
+        made.look("2026-11-24T03:00:01Z")
+        assert made.events.count("ScheduleMissed") == 1
+
+    def test_what_has_begun_in_time_is_not_cut_short(self) -> None:
+        made = nightly(starting_deadline_seconds=60, parallelism=1)
+        made.nodes["b"] = node("b", ready=False)
+        assert made.look("2026-11-23T03:00:00Z") == ["a NewNode"]
+        made.nodes["b"] = node("b")
+        assert made.look("2026-11-23T09:00:00Z") == ["b NewNode"]
+
+
+class TestSuspended:
+    def test_ticks_meanwhile_become_one_when_it_is_resumed(self) -> None:
+        made = nightly()
+        made.look("2026-11-23T03:00:00Z")
+        made.edit(suspend=True)
+        assert made.look("2026-11-24T03:00:00Z") == []
+        assert made.look("2026-11-25T03:00:00Z") == []
+        assert made.task.status.next_schedule_time is None
+        assert made.task.status.last_schedule_time == "2026-11-23T03:00:00Z"
+        assert made.wakes() == ""
+        made.edit(suspend=False)
+        assert made.look("2026-11-25T12:00:00Z") == BOTH
+        assert made.task.status.last_schedule_time == "2026-11-25T03:00:00Z"
+
+    def test_and_none_when_they_are_too_old_by_then(self) -> None:
+        made = nightly(starting_deadline_seconds=600)
+        made.look("2026-11-23T03:00:00Z")
+        made.edit(suspend=True)
+        made.look("2026-11-24T03:00:00Z")
+        made.edit(suspend=False)
+        assert made.look("2026-11-24T12:00:00Z") == []
+        assert made.look("2026-11-25T03:00:00Z") == BOTH
+
+    def test_nothing_at_all_when_no_tick_came(self) -> None:
+        made = nightly()
+        made.look("2026-11-23T03:00:00Z")
+        made.edit(suspend=True)
+        made.look("2026-11-23T10:00:00Z")
+        made.edit(suspend=False)
+        assert made.look("2026-11-23T12:00:00Z") == []
+
+
+class TestChangedSchedules:
+    def test_a_new_one_has_missed_nothing(self) -> None:
+        made = nightly()
+        made.look("2026-11-23T03:00:00Z")
+        made.edit(schedule="0 5 * * *")
+        assert made.look("2026-11-23T12:00:00Z") == []
+        assert made.task.status.next_schedule_time == "2026-11-24T05:00:00Z"
+        assert made.look("2026-11-24T05:00:00Z") == BOTH
+
+    def test_another_zone_is_another_schedule(self) -> None:
+        made = nightly()
+        made.look("2026-11-23T03:00:00Z")
+        made.edit(time_zone="Asia/Tokyo")
+        assert made.look("2026-11-23T19:00:00Z") == []
+        assert made.task.status.next_schedule_time == "2026-11-24T18:00:00Z"
+
+    def test_one_that_is_given_to_a_task_that_ran_begins_with_its_next_tick(self) -> None:
+        made = Almanac(CREATED)
+        assert made.look(CREATED) == FIRST
+        made.edit(schedule="0 3 * * *")
+        assert made.look("2026-11-30T12:00:00Z") == []
+        assert made.condition(c.READY) == ("True", "Succeeded")
+        assert made.look("2026-12-01T03:00:00Z") == BOTH
+
+    def test_without_it_nothing_is_due_any_more(self) -> None:
+        made = nightly()
+        made.look("2026-11-23T03:00:00Z")
+        made.edit(schedule=None)
+        assert made.look("2026-11-24T03:00:00Z") == []
+        status = made.task.status
+        assert (status.last_schedule_time, status.next_schedule_time, status.observed_schedule) == (None,) * 3
+        made.edit(schedule="0 3 * * *")
+        assert made.look("2026-11-24T12:00:00Z") == []
+        assert made.look("2026-11-25T03:00:00Z") == BOTH
+
+    def test_one_that_cannot_be_read_starts_nothing_and_names_the_field(self) -> None:
+        found = ticks.faults_of(Spec(template=TEMPLATE, schedule="0 5-3 * * *"))
+        assert found.startswith("spec.schedule: '0 5-3 * * *' never comes")
+        assert ticks.faults_of(Spec(template=TEMPLATE, time_zone="Mars/Phobos")).startswith("spec.timeZone: ")
+
+
+class TestClocks:
+    def test_a_clock_that_is_set_back_runs_no_tick_again(self) -> None:
+        made = nightly()
+        assert made.look("2026-11-23T03:00:00Z") == FIRST
+        assert made.look("2026-11-23T02:00:00Z") == []
+        assert made.task.status.next_schedule_time == "2026-11-24T03:00:00Z"
+        assert made.look("2026-11-23T03:00:00Z") == []
+        assert made.look("2026-11-24T03:00:00Z") == BOTH
+
+    def test_a_clock_that_is_set_forth_takes_one_tick(self) -> None:
+        made = Almanac(CREATED, schedule="*/5 * * * *")
+        made.look("2026-11-22T10:05:00Z")
+        assert made.look("2026-11-22T12:34:00Z") == BOTH
+        assert made.look("2026-11-22T12:34:30Z") == []
+
+    def test_a_clock_that_was_years_ahead_leaves_the_schedule_alive(self) -> None:
+        made = nightly()
+        assert made.look("2026-11-23T03:00:00Z") == FIRST
+        assert made.look("2031-01-01T12:00:00Z") == BOTH
+        assert made.look("2026-11-23T12:00:00Z") == []
+        assert made.task.status.next_schedule_time == "2026-11-24T03:00:00Z"
+        assert made.look("2026-11-24T03:00:00Z") == BOTH
+        assert made.look("2026-11-24T03:00:30Z") == []
+
+    def test_the_day_on_which_clocks_go_forward_leaves_the_tick_out(self) -> None:
+        made = Almanac("2026-03-28T12:00:00Z", schedule="30 2 * * *", time_zone="Europe/Berlin")
+        made.look("2026-03-28T12:00:00Z")
+        assert made.look("2026-03-29T23:00:00Z") == []
+        assert made.look("2026-03-30T00:30:00Z") == FIRST
+
+    def test_the_day_on_which_clocks_go_back_has_it_twice(self) -> None:
+        made = Almanac("2026-10-24T12:00:00Z", schedule="30 2 * * *", time_zone="Europe/Berlin")
+        made.look("2026-10-24T12:00:00Z")
+        assert made.look("2026-10-25T00:30:00Z") == FIRST
+        assert made.look("2026-10-25T01:30:00Z") == BOTH
+
+    def test_a_leap_day_is_waited_for_over_years(self) -> None:
+        made = Almanac(CREATED, schedule="0 0 29 2 *")
+        made.look(CREATED)
+        assert made.look("2027-12-31T00:00:00Z") == []
+        assert made.look("2028-02-29T00:00:00Z") == FIRST
+        assert made.task.status.next_schedule_time == "2032-02-29T00:00:00Z"
