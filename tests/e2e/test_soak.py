@@ -36,8 +36,8 @@ async def place(cluster: Cluster, admin: Admin, tmp_path: Path) -> AsyncIterator
         yield made
 
 
-async def three_tasks(place: Rollouts) -> list[Task]:
-    """Rolling and forgetful, everywhere at once, and slow in a part of the cluster."""
+async def four_tasks(place: Rollouts) -> list[Task]:
+    """Rolling and forgetful, everywhere at once, slow in a part of the cluster, and every minute."""
     await place.nodes.add(NODES, labels={POOL: "in"})
     reboot = ["TemplateChange", "NodeReboot"]
     rolling = await place.task(
@@ -53,7 +53,14 @@ async def three_tasks(place: Rollouts) -> list[Task]:
     pool = await place.task(
         "pool", template=slow, parallelism="25%", backoffLimit=BACKOFF_LIMIT, ttlSecondsAfterFinished=2
     )
-    return [rolling, wide, pool]
+    minutely = await place.task(
+        "minutely",
+        schedule="* * * * *",
+        budgets=[{"nodes": "60%"}],
+        backoffLimit=BACKOFF_LIMIT,
+        ttlSecondsAfterFinished=0,
+    )
+    return [rolling, wide, pool, minutely]
 
 
 @pytest.mark.soak
@@ -62,7 +69,7 @@ async def test_everything_at_once(place: Rollouts) -> None:
     minutes = float(os.environ.get("SOAK_MINUTES", "0.5"))
     seed = int(os.environ.get("SOAK_SEED") or secrets.randbelow(2**32))
     print(f"\nSOAK_SEED={seed} SOAK_MINUTES={minutes:g}", flush=True)
-    tasks = await three_tasks(place)
+    tasks = await four_tasks(place)
     replicas = await together(
         place.operator(name, leader_elect=True, time_scale=TIME_SCALE) for name in ("one", "two")
     )

@@ -22,6 +22,7 @@ POOL: Final = "soak.caretaker.dev/pool"
 TAINT: Final = "soak.caretaker.dev/taint"
 RESTART_EVERY: Final = 20.0  # seconds between two restarts of the API server, which take some themselves
 NODES_AT_LEAST, NODES_AT_MOST = 6, 16
+FAR: Final = "0 0 1 1 *"  # a schedule without a tick during the test
 
 Replica = tuple[OperatorProcess, ApiProxy]
 Action = Callable[[], Awaitable[str | None]]
@@ -55,6 +56,8 @@ class Chaos:
             (6, self.delete_pod),
             (5, self.edit_template),
             (3, self.suspend_or_resume),
+            (3, self.edit_schedule),
+            (3, self.edit_budgets),
             (4, self.rerun),
             (4, self.kill_operator),
             (2, self.hang_operator),
@@ -90,7 +93,8 @@ class Chaos:
                 await asyncio.to_thread(process.start)
         await self._place.nodes.wait_ready(sorted(self._nodes))
         for task in self._tasks:
-            await task.edit(suspend=False)
+            scheduled = (await task.get())["spec"].get("schedule") is not None
+            await task.edit(suspend=False, schedule=FAR if scheduled else None, budgets=None)
         self._note("the chaos ends")
 
     @property
@@ -187,6 +191,22 @@ class Chaos:
         task, suspend = self._random.choice(self._tasks), self._random.random() < 0.4
         await task.edit(suspend=suspend)
         return f"{task.name} is {'suspended' if suspend else 'resumed'}"
+
+    async def edit_schedule(self) -> str:
+        task = self._random.choice(self._tasks)
+        schedule = self._random.choice((None, FAR, "* * * * *", "*/2 * * * *"))
+        policy = self._random.choice(("Forbid", "Replace"))
+        deadline = self._random.choice((None, 10))
+        await task.edit(schedule=schedule, concurrencyPolicy=policy, startingDeadlineSeconds=deadline)
+        return f"{task.name} has schedule {schedule}, {policy}"
+
+    async def edit_budgets(self) -> str:
+        """Windows that close within half a minute, so that nothing stands still for long."""
+        task, nodes = self._random.choice(self._tasks), self._random.choice((0, 1, "30%"))
+        window = {"nodes": nodes, "schedule": "* * * * *", "duration": "25s"}
+        budgets = self._random.choice((None, [{"nodes": "60%"}], [window], [window, {"nodes": "60%"}]))
+        await task.edit(budgets=budgets)
+        return f"{task.name} has budgets {budgets}"
 
     async def rerun(self) -> str:
         task = self._random.choice(self._tasks)

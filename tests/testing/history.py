@@ -55,6 +55,7 @@ class History:
         self._recorded_until: dict[str, int] = {}  # shard name -> resourceVersion of its last known state
         self._changed = asyncio.Event()
         self._faults: list[str] = []
+        self._ticks: dict[str, tuple[Json, str]] = {}  # task uid -> (schedule, its last tick)
         self._tasks: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Self:
@@ -252,6 +253,16 @@ class History:
             check_sum(task)
         except AssertionError as error:
             self._faults.append(f"{task['metadata']['name']}: the counts do not add up: {error}")
+        self._tick(task)
+
+    def _tick(self, task: Json) -> None:
+        """The tick that nodes run for never goes back."""
+        uid, status = task["metadata"]["uid"], task["status"]
+        now = (status.get("observedSchedule") or {}, status.get("lastScheduleTime") or "")
+        before = self._ticks.get(uid, now)
+        if before[0] == now[0] and now[1] < before[1]:
+            self._faults.append(f"{task['metadata']['name']}: after tick {before[1]} came {now[1]}")
+        self._ticks[uid] = now
 
     async def _follow(
         self, url: str, labels: str | None, take: Callable[[str, Json], None], listed: asyncio.Event

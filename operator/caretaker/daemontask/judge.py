@@ -50,7 +50,8 @@ def entry_for(task_uid: str, spec: Spec, pod: Pod, node: Node, before: Entry | N
         boot_id=boot_id,
         tick=max(tick_of(pod), 0),
         attempts=same.attempts if same else 0,
-        disruptions=same.disruptions if same else 0,
+        # A success has no use for them, and in a shard its results need their room.
+        disruptions=same.disruptions if same and pod.phase == "Failed" else 0,
         started_at=int(pod.created),
         finished_at=int(pod.finished),
         reboot_runs=reboot_runs(marks.get(names.POD_TRIGGER, ""), int(pod.created), before, same is not None),

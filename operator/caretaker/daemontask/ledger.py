@@ -48,7 +48,7 @@ class Entry(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=
     boot_id: str = msgspec.field(name="bootID", default="")
     tick: Seconds = 0  # of the schedule, that the run was for; 0 = of none
     attempts: Count = 0  # counted failures under run_key
-    disruptions: Count = 0  # uncounted ones under run_key
+    disruptions: Count = 0  # uncounted ones under run_key, until it succeeds
     started_at: Seconds = 0
     finished_at: Seconds = 0
     exit_code: Annotated[int, msgspec.Meta(ge=-(2**31), lt=2**31)] | None = None

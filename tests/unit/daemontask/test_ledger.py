@@ -10,7 +10,7 @@ from caretaker.api.objects import ContainerEnd
 from caretaker.daemontask import results
 from caretaker.daemontask.judge import entry_for
 from caretaker.daemontask.ledger import SHARD_NODES, Entry, Fault, Value, decode_entry, encode_entry
-from unit.daemontask.build import NOW, UID, entry, failed, node, task
+from unit.daemontask.build import NOW, UID, entry, failed, node, succeeded, task
 
 A = node("a")
 CONFIG_MAP_BYTES = 1024 * 1024
@@ -25,6 +25,7 @@ def test_an_entry_reads_as_it_was_written() -> None:
     [
         pytest.param({"finishedAt": 10**15}, id="a date that no calendar has"),
         pytest.param({"startedAt": -1}, id="a date before 1970"),
+        pytest.param({"tick": 10**15}, id="a tick that no calendar has"),
         pytest.param({"attempts": 2**31}, id="more attempts than an int32"),
         pytest.param({"seq": -1}, id="a negative seq"),
         pytest.param({"exitCode": 10**12}, id="no exit code"),
@@ -49,9 +50,9 @@ def test_a_full_shard_of_the_longest_results_fits_too() -> None:
         pod_uid="p" * 36,
         nonce="2026-01-01T00:00:00.000000+00:00",
         boot_id="b" * 36,
+        tick=10**10 - 1,
         boot_absorbed=True,
         attempts=999,
-        disruptions=10,
         started_at=10**10 - 1,
         finished_at=10**10 - 1,
         reboot_runs=(10**10 - 1,) * 3,
@@ -59,6 +60,13 @@ def test_a_full_shard_of_the_longest_results_fits_too() -> None:
         fault=Fault("d" * 32, code, "x" * (results.FOUND_BYTES - len('""'))),
     )
     assert SHARD_NODES * (253 + len(encode_entry(full).encode())) < CONFIG_MAP_BYTES
+
+
+def test_a_success_keeps_its_failures_and_not_its_disruptions() -> None:
+    """Their room in a full shard is that of its results."""
+    before = entry(A, "Retry", attempts=2, disruptions=10)
+    made = entry_for(UID, task().spec, succeeded(A, 2), A, before, NOW)
+    assert (made.result, made.attempts, made.disruptions) == ("Succeeded", 2, 0)
 
 
 def test_an_entry_with_results_reads_as_it_was_written() -> None:
@@ -81,6 +89,7 @@ def test_a_full_shard_of_the_longest_entries_fits_into_a_config_map(letter: str)
         node_uid="u" * 36,
         nonce="2026-01-01T00:00:00.000000+00:00",
         boot_id="b" * 36,
+        tick=10**10 - 1,
         reboot_runs=(int(NOW),) * 3,
         disruptions=10,
     )

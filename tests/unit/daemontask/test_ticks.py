@@ -1,7 +1,9 @@
 """A schedule over days and years: first ticks, missed ones, resuming, clocks that jump, nodes that join."""
 
+import msgspec
+
 from caretaker.api import conditions as c
-from caretaker.api.daemontask import Spec
+from caretaker.api.daemontask import FailurePolicy, Spec
 from caretaker.daemontask import ticks
 from unit.daemontask.almanac import Almanac
 from unit.daemontask.build import TEMPLATE, node
@@ -107,6 +109,16 @@ class TestEveryTick:
         made.look("2026-11-23T03:00:00Z")
         assert made.look("2026-11-23T03:00:30Z") == []
         assert made.look("2026-11-23T23:59:00Z") == []
+
+    def test_a_node_that_failed_runs_again_and_what_its_failure_held_goes_on(self) -> None:
+        made = nightly(failure_policy=FailurePolicy(0, "Pause"), parallelism=1)
+        made.look("2026-11-23T03:00:00Z")
+        made.entries["a"] = msgspec.structs.replace(made.entries["a"], result="Failed", attempts=4)
+        made.nodes["c"] = node("c")
+        assert made.look("2026-11-23T12:00:00Z") == []
+        assert made.condition(c.READY) == ("False", "Paused")
+        assert made.look("2026-11-24T03:00:00Z") == ["a Schedule", "b Schedule", "c NewNode"]
+        assert made.condition(c.READY) == ("True", "Succeeded")
 
 
 class TestMissedTicks:
