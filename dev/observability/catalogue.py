@@ -79,8 +79,8 @@ OPERATOR: Final = {
         {**_WATCHED, "reason": one_of("start", "expired", "stalled", "error")},
     ),
     "caretaker_reflector_age_seconds": Metric(
-        "New nodes or finished pods are not noticed. The API server sends something each minute; from 180 s "
-        "on `/healthz` fails.",
+        "New nodes or finished pods are not noticed. The API server sends something each minute, so that "
+        "more than 70 s tell of one that is away.",
         _WATCHED,
     ),
 }

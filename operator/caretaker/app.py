@@ -47,7 +47,7 @@ logger = logging.getLogger(__name__)
 
 DRAIN_SECONDS: Final = 4.0  # with the Lease's release, kopf's thread and HTTP below the 10 s of a clean stop
 RECURSION_LIMIT: Final = 25_000
-SILENCE_SECONDS: Final = 180.0
+STUCK_SECONDS: Final = 180.0  # well above what one step of a reflector may take: 70 s, see its Timing
 
 
 class App:
@@ -304,7 +304,9 @@ class App:
         self._metrics.permission(verb, resource, missing=missing)
 
     def _health(self) -> list[Check]:
-        watches = [(f"watch-{name}", partial(_silent, store)) for name, store in self._watched.items()]
+        """What a restart mends. It brings no API server back, so one that is away is none of it."""
+        limit = STUCK_SECONDS * self._settings.time_scale
+        watches = [(f"watch-{one.resource}", partial(_stuck, one, limit)) for one in self._reflectors]
         return [("loop", self._lag.check), *watches]
 
     def _readiness(self) -> list[Check]:
@@ -314,9 +316,9 @@ class App:
         return [(name, partial(synced, store)) for name, store in self._watched.items()]
 
 
-def _silent(store: Store) -> str | None:  # type: ignore[type-arg]
-    seconds = time.monotonic() - store.last_contact
-    return None if seconds < SILENCE_SECONDS else f"the API server has not been heard for {seconds:.0f} s"
+def _stuck(reflector: Reflector, limit: float) -> str | None:  # type: ignore[type-arg]
+    seconds = time.monotonic() - reflector.due
+    return None if seconds < limit else f"it has been stuck for {seconds:.0f} s"
 
 
 async def _cancel(tasks: list[asyncio.Task[None]]) -> None:

@@ -167,6 +167,9 @@ CASES: Final[Mapping[str, Mapping[str, Case]]] = {
     },
     "CaretakerWatchStale": {
         "nothing is heard of pods": Case({AGE: "0+60x20"}, "6m", {"resource": "pods"}),
+        "the API server is away, for both processes, which nobody restarts": Case(
+            {AGE: "0+60x60", AGE.replace('pod="a"', 'pod="b"'): "0+60x60"}, "6m", {"resource": "pods"}
+        ),
         "a bookmark a minute": Case({AGE: "60x40"}, "30m"),
     },
     "CaretakerLoopLag": {

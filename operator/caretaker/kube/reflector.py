@@ -82,6 +82,8 @@ class Reflector(Generic[R]):
                RESUME, EXPIRED, STALLED, ERROR, UNDECODABLE
     counts     the same, counted
     state      the last state told, "starting" before
+    due        on the monotonic clock, when it has to have gone on: it began something then, or waits until
+               then. An API server that is away is waited for; long past it, the reflector is stuck
     """
 
     def __init__(
@@ -100,6 +102,7 @@ class Reflector(Generic[R]):
         self.on_event: Callable[[str], None] | None = None
         self.counts: Counter[str] = Counter()
         self.state = "starting"
+        self.due = time.monotonic()
         self.resource = resource_of(path)
         self._client = client
         self._path = path
@@ -122,7 +125,7 @@ class Reflector(Generic[R]):
     async def run(self) -> None:
         """List and watch until cancelled."""
         while True:
-            started = time.monotonic()
+            started = self.due = time.monotonic()
             self._wake.clear()
             self._attempt = asyncio.create_task(self._list_and_watch())
             try:
@@ -133,7 +136,9 @@ class Reflector(Generic[R]):
                     await self._attempt
             if self._attempt.cancelled():  # by relist()
                 continue
-            pause = self._pause(self._attempt.result(), time.monotonic() - started)
+            now = time.monotonic()
+            pause = self._pause(self._attempt.result(), now - started)
+            self.due = now + pause
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), pause)
 
@@ -222,6 +227,7 @@ class Reflector(Generic[R]):
                 waiter.set_result(None)
 
     def _listed(self, wire: Wire) -> tuple[R, int]:
+        self.due = time.monotonic()
         return self._record(wire), int(wire.metadata.resource_version)
 
     # -------------------------------------------------------------- watching
@@ -241,11 +247,15 @@ class Reflector(Generic[R]):
             async for line in lines:
                 self._silent = 0
                 self._take(line)
-                self._store.touch()
+                self._heard()
+
+    def _heard(self) -> None:
+        self._store.touch()
+        self.due = time.monotonic() + self._timing.dead_after
 
     def _opened(self) -> None:
         self._count("WATCH")
-        self._store.touch()
+        self._heard()
         self._tell("synced", "")
 
     def _take(self, line: bytes) -> None:

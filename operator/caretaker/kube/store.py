@@ -58,7 +58,7 @@ class Store(Generic[R]):
 
     synced        set once a first list is in
     version       resourceVersion up to which list and watch have told everything
-    last_contact  on the monotonic clock, when the server was last heard (health)
+    last_contact  on the monotonic clock, when the server was last heard
     records       read-only view, (namespace, name) -> record
     """
 

@@ -1,6 +1,7 @@
 """The Store follows the server through everything that can happen to a list and a watch."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -15,7 +16,7 @@ from caretaker.api.objects import Node, WireNode
 from caretaker.kube.client import KubeClient
 from caretaker.kube.reflector import Reflector, Timing
 from caretaker.kube.store import Store
-from fakes.apiserver import FakeApiServer, Handler, Watches, failure, refusing
+from fakes.apiserver import FakeApiServer, Handler, Watches, failure, hang, refusing
 
 NODES = "/api/v1/nodes"
 FAST = Timing(watch=(5, 5), dead_after=30.0, backoff=(0.01, 0.05), healthy=60.0, denied=0.05)
@@ -318,3 +319,40 @@ async def test_a_subscriber_that_raises_does_not_end_the_reflector(
         await f.watches.next()
         assert f.names() == {"good"}
     assert "boom" in caplog.text
+
+
+async def test_while_a_server_is_away_the_next_try_is_due_and_not_the_answer(tmp_path: Path) -> None:
+    timing = replace(FAST, backoff=(40.0, 40.0))
+    async with follow(tmp_path, refusing(503, "ServiceUnavailable"), timing=timing) as f:
+        await f.until(lambda: f.reflector.state == "failing")
+        assert 35 < f.reflector.due - time.monotonic() <= 40
+
+
+async def test_a_server_that_asks_for_time_is_not_overdue_meanwhile(tmp_path: Path) -> None:
+    async with follow(tmp_path, refusing(429, "TooManyRequests", retryAfterSeconds=600)) as f:
+        await f.until(lambda: f.reflector.state == "failing")
+        assert f.reflector.due - time.monotonic() > 590
+
+
+async def test_a_quiet_watch_is_due_when_it_would_be_given_up(tmp_path: Path) -> None:
+    async with follow(tmp_path, listing(5)) as f:
+        watch = await f.watches.next()
+        await f.until(lambda: f.reflector.counts["WATCH"] == 1)
+        before = f.reflector.due
+        assert 25 < before - time.monotonic() <= FAST.dead_after
+        await watch.send("BOOKMARK", bookmark(6))
+        await f.until(lambda: f.reflector.counts["BOOKMARK"] == 1)
+        assert f.reflector.due > before
+
+
+async def test_a_list_whose_answer_does_not_come_is_overdue_from_its_start(tmp_path: Path) -> None:
+    asked: asyncio.Future[float] = asyncio.get_running_loop().create_future()
+
+    async def silent(request: web.Request) -> web.StreamResponse:
+        asked.set_result(time.monotonic())
+        return await hang(request)
+
+    async with follow(tmp_path, refusing(503, "ServiceUnavailable"), silent) as f:
+        await f.until(lambda: f.reflector.state == "failing")
+        at = await asyncio.wait_for(asked, 30)
+        assert at - 5 < f.reflector.due <= at
