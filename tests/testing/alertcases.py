@@ -323,6 +323,7 @@ CASES: Final[Mapping[str, Mapping[str, Case]]] = {
             "31m",
             {"name": "workers"},
         ),
+        "it means no node": Case({policy("Ready", "NoMatchingNodes"): "0x40"}, "31m", {"name": "workers"}),
         "a canary soaks for long": Case({policy("Ready", "CanarySoaking"): "0x90"}, "80m"),
         "instances are changed, a few a minute": Case({policy("Ready", "Changing"): "0x90"}, "80m"),
         "it enforces": Case({policy("Ready", "Enforced"): "1x90"}, "80m"),

@@ -71,7 +71,7 @@ def conditions_of(view: View, plan: Plan, problem: str = "") -> Iterable[Conditi
     yield condition(c.COMPLIANT, *_compliant(view, plan))
     if (sources := _sources(view, plan)) is not None:
         yield condition(c.SOURCES_COMPLIANT, *sources)
-    if status != "True":
+    if status != "True" and reason != Reason.NO_MATCHING_NODES:
         yield condition(c.STALLED if reason in STALLING else c.RECONCILING, "True", reason, message)
     if plan.conflicts:
         yield condition(c.CONFLICTED, "True", Reason.CONFLICT, _conflict(plan))
@@ -102,9 +102,26 @@ def _ready(view: View, plan: Plan) -> Verdict:
     if view.problems:
         first = view.problems[0]
         return "False", _DENIED.get(first.code, Reason.NOT_ASKED), _told(view.problems)
+    verdict = _at_work(plan)
+    if verdict[0] == "True" and (said := _nobody(plan.summary)):
+        return "False", Reason.NO_MATCHING_NODES, said
+    return verdict
+
+
+def _at_work(plan: Plan) -> Verdict:
     if plan.enforced is not None:
         return _enforced(plan.enforced, plan.summary)
     return "True", Reason.AUDITED, f"{plan.summary.nodes} node(s) are looked at"
+
+
+def _nobody(found: Summary) -> str:
+    """How a policy that is about no instance is told from one that finds all well: a selector with a slip in
+    it looks like this. "" = it is about some."""
+    if not found.nodes:
+        return "spec.selector means no node of the cluster"
+    if found.nodes == found.skipped + found.gone:
+        return f"none of {found.nodes} node(s) is an EC2 instance that can be held; see exceptions"
+    return ""
 
 
 def _enforced(enforced: Enforced, found: Summary) -> Verdict:
@@ -167,8 +184,11 @@ def _permission(view: View) -> Verdict:
     if view.refused is not None:
         known = view.refused[0] in _DENIED.values()
         return "False" if known else "Unknown", *view.refused
+    if view.problems:
+        return "Unknown", Reason.NOT_ASKED, _told(view.problems)
     if not view.asked:
-        return "Unknown", Reason.NOT_ASKED, "EC2 was not asked, since no node is an instance of it"
+        nobody = (Reason.NO_MATCHING_NODES, "EC2 was not asked, since no node is an instance of it")
+        return "Unknown", *(_unseen(view) or nobody)
     return "True", Reason.PERMITTED, "EC2 answers"
 
 
@@ -191,10 +211,7 @@ def _compliant(view: View, plan: Plan) -> Verdict:
 def _undrifted(found: Summary) -> Verdict:
     if found.pending:
         return "Unknown", Reason.PENDING, f"a change of {found.pending} node(s) is not applied yet"
-    if not found.nodes:
-        return "True", Reason.NO_MATCHING_NODES, "no node is meant"
-    if not found.compliant:
-        said = f"none of {found.nodes} node(s) is an EC2 instance that can be held; see exceptions"
+    if said := _nobody(found):
         return "Unknown", Reason.NO_MATCHING_NODES, said
     return "True", Reason.COMPLIANT, f"{found.compliant} of {found.nodes} node(s) are as they should be"
 

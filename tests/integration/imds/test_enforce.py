@@ -390,7 +390,7 @@ async def test_a_policy_that_is_deleted_calls_nothing(fleet: Fleet) -> None:
     before = len(fleet.control.calls())
     await policy.delete()
     other = await fleet.create("later", selector={"nodeSelector": {"matchLabels": {"none": "such"}}})
-    await other.condition("Ready", "True", "Audited")
+    await other.condition("Ready", "False", "NoMatchingNodes")
     assert len(fleet.control.calls()) == before
 
 
@@ -407,7 +407,8 @@ async def test_nodes_that_are_no_instances_are_not_called_compliant(fleet: Fleet
     policy = await fleet.create(**ENFORCE)
     told = await policy.condition("Compliant", "Unknown", "NoMatchingNodes")
     assert told["message"].startswith("none of 2 node(s)")
-    await policy.condition("PermissionOK", "Unknown", "NotAsked")
+    await policy.condition("Ready", "False", "NoMatchingNodes")
+    await policy.condition("PermissionOK", "Unknown", "NoMatchingNodes")
     assert not fleet.control.calls()
 
 

@@ -31,7 +31,8 @@ NEW = Status()
 def view(status: Status = NEW, **more: object) -> View:
     given = {"spec": SPEC, **more}
     read = Read(WireMeta(name="p", generation=4), status, given.pop("spec"))  # type: ignore[arg-type]
-    return View(read, scanned=SCANNED, asked=not given.get("problems"), **given)  # type: ignore[arg-type]
+    given.setdefault("asked", not given.get("problems"))
+    return View(read, scanned=SCANNED, **given)  # type: ignore[arg-type]
 
 
 SOURCE = ("AutoScalingGroup", "a")
@@ -52,6 +53,12 @@ def sourced(state: SourceState, **more: object) -> Plan:
 
 
 WELL = {"Ready": "True Audited", "PermissionOK": "True Permitted", "Compliant": "True Compliant"}
+NOBODY = {
+    "Ready": "False NoMatchingNodes",
+    "PermissionOK": "Unknown NoMatchingNodes",
+    "Compliant": "Unknown NoMatchingNodes",
+}
+ENFORCED = {"Enforcing": "True Enforced"}
 CASES = {
     "sources are as they should be": (
         view(),
@@ -93,11 +100,14 @@ CASES = {
         DRIFT,
         {"Ready": "True Audited", "PermissionOK": "True Permitted", "Compliant": "False Drifted"},
     ),
-    "no node is meant": (
-        view(),
-        Plan(),
-        {"Ready": "True Audited", "PermissionOK": "True Permitted", "Compliant": "True NoMatchingNodes"},
+    "no node is meant": (view(asked=False), Plan(), NOBODY),
+    "no node that is meant is an instance": (
+        view(asked=False),
+        Plan(summary=Summary(nodes=3, skipped=2, gone=1)),
+        NOBODY,
     ),
+    "one of those that are meant is an instance": (view(), Plan(summary=Summary(3, 1, skipped=2)), WELL),
+    "Enforce has nobody to hold": (view(asked=False), Plan(enforced=Enforced()), {**NOBODY, **ENFORCED}),
     "what could not be asked is never compliant": (
         view(problems=(DENIED,)),
         Plan(summary=Summary(nodes=3, compliant=2, unknown=1)),
@@ -135,31 +145,31 @@ CASES = {
         },
     ),
     "suspended": (
-        view(spec=Spec(Options(2), suspend=True)),
+        view(spec=Spec(Options(2), suspend=True), asked=False),
         Plan(),
         {
             "Ready": "True Suspended",
-            "PermissionOK": "True Permitted",
+            "PermissionOK": "Unknown Suspended",
             "Compliant": "Unknown Suspended",
             "Suspended": "True Suspended",
         },
     ),
     "refused": (
-        view(refusal=("NotGranted", "spec.aws.roleARN: no")),
+        view(refusal=("NotGranted", "spec.aws.roleARN: no"), asked=False),
         Plan(),
         {
             "Ready": "False NotGranted",
-            "PermissionOK": "True Permitted",
+            "PermissionOK": "Unknown NotGranted",
             "Compliant": "Unknown NotGranted",
             "Stalled": "True NotGranted",
         },
     ),
     "a spec that cannot be read": (
-        view(spec=None, refusal=("InvalidSpec", "spec.options: no")),
+        view(spec=None, refusal=("InvalidSpec", "spec.options: no"), asked=False),
         Plan(),
         {
             "Ready": "False InvalidSpec",
-            "PermissionOK": "True Permitted",
+            "PermissionOK": "Unknown InvalidSpec",
             "Compliant": "Unknown InvalidSpec",
             "Stalled": "True InvalidSpec",
         },

@@ -144,6 +144,8 @@ class Machine(RuleBasedStateMachine):
             if world.pending(one) or one.options["HttpTokens"] != "required" or not right:
                 return False
         expected = ("Enforced",) if self.allowed else ("Enforced", "LooseningNotAllowed")
+        if all(world.instance_of(node).state == "terminated" for node in world.nodes.values()):
+            expected = ("NoMatchingNodes",)
         return all(world.ready(name) in expected for name in world.policies)
 
 

@@ -13,7 +13,7 @@ _GOOD: Final = frozenset(
 )
 _CALM: Final = frozenset(
     {
-        *(Reason.AUDITED, Reason.PERMITTED, Reason.COMPLIANT, Reason.NO_MATCHING_NODES, Reason.ENFORCED),
+        *(Reason.AUDITED, Reason.PERMITTED, Reason.COMPLIANT, Reason.ENFORCED),
         *(Reason.PROVED, Reason.PROBING),
     }
 )
@@ -29,6 +29,7 @@ ADVICE: Final = {
     Reason.UNKNOWN: "see PermissionOK and Ready",
     Reason.DRIFTED: "change the instances and what launches them; each is listed below",
     Reason.PENDING: "wait: EC2 applies it",
+    Reason.NO_MATCHING_NODES: "correct spec.selector, unless such nodes are still to come; skipped ones are listed",
     Reason.HOP_LIMIT_ONE: "raise the hop limit to 2 where pods use IMDS, or set httpTokens to required",
     Reason.LOOSENING_NOT_ALLOWED: "name it in spec.safety.allowLoosening, or take the option out",
     Reason.TAG_KEYS_UNFIT: "take instanceMetadataTags out of spec.options",
