@@ -314,9 +314,10 @@ def test_columns(tasks: Objects, stored: Any) -> None:
             "AGE",
         )
     ]
-    assert wide == ["Schedule", "Revision", "Suspend"]
+    assert wide == ["Schedule", "Revision", "Suspend", "Reason"]
     assert [row[n] for n in ("DESIRED", "ACTIVE", "SUCCEEDED", "FAILED", "BLOCKED")] == [3, 0, 1, 1, 1]
     assert (row["READY"], row["REVISION"], row["SUSPEND"]) == ("False", "7c9d5f8b6a", True)
+    assert row["REASON"] == "NodesFailed"
     assert row["LAST-RUN"] != "<unknown>"
 
 
