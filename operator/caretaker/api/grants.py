@@ -13,7 +13,7 @@ import msgspec
 
 from caretaker.api.aws import ARN_FIELDS, AwsSpec, queue_arn
 
-SETTING = "--aws-identities"
+SETTING = "--aws-identities (with Helm: aws.identities)"
 
 
 class Grant(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):

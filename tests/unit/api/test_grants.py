@@ -100,7 +100,7 @@ def test_a_refusal_says_field_namespace_and_mend() -> None:
     assert str(role) == (
         f"spec.aws.roleARN: namespace team-a is not granted {ROLE_A}: use a granted role or a "
         "credentialsSecretRef, or have it added to roleARNs of an entry for team-a in the file of the "
-        "operator's --aws-identities"
+        "operator's --aws-identities (with Helm: aws.identities)"
     )
     assert str(queue).startswith(f"{FIELD}: namespace team-a is not granted {ARN_A}: ")
     (own,) = refusals(grants(), "team-a", spec())

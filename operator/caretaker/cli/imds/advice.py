@@ -21,7 +21,10 @@ _CALM: Final = frozenset(
 ADVICE: Final = {
     Reason.SUSPENDED: "set spec.suspend to false to have it look again",
     Reason.INVALID_SPEC: "correct the field that is named and apply again",
-    Reason.NOT_GRANTED: "grant it to the operator's namespace in --aws-identities, and restart the operator",
+    Reason.NOT_GRANTED: (
+        "grant it to the operator's namespace in the Helm value aws.identities, or in the file of "
+        "--aws-identities and restart the operator"
+    ),
     Reason.CONFLICT: "give one of the policies another spec.priority, or take the option out of it",
     Reason.ACCESS_DENIED: "allow the action to the identity that is named; it is tried again by itself",
     Reason.NO_IDENTITY: "give the operator credentials that do not come from IMDS, or set spec.aws.roleARN",

@@ -26,7 +26,10 @@ ADVICE: Final = {
     Reason.NOT_CHECKED: "wait; if it lasts, look at the operator's logs",
     Reason.SUSPENDED: "set spec.suspend to false to go on, before the queue drops its oldest events",
     Reason.INVALID_SPEC: "correct the field that is named and apply again",
-    Reason.NOT_GRANTED: "grant it to the namespace in the operator's --aws-identities, and restart that",
+    Reason.NOT_GRANTED: (
+        "grant it to the namespace in the Helm value aws.identities, or in the file of --aws-identities "
+        "and restart the operator"
+    ),
     Reason.CREDENTIALS_UNAVAILABLE: "mend the Secret, or the Role that lets the operator read it",
     Reason.QUEUE_CONFLICT: "give each resource a queue of its own",
     Reason.QUEUE_UNREACHABLE: "see that the operator reaches SQS; it is tried again by itself",
