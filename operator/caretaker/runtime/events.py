@@ -65,7 +65,9 @@ class EventRecorder:
             if self._recently(key, now):
                 continue
             self._remember(key, now)
-            log.info("%s: %s", event.reason, message)  # events are kept for an hour, logs for longer
+            # Events are kept for an hour, logs for longer. Levels are about the operator, which is well when
+            # it tells of a resource that is not: a warning would call whoever runs it for a user's Pod.
+            log.info("%s: %s", event.reason, message, extra={"event": event.type})
             try:
                 await self._create(ref, msgspec.structs.replace(event, message=message), key, now)
             except NotLeader:

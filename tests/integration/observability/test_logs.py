@@ -11,7 +11,7 @@ from testing.refreshplace import Place
 # Of every line, of lines that belong to a resource, and what `extra` adds.
 ALWAYS: Final = ("ts", "level", "logger", "msg")
 ALLOWED: Final = {*ALWAYS, "kind", "namespace", "name", "node", "reconcile_id", "exc", "stack"}
-EXTRA: Final = {"version", "metrics_port", "health_port", "api_server", "seconds"}
+EXTRA: Final = {"version", "metrics_port", "health_port", "api_server", "seconds", "event"}
 LEVELS: Final = {"debug", "info", "warning", "error", "critical"}
 
 

@@ -3,9 +3,11 @@
 import logging
 from typing import Any
 
+import msgspec
 import pytest
 
 from caretaker.kube.errors import ApiError, NotLeader
+from caretaker.obs.log import JsonFormatter
 from caretaker.runtime.events import REMEMBERED, Event, EventRecorder, ObjectRef
 
 TASK = ObjectRef("caretaker.dev/v1alpha1", "DaemonTask", "ns", "t", "uid-1")
@@ -115,6 +117,15 @@ async def test_what_is_posted_is_logged_too(
     await recorder.post(TASK, [DONE])
     await recorder.post(TASK, [DONE])
     assert caplog.messages == ["RolloutComplete: 20 nodes succeeded"]
+
+
+async def test_trouble_of_a_resource_is_none_of_the_operators_and_can_be_found(
+    recorder: EventRecorder, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    await recorder.post(TASK, [DONE, Event("Warning", "RunFailed", "x")])
+    lines = [msgspec.json.decode(JsonFormatter().format(record)) for record in caplog.records]
+    assert [(line["level"], line["event"]) for line in lines] == [("info", "Normal"), ("info", "Warning")]
 
 
 async def test_another_object_of_the_same_name_is_another_matter(api: Api, recorder: EventRecorder) -> None:
