@@ -47,9 +47,12 @@ async def look(
     nodes: Sequence[Placed],
     scale: float = 1.0,
     unsure: Collection[str] = (),
+    *,
+    operator: bool = True,
 ) -> Look:
     """Ask for what is not known, or too old. `mine` has a spec; `unsure` are asked for in any case; `scale`
-    is for tests. What is pending is followed where it may have been changed by us."""
+    is for tests; `operator`: it is the operator that asks, and a problem is told with what mends it there.
+    What is pending is followed where it may have been changed by us."""
     assert mine.spec is not None  # noqa: S101 - the caller has looked
     wanted = _wanted(mine.spec, nodes)
     targets = {name: Target.of(mine.spec.aws.within(name), SERVICE) for name in sorted(wanted)}
@@ -68,7 +71,9 @@ async def look(
         sourcing, mine, policies, [m for m in members if m.place.region in regions], scale
     )
     problems = {
-        name: _problem(region.problem) for name, region in regions.items() if region.problem is not None
+        name: _problem(region.problem, operator)
+        for name, region in regions.items()
+        if region.problem is not None
     }
     now = time.monotonic()
     asked = [region.at for region in regions.values() if region.at]
@@ -78,7 +83,7 @@ async def look(
         problems=tuple(problems[name] for name in sorted(problems)),
         scanned=format_time(time.time() - age) if asked else None,
         asked=bool(regions) and not problems,
-        source_problems=tuple(map(_problem, sources.problems)),
+        source_problems=tuple(_problem(problem, operator) for problem in sources.problems),
     )
     unasked = {name: problem.message for name, problem in problems.items()}
     snapshot = Snapshot(
@@ -122,13 +127,17 @@ def _member(node: Node, place: Place, region: Region | None) -> Member:
     return Member(node, place, seen, groups)
 
 
-def _problem(error: AwsError | ApiError) -> Problem:
+def _problem(error: AwsError | ApiError, operator: bool) -> Problem:
     if isinstance(error, ApiError):
-        mend = "; give the operator's role the verb that is named" if error.forbidden else ""
-        return Problem(Reason.PERMISSION_DENIED if error.forbidden else Reason.NOT_ASKED, f"{error}{mend}")
-    mend = ""
+        code: str = Reason.PERMISSION_DENIED if error.forbidden else Reason.NOT_ASKED
+    else:
+        code = str(error.error_class)
+    return Problem(code, f"{error}{_mend(error) if operator else ''}")
+
+
+def _mend(error: AwsError | ApiError) -> str:
+    if isinstance(error, ApiError):
+        return "; give the operator's role the verb that is named" if error.forbidden else ""
     if error.access_denied:
-        mend = f"; allow {error.missing_permission} to the identity that spec.aws names"
-    elif error.no_identity:
-        mend = "; give the operator credentials, or set spec.aws.roleARN"
-    return Problem(str(error.error_class), f"{error}{mend}")
+        return f"; allow {error.missing_permission} to the identity that spec.aws names"
+    return "; give the operator credentials, or set spec.aws.roleARN" if error.no_identity else ""

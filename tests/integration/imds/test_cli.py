@@ -59,6 +59,23 @@ async def test_plan_tells_what_a_policy_would_find_and_creates_nothing(
 
 
 async def test_plan_tells_what_enforce_would_change_first_and_what_it_would_leave(
+async def test_plan_without_credentials_of_ones_own_asks_for_those(
+    fleet: Fleet, cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await fleet.add(1)
+    file = tmp_path / "policy.yaml"
+    file.write_text(yaml.safe_dump(fleet.body("planned")))
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    said = await cli("plan", "-f", str(file))
+    told = next(at for at, line in enumerate(said.lines) if line.startswith("  Ready: NoIdentity: "))
+    assert said.lines[told + 1].startswith("    -> give yourself AWS credentials, as by AWS_PROFILE=")
+    assert not any("operator credentials" in line for line in said.lines)
+
+
     fleet: Fleet, cli: Cli, tmp_path: Path
 ) -> None:
     made = await fleet.add(3, options=SLOW, labels={"eks.amazonaws.com/nodegroup": "apps"})

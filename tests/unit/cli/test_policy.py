@@ -6,6 +6,7 @@ import pytest
 from caretaker.api.conditions import Condition
 from caretaker.api.imds import Status
 from caretaker.api.objects import WireMeta
+from caretaker.cli.imds.advice import advice, advice_of_plan
 from caretaker.cli.imds.plan import faults_of
 from caretaker.cli.imds.status import as_text
 from caretaker.cli.manifest import read as manifest
@@ -47,3 +48,30 @@ def test_status_tells_once_how_far_a_change_is(reason: str) -> None:
     found = read(RawPolicy(metadata=WireMeta(name="workers"), status=status))
     lines = as_text(found, 0.0, wide=False)
     assert [line for line in lines if message in line] == [f"  Ready: {reason}: {message}"]
+
+
+def told(name: str, *conditions: Condition) -> list[str]:
+    status = msgspec.Raw(msgspec.json.encode(Status(observed_generation=0, conditions=list(conditions))))
+    return as_text(read(RawPolicy(metadata=WireMeta(name=name), status=status)), 0.0, wide=False)
+
+
+def test_a_policy_of_no_node_is_told_what_to_do_and_not_to_see_to_ec2() -> None:
+    nobody = "NoMatchingNodes"
+    lines = told(
+        "workers",
+        Condition("Ready", "False", nobody, "spec.selector means no node of the cluster"),
+        Condition("PermissionOK", "Unknown", nobody, "EC2 was not asked, since no node is an instance of it"),
+        Condition("Compliant", "Unknown", nobody, "spec.selector means no node of the cluster"),
+    )
+    assert lines[1:] == [
+        "  Ready=False: NoMatchingNodes",
+        "  Ready: NoMatchingNodes: spec.selector means no node of the cluster",
+        "    -> correct spec.selector, unless such nodes are to come; skipped ones are listed",
+    ]
+
+
+@pytest.mark.parametrize("reason", ["AccessDenied", "NoIdentity", "NotAsked", "PermissionDenied"])
+def test_plan_advises_whoever_asks_and_status_whoever_runs_the_operator(reason: str) -> None:
+    assert "you" in advice_of_plan(reason)
+    assert "you" not in advice(reason)
+    assert advice_of_plan("Drifted") == advice("Drifted")

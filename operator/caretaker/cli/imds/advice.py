@@ -29,10 +29,10 @@ ADVICE: Final = {
     Reason.ACCESS_DENIED: "allow the action to the identity that is named; it is tried again by itself",
     Reason.NO_IDENTITY: "give the operator credentials that do not come from IMDS, or set spec.aws.roleARN",
     Reason.NOT_ASKED: "see that the operator reaches EC2; it is tried again by itself",
+    Reason.NO_MATCHING_NODES: "correct spec.selector, unless such nodes are to come; skipped ones are listed",
     Reason.UNKNOWN: "see PermissionOK and Ready",
     Reason.DRIFTED: "change the instances and what launches them; each is listed below",
     Reason.PENDING: "wait: EC2 applies it",
-    Reason.NO_MATCHING_NODES: "correct spec.selector, unless such nodes are still to come; skipped ones are listed",
     Reason.HOP_LIMIT_ONE: "raise the hop limit to 2 where pods use IMDS, or set httpTokens to required",
     Reason.LOOSENING_NOT_ALLOWED: "name it in spec.safety.allowLoosening, or take the option out",
     Reason.TAG_KEYS_UNFIT: "take instanceMetadataTags out of spec.options",
@@ -53,6 +53,14 @@ ADVICE: Final = {
     Reason.PERMISSION_DENIED: "give the operator's role the verb that is named",
 }
 
+# Of plan, where it is not the operator who was refused.
+_OF_PLAN: Final = {
+    Reason.ACCESS_DENIED: "have the action allowed to you, or ask with another identity: AWS_PROFILE=...",
+    Reason.NO_IDENTITY: "give yourself AWS credentials, as by AWS_PROFILE=...; the operator has its own",
+    Reason.NOT_ASKED: "see that you reach EC2 from here",
+    Reason.PERMISSION_DENIED: "have the verb that is named granted to you in the cluster",
+}
+
 
 def worth_telling(conditions: Iterable[Condition]) -> list[Condition]:
     """The conditions that say that something is wrong or waits for somebody, each reason once."""
@@ -62,3 +70,8 @@ def worth_telling(conditions: Iterable[Condition]) -> list[Condition]:
 def advice(reason: str) -> str:
     """One line; empty where there is nothing to do."""
     return ADVICE.get(reason, "")
+
+
+def advice_of_plan(reason: str) -> str:
+    """The same to somebody who has asked EC2 as themselves."""
+    return _OF_PLAN.get(reason) or advice(reason)

@@ -33,7 +33,7 @@ async def observe(
     async with Aws(Options(instance_identity=True)) as aws:
         sourcing = Sourcing(aws.ec2, aws.autoscaling, client)
         placed = [(node, place_of(node)) for node in nodes]
-        found = await look(Inventory(aws.ec2), sourcing, mine, policies, placed)
+        found = await look(Inventory(aws.ec2), sourcing, mine, policies, placed, operator=False)
     made = plan(found.snapshot)
     status = msgspec.structs.replace(status_of(found.view, made, format_time(now)), groups=made.groups)
     return status, made, _enforced(mine, found.snapshot, now)

@@ -16,7 +16,7 @@ from caretaker.api.imds import Aws as AwsOfPolicy
 from caretaker.api.imds import Status
 from caretaker.api.objects import WireNode
 from caretaker.cli.common import Session
-from caretaker.cli.imds.advice import advice, worth_telling
+from caretaker.cli.imds.advice import advice_of_plan, worth_telling
 from caretaker.cli.imds.enforcing import would
 from caretaker.cli.imds.sources import sources
 from caretaker.cli.imds.tables import differences, exceptions, groups, summary
@@ -101,7 +101,7 @@ def _planned(
     text = [
         f"IMDSPolicy {judged.meta.name} ({exists}): {summary(status.summary)}",
         *(f"  note: {note}" for note in notes),
-        *(f"  {line}" for line in remarks(meta, status.observed_generation, told, advice)),
+        *(f"  {line}" for line in remarks(meta, status.observed_generation, told, advice_of_plan)),
         *groups(status.groups, status.groups_omitted),
         *exceptions(status.exceptions, status.exceptions_omitted, wide=wide),
         *forecast.differences,
