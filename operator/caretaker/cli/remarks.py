@@ -5,9 +5,21 @@ Which conditions are good, which reasons ask nothing of anybody, and the advice 
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 
-from caretaker.api.conditions import Condition
+from caretaker.api.conditions import READY, Condition, find
 from caretaker.api.objects import WireMeta
-from caretaker.cli.text import one_line
+from caretaker.api.times import parse_time
+from caretaker.cli.text import age, one_line
+
+
+def standing(conditions: Iterable[Condition], now: float) -> list[str]:
+    """Ready in a line; none before the operator has looked. The age is that of its status: a condition does
+    not tell since when its reason is the one it has now."""
+    ready = find(conditions, READY)
+    if ready is None:
+        return []
+    since = parse_time(ready.last_transition_time)
+    passed = f" for {age(now - since)}" if since else ""
+    return [f"Ready={ready.status}{passed}: {ready.reason}"]
 
 
 def worth_telling(

@@ -100,11 +100,14 @@ def _goes_on(facts: Facts) -> bool:
 def _lost(facts: Facts) -> Verdict | None:
     if facts.plan.hold != Reason.LEDGER_LOST:
         return None
+    return "False", Reason.LEDGER_LOST, told_lost(facts.snapshot.ledger.lost)
+
+
+def told_lost(shards: int) -> str:
+    """What is told of a ledger that so many shards are missing of."""
     return (
-        "False",
-        Reason.LEDGER_LOST,
-        f"{facts.snapshot.ledger.lost} ledger shard(s) are gone, so what has run is not known and nothing is "
-        "started; annotate caretaker.dev/ledger=rerun to run again on their nodes, or =assume-done",
+        f"{shards} ledger shard(s) are gone, so what has run is not known and nothing is "
+        "started; annotate caretaker.dev/ledger=rerun to run again on their nodes, or =assume-done"
     )
 
 

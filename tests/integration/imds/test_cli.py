@@ -1,5 +1,6 @@
 """caretaker plan and status of an IMDSPolicy."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -26,7 +27,7 @@ async def test_status_shows_groups_exceptions_and_what_to_do(fleet: Fleet, cli: 
     await policy.summary(nodes=1, drifted=1)
     said = await cli("status", "imdsp", policy.name)
     assert (said.code, said.lines[0]) == (0, f"IMDSPolicy {policy.name}: 1 node, 1 drifted")
-    assert said.lines[1].startswith("  Ready=True Audited for ")
+    assert re.fullmatch(r"  Ready=True for \d+s: Audited", said.lines[1])
     assert "  Compliant: Drifted: 1 of 1 node(s) differ: httpPutResponseHopLimit of 1" in said.lines
     rows = [line.split() for line in said.lines]
     assert ["EKSManagedNodegroup/apps", "1", "0", "1"] in rows
@@ -58,7 +59,6 @@ async def test_plan_tells_what_a_policy_would_find_and_creates_nothing(
     assert (denied["summary"]["unknown"], "asked as you" in denied["notes"][0]) == (1, True)
 
 
-async def test_plan_tells_what_enforce_would_change_first_and_what_it_would_leave(
 async def test_plan_without_credentials_of_ones_own_asks_for_those(
     fleet: Fleet, cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -76,6 +76,7 @@ async def test_plan_without_credentials_of_ones_own_asks_for_those(
     assert not any("operator credentials" in line for line in said.lines)
 
 
+async def test_plan_tells_what_enforce_would_change_first_and_what_it_would_leave(
     fleet: Fleet, cli: Cli, tmp_path: Path
 ) -> None:
     made = await fleet.add(3, options=SLOW, labels={"eks.amazonaws.com/nodegroup": "apps"})

@@ -10,12 +10,12 @@ from caretaker.api import names
 from caretaker.api.conditions import Condition, ConditionStatus, Reason
 from caretaker.api.daemontask import Budget, DaemonTask, FailurePolicy, Result, Status
 from caretaker.api.objects import Node
-from caretaker.api.times import format_micros
+from caretaker.api.times import format_micros, format_time
 from caretaker.cli import logs, rerun
 from caretaker.cli.daemontask import plan_text, status_text, watch
 from caretaker.cli.propose import Proposal
 from caretaker.daemontask.forecast import Forecast, forecast
-from caretaker.daemontask.ledger import Fault
+from caretaker.daemontask.ledger import Fault, Ledger
 from caretaker.daemontask.resource import RawTask
 from unit.daemontask.build import NOW, REVISION, entry, failed, node, pod, snapshot, succeeded, taint, task
 
@@ -211,6 +211,22 @@ class TestStatus:
             "  -> mend the template and apply it again, or go on as it is: "
             "caretaker resume daemontask task -n default",
         ]
+
+    def test_a_lost_ledger_is_told_before_a_pass_has_seen_it_and_once(self) -> None:
+        calm = conditions((c.READY, "True", Reason.SUCCEEDED))
+        of = forecast(snapshot(task(status=calm), [A], [], ledger=Ledger({}, lost=2)))
+        told = status_text.as_text(of, wide=False)
+        assert told[2] == "  Ready=True: Succeeded"
+        assert told[3].startswith("  LedgerLost: 2 ledger shard(s) are gone, so what has run is not known")
+        assert told[4].startswith("    -> annotate caretaker.dev/ledger=rerun")
+        seen = conditions((c.READY, "False", Reason.LEDGER_LOST), (c.STALLED, "True", Reason.LEDGER_LOST))
+        of = forecast(snapshot(task(status=seen), [A], [], ledger=Ledger({}, lost=2)))
+        assert sum("LedgerLost:" in line for line in status_text.as_text(of, wide=False)) == 1
+
+    def test_the_age_of_a_status_is_not_told_of_its_reason(self) -> None:
+        ready = Condition(c.READY, "False", Reason.NODES_BLOCKED, last_transition_time=format_time(NOW - 130))
+        of = forecast(snapshot(task(status=Status(conditions=(ready,))), [A]))
+        assert status_text.as_text(of, wide=False)[2] == "  Ready=False for 2m: NodesBlocked"
 
     def test_an_operator_that_has_not_looked_is_told(self) -> None:
         assert "has not looked at this yet" in status_text.remarks(task())[0]

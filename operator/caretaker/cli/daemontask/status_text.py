@@ -7,12 +7,13 @@ from typing import Any, Final
 
 import msgspec
 
-from caretaker.api import conditions as c
+from caretaker.api.conditions import Reason
 from caretaker.api.daemontask import DaemonTask, ResultStatus
 from caretaker.api.times import parse_time
 from caretaker.cli.daemontask.advice import advice, worth_telling
 from caretaker.cli.daemontask.calendar_text import budget_json, calendar_lines, schedule_json
 from caretaker.cli.remarks import remarks as remarks_of
+from caretaker.cli.remarks import standing
 from caretaker.cli.text import (
     STATE_ORDER,
     STATE_WORDS,
@@ -25,6 +26,7 @@ from caretaker.cli.text import (
     one_line,
     table,
 )
+from caretaker.daemontask.conditions import told_lost
 from caretaker.daemontask.forecast import Forecast, NodeState
 from caretaker.daemontask.node import State
 from caretaker.daemontask.results import words
@@ -71,20 +73,24 @@ def as_text(made: Forecast, *, wide: bool) -> list[str]:
     lines.append(f"  {number(made.plan.desired, 'node')}: {counts(numbers) or 'none'}")
     if tty and (numbers["active"] or made.turns):
         lines.append(f"  {bar(numbers)}")
-    if ready := c.find(task.status.conditions, c.READY):
-        lines.append(f"  Ready={ready.status} {ready.reason}{_since(made, ready.last_transition_time)}")
-    lines += [f"  {line}" for line in (*calendar_lines(made), *remarks(task))]
+    lines += [f"  {line}" for line in standing(task.status.conditions, made.snapshot.now)]
+    lines += [f"  {line}" for line in (*calendar_lines(made), *remarks(task, made.snapshot.ledger.lost))]
     lines += results_table(made.plan.told.results)
     states = sorted((made.state_of(name) for name in made.reports), key=_order)
     return [*lines, "", *Colours(sys.stdout).lines(_rows(made, states, wide=wide))]
 
 
-def remarks(task: DaemonTask) -> list[str]:
-    """What is wrong, each with what to do about it."""
+def remarks(task: DaemonTask, lost: int = 0) -> list[str]:
+    """What is wrong, each with what to do about it. `lost`: shards of the ledger that are not there."""
     meta, status = task.metadata, task.status
     name = f"daemontask {meta.name} -n {meta.namespace}"
     told = worth_telling(status.conditions)
-    return remarks_of(meta, status.observed_generation, told, lambda reason: advice(reason, name))
+    lines = remarks_of(meta, status.observed_generation, told, lambda reason: advice(reason, name))
+    if lost and all(condition.reason != Reason.LEDGER_LOST for condition in told):
+        # The operator sees it when it next looks, which may be at the resync.
+        lines.append(f"{Reason.LEDGER_LOST}: {told_lost(lost)}")
+        lines.append(f"  -> {advice(Reason.LEDGER_LOST, name)}")
+    return lines
 
 
 def results_table(results: Sequence[ResultStatus]) -> list[str]:
@@ -108,11 +114,6 @@ def _values(result: ResultStatus) -> str:
     parts = [f"{found.nodes} {cut(found.value, 40)}" for found in result.values]
     parts += [f"{result.values_omitted} more values"] if result.values_omitted else []
     return ", ".join(parts) or "-"
-
-
-def _since(made: Forecast, moment: str) -> str:
-    seconds = parse_time(moment)
-    return f" for {age(made.snapshot.now - seconds)}" if seconds else ""
 
 
 def _order(state: NodeState) -> tuple[int, str]:

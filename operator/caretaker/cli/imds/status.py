@@ -5,14 +5,11 @@ from typing import Any
 
 import msgspec
 
-from caretaker.api import conditions as c
-from caretaker.api.times import parse_time
 from caretaker.cli.common import Session, Usage, get
 from caretaker.cli.imds.advice import advice, worth_telling
 from caretaker.cli.imds.sources import sources
 from caretaker.cli.imds.tables import exceptions, groups, summary
-from caretaker.cli.remarks import remarks
-from caretaker.cli.text import age
+from caretaker.cli.remarks import remarks, standing
 from caretaker.imds.resource import RawPolicy, Read, read
 from caretaker.registry import IMDS_POLICY as KIND
 
@@ -39,12 +36,9 @@ def as_text(found: Read, now: float, *, wide: bool) -> list[str]:
     """For people: the sum, what is wrong and what to do, groups, exceptions."""
     status = found.status
     lines = [f"IMDSPolicy {found.meta.name}: {summary(status.summary)}"]
-    if ready := c.find(status.conditions, c.READY):
-        since = parse_time(ready.last_transition_time)
-        passed = f" for {age(now - since)}" if since else ""
-        lines.append(f"  Ready={ready.status} {ready.reason}{passed}")
     told = worth_telling(status.conditions)
-    lines += [f"  {line}" for line in remarks(found.meta, status.observed_generation, told, advice)]
+    said = remarks(found.meta, status.observed_generation, told, advice)
+    lines += [f"  {line}" for line in (*standing(status.conditions, now), *said)]
     return [
         *lines,
         *groups(status.groups, status.groups_omitted),

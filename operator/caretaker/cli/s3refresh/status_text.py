@@ -8,10 +8,9 @@ from typing import Any, Final
 
 import msgspec
 
-from caretaker.api import conditions as c
 from caretaker.api.s3refresh import QueueStatus
 from caretaker.api.times import parse_time
-from caretaker.cli.remarks import remarks
+from caretaker.cli.remarks import remarks, standing
 from caretaker.cli.s3refresh import cells
 from caretaker.cli.s3refresh.advice import advice, worth_telling
 from caretaker.cli.text import Colours, age, cut, number, one_line, table
@@ -69,10 +68,7 @@ def as_text(look: Look, *, wide: bool) -> list[str]:
     """For people: the sum, what is wrong and what to do, the targets."""
     meta, status = look.read.meta, look.read.status
     lines = [f"S3AggregatedRefresh {meta.namespace}/{meta.name}: {summary(look)}"]
-    if ready := c.find(status.conditions, c.READY):
-        since = parse_time(ready.last_transition_time)
-        passed = f" for {age(look.now - since)}" if since else ""
-        lines.append(f"  Ready={ready.status} {ready.reason}{passed}")
+    lines += [f"  {line}" for line in standing(status.conditions, look.now)]
     lines.append(f"  queue: {_queue(status.queue, look.now)}")
     told = worth_telling(status.conditions)
     lines += [f"  {line}" for line in remarks(meta, status.observed_generation, told, advice)]

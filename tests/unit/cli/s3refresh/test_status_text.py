@@ -41,7 +41,7 @@ def test_the_sum_and_the_queue_come_first() -> None:
     assert lines[0] == (
         "S3AggregatedRefresh n/r: 6 targets, 1 Backoff, 1 Due, 1 Claimed, 1 InFlight, 1 Debouncing, 1 Clean"
     )
-    assert lines[1] == "  Ready=True Consuming"
+    assert lines[1] == "  Ready=True: Consuming"
     assert lines[2] == "  queue: 3 visible, 1 in flight, 2 in the dead-letter queue, 40s ago"
     assert lines[3] == ""
 
