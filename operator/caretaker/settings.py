@@ -319,15 +319,14 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add(parser: argparse.ArgumentParser, sources: tuple[_Source, ...]) -> None:
-    # No argparse types, choices or defaults: absent must stay distinguishable, faults are told by `load`.
+    # No argparse types, choices or defaults: absent must stay distinguishable, faults are told by `load`, and
+    # a sub-parser's default would undo what stood before its command.
     for source in sources:
+        how: dict[str, Any] = {"default": argparse.SUPPRESS, "help": _help(source)}
         if source.read is _flag:
-            parser.add_argument(
-                source.flag, action=argparse.BooleanOptionalAction, default=None, help=_help(source)
-            )
+            parser.add_argument(source.flag, action=argparse.BooleanOptionalAction, **how)
         elif source.flag:
-            metavar = source.flag.rpartition("-")[2].upper()
-            parser.add_argument(source.flag, default=None, metavar=metavar, help=_help(source))
+            parser.add_argument(source.flag, metavar=source.flag.rpartition("-")[2].upper(), **how)
 
 
 def _help(source: _Source) -> str:

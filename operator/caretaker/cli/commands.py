@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from caretaker import __version__
 from caretaker.cli import logs, plan, rerun, resume, run, status
-from caretaker.cli.common import Failure, Parser, Usage
+from caretaker.cli.common import Failure, Parser, Usage, add_connection
 from caretaker.kube.access import NoAccess
 from caretaker.obs.http import ListenError
 from caretaker.settings import SettingsError
@@ -56,6 +56,7 @@ def _parser() -> Parser:
         epilog="Each command tells more: caretaker COMMAND --help",
     )
     parser.add_argument("--version", action="version", version=f"caretaker {__version__}")
+    add_connection(parser)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for command in _COMMANDS:
         command.add(commands)

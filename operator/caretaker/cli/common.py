@@ -84,9 +84,15 @@ def command(commands: Any, name: str, about: str, *, example: str) -> argparse.A
 
 
 def add_connection(parser: argparse.ArgumentParser) -> None:
-    """The flags of every command that talks to the API server."""
+    """The flags of every command that talks to the API server, which may stand before it as well."""
     add_connection_arguments(parser)
-    parser.add_argument("-n", dest="namespace", metavar="NAMESPACE", help="short for --namespace")
+    parser.add_argument(
+        "-n",
+        dest="namespace",
+        default=argparse.SUPPRESS,
+        metavar="NAMESPACE",
+        help="short for --namespace",
+    )
 
 
 def add_named(parser: argparse.ArgumentParser, kinds: Sequence[KindInfo] = _TASKS) -> None:
@@ -127,7 +133,7 @@ def execute(args: argparse.Namespace, body: Callable[[Session], Awaitable[int]])
     """Connect, run `body`, and put what the API server refuses into one line."""
     settings = load(args)
     # stdout is the command's answer; what happens on the way goes to stderr.
-    log.setup("json" if args.log_format == "json" else "text", settings.log_level, sys.stderr)
+    log.setup("json" if vars(args).get("log_format") == "json" else "text", settings.log_level, sys.stderr)
 
     async def session() -> int:
         async with await KubeClient.connect(

@@ -49,6 +49,21 @@ def test_help_ends_with_an_example_that_can_be_parsed(
     assert [line for line in example if f"caretaker {command} " not in line] == []
 
 
+@pytest.mark.parametrize("argv", ["{} status dtask/t", "status {} dtask/t", "status dtask/t {}"])
+@pytest.mark.parametrize("flag", ["--kubeconfig", "--log-level", "-n"])
+def test_a_shared_flag_may_stand_before_the_command_or_after_it(
+    argv: str, flag: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _, err = told(capsys, *argv.format(f"{flag} No_Such").split())
+    name = {"-n": "--namespace"}.get(flag, flag)
+    assert (code, f"{name}=No_Such: " in err) == (2, True)
+
+
+def test_of_a_flag_that_stands_twice_the_last_counts(capsys: pytest.CaptureFixture[str]) -> None:
+    _, _, err = told(capsys, "--kubeconfig", "first", "status", "--kubeconfig", "second", "dtask/t")
+    assert ("first" in err, "--kubeconfig=second" in err) == (False, True)
+
+
 @pytest.mark.parametrize(
     ("argv", "words"),
     [
