@@ -41,13 +41,15 @@ RUN /opt/tools/bin/python -m hatchling build -t wheel \
       --target /opt/caretaker/app dist/*.whl \
  && /opt/caretaker/bin/python -m compileall -q --invalidation-mode unchecked-hash /opt/caretaker/app
 COPY dev/sbom.py ./
-RUN /opt/caretaker/bin/python sbom.py --output sbom/caretaker.cdx.json
+RUN /opt/caretaker/bin/python sbom.py --output sbom/operator/caretaker.cdx.json \
+ && /opt/caretaker/bin/python sbom.py --part caretaker_probe --output sbom/probe/caretaker-probe.cdx.json
 
 # ---- probe: the standard library and five files
 FROM ${PYTHON_SMALL} AS probe
 RUN echo 'caretaker:x:65532:65532:caretaker:/nonexistent:/sbin/nologin' >> /etc/passwd \
  && echo 'caretaker:x:65532:' >> /etc/group
 ENV PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 PYTHONPATH=/opt/caretaker
+COPY --from=app /build/sbom/probe /usr/share/sbom
 COPY --from=app /opt/caretaker/app/caretaker_probe /opt/caretaker/caretaker_probe
 ARG VERSION=0.1.0
 ARG REVISION=unknown
@@ -67,7 +69,7 @@ RUN echo 'caretaker:x:65532:65532:caretaker:/nonexistent:/usr/sbin/nologin' >> /
 # The root file system may be read-only, so no bytecode is written at run time: it is in the image.
 ENV PATH=/opt/caretaker/app/bin:/opt/caretaker/bin:/usr/local/bin:/usr/bin:/bin PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
 COPY --from=dependencies /opt/caretaker /opt/caretaker
-COPY --from=app /build/sbom /usr/share/sbom
+COPY --from=app /build/sbom/operator /usr/share/sbom
 COPY --from=app /opt/caretaker/app /opt/caretaker/app
 ARG VERSION=0.1.0
 ARG REVISION=unknown

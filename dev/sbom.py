@@ -2,7 +2,8 @@
 
 Inputs: the distributions that are installed beside the Python that runs this, or in --path. Standard library
 alone, no network, so that a Dockerfile can run it: `python dev/sbom.py --output FILE`. The same content gives
-the same bytes: no time, and a serial number that follows from what is listed.
+the same bytes: no time, and a serial number that follows from what is listed. With --part PACKAGE it lists
+one package of caretaker's distribution, taken out of it: one that needs the standard library alone.
 """
 
 import argparse
@@ -63,9 +64,7 @@ def component(found: metadata.Distribution) -> dict[str, Any]:
 
 def bill(distributions: Iterable[metadata.Distribution]) -> dict[str, Any]:
     """The document. Raises ValueError when caretaker is not among them."""
-    known = {normal(str(one.metadata.json["name"])): one for one in distributions}
-    if MAIN not in known:
-        raise ValueError(f"{MAIN} is not installed here: install it first")
+    known = _installed(distributions)
     kept = {name: one for name, one in sorted(known.items()) if name not in _LEFT_OUT}
     components = {name: component(one) for name, one in kept.items()}
     references = {name: made["bom-ref"] for name, made in components.items()}
@@ -73,16 +72,44 @@ def bill(distributions: Iterable[metadata.Distribution]) -> dict[str, Any]:
         name: sorted({references[other] for other in _required(one) if other in references})
         for name, one in kept.items()
     }
-    listed = "\n".join(references.values())
+    needed = [{"ref": references[name], "dependsOn": ours} for name, ours in needs.items()]
+    return _document(components.pop(MAIN), list(components.values()), needed)
+
+
+def bill_of_part(distributions: Iterable[metadata.Distribution], package: str) -> dict[str, Any]:
+    """The document of one package of caretaker's alone. Raises ValueError when that is not installed, has no
+    such package, or the package's distribution says nothing of its files."""
+    main = _installed(distributions)[MAIN]
+    files = [file for file in main.files or () if file.parts[0] == package and file.suffix == ".py"]
+    if not files:
+        raise ValueError(f"{MAIN} has no package {package} here")
+    whole = component(main)
+    whole.pop("description", None)  # which is the operator's
+    part = {**whole, "name": normal(package), "purl": f"{whole['purl']}#{package}"}
+    part["bom-ref"] = part["purl"]
+    return _document(part, [], [{"ref": part["bom-ref"], "dependsOn": []}])
+
+
+def _installed(distributions: Iterable[metadata.Distribution]) -> dict[str, metadata.Distribution]:
+    known = {normal(str(one.metadata.json["name"])): one for one in distributions}
+    if MAIN not in known:
+        raise ValueError(f"{MAIN} is not installed here: install it first")
+    return known
+
+
+def _document(
+    main: dict[str, Any], components: list[dict[str, Any]], needed: list[dict[str, Any]]
+) -> dict[str, Any]:
+    listed = "\n".join(one["ref"] for one in needed)
     return {
         "$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json",
         "bomFormat": "CycloneDX",
         "specVersion": "1.6",
         "serialNumber": f"urn:uuid:{uuid.uuid5(uuid.NAMESPACE_URL, listed)}",
         "version": 1,
-        "metadata": {"component": components.pop(MAIN)},
-        "components": list(components.values()),
-        "dependencies": [{"ref": references[name], "dependsOn": ours} for name, ours in needs.items()],
+        "metadata": {"component": main},
+        "components": components,
+        "dependencies": needed,
     }
 
 
@@ -96,11 +123,14 @@ def main() -> int:
     """Exit code 1 where caretaker is not installed."""
     parser = argparse.ArgumentParser(description="write a CycloneDX bill of materials")
     parser.add_argument("--path", type=Path, help="a site-packages folder; default: this Python's own")
+    parser.add_argument("--part", help="a package of caretaker's, which stands alone: caretaker_probe")
     parser.add_argument("--output", type=Path, help="default: stdout")
     args = parser.parse_args()
     path = [str(args.path)] if args.path else sys.path
     try:
-        text = json.dumps(bill(metadata.distributions(path=path)), indent=1) + "\n"
+        found = metadata.distributions(path=path)
+        made = bill_of_part(found, args.part) if args.part else bill(found)
+        text = json.dumps(made, indent=1) + "\n"
     except ValueError as error:
         print(f"sbom: {error}", file=sys.stderr)
         return 1

@@ -1,7 +1,9 @@
 """What is shipped and what tests fetch: pinned, with hashes, of known licences, and listed truly."""
 
+import ast
 import json
 import re
+import sys
 import tomllib
 from importlib import metadata
 from pathlib import Path
@@ -121,3 +123,42 @@ class TestBill:
     def test_without_caretaker_it_says_so(self) -> None:
         with pytest.raises(ValueError, match="caretaker is not installed"):
             sbom.bill([])
+
+
+class TestBillOfTheProbe:
+    def test_it_lists_the_probe_alone(self, tmp_path: Path) -> None:
+        made = sbom.bill_of_part([installed(tmp_path, "caretaker_probe/__init__.py")], "caretaker_probe")
+        main = made["metadata"]["component"]
+        assert (main["name"], main["version"]) == ("caretaker-probe", "1.2.3")
+        assert main["purl"] == main["bom-ref"] == "pkg:pypi/caretaker@1.2.3#caretaker_probe"
+        assert main["licenses"] == [{"expression": "Apache-2.0"}]
+        assert made["components"] == []
+        assert made["dependencies"] == [{"ref": main["bom-ref"], "dependsOn": []}]
+
+    def test_a_package_that_is_not_there_has_none(self, tmp_path: Path) -> None:
+        with pytest.raises(ValueError, match="no package caretaker_probe"):
+            sbom.bill_of_part([installed(tmp_path, "caretaker/__init__.py")], "caretaker_probe")
+
+    def test_the_probe_imports_nothing_that_would_have_to_be_listed(self) -> None:
+        names = set()
+        for file in (ROOT / "operator" / "caretaker_probe").glob("*.py"):
+            for node in ast.walk(ast.parse(file.read_text())):
+                if isinstance(node, ast.ImportFrom):
+                    names.add((node.module or "").partition(".")[0])
+                elif isinstance(node, ast.Import):
+                    names |= {alias.name.partition(".")[0] for alias in node.names}
+        assert len(names) > 5
+        assert names - sys.stdlib_module_names == {"caretaker_probe"}
+
+
+def installed(folder: Path, file: str) -> metadata.Distribution:
+    """caretaker as a wheel installs it, with one file."""
+    about = folder / "caretaker-1.2.3.dist-info"
+    about.mkdir()
+    head = "Metadata-Version: 2.4\nName: caretaker\nVersion: 1.2.3\nLicense-Expression: Apache-2.0\n"
+    (about / "METADATA").write_text(head)
+    (about / "RECORD").write_text(f"{file},,\n")
+    (folder / file).parent.mkdir()
+    (folder / file).touch()
+    (found,) = metadata.distributions(path=[str(folder)])
+    return found

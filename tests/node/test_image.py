@@ -1,12 +1,17 @@
-"""What is in the operator's image, asked of a container that runs."""
+"""What is in the images, asked of containers that run."""
 
 import asyncio
 import json
 import tomllib
 from typing import Any, Final
 
-from testbed.admin import Json
+from realnode.kind import KindNode
+from realnode.node import Node
+from testbed.admin import Admin, Json, path
 from testbed.paths import CHECKOUT
+from testing.cli import Cli
+from testing.customresource import Resource, stands
+from testing.nodetasks import task
 from testing.release import NAMESPACE, Release
 
 LOOK: Final = """
@@ -57,3 +62,22 @@ async def test_its_bill_of_materials_is_what_is_locked(release: Release) -> None
     assert {"boto3", "kopf", "kubernetes", "msgspec"} <= {one["name"] for one in bill["components"]}
     assert listed <= locked
     assert bill["metadata"]["component"]["name"] == "caretaker"
+
+
+PROBE: Final = """
+import json, os, pathlib, caretaker_probe
+bill = json.loads(pathlib.Path("/usr/share/sbom/caretaker-probe.cdx.json").read_text())
+print(json.dumps({"uid": os.getuid(), "bill": bill}))
+"""
+
+
+async def test_the_probes_image_lists_what_is_in_it(
+    release: Release, node: Node | KindNode, admin: Admin
+) -> None:
+    await admin.create(path("daemontasks", "default"), task("bill", PROBE, target="probe"))
+    await Resource(admin, path("daemontasks", "default", "bill")).when(lambda body: stands(body, "Ready"))
+    said = await Cli(node.kubeconfig, "default")("logs", "daemontask", "bill", "--nodes", node.name)
+    found = json.loads(said.out[said.out.index("{") :])
+    main = found["bill"]["metadata"]["component"]
+    assert (found["uid"], main["name"], found["bill"]["components"]) == (65532, "caretaker-probe", [])
+    assert main["purl"] == f"pkg:pypi/caretaker@{main['version']}#caretaker_probe"

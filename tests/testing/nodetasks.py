@@ -1,5 +1,4 @@
-"""DaemonTasks for a real node: what they run is in the operator's own image, the only one with Python
-there."""
+"""DaemonTasks for a real node: what they run is in our own images, the only ones with Python there."""
 
 from typing import Any, Final
 
@@ -15,11 +14,13 @@ with open("/dev/termination-log", "w") as told:
 """
 
 
-def task(name: str, script: str = HELLO, *, pod: Json | None = None, **spec: Any) -> Json:
-    """A DaemonTask that runs some Python on real nodes. `pod`: more fields of the pod."""
+def task(
+    name: str, script: str = HELLO, *, pod: Json | None = None, target: str = "operator", **spec: Any
+) -> Json:
+    """A DaemonTask that runs some Python on real nodes. `pod`: more of its fields; `target`: whose image."""
     container = {
         "name": "main",
-        "image": images.reference("operator", images.version()),
+        "image": images.reference(target, images.version()),
         "command": ["python3", "-c", script],
     }
     return {
