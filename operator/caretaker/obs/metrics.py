@@ -23,6 +23,7 @@ from caretaker.obs.aws_metrics import AwsMetrics
 from caretaker.obs.bounded import Bounded
 from caretaker.obs.imds_metrics import PolicyMetrics
 from caretaker.obs.resource_metrics import ResourceMetrics
+from caretaker.obs.rows import Rows
 from caretaker.obs.s3refresh_metrics import S3RefreshMetrics
 
 # Buckets in seconds.
@@ -80,18 +81,12 @@ class DaemonTaskMetrics:
             ("namespace", "name", "result", "unit", "statistic"),
             registry=registry,
         )
-        self._results: dict[tuple[str, str], set[tuple[str, str, str]]] = {}
+        self._results = Rows(self.result)
 
     def set_results(self, namespace: str, name: str, figures: Mapping[tuple[str, str, str], float]) -> None:
         """Show what a task's runs told, by (result, unit, statistic); what is shown already and is not among
         them goes."""
-        shown = self._results.pop((namespace, name), set())
-        for labels in shown - figures.keys():
-            self.result.remove(namespace, name, *labels)
-        for labels, value in figures.items():
-            self.result.labels(namespace, name, *labels).set(value)
-        if figures:
-            self._results[namespace, name] = set(figures)
+        self._results.show((namespace, name), figures)
 
     def set_nodes(self, namespace: str, name: str, counts: Mapping[str, int]) -> None:
         """Show a task's counts; states that `counts` leaves out are 0. Keys are STATES."""
@@ -107,7 +102,6 @@ class DaemonTaskMetrics:
     def clear(self) -> None:
         """Drop what names any task."""
         self.nodes.clear()
-        self.result.clear()
         self._results.clear()
 
 

@@ -10,6 +10,7 @@ from typing import Final
 from prometheus_client import CollectorRegistry, Gauge
 
 from caretaker.api.conditions import READY, Condition, ConditionStatus
+from caretaker.obs.rows import Rows
 
 VALUES: Final[dict[ConditionStatus, int]] = {"True": 1, "False": 0, "Unknown": -1}
 Key = tuple[str, str, str]  # kind, namespace ("" of what is cluster-scoped), name
@@ -31,28 +32,21 @@ class ResourceMetrics:
             ("kind", "namespace", "name", "type", "reason"),
             registry=registry,
         )
-        self._shown: dict[Key, set[tuple[str, str]]] = {}
+        self._conditions = Rows(self.condition)
 
     def show(self, key: Key, conditions: Iterable[Condition]) -> None:
         """What stands now; conditions and reasons that stood before and do no more lose their series."""
         now = {(one.type, one.reason): VALUES[one.status] for one in conditions}
-        for gone in self._shown.get(key, set()) - now.keys():
-            self.condition.remove(*key, *gone)
-        for labels, value in now.items():
-            self.condition.labels(*key, *labels).set(value)
-        self._shown[key] = set(now)
+        self._conditions.show(key, now)
         ready = any(kind == READY and value == 1 for (kind, _), value in now.items())
         self.ready.labels(*key).set(1 if ready else 0)
 
     def forget(self, key: Key) -> None:
         """Drop the series of a deleted resource. Does nothing if there are none."""
-        if key in self._shown:
-            for gone in self._shown.pop(key):
-                self.condition.remove(*key, *gone)
-            self.ready.remove(*key)
+        self._conditions.show(key, {})
+        self.ready.remove(*key)
 
     def clear(self) -> None:
         """Drop what names any resource."""
         self.ready.clear()
-        self.condition.clear()
-        self._shown.clear()
+        self._conditions.clear()
