@@ -5,12 +5,10 @@ What `up` starts lives on after it; `down` ends it. Both are safe to call twice.
 
 import argparse
 import asyncio
-import signal
 import sys
 import threading
 import time
 from pathlib import Path
-from types import FrameType
 
 from botocore.exceptions import ClientError
 
@@ -24,6 +22,7 @@ from awsdoubles.gateway.server import StorageGateway
 from awsdoubles.nodes import GROUPS, give_instances
 from awsdoubles.serverthread import ServerThread
 from awsdoubles.stack import EC2_VARIABLE, GATEWAY_VARIABLE, Stack
+from testbed import ending
 from testbed.cluster import Cluster, ClusterError
 from testbed.paths import STATE
 
@@ -48,18 +47,7 @@ def main(arguments: list[str] | None = None) -> int:
     ec2 = commands.add_parser("ec2", help="run the EC2 double alone, until SIGTERM")
     ec2.add_argument("--port", type=int, default=0)
     options = parser.parse_args(arguments)
-    # make sends SIGTERM to its children when it is ended itself; as an exception it unwinds the start.
-    signal.signal(signal.SIGTERM, _terminate)
-    try:
-        _run(options)
-    except DoubleError as error:
-        print(error, file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        if options.command not in {"gateway", "ec2"}:
-            print("interrupted: nothing is left running", file=sys.stderr)
-        return 130
-    return 0
+    return ending.run(lambda: _run(options), DoubleError, quiet=options.command in {"gateway", "ec2"})
 
 
 def _run(options: argparse.Namespace) -> None:
@@ -83,10 +71,6 @@ def _run(options: argparse.Namespace) -> None:
             _up(stack)
         case "down":
             _down(stack)
-
-
-def _terminate(_number: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
 
 
 def _serve(double: ServerThread) -> None:

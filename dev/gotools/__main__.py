@@ -5,11 +5,11 @@ Without a name: all that tests need. Progress goes to stderr, so that `$(python 
 
 import argparse
 import contextlib
-import signal
 import sys
-from types import FrameType
+from collections.abc import Sequence
 
 import gotools
+from testbed import ending
 from testbed.compiling import BuildError
 
 
@@ -18,22 +18,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="gotools", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(gotools.known())}")
     names = parser.parse_args(arguments).names or gotools.usual()
-    signal.signal(signal.SIGTERM, _terminate)
-    try:
-        with contextlib.redirect_stdout(sys.stderr):
-            found = gotools.paths(names)
-    except BuildError as error:
-        print(error, file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("interrupted: nothing is left running", file=sys.stderr)
-        return 130
+    return ending.run(lambda: _print(names), BuildError)
+
+
+def _print(names: Sequence[str]) -> None:
+    with contextlib.redirect_stdout(sys.stderr):
+        found = gotools.paths(names)
     print(*found, sep="\n")
-    return 0
-
-
-def _terminate(_number: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
 
 
 if __name__ == "__main__":

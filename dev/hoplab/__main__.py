@@ -6,11 +6,9 @@ exit 0 when it measured, whatever it found. Needs Linux, root and iproute2.
 
 import argparse
 import contextlib
-import signal
 import sys
 import time
 from pathlib import Path
-from types import FrameType
 
 import msgspec
 
@@ -21,6 +19,7 @@ from hoplab.measure import Measurement, Needed, every, measure, scan
 from hoplab.needs import HopLabError
 from hoplab.options import Source, from_file, from_url
 from hoplab.table import table
+from testbed import ending
 
 
 class Missing(msgspec.Struct, frozen=True):
@@ -41,23 +40,16 @@ class Found(msgspec.Struct, frozen=True):
 def main(arguments: list[str] | None = None) -> int:
     """0 when it measured; 1 with a line on stderr when it could not; 130 when interrupted."""
     options = _parser().parse_args(arguments)
-    # make sends SIGTERM to its children when it is ended itself; as an exception it unwinds the lab.
-    signal.signal(signal.SIGTERM, _terminate)
-    try:
-        found = _run(options)
-    except HopLabError as error:
-        print(error, file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("interrupted: nothing is left running", file=sys.stderr)
-        return 130
-    if options.json:
+    return ending.run(lambda: _tell(_run(options), as_json=options.json), HopLabError)
+
+
+def _tell(found: Found, *, as_json: bool) -> None:
+    if as_json:
         print(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
-    else:
-        print(table(found.measurements, found.needed))
-        for missing in found.missing:
-            print(f"not measured: {missing.client}: {missing.why}")
-    return 0
+        return
+    print(table(found.measurements, found.needed))
+    for missing in found.missing:
+        print(f"not measured: {missing.client}: {missing.why}")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -93,10 +85,6 @@ def _hops(text: str) -> list[int]:
     if any(not 1 <= hop <= 64 for hop in hops):
         raise argparse.ArgumentTypeError("hop limits go from 1 to 64")
     return hops
-
-
-def _terminate(_number: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
 
 
 def _run(options: argparse.Namespace) -> Found:

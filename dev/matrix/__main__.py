@@ -5,15 +5,14 @@ Exit 0 when every row that was asked for is green; 1 when one is not, or when th
 
 import argparse
 import os
-import signal
 import subprocess
 import sys
 import time
-from types import FrameType
 from typing import Final
 
 from matrix.hold import Missing, Place, hold
 from matrix.rows import ROWS, Result, Row, chosen, table
+from testbed import ending
 from testbed.paths import CHECKOUT
 
 HELP: Final = f"of {', '.join(row.name for row in ROWS)}; several at once are joined: py3.12+lowest+k8s1.34"
@@ -29,21 +28,15 @@ def main(arguments: list[str] | None = None) -> int:
         rows = chosen(options.rows)
     except ValueError as error:
         parser.error(str(error))
-    signal.signal(signal.SIGTERM, _terminate)
-    try:
-        results = [_run(row, options.suite, rest) for row in rows]
-    except KeyboardInterrupt:
-        print("interrupted: nothing is left running", file=sys.stderr)
-        return 130
+    return ending.run(lambda: _told([_run(row, options.suite, rest) for row in rows]))
+
+
+def _told(results: list[Result]) -> int:
     print(table(results), flush=True)
     bad = [result for result in results if result.outcome != "green"]
     for result in bad:
         print(f"{result.outcome}: {result.row}: {result.said}", file=sys.stderr)
     return 1 if bad else 0
-
-
-def _terminate(_number: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
 
 
 def _run(row: Row, suite: str, arguments: list[str]) -> Result:

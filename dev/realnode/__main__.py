@@ -6,17 +6,16 @@ interrupted.
 
 import argparse
 import os
-import signal
 import sys
 import tempfile
 import threading
 from pathlib import Path
-from types import FrameType
 
 from realnode import images, needs
 from realnode.errors import NodeError
 from realnode.kind import check as check_kind
 from realnode.node import Node
+from testbed import ending
 from testbed.cluster import ClusterError
 from testbed.compiling import BuildError
 from testbed.paths import STATE
@@ -33,27 +32,18 @@ def main(arguments: list[str] | None = None) -> int:
     commands.add_parser("images", help="build the images of the Dockerfile unless the cache has them")
     commands.add_parser("run", help="start a node with them, until Ctrl-C")
     options = parser.parse_args(arguments)
-    # make sends SIGTERM to its children when it is ended itself; as an exception it unwinds the start.
-    signal.signal(signal.SIGTERM, _terminate)
-    try:
-        if options.command.startswith("check"):
-            return _check(kind=options.command == "check-kind")
-        if _check(kind=False):
-            return 1
-        archives = images.archives()
-        if options.command == "run":
-            _run(archives)
-    except (BuildError, ClusterError, TimeoutError) as error:
-        print(error, file=sys.stderr)
+    return ending.run(lambda: _carry_out(options.command), BuildError, ClusterError, TimeoutError)
+
+
+def _carry_out(command: str) -> int:
+    if command.startswith("check"):
+        return _check(kind=command == "check-kind")
+    if _check(kind=False):
         return 1
-    except KeyboardInterrupt:
-        print("interrupted: nothing is left running", file=sys.stderr)
-        return 130
+    archives = images.archives()
+    if command == "run":
+        _run(archives)
     return 0
-
-
-def _terminate(_number: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
 
 
 def _check(*, kind: bool) -> int:

@@ -4,15 +4,13 @@ What `up` starts lives on after it; `down` ends it. Both are safe to call twice.
 """
 
 import argparse
-import signal
 import sys
 import time
 from pathlib import Path
-from types import FrameType
 
 import yaml
 
-from testbed import build
+from testbed import build, ending
 from testbed.cluster import Cluster, ClusterError
 from testbed.compiling import BuildError
 from testbed.paths import STATE
@@ -32,26 +30,16 @@ def main(arguments: list[str] | None = None) -> int:
         "--folder", type=Path, default=STATE, help="where kubeconfig, state and logs are kept"
     )
     options = parser.parse_args(arguments)
-    # make sends SIGTERM to its children when it is ended itself; as an exception it unwinds the start.
-    signal.signal(signal.SIGTERM, _terminate)
-    try:
-        if options.command == "build":
-            build.ensure()
-        elif options.command == "up":
-            _up(options.folder.resolve(), options.nodes, options.scheduler_qps, options.controller_qps)
-        else:
-            _down(options.folder.resolve())
-    except (BuildError, ClusterError, TimeoutError) as error:
-        print(error, file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("interrupted: nothing is left running", file=sys.stderr)
-        return 130
-    return 0
+    return ending.run(lambda: _run(options), BuildError, ClusterError, TimeoutError)
 
 
-def _terminate(_number: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
+def _run(options: argparse.Namespace) -> None:
+    if options.command == "build":
+        build.ensure()
+    elif options.command == "up":
+        _up(options.folder.resolve(), options.nodes, options.scheduler_qps, options.controller_qps)
+    else:
+        _down(options.folder.resolve())
 
 
 def _shown(path: Path) -> str:
