@@ -8,6 +8,7 @@ teaches; what does not carry it is asked for by id.
 """
 
 import asyncio
+import logging
 import math
 import re
 import time
@@ -22,6 +23,8 @@ from caretaker.aws.ec2 import Ec2, Filter, Instance, MetadataOptions
 from caretaker.aws.errors import AwsError
 from caretaker.aws.identity import Target
 from caretaker.imds.judge import STOPPED, Seen
+
+log = logging.getLogger(__name__)
 
 PAGE: Final = 1000  # DescribeInstances' own limit
 IDS: Final = 200  # values of all filters of a call together (FilterLimitExceeded)
@@ -181,6 +184,8 @@ class Inventory:
 
     async def _ask(self, place: _Place, ec2: Ec2, ids: set[str], *, whole: bool) -> None:
         began = time.monotonic()
+        what = "the cluster's instances" if whole else f"{len(ids)} instance(s)"
+        log.debug("EC2 is asked for %s", what, extra={"whole": whole, "began": began})
         try:
             found = await self._found(place, ec2, ids, whole=whole)
         except AwsError as error:
