@@ -13,17 +13,21 @@ from typing import Final
 import pytest
 
 import chart
+from awsdoubles.gateway.server import StorageGateway
 from testbed import build
 from testbed.admin import Admin, Json, path
 from testbed.cluster import Cluster
 from testbed.paths import CHECKOUT
 from testbed.steer import behaviour, release_node, steer_node
+from testing.aws import Aws
 from testing.awswords import fault
 from testing.cluster import Nodes
 from testing.imds import NOWHERE
 from testing.kubeletlogs import KubeletLogs
 from testing.operator import OperatorProcess
 from testing.pages import Block, blocks, run_by_tests, scratch
+from testing.refreshing import Refreshing
+from testing.refreshing import operator as refresher
 from testing.roles import SYSTEM, small_task
 
 NAME: Final = "docs"
@@ -34,6 +38,7 @@ PODS: Final = "needs the chart's pods: tests/node runs them"
 AWS: Final = "needs what the doubles of AWS have: `make demo` and tests/integration do it"
 RELEASE: Final = "needs a release: tests/integration/chart does the same with its arguments"
 JQ: Final = "takes jq, which need not be on a machine"
+WHOLE: Final = "run below as a whole, since each block needs those before it"
 STAYS: Final = "a process that stays, or a suite: what they start has tests of its own"
 # A page, or "page: heading (number)" -> why its block is not run here.
 NOT_RUN: Final = {
@@ -56,6 +61,7 @@ NOT_RUN: Final = {
     "docs/operations.md: CaretakerReconcileErrors": JQ,
     "docs/operations.md: Logs": JQ,
     "helm/caretaker/README.md": RELEASE,
+    "docs/s3-walkthrough.md": WHOLE,
     "docs/spec/daemontask.md": EXAMPLE,
     "docs/spec/imdspolicy.md": EXAMPLE,
     "docs/spec/s3aggregatedrefresh.md: Example": AWS,
@@ -177,17 +183,28 @@ def policy() -> Json:
     return {**head, "metadata": {"name": NAME}, "spec": spec}
 
 
-def programs(folder: Path) -> Path:
-    """kubectl, helm and caretaker as they are; aws that judges its words alone, and a curl that reads."""
+def programs(folder: Path, aws: str) -> Path:
+    """kubectl, helm and caretaker as they are; a module of ours as aws, and a curl that reads."""
     folder.mkdir()
     (folder / "kubectl").symlink_to(build.ensure() / "kubectl")
     (folder / "helm").symlink_to(chart.program())
     (folder / "caretaker").symlink_to(Path(sys.executable).with_name("caretaker"))
     read = "import sys, urllib.request as r; print(r.urlopen('http://' + sys.argv[-1]).read().decode())"
-    for name, call in (("aws", "-m testing.awswords"), ("curl", f'-c "{read}"')):
+    for name, call in (("aws", f"-m {aws}"), ("curl", f'-c "{read}"')):
         (folder / name).write_text(f'#!/bin/sh\nexec {sys.executable} {call} "$@"\n')
         (folder / name).chmod(0o755)
     return folder
+
+
+def surroundings(folder: Path, cluster: Cluster, aws: str = "testing.awswords") -> dict[str, str]:
+    """Variables of a shell in which what pages name is found."""
+    return {
+        **os.environ,
+        "PATH": f"{programs(folder / 'bin', aws)}:{os.environ['PATH']}",
+        "PYTHONPATH": ":".join(str(CHECKOUT / part) for part in ("tests", "operator", "dev")),
+        "KUBECONFIG": str(cluster.kubeconfig),
+        "HOME": str(folder),
+    }
 
 
 def filled_in(script: str, namespace: str, operator: OperatorProcess) -> str:
@@ -201,23 +218,51 @@ async def test_every_command_of_the_pages_runs(
 ) -> None:
     where = tmp_path / "checkout"
     where.mkdir()
-    env = {
-        **os.environ,
-        "PATH": f"{programs(tmp_path / 'bin')}:{os.environ['PATH']}",
-        "PYTHONPATH": f"{CHECKOUT / 'tests'}:{CHECKOUT / 'operator'}",
-        "KUBECONFIG": str(cluster.kubeconfig),
-        "HOME": str(tmp_path),
-    }
+    env = surroundings(tmp_path, cluster)
     scratch(where)
     failed = []
     for block in HERE:
         if OUTSIDE.search(block.script):
             continue  # told by the test above
         script = filled_in(block.script, namespace, objects)
-        command = ["timeout", "60", "bash", "-euo", "pipefail", "-c", script]
-        done = await asyncio.to_thread(
-            subprocess.run, command, cwd=where, env=env, capture_output=True, text=True, check=False
-        )
+        done = await run(script, where, env, 60)
         if done.returncode:
             failed.append(f"{block}: exit code {done.returncode}\n{done.stdout}{done.stderr}")
     assert failed == [], "\n".join(failed)
+
+
+async def test_the_walk_through_leads_from_a_bucket_to_an_object_on_its_share(
+    admin: Admin, cluster: Cluster, aws: Aws, storage_gateway: StorageGateway, tmp_path: Path
+) -> None:
+    """Each block in the same shell, as readers type them."""
+    aws.wiring.bucket("media")
+    place = Refreshing(admin, SYSTEM, aws, storage_gateway.control)
+    share = place.share("media")
+    body: Json = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}}
+    await admin.apply(path("namespaces", name=SYSTEM), body)
+    where = tmp_path / "checkout"
+    where.mkdir()
+    scratch(where)
+    doubles = aws.environment(storage_gateway.url) | {"AWS_ENDPOINT_URL_IAM": aws.url}
+    env = surroundings(tmp_path, cluster, "testing.awscall") | doubles
+    script = "\n".join(block.script for block in blocks() if block.page == "docs/s3-walkthrough.md")
+    assert script.count("aws ") > 10
+    args = ("--operator-namespace", SYSTEM)
+    with refresher(cluster.kubeconfig, tmp_path, doubles, namespace=SYSTEM, args=args):
+        said = await run(script, where, env, 240)
+    assert said.returncode == 0, f"{said.stdout}{said.stderr}"
+    assert "S3AggregatedRefresh caretaker-system/media: 1 target, 1 " in said.stdout
+    whole, one = place.control.refreshes(share)
+    assert (whole["folders"], set(one["folders"])) == (["/"], {"2026/11", "2026", "/"})
+    assert place.control.differences(share) == []
+    assert not aws.sqs.list_queues(QueueNamePrefix="media-events").get("QueueUrls")
+
+
+async def run(
+    script: str, where: Path, env: dict[str, str], seconds: int
+) -> subprocess.CompletedProcess[str]:
+    """The finished shell."""
+    command = ["timeout", str(seconds), "bash", "-euo", "pipefail", "-c", script]
+    return await asyncio.to_thread(
+        subprocess.run, command, cwd=where, env=env, capture_output=True, text=True, check=False
+    )
