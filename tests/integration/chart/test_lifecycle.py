@@ -118,6 +118,7 @@ async def test_it_installs_works_under_its_role_and_is_gone_by_the_guide(
     assert "Phase:          Succeeded" in said
     pods = await admin.list(path("pods", NAMESPACE), labels="app.kubernetes.io/name=caretaker")
     assert len({pod["spec"]["nodeName"] for pod in pods}) == 2
+    assert "name: caretaker" in await shell.documented("operations.md", "## The role")
     async with _smoke(shell, admin) as smoke:
         with await operator_of(shell, admin) as operator:
             assert "every node has run it" in await shell.run(*smoke)
@@ -283,6 +284,7 @@ async def test_the_base_is_applied_twice_and_gone_by_one_command(shell: Shell, a
         plural = {"Role": "roles", "ClusterRole": "clusterroles"}[role["kind"]]
         meta = role["metadata"]
         assert (await admin.get(path(plural, meta.get("namespace"), meta["name"])))["rules"] == role["rules"]
+    assert "successfully rolled out" in await shell.documented("upgrade.md", "## With kubectl")
     await admin.create(path("daemontasks", "default"), task("t"))
     await shell.kubectl("delete", "-k", "deploy")
     assert await _left(shell) == ""
@@ -291,6 +293,8 @@ async def test_the_base_is_applied_twice_and_gone_by_one_command(shell: Shell, a
 async def test_a_flush_that_nobody_serves_is_let_go_by_the_guide(shell: Shell, admin: Admin) -> None:
     await shell.kubectl("apply", "-f", "crds/")
     await shell.kubectl("wait", "--for=condition=Established", "--timeout=30s", "crd", *NAMES)
+    await shell.install("--set", "crds.install=false")
+    assert "has been upgraded" in await shell.documented("upgrade.md", "## CRDs by hand")
     body = example("s3-aggregated-refresh.yaml")
     body["metadata"] = {"name": "held", "finalizers": ["caretaker.dev/finalizer"]}
     url = path("s3aggregatedrefreshes", "default", "held")
