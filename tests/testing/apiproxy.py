@@ -29,6 +29,7 @@ from testing.apicalls import Ledger
 from testing.faults import Action, Hang, Match, Reset, Rule, error_line
 from testing.relay import Relay
 from testing.staleness import RevisionClock, Stale
+from testing.suiterole import companion, token_of
 from testing.upstream import Upstream
 
 _MAX_BODY: Final = 64 * 1024 * 1024
@@ -45,6 +46,7 @@ class ApiProxy:
         self.client = client
         self.ledger = Ledger()
         self.port = 0
+        self._kubeconfig = kubeconfig
         self._upstream = Upstream.from_kubeconfig(Path(kubeconfig))
         self._relay = Relay(client, self._upstream, self.ledger)
         self._rules_lock = threading.Lock()
@@ -127,7 +129,10 @@ class ApiProxy:
         return f"http://127.0.0.1:{self.port}"
 
     def write_kubeconfig(self, path: Path, token: str = "") -> Path:
-        """Write a kubeconfig that points at the proxy; without `token` the proxy's credentials serve."""
+        """Write a kubeconfig that points at the proxy; without `token` the proxy's credentials serve, and an
+        operator has those of the suite's."""
+        if not token and (operators := token_of(self._kubeconfig)):
+            self.write_kubeconfig(companion(path), operators)
         config = {
             "apiVersion": "v1",
             "kind": "Config",

@@ -17,7 +17,8 @@ from testbed.cluster import START_TIMEOUT, Cluster
 from testbed.nodes import is_ready, node, register
 from testbed.paths import CHECKOUT
 from testbed.recorder import PodRecorder
-from testing import manifests
+from testing import manifests, suiterole
+from testing.rights import refused
 
 SHARED_NODES: Final = 20
 CRDS: Final = sorted((CHECKOUT / "crds").glob("*.yaml"))
@@ -76,13 +77,15 @@ class Nodes:
 
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """The control plane of this run, with our CRDs and 20 fake nodes that belong to no test."""
+    """The control plane of this run, with our CRDs and 20 fake nodes that belong to no test. Operators have
+    an account of their own, and whatever they ask for is to be granted to it."""
     started = Cluster(tmp_path_factory.mktemp("cluster"), nodes=SHARED_NODES, audit=True)
     with started:
         bodies = [body for file in CRDS for body in manifests.load_all(file.read_text())]
         with ThreadPoolExecutor(1) as pool:
-            pool.submit(asyncio.run, _apply_crds(started, bodies)).result()
+            pool.submit(asyncio.run, _prepare(started, bodies)).result()
         yield started
+        assert refused(started, suiterole.USER) == [], "the chart's roles lack what operators have asked for"
 
 
 @pytest.fixture(scope="module")
@@ -125,10 +128,11 @@ def recorders(admin: Admin, namespace: str) -> Callable[[], PodRecorder]:
     return lambda: PodRecorder(admin, namespace)
 
 
-async def _apply_crds(cluster: Cluster, bodies: list[Json]) -> None:
+async def _prepare(cluster: Cluster, crds: list[Json]) -> None:
     async with cluster.admin() as admin:
-        for body in bodies:
+        for body in crds:
             await apply_crd(admin, body)
+        await suiterole.prepare(admin, cluster)
 
 
 def crd(plural: str) -> Json:

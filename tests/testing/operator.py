@@ -29,6 +29,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from observability.catalogue import unexpected
+from testing.suiterole import as_operator
 
 SOURCES: Final = Path(__file__).resolve().parents[2] / "operator"
 EXIT_SECONDS: Final = 10.0  # what `caretaker run` promises after SIGTERM
@@ -57,6 +58,7 @@ class OperatorError(AssertionError):
 class OperatorProcess:
     """`caretaker run` in a process of its own.
 
+    kubeconfig  in its place, if there is one, that of the suite's operators (suiterole)
     name        the identity among replicas, and the prefix of failure messages
     namespace   watch this one only; None = all
     time_scale  factor on backoffs, floors and lease times
@@ -87,7 +89,7 @@ class OperatorProcess:
         self._command = [
             *command,
             *("--metrics-port", "0", "--health-port", "0", "--bind-host", "127.0.0.1"),
-            *("--log-format", "json", "--kubeconfig", str(kubeconfig)),
+            *("--log-format", "json", "--kubeconfig", str(as_operator(kubeconfig))),
             *(("--namespace", namespace) if namespace else ()),
             *(() if leader_elect else ("--no-leader-elect",)),
             *args,

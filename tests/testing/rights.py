@@ -64,7 +64,7 @@ def _rights(role: Json, rule: Json) -> Iterator[Right]:
 def used(cluster: Cluster, user: str) -> tuple[frozenset[Right], frozenset[Right]]:
     """(What the user was allowed to do, what RBAC refused) so far. Discovery, which every authenticated user
     may read, is left out where it was allowed. The log is a moment behind."""
-    allowed, refused = set(), set()
+    allowed, refused = set[Right](), set[Right]()
     for event in _events(cluster, user):
         forbidden = (event.get("annotations") or {}).get(DECISION) == "forbid"
         about = event.get("objectRef")
