@@ -16,6 +16,8 @@ from realnode.place import PODS
 from testbed.components import NODE_LEASE_SECONDS, Layout
 
 PAUSE: Final = "registry.invalid/pause:1"
+# Where containerd looks for each registry, whenever it pulls: https://github.com/containerd/containerd/blob/main/docs/hosts.md
+REGISTRIES: Final = "certs.d"
 # In the node's own /run.
 SOCKET: Final = "/run/containerd/containerd.sock"
 DOMAIN: Final = "cluster.local"
@@ -56,7 +58,7 @@ class Kubelet:
         """Write what the command lines refer to."""
         config = self.layout.folder / "config"
         (config / "cni").mkdir(parents=True, exist_ok=True)
-        (config / "containerd.toml").write_text(_containerd(config / "cni"))
+        (config / "containerd.toml").write_text(_containerd(config / "cni", config / REGISTRIES))
         (config / "cni" / "10-node.conflist").write_text(json.dumps(_cni(), indent=1))
         (config / "resolv.conf").write_text(f"nameserver {self.address}\n")
         for name, body in {"kubelet": self._kubelet(config), "kube-proxy": self._proxy()}.items():
@@ -148,7 +150,7 @@ def _cni() -> dict[str, Any]:
     return {"cniVersion": "1.0.0", "name": "node", "plugins": [bridge, ports]}
 
 
-def _containerd(cni: Path) -> str:
+def _containerd(cni: Path, registries: Path) -> str:
     """Version 2 of the file, which containerd 1 reads and 2 converts.
 
     All state is in memory, half a gigabyte with our images: unpacking them costs no disk writes.
@@ -163,6 +165,8 @@ disabled_plugins = ["io.containerd.internal.v1.opt"]
   sandbox_image = "{PAUSE}"
   # Without CAP_SYS_RESOURCE runc cannot lower a sandbox's oom_score_adj, and every sandbox would die.
   restrict_oom_score_adj = true
+  [plugins."io.containerd.grpc.v1.cri".registry]
+    config_path = "{registries}"
   [plugins."io.containerd.grpc.v1.cri".cni]
     bin_dir = "{CNI_PLUGINS}"
     conf_dir = "{cni}"

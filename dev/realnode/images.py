@@ -74,6 +74,24 @@ def _pause() -> Path:
     return ensure("node-pause", depends_on, fill, what="the pause image") / "pause.tar"
 
 
+def busybox() -> bytes:
+    """A file system, as a tar, of Debian's BusyBox alone: a link in /bin for each of its programs."""
+
+    def fill(folder: Path) -> None:
+        done = subprocess.run([*command, str(folder)], capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise NodeError(f"the image of BusyBox cannot be made:\n{done.stderr.strip()}")
+
+    command = [
+        *(program("mmdebstrap"), "--quiet", "--variant=extract", "--format=directory"),
+        *("--include=busybox-static", SUITE),
+    ]
+    depends_on = "\0".join([*command[1:], _arch()])
+    binary = ensure("node-busybox", depends_on, fill, what="BusyBox") / "bin" / "busybox"
+    listed = subprocess.run([binary, "--list"], capture_output=True, text=True, check=True).stdout.split()
+    return archive.tar({"bin/busybox": binary.read_bytes()}, 0o755, {f"bin/{n}": "busybox" for n in listed})
+
+
 def _built() -> Path:
     """The folder with the archives of the Dockerfile's targets."""
     folder = cache().with_name("node-archives") / _key()

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, Final
 
 from realnode import needs
-from realnode.configs import SOCKET, Kubelet, user
+from realnode.configs import REGISTRIES, SOCKET, Kubelet, user
 from realnode.errors import NodeError
 from realnode.place import Place, claim
 from testbed import build, pki
@@ -68,6 +68,23 @@ class Node(Cluster):
     def add_image(self, archive: Path) -> None:
         """Import one more archive."""
         self.place.run([needs.program("ctr"), "-a", SOCKET, "-n", "k8s.io", "images", "import", str(archive)])
+
+    def name_image(self, known: str, alias: str) -> None:
+        """Let an image that is there go by another name as well; both in full."""
+        names = ["images", "tag", "--force", known, alias]
+        self.place.run([needs.program("ctr"), "-a", SOCKET, "-n", "k8s.io", *names])
+
+    def has_image(self, name: str) -> bool:
+        """Whether the node has an image of this name, in full."""
+        listed = ["images", "ls", "--quiet"]
+        return name in self.place.run([needs.program("ctr"), "-a", SOCKET, "-n", "k8s.io", *listed]).split()
+
+    def pull_from(self, registry: str, url: str) -> None:
+        """From now on containerd asks `url`, by plain HTTP, for what is of `registry`, such as docker.io."""
+        folder = self.folder / "config" / REGISTRIES / registry
+        folder.mkdir(parents=True, exist_ok=True)
+        text = f'server = "{url}"\n[host."{url}"]\n  capabilities = ["pull", "resolve"]\n'
+        (folder / "hosts.toml").write_text(text)
 
     def _start_once(self, programs: Path) -> None:
         started = time.monotonic()
