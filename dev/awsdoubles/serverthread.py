@@ -100,7 +100,12 @@ class ServerThread(ABC):
         app = web.Application(client_max_size=MAX_BODY)
         app.router.add_routes(self.routes())
         runner = web.AppRunner(
-            app, access_log=None, handler_cancellation=True, shutdown_timeout=0.1, keepalive_timeout=3600
+            app,
+            access_log=None,
+            handler_cancellation=True,
+            shutdown_timeout=0.1,
+            keepalive_timeout=3600,
+            auto_decompress=False,  # what is passed on is passed on as it came
         )
         await self.opened()
         try:
