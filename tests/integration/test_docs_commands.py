@@ -60,6 +60,7 @@ NOT_RUN: Final = {
     "docs/operations.md: TargetGone": BELOW,
     "docs/operations.md: CaretakerDown": PODS,
     "docs/operations.md: Health endpoints": "needs the chart's pods, and stays; what asks through it runs",
+    "docs/recipes.md: rotate-certificate": "labels nodes; tests/integration/daemontask does the same",
     "helm/caretaker/README.md": "the same as docs/install.md has",
     "docs/s3-walkthrough.md": BELOW,
     "docs/spec/s3aggregatedrefresh.md: The queue": BELOW,

@@ -1,0 +1,104 @@
+"""Recipes of examples/ as pods of a real kubelet: what they do is done on the node."""
+
+import copy
+from collections.abc import AsyncIterator, Iterator
+from typing import Any, Final
+
+import pytest
+
+from hoplab.options import MetadataOptions
+from realnode import images
+from realnode.kind import KindNode
+from realnode.metadata import MetadataService
+from realnode.node import Node
+from realnode.registry import Registry
+from testbed.admin import Admin, Json, path
+from testing.customresource import Resource, stands
+from testing.recipes import document
+from testing.release import Release
+
+HUB: Final = "docker.io"
+PYTHON: Final = f"{HUB}/library/python:3.13-alpine"
+INSTANCE: Final = "i-0123456789abcdef0"
+SOMAXCONN: Final = "/proc/sys/net/core/somaxconn"
+# Recipe -> what its namespace enforces.
+LEVELS: Final = {
+    "prepull-image": "restricted",
+    "network-baseline": "restricted",
+    "imds-reachability": "restricted",
+    "patch-sysctl": "privileged",
+}
+
+
+@pytest.fixture
+def registry(node: Node | KindNode) -> Iterator[Registry]:
+    """The images of the recipes in place of Docker Hub: BusyBox for itself and nginx, ours for Python's."""
+    double = Registry()
+    double.host = node.place.outside
+    with double:
+        if isinstance(node, Node):
+            for name in ("library/busybox:1.37", "library/nginx:1.29"):
+                double.add(name, images.busybox())
+            node.pull_from(HUB, double.url)
+            node.name_image(images.reference("operator", images.version()), PYTHON)
+        yield double
+
+
+@pytest.fixture
+async def namespaces(admin: Admin) -> AsyncIterator[dict[str, str]]:
+    """Pod Security level -> a namespace that enforces it."""
+    made = {level: f"recipes-{level}" for level in ("restricted", "privileged")}
+    for level, name in made.items():
+        labels = {"pod-security.kubernetes.io/enforce": level}
+        await admin.create(path("namespaces"), {"metadata": {"name": name, "labels": labels}})
+        await admin.wait_for(path("serviceaccounts", name, "default"), lambda _: True)
+    yield made
+    for name in made.values():
+        await admin.delete(path("namespaces", name=name))
+
+
+def harmless(task: Json) -> Json:
+    """Without the settings that are the whole machine's, not the node's alone."""
+    made = copy.deepcopy(task)
+    container: dict[str, Any] = made["spec"]["template"]["spec"]["containers"][0]
+    container["command"] = [word for word in container.get("command", ()) if not word.startswith("vm.")]
+    if not container["command"]:
+        del container["command"]
+    return made
+
+
+def figures(task: Json) -> dict[str, Json]:
+    return {result["name"]: result for result in task["status"]["results"]}
+
+
+async def test_recipes_do_their_work_on_the_node(
+    release: Release,
+    node: Node | KindNode,
+    admin: Admin,
+    registry: Registry,
+    namespaces: dict[str, str],
+) -> None:
+    node.place.run(["sh", "-c", f"echo 128 > {SOMAXCONN}"])
+    with MetadataService(node.place, lambda: MetadataOptions(1, "required", "enabled"), INSTANCE):
+        done: dict[str, Json] = {}
+        for name, level in LEVELS.items():
+            task = harmless(document(name, "DaemonTask"))
+            await admin.create(path("daemontasks", namespaces[level]), task)
+        for name, level in LEVELS.items():
+            resource = Resource(admin, path("daemontasks", namespaces[level], name))
+            done[name] = await resource.when(lambda body: stands(body, "Ready"), 60)
+    assert [task["status"]["succeeded"] for task in done.values()] == [1] * len(LEVELS)
+    # The node's own network, whose setting outlives the pod.
+    assert node.place.run(["cat", SOMAXCONN]).strip() == "4096"
+    seen = figures(done["network-baseline"])
+    assert {figure["count"] for figure in seen.values()} == {1}
+    assert seen["failedPercent"]["max"] == 0
+    assert 0 < seen["connectMs"]["median"] <= seen["slowestMs"]["max"]
+    assert 1_000 < seen["segmentBytes"]["min"] < 65_536
+    seen = figures(done["imds-reachability"])
+    assert seen["verdict"]["values"] == [{"value": "HopLimited", "nodes": 1}]
+    assert (seen["neededHops"]["max"], seen["imdsv1"]["values"][0]["value"]) == (2, "Closed")
+    assert [task["status"]["resultErrors"] for task in done.values()] == [[]] * len(LEVELS)
+    if isinstance(node, Node):
+        assert node.has_image(f"{HUB}/library/nginx:1.29")
+        assert any(name.startswith("library/nginx:") for name in registry.pulled)
