@@ -20,6 +20,7 @@ from testing.release import Release
 HUB: Final = "docker.io"
 PYTHON: Final = f"{HUB}/library/python:3.13-alpine"
 INSTANCE: Final = "i-0123456789abcdef0"
+FOLDERS: Final = "/var/lib/recipes"  # in a file system of the node's own
 SOMAXCONN: Final = "/proc/sys/net/core/somaxconn"
 # Recipe -> what its namespace enforces.
 LEVELS: Final = {
@@ -27,6 +28,7 @@ LEVELS: Final = {
     "network-baseline": "restricted",
     "imds-reachability": "restricted",
     "patch-sysctl": "privileged",
+    "nightly-cleanup": "privileged",
 }
 
 
@@ -58,8 +60,12 @@ async def namespaces(admin: Admin) -> AsyncIterator[dict[str, str]]:
 
 
 def harmless(task: Json) -> Json:
-    """Without the settings that are the whole machine's, not the node's alone."""
+    """Without settings and folders that are the whole machine's, not the node's alone; and at once."""
     made = copy.deepcopy(task)
+    made["spec"].pop("schedule", None)
+    made["spec"].pop("budgets", None)
+    for volume in made["spec"]["template"]["spec"].get("volumes", ()):
+        volume["hostPath"] = {"path": f"{FOLDERS}/{volume['name']}", "type": "DirectoryOrCreate"}
     container: dict[str, Any] = made["spec"]["template"]["spec"]["containers"][0]
     container["command"] = [word for word in container.get("command", ()) if not word.startswith("vm.")]
     if not container["command"]:
@@ -79,6 +85,11 @@ async def test_recipes_do_their_work_on_the_node(
     namespaces: dict[str, str],
 ) -> None:
     node.place.run(["sh", "-c", f"echo 128 > {SOMAXCONN}"])
+    old = ["touch", "-d", "10 days ago", f"{FOLDERS}/tmp/old", f"{FOLDERS}/coredump/old"]
+    if isinstance(node, Node):
+        node.place.run(["mkdir", "-p", f"{FOLDERS}/tmp", f"{FOLDERS}/coredump"])
+        node.place.run(old)
+        node.place.run(["touch", f"{FOLDERS}/tmp/new"])
     with MetadataService(node.place, lambda: MetadataOptions(1, "required", "enabled"), INSTANCE):
         done: dict[str, Json] = {}
         for name, level in LEVELS.items():
@@ -99,6 +110,9 @@ async def test_recipes_do_their_work_on_the_node(
     assert seen["verdict"]["values"] == [{"value": "HopLimited", "nodes": 1}]
     assert (seen["neededHops"]["max"], seen["imdsv1"]["values"][0]["value"]) == (2, "Closed")
     assert [task["status"]["resultErrors"] for task in done.values()] == [[]] * len(LEVELS)
+    assert figures(done["nightly-cleanup"])["freePercent"]["count"] == 1
     if isinstance(node, Node):
+        assert figures(done["nightly-cleanup"])["removedFiles"]["max"] == 2
+        assert node.place.run(["find", FOLDERS, "-type", "f"]).split() == [f"{FOLDERS}/tmp/new"]
         assert node.has_image(f"{HUB}/library/nginx:1.29")
         assert any(name.startswith("library/nginx:") for name in registry.pulled)
