@@ -70,6 +70,7 @@ def _release(
         # What bounds the operator is on, and what else the API server has to take.
         **{name: {"enabled": True} for name in ("admissionPolicy", "flowSchema", "dashboard")},
         "priorityClass": {"create": True},
+        "jobNamespaces": [NAMESPACE],
     }
     return Release(node, tmp_path_factory.mktemp("release"), values)
 

@@ -6,6 +6,8 @@ from typing import Any, Final
 
 import pytest
 
+from awsdoubles.gateway.server import StorageGateway
+from awsdoubles.s3copies import S3Copies
 from hoplab.options import MetadataOptions
 from realnode import images
 from realnode.kind import KindNode
@@ -13,9 +15,11 @@ from realnode.metadata import MetadataService
 from realnode.node import Node
 from realnode.registry import Registry
 from testbed.admin import Admin, Json, path
+from testing.aws import Aws
 from testing.customresource import Resource, stands
 from testing.recipes import document
-from testing.release import Release
+from testing.refreshing import Refreshing
+from testing.release import NAMESPACE, Release
 
 HUB: Final = "docker.io"
 PYTHON: Final = f"{HUB}/library/python:3.13-alpine"
@@ -116,3 +120,40 @@ async def test_recipes_do_their_work_on_the_node(
         assert node.place.run(["find", FOLDERS, "-type", "f"]).split() == [f"{FOLDERS}/tmp/new"]
         assert node.has_image(f"{HUB}/library/nginx:1.29")
         assert any(name.startswith("library/nginx:") for name in registry.pulled)
+
+
+async def test_a_job_mends_the_objects_of_a_bucket(
+    release: Release, node: Node | KindNode, admin: Admin, aws: Aws, storage_gateway: StorageGateway
+) -> None:
+    """In the operator's own namespace, which admits restricted pods alone and is granted its queue."""
+    source = aws.source()
+    s3 = S3Copies(aws.url)
+    s3.host = node.place.outside
+    for body in (
+        {"kind": "ServiceAccount", "metadata": {"name": "assets-repair"}},
+        document("s3-metadata-repair", "ConfigMap"),
+    ):
+        await admin.create(path(f"{body['kind'].lower()}s", NAMESPACE), body)
+    spec = copy.deepcopy(document("s3-metadata-repair", "S3AggregatedRefresh")["spec"])
+    (container,) = spec["target"]["job"]["template"]["spec"]["containers"]
+    container["image"] = images.reference("operator", images.version())
+    with s3:
+        doubles = {**aws.environment(aws.url), "AWS_ENDPOINT_URL_S3": s3.url, "DRY_RUN": "false"}
+        own = [one for one in container["env"] if one["name"] not in doubles]
+        container["env"] = [*own, *({"name": name, "value": value} for name, value in doubles.items())]
+        place = Refreshing(admin, NAMESPACE, aws, storage_gateway.control, scale=1.0)
+        for key in ("a/1.html", "2.html"):
+            aws.s3.put_object(Bucket=source.bucket, Key=key, Body=b"<p>", ContentEncoding="gzip")
+        resource = await place.create(
+            source.queue,
+            "content-encoding",
+            filter={**spec["filter"], "buckets": [source.bucket]},
+            debounce={"quietPeriod": "1s", "maxDelay": "60s", "minInterval": "0s"},
+            resync=spec["resync"],
+            target=spec["target"],
+        )
+        await resource.caught_up()
+        await place.clear()
+    assert sorted(made.key for made in s3.copies) == ["2.html", "a/1.html"]
+    for key in ("a/1.html", "2.html"):
+        assert "ContentEncoding" not in aws.s3.head_object(Bucket=source.bucket, Key=key)
