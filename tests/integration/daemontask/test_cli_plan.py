@@ -198,3 +198,21 @@ async def reader(admin: Admin, namespace: str) -> str:
     await admin.create(path("clusterrolebindings"), body)
     request = await admin.create(path("serviceaccounts", namespace, "reader", "token"), {"spec": {}})
     return str(request["status"]["token"])
+
+
+async def test_a_schedule_is_told_with_its_first_tick(world: World, cli: Cli) -> None:
+    await world.join(2)
+    said = await cli("plan", "-f", "-", stdin=manifest(world, schedule="0 0 1 1 *", timeZone="Asia/Tokyo"))
+    assert (said.code, said.err) == (0, "")
+    lines = said.out.splitlines()
+    assert lines[1].strip() == "2 of 2 nodes it is for would run at its first tick"
+    assert lines[2].startswith("  schedule 0 0 1 1 * (Asia/Tokyo): never yet; next ")
+    assert "-12-31T15:00:00Z, in " in lines[2]
+
+
+async def test_a_schedule_that_never_comes_is_refused_with_its_line(world: World, cli: Cli) -> None:
+    await world.join()
+    said = await cli("plan", "-f", "-", stdin=manifest(world, schedule="0 0 30 2 *"))
+    assert said.code == 1
+    assert "<stdin>:6: spec.schedule: '0 0 30 2 *' never comes" in said.err
+    assert "refused, 1 node would not run it" in said.out
