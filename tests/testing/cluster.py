@@ -18,7 +18,6 @@ from testbed.nodes import is_ready, node, register
 from testbed.paths import CHECKOUT
 from testbed.recorder import PodRecorder
 from testing import manifests, suiterole
-from testing.rights import refused
 
 SHARED_NODES: Final = 20
 CRDS: Final = sorted((CHECKOUT / "crds").glob("*.yaml"))
@@ -85,7 +84,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         with ThreadPoolExecutor(1) as pool:
             pool.submit(asyncio.run, _prepare(started, bodies)).result()
         yield started
-        assert refused(started, suiterole.USER) == [], "the chart's roles lack what operators have asked for"
+        assert suiterole.lacking(started) == []
 
 
 @pytest.fixture(scope="module")
