@@ -194,6 +194,7 @@ class TestChangedSchedules:
         assert made.look("2026-11-23T12:00:00Z") == []
         assert made.task.status.next_schedule_time == "2026-11-24T05:00:00Z"
         assert made.look("2026-11-24T05:00:00Z") == BOTH
+        assert "ScheduleMissed" not in made.events
 
     def test_another_zone_is_another_schedule(self) -> None:
         made = nightly()
