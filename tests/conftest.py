@@ -1,6 +1,6 @@
 """Fixtures of the whole suite; what needs a server starts it only when a test asks for one."""
 
-from testing.aws import aws, ec2, elasticmq, ministack, sqs_proxy, sqs_server, storage_gateway
+from testing.aws import aws, ec2, ecs, elasticmq, ministack, sqs_proxy, sqs_server, storage_gateway
 from testing.cluster import admin, bare, cluster, namespace, nodes, recorders
 
 __all__ = [
@@ -9,6 +9,7 @@ __all__ = [
     "bare",
     "cluster",
     "ec2",
+    "ecs",
     "elasticmq",
     "ministack",
     "namespace",

@@ -16,12 +16,13 @@ from awsdoubles import elasticmq, ministack
 from awsdoubles.cached import DoubleError
 from awsdoubles.ec2.control import Control, ControlError
 from awsdoubles.ec2.server import Ec2
+from awsdoubles.ecs.server import Ecs
 from awsdoubles.envelopes import Wiring
 from awsdoubles.gateway.control import Control as GatewayControl
 from awsdoubles.gateway.server import StorageGateway
 from awsdoubles.nodes import GROUPS, give_instances
 from awsdoubles.serverthread import ServerThread
-from awsdoubles.stack import EC2_VARIABLE, GATEWAY_VARIABLE, Stack
+from awsdoubles.stack import EC2_VARIABLE, ECS_VARIABLE, GATEWAY_VARIABLE, Stack
 from testbed import ending
 from testbed.cluster import Cluster, ClusterError
 from testbed.paths import STATE
@@ -44,10 +45,12 @@ def main(arguments: list[str] | None = None) -> int:
     gateway = commands.add_parser("gateway", help="run the Storage Gateway double alone, until SIGTERM")
     gateway.add_argument("--s3", required=True, metavar="URL")
     gateway.add_argument("--port", type=int, default=0)
-    ec2 = commands.add_parser("ec2", help="run the EC2 double alone, until SIGTERM")
-    ec2.add_argument("--port", type=int, default=0)
+    for name, what in (("ec2", "EC2"), ("ecs", "ECS")):
+        alone = commands.add_parser(name, help=f"run the {what} double alone, until SIGTERM")
+        alone.add_argument("--port", type=int, default=0)
     options = parser.parse_args(arguments)
-    return ending.run(lambda: _run(options), DoubleError, quiet=options.command in {"gateway", "ec2"})
+    quiet = options.command in {"gateway", "ec2", "ecs"}
+    return ending.run(lambda: _run(options), DoubleError, quiet=quiet)
 
 
 def _run(options: argparse.Namespace) -> None:
@@ -61,6 +64,8 @@ def _run(options: argparse.Namespace) -> None:
             _serve(StorageGateway(options.s3, port=options.port))
         case "ec2":
             _serve(Ec2(options.port))
+        case "ecs":
+            _serve(Ecs(options.port))
         case "share":
             _share(stack, options.bucket)
         case "nodes":
@@ -90,6 +95,7 @@ def _up(stack: Stack) -> None:
     print(f"  S3, SQS, SNS, EventBridge  {variables['AWS_ENDPOINT_URL_S3']}")
     print(f"  Storage Gateway            {variables[GATEWAY_VARIABLE]}")
     print(f"  EC2, Auto Scaling          {variables[EC2_VARIABLE]}")
+    print(f"  ECS                        {variables[ECS_VARIABLE]}")
     print(f"use them: source {_shown(stack.environment_file)}; stop them: make aws-down")
 
 

@@ -1,4 +1,4 @@
-"""MiniStack, a Storage Gateway and an EC2 together, in the background: `make aws` and `make aws-down`.
+"""MiniStack, a Storage Gateway, an EC2 and an ECS together, in the background: `make aws`, `make aws-down`.
 
 Input: a folder for state, logs and `aws.env`, which exports what boto3 and the AWS CLI read. Nothing
 listens but on loopback, and starting twice starts once.
@@ -14,6 +14,7 @@ from typing import ClassVar, Final
 
 from awsdoubles.clients import KEY, REGION
 from awsdoubles.ec2.server import HEALTH as EC2_HEALTH
+from awsdoubles.ecs.server import HEALTH as ECS_HEALTH
 from awsdoubles.gateway.server import HEALTH
 from awsdoubles.launch import Server
 from awsdoubles.ministack import MiniStack
@@ -24,6 +25,7 @@ SERVICES: Final = ("S3", "SQS", "SNS", "EVENTBRIDGE", "STS", "EC2", "ECS")
 GATEWAY_VARIABLE: Final = "AWS_ENDPOINT_URL_STORAGE_GATEWAY"
 PACKAGES: Final = str(Path(__file__).resolve().parents[1])
 EC2_VARIABLE: Final = "AWS_ENDPOINT_URL_EC2"
+ECS_VARIABLE: Final = "AWS_ENDPOINT_URL_ECS"
 EC2_VARIABLES: Final = (EC2_VARIABLE, "AWS_ENDPOINT_URL_AUTO_SCALING")  # one server for both
 
 
@@ -68,6 +70,24 @@ class Ec2Process(Server):
         return [sys.executable, "-m", "awsdoubles", "ec2", "--port", str(port)], {"PYTHONPATH": PACKAGES}
 
 
+class EcsProcess(Server):
+    """The ECS double as a process of its own; `ecs.control.Control(url)` steers it."""
+
+    name: ClassVar[str] = "ecs"
+
+    def prepare(self) -> None:
+        """Nothing to fetch."""
+
+    @property
+    def ready_path(self) -> str:
+        """The double's own."""
+        return ECS_HEALTH
+
+    def command(self, port: int) -> tuple[Sequence[str], Mapping[str, str]]:
+        """Our own Python, our own packages."""
+        return [sys.executable, "-m", "awsdoubles", "ecs", "--port", str(port)], {"PYTHONPATH": PACKAGES}
+
+
 class Stack:
     """What `make aws` starts, in `folder`/aws, with its variables in `folder`/aws.env."""
 
@@ -91,7 +111,8 @@ class Stack:
                 aws = MiniStack(self._folder, detached=True).start()
                 gateway = GatewayProcess(self._folder, aws.url, detached=True).start()
                 ec2 = Ec2Process(self._folder, detached=True).start()
-                variables = environment(aws.url, gateway.url, ec2_url=ec2.url)
+                ecs = EcsProcess(self._folder, detached=True).start()
+                variables = environment(aws.url, gateway.url, ec2_url=ec2.url, ecs_url=ecs.url)
                 text = "".join(f"export {name}={value}\n" for name, value in variables.items())
                 fresh = self.environment_file.with_suffix(".new")
                 fresh.write_text(text)
@@ -117,6 +138,7 @@ class Stack:
             MiniStack(self._folder, detached=True),
             GatewayProcess(self._folder, s3_url, detached=True),
             Ec2Process(self._folder, detached=True),
+            EcsProcess(self._folder, detached=True),
         ]
 
     def _stop(self) -> None:
@@ -134,12 +156,19 @@ class Stack:
 
 
 def environment(
-    aws_url: str, gateway_url: str, sqs_url: str = "", region: str = REGION, *, ec2_url: str = ""
+    aws_url: str,
+    gateway_url: str,
+    sqs_url: str = "",
+    region: str = REGION,
+    *,
+    ec2_url: str = "",
+    ecs_url: str = "",
 ) -> dict[str, str]:
     """The variables that lead boto3 and the AWS CLI to doubles, and to nothing else."""
     urls = {f"AWS_ENDPOINT_URL_{service}": aws_url for service in SERVICES}
     urls["AWS_ENDPOINT_URL_SQS"] = sqs_url or aws_url
     urls |= dict.fromkeys(EC2_VARIABLES, ec2_url or aws_url)
+    urls[ECS_VARIABLE] = ecs_url or aws_url
     return urls | {
         GATEWAY_VARIABLE: gateway_url,
         "AWS_REGION": region,

@@ -1,7 +1,7 @@
 """Fixtures of the AWS doubles: servers for the run, and for each test what it may call its own.
 
 MiniStack and ElasticMQ start once, when a test first asks for them. Buckets and queues have names of
-their own for each test; the doubles of Storage Gateway and EC2 and the fault proxy are a test's own
+their own for each test; the doubles of Storage Gateway, EC2 and ECS and the fault proxy are a test's own
 altogether.
 boto3 clients make one attempt, so that a fault is seen and not retried away.
 """
@@ -17,6 +17,7 @@ import pytest
 
 from awsdoubles.clients import REGION, client
 from awsdoubles.ec2.server import Ec2
+from awsdoubles.ecs.server import Ecs
 from awsdoubles.elasticmq import ElasticMq
 from awsdoubles.envelopes import Envelope, Queue, Wiring
 from awsdoubles.gateway.server import StorageGateway
@@ -106,9 +107,11 @@ class Aws:
         found = self.sqs.get_queue_attributes(QueueUrl=queue_url, AttributeNames=names)["Attributes"]
         return int(found[names[0]]), int(found[names[1]])
 
-    def environment(self, gateway_url: str, sqs_url: str = "", *, ec2_url: str = "") -> dict[str, str]:
+    def environment(
+        self, gateway_url: str, sqs_url: str = "", *, ec2_url: str = "", ecs_url: str = ""
+    ) -> dict[str, str]:
         """The variables of a process that is to use these doubles."""
-        return environment(self.url, gateway_url, sqs_url, self.region, ec2_url=ec2_url)
+        return environment(self.url, gateway_url, sqs_url, self.region, ec2_url=ec2_url, ecs_url=ecs_url)
 
     def _name(self, kind: str) -> str:
         self._made += 1
@@ -155,6 +158,13 @@ def storage_gateway(ministack: MiniStack) -> Iterator[StorageGateway]:
 def ec2() -> Iterator[Ec2]:
     """An EC2 double of this test, without instances; Auto Scaling answers at the same address."""
     with Ec2() as double:
+        yield double
+
+
+@pytest.fixture
+def ecs() -> Iterator[Ecs]:
+    """An ECS double of this test, without clusters."""
+    with Ecs() as double:
         yield double
 
 

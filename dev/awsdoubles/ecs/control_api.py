@@ -1,0 +1,149 @@
+"""The test's side of the double: plain JSON under `/_control/`.
+
+`control.Control` is its client; what each call does stands there.
+"""
+
+import dataclasses
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from aiohttp import web
+
+from awsdoubles.clients import ACCOUNT
+from awsdoubles.ecs.faults import Fault, Faults
+from awsdoubles.ecs.operations import OPERATIONS, instance_view
+from awsdoubles.ecs.state import Cluster, Instance, Service, World
+
+PREFIX: Final = "/_control/"
+
+Json = dict[str, Any]
+
+
+class BadRequestError(Exception):
+    """The test asked for something that makes no sense."""
+
+
+class ControlApi:
+    """Every call is a POST of an object and answers a value."""
+
+    def __init__(self, world: World, faults: Faults) -> None:
+        self._world = world
+        self._faults = faults
+        self._calls: dict[str, Callable[[Json], Any]] = {
+            "reset": self._reset,
+            "settings": self._settings,
+            "add-cluster": self._add_cluster,
+            "remove-cluster": self._remove_cluster,
+            "put-service": self._put_service,
+            "remove-service": self._remove_service,
+            "service": lambda body: dataclasses.asdict(self._service(body)),
+            "register": self._register,
+            "change": self._change,
+            "instances": lambda body: [instance_view(i) for i in self._cluster(body).instances.values()],
+            "deny": self._deny,
+            "allow": lambda body: self._world.denied.discard(body["operation"]),
+            "fault": self._fault,
+            "clear-faults": lambda _: self._faults.all.clear(),
+            "faults": lambda _: [fault.view() for fault in self._faults.all],
+            "calls": self._list_calls,
+            "clear-calls": lambda _: self._world.calls.clear(),
+        }
+
+    async def handle(self, request: web.Request) -> web.Response:
+        """One call; what is wrong with it comes back as 400 and `error`."""
+        name = request.match_info["name"]
+        handler = self._calls.get(name)
+        if handler is None:
+            return web.json_response({"error": f"no call {name!r}: {', '.join(self._calls)}"}, status=404)
+        try:
+            return web.json_response(handler(await request.json()))
+        except (BadRequestError, TypeError, ValueError, KeyError) as error:
+            return web.json_response({"error": f"{type(error).__name__}: {error}"}, status=400)
+
+    def _reset(self, _: Json) -> None:
+        self._faults.all.clear()
+        self._world.reset()
+
+    def _settings(self, body: Json) -> Json:
+        for name, value in body.items():
+            if not hasattr(self._world.settings, name):
+                raise BadRequestError(f"no setting {name!r}")
+            setattr(self._world.settings, name, value)
+        return dataclasses.asdict(self._world.settings)
+
+    def _add_cluster(self, body: Json) -> Json:
+        made = Cluster(body["name"], body["region"])
+        self._world.clusters[made.region, made.name] = made
+        return {"arn": made.arn}
+
+    def _remove_cluster(self, body: Json) -> None:
+        self._cluster(body).status = "INACTIVE"
+
+    def _put_service(self, body: Json) -> Json:
+        cluster = self._cluster(body)
+        name, given = (
+            body["service"],
+            {k: v for k, v in body.items() if k not in ("cluster", "region", "service")},
+        )
+        arn = f"arn:aws:ecs:{cluster.region}:{ACCOUNT}:service/{cluster.name}/{name}"
+        desired = given.pop("desired", 0)
+        known = cluster.services.get(name)
+        base = known or Service(arn, name, cluster.arn, desired)
+        cluster.services[name] = dataclasses.replace(base, desired=desired, changed_at=time.time(), **given)
+        return {"arn": arn}
+
+    def _remove_service(self, body: Json) -> None:
+        """As DeleteService does: it is INACTIVE, and known for a while."""
+        service = self._service(body)
+        service.status, service.desired, service.running = "INACTIVE", 0, 0
+
+    def _register(self, body: Json) -> list[Json]:
+        cluster, now = self._cluster(body), time.time()
+        made = [cluster.register(body.get("registered_at", now)) for _ in range(body["count"])]
+        return [one.event(cluster.region, now) for one in made]
+
+    def _change(self, body: Json) -> list[Json]:
+        """The events that follow when these container instances are as they are told to be from now on."""
+        cluster, now = self._cluster(body), time.time()
+        found = [self._instance(cluster, arn) for arn in body.get("instances") or list(cluster.instances)]
+        for one in found:
+            one.status = body.get("status") or one.status
+            one.connected = body.get("connected", one.connected)
+            one.version += 1
+            if one.status == "INACTIVE":  # deregistered
+                one.connected = False
+                del cluster.instances[one.arn]
+        return [one.event(cluster.region, now) for one in found]
+
+    def _deny(self, body: Json) -> None:
+        if body["operation"] not in OPERATIONS:
+            raise BadRequestError(f"no operation {body['operation']!r}: {', '.join(OPERATIONS)}")
+        self._world.denied.add(body["operation"])
+
+    def _fault(self, body: Json) -> Json:
+        fault = Fault(**body)
+        self._faults.all.append(fault)
+        return fault.view()
+
+    def _list_calls(self, body: Json) -> list[Json]:
+        return [one for one in self._world.calls if body.get("operation") in {None, one["operation"]}]
+
+    def _cluster(self, body: Json) -> Cluster:
+        found = self._world.find(body["region"], body["cluster"])
+        if found is None:
+            raise BadRequestError(f"no cluster {body['cluster']!r} in {body['region']}")
+        return found
+
+    def _service(self, body: Json) -> Service:
+        cluster = self._cluster(body)
+        if body["service"] not in cluster.services:
+            raise BadRequestError(f"no service {body['service']!r}")
+        service = cluster.services[body["service"]]
+        cluster.settle(service, time.time(), self._world.settings.start_seconds)
+        return service
+
+    def _instance(self, cluster: Cluster, arn: str) -> Instance:
+        if arn not in cluster.instances:
+            raise BadRequestError(f"no container instance {arn!r}")
+        return cluster.instances[arn]

@@ -1,0 +1,67 @@
+"""What the double is told to do wrong, and how often.
+
+Pure. Every fault that fits a call is used up by it once, so several can meet in one call.
+"""
+
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+ACTIONS: Final = {
+    "refuse": "answer `status`, `code`, `message` instead of acting",
+    "delay": "act, then hold the reply back for `seconds`",
+    "lose_reply": "act, then reset the connection",
+}
+THROTTLED: Final = {"code": "ThrottlingException", "message": "Rate exceeded"}
+
+
+class FaultError(ValueError):
+    """A fault is not spelled as it should be."""
+
+
+@dataclass
+class Fault:
+    """One fault: for the next `count` calls (None = until removed) of `operation`, "" for any, on
+    `cluster`."""
+
+    action: str
+    operation: str = ""
+    cluster: str = ""  # its name
+    count: int | None = 1
+    seconds: float = 0.0
+    status: int = 400
+    code: str = "ServerException"
+    message: str = "Service Unavailable. Please try again later."
+    used: int = 0
+
+    def __post_init__(self) -> None:
+        if self.action not in ACTIONS:
+            raise FaultError(f"action {self.action!r} is none of {', '.join(ACTIONS)}")
+
+    def fits(self, operation: str, clusters: list[str]) -> bool:
+        """Whether it applies to a call on these clusters."""
+        left = self.count is None or self.used < self.count
+        meant = self.operation in ("", operation) and (not self.cluster or self.cluster in clusters)
+        return left and meant
+
+    def view(self) -> dict[str, Any]:
+        """For the control API."""
+        return asdict(self)
+
+
+class Faults:
+    """The faults in force."""
+
+    def __init__(self) -> None:
+        self.all: list[Fault] = []
+
+    def take(self, operation: str, clusters: list[str]) -> dict[str, Fault]:
+        """What goes wrong with this call, by action; the first of each action, used up once."""
+        taken: dict[str, Fault] = {}
+        for fault in self.all:
+            if fault.action not in taken and fault.fits(operation, clusters):
+                taken[fault.action] = fault
+        if "refuse" in taken:  # nothing else comes to pass
+            taken = {"refuse": taken["refuse"]}
+        for fault in taken.values():
+            fault.used += 1
+        return taken
