@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
-from bench import aws, daemontask, figures, imds, s3refresh
+from bench import aws, daemontask, ecs, figures, imds, s3refresh
 
 BENCHES: Final[dict[str, Callable[[], Coroutine[Any, Any, list[figures.Figure]]]]] = {
     "daemontask": daemontask.thousand,
@@ -16,6 +16,7 @@ BENCHES: Final[dict[str, Callable[[], Coroutine[Any, Any, list[figures.Figure]]]
     "aws": aws.run,
     "s3refresh": s3refresh.run,
     "imds": imds.run,
+    "ecs": ecs.run,
 }
 
 

@@ -124,6 +124,19 @@ DAEMONTASK: Final = {
             "resource": one_of("pods", "configmaps", "daemontasks", "events"),
         },
     ),
+    "caretaker_daemontask_ecs_messages_total": Metric(
+        "Whether events of container instances come at all, and something else than they does.",
+        {"result": one_of("Event", "Other", "Malformed")},
+    ),
+    "caretaker_daemontask_ecs_events_total": Metric(
+        "How many of them are agents that reconnect: those cost no call.",
+        {"result": one_of("Changed", "Unchanged", "Foreign")},
+    ),
+    "caretaker_daemontask_ecs_looks_total": Metric(
+        "Desired counts are set, or cannot be.",
+        {"result": one_of("InStep", "Updated", "LeftAlone", "Failed")},
+    ),
+    "caretaker_daemontask_ecs_lag_seconds": Metric("Services follow their clusters late."),
 }
 
 S3REFRESH: Final = {

@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from caretaker.api import conditions
-from caretaker.api.conditions import PolicyReason, Reason, RefreshReason
+from caretaker.api.conditions import EcsReason, PolicyReason, Reason, RefreshReason
 from caretaker.registry import KINDS
 
 
@@ -48,7 +48,9 @@ CONDITION: Final = one_of(
     *sorted(_constants(conditions)), words="a condition's type, as in the pages of the kinds"
 )
 REASON: Final = one_of(
-    *sorted(_constants(Reason) | _constants(RefreshReason) | _constants(PolicyReason)),
+    *sorted(
+        _constants(Reason) | _constants(EcsReason) | _constants(RefreshReason) | _constants(PolicyReason)
+    ),
     words="its reason, as in the pages of the kinds",
 )
 VERB: Final = one_of("get", "list", "watch", "create", "patch", "delete")
@@ -61,7 +63,7 @@ RESOURCE: Final = one_of(
 STATUS: Final = Label(re.compile(r"[1-5]\d\d|<error>"), "the HTTP status, or `<error>` without an answer")
 # Words of a refusal or of an answer: bounded by obs/bounded.py.
 WORD: Final = re.compile(r"other|[A-Za-z][\w./]{0,79}")
-SERVICE: Final = one_of("sqs", "sts", "ec2", "autoscaling", "storagegateway")
+SERVICE: Final = one_of("sqs", "sts", "ec2", "ecs", "autoscaling", "storagegateway")
 OPERATION: Final = Label(re.compile(r"[A-Z][A-Za-z]{1,60}"), "the call's name, such as `ReceiveMessage`")
 AWS_CODE: Final = Label(
     re.compile(rf"<error>|{WORD.pattern}"),

@@ -209,6 +209,21 @@ DAEMONTASK: Final = (
         ((rate("verb, resource", "caretaker_daemontask_api_writes_total"), "{{verb}} {{resource}}"),),
         "What rollouts cost the API server.",
     ),
+    Panel(
+        "ECS: events and looks at clusters",
+        PER_SECOND,
+        (
+            (rate("result", "caretaker_daemontask_ecs_events_total"), "event {{result}}"),
+            (rate("result", "caretaker_daemontask_ecs_looks_total"), "look {{result}}"),
+        ),
+        "Unchanged ones are agents that reconnect, and cost no call.",
+    ),
+    Panel(
+        "ECS: from the event to the end of the look",
+        "s",
+        quantiles("caretaker_daemontask_ecs_lag_seconds"),
+        "A second of it is merging.",
+    ),
 )
 
 S3REFRESH: Final = (

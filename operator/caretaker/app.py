@@ -21,8 +21,10 @@ from caretaker.aws.calls import Aws
 from caretaker.aws.services import sped_up
 from caretaker.aws.session import Options
 from caretaker.daemontask.controller import DaemonTaskKind
+from caretaker.daemontask.ecs.controller import EcsTarget
 from caretaker.daemontask.memory import Memories
 from caretaker.daemontask.resource import KIND
+from caretaker.daemontask.targets import Targets
 from caretaker.daemontask.triggers import Triggers
 from caretaker.handlers import CustomResources
 from caretaker.imds.controller import IMDSPolicyKind, Means
@@ -89,6 +91,9 @@ class App:
         )
         self._kind.unseen = partial(self._unseen, "nodes", "pods")
         self._aws = self._make_aws()
+        self._ecs = EcsTarget(
+            self._aws, settings.aws_grants, self._metrics, self._queue.add, settings.time_scale
+        )
         self._refreshes = S3AggregatedRefreshKind(
             client,
             self._aws,
@@ -125,7 +130,11 @@ class App:
         self._controller = Controller(
             client,
             self._queue,
-            [k for k in (self._kind, self._refreshes, self._policies) if k.kind in served],
+            [
+                k
+                for k in (Targets(self._kind, self._ecs), self._refreshes, self._policies)
+                if k.kind in served
+            ],
             EventRecorder(client, identity=settings.identity),
             self._metrics,
             self._resources.forget,
@@ -225,6 +234,7 @@ class App:
             await asyncio.wait([leading], timeout=DRAIN_SECONDS)
             await _cancel([leading])
         await self._refreshes.stop()
+        await self._ecs.stop()
         self._policies.clear()
         self._metrics.not_leading()
 

@@ -50,6 +50,7 @@ NOT_RUN: Final = {
     "README.md: Quick start on your cluster": "needs an engine; tests/node installs from an image",
     "README.md: S3AggregatedRefresh": BELOW,
     "CONTRIBUTING.md": STAYS,
+    "docs/cli.md: status of a DaemonTask (3)": "needs a double of ECS: tests/integration/ecs does it",
     "docs/image.md": "needs an engine and a registry; tests build the same Dockerfile with buildah",
     "docs/imds-probe.md": "needs an address of metadata; tests/integration/hoplab runs the probe",
     "docs/install.md: CRDs are there already": LINES,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from caretaker.api import conditions
-from caretaker.api.conditions import PolicyReason, Reason, RefreshReason
+from caretaker.api.conditions import EcsReason, PolicyReason, Reason, RefreshReason
 from caretaker.cli.commands import main
 from caretaker.obs.metrics import create_metrics
 from caretaker.registry import KINDS
@@ -22,6 +22,7 @@ BASES = (
     ROOT,
     ROOT / "operator" / "caretaker",
     ROOT / "operator" / "caretaker" / "daemontask",
+    ROOT / "operator" / "caretaker" / "daemontask" / "ecs",
     ROOT / "operator" / "caretaker" / "s3refresh",
     ROOT / "operator" / "caretaker" / "imds",
     ROOT / "tests",
@@ -149,6 +150,9 @@ def test_the_folder_map_names_every_folder_of_tools_and_packages() -> None:
     assert {one.relative_to(ROOT).as_posix() for one in there} - named == set()
 
 
+# DaemonTask's second target, with reasons of its own.
+ECS_TARGET = "ECS target"
+
 # Reasons that end by themselves, or say that all is well.
 FINE: dict[type, set[str]] = {
     Reason: {
@@ -161,6 +165,10 @@ FINE: dict[type, set[str]] = {
         *(RefreshReason.NOT_CHECKED, RefreshReason.RESOLVED, RefreshReason.WAITING),
         *(RefreshReason.REFRESHING, RefreshReason.UP_TO_DATE),
     },
+    EcsReason: {
+        *(EcsReason.IN_STEP, EcsReason.STARTING, EcsReason.SUSPENDED, EcsReason.ACCEPTED),
+        *(EcsReason.REACHABLE, EcsReason.NOT_CHECKED),
+    },
     PolicyReason: {
         *(PolicyReason.AUDITED, PolicyReason.SUSPENDED, PolicyReason.PERMITTED, PolicyReason.COMPLIANT),
         *(PolicyReason.NO_MATCHING_NODES, PolicyReason.PENDING, PolicyReason.ENFORCED),
@@ -172,11 +180,16 @@ FINE: dict[type, set[str]] = {
 
 @pytest.mark.parametrize(
     ("kind", "reasons"),
-    [("DaemonTask", Reason), ("S3AggregatedRefresh", RefreshReason), ("IMDSPolicy", PolicyReason)],
+    [
+        ("DaemonTask", Reason),
+        ("S3AggregatedRefresh", RefreshReason),
+        ("IMDSPolicy", PolicyReason),
+        (ECS_TARGET, EcsReason),
+    ],
     ids=str,
 )
 def test_operations_has_a_section_for_every_reason_that_needs_a_hand(kind: str, reasons: type) -> None:
-    assert kind in {info.kind for info in KINDS}
+    assert kind in {ECS_TARGET, *(info.kind for info in KINDS)}
     every = {value for name, value in vars(reasons).items() if name.isupper()}
     page = (ROOT / "docs" / "operations.md").read_text()
     part = page.partition(f"\n## {kind}: what the conditions say\n")[2].partition("\n## ")[0]
@@ -202,7 +215,8 @@ def test_the_index_of_operations_leads_to_every_reason_and_alert() -> None:
     led = re.findall(r"\[([A-Z]\w+)\]\(#([\w-]+)\)", index())
     assert [(word, anchor) for word, anchor in led if word not in re.findall(r"\w+", there[anchor])] == []
     order = list(there)
-    parts = [*(f"{info.kind}: what the conditions say" for info in KINDS), "Alerts"]
+    kinds = [*(info.kind for info in KINDS), ECS_TARGET]
+    parts = [*(f"{kind}: what the conditions say" for kind in kinds), "Alerts"]
     wanted = set()
     for part in parts:
         start = list(there.values()).index(part)

@@ -15,6 +15,7 @@ from botocore.model import ServiceModel
 
 from caretaker.aws.autoscaling import AutoScaling
 from caretaker.aws.ec2 import Ec2, Ec2Writer
+from caretaker.aws.ecs import Ecs
 from caretaker.aws.services import iam_action
 from caretaker.aws.sqs import Sqs
 from caretaker.aws.storagegateway import StorageGateway
@@ -25,6 +26,7 @@ PACKAGE = ROOT / "operator" / "caretaker"
 SERVICES: dict[str, type] = {
     "autoscaling": AutoScaling,
     "ec2": Ec2,
+    "ecs": Ecs,
     "sqs": Sqs,
     "storagegateway": StorageGateway,
     "sts": Sts,
@@ -62,6 +64,7 @@ KINDS = (
         "ec2:DescribeInstances",
         frozenset({"LookAtInstances", "LookAtWhatLaunchesThem"}),
     ),
+    Kind("daemontask-ecs.json", "daemontask/ecs", "ecs:UpdateService", frozenset({"FindClusters"})),
     Kind("assume-roles.json", "aws/session.py", "sts:AssumeRole", frozenset()),
 )
 each_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.file)

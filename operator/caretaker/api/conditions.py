@@ -70,6 +70,33 @@ class Reason:
     INVALID_RESULTS: Final = "InvalidResults"
 
 
+class EcsReason:
+    """Reasons of a DaemonTask's ECS target."""
+
+    IN_STEP: Final = "InStep"
+    STARTING: Final = "Starting"
+    SUSPENDED: Final = "Suspended"
+    INVALID_SPEC: Final = "InvalidSpec"
+    ACCEPTED: Final = "Accepted"
+    NOT_GRANTED: Final = "NotGranted"
+    ACCESS_DENIED: Final = "AccessDenied"
+    NO_IDENTITY: Final = "NoIdentity"
+    THROTTLED: Final = "Throttled"
+    UNREACHABLE: Final = "Unreachable"
+    REQUEST_REFUSED: Final = "RequestRefused"
+    NO_CLUSTERS: Final = "NoClusters"
+    CLUSTER_NOT_FOUND: Final = "ClusterNotFound"
+    SERVICE_NOT_FOUND: Final = "ServiceNotFound"
+    SERVICE_INACTIVE: Final = "ServiceInactive"
+    DAEMON_SERVICE: Final = "DaemonService"
+    FARGATE_SERVICE: Final = "FargateService"
+    NO_DISTINCT_INSTANCE: Final = "NoDistinctInstance"
+    QUEUE_NOT_FOUND: Final = "QueueNotFound"
+    REACHABLE: Final = "Reachable"
+    NOT_CHECKED: Final = "NotChecked"
+    UNREADABLE: Final = "Unreadable"
+
+
 class RefreshReason:
     """S3AggregatedRefresh's reasons."""
 

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import msgspec
 
 from caretaker.api.conditions import Condition
+from caretaker.api.ecs import EcsCluster, EcsSpec
 from caretaker.api.objects import WireMeta
 
 IntOrPercent = int | str
@@ -75,9 +76,10 @@ class Result(Wire, frozen=True):
 
 
 class Spec(Wire, frozen=True):
-    """DaemonTask spec."""
+    """DaemonTask spec: either a template or, where there is none, `ecs`."""
 
-    template: dict[str, Any]
+    template: dict[str, Any] = {}
+    ecs: EcsSpec | None = None
     suspend: bool = False
     schedule: str | None = None
     time_zone: str = "Etc/UTC"
@@ -193,6 +195,8 @@ class Status(Wire, frozen=True, omit_defaults=False):
     result_errors: tuple[ResultError, ...] = ()
     result_errors_omitted: int = 0
     ledger: LedgerStatus = LedgerStatus()
+    ecs: tuple[EcsCluster, ...] = ()
+    ecs_omitted: int = 0
 
 
 class DaemonTask(msgspec.Struct, frozen=True):

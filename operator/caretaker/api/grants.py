@@ -76,16 +76,21 @@ class _Need(msgspec.Struct, frozen=True):
 
 
 def refusals(
-    grants: Grants, namespace: str, aws: AwsSpec, queues: Mapping[str, str] | None = None
+    grants: Grants,
+    namespace: str,
+    aws: AwsSpec,
+    queues: Mapping[str, str] | None = None,
+    at: str = "spec.aws",
 ) -> tuple[Refusal, ...]:
     """Why a resource in `namespace` may not do what its spec asks; empty when it may.
 
-    `queues` maps the field of each queue URL (spec.source.sqs.queueURL) to the URL. One entry has to grant
-    it all, so that a role granted for one queue does not open another. Credentials from the namespace's own
-    Secret need no grant, nor do the queues read with them: they are not the operator's. Endpoints always
-    need one, since it is the operator's place in the network that is lent.
+    `at` is where `aws` stands in the resource. `queues` maps the field of each queue URL
+    (spec.source.sqs.queueURL) to the URL. One entry has to grant it all, so that a role granted for one queue
+    does not open another. Credentials from the namespace's own Secret need no grant, nor do the queues read
+    with them: they are not the operator's. Endpoints always need one, since it is the operator's place in the
+    network that is lent.
     """
-    found = tuple(_needs(namespace, aws, queues or {}))
+    found = tuple(_needs(namespace, aws, queues or {}, at))
     needs = [n for n in found if isinstance(n, _Need)]
     faults = [n for n in found if isinstance(n, Refusal)]
     entries = [g for g in grants.identities if any(_glob(p, namespace) for p in g.namespaces)]
@@ -102,27 +107,27 @@ def refusals(
     return (Refusal(needs[0].field, namespace, message),)
 
 
-def _needs(namespace: str, aws: AwsSpec, queues: Mapping[str, str]) -> Iterator[_Need | Refusal]:
+def _needs(namespace: str, aws: AwsSpec, queues: Mapping[str, str], at: str) -> Iterator[_Need | Refusal]:
     if not aws.secret_name:
-        yield _identity(aws)
+        yield _identity(aws, at)
         for field, url in queues.items():
             yield _queue(field, url, aws.region, namespace)
     for service, url in sorted(aws.endpoint_urls.items()):
         if url:
-            yield _endpoint(f"spec.aws.endpointURLs.{service}", url, namespace)
+            yield _endpoint(f"{at}.endpointURLs.{service}", url, namespace)
 
 
-def _identity(aws: AwsSpec) -> _Need:
+def _identity(aws: AwsSpec, at: str) -> _Need:
     role = aws.role_arn
     if not role:
         return _Need(
-            "spec.aws",
+            at,
             lambda grant: grant.own_identity,
             "the operator's own AWS identity, used where neither roleARN nor credentialsSecretRef is set",
             "set one of them, or have `ownIdentity: true` added to",
         )
     return _Need(
-        "spec.aws.roleARN",
+        f"{at}.roleARN",
         lambda grant: any(arn_matches(p, role) for p in grant.role_arns),
         role,
         "use a granted role or a credentialsSecretRef, or have it added to roleARNs of",

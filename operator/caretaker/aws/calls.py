@@ -15,6 +15,7 @@ from typing import Any, Self, cast
 from caretaker.aws.autoscaling import AutoScaling
 from caretaker.aws.connections import Hooks, Observer, Refused
 from caretaker.aws.ec2 import Ec2, Ec2Writer
+from caretaker.aws.ecs import Ecs
 from caretaker.aws.errors import AwsError, error_from
 from caretaker.aws.identity import Identity, Target
 from caretaker.aws.limits import Limiter
@@ -105,6 +106,10 @@ class Aws:
     def ec2_writer(self, target: Target) -> Ec2Writer:
         """What changes something in EC2, under a target of service ec2."""
         return cast(Ec2Writer, _Operations(self, target, "ec2"))
+
+    def ecs(self, target: Target) -> Ecs:
+        """ECS under a target of service ecs."""
+        return cast(Ecs, _Operations(self, target, "ecs"))
 
     def sqs(self, target: Target) -> Sqs:
         """SQS under a target of service sqs; receive_message goes to the long polls."""

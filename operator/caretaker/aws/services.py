@@ -40,6 +40,9 @@ _POLICIES: Final = {
     "sqs": Policy(rate=Rate(1000, 2000)),
     # Non-mutating actions: 100 at once, 20 a second (Amazon EC2 developer guide, "Request throttling").
     "ec2": Policy(rate=Rate(20, 100)),
+    # Each look has its number of calls, and a backoff of its own. Of clusters 50 reads at once, 20 a second,
+    # of services more (Amazon ECS API reference, "Request throttling").
+    "ecs": Policy(attempts=1, rate=Rate(20, 50)),
     # Its limits are not published, and are shared with what scales the groups.
     "autoscaling": Policy(rate=Rate(5, 20)),
 }

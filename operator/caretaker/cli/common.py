@@ -15,7 +15,7 @@ import msgspec
 from caretaker.api.names import API_VERSION, GROUP
 from caretaker.api.objects import WireMeta
 from caretaker.cli.text import one_line
-from caretaker.daemontask.resource import RawTask
+from caretaker.daemontask.resource import RawTask, has_ecs
 from caretaker.kube.client import KubeClient
 from caretaker.kube.errors import ApiError
 from caretaker.kube.transport import resource_of
@@ -183,6 +183,17 @@ def path_of(kind: KindInfo, namespace: str, name: str = "") -> str:
 async def get_task(session: Session, name: str) -> RawTask:
     """The task. Failure with a suggestion when there is none of that name."""
     return await get(session, DAEMON_TASK, name, RawTask)
+
+
+async def get_node_task(session: Session, name: str) -> RawTask:
+    """The task, whose runs are asked about. Usage when it has none."""
+    raw = await get_task(session, name)
+    if has_ecs(raw):
+        raise Usage(
+            f"DaemonTask {name} keeps an ECS service and has no runs on nodes; "
+            f"caretaker status daemontask {name} shows its clusters"
+        )
+    return raw
 
 
 async def get(session: Session, kind: KindInfo, name: str, wanted: type[R]) -> R:

@@ -16,7 +16,7 @@ from caretaker.cli.common import (
     command,
     execute,
     explain,
-    get_task,
+    get_node_task,
     named,
     names_in,
 )
@@ -70,7 +70,7 @@ def main(args: argparse.Namespace) -> int:
     nodes = names_in(args.nodes) if args.nodes is not None else None
 
     async def body(session: Session) -> int:
-        raw = await get_task(session, name)
+        raw = await get_node_task(session, name)
         made = forecast(await observe(session.client, raw, session.scale))
         if nodes is not None:
             check_nodes(nodes, made.reports)

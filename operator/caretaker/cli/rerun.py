@@ -19,7 +19,7 @@ from caretaker.cli.common import (
     check_nodes,
     command,
     execute,
-    get_task,
+    get_node_task,
     named,
     names_in,
 )
@@ -62,7 +62,7 @@ def main(args: argparse.Namespace) -> int:
     nodes = names_in(args.nodes) if args.nodes is not None else None
 
     async def body(session: Session) -> int:
-        raw = await get_task(session, name)
+        raw = await get_node_task(session, name)
         snapshot = await observe(session.client, raw, session.scale)
         wanted = nodes
         if args.failed:

@@ -18,7 +18,7 @@ from caretaker.cli.common import (
     command,
     execute,
     get,
-    get_task,
+    get_node_task,
     named,
 )
 from caretaker.cli.rerun import annotate
@@ -53,7 +53,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 async def _task(session: Session, name: str) -> int:
-    raw = await get_task(session, name)
+    raw = await get_node_task(session, name)
     made = forecast(await observe(session.client, raw, session.scale))
     policy = made.snapshot.task.spec.failure_policy
     if policy.action != "Pause":

@@ -76,11 +76,12 @@ class DaemonTaskKind:
         self._memories.drop(key)
         self._metrics.daemontask.forget(key.namespace, key.name)
 
-    async def gather(self, key: Key) -> Snapshot | None:
-        """The task, read now; nodes and Pods from the stores; the ledger, read once and kept."""
+    async def gather(self, key: Key, raw: RawTask | None = None) -> Snapshot | None:
+        """The task, read now unless it is given; nodes and Pods from the stores; the ledger, read once and
+        kept."""
         if self.unseen is not None and (error := self.unseen()) is not None:
             raise error
-        raw = await self._read(key)
+        raw = raw or await self.read(key)
         if raw is None:
             return None
         task, invalid = read_task(raw)
@@ -88,7 +89,7 @@ class DaemonTaskKind:
         if await self._load_ledger(memory, task):
             # What is recorded must never be newer than the task, or a run that an older spec asked for
             # would seem to be due again.
-            raw = await self._read(key)
+            raw = await self.read(key)
             if raw is None or raw.metadata.uid != memory.uid:
                 raise Conflict("the task went away while its ledger was read")
             task, invalid = read_task(raw)
@@ -188,7 +189,7 @@ class DaemonTaskKind:
 
     # ------------------------------------------------------------------ gather
 
-    async def _read(self, key: Key) -> RawTask | None:
+    async def read(self, key: Key) -> RawTask | None:
         """The task; None when it is gone, or going: the garbage collector takes Pods and ledger, which name
         it as their owner."""
         try:

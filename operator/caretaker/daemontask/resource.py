@@ -3,7 +3,7 @@
 Inputs: a client and the object. It must not change anything: the check of a template is a dry run.
 """
 
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -44,11 +44,32 @@ def read_task(raw: RawTask) -> tuple[DaemonTask, str]:
         status = Status()  # written by somebody else; the next write mends it
     try:
         spec = msgspec.json.decode(raw.spec, type=Spec)
-        invalid = wrong_type(spec.template)
+        neither = not spec.template and spec.ecs is None  # stored by hand, past the CRD's rules
+        invalid = "spec has neither template nor ecs" if neither else wrong_type(spec.template)
     except msgspec.ValidationError as error:
         invalid = str(error).replace("`$", "`spec")
     task = DaemonTask(raw.metadata, Spec(template={}) if invalid else spec, status)
     return task, invalid or ticks.faults_of(task.spec)
+
+
+def has_ecs(raw: RawTask) -> bool:
+    """Whether the ECS target is meant, be it readable or not."""
+    try:
+        return bool(msgspec.json.decode(raw.spec, type=_Target).ecs)
+    except msgspec.ValidationError:
+        return False
+
+
+def read_ecs(raw: RawTask) -> tuple[DaemonTask, str]:
+    """read_task() of one for which has_ecs() is true; without spec.ecs where its spec cannot be read."""
+    task, invalid = read_task(raw)
+    suspend = not invalid and task.spec.suspend
+    spec = Spec(suspend=suspend) if invalid else task.spec
+    return msgspec.structs.replace(task, spec=spec), invalid
+
+
+class _Target(msgspec.Struct):
+    ecs: Any = None
 
 
 async def refusal_of(client: KubeClient, task: DaemonTask, revision: str) -> str:

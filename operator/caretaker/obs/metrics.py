@@ -21,6 +21,7 @@ from prometheus_client import (
 
 from caretaker.obs.aws_metrics import AwsMetrics
 from caretaker.obs.bounded import Bounded
+from caretaker.obs.ecs_metrics import EcsMetrics
 from caretaker.obs.imds_metrics import PolicyMetrics
 from caretaker.obs.resource_metrics import ResourceMetrics
 from caretaker.obs.rows import Rows
@@ -112,6 +113,7 @@ class Metrics:
         self.registry = registry
         self.resources = ResourceMetrics(registry)
         self.daemontask = DaemonTaskMetrics(registry)
+        self.ecs = EcsMetrics(registry)
         self.s3refresh = S3RefreshMetrics(registry)
         self.imds = PolicyMetrics(registry)
         self.aws = AwsMetrics(registry)

@@ -76,7 +76,11 @@ def test_fields_of_a_newer_crd_are_skipped() -> None:
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        pytest.param({}, "missing required field `template` - at `$.spec`", id="no template"),
+        pytest.param(
+            {"ecs": {"service": "agent", "aws": {"region": "eu-west-1"}}},
+            "missing required field `events` - at `$.spec.ecs`",
+            id="an ECS target without a queue",
+        ),
         pytest.param(
             {"template": TEMPLATE, "backoffLimit": "3"},
             "Expected `int`, got `str` - at `$.spec.backoffLimit`",

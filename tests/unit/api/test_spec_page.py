@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from caretaker.api import conditions, names
-from caretaker.api.conditions import Reason
+from caretaker.api.conditions import EcsReason, Reason
 from caretaker.registry import DAEMON_TASK
 from testing import manifests
 from testing.customobjects import examples_of
@@ -54,6 +54,15 @@ def constants(holder: object, prefix: str = "") -> list[str]:
             list(PARTS["status"]["properties"]["resultErrors"]["items"]["properties"]),
             id="fields of an error",
         ),
+        pytest.param(list(PARTS["spec"]["properties"]["ecs"]["properties"]), id="fields of ecs"),
+        pytest.param(
+            list(PARTS["spec"]["properties"]["ecs"]["properties"]["aws"]["properties"]),
+            id="fields of ecs.aws",
+        ),
+        pytest.param(
+            list(PARTS["status"]["properties"]["ecs"]["items"]["properties"]), id="fields of a cluster"
+        ),
+        pytest.param(constants(EcsReason), id="reasons of the ECS target"),
         pytest.param(constants(Reason), id="reasons"),
         pytest.param(
             [n for n in constants(names) if "/" in n and n != names.API_VERSION], id="labels and annotations"
@@ -71,10 +80,8 @@ def test_the_page_tells_all(words: list[str]) -> None:
 
 # Those of S3AggregatedRefresh alone: tests/unit/api/test_refresh_page.py.
 ANOTHERS = {
-    conditions.QUEUE_REACHABLE,
     conditions.TARGETS_RESOLVED,
     conditions.CAUGHT_UP,
-    conditions.MALFORMED_MESSAGES,
     "PermissionOK",
     "Compliant",
     "Conflicted",
@@ -88,7 +95,7 @@ ANOTHERS = {
 
 def test_the_page_tells_every_condition() -> None:
     types = {t for t in constants(conditions) if re.fullmatch("[A-Z][A-Za-z]+", t)}
-    assert len(types - ANOTHERS) == 7
+    assert len(types - ANOTHERS) == 9
     assert [t for t in sorted(types - ANOTHERS) if f"{t}=" not in PAGE] == []
 
 

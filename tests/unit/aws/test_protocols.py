@@ -10,11 +10,12 @@ from botocore import xform_name
 from botocore.model import ServiceModel
 
 from caretaker.aws.ec2 import Ec2
+from caretaker.aws.ecs import Ecs
 from caretaker.aws.sqs import Sqs
 from caretaker.aws.storagegateway import StorageGateway
 from caretaker.aws.sts import Sts
 
-SERVICES: dict[str, type] = {"ec2": Ec2, "sqs": Sqs, "storagegateway": StorageGateway, "sts": Sts}
+SERVICES: dict[str, type] = {"ec2": Ec2, "ecs": Ecs, "sqs": Sqs, "storagegateway": StorageGateway, "sts": Sts}
 METHODS = [
     (service, name)
     for service, protocol in SERVICES.items()

@@ -1,8 +1,9 @@
 """Whether a refused dry run says that the template is invalid."""
 
+import msgspec
 import pytest
 
-from caretaker.daemontask.resource import by_admission
+from caretaker.daemontask.resource import RawTask, by_admission, has_ecs, read_ecs, read_task
 from caretaker.kube.errors import ApiError
 
 POLICY = "pods \"x\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no"
@@ -22,3 +23,29 @@ INVALID = 'Pod "x" is invalid: spec.containers[0].image: Required value'
 )
 def test_a_refusal_by_admission_is_told_from_an_invalid_pod(error: ApiError, expected: bool) -> None:
     assert by_admission(error) is expected
+
+
+ECS = {"aws": {"region": "eu-west-1"}, "service": "agent", "events": {"sqsQueueURL": "https://sqs/1/q"}}
+
+
+def raw(spec: object) -> RawTask:
+    body = {"metadata": {"name": "t", "namespace": "ns", "uid": "u"}, "spec": spec}
+    return msgspec.json.decode(msgspec.json.encode(body), type=RawTask)
+
+
+@pytest.mark.parametrize(
+    ("spec", "target", "invalid"),
+    [
+        pytest.param({"template": {"spec": {"containers": []}}}, False, "", id="a template"),
+        pytest.param({"ecs": ECS}, True, "", id="an ECS service"),
+        pytest.param({}, False, "spec has neither template nor ecs", id="neither, past the CRD's rules"),
+        pytest.param({"ecs": {**ECS, "service": 7}}, True, "at `spec.ecs.service`", id="unreadable"),
+        pytest.param({"ecs": "x"}, True, "at `spec.ecs`", id="not even an object"),
+    ],
+)
+def test_whose_a_task_is_and_whether_it_can_be_read(spec: object, target: bool, invalid: str) -> None:
+    found = raw(spec)
+    assert has_ecs(found) is target
+    task, told = read_ecs(found) if target else read_task(found)
+    assert (invalid in told) if invalid else (told == "")
+    assert (task.spec.ecs is not None) == (target and not invalid)

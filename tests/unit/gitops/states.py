@@ -14,6 +14,7 @@ import msgspec
 from caretaker.api import conditions as c
 from caretaker.api.conditions import Condition
 from caretaker.daemontask.controller import DaemonTaskKind
+from caretaker.daemontask.ecs.status import status_of as service_status
 from caretaker.imds.controller import IMDSPolicyKind
 from caretaker.imds.plan import Plan
 from caretaker.imds.status import status_of as policy_status
@@ -23,6 +24,7 @@ from caretaker.s3refresh import plan as refresh_plan
 from caretaker.s3refresh.controller import S3AggregatedRefreshKind
 from caretaker.s3refresh.status import status_of as refresh_status
 from unit.daemontask import states as tasks
+from unit.daemontask.ecs import states as services
 from unit.imds import states as policies
 from unit.s3refresh import states as refreshes
 
@@ -91,6 +93,8 @@ def _statuses() -> Iterator[tuple[str, str, Any]]:
 def _tasks() -> Iterator[tuple[str, Any]]:
     for title, (given, outcome, *_) in tasks.CASES.items():
         yield title, tasks.status(given, outcome)
+    for title, (seen, _) in services.CASES.items():
+        yield f"ECS: {title}", service_status(seen)
 
 
 def _refreshes() -> Iterator[tuple[str, Any]]:

@@ -9,6 +9,7 @@ import msgspec
 
 from caretaker.cli.common import Session, explain
 from caretaker.cli.daemontask.plan_text import TaskProposal, as_json, as_text
+from caretaker.cli.ecs import plan as ecs
 from caretaker.cli.manifest import Document
 from caretaker.cli.options import PlanOptions
 from caretaker.cli.propose import Planned, propose
@@ -16,7 +17,7 @@ from caretaker.cli.text import one_line
 from caretaker.daemontask.forecast import forecast
 from caretaker.daemontask.inspect import observe
 from caretaker.daemontask.pods import revision_of
-from caretaker.daemontask.resource import RawTask, read_task, refusals_of
+from caretaker.daemontask.resource import RawTask, has_ecs, read_task, refusals_of
 from caretaker.kube.errors import ApiError
 
 
@@ -27,6 +28,8 @@ def check(options: PlanOptions, documents: Sequence[Document]) -> None:
 async def plan(session: Session, document: Document, options: PlanOptions) -> Planned:
     """The proposal, and the forecast unless the server refuses the task itself."""
     proposal = await propose(session, document, RawTask)
+    if has_ecs(proposal.raw):
+        return await ecs.plan(document, proposal)
     made = None
     if not proposal.refusals:
         snapshot = await observe(session.client, proposal.raw, session.scale)

@@ -3,14 +3,18 @@
 from caretaker.cli.common import Session, get_task
 from caretaker.cli.daemontask.status_text import show
 from caretaker.cli.daemontask.watch import TaskScreen
+from caretaker.cli.ecs import status as ecs
 from caretaker.cli.watch import follow_to_the_end
 from caretaker.daemontask.forecast import Forecast, forecast
 from caretaker.daemontask.inspect import follow, observe
+from caretaker.daemontask.resource import has_ecs
 
 
 async def status(session: Session, name: str, output: str | None, watch: bool) -> int:
     """0 when it could be read; of a watch, 1 when the task ended with failures."""
     raw = await get_task(session, name)
+    if has_ecs(raw):
+        return ecs.status(raw, output, watch=watch)
     if not watch:
         show(forecast(await observe(session.client, raw, session.scale)), output)
         return 0

@@ -1,0 +1,63 @@
+"""The ECS target of a DaemonTask: its part of the spec, and what status says of each cluster.
+
+Pure data; a part of caretaker/api/daemontask.py, with which crds/daemontasks.yaml agrees. Names are those of
+the Amazon ECS API reference. `resync_seconds` in seconds.
+"""
+
+from typing import Final, Literal
+
+import msgspec
+
+from caretaker.api.aws import AwsSpec
+
+MAX_CLUSTERS: Final = 100  # in status: it stays the same size whatever the number of clusters
+
+
+class Wire(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """Base of what is decoded from and encoded to the API."""
+
+
+class EcsAws(Wire, frozen=True):
+    """As whom and where AWS is called: the fields of spec.aws of the other kinds, Secrets apart."""
+
+    region: str
+    role_arn: str = msgspec.field(name="roleARN", default="")
+    external_id: str = msgspec.field(name="externalID", default="")
+    endpoint_urls: dict[str, str] = msgspec.field(name="endpointURLs", default_factory=dict)
+
+    @property
+    def spec(self) -> AwsSpec:
+        """The struct that the AWS layer knows."""
+        return AwsSpec(self.region, self.role_arn, self.external_id, endpoint_urls=self.endpoint_urls)
+
+
+class EcsEvents(Wire, frozen=True):
+    """The queue to which a rule of EventBridge sends the events of container instances."""
+
+    sqs_queue_url: str = msgspec.field(name="sqsQueueURL")
+
+
+class EcsSpec(Wire, frozen=True):
+    """spec.ecs. No clusters = every one that runs the service."""
+
+    aws: EcsAws
+    service: str
+    events: EcsEvents
+    clusters: tuple[str, ...] = ()
+    count_instances: Literal["Registered", "Active"] = "Registered"
+    resync_seconds: int = 300
+
+
+class EcsCluster(Wire, frozen=True):
+    """One cluster as it was looked at last. `reason`, `message`: why its service is left as it is, or what is
+    doubtful about it."""
+
+    cluster: str
+    desired_count: int | None = None
+    running_count: int | None = None
+    registered_container_instances: int | None = None  # or those that are ACTIVE, as countInstances says
+    last_event_time: str | None = None
+    last_update_time: str | None = None
+    last_calls: int = 0
+    reason: str = ""
+    message: str = ""

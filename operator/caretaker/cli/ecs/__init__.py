@@ -1,0 +1,1 @@
+"""What `plan` and `status` show of a DaemonTask with an ECS target."""

@@ -1,0 +1,24 @@
+"""caretaker status of a DaemonTask with an ECS target: its clusters, as the operator found them."""
+
+import time
+
+import msgspec
+
+from caretaker.cli.common import Usage
+from caretaker.cli.ecs.text import as_json, as_text
+from caretaker.daemontask.resource import RawTask, read_ecs
+
+
+def status(raw: RawTask, output: str | None, *, watch: bool) -> int:
+    """Print it; 0."""
+    task, _ = read_ecs(raw)
+    if watch:
+        raise Usage(
+            f"an ECS target has no end to watch for; kubectl get daemontask {task.metadata.name} --watch "
+            "follows it"
+        )
+    if output == "json":
+        print(msgspec.json.format(msgspec.json.encode(as_json(task)), indent=2).decode())
+    else:
+        print("\n".join(as_text(task, time.time(), wide=output == "wide")))
+    return 0

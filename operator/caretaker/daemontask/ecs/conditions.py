@@ -1,0 +1,190 @@
+"""The conditions of a DaemonTask with an ECS target; their meanings stand in docs/operations.md.
+
+Pure: Snapshot -> conditions. Ready is decided by a chain of small rules, the first that applies wins. It is
+about the services: a queue that cannot be read makes changes late, which is Degraded.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from caretaker.api import conditions as c
+from caretaker.api.conditions import Condition, ConditionStatus
+from caretaker.api.conditions import EcsReason as Reason
+from caretaker.daemontask.ecs.plan import shown
+from caretaker.daemontask.ecs.snapshot import Known, Snapshot, Trouble
+
+Verdict = tuple[ConditionStatus, str, str]  # (status, reason, message)
+
+# So many looks in a row have to fail by what time alone mends before Ready says so.
+FAILURES_TOLD: Final = 3
+SHOWN: Final = 3
+# Reasons of Ready=False that end only by somebody's hand.
+STALLING: Final = frozenset(
+    (
+        Reason.INVALID_SPEC,
+        Reason.NOT_GRANTED,
+        Reason.CLUSTER_NOT_FOUND,
+        Reason.SERVICE_NOT_FOUND,
+        Reason.SERVICE_INACTIVE,
+        Reason.DAEMON_SERVICE,
+        Reason.FARGATE_SERVICE,
+    )
+)
+
+
+def conditions_of(snapshot: Snapshot) -> Iterable[Condition]:
+    """Every condition of the target; Reconciling, Stalled, Degraded, MalformedMessages and Suspended only
+    while True."""
+    generation = snapshot.meta.generation
+
+    def condition(kind: str, status: ConditionStatus, reason: str, message: str) -> Condition:
+        return Condition(kind, status, reason, message, observed_generation=generation)
+
+    status, reason, message = ready(snapshot)
+    yield condition(c.READY, status, reason, message)
+    yield condition(c.SPEC_VALID, *_spec_valid(snapshot))
+    yield condition(c.QUEUE_REACHABLE, *_queue(snapshot))
+    if status != "True" and reason in STALLING:
+        yield condition(c.STALLED, "True", reason, message)
+    elif status != "True" and reason != Reason.NO_CLUSTERS:
+        yield condition(c.RECONCILING, "True", reason, message)
+    if degraded := _degraded(snapshot):
+        yield condition(c.DEGRADED, "True", *degraded)
+    if snapshot.queue.malformed and not snapshot.idle:
+        said = f"messages of the last hour could not be read, the latest: {snapshot.queue.malformed}"
+        yield condition(c.MALFORMED_MESSAGES, "True", Reason.UNREADABLE, said)
+    if snapshot.suspend:
+        said = "spec.suspend is true: nothing is asked of AWS, nothing received"
+        yield condition(c.SUSPENDED, "True", Reason.SUSPENDED, said)
+
+
+def ready(snapshot: Snapshot) -> Verdict:
+    """The first rule that applies."""
+    return next(verdict for rule in _READY_RULES if (verdict := rule(snapshot)) is not None)
+
+
+# ---------------------------------------------------------------- Ready
+
+
+def _refused(snapshot: Snapshot) -> Verdict | None:
+    return None if snapshot.refusal is None else ("False", *snapshot.refusal)
+
+
+def _suspended(snapshot: Snapshot) -> Verdict | None:
+    if not snapshot.suspend:
+        return None
+    return "True", Reason.SUSPENDED, "suspended; desired counts stay as they are"
+
+
+def _unlisted(snapshot: Snapshot) -> Verdict | None:
+    listing = snapshot.listing
+    if listing.trouble is None or not _lasting(listing.trouble, listing.failures, known=bool(listing.at)):
+        return None
+    return "False", listing.trouble.reason, listing.trouble.message
+
+
+def _failing(snapshot: Snapshot) -> Verdict | None:
+    found = [
+        known.trouble
+        for known in snapshot.clusters.values()
+        if known.trouble is not None
+        and _lasting(known.trouble, known.failures, known=known.verdict is not None)
+    ]
+    if not found:
+        return None
+    more = f" (and {len(found) - 1} more clusters)" if len(found) > 1 else ""
+    return "False", found[0].reason, f"{found[0].message}{more}"
+
+
+def _unfit(snapshot: Snapshot) -> Verdict | None:
+    found = [known for _, known in shown(snapshot) if _problem(known)]
+    if not found:
+        return None
+    return "False", _problem(found[0]), _told(found)
+
+
+def _starting(snapshot: Snapshot) -> Verdict | None:
+    waiting = sum(known.verdict is None for known in snapshot.clusters.values())
+    unlisted = snapshot.spec is not None and not snapshot.spec.clusters and not snapshot.listing.at
+    if not waiting and not unlisted:
+        return None
+    return "False", Reason.STARTING, "the clusters have not all been looked at yet"
+
+
+def _nowhere(snapshot: Snapshot) -> Verdict | None:
+    if snapshot.spec is None or any(True for _ in shown(snapshot)):
+        return None
+    return (
+        "False",
+        Reason.NO_CLUSTERS,
+        f"no cluster in {snapshot.spec.aws.region} runs the service {snapshot.spec.service}",
+    )
+
+
+def _in_step(snapshot: Snapshot) -> Verdict | None:
+    kept = [known.verdict for _, known in shown(snapshot) if known.verdict is not None]
+    instances = sum(verdict.counted or 0 for verdict in kept)
+    clusters = "1 cluster" if len(kept) == 1 else f"{len(kept)} clusters"
+    said = f"desiredCount is the number of container instances in {clusters}, {instances} altogether"
+    return "True", Reason.IN_STEP, said
+
+
+_READY_RULES: Final[tuple[Callable[[Snapshot], Verdict | None], ...]] = (
+    _refused,
+    _suspended,
+    _unlisted,
+    _failing,
+    _unfit,
+    _starting,
+    _nowhere,
+    _in_step,
+)
+
+
+def _lasting(trouble: Trouble, failures: int, *, known: bool) -> bool:
+    """Whether it is worth telling: at once where somebody has to mend it, or where nothing is known yet."""
+    return not trouble.transient or failures >= FAILURES_TOLD or not known
+
+
+def _problem(known: Known) -> str:
+    """Why its service is left as it is."""
+    return "" if known.verdict is None or known.verdict.doubt else known.verdict.reason
+
+
+def _told(found: Iterable[Known]) -> str:
+    messages = [known.verdict.message for known in found if known.verdict is not None]
+    more = f"; and {len(messages) - SHOWN} more" if len(messages) > SHOWN else ""
+    return "; ".join(messages[:SHOWN]) + more
+
+
+# ---------------------------------------------------------------- the others
+
+
+def _spec_valid(snapshot: Snapshot) -> Verdict:
+    if snapshot.spec is None:
+        return "False", Reason.INVALID_SPEC, snapshot.refusal[1] if snapshot.refusal is not None else ""
+    return "True", Reason.ACCEPTED, "the spec can be read"
+
+
+def _queue(snapshot: Snapshot) -> Verdict:
+    queue = snapshot.queue
+    if snapshot.idle or not (queue.heard or queue.trouble):
+        return "Unknown", Reason.NOT_CHECKED, "the queue has not been asked yet"
+    if queue.trouble is not None:
+        return "False", queue.trouble.reason, queue.trouble.message
+    return "True", Reason.REACHABLE, "messages are received"
+
+
+def _degraded(snapshot: Snapshot) -> tuple[str, str] | None:
+    """(reason, message) of the gravest thing that is wrong."""
+    if snapshot.idle:
+        return None
+    problems = [known for _, known in shown(snapshot) if _problem(known)]
+    if problems:
+        return _problem(problems[0]), _told(problems)
+    queue = snapshot.queue.trouble
+    if queue is not None:
+        seconds = snapshot.spec.resync_seconds if snapshot.spec is not None else 0
+        return queue.reason, f"no events come, clusters are looked at every {seconds} s only: {queue.message}"
+    doubts = [known for _, known in shown(snapshot) if known.verdict is not None and known.verdict.doubt]
+    return (Reason.NO_DISTINCT_INSTANCE, _told(doubts)) if doubts else None

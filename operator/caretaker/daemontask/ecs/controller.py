@@ -1,0 +1,162 @@
+"""The ECS target in the loop: what a pass gathers, and how it has clusters looked at.
+
+Thin: no decision is made here, and no call to AWS is waited for: a look goes on beside the passes and brings
+the next one. What is set in ECS follows from what is there and can be set twice, so it needs no record first.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+import msgspec
+
+from caretaker.api import names
+from caretaker.api.conditions import EcsReason as Reason
+from caretaker.api.daemontask import DaemonTask, Status
+from caretaker.api.ecs import EcsSpec
+from caretaker.api.events import Event, ObjectRef
+from caretaker.api.grants import Grants, refusals
+from caretaker.aws.calls import Aws
+from caretaker.aws.identity import Target
+from caretaker.daemontask.ecs import plan as planning
+from caretaker.daemontask.ecs.plan import Plan
+from caretaker.daemontask.ecs.reader import Readers, stop
+from caretaker.daemontask.ecs.snapshot import Snapshot
+from caretaker.daemontask.ecs.status import status_of, transitions
+from caretaker.daemontask.ecs.troubles import QUEUE
+from caretaker.daemontask.ecs.work import Work
+from caretaker.daemontask.resource import KIND, task_path
+from caretaker.obs.metrics import Metrics
+from caretaker.runtime.controller import Next, Subject
+from caretaker.runtime.queue import Key
+
+AWS: Final = "spec.ecs.aws"
+MIN_DELAY: Final = 0.02
+
+
+class EcsTarget:
+    """The part of runtime.controller.Kind that is about tasks with spec.ecs. `add` asks for a pass."""
+
+    def __init__(
+        self, aws: Aws, grants: Grants, metrics: Metrics, add: Callable[[Key], None], scale: float = 1.0
+    ) -> None:
+        self._aws = aws
+        self._grants = grants
+        self._metrics = metrics
+        self._add = add
+        self._scale = scale
+        self._readers = Readers(aws, metrics.ecs.message, scale)
+        self._works: dict[Key, Work] = {}
+        self._endings: set[asyncio.Task[None]] = set()
+
+    async def stop(self) -> None:
+        """Another process may lead from now on: nothing of this one's work counts any more."""
+        works, self._works = list(self._works.values()), {}
+        await asyncio.gather(*(work.end() for work in works))
+        await self._readers.close()
+
+    def forget(self, key: Key) -> None:
+        """The task is gone. Desired counts stay as they are."""
+        work = self._works.pop(key, None)
+        if work is not None:
+            # At once: a successor of the same name may join before the work has ended.
+            ending = asyncio.create_task(_end(work, self._readers.drop(key)))
+            self._endings.add(ending)
+            ending.add_done_callback(self._endings.discard)
+
+    async def gather(self, key: Key, task: DaemonTask, invalid: str) -> Snapshot:
+        """What is known of the clusters now."""
+        spec = task.spec.ecs
+        refusal = self._refused(key, spec, invalid)
+        suspend = task.spec.suspend
+        work = self._works.get(key)
+        wanted = spec if refusal is None and not suspend else None
+        if work is not None and (work.uid != task.metadata.uid or work.spec != wanted):
+            del self._works[key]
+            await work.end()
+            await self._readers.leave(key)
+            work = None
+        if work is None and wanted is not None:
+            work = self._begin(key, task.metadata.uid, wanted)
+        seen = Snapshot(
+            meta=task.metadata,
+            spec=spec,
+            status=task.status,
+            suspend=suspend,
+            now=time.time(),
+            clock=time.monotonic(),
+            refusal=refusal,
+            scale=self._scale,
+        )
+        if work is None:
+            return seen
+        return msgspec.structs.replace(
+            seen, clusters=dict(work.clusters), listing=work.listing, queue=work.queue
+        )
+
+    def _refused(self, key: Key, spec: EcsSpec | None, invalid: str) -> tuple[str, str] | None:
+        if spec is None:
+            return Reason.INVALID_SPEC, invalid
+        found = refusals(
+            self._grants, key.namespace, spec.aws.spec, {QUEUE: spec.events.sqs_queue_url}, at=AWS
+        )
+        return (Reason.NOT_GRANTED, "; ".join(map(str, found))) if found else None
+
+    def _begin(self, key: Key, uid: str, spec: EcsSpec) -> Work:
+        def on_news() -> None:
+            self._add(key)
+
+        aws = spec.aws.spec
+        ecs = self._aws.ecs(Target.of(aws, "ecs"))
+        work = self._works[key] = Work(uid, spec, ecs, self._metrics.ecs, on_news, self._scale)
+        queue, url = Target.of(aws, "sqs"), spec.events.sqs_queue_url
+        work.reader = self._readers.join(key, queue, url, work.hear, on_news)
+        return work
+
+    def plan(self, snapshot: Snapshot) -> Plan:
+        """See plan.py."""
+        return planning.plan(snapshot)
+
+    def execute(self, snapshot: Snapshot, plan: Plan) -> None:
+        """Have the looks begin."""
+        work = self._works.get(_key(snapshot))
+        if work is not None and work.uid == snapshot.meta.uid and work.spec == snapshot.spec:
+            work.begin(plan)
+
+    def subject(self, snapshot: Snapshot) -> Subject:
+        """The task."""
+        meta = snapshot.meta
+        return Subject(
+            ref=ObjectRef(names.API_VERSION, KIND, meta.namespace, meta.name, meta.uid),
+            path=task_path(meta.namespace, meta.name),
+            resource_version=meta.resource_version,
+            status=snapshot.status,
+        )
+
+    def status(self, snapshot: Snapshot) -> Status:
+        """See status.py."""
+        status = status_of(snapshot)
+        counts = {state: getattr(status, state) for state in self._metrics.daemontask.STATES}
+        self._metrics.daemontask.set_nodes(snapshot.meta.namespace, snapshot.meta.name, counts)
+        return status
+
+    def events(self, snapshot: Snapshot, status: Status) -> Sequence[Event]:
+        """See status.py."""
+        service = snapshot.spec.service if snapshot.spec is not None else ""
+        return transitions(snapshot.status, status, service)
+
+    def next(self, plan: Plan) -> Next:
+        """At the plan's time; what is under way brings a pass of its own."""
+        if plan.wake is None:
+            return Next()
+        return Next(delay=max(plan.wake - time.monotonic(), MIN_DELAY))
+
+
+async def _end(work: Work, readers: "Iterable[asyncio.Task[None]]") -> None:
+    await work.end()
+    await stop(readers)
+
+
+def _key(snapshot: Snapshot) -> Key:
+    return Key(KIND, snapshot.meta.namespace, snapshot.meta.name)

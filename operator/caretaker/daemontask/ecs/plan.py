@@ -1,0 +1,84 @@
+"""Which clusters are looked at now, and when to look again.
+
+Pure: Snapshot -> Plan. A look is due when an event changed a number, with those that come within
+MERGE_SECONDS of the first one; when the last look is resyncSeconds old, since events get lost; at first. What
+failed waits.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from caretaker.daemontask.ecs.check import ABSENT
+from caretaker.daemontask.ecs.snapshot import Known, Listing, Snapshot
+
+MERGE_SECONDS: Final = 1.0
+# Seconds until what failed is tried again, by how often it failed: first where time alone mends it
+# (throttled, no answer), then where somebody has to (no permission).
+BACKOFF: Final = (1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
+BACKOFF_REFUSED: Final = (15.0, 30.0, 60.0, 120.0, 300.0)
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """`looks`: at these clusters; `list`: for clusters; `wake`: by the clock, None = an event will."""
+
+    looks: tuple[str, ...] = ()
+    list: bool = False
+    wake: float | None = None
+
+
+def plan(snapshot: Snapshot) -> Plan:
+    """See the module."""
+    if snapshot.idle or snapshot.spec is None:
+        return Plan()
+    due = {name: at for name, known in snapshot.clusters.items() if (at := _due(snapshot, known)) is not None}
+    listing = _list_due(snapshot)
+    later = [at for at in (*due.values(), *(() if listing is None else (listing,))) if at > snapshot.clock]
+    return Plan(
+        looks=tuple(sorted(name for name, at in due.items() if at <= snapshot.clock)),
+        list=listing is not None and listing <= snapshot.clock,
+        wake=min(later, default=None),
+    )
+
+
+def backoff(failures: int, *, transient: bool) -> float:
+    """Seconds until the next try after so many failures in a row, 1 or more."""
+    waits = BACKOFF if transient else BACKOFF_REFUSED
+    return waits[min(failures, len(waits)) - 1]
+
+
+def shown(snapshot: Snapshot) -> Iterator[tuple[str, Known]]:
+    """The clusters that the task is about, by name. Where it names none: those that run the service."""
+    named = set(snapshot.spec.clusters) if snapshot.spec is not None else set()
+    for name, known in sorted(snapshot.clusters.items()):
+        if name in named or (not named and known.verdict is not None and known.verdict.reason not in ABSENT):
+            yield name, known
+
+
+def _due(snapshot: Snapshot, known: Known) -> float | None:
+    if known.busy:
+        return None
+    if known.failures:
+        return known.retry
+    if not known.looked:
+        return snapshot.clock
+    at = known.looked + _resync(snapshot)
+    if known.dirty:
+        at = min(at, known.dirty + MERGE_SECONDS * snapshot.scale)
+    return at
+
+
+def _list_due(snapshot: Snapshot) -> float | None:
+    listing: Listing = snapshot.listing
+    assert snapshot.spec is not None  # noqa: S101 - the caller has looked
+    if snapshot.spec.clusters or listing.busy:
+        return None
+    if listing.failures:
+        return listing.retry
+    return listing.at + _resync(snapshot) if listing.at else snapshot.clock
+
+
+def _resync(snapshot: Snapshot) -> float:
+    assert snapshot.spec is not None  # noqa: S101 - the caller has looked
+    return snapshot.spec.resync_seconds * snapshot.scale

@@ -1,0 +1,109 @@
+"""What status says of an ECS target after a pass, and which transitions are worth an Event.
+
+Pure: (Snapshot) -> Status, equal to the one that stands when nothing has changed.
+"""
+
+from collections.abc import Iterator
+
+from caretaker.api import conditions as c
+from caretaker.api.daemontask import Status
+from caretaker.api.ecs import MAX_CLUSTERS, EcsCluster
+from caretaker.api.events import Event
+from caretaker.api.times import format_micros, format_time
+from caretaker.daemontask.ecs.conditions import conditions_of
+from caretaker.daemontask.ecs.plan import shown
+from caretaker.daemontask.ecs.snapshot import Known, Snapshot
+
+_SHOWN = 5
+
+
+def status_of(snapshot: Snapshot) -> Status:
+    """The status to write. Of nodes it counts container instances: active are those with a running task."""
+    before = snapshot.status
+    old = {one.cluster: one for one in before.ecs}
+    if snapshot.idle:  # nothing is known: what was found last stands
+        clusters = list(before.ecs)
+    else:
+        clusters = [_cluster(name, known, old.get(name)) for name, known in shown(snapshot)]
+    instances = sum(one.registered_container_instances or 0 for one in clusters)
+    active = min(sum(one.running_count or 0 for one in clusters), instances)
+    return Status(
+        observed_generation=snapshot.meta.generation,
+        conditions=c.merge(before.conditions, conditions_of(snapshot), format_time(snapshot.now)),
+        desired=instances,
+        active=active,
+        pending=instances - active,
+        ecs=tuple(clusters[:MAX_CLUSTERS]),
+        ecs_omitted=before.ecs_omitted if snapshot.idle else max(len(clusters) - MAX_CLUSTERS, 0),
+    )
+
+
+def _cluster(name: str, known: Known, before: EcsCluster | None) -> EcsCluster:
+    verdict = known.verdict
+    if verdict is None:  # another process has looked, and this one not yet
+        return before if before is not None else EcsCluster(name)
+    event, update = known.event_at, known.update_at
+    return EcsCluster(
+        name,
+        verdict.desired,
+        verdict.running,
+        verdict.counted,
+        format_micros(event) if event else before.last_event_time if before is not None else None,
+        format_micros(update) if update else before.last_update_time if before is not None else None,
+        known.calls,
+        verdict.reason,
+        verdict.message,
+    )
+
+
+def transitions(before: Status, after: Status, service: str) -> list[Event]:
+    """The Events between two statuses, aggregated over clusters."""
+    return [*_updates(before, after, service), *_conditions(before, after)]
+
+
+def _updates(before: Status, after: Status, service: str) -> Iterator[Event]:
+    old = {one.cluster: one for one in before.ecs}
+    found = []
+    for one in after.ecs:
+        was = old.get(one.cluster)
+        if one.last_update_time and (was is None or one.last_update_time != was.last_update_time):
+            found.append(f"{one.cluster}: {one.desired_count}")
+    if found:
+        more = f" and {len(found) - _SHOWN} more clusters" if len(found) > _SHOWN else ""
+        yield Event("Normal", "DesiredCountSet", f"service {service}: {', '.join(found[:_SHOWN])}{more}")
+
+
+def _conditions(before: Status, after: Status) -> Iterator[Event]:
+    was, now = _is_true(before, c.SUSPENDED), _is_true(after, c.SUSPENDED)
+    if now and not was:
+        yield Event("Normal", "Suspended", "desired counts stay as they are until spec.suspend is false")
+    if was and not now:
+        yield Event("Normal", "Resumed", "desired counts are kept again")
+    told = set()
+    for kind in (c.STALLED, c.DEGRADED):
+        reason = _reason(after, kind)
+        if reason and reason != _reason(before, kind) and reason not in told:
+            told.add(reason)
+            yield Event("Warning", reason, _message(after, kind))
+    ready = _reason(after, c.READY)
+    if ready in _TOLD and ready not in told and ready != _reason(before, c.READY):
+        yield Event("Warning", ready, _message(after, c.READY))
+
+
+# Of Ready=False without Stalled: what somebody has to mend in AWS.
+_TOLD = frozenset((c.EcsReason.ACCESS_DENIED, c.EcsReason.NO_IDENTITY))
+
+
+def _reason(status: Status, kind: str) -> str:
+    found = c.find(status.conditions, kind)
+    return found.reason if found is not None else ""
+
+
+def _message(status: Status, kind: str) -> str:
+    found = c.find(status.conditions, kind)
+    return found.message if found is not None else ""
+
+
+def _is_true(status: Status, kind: str) -> bool:
+    found = c.find(status.conditions, kind)
+    return found is not None and found.status == "True"

@@ -1,0 +1,45 @@
+"""What a failure of AWS means to an ECS target: the reason to show, AWS's words, and what mends it.
+
+Inputs: the error as aws/errors.py has it. It must not decide when to try again.
+"""
+
+from typing import Final
+
+from caretaker.api.conditions import EcsReason as Reason
+from caretaker.aws.classes import ErrorClass
+from caretaker.aws.errors import AwsError
+from caretaker.daemontask.ecs.snapshot import Trouble
+
+ECS: Final = "spec.ecs"
+QUEUE: Final = "spec.ecs.events.sqsQueueURL"
+ROLE: Final = "spec.ecs.aws.roleARN"
+_REASONS: Final = {
+    ErrorClass.ACCESS_DENIED: Reason.ACCESS_DENIED,
+    ErrorClass.NO_IDENTITY: Reason.NO_IDENTITY,
+    ErrorClass.THROTTLED: Reason.THROTTLED,
+    ErrorClass.INVALID_REQUEST: Reason.REQUEST_REFUSED,
+}
+
+
+def trouble_of(error: AwsError, field: str) -> Trouble:
+    """`field`: of the spec, what the call was about."""
+    about = ROLE if error.service == "sts" else field
+    mend = _mend(error)
+    reason = _REASONS.get(error.error_class, Reason.UNREACHABLE)
+    if error.not_found:
+        reason = Reason.QUEUE_NOT_FOUND if error.service == "sqs" else Reason.CLUSTER_NOT_FOUND
+    message = f"{about}: {error}{f'; {mend}' if mend else ''}"
+    absent = error.not_found and error.service == "ecs"
+    return Trouble(reason, message, error.transient, absent=absent)
+
+
+def _mend(error: AwsError) -> str:
+    if error.access_denied and error.service == "sts":
+        return "let the operator's identity assume it in its trust policy, and allow that sts:AssumeRole"
+    if error.access_denied:
+        return f"allow {error.missing_permission} to the identity that spec.ecs.aws names"
+    if error.no_identity:
+        return "give the operator credentials, or set spec.ecs.aws.roleARN"
+    if error.not_found and error.service == "sqs":
+        return "correct the URL and spec.ecs.aws.region, or create the queue"
+    return ""

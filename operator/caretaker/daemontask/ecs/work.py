@@ -1,0 +1,239 @@
+"""What goes on for one task between its passes: events that come in, looks at clusters, the list of clusters.
+
+Inputs: AWS. Each hands in what it finds and asks for a pass; which cluster is looked at, and when, is
+plan.py's to say. Everything here can be lost at any time: whoever starts anew looks at everything.
+"""
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from caretaker.api.conditions import EcsReason as Reason
+from caretaker.api.ecs import EcsSpec
+from caretaker.aws.ecs import Ecs
+from caretaker.aws.errors import AwsError
+from caretaker.daemontask.ecs.check import Answer, Call, Verdict, Wanted, check, following, no_cluster
+from caretaker.daemontask.ecs.envelope import Notice
+from caretaker.daemontask.ecs.instances import Instances
+from caretaker.daemontask.ecs.plan import Plan, backoff
+from caretaker.daemontask.ecs.reader import Reader, stop
+from caretaker.daemontask.ecs.snapshot import Known, Listing, Queue, Trouble
+from caretaker.daemontask.ecs.troubles import ECS, QUEUE, trouble_of
+from caretaker.kube.errors import NotLeader
+from caretaker.obs import log
+from caretaker.obs.ecs_metrics import EcsMetrics
+
+logger = logging.getLogger(__name__)
+
+PAGE: Final = 100
+
+
+class Work:
+    """One task, by UID, as its spec was at the start. `on_news` asks for a pass."""
+
+    def __init__(
+        self,
+        uid: str,
+        spec: EcsSpec,
+        ecs: Ecs,
+        metrics: EcsMetrics,
+        on_news: Callable[[], None],
+        scale: float = 1.0,
+    ) -> None:
+        self.uid = uid
+        self.spec = spec
+        self.clusters: dict[str, Known] = {name: Known() for name in spec.clusters}
+        self.listing = Listing()
+        self.reader: Reader | None = None
+        self._ecs = ecs
+        self._metrics = metrics
+        self._on_news = on_news
+        self._scale = scale
+        self._instances: dict[str, Instances] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def end(self) -> None:
+        """Nothing more is asked."""
+        await stop(self._tasks)
+
+    @property
+    def queue(self) -> Queue:
+        """How the queue is read."""
+        if self.reader is None:
+            return Queue()
+        problem = self.reader.problem
+        trouble = trouble_of(problem, QUEUE) if problem is not None else None
+        return Queue(self.reader.heard, trouble, self.reader.malformed)
+
+    # ---------------------------------------------------------------- events
+
+    def hear(self, notices: Sequence[Notice]) -> None:
+        """Mark the clusters whose number of container instances may have changed."""
+        news = False
+        for notice in notices:
+            if notice.region != self.spec.aws.region or not self._concerns(notice.cluster):
+                self._metrics.events.labels("Foreign").inc()
+                continue
+            changed = self._of(notice.cluster).changed(notice)
+            self._metrics.events.labels("Changed" if changed else "Unchanged").inc()
+            if changed:
+                self._mark(notice.cluster)
+                news = True
+        if news:
+            self._on_news()
+
+    def _concerns(self, cluster: str) -> bool:
+        return not self.spec.clusters or cluster in self.spec.clusters
+
+    def _of(self, cluster: str) -> Instances:
+        return self._instances.setdefault(cluster, Instances(self.spec.count_instances))
+
+    def _mark(self, cluster: str) -> None:
+        known = self.clusters.get(cluster, Known())
+        self.clusters[cluster] = msgspec.structs.replace(
+            known, dirty=known.dirty or time.monotonic(), event_at=time.time()
+        )
+
+    # ---------------------------------------------------------------- what a pass asks for
+
+    def begin(self, plan: Plan) -> None:
+        """Look at these clusters, list them."""
+        with log.beyond_the_pass():
+            if plan.list:
+                self.listing = msgspec.structs.replace(self.listing, busy=True)
+                self._spawn(self._list())
+            for name in plan.looks:
+                known = self.clusters[name]
+                since = known.dirty
+                # An event that comes from now on may tell of what this look does not see any more.
+                self.clusters[name] = msgspec.structs.replace(
+                    known, busy=True, dirty=0.0, looked=time.monotonic()
+                )
+                self._spawn(self._look(name, since))
+
+    def _spawn(self, work: Any) -> None:
+        task = asyncio.create_task(work, name="ecs-look")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # ---------------------------------------------------------------- looks
+
+    async def _look(self, name: str, since: float) -> None:
+        """`since`: when the first of the events came that asked for it, 0 = none did."""
+        instances = self._of(name)
+        instances.begin()
+        # What an event asks for takes three calls, and no list beside them.
+        learn = not since and not instances.complete
+        wanted = Wanted(name, self.spec.service, self.spec.count_instances, learn)
+        calls, verdict, trouble = 0, None, None
+        looking = check(wanted)
+        answer: Answer | None = None
+        try:
+            while verdict is None:
+                step = following(looking, answer)
+                if isinstance(step, Verdict):
+                    verdict = step
+                else:
+                    calls += 1
+                    answer = await send(self._ecs, step)
+        except AwsError as error:
+            trouble = trouble_of(error, ECS)
+            if trouble.absent:
+                verdict, trouble = no_cluster(name), None
+        except NotLeader as error:  # the guard: nothing was sent
+            logger.info("cluster %s is left as it is: %s", name, error)
+            trouble = Trouble("NotLeader", str(error), transient=True)
+        except Exception as error:  # an answer that nobody foresaw must not end the task's work
+            logger.exception("the look at cluster %s failed", name)
+            trouble = Trouble(Reason.UNREACHABLE, f"{type(error).__name__}: {error}", transient=True)
+        self._looked(name, verdict, trouble, calls)
+        self._tell(verdict, since)
+
+    def _looked(self, name: str, verdict: Verdict | None, trouble: Trouble | None, calls: int) -> None:
+        known = self.clusters.get(name)
+        if known is None:
+            return  # the list no longer has it
+        if trouble is not None or verdict is None:
+            failures = known.failures + 1
+            wait = backoff(failures, transient=trouble is None or trouble.transient)
+            retry = time.monotonic() + wait * random.uniform(0.5, 1) * self._scale
+            changes: dict[str, Any] = {"trouble": trouble, "failures": failures, "retry": retry}
+        else:
+            if verdict.arns is not None:
+                self._of(name).learn(verdict.arns)
+            changes = {"trouble": None, "failures": 0, "retry": 0.0, "verdict": verdict}
+            if verdict.was is not None:
+                changes["update_at"] = time.time()
+        self.clusters[name] = msgspec.structs.replace(known, busy=False, calls=calls, **changes)
+        self._on_news()
+
+    def _tell(self, verdict: Verdict | None, since: float) -> None:
+        if verdict is None:
+            result = "Failed"
+        elif verdict.was is not None:
+            result = "Updated"
+        else:
+            result = "InStep" if verdict.kept else "LeftAlone"
+        self._metrics.looks.labels(result).inc()
+        if since and verdict is not None:
+            self._metrics.lag.observe(time.monotonic() - since)
+
+    # ---------------------------------------------------------------- the list
+
+    async def _list(self) -> None:
+        """Every cluster of the account in the region."""
+        found: list[str] = []
+        trouble: Trouble | None = None
+        try:
+            found = await listed(self._ecs)
+        except AwsError as error:
+            trouble = trouble_of(error, ECS)
+        except Exception as error:  # an answer that nobody foresaw must not end the task's work
+            logger.exception("the clusters cannot be listed")
+            trouble = Trouble(Reason.UNREACHABLE, f"{type(error).__name__}: {error}", transient=True)
+        self._listed(found, trouble)
+
+    def _listed(self, found: Sequence[str], trouble: Trouble | None) -> None:
+        if trouble is not None:
+            failures = self.listing.failures + 1
+            wait = backoff(failures, transient=trouble.transient) * random.uniform(0.5, 1)
+            retry = time.monotonic() + wait * self._scale
+            self.listing = Listing(self.listing.at, False, trouble, failures, retry)
+        else:
+            self.listing = Listing(at=time.monotonic())
+            listed = set(found)
+            for name, known in list(self.clusters.items()):
+                if name not in listed and not known.busy and not known.dirty:
+                    del self.clusters[name]
+                    self._instances.pop(name, None)
+            for name in found:
+                self.clusters.setdefault(name, Known())
+        self._on_news()
+
+
+async def send(ecs: Ecs, call: Call) -> Answer:
+    """Each by its name, so that what is asked of AWS can be read off here."""
+    match call.method:
+        case "describe_services":
+            return await ecs.describe_services(**call.parameters)
+        case "describe_clusters":
+            return await ecs.describe_clusters(**call.parameters)
+        case "list_container_instances":
+            return await ecs.list_container_instances(**call.parameters)
+        case "update_service":
+            return await ecs.update_service(**call.parameters)
+
+
+async def listed(ecs: Ecs) -> list[str]:
+    """The names of all clusters. Raises AwsError."""
+    answer = await ecs.list_clusters(maxResults=PAGE)
+    arns = list(answer.get("clusterArns", []))
+    while answer.get("nextToken"):
+        answer = await ecs.list_clusters(maxResults=PAGE, nextToken=answer["nextToken"])
+        arns += answer.get("clusterArns", [])
+    return [arn.rpartition("/")[2] for arn in arns]

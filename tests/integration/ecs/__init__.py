@@ -1,0 +1,1 @@
+"""DaemonTasks with an ECS target."""

@@ -1,0 +1,114 @@
+"""Every state of an ECS target that Ready tells apart, by a sentence: a table for whoever reads it."""
+
+from typing import Any, Final
+
+import msgspec
+
+from caretaker.daemontask.ecs.check import Verdict
+from caretaker.daemontask.ecs.snapshot import Known, Listing, Queue, Snapshot, Trouble
+from unit.daemontask.ecs.build import DENIED, IN_STEP, THROTTLED, known, snapshot, spec
+
+DAEMON = Verdict("DaemonService", "prod: DAEMON")
+ABSENT = Verdict("ServiceNotFound", "prod: none")
+DOUBT = msgspec.structs.replace(IN_STEP, reason="NoDistinctInstance", message="lacks it", doubt=True)
+EVERY = spec()
+
+
+def of(**fields: Any) -> Snapshot:
+    return snapshot(clusters={"prod": known(**fields)})
+
+
+# What is seen, and every condition by its reason: `!` stands for False, `?` for Unknown, the rest is True.
+CASES: Final[dict[str, tuple[Snapshot, dict[str, str]]]] = {
+    "in step": (
+        of(),
+        {"Ready": "InStep"},
+    ),
+    "before the first look": (
+        snapshot(clusters={"prod": Known()}),
+        {"Ready": "!Starting", "Reconciling": "Starting"},
+    ),
+    "a service that is left alone": (
+        of(verdict=DAEMON),
+        {"Ready": "!DaemonService", "Stalled": "DaemonService", "Degraded": "DaemonService"},
+    ),
+    "a named cluster without the service": (
+        of(verdict=ABSENT),
+        {"Ready": "!ServiceNotFound", "Stalled": "ServiceNotFound", "Degraded": "ServiceNotFound"},
+    ),
+    "kept with a doubt": (
+        of(verdict=DOUBT),
+        {"Ready": "InStep", "Degraded": "NoDistinctInstance"},
+    ),
+    "of all clusters those without the service are none of its business": (
+        snapshot(EVERY, clusters={"prod": known(verdict=ABSENT), "lab": known()}),
+        {"Ready": "InStep"},
+    ),
+    "none runs the service": (
+        snapshot(EVERY, clusters={"prod": known(verdict=ABSENT)}),
+        {"Ready": "!NoClusters"},
+    ),
+    "not listed yet": (
+        snapshot(EVERY, clusters={}, listing=Listing()),
+        {"Ready": "!Starting", "Reconciling": "Starting"},
+    ),
+    "clusters may not be listed": (
+        snapshot(EVERY, clusters={}, listing=Listing(trouble=DENIED, failures=1)),
+        {"Ready": "!AccessDenied", "Reconciling": "AccessDenied"},
+    ),
+    "a permission that is missing is told at once": (
+        of(trouble=DENIED, failures=1),
+        {"Ready": "!AccessDenied", "Reconciling": "AccessDenied"},
+    ),
+    "a throttled look or two": (
+        of(trouble=THROTTLED, failures=2),
+        {"Ready": "InStep"},
+    ),
+    "throttled again and again": (
+        of(trouble=THROTTLED, failures=3),
+        {"Ready": "!Throttled", "Reconciling": "Throttled"},
+    ),
+    "throttled before anything was known": (
+        of(trouble=THROTTLED, failures=1, verdict=None),
+        {"Ready": "!Throttled", "Reconciling": "Throttled"},
+    ),
+    "no events come": (
+        snapshot(queue=Queue(trouble=DENIED)),
+        {"Ready": "InStep", "QueueReachable": "!AccessDenied", "Degraded": "AccessDenied"},
+    ),
+    "a message that could not be read": (
+        snapshot(queue=Queue(heard=True, malformed="no JSON")),
+        {"Ready": "InStep", "MalformedMessages": "Unreadable"},
+    ),
+    "suspended": (
+        msgspec.structs.replace(of(verdict=DAEMON), suspend=True),
+        {"Ready": "Suspended", "Suspended": "Suspended", "QueueReachable": "?NotChecked"},
+    ),
+    "not granted": (
+        msgspec.structs.replace(of(), refusal=("NotGranted", "no"), clusters={}),
+        {"Ready": "!NotGranted", "Stalled": "NotGranted", "QueueReachable": "?NotChecked"},
+    ),
+    "a spec of an older CRD": (
+        msgspec.structs.replace(of(), spec=None, refusal=("InvalidSpec", "no"), clusters={}),
+        {
+            "Ready": "!InvalidSpec",
+            "Stalled": "InvalidSpec",
+            "SpecValid": "!InvalidSpec",
+            "QueueReachable": "?NotChecked",
+        },
+    ),
+    **{
+        f"left alone: {reason}": (
+            of(verdict=Verdict(reason, f"prod: {reason}")),
+            {"Ready": f"!{reason}", "Stalled": reason, "Degraded": reason},
+        )
+        for reason in ("FargateService", "ServiceInactive", "ClusterNotFound")
+    },
+    **{
+        f"looks fail: {reason}": (
+            of(trouble=Trouble(reason, "no", transient=False), failures=1),
+            {"Ready": f"!{reason}", "Reconciling": reason},
+        )
+        for reason in ("NoIdentity", "Unreachable", "RequestRefused")
+    },
+}

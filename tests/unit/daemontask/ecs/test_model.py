@@ -1,0 +1,194 @@
+"""Random histories of a cluster whose events are lost, repeated, late and reordered, on virtual time.
+
+Promises: desiredCount is the number of container instances one resync after the last change; no look that an
+event asks for takes more than three calls; agents that connect and tasks that start cost nothing.
+"""
+
+import random
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from caretaker.daemontask.ecs.envelope import Notice
+from caretaker.daemontask.ecs.instances import Instances
+from caretaker.daemontask.ecs.plan import backoff, plan
+from caretaker.daemontask.ecs.snapshot import Known
+from unit.daemontask.ecs.build import CLOCK, INSTANCE, Account, snapshot, spec
+
+RESYNC = 300.0
+STEPS = ("join", "leave", "drain", "undrain", "flap", "wait", "throttle", "restart")
+
+
+class World:
+    """One operator, one cluster. What happens in the cluster makes events, of which some arrive."""
+
+    def __init__(self, counts: str, chance: random.Random, *, lossy: bool = True) -> None:
+        self.spec = spec("prod", count_instances=counts)
+        self.account = Account()
+        self.clock = CLOCK
+        self.looks: list[tuple[int, bool]] = []  # calls of each, whether it was an event's
+        self._lossy = lossy
+        self._chance = chance
+        self._versions: dict[str, int] = {}
+        self._late: list[Notice] = []
+        self._throttled = 0
+        self.restart()
+
+    def restart(self) -> None:
+        self.known = Known()
+        self.instances = Instances(self.spec.count_instances)
+
+    # ------------------------------------------------------------ the cluster
+
+    def join(self) -> None:
+        name = f"{INSTANCE}/prod/{len(self._versions)}"
+        self.account.active.add(name)
+        self._tell(name, "ACTIVE")
+
+    def leave(self) -> None:
+        if name := self._any(self.account.active | self.account.draining):
+            self.account.active.discard(name)
+            self.account.draining.discard(name)
+            self._tell(name, "INACTIVE")
+
+    def drain(self) -> None:
+        if name := self._any(self.account.active):
+            self.account.active.discard(name)
+            self.account.draining.add(name)
+            self._tell(name, "DRAINING")
+
+    def undrain(self) -> None:
+        if name := self._any(self.account.draining):
+            self.account.draining.discard(name)
+            self.account.active.add(name)
+            self._tell(name, "ACTIVE")
+
+    def flap(self) -> None:
+        if name := self._any(self.account.active):
+            self._tell(name, "ACTIVE")
+
+    def _any(self, names: set[str]) -> str:
+        return self._chance.choice(sorted(names)) if names else ""
+
+    def _tell(self, name: str, status: str) -> None:
+        self._versions[name] = version = self._versions.get(name, 0) + 1
+        notice = Notice("eu-west-1", "prod", name, status, version)
+        if not self._lossy:
+            self.hear(notice)
+            return
+        for _ in range(self._chance.choice((0, 1, 1, 1, 2))):
+            if self._chance.random() < 0.3:
+                self._late.append(notice)
+            else:
+                self.hear(notice)
+
+    # ----------------------------------------------------------- the operator
+
+    def hear(self, notice: Notice) -> None:
+        if self.instances.changed(notice):
+            self.known = msgspec.structs.replace(self.known, dirty=self.known.dirty or self.clock)
+
+    def wait(self, seconds: float = 0.0) -> None:
+        """Time passes; what is late arrives in any order."""
+        end = self.clock + (seconds or self._chance.choice((0.3, 2.0, 40.0, 400.0)))
+        self._chance.shuffle(self._late)
+        while self._late and self._chance.random() < 0.7:
+            self.hear(self._late.pop())
+        while True:
+            made = plan(msgspec.structs.replace(snapshot(self.spec, {"prod": self.known}), clock=self.clock))
+            if made.looks:
+                self._look()
+            elif made.wake is not None and made.wake <= end:
+                self.clock = made.wake
+            else:
+                break
+        self.clock = end
+
+    def throttle(self) -> None:
+        self._throttled = self._chance.randrange(1, 4)
+
+    def _look(self) -> None:
+        since, before = self.known.dirty, len(self.account.calls)
+        self.known = msgspec.structs.replace(self.known, dirty=0.0, looked=self.clock)
+        if self._throttled:
+            self._throttled -= 1
+            failures = self.known.failures + 1
+            retry = self.clock + backoff(failures, transient=True)
+            self.known = msgspec.structs.replace(self.known, failures=failures, retry=retry)
+            return
+        self.instances.begin()
+        learn = not since and not self.instances.complete
+        verdict = self.account.look(counts=self.spec.count_instances, learn=learn)
+        if verdict.arns is not None:
+            self.instances.learn(verdict.arns)
+        self.known = msgspec.structs.replace(self.known, verdict=verdict, failures=0, retry=0.0)
+        self.looks.append((len(self.account.calls) - before, bool(since)))
+
+    @property
+    def counted(self) -> int:
+        drains = len(self.account.draining) if self.spec.count_instances == "Registered" else 0
+        return len(self.account.active) + drains
+
+    @property
+    def desired(self) -> int:
+        assert self.account.service is not None
+        return int(self.account.service["desiredCount"])
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    steps=st.lists(st.sampled_from(STEPS), max_size=60),
+    counts=st.sampled_from(("Registered", "Active")),
+    seed=st.integers(0, 2**32),
+)
+def test_any_history_converges_within_a_resync(steps: list[str], counts: str, seed: int) -> None:
+    world = World(counts, random.Random(seed))
+    for step in steps:
+        getattr(world, step)()
+    world.wait(RESYNC + 10)  # and the last backoff
+    assert world.desired == world.counted
+    assert all(calls <= 3 for calls, by_event in world.looks if by_event)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    steps=st.lists(st.sampled_from(("join", "leave", "drain", "undrain", "flap")), max_size=40),
+    counts=st.sampled_from(("Registered", "Active")),
+    seed=st.integers(0, 2**32),
+)
+def test_without_losses_a_change_is_followed_after_the_merging(
+    steps: list[str], counts: str, seed: int
+) -> None:
+    world = World(counts, random.Random(seed), lossy=False)
+    world.wait(1)
+    for step in steps:
+        getattr(world, step)()
+        world.wait(1.5)
+        assert world.desired == world.counted
+
+
+@pytest.mark.parametrize("counts", ["Registered", "Active"])
+def test_a_storm_of_agents_that_flap_costs_nothing(counts: str) -> None:
+    world = World(counts, random.Random(1), lossy=False)
+    for _ in range(50):
+        world.join()
+    world.wait(40)
+    before = len(world.account.calls)
+    for _ in range(1000):
+        world.flap()
+        world.wait(0.01)
+    assert world.account.calls[before:] == []
+
+
+def test_a_storm_of_changes_is_one_look_a_second() -> None:
+    world = World("Registered", random.Random(1), lossy=False)
+    world.wait(1)
+    before = len(world.looks)
+    for _ in range(100):
+        world.join()
+        world.wait(0.05)
+    world.wait(2)
+    assert world.desired == 100
+    assert len(world.looks) - before <= 6, "five seconds of changes"

@@ -1,0 +1,84 @@
+"""When a cluster is looked at."""
+
+import msgspec
+import pytest
+
+from caretaker.daemontask.ecs.plan import BACKOFF, BACKOFF_REFUSED, MERGE_SECONDS, Plan, backoff, plan
+from caretaker.daemontask.ecs.snapshot import Known, Listing, Snapshot
+from unit.daemontask.ecs.build import CLOCK, known, snapshot, spec
+
+LOOK = ("prod",)
+EVERY = spec()  # every cluster that runs the service
+
+
+def one(**fields: object) -> Snapshot:
+    return snapshot(clusters={"prod": known(**fields)})
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        pytest.param(snapshot(clusters={"prod": Known()}), Plan(LOOK), id="at first, at once"),
+        pytest.param(one(), Plan(wake=CLOCK + 290), id="at rest, at the resync"),
+        pytest.param(one(looked=CLOCK - 300), Plan(LOOK), id="the resync is due"),
+        pytest.param(
+            one(dirty=CLOCK),
+            Plan(wake=CLOCK + MERGE_SECONDS),
+            id="an event waits for those that come with it",
+        ),
+        pytest.param(one(dirty=CLOCK - MERGE_SECONDS), Plan(LOOK), id="for a second from the first one"),
+        pytest.param(
+            one(dirty=CLOCK, looked=CLOCK - 300), Plan(LOOK), id="an event does not put a resync off"
+        ),
+        pytest.param(one(busy=True, dirty=CLOCK - 9), Plan(), id="a look that is under way is waited for"),
+        pytest.param(
+            one(failures=2, retry=CLOCK + 5, dirty=CLOCK - 9),
+            Plan(wake=CLOCK + 5),
+            id="what failed waits, whatever events come",
+        ),
+        pytest.param(one(failures=2, retry=CLOCK), Plan(LOOK), id="and is tried again"),
+        pytest.param(
+            msgspec.structs.replace(one(dirty=CLOCK - 9), suspend=True), Plan(), id="nothing while suspended"
+        ),
+        pytest.param(
+            msgspec.structs.replace(one(looked=0.0), refusal=("NotGranted", "no")),
+            Plan(),
+            id="nothing that is not granted",
+        ),
+        pytest.param(
+            snapshot(EVERY, clusters={}, listing=Listing()),
+            Plan(list=True),
+            id="clusters are listed at first",
+        ),
+        pytest.param(
+            snapshot(EVERY, clusters={}, listing=Listing(busy=True)), Plan(), id="a list is waited for"
+        ),
+        pytest.param(
+            snapshot(EVERY, clusters={}, listing=Listing(at=CLOCK - 300)),
+            Plan(list=True),
+            id="and listed again at the resync",
+        ),
+        pytest.param(
+            snapshot(EVERY, clusters={}, listing=Listing(failures=1, retry=CLOCK + 3)),
+            Plan(wake=CLOCK + 3),
+            id="a list that failed waits",
+        ),
+        pytest.param(
+            snapshot(spec("prod", "lab"), clusters={"prod": known(dirty=CLOCK - 9), "lab": known(busy=True)}),
+            Plan(LOOK, wake=None),
+            id="one cluster does not wait for another",
+        ),
+        pytest.param(
+            msgspec.structs.replace(one(dirty=CLOCK - 0.05), scale=0.05), Plan(LOOK), id="waits are scaled"
+        ),
+    ],
+)
+def test_when_to_look(given: Snapshot, wanted: Plan) -> None:
+    assert plan(given) == wanted
+
+
+@pytest.mark.parametrize(("transient", "waits"), [(True, BACKOFF), (False, BACKOFF_REFUSED)])
+def test_what_fails_is_tried_less_and_less_often(*, transient: bool, waits: tuple[float, ...]) -> None:
+    found = [backoff(failures, transient=transient) for failures in range(1, 20)]
+    assert found[: len(waits)] == list(waits)
+    assert set(found[len(waits) :]) == {waits[-1]}

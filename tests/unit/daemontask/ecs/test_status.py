@@ -1,0 +1,116 @@
+"""What status, conditions and Events say."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from caretaker.api.conditions import find
+from caretaker.api.daemontask import Status
+from caretaker.api.ecs import MAX_CLUSTERS, EcsCluster
+from caretaker.daemontask.ecs.check import Verdict
+from caretaker.daemontask.ecs.snapshot import Snapshot
+from caretaker.daemontask.ecs.status import status_of, transitions
+from unit.daemontask.ecs.build import DENIED, NOW, known, snapshot, spec
+from unit.daemontask.ecs.states import CASES, DAEMON, EVERY, of
+
+
+@pytest.mark.parametrize(("given", "wanted"), CASES.values(), ids=CASES.keys())
+def test_conditions(given: Snapshot, wanted: dict[str, str]) -> None:
+    marks = {"True": "", "False": "!", "Unknown": "?"}
+    found = {c.type: f"{marks[c.status]}{c.reason}" for c in status_of(given).conditions}
+    assert found == {"SpecValid": "Accepted", "QueueReachable": "Reachable", **wanted}
+    assert all(c.message and c.observed_generation == 2 for c in status_of(given).conditions)
+
+
+def test_messages_name_what_is_wrong_and_how_much_of_it() -> None:
+    wrong = {f"c{n}": known(trouble=DENIED, failures=1) for n in range(4)}
+    ready = find(status_of(snapshot(spec(*wrong), clusters=wrong)).conditions, "Ready")
+    assert ready is not None
+    assert ready.message == "allow ecs:DescribeServices (and 3 more clusters)"
+    odd = {f"c{n}": known(verdict=msgspec.structs.replace(DAEMON, message=f"c{n}")) for n in range(5)}
+    ready = find(status_of(snapshot(spec(*odd), clusters=odd)).conditions, "Ready")
+    assert ready is not None
+    assert ready.message == "c0; c1; c2; and 2 more"
+
+
+def test_clusters_and_counts() -> None:
+    clusters = {
+        "prod": known(verdict=Verdict(desired=5, running=4, counted=5), event_at=NOW, update_at=NOW, calls=3),
+        "lab": known(verdict=Verdict(desired=2, running=2, counted=2)),
+    }
+    found = status_of(snapshot(spec("prod", "lab"), clusters=clusters))
+    assert (found.desired, found.active, found.pending) == (7, 6, 1)
+    assert found.desired == found.succeeded + found.failed + found.active + found.pending + found.blocked
+    stamp = "2027-01-15T08:00:00.000000+00:00"
+    assert found.ecs == (
+        EcsCluster("lab", 2, 2, 2, last_calls=2),
+        EcsCluster("prod", 5, 4, 5, stamp, stamp, 3),
+    )
+
+
+def test_more_tasks_than_instances_are_not_more_active() -> None:
+    found = status_of(of(verdict=Verdict(desired=2, running=5, counted=2)))
+    assert (found.desired, found.active, found.pending) == (2, 2, 0)
+
+
+def test_status_is_bounded() -> None:
+    clusters = {f"c{n:03}": known() for n in range(MAX_CLUSTERS + 7)}
+    found = status_of(snapshot(EVERY, clusters=clusters))
+    assert (len(found.ecs), found.ecs_omitted, found.desired) == (MAX_CLUSTERS, 7, 3 * (MAX_CLUSTERS + 7))
+
+
+def test_a_second_pass_changes_nothing() -> None:
+    first = status_of(of())
+    assert status_of(msgspec.structs.replace(of(), status=first, now=NOW + 99)) == first
+
+
+def test_times_outlive_the_process_that_wrote_them() -> None:
+    first = status_of(of(event_at=NOW, update_at=NOW))
+    later = msgspec.structs.replace(of(), status=first)
+    assert status_of(later).ecs == first.ecs
+
+
+@pytest.mark.parametrize("fields", [{"suspend": True}, {"refusal": ("NotGranted", "no")}])
+def test_what_was_found_last_stands_while_nothing_is_asked(fields: dict[str, Any]) -> None:
+    first = status_of(of())
+    given = msgspec.structs.replace(of(), status=first, clusters={}, **fields)
+    found = status_of(given)
+    assert (found.ecs, found.desired) == (first.ecs, 3)
+
+
+def told(before: Snapshot, after: Snapshot) -> list[str]:
+    first = status_of(before)
+    return [
+        f"{event.type} {event.reason}: {event.message}"
+        for event in transitions(first, status_of(msgspec.structs.replace(after, status=first)), "agent")
+    ]
+
+
+def test_events_tell_transitions_once() -> None:
+    updated = of(update_at=NOW, verdict=Verdict(desired=4, running=3, counted=4, was=3))
+    assert told(of(), updated) == ["Normal DesiredCountSet: service agent: prod: 4"]
+    assert told(updated, updated) == []
+    assert told(of(), of(verdict=DAEMON)) == ["Warning DaemonService: prod: DAEMON"]
+    assert told(of(verdict=DAEMON), of(verdict=DAEMON)) == []
+    assert told(of(), of(trouble=DENIED, failures=1)) == ["Warning AccessDenied: allow ecs:DescribeServices"]
+    assert told(of(trouble=DENIED, failures=1), of(trouble=DENIED, failures=2)) == []
+    held = msgspec.structs.replace(of(), suspend=True)
+    assert [line.partition(":")[0] for line in told(of(), held)] == ["Normal Suspended"]
+    assert [line.partition(":")[0] for line in told(held, of())] == ["Normal Resumed"]
+    assert told(held, held) == []
+
+
+def test_events_are_aggregated_over_clusters() -> None:
+    names = [f"c{n}" for n in range(9)]
+    verdict = Verdict(desired=4, running=3, counted=4, was=3)
+    before = snapshot(EVERY, clusters={name: known() for name in names})
+    after = snapshot(EVERY, clusters={name: known(update_at=NOW, verdict=verdict) for name in names})
+    (line,) = told(before, after)
+    assert (
+        line == "Normal DesiredCountSet: service agent: c0: 4, c1: 4, c2: 4, c3: 4, c4: 4 and 4 more clusters"
+    )
+
+
+def test_a_standing_status_of_another_target_is_no_matter() -> None:
+    assert status_of(of()).failed_nodes == Status().failed_nodes
