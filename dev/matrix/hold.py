@@ -53,9 +53,9 @@ def hold(row: Row, suite: str = "") -> Place:
 def _python(row: Row, interpreter: str | None) -> list[str]:
     """The command that runs Python with the row's dependencies. `interpreter`: None for this one."""
     if row.has("lowest"):
-        return [str(venvs.python("matrix-lowest", LOWEST, "the oldest dependencies", interpreter))]
+        return _alone(venvs.python("matrix-lowest", LOWEST, "the oldest dependencies", interpreter))
     if row.has("highest"):
-        return [str(venvs.python("matrix-highest", _newest(), "the newest dependencies", interpreter))]
+        return _alone(venvs.python("matrix-highest", _newest(), "the newest dependencies", interpreter))
     if interpreter is None:
         return [sys.executable]
     return [_uv(), "run", "--quiet", "--python", interpreter, "--isolated", "--frozen", "python"]
@@ -77,6 +77,14 @@ def _of_pyenv(version: str) -> str:
     root = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"
     found = sorted(root.glob(f"{version}.*/bin/python"))
     return str(found[-1]) if found else ""
+
+
+def _alone(python: Path) -> list[str]:
+    """This interpreter, with the command beside it that an environment with caretaker installed has."""
+    command = python.with_name("caretaker")
+    command.write_text(f'#!/bin/sh\nexec "{python}" -m caretaker "$@"\n')
+    command.chmod(0o755)
+    return [str(python)]
 
 
 def _newest() -> Path:
