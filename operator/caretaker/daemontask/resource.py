@@ -3,6 +3,7 @@
 Inputs: a client and the object. It must not change anything: the check of a template is a dry run.
 """
 
+import contextlib
 from typing import Any, Final
 
 import msgspec
@@ -47,9 +48,24 @@ def read_task(raw: RawTask) -> tuple[DaemonTask, str]:
         neither = not spec.template and spec.ecs is None  # stored by hand, past the CRD's rules
         invalid = "spec has neither template nor ecs" if neither else wrong_type(spec.template)
     except msgspec.ValidationError as error:
-        invalid = str(error).replace("`$", "`spec")
-    task = DaemonTask(raw.metadata, Spec(template={}) if invalid else spec, status)
-    return task, invalid or ticks.faults_of(task.spec)
+        spec, invalid = _readable(raw.spec), str(error).replace("`$", "`spec")
+    if invalid:
+        spec = msgspec.structs.replace(spec, template={})
+    return DaemonTask(raw.metadata, spec, status), invalid or ticks.faults_of(spec)
+
+
+def _readable(raw: msgspec.Raw) -> Spec:
+    """The fields that can be read, but for the template. While another is wrong, runs still end and ticks
+    count: by defaults a run might be repeated that may be made only once, and a tick be forgotten."""
+    found: dict[str, Any] = {}
+    given: dict[str, msgspec.Raw] = {}
+    with contextlib.suppress(msgspec.ValidationError):  # no object at all
+        given = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
+    for field in msgspec.structs.fields(Spec):
+        if field.name != "template" and field.encode_name in given:
+            with contextlib.suppress(msgspec.ValidationError):
+                found[field.name] = msgspec.json.decode(given[field.encode_name], type=field.type)
+    return Spec(template={}, **found)
 
 
 def has_ecs(raw: RawTask) -> bool:

@@ -145,6 +145,14 @@ class SimCluster:
         self.task_version = self._next()
         self._note()
 
+    def edit_raw(self, **spec: Any) -> dict[str, Any]:
+        """As edit(), with what may not be readable. Returns what stood there."""
+        before = {name: self._spec[name] for name in spec}
+        self._spec.update(spec)
+        self.generation += 1
+        self.task_version = self._next()
+        return before
+
     def annotate(self, key: str, value: str) -> None:
         self.annotations = {**self.annotations, key: value}
         self.task_version = self._next()

@@ -82,6 +82,18 @@ def test_a_crash_between_intent_and_create_fails_the_node_and_runs_nothing_there
     assert (world.cluster.status.failed, world.cluster.status.succeeded) == (1, 1)
 
 
+def test_a_spec_that_cannot_be_read_for_a_while_repeats_no_run(world: SimWorld) -> None:
+    one = world.act(0)
+    up_to(one, creating)
+    one.crash(0)
+    one.start()
+    mended = world.cluster.edit_raw(template={"spec": {"containers": "none"}})
+    pass_by(world, 32)
+    world.cluster.edit_raw(**mended)
+    pass_by(world, 2)
+    assert [reason for _, reason in reasons(world)] == [OUTCOME_UNKNOWN]
+
+
 @pytest.mark.parametrize("executed", [True, False])
 def test_a_create_whose_answer_is_lost_is_not_sent_again(world: SimWorld, executed: bool) -> None:
     one = world.act(0)

@@ -1,8 +1,12 @@
-"""Whether a refused dry run says that the template is invalid."""
+"""Whether a refused dry run says that the template is invalid; what is left of a spec that cannot be read."""
+
+from typing import Any
 
 import msgspec
 import pytest
 
+from caretaker.api.daemontask import Spec
+from caretaker.api.objects import WireMeta
 from caretaker.daemontask.resource import RawTask, by_admission, has_ecs, read_ecs, read_task
 from caretaker.kube.errors import ApiError
 
@@ -49,3 +53,19 @@ def test_whose_a_task_is_and_whether_it_can_be_read(spec: object, target: bool, 
     task, told = read_ecs(found) if target else read_task(found)
     assert (invalid in told) if invalid else (told == "")
     assert (task.spec.ecs is not None) == (target and not invalid)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        pytest.param({"template": {"spec": {"containers": "none"}}}, "spec.template", id="of its template"),
+        pytest.param({"backoffLimit": "none"}, "spec.backoffLimit", id="of a number"),
+        pytest.param({"template": None}, "spec.template", id="for want of a template"),
+    ],
+)
+def test_a_spec_that_cannot_be_read_keeps_its_other_fields(wrong: dict[str, Any], named: str) -> None:
+    good = {"template": {}, "schedule": "0 3 * * *", "runGuarantee": "AtMostOnce"}
+    raw = RawTask(WireMeta(name="task"), spec=msgspec.Raw(msgspec.json.encode({**good, **wrong})))
+    task, invalid = read_task(raw)
+    assert named in invalid
+    assert task.spec == Spec(template={}, schedule="0 3 * * *", run_guarantee="AtMostOnce")

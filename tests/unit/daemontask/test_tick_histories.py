@@ -83,6 +83,19 @@ def test_the_status_of_one_who_is_late_does_not_bring_back_the_tick_before(world
     assert stored(world) == now
 
 
+def test_a_template_that_cannot_be_read_for_a_while_forgets_no_tick(world: SimWorld) -> None:
+    before = stored(world)
+    mended = world.cluster.edit_raw(template={"spec": {"containers": "none"}})
+    world.let_time_pass(60)
+    world.whole_pass(0)
+    assert stored(world) == before
+    world.cluster.edit_raw(**mended)
+    for _ in range(2):
+        world.whole_pass(0)
+    assert stored(world) > before
+    assert len(world.live_pods()) == 2
+
+
 @pytest.mark.parametrize("executed", [0, 1])
 def test_a_kill_while_the_tick_is_stored_loses_and_repeats_nothing(world: SimWorld, executed: int) -> None:
     world.let_time_pass(60)
