@@ -14,7 +14,7 @@ from caretaker.api.daemontask import (
     LedgerStatus,
     Status,
 )
-from caretaker.api.times import format_time
+from caretaker.api.times import format_time, parse_time
 from caretaker.daemontask.conditions import Facts, Outcome, conditions_of
 from caretaker.daemontask.plan import Plan
 from caretaker.daemontask.pods import pod_name
@@ -51,9 +51,7 @@ def status_of(snapshot: Snapshot, plan: Plan, outcome: Outcome) -> Status:
         last_schedule_time=told.last_schedule_time,
         next_schedule_time=told.next_schedule_time,
         observed_schedule=told.observed_schedule,
-        last_completion_time=(
-            format_time(plan.last_completion) if plan.last_completion else before.last_completion_time
-        ),
+        last_completion_time=_last_completion(snapshot, plan),
         failed_nodes=tuple(heapq.nsmallest(MAX_LISTED, failed, key=lambda n: n.node_name)),
         failed_nodes_omitted=max(len(failed) - MAX_LISTED, 0),
         blocked_nodes=tuple(heapq.nsmallest(MAX_LISTED, blocked, key=lambda n: n.node_name)),
@@ -63,6 +61,15 @@ def status_of(snapshot: Snapshot, plan: Plan, outcome: Outcome) -> Status:
         result_errors_omitted=plan.told.faulty - len(plan.told.errors),
         ledger=before.ledger if plan.hold == Reason.LEDGER_LOST else ledger,
     )
+
+
+def _last_completion(snapshot: Snapshot, plan: Plan) -> str | None:
+    """When a run last succeeded. The ledger forgets a success when the node runs again, or is gone; one that
+    lies ahead is that of a clock which was wrong."""
+    told = snapshot.task.status.last_completion_time
+    known = parse_time(told) or 0.0
+    last = max(plan.last_completion, known if known <= snapshot.now else 0.0)
+    return format_time(last) if last else told
 
 
 def _facts(snapshot: Snapshot, plan: Plan, outcome: Outcome) -> Facts:

@@ -49,15 +49,16 @@ def look(task: DaemonTask, hold: str, now: float) -> Tick:
     wrong = known > now + _AHEAD
     known = 0 if wrong else known
     observed, since = _observed(task, now, anew=wrong)
-    if hold in _CLOSED:
+    if hold in _CLOSED or spec.suspend:  # a task that is suspended may be held by its failures, too
         return Tick(known, observed=observed)
     ticks = calendar.read(spec.schedule, spec.time_zone)
     due = ticks.last(now)
     late = spec.starting_deadline_seconds is not None and now - due > spec.starting_deadline_seconds
     taken = due > max(since, known) and not late
     last = int(due) if taken else known
-    # After a clock was set back the ticks up to the stored one have been there already.
-    return Tick(last, ticks.after(max(now, last)), observed, taken)
+    # After a clock was set back the ticks up to the stored one have been there already; and the API server's
+    # clock, which tells when the task was made, may be ahead of ours.
+    return Tick(last, ticks.after(max(now, last, since)), observed, taken)
 
 
 def with_tick(task: DaemonTask, tick: Tick) -> DaemonTask:
@@ -78,7 +79,9 @@ def _observed(task: DaemonTask, now: float, *, anew: bool) -> tuple[ObservedSche
     assert spec.schedule is not None  # noqa: S101 - look() has made sure
     same = seen is not None and (seen.schedule, seen.time_zone) == (spec.schedule, spec.time_zone)
     if seen is not None and same and not anew:
-        return seen, parse_time(seen.since) or 0.0
+        since = parse_time(seen.since) or 0.0
+        if since <= now + _AHEAD:
+            return seen, since
     new = task.status.observed_generation < 0
     since = (parse_time(task.metadata.creation_timestamp) if new else None) or now
     return ObservedSchedule(spec.schedule, spec.time_zone, format_time(since)), since

@@ -5,7 +5,7 @@ import msgspec
 from caretaker.api import conditions as c
 from caretaker.api.daemontask import FailurePolicy, Spec
 from caretaker.daemontask import ticks
-from unit.daemontask.almanac import Almanac
+from unit.daemontask.almanac import Almanac, moment
 from unit.daemontask.build import TEMPLATE, node
 
 CREATED = "2026-11-22T10:00:00Z"
@@ -120,6 +120,26 @@ class TestEveryTick:
         assert made.look("2026-11-24T03:00:00Z") == ["a Schedule", "b Schedule", "c NewNode"]
         assert made.condition(c.READY) == ("True", "Succeeded")
 
+    def test_a_success_before_it_is_not_forgotten(self) -> None:
+        made = nightly()
+        made.look("2026-11-23T03:00:00Z")
+        later = int(moment("2026-11-23T03:10:00Z"))
+        made.entries["a"] = msgspec.structs.replace(made.entries["a"], finished_at=later)
+        made.look("2026-11-23T04:00:00Z")
+        made.entries["a"] = msgspec.structs.replace(made.entries["a"], result="Failed")
+        made.look("2026-11-23T05:00:00Z")
+        assert made.task.status.last_completion_time == "2026-11-23T03:10:00Z"
+
+    def test_one_that_lies_ahead_is_forgotten_with_its_record(self) -> None:
+        made = nightly()
+        made.look("2026-11-23T03:00:00Z")
+        good = made.entries["a"]
+        made.entries["a"] = msgspec.structs.replace(good, finished_at=int(moment("2031-01-01T00:00:00Z")))
+        made.look("2026-11-23T04:00:00Z")
+        made.entries["a"] = good
+        made.look("2026-11-23T05:00:00Z")
+        assert made.task.status.last_completion_time == "2026-11-23T03:00:00Z"
+
 
 class TestMissedTicks:
     def test_a_long_outage_is_caught_up_with_once_and_the_schedule_lives(self) -> None:
@@ -176,6 +196,17 @@ class TestSuspended:
         made.edit(suspend=False)
         assert made.look("2026-11-24T12:00:00Z") == []
         assert made.look("2026-11-25T03:00:00Z") == BOTH
+
+    def test_a_task_that_failed_waits_for_no_tick_either(self) -> None:
+        made = nightly(failure_policy=FailurePolicy(0, "Fail"), starting_deadline_seconds=600)
+        made.look("2026-11-23T03:00:00Z")
+        made.entries["a"] = msgspec.structs.replace(made.entries["a"], result="Failed", attempts=4)
+        made.edit(suspend=True)
+        made.look("2026-11-24T03:00:00Z")
+        assert made.condition(c.READY) == ("False", "NodesFailed")
+        assert made.task.status.next_schedule_time is None
+        made.edit(suspend=False)
+        assert made.look("2026-11-24T12:00:00Z") == []
 
     def test_nothing_at_all_when_no_tick_came(self) -> None:
         made = nightly()
@@ -251,6 +282,22 @@ class TestClocks:
         assert made.task.status.next_schedule_time == "2026-11-24T03:00:00Z"
         assert made.look("2026-11-24T03:00:00Z") == BOTH
         assert made.look("2026-11-24T03:00:30Z") == []
+
+    def test_nor_does_a_schedule_that_was_given_meanwhile_wait_for_years(self) -> None:
+        made = Almanac(CREATED)
+        made.look(CREATED)
+        made.edit(schedule="0 3 * * *")
+        made.look("2031-01-01T12:00:00Z")
+        assert made.look("2026-11-23T12:00:00Z") == []
+        assert made.look("2026-11-24T03:00:00Z") == BOTH
+
+    def test_a_clock_behind_that_of_the_api_server_misses_no_tick(self) -> None:
+        made = Almanac("2026-11-22T10:00:02Z", schedule="* * * * *")
+        for now in ("2026-11-22T09:59:59Z", "2026-11-22T10:00:00Z"):
+            assert made.look(now) == []
+            assert made.task.status.next_schedule_time == "2026-11-22T10:01:00Z"
+        assert made.events == []
+        assert made.look("2026-11-22T10:01:00Z") == FIRST
 
     def test_the_day_on_which_clocks_go_forward_leaves_the_tick_out(self) -> None:
         made = Almanac("2026-03-28T12:00:00Z", schedule="30 2 * * *", time_zone="Europe/Berlin")
