@@ -6,6 +6,8 @@ its report (recall.py); the others are asked (node.py).
 
 from collections.abc import Iterator, Mapping
 
+import msgspec
+
 from caretaker.api.objects import Node, Pod
 from caretaker.daemontask import ticks
 from caretaker.daemontask.fit import Verdict
@@ -66,7 +68,10 @@ def _report(
     if not pods:
         return NodeReport(node, decision, entry)
     known_since = snapshot.ledger.since.get(node.name, snapshot.now)
-    ended = entry.before if is_open(entry) else entry
+    ended: Entry | None = entry
+    if is_open(entry):  # what went before it has the intent's word for its seq
+        before = entry.before
+        ended = msgspec.structs.replace(before, seq=entry.ended) if before is not None else None
     if ended is None:
         return NodeReport(node, decision, entry)
     gone, due = expired(snapshot.task.spec, ended, pods, known_since, snapshot.now, snapshot.scale)
