@@ -149,6 +149,15 @@ OFFICE = Budget(0, "0 9 * * 1-5", "8h")
             id="windows that follow at once are one",
         ),
         pytest.param(
+            [Budget(0, "0 0 29 2 *", "40000h")],
+            "Europe/Berlin",
+            "2026-11-23T12:00:00Z",
+            0,
+            "",
+            "",
+            id="nobody looks a century ahead for the end of such windows",
+        ),
+        pytest.param(
             [Budget(0, "30 1 * * *", "2h")],
             "Europe/Berlin",
             "2026-03-29T02:00:00Z",
