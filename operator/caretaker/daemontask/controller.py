@@ -250,7 +250,7 @@ class DaemonTaskKind:
             scale=self._scale,
             token=uuid.uuid4().hex[:TOKEN],
             unstarted=memory.unstarted,
-            careful=task.spec.at_most_once and memory.trouble is not None,
+            careful=task.spec.at_most_once and _keeps_from_starting(memory.trouble),
             namesakes=self._namesakes(task.metadata),
             recall=memory.recall,
         )
@@ -330,6 +330,10 @@ class DaemonTaskKind:
 
     def _memory(self, snapshot: Snapshot) -> Memory:
         return self._memories.of(_key(snapshot), snapshot.task.metadata.uid)
+
+
+def _keeps_from_starting(trouble: Trouble | None) -> bool:
+    return trouble is not None and trouble.reason != Reason.POD_DELETION_REFUSED
 
 
 def _identity(node: Node | None) -> tuple[str, str] | None:

@@ -282,6 +282,32 @@ def test_when_pods_are_accepted_again_the_others_follow_at_once() -> None:
         world.close()
 
 
+def test_a_pod_that_may_not_be_deleted_holds_back_no_starts() -> None:
+    with virtual_time() as clock:
+        world = SimWorld(clock, **{**ONCE, "parallelism": None})
+
+        def refusing() -> None:
+            one = world.act(0)
+            one.catch_up()
+            one.begin()
+            while one.client.calls:
+                deletes = one.client.calls[0].what.startswith("delete")
+                one.refuse(0, 403) if deletes else one.answer()
+
+        world.whole_pass(0)
+        world.run_pods()
+        pass_by(world, 2)
+        world.let_time_pass(40)  # TTL would take them
+        refusing()
+        assert "PodDeletionRefused" in {c.reason for c in world.cluster.status.conditions}
+        for name in "cde":
+            world.cluster.add_node(name)
+        world.let_time_pass(2)
+        refusing()
+        assert len(world.live_pods()) == 3
+        world.close()
+
+
 def test_intents_that_a_lost_lease_kept_from_being_sent_are_taken_back(world: SimWorld) -> None:
     one = world.act(0)
     up_to(one, creating)
