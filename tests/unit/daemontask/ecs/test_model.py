@@ -15,6 +15,7 @@ from caretaker.daemontask.ecs.envelope import Notice
 from caretaker.daemontask.ecs.instances import Instances
 from caretaker.daemontask.ecs.plan import backoff, plan
 from caretaker.daemontask.ecs.snapshot import Known
+from testing.examples import examples
 from unit.daemontask.ecs.build import CLOCK, INSTANCE, Account, snapshot, spec
 
 RESYNC = 300.0
@@ -137,7 +138,7 @@ class World:
         return int(self.account.service["desiredCount"])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(600), deadline=None)
 @given(
     steps=st.lists(st.sampled_from(STEPS), max_size=60),
     counts=st.sampled_from(("Registered", "Active")),
@@ -152,7 +153,7 @@ def test_any_history_converges_within_a_resync(steps: list[str], counts: str, se
     assert all(calls <= 3 for calls, by_event in world.looks if by_event)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(
     steps=st.lists(st.sampled_from(("join", "leave", "drain", "undrain", "flap")), max_size=40),
     counts=st.sampled_from(("Registered", "Active")),
