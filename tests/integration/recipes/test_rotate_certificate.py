@@ -38,6 +38,11 @@ class Host:
         assert self._process.stdout is not None
         self.port = int(self._process.stdout.readline())
 
+    def stop(self) -> None:
+        """The program ends."""
+        self._process.kill()
+        self._process.wait()
+
     def close(self) -> None:
         self._process.kill()
         self._process.communicate()
@@ -143,6 +148,25 @@ def test_killed_between_file_and_signal_the_next_run_ends_it(host: Host) -> None
     assert host.old.startswith(host.serves()), "the program was not told"
     assert host.rotate()[0] == 0
     assert new.startswith(host.serves())
+
+
+def test_one_that_was_proven_stays_though_the_program_is_down_later(host: Host) -> None:
+    new = host.renew(*issue(host.ca))
+    assert host.rotate()[0] == 0
+    host.stop()
+    code, told, _ = host.rotate()
+    assert (code, told.partition(":")[0]) == (1, "127.0.0.1")
+    assert host.file.read_bytes() == new
+
+
+@pytest.mark.parametrize("host", [("deaf",)], indirect=True)
+def test_after_a_trial_that_was_cut_short_the_one_before_it_is_put_back(host: Host) -> None:
+    killed = {"os.replace(fresh, target)\n": "os.replace(fresh, target)\n    os.kill(os.getpid(), 9)\n"}
+    host.renew(*issue(host.ca))
+    assert host.rotate(killed)[0] == -9
+    host.renew(*issue(host.ca))
+    assert host.rotate()[0] == 1
+    assert host.file.read_bytes() == host.old
 
 
 def test_only_processes_of_that_name_are_told(host: Host) -> None:
