@@ -6,9 +6,11 @@ duplicates the higher seq wins. Reading and writing shards is daemontask/shards.
 """
 
 from collections.abc import Iterable, Mapping
+from sys import intern
 from typing import Annotated, Final, Literal
 
 import msgspec
+from msgspec.structs import force_setattr
 
 SHARD_NODES: Final = 1000
 
@@ -85,9 +87,18 @@ _encoder = msgspec.json.Encoder()
 def decode_entry(text: str) -> Entry | str:
     """The entry, or why it cannot be read: one corrupt entry is isolated to its node."""
     try:
-        return _decoder.decode(text)
+        return shared(_decoder.decode(text))
     except (msgspec.ValidationError, msgspec.DecodeError, UnicodeError) as error:
         return str(error)
+
+
+def shared(entry: Entry) -> Entry:
+    """The same entry, with one copy in the process of what others say too: those of its node in the ledgers
+    of other tasks, and those of its task. With hundreds of tasks on a thousand nodes that is a third of what
+    the ledgers take up."""
+    for name in ("node_uid", "boot_id", "revision", "nonce"):
+        force_setattr(entry, name, intern(getattr(entry, name)))
+    return entry
 
 
 def encode_entry(entry: Entry) -> str:

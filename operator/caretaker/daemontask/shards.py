@@ -6,6 +6,7 @@ the shard's uid and resourceVersion, so of two writers one gets a Conflict, read
 
 import asyncio
 from collections.abc import Iterable, Mapping
+from sys import intern
 from typing import Any, Final
 
 import msgspec
@@ -13,7 +14,7 @@ import msgspec
 from caretaker.api import names
 from caretaker.api.hashing import h10
 from caretaker.api.objects import WireMeta
-from caretaker.daemontask.ledger import Entry, Ledger, decode_entry, encode_entry, merge, place
+from caretaker.daemontask.ledger import Entry, Ledger, decode_entry, encode_entry, merge, place, shared
 from caretaker.daemontask.pods import owner_reference
 from caretaker.kube.client import KubeClient
 from caretaker.kube.errors import ApiError
@@ -164,7 +165,7 @@ class Shards:
 
     def _note(self, new: Mapping[str, Entry], dropped: Iterable[str], now: float) -> None:
         for name, entry in new.items():
-            self._entries[name] = entry
+            self._entries[name] = shared(entry)
             self._since[name] = now
         for name in dropped:
             self._entries.pop(name, None)
@@ -231,7 +232,7 @@ def _decode(index: int, item: WireConfigMap) -> Shard:
     for name, text in (item.data or {}).items():
         entry = decode_entry(text)
         if isinstance(entry, Entry):
-            entries[name] = entry
+            entries[intern(name)] = entry  # one copy for all tasks
         else:
             corrupt[name] = entry
     return Shard(index, item.metadata.uid, item.metadata.resource_version, entries, corrupt)

@@ -1,0 +1,71 @@
+"""What ledgers take up in memory: with hundreds of tasks on a thousand nodes they are most of the process."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from caretaker.api.objects import WireMeta
+from caretaker.daemontask.ledger import Entry, decode_entry, encode_entry
+from caretaker.daemontask.shards import Shards
+from caretaker.kube.client import KubeClient
+from fakes.apiserver import FakeApiServer, answer
+from unit.daemontask.build import NOW, entry, node
+
+CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
+# Longer than what decoders keep of their own accord.
+NAMES = [f"ip-10-0-0-{number}.eu-central-1.compute.internal" for number in (1, 2)]
+NODES = [node(name) for name in NAMES]
+COMMON = ("node_uid", "boot_id", "revision", "nonce")
+
+
+def fresh(of: Any) -> Entry:
+    """The entry of a run, with strings of its own, as everything is that was read off a Pod."""
+    made = entry(of, nonce="2026-01-01T00:00:00Z")
+    found = msgspec.json.decode(encode_entry(made), type=Entry)
+    assert all(getattr(found, name) is not getattr(made, name) for name in COMMON)
+    return found
+
+
+def test_entries_of_a_node_in_the_ledgers_of_two_tasks_have_one_copy_of_what_they_share() -> None:
+    one, other = (decode_entry(encode_entry(fresh(NODES[0]))) for _ in range(2))
+    assert isinstance(one, Entry)
+    assert isinstance(other, Entry)
+    assert [name for name in COMMON if getattr(one, name) is not getattr(other, name)] == []
+
+
+async def test_so_have_the_ledgers_that_were_read_and_those_that_were_written(tmp_path: Path) -> None:
+    async def empty(_: web.Request) -> web.StreamResponse:
+        return answer({"metadata": {"resourceVersion": "1"}, "items": []})
+
+    async def created(_: web.Request) -> web.StreamResponse:
+        return answer({"metadata": {"name": "shard", "uid": "u", "resourceVersion": "2"}}, 201)
+
+    ledgers = []
+    async with FakeApiServer() as api, await KubeClient.connect(api.kubeconfig(tmp_path)) as client:
+        api.on("GET", CONFIG_MAPS, empty)
+        api.on("POST", CONFIG_MAPS, created)
+        for name in ("x", "y"):
+            written = Shards(client, "default", name, f"uid-{name}")
+            await written.load(NOW)
+            meta = WireMeta(name=name, namespace="default", uid=f"uid-{name}")
+            await written.write(meta, {of.name: fresh(of) for of in NODES}, (), NOW)
+            shard = {**msgspec.json.decode(api.bodies[-1]), "apiVersion": "v1"}
+            shard["metadata"] |= {"uid": "u", "resourceVersion": "2"}
+
+            async def listed(_: web.Request, found: Any = shard) -> web.StreamResponse:
+                return answer({"metadata": {"resourceVersion": "3"}, "items": [found]})
+
+            api.on("GET", CONFIG_MAPS, listed)
+            read = Shards(client, "default", name, f"uid-{name}")
+            await read.load(NOW)
+            ledgers += [written.view(0).entries, read.view(0).entries]
+            api.on("GET", CONFIG_MAPS, empty)
+    for of in NODES:
+        for name in COMMON:
+            assert len({id(getattr(entries[of.name], name)) for entries in ledgers}) == 1, (of.name, name)
+    read_names = [sys.intern(name) for name in NAMES]
+    for entries in ledgers[1::2]:
+        assert [id(name) for name in entries] == [id(name) for name in read_names]
