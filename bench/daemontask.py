@@ -9,7 +9,7 @@ import contextlib
 import statistics
 import time
 from contextlib import aclosing
-from typing import Any, Final
+from typing import Final
 
 from bench.figures import Figure
 from bench.parts import (
@@ -19,10 +19,12 @@ from bench.parts import (
     clean,
     cluster,
     daemonset,
+    mean,
     operator,
     percentile,
     quantile,
     say,
+    succeeded,
     task,
     writes,
 )
@@ -78,7 +80,7 @@ async def five_thousand() -> list[Figure]:
             async with PodWatch(admin, f"{OURS}=big") as pods:
                 await admin.create(path("daemontasks", "default"), task("big"))
                 seconds = await pods.reach("Succeeded", 5000) - started
-            await _ready(admin, "big")
+            await succeeded(admin, "big")
             busy, after = usage.cpu_share(), process.metrics()
             say(f"converged in {seconds:.1f} s")
             await asyncio.sleep(5)  # the last records are a second behind the last Pod
@@ -108,7 +110,7 @@ async def five_thousand() -> list[Figure]:
                     "ms",
                     "<= 50",
                 ),
-                Figure("5,000 nodes: planning pass, CPU mean", _mean(before, after, planned), "ms"),
+                Figure("5,000 nodes: planning pass, CPU mean", 1000 * mean(before, after, planned), "ms"),
                 Figure("5,000 nodes: CPU of one core, rollout", busy, "%"),
                 Figure("5,000 nodes: CPU of one core, idle", idle.cpu_share(), "%", "<= 1"),
                 Figure("5,000 nodes: writes in an idle minute", writes(last) - writes(steady), "", "= 0"),
@@ -193,7 +195,7 @@ async def _writes(admin: Admin, process: OperatorProcess) -> list[Figure]:
         await admin.create(path("daemontasks", "default"), task("counted", ttlSecondsAfterFinished=30))
         await pods.reach("Succeeded", NODES)
     await admin.wait_for_all(path("pods", "default"), lambda found: not found, 300, labels=f"{OURS}=counted")
-    await _ready(admin, "counted")
+    await succeeded(admin, "counted")
     each = (writes(process.metrics()) - before) / NODES
     return [Figure("API writes per node-run, TTL delete included", each, "", "<= 2.1")]
 
@@ -214,15 +216,7 @@ async def _idle(admin: Admin, process: OperatorProcess) -> list[Figure]:
 
 async def _done(admin: Admin, name: str) -> None:
     await admin.create(path("daemontasks", "default"), task(name))
-    await _ready(admin, name)
-
-
-async def _ready(admin: Admin, name: str) -> None:
-    def ready(found: dict[str, Any]) -> bool:
-        conditions = found.get("status", {}).get("conditions", [])
-        return any(c["type"] == "Ready" and c["reason"] == "Succeeded" for c in conditions)
-
-    await admin.wait_for(path("daemontasks", "default", name), ready, 900)
+    await succeeded(admin, name)
 
 
 async def _joins(made: Cluster, admin: Admin) -> list[Figure]:
@@ -308,11 +302,3 @@ class _Joins:
 
 def _ratio(figure: str, value: float, reference: float, target: str) -> Figure:
     return Figure(figure, value / reference, "x", target, f"{value:.1f} s / {reference:.1f} s")
-
-
-def _mean(before: dict[str, float], after: dict[str, float], name: str) -> float:
-    def total(samples: dict[str, float], suffix: str) -> float:
-        return sum(v for series, v in samples.items() if series.startswith(f"{name}_{suffix}"))
-
-    count = total(after, "count") - total(before, "count")
-    return 1000 * (total(after, "sum") - total(before, "sum")) / max(count, 1)

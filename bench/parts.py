@@ -3,9 +3,9 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import aclosing, asynccontextmanager, contextmanager
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import psutil
 import yaml
@@ -14,12 +14,13 @@ from testbed.admin import Admin, path
 from testbed.cluster import Cluster
 from testbed.paths import CHECKOUT
 from testbed.steer import behaviour
-from testing.operator import OperatorProcess
+from testing.operator import OperatorProcess, Samples
 
 CRDS: Final = CHECKOUT / "crds"
 STATE: Final = CHECKOUT / ".dev" / "bench-cluster"
 IMAGE: Final = "registry.example/task:1"
 RUN_ON: Final = behaviour("run-on")
+POLL: Final = 0.25  # seconds between two looks at metrics
 
 
 def say(text: str) -> None:
@@ -101,7 +102,7 @@ class PodWatch:
         self._phases: dict[str, str] = {}
         self._changed = asyncio.Event()
 
-    async def __aenter__(self) -> "PodWatch":
+    async def __aenter__(self) -> Self:
         # Read before anything is created: the client's pool is shared with the requests that follow.
         version = await self._list()
         self._task = asyncio.create_task(self._follow(version))
@@ -112,10 +113,19 @@ class PodWatch:
         with contextlib.suppress(asyncio.CancelledError):
             await self._task
 
+    @property
+    def count(self) -> int:
+        """Pods that there are."""
+        return len(self._phases)
+
     async def reach(self, phase: str, count: int, timeout: float = 300) -> float:
         """Seconds on the monotonic clock when `count` Pods were in `phase`."""
+        return await self.until(lambda: sum(1 for p in self._phases.values() if p == phase) >= count, timeout)
+
+    async def until(self, condition: Callable[[], bool], timeout: float = 300) -> float:
+        """Seconds on the monotonic clock when `condition` held; it is asked after each event."""
         async with asyncio.timeout(timeout):
-            while sum(1 for p in self._phases.values() if p == phase) < count:
+            while not condition():
                 self._changed.clear()
                 change = asyncio.create_task(self._changed.wait())
                 await asyncio.wait([change, self._task], return_when=asyncio.FIRST_COMPLETED)
@@ -159,12 +169,15 @@ async def clean(admin: Admin, resource: str, name: str, labels: str) -> None:
     await admin.wait_for_all("/api/v1/namespaces/default/pods", lambda pods: not pods, 600, labels=labels)
 
 
-def writes(samples: dict[str, float]) -> float:
-    """Writes that the API server answered to the operator, the Lease apart."""
+def writes(samples: Samples, *resources: str) -> float:
+    """Writes that the API server answered to the operator: to these resources, or to all but the Lease."""
     total = 0.0
     for series, value in samples.items():
-        if series.startswith("caretaker_api_requests_total{") and 'resource="leases"' not in series:
-            total += value if any(f'verb="{verb}"' in series for verb in ("create", "patch", "delete")) else 0
+        if not series.startswith("caretaker_api_requests_total{") or 'resource="leases"' in series:
+            continue
+        wanted = not resources or any(f'resource="{resource}"' in series for resource in resources)
+        if wanted and any(f'verb="{verb}"' in series for verb in ("create", "patch", "delete")):
+            total += value
     return total
 
 
@@ -215,3 +228,33 @@ def percentile(values: list[float], q: float) -> float:
     """The value that a share `q` of the values does not exceed."""
     ordered = sorted(values)
     return ordered[min(int(q * len(ordered)), len(ordered) - 1)]
+
+
+def mean(before: dict[str, float], after: dict[str, float], name: str) -> float:
+    """The mean of what a histogram gained between two scrapes."""
+
+    def total(samples: dict[str, float], suffix: str) -> float:
+        return sum(v for series, v in samples.items() if series.startswith(f"{name}_{suffix}"))
+
+    count = total(after, "count") - total(before, "count")
+    return (total(after, "sum") - total(before, "sum")) / max(count, 1)
+
+
+async def succeeded(admin: Admin, name: str, timeout: float = 900) -> dict[str, Any]:
+    """The DaemonTask once it is Ready because every node succeeded."""
+
+    def ready(found: dict[str, Any]) -> bool:
+        conditions = found.get("status", {}).get("conditions", [])
+        return any(c["type"] == "Ready" and c["reason"] == "Succeeded" for c in conditions)
+
+    return await admin.wait_for(path("daemontasks", "default", name), ready, timeout)
+
+
+async def shown(process: OperatorProcess, condition: Callable[[Samples], bool], timeout: float) -> Samples:
+    """The operator's metrics once `condition` holds for them."""
+    async with asyncio.timeout(timeout):
+        while True:
+            samples = await asyncio.to_thread(process.metrics)
+            if condition(samples):
+                return samples
+            await asyncio.sleep(POLL)
