@@ -282,6 +282,7 @@ class TestClocks:
         assert made.task.status.next_schedule_time == "2026-11-24T03:00:00Z"
         assert made.look("2026-11-24T03:00:00Z") == BOTH
         assert made.look("2026-11-24T03:00:30Z") == []
+        assert made.look("2031-01-01T12:00:00Z") == BOTH, "the tick that it began has come"
 
     def test_nor_does_a_schedule_that_was_given_meanwhile_wait_for_years(self) -> None:
         made = Almanac(CREATED)
