@@ -265,7 +265,7 @@ def _spec_valid(facts: Facts) -> Verdict:
 # What to do about a hold, in a few words; Ready says more.
 HELD: Final = {
     Reason.SUSPENDED: "spec.suspend is true; set it to false to go on",
-    Reason.INVALID_SPEC: "the API server refuses the template, see SpecValid",
+    Reason.INVALID_SPEC: "the spec is not valid, see SpecValid",
     Reason.PAUSED: "failurePolicy has paused the rollout; mend and apply, or set caretaker.dev/resume-at",
     Reason.NODES_FAILED: "the task has failed; edit it or run it again",
     Reason.LEDGER_LOST: "a ledger shard is gone, see Ready",

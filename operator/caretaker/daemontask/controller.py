@@ -20,6 +20,7 @@ from caretaker.daemontask.events import transitions
 from caretaker.daemontask.fit import NodeFit
 from caretaker.daemontask.intents import TOKEN, given_up, is_new_end, withdrawn
 from caretaker.daemontask.memory import Memories, Memory
+from caretaker.daemontask.pace import following
 from caretaker.daemontask.plan import Plan, doubtful, plan
 from caretaker.daemontask.pods import revision_of
 from caretaker.daemontask.podwrites import PodWriter, run_all
@@ -40,9 +41,6 @@ logger = logging.getLogger(__name__)
 
 # Seconds between two ledger writes of a task; below the queue's second, or each would take two passes.
 FLUSH_INTERVAL: Final = 0.9
-MIN_DELAY: Final = 0.05
-# Between two passes over a task of which something is refused and something else is due.
-REFUSED_DELAY: Final = 10.0
 
 
 class DaemonTaskKind:
@@ -177,15 +175,8 @@ class DaemonTaskKind:
 
     def next(self, snapshot: Snapshot, plan: Plan, outcome: Outcome) -> Next:
         """At once while work is left, else at the plan's time; with backoff after a refusal."""
-        memory, now = self._memory(snapshot), time.time()
-        # What is due now waits for the ledger's next write, if one is put off.
-        wakes = [at for at in (plan.wake, memory.flush_at) if at and (at > now or not memory.flush_at)]
-        delay = max(min(wakes) - now, MIN_DELAY) if wakes else None
-        if outcome.trouble is not None:
-            if plan.more:
-                delay = REFUSED_DELAY  # what is left may be what is refused
-            return Next(retry=True, after=memory.retry_after, delay=delay)
-        return Next(at_once=True) if plan.more else Next(delay=delay)
+        memory = self._memory(snapshot)
+        return following(plan, outcome.trouble, memory.flush_at, memory.retry_after, time.time())
 
     # ------------------------------------------------------------------ gather
 

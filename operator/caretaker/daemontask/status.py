@@ -79,6 +79,7 @@ def _facts(snapshot: Snapshot, plan: Plan, outcome: Outcome) -> Facts:
     before = snapshot.task.status
     ended = counts["succeeded"] + counts["failed"]
     settled = not active and not pending and ended > 0 and not plan.beyond_limit
+    unrecorded = outcome.trouble is not None and outcome.trouble.reason == Reason.LEDGER_WRITE_REFUSED
     tolerated = counts["failed"] == 0 or snapshot.task.spec.failure_policy.action == "Continue"
     return Facts(
         snapshot=snapshot,
@@ -91,7 +92,7 @@ def _facts(snapshot: Snapshot, plan: Plan, outcome: Outcome) -> Facts:
         pending=pending,
         blocked=counts["blocked"],
         complete=before.completed_revision == before.current_revision == snapshot.revision
-        or (settled and tolerated)
+        or (settled and tolerated and not unrecorded)
         or (plan.awaiting > 0 and pending == plan.awaiting and not active and counts["failed"] == 0),
     )
 

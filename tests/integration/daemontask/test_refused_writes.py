@@ -31,6 +31,7 @@ async def test_a_ledger_that_a_quota_refuses_is_told_and_nothing_runs_twice(worl
     assert stands(found, "Progressing", "False", "LedgerWriteRefused")
     assert stands(found, "Degraded", "True", "LedgerWriteRefused")
     assert not condition(found, "Stalled")
+    assert not found["status"].get("completedRevision"), "what is not on record is not complete"
     assert len(await task.pods()) == 3, "what is not recorded is not deleted"
 
     await world.admin.delete(url)

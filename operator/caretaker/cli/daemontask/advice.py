@@ -20,13 +20,18 @@ CALM: Final = frozenset(
     }
 )
 
+# Of a task with runGuarantee AtMostOnce, whose runs may have been cut off half-way.
+ONCE: Final = (
+    "look at each failed node first: what its run began may be half done; then caretaker rerun {name} "
+    "--nodes NODE"
+)
 # {name} is the task's, with its namespace where that is needed.
 ADVICE: Final = {
     Reason.NO_MATCHING_NODES: "caretaker status {name} -o wide tells for each node why it is left out",
     Reason.NODES_FAILED: "caretaker logs {name} --failed; mend, then caretaker rerun {name} --failed",
     Reason.NODES_BLOCKED: "see the reasons below; the nodes run by themselves once that is over",
     Reason.PAUSED: "mend the template and apply it again, or go on as it is: caretaker resume {name}",
-    Reason.HELD_BY_BUDGET: "wait until the budget's window is over, or edit spec.budgets",
+    Reason.HELD_BY_BUDGET: "wait until the time that is told; where none is, edit spec.budgets",
     Reason.SUSPENDED: "set spec.suspend to false to go on",
     Reason.INVALID_SPEC: "correct the field that is named and apply again",
     Reason.NOT_CHECKED: "wait; if it lasts, look at the operator's logs",
@@ -51,6 +56,8 @@ def worth_telling(conditions: Iterable[Condition]) -> list[Condition]:
     return list(found.values())
 
 
-def advice(reason: str, name: str) -> str:
+def advice(reason: str, name: str, *, at_most_once: bool = False) -> str:
     """One line; empty where there is nothing to do. `name`: the task as commands take it."""
+    if at_most_once and reason == Reason.NODES_FAILED:
+        return ONCE.format(name=name)
     return ADVICE.get(reason, "").format(name=name)

@@ -85,7 +85,10 @@ def remarks(task: DaemonTask, lost: int = 0) -> list[str]:
     meta, status = task.metadata, task.status
     name = f"daemontask {meta.name} -n {meta.namespace}"
     told = worth_telling(status.conditions)
-    lines = remarks_of(meta, status.observed_generation, told, lambda reason: advice(reason, name))
+    once = task.spec.at_most_once
+    lines = remarks_of(
+        meta, status.observed_generation, told, lambda reason: advice(reason, name, at_most_once=once)
+    )
     if lost and all(condition.reason != Reason.LEDGER_LOST for condition in told):
         # The operator sees it when it next looks, which may be at the resync.
         lines.append(f"{Reason.LEDGER_LOST}: {told_lost(lost)}")
