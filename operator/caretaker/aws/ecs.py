@@ -23,6 +23,12 @@ class PlacementConstraint(TypedDict, total=False):
     expression: str
 
 
+class CapacityProviderStrategyItem(TypedDict, total=False):
+    """capacityProvider: FARGATE | FARGATE_SPOT | the name of one of an Auto Scaling group."""
+
+    capacityProvider: str
+
+
 class Service(TypedDict, total=False):
     """What is read of a Service.
 
@@ -37,6 +43,7 @@ class Service(TypedDict, total=False):
     desiredCount: int
     runningCount: int
     launchType: str
+    capacityProviderStrategy: list[CapacityProviderStrategyItem]
     schedulingStrategy: str
     placementConstraints: list[PlacementConstraint]
 

@@ -14,7 +14,7 @@ import msgspec
 from caretaker.api.conditions import EcsReason as Reason
 
 PAGE: Final = 100
-FARGATE: Final = "FARGATE"
+FARGATE: Final = frozenset(("FARGATE", "FARGATE_SPOT"))  # launch types, and capacity providers of these names
 # Reasons that say that the cluster does not run the service at all.
 ABSENT: Final = frozenset((Reason.CLUSTER_NOT_FOUND, Reason.SERVICE_NOT_FOUND, Reason.SERVICE_INACTIVE))
 
@@ -77,6 +77,10 @@ def check(wanted: Wanted) -> Check:
         if not clusters or clusters[0].get("status") == "INACTIVE":
             return no_cluster(wanted.cluster)
         counted = int(clusters[0].get("registeredContainerInstancesCount", 0))
+        if arns is not None and len(arns) != counted:
+            # The list has those that are REGISTERING, DEREGISTERING or failed to as well, and does not say
+            # which: taken for counted, one that becomes ACTIVE would seem to change nothing.
+            arns = None
     reason, message = _doubtful(wanted, service)
     desired = int(service.get("desiredCount", 0))
     found = Verdict(
@@ -133,14 +137,24 @@ def _unfit(wanted: Wanted, service: Answer | None) -> Verdict | None:
             "instance: this task has nothing to do there, delete it or name other clusters",
         ),
         (
-            service.get("launchType") == FARGATE,
+            _on_fargate(service),
             Reason.FARGATE_SERVICE,
-            f"{name} has launchType FARGATE, which runs on no container instance: use launchType EC2",
+            f"{name} runs on Fargate, by its launchType or its capacity providers, and so on no container "
+            "instance: use launchType EC2 or capacity providers of Auto Scaling groups",
         ),
     ):
         if wrong:
             return Verdict(reason, message)
     return None
+
+
+def _on_fargate(service: Answer) -> bool:
+    """A strategy of capacity providers holds Fargate's or Auto Scaling groups', never both, and takes the
+    place of launchType (API reference, CreateService)."""
+    strategy = service.get("capacityProviderStrategy", [])
+    return service.get("launchType") in FARGATE or any(
+        one.get("capacityProvider") in FARGATE for one in strategy
+    )
 
 
 def _doubtful(wanted: Wanted, service: Answer) -> tuple[str, str]:

@@ -100,6 +100,7 @@ class Account:
         self.cluster = True
         self.active: set[str] = set()
         self.draining: set[str] = set()
+        self.registering: set[str] = set()
         self.calls: list[str] = []
 
     def answer(self, call: Call) -> Answer:
@@ -113,7 +114,9 @@ class Account:
                 status = "ACTIVE" if self.cluster else "INACTIVE"
                 return {"clusters": [{"status": status, "registeredContainerInstancesCount": count}]}
             case "list_container_instances":
-                every = self.active if given.get("status") == "ACTIVE" else self.active | self.draining
+                every = self.active
+                if given.get("status") != "ACTIVE":
+                    every = every | self.draining | self.registering
                 found = sorted(every)
                 start = int(given.get("nextToken", 0))
                 end = start + given["maxResults"]

@@ -68,13 +68,31 @@ def test_learning_lists_what_is_registered_once() -> None:
     assert account.calls == [SERVICE, LIST, LIST, CLUSTER]
 
 
+def test_a_list_of_more_than_what_counts_teaches_nothing() -> None:
+    """Without a status it has what is REGISTERING too (API reference, ListContainerInstances), which the
+    cluster's own count has not."""
+    account = Account(desiredCount=2)
+    account.active, account.registering = some(2), some(1, "r")
+    found = account.look(learn=True)
+    assert (found.counted, found.arns) == (2, None)
+    assert account.calls == [SERVICE, LIST, CLUSTER]
+
+
 @pytest.mark.parametrize(
     ("service", "reason", "told"),
     [
         ({"schedulingStrategy": "DAEMON"}, "DaemonService", "ECS itself keeps one task"),
         ({"status": "INACTIVE"}, "ServiceInactive", "is INACTIVE"),
         ({"status": "DRAINING"}, "ServiceInactive", "is DRAINING"),
-        ({"launchType": "FARGATE"}, "FargateService", "runs on no container instance"),
+        ({"launchType": "FARGATE"}, "FargateService", "on no container instance"),
+        *(
+            (
+                {"launchType": None, "capacityProviderStrategy": [{"capacityProvider": name, "weight": 1}]},
+                "FargateService",
+                "on no container instance",
+            )
+            for name in ("FARGATE", "FARGATE_SPOT")
+        ),
         ({"status": "INACTIVE", "schedulingStrategy": "DAEMON"}, "ServiceInactive", "is INACTIVE"),
     ],
 )
@@ -99,7 +117,7 @@ def test_a_service_without_distinct_instance_is_kept_with_a_doubt(constraints: l
 
 
 def test_a_service_of_capacity_providers_has_no_launch_type() -> None:
-    account = Account(desiredCount=1)
+    account = Account(desiredCount=1, capacityProviderStrategy=[{"capacityProvider": "asg", "weight": 1}])
     assert account.service is not None
     del account.service["launchType"]
     account.active = some(2)
