@@ -104,11 +104,25 @@ def _unfit(snapshot: Snapshot) -> Verdict | None:
 
 
 def _starting(snapshot: Snapshot) -> Verdict | None:
-    waiting = sum(known.verdict is None for known in snapshot.clusters.values())
-    unlisted = snapshot.spec is not None and not snapshot.spec.clusters and not snapshot.listing.at
-    if not waiting and not unlisted:
+    if not _waits(snapshot):
         return None
-    return "False", Reason.STARTING, "the clusters have not all been looked at yet"
+    starting: Verdict = ("False", Reason.STARTING, "the clusters have not all been looked at yet")
+    return _said(snapshot, c.READY) or starting
+
+
+def _waits(snapshot: Snapshot) -> bool:
+    """Whether a cluster, or which ones there are, is still unknown."""
+    unlisted = snapshot.spec is not None and not snapshot.spec.clusters and not snapshot.listing.at
+    return unlisted or any(known.verdict is None for known in snapshot.clusters.values())
+
+
+def _said(snapshot: Snapshot, kind: str) -> Verdict | None:
+    """What stands of this spec: a new leader, and one that finds another cluster, takes nothing back before
+    it knows better."""
+    before = c.find(snapshot.status.conditions, kind)
+    if before is None or before.observed_generation != snapshot.meta.generation:
+        return None
+    return before.status, before.reason, before.message
 
 
 def _nowhere(snapshot: Snapshot) -> Verdict | None:
@@ -168,8 +182,11 @@ def _spec_valid(snapshot: Snapshot) -> Verdict:
 
 def _queue(snapshot: Snapshot) -> Verdict:
     queue = snapshot.queue
-    if snapshot.idle or not (queue.heard or queue.trouble):
-        return "Unknown", Reason.NOT_CHECKED, "the queue has not been asked yet"
+    unchecked: Verdict = ("Unknown", Reason.NOT_CHECKED, "the queue has not been asked yet")
+    if snapshot.idle:
+        return unchecked
+    if not (queue.heard or queue.trouble):
+        return _said(snapshot, c.QUEUE_REACHABLE) or unchecked
     if queue.trouble is not None:
         return "False", queue.trouble.reason, queue.trouble.message
     return "True", Reason.REACHABLE, "messages are received"
@@ -187,4 +204,7 @@ def _degraded(snapshot: Snapshot) -> tuple[str, str] | None:
         seconds = snapshot.spec.resync_seconds if snapshot.spec is not None else 0
         return queue.reason, f"no events come, clusters are looked at every {seconds} s only: {queue.message}"
     doubts = [known for _, known in shown(snapshot) if known.verdict is not None and known.verdict.doubt]
-    return (Reason.NO_DISTINCT_INSTANCE, _told(doubts)) if doubts else None
+    if doubts:
+        return Reason.NO_DISTINCT_INSTANCE, _told(doubts)
+    said = _said(snapshot, c.DEGRADED) if _waits(snapshot) or not snapshot.queue.heard else None
+    return said[1:] if said is not None else None

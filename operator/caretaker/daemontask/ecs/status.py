@@ -21,12 +21,16 @@ def status_of(snapshot: Snapshot) -> Status:
     """The status to write. Of nodes it counts container instances: active are those with a running task."""
     before = snapshot.status
     old = {one.cluster: one for one in before.ecs}
-    if snapshot.idle:  # nothing is known: what was found last stands
-        clusters = list(before.ecs)
+    looked = {name: _cluster(name, known, old.get(name)) for name, known in shown(snapshot)}
+    if snapshot.idle or not (looked or snapshot.listing.at):  # nothing is known: what was found last stands
+        clusters, omitted = list(before.ecs), before.ecs_omitted
+        instances, active = before.desired, before.active
     else:
-        clusters = [_cluster(name, known, old.get(name)) for name, known in shown(snapshot)]
-    instances = sum(one.registered_container_instances or 0 for one in clusters)
-    active = min(sum(one.running_count or 0 for one in clusters), instances)
+        kept = {name: one for name, one in old.items() if _unseen(snapshot, name)} | looked
+        clusters = [kept[name] for name in sorted(kept)]
+        omitted = max(len(clusters) - MAX_CLUSTERS, 0)
+        instances = sum(one.registered_container_instances or 0 for one in clusters)
+        active = sum(min(one.running_count or 0, one.registered_container_instances or 0) for one in clusters)
     return Status(
         observed_generation=snapshot.meta.generation,
         conditions=c.merge(before.conditions, conditions_of(snapshot), format_time(snapshot.now)),
@@ -34,8 +38,16 @@ def status_of(snapshot: Snapshot) -> Status:
         active=active,
         pending=instances - active,
         ecs=tuple(clusters[:MAX_CLUSTERS]),
-        ecs_omitted=before.ecs_omitted if snapshot.idle else max(len(clusters) - MAX_CLUSTERS, 0),
+        ecs_omitted=omitted,
     )
+
+
+def _unseen(snapshot: Snapshot, name: str) -> bool:
+    """Whether another process has looked at the cluster, and this one, which is to find all, not yet."""
+    if snapshot.spec is None or snapshot.spec.clusters:
+        return False
+    known = snapshot.clusters.get(name)
+    return not snapshot.listing.at if known is None else known.verdict is None
 
 
 def _cluster(name: str, known: Known, before: EcsCluster | None) -> EcsCluster:

@@ -9,10 +9,10 @@ from caretaker.api.conditions import find
 from caretaker.api.daemontask import Status
 from caretaker.api.ecs import MAX_CLUSTERS, EcsCluster
 from caretaker.daemontask.ecs.check import Verdict
-from caretaker.daemontask.ecs.snapshot import Snapshot
+from caretaker.daemontask.ecs.snapshot import Known, Listing, Queue, Snapshot
 from caretaker.daemontask.ecs.status import status_of, transitions
-from unit.daemontask.ecs.build import DENIED, NOW, known, snapshot, spec
-from unit.daemontask.ecs.states import CASES, DAEMON, EVERY, of
+from unit.daemontask.ecs.build import DENIED, IN_STEP, NOW, known, snapshot, spec
+from unit.daemontask.ecs.states import ABSENT, CASES, DAEMON, DOUBT, EVERY, of
 
 
 @pytest.mark.parametrize(("given", "wanted"), CASES.values(), ids=CASES.keys())
@@ -114,3 +114,61 @@ def test_events_are_aggregated_over_clusters() -> None:
 
 def test_a_standing_status_of_another_target_is_no_matter() -> None:
     assert status_of(of()).failed_nodes == Status().failed_nodes
+
+
+def test_each_cluster_has_its_own_active_instances() -> None:
+    """Two tasks on one instance of prod make no instance of lab active."""
+    clusters = {
+        "prod": known(verdict=Verdict(desired=2, running=4, counted=2)),
+        "lab": known(verdict=Verdict(desired=2, running=0, counted=2)),
+    }
+    found = status_of(snapshot(spec("prod", "lab"), clusters=clusters))
+    assert (found.desired, found.active, found.pending) == (4, 2, 2)
+
+
+def test_counts_stand_while_nothing_is_asked_however_many_clusters_there_are() -> None:
+    clusters = {f"c{n:03}": known() for n in range(MAX_CLUSTERS + 7)}
+    first = status_of(snapshot(EVERY, clusters=clusters))
+    found = status_of(snapshot(EVERY, clusters={}, status=first, suspend=True))
+    assert (found.desired, found.active, found.ecs_omitted) == (first.desired, first.active, 7)
+
+
+@pytest.mark.parametrize(
+    ("clusters", "listing"),
+    [({}, Listing()), ({"prod": Known(), "lab": Known()}, Listing(at=NOW))],
+    ids=["before the list", "before the looks"],
+)
+def test_another_process_takes_over_without_a_word(clusters: dict[str, Known], listing: Listing) -> None:
+    """A new leader knows no cluster yet; nothing has changed, and nothing is said."""
+    for verdict in (IN_STEP, DOUBT, DAEMON):
+        seen = known(verdict=verdict, event_at=NOW, update_at=NOW)
+        first = status_of(snapshot(EVERY, clusters={"prod": seen}))
+        given = snapshot(EVERY, clusters=clusters, listing=listing, status=first, queue=Queue())
+        assert status_of(given) == first
+        assert transitions(first, status_of(given), "agent") == []
+
+
+def test_a_cluster_that_is_found_later_leaves_ready_as_it_is() -> None:
+    first = status_of(snapshot(EVERY, clusters={"prod": known()}))
+    assert status_of(snapshot(EVERY, clusters={"prod": known(), "new": Known()}, status=first)) == first
+
+
+def test_a_cluster_without_the_service_any_more_leaves_the_status() -> None:
+    first = status_of(snapshot(EVERY, clusters={"prod": known(), "lab": known()}))
+    found = status_of(snapshot(EVERY, clusters={"prod": known(), "lab": known(verdict=ABSENT)}, status=first))
+    assert [one.cluster for one in found.ecs] == ["prod"]
+    found = status_of(snapshot(EVERY, clusters={"prod": known()}, status=first))
+    assert [one.cluster for one in found.ecs] == ["prod"]
+
+
+def test_what_an_earlier_spec_found_is_not_said_of_a_later_one() -> None:
+    first = status_of(snapshot(EVERY, clusters={"prod": known(verdict=DOUBT)}))
+    earlier = msgspec.structs.replace(
+        first,
+        conditions=tuple(msgspec.structs.replace(one, observed_generation=1) for one in first.conditions),
+    )
+    found = status_of(snapshot(EVERY, clusters={}, listing=Listing(), status=earlier))
+    ready = find(found.conditions, "Ready")
+    assert ready is not None
+    assert (ready.status, ready.reason) == ("False", "Starting")
+    assert not find(found.conditions, "Degraded")
