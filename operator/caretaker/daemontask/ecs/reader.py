@@ -47,6 +47,7 @@ class Reader:
         self._receiving: AwsError | None = None
         self._deleting: tuple[AwsError, float] | None = None  # the last refusal, and when
         self._malformed = ("", 0.0)
+        self._told = (False, "", False)  # of heard, problem and malformed, at the last on_state
 
     def join(self, name: Hashable, listener: Listener, on_state: Callable[[], None]) -> None:
         """Tell `listener` of events from now on, and `on_state` when the queue can or cannot be read."""
@@ -141,14 +142,15 @@ class Reader:
                 logger.warning("%d messages come again, the first: %s", len(failed), failed[0])
 
     def _state(self, error: AwsError | None) -> None:
-        """Say so when the queue can, or cannot be read any more."""
-        news = not self.heard if error is None else str(error) != str(self._receiving)
-        news = news or (error is None and self._receiving is not None)
-        if news and error is not None:
+        """Say so when the queue can, or cannot be used any more, or a message not be read."""
+        if error is not None and str(error) != str(self._receiving):
             logger.warning("the queue cannot be used: %s", error)
         self.heard = self.heard or error is None
-        before, self._receiving = self.problem, error
-        if news or before is not self.problem:
+        self._receiving = error
+        problem = self.problem
+        state = (self.heard, str(problem) if problem is not None else "", bool(self.malformed))
+        if state != self._told:
+            self._told = state
             for _, on_state in list(self._listeners.values()):
                 on_state()
 

@@ -1,0 +1,67 @@
+"""What a reader tells those who listen: of the queue's state, too, when it changes."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from caretaker.aws.classes import ErrorClass
+from caretaker.aws.errors import AwsError
+from caretaker.daemontask.ecs.reader import Reader
+from unit.daemontask.ecs.build import URL, body
+
+
+class Queue:
+    """First of nothing; then of one message, which comes again until it is deleted; then nothing for ever."""
+
+    def __init__(self, text: str, refusals: int = 0) -> None:
+        self.text = text
+        self.refusals = refusals
+        self.asked = False
+        self.deleted = False
+        self.quiet = asyncio.Event()  # what was received has been dealt with
+
+    async def receive_message(self, **_: Any) -> dict[str, Any]:
+        if self.deleted:
+            self.quiet.set()
+            await asyncio.Event().wait()
+        await asyncio.sleep(0)
+        if not self.asked:
+            self.asked = True
+            return {}
+        return {"Messages": [{"MessageId": "m", "ReceiptHandle": "r", "Body": self.text}]}
+
+    async def delete_message_batch(self, **_: Any) -> dict[str, Any]:
+        if self.refusals:
+            self.refusals -= 1
+            raise AwsError(ErrorClass.ACCESS_DENIED, "AccessDenied", "no", service="sqs", operation="x")
+        self.deleted = True
+        return {"Successful": [{"Id": "0"}]}
+
+
+def states(queue: Queue, seen: Callable[[Reader], str]) -> list[str]:
+    """What could be seen of the reader, each time it told that something had changed."""
+
+    async def run() -> list[str]:
+        found: list[str] = []
+        reader: Reader = Reader(queue, URL, lambda _result, _number: None)  # type: ignore[arg-type]
+        reader.join("task", lambda _: None, lambda: found.append(seen(reader)))
+        reading = asyncio.create_task(reader.run())
+        await asyncio.wait_for(queue.quiet.wait(), 10)
+        reading.cancel()
+        return found
+
+    return asyncio.run(run())
+
+
+def test_a_deletion_that_is_refused_is_told_once_and_its_end_too() -> None:
+    found = states(Queue(body(), refusals=3), lambda reader: reader.problem.code if reader.problem else "")
+    assert found == ["", "AccessDenied", ""]
+
+
+def test_a_message_that_cannot_be_read_is_told() -> None:
+    found = states(Queue("{"), lambda reader: reader.malformed.partition(":")[0])
+    assert found == ["", "no JSON"]
+
+
+def test_a_queue_that_is_read_is_told_once() -> None:
+    assert states(Queue(body()), lambda reader: str(reader.heard)) == ["True"]
