@@ -151,10 +151,12 @@ class Work:
         except Exception as error:  # an answer that nobody foresaw must not end the task's work
             logger.exception("the look at cluster %s failed", name)
             trouble = Trouble(Reason.UNREACHABLE, f"{type(error).__name__}: {error}", transient=True)
-        self._looked(name, verdict, trouble, calls)
+        self._looked(name, since, verdict, trouble, calls)
         self._tell(verdict, since)
 
-    def _looked(self, name: str, verdict: Verdict | None, trouble: Trouble | None, calls: int) -> None:
+    def _looked(
+        self, name: str, since: float, verdict: Verdict | None, trouble: Trouble | None, calls: int
+    ) -> None:
         known = self.clusters.get(name)
         if known is None:
             return  # the list no longer has it
@@ -162,7 +164,14 @@ class Work:
             failures = known.failures + 1
             wait = backoff(failures, transient=trouble is None or trouble.transient)
             retry = time.monotonic() + wait * random.uniform(0.5, 1) * self._scale
-            changes: dict[str, Any] = {"trouble": trouble, "failures": failures, "retry": retry}
+            # What asked for this look asks for the next try: in no more calls, and as late as it is.
+            dirty = since or known.dirty
+            changes: dict[str, Any] = {
+                "trouble": trouble,
+                "failures": failures,
+                "retry": retry,
+                "dirty": dirty,
+            }
         else:
             if verdict.arns is not None:
                 self._of(name).learn(verdict.arns)

@@ -117,7 +117,7 @@ class World:
             self._throttled -= 1
             failures = self.known.failures + 1
             retry = self.clock + backoff(failures, transient=True)
-            self.known = msgspec.structs.replace(self.known, failures=failures, retry=retry)
+            self.known = msgspec.structs.replace(self.known, failures=failures, retry=retry, dirty=since)
             return
         self.instances.begin()
         learn = not since and not self.instances.complete
