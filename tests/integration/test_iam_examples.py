@@ -28,6 +28,8 @@ NAMES: Final = {
     "source_queue": "media-events",
     "completion_queue": "refreshes-ended",
     "dead_letter_queue": "media-events-dlq",
+    "ecs_events_queue": "ecs-instances",
+    "ecs_service": "agent",
     "kms_key_id": "00000000-0000-0000-0000-000000000000",
     "external_id": "caretaker-my-cluster",
     "oidc_provider": "oidc.eks.eu-west-1.amazonaws.com/id/0123",
@@ -44,7 +46,10 @@ POLICIES: Final = {
     ("s3aggregatedrefresh", "S3AggregatedRefresh"): "s3aggregatedrefresh.json",
     ("imdspolicy", "IMDSPolicy"): "imdspolicy.json",
     ("imdspolicy_enforce", "IMDSPolicyEnforce"): "imdspolicy-enforce.json",
+    ("daemontask_ecs", "DaemonTaskEcs"): "daemontask-ecs.json",
 }
+# What the operator may assume, in CloudFormation.
+ROLES: Final = ("MediaRefresh", "MetadataOptions", "EcsAgents")
 OPERATOR: Final = "<the operator's role>"
 
 Statement = dict[str, Any]
@@ -254,8 +259,8 @@ def test_the_templates_policies_are_those_of_the_docs(resources: dict[str, Any])
 
 def trusts_of_template(resources: dict[str, Any]) -> dict[str, list[Statement]]:
     pod, irsa = resources["Operator"]["AssumeRolePolicyDocument"]["If"][1:]
-    delegated = [resources[name]["AssumeRolePolicyDocument"] for name in ("MediaRefresh", "MetadataOptions")]
-    assert delegated[0] == delegated[1]
+    delegated = [resources[name]["AssumeRolePolicyDocument"] for name in ROLES]
+    assert all(one == delegated[0] for one in delegated)
     whole = {"pod_identity": pod, "irsa": irsa, "delegation": delegated[0]}
     return {name: list(map(normal, document["Statement"])) for name, document in whole.items()}
 
@@ -276,7 +281,7 @@ def test_both_examples_trust_the_same_and_nobody_without_a_condition(
 def test_the_roles_are_those_that_the_operator_may_assume(resources: dict[str, Any]) -> None:
     (assume,) = statements("assume-roles.json")
     assert {arn.rpartition("/")[2] for arn in assume["Resource"]} == {
-        resources[name]["RoleName"] for name in ("MediaRefresh", "MetadataOptions")
+        resources[name]["RoleName"] for name in ROLES
     }
 
 

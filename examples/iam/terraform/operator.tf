@@ -1,4 +1,4 @@
-# The operator's own identity. It may do one thing: assume the two roles below, which do the work.
+# The operator's own identity. It may do one thing: assume the three roles below, which do the work.
 
 locals {
   service_account = "system:serviceaccount:caretaker-system:caretaker"
@@ -70,6 +70,7 @@ data "aws_iam_policy_document" "assume_roles" {
     # EKS Pod Identity gives its sessions tags that go along to the next role; with IRSA leave sts:TagSession out.
     actions = ["sts:AssumeRole", "sts:TagSession"]
     resources = [
+      "arn:aws:iam::${var.account_id}:role/ecs-agents",
       "arn:aws:iam::${var.account_id}:role/media-refresh",
       "arn:aws:iam::${var.account_id}:role/metadata-options",
     ]

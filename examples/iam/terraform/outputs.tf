@@ -12,3 +12,8 @@ output "imdspolicy_role_arn" {
   description = "spec.aws.roleARN of IMDSPolicies, and an entry of --aws-identities."
   value       = aws_iam_role.imdspolicy.arn
 }
+
+output "daemontask_ecs_role_arn" {
+  description = "spec.ecs.aws.roleARN of DaemonTasks, and an entry of --aws-identities."
+  value       = aws_iam_role.daemontask_ecs.arn
+}

@@ -1,5 +1,5 @@
 variable "region" {
-  description = "Region of the queues, the file gateways and the cluster's instances."
+  description = "Region of the queues, the file gateways, the cluster's instances and the ECS clusters."
   type        = string
 }
 
@@ -14,7 +14,7 @@ variable "cluster_name" {
 }
 
 variable "external_id" {
-  description = "What spec.aws.externalID has to say, for each cluster another: a role of the account is not had by whoever else may use the operator's identity."
+  description = "What spec.aws.externalID, or spec.ecs.aws.externalID, has to say, for each cluster another: a role of the account is not had by whoever else may use the operator's identity."
   type        = string
 
   validation {
@@ -57,5 +57,15 @@ variable "dead_letter_queue" {
 
 variable "kms_key_id" {
   description = "Id of the key that encrypts the queues. With SSE-SQS leave the statement DecryptQueues out."
+  type        = string
+}
+
+variable "ecs_events_queue" {
+  description = "Name of the queue of spec.ecs.events.sqsQueueURL."
+  type        = string
+}
+
+variable "ecs_service" {
+  description = "Name of the ECS service of spec.ecs.service."
   type        = string
 }
