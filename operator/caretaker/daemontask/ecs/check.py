@@ -65,7 +65,7 @@ def check(wanted: Wanted) -> Check:
     service = next(iter(answer.get("services", [])), None)
     refusal = _unfit(wanted, service)
     if refusal is not None or service is None:
-        return refusal if refusal is not None else _missing(wanted)
+        return refusal if refusal is not None else no_service(wanted)
     arns = None
     if wanted.learn or wanted.counts == "Active":
         arns = yield from _listed(wanted)
@@ -99,7 +99,8 @@ def no_cluster(cluster: str) -> Verdict:
     return Verdict(Reason.CLUSTER_NOT_FOUND, f"there is no active cluster {cluster}")
 
 
-def _missing(wanted: Wanted) -> Verdict:
+def no_service(wanted: Wanted) -> Verdict:
+    """A service that is not there, or no longer."""
     return Verdict(
         Reason.SERVICE_NOT_FOUND, f"cluster {wanted.cluster} has no service {wanted.service}: create it there"
     )
@@ -122,7 +123,7 @@ def _listed(wanted: Wanted) -> Generator[Call, Answer, frozenset[str]]:
 def _unfit(wanted: Wanted, service: Answer | None) -> Verdict | None:
     """Why its desired count must not be set."""
     if service is None:
-        return _missing(wanted)
+        return no_service(wanted)
     name = f"service {wanted.service} of cluster {wanted.cluster}"
     for wrong, reason, message in (
         (

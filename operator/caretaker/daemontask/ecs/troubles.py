@@ -27,10 +27,16 @@ def trouble_of(error: AwsError, field: str) -> Trouble:
     mend = _mend(error)
     reason = _REASONS.get(error.error_class, Reason.UNREACHABLE)
     if error.not_found:
-        reason = Reason.QUEUE_NOT_FOUND if error.service == "sqs" else Reason.CLUSTER_NOT_FOUND
+        reason = _absent(error)
     message = f"{about}: {error}{f'; {mend}' if mend else ''}"
     absent = error.not_found and error.service == "ecs"
     return Trouble(reason, message, error.transient, absent=absent)
+
+
+def _absent(error: AwsError) -> str:
+    if error.service == "sqs":
+        return Reason.QUEUE_NOT_FOUND
+    return Reason.SERVICE_NOT_FOUND if error.code.startswith("ServiceNotFound") else Reason.CLUSTER_NOT_FOUND
 
 
 def _mend(error: AwsError) -> str:

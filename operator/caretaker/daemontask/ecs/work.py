@@ -17,7 +17,16 @@ from caretaker.api.conditions import EcsReason as Reason
 from caretaker.api.ecs import EcsSpec
 from caretaker.aws.ecs import Ecs
 from caretaker.aws.errors import AwsError
-from caretaker.daemontask.ecs.check import Answer, Call, Verdict, Wanted, check, following, no_cluster
+from caretaker.daemontask.ecs.check import (
+    Answer,
+    Call,
+    Verdict,
+    Wanted,
+    check,
+    following,
+    no_cluster,
+    no_service,
+)
 from caretaker.daemontask.ecs.envelope import Notice
 from caretaker.daemontask.ecs.instances import Instances
 from caretaker.daemontask.ecs.plan import Plan, backoff
@@ -144,7 +153,8 @@ class Work:
         except AwsError as error:
             trouble = trouble_of(error, ECS)
             if trouble.absent:
-                verdict, trouble = no_cluster(name), None
+                gone = trouble.reason == Reason.SERVICE_NOT_FOUND
+                verdict, trouble = no_service(wanted) if gone else no_cluster(name), None
         except NotLeader as error:  # the guard: nothing was sent
             logger.info("cluster %s is left as it is: %s", name, error)
             trouble = Trouble("NotLeader", str(error), transient=True)

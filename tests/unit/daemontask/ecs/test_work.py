@@ -3,11 +3,12 @@
 import asyncio
 from typing import Any
 
+import pytest
 from prometheus_client import CollectorRegistry
 
 from caretaker.aws.classes import ErrorClass
 from caretaker.aws.errors import AwsError
-from caretaker.daemontask.ecs.check import Call
+from caretaker.daemontask.ecs.check import Call, Verdict
 from caretaker.daemontask.ecs.plan import Plan
 from caretaker.daemontask.ecs.work import Work
 from caretaker.obs.ecs_metrics import EcsMetrics
@@ -15,16 +16,16 @@ from unit.daemontask.ecs.build import INSTANCE, Account, notice, spec
 
 
 class Ecs:
-    """An account; `errors` are raised first, one a call."""
+    """An account; the first call of each of the methods that `errors` names fails so."""
 
-    def __init__(self, account: Account, *errors: AwsError) -> None:
+    def __init__(self, account: Account, **errors: AwsError) -> None:
         self.account = account
-        self.errors = list(errors)
+        self.errors = errors
 
     def __getattr__(self, method: str) -> Any:
         async def answer(**parameters: Any) -> Any:
-            if self.errors:
-                raise self.errors.pop(0)
+            if method in self.errors:
+                raise self.errors.pop(method)
             return self.account.answer(Call(method, parameters))  # type: ignore[arg-type]
 
         return answer
@@ -37,7 +38,7 @@ def test_a_look_that_an_event_asked_for_takes_three_calls_when_it_is_tried_again
         throttled = AwsError(ErrorClass.THROTTLED, "ThrottlingException", "no", service="ecs", operation="x")
         news = asyncio.Event()
         registry = CollectorRegistry()
-        ecs: Any = Ecs(account, throttled)
+        ecs: Any = Ecs(account, describe_services=throttled)
         work = Work("u1", spec("prod"), ecs, EcsMetrics(registry), news.set)
         work.hear([notice("b")])
         for _ in range(2):
@@ -49,3 +50,25 @@ def test_a_look_that_an_event_asked_for_takes_three_calls_when_it_is_tried_again
     calls, lags = asyncio.run(run())
     assert calls == ["describe_services", "describe_clusters", "update_service"]
     assert lags == 1, "how late a change was followed is told, failures included"
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"), [("ServiceNotFound", "ServiceNotFound"), ("ClusterNotFound", "ClusterNotFound")]
+)
+def test_what_is_deleted_between_two_calls_is_called_by_its_name(code: str, reason: str) -> None:
+    async def run() -> Verdict | None:
+        account = Account(desiredCount=1)
+        account.active = {f"{INSTANCE}/prod/a", f"{INSTANCE}/prod/b"}
+        error = AwsError(
+            ErrorClass.NOT_FOUND, f"{code}Exception", "no", service="ecs", operation="UpdateService"
+        )
+        news = asyncio.Event()
+        ecs: Any = Ecs(account, update_service=error)
+        work = Work("u1", spec("prod"), ecs, EcsMetrics(CollectorRegistry()), news.set)
+        work.begin(Plan(("prod",)))
+        await asyncio.wait_for(news.wait(), 10)
+        return work.clusters["prod"].verdict
+
+    found = asyncio.run(run())
+    assert found is not None
+    assert found.reason == reason
