@@ -227,7 +227,8 @@ class Work:
             self.listing = Listing(at=time.monotonic())
             listed = set(found)
             for name, known in list(self.clusters.items()):
-                if name not in listed and not known.busy and not known.dirty:
+                # One that an event named may be newer than the list, unless it cannot even be looked at.
+                if name not in listed and not known.busy and (not known.dirty or known.failures):
                     del self.clusters[name]
                     self._instances.pop(name, None)
             for name in found:

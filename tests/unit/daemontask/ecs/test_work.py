@@ -26,6 +26,8 @@ class Ecs:
         async def answer(**parameters: Any) -> Any:
             if method in self.errors:
                 raise self.errors.pop(method)
+            if method == "list_clusters":
+                return {"clusterArns": []}
             return self.account.answer(Call(method, parameters))  # type: ignore[arg-type]
 
         return answer
@@ -72,3 +74,21 @@ def test_what_is_deleted_between_two_calls_is_called_by_its_name(code: str, reas
     found = asyncio.run(run())
     assert found is not None
     assert found.reason == reason
+
+
+def test_a_cluster_that_is_gone_and_cannot_be_looked_at_is_forgotten() -> None:
+    async def run() -> list[set[str]]:
+        denied = AwsError(ErrorClass.ACCESS_DENIED, "AccessDenied", "no", service="ecs", operation="x")
+        news = asyncio.Event()
+        ecs: Any = Ecs(Account(), describe_services=denied)
+        work = Work("u1", spec(), ecs, EcsMetrics(CollectorRegistry()), news.set)
+        work.hear([notice("a")])
+        found = []
+        for plan in (Plan(("prod",)), Plan(list=True)):
+            news.clear()
+            work.begin(plan)
+            await asyncio.wait_for(news.wait(), 10)
+            found.append(set(work.clusters))
+        return found
+
+    assert asyncio.run(run()) == [{"prod"}, set()]
