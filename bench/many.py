@@ -83,6 +83,7 @@ async def _idle(process: OperatorProcess) -> list[Figure]:
     share, after = usage.cpu_share(), process.metrics()
     return [
         Figure("writes in an idle minute", writes(after) - writes(before), "", "= 0"),
+        Figure("passes in that minute", _passes(after) - _passes(before), ""),
         Figure("CPU of one core in that minute", share, "%", "<= 1"),
         Figure("loop lag p99 in that minute", 1000 * quantile(before, after, _LAG, 0.99), "ms", "<= 100"),
         Figure("RSS", usage.rss(), "MiB", LIMIT),
