@@ -33,6 +33,8 @@ TTL: Final = 30
 FAST: Final = 5000  # QPS that bounds nothing here
 LIMIT: Final = "<= 320"  # MiB: what helm/caretaker/values.yaml lets a Pod of the operator have
 SETTLE: Final = 300.0
+_LAG: Final = "caretaker_loop_lag_seconds"
+_PLANNED: Final = "caretaker_plan_cpu_seconds"
 
 
 async def many(tasks: int = TASKS, nodes: int = NODES) -> list[Figure]:
@@ -48,6 +50,7 @@ async def many(tasks: int = TASKS, nodes: int = NODES) -> list[Figure]:
         with operator(made) as process:
             await _settled(process, tasks * nodes)
             await admin.wait_for_all(url, _all_ready, SETTLE)
+            assert not await admin.list(path("pods", "default")), "it did not take the ledgers for its own"
             say("every task was looked at and is Ready")
             found = await _start(process, tasks * nodes)
             found += await _idle(process)
@@ -138,10 +141,6 @@ async def _join(
         Figure("API writes per run, TTL delete included", (writes(after) - writes(before)) / tasks, ""),
         Figure("CPU for a run, TTL delete included", 1000 * usage.cpu_seconds() / tasks, "ms"),
     ]
-
-
-_LAG: Final = "caretaker_loop_lag_seconds"
-_PLANNED: Final = "caretaker_plan_cpu_seconds"
 
 
 async def _settled(process: OperatorProcess, runs: int) -> None:
