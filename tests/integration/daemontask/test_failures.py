@@ -12,7 +12,7 @@ from testbed.recorder import PodRecorder
 from testing.apiproxy import ApiProxy
 from testing.faults import Match, Run
 from testing.kubelet import DEADLINE, EVICTED, HOLD, IMAGE_PULL, OOM, SUCCEED, Outcome, fail, rejected
-from testing.world import World, blocked, condition, holds_for, stands
+from testing.world import Task, World, blocked, condition, holds_for, stands
 
 Recorders = Callable[[], PodRecorder]
 
@@ -117,17 +117,23 @@ async def test_a_disruption_is_retried_with_backoff_and_not_counted(
 ) -> None:
     """Fault 24 (k8s#65240, #130411): rejections back off per node."""
     node, other = await world.join(2)
-    world.kubelet.script(node, outcome, outcome)
+    world.kubelet.script(node, outcome, outcome, HOLD)
     async with recorders() as record:
         task = await world.task(backoffLimit=0)
+        await uncounted(task, node)
+        await world.kubelet.finish(node)
         await task.done(2)
         await record.settle()
     assert record.runs_per_node() == {node: 3, other: 1}
     waits = gaps(record, node)
     assert waits[0] >= BACKOFF
     assert waits[1] >= 2 * BACKOFF
-    entry = (await task.ledger())[node]
-    assert (entry.get("attempts", 0), entry["disruptions"]) == (0, 2)
+
+
+async def uncounted(task: Task, node: str) -> None:
+    """Return once two runs of this node are on record that do not count."""
+    ledger = await task.ledger_when(lambda entries: entries.get(node, {}).get("disruptions") == 2)
+    assert (ledger[node]["result"], ledger[node].get("attempts", 0)) == ("Retry", 0)
 
 
 def on_exit(action: str, *codes: int) -> dict[str, Any]:
@@ -160,10 +166,11 @@ async def test_fail_job_fails_the_task_and_starts_nothing_more(world: World) -> 
 
 async def test_ignored_exit_codes_are_retried_and_not_counted(world: World) -> None:
     (node,) = await world.join()
-    world.kubelet.script(node, fail(7), fail(7))
+    world.kubelet.script(node, fail(7), fail(7), HOLD)
     task = await world.task(backoffLimit=0, **on_exit("Ignore", 7))
+    await uncounted(task, node)
+    await world.kubelet.finish(node)
     await task.done(1)
-    assert (await task.ledger())[node]["disruptions"] == 2
 
 
 async def test_with_rules_of_its_own_a_task_counts_disruptions_unless_a_rule_ignores_them(

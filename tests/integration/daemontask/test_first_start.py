@@ -102,7 +102,6 @@ def without_validation(body: Json, *, status: bool = False) -> Json:
 
 
 ODD: dict[str, tuple[dict[str, Any], str]] = {
-    "template-of-text": ({"template": "a script"}, "spec.template"),
     "number-as-text": ({"template": {"spec": {}}, "backoffLimit": "3"}, "spec.backoffLimit"),
     "no-template": ({"parallelism": 1}, "template"),
     "containers-of-text": ({"template": {"spec": {"containers": "main"}}}, "spec.template.spec.containers"),
@@ -136,20 +135,27 @@ async def test_objects_that_an_older_crd_let_in_are_told_invalid_harm_no_other_a
         await odd.done(2)
 
 
+@pytest.mark.parametrize(
+    ("spec", "field", "mend"),
+    [
+        pytest.param({"parallelism": ["2"]}, "spec.parallelism", {"parallelism": None}, id="a list"),
+        pytest.param({"template": "a script"}, "spec", {}, id="a template of text"),
+    ],
+)
 async def test_an_object_whose_status_cannot_be_written_is_told_by_an_event(
-    world: World, lone: OperatorProcess
+    world: World, lone: OperatorProcess, spec: dict[str, Any], field: str, mend: dict[str, Any]
 ) -> None:
-    """The API server does not even take the status of an object on which a CEL rule fails."""
+    """The API server does not even take the status of an object on which a CEL rule cannot be computed."""
     await apply_crd(world.admin, without_validation(crd("daemontasks")))
     await world.join(1)
-    await world.create("odd", {"template": world.template(), "parallelism": ["2"]})
+    await world.create("odd", {"template": world.template(), **spec})
     await apply_crd(world.admin, crd("daemontasks"))
     lone.start()
     good = await world.task("good")
     await good.done(1)
     odd = world.handle("odd")
-    assert "spec.parallelism" in (await odd.event("InvalidSpec"))["message"]
-    await odd.edit(parallelism=None)
+    assert f"{field}: Invalid value" in (await odd.event("InvalidSpec"))["message"]
+    await odd.edit(template=world.template(), **mend)
     await odd.done(1)
 
 
