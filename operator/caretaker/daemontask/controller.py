@@ -20,7 +20,7 @@ from caretaker.daemontask.events import transitions
 from caretaker.daemontask.fit import NodeFit
 from caretaker.daemontask.intents import TOKEN, given_up, is_new_end, withdrawn
 from caretaker.daemontask.memory import Memories, Memory
-from caretaker.daemontask.pace import following
+from caretaker.daemontask.pace import due_in
 from caretaker.daemontask.plan import Plan, doubtful, plan
 from caretaker.daemontask.pods import revision_of
 from caretaker.daemontask.podwrites import PodWriter, run_all
@@ -176,7 +176,11 @@ class DaemonTaskKind:
     def next(self, snapshot: Snapshot, plan: Plan, outcome: Outcome) -> Next:
         """At once while work is left, else at the plan's time; with backoff after a refusal."""
         memory = self._memory(snapshot)
-        return following(plan, outcome.trouble, memory.flush_at, memory.retry_after, time.time())
+        refused = outcome.trouble is not None
+        if plan.more and not refused:
+            return Next(at_once=True)
+        delay = due_in(plan, refused=refused, flush_at=memory.flush_at, now=time.time())
+        return Next(retry=True, after=memory.retry_after, delay=delay) if refused else Next(delay=delay)
 
     # ------------------------------------------------------------------ gather
 
