@@ -64,11 +64,11 @@ async def test_one_sees_the_world_seconds_late_and_no_run_has_a_second_pod(place
     await place.fail_on(bad)
     prompt, late = await start_both(place)
     late.stale(LATE_SECONDS, Match(verb={"watch", "list"}, resource=CACHES))
-    task = await place.task(
-        runGuarantee="AtMostOnce", backoffLimit=0, ttlSecondsAfterFinished=0, parallelism=3
-    )
+    long = steer.behaviour(run_seconds=LATE_SECONDS / 2)  # else all is over before the late one hears of it
+    once = {"runGuarantee": "AtMostOnce", "backoffLimit": 0, "parallelism": 3}
+    task = await place.task(marks=long, ttlSecondsAfterFinished=0, **once)
     await place.converged(task, succeeded=len(good), failed=1)
-    await task.edit(template=place.template(image=fresh_image()))
+    await task.edit(template=place.template(long, image=fresh_image()))
     await place.converged(task, succeeded=len(good), failed=1)
     (failed,) = (await task.get())["status"]["failedNodes"]
     assert (failed["nodeName"], failed["exitCode"]) == (bad, 3), "it is known how it ended"
