@@ -72,6 +72,10 @@ class Backlog:
     def __bool__(self) -> bool:
         return bool(self._waiting)
 
+    def keep(self, messages: list[Json]) -> None:
+        """For the next receive."""
+        self._waiting += messages
+
     def deliver(self, fresh: list[Json], limit: int, faults: list[Duplicate | Reorder]) -> list[Json]:
         """The messages of one receive, at most `limit`; what does not fit waits for the next."""
         found = [*self._waiting, *fresh]

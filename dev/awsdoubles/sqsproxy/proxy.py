@@ -220,11 +220,23 @@ class SqsProxy(ServerThread):
         raw = json.dumps({**body, "WaitTimeSeconds": 0}).encode()
         deadline = time.monotonic() + wait
         while True:
-            status, headers, answer = await self._forward(request, raw)
+            status, headers, answer = await self._whole(request, raw)
             left = deadline - time.monotonic()
             if status != 200 or left <= 0 or _messages(answer):
                 return status, headers, answer
             await asyncio.sleep(min(POLL_SECONDS, left))
+
+    async def _whole(self, request: Request, raw: bytes) -> tuple[int, dict[str, str], bytes]:
+        """A receive upstream that ends though its client goes meanwhile: what it takes would be nobody's for
+        a while, and is the next receiver's."""
+        sent = asyncio.ensure_future(self._forward(request, raw))
+        try:
+            return await asyncio.shield(sent)
+        except asyncio.CancelledError:
+            await asyncio.wait({sent})
+            if sent.exception() is None and sent.result()[0] == 200:
+                self._backlogs[request.queue].keep(_messages(sent.result()[2]))
+            raise
 
     async def _forward(self, request: Request, raw: bytes) -> tuple[int, dict[str, str], bytes]:
         headers = {k: v for k, v in request.http.headers.items() if k.lower() not in _OWN_HEADERS}

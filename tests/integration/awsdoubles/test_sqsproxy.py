@@ -1,8 +1,11 @@
 """Each fault of the SQS proxy, with MiniStack and with ElasticMQ behind it."""
 
+import asyncio
+import contextlib
 import http.client
 import json
 import secrets
+import threading
 import time
 import urllib.error
 import urllib.parse
@@ -11,11 +14,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from aiohttp import web
 from botocore.exceptions import ClientError, ConnectionClosedError, EndpointConnectionError
 
 from awsdoubles.clients import client
 from awsdoubles.launch import Server, free_port
 from awsdoubles.loopback import DIRECT
+from awsdoubles.serverthread import ServerThread
 from awsdoubles.sqsproxy.proxy import SqsProxy
 from awsdoubles.sqsproxy.rules import (
     Duplicate,
@@ -225,6 +230,57 @@ def test_a_client_that_is_gone_takes_no_message(consumer: Consumer) -> None:
     until(lambda: calls.all("ReceiveMessage")[0].seconds > 0)
     consumer.send(1)
     assert len(consumer.receive(wait=5)) == 1
+
+
+class Hesitant(ServerThread):
+    """An emulator that hands over its one message when it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked, self.told = threading.Event(), threading.Event()
+
+    async def opened(self) -> None:
+        """Nothing to open."""
+
+    async def closing(self) -> None:
+        """Nothing to close."""
+
+    def routes(self) -> list[web.RouteDef]:
+        """ReceiveMessage."""
+        return [web.post("/", self._receive)]
+
+    async def _receive(self, _: web.Request) -> web.Response:
+        if self.asked.is_set():
+            return web.json_response({})
+        self.asked.set()
+        await asyncio.to_thread(self.told.wait)
+        return web.json_response({"Messages": [{"MessageId": "m", "ReceiptHandle": "r", "Body": "b"}]})
+
+
+def asked(proxy: SqsProxy, wait: int) -> http.client.HTTPConnection:
+    """A connection over which a ReceiveMessage was sent."""
+    headers = {"X-Amz-Target": "AmazonSQS.ReceiveMessage", "Content-Type": "application/x-amz-json-1.0"}
+    body = {"QueueUrl": "q", "MaxNumberOfMessages": 10, "WaitTimeSeconds": wait}
+    connection = http.client.HTTPConnection("127.0.0.1", proxy.port)
+    connection.request("POST", "/", json.dumps(body), headers)
+    return connection
+
+
+def answer_of(connection: http.client.HTTPConnection) -> Any:
+    with contextlib.closing(connection):
+        return json.loads(connection.getresponse().read())
+
+
+def test_a_message_on_its_way_to_a_client_that_is_gone_is_the_next_ones() -> None:
+    with Hesitant() as upstream, SqsProxy(upstream.url) as proxy:
+        gone = asked(proxy, wait=20)
+        assert upstream.asked.wait(10)
+        gone.close()
+        assert answer_of(asked(proxy, wait=0)) == {}, "by then the proxy knows that the other one is gone"
+        upstream.told.set()
+        until(lambda: proxy.calls.all("ReceiveMessage")[0].seconds > 0)
+        found = answer_of(asked(proxy, wait=0))
+    assert [one["MessageId"] for one in found["Messages"]] == ["m"]
 
 
 @pytest.mark.parametrize(
