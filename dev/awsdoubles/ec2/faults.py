@@ -3,9 +3,11 @@
 Pure. Every fault that fits a call is used up by it once, so several can meet in one call.
 """
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
+
+from awsdoubles.faults import FaultList
 
 ACTIONS: Final = {
     "refuse": "answer `code`, `message` and, if given, `status` instead of acting",
@@ -38,31 +40,15 @@ class Fault:
         if self.action not in ACTIONS:
             raise FaultError(f"action {self.action!r} is none of {', '.join(ACTIONS)}")
 
-    def fits(self, operation: str, instances: Iterable[str]) -> bool:
+    def fits(self, operation: str, things: Sequence[str]) -> bool:
         """Whether it applies to a call on these instances."""
         left = self.count is None or self.used < self.count
-        return left and operation == self.operation and (not self.instance or self.instance in instances)
+        return left and operation == self.operation and (not self.instance or self.instance in things)
 
     def view(self) -> dict[str, Any]:
         """For the control API."""
         return asdict(self)
 
 
-class Faults:
+class Faults(FaultList[Fault]):
     """The faults in force."""
-
-    def __init__(self) -> None:
-        self.all: list[Fault] = []
-
-    def take(self, operation: str, instances: list[str]) -> dict[str, Fault]:
-        """What goes wrong with this call, by action; the first of each action, used up once."""
-        taken: dict[str, Fault] = {}
-        for fault in self.all:
-            if fault.action not in taken and fault.fits(operation, instances):
-                taken[fault.action] = fault
-        for alone in ("lose_request", "refuse"):  # nothing else comes to pass
-            if alone in taken:
-                taken = {alone: taken[alone]}
-        for fault in taken.values():
-            fault.used += 1
-        return taken
