@@ -10,7 +10,8 @@ import sys
 import time
 from typing import Final
 
-from matrix.hold import Missing, Place, hold
+from matrix.hold import Place, hold
+from matrix.missing import Missing
 from matrix.rows import ROWS, Result, Row, chosen, table
 from testbed import ending
 from testbed.paths import CHECKOUT

@@ -13,6 +13,8 @@ from typing import Final
 
 from awsdoubles import venvs
 from awsdoubles.cached import DoubleError
+from matrix import debian
+from matrix.missing import Missing
 from matrix.rows import KUBERNETES, Row
 from testbed import build
 from testbed.compiling import BuildError
@@ -23,10 +25,6 @@ LOWEST_COMMAND: Final = (
     "uv pip compile pyproject.toml --group dev --resolution lowest-direct --universal --generate-hashes "
     "--no-annotate -o dev/matrix/lowest.txt"
 )
-
-
-class Missing(Exception):  # noqa: N818
-    """This machine cannot hold the row; the message says what it lacks."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +67,8 @@ def _interpreter(version: str) -> str:
     print(f"no Python {version} on the PATH: fetching it", flush=True)
     if subprocess.run([uv, "python", "install", "--quiet", version], check=False).returncode == 0:
         return version
-    raise Missing(f"no Python {version} on the PATH or with pyenv, and uv cannot fetch it")
+    print(f"uv cannot fetch Python {version}: looking among Debian's packages", flush=True)
+    return debian.python(version)
 
 
 def _of_pyenv(version: str) -> str:

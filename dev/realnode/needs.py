@@ -43,6 +43,12 @@ def program(name: str) -> str:
     return found
 
 
+def install(name: str) -> None:
+    """One program, with apt-get, where it is missing and apt-get is there; NodeError where that fails."""
+    if shutil.which(name, path=SEARCH) is None:
+        _install([TOOLS[name]])
+
+
 def absent() -> list[str]:
     """The Debian packages that have what is not there."""
     packages = {package for tool, package in TOOLS.items() if shutil.which(tool, path=SEARCH) is None}

@@ -1,0 +1,67 @@
+"""A Python that this machine's Debian does not have, out of the packages of a newer Debian.
+
+The packages are unpacked into the user's cache, not installed. Their Python needs their libc: it is started by
+their loader, with their libraries, and only it: what it starts sees the machine's own. Raises Missing where that
+cannot be done: it takes Debian's mmdebstrap, which this installs as root.
+"""
+
+import os
+import platform
+import subprocess
+from pathlib import Path
+from typing import Final
+
+from awsdoubles.cached import ensure
+from matrix.missing import Missing
+from realnode import needs
+from realnode.errors import NodeError
+
+SUITE: Final = "forky"
+# Wheels bring no C++ library, they take the machine's.
+BESIDE: Final = ("libstdc++6",)
+_LOADERS: Final = {"x86_64": "ld-linux-x86-64.so.2", "aarch64": "ld-linux-aarch64.so.1"}
+# It tells Python its own path, of which Python makes sys.executable and by which it knows a virtual environment.
+_STARTER: Final = """\
+#!/bin/sh
+here=$(/usr/bin/readlink -f "$0")
+usr=${{here%/bin/*}}
+libraries="$usr/lib/{machine}-linux-gnu"
+exec "$libraries/{loader}" --argv0 "$0" --library-path "$libraries" "$here.program" "$@"
+"""
+
+
+def python(version: str) -> str:
+    """The interpreter's path. `version`: such as 3.14."""
+    machine = platform.machine()
+    if machine not in _LOADERS:
+        raise Missing(
+            f"Debian's Python {version} is taken on {' and '.join(_LOADERS)}, and this is {machine}"
+        )
+    packages = ",".join([f"python{version}", f"python{version}-venv", *BESIDE])
+    starter = _STARTER.format(machine=machine, loader=_LOADERS[machine])
+
+    def fill(folder: Path) -> None:
+        _unpacked(packages, folder)
+        program = folder / "usr" / "bin" / f"python{version}"
+        program.rename(program.with_name(f"{program.name}.program"))
+        program.write_text(starter)
+        program.chmod(0o755)
+
+    what = f"Python {version}, of Debian's {SUITE}"
+    folder = ensure("matrix-python", "\0".join([SUITE, packages, starter]), fill, what=what)
+    return str(folder / "usr" / "bin" / f"python{version}")
+
+
+def _unpacked(packages: str, folder: Path) -> None:
+    try:
+        if os.geteuid() == 0:
+            needs.install("mmdebstrap")
+        program = needs.program("mmdebstrap")
+    except NodeError as error:
+        raise Missing(str(error)) from None
+    command = [program, "--quiet", "--variant=extract", "--format=directory", f"--include={packages}"]
+    # A mirror that lags behind serves as well: what counts is that Debian signed it.
+    command += ["--aptopt=Acquire::Check-Valid-Until false", SUITE, str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise Missing(f"{packages} of Debian's {SUITE} cannot be fetched:\n{done.stderr.strip()}")
