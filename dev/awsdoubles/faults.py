@@ -1,7 +1,7 @@
 """The faults in force in a double: which of them meet in a call. Pure. What a fault is, each double says."""
 
 from collections.abc import Sequence
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 
 class OfACall(Protocol):
@@ -12,6 +12,9 @@ class OfACall(Protocol):
 
     def fits(self, operation: str, things: Sequence[str]) -> bool:
         """Whether it applies to a call on these things."""
+
+    def view(self) -> dict[str, Any]:
+        """For the control API."""
 
 
 F = TypeVar("F", bound=OfACall)

@@ -12,10 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import ClassVar, Final
 
+from awsdoubles.awsserver import HEALTH
 from awsdoubles.clients import KEY, REGION
-from awsdoubles.ec2.server import HEALTH as EC2_HEALTH
-from awsdoubles.ecs.server import HEALTH as ECS_HEALTH
-from awsdoubles.gateway.server import HEALTH
 from awsdoubles.launch import Server
 from awsdoubles.ministack import MiniStack
 from testbed.processes import Processes
@@ -63,7 +61,7 @@ class Ec2Process(Server):
     @property
     def ready_path(self) -> str:
         """The double's own."""
-        return EC2_HEALTH
+        return HEALTH
 
     def command(self, port: int) -> tuple[Sequence[str], Mapping[str, str]]:
         """Our own Python, our own packages."""
@@ -81,7 +79,7 @@ class EcsProcess(Server):
     @property
     def ready_path(self) -> str:
         """The double's own."""
-        return ECS_HEALTH
+        return HEALTH
 
     def command(self, port: int) -> tuple[Sequence[str], Mapping[str, str]]:
         """Our own Python, our own packages."""

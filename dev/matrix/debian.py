@@ -1,8 +1,8 @@
 """A Python that this machine's Debian does not have, out of the packages of a newer Debian.
 
-The packages are unpacked into the user's cache, not installed. Their Python needs their libc: it is started by
-their loader, with their libraries, and only it: what it starts sees the machine's own. Raises Missing where that
-cannot be done: it takes Debian's mmdebstrap, which this installs as root.
+The packages are unpacked into the user's cache, not installed. Their Python needs their libc: their loader
+starts it, with their libraries, and only it: what it starts itself sees the machine's own. Raises Missing where
+that cannot be done: it takes Debian's mmdebstrap, which this installs as root.
 """
 
 import os
@@ -20,7 +20,7 @@ SUITE: Final = "forky"
 # Wheels bring no C++ library, they take the machine's.
 BESIDE: Final = ("libstdc++6",)
 _LOADERS: Final = {"x86_64": "ld-linux-x86-64.so.2", "aarch64": "ld-linux-aarch64.so.1"}
-# It tells Python its own path, of which Python makes sys.executable and by which it knows a virtual environment.
+# It tells Python the path it was called by: that is sys.executable, and how a virtual environment is known.
 _STARTER: Final = """\
 #!/bin/sh
 here=$(/usr/bin/readlink -f "$0")

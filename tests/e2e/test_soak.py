@@ -36,8 +36,9 @@ async def place(cluster: Cluster, admin: Admin, tmp_path: Path) -> AsyncIterator
         yield made
 
 
-async def four_tasks(place: Rollouts) -> list[Task]:
-    """Rolling and forgetful, everywhere at once, slow in a part of the cluster, and every minute."""
+async def five_tasks(place: Rollouts) -> list[Task]:
+    """Rolling and forgetful, everywhere at once, slow in a part of the cluster, every minute, and at most
+    once a run."""
     await place.nodes.add(NODES, labels={POOL: "in"})
     reboot = ["TemplateChange", "NodeReboot"]
     rolling = await place.task(
@@ -60,7 +61,11 @@ async def four_tasks(place: Rollouts) -> list[Task]:
         backoffLimit=BACKOFF_LIMIT,
         ttlSecondsAfterFinished=0,
     )
-    return [rolling, wide, pool, minutely]
+    once = await place.task(
+        "once", runGuarantee="AtMostOnce", backoffLimit=0, parallelism="50%", ttlSecondsAfterFinished=0
+    )
+    place.history.at_most_once.add(await once.uid())
+    return [rolling, wide, pool, minutely, once]
 
 
 @pytest.mark.soak
@@ -69,7 +74,7 @@ async def test_everything_at_once(place: Rollouts) -> None:
     minutes = float(os.environ.get("SOAK_MINUTES", "0.5"))
     seed = int(os.environ.get("SOAK_SEED") or secrets.randbelow(2**32))
     print(f"\nSOAK_SEED={seed} SOAK_MINUTES={minutes:g}", flush=True)
-    tasks = await four_tasks(place)
+    tasks = await five_tasks(place)
     replicas = await together(
         place.operator(name, leader_elect=True, time_scale=TIME_SCALE) for name in ("one", "two")
     )

@@ -48,6 +48,7 @@ class History:
         self.recorded: list[Recorded] = []
         self.statuses = 0
         self.operators: list[Ledger] = []  # what each operator asked of the API server
+        self.at_most_once: set[str] = set()  # uids of the tasks that are
         self._admin = admin
         self._namespace = namespace
         self._excused: set[str] = set()
@@ -104,6 +105,7 @@ class History:
             *self._faults,
             *self._two_at_once(),
             *self._repeated(),
+            *self._started_twice(),
             *self._lost(),
             *(self._too_many_attempts(backoff_limit) if backoff_limit is not None else ()),
         ]
@@ -138,15 +140,29 @@ class History:
                     yield f"{life} repeats a recorded success: {entry}"
                 for other in lives:
                     done = other.key == life.key and 0 < other.succeeded < life.born
-                    if done and not (self._taken_away(other) or self._superseded(other, life)):
+                    if done and not (
+                        self._taken_away(other) or self._superseded(other, other.succeeded, life)
+                    ):
                         yield f"{life} repeats what {other} completed"
 
-    def _superseded(self, other: "Life", life: "Life") -> bool:
+    def _started_twice(self) -> Iterator[str]:
+        """A Pod made for a run for which its node had been given another one, whatever became of that: it may
+        have run. Only where a run may start at most once."""
+        for (task_uid, _), lives in self._lives().items():
+            if task_uid not in self.at_most_once:
+                continue
+            for life in lives:
+                for other in lives:
+                    given = other.key == life.key and 0 < other.bound < life.born
+                    if given and not self._superseded(other, other.bound, life):
+                        yield f"{life} may run a second time what {other} was bound for"
+
+    def _superseded(self, other: "Life", since: int, life: "Life") -> bool:
         """Whether the ledger had another run of the node between the two: a template that came back."""
         return any(
             record.entry is not None and record.entry["runKey"] != life.key
             for record in self._records(other.task_uid, other.node)
-            if other.succeeded < record.version < life.born
+            if since < record.version < life.born
         )
 
     def _lost(self) -> Iterator[str]:
@@ -306,6 +322,7 @@ class Life:
         self.seq = seq_of(pod)
         self.born = _version(pod)
         self.born_at = at
+        self.bound = 0
         self.succeeded = 0
         self.ended = math.inf  # terminal, or being deleted
         self.died = 0
@@ -321,6 +338,8 @@ class Life:
         version = _version(pod)
         if kind == "DELETED" or not is_active(pod) or "deletionTimestamp" in pod["metadata"]:
             self.ended = min(self.ended, version)
+        if pod["spec"].get("nodeName"):
+            self.bound = self.bound or version
         status = pod.get("status", {})
         if kind == "DELETED":
             self.died, self.died_at = version, at

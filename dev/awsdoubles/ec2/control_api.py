@@ -3,14 +3,10 @@
 `control.Control` is its client; what each call does stands there.
 """
 
-import dataclasses
 from collections import Counter
-from collections.abc import Callable
-from typing import Any, Final
-
-from aiohttp import web
 
 from awsdoubles.clients import ACCOUNT
+from awsdoubles.controlapi import BadRequestError, ControlBase, Handler, Json, common
 from awsdoubles.ec2.answers import fits
 from awsdoubles.ec2.faults import Fault, Faults
 from awsdoubles.ec2.instances import Instance, checked
@@ -18,24 +14,15 @@ from awsdoubles.ec2.operations import DEFAULT_MEMBERS
 from awsdoubles.ec2.protocol import SERVICES, model
 from awsdoubles.ec2.state import Template, World
 
-PREFIX: Final = "/_control/"
 
-Json = dict[str, Any]
-
-
-class BadRequestError(Exception):
-    """The test asked for something that makes no sense."""
-
-
-class ControlApi:
+class ControlApi(ControlBase):
     """Every call is a POST of an object and answers a value."""
 
     def __init__(self, world: World, faults: Faults) -> None:
         self._world = world
         self._faults = faults
-        self._calls: dict[str, Callable[[Json], Any]] = {
+        own: dict[str, Handler] = {
             "reset": self._reset,
-            "settings": self._settings,
             "clock": self._clock,
             "add-nodes": self._add_nodes,
             "instances": lambda body: self._views(self._named(body)),
@@ -48,35 +35,13 @@ class ControlApi:
             "deny": self._deny,
             "put-template": self._put_template,
             "put-group": self._put_group,
-            "fault": self._fault,
-            "clear-faults": lambda _: self._faults.all.clear(),
-            "faults": lambda _: [fault.view() for fault in self._faults.all],
-            "calls": self._list_calls,
             "counts": self._counts,
-            "clear-calls": lambda _: self._world.calls.clear(),
         }
-
-    async def handle(self, request: web.Request) -> web.Response:
-        """One call; what is wrong with it comes back as 400 and `error`."""
-        name = request.match_info["name"]
-        handler = self._calls.get(name)
-        if handler is None:
-            return web.json_response({"error": f"no call {name!r}: {', '.join(self._calls)}"}, status=404)
-        try:
-            return web.json_response(handler(await request.json()))
-        except (BadRequestError, TypeError, ValueError, KeyError) as error:
-            return web.json_response({"error": f"{type(error).__name__}: {error}"}, status=400)
+        super().__init__({**common(world, faults, Fault), **own})
 
     def _reset(self, _: Json) -> None:
         self._faults.all.clear()
         self._world.reset()
-
-    def _settings(self, body: Json) -> Json:
-        for name, value in body.items():
-            if not hasattr(self._world.settings, name):
-                raise BadRequestError(f"no setting {name!r}")
-            setattr(self._world.settings, name, value)
-        return dataclasses.asdict(self._world.settings)
 
     def _clock(self, body: Json) -> Json:
         clock = self._world.clock
@@ -165,14 +130,6 @@ class ControlApi:
         fits(model("autoscaling").shape_for("AutoScalingGroup"), group)
         world.groups[region, name] = group
         return group
-
-    def _fault(self, body: Json) -> Json:
-        fault = Fault(**body)
-        self._faults.all.append(fault)
-        return fault.view()
-
-    def _list_calls(self, body: Json) -> list[Json]:
-        return [one for one in self._world.calls if body.get("operation") in {None, one["operation"]}]
 
     def _counts(self, _: Json) -> Json:
         """By operation: how often which outcome."""

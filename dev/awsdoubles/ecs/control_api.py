@@ -5,34 +5,22 @@
 
 import dataclasses
 import time
-from collections.abc import Callable
-from typing import Any, Final
-
-from aiohttp import web
 
 from awsdoubles.clients import ACCOUNT
+from awsdoubles.controlapi import BadRequestError, ControlBase, Handler, Json, common
 from awsdoubles.ecs.faults import Fault, Faults
 from awsdoubles.ecs.operations import OPERATIONS, instance_view
 from awsdoubles.ecs.state import Cluster, Instance, Service, World
 
-PREFIX: Final = "/_control/"
 
-Json = dict[str, Any]
-
-
-class BadRequestError(Exception):
-    """The test asked for something that makes no sense."""
-
-
-class ControlApi:
+class ControlApi(ControlBase):
     """Every call is a POST of an object and answers a value."""
 
     def __init__(self, world: World, faults: Faults) -> None:
         self._world = world
         self._faults = faults
-        self._calls: dict[str, Callable[[Json], Any]] = {
+        own: dict[str, Handler] = {
             "reset": self._reset,
-            "settings": self._settings,
             "add-cluster": self._add_cluster,
             "remove-cluster": self._remove_cluster,
             "put-service": self._put_service,
@@ -43,34 +31,12 @@ class ControlApi:
             "instances": lambda body: [instance_view(i) for i in self._cluster(body).instances.values()],
             "deny": self._deny,
             "allow": lambda body: self._world.denied.discard(body["operation"]),
-            "fault": self._fault,
-            "clear-faults": lambda _: self._faults.all.clear(),
-            "faults": lambda _: [fault.view() for fault in self._faults.all],
-            "calls": self._list_calls,
-            "clear-calls": lambda _: self._world.calls.clear(),
         }
-
-    async def handle(self, request: web.Request) -> web.Response:
-        """One call; what is wrong with it comes back as 400 and `error`."""
-        name = request.match_info["name"]
-        handler = self._calls.get(name)
-        if handler is None:
-            return web.json_response({"error": f"no call {name!r}: {', '.join(self._calls)}"}, status=404)
-        try:
-            return web.json_response(handler(await request.json()))
-        except (BadRequestError, TypeError, ValueError, KeyError) as error:
-            return web.json_response({"error": f"{type(error).__name__}: {error}"}, status=400)
+        super().__init__({**common(world, faults, Fault), **own})
 
     def _reset(self, _: Json) -> None:
         self._faults.all.clear()
         self._world.reset()
-
-    def _settings(self, body: Json) -> Json:
-        for name, value in body.items():
-            if not hasattr(self._world.settings, name):
-                raise BadRequestError(f"no setting {name!r}")
-            setattr(self._world.settings, name, value)
-        return dataclasses.asdict(self._world.settings)
 
     def _add_cluster(self, body: Json) -> Json:
         made = Cluster(body["name"], body["region"])
@@ -120,14 +86,6 @@ class ControlApi:
         if body["operation"] not in OPERATIONS:
             raise BadRequestError(f"no operation {body['operation']!r}: {', '.join(OPERATIONS)}")
         self._world.denied.add(body["operation"])
-
-    def _fault(self, body: Json) -> Json:
-        fault = Fault(**body)
-        self._faults.all.append(fault)
-        return fault.view()
-
-    def _list_calls(self, body: Json) -> list[Json]:
-        return [one for one in self._world.calls if body.get("operation") in {None, one["operation"]}]
 
     def _cluster(self, body: Json) -> Cluster:
         found = self._world.find(body["region"], body["cluster"])

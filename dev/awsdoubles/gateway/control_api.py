@@ -4,32 +4,21 @@
 """
 
 import asyncio
-import dataclasses
 import json
 import time
-from collections.abc import Awaitable, Callable
-from typing import Any, Final
-
-from aiohttp import web
+from collections.abc import Callable
+from typing import Any
 
 from awsdoubles.clients import client
+from awsdoubles.controlapi import BadRequestError, ControlBase, Handler, Json, common
 from awsdoubles.gateway.bucket import Buckets
 from awsdoubles.gateway.faults import Fault, Faults
 from awsdoubles.gateway.inventory import ROOT, Inventory, Listing, differences, folder_of, tree
 from awsdoubles.gateway.refresh import Refresher, upload
 from awsdoubles.gateway.state import STATUSES, Settings, Share, World, view
 
-PREFIX: Final = "/_control/"
 
-Json = dict[str, Any]
-Handler = Callable[[Json], Awaitable[Any]]
-
-
-class BadRequestError(Exception):
-    """The test asked for something that makes no sense."""
-
-
-class ControlApi:
+class ControlApi(ControlBase):
     """Every call is a POST of an object and answers one."""
 
     def __init__(self, world: World, refresher: Refresher, faults: Faults, buckets: Buckets) -> None:
@@ -37,35 +26,20 @@ class ControlApi:
         self._refresher = refresher
         self._faults = faults
         self._buckets = buckets
-        self._calls: dict[str, Handler] = {
+        own: dict[str, Handler] = {
             "reset": self._reset,
-            "settings": self._settings,
             "add-gateway": self._add_gateway,
             "add-share": self._add_share,
             "set-status": self._set_status,
             "remove-share": self._remove_share,
             "shares": self._shares,
-            "fault": self._fault,
-            "clear-faults": self._clear_faults,
-            "faults": self._list_faults,
-            "calls": self._list_calls,
             "refreshes": self._refreshes,
             "inventory": self._inventory,
             "read": self._read,
             "differences": self._differences,
             "upload-event": self._upload_event,
         }
-
-    async def handle(self, request: web.Request) -> web.Response:
-        """One call; what is wrong with it comes back as 400 and `error`."""
-        name = request.match_info["name"]
-        handler = self._calls.get(name)
-        if handler is None:
-            return web.json_response({"error": f"no call {name!r}: {', '.join(self._calls)}"}, status=404)
-        try:
-            return web.json_response(await handler(await request.json()))
-        except (BadRequestError, TypeError, ValueError, KeyError) as error:
-            return web.json_response({"error": f"{type(error).__name__}: {error}"}, status=400)
+        super().__init__({**common(world, faults, Fault), **own})
 
     async def _reset(self, _: Json) -> Json:
         self._faults.all.clear()
@@ -75,13 +49,6 @@ class ControlApi:
         self._world.calls.clear()
         self._world.settings = Settings()
         return {}
-
-    async def _settings(self, body: Json) -> Json:
-        for name, value in body.items():
-            if not hasattr(self._world.settings, name):
-                raise BadRequestError(f"no setting {name!r}")
-            setattr(self._world.settings, name, value)
-        return dataclasses.asdict(self._world.settings)
 
     async def _add_gateway(self, body: Json) -> Json:
         return {"arn": self._world.add_gateway(body["region"]).arn}
@@ -107,21 +74,6 @@ class ControlApi:
 
     async def _shares(self, _: Json) -> list[Json]:
         return [view(share) for share in self._world.shares.values()]
-
-    async def _fault(self, body: Json) -> Json:
-        fault = Fault(**body)
-        self._faults.all.append(fault)
-        return fault.view()
-
-    async def _clear_faults(self, _: Json) -> Json:
-        self._faults.all.clear()
-        return {}
-
-    async def _list_faults(self, _: Json) -> list[Json]:
-        return [fault.view() for fault in self._faults.all]
-
-    async def _list_calls(self, body: Json) -> list[Json]:
-        return [c for c in self._world.calls if body.get("operation") in {None, c["operation"]}]
 
     async def _refreshes(self, body: Json) -> list[Json]:
         return [r.view() for r in self._world.refreshes if body.get("share") in {None, r.share.arn}]
