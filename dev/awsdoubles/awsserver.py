@@ -1,4 +1,4 @@
-"""A double of ours as a server: AWS's protocol at one address, beside it the test's side and a health check."""
+"""A double of ours as a server: AWS's protocol at one address, beside it the test's side and its health."""
 
 from abc import abstractmethod
 from typing import Final, Protocol

@@ -4,6 +4,7 @@ One file a command: `add` declares its arguments, `main` carries it out and retu
 1 failed, 2 wrong usage, 130 interrupted. Errors are one line on stderr that names the mend.
 """
 
+import argparse
 import os
 import sys
 from collections.abc import Sequence
@@ -20,7 +21,7 @@ _COMMANDS = (run, plan, status, rerun, resume, logs)
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The console script `caretaker`."""
-    args = _parser().parse_args(argv)
+    args = _parsed(argv)
     try:
         code = int(args.main(args))
         sys.stdout.flush()  # here, where a reader that went away is expected
@@ -40,6 +41,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     return code
+
+
+def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
+    """Flags may stand between the kind and the name, as kubectl has it; argparse has no word for that."""
+    parser = _parser()
+    args, rest = parser.parse_known_args(argv)
+    named = "resource" in args and not any(word.startswith("-") for word in rest)
+    if rest and not named:
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    if rest:
+        args.resource += rest
+    return args
 
 
 def _tell(command: str, error: object) -> None:

@@ -49,7 +49,9 @@ def test_help_ends_with_an_example_that_can_be_parsed(
     assert [line for line in example if f"caretaker {command} " not in line] == []
 
 
-@pytest.mark.parametrize("argv", ["{} status dtask/t", "status {} dtask/t", "status dtask/t {}"])
+@pytest.mark.parametrize(
+    "argv", ["{} status dtask/t", "status {} dtask/t", "status dtask/t {}", "status dtask {} t"]
+)
 @pytest.mark.parametrize("flag", ["--kubeconfig", "--log-level", "-n"])
 def test_a_shared_flag_may_stand_before_the_command_or_after_it(
     argv: str, flag: str, capsys: pytest.CaptureFixture[str]
@@ -85,6 +87,11 @@ def test_of_a_flag_that_stands_twice_the_last_counts(capsys: pytest.CaptureFixtu
             "which one? write: daemontask NAME or s3aggregatedrefresh NAME or imdspolicy NAME, instead of",
             id="three words",
         ),
+        pytest.param(
+            "status dtask -n a b c", "which one? write: daemontask NAME, instead of dtask b c", id="words apart"
+        ),
+        pytest.param("status dtask -n a b --no", "unrecognized arguments: b --no", id="an unknown flag"),
+        pytest.param("plan -f x y", "unrecognized arguments: y", id="a word that plan has no use for"),
         pytest.param(
             "status pod/x",
             "pod: there is no such kind here; write: daemontask x or s3aggregatedrefresh x",
