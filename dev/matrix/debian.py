@@ -1,8 +1,8 @@
 """A Python that this machine's Debian does not have, out of the packages of a newer Debian.
 
 The packages are unpacked into the user's cache, not installed. Their Python needs their libc: their loader
-starts it, with their libraries, and only it: what it starts itself sees the machine's own. Raises Missing where
-that cannot be done: it takes Debian's mmdebstrap, which this installs as root.
+starts it, with their libraries, and only it: what it starts itself sees the machine's own. Raises Missing
+where that cannot be done: it takes Debian's mmdebstrap, which this installs as root.
 """
 
 import os

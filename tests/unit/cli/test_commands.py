@@ -88,7 +88,7 @@ def test_of_a_flag_that_stands_twice_the_last_counts(capsys: pytest.CaptureFixtu
             id="three words",
         ),
         pytest.param(
-            "status dtask -n a b c", "which one? write: daemontask NAME, instead of dtask b c", id="words apart"
+            "status dtask -n a b c", "write: daemontask NAME, instead of dtask b c", id="words apart"
         ),
         pytest.param("status dtask -n a b --no", "unrecognized arguments: b --no", id="an unknown flag"),
         pytest.param("plan -f x y", "unrecognized arguments: y", id="a word that plan has no use for"),
