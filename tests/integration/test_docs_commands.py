@@ -39,7 +39,6 @@ from testing.roles import SYSTEM, small_task
 
 NAME: Final = "docs"
 ENFORCE: Final = "pod-security.kubernetes.io/enforce"
-PODS: Final = "needs the chart's pods: tests/node runs them"
 LINES: Final = "tests/integration/chart runs its lines, one by one"
 BELOW: Final = "run below, after those that it needs"
 STAYS: Final = "a process that stays, or a suite: what they start has tests of its own"
@@ -54,12 +53,9 @@ NOT_RUN: Final = {
     "docs/image.md": "needs an engine and a registry; tests build the same Dockerfile with buildah",
     "docs/imds-probe.md": "needs an address of metadata; tests/integration/hoplab runs the probe",
     "docs/install.md: CRDs are there already": LINES,
-    "docs/install.md: Is it well?": PODS,
     "docs/upgrade.md: With Helm": LINES,
     "docs/upgrade.md: With Helm (2)": f"{LINES}; `helm test` needs pods that run",
-    "docs/operations.md: First look (2)": PODS,
     "docs/operations.md: TargetGone": BELOW,
-    "docs/operations.md: CaretakerDown": PODS,
     "docs/operations.md: Health endpoints": "needs the chart's pods, and stays; what asks through it runs",
     "docs/recipes.md: rotate-certificate": "labels nodes; tests/integration/daemontask does the same",
     "helm/caretaker/README.md": "the same as docs/install.md has",

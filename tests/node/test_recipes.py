@@ -1,7 +1,7 @@
 """Recipes of examples/ as pods of a real kubelet: what they do is done on the node."""
 
 import copy
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Any, Final
 
 import pytest
@@ -17,12 +17,10 @@ from realnode.registry import Registry
 from testbed.admin import Admin, Json, path
 from testing.aws import Aws
 from testing.customresource import Resource, stands
-from testing.recipes import document
+from testing.recipes import HUB, document
 from testing.refreshing import Refreshing
 from testing.release import NAMESPACE, Release
 
-HUB: Final = "docker.io"
-PYTHON: Final = f"{HUB}/library/python:3.13-alpine"
 INSTANCE: Final = "i-0123456789abcdef0"
 FOLDERS: Final = "/var/lib/recipes"  # in a file system of the node's own
 SOMAXCONN: Final = "/proc/sys/net/core/somaxconn"
@@ -34,20 +32,6 @@ LEVELS: Final = {
     "patch-sysctl": "privileged",
     "nightly-cleanup": "privileged",
 }
-
-
-@pytest.fixture
-def registry(node: Node | KindNode) -> Iterator[Registry]:
-    """The images of the recipes in place of Docker Hub: BusyBox for itself and nginx, ours for Python's."""
-    double = Registry()
-    double.host = node.place.outside
-    with double:
-        if isinstance(node, Node):
-            for name in ("library/busybox:1.37", "library/nginx:1.29"):
-                double.add(name, images.busybox())
-            node.pull_from(HUB, double.url)
-            node.name_image(images.reference("operator", images.version()), PYTHON)
-        yield double
 
 
 @pytest.fixture

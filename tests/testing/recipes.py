@@ -14,6 +14,8 @@ from testbed.paths import CHECKOUT
 from testing import manifests
 
 Json = dict[str, Any]
+HUB: Final = "docker.io"
+PYTHON: Final = f"{HUB}/library/python:3.13-alpine"  # as they name it
 TERMINATION_LOG: Final = "/dev/termination-log"
 
 

@@ -8,11 +8,14 @@ a thread.
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
+import threading
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from types import TracebackType
+from typing import IO, Any, Final, Self
 
 import psutil
 import yaml
@@ -24,6 +27,8 @@ from realnode.kind import KindNode
 from realnode.node import Node
 from testbed import build
 from testbed.admin import Admin, Json, path
+from testbed.paths import CHECKOUT
+from testing.installed import block
 
 NAMESPACE: Final = chart.NAMESPACE
 NAME: Final = chart.RELEASE
@@ -31,6 +36,59 @@ REPLICAS: Final = 2
 PODS: Final = f"app.kubernetes.io/name={NAME}"
 LEASE: Final = path("leases", NAMESPACE, NAME)
 DEPLOYMENT: Final = path("deployments", NAMESPACE, NAME)
+
+
+class PodLogs:
+    """The logs of the operator's pods, followed from each one's beginning: a pod that goes takes its own
+    along."""
+
+    def __init__(self, environment: Mapping[str, str], folder: Path) -> None:
+        self._environment = environment
+        self._folder = folder
+        self._processes: list[subprocess.Popen[str]] = []
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Follow the pods that come from now on, once."""
+        if self._thread is None:
+            self._folder.mkdir()
+            watch = self._kubectl(subprocess.PIPE, "get", "pods", "-l", PODS, "--watch", "--output=name")
+            self._thread = threading.Thread(target=self._follow, args=(watch,), daemon=True)
+            self._thread.start()
+
+    def stop(self) -> None:
+        """End all that follows."""
+        for process in self._processes:
+            process.terminate()
+        for process in self._processes:
+            process.wait()
+        if self._thread is not None:
+            self._thread.join()
+
+    def all(self) -> list[str]:
+        """What has come until now, by pod."""
+        return [file.read_text() for file in sorted(self._folder.glob("*.log"))]
+
+    def _follow(self, watch: subprocess.Popen[str]) -> None:
+        known = set[str]()
+        assert watch.stdout is not None
+        for line in watch.stdout:
+            name = line.strip().removeprefix("pod/")
+            if name not in known:
+                known.add(name)
+                with (self._folder / f"{name}.log").open("w") as file:
+                    self._kubectl(file, "logs", "--follow", "--pod-running-timeout=2m", name)
+
+    def _kubectl(self, out: IO[str] | int, *words: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            ["kubectl", "--namespace", NAMESPACE, *words],
+            env=dict(self._environment),
+            stdout=out,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        self._processes.append(process)
+        return process
 
 
 class Release:
@@ -41,9 +99,19 @@ class Release:
         self.installed = False
         self._values = folder / "values.yaml"
         self._values.write_text(yaml.safe_dump(dict(values)))
+        self._logs = PodLogs(self._environment(), folder / "logs")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._logs.stop()
 
     def install(self, *arguments: str) -> None:
         """`helm install --wait`."""
+        self._logs.start()
         self._helm("install", NAME, str(chart.CHART), "--values", str(self._values), "--wait", *arguments)
         self.installed = True
 
@@ -66,16 +134,10 @@ class Release:
 
     def shell(self, script: str) -> str:
         """Run commands of a guide, with kubectl on the PATH and this cluster as its own; their output."""
-        environment = {
-            **os.environ,
-            "KUBECONFIG": str(self.node.kubeconfig),
-            "PATH": os.pathsep.join(
-                [str(build.ensure()), str(gotools.path("helm").parent), os.environ["PATH"]]
-            ),
-        }
         done = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", script],
-            env=environment,
+            env=self._environment(),
+            cwd=CHECKOUT,
             capture_output=True,
             text=True,
             check=False,
@@ -84,11 +146,22 @@ class Release:
         assert done.returncode == 0, f"{script}\n{done.stdout}{done.stderr}"
         return done.stdout
 
+    def documented(self, page: str, heading: str, number: int = 0, **names: str) -> str:
+        """Run a block of a guide, where `names` are to stand in place of such words; its output."""
+        script = block(page, heading, number)
+        for word, name in names.items():
+            script = re.sub(rf"\b{word}\b", name, script)
+        return self.shell(script)
+
     def logs(self) -> list[Json]:
-        """What the processes that are there logged, oldest first in each; what is no JSON as {"line":
-        ...}."""
-        text = self.shell(f"kubectl logs -n {NAMESPACE} -l {PODS} --tail=-1")
-        return [_parsed(line) for line in text.splitlines()]
+        """What every pod since the installation has logged, those that are gone included, oldest first in
+        each; what is no JSON as {"line": ...}."""
+        return [_parsed(line) for text in self._logs.all() for line in text.splitlines()]
+
+    def _environment(self) -> dict[str, str]:
+        """kubectl and helm on the PATH, and this cluster as their own."""
+        places = [str(build.ensure()), str(gotools.path("helm").parent), os.environ["PATH"]]
+        return {**os.environ, "KUBECONFIG": str(self.node.kubeconfig), "PATH": os.pathsep.join(places)}
 
 
 async def leader(admin: Admin) -> str:
