@@ -20,6 +20,7 @@ LOOPBACK: Final = (
 # What depends most on the API server: schemas and CEL, watches, Leases, Pods, field ownership.
 CLUSTER: Final = (
     "tests/integration/test_crd.py",
+    "tests/integration/test_crd_ecs.py",
     "tests/integration/test_crd_imds.py",
     "tests/integration/test_crd_objects.py",
     "tests/integration/test_crd_s3refresh.py",

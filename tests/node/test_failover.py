@@ -34,6 +34,7 @@ async def test_the_standby_acts_within_20_seconds_of_the_leaders_death(
 
     spent = await seconds_until_it_acts(admin, "after-death", die)
     assert spent < 20
+    assert release.logged(led), "what the dead one wrote is judged, too"
     assert await leader(admin) != led
     await complete(admin)
 
@@ -43,5 +44,6 @@ async def test_the_standby_acts_within_3_seconds_of_a_clean_stop(release: Releas
     stop = admin.delete(path("pods", NAMESPACE, led))
     spent = await seconds_until_it_acts(admin, "after-stop", lambda: stop)
     assert spent < 3
+    assert release.logged(led)
     assert await leader(admin) != led
     await complete(admin)

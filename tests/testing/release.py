@@ -65,9 +65,9 @@ class PodLogs:
         if self._thread is not None:
             self._thread.join()
 
-    def all(self) -> list[str]:
+    def all(self) -> dict[str, str]:
         """What has come until now, by pod."""
-        return [file.read_text() for file in sorted(self._folder.glob("*.log"))]
+        return {file.stem: file.read_text() for file in sorted(self._folder.glob("*.log"))}
 
     def _follow(self, watch: subprocess.Popen[str]) -> None:
         known = set[str]()
@@ -156,7 +156,11 @@ class Release:
     def logs(self) -> list[Json]:
         """What every pod since the installation has logged, those that are gone included, oldest first in
         each; what is no JSON as {"line": ...}."""
-        return [_parsed(line) for text in self._logs.all() for line in text.splitlines()]
+        return [_parsed(line) for text in self._logs.all().values() for line in text.splitlines()]
+
+    def logged(self, pod: str) -> bool:
+        """Whether this pod's lines are among them, up to now or to its end."""
+        return bool(self._logs.all().get(pod))
 
     def _environment(self) -> dict[str, str]:
         """kubectl and helm on the PATH, and this cluster as their own."""
