@@ -59,7 +59,7 @@ def shown(snapshot: Snapshot) -> Iterator[tuple[str, Known]]:
 def _due(snapshot: Snapshot, known: Known) -> float | None:
     if known.busy:
         return None
-    if known.failures:
+    if known.retry:
         return known.retry
     if not known.looked:
         return snapshot.clock

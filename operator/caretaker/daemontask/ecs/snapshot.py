@@ -29,7 +29,7 @@ class Known(msgspec.Struct, frozen=True):
     busy: bool = False  # one is under way
     trouble: Trouble | None = None  # of the last look, if it failed
     failures: int = 0  # in a row
-    retry: float = 0.0  # not before
+    retry: float = 0.0  # not before, though due; 0 = the last look came to an end
     event_at: float = 0.0
     update_at: float = 0.0
     calls: int = 0  # of the last look

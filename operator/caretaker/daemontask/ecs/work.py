@@ -157,7 +157,9 @@ class Work:
                 verdict, trouble = no_service(wanted) if gone else no_cluster(name), None
         except NotLeader as error:  # the guard: nothing was sent
             logger.info("cluster %s is left as it is: %s", name, error)
-            trouble = Trouble("NotLeader", str(error), transient=True)
+            self._put_off(name, since, calls)
+            self._tell(None, since)
+            return
         except Exception as error:  # an answer that nobody foresaw must not end the task's work
             logger.exception("the look at cluster %s failed", name)
             trouble = Trouble(Reason.UNREACHABLE, f"{type(error).__name__}: {error}", transient=True)
@@ -189,6 +191,18 @@ class Work:
             if verdict.was is not None:
                 changes["update_at"] = time.time()
         self.clusters[name] = msgspec.structs.replace(known, busy=False, calls=calls, **changes)
+        self._on_news()
+
+    def _put_off(self, name: str, since: float, calls: int) -> None:
+        """What was to be set could not be sent for want of the Lease. That is nothing about the cluster, so no
+        condition tells of it: what was known of it stands, and the look is made again soon."""
+        known = self.clusters.get(name)
+        if known is None:
+            return  # the list no longer has it
+        wait = backoff(1, transient=True) * random.uniform(0.5, 1) * self._scale
+        self.clusters[name] = msgspec.structs.replace(
+            known, busy=False, calls=calls, retry=time.monotonic() + wait, dirty=since or known.dirty
+        )
         self._on_news()
 
     def _tell(self, verdict: Verdict | None, since: float) -> None:

@@ -38,7 +38,7 @@ def snapshot(
         status=fields.pop("status", Status()),
         suspend=fields.pop("suspend", False),
         now=NOW,
-        clock=CLOCK,
+        clock=fields.pop("clock", CLOCK),
         clusters={"prod": known()} if clusters is None else clusters,
         listing=fields.pop("listing", Listing(at=CLOCK - 10)),
         queue=fields.pop("queue", Queue(heard=True)),

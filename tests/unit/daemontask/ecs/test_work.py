@@ -1,24 +1,28 @@
 """What a look that failed leaves for the next try."""
 
 import asyncio
+import time
 from typing import Any
 
+import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
 from caretaker.aws.classes import ErrorClass
 from caretaker.aws.errors import AwsError
 from caretaker.daemontask.ecs.check import Call, Verdict
-from caretaker.daemontask.ecs.plan import Plan
+from caretaker.daemontask.ecs.conditions import ready
+from caretaker.daemontask.ecs.plan import Plan, plan
 from caretaker.daemontask.ecs.work import Work
+from caretaker.kube.errors import NotLeader
 from caretaker.obs.ecs_metrics import EcsMetrics
-from unit.daemontask.ecs.build import INSTANCE, Account, notice, spec
+from unit.daemontask.ecs.build import INSTANCE, Account, notice, snapshot, spec
 
 
 class Ecs:
     """An account; the first call of each of the methods that `errors` names fails so."""
 
-    def __init__(self, account: Account, **errors: AwsError) -> None:
+    def __init__(self, account: Account, **errors: Exception) -> None:
         self.account = account
         self.errors = errors
 
@@ -92,3 +96,46 @@ def test_a_cluster_that_is_gone_and_cannot_be_looked_at_is_forgotten() -> None:
         return found
 
     assert asyncio.run(run()) == [{"prod"}, set()]
+
+
+@pytest.mark.parametrize(
+    ("before", "told"),
+    [
+        pytest.param([], "Starting", id="nothing is known of the cluster yet"),
+        pytest.param(["refused"], "AccessDenied", id="what AWS refused stands"),
+        pytest.param(["done"], "InStep", id="what was found stands"),
+    ],
+)
+def test_a_lease_that_is_too_short_for_a_write_puts_a_look_off_and_no_condition_tells_of_it(
+    before: list[str], told: str
+) -> None:
+    async def run() -> tuple[str, list[Plan], int]:
+        account = Account(desiredCount=1)
+        account.active = {f"{INSTANCE}/prod/a"}
+        news = asyncio.Event()
+        ecs = Ecs(account)
+        given: Any = ecs
+        work = Work("u1", spec("prod"), given, EcsMetrics(CollectorRegistry()), news.set)
+
+        async def look(**errors: Exception) -> None:
+            ecs.errors.update(errors)
+            news.clear()
+            work.begin(Plan(("prod",)))
+            await asyncio.wait_for(news.wait(), 10)
+
+        for past in before:
+            denied = AwsError(ErrorClass.ACCESS_DENIED, "AccessDenied", "no", service="ecs", operation="x")
+            await look(**({"describe_services": denied} if past == "refused" else {}))
+        account.active.add(f"{INSTANCE}/prod/b")
+        started = time.monotonic()
+        await look(update_service=NotLeader("3 s of the Lease are left"))
+        seen = snapshot(clusters=dict(work.clusters), clock=time.monotonic())
+        asked = [plan(seen), plan(msgspec.structs.replace(seen, clock=started + 2))]
+        await look()
+        return ready(seen)[1], asked, account.answer(Call("describe_services", {}))["services"][0]["desiredCount"]
+
+    reason, (now, later), count = asyncio.run(run())
+    assert reason == told
+    assert (now.looks, now.wake is not None) == ((), True), "it waits for its turn"
+    assert later.looks == ("prod",)
+    assert count == 2
