@@ -10,6 +10,7 @@ import msgspec
 
 from caretaker.api import durations
 from caretaker.api.daemontask import Budget, Spec, resolve
+from caretaker.api.times import format_time
 from caretaker.daemontask import calendar
 
 # Windows that follow each other without a gap: after so many, or beyond a year, the end is not told.
@@ -40,6 +41,21 @@ def allowance(spec: Spec, desired: int, now: float) -> Allowance:
     least = min(nodes for nodes, _ in active)
     ends_of_least = [ends for nodes, ends in active if nodes == least]
     return Allowance(least, 0.0 if 0.0 in ends_of_least else max(ends_of_least), edge)
+
+
+def allowed_words(budget: Allowance) -> str:
+    """What a budget that keeps nodes waiting allows, and until when."""
+    until = f" until {format_time(budget.until)}" if budget.until else ""
+    return f"a budget lets {budget.nodes or 'no'} node(s) run at a time{until}"
+
+
+def held_words(budget: Allowance, waiting: int, outdated: int) -> str:
+    """The same, and whom it holds back: nodes that wait for a run, and active ones whose run a newer one is to
+    replace."""
+    held = [f"{waiting} node(s) wait"] if waiting else []
+    if outdated:
+        held.append(f"{outdated} active node(s) keep the run that is to be replaced")
+    return "; ".join([allowed_words(budget), *held])
 
 
 def _window(budget: Budget, zone: str, now: float) -> tuple[float, float]:

@@ -12,7 +12,7 @@ from caretaker.api import conditions as c
 from caretaker.api.conditions import Condition, ConditionStatus, Reason
 from caretaker.api.names import LABEL_TASK
 from caretaker.api.times import format_time
-from caretaker.daemontask.budgets import Allowance
+from caretaker.daemontask.budgets import allowed_words, held_words
 from caretaker.daemontask.plan import Plan
 from caretaker.daemontask.recall import NodeReport
 from caretaker.daemontask.snapshot import Snapshot, Trouble
@@ -231,15 +231,9 @@ def _progress(facts: Facts) -> str:
     if facts.pending and facts.plan.resting:
         text += f"; {facts.plan.resting} slot(s) are held by minSuccessSeconds"
     if facts.plan.budget is not None:
-        text += f"; {budget_words(facts.plan.budget)}"
+        text += f"; {allowed_words(facts.plan.budget)}"
     odd = ", ".join(f"{n} {reason}" for reason, n in sorted(waiting.items()) if reason not in _ORDINARY)
     return f"{text} ({odd})" if odd else text
-
-
-def budget_words(budget: Allowance) -> str:
-    """What a budget that keeps nodes waiting allows, and until when."""
-    until = f" until {format_time(budget.until)}" if budget.until else ""
-    return f"a budget lets {budget.nodes or 'no'} node(s) run at a time{until}"
 
 
 _ORDINARY: Final = ("Scheduling", "Starting", "ContainerCreating", "PodInitializing")
@@ -289,7 +283,7 @@ def _moving(facts: Facts) -> Verdict:
     """Of a task that nothing is wrong with."""
     budget = facts.plan.budget
     if budget is not None and not budget.nodes:
-        return "False", Reason.HELD_BY_BUDGET, f"{budget_words(budget)}; {facts.pending} node(s) wait"
+        return "False", Reason.HELD_BY_BUDGET, held_words(budget, facts.pending, facts.plan.outdated)
     if facts.waits_for_tick:
         return "True", Reason.AWAITING_SCHEDULE, f"first run at {_time(facts.plan.tick.next)}"
     if facts.complete:

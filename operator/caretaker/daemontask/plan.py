@@ -60,6 +60,7 @@ class Plan(msgspec.Struct):
     awaiting: int = 0  # pending nodes that wait for the schedule's first tick
     budget: Allowance | None = None  # what keeps nodes waiting, where that is a budget
     replaced: list[Pod] = []  # active, of runs that a newer one replaces
+    outdated: int = 0  # active nodes whose run stays, for want of a slot for the newer one
     told: Summary = Summary()  # what the runs told, of a task that declares results
     more: bool = False  # work is left that needs no event: plan again at once
 
@@ -251,7 +252,7 @@ def _share_out(snapshot: Snapshot, result: Plan, wanting: list[NodeReport], slot
     result.queued = len(wanting)
     room = room_for(snapshot, result.desired, len(wanting) + slots)
     if slots > room.width:  # what would make way could not start anew
-        result.replaced = []
+        result.outdated, result.replaced = len(result.replaced), []
     result.deletes.extend(result.replaced)
     free = max(room.width - slots, 0)
     if len(wanting) > free or slots > room.width:

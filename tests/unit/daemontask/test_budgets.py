@@ -6,10 +6,14 @@ import pytest
 
 from caretaker.api import conditions as c
 from caretaker.api.daemontask import Budget, Spec
+from caretaker.api.objects import Node
 from caretaker.api.times import format_time, parse_time
 from caretaker.daemontask.budgets import allowance
+from caretaker.daemontask.conditions import Outcome
+from caretaker.daemontask.plan import plan
+from caretaker.daemontask.status import status_of
 from unit.daemontask.almanac import Almanac
-from unit.daemontask.build import NOW, entry, node, planned, pod, started, succeeded, task
+from unit.daemontask.build import NOW, entry, node, planned, pod, snapshot, started, succeeded, task
 
 OFFICE = Budget(0, "0 9 * * 1-5", "8h")
 
@@ -245,6 +249,35 @@ def test_a_rollout_that_is_held_back_says_so_until_when_and_goes_on_then() -> No
     assert made.look("2026-11-23T17:00:00Z") == ["a NewNode", "b NewNode"]
     assert made.condition(c.PROGRESSING) == ("True", "RolloutComplete")
     assert made.events == ["HeldByBudget", "RolloutComplete"]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "pods", "told"),
+    [
+        pytest.param([A], [A], "1 active node(s) keep the run that is to be replaced", id="a run is outdated"),
+        pytest.param(
+            [A, B, C],
+            [A],
+            "2 node(s) wait; 1 active node(s) keep the run that is to be replaced",
+            id="others wait as well",
+        ),
+        pytest.param([A, B], [], "2 node(s) wait", id="none is active"),
+    ],
+)
+def test_whom_a_budget_of_none_holds_back_is_told_truly(
+    nodes: list[Node], pods: list[Node], told: str
+) -> None:
+    seen = snapshot(
+        task(budgets=(Budget(0),), concurrency_policy="Replace"), nodes, [pod(n, revision="old") for n in pods]
+    )
+    made = plan(seen)
+    assert made.deletes == []
+    found = c.find(status_of(seen, made, Outcome()).conditions, c.PROGRESSING)
+    assert found is not None
+    assert (found.reason, found.message) == (
+        "HeldByBudget",
+        f"a budget lets no node(s) run at a time; {told}",
+    )
 
 
 def test_a_tick_within_a_window_waits_for_its_end_and_leaves_the_task_ready() -> None:

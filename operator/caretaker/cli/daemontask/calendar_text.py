@@ -4,7 +4,7 @@ from typing import Any
 
 from caretaker.api.times import format_time
 from caretaker.cli.text import age
-from caretaker.daemontask.conditions import budget_words
+from caretaker.daemontask.budgets import allowed_words
 from caretaker.daemontask.forecast import Forecast
 
 
@@ -38,7 +38,7 @@ def calendar_lines(made: Forecast) -> list[str]:
         )
         lines.append(f"schedule {spec.schedule} ({spec.time_zone}): {last}; {following}")
     if made.room.budget is not None:
-        lines.append(budget_words(made.room.budget))
+        lines.append(allowed_words(made.room.budget))
     return lines
 
 
