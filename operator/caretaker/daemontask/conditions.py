@@ -13,6 +13,7 @@ from caretaker.api.conditions import Condition, ConditionStatus, Reason
 from caretaker.api.names import LABEL_TASK
 from caretaker.api.times import format_time
 from caretaker.daemontask.budgets import allowed_words, held_words
+from caretaker.daemontask.intents import was_unreadable
 from caretaker.daemontask.plan import Plan
 from caretaker.daemontask.recall import NodeReport
 from caretaker.daemontask.snapshot import Snapshot, Trouble
@@ -326,14 +327,17 @@ def _nodes_failed(facts: Facts) -> tuple[str, str] | None:
 
 def _ledger_corrupt(facts: Facts) -> tuple[str, str] | None:
     corrupt = facts.snapshot.ledger.corrupt
-    if not corrupt:
+    # With AtMostOnce the next pass finds an entry that can be read: it stands until somebody has looked.
+    unknown = {r.node.name for r in facts.plan.failed if r.entry is not None and was_unreadable(r.entry)}
+    if not (corrupt or unknown):
         return None
-    name = min(corrupt)
+    nodes = corrupt.keys() | unknown
+    first = min(nodes)
     meaning = "may have run" if facts.snapshot.task.spec.at_most_once else "count as not run"
     return (
         Reason.LEDGER_CORRUPT,
-        f"ledger entries of {len(corrupt)} node(s) cannot be read and {meaning}, "
-        f"first {name}: {corrupt[name]}",
+        f"ledger entries of {len(nodes)} node(s) could not be read and {meaning}, "
+        f"first {first}: {corrupt.get(first, 'see failedNodes')}",
     )
 
 
@@ -373,8 +377,8 @@ def _bad_results(facts: Facts) -> tuple[str, str] | None:
 
 
 _DEGRADED_RULES: Final = (
-    _nodes_failed,
     _ledger_corrupt,
+    _nodes_failed,
     _name_conflict,
     _bad_annotation,
     _refused,

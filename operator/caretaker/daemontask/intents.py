@@ -162,6 +162,11 @@ def kept_from_repeating(spec: Spec, entry: Entry) -> Entry:
     return msgspec.structs.replace(entry, result="Failed") if ran and spec.at_most_once else entry
 
 
+def was_unreadable(entry: Entry) -> bool:
+    """Whether it stands for one that could not be read."""
+    return entry.reason == OUTCOME_UNKNOWN and entry.message == UNREADABLE
+
+
 def given_up(entries: Mapping[str, Entry], records: Mapping[str, Entry]) -> list[str]:
     """Names of nodes of which these records say that their Pod is gone."""
     found = []

@@ -18,6 +18,14 @@ def test_advice_names_the_task() -> None:
     assert advice("Unheard", "daemontask hello") == ""
 
 
+@pytest.mark.parametrize("reason", [Reason.NODES_FAILED, Reason.LEDGER_CORRUPT])
+def test_of_runs_that_are_never_repeated_nothing_runs_again_before_somebody_has_looked(reason: str) -> None:
+    told = advice(reason, "daemontask hello", at_most_once=True)
+    assert told != advice(reason, "daemontask hello")
+    assert told.startswith("look at")
+    assert "caretaker rerun daemontask hello --nodes NODE" in told
+
+
 @pytest.mark.parametrize(
     ("conditions", "told"),
     [

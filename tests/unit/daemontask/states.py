@@ -126,6 +126,22 @@ CASES: Final[dict[str, tuple[Snapshot, Outcome, str, dict[str, str]]]] = {
         "LedgerLost",
         {"Stalled": "LedgerLost"},
     ),
+    "an entry that cannot be read counts as not run": (
+        snapshot(task(), [A, B], ledger=Ledger({"b": entry(B)}, {"a": "Expected `str`"}, shards=1)),
+        WELL,
+        "RollingOut",
+        {"Reconciling": "RollingOut", "Degraded": "LedgerCorrupt"},
+    ),
+    "one that cannot be read is graver than one that failed": (
+        snapshot(
+            task(failure_policy=FailurePolicy(1)),
+            [A, B],
+            ledger=Ledger({"b": entry(B, "Failed")}, {"a": "Expected `str`"}, shards=1),
+        ),
+        WELL,
+        "RollingOut",
+        {"Reconciling": "RollingOut", "Degraded": "LedgerCorrupt"},
+    ),
     "a pod that cannot start stalls after the deadline, when nothing else moves": (
         snapshot(task(progress_deadline_seconds=30), [A], [pod(A, phase="Pending", waiting="ErrImagePull")]),
         WELL,

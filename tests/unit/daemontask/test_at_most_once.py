@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from caretaker.api import conditions as c
 from caretaker.api import names
 from caretaker.api.times import format_time
 from caretaker.daemontask.intents import TOKEN
@@ -213,6 +214,11 @@ def test_an_entry_that_cannot_be_read_counts_as_an_unknown_outcome(world: SimWor
     pass_by(world, 2)
     assert reasons(world) == [("a", OUTCOME_UNKNOWN)]
     assert not pods(world)
+    pass_by(world, 60)
+    told = c.find(world.cluster.status.conditions, c.DEGRADED)
+    assert told is not None
+    assert told.reason == "LedgerCorrupt", "for as long as nobody has looked"
+    assert "1 node(s) could not be read and may have run, first a: " in told.message
 
 
 def test_a_run_that_was_begun_under_at_least_once_is_covered_when_the_task_changes() -> None:

@@ -25,6 +25,10 @@ ONCE: Final = (
     "look at each failed node first: what its run began may be half done; then caretaker rerun {name} "
     "--nodes NODE"
 )
+ONCE_CORRUPT: Final = (
+    "look at the nodes with OutcomeUnknown, which may have run; then caretaker rerun {name} --nodes NODE; "
+    "edit no ledger ConfigMap"
+)
 # {name} is the task's, with its namespace where that is needed.
 ADVICE: Final = {
     Reason.NO_MATCHING_NODES: "caretaker status {name} -o wide tells for each node why it is left out",
@@ -46,6 +50,8 @@ ADVICE: Final = {
     Reason.INVALID_RESULTS: "mend the program or spec.results as said, then caretaker rerun {name}",
     Reason.INVALID_ANNOTATION: "correct or remove the annotation; it is ignored",
 }
+# Where that differs, of such a task.
+_ONCE: Final = {Reason.NODES_FAILED: ONCE, Reason.LEDGER_CORRUPT: ONCE_CORRUPT}
 
 
 def worth_telling(conditions: Iterable[Condition]) -> list[Condition]:
@@ -58,6 +64,5 @@ def worth_telling(conditions: Iterable[Condition]) -> list[Condition]:
 
 def advice(reason: str, name: str, *, at_most_once: bool = False) -> str:
     """One line; empty where there is nothing to do. `name`: the task as commands take it."""
-    if at_most_once and reason == Reason.NODES_FAILED:
-        return ONCE.format(name=name)
-    return ADVICE.get(reason, "").format(name=name)
+    once = _ONCE.get(reason, "") if at_most_once else ""
+    return (once or ADVICE.get(reason, "")).format(name=name)
