@@ -222,7 +222,54 @@ CASES: Final[Mapping[str, Mapping[str, Case]]] = {
             "6m",
             {**BY_TASK, "reason": "LedgerLost"},
         ),
+        "an entry could not be read, and was written anew at once": Case(
+            {task("Degraded", "LedgerCorrupt"): "1 stale"}, "6m", {**BY_TASK, "reason": "LedgerCorrupt"}
+        ),
+        "the same under a leader that has just taken over": Case(
+            {
+                task("Degraded", "NodesFailed"): "1x4 stale",
+                condition("DaemonTask", {**TASK, "pod": "b"}, "Degraded", "LedgerCorrupt"): "_x4 1 stale",
+            },
+            "10m",
+            {**BY_TASK, "reason": "LedgerCorrupt"},
+        ),
+        "it could not be written for a moment": Case(
+            {task("Ready", "LedgerWriteRefused"): "0x3 stale", task("Degraded", "LedgerWriteRefused"): "1x3 stale"},
+            "30m",
+        ),
         "all is well": Case({task("Ready", "RolloutComplete"): "1x20"}, "15m"),
+    },
+    "DaemonTaskECSNotReady": {
+        "a right is withdrawn while tasks run": Case(
+            {
+                task("Ready", "InStep"): "1x3 stale",
+                task("Ready", "AccessDenied"): "_x4 0x40",
+                task("Reconciling", "AccessDenied"): "_x4 1x40",
+                nodes("active"): "3x44",
+                nodes("pending"): "1x44",
+            },
+            "20m",
+            BY_TASK,
+        ),
+        "one refusal after the other": Case(
+            {task("Ready", "Throttled"): "0x8 stale", task("Ready", "Unreachable"): "_x9 0x40"},
+            "16m",
+            BY_TASK,
+        ),
+        "no cluster runs the service": Case({task("Ready", "NoClusters"): "0x30"}, "16m", BY_TASK),
+        "throttled for ten minutes": Case(
+            {task("Ready", "Throttled"): "0x10 stale", task("Ready", "InStep"): "_x11 1x30"}, "30m"
+        ),
+        "it is kept, and events do not come, for which there is another alert": Case(
+            {task("Ready", "InStep"): "1x30", task("Degraded", "AccessDenied"): "1x30"}, "25m"
+        ),
+        "its service is not there, for which there is another alert": Case(
+            {task("Ready", "ServiceNotFound"): "0x30", task("Stalled", "ServiceNotFound"): "1x30"}, "25m"
+        ),
+        "a rollout on nodes goes on": Case({task("Ready", "RollingOut"): "0x30"}, "25m"),
+        "a refresh may not read its queue, for which there is another alert": Case(
+            {condition("S3AggregatedRefresh", REFRESH, "Ready", "AccessDenied"): "0x30"}, "25m"
+        ),
     },
     "DaemonTaskStuck": {
         "nodes wait and none runs": Case({nodes("pending"): "3x40", nodes("active"): "0x40"}, "31m", BY_TASK),

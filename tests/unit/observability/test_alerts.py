@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from caretaker.daemontask.ecs.snapshot import Snapshot
 from observability.expressions import faults
 from testing.alertcases import CASES, FILE, RULES
+from unit.daemontask.ecs.states import CASES as ECS_CASES
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = ROOT / "docs" / "operations.md"
@@ -37,6 +39,16 @@ def test_an_alert_says_what_it_must(alert: str) -> None:
 def test_every_alert_has_its_entry_in_the_page_and_no_other() -> None:
     part = PAGE.read_text().partition("\n## Alerts\n")[2].partition("\n## ")[0]
     assert sorted(re.findall(r"^### (.+)$", part, re.MULTILINE)) == sorted(RULES)
+
+
+@pytest.mark.parametrize(("given", "told"), ECS_CASES.values(), ids=ECS_CASES.keys())
+def test_an_ecs_target_that_is_not_ready_has_an_alert_and_one_that_is_has_none(
+    given: Snapshot, told: dict[str, str]
+) -> None:
+    """Of all its states, whatever reason is added: by Stalled, which has one of its own, or by Ready."""
+    (named,) = re.findall(r'type="Ready",reason=~"([^"]+)"', RULES["DaemonTaskECSNotReady"]["expr"])
+    wanted = told["Ready"].startswith("!") and "Stalled" not in told
+    assert (told["Ready"].removeprefix("!") in named.split("|")) == wanted
 
 
 def test_the_file_holds_nothing_but_groups_of_alerts() -> None:
