@@ -237,6 +237,8 @@ class App:
         await self._ecs.stop()
         self._policies.clear()
         self._metrics.not_leading()
+        # Refused is whoever leads from now on; what goes on here, such as watches, tells its refusals anew.
+        self._client.permissions.clear()
 
     def _make_aws(self) -> Aws:
         settings, seconds = self._settings, Options()

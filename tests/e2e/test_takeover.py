@@ -18,8 +18,9 @@ from testbed.admin import Admin, path
 from testbed.cluster import Cluster
 from testing.apicalls import Call
 from testing.apiproxy import ApiProxy
-from testing.faults import Delay, Match, Stall
+from testing.faults import Answer, Delay, Match, Stall
 from testing.operator import OperatorProcess
+from testing.roles import METRIC as MISSING
 from testing.rollouts import Rollouts, fresh_image, rollouts, until
 from testing.world import Task
 
@@ -133,8 +134,11 @@ async def test_clean_stop_hands_over_at_once(place: Rollouts) -> None:
 async def test_leader_that_hung_writes_nothing_when_it_wakes(place: Rollouts) -> None:
     await place.nodes.add(NODES)
     (leader, first), standby = await replicas(place)
+    no_right = 'events is forbidden: User "x" cannot create resource "events" in API group ""'
+    first.add(Match(verb="create", resource="events"), Answer(403, "Forbidden", no_right))
     task = await place.task(parallelism=1)
     await task.ledger_when(bool)
+    await until(lambda: leader.metric(MISSING, verb="create", resource="events") == 1)
     leader.pause()
     hung = time.time()
     assert await took_over(place, standby, hung) <= DURATION + RETRY + SLACK
@@ -147,6 +151,8 @@ async def test_leader_that_hung_writes_nothing_when_it_wakes(place: Rollouts) ->
     # What it told of the task is for the new leader to tell.
     await until(lambda: not told_of_resources(leader))
     assert told_of_resources(standby[0])
+    # Nor is what it was refused missing any more, as far as anybody knows.
+    await until(lambda: leader.metric(MISSING, verb="create", resource="events") == 0)
     await place.history.check(backoff_limit=0)
 
 
