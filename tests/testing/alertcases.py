@@ -234,7 +234,10 @@ CASES: Final[Mapping[str, Mapping[str, Case]]] = {
             {**BY_TASK, "reason": "LedgerCorrupt"},
         ),
         "it could not be written for a moment": Case(
-            {task("Ready", "LedgerWriteRefused"): "0x3 stale", task("Degraded", "LedgerWriteRefused"): "1x3 stale"},
+            {
+                task("Ready", "LedgerWriteRefused"): "0x3 stale",
+                task("Degraded", "LedgerWriteRefused"): "1x3 stale",
+            },
             "30m",
         ),
         "all is well": Case({task("Ready", "RolloutComplete"): "1x20"}, "15m"),

@@ -254,7 +254,9 @@ def test_a_rollout_that_is_held_back_says_so_until_when_and_goes_on_then() -> No
 @pytest.mark.parametrize(
     ("nodes", "pods", "told"),
     [
-        pytest.param([A], [A], "1 active node(s) keep the run that is to be replaced", id="a run is outdated"),
+        pytest.param(
+            [A], [A], "1 active node(s) keep the run that is to be replaced", id="a run is outdated"
+        ),
         pytest.param(
             [A, B, C],
             [A],
@@ -268,7 +270,9 @@ def test_whom_a_budget_of_none_holds_back_is_told_truly(
     nodes: list[Node], pods: list[Node], told: str
 ) -> None:
     seen = snapshot(
-        task(budgets=(Budget(0),), concurrency_policy="Replace"), nodes, [pod(n, revision="old") for n in pods]
+        task(budgets=(Budget(0),), concurrency_policy="Replace"),
+        nodes,
+        [pod(n, revision="old") for n in pods],
     )
     made = plan(seen)
     assert made.deletes == []

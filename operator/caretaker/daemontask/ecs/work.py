@@ -194,8 +194,8 @@ class Work:
         self._on_news()
 
     def _put_off(self, name: str, since: float, calls: int) -> None:
-        """What was to be set could not be sent for want of the Lease. That is nothing about the cluster, so no
-        condition tells of it: what was known of it stands, and the look is made again soon."""
+        """What was to be set could not be sent for want of the Lease. That is nothing about the cluster, so
+        no condition tells of it: what was known of it stands, and the look is made again soon."""
         known = self.clusters.get(name)
         if known is None:
             return  # the list no longer has it

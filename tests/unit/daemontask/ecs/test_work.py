@@ -88,9 +88,9 @@ def test_a_cluster_that_is_gone_and_cannot_be_looked_at_is_forgotten() -> None:
         work = Work("u1", spec(), ecs, EcsMetrics(CollectorRegistry()), news.set)
         work.hear([notice("a")])
         found = []
-        for plan in (Plan(("prod",)), Plan(list=True)):
+        for asked in (Plan(("prod",)), Plan(list=True)):
             news.clear()
-            work.begin(plan)
+            work.begin(asked)
             await asyncio.wait_for(news.wait(), 10)
             found.append(set(work.clusters))
         return found
@@ -132,7 +132,11 @@ def test_a_lease_that_is_too_short_for_a_write_puts_a_look_off_and_no_condition_
         seen = snapshot(clusters=dict(work.clusters), clock=time.monotonic())
         asked = [plan(seen), plan(msgspec.structs.replace(seen, clock=started + 2))]
         await look()
-        return ready(seen)[1], asked, account.answer(Call("describe_services", {}))["services"][0]["desiredCount"]
+        return (
+            ready(seen)[1],
+            asked,
+            account.answer(Call("describe_services", {}))["services"][0]["desiredCount"],
+        )
 
     reason, (now, later), count = asyncio.run(run())
     assert reason == told
