@@ -46,7 +46,12 @@ class Usage(Exception):  # noqa: N818 - exit code 2
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse, with its errors in one line."""
+    """argparse, with its errors in one line, and each flag under its full name alone: who refuses a flag, as
+    the chart does, need not think of what it begins with."""
+
+    def __init__(self, **how: Any) -> None:
+        """As argparse; sub-parsers are made by this, too."""
+        super().__init__(allow_abbrev=False, **how)
 
     def error(self, message: str) -> NoReturn:
         """End with exit code 2."""

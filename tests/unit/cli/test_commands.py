@@ -61,6 +61,22 @@ def test_a_shared_flag_may_stand_before_the_command_or_after_it(
     assert (code, f"{name}=No_Such: " in err) == (2, True)
 
 
+@pytest.mark.parametrize(
+    ("argv", "short"),
+    [
+        pytest.param("--kube=x run", "--kube=x", id="before the command"),
+        pytest.param("run --lease=other", "--lease=other", id="a flag of run"),
+        pytest.param("run --no-leader", "--no-leader", id="a switch that is turned off"),
+        pytest.param("logs dtask/x --failed --tai=1", "--tai=1", id="a flag of another command"),
+    ],
+)
+def test_a_flag_is_known_by_its_full_name_alone(
+    argv: str, short: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _, err = told(capsys, *argv.split())
+    assert (code, err) == (2, f"caretaker: unrecognized arguments: {short}; see caretaker --help\n")
+
+
 def test_of_a_flag_that_stands_twice_the_last_counts(capsys: pytest.CaptureFixture[str]) -> None:
     _, _, err = told(capsys, "--kubeconfig", "first", "status", "--kubeconfig", "second", "dtask/t")
     assert ("first" in err, "--kubeconfig=second" in err) == (False, True)
