@@ -14,11 +14,11 @@ from testbed.admin import Admin, path
 from testbed.cluster import Cluster
 from testbed.paths import CHECKOUT
 from testbed.steer import behaviour, steer_node
-from testing.accounts import audited, grant, kubeconfig_of
+from testing.accounts import audited, bind, grant, kubeconfig_of, shipped
 from testing.cluster import Nodes
 from testing.imds import NOWHERE, SLOW, Fleet
 from testing.operator import OperatorProcess
-from testing.rights import refused
+from testing.rights import refused, used
 from testing.roles import KOPF, METRIC, SYSTEM, until
 
 IAM = CHECKOUT / "docs" / "iam"
@@ -41,25 +41,27 @@ def requested(operator: OperatorProcess) -> set[str]:
 
 
 @pytest.fixture
-async def operator(
-    admin: Admin, cluster: Cluster, namespace: str, tmp_path: Path
-) -> AsyncIterator[OperatorProcess]:
-    """The operator as a service account that has the documented role and no other."""
+async def config(admin: Admin, cluster: Cluster, namespace: str, tmp_path: Path) -> Path:
+    """A kubeconfig of a service account that has no role yet."""
     await admin.apply(
         path("namespaces", name=SYSTEM),
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}},
     )
     await admin.wait_for(path("serviceaccounts", SYSTEM, "default"), lambda _: True)
-    config = await kubeconfig_of(admin, cluster, namespace, "operator", tmp_path / "operator")
+    return await kubeconfig_of(admin, cluster, namespace, "operator", tmp_path / "operator")
+
+
+def process(config: Path, namespace: str, *flags: str) -> OperatorProcess:
+    """The operator as that service account."""
+    where = ("--operator-namespace", SYSTEM, "--lease-name", namespace)
+    return OperatorProcess(config, time_scale=0.1, args=(*where, *flags), env=NOWHERE, allowed=KOPF)
+
+
+@pytest.fixture
+async def operator(config: Path, admin: Admin, namespace: str) -> AsyncIterator[OperatorProcess]:
+    """The operator with the documented role and no other."""
     await grant(admin, namespace)
-    process = OperatorProcess(
-        config,
-        time_scale=0.1,
-        args=("--operator-namespace", SYSTEM, "--lease-name", namespace),
-        env=NOWHERE,
-        allowed=KOPF,
-    )
-    with process as started:
+    with process(config, namespace) as started:
         yield started
 
 
@@ -96,6 +98,26 @@ async def test_the_documented_role_and_policies_are_enough_in_each_mode(
 
     await until(lambda: {"create", "patch", "delete"} <= verbs())  # the audit log is a moment behind
     assert refused(cluster, user) == []
+
+
+async def test_with_the_other_kinds_off_the_roles_are_still_enough(
+    config: Path, admin: Admin, cluster: Cluster, namespace: str, nodes: Nodes, ec2: Ec2
+) -> None:
+    others = ("daemonTask", "s3AggregatedRefresh")
+    for role in await shipped(namespace, *(f"--set=kinds.{kind}.enabled=false" for kind in others)):
+        await bind(admin, role, "operator", namespace)
+    fleet = Fleet(admin, nodes, ec2.control, ec2.url)
+    user = f"system:serviceaccount:{namespace}:operator"
+    with process(config, namespace, "--kinds=imdspolicies"):
+        await fleet.add(2, options=SLOW)
+        policy = await fleet.create(mode="Enforce", safety={"allowLoosening": ["HopLimit"], "canary": None})
+        await policy.condition("Ready", "True", "Enforced")
+        await fleet.delete(*nodes.names[:1])
+        await policy.summary(nodes=1, compliant=1)
+        rights, _ = used(cluster, user)
+        assert refused(cluster, user) == []
+        assert {right.verb for right in rights if right.resource == "nodes"} == {"list", "watch"}
+        await fleet.clear()
 
 
 @pytest.mark.parametrize("verb", ["create", "patch"])

@@ -2,8 +2,11 @@
 
 {{/* Of the API without namespaces. */}}
 {{- define "caretaker.rules.cluster" -}}
-{{- if or .Values.kinds.daemonTask.enabled .Values.kinds.imdsPolicy.enabled }}
+{{- if .Values.kinds.daemonTask.enabled }}
+# get: to be sure before a second run, where a node seems to have been replaced, rebooted or deleted.
 - {apiGroups: [""], resources: [nodes], verbs: [get, list, watch]}
+{{- else if .Values.kinds.imdsPolicy.enabled }}
+- {apiGroups: [""], resources: [nodes], verbs: [list, watch]}
 {{- end }}
 {{- if .Values.kinds.imdsPolicy.enabled }}
 - {apiGroups: [caretaker.dev], resources: [imdspolicies], verbs: [get, list, watch]}

@@ -243,11 +243,33 @@ SWITCHES = {
     "IMDSPolicy alone": (("daemonTask", "s3AggregatedRefresh"), {"imdspolicies"}),
     "no IMDSPolicy": (("imdsPolicy",), {"daemontasks", "s3aggregatedrefreshes"}),
 }
+# What each kind needs when it is alone: verbs by resource.
 OWN = {
-    "daemontasks": {"daemontasks/status", "nodes", "pods", "configmaps"},
-    "s3aggregatedrefreshes": {"s3aggregatedrefreshes/status", "secrets", "jobs"},
-    "imdspolicies": {"imdspolicies/status", "nodes", "ec2nodeclasses"},
+    "daemontasks": {
+        "daemontasks": "get list watch",
+        "daemontasks/status": "patch",
+        "nodes": "get list watch",
+        "pods": "get list watch create delete",
+        "configmaps": "get list create patch",
+        "events": "create",
+    },
+    "s3aggregatedrefreshes": {
+        "s3aggregatedrefreshes": "get list watch patch",
+        "s3aggregatedrefreshes/status": "patch",
+        "secrets": "get",
+        "jobs": "create get",
+        "events": "create",
+    },
+    "imdspolicies": {
+        "imdspolicies": "get list watch",
+        "imdspolicies/status": "patch",
+        "nodes": "list watch",
+        "ec2nodeclasses": "list",
+        "events": "create",
+    },
 }
+LEASE = {("leases", verb) for verb in ("create", "get", "patch")}
+PROBE = {("daemontasks", verb) for verb in ("create", "patch", "delete")}
 
 
 ACCESS = (
@@ -267,8 +289,18 @@ def test_a_kind_that_is_off_has_neither_crd_nor_rule(
     assert crds == plurals
     assert {kind.plural for kind in settings(objects).kinds} == plurals
     roles = [o for o in objects if o["kind"] in ("ClusterRole", "Role")]
-    resources = {resource for role in roles for rule in role["rules"] for resource in rule["resources"]}
-    assert resources == plurals.union({"events", "leases"}, *(OWN[plural] for plural in plurals))
+    rights = {
+        (what, verb)
+        for role in roles
+        for rule in role["rules"]
+        for what in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    needed = {
+        (what, verb) for plural in plurals for what, verbs in OWN[plural].items() for verb in verbs.split()
+    }
+    probes = {"daemontasks", "imdspolicies"} <= plurals and not watched
+    assert rights == needed | LEASE | (PROBE if probes else set())
     assert places_of("events", roles) == event_places(plurals, watched)
 
 
