@@ -17,7 +17,7 @@
 
 {{- define "caretaker.selector" -}}
 app.kubernetes.io/name: caretaker
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end }}
 
 {{- define "caretaker.labels" -}}
@@ -46,7 +46,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 
 {{- define "caretaker.priorityClass" -}}
 {{- if .Values.priorityClass.create }}{{ .Values.priorityClass.name | default (include "caretaker.clusterName" .) }}
-{{- else }}{{ .Values.priorityClass.name }}{{ end }}
+{{- else }}{{ .Values.priorityClass.name | default "" }}{{ end }}
 {{- end }}
 
 {{/* An empty list is a setting as well: it grants nothing to anybody. */}}

@@ -39,7 +39,7 @@
 {{- define "caretaker.rules.own" -}}
 # Nothing that is created can be bound by its name.
 - {apiGroups: [coordination.k8s.io], resources: [leases], verbs: [create]}
-- {apiGroups: [coordination.k8s.io], resources: [leases], resourceNames: [{{ include "caretaker.name" . }}], verbs: [get, patch]}
+- {apiGroups: [coordination.k8s.io], resources: [leases], resourceNames: [{{ include "caretaker.name" . | quote }}], verbs: [get, patch]}
 {{- $here := or (not .Values.watchNamespace) (eq .Values.watchNamespace .Release.Namespace) }}
 {{- if and .Values.kinds.imdsPolicy.enabled .Values.kinds.daemonTask.enabled $here }}
 # IMDSPolicy's probe, which runs where DaemonTasks of this namespace do.
@@ -56,9 +56,9 @@
 apiVersion: rbac.authorization.k8s.io/v1
 kind: {{ $kind }}
 metadata:
-  name: {{ $name }}
+  name: {{ $name | quote }}
   {{- with $namespace }}
-  namespace: {{ . }}
+  namespace: {{ . | quote }}
   {{- end }}
   labels: {{- include "caretaker.labels" $root | nindent 4 }}
 rules:
@@ -67,12 +67,12 @@ rules:
 apiVersion: rbac.authorization.k8s.io/v1
 kind: {{ $kind }}Binding
 metadata:
-  name: {{ $name }}
+  name: {{ $name | quote }}
   {{- with $namespace }}
-  namespace: {{ . }}
+  namespace: {{ . | quote }}
   {{- end }}
   labels: {{- include "caretaker.labels" $root | nindent 4 }}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: {{ $kind }}, name: {{ $name }}}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: {{ $kind }}, name: {{ $name | quote }}}
 subjects:
-  - {kind: ServiceAccount, name: {{ include "caretaker.serviceAccount" $root }}, namespace: {{ $root.Release.Namespace }}}
+  - {kind: ServiceAccount, name: {{ include "caretaker.serviceAccount" $root | quote }}, namespace: {{ $root.Release.Namespace | quote }}}
 {{ end }}
