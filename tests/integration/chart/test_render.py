@@ -16,6 +16,7 @@ from chart import CHART, ChartError
 from chart.__main__ import main
 from chart.readme import values
 from testbed.paths import CHECKOUT
+from testing.prometheusoperator import faults
 
 Json = dict[str, Any]
 
@@ -144,7 +145,7 @@ def test_a_typo_is_refused_wherever_it_stands(tmp_path: Path) -> None:
         (",".join(f"kinds.{kind}.enabled=false" for kind in KINDS),
          "at least one must be enabled"),
         ("serviceAccount.create=false", "serviceAccount.name: needed"),
-        ("extraArgs={--log-level=INFO,--lease-name=other}", "at '/extraArgs/1': 'not' failed"),
+        ("serviceMonitor.interval=30s1h", "does not match pattern"),
         *((f"extraEnv[0].name={name},extraEnv[0].value=x", "at '/extraEnv/0/name': 'not' failed")
           for name in ("POD_NAME", "POD_NAMESPACE", "AWS_EC2_METADATA_DISABLED")),
         ("extraArgs={--operator-namespace,other}", "at '/extraArgs/0': 'not' failed"),
@@ -411,6 +412,24 @@ def test_alerts_dashboard_and_monitor_are_made_of_the_charts_files() -> None:
     assert monitor["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
     assert monitor["spec"]["endpoints"][0]["port"] == service["spec"]["ports"][0]["name"]
     assert monitor["spec"]["endpoints"][0]["honorLabels"] is True
+
+
+@pytest.mark.parametrize("kind", ["ServiceMonitor", "PrometheusRule"])
+def test_the_prometheus_operators_api_takes_what_is_made_for_it(kind: str, tmp_path: Path) -> None:
+    base = "https://example.com/caretaker"
+    values = {
+        "serviceMonitor": {"enabled": True, "labels": {"release": "p"}, "interval": "1h1m30s500ms"},
+        "prometheusRule": {"enabled": True, "labels": {"release": "p"}, "runbookBase": base},
+    }
+    for given_values in (values, {part: {"enabled": True} for part in values}):
+        body = one(chart.objects(*given(tmp_path, given_values)), kind)
+        assert faults(body, tmp_path) == ""
+    assert "additional properties 'metdata'" in faults({**body, "metdata": {}}, tmp_path)
+    spec = {
+        "ServiceMonitor": {"selector": {}, "endpoints": [{"port": "metrics", "interval": "30s1h"}]},
+        "PrometheusRule": {"groups": [{"name": "a", "rules": [{"expr": "1", "for": "5 minutes"}]}]},
+    }
+    assert "does not match pattern" in faults({**body, "spec": spec[kind]}, tmp_path)
 
 
 @pytest.mark.parametrize("replicas", [1, 2])
