@@ -38,7 +38,7 @@ EVERYTHING = {
     "egressAllow": ["10.0.0.0/8", "hooks.example.com"],
     "log": {"format": "text", "level": "DEBUG"},
     "extraEnv": [{"name": "AWS_REGION", "value": "eu-west-1"}],
-    "extraArgs": ["--health-port=8081"],
+    "extraArgs": ["--no-leader-elect"],
     "podLabels": {"team": "sre"},
     "podAnnotations": {"note": "x"},
     "priorityClass": {"create": True},
@@ -214,6 +214,7 @@ def test_every_value_reaches_the_operator(tmp_path: Path) -> None:
     assert [kind.plural for kind in found.kinds] == ["daemontasks", "s3aggregatedrefreshes"]
     assert (found.namespace, found.cluster_name, found.imds_changes_per_second) == ("team-a", "blue", 0.5)
     assert found.egress_allow == ("10.0.0.0/8", "hooks.example.com")
+    assert not found.leader_elect
     assert (found.log_format, found.log_level) == ("text", "DEBUG")
     pod = one(objects, "Deployment")["spec"]["template"]
     image = f"registry.example.com/caretaker/operator@sha256:{'0' * 64}"

@@ -1,4 +1,4 @@
-"""Values at their edges: emptied by null, names that YAML takes for something else."""
+"""Values at their edges: emptied by null, names that YAML takes for something else, refused flags."""
 
 import json
 import re
@@ -183,3 +183,27 @@ def wrong(content: Any, at: str = "") -> list[str]:
             faults.append(f"{at}.{key}: {value!r}")
         faults += wrong(value, f"{at}.{key}")
     return faults
+
+
+REFUSED = (
+    "kinds",
+    "namespace",
+    "lease-name",
+    "operator-namespace",
+    "metrics-port",
+    "health-port",
+    "bind-host",
+)
+
+
+@pytest.mark.parametrize("flag", REFUSED)
+def test_flags_that_the_rest_of_the_chart_is_made_for_are_refused_and_told(flag: str) -> None:
+    for given in (f"--{flag}=1", f"--{flag}"):
+        with pytest.raises(ChartError, match="at '/extraArgs/1': 'not' failed"):
+            chart.text("--set", f"extraArgs={{--log-level=INFO,{given}}}")
+    table = (CHART / "README.md").read_text()
+    (row,) = (line for line in table.splitlines() if line.startswith("| `extraArgs` |"))
+    assert f"`--{flag}`" in row
+    variable = f"CARETAKER_{flag.replace('-', '_').upper()}".replace("CARETAKER_OPERATOR", "POD")
+    with pytest.raises(ChartError, match="at '/extraEnv/0/name': 'not' failed"):
+        chart.text("--set", f"extraEnv[0].name={variable},extraEnv[0].value=1")
