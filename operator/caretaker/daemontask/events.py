@@ -13,6 +13,8 @@ from caretaker.api.daemontask import Status
 from caretaker.api.events import Event
 
 _SHOWN = 5
+# Reasons of Ready of a revision that is complete because nobody has to wait for its schedule.
+_BY_SCHEDULE = (Reason.AWAITING_SCHEDULE, Reason.RUNNING)
 # Reasons of Degraded that have Events of their own, which a graver reason does not hide.
 _TOLD_ELSEWHERE = (Reason.NODES_FAILED, Reason.INVALID_RESULTS)
 
@@ -45,7 +47,7 @@ def _runs(before: Status, after: Status) -> Iterator[Event]:
 
 def _conditions(before: Status, after: Status) -> Iterator[Event]:
     done = after.completed_revision
-    if done and done != before.completed_revision and _reason(after, c.READY) != Reason.AWAITING_SCHEDULE:
+    if done and done != before.completed_revision and _reason(after, c.READY) not in _BY_SCHEDULE:
         yield Event("Normal", "RolloutComplete", f"revision {done}; {_message(after, c.READY)}")
     was, now = _is_true(before, c.SUSPENDED), _is_true(after, c.SUSPENDED)
     if now and not was:

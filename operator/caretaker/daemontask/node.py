@@ -76,6 +76,7 @@ class View(msgspec.Struct, frozen=True):
     seq_skips: Mapping[str, int]  # node UID -> names taken by foreign Pods
     vanished: Mapping[str, float]  # node UID -> not before; its Pod was deleted by somebody else
     tick: int = 0  # of the schedule, that nodes run for; 0 = of none
+    stored: int = 0  # the one before, where `tick` is only being stored; else the same
     awaited: bool = False  # the schedule's first tick is still to come
     backoff_scale: float = 1.0  # 1 but in tests
     namesakes: Mapping[str, Pod] = NO_PODS  # node UID -> live Pod of an earlier task, or node, of its name
@@ -131,6 +132,11 @@ def trigger_of(view: View, node: Node, entry: Entry | None) -> str:
     return "Retry" if entry.result == "Retry" else ""
 
 
+def begun(view: View) -> View:
+    """The same, of the last tick that anybody can have run for: whose record is made up was of that one."""
+    return msgspec.structs.replace(view, tick=view.stored)
+
+
 def key_of(view: View, node: Node, nonce: str) -> str:
     """The run key of a run that would start now."""
     boot_id = node.boot_id if NODE_REBOOT in view.spec.rerun_on else ""
@@ -181,7 +187,7 @@ def _unreadable(view: View, node: Node, verdict: Verdict) -> Entry | None:
     """AtMostOnce: what an entry says that cannot be read, nobody knows, so its run is not repeated."""
     if not view.spec.at_most_once or node.name not in view.corrupt or verdict.kind == "excluded":
         return None
-    nonce = nonce_of(view, node, None)
+    nonce, view = nonce_of(view, node, None), begun(view)
     return Entry(
         node_uid=node.uid,
         revision=view.revision,

@@ -73,12 +73,14 @@ class Plan(msgspec.Struct):
 def plan(snapshot: Snapshot) -> Plan:
     """The next actions for one task."""
     orders = read_orders(snapshot.task)
-    result = Plan(orders=orders, counts=dict.fromkeys(_STATES, 0))
     frozen = bool(snapshot.ledger.lost) and not orders.ledger
+    tick = ticks.look(snapshot.task, _closed(snapshot, frozen), snapshot.now)
+    result = Plan(orders=orders, counts=dict.fromkeys(_STATES, 0), tick=tick)
     wanting: list[NodeReport] = []
     slots = 0
     told: list[tuple[str, Entry]] = []
-    found = reports(snapshot, orders)
+    # Status names a tick from this pass on: what was done for the one before does not count for it.
+    found = reports(snapshot, orders, tick.last if tick.taken else 0)
     for report in _listening(found, told) if snapshot.task.spec.results else found:
         slots += report.decision.slot
         _tally(snapshot, result, report)
@@ -90,20 +92,19 @@ def plan(snapshot: Snapshot) -> Plan:
     _orphans(snapshot, result)
     _judge_failures(snapshot, result)
     result.hold = _hold(snapshot, result)
-    result.tick = ticks.look(snapshot.task, result.hold, snapshot.now)
     if frozen:
         # Anything written now would make the lost shard look present again.
         result.records, result.deletes = {}, []
         result.wake = 0.0  # nothing but somebody's decision changes this
         return result
     result.forget = snapshot.forget
-    if result.tick.taken:
-        result.wake = snapshot.now  # nothing starts for the tick before it, nor for it before it is stored
-    elif result.task_failed:
+    if result.task_failed:
         _give_up(snapshot, result)
     elif not result.hold:
         _share_out(snapshot, result, wanting, slots)
-    _wake(result, result.tick.next)
+    if tick.taken:
+        result.wake = snapshot.now  # nothing starts for the tick before it, nor for it before it is stored
+    _wake(result, tick.next)
     _trim(result, snapshot.now)
     return result
 
@@ -226,6 +227,13 @@ def _judge_failures(snapshot: Snapshot, result: Plan) -> None:
         result.hold = "Paused"
 
 
+def _closed(snapshot: Snapshot, frozen: bool) -> str:
+    """What keeps a tick from being taken, but for spec.suspend; known before any node is looked at."""
+    if frozen:
+        return Reason.LEDGER_LOST
+    return Reason.INVALID_SPEC if snapshot.invalid else ""
+
+
 def _hold(snapshot: Snapshot, result: Plan) -> str:
     """Why nothing is started, the most fundamental reason first; empty when runs may start."""
     if snapshot.ledger.lost and not result.orders.ledger:
@@ -246,19 +254,20 @@ def _give_up(snapshot: Snapshot, result: Plan) -> None:
 
 
 def _share_out(snapshot: Snapshot, result: Plan, wanting: list[NodeReport], slots: int) -> None:
-    """Starts for as many nodes as have a free slot, at most BATCH a pass."""
+    """Starts for as many nodes as have a free slot, at most BATCH a pass; none for a tick that is still to be
+    stored."""
     if not (wanting or result.replaced):
         return
     result.queued = len(wanting)
     room = room_for(snapshot, result.desired, len(wanting) + slots)
-    if slots > room.width:  # what would make way could not start anew
+    if slots > room.width or result.tick.taken:  # what would make way could not start anew
         result.outdated, result.replaced = len(result.replaced), []
     result.deletes.extend(result.replaced)
     free = max(room.width - slots, 0)
     if len(wanting) > free or slots > room.width:
         result.budget = room.budget
         _wake(result, room.edge)
-    if not free:
+    if not free or result.tick.taken:
         return
     most = 1 if snapshot.careful else BATCH
     chosen = heapq.nsmallest(min(free, most), wanting, key=lambda r: turn(snapshot, r.node))

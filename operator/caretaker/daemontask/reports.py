@@ -13,17 +13,19 @@ from caretaker.daemontask import ticks
 from caretaker.daemontask.fit import Verdict
 from caretaker.daemontask.intents import is_open
 from caretaker.daemontask.ledger import Entry
-from caretaker.daemontask.node import NO_PODS, Decision, View, decide, key_of, nonce_of
+from caretaker.daemontask.node import NO_PODS, Decision, State, View, begun, decide, key_of, nonce_of
 from caretaker.daemontask.orders import Orders
 from caretaker.daemontask.recall import Basis, NodeReport, Recall
 from caretaker.daemontask.retention import expired
 from caretaker.daemontask.snapshot import Snapshot
 
 
-def reports(snapshot: Snapshot, orders: Orders) -> Iterator[NodeReport]:
-    """Every node's decision."""
+def reports(snapshot: Snapshot, orders: Orders, taken: int = 0) -> Iterator[NodeReport]:
+    """Every node's decision. `taken`: the tick that counts from now on, where it is not stored yet."""
     view = view_of(snapshot, orders)
-    recall = _recall(snapshot, orders)
+    if taken:
+        view = msgspec.structs.replace(view, tick=taken, awaited=False)
+    recall = _recall(snapshot, orders, view.tick)
     special = view.seq_skips.keys() | view.vanished.keys() | view.namesakes.keys() | view.unstarted.keys()
     pods_of, entries = snapshot.pods.get, snapshot.ledger.entries
     assume_done = bool(snapshot.ledger.lost) and orders.ledger == "assume-done"
@@ -37,11 +39,12 @@ def reports(snapshot: Snapshot, orders: Orders) -> Iterator[NodeReport]:
                 recall.keep(pods, entry, report)
         if assume_done and entry is None and _may_have_run(snapshot.fit.verdict(node), pods):
             record = _assumed(view, node)
-            report = NodeReport(node, Decision("succeeded", "AssumedDone", record=record), record)
+            state: State = "pending" if taken else "succeeded"
+            report = NodeReport(node, Decision(state, "AssumedDone", record=record), record)
         yield report
 
 
-def _recall(snapshot: Snapshot, orders: Orders) -> Recall:
+def _recall(snapshot: Snapshot, orders: Orders, tick: int) -> Recall:
     recall, task = snapshot.recall or Recall(), snapshot.task
     basis = Basis(
         task_uid=task.metadata.uid,
@@ -50,7 +53,7 @@ def _recall(snapshot: Snapshot, orders: Orders) -> Recall:
         fit=snapshot.fit,
         rerun_at=orders.rerun_at,
         rerun_nodes=orders.rerun_nodes,
-        tick=ticks.stored(task),
+        tick=tick,
         scale=snapshot.scale,
     )
     recall.begin(basis, snapshot.now)
@@ -90,6 +93,7 @@ def view_of(snapshot: Snapshot, orders: Orders) -> View:
         seq_skips=snapshot.seq_skips,
         vanished=snapshot.vanished,
         tick=ticks.stored(snapshot.task),
+        stored=ticks.stored(snapshot.task),
         awaited=ticks.awaited(snapshot.task),
         backoff_scale=snapshot.scale,
         corrupt=snapshot.ledger.corrupt,
@@ -117,7 +121,7 @@ def _may_have_run(verdict: Verdict, pods: Mapping[str, Pod]) -> bool:
 
 
 def _assumed(view: View, node: Node) -> Entry:
-    nonce = nonce_of(view, node, None)
+    nonce, view = nonce_of(view, node, None), begun(view)
     return Entry(
         node_uid=node.uid,
         revision=view.revision,

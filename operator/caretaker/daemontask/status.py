@@ -20,7 +20,7 @@ from caretaker.daemontask.plan import Plan
 from caretaker.daemontask.pods import pod_name
 from caretaker.daemontask.recall import NodeReport
 from caretaker.daemontask.snapshot import Snapshot
-from caretaker.daemontask.ticks import with_tick
+from caretaker.daemontask.ticks import awaited, with_tick
 
 
 def status_of(snapshot: Snapshot, plan: Plan, outcome: Outcome) -> Status:
@@ -81,6 +81,7 @@ def _facts(snapshot: Snapshot, plan: Plan, outcome: Outcome) -> Facts:
     settled = not active and not pending and ended > 0 and not plan.beyond_limit
     unrecorded = outcome.trouble is not None and outcome.trouble.reason == Reason.LEDGER_WRITE_REFUSED
     tolerated = counts["failed"] == 0 or snapshot.task.spec.failure_policy.action == "Continue"
+    first = plan.tick.taken and awaited(snapshot.task)  # seen for the first time at its first tick, perhaps
     return Facts(
         snapshot=snapshot,
         plan=plan,
@@ -93,7 +94,8 @@ def _facts(snapshot: Snapshot, plan: Plan, outcome: Outcome) -> Facts:
         blocked=counts["blocked"],
         complete=before.completed_revision == before.current_revision == snapshot.revision
         or (settled and tolerated and not unrecorded)
-        or (plan.awaiting > 0 and pending == plan.awaiting and not active and counts["failed"] == 0),
+        or (plan.awaiting > 0 and pending == plan.awaiting and not active and counts["failed"] == 0)
+        or (first and pending > 0 and not active),
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from caretaker.api.daemontask import DaemonTask
+from caretaker.api.daemontask import DaemonTask, Status
 from caretaker.api.objects import Node
 from caretaker.api.times import format_time, parse_time
 from caretaker.daemontask.conditions import Outcome
@@ -39,6 +39,7 @@ class Almanac:
         self.entries: dict[str, Entry] = {}
         self.events: list[str] = []
         self.passes = 0
+        self.statuses: list[Status] = []  # after each pass
         self.last: Plan
 
     def edit(self, **spec: Any) -> None:
@@ -76,6 +77,7 @@ class Almanac:
         seen: Snapshot = snapshot(self.task, list(self.nodes.values()), entries=self.entries, now=now)
         self.last = plan(seen)
         status = status_of(seen, self.last, Outcome(created=0, shards=1))
+        self.statuses.append(status)
         self.events += [event.reason for event in transitions(self.task.status, status)]
         self.task = msgspec.structs.replace(self.task, status=status)
         for start in self.last.starts:

@@ -292,3 +292,19 @@ def test_a_tick_within_a_window_waits_for_its_end_and_leaves_the_task_ready() ->
     assert made.condition(c.PROGRESSING) == ("False", "HeldByBudget")
     assert made.look("2026-11-23T17:00:00Z") == ["a NewNode", "b NewNode"]
     assert made.condition(c.READY) == ("True", "Succeeded")
+
+
+def test_ticks_that_come_within_one_window_are_held_by_it_once() -> None:
+    made = Almanac("2026-11-23T08:30:00Z", schedule="0 * * * *", budgets=(OFFICE,))
+    made.look("2026-11-23T08:30:00Z")
+    made.look("2026-11-23T10:00:00Z")
+    held = c.find(made.task.status.conditions, c.PROGRESSING)
+    assert held is not None
+    since = len(made.statuses)
+    for now in ("2026-11-23T11:00:00Z", "2026-11-23T12:00:00Z"):
+        assert made.look(now) == []
+    found = [c.find(status.conditions, c.PROGRESSING) for status in made.statuses[since:]]
+    assert {(one.reason, one.last_transition_time) for one in found if one is not None} == {
+        ("HeldByBudget", held.last_transition_time)
+    }
+    assert made.events == ["HeldByBudget"]

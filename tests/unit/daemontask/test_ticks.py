@@ -1,12 +1,19 @@
 """A schedule over days and years: first ticks, missed ones, resuming, clocks that jump, nodes that join."""
 
+from typing import Any
+
 import msgspec
+import pytest
 
 from caretaker.api import conditions as c
-from caretaker.api.daemontask import FailurePolicy, Spec
+from caretaker.api import names
+from caretaker.api.daemontask import FailurePolicy, ObservedSchedule, Spec, Status
+from caretaker.api.times import format_time
 from caretaker.daemontask import ticks
+from caretaker.daemontask.ledger import Ledger
+from caretaker.daemontask.plan import plan
 from unit.daemontask.almanac import Almanac, moment
-from unit.daemontask.build import TEMPLATE, node
+from unit.daemontask.build import TEMPLATE, node, pod, snapshot, states, task
 
 CREATED = "2026-11-22T10:00:00Z"
 BOTH = ["a Schedule", "b Schedule"]
@@ -139,6 +146,99 @@ class TestEveryTick:
         made.entries["a"] = good
         made.look("2026-11-23T05:00:00Z")
         assert made.task.status.last_completion_time == "2026-11-23T03:00:00Z"
+
+
+class TestTheTakingPass:
+    """The pass that stores a tick and starts nothing: what it tells is of that tick."""
+
+    @staticmethod
+    def taking(made: Almanac, tick: str) -> Status:
+        """The status of that pass."""
+        at = len(made.statuses)
+        made.look(tick)
+        assert made.statuses[at].last_schedule_time == tick
+        return made.statuses[at]
+
+    def test_nobody_has_run_for_a_tick_that_was_just_taken(self) -> None:
+        made = nightly()
+        made.look("2026-11-23T03:00:00Z")
+        found = self.taking(made, "2026-11-24T03:00:00Z")
+        assert (found.desired, found.pending, found.succeeded, found.active) == (2, 2, 0, 0)
+        told = {one.type: (one.status, one.reason) for one in found.conditions}
+        assert (told[c.READY], told[c.PROGRESSING]) == (("True", "Running"), ("True", "Running"))
+
+    def test_nor_has_anybody_failed(self) -> None:
+        made = nightly()
+        made.look("2026-11-23T03:00:00Z")
+        made.entries["a"] = msgspec.structs.replace(made.entries["a"], result="Failed", attempts=4)
+        made.look("2026-11-23T12:00:00Z")
+        assert made.task.status.failed == 1
+        found = self.taking(made, "2026-11-24T03:00:00Z")
+        assert (found.pending, found.failed, found.failed_nodes) == (2, 0, ())
+        assert c.find(found.conditions, c.DEGRADED) is None
+
+    def test_at_the_first_one_nothing_is_awaited_any_more(self) -> None:
+        made = nightly()
+        found = self.taking(made, "2026-11-23T03:00:00Z")
+        assert (found.pending, found.succeeded) == (2, 0)
+        told = c.find(found.conditions, c.READY)
+        assert told is not None
+        assert (told.status, told.reason) == ("True", "Running")
+
+    def test_blocked_nodes_stay_blocked(self) -> None:
+        made = nightly()
+        made.look("2026-11-23T03:00:00Z")
+        made.nodes["b"] = node("b", ready=False)
+        found = self.taking(made, "2026-11-24T03:00:00Z")
+        assert (found.pending, found.blocked) == (1, 1)
+
+    def test_a_task_that_is_first_seen_at_its_first_tick_is_waited_for_by_nobody_either(self) -> None:
+        made = Almanac(CREATED, schedule="0 3 * * *")
+        found = self.taking(made, "2026-11-23T03:00:00Z")
+        assert c.find(found.conditions, c.RECONCILING) is None
+        assert {status.completed_revision for status in made.statuses} == {found.current_revision}
+        assert made.events == []
+
+    def test_nothing_makes_way_for_it_yet(self) -> None:
+        before, now = moment("2026-11-23T03:00:00Z"), moment("2026-11-24T03:00:00Z")
+        stored = Status(
+            observed_generation=1,
+            last_schedule_time=format_time(before),
+            observed_schedule=ObservedSchedule("0 3 * * *", "Etc/UTC", CREATED),
+        )
+        of = task(schedule="0 3 * * *", concurrency_policy="Replace", status=stored)
+        marks = {names.POD_SCHEDULED_AT: format_time(before)}
+        running = pod(node("a"), marks=marks, created=now - 60)
+        due = snapshot(of, [node("a")], [running], now=now)
+        taken = plan(due)
+        assert (taken.tick.taken, taken.deletes, states(taken)) == (True, [], {"active": 1})
+        after = plan(msgspec.structs.replace(due, task=ticks.with_tick(of, taken.tick)))
+        assert after.deletes == [running]
+
+    @pytest.mark.parametrize(
+        ("spec", "marks", "ledger"),
+        [
+            pytest.param({}, "assume-done", Ledger({}, lost=1), id="what is assumed of a lost ledger"),
+            pytest.param(
+                {"run_guarantee": "AtMostOnce"},
+                "",
+                Ledger({}, shards=1, corrupt={"a": "garbage"}),
+                id="what an entry may have said that cannot be read",
+            ),
+        ],
+    )
+    def test_what_nobody_knows_was_of_the_tick_before(
+        self, spec: dict[str, Any], marks: str, ledger: Ledger
+    ) -> None:
+        """Or it would be of a tick that may never be stored, and its run be repeated for the stored one."""
+        before, now = moment("2026-11-23T03:00:00Z"), moment("2026-11-24T03:00:00Z")
+        seen = ObservedSchedule("0 3 * * *", "Etc/UTC", CREATED)
+        status = Status(observed_generation=1, last_schedule_time=format_time(before), observed_schedule=seen)
+        of = task(schedule="0 3 * * *", annotations={names.LEDGER_DECISION: marks}, status=status, **spec)
+        found = plan(snapshot(of, [node("a")], ledger=ledger, now=now))
+        assert (found.tick.taken, found.tick.last) == (True, now)
+        assert states(found) == {"pending": 1}
+        assert {entry.tick for entry in found.records.values()} == {before}
 
 
 class TestMissedTicks:
