@@ -132,7 +132,7 @@ class DaemonTaskKind:
         memory.trouble = await self._record(snapshot, plan, memory)
         if memory.trouble is None:
             refused, as_seen = await self._writer.delete(plan.deletes, memory)
-            outcome.created, complete = await self._writer.start(snapshot, plan.starts, memory)
+            outcome.created, complete = await self._writer.start(snapshot, plan.starts, memory, plan.edge)
             await self._withdraw(snapshot, plan, memory)
             more = snapshot.careful and memory.trouble is None and plan.queued > 0
             plan.more = plan.more or more or not (complete and as_seen)

@@ -57,6 +57,7 @@ class Plan(msgspec.Struct):
     wake: float = 0.0
     queued: int = 0  # nodes that only wait for a slot
     tick: Tick = Tick()
+    edge: float = 0.0  # from then on budgets may allow fewer: nothing of `starts` is begun; 0 = never
     awaiting: int = 0  # pending nodes that wait for the schedule's first tick
     budget: Allowance | None = None  # what keeps nodes waiting, where that is a budget
     replaced: list[Pod] = []  # active, of runs that a newer one replaces
@@ -269,6 +270,7 @@ def _share_out(snapshot: Snapshot, result: Plan, wanting: list[NodeReport], slot
         _wake(result, room.edge)
     if not free or result.tick.taken:
         return
+    result.edge = room.edge
     most = 1 if snapshot.careful else BATCH
     chosen = heapq.nsmallest(min(free, most), wanting, key=lambda r: turn(snapshot, r.node))
     result.queued -= len(chosen)

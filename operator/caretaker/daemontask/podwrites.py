@@ -45,11 +45,13 @@ class PodWriter:
 
     # ------------------------------------------------------------------ create
 
-    async def start(self, snapshot: Snapshot, starts: list[Start], memory: Memory) -> tuple[int, bool]:
-        """Slow start: one Pod at a time, one more with every success, none after the first failure; the
-        width reached is kept for the next pass. Returns (how many Pods exist now that did not before,
-        whether all starts were tried): those that are not need another look at the ledger first, or have
-        another name now."""
+    async def start(
+        self, snapshot: Snapshot, starts: list[Start], memory: Memory, edge: float = 0.0
+    ) -> tuple[int, bool]:
+        """Slow start: one Pod at a time, one more with every success, none after the first failure nor from
+        `edge` on, when budgets allow another number; the width reached is kept for the next pass. Returns
+        (how many Pods exist now that did not before, whether all starts were tried): those that are not need
+        another look at the ledger or the budgets first, or have another name now."""
         left, memory.renamed = deque(starts), False
         until = memory.confirmed + CONFIRMED_SECONDS * self._scale
         creators: list[asyncio.Task[int]] = []
@@ -57,7 +59,7 @@ class PodWriter:
         async def create() -> int:
             """One slot of the width; a slow answer holds up this slot and no other."""
             created = 0
-            while left and memory.trouble is None and time.monotonic() < until:
+            while left and memory.trouble is None and time.monotonic() < until and not _is_past(edge):
                 created += await self._create(snapshot, left.popleft(), memory)
                 if left and memory.trouble is None and len(creators) < CREATE_CONCURRENCY:
                     creators.append(asyncio.create_task(create()))
@@ -216,6 +218,10 @@ class PodWriter:
                 return None
             raise
         return found
+
+
+def _is_past(edge: float) -> bool:
+    return 0 < edge <= time.time()
 
 
 def _made_nothing(error: ApiError) -> bool:

@@ -5,15 +5,18 @@ from typing import Any
 import pytest
 
 from caretaker.api import conditions as c
+from caretaker.api import names
 from caretaker.api.daemontask import Budget, Spec
 from caretaker.api.objects import Node
 from caretaker.api.times import format_time, parse_time
 from caretaker.daemontask.budgets import allowance
 from caretaker.daemontask.conditions import Outcome
+from caretaker.daemontask.intents import is_open
 from caretaker.daemontask.plan import plan
 from caretaker.daemontask.status import status_of
 from unit.daemontask.almanac import Almanac
 from unit.daemontask.build import NOW, entry, node, planned, pod, snapshot, started, succeeded, task
+from unit.daemontask.simworld import SimWorld, virtual_time
 
 OFFICE = Budget(0, "0 9 * * 1-5", "8h")
 
@@ -308,3 +311,39 @@ def test_ticks_that_come_within_one_window_are_held_by_it_once() -> None:
         ("HeldByBudget", held.last_transition_time)
     }
     assert made.events == ["HeldByBudget"]
+
+
+@pytest.mark.parametrize("guarantee", ["AtLeastOnce", "AtMostOnce"])
+def test_a_window_that_opens_during_a_pass_ends_its_starts(guarantee: str) -> None:
+    """At 14:00, 800 s after the clock's beginning."""
+    budgets = [{"nodes": 0, "schedule": "0 14 * * *", "duration": "1h"}]
+    with virtual_time() as clock:
+        world = SimWorld(clock, budgets=budgets, runGuarantee=guarantee)
+        try:
+            world.let_time_pass(799)
+            one = world.act(0)
+            one.begin()
+            while not any("create" in call.what and call.what.endswith("/pods") for call in one.client.calls):
+                one.answer()
+            world.let_time_pass(1)
+            one.finish()
+            (began,) = [pod.record().annotations[names.POD_NODE_NAME] for pod in world.cluster.pods.values()]
+            assert all(
+                is_open(entry) == (name == began) for name, entry in world.cluster.entries().items()
+            ), "an intent of a Pod that was not tried is left open"
+            world.whole_pass(0)
+            assert len(world.cluster.pods) == 1
+            assert progressing(world) == "HeldByBudget"
+            world.run_pods()
+            world.let_time_pass(3600)
+            world.whole_pass(0)
+            world.whole_pass(0)
+            (after,) = world.live_pods()
+            assert world.cluster.pods[after].record().annotations[names.POD_NODE_NAME] != began
+        finally:
+            world.close()
+
+
+def progressing(world: SimWorld) -> str:
+    found = c.find(world.cluster.status.conditions, c.PROGRESSING)
+    return found.reason if found is not None else ""
