@@ -7,6 +7,7 @@ SOAK_SEED takes it again.
 import asyncio
 import contextlib
 import json
+import math
 import os
 import secrets
 import time
@@ -25,6 +26,8 @@ from testing.rollouts import Rollouts, rollouts, together
 from testing.world import Task, node_of
 
 NODES, BACKOFF_LIMIT, PARALLELISM = 10, 2, 3
+BUDGETED = "minutely"
+PERCENT = {"pool": 25, BUDGETED: 60, "once": 50}  # of its nodes that may run at a time
 TIME_SCALE = 0.2
 CONVERGE_SECONDS = 180.0
 QUIET_SECONDS = 10.0
@@ -52,17 +55,25 @@ async def five_tasks(place: Rollouts) -> list[Task]:
     slow = place.template(behaviour(run_seconds=2))
     slow["spec"]["nodeSelector"] = {**slow["spec"]["nodeSelector"], POOL: "in"}
     pool = await place.task(
-        "pool", template=slow, parallelism="25%", backoffLimit=BACKOFF_LIMIT, ttlSecondsAfterFinished=2
+        "pool",
+        template=slow,
+        parallelism=f"{PERCENT['pool']}%",
+        backoffLimit=BACKOFF_LIMIT,
+        ttlSecondsAfterFinished=2,
     )
     minutely = await place.task(
-        "minutely",
+        BUDGETED,
         schedule="* * * * *",
-        budgets=[{"nodes": "60%"}],
+        budgets=[{"nodes": f"{PERCENT[BUDGETED]}%"}],
         backoffLimit=BACKOFF_LIMIT,
         ttlSecondsAfterFinished=0,
     )
     once = await place.task(
-        "once", runGuarantee="AtMostOnce", backoffLimit=0, parallelism="50%", ttlSecondsAfterFinished=0
+        "once",
+        runGuarantee="AtMostOnce",
+        backoffLimit=0,
+        parallelism=f"{PERCENT['once']}%",
+        ttlSecondsAfterFinished=0,
     )
     place.history.at_most_once.add(await once.uid())
     return [rolling, wide, pool, minutely, once]
@@ -78,7 +89,7 @@ async def test_everything_at_once(place: Rollouts) -> None:
     replicas = await together(
         place.operator(name, leader_elect=True, time_scale=TIME_SCALE) for name in ("one", "two")
     )
-    chaos = Chaos(place, tasks, replicas, seed)
+    chaos = Chaos(place, tasks, replicas, seed, keeping=frozenset({BUDGETED}))
     async with asyncio.TaskGroup() as group:
         watching = group.create_task(keep_checking(place))
         await chaos.run(minutes * 60)
@@ -89,7 +100,7 @@ async def test_everything_at_once(place: Rollouts) -> None:
     except (TimeoutError, AssertionError):
         await tell(place, tasks, replicas)
         raise
-    await promises(place, tasks[0])
+    await promises(place, tasks, chaos.most_nodes)
     await quiet(replicas)
     print(f"{place.history.statuses} statuses, {len(place.history.pods.pods)} states of Pods", flush=True)
 
@@ -148,11 +159,17 @@ async def tell(place: Rollouts, tasks: list[Task], replicas: list[Replica]) -> N
         print(*process.lines[-60:], sep="\n")
 
 
-async def promises(place: Rollouts, rolling: Task) -> None:
-    """The last word on all of them, and parallelism."""
+async def promises(place: Rollouts, tasks: list[Task], most_nodes: int) -> None:
+    """The last word on all of them, parallelism and budgets. Allowed was a percentage of the nodes of each
+    moment, rounded up: never more than of the most that there were."""
     await place.history.check(backoff_limit=BACKOFF_LIMIT)
-    together_at_most = place.history.most_at_once(await rolling.uid())
-    assert len(together_at_most) <= PARALLELISM, together_at_most
+    allowed = {name: math.ceil(most_nodes * percent / 100) for name, percent in PERCENT.items()}
+    allowed["rolling"] = PARALLELISM
+    for task in tasks:
+        if (limit := allowed.get(task.name)) is not None:
+            together_at_most = place.history.most_at_once(await task.uid())
+            print(f"{task.name}: {len(together_at_most)} at once, allowed {limit}", flush=True)
+            assert len(together_at_most) <= limit, (limit, together_at_most)
 
 
 async def quiet(replicas: list[Replica]) -> None:

@@ -2,7 +2,8 @@
 
 Inputs: a place with nodes, tasks and two replicas behind proxies; a seeded random generator. The choice of
 what happens follows from the seed alone; how it interleaves with the operator is the machine's. It must
-leave the world in a state in which every node can run every task, but for those that `failing` names.
+leave the world in a state in which every node can run every task, but for those that `failing` names. The
+budgets of tasks in `keeping` stay as they are, so that they can be judged on all that happened.
 """
 
 import asyncio
@@ -31,15 +32,24 @@ Action = Callable[[], Awaitable[str | None]]
 class Chaos:
     """One thing after the other, until the time is over."""
 
-    def __init__(self, place: Rollouts, tasks: list[Task], replicas: list[Replica], seed: int) -> None:
+    def __init__(
+        self,
+        place: Rollouts,
+        tasks: list[Task],
+        replicas: list[Replica],
+        seed: int,
+        keeping: frozenset[str] = frozenset(),
+    ) -> None:
         self.failing: set[str] = set()
         self.happened: list[str] = []
         self._place = place
         self._admin = place.admin
         self._tasks = tasks
+        self._budgeted = [task for task in tasks if task.name not in keeping]
         self._replicas = replicas
         self._random = random.Random(seed)
         self._nodes: set[str] = set(place.nodes.names)
+        self.most_nodes = len(self._nodes)  # that there ever were at a time
         self._lost: set[str] = set()  # nodes that are NotReady
         self._serial = 0
         self._began = self._restarted = time.monotonic()
@@ -94,7 +104,9 @@ class Chaos:
         await self._place.nodes.wait_ready(sorted(self._nodes))
         for task in self._tasks:
             scheduled = (await task.get())["spec"].get("schedule") is not None
-            await task.edit(suspend=False, schedule=FAR if scheduled else None, budgets=None)
+            await task.edit(suspend=False, schedule=FAR if scheduled else None)
+        for task in self._budgeted:
+            await task.edit(budgets=None)
         self._note("the chaos ends")
 
     @property
@@ -202,7 +214,7 @@ class Chaos:
 
     async def edit_budgets(self) -> str:
         """Windows that close within half a minute, so that nothing stands still for long."""
-        task, nodes = self._random.choice(self._tasks), self._random.choice((0, 1, "30%"))
+        task, nodes = self._random.choice(self._budgeted), self._random.choice((0, 1, "30%"))
         window = {"nodes": nodes, "schedule": "* * * * *", "duration": "25s"}
         budgets = self._random.choice((None, [{"nodes": "60%"}], [window], [window, {"nodes": "60%"}]))
         await task.edit(budgets=budgets)
@@ -263,6 +275,7 @@ class Chaos:
     async def _register(self, name: str) -> str:
         await self._place.nodes.add(names=[name], labels={POOL: "in"}, wait=False)
         self._nodes.add(name)
+        self.most_nodes = max(self.most_nodes, len(self._nodes))
         return f"node {name} joins"
 
     async def _unregister(self, name: str) -> None:
