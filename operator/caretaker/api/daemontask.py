@@ -173,7 +173,7 @@ class Status(Wire, frozen=True, omit_defaults=False):
     """DaemonTask status. On every write: desired = succeeded + failed + active + pending + blocked."""
 
     observed_generation: int = -1
-    current_revision: str = ""
+    current_revision: str = ""  # of the template, or EcsSpec.revision
     completed_revision: str = ""  # currentRevision once its rollout is complete, else empty
     conditions: tuple[Condition, ...] = ()
     desired: int = 0

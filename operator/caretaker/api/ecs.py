@@ -9,6 +9,7 @@ from typing import Final, Literal
 import msgspec
 
 from caretaker.api.aws import AwsSpec
+from caretaker.api.hashing import h10
 
 MAX_CLUSTERS: Final = 100  # in status: it stays the same size whatever the number of clusters
 
@@ -46,6 +47,12 @@ class EcsSpec(Wire, frozen=True):
     clusters: tuple[str, ...] = ()
     count_instances: Literal["Registered", "Active"] = "Registered"
     resync_seconds: int = 300
+
+    @property
+    def revision(self) -> str:
+        """Of whose services, and of which one, status tells. The other fields say how it is kept."""
+        aws = self.aws
+        return h10(aws.region, aws.role_arn, aws.endpoint_urls.get("ecs", ""), self.service)
 
 
 class EcsCluster(Wire, frozen=True):

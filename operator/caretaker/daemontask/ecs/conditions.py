@@ -78,17 +78,19 @@ def _suspended(snapshot: Snapshot) -> Verdict | None:
 
 def _unlisted(snapshot: Snapshot) -> Verdict | None:
     listing = snapshot.listing
-    if listing.trouble is None or not _lasting(listing.trouble, listing.failures, known=bool(listing.at)):
+    known = bool(listing.at) or _stands(snapshot)
+    if listing.trouble is None or not _lasting(listing.trouble, listing.failures, known=known):
         return None
     return "False", listing.trouble.reason, listing.trouble.message
 
 
 def _failing(snapshot: Snapshot) -> Verdict | None:
+    stands = _stands(snapshot)
     found = [
         known.trouble
         for known in snapshot.clusters.values()
         if known.trouble is not None
-        and _lasting(known.trouble, known.failures, known=known.verdict is not None)
+        and _lasting(known.trouble, known.failures, known=known.verdict is not None or stands)
     ]
     if not found:
         return None
@@ -123,6 +125,14 @@ def _said(snapshot: Snapshot, kind: str) -> Verdict | None:
     if before is None or before.observed_generation != snapshot.meta.generation:
         return None
     return before.status, before.reason, before.message
+
+
+def _stands(snapshot: Snapshot) -> bool:
+    """Whether Ready says of this spec what was found: by another process, or before a cluster came that has
+    not been looked at. One look that fails, as in an upgrade of the operator, takes that back no more than
+    it does where a look has come to an end."""
+    said = _said(snapshot, c.READY)
+    return said is not None and said[1] != Reason.STARTING
 
 
 def _nowhere(snapshot: Snapshot) -> Verdict | None:

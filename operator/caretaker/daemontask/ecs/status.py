@@ -3,7 +3,9 @@
 Pure: (Snapshot) -> Status, equal to the one that stands when nothing has changed.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+
+import msgspec
 
 from caretaker.api import conditions as c
 from caretaker.api.daemontask import Status
@@ -19,7 +21,7 @@ _SHOWN = 5
 
 def status_of(snapshot: Snapshot) -> Status:
     """The status to write. Of nodes it counts container instances: active are those with a running task."""
-    before = snapshot.status
+    before = _standing(snapshot)
     old = {one.cluster: one for one in before.ecs}
     looked = {name: _cluster(name, known, old.get(name)) for name, known in shown(snapshot)}
     if snapshot.idle or not (looked or snapshot.listing.at):  # nothing is known: what was found last stands
@@ -29,10 +31,10 @@ def status_of(snapshot: Snapshot) -> Status:
         kept = {name: one for name, one in old.items() if _unseen(snapshot, name)} | looked
         clusters = [kept[name] for name in sorted(kept)]
         omitted = max(len(clusters) - MAX_CLUSTERS, 0)
-        instances = sum(one.registered_container_instances or 0 for one in clusters)
-        active = sum(min(one.running_count or 0, one.registered_container_instances or 0) for one in clusters)
+        instances, active = _counts(clusters)
     return Status(
         observed_generation=snapshot.meta.generation,
+        current_revision=before.current_revision,
         conditions=c.merge(before.conditions, conditions_of(snapshot), format_time(snapshot.now)),
         desired=instances,
         active=active,
@@ -40,6 +42,29 @@ def status_of(snapshot: Snapshot) -> Status:
         ecs=tuple(clusters[:MAX_CLUSTERS]),
         ecs_omitted=omitted,
     )
+
+
+def _standing(snapshot: Snapshot) -> Status:
+    """The status that stands, without what it says of another target: of another service, role or region, or
+    of clusters that spec.ecs does not name any more. Not by generation, which suspend raises as well."""
+    before, spec = snapshot.status, snapshot.spec
+    if spec is None:  # which target is meant cannot be read
+        return before
+    if before.current_revision != spec.revision:
+        return msgspec.structs.replace(
+            before, current_revision=spec.revision, ecs=(), ecs_omitted=0, desired=0, active=0
+        )
+    meant = tuple(one for one in before.ecs if not spec.clusters or one.cluster in spec.clusters)
+    if meant == before.ecs:
+        return before
+    instances, active = _counts(meant)
+    return msgspec.structs.replace(before, ecs=meant, ecs_omitted=0, desired=instances, active=active)
+
+
+def _counts(clusters: Iterable[EcsCluster]) -> tuple[int, int]:
+    """(container instances, those with a running task)."""
+    found = [(one.registered_container_instances or 0, one.running_count or 0) for one in clusters]
+    return sum(instances for instances, _ in found), sum(min(one) for one in found)
 
 
 def _unseen(snapshot: Snapshot, name: str) -> bool:

@@ -7,11 +7,11 @@ import pytest
 
 from caretaker.api.conditions import find
 from caretaker.api.daemontask import Status
-from caretaker.api.ecs import MAX_CLUSTERS, EcsCluster
+from caretaker.api.ecs import MAX_CLUSTERS, EcsAws, EcsCluster, EcsSpec
 from caretaker.daemontask.ecs.check import Verdict
-from caretaker.daemontask.ecs.snapshot import Known, Listing, Queue, Snapshot
+from caretaker.daemontask.ecs.snapshot import Known, Listing, Queue, Snapshot, Trouble
 from caretaker.daemontask.ecs.status import status_of, transitions
-from unit.daemontask.ecs.build import DENIED, IN_STEP, NOW, known, snapshot, spec
+from unit.daemontask.ecs.build import DENIED, IN_STEP, NOW, THROTTLED, known, snapshot, spec
 from unit.daemontask.ecs.states import ABSENT, CASES, DAEMON, DOUBT, EVERY, of
 
 
@@ -174,3 +174,114 @@ def test_what_an_earlier_spec_found_is_not_said_of_a_later_one() -> None:
     assert ready is not None
     assert (ready.status, ready.reason) == ("False", "Starting")
     assert not find(found.conditions, "Degraded")
+
+
+OTHERS = {
+    "another service": {"service": "logs"},
+    "another role": {"aws": EcsAws("eu-west-1", "arn:aws:iam::111122223333:role/other")},
+    "another region": {"aws": EcsAws("us-east-1")},
+    "another endpoint": {"aws": EcsAws("eu-west-1", endpoint_urls={"ecs": "https://ecs.example.com"})},
+}
+
+
+def standing(given: EcsSpec | None = None) -> Status:
+    """Of a service whose count was set, after an event; as a status of the generation before."""
+    seen = {"prod": known(event_at=NOW, update_at=NOW)}
+    found = status_of(snapshot(given, clusters=seen))
+    old = (msgspec.structs.replace(one, observed_generation=1) for one in found.conditions)
+    return msgspec.structs.replace(found, observed_generation=1, conditions=tuple(old))
+
+
+@pytest.mark.parametrize("fields", OTHERS.values(), ids=OTHERS.keys())
+@pytest.mark.parametrize("clusters", [("prod",), ()], ids=["named", "all"])
+def test_of_another_target_nothing_is_carried_on(clusters: tuple[str, ...], fields: dict[str, Any]) -> None:
+    edited = spec(*clusters)
+    before, edited = standing(edited), msgspec.structs.replace(edited, **fields)
+    first = snapshot(edited, clusters={"prod": Known()}, listing=Listing(), status=before)
+    found = status_of(first)
+    assert found.ecs == ((EcsCluster("prod"),) if clusters else ())
+    assert (found.desired, found.active, found.pending) == (0, 0, 0)
+    assert status_of(msgspec.structs.replace(first, status=found)) == found
+    looked = status_of(snapshot(edited, status=found))
+    assert looked.ecs == (EcsCluster("prod", 3, 3, 3, last_calls=2),), "in step: no event, no update"
+    held = status_of(snapshot(edited, clusters={}, status=before, suspend=True))
+    assert (held.ecs, held.desired, held.current_revision) == ((), 0, edited.revision)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"resync_seconds": 60},
+        {"count_instances": "Active"},
+        {"aws": EcsAws("eu-west-1", external_id="x", endpoint_urls={"sqs": "https://sqs.example.com"})},
+    ],
+    ids=["resyncSeconds", "countInstances", "how it is called"],
+)
+def test_an_edit_of_how_a_service_is_kept_leaves_what_was_found(fields: dict[str, Any]) -> None:
+    before, edited = standing(), msgspec.structs.replace(spec("prod"), **fields)
+    for given in (
+        snapshot(edited, clusters={"prod": Known()}, status=before),
+        snapshot(edited, clusters={}, status=before, suspend=True),
+    ):
+        found = status_of(given)
+        assert (found.ecs, found.desired, found.active) == (before.ecs, 3, 3)
+    (row,) = status_of(snapshot(edited, status=before)).ecs
+    assert row.last_event_time == row.last_update_time == before.ecs[0].last_update_time is not None
+
+
+def test_a_spec_that_cannot_be_read_leaves_what_was_found() -> None:
+    given = snapshot(clusters={}, status=standing(), refusal=("InvalidSpec", "no"))
+    found = status_of(msgspec.structs.replace(given, spec=None))
+    before = standing()
+    assert (found.ecs, found.desired, found.current_revision) == (before.ecs, 3, before.current_revision)
+
+
+def test_a_cluster_that_is_named_no_more_does_not_stand() -> None:
+    clusters = {"prod": known(), "lab": known(verdict=Verdict(desired=2, running=1, counted=2))}
+    before = status_of(snapshot(spec("prod", "lab"), clusters=clusters))
+    found = status_of(snapshot(spec("lab"), clusters={}, status=before, suspend=True))
+    assert [one.cluster for one in found.ecs] == ["lab"]
+    assert (found.desired, found.active, found.pending) == (2, 1, 1)
+
+
+FAILED_ONCE = Known(trouble=THROTTLED, failures=1)
+
+
+@pytest.mark.parametrize(
+    ("clusters", "listing"),
+    [
+        ({}, Listing(trouble=THROTTLED, failures=1)),
+        ({"prod": FAILED_ONCE}, Listing(at=NOW)),
+        ({"prod": known(), "new": FAILED_ONCE}, Listing(at=NOW)),
+        ({"prod": FAILED_ONCE, "lab": msgspec.structs.replace(FAILED_ONCE, failures=2)}, Listing(at=NOW)),
+    ],
+    ids=["the list", "a new leader's first look", "a cluster that is new", "two looks"],
+)
+def test_what_time_alone_mends_takes_nothing_back_before_the_third_failure(
+    clusters: dict[str, Known], listing: Listing
+) -> None:
+    first = status_of(snapshot(EVERY, clusters={"prod": known()}))
+    given = snapshot(EVERY, clusters=clusters, listing=listing, status=first)
+    assert status_of(given) == first
+
+
+@pytest.mark.parametrize(("trouble", "failures"), [(DENIED, 1), (THROTTLED, 3)])
+@pytest.mark.parametrize("listed", [True, False])
+def test_a_new_leader_tells_what_lasts(trouble: Trouble, failures: int, *, listed: bool) -> None:
+    first = status_of(snapshot(EVERY, clusters={"prod": known()}))
+    failed = Known(trouble=trouble, failures=failures)
+    listing = Listing(at=NOW) if listed else Listing(trouble=trouble, failures=failures)
+    given = snapshot(EVERY, clusters={"prod": failed} if listed else {}, listing=listing, status=first)
+    ready = find(status_of(given).conditions, "Ready")
+    assert ready is not None
+    assert (ready.status, ready.reason) == ("False", trouble.reason)
+
+
+def test_of_a_new_spec_the_first_failure_is_told_and_stays_told() -> None:
+    begun = status_of(snapshot(clusters={"prod": Known()}))
+    given = snapshot(clusters={"prod": FAILED_ONCE}, status=begun)
+    told = status_of(given)
+    ready = find(told.conditions, "Ready")
+    assert ready is not None
+    assert (ready.status, ready.reason) == ("False", "Throttled")
+    assert status_of(msgspec.structs.replace(given, status=told)) == told
