@@ -219,6 +219,30 @@ async def test_an_edit_is_followed(place: EcsTasks) -> None:
     assert place.desired() == 1
 
 
+async def test_after_an_edit_nothing_is_told_of_the_service_before(place: EcsTasks) -> None:
+    place.cluster(instances=2)
+    task = await place.create(clusters=["prod"])
+    await task.clusters({"prod": 2})
+    await task.condition("QueueReachable")
+    await place.send(place.control.register("prod"))
+    before = (await task.clusters({"prod": 3}))["status"]
+    assert {"lastEventTime", "lastUpdateTime"} <= before["ecs"][0].keys()
+    place.control.put_service("prod", "logs", desired=3)
+    place.control.fault("delay", operation="DescribeServices", seconds=3)
+    await task.edit(ecs={"service": "logs"})
+    await place.until(lambda: place.control.faults()[-1]["used"] == 1)
+    status = (await task.when(lambda f: f["spec"]["ecs"]["service"] == "logs"))["status"]
+    assert status["ecs"] == [{"cluster": "prod"}]
+    assert [status[count] for count in ("desired", "active", "pending")] == [0, 0, 0]
+    assert status["currentRevision"] != before["currentRevision"]
+    (row,) = (await task.clusters({"prod": 3}))["status"]["ecs"]
+    assert row.keys() & {"lastEventTime", "lastUpdateTime"} == set(), "in step: nothing was set"
+    # Suspended it is another generation, and the same service.
+    await task.edit(suspend=True)
+    await task.condition("Suspended")
+    assert (await task.get())["status"]["ecs"] == [row]
+
+
 async def test_many_tasks_that_hang_do_not_hold_up_another(place: EcsTasks) -> None:
     place.cluster(instances=1)
     place.control.fault("delay", cluster="slow", seconds=4, count=None)

@@ -13,8 +13,8 @@ from testing.customresource import condition
 from testing.ecstasks import SERVICE, SOON, EcsTasks
 from testing.operator import OperatorProcess
 
+CHANGED = "caretaker_daemontask_ecs_events_total"
 CHANGE = ["DescribeServices", "DescribeClusters", "UpdateService"]
-CLUSTERS = [f"c{number}" for number in range(10)]
 
 
 async def test_a_service_follows_its_container_instances_with_three_calls_a_change(place: EcsTasks) -> None:
@@ -82,6 +82,27 @@ async def test_repeated_and_reordered_events_are_one_change(place: EcsTasks) -> 
         assert 2 <= place.operations().count(name) <= 4, "24 events, merged"
 
 
+async def test_an_event_that_comes_during_a_look_leads_to_another(
+    place: EcsTasks, operator: OperatorProcess
+) -> None:
+    place.cluster(instances=1)
+    task = await place.create(clusters=["prod"])
+    await task.clusters({"prod": 1})
+    await task.condition("QueueReachable")
+    place.control.clear_calls()
+    heard = operator.metric(CHANGED, result="Changed")
+    place.control.fault("delay", operation="DescribeClusters", seconds=4)
+    await place.send(place.control.register("prod"))
+    await place.until(lambda: place.control.faults()[-1]["used"] == 1)
+    # The answer that is on its way tells of two.
+    await place.send(place.control.register("prod"))
+    await place.until(lambda: operator.metric(CHANGED, result="Changed") == heard + 2)
+    assert place.operations() == CHANGE[:2], "the look is still under way"
+    await task.clusters({"prod": 3})
+    assert place.operations() == CHANGE * 2
+    assert [call["input"]["desiredCount"] for call in place.control.calls("UpdateService")] == [2, 3]
+
+
 async def test_what_no_event_told_is_found_by_the_resync(place: EcsTasks) -> None:
     here = place.cluster(instances=4)
     task = await place.create(clusters=["prod"], resyncSeconds=SOON)
@@ -105,25 +126,6 @@ async def test_events_that_cannot_be_deleted_change_nothing_twice(
     await task.clusters({"prod": 2})
     await place.drained()
     assert place.operations() == CHANGE
-
-
-async def test_ten_clusters_scale_at_once(place: EcsTasks) -> None:
-    for name in CLUSTERS:
-        place.cluster(name, instances=2)
-    task = await place.create()  # every cluster that runs the service
-    await task.clusters(dict.fromkeys(CLUSTERS, 2))
-    place.control.clear_calls()
-    joined = [place.control.register(name, 5) for name in CLUSTERS]
-    events = [event for cluster in joined for event in cluster]
-    random.Random(3).shuffle(events)
-    await place.send(events)
-    await task.clusters(dict.fromkeys(CLUSTERS, 7))
-    for name in CLUSTERS:
-        assert place.desired(name) == 7
-    # At most one look for every batch of events that came within a second.
-    assert len(place.operations()) <= 3 * len(events)
-    looked = [call["input"]["cluster"] for call in place.control.calls("UpdateService")]
-    assert set(looked) == set(CLUSTERS)
 
 
 async def test_every_cluster_that_runs_the_service_and_no_other(place: EcsTasks) -> None:

@@ -1,13 +1,18 @@
 """Operators that are killed, that are two, that may do less; tasks of namespaces that were granted less."""
 
 import asyncio
+import random
+import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
 from awsdoubles.ecs.server import Ecs
+from caretaker.api.times import format_time
+from caretaker.daemontask.ecs.plan import MERGE_SECONDS
 from testbed.admin import Admin
 from testbed.cluster import Cluster
 from testing.aws import Aws
@@ -17,6 +22,8 @@ from testing.operator import OperatorProcess
 from testing.refreshing import ALL, grants
 
 Start = Callable[..., OperatorProcess]
+CLUSTERS: Final = [f"c{number}" for number in range(10)]
+ROUNDS: Final = 4
 EVERYTHING = {**ALL, "ownIdentity": True}
 
 
@@ -74,6 +81,61 @@ async def test_while_it_was_away_events_were_lost(start: Start, own: EcsTasks) -
     await task.clusters({"prod": 5})
     # Times that the process before has written stay.
     assert (await task.get())["status"]["ecs"][0]["lastUpdateTime"]
+
+
+async def test_after_a_change_of_leader_one_throttled_look_takes_nothing_back(
+    start: Start, own: EcsTasks
+) -> None:
+    operator = start("one", leader_elect=False)
+    names = ["lab", "prod"]
+    for name in names:
+        own.cluster(name, instances=1)
+    task = await own.create()
+    await task.clusters(dict.fromkeys(names, 1))
+    ready = await task.condition("Ready", "True", "InStep")
+    operator.kill9()
+    await own.until(lambda: format_time(time.time()) > ready["lastTransitionTime"])  # it is of whole seconds
+    own.control.clear_calls()
+    own.control.throttle(operation="DescribeServices", cluster="prod")
+    operator.start()
+    await own.until(lambda: own.operations().count("DescribeServices") == 3)
+    await own.send(own.control.register("prod"))
+    await task.clusters({"lab": 1, "prod": 2})
+    assert own.control.faults()[-1]["used"] == 1
+    assert await task.condition("Ready", "True", "InStep") == {
+        **ready,
+        "message": "desiredCount is the number of container instances in 2 clusters, 3 altogether",
+    }, "it was never False meanwhile"
+
+
+async def test_ten_clusters_that_scale_at_once_are_looked_at_once_for_all_that_comes_together(
+    start: Start, own: EcsTasks
+) -> None:
+    start("one", leader_elect=False, time_scale=1.0)
+    for name in CLUSTERS:
+        own.cluster(name, instances=2)
+    task = await own.create()  # every cluster that runs the service
+    await task.clusters(dict.fromkeys(CLUSTERS, 2))
+    await task.condition("QueueReachable")
+    await asyncio.sleep(
+        MERGE_SECONDS
+    )  # the work queue holds no pass back any more, which would merge as well
+    own.control.clear_calls()
+    began = time.monotonic()
+    for number in range(ROUNDS):
+        events = [event for name in CLUSTERS for event in own.control.register(name)]
+        random.Random(number).shuffle(events)
+        await own.send(events)
+        await own.drained()  # each round is heard by itself
+    seconds = time.monotonic() - began
+    await task.clusters(dict.fromkeys(CLUSTERS, 2 + ROUNDS))
+    assert [own.desired(name) for name in CLUSTERS] == [2 + ROUNDS] * len(CLUSTERS)
+    looks = Counter(call["input"]["cluster"] for call in own.control.calls("DescribeServices"))
+    assert set(looks) == {call["input"]["cluster"] for call in own.control.calls("UpdateService")}
+    # One for the first event and those of the next second; one more for each second that they went on coming.
+    most = 1 + int(seconds / MERGE_SECONDS)
+    assert set(looks.values()) <= set(range(1, most + 1)), f"events came for {seconds:.2f} s"
+    assert len(own.operations()) <= 3 * len(CLUSTERS) * most
 
 
 async def test_two_operators_one_of_which_stands_still_converge(

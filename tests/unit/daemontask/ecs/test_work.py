@@ -1,4 +1,4 @@
-"""What a look that failed leaves for the next try."""
+"""What a look leaves for the next one: when it failed, and when an event came meanwhile."""
 
 import asyncio
 import time
@@ -12,7 +12,7 @@ from caretaker.aws.classes import ErrorClass
 from caretaker.aws.errors import AwsError
 from caretaker.daemontask.ecs.check import Call, Verdict
 from caretaker.daemontask.ecs.conditions import ready
-from caretaker.daemontask.ecs.plan import Plan, plan
+from caretaker.daemontask.ecs.plan import MERGE_SECONDS, Plan, plan
 from caretaker.daemontask.ecs.work import Work
 from caretaker.kube.errors import NotLeader
 from caretaker.obs.ecs_metrics import EcsMetrics
@@ -143,3 +143,70 @@ def test_a_lease_that_is_too_short_for_a_write_puts_a_look_off_and_no_condition_
     assert (now.looks, now.wake is not None) == ((), True), "it waits for its turn"
     assert later.looks == ("prod",)
     assert count == 2
+
+
+class Held(Ecs):
+    """The first answer to `method` is of its time, and is held back until `go`."""
+
+    def __init__(self, account: Account, method: str) -> None:
+        super().__init__(account)
+        self.method = method
+        self.asked, self.go = asyncio.Event(), asyncio.Event()
+
+    def __getattr__(self, method: str) -> Any:
+        ask = super().__getattr__(method)
+
+        async def answer(**parameters: Any) -> Any:
+            found = await ask(**parameters)
+            if method == self.method and not self.asked.is_set():
+                self.asked.set()
+                await self.go.wait()
+            return found
+
+        return answer
+
+
+@pytest.mark.parametrize("by_event", [True, False], ids=["a look of an event", "a look of its own"])
+@pytest.mark.parametrize(
+    ("counts", "method"), [("Registered", "describe_clusters"), ("Active", "list_container_instances")]
+)
+def test_an_event_that_comes_during_a_look_leads_to_another(
+    counts: str, method: str, *, by_event: bool
+) -> None:
+    """The answer that is on its way does not have it any more."""
+
+    async def run() -> tuple[list[tuple[int | None, int]], list[str]]:
+        account = Account(desiredCount=1)
+        account.active = {f"{INSTANCE}/prod/a"}
+        news = asyncio.Event()
+        ecs: Any = Held(account, method)
+        given = spec("prod", count_instances=counts)
+        work = Work("u1", given, ecs, EcsMetrics(CollectorRegistry()), news.set)
+        if by_event:
+            work.hear([notice("a")])
+        news.clear()
+        work.begin(Plan(("prod",)))
+        await asyncio.wait_for(ecs.asked.wait(), 10)
+        account.active.add(f"{INSTANCE}/prod/b")
+        work.hear([notice("b")])
+        seen = snapshot(given, dict(work.clusters))
+        assert plan(seen) == Plan(), "no second look beside the first"
+        news.clear()
+        ecs.go.set()
+        found = []
+        for _ in range(2):
+            await asyncio.wait_for(news.wait(), 10)
+            known = work.clusters["prod"]
+            found.append(
+                (known.verdict.counted if known.verdict else None, ecs.account.service["desiredCount"])
+            )
+            later = msgspec.structs.replace(
+                snapshot(given, dict(work.clusters)), clock=(known.dirty or known.looked) + MERGE_SECONDS
+            )
+            news.clear()
+            work.begin(plan(later))
+        return found, account.calls
+
+    found, calls = asyncio.run(run())
+    assert found == [(1, 1), (2, 2)]
+    assert calls.count("describe_services") == 2, "and no third one"
