@@ -66,6 +66,11 @@ class Host:
         assert variables(NAME)["SERVER_NAME"] == SERVER_NAME
         return run(NAME, self.folder, env, {**HASTE, **(replaced or {})})
 
+    def files(self) -> list[str]:
+        """What is beside the program of the test's own: the file, and what was left."""
+        ours = (f"{NAME}.program", "secret", "told")
+        return sorted(path.name for path in self.folder.iterdir() if path.name not in ours)
+
     def serves(self) -> bytes:
         """The certificate that the program serves, as PEM."""
         asked = ["openssl", "s_client", "-connect", f"127.0.0.1:{self.port}"]
@@ -122,13 +127,37 @@ def test_a_certificate_that_would_not_work_touches_nothing(host: Host, made: Any
     assert code == 1
     assert told.startswith("the new certificate was not put in place")
     assert why.lower() in told.lower()
-    assert sorted(path.name for path in host.folder.iterdir()) == [
-        f"{NAME}.program",
-        "secret",
-        "tls.pem",
-        "told",
-    ]
+    assert host.files() == ["tls.pem"]
     assert host.file.read_bytes() == host.old
+
+
+@pytest.mark.parametrize("missing", ["tls.pem", "secret/tls.crt", "secret/tls.key", "secret/ca.crt"])
+def test_what_is_missing_is_named_and_no_key_is_left_behind(host: Host, missing: str) -> None:
+    host.renew(*issue(host.ca))
+    (host.folder / missing).unlink()
+    code, told, printed = host.rotate()
+    assert (code, printed) == (1, "")
+    assert told.startswith("the new certificate was not put in place")
+    assert told.endswith(f"No such file or directory: '{host.folder / missing}'")
+    assert host.files() == ([] if missing == "tls.pem" else ["tls.pem"])
+    assert missing == "tls.pem" or host.file.read_bytes() == host.old
+
+
+@pytest.mark.parametrize(
+    "step", ["os.chmod(fresh", "shutil.copy2(target", "os.replace(proven", "os.replace(fresh"]
+)
+def test_any_failure_before_the_replacement_leaves_no_key_behind(host: Host, step: str) -> None:
+    host.renew(*issue(host.ca))
+    full = "(_ for _ in ()).throw(OSError(28, 'No space left on device')); "
+    code, told, printed = host.rotate({step: full + step})
+    assert (code, told, printed) == (
+        1,
+        "the new certificate was not put in place: [Errno 28] No space left on device",
+        "",
+    )
+    assert host.files() == ["tls.pem"]
+    assert host.file.read_bytes() == host.old
+    assert host.rotate()[0] == 0
 
 
 @pytest.mark.parametrize("host", [("deaf",)], indirect=True)
