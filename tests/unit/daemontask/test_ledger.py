@@ -1,4 +1,4 @@
-"""Ledger entries: what is corrupt is told, and a full shard fits into its ConfigMap."""
+"""Ledger entries: what is corrupt is told, which shard has which, and that a full one fits."""
 
 import json
 from typing import Any
@@ -9,7 +9,16 @@ import pytest
 from caretaker.api.objects import ContainerEnd
 from caretaker.daemontask import results
 from caretaker.daemontask.judge import entry_for
-from caretaker.daemontask.ledger import SHARD_NODES, Entry, Fault, Value, decode_entry, encode_entry
+from caretaker.daemontask.ledger import (
+    SHARD_NODES,
+    Entry,
+    Fault,
+    Value,
+    decode_entry,
+    encode_entry,
+    merge,
+    place,
+)
 from unit.daemontask.build import NOW, UID, entry, failed, node, succeeded, task
 
 A = node("a")
@@ -37,6 +46,53 @@ def test_an_entry_reads_as_it_was_written() -> None:
 def test_what_was_edited_by_hand_is_corrupt(change: dict[str, Any]) -> None:
     changed = {**json.loads(encode_entry(entry(A))), **change}
     assert isinstance(decode_entry(json.dumps(changed)), str)
+
+
+def gone(count: int, start: int = 0) -> list[str]:
+    return [f"gone-{number}" for number in range(start, start + count)]
+
+
+FULL = gone(SHARD_NODES)
+ALMOST = FULL[1:]
+
+
+@pytest.mark.parametrize(
+    ("shards", "wanted", "placed"),
+    [
+        pytest.param({}, ["a", "b"], {0: ["a", "b"]}, id="the first shard"),
+        pytest.param({0: FULL}, ["a"], {1: ["a"]}, id="a full one gets nothing new"),
+        pytest.param({0: ALMOST}, ["a", "b"], {0: ["a"], 1: ["b"]}, id="to the last place, then a new one"),
+        pytest.param({0: FULL}, [FULL[7], "a"], {0: [FULL[7]], 1: ["a"]}, id="whoever is there stays"),
+        pytest.param(
+            {0: [], 1: ["a"]}, ["a", "b"], {1: ["a"], 0: ["b"]}, id="nothing moves to where room is"
+        ),
+        pytest.param({0: FULL, 1: [], 2: []}, ["a"], {1: ["a"]}, id="the first with room"),
+        pytest.param({1: FULL}, ["a"], {2: ["a"]}, id="a new one comes after the last"),
+        pytest.param({1: []}, ["a"], {1: ["a"]}, id="one that is lost is not made while there is room"),
+        pytest.param(
+            {1: ["a"], 0: ["a"]}, ["a"], {0: ["a"]}, id="a duplicate's home is the first that has it"
+        ),
+        pytest.param({0: [*ALMOST, ALMOST[0]]}, ["a"], {0: ["a"]}, id="no name counts twice"),
+        pytest.param(
+            {}, gone(2001), {0: gone(1000), 1: gone(1000, 1000), 2: gone(1, 2000)}, id="2,001 nodes"
+        ),
+    ],
+)
+def test_the_shard_of_an_entry(
+    shards: dict[int, list[str]], wanted: list[str], placed: dict[int, list[str]]
+) -> None:
+    assert place(wanted, shards) == placed
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0)])
+def test_of_duplicates_the_higher_seq_wins_whichever_shard_has_it(order: tuple[int, ...]) -> None:
+    b = node("b")
+    shards = [
+        {"a": entry(A, seq=2), "b": entry(b)},
+        {"a": entry(A, "Failed", seq=10)},
+        {"a": entry(A, seq=9)},
+    ]
+    assert merge(shards[index] for index in order) == {"a": entry(A, "Failed", seq=10), "b": entry(b)}
 
 
 def test_a_full_shard_of_the_longest_results_fits_too() -> None:
