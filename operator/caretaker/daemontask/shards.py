@@ -126,10 +126,13 @@ class Shards:
     async def current(self, nodes: Iterable[str]) -> bool:
         """Whether the shards of these nodes, and the absence of any further shard, are as last seen.
 
-        Quorum reads of metadata, one per shard: the last look before something irreversible.
+        Quorum reads of metadata, one per shard: the last look before something irreversible. A node without
+        an entry may have got one in any shard: another operator may have found the earlier ones full.
         """
-        homes = place(nodes, {i: s.node_names for i, s in self._shards.items()})
-        indices = {*homes, max(self._shards, default=-1) + 1}
+        wanted = set(nodes)
+        everywhere = not wanted <= self.node_names
+        indices = {i for i, s in self._shards.items() if everywhere or not wanted.isdisjoint(s.node_names)}
+        indices.add(max(self._shards, default=-1) + 1)
         return all(await asyncio.gather(*(self._unchanged(index) for index in indices)))
 
     async def write(

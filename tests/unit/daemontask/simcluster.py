@@ -17,7 +17,7 @@ from caretaker.api.objects import Node, Pod, WireMeta, WireNode, WirePod
 from caretaker.api.times import format_time, normalise_time, parse_time
 from caretaker.daemontask.controller import RawTask
 from caretaker.daemontask.intents import is_open
-from caretaker.daemontask.ledger import Entry, decode_entry, merge
+from caretaker.daemontask.ledger import SHARD_NODES, Entry, decode_entry, encode_entry, merge
 from caretaker.daemontask.plan import Plan
 from caretaker.daemontask.pods import revision_of
 from caretaker.daemontask.shards import WireConfigMap
@@ -135,6 +135,30 @@ class SimCluster:
                 self.configmaps[name] = _newer(WireConfigMap(shard.metadata, data), self._next())
                 self._note()
 
+    def fill(self, name: str) -> None:
+        """A shard gets as many entries as fit, of nodes that are gone."""
+        shard = self.configmaps[name]
+        data = dict(shard.data or {})
+        text = encode_entry(Entry(node_uid="gone", revision="r", run_key="k", result="Succeeded", seq=1))
+        data.update({f"gone-{number}": text for number in range(SHARD_NODES - len(data))})
+        self.configmaps[name] = _newer(WireConfigMap(shard.metadata, data), self._next())
+
+    def lose(self, name: str) -> None:
+        """Somebody deletes a shard."""
+        del self.configmaps[name]
+        self._next()
+        self._note()
+
+    def take_labels(self, name: str) -> None:
+        """Somebody removes the labels of a shard."""
+        shard = self.configmaps[name]
+        self.configmaps[name] = _newer(WireConfigMap(_labelled(shard.metadata, {}), shard.data), self._next())
+
+    def take_name(self, name: str) -> None:
+        """Somebody makes a ConfigMap of the name of a shard."""
+        body = {"metadata": {"name": name}, "data": {"theirs": "x"}}
+        self.create(CONFIGMAPS, body, WireConfigMap)
+
     def edit(self, **spec: Any) -> None:
         """Somebody edits the task; `template=True` stands for a new template."""
         if spec.pop("template", False):
@@ -219,7 +243,10 @@ class SimCluster:
         )
 
     def list_shards(self) -> tuple[list[WireConfigMap], str]:
-        return list(self.configmaps.values()), str(self.version)
+        """Those that the labels select."""
+        wanted = {names.LABEL_LEDGER, names.LABEL_TASK}
+        listed = [one for one in self.configmaps.values() if wanted <= (one.metadata.labels or {}).keys()]
+        return listed, str(self.version)
 
     def create(self, path: str, body: Mapping[str, Any], wanted: Any) -> Any:
         if path not in (PODS, CONFIGMAPS):
@@ -260,7 +287,8 @@ class SimCluster:
         self._note()  # until now; the write may say otherwise
         merged = {**(shard.data or {}), **body["data"]}
         data = {key: value for key, value in merged.items() if value is not None}
-        self.configmaps[name] = _newer(WireConfigMap(shard.metadata, data), self._next())
+        labels = {**(shard.metadata.labels or {}), **meta.get("labels", {})}
+        self.configmaps[name] = _newer(WireConfigMap(_labelled(shard.metadata, labels), data), self._next())
         self.writes += 1
         self.shard_writes += 1
         self._note()
@@ -332,6 +360,10 @@ class SimCluster:
             record = node.record()
             if self.needs_run(record, entries.get(name)):
                 self._needed[record.uid] = self.version
+
+
+def _labelled(meta: WireMeta, labels: dict[str, str]) -> WireMeta:
+    return msgspec.structs.replace(meta, labels=labels)
 
 
 def _newer(item: Any, version: int) -> Any:
