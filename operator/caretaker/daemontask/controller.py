@@ -284,7 +284,8 @@ class DaemonTaskKind:
             return None
         now = time.time()
         interval = FLUSH_INTERVAL * self._scale
-        if 0 <= now - memory.flushed < interval:  # a clock that was set back must not hold it up
+        # A clock that was set back must not hold it up; while a shard is lost, status would forget that.
+        if not snapshot.ledger.lost and 0 <= now - memory.flushed < interval:
             memory.flush_at = memory.flushed + interval
             if plan.intents:
                 plan.starts, plan.intents, plan.more = [], {}, False

@@ -59,8 +59,18 @@ def status_of(snapshot: Snapshot, plan: Plan, outcome: Outcome) -> Status:
         results=plan.told.results,
         result_errors=plan.told.errors,
         result_errors_omitted=plan.told.faulty - len(plan.told.errors),
-        ledger=before.ledger if plan.hold == Reason.LEDGER_LOST else ledger,
+        ledger=before.ledger if _still_lost(snapshot, plan, outcome) else ledger,
     )
+
+
+def _still_lost(snapshot: Snapshot, plan: Plan, outcome: Outcome) -> bool:
+    """Whether a shard is lost and nothing has been decided, or what was decided cannot be written yet: with
+    the loss forgotten, its nodes would run again."""
+    return plan.hold == Reason.LEDGER_LOST or (snapshot.ledger.lost > 0 and _unrecorded(outcome))
+
+
+def _unrecorded(outcome: Outcome) -> bool:
+    return outcome.trouble is not None and outcome.trouble.reason == Reason.LEDGER_WRITE_REFUSED
 
 
 def _last_completion(snapshot: Snapshot, plan: Plan) -> str | None:
@@ -79,7 +89,6 @@ def _facts(snapshot: Snapshot, plan: Plan, outcome: Outcome) -> Facts:
     before = snapshot.task.status
     ended = counts["succeeded"] + counts["failed"]
     settled = not active and not pending and ended > 0 and not plan.beyond_limit
-    unrecorded = outcome.trouble is not None and outcome.trouble.reason == Reason.LEDGER_WRITE_REFUSED
     tolerated = counts["failed"] == 0 or snapshot.task.spec.failure_policy.action == "Continue"
     first = plan.tick.taken and awaited(snapshot.task)  # seen for the first time at its first tick, perhaps
     return Facts(
@@ -93,7 +102,7 @@ def _facts(snapshot: Snapshot, plan: Plan, outcome: Outcome) -> Facts:
         pending=pending,
         blocked=counts["blocked"],
         complete=before.completed_revision == before.current_revision == snapshot.revision
-        or (settled and tolerated and not unrecorded)
+        or (settled and tolerated and not _unrecorded(outcome))
         or (plan.awaiting > 0 and pending == plan.awaiting and not active and counts["failed"] == 0)
         or (first and pending > 0 and not active),
     )
