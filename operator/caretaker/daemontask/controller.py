@@ -204,7 +204,7 @@ class DaemonTaskKind:
         shards = memory.shards
         if shards.loaded and not shards.view(task.status.ledger.shards).lost:
             return False
-        await shards.load(time.time())
+        await shards.load(time.time(), task.status.ledger.shards)
         return True
 
     async def _is_so(self, name: str, believed: Node | None) -> bool:
@@ -278,19 +278,21 @@ class DaemonTaskKind:
     async def _record(self, snapshot: Snapshot, plan: Plan, memory: Memory) -> Trouble | None:
         """One patch per shard, at most once a second. Returns what a quota or a policy has against it. Until
         their intents are written, nothing starts."""
-        entries = {**plan.records, **plan.intents}
-        if not entries and not plan.forget:
+        entries, shards = {**plan.records, **plan.intents}, _loaded(memory)
+        nodes, lost = {*entries, *(start.node_name for start in plan.starts)}, snapshot.ledger.lost > 0
+        if in_the_way := shards.taken(nodes, lost=lost):
+            return Trouble(Reason.LEDGER_WRITE_REFUSED, in_the_way)
+        if not (entries or plan.forget or shards.stray):
             memory.flush_at = 0.0
             return None
         now = time.time()
         interval = FLUSH_INTERVAL * self._scale
         # A clock that was set back must not hold it up; while a shard is lost, status would forget that.
-        if not snapshot.ledger.lost and 0 <= now - memory.flushed < interval:
+        if not lost and 0 <= now - memory.flushed < interval:
             memory.flush_at = memory.flushed + interval
             if plan.intents:
                 plan.starts, plan.intents, plan.more = [], {}, False
             return None
-        shards = _loaded(memory)
         known = snapshot.ledger.entries
         ended = [entry for name, entry in plan.records.items() if is_new_end(known.get(name), entry)]
         memory.unstarted.update((entry.node_uid, entry.intent) for entry in plan.intents.values())

@@ -43,8 +43,8 @@ async def observe(client: KubeClient, raw: RawTask, scale: float = 1.0) -> Snaps
     nodes, pods = await asyncio.gather(_nodes(client), _pods(client, meta.namespace, meta.name, meta.uid))
     shards = Shards(client, meta.namespace, meta.name, meta.uid)
     now = time.time()
-    await shards.load(now)
     task, invalid = read_task(raw)
+    await shards.load(now, task.status.ledger.shards)
     return _snapshot(task, invalid or told_invalid(task), nodes, pods, shards, now, scale)
 
 

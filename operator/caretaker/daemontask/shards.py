@@ -2,9 +2,12 @@
 
 I/O only: what an entry means and where it goes is decided in ledger.py and judge.py. Every write carries
 the shard's uid and resourceVersion, so of two writers one gets a Conflict, reads again and plans again.
+A shard is known by its name and its owner: one that somebody took the labels from is found all the same,
+and gets them back.
 """
 
 import asyncio
+import logging
 from collections.abc import Iterable, Mapping
 from sys import intern
 from typing import Any, Final
@@ -20,7 +23,10 @@ from caretaker.kube.client import KubeClient
 from caretaker.kube.errors import ApiError
 from caretaker.runtime.controller import Conflict
 
+logger = logging.getLogger(__name__)
+
 _PREFIX: Final = 40
+_MOST: Final = 64  # shards that are looked for by name: status may be edited, and say any number
 
 
 class WireConfigMap(msgspec.Struct):
@@ -44,6 +50,7 @@ class Shard(msgspec.Struct):
     resource_version: str
     entries: dict[str, Entry]
     corrupt: dict[str, str]
+    stray: bool = False  # the labels that it is listed by are gone
 
     @property
     def node_names(self) -> list[str]:
@@ -63,6 +70,8 @@ class Shards:
         self._shards: dict[int, Shard] = {}
         self._entries: dict[str, Entry] = {}
         self._since: dict[str, float] = {}
+        self._suspects: set[int] = set()  # to be looked for by name: something is there that was not listed
+        self._foreign: dict[int, str] = {}  # index -> ConfigMap that has the name and is not this task's
         self.loaded = False
 
     @property
@@ -85,6 +94,11 @@ class Shards:
         """Every node that has an entry, readable or not."""
         return {name for shard in self._shards.values() for name in shard.node_names}
 
+    @property
+    def stray(self) -> bool:
+        """Whether a shard is without its labels, which the next write gives back."""
+        return any(shard.stray for shard in self._shards.values())
+
     def find(self, node_name: str) -> Entry | None:
         """The entry of a node, as last seen."""
         return self._entries.get(node_name)
@@ -102,21 +116,33 @@ class Shards:
             since=self._since,
         )
 
-    async def load(self, now: float) -> None:
-        """Read all shards, consistently."""
+    async def load(self, now: float, expected: int = 0) -> None:
+        """Read all shards, consistently; those of the `expected` that are not listed, by name."""
         items, _ = await self._client.list(
             self._path, WireConfigMap, params={"labelSelector": self.selector}, page=20
         )
-        self.take(items, now)
+        listed = {self._index(item.metadata) for item in items}
+        missed = {*range(min(expected, _MOST)), *self._shards, *self._suspects, *self._foreign} - listed
+        found = await asyncio.gather(*(self._by_name(index) for index in sorted(missed)))
+        self._suspects, self._foreign, strays = set(), {}, list[Shard]()
+        for index, item in zip(sorted(missed), found, strict=True):
+            if item is None:
+                continue
+            if self._ours(index, item.metadata):
+                strays.append(_decode(index, item, stray=not self._labelled(index, item.metadata)))
+            else:
+                self._foreign[index] = item.metadata.name
+        self.take(items, now, strays)
 
-    def take(self, items: Iterable[WireConfigMap], now: float) -> None:
+    def take(self, items: Iterable[WireConfigMap], now: float, strays: Iterable[Shard] = ()) -> None:
         """Have these ConfigMaps, as a list or a watch of `selector` told them, be the ledger."""
-        self._shards = {}
+        self._shards = {shard.index: shard for shard in strays}
         for item in items:
             index = self._index(item.metadata)
             if index is not None:
                 self._shards[index] = _decode(index, item)
-        before, self._entries = self._entries, merge(shard.entries for shard in self._shards.values())
+        ordered = (self._shards[index].entries for index in sorted(self._shards))
+        before, self._entries = self._entries, merge(ordered)
         self._since = {
             name: self._since.get(name, now) if before.get(name) == entry else now
             for name, entry in self._entries.items()
@@ -135,19 +161,37 @@ class Shards:
         indices.add(max(self._shards, default=-1) + 1)
         return all(await asyncio.gather(*(self._unchanged(index) for index in indices)))
 
+    def taken(self, nodes: Iterable[str], *, lost: bool) -> str:
+        """Why the entries of these nodes, or while a shard is lost any, cannot be stored; "" if they can.
+
+        What is in the way may go at any time, so the ledger is read again.
+        """
+        homes = place(nodes, self._names()) if self._foreign else {}
+        index = min((index for index in self._foreign if lost or index in homes), default=None)
+        if index is None:
+            return ""
+        self.loaded = False
+        return (
+            f"ConfigMap {self._foreign[index]} has the name of a part of the ledger and is not this task's: "
+            f"delete it, or if it is the ledger, give it the labels {names.LABEL_LEDGER}={index} and "
+            f"{names.LABEL_TASK}={self._task} back"
+        )
+
     async def write(
         self, task: WireMeta, entries: Mapping[str, Entry], forget: Iterable[str], now: float
     ) -> int:
-        """Store entries and drop those of nodes that are gone; returns the number of writes.
+        """Store entries, drop those of nodes that are gone, and give shards the labels back that they lost;
+        returns the number of writes.
 
         Raises Conflict when somebody else wrote first.
         """
-        known = {i: s.node_names for i, s in self._shards.items()}
+        known = self._names()
         homes = place(entries, known)
         leaving = set(forget)
         gone = {index: leaving.intersection(have) for index, have in known.items()}
+        strays = (index for index, shard in self._shards.items() if shard.stray)
         writes = 0
-        for index in sorted({*homes, *(i for i, dropped in gone.items() if dropped)}):
+        for index in sorted({*homes, *(i for i, dropped in gone.items() if dropped), *strays}):
             new = {name: entries[name] for name in homes.get(index, ())}
             dropped = [n for n in gone.get(index, ()) if n not in new]
             shard = self._shards.get(index)
@@ -158,9 +202,16 @@ class Shards:
                     await self._patch(shard, new, dropped)
             except ApiError as error:
                 if error.conflict or error.already_exists or error.not_found or error.status == 0:
-                    # Somebody else wrote, or our own write may have happened: only reading tells.
+                    # Somebody else wrote, or our own write may have happened: only reading tells, and what
+                    # has the name may not be listed.
                     self.loaded = False
+                    self._suspects.add(index)
                     raise Conflict(f"ledger shard {index}: {error}") from error
+                if shard is not None and shard.stray:
+                    error.message = (
+                        f"ConfigMap {self._name(index)} has lost its labels, and they cannot be given back: "
+                        f"{error.message}"
+                    )
                 raise
             writes += 1
             self._note(new, dropped, now)
@@ -179,12 +230,8 @@ class Shards:
             "apiVersion": "v1",
             "kind": "ConfigMap",
             "metadata": {
-                "name": f"{self._stem}-{index}",
-                "labels": {
-                    names.LABEL_MANAGED_BY: names.MANAGED_BY,
-                    names.LABEL_TASK: task.name,
-                    names.LABEL_LEDGER: str(index),
-                },
+                "name": self._name(index),
+                "labels": self._labels(index),
                 "ownerReferences": [owner_reference(task)],
             },
             "data": {name: encode_entry(entry) for name, entry in new.items()},
@@ -195,10 +242,14 @@ class Shards:
     async def _patch(self, shard: Shard, new: Mapping[str, Entry], dropped: Iterable[str]) -> None:
         data: dict[str, Any] = {name: encode_entry(entry) for name, entry in new.items()}
         data.update(dict.fromkeys(dropped))
-        body = {"metadata": {"uid": shard.uid, "resourceVersion": shard.resource_version}, "data": data}
-        path = f"{self._path}/{self._stem}-{shard.index}"
-        done: WireMetaOnly = await self._client.patch(path, body, WireMetaOnly)
-        shard.resource_version = done.metadata.resource_version
+        meta: dict[str, Any] = {"uid": shard.uid, "resourceVersion": shard.resource_version}
+        if shard.stray:
+            meta["labels"] = self._labels(shard.index)
+        path = f"{self._path}/{self._name(shard.index)}"
+        done: WireMetaOnly = await self._client.patch(path, {"metadata": meta, "data": data}, WireMetaOnly)
+        if shard.stray:
+            logger.warning("ConfigMap %s had lost its labels and has them back", self._name(shard.index))
+        shard.resource_version, shard.stray = done.metadata.resource_version, False
         shard.entries.update(new)
         for name in new:
             shard.corrupt.pop(name, None)
@@ -209,17 +260,52 @@ class Shards:
     async def _unchanged(self, index: int) -> bool:
         shard = self._shards.get(index)
         try:
-            path = f"{self._path}/{self._stem}-{index}"
+            path = f"{self._path}/{self._name(index)}"
             found: WireMetaOnly = await self._client.get(path, WireMetaOnly, metadata_only=True)
         except ApiError as error:
             if error.not_found:
+                self._foreign.pop(index, None)
                 return shard is None
             raise
-        return (
-            shard is not None
-            and found.metadata.uid == shard.uid
-            and found.metadata.resource_version == shard.resource_version
-        )
+        meta = found.metadata
+        if shard is not None:
+            return (meta.uid, meta.resource_version) == (shard.uid, shard.resource_version)
+        if not self._ours(index, meta):  # no shard: see taken()
+            self._foreign[index] = meta.name
+            return True
+        self._suspects.add(index)
+        return False
+
+    async def _by_name(self, index: int) -> WireConfigMap | None:
+        try:
+            found: WireConfigMap = await self._client.get(f"{self._path}/{self._name(index)}", WireConfigMap)
+        except ApiError as error:
+            if error.not_found:
+                return None
+            raise
+        return found
+
+    def _name(self, index: int) -> str:
+        return f"{self._stem}-{index}"
+
+    def _names(self) -> dict[int, list[str]]:
+        return {index: shard.node_names for index, shard in self._shards.items()}
+
+    def _labels(self, index: int) -> dict[str, str]:
+        return {
+            names.LABEL_MANAGED_BY: names.MANAGED_BY,
+            names.LABEL_TASK: self._task,
+            names.LABEL_LEDGER: str(index),
+        }
+
+    def _labelled(self, index: int, meta: WireMeta) -> bool:
+        """Whether the shard is listed by `selector`, and under its index."""
+        return self._index(meta) == index and (meta.labels or {}).get(names.LABEL_TASK) == self._task
+
+    def _ours(self, index: int, meta: WireMeta) -> bool:
+        """Whether what has the name of a shard is one: by its labels, or else by its owner."""
+        owned = any(owner.uid == self._task_uid for owner in meta.owner_references or ())
+        return owned or self._labelled(index, meta)
 
     def _index(self, meta: WireMeta) -> int | None:
         """The shard's index; None if it is not of this very task (another UID, another maker)."""
@@ -229,7 +315,7 @@ class Shards:
         return int(text)
 
 
-def _decode(index: int, item: WireConfigMap) -> Shard:
+def _decode(index: int, item: WireConfigMap, *, stray: bool = False) -> Shard:
     entries: dict[str, Entry] = {}
     corrupt: dict[str, str] = {}
     for name, text in (item.data or {}).items():
@@ -238,4 +324,4 @@ def _decode(index: int, item: WireConfigMap) -> Shard:
             entries[intern(name)] = entry  # one copy for all tasks
         else:
             corrupt[name] = entry
-    return Shard(index, item.metadata.uid, item.metadata.resource_version, entries, corrupt)
+    return Shard(index, item.metadata.uid, item.metadata.resource_version, entries, corrupt, stray)

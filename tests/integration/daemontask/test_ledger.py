@@ -222,6 +222,62 @@ async def test_a_lost_shard_stops_everything_until_it_is_decided_to_take_the_wor
     assert [node for node, _ in world.kubelet.ran[2:]] == [late]
 
 
+@pytest.mark.parametrize("restarted", [True, False], ids=["at a start", "under a running operator"])
+async def test_a_shard_that_lost_its_label_is_found_by_its_owner_and_gets_it_back(
+    world: World, operator: OperatorProcess, restarted: bool
+) -> None:
+    await world.join(2)
+    task = await world.task()
+    await task.done(2)
+    await world.delete_pods(await task.pods())
+    (shard,) = await task.shards()
+    url = path("configmaps", world.namespace, shard["metadata"]["name"])
+    await world.admin.patch(url, {"metadata": {"labels": {"caretaker.dev/ledger": None}}})
+    assert not await task.shards()
+    if restarted:
+        operator.restart()
+    else:
+        await world.join()
+    entries = await task.ledger_when(lambda entries: len(entries) == (2 if restarted else 3))
+    (found,) = await task.shards()
+    assert found["metadata"]["uid"] == shard["metadata"]["uid"]
+    assert found["metadata"]["labels"] == shard["metadata"]["labels"]
+    assert found["data"].items() >= shard["data"].items()
+    await task.done(len(entries))
+    assert len(world.kubelet.ran) == len(entries)
+    assert not await task.events("LedgerLost")
+
+
+async def test_a_config_map_of_a_lost_shards_name_is_told_and_the_decision_waits_for_its_end(
+    world: World, operator: OperatorProcess
+) -> None:
+    await world.join(2)
+    task = await world.task()
+    await task.done(2)
+    await world.delete_pods(await task.pods())
+    (shard,) = await task.shards()
+    name = shard["metadata"]["name"]
+    url = path("configmaps", world.namespace, name)
+    await world.admin.delete(url)
+    await world.admin.create(
+        path("configmaps", world.namespace), {"metadata": {"name": name}, "data": {"a": "b"}}
+    )
+    operator.restart()
+    found = await task.when(lambda t: stands(t, "Degraded", reason="LedgerWriteRefused"))
+    assert stands(found, "Stalled", reason="LedgerLost")
+    assert name in condition(found, "Degraded")["message"]
+    await task.annotate(ledger="assume-done")
+    found = await task.when(lambda t: stands(t, "Ready", "False", "LedgerWriteRefused"))
+    assert name in condition(found, "Ready")["message"]
+    assert not condition(found, "Stalled")
+    assert (await world.admin.get(url))["data"] == {"a": "b"}
+    await world.admin.delete(url)
+    found = await task.done(2)
+    assert not condition(found, "Degraded")
+    assert {entry["reason"] for entry in (await task.ledger()).values()} == {"AssumedDone"}
+    assert len(world.kubelet.ran) == 2
+
+
 @pytest.mark.parametrize("noticed", ["by a start", "by a record"])
 async def test_a_shard_that_is_deleted_under_a_running_operator_is_missed_before_anything_starts(
     world: World, noticed: str

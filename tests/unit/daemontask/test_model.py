@@ -127,6 +127,11 @@ class Model(RuleBasedStateMachine):
         if live:
             self.cluster.drop_pod(live[which % len(live)])
 
+    @rule()
+    def take_the_labels_of_the_ledger(self) -> None:
+        for name in self.cluster.configmaps:
+            self.cluster.take_labels(name)
+
     @rule(seconds=st.sampled_from([1, 6, 31, 60]))
     def let_time_pass(self, seconds: int) -> None:
         self.world.let_time_pass(seconds)

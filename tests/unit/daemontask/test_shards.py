@@ -243,3 +243,142 @@ def test_a_decision_that_a_quota_keeps_from_being_written_is_not_forgotten(world
     settle(world)
     assert not created
     assert {entry.reason for entry in world.cluster.entries().values()} == {"AssumedDone"}
+
+
+# ---------------------------------------------------------------- shards that somebody had a hand in
+
+
+@pytest.mark.parametrize("which", [0, 1], ids=["the first", "the second"])
+def test_a_shard_that_lost_its_labels_is_found_at_a_start_and_gets_them_back(
+    world: SimWorld, which: int
+) -> None:
+    both = two_shards(world)
+    kept = world.cluster.entries()
+    labels = dict(world.cluster.configmaps[both[which]].metadata.labels or {})
+    world.cluster.take_labels(both[which])
+    restart(world)
+    created = counted(world)
+    world.whole_pass(0)
+    assert world.cluster.configmaps[both[which]].metadata.labels == labels
+    settle(world)
+    assert (dict(created), world.cluster.entries()) == ({}, kept)
+    assert told(world, c.READY)[:2] == ("True", "Succeeded")
+
+
+def test_a_shard_that_lost_its_labels_under_a_running_operator_takes_the_next_record(
+    world: SimWorld,
+) -> None:
+    settle(world)
+    (name,) = shards(world)
+    created = counted(world)
+    world.cluster.take_labels(name)
+    world.cluster.add_node("c")
+    settle(world, 6)
+    assert created == {"c": 1}
+    assert nodes_of(world, name) == {"a", "b", "c"}
+    assert names.LABEL_LEDGER in (world.cluster.configmaps[name].metadata.labels or {})
+
+
+def test_a_shard_without_labels_that_status_does_not_know_of_is_found(world: SimWorld) -> None:
+    """Its operator was killed before it wrote the status."""
+    one = world.act(0)
+    world.whole_pass(0)
+    world.run_pods()
+    one.catch_up()
+    one.begin()
+    while not world.cluster.configmaps:
+        one.answer()
+    one.crash(0)
+    (name,) = shards(world)
+    assert not world.cluster.status.ledger.shards
+    world.cluster.take_labels(name)
+    for pod in list(world.cluster.pods):
+        world.cluster.drop_pod(pod)
+    one.start()
+    created = counted(world)
+    settle(world)
+    assert not created
+    assert told(world, c.READY)[:2] == ("True", "Succeeded")
+
+
+def test_labels_that_cannot_be_given_back_are_told(world: SimWorld) -> None:
+    """As by an admission policy that lets the operator touch nothing without them."""
+    settle(world)
+    (name,) = shards(world)
+    world.cluster.take_labels(name)
+    restart(world)
+    one = world.act(0)
+    one.begin()
+    while not any(is_shard_write(call) for call in one.client.calls):
+        one.answer()
+    one.refuse(0, 403)
+    one.finish()
+    _, reason, message = told(world, c.READY)
+    assert reason == "LedgerWriteRefused"
+    assert name in message
+    assert "labels" in message
+    settle(world)
+    assert told(world, c.READY)[:2] == ("True", "Succeeded")
+
+
+@pytest.mark.parametrize("decision", ["", "rerun", "assume-done"])
+def test_a_foreign_config_map_of_a_lost_shards_name_is_told_and_waited_for(
+    world: SimWorld, decision: str
+) -> None:
+    settle(world)
+    (name,) = shards(world)
+    world.cluster.lose(name)
+    world.cluster.take_name(name)
+    restart(world)
+    created = counted(world)
+    if decision:
+        world.cluster.annotate(names.LEDGER_DECISION, decision)
+    settle(world)
+    _, reason, message = told(world, c.DEGRADED)
+    assert (reason, told(world, c.READY)[1]) == (
+        "LedgerWriteRefused",
+        "LedgerWriteRefused" if decision else "LedgerLost",
+    )
+    assert name in message
+    assert "delete it" in message
+    assert not created
+    world.cluster.lose(name)
+    settle(world)
+    assert created == (dict.fromkeys("ab", 1) if decision == "rerun" else {})
+    assert told(world, c.READY)[1] == ("Succeeded" if decision else "LedgerLost")
+    assert not told(world, c.DEGRADED)[0]
+
+
+@pytest.mark.parametrize("started", [False, True], ids=["before the first run", "while it runs"])
+def test_a_foreign_config_map_of_the_first_shards_name_is_told_and_waited_for(
+    make: Make, started: bool
+) -> None:
+    donor = make()
+    settle(donor)
+    (name,) = shards(donor)
+    world = make()
+    created = counted(world)
+    if started:
+        world.whole_pass(0)
+    world.cluster.take_name(name)
+    settle(world)
+    assert sum(created.values()) == (2 if started else 0)
+    _, reason, message = told(world, c.READY)
+    assert reason == "LedgerWriteRefused"
+    assert name in message
+    world.cluster.lose(name)
+    settle(world)
+    assert created == dict.fromkeys("ab", 1)
+    assert told(world, c.READY)[:2] == ("True", "Succeeded")
+
+
+def test_a_foreign_config_map_of_the_name_of_a_shard_that_is_not_needed_is_in_nobodys_way(
+    world: SimWorld,
+) -> None:
+    settle(world)
+    (first,) = shards(world)
+    world.cluster.take_name(f"{first[:-1]}1")
+    world.cluster.add_node("c")
+    settle(world)
+    assert told(world, c.READY)[:2] == ("True", "Succeeded")
+    assert nodes_of(world, first) == {"a", "b", "c"}

@@ -43,7 +43,7 @@ ADVICE: Final = {
     Reason.LEDGER_CORRUPT: "the nodes named run again by themselves; edit no ledger ConfigMap",
     Reason.NAME_CONFLICT: "delete the Pod that is named if nobody needs it",
     Reason.PROGRESS_DEADLINE_EXCEEDED: "see the waiting nodes below: image, room on the node, readiness",
-    Reason.LEDGER_WRITE_REFUSED: "raise the quota or satisfy the policy for ConfigMaps; it is tried again",
+    Reason.LEDGER_WRITE_REFUSED: "see to the quota, policy or ConfigMap that is named; it is tried again",
     Reason.POD_CREATION_REFUSED: "raise the quota or satisfy the policy; it is tried again by itself",
     Reason.POD_DELETION_REFUSED: "let the policy or webhook named let go of the Pod; it is tried again",
     Reason.PERMISSION_DENIED: "give the operator's role the verb that is named",
