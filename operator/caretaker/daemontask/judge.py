@@ -129,7 +129,8 @@ def _failed(entry: Entry, pod: Pod, spec: Spec) -> Entry:
 
 def _cause(pod: Pod) -> tuple[str, str, int | None]:
     """(reason, message, exit code) a person would name: the first container that failed, else the Pod's."""
-    end = next((e for e in pod.ends if e.exit_code != 0), None)
+    # A native sidecar is an init container that is killed once the containers have ended: theirs is the cause.
+    end = min((e for e in pod.ends if e.exit_code != 0), key=lambda e: e.init, default=None)
     if not pod.reason and _killed_by_deletion(pod):
         return "Deleted", "the Pod was deleted while it ran", end.exit_code if end else None
     if pod.reason:  # Evicted, DeadlineExceeded, OutOfcpu, NodeAffinity ...: the kubelet's own word

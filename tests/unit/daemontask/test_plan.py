@@ -6,7 +6,7 @@ import pytest
 
 from caretaker.api import names
 from caretaker.api.daemontask import FailurePolicy
-from caretaker.api.objects import Node
+from caretaker.api.objects import ContainerEnd, Node
 from caretaker.api.times import format_time
 from caretaker.daemontask.ledger import Ledger
 from unit.daemontask.build import (
@@ -381,6 +381,31 @@ def test_a_pod_that_was_deleted_while_it_ran_is_retried_and_not_counted() -> Non
     killed = failed(A, exit_code=137, deletion=NOW + 20, deletion_asked=NOW - 10)
     record = planned(task(backoff_limit=0), [A], [killed]).records["a"]
     assert (record.result, record.attempts, record.disruptions, record.reason) == ("Retry", 0, 1, "Deleted")
+
+
+@pytest.mark.parametrize(
+    ("ends", "cause"),
+    [
+        pytest.param(
+            [ContainerEnd("proxy", 137, "Error", init=True), ContainerEnd("main", 3, "Error")],
+            (3, "container main exited 3"),
+            id="the container's that failed, not its sidecar's, which was killed for it",
+        ),
+        pytest.param(
+            [ContainerEnd("setup", 0, init=True), ContainerEnd("proxy", 143, "Error", init=True)],
+            (143, "container proxy exited 143"),
+            id="an init container's, where no other failed",
+        ),
+        pytest.param(
+            [ContainerEnd("one", 4, "Error"), ContainerEnd("two", 5, "Error")],
+            (4, "container one exited 4"),
+            id="of several containers the first one's",
+        ),
+    ],
+)
+def test_the_cause_of_a_failure(ends: list[ContainerEnd], cause: tuple[int, str]) -> None:
+    record = planned(task(), [A], [failed(A, ends=tuple(ends))]).records["a"]
+    assert (record.exit_code, record.message) == cause
 
 
 def test_a_pod_that_failed_before_it_was_deleted_counts() -> None:
