@@ -17,6 +17,7 @@ from caretaker.daemontask.intents import was_unreadable
 from caretaker.daemontask.plan import Plan
 from caretaker.daemontask.recall import NodeReport
 from caretaker.daemontask.snapshot import Snapshot, Trouble
+from caretaker.daemontask.waits import waiting_since
 
 
 class Outcome(msgspec.Struct):
@@ -299,7 +300,8 @@ def _late(facts: Facts) -> str:
         return _stuck_message(facts)
     if facts.complete:
         return ""
-    blocked = (r for r in facts.plan.blocked if _overdue(facts, r))
+    began = waiting_since(facts.snapshot.task, facts.snapshot.revision, facts.snapshot.now)
+    blocked = (r for r in facts.plan.blocked if _overdue(facts, r, began))
     overdue = {r.node.name: "Unschedulable" for r in facts.plan.unplaced}
     overdue |= {r.node.name: r.decision.reason for r in blocked}
     if not overdue:
@@ -311,9 +313,10 @@ def _late(facts: Facts) -> str:
     )
 
 
-def _overdue(facts: Facts, report: NodeReport) -> bool:
-    since = report.decision.since
-    return bool(since) and facts.snapshot.now >= since + facts.snapshot.task.spec.progress_deadline_seconds
+def _overdue(facts: Facts, report: NodeReport, began: float) -> bool:
+    """A node may have been NotReady for longer than the task has waited for it."""
+    since, deadline = report.decision.since, facts.snapshot.task.spec.progress_deadline_seconds
+    return bool(since) and facts.snapshot.now >= max(since, began) + deadline
 
 
 def _degraded(facts: Facts) -> tuple[str, str] | None:

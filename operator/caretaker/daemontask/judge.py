@@ -129,7 +129,7 @@ def _failed(entry: Entry, pod: Pod, spec: Spec) -> Entry:
 
 def _cause(pod: Pod) -> tuple[str, str, int | None]:
     """(reason, message, exit code) a person would name: the first container that failed, else the Pod's."""
-    # A native sidecar is an init container that is killed once the containers have ended: theirs is the cause.
+    # A native sidecar is an init container that is killed once the containers have ended, for their cause.
     end = min((e for e in pod.ends if e.exit_code != 0), key=lambda e: e.init, default=None)
     if not pod.reason and _killed_by_deletion(pod):
         return "Deleted", "the Pod was deleted while it ran", end.exit_code if end else None

@@ -82,6 +82,7 @@ class View(msgspec.Struct, frozen=True):
     namesakes: Mapping[str, Pod] = NO_PODS  # node UID -> live Pod of an earlier task, or node, of its name
     corrupt: Mapping[str, str] = {}  # node name -> why its ledger entry cannot be read
     unstarted: Mapping[str, str] = {}  # node UID -> token of an intent that is known to have run nothing
+    waiting_since: float = 0.0  # when the rollout began: nothing is late for what was before
 
 
 def decide(
@@ -348,7 +349,8 @@ def _waiting(
     if verdict.kind == "held":
         return Decision("excluded", verdict.reason, verdict.message)
     if verdict.kind == "blocked":
-        late = verdict.since + view.spec.progress_deadline_seconds if verdict.since else 0.0
+        since = max(verdict.since, view.waiting_since)
+        late = since + view.spec.progress_deadline_seconds if verdict.since else 0.0
         wake = late if late > view.now else 0.0
         return Decision("blocked", verdict.reason, verdict.message, since=verdict.since, wake=wake)
     if (before := view.namesakes.get(node.uid)) is not None:

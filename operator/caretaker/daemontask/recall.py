@@ -37,6 +37,7 @@ class Basis(msgspec.Struct, frozen=True):
     rerun_at: str
     rerun_nodes: Mapping[str, str]
     tick: int
+    waiting_since: float
     scale: float
 
 

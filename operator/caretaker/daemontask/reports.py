@@ -18,6 +18,7 @@ from caretaker.daemontask.orders import Orders
 from caretaker.daemontask.recall import Basis, NodeReport, Recall
 from caretaker.daemontask.retention import expired
 from caretaker.daemontask.snapshot import Snapshot
+from caretaker.daemontask.waits import waiting_since
 
 
 def reports(snapshot: Snapshot, orders: Orders, taken: int = 0) -> Iterator[NodeReport]:
@@ -25,7 +26,7 @@ def reports(snapshot: Snapshot, orders: Orders, taken: int = 0) -> Iterator[Node
     view = view_of(snapshot, orders)
     if taken:
         view = msgspec.structs.replace(view, tick=taken, awaited=False)
-    recall = _recall(snapshot, orders, view.tick)
+    recall = _recall(snapshot, orders, view)
     special = view.seq_skips.keys() | view.vanished.keys() | view.namesakes.keys() | view.unstarted.keys()
     pods_of, entries = snapshot.pods.get, snapshot.ledger.entries
     assume_done = bool(snapshot.ledger.lost) and orders.ledger == "assume-done"
@@ -44,7 +45,7 @@ def reports(snapshot: Snapshot, orders: Orders, taken: int = 0) -> Iterator[Node
         yield report
 
 
-def _recall(snapshot: Snapshot, orders: Orders, tick: int) -> Recall:
+def _recall(snapshot: Snapshot, orders: Orders, view: View) -> Recall:
     recall, task = snapshot.recall or Recall(), snapshot.task
     basis = Basis(
         task_uid=task.metadata.uid,
@@ -53,7 +54,8 @@ def _recall(snapshot: Snapshot, orders: Orders, tick: int) -> Recall:
         fit=snapshot.fit,
         rerun_at=orders.rerun_at,
         rerun_nodes=orders.rerun_nodes,
-        tick=tick,
+        tick=view.tick,
+        waiting_since=view.waiting_since,
         scale=snapshot.scale,
     )
     recall.begin(basis, snapshot.now)
@@ -98,6 +100,7 @@ def view_of(snapshot: Snapshot, orders: Orders) -> View:
         backoff_scale=snapshot.scale,
         corrupt=snapshot.ledger.corrupt,
         unstarted=snapshot.unstarted,
+        waiting_since=waiting_since(snapshot.task, snapshot.revision, snapshot.now),
         namesakes={**snapshot.namesakes, **_predecessors(snapshot)},
     )
 

@@ -5,12 +5,13 @@ from typing import Any, ClassVar
 import pytest
 
 from caretaker.api import names
-from caretaker.api.daemontask import FailurePolicy
+from caretaker.api.daemontask import FailurePolicy, Status
 from caretaker.api.objects import ContainerEnd, Node
 from caretaker.api.times import format_time
 from caretaker.daemontask.ledger import Ledger
 from unit.daemontask.build import (
     NOW,
+    REVISION,
     entry,
     failed,
     node,
@@ -499,7 +500,13 @@ def test_assume_done_covers_every_node_that_may_have_run(changes: dict[str, Any]
 
 
 def test_a_blocked_node_is_looked_at_when_its_progress_deadline_passes() -> None:
-    assert planned(task(), [node("a", ready=False, ready_since=NOW - 100)]).wake == NOW - 100 + 1800
+    known = task(status=Status(current_revision=REVISION))
+    assert planned(known, [node("a", ready=False, ready_since=NOW - 100)]).wake == NOW - 100 + 1800
+
+
+def test_a_node_that_was_blocked_before_its_rollout_began_is_looked_at_when_that_is_late() -> None:
+    """NotReady since yesterday: the task has waited for it since now."""
+    assert planned(task(), [node("a", ready=False, ready_since=NOW - 86400)]).wake == NOW + 1800
 
 
 def test_an_invalid_template_starts_nothing() -> None:

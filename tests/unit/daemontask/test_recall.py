@@ -6,15 +6,30 @@ from typing import Any
 import msgspec
 import pytest
 
+from caretaker.api import conditions as c
 from caretaker.api import names
+from caretaker.api.conditions import Condition
 from caretaker.api.daemontask import Status
 from caretaker.api.objects import Pod
+from caretaker.api.times import format_time
 from caretaker.daemontask.fit import NodeFit
 from caretaker.daemontask.plan import plan
 from caretaker.daemontask.pods import revision_of
 from caretaker.daemontask.recall import Recall
 from caretaker.daemontask.snapshot import Snapshot
-from unit.daemontask.build import NOW, TEMPLATE, entry, failed, node, pod, snapshot, succeeded, taint, task
+from unit.daemontask.build import (
+    NOW,
+    REVISION,
+    TEMPLATE,
+    entry,
+    failed,
+    node,
+    pod,
+    snapshot,
+    succeeded,
+    taint,
+    task,
+)
 
 Change = Callable[[Snapshot], Snapshot]
 SPEC: dict[str, Any] = {"min_success_seconds": 60, "ttl_seconds_after_finished": 300}
@@ -46,7 +61,8 @@ def before() -> Snapshot:
         "failed": entry(of["failed"], "Failed", reason="Error", attempts=4),
         "retry": entry(of["retry"], "Retry", attempts=1, finished_at=int(NOW - 5)),
     }
-    return snapshot(task(**SPEC), list(of.values()), pods, entries, recall=Recall())
+    under_way = task(status=Status(current_revision=REVISION), **SPEC)
+    return snapshot(under_way, list(of.values()), pods, entries, recall=Recall())
 
 
 def later(seconds: float) -> Change:
@@ -108,8 +124,17 @@ def ticked(last: str) -> Change:
     return lambda s: msgspec.structs.replace(s, task=of)
 
 
+def begun(at: float) -> Change:
+    """What status says of when the rollout began."""
+    of = task(status=Status(current_revision=REVISION, start_time=format_time(at)), **SPEC)
+    moving = Condition(c.PROGRESSING, "True", "RollingOut", last_transition_time=format_time(at))
+    of = msgspec.structs.replace(of, status=msgspec.structs.replace(of.status, conditions=(moving,)))
+    return lambda s: msgspec.structs.replace(s, task=of)
+
+
 CHANGES: dict[str, Change] = {
     "a schedule is given": with_spec(schedule="0 * * * *"),
+    "the rollout began at another time": begun(NOW - 5),
     "a tick is stored": ticked("1970-01-12T13:00:00Z"),
     "backoff ends": later(20),
     "minSuccessSeconds are over": later(90),
