@@ -208,7 +208,7 @@ class DaemonTask(msgspec.Struct, frozen=True):
 
 
 def resolve(value: IntOrPercent, total: int, *, up: bool) -> int:
-    """An int as it is; a percentage of `total`, rounded up or down."""
+    """An int as it is; a percentage of `total`, rounded up or down. Raises ValueError for any other text."""
     if isinstance(value, int):
         return value
     share = int(value.rstrip("%")) * total / 100

@@ -27,7 +27,7 @@ class Allowance(msgspec.Struct, frozen=True):
 
 
 def allowance(spec: Spec, desired: int, now: float) -> Allowance:
-    """What they allow. The spec's schedules can be read: resource.py has seen to it."""
+    """What they allow. The spec's schedules and amounts can be read: resource.py has seen to it."""
     active: list[tuple[int, float]] = []
     edges: list[float] = []
     for budget in spec.budgets:

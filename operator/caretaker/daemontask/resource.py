@@ -12,7 +12,7 @@ from caretaker.api import names
 from caretaker.api.daemontask import MAX_TEMPLATE_BYTES, DaemonTask, Spec, Status
 from caretaker.api.objects import WireMeta
 from caretaker.api.template import wrong_type
-from caretaker.daemontask import ticks
+from caretaker.daemontask import amounts, ticks
 from caretaker.daemontask.pods import Start, build
 from caretaker.kube.client import KubeClient
 from caretaker.kube.dryrun import STRICT_DRY_RUN, by_admission, faults_in
@@ -51,7 +51,9 @@ def read_task(raw: RawTask) -> tuple[DaemonTask, str]:
         spec, invalid = _readable(raw.spec), str(error).replace("`$", "`spec")
     if invalid:
         spec = msgspec.structs.replace(spec, template={})
-    return DaemonTask(raw.metadata, spec, status), invalid or ticks.faults_of(spec)
+    readable, odd = amounts.readable(spec)
+    faults = "; ".join(told for told in (odd, ticks.faults_of(spec)) if told)
+    return DaemonTask(raw.metadata, readable, status), invalid or faults
 
 
 def _readable(raw: msgspec.Raw) -> Spec:

@@ -101,11 +101,23 @@ def without_validation(body: Json, *, status: bool = False) -> Json:
     return loose
 
 
+READABLE = {"template": {"spec": {"containers": [{"name": "main", "image": "test:1"}]}}}
 ODD: dict[str, tuple[dict[str, Any], str]] = {
     "number-as-text": ({"template": {"spec": {}}, "backoffLimit": "3"}, "spec.backoffLimit"),
     "no-template": ({"parallelism": 1}, "template"),
     "containers-of-text": ({"template": {"spec": {"containers": "main"}}}, "spec.template.spec.containers"),
     "selector-of-text": ({"template": {"spec": {"nodeSelector": "y"}}}, "spec.template.spec.nodeSelector"),
+    "width-in-words": ({**READABLE, "parallelism": "ten"}, "spec.parallelism"),
+    "width-without-a-sign": ({**READABLE, "parallelism": "10"}, "spec.parallelism"),
+    "failures-in-words": (
+        {**READABLE, "failurePolicy": {"maxFailedNodes": "x"}},
+        "spec.failurePolicy.maxFailedNodes",
+    ),
+    "budget-in-words": ({**READABLE, "budgets": [{"nodes": "few"}]}, "spec.budgets[0].nodes"),
+    "endless-window": (
+        {**READABLE, "budgets": [{"nodes": 1, "schedule": "0 9 * * *", "duration": "for ever"}]},
+        "spec.budgets[0].duration",
+    ),
 }
 
 

@@ -9,6 +9,7 @@ from caretaker.api.daemontask import Spec
 from caretaker.api.objects import WireMeta
 from caretaker.daemontask.resource import RawTask, by_admission, has_ecs, read_ecs, read_task
 from caretaker.kube.errors import ApiError
+from unit.daemontask.build import TEMPLATE, entry, failed, node, planned, started
 
 POLICY = "pods \"x\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no"
 WEBHOOK = 'admission webhook "pods.example.com" denied the request: no'
@@ -69,3 +70,57 @@ def test_a_spec_that_cannot_be_read_keeps_its_other_fields(wrong: dict[str, Any]
     task, invalid = read_task(raw)
     assert named in invalid
     assert task.spec == Spec(template={}, schedule="0 3 * * *", run_guarantee="AtMostOnce")
+
+
+WINDOW = {"nodes": 1, "schedule": "0 9 * * *"}
+
+
+@pytest.mark.parametrize(
+    ("odd", "named"),
+    [
+        pytest.param({"parallelism": "ten"}, "spec.parallelism: 'ten'", id="parallelism in words"),
+        pytest.param(
+            {"parallelism": "10"}, "spec.parallelism: '10'", id="a number that would be a percentage"
+        ),
+        pytest.param({"parallelism": ""}, "spec.parallelism: ''", id="parallelism without any"),
+        pytest.param(
+            {"failurePolicy": {"maxFailedNodes": "x", "action": "Fail"}},
+            "spec.failurePolicy.maxFailedNodes: 'x'",
+            id="maxFailedNodes in words",
+        ),
+        pytest.param(
+            {"budgets": [WINDOW | {"duration": "1h"}, {"nodes": "²"}]},
+            "spec.budgets[1].nodes: '²'",
+            id="a budget's nodes",
+        ),
+        pytest.param(
+            {"budgets": [WINDOW | {"duration": "for ever"}]},
+            "spec.budgets[0].duration: 'for ever'",
+            id="a budget's duration",
+        ),
+        pytest.param(
+            {"parallelism": "ten", "schedule": "never"},
+            "'ten' is neither a whole number nor a percentage such as \"10%\"; spec.schedule: ",
+            id="beside a schedule that cannot be read either",
+        ),
+        pytest.param({"parallelism": "ten", "backoffLimit": "3"}, "spec.backoffLimit", id="and a wrong type"),
+    ],
+)
+def test_an_amount_that_an_older_crd_let_in_is_told_and_raises_nothing(
+    odd: dict[str, Any], named: str
+) -> None:
+    """A plan counts with it; what has ended is recorded all the same."""
+    given, invalid = read_task(raw({"template": TEMPLATE, **odd}))
+    assert named in invalid
+    a, b = node("a"), node("b")
+    found = planned(given, [a, b], [failed(a)], {"b": entry(b, "Failed")}, invalid=invalid)
+    assert (list(found.records), started(found), found.hold) == (["a"], [], "InvalidSpec")
+
+
+@pytest.mark.parametrize("nodes", [0, 3, "0", "3", "0%", "100%"])
+def test_an_amount_as_people_write_it_is_read(nodes: int | str) -> None:
+    budget = {"nodes": nodes, "schedule": "0 9 * * *", "duration": "1h30m"}
+    share = nodes if isinstance(nodes, int) or nodes.endswith("%") else 1
+    spec = {"template": TEMPLATE, "parallelism": share, "budgets": [budget]}
+    task, invalid = read_task(raw(spec | {"failurePolicy": {"maxFailedNodes": share}}))
+    assert (invalid, task.spec.parallelism, task.spec.budgets[0].nodes) == ("", share, nodes)
