@@ -227,12 +227,13 @@ class DaemonTaskKind:
     def _snapshot(self, task: DaemonTask, memory: Memory, invalid: str) -> Snapshot:
         assert memory.fit is not None  # noqa: S101 - gather has just set it
         shards, now = _loaded(memory), time.time()
+        pods = self._index.pods_of(task.metadata.namespace, task.metadata.uid)
         return Snapshot(
             task=task,
             revision=memory.revision,
             fit=memory.fit,
             nodes=self._nodes,
-            pods=self._index.pods_of(task.metadata.namespace, task.metadata.uid),
+            pods=memory.with_ended(pods, self._nodes),
             ledger=shards.view(task.status.ledger.shards),
             now=now,
             invalid=invalid,

@@ -24,12 +24,10 @@ from caretaker.daemontask.fit import NodeFit
 from caretaker.daemontask.pods import revision_of
 from caretaker.daemontask.resource import RawTask, read_task, task_path
 from caretaker.daemontask.shards import Shards, WireConfigMap
-from caretaker.daemontask.snapshot import Snapshot
+from caretaker.daemontask.snapshot import PodsByNode, Snapshot
 from caretaker.kube.client import KubeClient
 from caretaker.kube.store import PodIndex, Store
 from caretaker.kube.watches import Watches, running
-
-PodsByNode = Mapping[str, Mapping[str, Pod]]
 
 
 async def read_snapshot(client: KubeClient, namespace: str, name: str, scale: float = 1.0) -> Snapshot:

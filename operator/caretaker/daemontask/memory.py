@@ -1,7 +1,7 @@
 """What a process remembers of each task between passes.
 
-A cache and some courtesies (backoff after a vanished Pod, who goes to the back of the queue), never a
-fact that correctness needs: the process may die at any moment.
+A cache and some courtesies (backoff after a vanished Pod, who goes to the back of the queue, the end of a Pod
+that was gone before its record), never a fact that correctness needs: the process may die at any moment.
 """
 
 import time
@@ -16,7 +16,7 @@ from caretaker.daemontask.ledger import Entry
 from caretaker.daemontask.node import BACKOFF_BASE, BACKOFF_MAX
 from caretaker.daemontask.recall import Recall
 from caretaker.daemontask.shards import Shards
-from caretaker.daemontask.snapshot import Trouble
+from caretaker.daemontask.snapshot import PodsByNode, Trouble
 from caretaker.kube.errors import ApiError
 from caretaker.runtime.queue import Key
 
@@ -54,6 +54,7 @@ class Memory:
         self.aside: set[str] = set()  # those of them that are ours but have lost their labels
         self.renamed = False  # a start of this pass has to be made under another name
         self._vanished: dict[str, list[float]] = {}
+        self._ended: dict[str, Pod] = {}  # UID -> Pod that was seen to end and is gone, but not recorded yet
         self._absent: dict[str, float] = {}
         self._absence_checked = 0.0
 
@@ -89,11 +90,12 @@ class Memory:
 
     def pod_gone(self, pod: Pod, now: float, scale: float) -> None:
         """A Pod was deleted. If it was not by us and had not finished: once is retried at once, repeated
-        deletions back off, or two controllers would keep each other busy."""
+        deletions back off, or two controllers would keep each other busy. If it had, its end still counts."""
         if pod.uid in self.expected_deletes:
             self.expected_deletes.discard(pod.uid)
             return
         if pod.terminal:
+            self.pod_ended(pod)
             return
         times = [t for t in self._vanished.get(pod.node_uid, ()) if now - t < VANISH_WINDOW]
         times.append(now)
@@ -102,11 +104,39 @@ class Memory:
             wait = min(BACKOFF_BASE * 2.0 ** min(len(times) - 2, 16), BACKOFF_MAX)
             self.not_before[pod.node_uid] = now + wait * scale
 
+    def pod_ended(self, pod: Pod) -> None:
+        """A Pod that had ended is being deleted, or was. As it was before its deletion was asked for, where
+        that was seen: so it is known not to have been killed by it."""
+        if not self._has(pod):
+            self._ended.setdefault(pod.uid, pod)
+
+    def with_ended(self, pods: PodsByNode, nodes: Mapping[str, Node]) -> PodsByNode:
+        """These, and the Pods of the same nodes that are gone before what became of them is on record. One
+        whose name has been given again is the business of who has done so."""
+        if not self._ended:
+            return pods
+        self._ended = {
+            uid: pod
+            for uid, pod in self._ended.items()
+            if not self._has(pod) and _is_there(pod, nodes) and _is_latest(pod, pods)
+        }
+        found = dict(pods)
+        for pod in self._ended.values():
+            found[pod.node_uid] = {**found.get(pod.node_uid, {}), pod.name: pod}
+        return found
+
+    def _has(self, pod: Pod) -> bool:
+        """Whether the ledger, as last seen, has the end of this Pod."""
+        name = pod.annotations.get(POD_NODE_NAME, "")
+        entry = self.shards.find(name) if self.shards is not None else None
+        return pod.seq <= (entry.ended if entry is not None and entry.node_uid == pod.node_uid else 0)
+
     def node_gone(self, node: Node) -> None:
         """Drop what was kept of a node."""
         for table in (self.seq_skips, self.parked, self.not_before, self._vanished, self.unstarted):
             table.pop(node.uid, None)
         self.conflicts = {name: uid for name, uid in self.conflicts.items() if uid != node.uid}
+        self._ended = {uid: pod for uid, pod in self._ended.items() if pod.node_uid != node.uid}
         self.recall.forget(node.name)
         if self.fit is not None:
             self.fit.forget(node.name)
@@ -121,6 +151,16 @@ class Memory:
         self._absence_checked = now
         self._absent = {name: self._absent.get(name, now) for name in recorded if name not in nodes}
         return tuple(name for name, since in self._absent.items() if now - since >= ABSENCE * scale)
+
+
+def _is_there(pod: Pod, nodes: Mapping[str, Node]) -> bool:
+    node = nodes.get(pod.annotations.get(POD_NODE_NAME, ""))
+    return node is not None and node.uid == pod.node_uid
+
+
+def _is_latest(pod: Pod, pods: PodsByNode) -> bool:
+    other = pods.get(pod.node_uid, {}).get(pod.name)
+    return other is None or other.uid == pod.uid
 
 
 class Memories:

@@ -10,6 +10,8 @@ from caretaker.daemontask.fit import NodeFit
 from caretaker.daemontask.ledger import Ledger
 from caretaker.daemontask.recall import Recall
 
+PodsByNode = Mapping[str, Mapping[str, Pod]]  # node UID -> Pod name -> Pod
+
 
 class Trouble(msgspec.Struct, frozen=True):
     """Why the API server did not let us act: a reason constant and its words."""
@@ -25,7 +27,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     revision: str
     fit: NodeFit
     nodes: Mapping[str, Node]  # by name
-    pods: Mapping[str, Mapping[str, Pod]]  # node UID -> Pod name -> Pod
+    pods: PodsByNode  # those included that are gone, but ended before and are not recorded yet
     ledger: Ledger
     now: float  # seconds since the epoch
     invalid: str = ""  # why the API server refuses the template; empty = accepted or not yet known

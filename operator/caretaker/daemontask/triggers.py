@@ -64,6 +64,8 @@ class Triggers:
             return
         if new is None:
             memory.pod_gone(pod, time.time(), self._scale)
+        elif old is not None and old.terminal and new.deletion and not old.deletion:
+            memory.pod_ended(old)
         changed = old is None or new is None or _view(old) != _view(new)
         if changed and not _just_made(memory, old, new):
             # The end of a run frees a slot, which is urgent if somebody waits for one.

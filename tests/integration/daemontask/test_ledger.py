@@ -62,14 +62,14 @@ async def test_deleting_a_finished_pod_while_the_operator_is_away_repeats_it_onl
     world.kubelet.script(lost, HOLD)
     task = await world.task()
     await task.ledger_when(lambda entries: recorded in entries)
-    operator.pause()
+    operator.terminate()
     try:
         await world.kubelet.finish(lost)
         pods = await task.pods_when(lambda pods: all(p["status"]["phase"] == "Succeeded" for p in pods))
         await world.delete_pods(pods)
         await world.gone(pods)
     finally:
-        operator.resume()
+        operator.start()
     await task.ledger_when(lambda entries: lost in entries)
     await task.done(2)
     ran = [node for node, _ in world.kubelet.ran]
