@@ -313,6 +313,39 @@ def test_resume_at_forgives_the_failures_before_it() -> None:
     assert started(planned(paused, [A, B], [], {"a": entry(A, "Failed", finished_at=new)})) == []
 
 
+@pytest.mark.parametrize("leaves", ["deleted", "replaced", "no longer selected"])
+@pytest.mark.parametrize(
+    ("action", "failure"),
+    [
+        pytest.param("Pause", {}, id="Pause"),
+        pytest.param("Fail", {}, id="Fail"),
+        pytest.param("Continue", {"fail_task": True}, id="FailJob"),
+    ],
+)
+def test_a_hold_ends_when_the_failed_node_that_it_rests_on_leaves(
+    action: Any, failure: dict[str, bool], leaves: str
+) -> None:
+    held = task(failure_policy=FailurePolicy(action=action))
+    entries = {"a": entry(A, "Failed", **failure)}
+    assert planned(held, [A, B], [], entries).hold
+    away = {"deleted": [], "replaced": [node("a", uid="another")]}.get(leaves)
+    left = away if away is not None else [node("a", taints=(taint("gpu", "NoExecute"),))]
+    result = planned(held, [*left, B], [], entries)
+    assert (result.hold, result.task_failed) == ("", False)
+    assert "b" in started(result)
+
+
+@pytest.mark.parametrize(
+    ("record", "added"),
+    [({"revision": "old"}, "TemplateChange"), ({"boot_id": "before", "finished_at": 0}, "NodeReboot")],
+    ids=["TemplateChange", "NodeReboot"],
+)
+def test_a_trigger_that_is_added_applies_to_what_is_recorded(record: dict[str, Any], added: str) -> None:
+    entries = {"a": entry(A, **record), "b": entry(B)}
+    assert started(planned(task(rerun_on=()), [A, B], [], entries)) == []
+    assert started(planned(task(rerun_on=(added,)), [A, B], [], entries)) == ["a"]
+
+
 def test_fail_deletes_what_is_not_placed_and_lets_the_rest_finish() -> None:
     waiting, running = pod(B, node_name="", phase="Pending"), pod(C)
     result = planned(
