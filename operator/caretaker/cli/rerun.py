@@ -24,6 +24,7 @@ from caretaker.cli.common import (
     names_in,
 )
 from caretaker.cli.text import age, number, one_line, table
+from caretaker.daemontask.budgets import Allowance, allowed_words
 from caretaker.daemontask.forecast import Forecast, forecast
 from caretaker.daemontask.inspect import observe
 from caretaker.daemontask.resource import RawTask, read_task, task_path
@@ -155,24 +156,39 @@ def told(after: Forecast, wanted: list[str] | None) -> list[str]:
     meta = after.snapshot.task.metadata
     chosen = [name for name in after.reports if wanted is None or name in wanted]
     due = [name for name in chosen if name in after.turns]
-    head = f"DaemonTask {meta.namespace}/{meta.name}: {number(len(due), 'node')} will run again"
-    if after.turns and after.at_once < len(after.turns):
-        head += f", at most {after.room.width or after.room.beyond} at a time"
-    if hold := after.plan.hold:
-        head = f"DaemonTask {meta.namespace}/{meta.name}: asked for, but nothing is started now: {hold}"
     rows = []
     for name in chosen:
         decision = after.reports[name].decision
         if wanted is None and (name in after.turns or decision.state == "excluded"):
             continue
         rows.append([name, *_fate(after, name)])
-    return [head, *table(rows, indent="  ")]
+    return [f"DaemonTask {meta.namespace}/{meta.name}: {_sum(after, due)}", *table(rows, indent="  ")]
+
+
+def _sum(after: Forecast, due: list[str]) -> str:
+    """What becomes of the nodes that wait for a slot."""
+    held = after.plan.hold
+    if not held and (budget := _closed(after)) is not None:
+        held = allowed_words(budget)
+        if due:
+            held += f"; {number(len(due), 'node')} wait{'s' * (len(due) == 1)} for it"
+    if held:
+        return f"asked for, but nothing is started now: {held}"
+    text = f"{number(len(due), 'node')} will run again"
+    if after.turns and after.at_once < len(after.turns):
+        text += f", at most {after.room.width} at a time"
+    return text
+
+
+def _closed(after: Forecast) -> Allowance | None:
+    """The budget that lets no node run now; None where none does. The turns are those after it."""
+    return None if after.room.width else after.room.budget
 
 
 def _fate(after: Forecast, name: str) -> tuple[str, str]:
     decision = after.reports[name].decision
     if name in after.turns:
-        return "will run", ""
+        return ("will run", "") if _closed(after) is None else ("waits", "for the budget")
     if decision.state == "active":
         return "runs now", "and again once that run has ended"
     if decision.reason == "Backoff":

@@ -428,6 +428,17 @@ def test_a_rerun_of_what_is_held_tells_so() -> None:
     assert rerun.told(of, None)[0].endswith("asked for, but nothing is started now: Suspended")
 
 
+def test_a_rerun_under_a_closed_budget_says_what_keeps_it() -> None:
+    marks = {names.RERUN_AT: format_micros(NOW)}
+    nodes, entries = [A, B], {"a": entry(A), "b": entry(B)}
+    window = (Budget(0, "0 13 * * *", "1h"),)
+    of = forecast(snapshot(task(annotations=marks, budgets=window, parallelism=1), nodes, [], entries))
+    closed = "a budget lets no node(s) run at a time until 1970-01-12T14:00:00Z"
+    head = f"DaemonTask default/task: asked for, but nothing is started now: {closed}"
+    assert rerun.told(of, None) == [f"{head}; 2 nodes wait for it"]
+    assert rerun.told(of, ["a"]) == [f"{head}; 1 node waits for it", "  a  waits  for the budget"]
+
+
 def test_logs_are_of_the_pod_that_the_record_is_about() -> None:
     entries = {
         "a": entry(A, "Failed", pod_uid="pod-a-2", seq=2),
