@@ -9,7 +9,9 @@ from typing import Final
 from caretaker.kube.errors import ApiError
 
 STRICT_DRY_RUN: Final = {"dryRun": "All", "fieldValidation": "Strict"}
-# fieldValidation=Strict has no causes: 'unknown field "spec.x", duplicate field "spec.y"'.
+# fieldValidation=Strict: 'unknown field "spec.x", duplicate field "spec.y"'. For an object that is created it has
+# no causes; for one that is patched it has the cause `patch`, with the whole object before these words.
+_DECODING: Final = "strict decoding error: "
 _STRICT: Final = re.compile(r'(unknown|duplicate) field "([^"]+)"')
 
 
@@ -23,7 +25,13 @@ def by_admission(error: ApiError) -> bool:
 def faults_in(error: ApiError) -> list[tuple[str, str]]:
     """(field, what is wrong with it) of a refusal, by its causes or by the words of strict decoding."""
     # "some validation rules were not checked" comes with field <nil> beside the faults that say why.
-    if named := [(field, said) for field, said in error.causes if field != "<nil>"]:
+    if named := [(field, said) for field, said in error.causes if field not in ("<nil>", "patch")]:
         return named
-    found = _STRICT.findall(error.message) if "strict decoding" in error.message else []
-    return [(field, f"{what} field") for what, field in found] or [("", error.message)]
+    patch = next((said for field, said in error.causes if field == "patch"), "")
+    return _undecoded(patch or error.message) or [("", error.message)]
+
+
+def _undecoded(said: str) -> list[tuple[str, str]]:
+    """The fields that strict decoding names, if that is what refused."""
+    _, refused, words = said.rpartition(_DECODING)
+    return [(field, f"{what} field") for what, field in _STRICT.findall(words)] if refused else []

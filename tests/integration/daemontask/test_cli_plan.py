@@ -148,6 +148,14 @@ async def test_a_refusal_has_its_line_and_exit_code_1(
     assert said.err.startswith(f"caretaker plan: <stdin>:{line_of(text, at)}: {words}")
 
 
+async def test_a_typo_has_its_line_in_a_task_that_exists_too(world: World, cli: Cli) -> None:
+    await world.task(suspend=True)
+    text = manifest(world, parallelism=1).replace("parallelism", "paralelism")
+    said = await cli("plan", "-f", "-", stdin=text)
+    line = line_of(text, "paralelism")
+    assert (said.code, said.err) == (1, f"caretaker plan: <stdin>:{line}: spec.paralelism: unknown field\n")
+
+
 async def test_a_namespace_that_does_not_exist_yet_is_noted(world: World, cli: Cli) -> None:
     await world.join(1)
     said = await cli("plan", "-f", "-", stdin=manifest(world), namespace="not-yet")
