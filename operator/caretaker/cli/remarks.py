@@ -4,11 +4,15 @@ Which conditions are good, which reasons ask nothing of anybody, and the advice 
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Final
 
 from caretaker.api.conditions import READY, Condition, find
 from caretaker.api.objects import WireMeta
 from caretaker.api.times import parse_time
 from caretaker.cli.text import age, one_line
+
+# Of plan, which asks AWS as whoever runs it.
+CREDENTIALS: Final = "give yourself AWS credentials, as by AWS_PROFILE=...; the operator has its own"
 
 
 def standing(conditions: Iterable[Condition], now: float) -> list[str]:

@@ -86,6 +86,9 @@ async def test_plan_tells_what_would_be_set_and_sets_nothing(
     assert "AccessDeniedException" in denied["clusters"][0]["problem"]
     assert "asked as you" in denied["notes"][0]
     place.control.deny("ListClusters")
-    assert "ecs:ListClusters: AccessDeniedException" in (await planned()).out
+    unlisted = await planned()
+    assert "could not be listed: ecs:ListClusters: AccessDeniedException" in unlisted.err
+    assert "ecs:ListClusters: AccessDeniedException" in unlisted.out
+    assert "no cluster in" not in unlisted.err
     wrong = await planned(countInstances="Some")
     assert (wrong.code, "countInstances" in wrong.err) == (1, True)

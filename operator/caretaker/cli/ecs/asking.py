@@ -17,6 +17,7 @@ from caretaker.aws.identity import Target
 from caretaker.aws.readonly import read_only
 from caretaker.aws.session import Options
 from caretaker.cli.ecs.looking import Found
+from caretaker.cli.remarks import CREDENTIALS
 from caretaker.daemontask.ecs.check import ABSENT, Answer, Verdict, Wanted, check, following, no_cluster
 from caretaker.daemontask.ecs.work import listed, send
 
@@ -32,9 +33,14 @@ async def observe(spec: EcsSpec) -> tuple[list[Found], str]:
             try:
                 names = await listed(ecs)
             except AwsError as error:
-                return [], str(error)
+                return [], _told(error)
         found = await asyncio.gather(*(_look(ecs, spec, name) for name in sorted(names)))
     return [one for one in found if spec.clusters or one.reason not in ABSENT], ""
+
+
+def _told(error: AwsError) -> str:
+    """AWS's words, and what mends it where it is the caller's to mend."""
+    return f"{error}; {CREDENTIALS}" if error.no_identity else str(error)
 
 
 async def _look(ecs: Ecs, spec: EcsSpec, name: str) -> Found:
@@ -45,7 +51,7 @@ async def _look(ecs: Ecs, spec: EcsSpec, name: str) -> Found:
             answer = {} if step.method == "update_service" else await send(ecs, step)
     except AwsError as error:
         if not error.not_found:
-            return Found(name, problem=str(error))
+            return Found(name, problem=_told(error))
         step = no_cluster(name)
     before = step.desired if step.was is None else step.was
     would_be = None if step.was is None else step.desired

@@ -20,15 +20,20 @@ class Found(msgspec.Struct, frozen=True, rename="camel"):
     problem: str = ""  # why it could not be looked at
 
 
-def clusters_of(spec: EcsSpec, found: Sequence[Found]) -> str:
-    """`3 clusters, 2 desired counts would be set`."""
+def clusters_of(spec: EcsSpec, found: Sequence[Found], problem: str = "") -> str:
+    """`3 clusters, 2 desired counts would be set`. `problem`: why they could not be listed."""
+    if problem:
+        return "its clusters could not be listed"
     changes = sum(one.would_be is not None for one in found)
-    which = "named" if spec.clusters else "that run it"
+    which = "named" if spec.clusters else f"that run{'s' * (len(found) == 1)} it"
     return f"{number(len(found), 'cluster')} {which}, {number(changes, 'desired count')} would be set"
 
 
-def unreached(spec: EcsSpec, found: Sequence[Found]) -> Iterator[str]:
-    """What keeps the task from working whoever asks."""
+def unreached(spec: EcsSpec, found: Sequence[Found], problem: str = "") -> Iterator[str]:
+    """What keeps the task from working whoever asks; `problem`: why nobody can tell."""
+    if problem:
+        yield f"the clusters that run the service {spec.service} could not be listed: {problem}"
+        return
     for one in found:
         if one.reason and one.instances is None:
             yield one.message

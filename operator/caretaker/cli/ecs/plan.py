@@ -34,12 +34,12 @@ async def plan(document: Document, proposal: Proposal[RawTask]) -> Planned:
     from caretaker.cli.ecs.asking import observe  # noqa: PLC0415
 
     found, problem = await observe(spec)
-    faults = [f"{document.place('spec.ecs')}: {one_line(line)}" for line in unreached(spec, found)]
+    faults = [f"{document.place('spec.ecs')}: {one_line(line)}" for line in unreached(spec, found, problem)]
     notes = [*proposal.notes, *([problem, _AS_WHOM] if problem or any(o.problem for o in found) else [])]
     notes = [note for note in notes if note]
     exists = "exists" if proposal.before is not None else "new"
     text = [
-        f"DaemonTask {document.name} ({exists}): service {spec.service}, {clusters_of(spec, found)}",
+        f"DaemonTask {document.name} ({exists}): service {spec.service}, {clusters_of(spec, found, problem)}",
         *(["  suspended: nothing is set until spec.suspend is false"] if task.spec.suspend else []),
         *(f"  note: {note}" for note in notes),
         *_rows(found),

@@ -56,7 +56,7 @@ ADVICE: Final = {
 # Of plan, where it is not the operator who was refused.
 _OF_PLAN: Final = {
     Reason.ACCESS_DENIED: "have the action allowed to you, or ask with another identity: AWS_PROFILE=...",
-    Reason.NO_IDENTITY: "give yourself AWS credentials, as by AWS_PROFILE=...; the operator has its own",
+    Reason.NO_IDENTITY: remarks.CREDENTIALS,
     Reason.NOT_ASKED: "see that you reach EC2 from here",
     Reason.PERMISSION_DENIED: "have the verb that is named granted to you in the cluster",
 }
