@@ -2,6 +2,7 @@
 
 from caretaker.api.ecs import EcsAws, EcsEvents, EcsSpec
 from caretaker.cli.ecs.looking import Found, clusters_of, unreached
+from caretaker.cli.ecs.plan import notes_of
 
 SPEC = EcsSpec(EcsAws("eu-west-1"), "agent", EcsEvents("queue"))
 
@@ -16,3 +17,10 @@ def test_clusters_that_could_not_be_listed_are_not_taken_for_none() -> None:
 def test_one_cluster_runs_it_and_several_run_it() -> None:
     assert clusters_of(SPEC, [Found("a")]).startswith("1 cluster that runs it, ")
     assert clusters_of(SPEC, [Found("a"), Found("b")]).startswith("2 clusters that run it, ")
+
+
+def test_a_plan_says_as_whom_ecs_was_asked_and_that_grants_were_not_looked_at() -> None:
+    (note,) = notes_of([], "")
+    assert note.startswith("ECS was asked as you, ")
+    assert "--aws-identities" in note
+    assert notes_of(["not checked"], "no") == ["not checked", "no", note]

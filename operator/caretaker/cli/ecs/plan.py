@@ -16,7 +16,8 @@ from caretaker.daemontask.resource import RawTask, read_ecs
 
 _AS_WHOM = (
     "ECS was asked as you, with credentials of the standard chain (AWS_PROFILE, ...), and not as the "
-    "operator: what is refused to you may be allowed to it"
+    "operator: what is refused to you may be allowed to it, and whether --aws-identities grants the namespace "
+    "what the spec names is not looked at"
 )
 
 
@@ -35,8 +36,7 @@ async def plan(document: Document, proposal: Proposal[RawTask]) -> Planned:
 
     found, problem = await observe(spec)
     faults = [f"{document.place('spec.ecs')}: {one_line(line)}" for line in unreached(spec, found, problem)]
-    notes = [*proposal.notes, *([problem, _AS_WHOM] if problem or any(o.problem for o in found) else [])]
-    notes = [note for note in notes if note]
+    notes = notes_of(proposal.notes, problem)
     exists = "exists" if proposal.before is not None else "new"
     text = [
         f"DaemonTask {document.name} ({exists}): service {spec.service}, {clusters_of(spec, found, problem)}",
@@ -53,6 +53,12 @@ async def plan(document: Document, proposal: Proposal[RawTask]) -> Planned:
         "clusters": msgspec.to_builtins(found),
     }
     return Planned(text, json, faults)
+
+
+def notes_of(standing: Sequence[str], problem: str) -> list[str]:
+    """What was not checked, and as whom ECS was asked: a plan without a fault may meet NotGranted all the
+    same."""
+    return [*standing, *([problem] if problem else []), _AS_WHOM]
 
 
 def _rows(found: Sequence[Found]) -> list[str]:
