@@ -9,8 +9,8 @@ from typing import Final
 from caretaker.kube.errors import ApiError
 
 STRICT_DRY_RUN: Final = {"dryRun": "All", "fieldValidation": "Strict"}
-# fieldValidation=Strict: 'unknown field "spec.x", duplicate field "spec.y"'. For an object that is created it has
-# no causes; for one that is patched it has the cause `patch`, with the whole object before these words.
+# fieldValidation=Strict: 'unknown field "spec.x", duplicate field "spec.y"'. For an object that is created it
+# has no causes; for one that is patched it has the cause `patch`, with the whole object before these words.
 _DECODING: Final = "strict decoding error: "
 _STRICT: Final = re.compile(r'(unknown|duplicate) field "([^"]+)"')
 

@@ -9,6 +9,9 @@ from caretaker.aws.errors import AwsError
 
 QUEUE: Final = "spec.source.sqs.queueURL"
 ROLE: Final = "spec.aws.roleARN"
+# Mends that are the operator's; who asks as somebody else replaces them.
+GIVE: Final = "give the operator credentials, or set spec.aws.roleARN or spec.aws.credentialsSecretRef"
+ALLOW: Final = "to the identity that spec.aws names"
 
 
 def told(error: AwsError, field: str) -> str:
@@ -27,9 +30,9 @@ def _mend(error: AwsError) -> str:
     if error.access_denied and error.service == "sts":
         return "let the operator's identity assume it in its trust policy, and allow that sts:AssumeRole"
     if error.access_denied:
-        return f"allow {error.missing_permission} to the identity that spec.aws names"
+        return f"allow {error.missing_permission} {ALLOW}"
     if error.no_identity:
-        return "give the operator credentials, or set spec.aws.roleARN or spec.aws.credentialsSecretRef"
+        return GIVE
     if error.not_found and error.service == "sqs":
         return "correct the URL and spec.aws.region, or create the queue"
     return ""

@@ -205,7 +205,8 @@ async def test_without_credentials_every_call_says_so(
     where = f"caretaker plan: <stdin>:{line_of(text, 'queueURL')}: spec.source.sqs.queueURL: "
     assert queue.startswith(f"{where}sqs:GetQueueAttributes: NoCredentials")
     assert "note: AWS was asked as you, with credentials of the standard chain" in said.out
-    assert "storagegateway:ListFileShares: NoCredentials" in target
+    assert "spec.target.storageGateway: in eu-west-1: storagegateway:ListFileShares: NoCredentials" in target
+    assert all("give yourself AWS credentials" in line for line in (queue, target))
 
 
 @pytest.mark.parametrize(

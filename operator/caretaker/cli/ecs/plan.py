@@ -16,8 +16,8 @@ from caretaker.daemontask.resource import RawTask, read_ecs
 
 _AS_WHOM = (
     "ECS was asked as you, with credentials of the standard chain (AWS_PROFILE, ...), and not as the "
-    "operator: what is refused to you may be allowed to it, and whether --aws-identities grants the namespace "
-    "what the spec names is not looked at"
+    "operator: what is refused to you may be allowed to it, and whether --aws-identities grants the "
+    "namespace what the spec names is not looked at"
 )
 
 

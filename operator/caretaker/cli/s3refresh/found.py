@@ -6,12 +6,14 @@ from typing import Final
 
 import msgspec
 
+from caretaker.cli.remarks import CREDENTIALS
+from caretaker.s3refresh import advice
 from caretaker.s3refresh.plan import Shares
 from caretaker.s3refresh.queue import QueueView
 
 _SOURCE: Final = "spec.source.sqs.queueURL"
 _TARGET: Final = "spec.target"
-_NAMED: Final = re.compile(r"(spec\.[\w.]+): (.*)", re.DOTALL)
+_NAMED: Final = re.compile(r"(spec\.[\w.]+)(?:: | (?=in [\w-]+: ))(.*)", re.DOTALL)
 
 
 class QueueFound(msgspec.Struct, frozen=True):
@@ -25,6 +27,11 @@ class QueueFound(msgspec.Struct, frozen=True):
     def fault(self) -> str:
         """Why it will not do. Only a source queue has to keep events."""
         return self.view.fault if self.field == _SOURCE else ""
+
+    @property
+    def problem(self) -> str:
+        """Why it could not be looked at."""
+        return _to_caller(self.view.problem)
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -42,17 +49,22 @@ class Found(msgspec.Struct, frozen=True):
 def faults_of(found: Found) -> Iterator[tuple[str, str]]:
     """(field, what is wrong and what mends it): each keeps the resource from being Ready."""
     for queue in found.queues:
-        if queue.view.problem:
-            yield queue.field, _placed(queue.field, queue.view.problem)[1]
+        if queue.problem:
+            yield queue.field, _placed(queue.field, queue.problem)[1]
         elif queue.fault:
             yield queue.field, queue.fault
     for fault in found.shares.faults:
-        yield _placed(_TARGET, fault)
+        yield _placed(_TARGET, _to_caller(fault))
     if found.shares.complete and not found.shares.known and not found.shares.faults:
         yield (
             _TARGET,
             "there is nothing to refresh: no file share matches; correct it, or create the share",
         )
+
+
+def _to_caller(said: str) -> str:
+    """With the mends of whoever asked, who is not the operator and uses none of spec.aws but the region."""
+    return said.replace(advice.GIVE, CREDENTIALS).replace(advice.ALLOW, "to the identity you ask with")
 
 
 def _placed(field: str, said: str) -> tuple[str, str]:

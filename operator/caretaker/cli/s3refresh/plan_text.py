@@ -81,7 +81,7 @@ def _queue_json(queue: QueueFound) -> dict[str, Any]:
         "inFlight": view.in_flight if seen else None,
         "deadLetters": view.dead_letters,
         "retentionSeconds": view.retention if seen else None,
-        "problem": view.problem,
+        "problem": queue.problem,
         "fault": queue.fault,
     }
 

@@ -5,6 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from caretaker.aws.classes import ErrorClass
+from caretaker.aws.errors import AwsError
 from caretaker.cli.common import Usage
 from caretaker.cli.options import PlanOptions
 from caretaker.cli.propose import Proposal
@@ -12,6 +14,7 @@ from caretaker.cli.s3refresh import plan, plan_text
 from caretaker.cli.s3refresh.found import faults_of
 from caretaker.cli.s3refresh.plan_text import Prospect
 from caretaker.cli.s3refresh.samples import objects_in
+from caretaker.s3refresh import advice
 from caretaker.s3refresh.folders import EVERYTHING
 from caretaker.s3refresh.queue import QueueView
 from unit.cli.s3refresh.build import CLEAN, FAILING, NOW, WAITING, prospect, raw, share
@@ -102,8 +105,8 @@ class TestFaults:
             ),
             pytest.param(
                 {"faults": ("spec.target.storageGateway in eu-west-1: no",), "complete": False},
-                "spec.target",
-                "spec.target.storageGateway in eu-west-1: no",
+                "spec.target.storageGateway",
+                "in eu-west-1: no",
                 id="a region that does not answer",
             ),
             pytest.param(
@@ -117,6 +120,18 @@ class TestFaults:
     def test_each_fault_names_field_and_mend(self, how: dict[str, Any], field: str, words: str) -> None:
         ((where, said),) = faults_of(prospect(share("s"), **how).found)
         assert (where, said) == (field, words)
+
+    def test_mends_are_those_of_whoever_asks(self) -> None:
+        nobody = AwsError(ErrorClass.NO_IDENTITY, "NoCredentials", "none")
+        found = prospect(
+            queue=QueueView(problem=advice.told(nobody, advice.QUEUE)),
+            faults=(advice.told(nobody, "spec.target.storageGateway in eu-west-1"),),
+            complete=False,
+        )
+        told = [said for _, said in faults_of(found.found)]
+        assert len(told) == 2
+        assert [said for said in told if "AWS_PROFILE" not in said or "spec." in said] == []
+        assert "AWS_PROFILE" in plan_text.as_json(found, [])["queues"][0]["problem"]
 
     def test_nothing_to_refresh_is_a_fault_only_when_everything_was_asked(self) -> None:
         ((where, said),) = faults_of(prospect().found)
