@@ -88,6 +88,11 @@ class TestPlan:
     def test_the_sum_comes_first(self, of: Forecast, words: str) -> None:
         assert words in planned(of).splitlines()[1]
 
+    def test_what_lets_a_paused_task_go_on_names_its_namespace(self) -> None:
+        pause = FailurePolicy(action="Pause")
+        of = made([A, B], [], {"a": entry(A, "Failed")}, failure_policy=pause)
+        assert "(caretaker resume daemontask task -n default)" in planned(of).splitlines()[1]
+
     def test_the_calendar_is_told(self) -> None:
         of = made([A], schedule="0 3 * * *", budgets=(Budget(0, "0 13 * * *", "1h"),))
         assert planned(of).splitlines()[2:4] == [

@@ -105,7 +105,8 @@ def _summary(made: Forecast) -> str:
     everything = f"of {number(made.plan.desired, 'node')} it is for"
     if hold:
         waiting = made.plan.counts["pending"]
-        why = _HOLDS.get(hold, hold).format(name=made.snapshot.task.metadata.name)
+        meta = made.snapshot.task.metadata
+        why = _HOLDS.get(hold, hold).format(name=f"{meta.name} -n {meta.namespace}")
         return f"nothing would be started: {why}; {waiting} {everything} wait"
     if made.plan.awaiting and not due:
         return f"{made.plan.awaiting} {everything} would run at its first tick"
@@ -130,7 +131,7 @@ _HOLDS: Final = {
     "Suspended": "spec.suspend is true",
     "Paused": "failurePolicy has paused it (caretaker resume daemontask {name})",
     "InvalidSpec": "the API server refuses its pods",
-    "NodesFailed": "it has failed; mend it, then caretaker rerun",
+    "NodesFailed": "it has failed; mend it, then caretaker rerun daemontask {name}",
     "LedgerLost": "its ledger is lost; decide by the annotation caretaker.dev/ledger",
 }
 
