@@ -137,7 +137,7 @@ cluster-down: setup ## stop it
 	@$(PYTHON) -m testbed down
 
 .PHONY: aws
-aws: setup ## start doubles of S3, SQS, SNS, EventBridge, Storage Gateway, EC2; `source .dev/aws.env` uses them
+aws: setup ## start doubles of S3, SQS, SNS, EventBridge, Storage Gateway, EC2, ECS; `source .dev/aws.env` uses them
 	@$(PYTHON) -m awsdoubles up
 
 .PHONY: aws-down

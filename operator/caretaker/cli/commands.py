@@ -65,7 +65,8 @@ def _parser() -> Parser:
     parser = Parser(
         prog="caretaker",
         description="A Kubernetes operator for chores that are never done once and for all: one-off work on "
-        "every node, refreshes after S3 events. And the commands to look at it and to steer it.",
+        "every node, refreshes after S3 events, EC2 metadata (IMDS) options. And the commands "
+        "to look at it and to steer it.",
         epilog="Each command tells more: caretaker COMMAND --help",
     )
     parser.add_argument("--version", action="version", version=f"caretaker {__version__}")

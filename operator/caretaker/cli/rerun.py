@@ -174,7 +174,8 @@ def _sum(after: Forecast, due: list[str]) -> str:
             held += f"; {number(len(due), 'node')} wait{'s' * (len(due) == 1)} for it"
     if held:
         return f"asked for, but nothing is started now: {held}"
-    text = f"{number(len(due), 'node')} will run again"
+    again = " again" * all(after.reports[name].entry is not None for name in due)
+    text = f"{number(len(due), 'node')} will run{again}"
     if after.turns and after.at_once < len(after.turns):
         text += f", at most {after.room.width} at a time"
     return text

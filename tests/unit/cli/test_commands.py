@@ -36,6 +36,7 @@ def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = told(capsys, "--help")
     assert code == 0
     assert [name for name in COMMANDS if not re.search(rf"^    {name} ", out, re.MULTILINE)] == []
+    assert "IMDS" in out
 
 
 @pytest.mark.parametrize("command", COMMANDS)

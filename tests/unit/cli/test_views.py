@@ -427,6 +427,14 @@ def test_a_rerun_tells_what_will_run_and_what_waits() -> None:
     ]
 
 
+def test_what_has_never_run_does_not_run_again() -> None:
+    of = forecast(
+        snapshot(task(annotations={names.RERUN_AT: format_micros(NOW)}), [A, B], [], {"a": entry(A)})
+    )
+    assert rerun.told(of, ["b"])[0] == "DaemonTask default/task: 1 node will run"
+    assert rerun.told(of, ["a"])[0] == "DaemonTask default/task: 1 node will run again"
+
+
 def test_a_rerun_of_what_is_held_tells_so() -> None:
     marks = {names.RERUN_AT: format_micros(NOW)}
     of = forecast(snapshot(task(annotations=marks, suspend=True), [A], [], {"a": entry(A)}))
