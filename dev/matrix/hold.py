@@ -43,7 +43,7 @@ def hold(row: Row, suite: str = "") -> Place:
         version = row.version("python")
         python = _python(row, None if version is None else _interpreter(version))
         kubernetes = row.version("kubernetes") or (KUBERNETES[-1] if suite == "all" else None)
-        return Place(python, _control_plane(kubernetes))
+        return Place(python, {**_control_plane(kubernetes), **_importable(row)})
     except (BuildError, DoubleError) as error:
         raise Missing(str(error)) from None
 
@@ -57,6 +57,14 @@ def _python(row: Row, interpreter: str | None) -> list[str]:
     if interpreter is None:
         return [sys.executable]
     return [_uv(), "run", "--quiet", "--python", interpreter, "--isolated", "--frozen", "python"]
+
+
+def _importable(row: Row) -> dict[str, str]:
+    """An environment of dependencies alone has no caretaker installed, which processes of tests want, too."""
+    if not (row.has("lowest") or row.has("highest")):
+        return {}
+    known = os.environ.get("PYTHONPATH", "")
+    return {"PYTHONPATH": os.pathsep.join([*filter(None, [known]), str(CHECKOUT / "operator")])}
 
 
 def _interpreter(version: str) -> str:

@@ -16,8 +16,8 @@ from awsdoubles.ministack import MiniStack
 from testbed.admin import Admin
 from testbed.cluster import Cluster
 from testing.refreshing import Refresh
-from testing.refreshplace import Place, refresh_place
-from testing.rollouts import together
+from testing.refreshplace import CAUGHT_UP_SECONDS, Place, refresh_place
+from testing.rollouts import together, until
 from testing.stepkills import CALLS, POINTS, WRITES, When, arm
 
 KEYS = ("in/2026/a/1", "in/2026/b/2", "out/3", "in/2026/a/4")
@@ -95,11 +95,16 @@ async def die_with_the_last_receive(place: Place) -> None:
     await asyncio.to_thread(place.aws.put, source.bucket, *KEYS)
     assert await asyncio.to_thread(kill.wait, 120)
     await asyncio.to_thread(replica.start)
+    # What was put late, and received by the next operator, may be on its way before.
+    await until(lambda: place.aws.depth(source.queue.dead_letters)[0], CAUGHT_UP_SECONDS)
+
+    def everything() -> bool:
+        made = place.control.refreshes(share)
+        return any(one["recursive"] and one["folders"] == ["/"] for one in made)
+
+    await until(everything, CAUGHT_UP_SECONDS)
     await place.fresh(share)
     await place.caught_up(resource)
-    assert place.aws.depth(source.queue.dead_letters)[0]
-    made = place.control.refreshes(share)
-    assert [one for one in made if one["recursive"] and one["folders"] == ["/"]]
     place.promises()
 
 

@@ -114,7 +114,7 @@ def test_commands_of_caretaker_exist(page: Path, capsys: pytest.CaptureFixture[s
 @pages
 def test_python_modules_that_are_named_exist(page: Path) -> None:
     spans = " ".join(code(page))
-    named = set(re.findall(r"\b((?:testbed|testing)\.[a-z_]+)", spans))
+    named = set(re.findall(r"\b((?:testbed|testing)\.[a-z_]+)\b(?!\.dev)", spans))
     assert {name for name in named if importlib.util.find_spec(name) is None} == set()
 
 

@@ -8,7 +8,7 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 
 from matrix.hold import LOWEST, LOWEST_COMMAND
-from matrix.rows import KUBERNETES, PYTHONS, ROWS, Result, chosen, table
+from matrix.rows import KUBERNETES, PYTHONS, ROWS, Result, Row, chosen, table
 from testbed import build
 from testbed.compiling import BuildError
 from testbed.paths import CHECKOUT
@@ -44,6 +44,14 @@ def test_every_kubernetes_that_can_be_built_has_a_row() -> None:
         text = pins.read_text()
         assert f"k8s.io/api => k8s.io/api v0.{version.partition('.')[2]}." in text
         assert pins.with_suffix(".sum").exists()
+
+
+@pytest.mark.parametrize("suite", ["", "unit", "all"])
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_no_path_lies_within_another(row: Row, suite: str) -> None:
+    """Of such two, pytest 8 runs the inner one's tests alone."""
+    paths = [CHECKOUT / path for path in row.tests(suite)]
+    assert [one for one in paths if any(other in one.parents for other in paths)] == []
 
 
 def test_a_kubernetes_that_cannot_be_built_is_told() -> None:
