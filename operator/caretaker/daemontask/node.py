@@ -94,7 +94,7 @@ def decide(
     live, unrecorded = _split(pods, entry)
     settled: Entry | None
     if unrecorded is not None:
-        settled = entry_for(view.task_uid, view.spec, unrecorded, node, entry, view.now)
+        settled = _ended(view, node, verdict, unrecorded, entry)
     else:
         settled = _unended(view, node, verdict, live, entry)
     decision = (
@@ -168,12 +168,20 @@ def _split(pods: Mapping[str, Pod], entry: Entry | None) -> tuple[list[Pod], Pod
     return live, first
 
 
+def _ended(view: View, node: Node, verdict: Verdict, pod: Pod, entry: Entry | None) -> Entry:
+    """The entry of a node with this Pod, which has ended unrecorded."""
+    told = entry_for(view.task_uid, view.spec, pod, node, entry, view.now)
+    if entry is None and trigger_of(view, node, told):  # of the run that is due, its Pod may be gone
+        return _unreadable(view, node, verdict, pod.seq) or told
+    return told
+
+
 def _unended(view: View, node: Node, verdict: Verdict, live: list[Pod], entry: Entry | None) -> Entry | None:
     """The entry of a node none of whose Pods has ended unrecorded."""
     if live:
         settled = intents.covered(view.spec, live, entry)
     elif entry is None:
-        return _unreadable(view, node, verdict)
+        return _unreadable(view, node, verdict, 0)
     elif entry.intent:
         known = view.unstarted.get(node.uid, "")
         settled = intents.concluded(view.spec, entry, known, view.now, view.backoff_scale)
@@ -184,7 +192,7 @@ def _unended(view: View, node: Node, verdict: Verdict, live: list[Pod], entry: E
     return _settle(view, node, entry)
 
 
-def _unreadable(view: View, node: Node, verdict: Verdict) -> Entry | None:
+def _unreadable(view: View, node: Node, verdict: Verdict, seq: int) -> Entry | None:
     """AtMostOnce: what an entry says that cannot be read, nobody knows, so its run is not repeated."""
     if not view.spec.at_most_once or node.name not in view.corrupt or verdict.kind == "excluded":
         return None
@@ -194,7 +202,7 @@ def _unreadable(view: View, node: Node, verdict: Verdict) -> Entry | None:
         revision=view.revision,
         run_key=key_of(view, node, nonce),
         result="Failed",
-        seq=0,
+        seq=seq,
         nonce=nonce,
         boot_id=node.boot_id,
         tick=view.tick,

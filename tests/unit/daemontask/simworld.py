@@ -16,8 +16,7 @@ import pytest
 from caretaker.api import names
 from caretaker.api.objects import Pod
 from caretaker.daemontask import controller, memory, podwrites, triggers
-from caretaker.daemontask.intents import is_open
-from caretaker.daemontask.ledger import OUTCOME_UNKNOWN
+from caretaker.daemontask.intents import is_open, was_unreadable
 from caretaker.runtime import controller as loop_controller
 from unit.daemontask.simcluster import Clock, SimCluster
 from unit.daemontask.simoperator import SimOperator
@@ -95,9 +94,10 @@ class SimWorld:
         if self.cluster.spec.at_most_once:
             assert (pod.node_uid, key) not in self.placed, f"{key} of {pod.node_uid} may run twice"
             assert (pod.node_uid, key, pod.seq) in self.cluster.intended, "no intent"
-            # A request under way cannot be called back by whoever gives its intent up meanwhile: one that
-            # finds it corrupt, or whose clock jumps.
-            late = entry is not None and entry.reason == OUTCOME_UNKNOWN and not entry.pod_uid
+            # A request under way cannot be called back by whoever gives its intent up meanwhile: one whose
+            # clock jumps, or that finds it corrupt.
+            mine = entry is not None and (entry.run_key, entry.seq) == (key, pod.seq) and bool(entry.intent)
+            late = mine or (entry is not None and was_unreadable(entry))
             assert entry is None or is_open(entry) or late, f"{entry} lets nothing start"
         if entry is not None and entry.node_uid == pod.node_uid:
             assert (entry.run_key, entry.result) != (key, "Succeeded"), "a recorded success runs again"

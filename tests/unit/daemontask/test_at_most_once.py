@@ -221,6 +221,33 @@ def test_an_entry_that_cannot_be_read_counts_as_an_unknown_outcome(world: SimWor
     assert "1 node(s) could not be read and may have run, first a: " in told.message
 
 
+def later_run_forgotten(world: SimWorld) -> None:
+    """Two runs of each node, one after another; of the later one on node a Pod and entry are gone."""
+    for template in (False, True):
+        world.cluster.edit(template=template)
+        for _ in range(3):
+            pass_by(world, 2)
+            world.run_pods()
+        pass_by(world, 2)
+    for pod in [pod.record() for pod in world.cluster.pods.values()]:
+        if (pod.annotations[names.POD_NODE_NAME], pod.seq) == ("a", 2):
+            world.cluster.drop_pod(pod.name)
+    world.cluster.corrupt("a")
+
+
+def test_of_an_entry_that_cannot_be_read_the_pod_of_an_earlier_run_does_not_tell(world: SimWorld) -> None:
+    later_run_forgotten(world)
+    assert len(pods(world)) == 3, "the earlier run's Pod of node a is still there"
+    restarted = world.act(0)
+    restarted.crash(0)
+    restarted.start()
+    for _ in range(4):
+        pass_by(world, 2)
+    assert reasons(world) == [("a", OUTCOME_UNKNOWN)]
+    assert "could not be read" in world.cluster.status.failed_nodes[0].message
+    assert not world.live_pods()
+
+
 def test_a_run_that_was_begun_under_at_least_once_is_covered_when_the_task_changes() -> None:
     with virtual_time() as clock:
         world = SimWorld(clock, backoffLimit=0)
