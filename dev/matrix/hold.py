@@ -43,7 +43,7 @@ def hold(row: Row, suite: str = "") -> Place:
         version = row.version("python")
         python = _python(row, None if version is None else _interpreter(version))
         kubernetes = row.version("kubernetes") or (KUBERNETES[-1] if suite == "all" else None)
-        return Place(python, {**_control_plane(kubernetes), **_importable(row)})
+        return Place(python, _control_plane(kubernetes))
     except (BuildError, DoubleError) as error:
         raise Missing(str(error)) from None
 
@@ -57,14 +57,6 @@ def _python(row: Row, interpreter: str | None) -> list[str]:
     if interpreter is None:
         return [sys.executable]
     return [_uv(), "run", "--quiet", "--python", interpreter, "--isolated", "--frozen", "python"]
-
-
-def _importable(row: Row) -> dict[str, str]:
-    """An environment of dependencies alone has no caretaker installed, which processes of tests want, too."""
-    if not (row.has("lowest") or row.has("highest")):
-        return {}
-    known = os.environ.get("PYTHONPATH", "")
-    return {"PYTHONPATH": os.pathsep.join([*filter(None, [known]), str(CHECKOUT / "operator")])}
 
 
 def _interpreter(version: str) -> str:
@@ -87,7 +79,10 @@ def _of_pyenv(version: str) -> str:
 
 
 def _alone(python: Path) -> list[str]:
-    """This interpreter, with the command beside it that an environment with caretaker installed has."""
+    """This interpreter, with what an environment with caretaker installed has: its packages, for processes
+    of tests, too, and the command beside it."""
+    (packages,) = python.parents[1].glob("lib/python*/site-packages")
+    (packages / "caretaker.pth").write_text(f"{CHECKOUT / 'operator'}\n")
     command = python.with_name("caretaker")
     command.write_text(f'#!/bin/sh\nexec "{python}" -m caretaker "$@"\n')
     command.chmod(0o755)
