@@ -60,10 +60,12 @@ class PodLogs:
         """End all that follows."""
         for process in self._processes:
             process.terminate()
-        for process in self._processes:
-            process.wait()
         if self._thread is not None:
             self._thread.join()
+        for process in self._processes:
+            process.wait()
+            if process.stdout is not None:
+                process.stdout.close()
 
     def all(self) -> dict[str, str]:
         """What has come until now, by pod."""
