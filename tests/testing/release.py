@@ -71,6 +71,11 @@ class PodLogs:
         """What has come until now, by pod."""
         return {file.stem: file.read_text() for file in sorted(self._folder.glob("*.log"))}
 
+    def forget(self) -> None:
+        """Nothing has come."""
+        for file in self._folder.glob("*.log"):
+            file.unlink()
+
     def _follow(self, watch: subprocess.Popen[str]) -> None:
         known = set[str]()
         assert watch.stdout is not None
@@ -101,6 +106,7 @@ class Release:
         self.installed = False
         self._values = folder / "values.yaml"
         self._values.write_text(yaml.safe_dump(dict(values)))
+        self._last: list[Json] = []  # up to the uninstallation
         self._logs = PodLogs(self._environment(), folder / "logs")
 
     def __enter__(self) -> Self:
@@ -126,9 +132,11 @@ class Release:
         return self._helm("test", NAME, "--logs")
 
     def uninstall(self) -> None:
-        """`helm uninstall --wait`."""
+        """`helm uninstall --wait`. What pods log from then on counts no more: their rights go with them."""
         self.installed = False
+        self._last = self._followed()
         self._helm("uninstall", NAME, "--wait")
+        self._logs.forget()
 
     def _helm(self, command: str, *arguments: str) -> str:
         where = ["--kubeconfig", str(self.node.kubeconfig), "--namespace", NAMESPACE, "--timeout", "120s"]
@@ -158,6 +166,9 @@ class Release:
     def logs(self) -> list[Json]:
         """What every pod since the installation has logged, those that are gone included, oldest first in
         each; what is no JSON as {"line": ...}."""
+        return self._followed() if self.installed else self._last
+
+    def _followed(self) -> list[Json]:
         return [_parsed(line) for text in self._logs.all().values() for line in text.splitlines()]
 
     def logged(self, pod: str) -> bool:
