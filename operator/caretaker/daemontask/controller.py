@@ -176,10 +176,11 @@ class DaemonTaskKind:
     def next(self, snapshot: Snapshot, plan: Plan, outcome: Outcome) -> Next:
         """At once while work is left, else at the plan's time; with backoff after a refusal."""
         memory = self._memory(snapshot)
-        refused = outcome.trouble is not None
+        refused = outcome.trouble.reason if outcome.trouble is not None else ""
         if plan.more and not refused:
             return Next(at_once=True)
-        delay = due_in(plan, refused=refused, flush_at=memory.flush_at, now=time.time())
+        times = {"planned": snapshot.now, "flush_at": memory.flush_at, "now": time.time()}
+        delay = due_in(plan, refused=refused, **times)
         return Next(retry=True, after=memory.retry_after, delay=delay) if refused else Next(delay=delay)
 
     # ------------------------------------------------------------------ gather

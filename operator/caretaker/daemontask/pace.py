@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from caretaker.api.conditions import Reason
 from caretaker.daemontask.plan import Plan
 
 MIN_DELAY: Final = 0.05
@@ -9,15 +10,18 @@ MIN_DELAY: Final = 0.05
 REFUSED_DELAY: Final = 10.0
 
 
-def due_in(plan: Plan, *, refused: bool, flush_at: float, now: float) -> float | None:
+def due_in(plan: Plan, *, refused: str, planned: float, flush_at: float, now: float) -> float | None:
     """Seconds until the next pass; None = an event will bring it, or the backoff of what was `refused`.
 
+    refused   the reason of what was refused; "" = nothing was
+    planned   the time of the plan: what was to come then is not what was refused, however long the pass took
     flush_at  when the ledger may be written again; 0 = nothing waits for it
     """
     if refused and plan.more:
         return REFUSED_DELAY  # what is left may be what is refused
-    # What is due now waits for the ledger's next write, if one is put off; or it is what was refused, and
-    # then waits for the backoff: it stays due all the while.
-    waits = bool(flush_at) or refused
-    wakes = [at for at in (plan.wake, flush_at) if at and (at > now or not waits)]
+    # What is due now follows from a record of this pass. It waits for the ledger's next write, if one is put
+    # off; and for the backoff where that write, or the start that would follow, was refused, since it stays
+    # due all the while. A Pod that may not be deleted holds up nothing of it.
+    waits = bool(flush_at) or refused not in ("", Reason.POD_DELETION_REFUSED)
+    wakes = [at for at in (plan.wake, flush_at) if at and (at > planned or not waits)]
     return max(min(wakes) - now, MIN_DELAY) if wakes else None

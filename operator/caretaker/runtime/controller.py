@@ -22,7 +22,7 @@ from caretaker.obs import log
 from caretaker.obs.metrics import Metrics
 from caretaker.runtime import denied
 from caretaker.runtime.events import Event, EventRecorder, ObjectRef
-from caretaker.runtime.queue import Key, WorkQueue
+from caretaker.runtime.queue import CONFLICT_MAX, Key, WorkQueue
 
 logger = logging.getLogger(__name__)
 
@@ -178,7 +178,7 @@ class Controller:
                 self._queue.retry(key)
             except Conflict as conflict:
                 logger.debug("conflict, running again: %s", conflict)
-                self._queue.retry(key)
+                self._queue.retry(key, at_most=CONFLICT_MAX)
             except Retry as retry:
                 delay = self._queue.retry(key, retry.after)
                 self._metrics.reconcile_error(key.kind, "Retry")
@@ -268,7 +268,7 @@ class Controller:
 
     async def _api_error(self, key: Key, error: ApiError) -> None:
         if error.conflict:
-            self._queue.retry(key)
+            self._queue.retry(key, at_most=CONFLICT_MAX)
             return
         delay = self._queue.retry(key, error.retry_after or 0.0)
         self._metrics.reconcile_error(key.kind, error.reason or str(error.status))

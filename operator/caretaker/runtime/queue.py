@@ -21,6 +21,9 @@ STORM_INTERVAL: Final = 1.0
 URGENT: Final = 5  # passes that may follow each other without a second between them
 BACKOFF_BASE: Final = 0.5
 BACKOFF_MAX: Final = 300.0
+# Of a conflict: it says that somebody was faster, not that anything is wrong; what was refused for long may
+# have made the key's backoff long.
+CONFLICT_MAX: Final = 10.0
 
 
 class Key(msgspec.Struct, frozen=True, order=True):
@@ -83,11 +86,12 @@ class WorkQueue:
         """A pass no later than `delay` seconds from now; an earlier one that is due already stays."""
         self._put(key, self._clock() + max(delay, 0.0))
 
-    def retry(self, key: Key, at_least: float = 0.0) -> float:
-        """A pass after this key's backoff; returns the delay in seconds."""
+    def retry(self, key: Key, at_least: float = 0.0, at_most: float = BACKOFF_MAX) -> float:
+        """A pass after this key's backoff; returns the delay in seconds. `at_most`: of a backoff that has
+        grown long over something else."""
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
-        delay = min(BACKOFF_BASE * 2.0 ** min(failures, 16), BACKOFF_MAX) * self._scale
+        delay = min(BACKOFF_BASE * 2.0 ** min(failures, 16), at_most) * self._scale
         delay = max(delay * (0.5 + self._jitter()), at_least)
         self.add_after(key, delay)
         return delay

@@ -2,27 +2,37 @@
 
 import pytest
 
+from caretaker.api.conditions import Reason
 from caretaker.daemontask.orders import Orders
 from caretaker.daemontask.pace import MIN_DELAY, REFUSED_DELAY, due_in
 from caretaker.daemontask.plan import Plan
 
 NOW = 1000.0
+LEDGER, DELETION = Reason.LEDGER_WRITE_REFUSED, Reason.POD_DELETION_REFUSED
 
 
 @pytest.mark.parametrize(
     ("wake", "more", "refused", "flush_at", "expected"),
     [
-        pytest.param(0.0, False, False, 0.0, None, id="nothing to wait for"),
-        pytest.param(NOW + 5, False, False, 0.0, 5.0, id="at the plan's time"),
-        pytest.param(NOW, False, False, 0.0, MIN_DELAY, id="due now"),
-        pytest.param(NOW, False, False, NOW + 0.5, 0.5, id="due, when the ledger may be written"),
-        pytest.param(NOW, False, True, 0.0, None, id="due and refused: by the backoff alone"),
-        pytest.param(NOW + 5, False, True, 0.0, 5.0, id="others keep their time"),
-        pytest.param(NOW, True, True, 0.0, REFUSED_DELAY, id="more, and refused"),
+        pytest.param(0.0, False, "", 0.0, None, id="nothing to wait for"),
+        pytest.param(NOW + 5, False, "", 0.0, 5.0, id="at the plan's time"),
+        pytest.param(NOW, False, "", 0.0, MIN_DELAY, id="due now"),
+        pytest.param(NOW, False, "", NOW + 0.5, 0.5, id="due, when the ledger may be written"),
+        pytest.param(NOW, False, LEDGER, 0.0, None, id="due and refused: by the backoff alone"),
+        pytest.param(NOW, False, DELETION, 0.0, MIN_DELAY, id="due, and a deletion refused"),
+        pytest.param(NOW, False, DELETION, NOW + 0.5, 0.5, id="put off, and a deletion refused"),
+        pytest.param(NOW + 5, False, LEDGER, 0.0, 5.0, id="others keep their time"),
+        pytest.param(NOW, True, LEDGER, 0.0, REFUSED_DELAY, id="more, and refused"),
     ],
 )
 def test_when_it_is_looked_at_again(
-    wake: float, more: bool, refused: bool, flush_at: float, expected: float | None
+    wake: float, more: bool, refused: str, flush_at: float, expected: float | None
 ) -> None:
     plan = Plan(orders=Orders(), wake=wake, more=more)
-    assert due_in(plan, refused=refused, flush_at=flush_at, now=NOW) == expected
+    assert due_in(plan, refused=refused, planned=NOW, flush_at=flush_at, now=NOW) == expected
+
+
+@pytest.mark.parametrize("refused", ["", LEDGER, DELETION])
+def test_what_came_due_during_a_slow_pass_is_not_taken_for_what_was_refused(refused: str) -> None:
+    plan = Plan(orders=Orders(), wake=NOW + 1)
+    assert due_in(plan, refused=refused, planned=NOW, flush_at=0.0, now=NOW + 3) == MIN_DELAY

@@ -4,7 +4,15 @@ import asyncio
 
 import pytest
 
-from caretaker.runtime.queue import BACKOFF_MAX, COLLAPSE, STORM_INTERVAL, URGENT, Key, WorkQueue
+from caretaker.runtime.queue import (
+    BACKOFF_MAX,
+    COLLAPSE,
+    CONFLICT_MAX,
+    STORM_INTERVAL,
+    URGENT,
+    Key,
+    WorkQueue,
+)
 
 A, B = Key("DaemonTask", "default", "a"), Key("DaemonTask", "default", "b")
 
@@ -118,6 +126,13 @@ async def test_failures_back_off_and_a_success_forgets_them(queue: WorkQueue, cl
     assert max(waits) == BACKOFF_MAX
     queue.succeeded(A)
     assert queue.retry(A) == 0.5
+
+
+async def test_a_conflict_does_not_wait_for_the_backoff_of_a_long_refusal(queue: WorkQueue) -> None:
+    for _ in range(15):
+        refused = queue.retry(A)
+    assert refused == BACKOFF_MAX
+    assert queue.retry(A, at_most=CONFLICT_MAX) == CONFLICT_MAX
 
 
 async def test_a_server_that_asks_for_patience_gets_it(queue: WorkQueue) -> None:
