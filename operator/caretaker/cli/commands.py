@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from caretaker import __version__
 from caretaker.cli import logs, plan, rerun, resume, run, status
 from caretaker.cli.common import Failure, Parser, Usage, add_connection
+from caretaker.cli.text import one_line
 from caretaker.kube.access import NoAccess
 from caretaker.obs.http import ListenError
 from caretaker.settings import SettingsError
@@ -29,7 +30,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         _tell(args.command, error)
         return 2
     except NoAccess as error:
-        _tell(args.command, f"{error} Set KUBECONFIG, or give --kubeconfig FILE and --context NAME")
+        why = one_line(str(error)).rstrip(".")
+        _tell(args.command, f"{why}; set KUBECONFIG, or give --kubeconfig FILE and --context NAME")
         return 2
     except (Failure, ListenError) as error:
         _tell(args.command, error)
