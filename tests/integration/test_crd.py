@@ -196,6 +196,12 @@ def tasks(cluster: Any) -> Iterator[Objects]:
             id="a deadline that no tick meets for sure",
         ),
         pytest.param(
+            task(startingDeadlineSeconds=60),
+            "spec.startingDeadlineSeconds",
+            "is about ticks of spec.schedule, and there is none",
+            id="a deadline of ticks that never come",
+        ),
+        pytest.param(
             task(concurrencyPolicy="Allow"),
             "spec.concurrencyPolicy",
             'supported values: "Forbid", "Replace"',

@@ -208,7 +208,8 @@ class Chaos:
         task = self._random.choice(self._tasks)
         schedule = self._random.choice((None, FAR, "* * * * *", "*/2 * * * *"))
         policy = self._random.choice(("Forbid", "Replace"))
-        deadline = self._random.choice((None, 10))
+        drawn = self._random.choice((None, 10))
+        deadline = drawn if schedule else None  # refused where no tick comes
         await task.edit(schedule=schedule, concurrencyPolicy=policy, startingDeadlineSeconds=deadline)
         return f"{task.name} has schedule {schedule}, {policy}"
 

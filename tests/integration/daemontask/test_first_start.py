@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from testbed.admin import Json, path
+from testbed.admin import ApiError, Json, path
 from testbed.cluster import Cluster
 from testing.cluster import Nodes, apply_crd, crd
 from testing.kubelet import Kubelet
 from testing.operator import OperatorProcess
-from testing.world import World, condition, holds_for, stands
+from testing.world import World, condition, holds_for, seq_of, stands
 
 CRD_URL = path("customresourcedefinitions", name="daemontasks.caretaker.dev")
 
@@ -169,6 +169,29 @@ async def test_an_object_whose_status_cannot_be_written_is_told_by_an_event(
     assert f"{field}: Invalid value" in (await odd.event("InvalidSpec"))["message"]
     await odd.edit(template=world.template(), **mend)
     await odd.done(1)
+
+
+async def test_what_is_merely_without_effect_runs_as_before_where_an_older_crd_let_it_in(
+    world: World, lone: OperatorProcess
+) -> None:
+    """A CEL rule on it must not come between the task and its status, nor a re-run, nor another edit; once it is
+    mended, the rule holds."""
+    await apply_crd(world.admin, without_validation(crd("daemontasks")))
+    await world.join(2)
+    await world.create("odd", {"template": world.template(), "startingDeadlineSeconds": 60})
+    await apply_crd(world.admin, crd("daemontasks"))
+    lone.start()
+    odd = world.handle("odd")
+    found = await odd.done(2)
+    assert stands(found, "SpecValid", "True", "Accepted")
+    await odd.annotate(rerun_at="2100-01-01T00:00:00Z")
+    await odd.pods_when(lambda pods: sorted(map(seq_of, pods)) == [2, 2])
+    await odd.edit(backoffLimit=4)
+    await odd.edit(startingDeadlineSeconds=60, schedule="@yearly")
+    with pytest.raises(ApiError, match=r"is about ticks of spec\.schedule, and there is none"):
+        await odd.edit(schedule=None)
+    await odd.edit(schedule=None, startingDeadlineSeconds=None)
+    await odd.done(2)
 
 
 async def test_a_status_that_somebody_else_wrote_is_replaced(world: World, lone: OperatorProcess) -> None:
