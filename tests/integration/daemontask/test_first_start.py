@@ -174,8 +174,8 @@ async def test_an_object_whose_status_cannot_be_written_is_told_by_an_event(
 async def test_what_is_merely_without_effect_runs_as_before_where_an_older_crd_let_it_in(
     world: World, lone: OperatorProcess
 ) -> None:
-    """A CEL rule on it must not come between the task and its status, nor a re-run, nor another edit; once it is
-    mended, the rule holds."""
+    """A CEL rule on it must not come between the task and its status, nor a re-run, nor another edit; once it
+    is mended, the rule holds."""
     await apply_crd(world.admin, without_validation(crd("daemontasks")))
     await world.join(2)
     await world.create("odd", {"template": world.template(), "startingDeadlineSeconds": 60})
