@@ -143,6 +143,17 @@ def test_contributing_names_every_command_of_the_makefile() -> None:
     assert missing == ["help"]  # that is `make` alone
 
 
+@pytest.mark.parametrize(
+    "page", ["README.md", "CONTRIBUTING.md", "docs/install.md", "docs/s3-walkthrough.md"]
+)
+def test_who_begins_is_told_of_kubectl_before_the_first_command_that_needs_it(page: str) -> None:
+    """As prose: make brings all else along, or the page says so."""
+    fenced = re.split(r"^```.*\n", (ROOT / page).read_text(), flags=re.MULTILINE)
+    prose, code = fenced[::2], fenced[1::2]
+    first = next(at for at, text in enumerate(code) if re.search(r"^(\$ )?kubectl ", text, re.MULTILINE))
+    assert "kubectl" in "".join(prose[: first + 1])
+
+
 def test_the_folder_map_names_every_folder_of_tools_and_packages() -> None:
     part = CONTRIBUTING.read_text().partition("\n## Folder map\n")[2].partition("\n## ")[0]
     named = {name for line in part.splitlines() for name in re.findall(r"^([\w/]+)/ ", line)}
