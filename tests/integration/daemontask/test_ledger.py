@@ -20,6 +20,15 @@ Recorders = Callable[[], PodRecorder]
 BIG = [{"name": "main", "image": "test:1", "resources": {"requests": {"cpu": "2"}}}]
 
 
+async def remembered(world: World) -> Task:
+    """A task that is done on two nodes, of which the ledger alone knows: its Pods are deleted."""
+    await world.join(2)
+    task = await world.task()
+    await task.done(2)
+    await world.delete_pods(await task.pods())
+    return task
+
+
 async def edit_ledger(world: World, task: Task, node: str, text: str | None) -> None:
     """Change what the ledger says of a node, as a person with kubectl edit does."""
     (shard,) = await task.shards()
@@ -190,10 +199,7 @@ async def lose_the_ledger(world: World, task: Task, operator: OperatorProcess) -
 async def test_a_lost_shard_stops_everything_until_it_is_decided_to_run_again(
     world: World, operator: OperatorProcess
 ) -> None:
-    await world.join(2)
-    task = await world.task()
-    await task.done(2)
-    await world.delete_pods(await task.pods())
+    task = await remembered(world)
     await lose_the_ledger(world, task, operator)
     await task.annotate(ledger="rerun")
     found = await task.done(3)
@@ -207,10 +213,7 @@ async def test_a_lost_shard_stops_everything_until_it_is_decided_to_run_again(
 async def test_a_lost_shard_stops_everything_until_it_is_decided_to_take_the_work_as_done(
     world: World, operator: OperatorProcess
 ) -> None:
-    await world.join(2)
-    task = await world.task()
-    await task.done(2)
-    await world.delete_pods(await task.pods())
+    task = await remembered(world)
     await lose_the_ledger(world, task, operator)
     await task.annotate(ledger="assume-done")
     found = await task.done(3)
@@ -226,10 +229,7 @@ async def test_a_lost_shard_stops_everything_until_it_is_decided_to_take_the_wor
 async def test_a_shard_that_lost_its_label_is_found_by_its_owner_and_gets_it_back(
     world: World, operator: OperatorProcess, restarted: bool
 ) -> None:
-    await world.join(2)
-    task = await world.task()
-    await task.done(2)
-    await world.delete_pods(await task.pods())
+    task = await remembered(world)
     (shard,) = await task.shards()
     url = path("configmaps", world.namespace, shard["metadata"]["name"])
     await world.admin.patch(url, {"metadata": {"labels": {"caretaker.dev/ledger": None}}})
@@ -251,10 +251,7 @@ async def test_a_shard_that_lost_its_label_is_found_by_its_owner_and_gets_it_bac
 async def test_a_config_map_of_a_lost_shards_name_is_told_and_the_decision_waits_for_its_end(
     world: World, operator: OperatorProcess
 ) -> None:
-    await world.join(2)
-    task = await world.task()
-    await task.done(2)
-    await world.delete_pods(await task.pods())
+    task = await remembered(world)
     (shard,) = await task.shards()
     name = shard["metadata"]["name"]
     url = path("configmaps", world.namespace, name)
