@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Any, Final
+from typing import Any
 
 import pytest
 
@@ -13,16 +13,14 @@ from realnode.kind import KindNode
 from realnode.metadata import MetadataService
 from realnode.node import Node
 from testbed.admin import Admin, path
-from testbed.nodes import is_ready
 from testing.aws import Aws
 from testing.cli import Cli
 from testing.customresource import Resource, stands
 from testing.imds import SLOW, TAGS
+from testing.nodeinstances import become
 from testing.nodetasks import task
 from testing.refreshing import Refreshing
 from testing.release import NAMESPACE, Release
-
-GROUP: Final = {"eks.amazonaws.com/nodegroup": "apps"}
 
 
 async def test_the_pod_of_a_task_runs_and_its_log_can_be_read(
@@ -53,22 +51,6 @@ async def test_an_object_in_a_bucket_becomes_a_refresh(
     assert "in" in refresh["folders"]
     await resource.delete()
     await resource.gone()
-
-
-async def become(admin: Admin, name: str, provider: str) -> None:
-    """Make the node that instance. A providerID is set once: one that has another, as in kind, is made
-    anew."""
-    url = path("nodes", name=name)
-    body = await admin.get(url)
-    if "providerID" not in body["spec"]:
-        await admin.patch(url, {"metadata": {"labels": GROUP}, "spec": {"providerID": provider}})
-        return
-    await admin.delete(url)
-    known = {key: body["metadata"][key] for key in ("name", "annotations")}
-    spec = {**body["spec"], "providerID": provider}
-    labels = {**body["metadata"]["labels"], **GROUP}
-    await admin.create(path("nodes"), {"metadata": {**known, "labels": labels}, "spec": spec})
-    await admin.wait_for(url, is_ready, 60)
 
 
 @pytest.fixture

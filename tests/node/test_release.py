@@ -7,8 +7,11 @@ from typing import Any, Final
 
 import pytest
 
+from awsdoubles.ec2.server import Ec2
 from awsdoubles.gateway.server import StorageGateway
 from caretaker.api.names import LABEL_TASK
+from realnode.kind import KindNode
+from realnode.node import Node
 from testbed.admin import Admin, Json, path
 from testbed.paths import CHECKOUT
 from testbed.recorder import PodRecorder
@@ -16,6 +19,7 @@ from testbed.steer import behaviour
 from testing.aws import Aws
 from testing.cluster import Nodes
 from testing.customresource import Resource, stands
+from testing.nodeinstances import instance_of
 from testing.nodetasks import task
 from testing.refreshing import Refreshing
 from testing.release import DEPLOYMENT, NAMESPACE, PODS, Release, complete
@@ -23,8 +27,16 @@ from testing.release import DEPLOYMENT, NAMESPACE, PODS, Release, complete
 FAKE: Final = 24
 AT_ONCE: Final = 3
 RUN_SECONDS: Final = 2.0
+HOP_LIMIT: Final = 2
 # Nothing of the release may be put on them: their kubelets are fakes.
 TAINTS: Final = [{"key": "fake", "effect": "NoSchedule"}]
+
+
+@pytest.fixture
+async def compliant(node: Node | KindNode, admin: Admin, ec2: Ec2) -> None:
+    """The node is an EC2 instance with the hop limit that a policy of these tests asks for."""
+    instance = await instance_of(admin, node.name, ec2.control)
+    ec2.control.put_options([instance], HttpPutResponseHopLimit=HOP_LIMIT)
 
 
 @pytest.fixture
@@ -93,6 +105,7 @@ def command_of_the_guide() -> str:
     return str(loops[0])
 
 
+@pytest.mark.usefixtures("compliant")
 async def test_an_uninstall_with_resources_left_behind_strands_nothing(
     release: Release, admin: Admin, aws: Aws, storage_gateway: StorageGateway
 ) -> None:
@@ -128,7 +141,7 @@ async def test_an_uninstall_with_resources_left_behind_strands_nothing(
 
 
 def _policy(name: str) -> Json:
-    options: dict[str, Any] = {"httpPutResponseHopLimit": 2}
+    options: dict[str, Any] = {"httpPutResponseHopLimit": HOP_LIMIT}
     return {
         "apiVersion": "caretaker.dev/v1alpha1",
         "kind": "IMDSPolicy",
