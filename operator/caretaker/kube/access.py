@@ -8,7 +8,7 @@ send anything to the API server.
 import asyncio
 import ipaddress
 import logging
-import os
+import os.path
 import ssl
 import time
 import urllib.request
@@ -155,7 +155,7 @@ def _load(kubeconfig: str | None, context: str | None, service_account: str) -> 
 
     configuration = Configuration()
     try:
-        file = _chosen(kubeconfig, config.KUBE_CONFIG_DEFAULT_LOCATION)
+        file = _chosen(kubeconfig, config.KUBE_CONFIG_DEFAULT_LOCATION, service_account)
         if file:
             config.load_kube_config(file, context, configuration)
             namespace = _context_namespace(config.list_kube_config_contexts(file), context)
@@ -173,7 +173,7 @@ def _existing(locations: str) -> str | None:
     return locations if any(os.path.exists(path) for path in paths) else None
 
 
-def _chosen(kubeconfig: str | None, locations: str) -> str | None:
+def _chosen(kubeconfig: str | None, locations: str, service_account: str) -> str | None:
     """The kubeconfig to read; None for the service account of the pod that this is.
 
     Raises FileNotFoundError with what was looked for: the package's own words name none of it.
@@ -181,10 +181,10 @@ def _chosen(kubeconfig: str | None, locations: str) -> str | None:
     if kubeconfig and not _existing(kubeconfig):
         raise FileNotFoundError(f"KUBECONFIG={kubeconfig} names no file that exists")
     file = kubeconfig or _existing(locations)
-    if not file and "KUBERNETES_SERVICE_HOST" not in os.environ:
+    token = os.path.join(service_account, "token")
+    if not file and not os.path.exists(token):
         raise FileNotFoundError(
-            "KUBECONFIG is not set, ~/.kube/config does not exist, and this is no pod "
-            "(KUBERNETES_SERVICE_HOST is not set)"
+            f"KUBECONFIG is not set, ~/.kube/config does not exist, and this is no pod (no {token})"
         )
     return file
 

@@ -18,7 +18,7 @@ from testing import manifests
 ROOT = Path(__file__).resolve().parents[3]
 NOWHERE = (
     "KUBECONFIG is not set, ~/.kube/config does not exist, and this is no pod "
-    "(KUBERNETES_SERVICE_HOST is not set)"
+    "(no /var/run/secrets/kubernetes.io/serviceaccount/token)"
 )
 COMMANDS = ("run", "plan", "status", "rerun", "resume", "logs")
 
