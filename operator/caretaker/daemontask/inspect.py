@@ -23,7 +23,8 @@ from caretaker.api.objects import Node, Pod, WireNode, WirePod
 from caretaker.daemontask.fit import NodeFit
 from caretaker.daemontask.pods import revision_of
 from caretaker.daemontask.resource import RawTask, read_task, task_path
-from caretaker.daemontask.shards import Shards, WireConfigMap
+from caretaker.daemontask.shard import WireConfigMap
+from caretaker.daemontask.shards import Shards
 from caretaker.daemontask.snapshot import PodsByNode, Snapshot
 from caretaker.kube.client import KubeClient
 from caretaker.kube.store import PodIndex, Store

@@ -1,61 +1,28 @@
 """The ledger's shards in the cluster: read, compared, written.
 
-I/O only: what an entry means and where it goes is decided in ledger.py and judge.py. Every write carries
-the shard's uid and resourceVersion, so of two writers one gets a Conflict, reads again and plans again.
-A shard is known by its name and its owner: one that somebody took the labels from is found all the same,
-and gets them back.
+I/O only: what an entry means and where it goes is decided in ledger.py and judge.py, what a shard is known
+by in shard.py. Every write carries the shard's uid and resourceVersion, so of two writers one gets a
+Conflict, reads again and plans again. A shard that somebody took the labels from is found all the same, and
+gets them back.
 """
 
 import asyncio
 import logging
 from collections.abc import Iterable, Mapping
-from sys import intern
 from typing import Any, Final
 
-import msgspec
-
 from caretaker.api import names
-from caretaker.api.hashing import h10
 from caretaker.api.objects import WireMeta
-from caretaker.daemontask.ledger import Entry, Ledger, decode_entry, encode_entry, merge, place, shared
+from caretaker.daemontask.ledger import Entry, Ledger, encode_entry, merge, place, shared
 from caretaker.daemontask.pods import owner_reference
+from caretaker.daemontask.shard import Marks, Shard, WireConfigMap, WireMetaOnly, decode
 from caretaker.kube.client import KubeClient
 from caretaker.kube.errors import ApiError
 from caretaker.runtime.controller import Conflict
 
 logger = logging.getLogger(__name__)
 
-_PREFIX: Final = 40
 _MOST: Final = 64  # shards that are looked for by name: status may be edited, and say any number
-
-
-class WireConfigMap(msgspec.Struct):
-    """A ConfigMap as a shard is read."""
-
-    metadata: WireMeta
-    data: dict[str, str] | None = None
-
-
-class WireMetaOnly(msgspec.Struct):
-    """Any object, of which only the metadata is decoded."""
-
-    metadata: WireMeta
-
-
-class Shard(msgspec.Struct):
-    """One shard as last seen."""
-
-    index: int
-    uid: str
-    resource_version: str
-    entries: dict[str, Entry]
-    corrupt: dict[str, str]
-    stray: bool = False  # the labels that it is listed by are gone
-
-    @property
-    def node_names(self) -> list[str]:
-        """Every data key, readable or not."""
-        return [*self.entries, *self.corrupt]
 
 
 class Shards:
@@ -64,9 +31,8 @@ class Shards:
     def __init__(self, client: KubeClient, namespace: str, task: str, task_uid: str) -> None:
         self._client = client
         self._task = task
-        self._task_uid = task_uid
+        self._marks = Marks(task, task_uid)
         self._path = f"/api/v1/namespaces/{namespace}/configmaps"
-        self._stem = f"{task[:_PREFIX].replace('.', '-').rstrip('-')}-{h10(task_uid)}-ledger"
         self._shards: dict[int, Shard] = {}
         self._entries: dict[str, Entry] = {}
         self._since: dict[str, float] = {}
@@ -77,7 +43,7 @@ class Shards:
     @property
     def selector(self) -> str:
         """The label selector of the shards of every task that has or had this name."""
-        return f"{names.LABEL_LEDGER},{names.LABEL_TASK}={self._task}"
+        return self._marks.selector
 
     @property
     def count(self) -> int:
@@ -121,15 +87,15 @@ class Shards:
         items, _ = await self._client.list(
             self._path, WireConfigMap, params={"labelSelector": self.selector}, page=20
         )
-        listed = {self._index(item.metadata) for item in items}
+        listed = {self._marks.index(item.metadata) for item in items}
         missed = {*range(min(expected, _MOST)), *self._shards, *self._suspects, *self._foreign} - listed
         found = await asyncio.gather(*(self._by_name(index) for index in sorted(missed)))
         self._suspects, self._foreign, strays = set(), {}, list[Shard]()
         for index, item in zip(sorted(missed), found, strict=True):
             if item is None:
                 continue
-            if self._ours(index, item.metadata):
-                strays.append(_decode(index, item, stray=not self._labelled(index, item.metadata)))
+            if self._marks.ours(index, item.metadata):
+                strays.append(decode(index, item, stray=not self._marks.labelled(index, item.metadata)))
             else:
                 self._foreign[index] = item.metadata.name
         self.take(items, now, strays)
@@ -138,9 +104,9 @@ class Shards:
         """Have these ConfigMaps, as a list or a watch of `selector` told them, be the ledger."""
         self._shards = {shard.index: shard for shard in strays}
         for item in items:
-            index = self._index(item.metadata)
+            index = self._marks.index(item.metadata)
             if index is not None:
-                self._shards[index] = _decode(index, item)
+                self._shards[index] = decode(index, item)
         ordered = (self._shards[index].entries for index in sorted(self._shards))
         before, self._entries = self._entries, merge(ordered)
         self._since = {
@@ -209,8 +175,8 @@ class Shards:
                     raise Conflict(f"ledger shard {index}: {error}") from error
                 if shard is not None and shard.stray:
                     error.message = (
-                        f"ConfigMap {self._name(index)} has lost its labels, and they cannot be given back: "
-                        f"{error.message}"
+                        f"ConfigMap {self._marks.name(index)} has lost its labels, and they cannot be given "
+                        f"back: {error.message}"
                     )
                 raise
             writes += 1
@@ -230,8 +196,8 @@ class Shards:
             "apiVersion": "v1",
             "kind": "ConfigMap",
             "metadata": {
-                "name": self._name(index),
-                "labels": self._labels(index),
+                "name": self._marks.name(index),
+                "labels": self._marks.labels(index),
                 "ownerReferences": [owner_reference(task)],
             },
             "data": {name: encode_entry(entry) for name, entry in new.items()},
@@ -244,11 +210,12 @@ class Shards:
         data.update(dict.fromkeys(dropped))
         meta: dict[str, Any] = {"uid": shard.uid, "resourceVersion": shard.resource_version}
         if shard.stray:
-            meta["labels"] = self._labels(shard.index)
-        path = f"{self._path}/{self._name(shard.index)}"
+            meta["labels"] = self._marks.labels(shard.index)
+        path = self._path_of(shard.index)
         done: WireMetaOnly = await self._client.patch(path, {"metadata": meta, "data": data}, WireMetaOnly)
         if shard.stray:
-            logger.warning("ConfigMap %s had lost its labels and has them back", self._name(shard.index))
+            told = "ConfigMap %s had lost its labels and has them back"
+            logger.warning(told, self._marks.name(shard.index))
         shard.resource_version, shard.stray = done.metadata.resource_version, False
         shard.entries.update(new)
         for name in new:
@@ -260,7 +227,7 @@ class Shards:
     async def _unchanged(self, index: int) -> bool:
         shard = self._shards.get(index)
         try:
-            path = f"{self._path}/{self._name(index)}"
+            path = self._path_of(index)
             found: WireMetaOnly = await self._client.get(path, WireMetaOnly, metadata_only=True)
         except ApiError as error:
             if error.not_found:
@@ -270,7 +237,7 @@ class Shards:
         meta = found.metadata
         if shard is not None:
             return (meta.uid, meta.resource_version) == (shard.uid, shard.resource_version)
-        if not self._ours(index, meta):  # no shard: see taken()
+        if not self._marks.ours(index, meta):  # no shard: see taken()
             self._foreign[index] = meta.name
             return True
         self._suspects.add(index)
@@ -278,50 +245,15 @@ class Shards:
 
     async def _by_name(self, index: int) -> WireConfigMap | None:
         try:
-            found: WireConfigMap = await self._client.get(f"{self._path}/{self._name(index)}", WireConfigMap)
+            found: WireConfigMap = await self._client.get(self._path_of(index), WireConfigMap)
         except ApiError as error:
             if error.not_found:
                 return None
             raise
         return found
 
-    def _name(self, index: int) -> str:
-        return f"{self._stem}-{index}"
+    def _path_of(self, index: int) -> str:
+        return f"{self._path}/{self._marks.name(index)}"
 
     def _names(self) -> dict[int, list[str]]:
         return {index: shard.node_names for index, shard in self._shards.items()}
-
-    def _labels(self, index: int) -> dict[str, str]:
-        return {
-            names.LABEL_MANAGED_BY: names.MANAGED_BY,
-            names.LABEL_TASK: self._task,
-            names.LABEL_LEDGER: str(index),
-        }
-
-    def _labelled(self, index: int, meta: WireMeta) -> bool:
-        """Whether the shard is listed by `selector`, and under its index."""
-        return self._index(meta) == index and (meta.labels or {}).get(names.LABEL_TASK) == self._task
-
-    def _ours(self, index: int, meta: WireMeta) -> bool:
-        """Whether what has the name of a shard is one: by its labels, or else by its owner."""
-        owned = any(owner.uid == self._task_uid for owner in meta.owner_references or ())
-        return owned or self._labelled(index, meta)
-
-    def _index(self, meta: WireMeta) -> int | None:
-        """The shard's index; None if it is not of this very task (another UID, another maker)."""
-        text = (meta.labels or {}).get(names.LABEL_LEDGER, "")
-        if meta.name != f"{self._stem}-{text}" or not (text.isascii() and text.isdigit()):
-            return None
-        return int(text)
-
-
-def _decode(index: int, item: WireConfigMap, *, stray: bool = False) -> Shard:
-    entries: dict[str, Entry] = {}
-    corrupt: dict[str, str] = {}
-    for name, text in (item.data or {}).items():
-        entry = decode_entry(text)
-        if isinstance(entry, Entry):
-            entries[intern(name)] = entry  # one copy for all tasks
-        else:
-            corrupt[name] = entry
-    return Shard(index, item.metadata.uid, item.metadata.resource_version, entries, corrupt, stray)

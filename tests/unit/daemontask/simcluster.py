@@ -20,7 +20,7 @@ from caretaker.daemontask.intents import is_open
 from caretaker.daemontask.ledger import SHARD_NODES, Entry, decode_entry, encode_entry, merge
 from caretaker.daemontask.plan import Plan
 from caretaker.daemontask.pods import revision_of
-from caretaker.daemontask.shards import WireConfigMap
+from caretaker.daemontask.shard import WireConfigMap
 from caretaker.kube.errors import ApiError
 
 NAMESPACE, TASK, TASK_UID = "default", "task", "task-uid"
