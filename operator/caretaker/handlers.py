@@ -17,8 +17,9 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import Any, Final, cast
 
+import aiohttp
 import kopf
 import msgspec
 
@@ -26,6 +27,8 @@ from caretaker.api.names import API_VERSION, GROUP, VERSION
 from caretaker.kube.access import Access
 from caretaker.kube.client import KubeClient
 from caretaker.kube.errors import ApiError
+from caretaker.kube.metadata import MetadataSession
+from caretaker.kube.transport import Request
 from caretaker.registry import KindInfo
 from caretaker.runtime.queue import Key
 
@@ -43,11 +46,8 @@ HEALTHY_SECONDS: Final = 60.0  # a watch that lasted so long starts the backoff 
 FINALIZER: Final = f"{GROUP}/kopf"
 
 
-class _Nothing(msgspec.Struct):
-    """An object of which nothing is read."""
-
-
 Kinds = tuple[KindInfo, ...]
+Sessions = dict[kopf.ConnectionInfo, MetadataSession]
 
 
 class Presence:
@@ -99,7 +99,8 @@ class Presence:
         tracebacks on 403s."""
         scope = f"/namespaces/{self._namespace}" if self._namespace and kind.namespaced else ""
         try:
-            await self._client.list(f"/apis/{API_VERSION}{scope}/{kind.plural}", _Nothing)
+            path = f"/apis/{API_VERSION}{scope}/{kind.plural}"
+            await self._client.call(Request("list", path, {"limit": 1}))
         except ApiError as error:
             return f"CRD missing: {kind.plural}: kubectl apply -f crds/" if error.not_found else f"{error}"
         return ""
@@ -225,9 +226,10 @@ class CustomResources:
         self._halt = halt
         if self._stop.is_set():
             return
+        sessions: Sessions = {}
         try:
             await kopf.operator(
-                registry=self._registry(loop, watched),
+                registry=self._registry(loop, watched, sessions),
                 settings=_settings(),
                 standalone=True,
                 stop_flag=stop,
@@ -235,16 +237,29 @@ class CustomResources:
                 namespaces=[self._namespace] if self._namespace else [],
             )
         finally:
+            for session in sessions.values():
+                await session.close()
             await asyncio.sleep(CLOSING_SECONDS)
 
-    def _registry(self, loop: asyncio.AbstractEventLoop, watched: Kinds) -> kopf.OperatorRegistry:
+    def _registry(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        watched: Kinds,
+        sessions: dict[kopf.ConnectionInfo, MetadataSession],
+    ) -> kopf.OperatorRegistry:
         registry = kopf.OperatorRegistry()
 
         @kopf.on.login(registry=registry)
-        async def login(**_: Any) -> kopf.ConnectionInfo:
+        async def login(**_: Any) -> kopf.AiohttpSession:
             # In the loop that all other requests run in: the credentials' lock belongs to it.
             asked = asyncio.run_coroutine_threadsafe(connection(self._client.access), loop)
-            return await asyncio.wrap_future(asked)
+            info = await asyncio.wrap_future(asked)
+            # The same for the same credentials, by which kopf knows those that it was refused with.
+            if info not in sessions:
+                plurals = [kind.plural for kind in watched]
+                sessions[info] = MetadataSession(info.as_http_headers(), info.as_ssl_context, plurals)
+            session = cast("aiohttp.ClientSession", sessions[info])
+            return kopf.AiohttpSession(server=info.server, aiohttp_session=session)
 
         for info in watched:
 

@@ -23,7 +23,9 @@ List = builtins.list  # `list` is a method below
 MERGE_PATCH = "application/merge-patch+json"
 
 _JSON = {**ACCEPT, "Content-Type": "application/json"}
-_METADATA_ONLY = {"Accept": "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"}
+METADATA_ONLY = {"Accept": "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"}
+METADATA_LIST_ONLY = {"Accept": "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"}
+NESTED_TOO_DEEP = "NestedTooDeep"
 # How often a paged list that expired half-way is started over with pages before it is read in one piece.
 _PAGED_TRIES = 2
 
@@ -61,6 +63,7 @@ class ListOptions(TypedDict, total=False):
     """Keywords of list()."""
 
     params: Params | None
+    metadata_only: bool
     page: int
 
 
@@ -68,7 +71,8 @@ class KubeClient(Transport):
     """One API server, and the verbs on it.
 
     Reads are by quorum: no resourceVersion is sent. `type` is what to decode into: a struct, None for a
-    dict, bytes or msgspec.Raw for the answer as it came. Every call raises ApiError, and
+    dict, bytes or msgspec.Raw for the answer as it came. Every call raises ApiError (with status 200 and the
+    reason NestedTooDeep for an answer that cannot be read), and
     msgspec.ValidationError naming the field that does not fit `type`; writes raise NotLeader too, and then
     were not sent. Timeouts are in seconds.
     """
@@ -109,7 +113,7 @@ class KubeClient(Transport):
 
         metadata_only asks for a PartialObjectMetadata. urgent does not queue for a slot (the Lease's reads).
         """
-        headers = _METADATA_ONLY if metadata_only else ACCEPT
+        headers = METADATA_ONLY if metadata_only else ACCEPT
         return _decode(
             await self.call(Request("get", path, params, headers, None, timeout), urgent=urgent), type
         )
@@ -136,15 +140,17 @@ class KubeClient(Transport):
         *,
         each: Callable[[Any], Any] | None = None,
         params: Params | None = None,
+        metadata_only: bool = False,
         page: int = 500,
     ) -> tuple[List[Any], str]:
         """Every object of a collection as of one moment, and that moment's resourceVersion.
 
         Pages of `page` items; `each` maps an item as its page arrives, so that wire structs need not all
-        be held at once. A continue token that expires (410) starts over from nothing: what is returned is
-        never a part.
+        be held at once. metadata_only asks for PartialObjectMetadata. A continue token that expires (410)
+        starts over from nothing: what is returned is never a part.
         """
         wanted: Any = item_type or dict
+        headers = METADATA_LIST_ONLY if metadata_only else ACCEPT
         decode = _page_decoder(wanted)
         items: List[Any] = []
         token, tries = "", 0
@@ -154,7 +160,7 @@ class KubeClient(Transport):
                 query["limit"] = page
             if token:
                 query["continue"] = token
-            answer = await self._page(Request("list", path, query), resumed=bool(token))
+            answer = await self._page(Request("list", path, query, headers), resumed=bool(token))
             if answer is None:
                 items, token, tries = [], "", tries + 1
                 continue
@@ -267,7 +273,15 @@ def _decode(answer: bytes, wanted: Any) -> Any:
 
 @cache
 def _decoder(wanted: Any) -> Callable[[bytes], Any]:
-    return msgspec.json.Decoder(wanted).decode
+    decode = msgspec.json.Decoder(wanted).decode
+
+    def checked(answer: bytes) -> Any:
+        try:
+            return decode(answer)
+        except RecursionError:  # what decoders bear differs from Python to Python
+            raise ApiError(200, NESTED_TOO_DEEP, "it nests deeper than this Python can read") from None
+
+    return checked
 
 
 class _ListMeta(msgspec.Struct, rename="camel"):
@@ -278,4 +292,4 @@ class _ListMeta(msgspec.Struct, rename="camel"):
 @cache
 def _page_decoder(item: Any) -> Callable[[bytes], Any]:
     page = msgspec.defstruct("Page", [("metadata", _ListMeta), ("items", builtins.list[item] | None, None)])
-    return msgspec.json.Decoder(page).decode
+    return _decoder(page)

@@ -56,10 +56,28 @@ class TestRead:
         await client.get(f"{NODES}/a", WireNode)
         assert "resourceVersion" not in api.requests[0].query
 
+    async def test_an_answer_that_nests_deeper_than_can_be_read_is_an_error_of_its_own(
+        self, api: FakeApiServer, client: KubeClient
+    ) -> None:
+        deep = b'{"metadata":{},"items":[{"a":' + b"[" * 200_000 + b"]" * 200_000 + b"}]}"
+
+        async def reply(_: web.Request) -> web.StreamResponse:
+            return web.Response(body=deep, content_type="application/json")
+
+        api.on("GET", NODES, reply)
+        for asked in (client.get(NODES), client.list(NODES)):
+            with pytest.raises(ApiError, match="nests deeper") as caught:
+                await asked
+            assert (caught.value.reason, caught.value.transient) == ("NestedTooDeep", False)
+
     async def test_metadata_alone_can_be_asked_for(self, api: FakeApiServer, client: KubeClient) -> None:
         api.on("GET", f"{NODES}/a", replying(NODE))
+        api.on("GET", NODES, replying({"metadata": {}, "items": []}))
         await client.get(f"{NODES}/a", metadata_only=True)
-        assert "as=PartialObjectMetadata" in api.requests[0].headers["Accept"]
+        await client.list(NODES, metadata_only=True)
+        one, many = (request.headers["Accept"] for request in api.requests)
+        assert ";as=PartialObjectMetadata;" in one
+        assert ";as=PartialObjectMetadataList;" in many
 
     async def test_an_answer_that_does_not_fit_names_the_field(
         self, api: FakeApiServer, client: KubeClient

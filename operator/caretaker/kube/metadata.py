@@ -1,0 +1,121 @@
+"""An HTTP session for somebody else's client (kopf) that is given no more of some kinds than their metadata.
+
+Inputs: headers and TLS to connect with, and the plurals of the kinds. It knows nothing of what is read.
+
+What tenants write cannot end the watch of everybody's objects: a spec that nests deeper than a decoder goes
+is not asked for, and managedFields, which nests as deep, is taken out before anybody else sees it.
+"""
+
+import json
+import json.decoder
+import ssl
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from typing import Any, Final, cast
+from urllib.parse import parse_qs, urlsplit
+
+import aiohttp
+
+from caretaker.kube.client import METADATA_LIST_ONLY, METADATA_ONLY
+
+
+class PatientDecoder(json.JSONDecoder):
+    """Slow, and as deep as Python functions may call each other: the usual one is bound to the C stack, at
+    1,500 levels in Python 3.12. Made of what the standard library has for where its C half is missing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        python: Any = json.decoder
+        self.parse_object = python.JSONObject
+        self.parse_array = python.JSONArray
+        self.parse_string = python.py_scanstring
+        self.scan_once = python.scanner.py_make_scanner(self)
+
+
+def read(text: str) -> Any:
+    """JSON, however deep."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        return PatientDecoder().decode(text)
+
+
+def shallow(found: Any) -> Any:
+    """A list or an event of a watch without its objects' managedFields."""
+    for one in [found.get("object") or {}, *(found.get("items") or ())]:
+        one.get("metadata", {}).pop("managedFields", None)
+    return found
+
+
+class _Answer(aiohttp.ClientResponse):
+    """A list, or an error."""
+
+    async def json(self, **options: Any) -> Any:
+        found = await super().json(**options, loads=read)
+        if isinstance(found, dict) and "items" in found:
+            found["items"] = (
+                shallow(found)["items"] or []
+            )  # kopf cannot walk through the null of an empty one
+        return found
+
+
+class _Events:
+    """The content of a watch."""
+
+    def __init__(self, content: aiohttp.StreamReader) -> None:
+        self._content = content
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._content, name)
+
+    async def iter_chunked(self, size: int) -> AsyncIterator[bytes]:
+        """Whole lines."""
+        parts: list[bytes] = []
+        async for chunk in self._content.iter_chunked(size):
+            *lines, rest = chunk.split(b"\n")
+            for line in lines:
+                parts.append(line)
+                event = shallow(read(b"".join(parts).decode()))
+                yield json.dumps(event).encode() + b"\n"
+                parts = []
+            parts.append(rest)
+
+
+class MetadataSession:
+    """What kopf uses of an aiohttp.ClientSession; lists and watches of the kinds ask for metadata alone.
+
+    A run of kopf that ends closes its session before all of its watches have ended. One of those that asks
+    once more is connected anew, as with a session of kopf's own making: told that the session is closed it
+    would wait for ever.
+    """
+
+    closed: Final = False
+
+    def __init__(
+        self, headers: Mapping[str, str], tls: Callable[[], ssl.SSLContext], plurals: Collection[str]
+    ) -> None:
+        self.headers = dict(headers)
+        self._tls = tls
+        self._plurals = frozenset(plurals)
+        self._open: aiohttp.ClientSession | None = None
+
+    async def request(
+        self, method: str, url: str, *, headers: Mapping[str, str] | None = None, **options: Any
+    ) -> aiohttp.ClientResponse:
+        """As aiohttp's."""
+        if self._open is None:
+            connector = aiohttp.TCPConnector(limit=0, ssl=self._tls())
+            self._open = aiohttp.ClientSession(connector=connector, response_class=_Answer)
+        parts = urlsplit(url)
+        ours, watch = parts.path.rpartition("/")[2] in self._plurals, "watch" in parse_qs(parts.query)
+        accept = (METADATA_ONLY if watch else METADATA_LIST_ONLY) if ours else {}
+        wanted = {**self.headers, **accept, **(headers or {})}
+        answer = await self._open.request(method, url, headers=wanted, **options)
+        if ours and watch:
+            answer.content = cast("aiohttp.StreamReader", _Events(answer.content))
+        return answer
+
+    async def close(self) -> None:
+        """Close what is open."""
+        session, self._open = self._open, None
+        if session is not None:
+            await session.close()
