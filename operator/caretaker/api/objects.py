@@ -13,6 +13,7 @@ from caretaker.api.names import POD_NODE_UID, POD_SEQ
 from caretaker.api.times import parse_time
 
 PodPhase = Literal["Pending", "Running", "Succeeded", "Failed", "Unknown"]
+MAX_SEQ: Final = 2**62  # it has room for a resourceVersion
 TaintEffect = Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
 
 
@@ -82,8 +83,9 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
 
     def __post_init__(self) -> None:
         text = self.annotations.get(POD_SEQ, "")
-        ours = text.isascii() and text.isdigit() and len(text) < 10  # int() refuses thousands of digits
-        msgspec.structs.force_setattr(self, "seq", int(text) if ours else 0)
+        # int() refuses thousands of digits.
+        told = int(text) if text.isascii() and text.isdigit() and len(text) <= len(str(MAX_SEQ)) else 0
+        msgspec.structs.force_setattr(self, "seq", told if told < MAX_SEQ else 0)
 
     @property
     def terminal(self) -> bool:

@@ -20,9 +20,9 @@ from caretaker.cli.common import (
     named,
     names_in,
 )
+from caretaker.daemontask.due import NO_PODS
 from caretaker.daemontask.forecast import Forecast, forecast
 from caretaker.daemontask.inspect import observe
-from caretaker.daemontask.node import NO_PODS
 from caretaker.daemontask.pods import pod_name
 from caretaker.kube.errors import ApiError
 

@@ -12,8 +12,9 @@ import msgspec
 from caretaker.api import names
 from caretaker.api.objects import Pod
 from caretaker.api.times import format_time
+from caretaker.daemontask.due import NO_PODS, key_of
 from caretaker.daemontask.ledger import Value
-from caretaker.daemontask.node import NO_PODS, State, key_of
+from caretaker.daemontask.node import State
 from caretaker.daemontask.plan import Plan, Room, plan, room_for, turn
 from caretaker.daemontask.recall import NodeReport
 from caretaker.daemontask.reports import reports, view_of

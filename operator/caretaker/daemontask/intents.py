@@ -167,6 +167,11 @@ def was_unreadable(entry: Entry) -> bool:
     return entry.reason == OUTCOME_UNKNOWN and entry.message == UNREADABLE
 
 
+def quiet_from(entry: Entry, scale: float) -> float:
+    """When no create can be under way any more that whoever stored this entry did not know of."""
+    return entry.finished_at + PATIENCE * scale + 1.0
+
+
 def given_up(entries: Mapping[str, Entry], records: Mapping[str, Entry]) -> list[str]:
     """Names of nodes of which these records say that their Pod is gone."""
     found = []

@@ -12,6 +12,8 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec.structs import force_setattr
 
+from caretaker.api.objects import MAX_SEQ
+
 SHARD_NODES: Final = 1000
 
 Result = Literal["Succeeded", "Failed", "Retry"]
@@ -22,6 +24,7 @@ OUTCOME_UNKNOWN: Final = "OutcomeUnknown"  # the reason of a run of which nobody
 # What is outside was written by hand: it is corrupt, and neither a date that no calendar has nor a count that
 # the CRD refuses reaches status.
 Count = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
+Seq = Annotated[int, msgspec.Meta(ge=0, lt=MAX_SEQ)]
 Seconds = Annotated[int, msgspec.Meta(ge=0, lt=253402300800)]  # since the epoch, until the year 9999
 
 
@@ -44,7 +47,7 @@ class Entry(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=
     revision: str
     run_key: str
     result: Result  # Retry: failed or disrupted, with attempts left
-    seq: Count  # how many Pods had been created for the node
+    seq: Seq  # how many Pods had been created for the node; may skip some, never goes back
     pod_uid: str = msgspec.field(name="podUID", default="")
     nonce: str = ""
     boot_id: str = msgspec.field(name="bootID", default="")
@@ -76,6 +79,7 @@ class Ledger(msgspec.Struct, frozen=True):
     entries: Mapping[str, Entry]  # by node name
     corrupt: Mapping[str, str] = {}  # node name -> why the entry cannot be read
     shards: int = 0  # shards that exist
+    version: int = 0  # resourceVersion, which no seq exceeds: there is a write of a shard for each
     lost: int = 0  # shards that status says existed and that are gone
     since: Mapping[str, float] = {}  # node name -> when this process first knew the entry to be stored
 

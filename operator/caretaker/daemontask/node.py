@@ -20,10 +20,10 @@ from typing import Final, Literal
 import msgspec
 
 from caretaker.api.conditions import Reason
-from caretaker.api.daemontask import Spec
 from caretaker.api.names import LABEL_REVISION, POD_NONCE
 from caretaker.api.objects import Node, Pod
 from caretaker.daemontask import intents
+from caretaker.daemontask.due import View, begun, key_of, nonce_of, trigger_of, unreadable
 from caretaker.daemontask.fit import Verdict
 from caretaker.daemontask.judge import (
     NODE_REBOOT,
@@ -31,8 +31,8 @@ from caretaker.daemontask.judge import (
     entry_for,
     reboot_loop,
 )
-from caretaker.daemontask.ledger import OUTCOME_UNKNOWN, Entry
-from caretaker.daemontask.pods import run_key, tick_of
+from caretaker.daemontask.ledger import Entry
+from caretaker.daemontask.pods import tick_of
 
 State = Literal["excluded", "succeeded", "failed", "active", "pending", "blocked"]
 
@@ -42,7 +42,6 @@ BACKOFF_MAX: Final = 600.0
 TERMINATION_SLACK: Final = 30.0
 # What a container waits for in the ordinary course of its start.
 STARTING: Final = ("", "ContainerCreating", "PodInitializing")
-NO_PODS: Final[Mapping[str, Pod]] = {}
 
 
 class Decision(msgspec.Struct, gc=False):
@@ -64,27 +63,6 @@ class Decision(msgspec.Struct, gc=False):
     wake: float = 0.0  # when this node must be looked at again; 0 = on an event only
 
 
-class View(msgspec.Struct, frozen=True):
-    """Everything about the task that a node's decision reads."""
-
-    task_uid: str
-    spec: Spec
-    revision: str
-    rerun_at: str  # RFC 3339, normalised to UTC; empty = never asked
-    rerun_nodes: Mapping[str, str]
-    now: float
-    seq_skips: Mapping[str, int]  # node UID -> names taken by foreign Pods
-    vanished: Mapping[str, float]  # node UID -> not before; its Pod was deleted by somebody else
-    tick: int = 0  # of the schedule, that nodes run for; 0 = of none
-    stored: int = 0  # the one before, where `tick` is only being stored; else the same
-    awaited: bool = False  # the schedule's first tick is still to come
-    backoff_scale: float = 1.0  # 1 but in tests
-    namesakes: Mapping[str, Pod] = NO_PODS  # node UID -> live Pod of an earlier task, or node, of its name
-    corrupt: Mapping[str, str] = {}  # node name -> why its ledger entry cannot be read
-    unstarted: Mapping[str, str] = {}  # node UID -> token of an intent that is known to have run nothing
-    waiting_since: float = 0.0  # when the rollout began: nothing is late for what was before
-
-
 def decide(
     view: View, node: Node, verdict: Verdict, pods: Mapping[str, Pod], entry: Entry | None
 ) -> Decision:
@@ -94,9 +72,9 @@ def decide(
     live, unrecorded = _split(pods, entry)
     settled: Entry | None
     if unrecorded is not None:
-        settled = _ended(view, node, verdict, unrecorded, entry)
+        settled = _ended(view, node, verdict, pods, unrecorded, entry)
     else:
-        settled = _unended(view, node, verdict, live, entry)
+        settled = _unended(view, node, verdict, pods, live, entry)
     decision = (
         (_live(view, node, verdict, live) if live else None)
         or (None if verdict.kind != "excluded" else Decision("excluded", verdict.reason, verdict.message))
@@ -109,39 +87,6 @@ def decide(
         decision.start = ""  # the record comes first: the next name follows from it
         decision.wake = decision.wake or view.now
     return decision
-
-
-def nonce_of(view: View, node: Node, entry: Entry | None) -> str:
-    """The latest forced re-run that this node has to answer. It never goes back: removing the
-    annotation, as a GitOps sync may, re-runs nothing."""
-    asked = max(view.rerun_at, view.rerun_nodes.get(node.name, ""))
-    return max(asked, entry.nonce) if entry is not None else asked
-
-
-def trigger_of(view: View, node: Node, entry: Entry | None) -> str:
-    """Why the node needs a run; empty when its last one is still good."""
-    if entry is None:
-        return "NewNode"
-    if nonce_of(view, node, entry) != entry.nonce:
-        return "Rerun"
-    if entry.revision != view.revision and "TemplateChange" in view.spec.rerun_on:
-        return "TemplateChange"
-    if view.tick and entry.tick != view.tick:
-        return "Schedule"
-    if NODE_REBOOT in view.spec.rerun_on and node.boot_id and entry.boot_id and node.boot_id != entry.boot_id:
-        return NODE_REBOOT
-    return "Retry" if entry.result == "Retry" else ""
-
-
-def begun(view: View) -> View:
-    """The same, of the last tick that anybody can have run for: whose record is made up was of that one."""
-    return msgspec.structs.replace(view, tick=view.stored)
-
-
-def key_of(view: View, node: Node, nonce: str) -> str:
-    """The run key of a run that would start now."""
-    boot_id = node.boot_id if NODE_REBOOT in view.spec.rerun_on else ""
-    return run_key(view.task_uid, view.revision, node.uid, nonce, boot_id, view.tick)
 
 
 def _split(pods: Mapping[str, Pod], entry: Entry | None) -> tuple[list[Pod], Pod | None]:
@@ -168,20 +113,38 @@ def _split(pods: Mapping[str, Pod], entry: Entry | None) -> tuple[list[Pod], Pod
     return live, first
 
 
-def _ended(view: View, node: Node, verdict: Verdict, pod: Pod, entry: Entry | None) -> Entry:
+def _ended(
+    view: View, node: Node, verdict: Verdict, pods: Mapping[str, Pod], pod: Pod, entry: Entry | None
+) -> Entry | None:
     """The entry of a node with this Pod, which has ended unrecorded."""
     told = entry_for(view.task_uid, view.spec, pod, node, entry, view.now)
-    if entry is None and trigger_of(view, node, told):  # of the run that is due, its Pod may be gone
-        return _unreadable(view, node, verdict, pod.seq) or told
+    if entry is None and _is_forgotten(view, node, told):
+        return unreadable(view, node, verdict, pods)
     return told
 
 
-def _unended(view: View, node: Node, verdict: Verdict, live: list[Pod], entry: Entry | None) -> Entry | None:
+def _is_forgotten(view: View, node: Node, told: Entry) -> bool:
+    """Whether the run that is due may have been there, for all that this Pod tells of a node whose entry
+    cannot be read: its own Pod may be gone, or a view too old to show it."""
+    broken = view.spec.at_most_once and node.name in view.corrupt
+    return broken and bool(trigger_of(begun(view), node, told))
+
+
+def _unended(
+    view: View,
+    node: Node,
+    verdict: Verdict,
+    pods: Mapping[str, Pod],
+    live: list[Pod],
+    entry: Entry | None,
+) -> Entry | None:
     """The entry of a node none of whose Pods has ended unrecorded."""
     if live:
         settled = intents.covered(view.spec, live, entry)
+        if entry is None and settled is not None and _is_forgotten(view, node, settled):
+            return unreadable(view, node, verdict, pods)
     elif entry is None:
-        return _unreadable(view, node, verdict, 0)
+        return unreadable(view, node, verdict, pods)
     elif entry.intent:
         known = view.unstarted.get(node.uid, "")
         settled = intents.concluded(view.spec, entry, known, view.now, view.backoff_scale)
@@ -190,26 +153,6 @@ def _unended(view: View, node: Node, verdict: Verdict, live: list[Pod], entry: E
     if settled is not entry or (entry is not None and intents.is_open(entry)):
         return settled
     return _settle(view, node, entry)
-
-
-def _unreadable(view: View, node: Node, verdict: Verdict, seq: int) -> Entry | None:
-    """AtMostOnce: what an entry says that cannot be read, nobody knows, so its run is not repeated."""
-    if not view.spec.at_most_once or node.name not in view.corrupt or verdict.kind == "excluded":
-        return None
-    nonce, view = nonce_of(view, node, None), begun(view)
-    return Entry(
-        node_uid=node.uid,
-        revision=view.revision,
-        run_key=key_of(view, node, nonce),
-        result="Failed",
-        seq=seq,
-        nonce=nonce,
-        boot_id=node.boot_id,
-        tick=view.tick,
-        finished_at=int(view.now),
-        reason=OUTCOME_UNKNOWN,
-        message=intents.UNREADABLE,
-    )
 
 
 def _expected(view: View, entry: Entry | None) -> Decision | None:
@@ -389,6 +332,8 @@ def _waiting(
 def _not_before(view: View, node: Node, entry: Entry | None, trigger: str) -> float:
     """When the next attempt may start: 10 s doubling to 10 min after the last one ended (batch/v1 Job)."""
     vanished = view.vanished.get(node.uid, 0.0)
+    if entry is not None and intents.was_unreadable(entry):
+        return max(vanished, intents.quiet_from(entry, view.backoff_scale))
     if entry is None or trigger != "Retry":
         return vanished
     tries = entry.attempts + entry.disruptions

@@ -18,10 +18,11 @@ from caretaker.api.hashing import digest
 from caretaker.api.objects import Node, Pod
 from caretaker.daemontask import ticks
 from caretaker.daemontask.budgets import Allowance, allowance
+from caretaker.daemontask.due import key_of
 from caretaker.daemontask.intents import intent
 from caretaker.daemontask.judge import NODE_REBOOT
 from caretaker.daemontask.ledger import Entry
-from caretaker.daemontask.node import State, key_of
+from caretaker.daemontask.node import State
 from caretaker.daemontask.orders import Orders, read_orders
 from caretaker.daemontask.pods import Start
 from caretaker.daemontask.recall import NodeReport
@@ -114,8 +115,8 @@ def doubtful(snapshot: Snapshot, plan: Plan) -> set[str]:
     """Names of nodes about which the view may be older than the ledger and the Pods, which another operator
     may have written; a look at the API server tells.
 
-    The plan starts or records there because of a UID or a boot ID that the ledger does not have, or deletes
-    a Pod of a node that it does not know.
+    The plan starts or records there because of a UID or a boot ID that the ledger does not have or does not
+    tell, or deletes a Pod of a node that it does not know.
     """
     rebooting = NODE_REBOOT in snapshot.task.spec.rerun_on
     nodes, entries, found = snapshot.nodes, snapshot.ledger.entries, set()
@@ -126,7 +127,8 @@ def doubtful(snapshot: Snapshot, plan: Plan) -> set[str]:
             and entry is not None
             and (entry.node_uid != node.uid or (rebooting and entry.boot_id != node.boot_id))
         )
-        if other or (record is not None and record.boot_absorbed):
+        untold = record is not None and (record.boot_absorbed or name in snapshot.ledger.corrupt)
+        if other or untold:
             found.add(name)
     for pod in plan.deletes:
         name = pod.annotations.get(names.POD_NODE_NAME, "")

@@ -17,6 +17,7 @@ from caretaker.daemontask.fit import default_tolerations
 # A pod of ours must not keep the cluster autoscaler from removing its node.
 SAFE_TO_EVICT: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 _NAME_PART: Final = 40
+_SEQ_PART: Final = 11
 
 
 class Start(msgspec.Struct, frozen=True, gc=False):
@@ -49,11 +50,12 @@ def tick_of(pod: Pod) -> int:
 
 
 def pod_name(task: str, task_uid: str, node_uid: str, seq: int) -> str:
-    """`<task, cut to 40, dots to dashes>-<h10(task UID, node UID)>-<seq>`, at most 63 characters.
+    """`<task, cut to 40 or less, dots to dashes>-<h10(task UID, node UID)>-<seq>`, at most 63 characters.
 
     Any second creator for the node arrives at the same name, whatever run key it believes in.
     """
-    return f"{task[:_NAME_PART].replace('.', '-').rstrip('-')}-{h10(task_uid, node_uid)}-{seq}"
+    most = _NAME_PART - max(len(str(seq)) - _SEQ_PART, 0)
+    return f"{task[:most].replace('.', '-').rstrip('-')}-{h10(task_uid, node_uid)}-{seq}"
 
 
 def owner_reference(task: WireMeta) -> dict[str, Any]:

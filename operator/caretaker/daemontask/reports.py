@@ -10,10 +10,11 @@ import msgspec
 
 from caretaker.api.objects import Node, Pod
 from caretaker.daemontask import ticks
+from caretaker.daemontask.due import NO_PODS, View, begun, key_of, nonce_of
 from caretaker.daemontask.fit import Verdict
 from caretaker.daemontask.intents import is_open
 from caretaker.daemontask.ledger import Entry
-from caretaker.daemontask.node import NO_PODS, Decision, State, View, begun, decide, key_of, nonce_of
+from caretaker.daemontask.node import Decision, State, decide
 from caretaker.daemontask.orders import Orders
 from caretaker.daemontask.recall import Basis, NodeReport, Recall
 from caretaker.daemontask.retention import expired
@@ -99,6 +100,7 @@ def view_of(snapshot: Snapshot, orders: Orders) -> View:
         awaited=ticks.awaited(snapshot.task),
         backoff_scale=snapshot.scale,
         corrupt=snapshot.ledger.corrupt,
+        version=snapshot.ledger.version,
         unstarted=snapshot.unstarted,
         waiting_since=waiting_since(snapshot.task, snapshot.revision, snapshot.now),
         namesakes={**snapshot.namesakes, **_predecessors(snapshot)},

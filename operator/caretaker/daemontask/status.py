@@ -16,6 +16,7 @@ from caretaker.api.daemontask import (
 )
 from caretaker.api.times import format_time, parse_time
 from caretaker.daemontask.conditions import Facts, Outcome, conditions_of
+from caretaker.daemontask.intents import was_unreadable
 from caretaker.daemontask.plan import Plan
 from caretaker.daemontask.pods import pod_name
 from caretaker.daemontask.recall import NodeReport
@@ -119,7 +120,7 @@ def _failed_node(snapshot: Snapshot, report: NodeReport) -> FailedNode:
         exit_code=entry.exit_code,
         attempts=entry.attempts,
         last_finish_time=format_time(entry.finished_at),
-        pod_name=pod_name(task.name, task.uid, entry.node_uid, entry.seq),
+        pod_name="" if was_unreadable(entry) else pod_name(task.name, task.uid, entry.node_uid, entry.seq),
     )
 
 

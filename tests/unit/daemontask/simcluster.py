@@ -355,6 +355,11 @@ class SimCluster:
     def _note(self) -> None:
         entries = self.entries()
         self.recorded.update(entry.pod_uid for entry in entries.values())
+        # An entry speaks for all up to its seq, though it may be broken while a delete is under way.
+        ended = {entry.node_uid: entry.ended for entry in entries.values()}
+        for pod in (wire.record() for wire in self.pods.values()):
+            if pod.terminal and pod.seq <= ended.get(pod.node_uid, 0):
+                self.recorded.add(pod.uid)
         self.intended.update((e.node_uid, e.run_key, e.seq) for e in entries.values() if is_open(e))
         for name, node in self.nodes.items():
             record = node.record()

@@ -219,6 +219,7 @@ def test_an_entry_that_cannot_be_read_counts_as_an_unknown_outcome(world: SimWor
     assert told is not None
     assert told.reason == "LedgerCorrupt", "for as long as nobody has looked"
     assert "1 node(s) could not be read and may have run, first a: " in told.message
+    assert world.cluster.status.failed_nodes[0].pod_name == "", "which one, nobody knows"
 
 
 def later_run_forgotten(world: SimWorld) -> None:
@@ -246,6 +247,160 @@ def test_of_an_entry_that_cannot_be_read_the_pod_of_an_earlier_run_does_not_tell
     assert reasons(world) == [("a", OUTCOME_UNKNOWN)]
     assert "could not be read" in world.cluster.status.failed_nodes[0].message
     assert not world.live_pods()
+
+
+def read_anew(world: SimWorld) -> None:
+    restarted = world.act(0)
+    restarted.crash(0)
+    restarted.start()
+    pass_by(world, 2)
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_nor_does_a_pod_of_an_earlier_run_that_an_old_view_shows(world: SimWorld, ended: bool) -> None:
+    """After the entry was written anew, too."""
+    lagging = world.operators[1]
+    world.whole_pass(0)
+    pass_by(world, 2)
+    first = world.cluster.pods[pods(world)[0]].record()
+    node = first.annotations[names.POD_NODE_NAME]
+    world.cluster.bind(first.name)
+    lagging.catch_up()
+    world.run_pods()
+    if ended:
+        lagging.catch_up()
+    for template in (False, True):
+        world.cluster.edit(template=template)
+        for _ in range(3):
+            pass_by(world, 2)
+            world.run_pods()
+        pass_by(world, 40)
+    for name in pods(world):
+        world.cluster.drop_pod(name)
+    world.cluster.corrupt(node)
+    read_anew(world)
+    assert reasons(world) == [(node, OUTCOME_UNKNOWN)]
+    for up_to_date in (False, False, True, True, True):
+        world.let_time_pass(40)
+        world.whole_pass(1, pods=up_to_date)
+        assert not world.live_pods()
+    assert reasons(world) == [(node, OUTCOME_UNKNOWN)]
+
+
+def lagging_since_the_first_run(world: SimWorld, *, ended: bool) -> str:
+    """Operator 1 knows nothing of what comes after the first run, of whose node this returns the name."""
+    world.whole_pass(0)
+    (first,) = pods(world)
+    world.cluster.bind(first)
+    if ended:
+        world.run_pods()
+    world.operators[1].catch_up()
+    world.run_pods()
+    return world.cluster.pods[first].record().annotations[names.POD_NODE_NAME]
+
+
+def run_all_and_clear_up(world: SimWorld) -> None:
+    for _ in range(3):
+        pass_by(world, 2)
+        world.run_pods()
+    pass_by(world, 2)
+    for name in pods(world):
+        world.cluster.drop_pod(name)
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_nor_once_another_run_followed_the_one_that_may_have_been(world: SimWorld, ended: bool) -> None:
+    """The new intent's seq is not that of the old view's Pod, which would be taken for its own."""
+    node = lagging_since_the_first_run(world, ended=ended)
+    run_all_and_clear_up(world)
+    world.cluster.corrupt(node)
+    read_anew(world)
+    assert reasons(world) == [(node, OUTCOME_UNKNOWN)]
+    world.cluster.edit(template=True, parallelism=2)
+    for _ in range(2):
+        pass_by(world, 40)
+    assert len(world.live_pods()) == 2
+    for name in world.live_pods():
+        world.cluster.bind(name)
+    for _ in range(4):
+        world.let_time_pass(40)
+        world.whole_pass(1, pods=False)
+    world.run_pods()
+    for _ in range(3):
+        pass_by(world, 2)
+    assert {e.result for e in entries(world)} == {"Succeeded"}
+
+
+def test_a_live_pod_of_an_earlier_run_that_an_old_view_shows_gets_no_intent(world: SimWorld) -> None:
+    """Who takes over would find its run lost, and the one that is due not done."""
+    node = lagging_since_the_first_run(world, ended=False)
+    run_all_and_clear_up(world)
+    world.cluster.edit(template=True)
+    run_all_and_clear_up(world)
+    world.cluster.corrupt(node)
+    world.let_time_pass(40)
+    world.whole_pass(1, pods=False)
+    assert not world.cluster.entries()[node].intent
+    read_anew(world)
+    for _ in range(3):
+        pass_by(world, 40)
+    assert reasons(world) == [(node, OUTCOME_UNKNOWN)]
+    assert not world.live_pods()
+
+
+@pytest.mark.parametrize("change", ["reboot", "replace"])
+def test_nor_is_a_run_repeated_for_an_old_view_of_its_node(world: SimWorld, change: str) -> None:
+    node = lagging_since_the_first_run(world, ended=True)
+    run_all_and_clear_up(world)
+    world.let_time_pass(700)  # a reboot sooner would be the run's own
+    if change == "reboot":
+        world.cluster.reboot(node)
+    else:
+        world.cluster.add_node(node)
+    run_all_and_clear_up(world)
+    world.cluster.corrupt(node)
+    late = world.operators[1]
+    late.deliver("pods", 100)
+    world.whole_pass(1, nodes=False)
+    for _ in range(4):
+        pass_by(world, 40, who=1)
+    assert reasons(world) == [(node, OUTCOME_UNKNOWN)]
+    assert not world.live_pods()
+
+
+def test_the_pod_of_the_last_tick_tells_while_the_next_one_is_being_stored() -> None:
+    with virtual_time() as clock:
+        world = SimWorld(clock, **{**ONCE, "parallelism": 2, "schedule": "* * * * *"})
+        for seconds in (60, 60, 2):
+            pass_by(world, seconds)
+        assert len(world.live_pods()) == 2
+        world.run_pods()
+        world.cluster.corrupt("a")
+        world.let_time_pass(60)
+        restarted = world.act(0)
+        restarted.crash(0)
+        restarted.start()
+        world.whole_pass(0)
+        assert {e.result for e in entries(world)} == {"Succeeded"}
+        world.close()
+
+
+def test_where_an_entry_cannot_be_read_a_create_may_be_under_way(world: SimWorld) -> None:
+    """Of any seq: until that is over no other run of the node begins."""
+    one = world.act(0)
+    up_to(one, creating)
+    (node,) = world.cluster.entries()
+    (late,) = one.client.calls
+    late.deadline = world.clock.now + 1000
+    world.cluster.corrupt(node)
+    world.whole_pass(1)
+    assert reasons(world) == [(node, OUTCOME_UNKNOWN)]
+    world.cluster.edit(template=True, parallelism=2)
+    pass_by(world, 2, who=1)
+    late.execute_now()
+    assert len(world.live_pods()) == 2, "that create and the other node's"
+    pass_by(world, 40, who=1)
+    assert len(world.live_pods()) == 2
 
 
 def test_a_run_that_was_begun_under_at_least_once_is_covered_when_the_task_changes() -> None:

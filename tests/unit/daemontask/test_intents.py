@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from caretaker.api.daemontask import FailureRule, OnExitCodes, PodFailurePolicy
-from caretaker.api.objects import ContainerEnd, Pod
+from caretaker.api.objects import MAX_SEQ, ContainerEnd, Pod
 from caretaker.daemontask.intents import PATIENCE, TOKEN, intent, is_new_end, is_open, withdrawn
 from caretaker.daemontask.ledger import (
     OUTCOME_UNKNOWN,
@@ -108,7 +108,7 @@ def test_a_full_shard_of_intents_fits_into_a_config_map() -> None:
         "Failed",
         run_key="k" * 10,
         revision="o" * 10,
-        seq=10**9 - 1,
+        seq=MAX_SEQ - 2,
         pod_uid="p" * 36,
         nonce="2026-01-01T00:00:00.000000+00:00",
         boot_absorbed=True,
@@ -121,7 +121,7 @@ def test_a_full_shard_of_intents_fits_into_a_config_map() -> None:
         message="m" * 200,
         reboot_runs=(10**10 - 1,) * 3,
     )
-    start = Start(of.name, of.uid, 10**9, 1, "k" * 10, before.nonce, of.boot_id, "NodeReboot")
+    start = Start(of.name, of.uid, MAX_SEQ - 1, 1, "k" * 10, before.nonce, of.boot_id, "NodeReboot")
     full = intent(start, REVISION, before, "t" * TOKEN, 10**10 - 1)
     assert SHARD_NODES * (len(of.name) + len(encode_entry(full).encode())) < CONFIG_MAP_BYTES
 

@@ -6,7 +6,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from caretaker.api.objects import ContainerEnd
+from caretaker.api import names
+from caretaker.api.objects import MAX_SEQ, ContainerEnd
 from caretaker.daemontask import results
 from caretaker.daemontask.judge import entry_for
 from caretaker.daemontask.ledger import (
@@ -19,7 +20,8 @@ from caretaker.daemontask.ledger import (
     merge,
     place,
 )
-from unit.daemontask.build import NOW, UID, entry, failed, node, succeeded, task
+from caretaker.daemontask.pods import pod_name
+from unit.daemontask.build import NOW, UID, entry, failed, node, pod, succeeded, task
 
 A = node("a")
 CONFIG_MAP_BYTES = 1024 * 1024
@@ -102,7 +104,7 @@ def test_a_full_shard_of_the_longest_results_fits_too() -> None:
     code = max(results.WORDS, key=len)
     full = entry(
         node(uid="u" * 36),
-        seq=10**9 - 1,
+        seq=10**11 - 1,
         pod_uid="p" * 36,
         nonce="2026-01-01T00:00:00.000000+00:00",
         boot_id="b" * 36,
@@ -151,3 +153,18 @@ def test_a_full_shard_of_the_longest_entries_fits_into_a_config_map(letter: str)
     )
     assert isinstance(decode_entry(encode_entry(full)), Entry)
     assert SHARD_NODES * (len(name) + len(encode_entry(full).encode())) < CONFIG_MAP_BYTES
+
+
+@pytest.mark.parametrize("seq", [1, 10**11 - 1, 10**11, MAX_SEQ - 1])
+def test_a_seq_as_large_as_a_resource_version_is_read_again_and_its_name_is_no_longer_than_others(
+    seq: int,
+) -> None:
+    assert pod(A, seq).seq == seq
+    assert decode_entry(encode_entry(entry(A, seq=seq))) == entry(A, seq=seq)
+    assert len(pod_name("t" * 63, UID, A.uid, seq)) <= 63
+
+
+@pytest.mark.parametrize("text", [str(2**62), "9" * 5000, "-1", "١"])
+def test_a_seq_that_is_none_of_ours_is_none(text: str) -> None:
+    marked = {**pod(A).annotations, names.POD_SEQ: text}
+    assert msgspec.structs.replace(pod(A), annotations=marked).seq == 0

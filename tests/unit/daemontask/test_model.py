@@ -151,6 +151,13 @@ class Model(RuleBasedStateMachine):
         """Forth or back; the calls under way go on."""
         self.world.clock.now += seconds
 
+    @rule(which=number)
+    def delete_a_finished_pod(self, which: int) -> None:
+        """As somebody does who clears up: recorded or not."""
+        ended = sorted(self.cluster.pods.keys() - set(self.world.live_pods()))
+        if ended:
+            self.cluster.drop_pod(ended[which % len(ended)])
+
     def teardown(self) -> None:
         with self.time:
             try:
@@ -160,14 +167,7 @@ class Model(RuleBasedStateMachine):
 
 
 class AtLeastOnce(Model):
-    """Somebody clears up, besides."""
-
-    @rule(which=number)
-    def delete_a_finished_pod(self, which: int) -> None:
-        """As somebody does who clears up: recorded or not."""
-        ended = sorted(self.cluster.pods.keys() - set(self.world.live_pods()))
-        if ended:
-            self.cluster.drop_pod(ended[which % len(ended)])
+    """Runs are repeated until one succeeds."""
 
 
 class AtMostOnce(Model):
