@@ -132,7 +132,8 @@ class DaemonTaskKind:
         memory.trouble = await self._record(snapshot, plan, memory)
         if memory.trouble is None:
             refused, as_seen = await self._writer.delete(plan.deletes, memory)
-            outcome.created, complete = await self._writer.start(snapshot, plan.starts, memory, plan.edge)
+            starts = plan.starts if as_seen else []  # a Pod that was to go may live, and hold its slot
+            outcome.created, complete = await self._writer.start(snapshot, starts, memory, plan.edge)
             await self._withdraw(snapshot, plan, memory)
             more = snapshot.careful and memory.trouble is None and plan.queued > 0
             plan.more = plan.more or more or not (complete and as_seen)

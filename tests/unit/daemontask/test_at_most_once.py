@@ -542,6 +542,27 @@ def rolls_out(world: SimWorld) -> None:
     pass_by(world, 60)
 
 
+@pytest.mark.parametrize("spec", [ONCE, {"parallelism": 1}], ids=["AtMostOnce", "AtLeastOnce"])
+def test_while_a_pod_that_was_to_be_deleted_lives_no_other_takes_its_slot(spec: dict[str, Any]) -> None:
+    def deleting(call: Call) -> bool:
+        return call.what.startswith("delete")
+
+    with virtual_time() as clock:
+        world = SimWorld(clock, **spec)
+        world.whole_pass(0)
+        (name,) = pods(world)
+        world.let_time_pass(1801)  # past the progress deadline
+        one = world.act(0)
+        up_to(one, deleting)
+        world.cluster.bind(name)
+        one.finish()
+        assert world.live_pods() == [name]
+        assert len([e for e in entries(world) if e.intent]) == ("runGuarantee" in spec), "its own alone"
+        assert len(one.queue) == 1, "another pass is due"
+        rolls_out(world)
+        world.close()
+
+
 # ---------------------------------------------------------------- two operators, and the cost
 
 
