@@ -103,8 +103,9 @@ class SimWorld:
             assert (entry.run_key, entry.result) != (key, "Succeeded"), "a recorded success runs again"
         recorded = entry.ended if entry is not None and entry.node_uid == pod.node_uid else 0
         succeeded = [p for p in same if p.phase == "Succeeded" and p.seq > recorded]
-        # A create under way when the entry is broken finds none, but what had been recorded was.
-        broken = entry is None
+        # A create under way when the entry is broken finds none, but what had been recorded was. No key runs
+        # twice under AtMostOnce, see above.
+        broken = entry is None and self.cluster.spec.at_most_once
         unrecorded = [p.name for p in succeeded if not (broken and p.uid in self.cluster.recorded)]
         assert not unrecorded, f"{unrecorded} succeeded and is not recorded"
         asked = self.cluster.last_needed(pod.node_uid)
