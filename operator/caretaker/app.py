@@ -32,6 +32,7 @@ from caretaker.imds.look import SERVICE as EC2
 from caretaker.imds.pace import share
 from caretaker.kube.client import KubeClient
 from caretaker.kube.errors import ApiError
+from caretaker.kube.metadata import RECURSION_LIMIT
 from caretaker.kube.reflector import Reflector, Timing
 from caretaker.kube.store import Store
 from caretaker.obs.http import Check, ListenError, ObsServer
@@ -48,7 +49,6 @@ from caretaker.settings import Settings
 logger = logging.getLogger(__name__)
 
 DRAIN_SECONDS: Final = 4.0  # with the Lease's release, kopf's thread and HTTP below the 10 s of a clean stop
-RECURSION_LIMIT: Final = 25_000
 STUCK_SECONDS: Final = 180.0  # well above what one step of a reflector may take: 70 s, see its Timing
 
 
@@ -342,7 +342,6 @@ async def _cancel(tasks: list[asyncio.Task[None]]) -> None:
 
 async def serve(settings: Settings) -> None:
     """`caretaker run`."""
-    # Objects may nest 10,000 deep (k8s.io/apiserver), and in Python 3.11 decoders stop at this limit.
     sys.setrecursionlimit(RECURSION_LIMIT)
     # What was imported is never garbage: a full collection, which stands everything still, need not look at
     # it again. Two thirds of all objects of an operator with 20 resources.

@@ -17,6 +17,10 @@ import aiohttp
 
 from caretaker.kube.client import METADATA_LIST_ONLY, METADATA_ONLY
 
+# Objects may nest 10,000 deep (k8s.io/apiserver), and a level takes two calls of Python's; in Python 3.11
+# every decoder stops at this limit.
+RECURSION_LIMIT: Final = 25_000
+
 
 class PatientDecoder(json.JSONDecoder):
     """Slow, and as deep as Python functions may call each other: the usual one is bound to the C stack, at

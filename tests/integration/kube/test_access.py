@@ -1,6 +1,7 @@
 """Configuration and credentials: where they come from, and that they never grow stale."""
 
 import asyncio
+import subprocess
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -15,6 +16,11 @@ from caretaker.kube.errors import ApiError
 from fakes.apiserver import FakeApiServer, answer, status
 
 VERSION = "/version"
+OPERATOR = Path(__file__).resolve().parents[3] / "operator"
+NOWHERE = (
+    "KUBECONFIG is not set, ~/.kube/config does not exist, and this is no pod "
+    "(no /var/run/secrets/kubernetes.io/serviceaccount/token)"
+)
 
 
 class Guarded:
@@ -208,3 +214,26 @@ class TestConfiguration:
         api = FakeApiServer()
         api.url = "http://api.example.com:6443"
         assert (await Access.load(api.kubeconfig(tmp_path))).request["proxy"] == proxy
+
+
+@pytest.mark.parametrize(
+    ("env", "missing"),
+    [
+        ({}, NOWHERE),
+        ({"KUBECONFIG": ""}, NOWHERE),
+        ({"KUBECONFIG": "/no/such:/nor/this"}, "KUBECONFIG=/no/such:/nor/this names no file that exists"),
+    ],
+    ids=["nothing is set", "set to nothing", "files that are gone"],
+)
+def test_where_no_cluster_is_found_the_places_and_the_mend_are_told(
+    env: dict[str, str], missing: str, tmp_path: Path
+) -> None:
+    """In a process: the kubernetes package reads KUBECONFIG once, when it is imported."""
+    argv = (sys.executable, "-m", "caretaker", "status", "dtask/t")
+    source = {"HOME": str(tmp_path), "PYTHONPATH": str(OPERATOR)}
+    said = subprocess.run(argv, env=source | env, capture_output=True, text=True, check=False)
+    assert (said.returncode, said.stdout) == (2, "")
+    assert said.stderr == (
+        f"caretaker status: no access to a Kubernetes API server: {missing}; "
+        "set KUBECONFIG, or give --kubeconfig FILE and --context NAME\n"
+    )

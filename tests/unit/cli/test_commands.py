@@ -1,8 +1,6 @@
 """The command line itself: help, usage, exit codes. No command here gets as far as a connection."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,10 +14,6 @@ from caretaker.registry import KINDS, KindInfo
 from testing import manifests
 
 ROOT = Path(__file__).resolve().parents[3]
-NOWHERE = (
-    "KUBECONFIG is not set, ~/.kube/config does not exist, and this is no pod "
-    "(no /var/run/secrets/kubernetes.io/serviceaccount/token)"
-)
 COMMANDS = ("run", "plan", "status", "rerun", "resume", "logs")
 
 
@@ -144,29 +138,6 @@ def test_wrong_usage_is_one_line_and_exit_code_2(
     assert words in err
     assert err.startswith("caretaker")
     assert err.count("\n") == 1
-
-
-@pytest.mark.parametrize(
-    ("env", "missing"),
-    [
-        ({}, NOWHERE),
-        ({"KUBECONFIG": ""}, NOWHERE),
-        ({"KUBECONFIG": "/no/such:/nor/this"}, "KUBECONFIG=/no/such:/nor/this names no file that exists"),
-    ],
-    ids=["nothing is set", "set to nothing", "files that are gone"],
-)
-def test_where_no_cluster_is_found_the_places_and_the_mend_are_told(
-    env: dict[str, str], missing: str, tmp_path: Path
-) -> None:
-    """In a process: the kubernetes package reads KUBECONFIG once, when it is imported."""
-    argv = (sys.executable, "-m", "caretaker", "status", "dtask/t")
-    source = {"HOME": str(tmp_path), "PYTHONPATH": str(ROOT / "operator")}
-    said = subprocess.run(argv, env=source | env, capture_output=True, text=True, check=False)
-    assert (said.returncode, said.stdout) == (2, "")
-    assert said.stderr == (
-        f"caretaker status: no access to a Kubernetes API server: {missing}; "
-        "set KUBECONFIG, or give --kubeconfig FILE and --context NAME\n"
-    )
 
 
 @pytest.mark.parametrize(

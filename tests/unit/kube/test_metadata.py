@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from caretaker.app import RECURSION_LIMIT
-from caretaker.kube.metadata import PatientDecoder, read, shallow
+from caretaker.kube.metadata import RECURSION_LIMIT, PatientDecoder, read, shallow
 
 DEPTH = 9_999  # of what the API server takes
 
