@@ -4,6 +4,7 @@ import importlib.util
 import re
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,7 @@ FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 pages = pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
 
 
+@cache
 def prose(page: Path) -> str:
     return FENCE.sub("", page.read_text())
 
@@ -40,6 +42,7 @@ def blocks(page: Path, *languages: str) -> Iterator[str]:
     return (body for language, body in FENCE.findall(page.read_text()) if language in languages)
 
 
+@cache
 def headings(page: Path) -> dict[str, str]:
     """By anchor, which are GitHub's: lower case, spaces to hyphens, punctuation dropped, repeats numbered."""
     found: dict[str, str] = {}

@@ -2,6 +2,7 @@
 
 import inspect
 import typing
+from functools import cache
 from typing import Any
 
 import botocore.loaders
@@ -24,9 +25,16 @@ METHODS = [
 ]
 
 
+@cache
+def model(service: str) -> tuple[ServiceModel, dict[str, str]]:
+    """It, and its operations by the names of boto3's methods."""
+    found = ServiceModel(botocore.loaders.create_loader().load_service_model(service, "service-2"))
+    return found, {xform_name(name): name for name in found.operation_names}
+
+
 def operation(service: str, method: str) -> Any:
-    model = ServiceModel(botocore.loaders.create_loader().load_service_model(service, "service-2"))
-    return next(model.operation_model(n) for n in model.operation_names if xform_name(n) == method)
+    found, operations = model(service)
+    return found.operation_model(operations[method])
 
 
 @pytest.mark.parametrize(("service", "method"), METHODS)

@@ -7,6 +7,7 @@ should do, and remembers for the judge (test_model.py) when each node last neede
 
 import itertools
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any, Literal
 
 import msgspec
@@ -26,6 +27,7 @@ from caretaker.kube.errors import ApiError
 NAMESPACE, TASK, TASK_UID = "default", "task", "task-uid"
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 CONFIGMAPS = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
+decoded = lru_cache(maxsize=1 << 14)(decode_entry)  # the judge looks at the whole ledger after every write
 TASK_PATH = f"/apis/{names.API_VERSION}/namespaces/{NAMESPACE}/daemontasks/{TASK}"
 
 Change = tuple[Literal["put", "gone"], int, Any]  # what happened, resourceVersion, the wire object
@@ -192,7 +194,7 @@ class SimCluster:
         """The ledger as it stands."""
         shards = []
         for shard in self.configmaps.values():
-            found = {name: decode_entry(text) for name, text in (shard.data or {}).items()}
+            found = {name: decoded(text) for name, text in (shard.data or {}).items()}
             shards.append({name: entry for name, entry in found.items() if isinstance(entry, Entry)})
         return merge(shards)
 
