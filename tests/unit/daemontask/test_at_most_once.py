@@ -60,6 +60,13 @@ def pass_by(world: SimWorld, seconds: float, who: int = 0) -> None:
     world.whole_pass(who)
 
 
+def read_anew(world: SimWorld) -> None:
+    restarted = world.act(0)
+    restarted.crash(0)
+    restarted.start()
+    pass_by(world, 2)
+
+
 # ---------------------------------------------------------------- unknown outcomes
 
 
@@ -207,10 +214,7 @@ def test_an_entry_that_cannot_be_read_counts_as_an_unknown_outcome(world: SimWor
     assert not pods(world), "else its Pod would tell"
     world.cluster.corrupt("a")
     world.cluster.edit(template=False)
-    restarted = world.act(0)
-    restarted.crash(0)
-    restarted.start()
-    pass_by(world, 2)
+    read_anew(world)
     pass_by(world, 2)
     assert reasons(world) == [("a", OUTCOME_UNKNOWN)]
     assert not pods(world)
@@ -222,14 +226,19 @@ def test_an_entry_that_cannot_be_read_counts_as_an_unknown_outcome(world: SimWor
     assert world.cluster.status.failed_nodes[0].pod_name == "", "which one, nobody knows"
 
 
-def later_run_forgotten(world: SimWorld) -> None:
-    """Two runs of each node, one after another; of the later one on node a Pod and entry are gone."""
+def two_runs(world: SimWorld, *, rest: float) -> None:
+    """Of each node, one after another, and so many seconds after each."""
     for template in (False, True):
         world.cluster.edit(template=template)
         for _ in range(3):
             pass_by(world, 2)
             world.run_pods()
-        pass_by(world, 2)
+        pass_by(world, rest)
+
+
+def later_run_forgotten(world: SimWorld) -> None:
+    """Of the second run on node a, Pod and entry are gone."""
+    two_runs(world, rest=2)
     for pod in [pod.record() for pod in world.cluster.pods.values()]:
         if (pod.annotations[names.POD_NODE_NAME], pod.seq) == ("a", 2):
             world.cluster.drop_pod(pod.name)
@@ -239,21 +248,12 @@ def later_run_forgotten(world: SimWorld) -> None:
 def test_of_an_entry_that_cannot_be_read_the_pod_of_an_earlier_run_does_not_tell(world: SimWorld) -> None:
     later_run_forgotten(world)
     assert len(pods(world)) == 3, "the earlier run's Pod of node a is still there"
-    restarted = world.act(0)
-    restarted.crash(0)
-    restarted.start()
-    for _ in range(4):
+    read_anew(world)
+    for _ in range(3):
         pass_by(world, 2)
     assert reasons(world) == [("a", OUTCOME_UNKNOWN)]
     assert "could not be read" in world.cluster.status.failed_nodes[0].message
     assert not world.live_pods()
-
-
-def read_anew(world: SimWorld) -> None:
-    restarted = world.act(0)
-    restarted.crash(0)
-    restarted.start()
-    pass_by(world, 2)
 
 
 @pytest.mark.parametrize("ended", [True, False])
@@ -269,12 +269,7 @@ def test_nor_does_a_pod_of_an_earlier_run_that_an_old_view_shows(world: SimWorld
     world.run_pods()
     if ended:
         lagging.catch_up()
-    for template in (False, True):
-        world.cluster.edit(template=template)
-        for _ in range(3):
-            pass_by(world, 2)
-            world.run_pods()
-        pass_by(world, 40)
+    two_runs(world, rest=40)
     for name in pods(world):
         world.cluster.drop_pod(name)
     world.cluster.corrupt(node)
