@@ -16,7 +16,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, cast
 
 import aiohttp
@@ -44,10 +44,15 @@ HEALTHY_SECONDS: Final = 60.0  # a watch that lasted so long starts the backoff 
 # On no object: kopf takes what it believes to be its own finalizer off whatever no handler of it needs, and
 # ours (onDelete: Flush) with it if that had the same name.
 FINALIZER: Final = f"{GROUP}/kopf"
-
+# kopf remembers as many credentials that it was refused with (kopf._cogs.structs.credentials, Vault).
+SESSIONS: Final = 3
+# A level of an object that is nested as deep as it goes takes some hundred bytes of a thread's stack; some C
+# libraries give a new thread less than a megabyte.
+STACK_BYTES: Final = 16 << 20
 
 Kinds = tuple[KindInfo, ...]
-Sessions = dict[kopf.ConnectionInfo, MetadataSession]
+Credentials = tuple[str, int, Mapping[str, Any]]  # Authorization, generation, TLS and proxy
+Sessions = dict[tuple[str, int], MetadataSession]
 
 
 class Presence:
@@ -211,7 +216,9 @@ class CustomResources:
                 loop.call_soon_threadsafe(tell, reason)
 
         self._thread = threading.Thread(target=main, name="kopf", daemon=True)
+        usual = threading.stack_size(STACK_BYTES)
         self._thread.start()
+        threading.stack_size(usual)
         return ended
 
     async def _operator(self, loop: asyncio.AbstractEventLoop, watched: Kinds) -> None:
@@ -245,21 +252,24 @@ class CustomResources:
         self,
         loop: asyncio.AbstractEventLoop,
         watched: Kinds,
-        sessions: dict[kopf.ConnectionInfo, MetadataSession],
+        sessions: Sessions,
     ) -> kopf.OperatorRegistry:
         registry = kopf.OperatorRegistry()
 
         @kopf.on.login(registry=registry)
         async def login(**_: Any) -> kopf.AiohttpSession:
-            # In the loop that all other requests run in: the credentials' lock belongs to it.
-            asked = asyncio.run_coroutine_threadsafe(connection(self._client.access), loop)
-            info = await asyncio.wrap_future(asked)
+            refused = next((generation for _, generation in reversed(sessions)), None)
+            asked = asyncio.run_coroutine_threadsafe(credentials(self._client.access, refused), loop)
+            authorization, generation, request = await asyncio.wrap_future(asked)
+            key = authorization, generation
             # The same for the same credentials, by which kopf knows those that it was refused with.
-            if info not in sessions:
-                plurals = [kind.plural for kind in watched]
-                sessions[info] = MetadataSession(info.as_http_headers(), info.as_ssl_context, plurals)
-            session = cast("aiohttp.ClientSession", sessions[info])
-            return kopf.AiohttpSession(server=info.server, aiohttp_session=session)
+            if key not in sessions:
+                headers = {"Authorization": authorization} if authorization else {}
+                sessions[key] = MetadataSession(headers, request, [kind.plural for kind in watched])
+            while len(sessions) > SESSIONS:
+                await sessions.pop(next(iter(sessions))).close()
+            session = cast("aiohttp.ClientSession", sessions[key])
+            return kopf.AiohttpSession(server=self._client.host, aiohttp_session=session)
 
         for info in watched:
 
@@ -293,21 +303,14 @@ class CustomResources:
             self._on_key(key)
 
 
-async def connection(access: Access) -> kopf.ConnectionInfo:
-    """Our own credentials, as kopf takes them; asked for again by kopf after a 401."""
-    configuration = access.configuration
-    scheme, _, token = (await access.authorization() or "").partition(" ")
-    return kopf.ConnectionInfo(
-        server=access.host,
-        ca_path=configuration.ssl_ca_cert or None,
-        ca_data=None if configuration.ssl_ca_cert else configuration.ca_cert_data or None,
-        insecure=not configuration.verify_ssl,
-        scheme=scheme or None,
-        token=token or None,
-        certificate_path=configuration.cert_file or None,
-        private_key_path=configuration.key_file or None,
-        default_namespace=access.namespace,
-    )
+async def credentials(access: Access, refused: int | None) -> Credentials:
+    """Our own; asked for again by kopf after a 401, `refused` being the generation of those that got it.
+
+    To be called in the loop that all other requests run in: the credentials' lock belongs to it.
+    """
+    if refused is not None:
+        await access.reload(refused)
+    return await access.authorization() or "", access.generation, access.request
 
 
 def _settings() -> kopf.OperatorSettings:

@@ -6,6 +6,7 @@ Kubernetes; behaviour of a real one is tested on a real one.
 
 import asyncio
 import json
+import ssl
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Self
@@ -18,7 +19,8 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 class FakeApiServer:
     """`async with FakeApiServer() as api`; api.requests holds every request in order of arrival."""
 
-    def __init__(self) -> None:
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
+        self._tls = tls
         self.requests: list[web.Request] = []
         self.bodies: list[bytes] = []
         self.url = ""
@@ -40,15 +42,17 @@ class FakeApiServer:
         folder: Path,
         user: dict[str, Any] | None = None,
         others: dict[str, str] | None = None,
+        cluster: dict[str, str] | None = None,
         **context: str,
     ) -> str:
-        """Write a kubeconfig that points here; `others` are more contexts, name -> namespace."""
+        """Write a kubeconfig that points here; `others` are more contexts, name -> namespace; `cluster` has
+        more to say of it."""
         contexts = {"fake": context} | {name: {"namespace": ns} for name, ns in (others or {}).items()}
         config = {
             "apiVersion": "v1",
             "kind": "Config",
             "current-context": "fake",
-            "clusters": [{"name": "fake", "cluster": {"server": self.url}}],
+            "clusters": [{"name": "fake", "cluster": {"server": self.url, **(cluster or {})}}],
             "users": [{"name": "fake", "user": user or {"token": "secret"}}],
             "contexts": [
                 {"name": name, "context": {"cluster": "fake", "user": "fake", **more}}
@@ -65,9 +69,9 @@ class FakeApiServer:
             self._app(), access_log=None, shutdown_timeout=0.0, handler_cancellation=True
         )
         await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", 0)
+        site = web.TCPSite(self._runner, "127.0.0.1", 0, ssl_context=self._tls)
         await site.start()
-        self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}"
+        self.url = f"http{'s' if self._tls else ''}://127.0.0.1:{self._runner.addresses[0][1]}"
         return self
 
     async def __aexit__(self, *_: object) -> None:

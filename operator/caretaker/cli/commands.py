@@ -51,6 +51,7 @@ def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
     args, rest = parser.parse_known_args(argv)
     named = "resource" in args and not any(word.startswith("-") for word in rest)
     if rest and not named:
+        parser.prog = f"caretaker {args.command}"  # whose help has the flags
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
     if rest:
         args.resource += rest

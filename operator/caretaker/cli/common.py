@@ -114,11 +114,15 @@ def add_named(parser: argparse.ArgumentParser, kinds: Sequence[KindInfo] = _TASK
 
 def named(words: Sequence[str], kinds: Sequence[KindInfo] = _TASKS) -> tuple[KindInfo, str]:
     """(kind, name) in the words given; Usage when they are not a kind and a name."""
+    if len(words) > 2 or any("/" in word for word in words[1:]):
+        raise Usage(f"one at a time, and nodes joined by commas, instead of {' '.join(words)}")
     parts = words[0].split("/", 1) if len(words) == 1 else words
     meant = [kind for kind in kinds if parts[0].lower() in words_of(kind)]
     if len(parts) != 2 or not parts[1]:
         forms = " or ".join(map(_form, meant or kinds))
         raise Usage(f"which one? write: {forms}, instead of {' '.join(words)}")
+    if not meant and any(parts[0].lower() in words_of(kind) for kind in KINDS):
+        raise Usage(f"{parts[0]}: this is about {' and '.join(f'{kind.kind}s' for kind in kinds)} alone")
     if not meant:
         forms = " or ".join(f"{kind.kind.lower()} {parts[1]}" for kind in kinds)
         raise Usage(f"{parts[0]}: there is no such kind here; write: {forms}")
@@ -219,7 +223,8 @@ async def _no_such(session: Session, kind: KindInfo, name: str) -> str:
     namespace = session.namespace if kind.namespaced else ""
     text = f"there is no {kind.kind} {name}" + (f" in namespace {namespace}" if namespace else "")
     try:
-        listed, _ = await session.client.list(f"/apis/{API_VERSION}/{kind.plural}", _Named)
+        path = f"/apis/{API_VERSION}/{kind.plural}"
+        listed, _ = await session.client.list(path, _Named, metadata_only=True)
     except ApiError:
         return f"{text}; name another one" + (", or its namespace with -n" if namespace else "")
     found = [item.metadata for item in listed]

@@ -85,11 +85,6 @@ class Access:
         return str(self._loaded.configuration.host).rstrip("/")
 
     @property
-    def configuration(self) -> Any:
-        """The kubernetes package's Configuration, for other clients of the same server (kopf)."""
-        return self._loaded.configuration
-
-    @property
     def namespace(self) -> str:
         """The namespace to work in when none is named."""
         return self._loaded.namespace
@@ -179,7 +174,7 @@ def _chosen(kubeconfig: str | None, locations: str, service_account: str) -> str
     Raises FileNotFoundError with what was looked for: the package's own words name none of it.
     """
     if kubeconfig and not _existing(kubeconfig):
-        raise FileNotFoundError(f"KUBECONFIG={kubeconfig} names no file that exists")
+        raise FileNotFoundError(f"the kubeconfig {kubeconfig} names no file that exists")
     file = kubeconfig or _existing(locations)
     token = os.path.join(service_account, "token")
     if not file and not os.path.exists(token):

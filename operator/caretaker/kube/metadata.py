@@ -1,6 +1,7 @@
 """An HTTP session for somebody else's client (kopf) that is given no more of some kinds than their metadata.
 
-Inputs: headers and TLS to connect with, and the plurals of the kinds. It knows nothing of what is read.
+Inputs: the headers, TLS and proxy that our own client has, and the plurals of the kinds. It knows nothing of
+what is read.
 
 What tenants write cannot end the watch of everybody's objects: a spec that nests deeper than a decoder goes
 is not asked for, and managedFields, which nests as deep, is taken out before anybody else sees it.
@@ -8,14 +9,14 @@ is not asked for, and managedFields, which nests as deep, is taken out before an
 
 import json
 import json.decoder
-import ssl
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from typing import Any, Final, cast
 from urllib.parse import parse_qs, urlsplit
 
 import aiohttp
 
 from caretaker.kube.client import METADATA_LIST_ONLY, METADATA_ONLY
+from caretaker.kube.transport import lines
 
 # Objects may nest 10,000 deep (k8s.io/apiserver), and a level takes two calls of Python's; in Python 3.11
 # every decoder stops at this limit.
@@ -46,7 +47,7 @@ def read(text: str) -> Any:
 def shallow(found: Any) -> Any:
     """A list or an event of a watch without its objects' managedFields."""
     for one in [found.get("object") or {}, *(found.get("items") or ())]:
-        one.get("metadata", {}).pop("managedFields", None)
+        (one.get("metadata") or {}).pop("managedFields", None)
     return found
 
 
@@ -56,9 +57,7 @@ class _Answer(aiohttp.ClientResponse):
     async def json(self, **options: Any) -> Any:
         found = await super().json(**options, loads=read)
         if isinstance(found, dict) and "items" in found:
-            found["items"] = (
-                shallow(found)["items"] or []
-            )  # kopf cannot walk through the null of an empty one
+            found["items"] = shallow(found)["items"] or []  # null where there are none: kopf expects a list
         return found
 
 
@@ -71,17 +70,10 @@ class _Events:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._content, name)
 
-    async def iter_chunked(self, size: int) -> AsyncIterator[bytes]:
+    async def iter_chunked(self, _: int) -> AsyncIterator[bytes]:
         """Whole lines."""
-        parts: list[bytes] = []
-        async for chunk in self._content.iter_chunked(size):
-            *lines, rest = chunk.split(b"\n")
-            for line in lines:
-                parts.append(line)
-                event = shallow(read(b"".join(parts).decode()))
-                yield json.dumps(event).encode() + b"\n"
-                parts = []
-            parts.append(rest)
+        async for line in lines(self._content):
+            yield json.dumps(shallow(read(line.decode()))).encode() + b"\n"
 
 
 class MetadataSession:
@@ -95,10 +87,10 @@ class MetadataSession:
     closed: Final = False
 
     def __init__(
-        self, headers: Mapping[str, str], tls: Callable[[], ssl.SSLContext], plurals: Collection[str]
+        self, headers: Mapping[str, str], connection: Mapping[str, Any], plurals: Collection[str]
     ) -> None:
         self.headers = dict(headers)
-        self._tls = tls
+        self._connection = connection  # keywords of a request
         self._plurals = frozenset(plurals)
         self._open: aiohttp.ClientSession | None = None
 
@@ -107,13 +99,13 @@ class MetadataSession:
     ) -> aiohttp.ClientResponse:
         """As aiohttp's."""
         if self._open is None:
-            connector = aiohttp.TCPConnector(limit=0, ssl=self._tls())
+            connector = aiohttp.TCPConnector(limit=0)
             self._open = aiohttp.ClientSession(connector=connector, response_class=_Answer)
         parts = urlsplit(url)
         ours, watch = parts.path.rpartition("/")[2] in self._plurals, "watch" in parse_qs(parts.query)
         accept = (METADATA_ONLY if watch else METADATA_LIST_ONLY) if ours else {}
         wanted = {**self.headers, **accept, **(headers or {})}
-        answer = await self._open.request(method, url, headers=wanted, **options)
+        answer = await self._open.request(method, url, headers=wanted, **self._connection, **options)
         if ours and watch:
             answer.content = cast("aiohttp.StreamReader", _Events(answer.content))
         return answer

@@ -171,7 +171,7 @@ class Transport:
                 if on_open is not None:
                     on_open()
                 try:
-                    async for line in _lines(response.content):
+                    async for line in lines(response.content):
                         yield line
                 finally:
                     _abort(response)
@@ -258,7 +258,7 @@ def resource_of(path: str) -> str:
     return parts[0] if parts else ""
 
 
-async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
+async def lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
     """Lines of any length (StreamReader's own refuse long ones); a last one without its end is dropped."""
     parts: list[bytes] = []
     async for chunk in content.iter_any():

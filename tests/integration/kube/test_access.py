@@ -221,7 +221,7 @@ class TestConfiguration:
     [
         ({}, NOWHERE),
         ({"KUBECONFIG": ""}, NOWHERE),
-        ({"KUBECONFIG": "/no/such:/nor/this"}, "KUBECONFIG=/no/such:/nor/this names no file that exists"),
+        ({"KUBECONFIG": "/no/such:/nor/this"}, "the kubeconfig /no/such:/nor/this names no file that exists"),
     ],
     ids=["nothing is set", "set to nothing", "files that are gone"],
 )

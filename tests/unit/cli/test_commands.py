@@ -75,7 +75,8 @@ def test_a_flag_is_known_by_its_full_name_alone(
     argv: str, short: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code, _, err = told(capsys, *argv.split())
-    assert (code, err) == (2, f"caretaker: unrecognized arguments: {short}; see caretaker --help\n")
+    command = f"caretaker {next(word for word in argv.split() if word in COMMANDS)}"
+    assert (code, err) == (2, f"{command}: unrecognized arguments: {short}; see {command} --help\n")
 
 
 def test_of_a_flag_that_stands_twice_the_last_counts(capsys: pytest.CaptureFixture[str]) -> None:
@@ -100,12 +101,15 @@ def test_of_a_flag_that_stands_twice_the_last_counts(capsys: pytest.CaptureFixtu
             "status daemontask/", "which one? write: daemontask NAME, instead", id="a kind and an empty name"
         ),
         pytest.param(
-            "status a b c",
-            "which one? write: daemontask NAME or s3aggregatedrefresh NAME or imdspolicy NAME, instead of",
-            id="three words",
+            "status a",
+            "which one? write: daemontask NAME or s3aggregatedrefresh NAME or imdspolicy NAME, instead of a",
+            id="a word",
         ),
+        pytest.param("status dtask a b", "one at a time, and nodes joined by", id="three words"),
+        pytest.param("status dtask/a dtask/b", "instead of dtask/a dtask/b", id="two resources"),
+        pytest.param("status dtask -n a b c", "instead of dtask b c", id="words apart"),
         pytest.param(
-            "status dtask -n a b c", "write: daemontask NAME, instead of dtask b c", id="words apart"
+            "rerun dtask x --nodes a b", "nodes joined by commas, instead of dtask x b", id="nodes apart"
         ),
         pytest.param("status dtask -n a b --no", "unrecognized arguments: b --no", id="an unknown flag"),
         pytest.param("plan -f x y", "unrecognized arguments: y", id="a word that plan has no use for"),
@@ -116,7 +120,7 @@ def test_of_a_flag_that_stands_twice_the_last_counts(capsys: pytest.CaptureFixtu
         ),
         pytest.param(
             "rerun s3ar/x",
-            "s3ar: there is no such kind here; write: daemontask x",
+            "s3ar: this is about DaemonTasks alone",
             id="a kind that the command is not for",
         ),
         pytest.param("rerun", "required: daemontask NAME; see caretaker rerun --help", id="no task"),

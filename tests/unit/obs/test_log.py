@@ -5,6 +5,7 @@ import io
 import json
 import logging
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -147,7 +148,10 @@ def test_what_is_not_json_is_written_as_text() -> None:
 def test_kopfs_object_reference_fills_the_context() -> None:
     output = start()
     ref = {"kind": "DaemonTask", "namespace": "ns", "name": "t", "uid": "u", "apiVersion": "v1"}
-    logging.getLogger("kopf.objects").warning("x", extra={"k8s_ref": ref, "settings": 1, "k8s_skip": True})
+    # As kopf has it, whose own handler looks at them wherever kopf has been imported.
+    settings = SimpleNamespace(posting=SimpleNamespace(enabled=False, level=logging.INFO, loggers=False))
+    extra = {"k8s_ref": ref, "settings": settings, "k8s_skip": True}
+    logging.getLogger("kopf.objects").warning("x", extra=extra)
     (record,) = output.records
     assert {k: v for k, v in record.items() if k not in ("ts", "level", "logger", "msg")} == {
         "kind": "DaemonTask",
