@@ -11,7 +11,7 @@ import msgspec
 
 from caretaker.api import names
 from caretaker.api.hashing import h10
-from caretaker.api.objects import WireMeta
+from caretaker.api.objects import MAX_SEQ, WireMeta
 from caretaker.daemontask.ledger import Entry, decode_entry
 
 _PREFIX: Final = 40
@@ -39,6 +39,14 @@ class Shard(msgspec.Struct):
     entries: dict[str, Entry]
     corrupt: dict[str, str]
     stray: bool = False  # the labels that it is listed by are gone
+
+    @property
+    def version(self) -> int:
+        """The resourceVersion as a number, one that a seq may be; 0 where it is none."""
+        text = self.resource_version
+        if not (text.isascii() and text.isdigit() and len(text) < len(str(MAX_SEQ))):
+            return 0
+        return int(text)
 
     @property
     def node_names(self) -> list[str]:

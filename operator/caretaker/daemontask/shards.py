@@ -78,7 +78,7 @@ class Shards:
             entries=self._entries,
             corrupt={name: why for name, why in corrupt.items() if name not in self._entries},
             shards=self.count,
-            version=max((int(s.resource_version or 0) for s in self._shards.values()), default=0),
+            version=max(shard.version for shard in self._shards.values()) if corrupt else 0,
             lost=max(expected - self.count, 0),
             since=self._since,
         )

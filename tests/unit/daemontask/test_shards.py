@@ -7,12 +7,16 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import msgspec
 import pytest
 
 from caretaker.api import conditions as c
 from caretaker.api import names
 from caretaker.api.objects import Pod
 from caretaker.daemontask.ledger import OUTCOME_UNKNOWN, SHARD_NODES
+from caretaker.daemontask.shard import WireConfigMap
+from caretaker.daemontask.shards import Shards
+from unit.daemontask.simcluster import NAMESPACE, TASK, TASK_UID
 from unit.daemontask.simoperator import Call
 from unit.daemontask.simworld import SimWorld, virtual_time
 
@@ -382,3 +386,17 @@ def test_a_foreign_config_map_of_the_name_of_a_shard_that_is_not_needed_is_in_no
     settle(world)
     assert told(world, c.READY)[:2] == ("True", "Succeeded")
     assert nodes_of(world, first) == {"a", "b", "c"}
+
+
+@pytest.mark.parametrize(("version", "told"), [("4711", 4711), ("opaque-4711", 0)])
+def test_the_version_of_a_ledger_is_read_only_where_an_entry_is_broken(
+    world: SimWorld, version: str, told: int
+) -> None:
+    settle(world)
+    (shard,) = world.cluster.configmaps.values()
+    meta = msgspec.structs.replace(shard.metadata, resource_version=version)
+    read = Shards(world.operators[0].client, NAMESPACE, TASK, TASK_UID)  # type: ignore[arg-type]
+    read.take([WireConfigMap(meta, shard.data)], 0)
+    assert (set(read.view(1).entries), read.view(1).version) == ({"a", "b"}, 0)
+    read.take([WireConfigMap(meta, {**(shard.data or {}), "a": "{"})], 0)
+    assert (set(read.view(1).corrupt), read.view(1).version) == ({"a"}, told)
