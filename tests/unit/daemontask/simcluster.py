@@ -60,6 +60,7 @@ class SimCluster:
         self.node_log: list[Change] = []
         self.pod_log: list[Change] = []
         self.recorded: set[str] = set()  # UIDs of Pods that the ledger has had, whatever became of it
+        self._standing: dict[str, Entry] = {}  # node UID -> its last entry
         self.intended: set[tuple[str, str, int]] = set()  # (node UID, run key, seq) of every intent
         self._needed: dict[str, int] = {}  # node uid -> version at which it last needed a run
         self.on_create: list[Callable[[Pod], None]] = []
@@ -189,6 +190,11 @@ class SimCluster:
     @property
     def spec(self) -> Spec:
         return msgspec.convert(self._spec, Spec)
+
+    def is_corrupt(self, node: str) -> bool:
+        """Whether the node has an entry that cannot be read, and none that can."""
+        texts = [shard.data[node] for shard in self.configmaps.values() if shard.data and node in shard.data]
+        return bool(texts) and not any(isinstance(decoded(text), Entry) for text in texts)
 
     def entries(self) -> dict[str, Entry]:
         """The ledger as it stands."""
@@ -357,11 +363,13 @@ class SimCluster:
     def _note(self) -> None:
         entries = self.entries()
         self.recorded.update(entry.pod_uid for entry in entries.values())
-        # An entry speaks for all up to its seq, though it may be broken while a delete is under way.
-        ended = {entry.node_uid: entry.ended for entry in entries.values()}
-        for pod in (wire.record() for wire in self.pods.values()):
-            if pod.terminal and pod.seq <= ended.get(pod.node_uid, 0):
+        # An entry speaks for all up to its seq that had ended when it was written, though it may be broken
+        # while a delete is under way. What ends later it cannot know.
+        new = {e.node_uid: e.ended for e in entries.values() if self._standing.get(e.node_uid) != e}
+        for pod in (wire.record() for wire in self.pods.values()) if new else ():
+            if pod.terminal and pod.seq <= new.get(pod.node_uid, 0):
                 self.recorded.add(pod.uid)
+        self._standing.update((entry.node_uid, entry) for entry in entries.values())
         self.intended.update((e.node_uid, e.run_key, e.seq) for e in entries.values() if is_open(e))
         for name, node in self.nodes.items():
             record = node.record()

@@ -90,7 +90,8 @@ class SimWorld:
         same = [p.record() for p in self.cluster.pods.values() if p.record().node_uid == pod.node_uid]
         assert all(p.terminal for p in same), f"a second live Pod for {pod.node_uid}"
         key = pod.annotations[names.POD_RUN_KEY]
-        entry = self.cluster.entries().get(pod.annotations[names.POD_NODE_NAME])
+        name = pod.annotations[names.POD_NODE_NAME]
+        entry = self.cluster.entries().get(name)
         if self.cluster.spec.at_most_once:
             assert (pod.node_uid, key) not in self.placed, f"{key} of {pod.node_uid} may run twice"
             assert (pod.node_uid, key, pod.seq) in self.cluster.intended, "no intent"
@@ -105,7 +106,7 @@ class SimWorld:
         succeeded = [p for p in same if p.phase == "Succeeded" and p.seq > recorded]
         # A create under way when the entry is broken finds none, but what had been recorded was. No key runs
         # twice under AtMostOnce, see above.
-        broken = entry is None and self.cluster.spec.at_most_once
+        broken = self.cluster.is_corrupt(name) and self.cluster.spec.at_most_once
         unrecorded = [p.name for p in succeeded if not (broken and p.uid in self.cluster.recorded)]
         assert not unrecorded, f"{unrecorded} succeeded and is not recorded"
         asked = self.cluster.last_needed(pod.node_uid)
@@ -121,7 +122,8 @@ class SimWorld:
             return
         entry = self.cluster.entries().get(node.metadata.name)
         recorded = entry.ended if entry is not None and entry.node_uid == pod.node_uid else 0
-        known = pod.seq <= recorded or pod.uid in self.cluster.recorded
+        broken = self.cluster.is_corrupt(node.metadata.name) and self.cluster.spec.at_most_once
+        known = pod.seq <= recorded or (broken and pod.uid in self.cluster.recorded)
         assert known, f"{pod.name} succeeded and is deleted before it is recorded"
 
     def converge(self) -> None:
