@@ -23,7 +23,7 @@ from caretaker.cli.common import (
 from caretaker.daemontask.due import NO_PODS
 from caretaker.daemontask.forecast import Forecast, forecast
 from caretaker.daemontask.inspect import observe
-from caretaker.daemontask.pods import pod_name
+from caretaker.daemontask.intents import pod_of
 from caretaker.kube.errors import ApiError
 
 _AT_A_TIME: Final = 8
@@ -124,7 +124,7 @@ async def _read(
 ) -> tuple[list[str], bool]:
     """(the lines to print, whether they are all there is)."""
     if pod is None:
-        return [f"{node} | {_gone(made, node)}"], False
+        return [f"{node} | {gone(made, node)}"], False
     path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
     lines: list[str] = []
     whole = True
@@ -146,12 +146,14 @@ async def _read(
     return lines, whole
 
 
-def _gone(made: Forecast, node: str) -> str:
+def gone(made: Forecast, node: str) -> str:
+    """What is told of a node that has no Pod to read from."""
     report = made.reports[node]
-    meta, entry = made.snapshot.task.metadata, report.entry
-    if entry is None:
+    if report.entry is None:
         return "no logs: it has not run"
-    name = pod_name(meta.name, meta.uid, report.node.uid, entry.seq)
+    name = pod_of(made.snapshot.task.metadata, report.entry)
+    if not name:
+        return "no logs: which pod it was is not known"
     return f"no logs: its pod {name} is gone (deleted, or removed by ttlSecondsAfterFinished)"
 
 

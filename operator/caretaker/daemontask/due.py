@@ -1,6 +1,7 @@
 """What a node is asked to have run, and whether its ledger entry answers that.
 
-Pure: (task, node, its ledger entry) -> trigger, run key.
+Pure: (task, node, its ledger entry) -> trigger, run key; and with AtMostOnce, the entry in place of one that
+cannot be read.
 """
 
 from collections.abc import Mapping
@@ -11,8 +12,8 @@ import msgspec
 from caretaker.api.daemontask import Spec
 from caretaker.api.objects import Node, Pod
 from caretaker.daemontask.fit import Verdict
-from caretaker.daemontask.intents import UNREADABLE
-from caretaker.daemontask.judge import NODE_REBOOT
+from caretaker.daemontask.intents import UNREADABLE, covered
+from caretaker.daemontask.judge import NODE_REBOOT, entry_for
 from caretaker.daemontask.ledger import OUTCOME_UNKNOWN, Entry
 from caretaker.daemontask.pods import run_key
 
@@ -36,7 +37,7 @@ class View(msgspec.Struct, frozen=True):
     backoff_scale: float = 1.0  # 1 but in tests
     namesakes: Mapping[str, Pod] = NO_PODS  # node UID -> live Pod of an earlier task, or node, of its name
     corrupt: Mapping[str, str] = {}  # node name -> why its ledger entry cannot be read
-    version: int = 0  # of the ledger; see Ledger
+    version: int = 0  # beyond the seqs of nodes in `corrupt`; see Ledger
     unstarted: Mapping[str, str] = {}  # node UID -> token of an intent that is known to have run nothing
     waiting_since: float = 0.0  # when the rollout began: nothing is late for what was before
 
@@ -74,21 +75,45 @@ def key_of(view: View, node: Node, nonce: str) -> str:
     return run_key(view.task_uid, view.revision, node.uid, nonce, boot_id, view.tick)
 
 
-def unreadable(view: View, node: Node, verdict: Verdict, pods: Mapping[str, Pod]) -> Entry | None:
-    """AtMostOnce: what an entry says that cannot be read, nobody knows, so its run is not repeated.
+def is_broken(view: View, node: Node) -> bool:
+    """AtMostOnce: whether the node's entry cannot be read, so that its run may have been."""
+    return view.spec.at_most_once and node.name in view.corrupt
+
+
+def in_place(view: View, node: Node, verdict: Verdict, pods: Mapping[str, Pod]) -> Entry | None:
+    """The entry in place of a broken one; None while there is nothing to say.
+
+    The Pod of the run that is due tells how it ended; until it has ended the broken entry stands, which lets
+    nothing start either. No other Pod tells: the due run's own may be gone, or a view too old to show it. Nor
+    does one that another followed: what it was for is due anew, then.
 
     Which Pods the node has had, nobody knows either, and an old view may show any of them later, as live or
-    as ended. So its seq is beyond all of theirs, as if they were recorded; and no name is given twice.
+    as ended. So the entry's seq is beyond all theirs, as if they were recorded; and no name is given twice.
     """
-    if not view.spec.at_most_once or node.name not in view.corrupt or verdict.kind == "excluded":
-        return None
+    last = max(pods.values(), key=lambda pod: pod.seq, default=None)
+    seq = max(view.version, last.seq if last is not None else 0)
+    told = _told_by(view, node, last) if last is not None else None
+    if last is not None and told is not None and not trigger_of(begun(view), node, told):
+        beyond = last.seq if seq > last.seq else 0
+        return msgspec.structs.replace(told, seq=seq, pod_seq=beyond) if last.terminal else None
+    return _unknown(view, node, seq) if verdict.kind != "excluded" else None
+
+
+def _told_by(view: View, node: Node, pod: Pod) -> Entry | None:
+    if pod.terminal:
+        return entry_for(view.task_uid, view.spec, pod, node, None, view.now)
+    return covered(view.spec, [pod], None)
+
+
+def _unknown(view: View, node: Node, seq: int) -> Entry:
+    """What a broken entry said, nobody knows, so the run that is due is not repeated."""
     nonce, view = nonce_of(view, node, None), begun(view)
     return Entry(
         node_uid=node.uid,
         revision=view.revision,
         run_key=key_of(view, node, nonce),
         result="Failed",
-        seq=max(view.version, max((pod.seq for pod in pods.values()), default=0)),
+        seq=seq,
         nonce=nonce,
         boot_id=node.boot_id,
         tick=view.tick,

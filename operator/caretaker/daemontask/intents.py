@@ -21,10 +21,10 @@ import msgspec
 from caretaker.api import names
 from caretaker.api.daemontask import Spec
 from caretaker.api.names import LABEL_REVISION
-from caretaker.api.objects import Pod
+from caretaker.api.objects import Pod, WireMeta
 from caretaker.daemontask.judge import reboot_runs
 from caretaker.daemontask.ledger import OUTCOME_UNKNOWN, Entry
-from caretaker.daemontask.pods import Start, tick_of
+from caretaker.daemontask.pods import Start, pod_name, tick_of
 
 # Seconds that a Pod which cannot be seen may still be on its way.
 PATIENCE: Final = 30.0
@@ -98,6 +98,7 @@ def _slim(entry: Entry) -> Entry:
         entry,
         node_uid="",
         seq=0,
+        pod_seq=0,
         started_at=0,
         exit_code=None,
         message="",
@@ -165,6 +166,13 @@ def kept_from_repeating(spec: Spec, entry: Entry) -> Entry:
 def was_unreadable(entry: Entry) -> bool:
     """Whether it stands for one that could not be read."""
     return entry.reason == OUTCOME_UNKNOWN and entry.message == UNREADABLE
+
+
+def pod_of(task: WireMeta, entry: Entry) -> str:
+    """The name of the Pod that the entry is about; empty where it is about none that anybody knows."""
+    if not (entry.pod_uid or entry.intent):
+        return ""
+    return pod_name(task.name, task.uid, entry.node_uid, entry.pod_seq or entry.seq)
 
 
 def quiet_from(entry: Entry, scale: float) -> float:

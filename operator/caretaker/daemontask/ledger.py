@@ -47,8 +47,9 @@ class Entry(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=
     revision: str
     run_key: str
     result: Result  # Retry: failed or disrupted, with attempts left
-    seq: Seq  # how many Pods had been created for the node; may skip some, never goes back
+    seq: Seq  # of the node's last Pod, or beyond it: no name up to this one is given again
     pod_uid: str = msgspec.field(name="podUID", default="")
+    pod_seq: Seq = 0  # of the Pod that this is about, where `seq` is beyond it
     nonce: str = ""
     boot_id: str = msgspec.field(name="bootID", default="")
     tick: Seconds = 0  # of the schedule, that the run was for; 0 = of none
@@ -62,7 +63,7 @@ class Entry(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=
     boot_absorbed: bool = False  # the run's own reboot has been seen
     reboot_runs: tuple[Seconds, ...] = ()  # when NodeReboot started runs, newest last, at most 3
     fail_task: bool = False  # a FailJob rule matched
-    results: dict[str, Value] | None = None  # of a run that succeeded, at most 256 bytes
+    results: dict[str, Value] | None = None  # of a run that succeeded, at most 216 bytes
     fault: Fault | None = None  # the first of them that it did not tell as declared
     intent: str = ""  # intents.py: written before the Pod was created, by the pass of this token
     before: "Entry | None" = None  # what stood here before the intent, without what takes room
@@ -79,7 +80,9 @@ class Ledger(msgspec.Struct, frozen=True):
     entries: Mapping[str, Entry]  # by node name
     corrupt: Mapping[str, str] = {}  # node name -> why the entry cannot be read
     shards: int = 0  # shards that exist
-    version: int = 0  # resourceVersion, which no seq exceeds: there is a write of a shard for each
+    # The latest resourceVersion, where an entry is corrupt; 0 where none is, or where the versions are no
+    # numbers. With AtMostOnce no seq exceeds it, since a shard is written before each Pod is created.
+    version: int = 0
     lost: int = 0  # shards that status says existed and that are gone
     since: Mapping[str, float] = {}  # node name -> when this process first knew the entry to be stored
 

@@ -23,7 +23,7 @@ from caretaker.api.conditions import Reason
 from caretaker.api.names import LABEL_REVISION, POD_NONCE
 from caretaker.api.objects import Node, Pod
 from caretaker.daemontask import intents
-from caretaker.daemontask.due import View, begun, key_of, nonce_of, trigger_of, unreadable
+from caretaker.daemontask.due import View, in_place, is_broken, key_of, nonce_of, trigger_of
 from caretaker.daemontask.fit import Verdict
 from caretaker.daemontask.judge import (
     NODE_REBOOT,
@@ -71,10 +71,12 @@ def decide(
         entry = None  # the node was replaced: it has not run
     live, unrecorded = _split(pods, entry)
     settled: Entry | None
-    if unrecorded is not None:
-        settled = _ended(view, node, verdict, pods, unrecorded, entry)
+    if entry is None and is_broken(view, node):
+        settled = in_place(view, node, verdict, pods)
+    elif unrecorded is not None:
+        settled = entry_for(view.task_uid, view.spec, unrecorded, node, entry, view.now)
     else:
-        settled = _unended(view, node, verdict, pods, live, entry)
+        settled = _unended(view, node, live, entry)
     decision = (
         (_live(view, node, verdict, live) if live else None)
         or (None if verdict.kind != "excluded" else Decision("excluded", verdict.reason, verdict.message))
@@ -113,38 +115,12 @@ def _split(pods: Mapping[str, Pod], entry: Entry | None) -> tuple[list[Pod], Pod
     return live, first
 
 
-def _ended(
-    view: View, node: Node, verdict: Verdict, pods: Mapping[str, Pod], pod: Pod, entry: Entry | None
-) -> Entry | None:
-    """The entry of a node with this Pod, which has ended unrecorded."""
-    told = entry_for(view.task_uid, view.spec, pod, node, entry, view.now)
-    if entry is None and _is_forgotten(view, node, told):
-        return unreadable(view, node, verdict, pods)
-    return told
-
-
-def _is_forgotten(view: View, node: Node, told: Entry) -> bool:
-    """Whether the run that is due may have been there, for all that this Pod tells of a node whose entry
-    cannot be read: its own Pod may be gone, or a view too old to show it."""
-    broken = view.spec.at_most_once and node.name in view.corrupt
-    return broken and bool(trigger_of(begun(view), node, told))
-
-
-def _unended(
-    view: View,
-    node: Node,
-    verdict: Verdict,
-    pods: Mapping[str, Pod],
-    live: list[Pod],
-    entry: Entry | None,
-) -> Entry | None:
+def _unended(view: View, node: Node, live: list[Pod], entry: Entry | None) -> Entry | None:
     """The entry of a node none of whose Pods has ended unrecorded."""
     if live:
         settled = intents.covered(view.spec, live, entry)
-        if entry is None and settled is not None and _is_forgotten(view, node, settled):
-            return unreadable(view, node, verdict, pods)
     elif entry is None:
-        return unreadable(view, node, verdict, pods)
+        return None
     elif entry.intent:
         known = view.unstarted.get(node.uid, "")
         settled = intents.concluded(view.spec, entry, known, view.now, view.backoff_scale)

@@ -23,7 +23,7 @@ from caretaker.daemontask.ledger import Entry, Fault, Value
 # Where the kubelet cuts: docs of Kubernetes, "Determine the Reason for Pod Failure".
 MESSAGE_BYTES: Final = 4096
 # In a ledger entry: a shard of 1,000 nodes stays below the 1 MiB of a ConfigMap.
-VALUES_BYTES: Final = 256
+VALUES_BYTES: Final = 216
 FOUND_BYTES: Final = 24
 TEXT_LENGTH: Final = 64
 MAX_ERRORS: Final = 10

@@ -16,9 +16,8 @@ from caretaker.api.daemontask import (
 )
 from caretaker.api.times import format_time, parse_time
 from caretaker.daemontask.conditions import Facts, Outcome, conditions_of
-from caretaker.daemontask.intents import was_unreadable
+from caretaker.daemontask.intents import pod_of
 from caretaker.daemontask.plan import Plan
-from caretaker.daemontask.pods import pod_name
 from caretaker.daemontask.recall import NodeReport
 from caretaker.daemontask.snapshot import Snapshot
 from caretaker.daemontask.ticks import awaited, with_tick
@@ -110,7 +109,7 @@ def _facts(snapshot: Snapshot, plan: Plan, outcome: Outcome) -> Facts:
 
 
 def _failed_node(snapshot: Snapshot, report: NodeReport) -> FailedNode:
-    entry, task = report.entry, snapshot.task.metadata
+    entry = report.entry
     if entry is None:
         return FailedNode(node_name=report.node.name, reason=report.decision.reason)
     return FailedNode(
@@ -120,7 +119,7 @@ def _failed_node(snapshot: Snapshot, report: NodeReport) -> FailedNode:
         exit_code=entry.exit_code,
         attempts=entry.attempts,
         last_finish_time=format_time(entry.finished_at),
-        pod_name="" if was_unreadable(entry) else pod_name(task.name, task.uid, entry.node_uid, entry.seq),
+        pod_name=pod_of(snapshot.task.metadata, entry),
     )
 
 

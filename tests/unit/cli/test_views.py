@@ -15,7 +15,7 @@ from caretaker.cli import logs, rerun
 from caretaker.cli.daemontask import plan_text, status_text, watch
 from caretaker.cli.propose import Proposal
 from caretaker.daemontask.forecast import Forecast, forecast
-from caretaker.daemontask.ledger import Fault, Ledger
+from caretaker.daemontask.ledger import OUTCOME_UNKNOWN, Entry, Fault, Ledger
 from caretaker.daemontask.resource import RawTask
 from unit.daemontask.build import NOW, REVISION, entry, failed, node, pod, snapshot, succeeded, taint, task
 
@@ -462,3 +462,25 @@ def test_logs_are_of_the_pod_that_the_record_is_about() -> None:
     assert list(logs.failed_pods(of)) == [("a", failed(A, 2)), ("b", None)]
     assert logs.newest(of, "c") == succeeded(C)
     assert logs.newest(of, "b") is None
+
+
+@pytest.mark.parametrize(
+    ("last", "words"),
+    [
+        pytest.param(entry(A, "Failed"), f"its pod {pod(A).name} is gone", id="deleted"),
+        pytest.param(
+            entry(A, "Failed", seq=900, pod_seq=1),
+            f"its pod {pod(A).name} is gone",
+            id="deleted, and recorded where the entry before was broken",
+        ),
+        pytest.param(
+            entry(A, "Failed", pod_uid="", seq=900, reason=OUTCOME_UNKNOWN),
+            "which pod it was is not known",
+            id="of an entry that could not be read",
+        ),
+        pytest.param(entry(A, pod_uid="", seq=0), "which pod it was is not known", id="assumed to have run"),
+    ],
+)
+def test_logs_name_the_pod_that_is_gone_where_it_is_known(last: Entry, words: str) -> None:
+    of = forecast(snapshot(task(), [A], [], {"a": last}))
+    assert words in logs.gone(of, "a")

@@ -343,6 +343,57 @@ def test_a_live_pod_of_an_earlier_run_that_an_old_view_shows_gets_no_intent(worl
     assert not world.live_pods()
 
 
+def test_no_name_is_given_twice_where_an_old_view_shows_an_earlier_pod_of_the_same_run() -> None:
+    """As live: with an intent of its seq the next run would get the name of a Pod that it shows later."""
+    with virtual_time() as clock:
+        world = SimWorld(clock, **{**ONCE, "parallelism": 2})
+        world.whole_pass(0)
+        world.operators[1].catch_up()
+        pass_by(world, 1801)  # past the progress deadline: another Pod of the same run follows
+        run_all_and_clear_up(world)
+        assert {e.seq for e in entries(world)} == {2}
+        missed = len(world.cluster.pod_log)
+        world.cluster.corrupt("a")
+        for _ in range(2):
+            world.let_time_pass(40)
+            world.whole_pass(1, pods=False)
+        read_anew(world)
+        pass_by(world, 40)
+        assert reasons(world) == [("a", OUTCOME_UNKNOWN)]
+        world.cluster.edit(template=True)
+        for seconds in (40, 2):
+            pass_by(world, seconds)
+        begun = world.live_pods()
+        assert len(begun) == 2
+        for name in begun:
+            world.cluster.bind(name)
+        for _ in range(missed):
+            late = world.act(1)
+            late.deliver("pods", 1)
+            world.let_time_pass(2)
+            late.begin()
+            late.finish()
+        assert world.live_pods() == begun
+        world.close()
+
+
+def test_the_judge_takes_no_end_for_recorded_that_came_after_the_entry(world: SimWorld) -> None:
+    """However high the seq of one in place of a broken one."""
+    world.whole_pass(0)
+    (name,) = pods(world)
+    world.cluster.bind(name)
+    node = world.cluster.pods[name].record().annotations[names.POD_NODE_NAME]
+    world.cluster.corrupt(node)
+    world.whole_pass(1, pods=False)
+    assert world.cluster.entries()[node].seq > 1
+    world.run_pods()
+    ended = world.cluster.pods[name].record()
+    assert (ended.phase, ended.uid in world.cluster.recorded) == ("Succeeded", False)
+    world.cluster.corrupt(node)
+    with pytest.raises(AssertionError, match="deleted before it is recorded"):
+        world.judge_delete(ended)
+
+
 @pytest.mark.parametrize("change", ["reboot", "replace"])
 def test_nor_is_a_run_repeated_for_an_old_view_of_its_node(world: SimWorld, change: str) -> None:
     node = lagging_since_the_first_run(world, ended=True)

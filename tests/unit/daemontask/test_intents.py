@@ -7,6 +7,7 @@ import pytest
 
 from caretaker.api.daemontask import FailureRule, OnExitCodes, PodFailurePolicy
 from caretaker.api.objects import MAX_SEQ, ContainerEnd, Pod
+from caretaker.daemontask.conditions import Outcome
 from caretaker.daemontask.intents import PATIENCE, TOKEN, intent, is_new_end, is_open, withdrawn
 from caretaker.daemontask.ledger import (
     OUTCOME_UNKNOWN,
@@ -20,6 +21,7 @@ from caretaker.daemontask.memory import Memories
 from caretaker.daemontask.plan import BATCH, plan
 from caretaker.daemontask.pods import Start
 from caretaker.daemontask.recall import Recall
+from caretaker.daemontask.status import status_of
 from caretaker.runtime.queue import Key
 from unit.daemontask.build import (
     NOW,
@@ -110,6 +112,7 @@ def test_a_full_shard_of_intents_fits_into_a_config_map() -> None:
         revision="o" * 10,
         seq=MAX_SEQ - 2,
         pod_uid="p" * 36,
+        pod_seq=MAX_SEQ - 3,
         nonce="2026-01-01T00:00:00.000000+00:00",
         boot_absorbed=True,
         attempts=999,
@@ -306,6 +309,42 @@ def test_an_entry_that_becomes_unreadable_is_noticed_by_a_plan_that_remembers() 
     second = msgspec.structs.replace(first, ledger=Ledger({}, corrupt={"a": "bad"}, shards=1))
     assert started(plan(second)) == []
     assert plan(second).records["a"].reason == OUTCOME_UNKNOWN
+
+
+def broken(version: int = 900) -> Ledger:
+    return Ledger({}, corrupt={"a": "bad"}, shards=1, version=version)
+
+
+@pytest.mark.parametrize(("version", "seq"), [(900, 900), (0, 7)])
+def test_who_tells_for_a_broken_entry_is_named_though_its_seq_is_beyond_all_others(
+    version: int, seq: int
+) -> None:
+    """The Pods' highest, where the ledger's version is no number."""
+    old, told = failed(A, 2, revision="old"), failed(A, 7)
+    found = snapshot(task(**ONCE), [A], [old, told], ledger=broken(version))
+    written = plan(found).records["a"]
+    assert (written.pod_uid, written.seq, written.reason) == (told.uid, seq, "Error")
+    for pods in ([told], []):
+        after = snapshot(task(**ONCE), [A], pods, {"a": written})
+        (named,) = status_of(after, plan(after), Outcome()).failed_nodes
+        assert named.pod_name == told.name
+
+
+def test_for_a_broken_entry_the_pod_of_the_run_that_is_due_tells_once_it_has_ended() -> None:
+    """Nothing is recorded before, and nothing starts: an old view may show it after its end."""
+    old, live = succeeded(A, 2, revision="old"), pod(A, 7)
+    result = planned(task(**ONCE), [A, B], [old, live], ledger=broken())
+    assert "a" not in result.records
+    assert (started(result), result.deletes) == (["b"], [])
+    ended = planned(task(**ONCE), [A], [old, succeeded(A, 7)], ledger=broken())
+    assert (ended.records["a"].result, ended.records["a"].seq) == ("Succeeded", 900)
+
+
+def test_of_a_broken_entry_whose_run_nobody_tells_no_pod_is_named() -> None:
+    written = planned(task(**ONCE), [A], [pod(A, 7, revision="old")], ledger=broken()).records["a"]
+    assert (written.seq, written.reason) == (900, OUTCOME_UNKNOWN)
+    after = snapshot(task(**ONCE), [A], [], {"a": written})
+    assert [n.pod_name for n in status_of(after, plan(after), Outcome()).failed_nodes] == [""]
 
 
 def test_what_was_never_begun_is_noticed_by_a_plan_that_remembers() -> None:

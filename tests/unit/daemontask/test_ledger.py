@@ -21,6 +21,7 @@ from caretaker.daemontask.ledger import (
     place,
 )
 from caretaker.daemontask.pods import pod_name
+from caretaker.daemontask.shard import Shard
 from unit.daemontask.build import NOW, UID, entry, failed, node, pod, succeeded, task
 
 A = node("a")
@@ -104,8 +105,9 @@ def test_a_full_shard_of_the_longest_results_fits_too() -> None:
     code = max(results.WORDS, key=len)
     full = entry(
         node(uid="u" * 36),
-        seq=10**11 - 1,
+        seq=MAX_SEQ - 1,
         pod_uid="p" * 36,
+        pod_seq=MAX_SEQ - 2,
         nonce="2026-01-01T00:00:00.000000+00:00",
         boot_id="b" * 36,
         tick=10**10 - 1,
@@ -140,11 +142,12 @@ def test_an_entry_with_results_reads_as_it_was_written() -> None:
 def test_a_full_shard_of_the_longest_entries_fits_into_a_config_map(letter: str) -> None:
     name = "n" * 253
     ends = (ContainerEnd("main", 137, letter * 500, letter * 4096),)
-    pod = failed(node(name, uid="u" * 36), 2**31 - 1, uid="p" * 36, ends=ends)
+    pod = failed(node(name, uid="u" * 36), MAX_SEQ - 1, uid="p" * 36, ends=ends)
     made = entry_for(UID, task().spec, pod, node(name, uid="u" * 36), None, NOW)
     full = msgspec.structs.replace(
         made,
         node_uid="u" * 36,
+        pod_seq=MAX_SEQ - 2,
         nonce="2026-01-01T00:00:00.000000+00:00",
         boot_id="b" * 36,
         tick=10**10 - 1,
@@ -162,6 +165,14 @@ def test_a_seq_as_large_as_a_resource_version_is_read_again_and_its_name_is_no_l
     assert pod(A, seq).seq == seq
     assert decode_entry(encode_entry(entry(A, seq=seq))) == entry(A, seq=seq)
     assert len(pod_name("t" * 63, UID, A.uid, seq)) <= 63
+
+
+@pytest.mark.parametrize(
+    ("told", "version"),
+    [("7", 7), ("9" * 18, 10**18 - 1), (str(MAX_SEQ), 0), ("9" * 5000, 0), ("", 0), ("x7", 0), ("١", 0)],
+)
+def test_a_resource_version_that_is_no_number_is_none(told: str, version: int) -> None:
+    assert Shard(0, "uid", told, {}, {}).version == version
 
 
 @pytest.mark.parametrize("text", [str(2**62), "9" * 5000, "-1", "١"])
