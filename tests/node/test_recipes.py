@@ -50,7 +50,8 @@ async def namespaces(admin: Admin) -> AsyncIterator[dict[str, str]]:
 def harmless(task: Json) -> Json:
     """Without settings and folders that are the whole machine's, not the node's alone; and at once."""
     made = copy.deepcopy(task)
-    made["spec"].pop("schedule", None)
+    for field in ("schedule", "startingDeadlineSeconds"):
+        made["spec"].pop(field, None)
     made["spec"].pop("budgets", None)
     for volume in made["spec"]["template"]["spec"].get("volumes", ()):
         volume["hostPath"] = {"path": f"{FOLDERS}/{volume['name']}", "type": "DirectoryOrCreate"}
