@@ -21,7 +21,7 @@ from caretaker.daemontask.fit import NodeFit
 from caretaker.daemontask.intents import TOKEN, given_up, is_new_end, withdrawn
 from caretaker.daemontask.memory import Memories, Memory
 from caretaker.daemontask.pace import due_in
-from caretaker.daemontask.plan import Plan, doubtful, plan
+from caretaker.daemontask.plan import Plan, doubtful, keep_slots, plan
 from caretaker.daemontask.pods import revision_of
 from caretaker.daemontask.podwrites import PodWriter, run_all
 from caretaker.daemontask.resource import KIND, RawTask, read_task, refusal_of, task_path
@@ -131,9 +131,10 @@ class DaemonTaskKind:
         memory.unplaced = frozenset(report.node.uid for report in plan.unplaced)
         memory.trouble = await self._record(snapshot, plan, memory)
         if memory.trouble is None:
-            refused, as_seen = await self._writer.delete(plan.deletes, memory)
-            starts = plan.starts if as_seen else []  # a Pod that was to go may live, and hold its slot
-            outcome.created, complete = await self._writer.start(snapshot, starts, memory, plan.edge)
+            refused, as_seen, gone = await self._writer.delete(plan.deletes, memory)
+            keep_slots(plan, gone)
+            memory.queued = plan.queued > 0
+            outcome.created, complete = await self._writer.start(snapshot, plan.starts, memory, plan.edge)
             await self._withdraw(snapshot, plan, memory)
             more = snapshot.careful and memory.trouble is None and plan.queued > 0
             plan.more = plan.more or more or not (complete and as_seen)
@@ -243,6 +244,7 @@ class DaemonTaskKind:
             seq_skips=memory.seq_skips,
             vanished=memory.not_before,
             parked=memory.parked,
+            kept=memory.kept,
             unplaced=memory.unplaced,
             forget=memory.absent(shards.node_names, self._nodes, now, self._scale),
             scale=self._scale,

@@ -50,6 +50,7 @@ class Memory:
         self.not_before: dict[str, float] = {}
         self.creating: set[str] = set()  # names of Pods whose creation is under way
         self.expected_deletes: set[str] = set()  # UIDs
+        self.kept: frozenset[str] = frozenset()  # UIDs of live Pods whose last deletion was refused
         self.conflicts: dict[str, str] = {}  # Pod name that something else has -> node UID
         self.aside: set[str] = set()  # those of them that are ours but have lost their labels
         self.renamed = False  # a start of this pass has to be made under another name

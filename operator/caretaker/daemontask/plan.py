@@ -5,7 +5,7 @@ nodes: slots, failure policy, order. Nothing is remembered between two plans but
 """
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from functools import lru_cache
 from typing import Final
 
@@ -22,7 +22,7 @@ from caretaker.daemontask.due import key_of
 from caretaker.daemontask.intents import intent
 from caretaker.daemontask.judge import NODE_REBOOT
 from caretaker.daemontask.ledger import Entry
-from caretaker.daemontask.node import State
+from caretaker.daemontask.node import Decision, State
 from caretaker.daemontask.orders import Orders, read_orders
 from caretaker.daemontask.pods import Start
 from caretaker.daemontask.recall import NodeReport
@@ -41,7 +41,9 @@ class Plan(msgspec.Struct):
     records: dict[str, Entry] = {}  # node name -> entry
     forget: tuple[str, ...] = ()
     deletes: list[Pod] = []
+    frees: list[Pod] = []  # live ones of `deletes` whose slots are counted as free, see keep_slots
     starts: list[Start] = []
+    free: int = 0  # slots that starts may take once `frees` are gone
     intents: dict[str, Entry] = {}  # node name -> what is written before its start, of AtMostOnce
     counts: dict[State, int] = {}
     failed: list[NodeReport] = []
@@ -150,7 +152,7 @@ def _tally(snapshot: Snapshot, result: Plan, report: NodeReport) -> None:
     if decision.record is not None:
         result.records[node.name] = decision.record
     if decision.delete:
-        result.deletes.extend(decision.delete)
+        _delete(result, decision)
     if decision.duplicates:
         result.duplicates.append(node.name)
     if decision.wake:
@@ -163,6 +165,12 @@ def _tally(snapshot: Snapshot, result: Plan, report: NodeReport) -> None:
         result.deletes.extend(report.expired)
     if report.expires:
         _wake(result, report.expires)
+
+
+def _delete(result: Plan, decision: Decision) -> None:
+    result.deletes.extend(decision.delete)
+    if not decision.slot:  # else it is held in any case
+        result.frees.extend(decision.delete)
 
 
 def _listening(found: Iterator[NodeReport], told: list[tuple[str, Entry]]) -> Iterator[NodeReport]:
@@ -216,6 +224,9 @@ def _orphans(snapshot: Snapshot, result: Plan) -> None:
         for pod in pods.values():
             if not pod.deletion and (not pod.node_name or pod.node_name in snapshot.nodes):
                 result.deletes.append(pod)
+                # One that no node can get, since none has that name, takes no slot from anybody.
+                if not pod.terminal and pod.annotations.get(names.POD_NODE_NAME, "") in snapshot.nodes:
+                    result.frees.append(pod)
 
 
 def _judge_failures(snapshot: Snapshot, result: Plan) -> None:
@@ -262,7 +273,8 @@ def _share_out(snapshot: Snapshot, result: Plan, wanting: list[NodeReport], slot
     if not (wanting or result.replaced):
         return
     result.queued = len(wanting)
-    room = room_for(snapshot, result.desired, len(wanting) + slots)
+    slots += _kept(snapshot, result)
+    room = room_for(snapshot, result.desired, len(wanting) + slots + len(result.frees))
     if slots > room.width or result.tick.taken:  # what would make way could not start anew
         result.outdated, result.replaced = len(result.replaced), []
     result.deletes.extend(result.replaced)
@@ -272,7 +284,7 @@ def _share_out(snapshot: Snapshot, result: Plan, wanting: list[NodeReport], slot
         _wake(result, room.edge)
     if not free or result.tick.taken:
         return
-    result.edge = room.edge
+    result.edge, result.free = room.edge, free
     most = 1 if snapshot.careful else BATCH
     chosen = heapq.nsmallest(min(free, most), wanting, key=lambda r: turn(snapshot, r.node))
     result.queued -= len(chosen)
@@ -296,6 +308,23 @@ def _share_out(snapshot: Snapshot, result: Plan, wanting: list[NodeReport], slot
             result.intents[node.name] = intent(
                 start, snapshot.revision, report.entry, snapshot.token, snapshot.now
             )
+
+
+def _kept(snapshot: Snapshot, result: Plan) -> int:
+    """Slots of Pods that were not to be deleted when it was last tried: they are tried again, and not counted
+    on. A node holds one, however many Pods it has."""
+    kept = {pod.node_uid for pod in result.frees if pod.uid in snapshot.kept}
+    result.frees = [pod for pod in result.frees if pod.node_uid not in kept]
+    return len(kept)
+
+
+def keep_slots(plan: Plan, gone: Collection[str]) -> None:
+    """Put off the last starts, as many as slots are not free after all: of the Pods that were to be deleted,
+    those `gone` (UIDs) hold none, and the others live on."""
+    held = {pod.node_uid for pod in plan.frees if pod.uid not in gone}
+    left = max(plan.free - len(held), 0)
+    plan.queued += max(len(plan.starts) - left, 0)
+    plan.starts = plan.starts[:left]
 
 
 class Room(msgspec.Struct, frozen=True):

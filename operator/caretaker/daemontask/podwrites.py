@@ -148,10 +148,11 @@ class PodWriter:
 
     # ------------------------------------------------------------------ delete
 
-    async def delete(self, pods: list[Pod], memory: Memory) -> tuple[Trouble | None, bool]:
+    async def delete(self, pods: list[Pod], memory: Memory) -> tuple[Trouble | None, bool, set[str]]:
         """Delete them, by uid. A refusal holds up neither the others nor the rest of the pass. Returns (the
-        first refusal, whether every Pod was as it had been seen): one that was not is left for another plan,
-        which no event may ask for. Raises NotLeader, and ApiError when the server did not answer."""
+        first refusal, whether every other Pod was as it had been seen, the UIDs of those that were deleted):
+        one that was not as seen is left for another plan, which no event may ask for. Raises NotLeader, and
+        ApiError when the server did not answer."""
         gate = asyncio.Semaphore(DELETE_CONCURRENCY)
 
         async def one(pod: Pod) -> Trouble | bool:
@@ -161,21 +162,26 @@ class PodWriter:
                 except ApiError as error:
                     if error.transient or error.missing_permission is not None:
                         raise
+                    # If it goes after all, it is not by us; and what it ended with counts.
+                    memory.expected_deletes.discard(pod.uid)
                     return Trouble(Reason.POD_DELETION_REFUSED, f"Pod {pod.name}: {error.message}")
 
-        found = await run_all(one(pod) for pod in pods)
-        refused = next((answer for answer in found if isinstance(answer, Trouble)), None)
-        return refused, False not in found
+        found = list(zip(pods, await run_all(one(pod) for pod in pods), strict=True))
+        refusals = {pod.uid: answer for pod, answer in found if isinstance(answer, Trouble)}
+        memory.kept = frozenset(pod.uid for pod in pods if pod.uid in refusals and not pod.terminal)
+        as_seen = all(answer is not False for _, answer in found)
+        gone = {pod.uid for pod, answer in found if answer is True}
+        return next(iter(refusals.values()), None), as_seen, gone
 
     async def _delete(self, pod: Pod, memory: Memory) -> bool:
-        """Whether the Pod was as it had been seen."""
+        """Whether the Pod was as it had been seen, and was deleted."""
         key = (pod.namespace, pod.name)
-        preconditions = {"uid": pod.uid}
+        preconditions, version = {"uid": pod.uid}, self._pods.version_of(key)
         if not pod.terminal:
             # It may have been bound, run and finished since: then it is to be recorded, not deleted.
             if self._pods.get(*key) != pod:
                 return False  # so it is known here already
-            preconditions["resourceVersion"] = str(self._pods.version_of(key))
+            preconditions["resourceVersion"] = str(version)
         memory.expected_deletes.add(pod.uid)
         if not pod.node_name and not pod.terminal:
             memory.parked[pod.node_uid] = time.time()
@@ -186,12 +192,10 @@ class PodWriter:
         except ApiError as error:
             if error.not_found:
                 self._pods.observe_delete(key, pod.uid)
-            elif error.status == 409:
-                await self._look_again(pod, memory)
+                return True
+            if error.status == 409 and await self._look_again(pod, version, memory):
                 return False
-            else:
-                raise
-            return True
+            raise  # a webhook may answer 409 too, and would do so for ever
         meta = left.metadata
         if not (pod.terminal or pod.node_name or left.spec.node_name):
             memory.never_placed(pod)
@@ -201,14 +205,16 @@ class PodWriter:
             self._pods.observe_delete(key, pod.uid, int(meta.resource_version or 0))
         return True
 
-    async def _look_again(self, pod: Pod, memory: Memory) -> None:
-        """The Pod is not what it was when it was decided on; the next plan sees what it is."""
+    async def _look_again(self, pod: Pod, version: int, memory: Memory) -> bool:
+        """Whether the Pod is not what it was when it was decided on; the next plan sees what it is."""
         found = await self._find(pod.namespace, pod.name)
         if found is None or found.metadata.uid != pod.uid:
             self._pods.observe_delete((pod.namespace, pod.name), pod.uid)
-        if found is not None:
-            memory.expected_deletes.discard(pod.uid)
-            self._pods.observe_write(found.record(), int(found.metadata.resource_version))
+        if found is None:
+            return True
+        memory.expected_deletes.discard(pod.uid)
+        self._pods.observe_write(found.record(), int(found.metadata.resource_version))
+        return (found.metadata.uid, int(found.metadata.resource_version)) != (pod.uid, version)
 
     async def _find(self, namespace: str, name: str) -> WirePod | None:
         try:

@@ -35,6 +35,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     seq_skips: Mapping[str, int] = {}
     vanished: Mapping[str, float] = {}
     parked: Mapping[str, float] = {}  # node UID -> when its unschedulable Pod was given up: others go first
+    kept: frozenset[str] = frozenset()  # UIDs of live Pods whose deletion was refused when it was last tried
     unplaced: frozenset[str] = frozenset()  # UIDs of nodes with no Pod placed since one was given up
     forget: tuple[str, ...] = ()  # nodes absent long enough for their ledger entries to go
     scale: float = 1.0  # of backoffs and floors; 1 but in tests

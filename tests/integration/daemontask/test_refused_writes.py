@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 from testbed.admin import path
-from testbed.recorder import PodRecorder
+from testbed.recorder import PodRecorder, is_active, owner_uid
 from testing.apicalls import Call
 from testing.apiproxy import ApiProxy
 from testing.kubelet import HOLD, SUCCEED, fail
@@ -12,6 +12,8 @@ from testing.policies import denied
 from testing.world import TIMEOUT, Task, World, condition, holds_for, node_of, stands
 
 Recorders = Callable[[], PodRecorder]
+
+BIG = [{"name": "main", "image": "test:1", "resources": {"requests": {"cpu": "2"}}}]
 
 
 async def test_a_ledger_that_a_quota_refuses_is_told_and_nothing_runs_twice(world: World) -> None:
@@ -69,6 +71,34 @@ async def test_pods_that_a_policy_keeps_from_being_deleted_hold_up_nothing_else(
         await task.done(3)
         await task.when(lambda t: not condition(t, "Degraded"))
     assert len(world.kubelet.ran) == 4
+
+
+async def test_a_live_pod_that_a_policy_keeps_from_being_deleted_keeps_its_slot(
+    world: World, recorders: Recorders
+) -> None:
+    """Given up since no node has room for it; it may be placed yet."""
+    both = await world.join(2)
+    for name in both:
+        await world.shrink(name)
+    spec = {"parallelism": 1, "progressDeadlineSeconds": 2, "ttlSecondsAfterFinished": 0}
+    async with (
+        recorders() as record,
+        denied(world.admin, world.namespace, "DELETE", "hands off") as binding,
+    ):
+        task = await world.task(template=world.template(containers=BIG), **spec)
+        found = await task.when(lambda t: stands(t, "Degraded", "True", "PodDeletionRefused"))
+        assert "hands off" in condition(found, "Degraded")["message"]
+        (stays,) = await task.pods()
+        (other,) = set(both) - {node_of(stays)}
+        await world.shrink(other, cpu="32")
+        await holds_for(2, lambda: not world.kubelet.ran)
+        await world.shrink(node_of(stays), cpu="32")
+        await task.done(2)
+        await world.admin.delete(binding)
+        await task.pods_when(lambda pods: not pods, timeout=60)
+        await record.settle()
+    assert record.peak(lambda pod: is_active(pod) and bool(owner_uid(pod))).count == 1
+    assert sorted(node for node, _ in world.kubelet.ran) == sorted(both)
 
 
 async def look_often(task: Task, proxy: ApiProxy, times: int = 10) -> None:
