@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
 from testbed.admin import path
 from testbed.recorder import PodRecorder, is_active, owner_uid
@@ -80,7 +81,7 @@ async def test_a_live_pod_that_a_policy_keeps_from_being_deleted_keeps_its_slot(
     both = await world.join(2)
     for name in both:
         await world.shrink(name)
-    spec = {"parallelism": 1, "progressDeadlineSeconds": 2, "ttlSecondsAfterFinished": 0}
+    spec: dict[str, Any] = {"parallelism": 1, "progressDeadlineSeconds": 2, "ttlSecondsAfterFinished": 0}
     async with (
         recorders() as record,
         denied(world.admin, world.namespace, "DELETE", "hands off") as binding,
