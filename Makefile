@@ -50,8 +50,8 @@ unit: setup ## the unit tests: no I/O, seconds
 	$(PYTHON) -m pytest -n logical --dist worksteal tests/unit tests/test_*.py $(PYTEST_ARGS)
 
 .PHONY: models
-models: setup ## the random models of stores and kinds and all that hypothesis tries, in full (`make unit` tries a few); MODEL_PERCENT=100
-	MODEL_PERCENT=$(MODEL_PERCENT) $(PYTHON) -m pytest -n logical --dist worksteal -m hypothesis tests/unit $(PYTEST_ARGS)
+models: setup ## the random models of stores and kinds and all else that is random, in full (`make unit` tries a few); MODEL_PERCENT=100
+	MODEL_PERCENT=$(MODEL_PERCENT) $(PYTHON) -m pytest -n logical --dist worksteal -m "hypothesis or random" tests/unit $(PYTEST_ARGS)
 
 .PHONY: audit
 audit: setup ## lock, hashes and licences of what is shipped, and where to ask for known vulnerabilities; offline

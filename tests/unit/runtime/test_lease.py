@@ -12,6 +12,7 @@ from caretaker.kube.errors import ApiError, NotLeader
 from caretaker.runtime.lease import Lease, NoLease
 from fakes import virtualtime
 from fakes.leases import LeaseServer, Line
+from testing.examples import examples
 
 DURATION, DEADLINE, RETRY = 15.0, 10.0, 2.0
 
@@ -433,7 +434,8 @@ class TestNoLease:
         virtualtime.run(scenario())
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.random
+@pytest.mark.parametrize("seed", range(examples(6, quick_percent=34)))
 def test_no_weather_makes_two_leaders_or_keeps_the_seat_empty(seed: int) -> None:
     """Random lines for ten virtual minutes; the referee of election() watches every 50 ms."""
     chance = random.Random(seed)

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from caretaker.daemontask.ecs.envelope import MAX_FAULT, Notice, Parsed, parse
+from testing.examples import examples
 from unit.daemontask.ecs.build import INSTANCE, REGION, body, event
 
 
@@ -66,7 +67,7 @@ def test_what_cannot_be_read_is_told(text: str, fault: str) -> None:
     assert len(found.malformed) <= MAX_FAULT
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20, quick_percent=25), deadline=None)
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.text(),
