@@ -14,7 +14,7 @@ from caretaker.api.objects import Node, Pod
 from caretaker.daemontask.fit import Verdict
 from caretaker.daemontask.intents import UNREADABLE, covered
 from caretaker.daemontask.judge import NODE_REBOOT, entry_for
-from caretaker.daemontask.ledger import OUTCOME_UNKNOWN, Entry
+from caretaker.daemontask.ledger import OUTCOME_UNKNOWN, Entry, Result
 from caretaker.daemontask.pods import run_key
 
 NO_PODS: Final[Mapping[str, Pod]] = {}
@@ -107,17 +107,22 @@ def _told_by(view: View, node: Node, pod: Pod) -> Entry | None:
 
 def _unknown(view: View, node: Node, seq: int) -> Entry:
     """What a broken entry said, nobody knows, so the run that is due is not repeated."""
+    entry = made_up(view, node, "Failed", OUTCOME_UNKNOWN)
+    return msgspec.structs.replace(entry, seq=seq, message=UNREADABLE)
+
+
+def made_up(view: View, node: Node, result: Result, reason: str) -> Entry:
+    """An entry that answers what the node is asked to have run, though no Pod told of it."""
     nonce, view = nonce_of(view, node, None), begun(view)
     return Entry(
         node_uid=node.uid,
         revision=view.revision,
         run_key=key_of(view, node, nonce),
-        result="Failed",
-        seq=seq,
+        result=result,
+        seq=0,
         nonce=nonce,
         boot_id=node.boot_id,
         tick=view.tick,
         finished_at=int(view.now),
-        reason=OUTCOME_UNKNOWN,
-        message=UNREADABLE,
+        reason=reason,
     )

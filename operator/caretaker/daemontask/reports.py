@@ -10,7 +10,7 @@ import msgspec
 
 from caretaker.api.objects import Node, Pod
 from caretaker.daemontask import ticks
-from caretaker.daemontask.due import NO_PODS, View, begun, key_of, nonce_of
+from caretaker.daemontask.due import NO_PODS, View, made_up
 from caretaker.daemontask.fit import Verdict
 from caretaker.daemontask.intents import is_open
 from caretaker.daemontask.ledger import Entry
@@ -40,7 +40,7 @@ def reports(snapshot: Snapshot, orders: Orders, taken: int = 0) -> Iterator[Node
             if plain:
                 recall.keep(pods, entry, report)
         if assume_done and entry is None and _may_have_run(snapshot.fit.verdict(node), pods):
-            record = _assumed(view, node)
+            record = made_up(view, node, "Succeeded", "AssumedDone")
             state: State = "pending" if taken else "succeeded"
             report = NodeReport(node, Decision(state, "AssumedDone", record=record), record)
         yield report
@@ -123,19 +123,3 @@ def _may_have_run(verdict: Verdict, pods: Mapping[str, Pod]) -> bool:
     """Whether the lost entry may have been this node's: cordoned, tainted and NotReady nodes ran before
     they were, nodes that the template does not select never did. What has Pods is recorded from them."""
     return not pods and (verdict.kind != "excluded" or verdict.reason == "Taint")
-
-
-def _assumed(view: View, node: Node) -> Entry:
-    nonce, view = nonce_of(view, node, None), begun(view)
-    return Entry(
-        node_uid=node.uid,
-        revision=view.revision,
-        run_key=key_of(view, node, nonce),
-        result="Succeeded",
-        seq=0,
-        nonce=nonce,
-        boot_id=node.boot_id,
-        tick=view.tick,
-        finished_at=int(view.now),
-        reason="AssumedDone",
-    )

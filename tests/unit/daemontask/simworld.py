@@ -7,7 +7,7 @@ Pod, whatever became of it.
 """
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Literal
 
@@ -171,3 +171,6 @@ def virtual_time() -> Iterator[Clock]:
         for module in (controller, memory, podwrites, triggers, loop_controller):
             patch.setattr(module, "time", clock)
         yield clock
+
+
+Make = Callable[..., SimWorld]  # with fields of a spec

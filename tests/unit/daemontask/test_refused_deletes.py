@@ -1,7 +1,6 @@
 """Pods that were to be deleted and live on: what starts in their pass and after it never exceeds parallelism,
 and they hold up nothing else."""
 
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -13,25 +12,9 @@ from caretaker.daemontask.memory import Memory
 from caretaker.daemontask.plan import BATCH, keep_slots
 from unit.daemontask.build import NOW, node, planned, pod, started, task
 from unit.daemontask.simoperator import KEY
-from unit.daemontask.simworld import SimWorld, virtual_time
+from unit.daemontask.simworld import Make, SimWorld
 
-Make = Callable[..., SimWorld]
 ONCE: dict[str, Any] = {"runGuarantee": "AtMostOnce", "backoffLimit": 0}
-
-
-@pytest.fixture
-def make() -> Iterator[Make]:
-    """A world of such a spec."""
-    made: list[SimWorld] = []
-    with virtual_time() as clock:
-
-        def one(**spec: Any) -> SimWorld:
-            made.append(SimWorld(clock, **spec))
-            return made[-1]
-
-        yield one
-        for world in made:
-            world.close()
 
 
 def with_late_pod(make: Make, *others: str, **spec: Any) -> tuple[SimWorld, str]:

@@ -4,8 +4,6 @@ The judge of simworld.py objects to every run that is repeated; what is told of 
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator
-from typing import Any
 
 import msgspec
 import pytest
@@ -18,24 +16,7 @@ from caretaker.daemontask.shard import WireConfigMap
 from caretaker.daemontask.shards import Shards
 from unit.daemontask.simcluster import NAMESPACE, TASK, TASK_UID
 from unit.daemontask.simoperator import Call
-from unit.daemontask.simworld import SimWorld, virtual_time
-
-Make = Callable[..., SimWorld]
-
-
-@pytest.fixture
-def make() -> Iterator[Make]:
-    """A world of a task with such a spec."""
-    made: list[SimWorld] = []
-    with virtual_time() as clock:
-
-        def one(**spec: Any) -> SimWorld:
-            made.append(SimWorld(clock, **spec))
-            return made[-1]
-
-        yield one
-        for world in made:
-            world.close()
+from unit.daemontask.simworld import Make, SimWorld
 
 
 @pytest.fixture
