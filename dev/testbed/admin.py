@@ -48,7 +48,6 @@ _PREFIXES: Final = {
     "validatingadmissionpolicybindings": "/apis/admissionregistration.k8s.io/v1",
     "mutatingadmissionpolicies": "/apis/admissionregistration.k8s.io/v1",
     "mutatingadmissionpolicybindings": "/apis/admissionregistration.k8s.io/v1",
-    "nodesteerings": "/apis/testbed.caretaker.dev/v1",
     "daemontasks": "/apis/caretaker.dev/v1alpha1",
     "s3aggregatedrefreshes": "/apis/caretaker.dev/v1alpha1",
     "imdspolicies": "/apis/caretaker.dev/v1alpha1",

@@ -23,8 +23,13 @@ BOOT_ID: Final = f"{PREFIX}/boot-id"
 FROZEN: Final = f"{PREFIX}/frozen"
 STUCK: Final = f"{PREFIX}/stuck"
 _POLICIES: Final = Path(__file__).with_name("steering.yaml")
+_PLURALS: Final = {
+    "MutatingAdmissionPolicy": "mutatingadmissionpolicies",
+    "MutatingAdmissionPolicyBinding": "mutatingadmissionpolicybindings",
+}
+_NAMESPACE: Final = "testbed-steering"
 _TIMEOUT: Final = 30.0
-_EFFECT_TIMEOUT: Final = 60.0  # twice what the API server takes to look again for kinds that it does not know
+_EFFECT_TIMEOUT: Final = 60.0
 
 
 def behaviour(
@@ -147,20 +152,16 @@ async def cordon(admin: Admin, node: str, *, unschedulable: bool = True) -> None
 async def steer_node(admin: Admin, node: str, annotations: Mapping[str, str]) -> None:
     """Every pod that is bound to the node from now on gets these annotations (see `behaviour`)."""
     await _install(admin)
-    body = {
-        "apiVersion": f"{PREFIX}/v1",
-        "kind": "NodeSteering",
-        "metadata": {"name": node},
-        "spec": {"annotations": dict(annotations)},
-    }
-    await admin.apply(path("nodesteerings", name=node), body)
+    meta = {"name": node, "labels": {f"{PREFIX}/steering": "true"}, "annotations": dict(annotations)}
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta}
+    await admin.apply(path("configmaps", _NAMESPACE, node), body)
     await _in_effect(admin, node, dict(annotations))
 
 
 async def release_node(admin: Admin, node: str) -> None:
     """Pods that are bound to the node from now on behave as their templates say."""
     await _install(admin)
-    await admin.delete(path("nodesteerings", name=node))
+    await admin.delete(path("configmaps", _NAMESPACE, node))
     await _in_effect(admin, node, {})
 
 
@@ -217,17 +218,13 @@ def _failed(pod: Json, exit_code: int, conditions: list[Json], reason: str | Non
 
 
 async def _install(admin: Admin) -> None:
-    crd, policy, binding = yaml.safe_load_all(_POLICIES.read_text())
-    last = await _at_version(admin, "mutatingadmissionpolicybindings", binding)
-    if await admin.find(last):
+    namespace, *policies = yaml.safe_load_all(_POLICIES.read_text())
+    urls = [await _at_version(admin, _PLURALS[body["kind"]], body) for body in policies]
+    if await admin.find(urls[-1]):
         return
-    first = path("customresourcedefinitions", name=crd["metadata"]["name"])
-    await admin.apply(first, crd)
-    await admin.wait_for(first, _established, _TIMEOUT)
-    # A policy whose parameters are of no kind that is served yet takes up to half a minute more.
-    await _served(admin, path("nodesteerings"))
-    await admin.apply(await _at_version(admin, "mutatingadmissionpolicies", policy), policy)
-    await admin.apply(last, binding)
+    await admin.apply(path("namespaces", name=_NAMESPACE), namespace)
+    for url, body in zip(urls, policies, strict=True):
+        await admin.apply(url, body)
 
 
 async def _at_version(admin: Admin, plural: str, body: Json) -> str:
@@ -239,22 +236,6 @@ async def _at_version(admin: Admin, plural: str, body: Json) -> str:
         return url
     body["apiVersion"] = body["apiVersion"].replace("/v1", "/v1beta1")
     return f"{collection.replace('/v1/', '/v1beta1/')}/{name}"
-
-
-def _established(crd: Json) -> bool:
-    conditions = crd.get("status", {}).get("conditions") or []
-    return any(c["type"] == "Established" and c["status"] == "True" for c in conditions)
-
-
-async def _served(admin: Admin, url: str) -> None:
-    """Return once discovery tells of the collection at `url`."""
-    version, _, plural = url.rpartition("/")
-    async with asyncio.timeout(_TIMEOUT):
-        while True:
-            found = await admin.find(version)
-            if found is not None and plural in {resource["name"] for resource in found["resources"]}:
-                return
-            await asyncio.sleep(0.05)
 
 
 async def _in_effect(admin: Admin, node: str, annotations: dict[str, str]) -> None:

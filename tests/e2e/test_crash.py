@@ -18,6 +18,7 @@ from testbed.cluster import Cluster
 from testing.faults import Action, Match, Run
 from testing.operator import OperatorProcess
 from testing.rollouts import Rollouts, rollouts, together
+from testing.schedules import AT, YEARLY, last_seen_years_ago, this_year
 
 NODES = 8
 When = Literal["before", "after"]
@@ -142,6 +143,54 @@ async def survive_once(place: Rollouts, point: Point, when: When) -> None:
     again = dict.fromkeys(failed, "2026-01-01T00:00:00Z")
     await task.annotate(rerun_nodes=json.dumps(again))
     await task.counts(60, active=0, pending=0, failed=0, succeeded=NODES)
+    await place.history.check(backoff_limit=0)
+    assert place.history.pods.runs_per_node() == dict.fromkeys(names, 1)
+
+
+@pytest.mark.parametrize(
+    "point",
+    [
+        pytest.param(Point("patch", "daemontasks", (1, 1), "status"), id="storing the tick"),
+        pytest.param(Point("create", "pods", (1, 2), parallelism=2), id="creating Pods for it"),
+        pytest.param(Point("patch", "configmaps"), id="recording what ran for it"),
+    ],
+)
+async def test_killed_while_it_acts_on_a_tick(
+    point: Point, cluster: Cluster, admin: Admin, tmp_path: Path
+) -> None:
+    """Every node runs for the tick, none twice, and nothing starts before the tick is stored."""
+
+    async def one(when: When) -> None:
+        async with rollouts(cluster, admin, tmp_path) as place:
+            await survive_tick(place, point, when)
+
+    await together([one("before"), one("after")])
+
+
+async def survive_tick(place: Rollouts, point: Point, when: When) -> None:
+    """The years' missed tick, with its crashes."""
+    names = await place.nodes.add(NODES)
+    operator, proxy = await place.operator()
+    spec = {} if point.parallelism is None else {"parallelism": point.parallelism}
+    task = await place.task(schedule=YEARLY, **spec)
+    await task.condition("Ready", reason="AwaitingSchedule")
+    await asyncio.to_thread(operator.kill9)
+    await last_seen_years_ago(place.admin, place.namespace, task.name)
+    for life, nth in enumerate(point.lives):
+        dead = threading.Event()
+        with proxy.fault(point.match(nth), killing(operator, when, dead)):
+            await asyncio.to_thread(operator.start)
+            assert await asyncio.to_thread(dead.wait, 60), f"no {point} to be killed at"
+        if life == 0 and point.resource == "daemontasks":
+            stored = when == "after"
+            told = (await task.get())["status"]["lastScheduleTime"]
+            assert (told == this_year()) is stored, "the first that is written is the tick"
+            assert await task.pods() == []
+    await asyncio.to_thread(operator.start)
+
+    done = await place.converged(task, succeeded=NODES)
+    assert done["status"]["lastScheduleTime"] == this_year()
+    assert {pod["metadata"]["annotations"][AT] for pod in await task.pods()} == {this_year()}
     await place.history.check(backoff_limit=0)
     assert place.history.pods.runs_per_node() == dict.fromkeys(names, 1)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from testbed import steer
 from testbed.admin import Json, path
 from testbed.cluster import KWOK, Cluster, ClusterError
 from testbed.paths import CHECKOUT
@@ -57,7 +58,10 @@ async def test_two_clusters_at_once_and_a_killed_api_server(folder: Path, cluste
     assert own.url != cluster.url
     async with own.admin() as admin:
         before = await admin.list(path("nodes"))
+        await steer.steer_node(admin, before[0]["metadata"]["name"], steer.behaviour("succeed"))
         await asyncio.to_thread(own.restart_apiserver, hard=True)
+        # The policy that steers nodes has no parameters yet, and refuses nothing that is not its own.
+        await admin.create(path("configmaps", "default"), {"metadata": {"name": "at-once"}})
         after = await admin.list(path("nodes"))
         assert [node["metadata"]["uid"] for node in after] == [node["metadata"]["uid"] for node in before]
         container = {"name": "main", "image": "example.invalid/task:1"}

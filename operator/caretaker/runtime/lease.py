@@ -244,9 +244,10 @@ class Lease:
         try:
             answer = await attempt
         except (ApiError, msgspec.ValidationError) as error:
-            if str(error) != self._trouble:
-                self._trouble = str(error)
-                log.warning("Lease: %s", error)
+            why = _explained(error)
+            if why != self._trouble:
+                self._trouble = why
+                log.warning("Lease: %s", why)
             return False
         self._trouble = ""
         return answer
@@ -337,6 +338,13 @@ class Lease:
         """Seconds for one request: two fit into the renew deadline (as client-go sets it up)."""
         half = self._renew_deadline / 2
         return min(half, self._left()) if self._leading and self._left() > 0 else half
+
+
+def _explained(error: Exception) -> str:
+    """The error, and the mend where a 404 can only mean that there is no namespace for the Lease."""
+    if isinstance(error, ApiError) and error.not_found and error.verb == "create":
+        return f"{error}; create that namespace, or name another one with --operator-namespace"
+    return str(error)
 
 
 async def _call(callback: Callback) -> None:

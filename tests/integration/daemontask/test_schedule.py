@@ -1,41 +1,29 @@
 """Schedules and budgets against a real API server: ticks that come, that were missed, that are held back."""
 
 import time
-from datetime import UTC, datetime
+from datetime import datetime
 
 from testbed.admin import Json, path
 from testing.apiproxy import ApiProxy
 from testing.kubelet import HOLD, SUCCEED
+from testing.schedules import AT, YEARLY, last_seen_years_ago, next_year, this_year
 from testing.world import Task, World, condition, holds_for, stands
 
-YEARLY = "0 0 1 1 *"
 MINUTE = 60.0
-AT = "caretaker.dev/scheduled-at"
-
-
-def this_year() -> str:
-    """The last tick of YEARLY."""
-    return f"{datetime.now(UTC).year}-01-01T00:00:00Z"
-
-
-def next_year() -> str:
-    return f"{datetime.now(UTC).year + 1}-01-01T00:00:00Z"
-
-
-async def last_seen_years_ago(world: World, task: Task) -> None:
-    """As if no operator had run since 2020: what it then stored stands there."""
-    await task.condition("Ready", reason="AwaitingSchedule")
-    seen = {"schedule": YEARLY, "timeZone": "Etc/UTC", "since": "2019-06-01T00:00:00Z"}
-    stored = {"lastScheduleTime": "2020-01-01T00:00:00Z", "observedSchedule": seen}
-    await world.admin.patch(path("daemontasks", world.namespace, task.name, "status"), {"status": stored})
-    await task.edit(minSuccessSeconds=0, progressDeadlineSeconds=1799)
 
 
 async def yearly(world: World, **spec: object) -> Task:
     """It has run this year, after a long outage."""
     task = await world.task(schedule=YEARLY, **spec)
-    await last_seen_years_ago(world, task)
+    await miss_ticks(world, task)
     return task
+
+
+async def miss_ticks(world: World, task: Task) -> None:
+    """One of the last years' is caught up with then."""
+    await task.condition("Ready", reason="AwaitingSchedule")
+    await last_seen_years_ago(world.admin, world.namespace, task.name)
+    await task.edit(minSuccessSeconds=0, progressDeadlineSeconds=1799)
 
 
 async def test_after_a_long_outage_every_node_runs_once_and_the_schedule_goes_on(world: World) -> None:

@@ -479,3 +479,21 @@ def test_the_server_refusing_everything_is_not_an_end(caplog: pytest.LogCaptureF
 
     virtualtime.run(scenario())
     assert caplog.text.count("leases is forbidden") == 1  # not once per look
+
+
+def test_a_namespace_that_is_missing_is_named_with_the_mend(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        async with election("a") as (a,):
+
+            async def refuse(path: str, *_: object, **__: object) -> None:
+                message = 'namespaces "ops" not found'
+                raise ApiError(404, "NotFound", message, verb="create", path=path)
+
+            a.line.create = refuse  # type: ignore[method-assign,assignment]
+            a.start()
+            await asyncio.sleep(60)
+
+    virtualtime.run(scenario())
+    [said] = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert 'namespaces "ops" not found' in said
+    assert "create that namespace, or name another one with --operator-namespace" in said
