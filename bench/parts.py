@@ -240,6 +240,17 @@ def mean(before: dict[str, float], after: dict[str, float], name: str) -> float:
     return (total(after, "sum") - total(before, "sum")) / max(count, 1)
 
 
+def done(before: dict[str, float], after: dict[str, float]) -> str:
+    """What the operator did between two scrapes, as a note beside its CPU."""
+
+    def gained(name: str) -> float:
+        return sum(v - before.get(series, 0.0) for series, v in after.items() if series.startswith(name))
+
+    passes, events = gained("caretaker_plan_cpu_seconds_count"), gained("caretaker_reflector_events_total{")
+    lists, garbage = gained("caretaker_reflector_relists_total{"), gained("python_gc_collections_total{")
+    return f"{passes:.0f} passes, {events:.0f} watch events, {lists:.0f} lists, {garbage:.0f} of garbage"
+
+
 async def succeeded(admin: Admin, name: str, timeout: float = 900) -> dict[str, Any]:
     """The DaemonTask once it is Ready because every node succeeded."""
 
