@@ -141,10 +141,20 @@ def crd(plural: str) -> Json:
 
 
 async def apply_crd(admin: Admin, body: Json) -> None:
-    """Apply a CRD and wait until the API server serves it."""
+    """Apply a CRD and wait until the API server serves it, and tells so."""
     url = path("customresourcedefinitions", name=body["metadata"]["name"])
     await admin.apply(url, body)
     await admin.wait_for(url, lambda crd: _condition(crd, "Established") == "True")
+    # Of a group that is new, discovery knows a moment later.
+    spec = body["spec"]
+    version = f"/apis/{spec['group']}/{spec['versions'][0]['name']}"
+    async with asyncio.timeout(START_TIMEOUT):
+        while not _tells_of(spec["names"]["plural"], await admin.find(version)):
+            await asyncio.sleep(0.05)
+
+
+def _tells_of(plural: str, discovered: Json | None) -> bool:
+    return plural in {resource["name"] for resource in (discovered or {}).get("resources", ())}
 
 
 def _condition(body: Mapping[str, Any], kind: str) -> str | None:
