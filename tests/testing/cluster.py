@@ -149,7 +149,7 @@ async def apply_crd(admin: Admin, body: Json) -> None:
     spec = body["spec"]
     version = f"/apis/{spec['group']}/{spec['versions'][0]['name']}"
     async with asyncio.timeout(START_TIMEOUT):
-        while not _tells_of(spec["names"]["plural"], await admin.find(version)):
+        while not _tells_of(spec["names"]["plural"], await admin.find(version)):  # noqa: ASYNC110 - as said
             await asyncio.sleep(0.05)
 
 
