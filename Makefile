@@ -22,7 +22,7 @@ HOPLAB_ARGS ?=
 # Integration tests wait more than they work: several control planes side by side, a file of tests on one of them.
 # In order: an operator that a folder shares watches all namespaces, and must not outlast its folder. The long
 # files come first, so that the workers end together.
-WORKERS ?= 4
+WORKERS ?= 5
 
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/caretaker
 UV := $(or $(shell command -v uv 2>/dev/null),$(CACHE)/uv/bin/uv)

@@ -14,6 +14,7 @@ from typing import Any, Final
 from bench.figures import Figure
 from bench.ledgers import record_runs
 from bench.parts import (
+    IDLE_SECONDS,
     PodWatch,
     Usage,
     cluster,
@@ -45,7 +46,7 @@ _PLANNED: Final = "caretaker_plan_cpu_seconds"
 
 
 async def tick(nodes: int = NODES, run_seconds: float = RUN_SECONDS) -> list[Figure]:
-    """All figures of one tick and of the idle minute after it."""
+    """All figures of one tick and of the idle minutes after it."""
     async with cluster(nodes, FAST, FAST) as (made, admin):
         body = task(
             NAME,
@@ -194,15 +195,15 @@ def _writes(before: Samples, last: Samples, of_all: str, nodes: int, over: float
 
 
 async def _idle(process: OperatorProcess, nodes: int) -> list[Figure]:
-    """A minute in which nothing is due."""
+    """Minutes in which nothing is due."""
     await asyncio.sleep(5)  # the last records are a second behind the last Pod
     before, usage = process.metrics(), Usage(process.pid)
-    await asyncio.sleep(60)
+    await asyncio.sleep(IDLE_SECONDS)
     share, after = usage.cpu_share(), process.metrics()
     of_all = f"{nodes:,} nodes"
     return [
-        Figure(f"{of_all}: writes in the idle minute after it", writes(after) - writes(before), "", "= 0"),
-        Figure(f"{of_all}: CPU of one core in that minute", share, "%", "<= 1", done(before, after)),
+        Figure(f"{of_all}: writes in the idle minutes after it", writes(after) - writes(before), "", "= 0"),
+        Figure(f"{of_all}: CPU of one core in those minutes", share, "%", "<= 1", done(before, after)),
         Figure(f"{of_all}: RSS after it", usage.rss(), "MiB", "<= 220"),
     ]
 
