@@ -25,9 +25,9 @@ def add(commands: Any) -> None:
         "caretaker plan -f refresh.yaml --sample s3://bucket/in/2026/a.csv",
     )
     parser.description = (
-        "Show what resources would do, changing nothing. For an S3AggregatedRefresh, an IMDSPolicy or spec.ecs AWS is "
-        "asked too, as you and not as the operator: your credentials come from the standard chain "
-        "(AWS_PROFILE, ...)."
+        "Show what resources would do, changing nothing. For an S3AggregatedRefresh, an IMDSPolicy or "
+        "spec.ecs AWS is asked too, as you and not as the operator: your credentials come from the "
+        "standard chain (AWS_PROFILE, ...)."
     )
     parser.add_argument(
         "-f",
