@@ -14,6 +14,7 @@ from bench.parts import (
     PodWatch,
     Usage,
     cluster,
+    done,
     operator,
     quantile,
     say,
@@ -87,7 +88,7 @@ async def _idle(process: OperatorProcess) -> list[Figure]:
     return [
         Figure("writes in an idle minute", writes(after) - writes(before), "", "= 0"),
         Figure("passes in that minute", _passes(after) - _passes(before), ""),
-        Figure("CPU of one core in that minute", share, "%", "<= 1"),
+        Figure("CPU of one core in that minute", share, "%", "<= 1", done(before, after)),
         Figure("loop lag p99 in that minute", 1000 * quantile(before, after, _LAG, 0.99), "ms", "<= 100"),
         Figure("RSS", usage.rss(), "MiB", LIMIT),
     ]

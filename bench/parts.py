@@ -21,8 +21,8 @@ STATE: Final = CHECKOUT / ".dev" / "bench-cluster"
 IMAGE: Final = "registry.example/task:1"
 RUN_ON: Final = behaviour("run-on")
 POLL: Final = 0.25  # seconds between two looks at metrics
-# Every node reports once meanwhile, as kubelets do every 5 min, here 5 to 5.5; of a large fleet they come
-# evenly, of fake nodes that were registered together all within half a minute.
+# Every node reports at least once meanwhile, as kubelets do every 5 min, here 5 to 5.5. Of a large fleet they
+# come evenly, of fake nodes that were registered together within a minute or so.
 IDLE_SECONDS: Final = 330.0
 
 

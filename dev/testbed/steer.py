@@ -29,7 +29,7 @@ _PLURALS: Final = {
 }
 _NAMESPACE: Final = "testbed-steering"
 _TIMEOUT: Final = 30.0
-_EFFECT_TIMEOUT: Final = 60.0
+_EFFECT_TIMEOUT: Final = 60.0  # it takes about 2 s, on a machine that is not starved
 
 
 def behaviour(

@@ -60,7 +60,7 @@ async def test_two_clusters_at_once_and_a_killed_api_server(folder: Path, cluste
         before = await admin.list(path("nodes"))
         await steer.steer_node(admin, before[0]["metadata"]["name"], steer.behaviour("succeed"))
         await asyncio.to_thread(own.restart_apiserver, hard=True)
-        # The policy that steers nodes has no parameters yet, and refuses nothing that is not its own.
+        # The policies that steer nodes may have no parameters yet, and refuse nothing that is not theirs.
         await admin.create(path("configmaps", "default"), {"metadata": {"name": "at-once"}})
         after = await admin.list(path("nodes"))
         assert [node["metadata"]["uid"] for node in after] == [node["metadata"]["uid"] for node in before]

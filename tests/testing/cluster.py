@@ -147,9 +147,10 @@ async def apply_crd(admin: Admin, body: Json) -> None:
     await admin.wait_for(url, lambda crd: _condition(crd, "Established") == "True")
     # Of a group that is new, discovery knows a moment later.
     spec = body["spec"]
-    version = f"/apis/{spec['group']}/{spec['versions'][0]['name']}"
+    served = next(version["name"] for version in spec["versions"] if version["served"])
+    version = f"/apis/{spec['group']}/{served}"
     async with asyncio.timeout(START_TIMEOUT):
-        while not _tells_of(spec["names"]["plural"], await admin.find(version)):  # noqa: ASYNC110 - as said
+        while not _tells_of(spec["names"]["plural"], await admin.find(version)):  # noqa: ASYNC110  nothing tells of it
             await asyncio.sleep(0.05)
 
 

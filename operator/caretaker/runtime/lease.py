@@ -341,8 +341,8 @@ class Lease:
 
 
 def _explained(error: Exception) -> str:
-    """The error, and the mend where a 404 can only mean that there is no namespace for the Lease."""
-    if isinstance(error, ApiError) and error.not_found and error.verb == "create":
+    """The error, and the mend where there is no namespace for the Lease."""
+    if isinstance(error, ApiError) and error.not_found and error.message.startswith("namespaces "):
         return f"{error}; create that namespace, or name another one with --operator-namespace"
     return str(error)
 

@@ -37,8 +37,8 @@ BACKOFF_SECONDS: Final = (1.0, 2.0, 5.0, 15.0, 30.0)
 AGAIN_SECONDS: Final = 10  # until a message that was kept may be received again
 REFUSED_SECONDS: Final = 600.0  # for which a deletion that was refused is told of
 # For which the end of a refresh that nobody here knows stays in the queue: after a start, whose it is may
-# join late, and this process may end before that. Shorter than a visibility timeout, or it is received again
-# and again (the least is 30 s). Then it is deleted, and remembered.
+# join late, and this process may end before that. Shorter than a visibility timeout (the least is 30 s), so
+# that it is received once more at most. Then it is deleted, and remembered.
 STRANGE_SECONDS: Final = 25.0
 MOST_STRANGE: Final = 1000
 MOST_STRANGE_BYTES: Final = 4 * 1024 * 1024  # of their bodies, as they came

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import time
 
 import pytest
@@ -12,6 +13,7 @@ from awsdoubles.sqsproxy.rules import Match, Slow
 from caretaker.aws.calls import Aws as AwsCalls
 from caretaker.kube.errors import NotLeader
 from caretaker.s3refresh import poller as module
+from testbed.paths import CHECKOUT
 from testing.aws import Aws
 from testing.polling import OWNER, TIMEOUT, Polling, polling
 
@@ -320,3 +322,10 @@ async def test_a_reader_that_never_answers_does_not_keep_the_queue_from_the_othe
         await at_work.done(OWNER)
         await at_work.until(lambda: ids(at_work, OTHER) == {"n-1"})
         await left(aws, queue, 0, at_work, OWNER, OTHER)
+
+
+def test_an_end_that_nobody_knows_goes_before_any_visibility_timeout_is_over() -> None:
+    """Or it would come again and again, until it is dead."""
+    rule = r"visibilityTimeout must be a duration from (\d+)s"
+    (least,) = re.findall(rule, (CHECKOUT / "crds" / "s3aggregatedrefreshes.yaml").read_text())
+    assert int(least) > module.STRANGE_SECONDS
