@@ -128,6 +128,8 @@ class Result:
 
 def table(results: Iterable[Result]) -> str:
     """A line for each row."""
-    lines = [f"{'row':<10}{'result':<11}{'seconds':>7}  "]
-    lines += [f"{r.row:<10}{r.outcome:<11}{r.seconds:>7.0f}  {r.said}" for r in results]
+    found = list(results)
+    wide = max([len(one.row) for one in found] + [8]) + 2
+    lines = [f"{'row':<{wide}}{'result':<11}{'seconds':>7}  "]
+    lines += [f"{r.row:<{wide}}{r.outcome:<11}{r.seconds:>7.0f}  {r.said}" for r in found]
     return "\n".join(line.rstrip() for line in lines)

@@ -99,3 +99,8 @@ def test_the_page_tells_every_row_and_bound() -> None:
         else:
             wanted.add((of.name, bounds[">="], bounds.get("<", "no bound")))
     assert rows == wanted
+
+
+def test_a_long_name_of_a_row_stays_apart_from_its_result() -> None:
+    _, line = table([Result("py3.13+highest+k8s1.35", "green", "9 passed", 1.0)]).splitlines()
+    assert line.split()[:2] == ["py3.13+highest+k8s1.35", "green"]
