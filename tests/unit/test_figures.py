@@ -31,7 +31,7 @@ def measured(bench: str, figure: str) -> float:
     """The value in the bench's table."""
     page = (ROOT / "docs" / "benchmarks.md").read_text()
     table = page.partition(f"<!-- begin {bench} -->")[2].partition(f"<!-- end {bench} -->")[0]
-    (value,) = re.findall(rf"^\| {re.escape(figure)} \| (\S+) ", table, re.MULTILINE)
+    (value,) = re.findall(rf"^\| {re.escape(figure)}(?: \([^|]*\))? \| (\S+) ", table, re.MULTILINE)
     return float(value)
 
 
