@@ -14,6 +14,7 @@ from testbed.admin import Admin, path
 from testbed.cluster import Cluster
 from testbed.paths import CHECKOUT
 from testbed.steer import behaviour
+from testing.cluster import apply_crd
 from testing.operator import OperatorProcess, Samples
 
 CRDS: Final = CHECKOUT / "crds"
@@ -42,20 +43,11 @@ async def cluster(
     try:
         async with made.admin(connections=64, user_agent="bench") as admin:
             for crd in sorted(CRDS.glob("*.yaml")):
-                body = yaml.safe_load(crd.read_text())
-                name = body["metadata"]["name"]
-                url = path("customresourcedefinitions", name=name)
-                await admin.apply(url, body)
-                await admin.wait_for(url, _established)
+                await apply_crd(admin, yaml.safe_load(crd.read_text()))
             await admin.create(path("namespaces"), {"metadata": {"name": "caretaker-system"}})
             yield made, admin
     finally:
         await asyncio.to_thread(made.stop)
-
-
-def _established(crd: dict[str, Any]) -> bool:
-    conditions = crd.get("status", {}).get("conditions") or []
-    return any(c["type"] == "Established" and c["status"] == "True" for c in conditions)
 
 
 @contextmanager

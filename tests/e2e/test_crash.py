@@ -7,6 +7,7 @@ after it was executed and before the answer: whatever the process knew, the rest
 import asyncio
 import json
 import threading
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -15,6 +16,7 @@ import pytest
 
 from testbed.admin import Admin
 from testbed.cluster import Cluster
+from testing.apiproxy import ApiProxy
 from testing.faults import Action, Match, Run
 from testing.operator import OperatorProcess
 from testing.rollouts import Rollouts, rollouts, together
@@ -48,6 +50,9 @@ class Point:
         )
 
 
+Story = Callable[[Rollouts, Point, When], Awaitable[None]]
+
+
 @pytest.mark.parametrize(
     "point",
     [
@@ -65,12 +70,7 @@ class Point:
 )
 async def test_killed_while(point: Point, cluster: Cluster, admin: Admin, tmp_path: Path) -> None:
     """Both before the API server sees the request, and after it was executed and before the answer."""
-
-    async def one(when: When) -> None:
-        async with rollouts(cluster, admin, tmp_path) as place:
-            await survive(place, point, when)
-
-    await together([one("before"), one("after")])
+    await both(survive, point, cluster, admin, tmp_path)
 
 
 async def survive(place: Rollouts, point: Point, when: When) -> None:
@@ -83,10 +83,7 @@ async def survive(place: Rollouts, point: Point, when: When) -> None:
         spec["parallelism"] = point.parallelism
     task = await place.task(backoffLimit=point.backoff_limit, **spec)
     for nth in point.lives:
-        dead = threading.Event()
-        with proxy.fault(point.match(nth), killing(operator, when, dead)):
-            await asyncio.to_thread(operator.start)
-            assert await asyncio.to_thread(dead.wait, 60), f"no {point} to be killed at"
+        await live_until(point, nth, when, operator, proxy)
     await asyncio.to_thread(operator.start)
 
     await place.converged(task, succeeded=len(good), failed=1)
@@ -110,12 +107,7 @@ async def test_killed_while_it_starts_runs_at_most_once(
     point: Point, cluster: Cluster, admin: Admin, tmp_path: Path
 ) -> None:
     """Each node has run, once, or is told to have an unknown outcome; it runs again only when asked to."""
-
-    async def one(when: When) -> None:
-        async with rollouts(cluster, admin, tmp_path) as place:
-            await survive_once(place, point, when)
-
-    await together([one("before"), one("after")])
+    await both(survive_once, point, cluster, admin, tmp_path)
 
 
 async def survive_once(place: Rollouts, point: Point, when: When) -> None:
@@ -124,10 +116,7 @@ async def survive_once(place: Rollouts, point: Point, when: When) -> None:
     operator, proxy = await place.operator(start=False)
     task = await place.task(runGuarantee="AtMostOnce", backoffLimit=0, parallelism=point.parallelism)
     for nth in point.lives:
-        dead = threading.Event()
-        with proxy.fault(point.match(nth), killing(operator, when, dead)):
-            await asyncio.to_thread(operator.start)
-            assert await asyncio.to_thread(dead.wait, 60), f"no {point} to be killed at"
+        await live_until(point, nth, when, operator, proxy)
     await asyncio.to_thread(operator.start)
 
     found = await task.counts(60, active=0, pending=0, blocked=0, desired=NODES)
@@ -160,12 +149,7 @@ async def test_killed_while_it_acts_on_a_tick(
     point: Point, cluster: Cluster, admin: Admin, tmp_path: Path
 ) -> None:
     """Every node runs for the tick, none twice, and nothing starts before the tick is stored."""
-
-    async def one(when: When) -> None:
-        async with rollouts(cluster, admin, tmp_path) as place:
-            await survive_tick(place, point, when)
-
-    await together([one("before"), one("after")])
+    await both(survive_tick, point, cluster, admin, tmp_path)
 
 
 async def survive_tick(place: Rollouts, point: Point, when: When) -> None:
@@ -178,10 +162,7 @@ async def survive_tick(place: Rollouts, point: Point, when: When) -> None:
     await asyncio.to_thread(operator.kill9)
     await last_seen_years_ago(place.admin, place.namespace, task.name)
     for life, nth in enumerate(point.lives):
-        dead = threading.Event()
-        with proxy.fault(point.match(nth), killing(operator, when, dead)):
-            await asyncio.to_thread(operator.start)
-            assert await asyncio.to_thread(dead.wait, 60), f"no {point} to be killed at"
+        await live_until(point, nth, when, operator, proxy)
         if life == 0 and point.resource == "daemontasks":
             stored = when == "after"
             told = (await task.get())["status"]["lastScheduleTime"]
@@ -194,6 +175,24 @@ async def survive_tick(place: Rollouts, point: Point, when: When) -> None:
     assert {pod["metadata"]["annotations"][AT] for pod in await task.pods()} == {this_year()}
     await place.history.check(backoff_limit=0)
     assert place.history.pods.runs_per_node() == dict.fromkeys(names, 1)
+
+
+async def both(story: Story, point: Point, cluster: Cluster, admin: Admin, folder: Path) -> None:
+    """The story with its deaths before the API server sees the request, and with those after it."""
+
+    async def one(when: When) -> None:
+        async with rollouts(cluster, admin, folder) as place:
+            await story(place, point, when)
+
+    await together([one("before"), one("after")])
+
+
+async def live_until(point: Point, nth: int, when: When, operator: OperatorProcess, proxy: ApiProxy) -> None:
+    """One life of the operator, from its start to its death at the nth request of the sort."""
+    dead = threading.Event()
+    with proxy.fault(point.match(nth), killing(operator, when, dead)):
+        await asyncio.to_thread(operator.start)
+        assert await asyncio.to_thread(dead.wait, 60), f"no {point} to be killed at"
 
 
 def killing(operator: OperatorProcess, when: When, dead: threading.Event) -> Action:
