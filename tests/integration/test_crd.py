@@ -243,10 +243,10 @@ def tasks(cluster: Any) -> Iterator[Objects]:
                 id=f"a window of {duration!r}",
             )
             for duration, words in [
-                ("8", "should match"),
-                ("1d", "should match"),
-                ("0", "must be longer than nothing"),
-                ("", "must be longer than nothing"),
+                ("8", "such as 8h or 1h30m"),
+                ("1d", "such as 8h or 1h30m"),
+                ("0", "longer than nothing"),
+                ("", "longer than nothing"),
             ]
         ),
         pytest.param(
@@ -464,7 +464,7 @@ def tasks(cluster: Any) -> Iterator[Objects]:
         pytest.param(
             rules({"action": "Ignore", "onPodConditions": [{"type": "no spaces"}]}),
             f"{RULE}.onPodConditions[0].type",
-            "should match",
+            "must be",
             id="a pod condition with a space in its type",
         ),
         pytest.param(

@@ -39,12 +39,12 @@ def aws(**fields: Any) -> Spec:
         pytest.param({**ecs(), "template": TEMPLATE}, "spec", "exactly one of template", id="both targets"),
         pytest.param({}, "spec", "exactly one of template", id="neither"),
         pytest.param(ecs(service=None), "spec.ecs.service", "Required value", id="no service"),
-        pytest.param(ecs(service=""), "spec.ecs.service", "should match", id="an empty one"),
-        pytest.param(ecs(service="arn:aws:ecs:x"), "spec.ecs.service", "should match", id="an ARN"),
+        pytest.param(ecs(service=""), "spec.ecs.service", "must be", id="an empty one"),
+        pytest.param(ecs(service="arn:aws:ecs:x"), "spec.ecs.service", "must be", id="an ARN"),
         pytest.param(ecs(aws=None), "spec.ecs.aws", "Required value", id="no aws"),
         pytest.param(ecs(aws={}), "spec.ecs.aws.region", "Required value", id="no region"),
-        pytest.param(aws(region="Ireland"), "spec.ecs.aws.region", "should match", id="no such region"),
-        pytest.param(aws(roleARN="admin"), "spec.ecs.aws.roleARN", "should match", id="a role's name"),
+        pytest.param(aws(region="Ireland"), "spec.ecs.aws.region", "must be", id="no such region"),
+        pytest.param(aws(roleARN="admin"), "spec.ecs.aws.roleARN", "must be", id="a role's name"),
         pytest.param(
             aws(externalID="x1"), "spec.ecs.aws.externalID", "set roleARN as well", id="an ID for no role"
         ),
@@ -59,7 +59,7 @@ def aws(**fields: Any) -> Spec:
         pytest.param(
             ecs(events={"sqsQueueURL": f"{URL}.fifo"}),
             "spec.ecs.events.sqsQueueURL",
-            "should match",
+            "must be",
             id="a FIFO queue, which EventBridge would need more for",
         ),
         pytest.param(

@@ -67,7 +67,7 @@ REFUSED = {
         {**HOP, "resyncInterval": "0s"},
         "must be a duration from 1m to 24h, such as 15m",
     ),
-    "a resync that is no duration": ({**HOP, "resyncInterval": "often"}, "should match"),
+    "a resync that is no duration": ({**HOP, "resyncInterval": "often"}, "from 1m to 24h, such as 15m"),
     "an unknown kind of group": (
         {**HOP, "selector": {"groups": [{"kind": "Fleet", "names": ["a"]}]}},
         'supported values: "EKSManagedNodegroup"',

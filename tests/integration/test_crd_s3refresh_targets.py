@@ -71,7 +71,7 @@ def http(**fields: Any) -> Spec:
             job(backoffLimit=-1), "spec.target.job.backoffLimit", "greater than or equal to 0", id="retries"
         ),
         *(
-            pytest.param(http(url=url), "spec.target.http.url", "should match", id=url)
+            pytest.param(http(url=url), "spec.target.http.url", "must be", id=url)
             for url in (
                 "ftp://example.com",
                 "https://user:password@example.com/",
@@ -100,7 +100,7 @@ def http(**fields: Any) -> Spec:
         pytest.param(
             http(headersFrom=[{"secretRef": {"name": "../../b/secrets/keys"}}]),
             "spec.target.http.headersFrom[0].secretRef.name",
-            "should match",
+            "must be",
             id="headers from a Secret of another namespace",
         ),
     ],

@@ -343,6 +343,24 @@ def test_every_rule_tells_what_is_wrong_and_where(case: Case) -> None:
     assert [r["rule"] for r in rules if not (r.get("message") and r.get("reason"))] == []
 
 
+@each_kind
+def test_what_a_regular_expression_refuses_is_told_in_words_too(case: Case) -> None:
+    """The API server tells of a pattern that does not match by the pattern alone."""
+    given = [s for s in schemas(case.schema["properties"]["spec"]) if "pattern" in s]
+    assert given
+    assert [s["pattern"] for s in given if not in_words(s)] == []
+
+
+def in_words(schema: Schema) -> bool:
+    """Whether one of the rules refuses, too, what the pattern does; of durations each kind has a test."""
+    pattern = schema["pattern"]
+    same = f"self.matches(r'{pattern}')"
+    rules = schema.get("x-kubernetes-validations", ())
+    if pattern == durations.PATTERN:
+        return any("such as" in rule["message"] or "from" in rule["message"] for rule in rules)
+    return any(rule["rule"] == same and "must" in rule["message"] for rule in rules)
+
+
 def test_nothing_below_the_template_gets_a_default_but_the_restart_policy() -> None:
     defaults = [p for p, s in TASK.all.items() if p.startswith("spec.template") and "default" in s]
     assert defaults == ["spec.template.spec.restartPolicy"]
