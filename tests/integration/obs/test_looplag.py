@@ -97,6 +97,11 @@ async def test_a_blocked_loop_is_measured(metrics: Metrics) -> None:
 
 async def test_the_monitor_wakes_at_most_ten_times_a_second(metrics: Metrics) -> None:
     monitor = LoopLag(metrics)
-    with pytest.raises(TimeoutError):
-        await asyncio.wait_for(monitor.run(), 0.55)
-    assert 3 <= observed(metrics) <= 5
+    began, turns = time.monotonic(), 0
+    task = asyncio.create_task(monitor.run())
+    while observed(metrics) < 5 and turns < 30:
+        await asyncio.sleep(monitor.INTERVAL)
+        turns += 1
+    assert time.monotonic() - began >= 5 * monitor.INTERVAL
+    assert turns <= 8, "about as often as another sleeper, whatever holds both up"
+    task.cancel()
