@@ -72,7 +72,7 @@ async def test_answers_that_are_lost_or_refusals(cluster: Cluster, admin: Admin,
             proxy.ledger.wait, lambda c: c.is_write and (c.verb, c.resource) == ("create", "pods"), 3, 60
         )
         assert refused == tries[:2], "nothing was tried in between"
-        for before, after in itertools.pairwise(tries):
+        for before, after in itertools.pairwise(tries[:3]):  # those after it were refused no more
             assert after.time - before.time >= RETRY_AFTER, "Retry-After is honoured"
 
     await rollouts_under(
