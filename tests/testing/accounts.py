@@ -74,8 +74,10 @@ async def grant(admin: Admin, namespace: str, but: tuple[str, str] = ("", "")) -
 
 
 def audited(cluster: Cluster, user: str) -> list[tuple[str, str, int]]:
-    """(verb, resource or path, HTTP status) of all that the user asked of the API server."""
-    lines = (line for line in cluster.audit_log.read_text().splitlines() if f'"{user}"' in line)
+    """(verb, resource or path, HTTP status) of all that the user asked of the API server. The last line may
+    be half written."""
+    text = cluster.audit_log.read_text()
+    lines = (line for line in text.splitlines(keepends=True) if f'"{user}"' in line and line.endswith("\n"))
     found = []
     for event in map(json.loads, lines):
         where = event.get("objectRef", {}).get("resource") or event["requestURI"]
