@@ -166,12 +166,14 @@ async def test_a_canary_on_a_node_that_is_not_ready_does_not_pass(fleet: Fleet, 
     (first,) = found["status"]["canary"]["instances"]
     name = next(e["node"] for e in found["status"]["exceptions"] if e.get("instance") == first)
     await make_not_ready(admin, name)
+    await fleet.add(1)  # what the operator is told of later: then it knows of the other node, too
+    await policy.summary(nodes=3, pending=1, drifted=1, compliant=1)
     fleet.control.apply()
-    await policy.summary(nodes=2, compliant=1, drifted=1)
+    await policy.summary(nodes=3, compliant=2, drifted=1)
     assert (await policy.get())["status"]["canary"]["phase"] == "Changing"
     await make_ready(admin, name)
     fleet.control.settings(apply_seconds=0)
-    await policy.summary(nodes=2, compliant=2)
+    await policy.summary(nodes=3, compliant=3)
 
 
 async def test_too_much_drift_is_not_touched(fleet: Fleet) -> None:
