@@ -20,6 +20,8 @@ from caretaker.aws.calls import Aws as AwsCalls
 from testing.aws import Aws
 from testing.polling import TIMEOUT, polling
 
+LONG = 120  # seconds: nothing comes again, however late it is deleted
+
 
 async def emptied(aws: Aws, queue: Queue) -> None:
     async with asyncio.timeout(TIMEOUT):
@@ -34,7 +36,7 @@ async def test_events_of_s3_are_received_kept_and_deleted_when_they_are_on_recor
     source = aws.source(envelope)
     keys = ["a b/ü+.txt", "/lead", "c/d/", *(f"many/{n}" for n in range(20))]
     aws.put(source.bucket, *keys)
-    async with polling(calls, aws.url, source.queue) as at_work:
+    async with polling(calls, aws.url, source.queue, visibility=LONG) as at_work:
         await at_work.until(lambda: at_work.keys() == sorted(keys))
         assert sum(aws.depth(source.queue.url)) >= len(keys), "nothing is deleted before it is on record"
         await at_work.done()
