@@ -157,8 +157,9 @@ async def test_two_operators_one_of_which_stands_still_converge(
 
 
 async def test_a_standby_asks_nothing(start: Start, own: EcsTasks, namespace: str) -> None:
-    args = ("--operator-namespace", namespace)
-    first, second = start("one", args=args), start("two", args=args)
+    # Unscaled: who stood still for a scaled Lease's 0.75 s would be a standby that has asked.
+    how: dict[str, Any] = {"args": ("--operator-namespace", namespace), "time_scale": 1.0}
+    first, second = start("one", **how), start("two", **how)
     own.cluster(instances=1)
     task = await own.create(clusters=["prod"])
     await task.clusters({"prod": 1})
