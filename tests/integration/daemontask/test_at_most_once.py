@@ -28,6 +28,13 @@ def creates(world: World, **how: Any) -> Match:
     )
 
 
+async def all_known(world: World, nodes: int, **spec: Any) -> Task:
+    """A suspended task, once the operator knows so many nodes: one pass will start on all of them."""
+    task = await world.task(suspend=True, **spec)
+    await task.counts(desired=nodes)
+    return task
+
+
 async def failure(task: Task, timeout: float = 40.0) -> Json:
     """What status says of the one node that failed."""
     (found,) = (await task.counts(timeout, failed=1))["status"]["failedNodes"]
@@ -43,8 +50,9 @@ async def test_the_intent_stands_in_the_ledger_before_the_pod_is_created(
     async def look() -> None:
         found.append(await world.handle("t").ledger())
 
+    task = await all_known(world, 3, **ONCE)
     with proxy.fault(creates(world), Run(run_before=in_loop(look))):
-        task = await world.task(**ONCE)
+        await task.edit(suspend=False)
         await task.done(3)
     assert len(found) == 3
     for ledger in found:
@@ -252,7 +260,8 @@ async def test_twenty_starts_cost_one_write_of_the_ledger_or_none(
 ) -> None:
     await world.join(20)
     world.kubelet.default = HOLD
-    task = await world.task(**spec)
+    task = await all_known(world, 20, **spec)
+    await task.edit(suspend=False)
     await task.running(20)
     found = proxy.ledger.calls(
         lambda call: call.is_write and (call.resource, call.namespace) == ("configmaps", world.namespace)

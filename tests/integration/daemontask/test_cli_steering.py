@@ -195,7 +195,9 @@ class TestLogs:
         await world.cordon(idle)
         world.kubelet.script(node, HOLD)
         containers = [{"name": "one", "image": "test:1"}, {"name": "two", "image": "test:1"}]
-        task = await world.task(template=world.template(containers=containers))
+        task = await world.task(template=world.template(containers=containers), suspend=True)
+        await task.counts(blocked=1)  # the operator has heard of the cordon
+        await task.edit(suspend=False)
         (pod,) = await task.running()
         name = pod["metadata"]["name"]
         said = await cli("logs", "dtask/t", "--nodes", f"{node},{idle}")
