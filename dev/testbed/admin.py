@@ -98,6 +98,7 @@ class Admin:
         self._connections = connections
         self._user_agent = user_agent
         self._session: aiohttp.ClientSession | None = None
+        self._under_way: set[asyncio.Task[Json]] = set()
 
     async def __aenter__(self) -> Self:
         context = ssl.create_default_context(cafile=str(self._ca))
@@ -115,6 +116,7 @@ class Admin:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._session is not None:
+            await asyncio.gather(*self._under_way, return_exceptions=True)
             await self._session.close()
             self._session = None
             for _ in range(
@@ -131,7 +133,19 @@ class Admin:
         content_type: str = "application/json",
         params: Mapping[str, str] | None = None,
     ) -> Json:
-        """Send one request and return its JSON; ApiError when refused, aiohttp's errors when not sent."""
+        """Send one request and return its JSON; ApiError when refused, aiohttp's errors when not sent.
+
+        It is seen through though the caller is cancelled: a connection that is dropped in the middle takes
+        its time to close, and would outlive the event loop of whoever ends a test then.
+        """
+        sending = asyncio.create_task(self._send(method, url, body, content_type, params))
+        self._under_way.add(sending)
+        sending.add_done_callback(self._under_way.discard)
+        return await asyncio.shield(sending)
+
+    async def _send(
+        self, method: str, url: str, body: Any, content_type: str, params: Mapping[str, str] | None
+    ) -> Json:
         assert self._session is not None, "use the client as an async context manager"
         data = None if body is None else json.dumps(body)
         async with (
