@@ -1,13 +1,19 @@
 """Somebody deletes Pods the moment they have ended, before their ends are recorded."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing, asynccontextmanager, contextmanager
 
+from caretaker.daemontask.node import BACKOFF_BASE
 from testbed.admin import ApiError, path
+from testing.apicalls import Call
+from testing.apiproxy import ApiProxy
 from testing.kubelet import HOLD, SUCCEED, Outcome, fail
 from testing.operator import OperatorProcess
 from testing.world import Task, World, holds_for
+
+from .conftest import TIME_SCALE
 
 
 @contextmanager
@@ -91,3 +97,31 @@ async def test_a_cleaner_of_failed_pods_does_not_get_round_the_backoff_limit(wor
         found = await task.counts(failed=3)
         assert {node["attempts"] for node in found["status"]["failedNodes"]} == {2}
         await holds_for(2, lambda: len(world.kubelet.ran) == 2 * len(nodes))
+
+
+async def test_pods_that_somebody_keeps_deleting_come_back_ever_later(world: World, proxy: ApiProxy) -> None:
+    """Or two controllers would keep each other busy. Once may be a person: that is mended without delay."""
+    (node,) = await world.join()
+    world.kubelet.default = HOLD
+    world.kubelet.silent.add(node)  # the Pod goes without having ended, as when a node is drained by force
+    task = await world.task(backoffLimit=0)
+    waits: list[float] = []
+    for deleted in range(1, 5):
+        (pod,) = await task.pods_when(bool)
+        asked = time.time()
+        await world.delete_pods([pod], grace=0)
+        waits.append(await created(world, proxy, after=deleted) - asked)
+    assert waits[1] >= BACKOFF_BASE * TIME_SCALE
+    assert waits[2] >= BACKOFF_BASE * 2 * TIME_SCALE
+    assert waits[3] >= BACKOFF_BASE * 4 * TIME_SCALE
+
+
+async def created(world: World, proxy: ApiProxy, *, after: int) -> float:
+    """When the operator created the Pod that follows so many."""
+
+    def creations() -> list[Call]:
+        mine = (c for c in proxy.ledger.calls() if c.namespace == world.namespace)
+        return [c for c in mine if c.is_write and (c.verb, c.resource, c.code) == ("create", "pods", 201)]
+
+    await world.until(lambda: len(creations()) > after)
+    return creations()[after].time
