@@ -1,4 +1,4 @@
-"""Draws docs/images/dashboard.png: the dashboard's expressions on the data of a real run.
+"""Draws docs/images/dashboard.svg: the dashboard's expressions on the data of a real run.
 
     uv sync --group pictures
     PYTHONPATH=dev .venv/bin/python -m observability.picture
@@ -40,7 +40,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--rounds", type=int, default=5, help=f"of load after the demo, {ROUND_SECONDS:g} s each"
     )
-    parser.add_argument("--out", type=Path, default=CHECKOUT / "docs" / "images" / "dashboard.png")
+    parser.add_argument("--out", type=Path, default=CHECKOUT / "docs" / "images" / "dashboard.svg")
     options = parser.parse_args(arguments)
     folder = STATE / "picture"
     demo = [sys.executable, "-m", "testbed.demo", "--folder", str(folder)]
