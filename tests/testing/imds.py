@@ -10,6 +10,7 @@ from awsdoubles.ec2.control import Control
 from testbed.admin import Admin, Json, path
 from testing.cluster import Nodes
 from testing.customresource import TIMEOUT, Resource
+from testing.operator import OperatorProcess
 
 PLURAL: Final = "imdspolicies"
 # An operator's: credentials that any double takes, and no endpoint: what is not led to a double fails.
@@ -100,6 +101,11 @@ class Fleet:
         await self._admin.create(path(PLURAL), body)
         self.policies.append(Policy(self._admin, body["metadata"]["name"]))
         return self.policies[-1]
+
+    def told(self, operator: OperatorProcess, key: str) -> list[Json]:
+        """What the operator has logged with this key on behalf of these policies."""
+        names = {policy.name for policy in self.policies}
+        return [entry for entry in operator.logs if key in entry and entry.get("name") in names]
 
     def described(self) -> int:
         """DescribeInstances so far."""

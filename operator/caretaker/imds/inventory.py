@@ -115,6 +115,7 @@ class Inventory:
             elif not place.poll_at:
                 self._poll_later(place, now)
             elif now >= max(place.poll_at, place.again_at):
+                log.debug("EC2 is asked what is pending", extra={"pending": len(waiting), "began": now})
                 await self._poll(place, self._ec2(target), waiting)
                 self._poll_later(place, now)
 

@@ -9,6 +9,7 @@ goes on without it.
 """
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -37,6 +38,8 @@ from caretaker.imds.origins import origin_of
 from caretaker.imds.plan import Member
 from caretaker.kube.client import KubeClient
 from caretaker.kube.errors import ApiError
+
+log = logging.getLogger(__name__)
 
 NAMES: Final = 100  # groups of one call: DescribeAutoScalingGroups' largest page
 IDS: Final = 100  # values of a filter: the vendor's limit is 200 in a call, in all filters
@@ -216,6 +219,7 @@ class Sourcing:
             if place.due(max_age):
                 place.forget()
             if time.monotonic() >= place.again_at and not place.complete(own):
+                log.debug("AWS is asked what launches nodes", extra={"forgot": place.at})
                 await self._ask(
                     place,
                     self._ec2(ec2),

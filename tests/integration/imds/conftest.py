@@ -16,11 +16,10 @@ TIME_SCALE = 0.05
 
 @pytest.fixture(scope="module")
 def operator(cluster: Cluster) -> Iterator[OperatorProcess]:
-    """Credentials that any double takes, and no endpoint: what a test does not lead elsewhere fails."""
-    env = NOWHERE
-    process = OperatorProcess(
-        cluster.kubeconfig, "auditor", leader_elect=False, time_scale=TIME_SCALE, env=env
-    )
+    """Credentials that any double takes, and no endpoint: what a test does not lead elsewhere fails. It tells
+    when it asked AWS: when a call arrives is the machine's doing as well."""
+    how = {"leader_elect": False, "time_scale": TIME_SCALE, "args": ("--log-level", "DEBUG")}
+    process = OperatorProcess(cluster.kubeconfig, "auditor", env=NOWHERE, **how)
     with process as started:
         yield started
 
