@@ -84,6 +84,7 @@ async def test_an_upgrade_in_the_middle_of_a_rollout_loses_nothing(
         await upgrade
         done = await rollout.when(lambda found: stands(found, "Ready"), 90)
         assert done["status"]["succeeded"] == FAKE
+        await record.settle()
         assert record.runs_per_node() == dict.fromkeys(fakes.names, 1)
         assert record.max_active() <= AT_ONCE
     await complete(admin)
