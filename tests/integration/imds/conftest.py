@@ -15,10 +15,11 @@ TIME_SCALE = 0.05
 
 
 @pytest.fixture(scope="module")
-def operator(cluster: Cluster) -> Iterator[OperatorProcess]:
+def operator(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[OperatorProcess]:
     """Credentials that any double takes, and no endpoint: what a test does not lead elsewhere fails. It tells
-    when it asked AWS: when a call arrives is the machine's doing as well."""
-    how = {"leader_elect": False, "time_scale": TIME_SCALE, "args": ("--log-level", "DEBUG")}
+    when it asked AWS: when a call arrives is the machine's doing as well. A file may have a TIME_SCALE."""
+    scale = getattr(request.module, "TIME_SCALE", TIME_SCALE)
+    how = {"leader_elect": False, "time_scale": scale, "args": ("--log-level", "DEBUG")}
     process = OperatorProcess(cluster.kubeconfig, "auditor", env=NOWHERE, **how)
     with process as started:
         yield started

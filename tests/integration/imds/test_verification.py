@@ -10,6 +10,7 @@ from testbed.admin import Admin, Json, path
 from testbed.steer import behaviour, steer_node
 from testing.imds import SLOW, Fleet
 
+TIME_SCALE = 0.02  # 10 min, the least time between two proofs, are 12 s
 SYSTEM = "caretaker-system"
 TASK = path("daemontasks", SYSTEM, "caretaker-imds-probe")
 LEDGER = "caretaker.dev/daemontask=caretaker-imds-probe"
@@ -119,7 +120,7 @@ async def test_a_change_is_proved_again_and_a_canary_stands_only_then(fleet: Fle
     assert len(fleet.modified()) == 1, "the canary's pods do not reach IMDS, and the others wait"
     assert (await policy.get())["status"]["canary"] == found["status"]["canary"]
     await answers(admin, [name for name, _ in made])
-    await policy.edit(verification={"interval": "10m"})  # 30 s here: probed again
+    await policy.edit(verification={"interval": "10m"})  # probed again
     await policy.condition("Ready", "True", "Enforced", timeout=120)
     await policy.condition("Verified", "True", "Proved")
     assert len(fleet.modified()) == 4 - 1
