@@ -116,9 +116,11 @@ class Admin:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._session is not None:
-            await asyncio.gather(*self._under_way, return_exceptions=True)
-            await self._session.close()
-            self._session = None
+            try:
+                await asyncio.gather(*self._under_way, return_exceptions=True)
+            finally:  # whoever is cancelled here, too
+                session, self._session = self._session, None
+                await session.close()
             for _ in range(
                 3
             ):  # aborted connections are closed in the loop's next rounds, TLS after what bears it
@@ -135,25 +137,28 @@ class Admin:
     ) -> Json:
         """Send one request and return its JSON; ApiError when refused, aiohttp's errors when not sent.
 
-        It is seen through though the caller is cancelled: a connection that is dropped in the middle takes
-        its time to close, and would outlive the event loop of whoever ends a test then.
+        Once begun it is seen through though the caller is cancelled: a connection that is dropped in the
+        middle takes its time to close, and would outlive the event loop of whoever ends a test then.
         """
+        assert self._session is not None, "use the client as an async context manager"
+        await self._slots.acquire()
         sending = asyncio.create_task(self._send(method, url, body, content_type, params))
         self._under_way.add(sending)
-        sending.add_done_callback(self._under_way.discard)
+        sending.add_done_callback(self._sent)
         return await asyncio.shield(sending)
+
+    def _sent(self, sending: asyncio.Task[Json]) -> None:
+        self._under_way.discard(sending)
+        self._slots.release()
 
     async def _send(
         self, method: str, url: str, body: Any, content_type: str, params: Mapping[str, str] | None
     ) -> Json:
-        assert self._session is not None, "use the client as an async context manager"
+        assert self._session is not None, "it was closed while this waited for its turn"
         data = None if body is None else json.dumps(body)
-        async with (
-            self._slots,
-            self._session.request(
-                method, url, data=data, params=params, headers={"Content-Type": content_type}
-            ) as response,
-        ):
+        async with self._session.request(
+            method, url, data=data, params=params, headers={"Content-Type": content_type}
+        ) as response:
             text = await response.text()
             if response.status >= 400:
                 raise _error(response.status, text)

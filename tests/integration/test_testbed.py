@@ -331,3 +331,21 @@ async def test_roles_are_enforced(cluster: Cluster, admin: Admin, namespace: str
     async with Admin(cluster.url, answer["status"]["token"], cluster.ca) as nobody:
         with pytest.raises(ApiError, match="403 Forbidden"):
             await nobody.list(path("nodes"))
+
+
+async def test_of_those_who_give_up_a_begun_request_is_seen_through_and_one_that_waits_is_not_sent(
+    cluster: Cluster, admin: Admin, namespace: str
+) -> None:
+    def body(name: str) -> Json:
+        return {"metadata": {"name": name}}
+
+    url = path("configmaps", namespace)
+    async with cluster.admin(connections=1) as client:
+        asking = [asyncio.create_task(client.create(url, body(name))) for name in ("begun", "waits")]
+        await asyncio.sleep(0)
+        for task in asking:
+            task.cancel()
+        await asyncio.wait(asking)
+        await client.create(url, body("after"))
+    found = {item["metadata"]["name"] for item in await admin.list(url)}
+    assert {"begun", "waits", "after"} & found == {"begun", "after"}
