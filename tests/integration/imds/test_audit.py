@@ -9,6 +9,7 @@ import pytest
 from testbed.admin import Admin, Json, path
 from testing.imds import MODIFY, SLOW, Fleet
 from testing.operator import OperatorProcess
+from testing.rollouts import until
 
 HOP = "httpPutResponseHopLimit"
 
@@ -130,11 +131,12 @@ async def test_by_the_clusters_tag_one_call_serves_all_policies(
     await fleet.join(made)
     for policy in policies:
         await policy.summary(nodes=5, compliant=4, drifted=1)
+    await until(lambda: len(looks()) >= before + 2)
     calls = fleet.control.calls("DescribeInstances")
     assert all(call["status"] == 200 for call in calls)
     whole = [call for call in calls if "tag-key" in str(call["params"])]
-    began = looks()[before:]
-    assert abs(len(began) - len(whole)) <= 1, "one may have been under way at either end"
+    began = looks()
+    assert abs(len(began) - before - len(whole)) <= 1, "one may have been under way at either end"
     for earlier, later in itertools.pairwise(began):
         assert later - earlier >= 60 * 0.05, "1m, scaled, whoever asks"
 
