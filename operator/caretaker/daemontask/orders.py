@@ -3,13 +3,17 @@
 Pure: the task -> Orders. What cannot be read is named, and nothing else is lost by it.
 """
 
-from collections.abc import Mapping
+import difflib
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
 
 import msgspec
 
 from caretaker.api import names
 from caretaker.api.daemontask import DaemonTask
 from caretaker.api.times import normalise_time, parse_time
+
+KNOWN: Final = (names.RERUN_AT, names.RERUN_NODES, names.RESUME_AT, names.LEDGER_DECISION)
 
 
 class Orders(msgspec.Struct, frozen=True):
@@ -47,6 +51,7 @@ def read_orders(task: DaemonTask) -> Orders:
             f"metadata.annotations[{names.LEDGER_DECISION}]: {decision!r} is neither rerun nor assume-done"
         )
         decision = ""
+    errors += _unknown(marks)
     return Orders(
         rerun_at=normalise_time(marks.get(names.RERUN_AT)),
         rerun_nodes=rerun_nodes,
@@ -54,3 +59,12 @@ def read_orders(task: DaemonTask) -> Orders:
         ledger=decision,
         errors=tuple(errors),
     )
+
+
+def _unknown(marks: Iterable[str]) -> Iterator[str]:
+    """Annotations under our own prefix that mean nothing: a slip that nobody would notice."""
+    for key in sorted(set(marks).difference(KNOWN)):
+        if key.startswith(f"{names.GROUP}/"):
+            close = difflib.get_close_matches(key, KNOWN, n=1, cutoff=0.8)
+            mend = f"did you mean {close[0]}?" if close else f"known are {', '.join(KNOWN)}"
+            yield f"metadata.annotations[{key}]: means nothing; {mend}"

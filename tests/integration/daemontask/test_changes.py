@@ -227,6 +227,7 @@ async def test_a_failed_node_starts_afresh_when_it_is_re_run(world: World) -> No
         pytest.param("rerun_nodes", '{"node-a": "soon"}', id="rerun-nodes with a time that is none"),
         pytest.param("resume_at", "2026-13-01T00:00:00Z", id="resume-at in a thirteenth month"),
         pytest.param("ledger", "forget", id="a ledger decision that does not exist"),
+        pytest.param("rerun_node", "node-a", id="an annotation that means nothing"),
     ],
 )
 async def test_an_annotation_that_cannot_be_read_is_told_and_ignored(

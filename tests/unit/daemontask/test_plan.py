@@ -243,6 +243,20 @@ def test_an_annotation_that_cannot_be_read_is_named_and_changes_nothing(annotati
 
 
 @pytest.mark.parametrize(
+    ("annotation", "told"),
+    [
+        pytest.param("caretaker.dev/rerun-node", "did you mean caretaker.dev/rerun-nodes?", id="a slip"),
+        pytest.param("caretaker.dev/priority", "known are caretaker.dev/rerun-at", id="something else"),
+        pytest.param("example.com/rerun-at", "", id="somebody else's"),
+    ],
+)
+def test_an_annotation_of_ours_that_means_nothing_is_told(annotation: str, told: str) -> None:
+    errors = planned(task(annotations={annotation: "x"}), [A], [], {"a": entry(A)}).orders.errors
+    assert len(errors) == (told != "")
+    assert told in "".join(errors)
+
+
+@pytest.mark.parametrize(
     ("parallelism", "active", "expected"),
     [
         pytest.param(None, 0, 10, id="without parallelism every node starts"),
