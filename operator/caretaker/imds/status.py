@@ -89,7 +89,8 @@ def _spec_events(spec: Spec | None) -> Iterator[Event]:
         return
     if spec.options.http_tokens != "required":
         said = (
-            "spec.options: with a hop limit of 2 or more pods reach IMDSv1 as well; add httpTokens: required"
+            "spec.options: with a hop limit of 2 or more pods reach IMDSv1 as well, unless httpTokens is "
+            "required: add it here if no other policy has it for these nodes"
         )
         yield Event("Warning", Reason.IMDSV1_OPEN, said)
 

@@ -1,5 +1,7 @@
 """What plan and status of an IMDSPolicy make of its conditions."""
 
+from collections.abc import Callable
+
 import msgspec
 import pytest
 
@@ -66,7 +68,8 @@ def test_a_policy_of_no_node_is_told_what_to_do_and_not_to_see_to_ec2() -> None:
     assert lines[1:] == [
         "  Ready=False: NoMatchingNodes",
         "  Ready: NoMatchingNodes: spec.selector means no node of the cluster",
-        "    -> correct spec.selector, unless such nodes are to come; skipped ones are listed",
+        "    -> see below why nodes are skipped; if none is listed, correct spec.selector, unless such nodes "
+        "are to come",
     ]
 
 
@@ -75,3 +78,12 @@ def test_plan_advises_whoever_asks_and_status_whoever_runs_the_operator(reason: 
     assert "you" in advice_of_plan(reason)
     assert "you" not in advice(reason)
     assert advice_of_plan("Drifted") == advice("Drifted")
+
+
+@pytest.mark.parametrize("reason", ["Drifted", "HopLimitOneTokensOptional"])
+@pytest.mark.parametrize("told", [advice, advice_of_plan])
+def test_nobody_is_sent_past_the_guards_of_a_policy_that_changes_instances_itself(
+    reason: str, told: Callable[..., str]
+) -> None:
+    assert "Enforce changes the instances by itself" in told(reason, enforces=True)
+    assert "Enforce" not in told(reason)

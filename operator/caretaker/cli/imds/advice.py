@@ -29,7 +29,10 @@ ADVICE: Final = {
     Reason.ACCESS_DENIED: "allow the action to the identity that is named; it is tried again by itself",
     Reason.NO_IDENTITY: "give the operator credentials that do not come from IMDS, or set spec.aws.roleARN",
     Reason.NOT_ASKED: "see that the operator reaches EC2; it is tried again by itself",
-    Reason.NO_MATCHING_NODES: "correct spec.selector, unless such nodes are to come; skipped ones are listed",
+    Reason.NO_MATCHING_NODES: (
+        "see below why nodes are skipped; if none is listed, correct spec.selector, unless such nodes are to "
+        "come"
+    ),
     Reason.UNKNOWN: "see PermissionOK and Ready",
     Reason.DRIFTED: "change the instances and what launches them; each is listed below",
     Reason.PENDING: "wait: EC2 applies it",
@@ -53,6 +56,15 @@ ADVICE: Final = {
     Reason.PERMISSION_DENIED: "give the operator's role the verb that is named",
 }
 
+# Of a policy that changes instances by itself: whoever did it by hand would get past its guards.
+_OF_ENFORCE: Final = {
+    Reason.DRIFTED: "Enforce changes the instances by itself; Ready says what it waits for, if anything",
+    Reason.HOP_LIMIT_ONE: (
+        "have httpPutResponseHopLimit: 2 where pods use IMDS, or httpTokens: required, in spec.options; then "
+        "Enforce changes the instances by itself"
+    ),
+}
+
 # Of plan, where it is not the operator who was refused.
 _OF_PLAN: Final = {
     Reason.ACCESS_DENIED: "have the action allowed to you, or ask with another identity: AWS_PROFILE=...",
@@ -67,11 +79,12 @@ def worth_telling(conditions: Iterable[Condition]) -> list[Condition]:
     return list(remarks.worth_telling(conditions, _GOOD, _CALM).values())
 
 
-def advice(reason: str) -> str:
+def advice(reason: str, *, enforces: bool = False) -> str:
     """One line; empty where there is nothing to do."""
-    return ADVICE.get(reason, "")
+    own = _OF_ENFORCE.get(reason) if enforces else None
+    return own or ADVICE.get(reason, "")
 
 
-def advice_of_plan(reason: str) -> str:
+def advice_of_plan(reason: str, *, enforces: bool = False) -> str:
     """The same to somebody who has asked EC2 as themselves."""
-    return _OF_PLAN.get(reason) or advice(reason)
+    return _OF_PLAN.get(reason) or advice(reason, enforces=enforces)

@@ -6,6 +6,7 @@ rest. Nothing is changed.
 
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 import msgspec
@@ -98,10 +99,11 @@ def _planned(
     notes = [*proposal.notes, *([_AS_WHOM] if status.summary.unknown or denied else [])]
     meta = msgspec.structs.replace(judged.meta, generation=status.observed_generation)
     exists = "exists" if proposal.before is not None else "new"
+    advise = partial(advice_of_plan, enforces=judged.enforces)
     text = [
         f"IMDSPolicy {judged.meta.name} ({exists}): {summary(status.summary)}",
         *(f"  note: {note}" for note in notes),
-        *(f"  {line}" for line in remarks(meta, status.observed_generation, told, advice_of_plan)),
+        *(f"  {line}" for line in remarks(meta, status.observed_generation, told, advise)),
         *groups(status.groups, status.groups_omitted),
         *exceptions(status.exceptions, status.exceptions_omitted, wide=wide),
         *forecast.differences,

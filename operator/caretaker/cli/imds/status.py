@@ -1,6 +1,7 @@
 """caretaker status of an IMDSPolicy: what the operator found, and what to do about it."""
 
 import time
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -37,7 +38,7 @@ def as_text(found: Read, now: float, *, wide: bool) -> list[str]:
     status = found.status
     lines = [f"IMDSPolicy {found.meta.name}: {summary(status.summary)}"]
     told = worth_telling(status.conditions)
-    said = remarks(found.meta, status.observed_generation, told, advice)
+    said = remarks(found.meta, status.observed_generation, told, partial(advice, enforces=found.enforces))
     lines += [f"  {line}" for line in (*standing(status.conditions, now), *said)]
     return [
         *lines,
