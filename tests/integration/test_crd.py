@@ -245,6 +245,7 @@ def tasks(cluster: Any) -> Iterator[Objects]:
             for duration, words in [
                 ("8", "such as 8h or 1h30m"),
                 ("1d", "such as 8h or 1h30m"),
+                ("30m1h", "such as 8h or 1h30m"),
                 ("0", "longer than nothing"),
                 ("", "longer than nothing"),
             ]

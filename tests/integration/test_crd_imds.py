@@ -68,9 +68,24 @@ REFUSED = {
         "must be a duration from 1m to 24h, such as 15m",
     ),
     "a resync that is no duration": ({**HOP, "resyncInterval": "often"}, "from 1m to 24h, such as 15m"),
+    "a resync in a wrong order": ({**HOP, "resyncInterval": "1m1h"}, "from 1m to 24h, such as 15m"),
     "an unknown kind of group": (
         {**HOP, "selector": {"groups": [{"kind": "Fleet", "names": ["a"]}]}},
         'supported values: "EKSManagedNodegroup"',
+    ),
+    "a group's ARN in place of its name": (
+        {
+            **HOP,
+            "selector": {
+                "groups": [
+                    {
+                        "kind": "EKSManagedNodegroup",
+                        "names": ["arn:aws:eks:eu-west-1:1:nodegroup/prod/apps/a"],
+                    }
+                ]
+            },
+        },
+        "must be the group's name, not its ARN",
     ),
     "a group without names": (
         {**HOP, "selector": {"groups": [{"kind": "KarpenterNodePool", "names": []}]}},
