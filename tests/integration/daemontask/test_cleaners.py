@@ -100,7 +100,7 @@ async def test_a_cleaner_of_failed_pods_does_not_get_round_the_backoff_limit(wor
 
 
 async def test_pods_that_somebody_keeps_deleting_come_back_ever_later(world: World, proxy: ApiProxy) -> None:
-    """Or two controllers would keep each other busy. Once may be a person: that is mended without delay."""
+    """Or two controllers would keep each other busy."""
     (node,) = await world.join()
     world.kubelet.default = HOLD
     world.kubelet.silent.add(node)  # the Pod goes without having ended, as when a node is drained by force
