@@ -87,7 +87,7 @@ async def test_one_still_works_on_the_old_spec(place: Rollouts) -> None:
     await place.converged(task, succeeded=NODES)
     with late.fault(Match(verb="get", resource="daemontasks", times=4), Delay(after_seconds=LATE_SECONDS)):
         # An annotation wakes both; the late one reads the task as it is now and hears of it in 3 s.
-        await task.annotate(note="wake")
+        await task.touch()
         await asyncio.to_thread(late.ledger.wait, lambda call: call.verb == "get" and not call.code)
         await task.edit(template=place.template(image=fresh_image()))
         await place.converged(task, succeeded=NODES)

@@ -383,7 +383,7 @@ _DEGRADED_RULES: Final = (
     _ledger_corrupt,
     _nodes_failed,
     _name_conflict,
-    _bad_annotation,
     _refused,
+    _bad_annotation,
     _bad_results,
 )

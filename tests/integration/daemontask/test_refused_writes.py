@@ -110,9 +110,9 @@ async def look_often(task: Task, proxy: ApiProxy, times: int = 10) -> None:
         found = (call.verb, call.resource, call.namespace, call.name)
         return found == ("get", "daemontasks", task.namespace, task.name)
 
-    for number in range(times):
+    for _ in range(times):
         asked = len(proxy.ledger.calls(reads))
-        await task.annotate(note=str(number))
+        await task.touch()
         await asyncio.to_thread(proxy.ledger.wait, reads, asked + 1, TIMEOUT)
 
 
