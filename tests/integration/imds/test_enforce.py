@@ -13,6 +13,8 @@ from testing.imds import GOOD, MODIFY, SLOW, Fleet, Policy
 from testing.operator import OperatorProcess
 from testing.rollouts import until
 
+from .conftest import TIME_SCALE
+
 HOP = "httpPutResponseHopLimit"
 NO_CANARY = {"instances": 0}
 OPEN: dict[str, Any] = {"allowLoosening": ["HopLimit"], "canary": NO_CANARY}
@@ -88,8 +90,8 @@ async def test_pending_is_followed_in_one_call_for_all_and_never_sent_again(
 
     await until(lambda: len(polls()) >= 3 and len(asked()) >= 3)
     gaps = [later - earlier for earlier, later in itertools.pairwise(asked())]
-    assert gaps[0] >= 6 * 0.05 * 0.99  # 3, 6, 12 s, scaled
-    assert gaps[1] >= 12 * 0.05 * 0.99
+    assert gaps[0] >= 6 * TIME_SCALE * 0.99  # 3, 6, 12 s, scaled
+    assert gaps[1] >= 12 * TIME_SCALE * 0.99
     assert len(fleet.modified()) == 4
     fleet.control.apply(ids(made))
     await policy.summary(nodes=4, compliant=4)
@@ -139,7 +141,7 @@ async def test_the_canary_comes_first_and_stands_before_the_others_follow(fleet:
     calls = fleet.control.calls(MODIFY)
     sent = [call for call in calls if not call["params"].get("DryRun")]
     assert len(sent) == 6
-    assert sent[2]["at"] - sent[1]["at"] >= 40 * 0.05
+    assert sent[2]["at"] - sent[1]["at"] >= 40 * TIME_SCALE
     canary = (await policy.get())["status"]["canary"]
     assert (canary["phase"], canary["instances"]) == ("Passed", first)
     await events_of(admin, policy, "CanaryPassed")
@@ -225,8 +227,8 @@ async def test_one_that_fails_is_tried_again_by_itself_while_the_others_are_chan
     calls = [c for c in fleet.control.calls(MODIFY) if c["params"]["InstanceId"] == bad]
     tried = [c["at"] for c in calls if not c["params"].get("DryRun")]
     assert len(tried) == 3
-    assert tried[1] - tried[0] >= 30 * 0.05
-    assert tried[2] - tried[1] >= 60 * 0.05
+    assert tried[1] - tried[0] >= 30 * TIME_SCALE
+    assert tried[2] - tried[1] >= 60 * TIME_SCALE
 
 
 async def test_an_answer_that_is_lost_is_looked_up_and_nothing_is_sent_twice(fleet: Fleet) -> None:
@@ -374,7 +376,7 @@ async def test_the_pace_of_a_policy_holds(fleet: Fleet) -> None:
     policy = await fleet.create(mode="Enforce", safety={**OPEN, "maxChangesPerMinute": 6})
     await policy.condition("Ready", "True", "Enforced", timeout=120)
     at = sorted(c["at"] for c in fleet.control.calls(MODIFY) if not c["params"].get("DryRun"))
-    minute = 60 * 0.05
+    minute = 60 * TIME_SCALE
     assert all(later - earlier >= minute * 0.95 for earlier, later in zip(at, at[6:], strict=False))
 
 

@@ -15,6 +15,8 @@ from testing.karpenter import URL, node_class, node_classes
 from testing.operator import OperatorProcess
 from testing.rollouts import until
 
+from .conftest import TIME_SCALE
+
 GOOD = {"HttpPutResponseHopLimit": 2, "HttpTokens": "required"}
 BAD = {"ImageId": "ami-1", "MetadataOptions": {"HttpPutResponseHopLimit": 1, "HttpProtocolIpv6": "disabled"}}
 RIGHT = {"MetadataOptions": GOOD}
@@ -142,7 +144,7 @@ async def test_all_policies_share_one_look_each_resync_and_a_quiet_time_has_none
     for name in calls:
         await until(lambda name=name: len(fleet.control.calls(name)) == len(fleet.told(operator, "forgot")))
     for earlier, later in itertools.pairwise(fleet.told(operator, "forgot")):
-        assert later["forgot"] - earlier["forgot"] >= 60 * 0.05, "1m, scaled, whoever asks"
+        assert later["forgot"] - earlier["forgot"] >= 60 * TIME_SCALE, "1m, scaled, whoever asks"
 
 
 @pytest.mark.parametrize(
