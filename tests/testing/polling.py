@@ -1,6 +1,7 @@
 """A poller of one queue at work, with what passes of its readers would do with it."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Final
@@ -67,10 +68,9 @@ class Polling:
         async with asyncio.timeout(TIMEOUT):
             while not wanted():
                 self._news.clear()
-                try:
-                    await asyncio.wait_for(self._news.wait(), 0.5)
-                except TimeoutError:
-                    continue
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(0.5):
+                        await self._news.wait()
 
 
 @asynccontextmanager

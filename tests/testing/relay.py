@@ -243,7 +243,8 @@ class Relay:
             if wait <= 0:
                 return
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(changed.wait(), min(wait, 3600.0))
+                async with asyncio.timeout(min(wait, 3600.0)):
+                    await changed.wait()
 
 
 async def _read_lines(upstream: aiohttp.ClientResponse, queue: asyncio.Queue[Lines]) -> None:

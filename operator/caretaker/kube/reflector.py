@@ -140,7 +140,8 @@ class Reflector(Generic[R]):
             pause = self._pause(self._attempt.result(), now - started)
             self.due = now + pause
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), pause)
+                async with asyncio.timeout(pause):
+                    await self._wake.wait()
 
     async def relist(self) -> None:
         """Compare with a consistent list taken from now on; returns when the Store has it.

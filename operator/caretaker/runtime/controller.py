@@ -142,30 +142,16 @@ class Controller:
     def stop(self) -> None:
         """Begin no further pass; run() ends when those that have begun are finished."""
         self._stopping.set()
+        self._queue.wake()
 
     async def _work(self, stopping: asyncio.Event) -> None:
-        stop = asyncio.create_task(stopping.wait())
-        try:
-            while not stopping.is_set():
-                key = await self._next(stop)
-                if key is not None:
-                    try:
-                        await self.run_pass(key)
-                    finally:
-                        self._queue.done(key)
-        finally:
-            stop.cancel()
-
-    async def _next(self, stop: asyncio.Task[Any]) -> Key | None:
-        """The next key; None when stopping."""
-        getting = asyncio.create_task(self._queue.get())
-        await asyncio.wait([getting, stop], return_when=asyncio.FIRST_COMPLETED)
-        if getting.done():
-            key, waited = getting.result()
+        while (found := await self._queue.get(stopping)) is not None:
+            key, waited = found
             self._metrics.queue_wait.observe(waited)
-            return key
-        getting.cancel()
-        return None
+            try:
+                await self.run_pass(key)
+            finally:
+                self._queue.done(key)
 
     async def run_pass(self, key: Key) -> None:
         """One pass; decides when the next one comes."""

@@ -8,6 +8,7 @@ Failures back off per key, exponentially and with jitter.
 """
 
 import asyncio
+import contextlib
 import heapq
 import random
 import time
@@ -109,9 +110,10 @@ class WorkQueue:
         for table in (self._failures, self._started, self._spent):
             table.pop(key, None)
 
-    async def get(self) -> tuple[Key, float]:
-        """(the next due key, seconds it waited past its time). Call done() after working on it."""
-        while True:
+    async def get(self, stopping: asyncio.Event) -> tuple[Key, float] | None:
+        """(the next due key, seconds it waited past its time); None once `stopping` is set, which wake()
+        has it look at. Call done() after working on it. Who is cancelled while waiting has taken no key."""
+        while not stopping.is_set():
             now = self._clock()
             key = self._pop(now)
             if key is not None:
@@ -121,10 +123,14 @@ class WorkQueue:
                 return key, waited
             self._changed.clear()
             timeout = self._heap[0][0] - now if self._heap else None
-            try:
-                await asyncio.wait_for(self._changed.wait(), timeout)
-            except TimeoutError:
-                continue
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(timeout):
+                    await self._changed.wait()
+        return None
+
+    def wake(self) -> None:
+        """All who wait look again whether they are to stop."""
+        self._changed.set()
 
     def done(self, key: Key) -> None:
         """The key may be handed out again."""

@@ -260,7 +260,8 @@ class Poller:
                 return
             self._left.clear()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._left.wait(), LOOK_SECONDS)
+                async with asyncio.timeout(LOOK_SECONDS):
+                    await self._left.wait()
 
     async def _receive(self, wait: int) -> Sequence[Received]:
         answer = await self._sqs.receive_message(

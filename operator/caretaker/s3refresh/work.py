@@ -5,6 +5,7 @@ at any time: the record is in the resource's status.
 """
 
 import asyncio
+import contextlib
 import logging
 import random
 import time
@@ -327,7 +328,6 @@ def _backoff(failures: int) -> float:
 
 
 async def _either(event: asyncio.Event, seconds: float) -> None:
-    try:
-        await asyncio.wait_for(event.wait(), seconds)
-    except TimeoutError:
-        return
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()

@@ -49,6 +49,7 @@ class Followed:
         self.reflector = reflector
         self.store = store
         self.watches = watches
+        self.running: asyncio.Task[None]
         self.states: list[tuple[str, str]] = []
         self.told: list[tuple[str | None, str | None]] = []
         self._change = asyncio.Event()
@@ -89,11 +90,11 @@ async def follow(
                 client, NODES, WireNode, store, label_selector=selector, timing=timing
             )
             followed = Followed(reflector, store, watches)
-            task = asyncio.create_task(reflector.run())
+            followed.running = task = asyncio.create_task(reflector.run())
             try:
                 yield followed
             finally:
-                assert not task.done(), "a reflector never ends by itself"
+                assert not task.done() or task.cancelled(), "a reflector never ends by itself"
                 task.cancel()
                 await asyncio.wait({task})
 
@@ -359,3 +360,19 @@ async def test_a_list_whose_answer_does_not_come_is_overdue_from_its_start(tmp_p
         await f.until(lambda: f.reflector.state == "failing")
         at = await asyncio.wait_for(asked, 30)
         assert at - 5 < f.reflector.due <= at
+
+
+@pytest.mark.parametrize("steps", range(6))
+async def test_it_ends_when_asked_to_though_a_list_is_asked_for_just_then(tmp_path: Path, steps: int) -> None:
+    """In the pause between two attempts, and whichever comes first by some turns of the event loop."""
+    patient = replace(FAST, denied=600.0)
+    async with follow(tmp_path, refusing(403, "Forbidden"), timing=patient) as f:
+        await f.until(lambda: f.reflector.state == "denied")
+        await asyncio.sleep(0.01)  # it pauses now
+        asking = asyncio.create_task(f.reflector.relist())
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        f.running.cancel()
+        ended, _ = await asyncio.wait({f.running}, timeout=10)
+        asking.cancel()
+        assert ended, "the cancellation was lost"

@@ -4,6 +4,7 @@ The judge of simworld.py objects to every Pod without an intent and to every run
 What people see of it is asserted here.
 """
 
+import asyncio
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -506,7 +507,7 @@ def test_when_pods_are_accepted_again_the_others_follow_at_once() -> None:
         one.refuse(0, 403)
         one.finish()
         world.let_time_pass(10)
-        world.loop.run_until_complete(one.queue.get())
+        world.loop.run_until_complete(one.queue.get(asyncio.Event()))
         one.queue.done(KEY)
         world.whole_pass(0)
         assert len(pods(world)) == 1
@@ -635,7 +636,7 @@ def test_starts_wait_for_their_intents_when_the_ledger_has_just_been_written(wor
     world.cluster.edit(parallelism=2)
     before, queue = shard_writes(world), world.operators[0].queue
     world.clock.now += 0.2  # what has happened is due by then
-    world.loop.run_until_complete(queue.get())
+    world.loop.run_until_complete(queue.get(asyncio.Event()))
     queue.done(KEY)
     world.whole_pass(0)
     assert shard_writes(world) == before

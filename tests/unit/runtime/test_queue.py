@@ -37,13 +37,21 @@ def queue(clock: Clock) -> WorkQueue:
     return WorkQueue(clock=clock, jitter=lambda: 0.5)
 
 
+async def taken(queue: WorkQueue, seconds: float = 1) -> Key:
+    """The next key; TimeoutError if none is due by then."""
+    async with asyncio.timeout(seconds):
+        found = await queue.get(asyncio.Event())
+    assert found is not None
+    return found[0]
+
+
 async def due_after(queue: WorkQueue, clock: Clock, key: Key) -> float:
     """Steps time until the key is handed out, and works on it for no time; seconds since the call."""
     began = clock.now
     for _ in range(200_000):
         clock.now = round(clock.now + 0.01, 3)
         if len(queue):
-            found, _ = await asyncio.wait_for(queue.get(), 1)
+            found = await taken(queue)
             assert found == key
             queue.done(key)
             return round(clock.now - began, 2)
@@ -90,22 +98,22 @@ async def test_a_storm_of_urgent_events_is_a_storm_like_any_other(queue: WorkQue
 async def test_a_key_is_never_handed_out_twice_at_once(queue: WorkQueue, clock: Clock) -> None:
     queue.add(A)
     clock.now += 1
-    await queue.get()
+    await taken(queue)
     queue.add(A)
     clock.now += 60
     with pytest.raises(TimeoutError):
-        await asyncio.wait_for(queue.get(), 0.01)
+        await taken(queue, 0.01)
     queue.done(A)
-    assert (await asyncio.wait_for(queue.get(), 1))[0] == A
+    assert await taken(queue) == A
 
 
 async def test_one_key_does_not_hold_up_another(queue: WorkQueue, clock: Clock) -> None:
     queue.add(A)
     clock.now += 1
-    await queue.get()
+    await taken(queue)
     queue.add(B)
     clock.now += 1
-    assert (await asyncio.wait_for(queue.get(), 1))[0] == B
+    assert await taken(queue) == B
 
 
 async def test_the_earliest_of_several_times_counts(queue: WorkQueue, clock: Clock) -> None:
@@ -120,7 +128,7 @@ async def test_failures_back_off_and_a_success_forgets_them(queue: WorkQueue, cl
     for _ in range(15):
         waits.append(queue.retry(A))
         clock.now += BACKOFF_MAX
-        await queue.get()
+        await taken(queue)
         queue.done(A)
     assert waits[:4] == [0.5, 1.0, 2.0, 4.0]
     assert max(waits) == BACKOFF_MAX
@@ -144,8 +152,20 @@ async def test_an_event_during_the_last_pass_of_a_key_is_not_forgotten(
 ) -> None:
     queue.add(A)
     clock.now += 1
-    await queue.get()
+    await taken(queue)
     queue.add(A)  # made again under the same name
     queue.forget(A)
     queue.done(A)
     assert await due_after(queue, clock, A) <= STORM_INTERVAL
+
+
+async def test_who_is_to_stop_takes_no_key(queue: WorkQueue, clock: Clock) -> None:
+    stopping = asyncio.Event()
+    waiting = [asyncio.create_task(queue.get(stopping)) for _ in range(3)]
+    queue.add_after(A, 60)
+    await asyncio.sleep(0.01)
+    stopping.set()
+    clock.now += 60
+    queue.wake()
+    assert await asyncio.gather(*waiting) == [None] * 3
+    assert await taken(queue) == A

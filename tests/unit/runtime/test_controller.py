@@ -1,0 +1,91 @@
+"""The loop begins and ends with the Lease, and may begin again: no key is lost on the way."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from caretaker.obs.metrics import create_metrics
+from caretaker.runtime.controller import Controller
+from caretaker.runtime.queue import Key, WorkQueue
+
+A, B = Key("DaemonTask", "default", "a"), Key("DaemonTask", "default", "b")
+
+
+class Seen:
+    """A kind whose resources are all gone: a pass only looks."""
+
+    kind = "DaemonTask"
+
+    def __init__(self) -> None:
+        self.passes: asyncio.Queue[Key] = asyncio.Queue()
+
+    async def gather(self, key: Key) -> None:
+        self.passes.put_nowait(key)
+
+    def forget(self, key: Key) -> None:
+        """Nothing is kept."""
+
+
+class Loop:
+    """A controller and its queue."""
+
+    def __init__(self) -> None:
+        self.queue = WorkQueue()
+        self.seen = Seen()
+        unused: Any = None  # a pass over what is gone makes no call
+        self.controller = Controller(
+            unused, self.queue, [self.seen], unused, create_metrics("test"), lambda _: None
+        )  # type: ignore[list-item]
+
+    async def begin(self) -> "asyncio.Task[None]":
+        """Running, and with nothing due."""
+        running = asyncio.create_task(self.controller.run())
+        self.queue.add_after(A, 0)
+        await self.passed(A)
+        self.queue.add_after(B, 600)  # so that the workers wait for a time
+        await asyncio.sleep(0.01)
+        return running
+
+    async def passed(self, key: Key) -> None:
+        """Return once there was a pass over it."""
+        async with asyncio.timeout(10):
+            assert await self.seen.passes.get() == key
+
+
+@pytest.mark.parametrize("later", range(-5, 6))
+@pytest.mark.parametrize("how", ["stopped", "cancelled"])
+async def test_what_comes_as_the_lease_goes_is_answered_when_it_is_back(how: str, later: int) -> None:
+    """The end comes `later` than the event by so many turns of the event loop, or earlier."""
+    loop = Loop()
+    running = await loop.begin()
+    end = loop.controller.stop if how == "stopped" else running.cancel
+    for turn in range(-5, 6):
+        if turn == 0:
+            loop.queue.add_after(A, 0)
+        if turn == later:
+            end()
+        await asyncio.sleep(0)
+    await asyncio.wait({running}, timeout=10)
+    assert running.done()
+    while not loop.seen.passes.empty():  # it may have been answered before
+        loop.seen.passes.get_nowait()
+
+    again = asyncio.create_task(loop.controller.run())
+    for _ in range(3):
+        loop.queue.add_after(A, 0)
+        await loop.passed(A)
+    loop.controller.stop()
+    await asyncio.wait({again}, timeout=10)
+    assert again.done()
+
+
+async def test_no_pass_begins_after_the_stop() -> None:
+    loop = Loop()
+    running = await loop.begin()
+    loop.queue.add_after(A, 0)
+    loop.controller.stop()
+    await asyncio.wait({running}, timeout=10)
+    assert running.done()
+    assert loop.seen.passes.empty()
+    assert loop.queue.pending(A), "it is due still"
