@@ -23,7 +23,8 @@ When = Literal["before", "after", "late"]
 
 # What a status write says of some target when it is this step of the design.
 WRITES: Final[Mapping[str, Callable[[Json], bool]]] = {
-    "W1": lambda target: bool(target.get("dirty")),
+    # A pass that comes when the quiet period has gone by claims the events with the write that records them.
+    "W1": lambda target: bool(target.get("dirty") or target.get("claim")),
     "W2": lambda target: bool(target.get("claim")),
     "W3": lambda target: bool(target.get("inFlight")),
     "W3'": lambda target: bool(target.get("failure")) and not target.get("claim"),
