@@ -85,9 +85,11 @@ gotools: setup
 chart: setup ## write what follows from others: the chart's CRDs, the table of its values, deploy/
 	@$(PYTHON) -m chart
 
+# With less garbage collection an API server takes a sixth less CPU (28.5 -> 24 s for 208 tests); the limit is
+# for their memory.
 .PHONY: integration
 integration: program doubles gotools ## the tests against a real control plane
-	$(PYTHON) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder \
+	GOGC=400 GOMEMLIMIT=1GiB $(PYTHON) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder \
 	  tests/e2e tests/integration/test_*.py tests/integration/s3refresh tests/integration $(PYTEST_ARGS)
 
 .PHONY: e2e-node

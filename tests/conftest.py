@@ -2,9 +2,12 @@
 
 import gc
 import os
+from collections.abc import Iterator
 
+import pytest
 from hypothesis import HealthCheck, settings
 
+from testing import forks
 from testing.aws import aws, ec2, ecs, elasticmq, ministack, sqs_proxy, sqs_server, storage_gateway
 from testing.cluster import admin, bare, cluster, namespace, nodes, recorders
 from testing.examples import examples
@@ -39,3 +42,10 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def forked_operators() -> Iterator[None]:
+    """Operators are forked from a server that starts with the first one."""
+    with forks.serving():
+        yield

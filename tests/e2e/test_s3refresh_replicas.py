@@ -4,7 +4,6 @@ The record needs no leader: whoever writes on top of what it has not seen is ref
 """
 
 import asyncio
-import os
 import signal
 import sys
 import time
@@ -137,7 +136,7 @@ async def test_a_stop_leaves_nothing_to_take_over(place: Place) -> None:
     resource = await place.create(source.queue)
     leader, _ = await leader_and_standby(place, scale=1.0)
     await resource.condition("Ready")
-    leader.gateway.stop_at("RefreshCache", before=lambda: os.kill(leader.process.pid, signal.SIGTERM))
+    leader.gateway.stop_at("RefreshCache", before=lambda: leader.process.signal(signal.SIGTERM))
     await asyncio.to_thread(place.aws.put, source.bucket, "in/a", "in/b")
     await place.until(lambda: not leader.process.running, "the leader has ended")
     assert leader.process.wait_exit() == 0

@@ -19,7 +19,7 @@ from testbed.cluster import Cluster
 from testing.apicalls import Call
 from testing.apiproxy import ApiProxy
 from testing.faults import Answer, Delay, Match, Stall
-from testing.operator import OperatorProcess
+from testing.operator import NEW_INTERPRETER, OperatorProcess
 from testing.roles import METRIC as MISSING
 from testing.rollouts import Rollouts, fresh_image, rollouts, until
 from testing.world import Task
@@ -39,7 +39,9 @@ async def place(cluster: Cluster, admin: Admin, tmp_path: Path) -> AsyncIterator
 
 
 async def replicas(place: Rollouts, scale: float = SCALE, **how: Any) -> tuple[Replica, Replica]:
-    """(the leader, the standby), the standby's caches filled."""
+    """(the leader, the standby), the standby's caches filled. Each with hashes of its own: what one wrote in
+    an order of sets, the other would write in another."""
+    how = {"command": NEW_INTERPRETER, **how}
     leader = await place.operator("leader", leader_elect=True, time_scale=scale, **how)
     await until(lambda: leads(leader))
     standby = await place.operator("standby", leader_elect=True, time_scale=scale, **how)

@@ -20,7 +20,7 @@ from testbed.admin import Admin, path
 from testbed.cluster import Cluster
 from testing.apiproxy import ApiProxy
 from testing.faults import Match, Run
-from testing.operator import SOURCES, OperatorError, OperatorProcess
+from testing.operator import NEW_INTERPRETER, SOURCES, OperatorError, OperatorProcess
 
 # A process with the parts of the operator that OperatorProcess looks at.
 PROGRAM = """
@@ -131,17 +131,19 @@ def test_one_that_dies_at_once_is_told_with_its_output(tmp_path: Path) -> None:
     assert not dying.running
 
 
-def test_it_dies_with_the_process_that_started_it(make: Any, tmp_path: Path) -> None:
-    program = tmp_path / "program.py"
+def dies_with_its_parent(started: str, *, forked: bool) -> None:
+    """`started` is an expression for an operator, in a process of its own."""
     parent = subprocess.Popen(
         [
             sys.executable,
             "-c",
             "import sys, time\n"
+            "from testing import forks\n"
             "from testing.operator import OperatorProcess\n"
-            f"p = OperatorProcess('none', command=(sys.executable, {str(program)!r})).start()\n"
-            "print(p.pid, flush=True)\n"
-            "time.sleep(600)",
+            "with forks.serving():\n"
+            f"    p = {started}.start()\n"
+            "    print(p.pid, flush=True)\n"
+            "    time.sleep(600)",
         ],
         stdout=subprocess.PIPE,
         text=True,
@@ -155,10 +157,43 @@ def test_it_dies_with_the_process_that_started_it(make: Any, tmp_path: Path) -> 
     assert parent.stdout is not None
     with parent.stdout:
         child = psutil.Process(int(parent.stdout.readline()))
+    server = child.parent()
     assert child.is_running()
+    assert server is not None
+    assert (server.pid != parent.pid) == forked
     parent.send_signal(signal.SIGKILL)
     parent.wait()
     child.wait(5)
+    if forked:
+        server.wait(5)
+
+
+def test_it_dies_with_the_process_that_started_it(make: Any, tmp_path: Path) -> None:
+    program = str(tmp_path / "program.py")
+    dies_with_its_parent(f"OperatorProcess('none', command=(sys.executable, {program!r}))", forked=False)
+
+
+def test_a_forked_one_dies_with_the_process_that_started_its_server(cluster: Cluster) -> None:
+    config = str(cluster.kubeconfig)
+    started = f"OperatorProcess({config!r}, namespace='default', leader_elect=False)"
+    dies_with_its_parent(started, forked=True)
+
+
+@pytest.mark.parametrize("command", [None, NEW_INTERPRETER], ids=["forked", "new"])
+def test_it_lives_in_a_session_of_its_own_and_ends_when_told(
+    cluster: Cluster, namespace: str, command: tuple[str, ...] | None
+) -> None:
+    process = OperatorProcess(cluster.kubeconfig, namespace=namespace, leader_elect=False, command=command)
+    with process:
+        assert os.getsid(process.pid) == process.pid
+        forked = "testing/forks.py" in " ".join(psutil.Process(process.pid).cmdline())
+        assert forked == (command is None)
+        first = process.pid
+        process.restart(kill=True)
+        assert not psutil.pid_exists(first)
+        process.terminate()
+    assert [entry["msg"] for entry in process.logs].count("ready") == 2
+    assert len(process.logs) == len(process.lines), "a line that is no JSON"
 
 
 async def test_the_operator_killed_between_a_write_and_its_reply_comes_back(

@@ -103,14 +103,14 @@ async def admin(cluster: Cluster) -> AsyncIterator[Admin]:
 
 @pytest.fixture
 async def namespace(admin: Admin) -> AsyncIterator[str]:
-    """A fresh namespace in which pods can be created; deleted afterwards without waiting."""
+    """A fresh namespace in which pods can be created. What operators look at in it is deleted afterwards,
+    without waiting; the namespace goes with the cluster: its deletion would ask for every kind of object."""
     name = f"t-{secrets.token_hex(4)}"
     await admin.create(path("namespaces"), {"metadata": {"name": name}})
     await admin.wait_for(path("serviceaccounts", name, "default"), lambda _: True)
     yield name
-    for kind in ("daemontasks", "pods"):
+    for kind in ("daemontasks", "s3aggregatedrefreshes", "pods"):
         await admin.delete(path(kind, name), grace=0)
-    await admin.delete(path("namespaces", name=name))
 
 
 @pytest.fixture

@@ -1,4 +1,6 @@
-"""The operator as a process: started as users start it, watched by its logs and metrics, killed at will.
+"""The operator as a process: watched by its logs and metrics, killed at will.
+
+It is started as users start it, or forked where `testing.forks` serves, as it does for all of pytest.
 
 Inputs: a kubeconfig (usually ApiProxy's). It must leave no process behind: the kernel kills the operator
 when the tests' process dies. Time runs at CARETAKER_TEST_TIME_SCALE.
@@ -29,11 +31,15 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from observability.catalogue import unexpected
+from testing import forks
+from testing.forks import Forked
 from testing.suiterole import as_operator
 
 SOURCES: Final = Path(__file__).resolve().parents[2] / "operator"
 EXIT_SECONDS: Final = 10.0  # what `caretaker run` promises after SIGTERM
 LINES_SHOWN: Final = 40
+# A `command`: as users start it, whoever serves.
+NEW_INTERPRETER: Final = (sys.executable, "-m", "caretaker", "run")
 
 # PR_SET_PDEATHSIG = 1 (linux/prctl.h). In a program of its own, not in preexec_fn: Python deprecates
 # running code between fork and exec of a process with threads. exec keeps the setting.
@@ -64,7 +70,7 @@ class OperatorProcess:
     time_scale  factor on backoffs, floors and lease times
     allowed     regular expressions of log lines that may hold a Traceback
     exit_seconds  how long it may take to exit after SIGTERM
-    command     in place of `python -m caretaker run` (its flags are appended)
+    command     in place of `caretaker run` (its flags are appended): a new interpreter, never a fork
     """
 
     def __init__(
@@ -79,23 +85,23 @@ class OperatorProcess:
         env: Mapping[str, str] | None = None,
         allowed: Sequence[str] = (),
         exit_seconds: float = EXIT_SECONDS,
-        command: Sequence[str] = (sys.executable, "-m", "caretaker", "run"),
+        command: Sequence[str] | None = None,
     ) -> None:
         self.name = name
         self.metrics_port = 0
         self.health_port = 0
         self.allowed = tuple(allowed)
         self._exit_seconds = exit_seconds
-        self._command = [
-            *command,
+        self._words = [
             *("--metrics-port", "0", "--health-port", "0", "--bind-host", "127.0.0.1"),
             *("--log-format", "json", "--kubeconfig", str(as_operator(kubeconfig))),
             *(("--namespace", namespace) if namespace else ()),
             *(() if leader_elect else ("--no-leader-elect",)),
             *args,
         ]
+        self._command = command
         self._env = _environment(name, time_scale, env or {})
-        self._process: subprocess.Popen[str] | None = None
+        self._process: subprocess.Popen[str] | Forked | None = None
         self._reader: threading.Thread | None = None
         self._reaping = threading.Lock()
         self._lines: list[str] = []
@@ -111,18 +117,7 @@ class OperatorProcess:
         if self._process is not None:  # it ended by itself, or is just being killed by another thread
             self._reap(self._process)
         since, self._ended = len(self._lines), False
-        command = [sys.executable, "-I", "-S", "-c", _REAPED, str(os.getpid()), *self._command]
-        self._process = process = _spawner.submit(
-            subprocess.Popen,
-            command,
-            env=self._env,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            start_new_session=True,  # Ctrl-C goes to the tests, which end it in order
-        ).result()
+        self._process = process = _begin(self._command, self._words, self._env)
         self._reader = threading.Thread(target=self._read, args=(process,), daemon=True)
         self._reader.start()
         if wait:
@@ -171,11 +166,11 @@ class OperatorProcess:
 
     def pause(self) -> None:
         """SIGSTOP: the process stands still as if the machine had frozen."""
-        self._signal(signal.SIGSTOP)
+        self.signal(signal.SIGSTOP)
 
     def resume(self) -> None:
         """SIGCONT."""
-        self._signal(signal.SIGCONT)
+        self.signal(signal.SIGCONT)
 
     def wait_exit(self, timeout: float = EXIT_SECONDS) -> int:
         """Block until it exits by itself; its exit code."""
@@ -183,11 +178,11 @@ class OperatorProcess:
             raise OperatorError(f"{self.name} was not started")
         process = self._process
         try:
-            process.wait(timeout)
+            code = process.wait(timeout)
         except subprocess.TimeoutExpired:
             raise self._error(f"still runs after {timeout:g} s") from None
         self._reap(process)
-        return process.returncode
+        return code
 
     @property
     def running(self) -> bool:
@@ -216,10 +211,13 @@ class OperatorProcess:
         if error is None:
             self.assert_clean_logs()
 
-    def _signal(self, number: int) -> None:
-        os.kill(self.pid, number)
+    def signal(self, number: int) -> None:
+        """Send it a signal; nothing if it has ended."""
+        if self._process is None:
+            raise OperatorError(f"{self.name} does not run")
+        self._process.send_signal(number)
 
-    def _reap(self, process: subprocess.Popen[str]) -> None:
+    def _reap(self, process: subprocess.Popen[str] | Forked) -> None:
         # A fault's callback may kill in the proxy's thread what the test is ending in its own.
         with self._reaping:
             reader = self._reader
@@ -227,7 +225,9 @@ class OperatorProcess:
                 return
             process.wait()
             reader.join()
-            if process.stdout is not None:
+            if isinstance(process, Forked):
+                process.close()
+            elif process.stdout is not None:
                 process.stdout.close()
             self._process = self._reader = None
 
@@ -270,7 +270,7 @@ class OperatorProcess:
                 context = "\n".join(self.lines[number : number + LINES_SHOWN])
                 raise OperatorError(f"{self.name} logged a Traceback:\n{context}")
 
-    def _read(self, process: subprocess.Popen[str]) -> None:
+    def _read(self, process: subprocess.Popen[str] | Forked) -> None:
         if process.stdout is None:
             return
         for line in process.stdout:
@@ -318,6 +318,25 @@ class OperatorProcess:
     def readyz(self, timeout: float = 5.0) -> tuple[int, str]:
         """Status and text of /readyz; TimeoutError without an answer."""
         return _get(self.health_port, "/readyz", timeout)
+
+
+def _begin(
+    command: Sequence[str] | None, words: Sequence[str], env: Mapping[str, str]
+) -> subprocess.Popen[str] | Forked:
+    if command is None and (forked := forks.start(["run", *words], env)) is not None:
+        return forked
+    program = command or NEW_INTERPRETER
+    return _spawner.submit(
+        subprocess.Popen,
+        [sys.executable, "-I", "-S", "-c", _REAPED, str(os.getpid()), *program, *words],
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        start_new_session=True,  # Ctrl-C goes to the tests, which end it in order
+    ).result()
 
 
 def _labels(series: str) -> list[str]:

@@ -8,7 +8,6 @@ the seed alone; how it interleaves with the operators is the machine's. Every fa
 import asyncio
 import dataclasses
 import math
-import os
 import random
 import signal
 import time
@@ -198,7 +197,7 @@ class RefreshChaos:
     def _send(self, replica: Replica, number: signal.Signals) -> None:
         with replica.life:
             if replica.process.running:
-                os.kill(replica.process.pid, number)
+                replica.process.signal(number)
 
     def _disarm(self) -> None:
         for kill in self._kills:

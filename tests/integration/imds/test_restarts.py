@@ -9,10 +9,11 @@ from testbed.admin import Admin
 from testbed.cluster import Cluster
 from testing.cluster import Nodes
 from testing.imds import MODIFY, NOWHERE, SLOW, Fleet
-from testing.operator import OperatorProcess
+from testing.operator import NEW_INTERPRETER, OperatorProcess
+
+from .conftest import TIME_SCALE
 
 Start = Callable[..., OperatorProcess]
-TIME_SCALE = 0.05
 
 
 @pytest.fixture
@@ -21,9 +22,15 @@ def start(cluster: Cluster) -> Iterator[Start]:
     made: list[OperatorProcess] = []
 
     def started(*args: str) -> OperatorProcess:
-        env = NOWHERE
+        # Each life has hashes of its own: what one wrote in an order of sets, the next would write anew.
         process = OperatorProcess(
-            cluster.kubeconfig, "own", leader_elect=False, time_scale=TIME_SCALE, env=env, args=args
+            cluster.kubeconfig,
+            "own",
+            leader_elect=False,
+            time_scale=TIME_SCALE,
+            env=NOWHERE,
+            args=args,
+            command=NEW_INTERPRETER,
         )
         made.append(process)
         return process.start()
