@@ -19,7 +19,7 @@ from typing import ClassVar, Final, Self
 from awsdoubles.cached import DoubleError
 from awsdoubles.loopback import DIRECT, LOOPBACK
 from testbed.cluster import PORT_RANGE
-from testbed.processes import Processes
+from testbed.processes import Processes, signals_later
 
 START_TIMEOUT: Final = 60.0
 START_ATTEMPTS: Final = 3
@@ -95,7 +95,11 @@ class Server(ABC):
         self._processes.log(self.name).unlink(missing_ok=True)
         self._processes.start(self.name, command, variables)
         deadline = time.monotonic() + START_TIMEOUT
-        while not self._answers():
+        while True:
+            with signals_later():
+                answers = self._answers()
+            if answers:
+                return True
             if self.name in self._processes.dead():
                 if "in use" in self._log().lower() and not last:
                     return False
@@ -105,7 +109,6 @@ class Server(ABC):
                     f"{self.name}: no answer within {START_TIMEOUT:.0f} s; its log:\n{self._log()}"
                 )
             time.sleep(0.05)
-        return True
 
     def _log(self) -> str:
         """Both ends: Java says at the top what is wrong, Python at the bottom."""

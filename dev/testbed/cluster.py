@@ -35,7 +35,7 @@ from testbed.components import (
     write_kubeconfig,
 )
 from testbed.nodes import is_ready, node, register
-from testbed.processes import Processes
+from testbed.processes import Processes, signals_later
 
 START_TIMEOUT: Final = 90.0
 START_ATTEMPTS: Final = 3
@@ -292,7 +292,11 @@ class Cluster:
 
     def _await(self, condition: Callable[[], bool], what: str) -> None:
         deadline = time.monotonic() + START_TIMEOUT
-        while not condition():
+        while True:
+            with signals_later():
+                done = condition()
+            if done:
+                return
             self._complain_of_the_dead()
             if time.monotonic() > deadline:
                 raise ClusterError(

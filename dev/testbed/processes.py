@@ -43,7 +43,7 @@ class Processes:
             env[PARENT_VARIABLE] = str(os.getpid())
         self.log(name).parent.mkdir(parents=True, exist_ok=True)
         # An exception of Ctrl-C between the start and the record would lose the process.
-        with self.log(name).open("ab") as log, _signals_later():
+        with self.log(name).open("ab") as log, signals_later():
             child = subprocess.Popen(
                 command,
                 env=env,
@@ -118,8 +118,12 @@ def _same(pid: int, started: float) -> psutil.Process | None:
 
 
 @contextlib.contextmanager
-def _signals_later() -> Iterator[None]:
-    """Deliver SIGINT and SIGTERM at the end of the block. They interrupt the main thread only."""
+def signals_later() -> Iterator[None]:
+    """Deliver SIGINT and SIGTERM at the end of the block. They interrupt the main thread only.
+
+    For what must not be torn apart, and for what leaves garbage behind that runs Python as it goes, as a
+    response of urllib does: what is raised there is lost, of Ctrl-C in polls of an API server 3 in 100.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -213,8 +213,10 @@ class App:
         """A list from now on. One that RBAC refuses is not waited for: passes tell of it and do not plan."""
         listing = asyncio.create_task(reflector.relist())
         denied = asyncio.create_task(self._denied[reflector.resource].wait())
-        await asyncio.wait([listing, denied], return_when=asyncio.FIRST_COMPLETED)
-        await _cancel([listing, denied])  # type: ignore[list-item]
+        try:
+            await asyncio.wait([listing, denied], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            await _cancel([listing, denied])  # type: ignore[list-item]
 
     def _look_at_all(self) -> None:
         for key in self._resources.known:
@@ -229,9 +231,10 @@ class App:
     async def _drain(self) -> None:
         if self._leading is not None:
             leading, self._leading = self._leading, None
-            await self._refreshes.quiesce(DRAIN_SECONDS / 2)
-            self._controller.stop()
-            await asyncio.wait([leading], timeout=DRAIN_SECONDS)
+            if self._controller.working:  # else everything is still being read: nothing has begun
+                await self._refreshes.quiesce(DRAIN_SECONDS / 2)
+                self._controller.stop()
+                await asyncio.wait([leading], timeout=DRAIN_SECONDS)
             await _cancel([leading])
         await self._refreshes.stop()
         await self._ecs.stop()

@@ -158,6 +158,37 @@ async def test_leader_that_hung_writes_nothing_when_it_wakes(place: Rollouts) ->
     await place.history.check(backoff_limit=0)
 
 
+async def test_leader_that_cannot_renew_goes_on_when_it_can_again(place: Rollouts) -> None:
+    """One replica, which loses the Lease while Pods end, again and again, and takes it back itself."""
+    names = await place.nodes.add(NODES)
+    leader, proxy = await place.operator("leader", leader_elect=True, time_scale=SCALE / 2)
+    await until(lambda: leads((leader, proxy)))
+    task = await place.task(parallelism=1)
+    for count in (1, 2, 3):
+        await task.ledger_when(lambda entries, count=count: len(entries) >= count)
+        refusal = proxy.add(Match(verb="patch", resource="leases"), Answer(503, "ServiceUnavailable"))
+        await until(lambda: not leads((leader, proxy)))
+        refusal.remove()
+        await until(lambda: leads((leader, proxy)))
+    await place.converged(task, succeeded=NODES)
+    await task.edit(template=place.template(image=fresh_image()))
+    await place.converged(task, succeeded=NODES)
+    await place.history.check(backoff_limit=0)
+    assert place.history.pods.runs_per_node() == dict.fromkeys(names, 2)
+
+
+async def test_leader_that_has_read_nothing_yet_gives_the_lease_up_at_once(place: Rollouts) -> None:
+    """No pass has begun, so none is waited for; the real Lease times, of which one would be noticed."""
+    leader, proxy = await place.operator("leader", leader_elect=True, time_scale=1.0, start=False)
+    with proxy.fault(Match(verb="list", resource="nodes"), Delay(before_seconds=60)):
+        await asyncio.to_thread(leader.start)
+        await until(lambda: leads((leader, proxy)))
+        began = time.monotonic()
+        await asyncio.to_thread(leader.terminate)
+        assert time.monotonic() - began < 3
+    assert place.history.pods.runs_per_node() == {}
+
+
 async def test_api_server_restarts_in_the_middle_of_a_rollout(place: Rollouts) -> None:
     await place.nodes.add(NODES)
     one, other = await replicas(place)

@@ -1,4 +1,4 @@
-"""The record of processes, where an interruption must not lose one."""
+"""Processes and interruptions: neither is lost by the other."""
 
 import signal
 import sys
@@ -8,7 +8,7 @@ from typing import Any
 import psutil
 import pytest
 
-from testbed.processes import Processes
+from testbed.processes import Processes, signals_later
 
 
 def test_an_interruption_between_start_and_record_comes_after_both(
@@ -28,3 +28,15 @@ def test_an_interruption_between_start_and_record_comes_after_both(
     (process,) = kept.running().values()
     kept.stop(hard=True)
     assert not process.is_running()
+
+
+class Garbage:
+    """Runs Python as it goes, as a response of urllib does; Python swallows what is raised there."""
+
+    def __del__(self) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+
+def test_an_interruption_that_comes_as_garbage_goes_is_not_lost() -> None:
+    with pytest.raises(KeyboardInterrupt), signals_later():
+        Garbage()

@@ -132,12 +132,17 @@ class Controller:
         self._workers = workers
         self._stopping = asyncio.Event()
         self._status_written: dict[Key, float] = {}
+        self.working = False  # between run() and its end
 
     async def run(self) -> None:
         """Work until stop(), or until cancelled. Every run starts with an empty memory of status writes."""
         self._stopping = asyncio.Event()
         self._status_written.clear()
-        await asyncio.gather(*(self._work(self._stopping) for _ in range(self._workers)))
+        self.working = True
+        try:
+            await asyncio.gather(*(self._work(self._stopping) for _ in range(self._workers)))
+        finally:
+            self.working = False
 
     def stop(self) -> None:
         """Begin no further pass; run() ends when those that have begun are finished."""
