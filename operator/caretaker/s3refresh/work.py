@@ -225,7 +225,12 @@ class Work:
         failures = 0
         while True:
             self._again.clear()
-            found = await self._found(target, setting.aim)
+            try:
+                found = await self._found(target, setting.aim)
+            except NotLeader:  # nothing was asked; the Lease may be renewed yet
+                await asyncio.sleep(_backoff(failures) * self._scale)
+                failures += 1
+                continue
             if found != self.shares:
                 self.shares = found
                 self._on_news()
@@ -241,6 +246,8 @@ class Work:
     async def _found(self, target: Target, aim: Aim) -> Shares:
         try:
             return bounded(_with_unseen(await target.discover(), self.shares), aim, self.shares)
+        except NotLeader:
+            raise
         except Exception as error:  # an answer that nobody foresaw must not end the resource's work
             logger.exception("discovery failed")
             return Shares(known=self.shares.known, faults=(f"{type(error).__name__}: {error}",))

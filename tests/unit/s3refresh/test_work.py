@@ -1,0 +1,100 @@
+"""What goes on for a resource outside its passes, where the Lease forbids a call."""
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+
+from caretaker.api.objects import WireMeta
+from caretaker.kube.errors import NotLeader
+from caretaker.runtime.queue import Key
+from caretaker.s3refresh.match import of_buckets
+from caretaker.s3refresh.plan import Shares
+from caretaker.s3refresh.resource import RawRefresh, read
+from caretaker.s3refresh.setting import Setting, setting_of
+from caretaker.s3refresh.targets.making import known
+from caretaker.s3refresh.work import Work
+from testing.s3refreshes import refresh
+
+FOUND = Shares(complete=True, known=of_buckets(["media"]))
+SCALE = 1e-5  # seconds pass so much faster
+
+
+class Answers:
+    """A target that finds what it is given, in this order."""
+
+    idempotent = True
+
+    def __init__(self, *answers: Shares | Exception) -> None:
+        self._answers = list(answers)
+
+    async def discover(self) -> Shares:
+        answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+class Queues:
+    """Nobody reads anything."""
+
+    def join(self, *_: Any, **__: Any) -> None:
+        """A poller is not asked for anything."""
+
+    async def leave(self, *_: Any) -> None:
+        """Nothing is read."""
+
+
+class Sqs:
+    """A queue with nothing to say of it."""
+
+    async def get_queue_attributes(self, **_: Any) -> Any:
+        return {"Attributes": {}}
+
+
+def setting() -> Setting:
+    spec = refresh(filter={"buckets": ["media"]}, target={"http": {"url": "https://cdn.example.com/purge"}})
+    raw = RawRefresh(WireMeta(name="r", namespace="n"), msgspec.Raw(msgspec.json.encode(spec)))
+    found = read(raw, known().spec)
+    assert found.spec is not None
+    return setting_of(found.spec, None)
+
+
+async def begun(target: Any) -> tuple[Work, list[Shares]]:
+    """The work, and what it had found each time when it asked for a pass, until that was complete."""
+    told: list[Shares] = []
+    done = asyncio.Event()
+
+    def news() -> None:
+        told.append(work.shares)
+        if work.shares.complete:
+            done.set()
+
+    queues: Any = Queues()
+    sqs: Any = Sqs()
+    work = Work(Key("S3AggregatedRefresh", "n", "r"), "u", queues, news, SCALE)
+    await work.begin(setting(), sqs, target)
+    async with asyncio.timeout(10):
+        await done.wait()
+    return work, told
+
+
+async def test_a_discovery_that_the_lease_forbids_tells_nothing_and_is_made_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    not_ours = NotLeader("the Lease is held by another")
+    work, told = await begun(Answers(not_ours, not_ours, FOUND))
+    await work.end()
+    assert told[-1] == FOUND
+    assert {shares.faults for shares in told} == {()}
+    assert caplog.records == []
+
+
+async def test_a_discovery_that_fails_as_nobody_foresaw_is_told_and_made_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    work, told = await begun(Answers(KeyError("Shares"), FOUND))
+    await work.end()
+    assert ("KeyError: 'Shares'",) in [shares.faults for shares in told]
+    assert [record.message for record in caplog.records] == ["discovery failed"]
