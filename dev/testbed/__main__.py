@@ -57,7 +57,8 @@ def _up(folder: Path, nodes: int, scheduler_qps: int, controller_qps: int) -> No
     link = folder / "kubeconfig"
     if cluster.running():
         url = yaml.safe_load(cluster.kubeconfig.read_text())["clusters"][0]["cluster"]["server"]
-        print(f"a cluster is running already: {url}, kubeconfig {_shown(link)}; make cluster-down stops it")
+        print(f"a cluster is running already, and stays as it is: {url}, kubeconfig {_shown(link)}")
+        print("make cluster-down stops it; then another NODES counts")
         return
     build.ensure()
     print(f"starting a control plane with {nodes} fake nodes", flush=True)

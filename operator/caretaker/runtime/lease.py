@@ -222,7 +222,10 @@ class Lease:
             renewed = await self._tried(self._write(self._spec()))
             if not renewed and self.holder != self.identity:
                 break
-        log.warning("no longer leading: %s is held by %s", self._path, self.holder or "nobody")
+        why = f"is held by {self.holder or 'nobody'}"
+        if self.holder == self.identity:  # as far as is known
+            why = f"was not renewed within {self._renew_deadline:g} s"
+        log.warning("no longer leading: %s %s", self._path, why)
 
     def _left(self) -> float:
         """Seconds until the holder steps down unless a renewal is acknowledged."""

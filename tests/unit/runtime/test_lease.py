@@ -142,7 +142,9 @@ def test_after_a_kill_a_standby_takes_over_within_20_seconds() -> None:
     virtualtime.run(scenario())
 
 
-def test_a_holder_that_cannot_renew_steps_down_before_anybody_may_take_over() -> None:
+def test_a_holder_that_cannot_renew_steps_down_before_anybody_may_take_over(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async def scenario() -> None:
         async with election("a", "b") as (a, b):
             a.start()
@@ -152,6 +154,7 @@ def test_a_holder_that_cannot_renew_steps_down_before_anybody_may_take_over() ->
             a.line.blackhole = True
             await until(lambda: a.told == ["started", "stopped"], within=DEADLINE + 0.1)
             assert not b.lease.held
+            assert f"was not renewed within {DEADLINE:g} s" in caplog.text
             await until(lambda: b.lease.held, within=DURATION)
             a.line.blackhole = False
             await asyncio.sleep(60)
@@ -271,7 +274,7 @@ def test_short_trouble_of_the_server_costs_no_leadership() -> None:
     virtualtime.run(scenario())
 
 
-def test_a_lease_that_somebody_else_has_written_is_lost_at_once() -> None:
+def test_a_lease_that_somebody_else_has_written_is_lost_at_once(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
         async with election("a") as (a,):
             a.start()
@@ -280,6 +283,7 @@ def test_a_lease_that_somebody_else_has_written_is_lost_at_once() -> None:
             a.line.server.patch(stored | {"spec": {"holderIdentity": "stranger", "leaseDurationSeconds": 15}})
             await until(lambda: "stopped" in a.told, within=RETRY + 0.1)
             assert a.lease.holder == "stranger"
+            assert "is held by stranger" in caplog.text
             await until(lambda: a.lease.held, within=DURATION + RETRY * 1.5)
 
     virtualtime.run(scenario())

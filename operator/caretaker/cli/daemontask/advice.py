@@ -38,7 +38,7 @@ ADVICE: Final = {
     Reason.HELD_BY_BUDGET: "wait until the time that is told; where none is, edit spec.budgets",
     Reason.SUSPENDED: "set spec.suspend to false to go on",
     Reason.INVALID_SPEC: "correct the field that is named and apply again",
-    Reason.NOT_CHECKED: "wait; if it lasts, look at the operator's logs",
+    Reason.NOT_CHECKED: "mend what else is told, or wait; if it lasts, look at the operator's logs",
     Reason.LEDGER_LOST: "annotate caretaker.dev/ledger=rerun, or =assume-done if the nodes have run",
     Reason.LEDGER_CORRUPT: "the nodes named run again by themselves; edit no ledger ConfigMap",
     Reason.NAME_CONFLICT: "delete the Pod that is named if nobody needs it",
