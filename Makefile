@@ -35,6 +35,7 @@ help: ## list the commands
 .PHONY: setup
 setup: ## install what the other commands need, into .venv and the user's cache
 	@command -v python3 >/dev/null || { echo "python3 is missing: apt-get install python3" >&2; exit 1; }
+	@test -x $(PYTHON) || echo "installing uv and the Python packages (once, a minute at most)"
 	@python3 dev/bootstrap.py "$(CACHE)/uv"
 	@$(UV) sync --frozen --quiet
 

@@ -119,7 +119,7 @@ class Server(ABC):
 
     def _answers(self) -> bool:
         try:
-            with DIRECT.open(self.url + self.ready_path, timeout=5) as response:
+            with DIRECT.open(self.url + self.ready_path, timeout=2) as response:
                 return bool(response.status == 200)
         except OSError:  # urllib's own errors, HTTP statuses from 400 on included, are OSErrors
             return False

@@ -38,6 +38,7 @@ from testbed.nodes import is_ready, node, register
 from testbed.processes import Processes, signals_later
 
 START_TIMEOUT: Final = 90.0
+ANSWER_SECONDS: Final = 2.0  # of one look whether the API server answers: Ctrl-C waits for it
 START_ATTEMPTS: Final = 3
 APISERVER: Final = "kube-apiserver"
 KWOK: Final = "kwok"
@@ -268,7 +269,7 @@ class Cluster:
 
     def _answers(self, url: str) -> bool:
         try:
-            return self._call("GET", url) == 200
+            return self._send("GET", url, timeout=ANSWER_SECONDS)[0] == 200
         except OSError:  # urllib's own errors, HTTP statuses from 400 on included, are OSErrors
             return False
 
@@ -283,11 +284,11 @@ class Cluster:
     def _call(self, method: str, url: str) -> int:
         return self._send(method, url)[0]
 
-    def _send(self, method: str, url: str) -> tuple[int, bytes]:
+    def _send(self, method: str, url: str, timeout: float = 10) -> tuple[int, bytes]:
         headers = {"Authorization": f"Bearer {self.token}"}
         request = urllib.request.Request(self.url + url, headers=headers, method=method)
         context = ssl.create_default_context(cafile=str(self.ca))
-        with urllib.request.urlopen(request, context=context, timeout=10) as response:
+        with urllib.request.urlopen(request, context=context, timeout=timeout) as response:
             return int(response.status), response.read()
 
     def _await(self, condition: Callable[[], bool], what: str) -> None:

@@ -5,7 +5,6 @@ before its first plan. SIGTERM: passes that have begun are finished, the Lease i
 """
 
 import asyncio
-import contextlib
 import gc
 import logging
 import signal
@@ -43,6 +42,7 @@ from caretaker.runtime.controller import Controller
 from caretaker.runtime.events import EventRecorder
 from caretaker.runtime.lease import Lease, NoLease
 from caretaker.runtime.queue import WorkQueue
+from caretaker.runtime.tasks import cancel
 from caretaker.s3refresh.controller import S3AggregatedRefreshKind
 from caretaker.settings import Settings
 
@@ -179,8 +179,8 @@ class App:
             await self._wait([*tasks, lease])
         finally:
             started = time.monotonic()
-            await _cancel([lease])  # drains, then releases the Lease: a standby takes over at once
-            await _cancel(tasks)
+            await cancel(lease)  # drains, then releases the Lease: a standby takes over at once
+            await cancel(*tasks)
             await self._resources.stop(2.0)
             await server.stop()
             await self._aws.close()
@@ -216,7 +216,7 @@ class App:
         try:
             await asyncio.wait([listing, denied], return_when=asyncio.FIRST_COMPLETED)
         finally:
-            await _cancel([listing, denied])  # type: ignore[list-item]
+            await cancel(listing, denied)
 
     def _look_at_all(self) -> None:
         for key in self._resources.known:
@@ -235,7 +235,7 @@ class App:
                 await self._refreshes.quiesce(DRAIN_SECONDS / 2)
                 self._controller.stop()
                 await asyncio.wait([leading], timeout=DRAIN_SECONDS)
-            await _cancel([leading])
+            await cancel(leading)
         await self._refreshes.stop()
         await self._ecs.stop()
         self._policies.clear()
@@ -334,13 +334,6 @@ class App:
 def _stuck(reflector: Reflector, limit: float) -> str | None:  # type: ignore[type-arg]
     seconds = time.monotonic() - reflector.due
     return None if seconds < limit else f"it has been stuck for {seconds:.0f} s"
-
-
-async def _cancel(tasks: list[asyncio.Task[None]]) -> None:
-    for task in tasks:
-        task.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def serve(settings: Settings) -> None:

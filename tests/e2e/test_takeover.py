@@ -161,7 +161,7 @@ async def test_leader_that_hung_writes_nothing_when_it_wakes(place: Rollouts) ->
 async def test_leader_that_cannot_renew_goes_on_when_it_can_again(place: Rollouts) -> None:
     """One replica, which loses the Lease while Pods end, again and again, and takes it back itself."""
     names = await place.nodes.add(NODES)
-    leader, proxy = await place.operator("leader", leader_elect=True, time_scale=SCALE / 2)
+    leader, proxy = await place.operator("leader", leader_elect=True)
     await until(lambda: leads((leader, proxy)))
     task = await place.task(parallelism=1)
     for count in (1, 2, 3):

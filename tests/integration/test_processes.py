@@ -8,6 +8,7 @@ from typing import Any
 import psutil
 import pytest
 
+from testbed.cluster import Cluster
 from testbed.processes import Processes, signals_later
 
 
@@ -40,3 +41,12 @@ class Garbage:
 def test_an_interruption_that_comes_as_garbage_goes_is_not_lost() -> None:
     with pytest.raises(KeyboardInterrupt), signals_later():
         Garbage()
+
+
+def test_an_interruption_in_a_poll_of_the_api_server_is_not_lost(tmp_path: Path) -> None:
+    def answers() -> bool:
+        Garbage()
+        return True
+
+    with pytest.raises(KeyboardInterrupt):
+        Cluster(tmp_path)._await(answers, "an answer")

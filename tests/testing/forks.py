@@ -1,21 +1,23 @@
-"""Operators forked from one process that has imported what an operator imports.
+"""Operators forked from processes that have imported what an operator imports.
 
-To import it takes an operator about 1.4 s of CPU, its start apart from that a fraction of it, and the suite
-starts hundreds: a fifth of all that the integration tests compute. What is forked is a process like any
+To import it takes an operator 0.5 to 1.4 s of CPU, as the machine is, the rest of its start less, and the
+suite starts hundreds: a fifth of all that the integration tests compute. What is forked is a process like any
 other, with its own environment, session and output; it runs `caretaker`'s main with its words, and ends as
-an interpreter ends. Benchmarks, the demo, and whoever gives a command of their own start a new interpreter:
-unlike forks, two of them have different hashes of strings, and so orders of sets.
+an interpreter ends. Forks of one process have the same hashes of strings, and so orders of sets: two
+processes take turns, so that the next life, or the other replica, has other ones. Benchmarks, the demo, and
+whoever gives a command of their own start a new interpreter.
 
     with forks.serving():
         process = forks.start(["run", "--metrics-port", "0"], env)
 
-The kernel (Linux) kills the forked ones when the server ends; the server ends with who started it.
+The kernel (Linux) kills the forked ones when their server ends; servers end with who started them.
 """
 
 import contextlib
 import ctypes
 import gc
 import importlib
+import itertools
 import json
 import os
 import select
@@ -150,24 +152,26 @@ class _Server:
                 raise
 
 
-_serving: list[_Server] = []
+_serving: list[Iterator[_Server]] = []
 
 
 @contextlib.contextmanager
 def serving() -> Iterator[None]:
     """Operators are forked meanwhile; all that are left end with it."""
-    server = _Server()
-    _serving.append(server)
+    servers = _Server(), _Server()
+    turns = itertools.cycle(servers)
+    _serving.append(turns)
     try:
         yield
     finally:
-        _serving.remove(server)
-        server.stop()
+        _serving.remove(turns)
+        for server in servers:
+            server.stop()
 
 
 def start(argv: Sequence[str], env: Mapping[str, str]) -> Forked | None:
     """`caretaker ARGV` with that environment; None when nobody serves."""
-    return _serving[-1].fork(argv, env) if _serving else None
+    return next(_serving[-1]).fork(argv, env) if _serving else None
 
 
 # ---------------------------------------------------------------- the server, a program of its own

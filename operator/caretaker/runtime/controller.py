@@ -132,17 +132,22 @@ class Controller:
         self._workers = workers
         self._stopping = asyncio.Event()
         self._status_written: dict[Key, float] = {}
-        self.working = False  # between run() and its end
+        self._working: list[asyncio.Task[None]] = []
 
     async def run(self) -> None:
         """Work until stop(), or until cancelled. Every run starts with an empty memory of status writes."""
         self._stopping = asyncio.Event()
         self._status_written.clear()
-        self.working = True
+        self._working = [asyncio.create_task(self._work(self._stopping)) for _ in range(self._workers)]
         try:
-            await asyncio.gather(*(self._work(self._stopping) for _ in range(self._workers)))
+            await asyncio.gather(*self._working)
         finally:
-            self.working = False
+            self.stop()  # one that has failed leaves the others at work
+
+    @property
+    def working(self) -> bool:
+        """Whether a pass may be under way, or may begin."""
+        return any(not worker.done() for worker in self._working)
 
     def stop(self) -> None:
         """Begin no further pass; run() ends when those that have begun are finished."""

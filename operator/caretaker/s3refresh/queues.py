@@ -5,7 +5,6 @@ says who may. A completion queue may be read by many and may be another's source
 """
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable
 from functools import partial
@@ -14,6 +13,7 @@ from typing import Final
 from caretaker.aws.calls import Aws
 from caretaker.aws.identity import Target
 from caretaker.runtime.queue import Key
+from caretaker.runtime.tasks import cancel
 from caretaker.s3refresh.poller import Poller
 from caretaker.s3refresh.setting import Reading
 
@@ -71,18 +71,10 @@ class Queues:
             if queue.poller.idle:
                 ended.append(queue.task)
                 del self._queues[address]
-        await stop(*ended)
+        await cancel(*ended)
 
     async def close(self) -> None:
         """Nobody reads anything any more."""
         tasks = [queue.task for queue in self._queues.values()]
         self._queues.clear()
-        await stop(*tasks)
-
-
-async def stop(*tasks: "asyncio.Task[None]") -> None:
-    """Cancel and wait."""
-    for task in tasks:
-        task.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel(*tasks)

@@ -20,6 +20,7 @@ from caretaker.aws.sqs import Sqs
 from caretaker.kube.errors import NotLeader
 from caretaker.obs import log
 from caretaker.runtime.queue import Key
+from caretaker.runtime.tasks import cancel
 from caretaker.s3refresh import advice, inspection
 from caretaker.s3refresh.aims import Aim
 from caretaker.s3refresh.debounce import UNKNOWN, Claim
@@ -28,7 +29,7 @@ from caretaker.s3refresh.memory import TargetMemory
 from caretaker.s3refresh.plan import End, Message, Plan, Result, Shares
 from caretaker.s3refresh.poller import Poller
 from caretaker.s3refresh.queue import QueueView
-from caretaker.s3refresh.queues import Queues, stop
+from caretaker.s3refresh.queues import Queues
 from caretaker.s3refresh.setting import Setting
 from caretaker.s3refresh.targets import Target
 
@@ -95,7 +96,7 @@ class Work:
     async def rest(self) -> None:
         """Nothing more is polled or asked; calls under way go on. What was found counts no more."""
         tasks, self._tasks, self._pollers = self._tasks, [], []
-        await stop(*tasks)
+        await cancel(*tasks)
         await self._queues.leave(self._key)
         self.setting, self.shares, self.queue = None, Shares(), QueueView()
 
@@ -115,7 +116,7 @@ class Work:
     async def end(self) -> None:
         """The resource is gone, or this process is to do nothing more."""
         await self.rest()
-        await stop(*self._calls.values(), *self._chores)
+        await cancel(*self._calls.values(), *self._chores)
 
     # ---------------------------------------------------------------- for a pass
 

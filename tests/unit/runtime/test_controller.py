@@ -13,7 +13,7 @@ A, B = Key("DaemonTask", "default", "a"), Key("DaemonTask", "default", "b")
 
 
 class Seen:
-    """A kind whose resources are all gone: a pass only looks."""
+    """A kind whose resources are all gone: a pass only looks. One named `torn` awaits what was cancelled."""
 
     kind = "DaemonTask"
 
@@ -22,6 +22,8 @@ class Seen:
 
     async def gather(self, key: Key) -> None:
         self.passes.put_nowait(key)
+        if key.name == "torn":
+            raise asyncio.CancelledError
 
     def forget(self, key: Key) -> None:
         """Nothing is kept."""
@@ -89,3 +91,19 @@ async def test_no_pass_begins_after_the_stop() -> None:
     assert running.done()
     assert loop.seen.passes.empty()
     assert loop.queue.pending(A), "it is due still"
+
+
+async def test_a_worker_that_is_torn_out_ends_the_others_after_their_passes() -> None:
+    loop = Loop()
+    running = await loop.begin()
+    assert loop.controller.working
+    torn = Key("DaemonTask", "default", "torn")
+    loop.queue.add_after(torn, 0)
+    await loop.passed(torn)
+    await asyncio.wait({running}, timeout=10)
+    assert running.done()
+    loop.queue.add_after(A, 0)
+    for _ in range(100):  # turns of the event loop, many more than it takes
+        await asyncio.sleep(0)
+    assert not loop.controller.working
+    assert loop.seen.passes.empty()

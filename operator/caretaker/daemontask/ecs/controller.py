@@ -21,7 +21,7 @@ from caretaker.aws.calls import Aws
 from caretaker.aws.identity import Target
 from caretaker.daemontask.ecs import plan as planning
 from caretaker.daemontask.ecs.plan import Plan
-from caretaker.daemontask.ecs.reader import Readers, stop
+from caretaker.daemontask.ecs.reader import Readers
 from caretaker.daemontask.ecs.snapshot import Snapshot
 from caretaker.daemontask.ecs.status import status_of, transitions
 from caretaker.daemontask.ecs.troubles import QUEUE
@@ -30,6 +30,7 @@ from caretaker.daemontask.resource import KIND, task_path
 from caretaker.obs.metrics import Metrics
 from caretaker.runtime.controller import Next, Subject
 from caretaker.runtime.queue import Key
+from caretaker.runtime.tasks import cancel
 
 AWS: Final = "spec.ecs.aws"
 MIN_DELAY: Final = 0.02
@@ -155,7 +156,7 @@ class EcsTarget:
 
 async def _end(work: Work, readers: "Iterable[asyncio.Task[None]]") -> None:
     await work.end()
-    await stop(readers)
+    await cancel(*readers)
 
 
 def _key(snapshot: Snapshot) -> Key:

@@ -7,10 +7,9 @@ has written down what it says, and gives a queue to one reader alone.
 """
 
 import asyncio
-import contextlib
 import logging
 import time
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Final
 
 from caretaker.aws.calls import Aws
@@ -19,6 +18,7 @@ from caretaker.aws.identity import Target
 from caretaker.aws.sqs import Message, Sqs
 from caretaker.daemontask.ecs.envelope import Notice, parse
 from caretaker.kube.errors import NotLeader
+from caretaker.runtime.tasks import cancel
 
 logger = logging.getLogger(__name__)
 
@@ -183,7 +183,7 @@ class Readers:
 
     async def leave(self, name: Hashable) -> None:
         """`name` reads nothing any more. A reader to whom nobody listens ends."""
-        await stop(self.drop(name))
+        await cancel(*self.drop(name))
 
     def drop(self, name: Hashable) -> "list[asyncio.Task[None]]":
         """As leave(), at once; the tasks that are left to be stopped."""
@@ -199,7 +199,7 @@ class Readers:
         """Nobody reads anything any more."""
         tasks = [queue.task for queue in self._queues.values()]
         self._queues.clear()
-        await stop(tasks)
+        await cancel(*tasks)
 
 
 async def _for_ever(reader: Reader) -> None:
@@ -210,12 +210,3 @@ async def _for_ever(reader: Reader) -> None:
         except Exception:
             logger.exception("reading events failed; again in %.0f s", BACKOFF_SECONDS[2])
         await asyncio.sleep(BACKOFF_SECONDS[2])
-
-
-async def stop(tasks: Iterable["asyncio.Task[None]"]) -> None:
-    """Cancel and wait."""
-    waited = list(tasks)
-    for task in waited:
-        task.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await asyncio.gather(*waited, return_exceptions=True)

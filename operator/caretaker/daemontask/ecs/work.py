@@ -30,12 +30,13 @@ from caretaker.daemontask.ecs.check import (
 from caretaker.daemontask.ecs.envelope import Notice
 from caretaker.daemontask.ecs.instances import Instances
 from caretaker.daemontask.ecs.plan import Plan, backoff
-from caretaker.daemontask.ecs.reader import Reader, stop
+from caretaker.daemontask.ecs.reader import Reader
 from caretaker.daemontask.ecs.snapshot import Known, Listing, Queue, Trouble
 from caretaker.daemontask.ecs.troubles import ECS, QUEUE, trouble_of
 from caretaker.kube.errors import NotLeader
 from caretaker.obs import log
 from caretaker.obs.ecs_metrics import EcsMetrics
+from caretaker.runtime.tasks import cancel
 
 logger = logging.getLogger(__name__)
 
@@ -68,7 +69,7 @@ class Work:
 
     async def end(self) -> None:
         """Nothing more is asked."""
-        await stop(self._tasks)
+        await cancel(*self._tasks)
 
     @property
     def queue(self) -> Queue:
