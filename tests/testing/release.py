@@ -36,6 +36,10 @@ REPLICAS: Final = 2
 PODS: Final = f"app.kubernetes.io/name={NAME}"
 LEASE: Final = path("leases", NAMESPACE, NAME)
 DEPLOYMENT: Final = path("deployments", NAMESPACE, NAME)
+# The kubelet's own words at the end of a log that is followed, where the container goes between two looks.
+GONE: Final = re.compile(
+    r"rpc error: code = NotFound desc = an error occurred when try to find container \"\w+\": not found"
+)
 
 
 class PodLogs:
@@ -169,7 +173,7 @@ class Release:
         return self._followed() if self.installed else self._last
 
     def _followed(self) -> list[Json]:
-        return [_parsed(line) for text in self._logs.all().values() for line in text.splitlines()]
+        return [_parsed(line) for text in self._logs.all().values() for line in _own(text)]
 
     def logged(self, pod: str) -> bool:
         """Whether this pod's lines are among them, up to now or to its end."""
@@ -211,6 +215,12 @@ async def kill(admin: Admin, pod: str) -> None:
         with contextlib.suppress(psutil.NoSuchProcess):
             psutil.Process(process).send_signal(signal.SIGKILL)
     await admin.delete(path("pods", NAMESPACE, pod), grace=0)
+
+
+def _own(log: str) -> list[str]:
+    """The lines that the pod wrote."""
+    lines = log.splitlines()
+    return lines[:-1] if lines and GONE.fullmatch(lines[-1]) else lines
 
 
 def _parsed(line: str) -> Json:
