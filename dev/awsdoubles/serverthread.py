@@ -16,6 +16,7 @@ from typing import Final, Self
 from aiohttp import web
 
 from awsdoubles.loopback import LOOPBACK
+from testbed.closing import connections_closed
 
 MAX_BODY: Final = 64 * 1024 * 1024
 _RST: Final = struct.pack("ii", 1, 0)  # SO_LINGER: close at once, with a reset
@@ -117,6 +118,7 @@ class ServerThread(ABC):
         finally:
             await runner.cleanup()
             await self.closing()
+            await connections_closed()
 
 
 def reset(request: web.Request) -> web.Response:

@@ -17,6 +17,8 @@ from typing import Any, Final, Self, TypeAlias
 
 import aiohttp
 
+from testbed.closing import connections_closed
+
 Json: TypeAlias = dict[str, Any]
 Jsons: TypeAlias = list[Json]
 
@@ -121,10 +123,7 @@ class Admin:
             finally:  # whoever is cancelled here, too
                 session, self._session = self._session, None
                 await session.close()
-            for _ in range(
-                3
-            ):  # aborted connections are closed in the loop's next rounds, TLS after what bears it
-                await asyncio.sleep(0)
+            await connections_closed()
 
     async def request(
         self,

@@ -1,14 +1,17 @@
 """The testbed itself: fake nodes and pods do what they are told, and nothing is left running."""
 
 import asyncio
+import ssl
 import time
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
 from testbed import steer
 from testbed.admin import Admin, ApiError, Json, path
+from testbed.closing import connections_closed
 from testbed.cluster import Cluster
 from testbed.nodes import FAKE
 from testbed.recorder import PodRecorder
@@ -349,3 +352,21 @@ async def test_of_those_who_give_up_a_begun_request_is_seen_through_and_one_that
         await client.create(url, body("after"))
     found = {item["metadata"]["name"] for item in await admin.list(url)}
     assert {"begun", "waits", "after"} & found == {"begun", "after"}
+
+
+@pytest.mark.parametrize("goodbye", ["polite", "aborted"])
+def test_no_connection_that_is_being_closed_outlives_the_event_loop(cluster: Cluster, goodbye: str) -> None:
+    """It would be a warning, that is a failure, of whatever test runs when it is collected."""
+
+    async def leave() -> str:
+        address, tls = urlsplit(cluster.url), ssl.create_default_context(cafile=str(cluster.ca))
+        _, writer = await asyncio.open_connection(address.hostname, address.port, ssl=tls)
+        if goodbye == "polite":
+            writer.close()
+        else:
+            writer.transport.abort()
+        below = writer.transport._ssl_protocol._transport  # type: ignore[attr-defined]
+        await connections_closed()
+        return repr(below)
+
+    assert asyncio.run(leave()).startswith("<_SelectorSocketTransport closed")

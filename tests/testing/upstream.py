@@ -16,6 +16,7 @@ from typing import Any, Self
 import aiohttp
 from yarl import URL
 
+from testbed.closing import connections_closed
 from testing import manifests
 
 _NOT_ADDED = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
@@ -60,7 +61,7 @@ class Upstream:
         if self._opening:
             await asyncio.wait(self._opening, timeout=_PATIENCE)
         await self._session.close()
-        await asyncio.sleep(0)  # TLS connections are aborted, and closed in the loop's next round
+        await connections_closed()
 
     @asynccontextmanager
     async def send(

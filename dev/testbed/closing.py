@@ -1,0 +1,33 @@
+"""The end of connections: what closes a session does not wait for all of them.
+
+A transport that outlives its event loop is a ResourceWarning in whatever runs when it is collected. asyncio
+tells of a selector loop's transports by a table of its own alone.
+"""
+
+import asyncio
+from asyncio.sslproto import SSLProtocol
+from typing import Any, Final
+
+PATIENCE: Final = 2.0  # seconds that the other side has to answer a polite goodbye of TLS
+_LOOK_SECONDS: Final = 0.005
+
+
+async def connections_closed(patience: float = PATIENCE) -> None:
+    """Return once every connection of this event loop that has begun to close is closed, or `patience`
+    seconds later."""
+    loop: Any = asyncio.get_running_loop()
+    deadline = loop.time() + patience
+    while loop.time() < deadline and any(map(_is_on_its_way, list(loop._transports.values()))):  # noqa: ASYNC110  nothing tells of it
+        await asyncio.sleep(_LOOK_SECONDS)
+
+
+def _is_on_its_way(transport: Any) -> bool:
+    """Whether it has begun to close, or TLS upon it has, and its socket is open."""
+    if transport._sock is None:
+        return False
+    protocol = transport.get_protocol()
+    if isinstance(protocol, SSLProtocol):
+        upper: Any = protocol._app_transport
+        if upper is not None and upper.is_closing():
+            return True
+    return bool(transport.is_closing())
