@@ -6,8 +6,9 @@ Each function returns when the API server shows the effect, so tests need not wa
 """
 
 import asyncio
+import time
 import uuid
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, Literal
@@ -22,6 +23,7 @@ Outcome = Literal["succeed", "fail", "oom", "run-on", "image-pull-failure", "rej
 BOOT_ID: Final = f"{PREFIX}/boot-id"
 FROZEN: Final = f"{PREFIX}/frozen"
 STUCK: Final = f"{PREFIX}/stuck"
+NUDGED: Final = f"{PREFIX}/nudged"
 _POLICIES: Final = Path(__file__).with_name("steering.yaml")
 _PLURALS: Final = {
     "MutatingAdmissionPolicy": "mutatingadmissionpolicies",
@@ -29,6 +31,7 @@ _PLURALS: Final = {
 }
 _NAMESPACE: Final = "testbed-steering"
 _TIMEOUT: Final = 30.0
+_NUDGE_SECONDS: Final = 5.0
 _EFFECT_TIMEOUT: Final = 60.0  # it takes about 2 s, on a machine that is not starved
 
 
@@ -105,7 +108,7 @@ async def make_not_ready(
         await steer_node(admin, node, {FROZEN: "true"})
         await _annotate_pods(admin, node, {FROZEN: "true"})
     await admin.patch(path("nodes", name=node), {"metadata": {"annotations": {READY: status}}})
-    await admin.wait_for(path("nodes", name=node), lambda body: ready_status(body) == status, _TIMEOUT)
+    await _becomes(admin, node, lambda body: ready_status(body) == status)
 
 
 async def make_ready(admin: Admin, node: str) -> None:
@@ -113,7 +116,7 @@ async def make_ready(admin: Admin, node: str) -> None:
     await release_node(admin, node)
     await _annotate_pods(admin, node, {FROZEN: None})
     await admin.patch(path("nodes", name=node), {"metadata": {"annotations": {READY: None}}})
-    await admin.wait_for(path("nodes", name=node), lambda body: ready_status(body) == "True", _TIMEOUT)
+    await _becomes(admin, node, lambda body: ready_status(body) == "True")
 
 
 async def reboot(
@@ -134,14 +137,28 @@ async def reboot(
         ]
         await asyncio.gather(*(end(admin, meta["namespace"], meta["name"]) for meta in running))
     await admin.patch(path("nodes", name=node), {"metadata": {"annotations": {BOOT_ID: boot_id}}})
-    await admin.wait_for(
-        path("nodes", name=node),
-        lambda body: bool(body["status"]["nodeInfo"]["bootID"] == boot_id),
-        _TIMEOUT,
-    )
+    await _becomes(admin, node, lambda body: bool(body["status"]["nodeInfo"]["bootID"] == boot_id))
     if through_not_ready:
         await make_ready(admin, node)
     return boot_id
+
+
+async def _becomes(admin: Admin, node: str, condition: Callable[[Json], bool]) -> None:
+    """Return once kwok has done to the node what an annotation asks for.
+
+    When it comes to hold a node's Lease it looks at an older copy of the node, now and then after a newer
+    one: what that asked for is forgotten until the node changes again, which is seen to here.
+    """
+    url, deadline = path("nodes", name=node), time.monotonic() + _TIMEOUT
+    while True:
+        try:
+            await admin.wait_for(url, condition, _NUDGE_SECONDS)
+        except TimeoutError:
+            if time.monotonic() > deadline:
+                raise
+            await admin.patch(url, {"metadata": {"annotations": {NUDGED: str(uuid.uuid4())}}})
+        else:
+            return
 
 
 async def cordon(admin: Admin, node: str, *, unschedulable: bool = True) -> None:

@@ -13,7 +13,8 @@ from testbed import steer
 from testbed.admin import Admin, ApiError, Json, path
 from testbed.closing import connections_closed
 from testbed.cluster import Cluster
-from testbed.nodes import FAKE
+from testbed.nodes import FAKE, register
+from testbed.nodes import node as node_body
 from testbed.recorder import PodRecorder
 from testbed.steer import behaviour
 from testing.cluster import TEST_LABEL, Nodes
@@ -285,6 +286,22 @@ async def test_a_reboot_changes_the_boot_id(nodes: Nodes, admin: Admin, through_
     assert after["status"]["nodeInfo"]["bootID"] == boot_id
     assert after["metadata"]["uid"] == before["metadata"]["uid"]
     assert steer.ready_status(after) == "True"
+
+
+async def test_a_reboot_that_is_overlooked_is_asked_for_again(admin: Admin, nodes: Nodes) -> None:
+    """kwok now and then takes an older copy of a node after a newer one. This node is none of its own, and
+    nobody looks at it the first time."""
+    name = f"own-{nodes.selector[TEST_LABEL]}"
+    nodes.names.append(name)
+    body = node_body(name)
+    del body["metadata"]["annotations"]
+    await register(admin, body)
+    url = path("nodes", name=name)
+    rebooting = asyncio.create_task(steer.reboot(admin, name))
+    asked = await admin.wait_for(url, lambda found: steer.NUDGED in found["metadata"].get("annotations", {}))
+    wanted = asked["metadata"]["annotations"][steer.BOOT_ID]
+    await admin.patch(f"{url}/status", {"status": {"nodeInfo": {"bootID": wanted}}})
+    assert await rebooting == wanted
 
 
 async def test_a_reboot_can_kill_what_runs(pods: Pods, admin: Admin, nodes: Nodes) -> None:
