@@ -107,7 +107,8 @@ class Memory:
 
     def pod_ended(self, pod: Pod) -> None:
         """A Pod that had ended is being deleted, or was. As it was before its deletion was asked for, where
-        that was seen: so it is known not to have been killed by it."""
+        that was seen: so it is known not to have been killed by it. Of one that was, with the time when that
+        was asked for."""
         if not self._has(pod):
             self._ended.setdefault(pod.uid, pod)
 

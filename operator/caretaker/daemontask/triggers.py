@@ -7,6 +7,8 @@ queue and nothing else. The work per event is one look at each task's node rules
 import time
 from typing import Protocol
 
+import msgspec
+
 from caretaker.api.names import LABEL_TASK
 from caretaker.api.objects import Node, Pod
 from caretaker.daemontask.memory import Memories, Memory
@@ -66,6 +68,10 @@ class Triggers:
             memory.pod_gone(pod, time.time(), self._scale)
         elif old is not None and old.terminal and new.deletion and not old.deletion:
             memory.pod_ended(old)
+        elif old is not None and new.terminal and 0 < old.deletion_asked < new.deletion_asked:
+            # Its kubelet lets go of it, for which the API server tells another time: the first one killed.
+            first = {"deletion": old.deletion, "deletion_asked": old.deletion_asked}
+            memory.pod_ended(msgspec.structs.replace(new, **first))
         changed = old is None or new is None or _view(old) != _view(new)
         if changed and not _just_made(memory, old, new):
             # The end of a run frees a slot, which is urgent if somebody waits for one.

@@ -208,3 +208,20 @@ def test_a_pod_that_failed_after_its_deletion_was_asked_for_was_killed_by_it() -
     pods.apply(killed, 6)
     pods.remove(("default", killed.name), killed.uid, 7)
     assert memory.with_ended({}, {"a": a}) == {a.uid: {killed.name: killed}}
+
+
+@pytest.mark.parametrize("seen", ["its end", "its deletion alone"])
+def test_a_later_time_that_the_api_server_tells_as_the_kubelet_lets_go_changes_nothing(seen: str) -> None:
+    """With a grace period of 0, deletionTimestamp is the time of that request: after the end, it seems."""
+    a, memories, pods = node("a"), Memories(), Store[Pod]()
+    memory = memories.of(KEY, UID)
+    Triggers(KEY.kind, memories, Store[Node](), pods, lambda *_, **__: None)
+    asked = {"deletion": NOW + 30, "deletion_asked": NOW}
+    killed = failed(a, finished=NOW, **asked)
+    pods.apply(killed if seen == "its end" else pod(a, **asked), 5)
+    going = failed(a, finished=NOW, deletion=NOW + 1, deletion_asked=NOW + 1)
+    pods.apply(going, 6)
+    there = {a.uid: {going.name: going}}
+    assert memory.with_ended(there, {"a": a}) == {a.uid: {killed.name: killed}}
+    pods.remove(("default", going.name), going.uid, 7)
+    assert memory.with_ended({}, {"a": a}) == {a.uid: {killed.name: killed}}
