@@ -16,6 +16,7 @@ from caretaker.api.objects import WireMeta
 IntOrPercent = int | str
 
 MAX_TEMPLATE_BYTES = 256 * 1024
+MAX_HOLDERS = 20  # status.slots.holders
 MAX_LISTED = 50  # failedNodes and blockedNodes: status stays the same size whatever the number of nodes
 
 
@@ -125,6 +126,23 @@ class BlockedNode(Wire, frozen=True):
     message: str = ""
 
 
+class Slot(Wire, frozen=True):
+    """A node that holds one of the slots of parallelism and budgets."""
+
+    node_name: str
+    reason: str  # Running, or what the node does instead
+    since: str | None = None
+    until: str | None = None  # when the reason ends by itself; absent where only an event ends it
+
+
+class SlotStatus(Wire, frozen=True, omit_defaults=False):
+    """How many slots there are, and who holds them."""
+
+    width: int
+    held: int
+    holders: tuple[Slot, ...] = ()  # at most MAX_HOLDERS, those out of the ordinary first
+
+
 class ResultValue(Wire, frozen=True):
     """A text, and how many nodes gave it."""
 
@@ -175,6 +193,7 @@ class Status(Wire, frozen=True, omit_defaults=False):
     observed_generation: int = -1
     current_revision: str = ""  # of the template, or EcsSpec.revision
     completed_revision: str = ""  # currentRevision once its rollout is complete, else empty
+    finished_rollout: str = ""  # revision, tick and re-run of which every node has ended
     conditions: tuple[Condition, ...] = ()
     desired: int = 0
     active: int = 0
@@ -191,6 +210,7 @@ class Status(Wire, frozen=True, omit_defaults=False):
     failed_nodes_omitted: int = 0  # how many more than failedNodes lists
     blocked_nodes: tuple[BlockedNode, ...] = ()
     blocked_nodes_omitted: int = 0
+    slots: SlotStatus | None = None  # where parallelism or a budget limits how many nodes run at once
     results: tuple[ResultStatus, ...] = ()
     result_errors: tuple[ResultError, ...] = ()
     result_errors_omitted: int = 0

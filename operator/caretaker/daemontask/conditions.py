@@ -24,6 +24,7 @@ class Outcome(msgspec.Struct):
     """What became of a plan."""
 
     created: int = 0
+    started: frozenset[str] = frozenset()  # names of the nodes that got a Pod
     trouble: Trouble | None = None
     conflicts: tuple[str, ...] = ()  # Pod names that cannot be used
     aside: frozenset[str] = frozenset()  # those of them whose Pod is the task's own, without its label
@@ -48,7 +49,8 @@ class Facts(msgspec.Struct, frozen=True):
     @property
     def busy(self) -> bool:
         """Whether something still moves without anybody's help."""
-        return self.active > len(self.plan.stuck) or (self.pending > 0 and not self.plan.hold)
+        waiting = self.pending > 0 and not self.plan.hold and not self.plan.jammed
+        return self.active > len(self.plan.stuck) or waiting
 
     @property
     def waits_for_tick(self) -> bool:
@@ -96,7 +98,7 @@ def ready(facts: Facts) -> Verdict:
 
 
 def _goes_on(facts: Facts) -> bool:
-    return facts.busy and not facts.plan.task_failed
+    return facts.busy and not facts.plan.rollout.failed
 
 
 def _lost(facts: Facts) -> Verdict | None:
@@ -118,7 +120,7 @@ def _invalid(facts: Facts) -> Verdict | None:
 
 
 def _task_failed(facts: Facts) -> Verdict | None:
-    return ("False", Reason.NODES_FAILED, _progress(facts)) if facts.plan.task_failed else None
+    return ("False", Reason.NODES_FAILED, _progress(facts)) if facts.plan.rollout.failed else None
 
 
 def _suspended(facts: Facts) -> Verdict | None:
@@ -152,7 +154,7 @@ def _failed(facts: Facts) -> Verdict | None:
     """Retries are exhausted on more nodes than failurePolicy lets pass: Continue lets maxFailedNodes pass,
     Pause and Fail only go on that far, and somebody has to look."""
     lets_pass = facts.snapshot.task.spec.failure_policy.action == "Continue"
-    wrong = facts.plan.beyond_limit if lets_pass else facts.failed > 0
+    wrong = facts.plan.rollout.beyond if lets_pass else facts.failed > 0
     return ("False", Reason.NODES_FAILED, _progress(facts)) if wrong else None
 
 
@@ -169,9 +171,16 @@ def _in_the_way(facts: Facts) -> Trouble | None:
 
 
 def _stuck(facts: Facts) -> Verdict | None:
-    if not facts.plan.stuck or facts.busy or facts.complete:
+    if not (facts.plan.stuck or facts.plan.jammed) or facts.busy or facts.complete:
         return None
     return "False", Reason.PROGRESS_DEADLINE_EXCEEDED, _stuck_message(facts)
+
+
+def _refused_nodes(facts: Facts) -> Verdict | None:
+    """One refused node holds up Ready only once the others have ended."""
+    if not facts.plan.refused or facts.busy or facts.complete:
+        return None
+    return "False", Reason.POD_CREATION_REFUSED, _refused_message(facts)
 
 
 def _awaiting(facts: Facts) -> Verdict | None:
@@ -211,6 +220,7 @@ _READY_RULES: Final[tuple[Callable[[Facts], Verdict | None], ...]] = (
     _failed,
     _troubled,
     _stuck,
+    _refused_nodes,
     _awaiting,
     _complete,
     _all_blocked,
@@ -234,19 +244,40 @@ def _progress(facts: Facts) -> str:
         text += f"; {facts.plan.resting} slot(s) are held by minSuccessSeconds"
     if facts.plan.budget is not None:
         text += f"; {allowed_words(facts.plan.budget)}"
+    if facts.plan.rollout.gated and not facts.plan.hold:
+        text += f"; {_gate_message(facts)}"
     odd = ", ".join(f"{n} {reason}" for reason, n in sorted(waiting.items()) if reason not in _ORDINARY)
     return f"{text} ({odd})" if odd else text
+
+
+def _gate_message(facts: Facts) -> str:
+    rollout = facts.plan.rollout
+    first = min(report.node.name for report in facts.plan.failing)
+    return (
+        f"{rollout.failing} node(s) are failing, first {first}, and failurePolicy.maxFailedNodes allows "
+        f"{rollout.allowed} failed: no other node starts until they succeed"
+    )
 
 
 _ORDINARY: Final = ("Scheduling", "Starting", "ContainerCreating", "PodInitializing")
 
 
 def _stuck_message(facts: Facts) -> str:
-    first = min(facts.plan.stuck, key=lambda r: r.node.name)
+    late = facts.plan.stuck or facts.plan.jammed
+    first = min(late, key=lambda r: r.node.name)
     seconds = facts.snapshot.task.spec.progress_deadline_seconds
+    slots = "; they hold every slot" if facts.plan.jammed else ""
     return (
-        f"{len(facts.plan.stuck)} node(s) have not started within progressDeadlineSeconds ({seconds} s), "
+        f"{len(late)} node(s) have not moved for longer than progressDeadlineSeconds ({seconds} s){slots}, "
         f"first {first.node.name}: {first.decision.reason}; {_progress(facts)}"
+    )
+
+
+def _refused_message(facts: Facts) -> str:
+    first = min(facts.plan.refused, key=lambda r: r.node.name)
+    return (
+        f"the API server refuses the Pods of {len(facts.plan.refused)} node(s), first {first.node.name}: "
+        f"{first.decision.message}"
     )
 
 
@@ -276,6 +307,8 @@ def _progressing(facts: Facts) -> Verdict:
         return "False", trouble.reason, trouble.message
     if late := _late(facts):
         return "False", Reason.PROGRESS_DEADLINE_EXCEEDED, late
+    if (refused := _refused_nodes(facts)) is not None:
+        return refused
     if not facts.desired:
         return "True", Reason.NO_MATCHING_NODES, "no node matches"
     return _moving(facts)
@@ -296,7 +329,7 @@ def _moving(facts: Facts) -> Verdict:
 
 def _late(facts: Facts) -> str:
     """Which nodes have been waiting for longer than the progress deadline; empty if none has."""
-    if facts.plan.stuck:
+    if facts.plan.stuck or facts.plan.jammed:
         return _stuck_message(facts)
     if facts.complete:
         return ""
@@ -364,7 +397,9 @@ def _bad_annotation(facts: Facts) -> tuple[str, str] | None:
 
 def _refused(facts: Facts) -> tuple[str, str] | None:
     trouble = facts.outcome.trouble
-    return (trouble.reason, trouble.message) if trouble is not None else None
+    if trouble is not None:
+        return trouble.reason, trouble.message
+    return (Reason.POD_CREATION_REFUSED, _refused_message(facts)) if facts.plan.refused else None
 
 
 def _bad_results(facts: Facts) -> tuple[str, str] | None:

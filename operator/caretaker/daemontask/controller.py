@@ -94,6 +94,7 @@ class DaemonTaskKind:
         revision = revision_of(task.spec)
         if memory.fit is None or memory.revision != revision:
             memory.fit, memory.revision, memory.verdict = NodeFit(task.spec.template), revision, None
+            memory.refusals.clear()
         if not invalid and memory.verdict is None:
             memory.verdict = await self._check_template(task, revision)
         return self._snapshot(task, memory, invalid or memory.verdict or "")
@@ -134,7 +135,8 @@ class DaemonTaskKind:
             refused, as_seen, gone = await self._writer.delete(plan.deletes, memory)
             keep_slots(plan, gone)
             memory.queued = plan.queued > 0
-            outcome.created, complete = await self._writer.start(snapshot, plan.starts, memory, plan.edge)
+            started, complete = await self._writer.start(snapshot, plan.starts, memory, plan.edge)
+            outcome.created, outcome.started = len(started), frozenset(started)
             await self._withdraw(snapshot, plan, memory)
             more = snapshot.careful and memory.trouble is None and plan.queued > 0
             plan.more = plan.more or more or not (complete and as_seen)
@@ -244,6 +246,7 @@ class DaemonTaskKind:
             seq_skips=memory.seq_skips,
             vanished=memory.not_before,
             parked=memory.parked,
+            refused=memory.refusals.by_node,
             kept=memory.kept,
             unplaced=memory.unplaced,
             forget=memory.absent(shards.node_names, self._nodes, now, self._scale),

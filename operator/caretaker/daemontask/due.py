@@ -16,7 +16,9 @@ from caretaker.daemontask.intents import UNREADABLE, covered
 from caretaker.daemontask.judge import NODE_REBOOT, entry_for
 from caretaker.daemontask.ledger import OUTCOME_UNKNOWN, Entry, Result
 from caretaker.daemontask.pods import run_key
+from caretaker.daemontask.refusals import Refusal
 
+RETRY: Final = "Retry"
 NO_PODS: Final[Mapping[str, Pod]] = {}
 
 
@@ -39,6 +41,7 @@ class View(msgspec.Struct, frozen=True):
     corrupt: Mapping[str, str] = {}  # node name -> why its ledger entry cannot be read
     version: int = 0  # beyond the seqs of nodes in `corrupt`; see Ledger
     unstarted: Mapping[str, str] = {}  # node UID -> token of an intent that is known to have run nothing
+    refused: Mapping[str, Refusal] = {}  # node UID -> why the API server created no Pod for it
     waiting_since: float = 0.0  # when the rollout began: nothing is late for what was before
 
 
@@ -61,7 +64,14 @@ def trigger_of(view: View, node: Node, entry: Entry | None) -> str:
         return "Schedule"
     if NODE_REBOOT in view.spec.rerun_on and node.boot_id and entry.boot_id and node.boot_id != entry.boot_id:
         return NODE_REBOOT
-    return "Retry" if entry.result == "Retry" else ""
+    return RETRY if entry.result == RETRY else ""
+
+
+def is_retry(view: View, node: Node, entry: Entry | None) -> bool:
+    """Whether the run that the node needs is another attempt at the one that its entry is about."""
+    if entry is None or entry.result != RETRY or entry.revision != view.revision:
+        return False
+    return trigger_of(view, node, entry) in (RETRY, NODE_REBOOT)
 
 
 def begun(view: View) -> View:

@@ -3,7 +3,6 @@
 Pure: Snapshot -> Forecast, by the planner that the operator itself uses. It decides nothing of its own.
 """
 
-import math
 from collections.abc import Mapping
 from typing import Final
 
@@ -15,9 +14,10 @@ from caretaker.api.times import format_time
 from caretaker.daemontask.due import NO_PODS, key_of
 from caretaker.daemontask.ledger import Value
 from caretaker.daemontask.node import State
-from caretaker.daemontask.plan import Plan, Room, plan, room_for, turn
+from caretaker.daemontask.plan import Plan, plan
 from caretaker.daemontask.recall import NodeReport
 from caretaker.daemontask.reports import reports, view_of
+from caretaker.daemontask.slots import Room, Shares, room_for, share_out, turn
 from caretaker.daemontask.snapshot import Snapshot
 from caretaker.daemontask.ticks import with_tick
 
@@ -72,13 +72,16 @@ def forecast(snapshot: Snapshot) -> Forecast:
     snapshot, planned = _settle(snapshot)
     orders = planned.orders
     found = {report.node.name: report for report in reports(snapshot, orders)}
-    waiting = [report for report in found.values() if report.decision.start]
-    held = sum(report.decision.slot for report in found.values())
-    room = room_for(snapshot, planned.desired, max(held + len(waiting), planned.desired))
-    free = max(room.width - held, 0)
+    gated = planned.rollout.gated
+    waiting = [r for r in found.values() if r.decision.start and (r.decision.failing or not gated)]
+    holders = [report for report in found.values() if report.decision.slot]
+    room = room_for(snapshot, planned.desired, max(len(holders) + len(waiting), planned.desired))
+    shares = Shares()
+    if not planned.hold:
+        shares = share_out(snapshot, room.width, holders, waiting, len(waiting))
     # Where a budget lets nothing run, the waves are those after it.
-    turns = {} if planned.hold else _turns(snapshot, waiting, free, room.width or room.beyond)
-    return Forecast(snapshot, planned, dict(sorted(found.items())), turns, min(free, len(turns)), room)
+    turns = {} if planned.hold else _turns(snapshot, waiting, shares, room.width or room.beyond)
+    return Forecast(snapshot, planned, dict(sorted(found.items())), turns, len(shares.starts), room)
 
 
 def _settle(snapshot: Snapshot) -> tuple[Snapshot, Plan]:
@@ -98,12 +101,11 @@ def _settle(snapshot: Snapshot) -> tuple[Snapshot, Plan]:
     return snapshot, planned
 
 
-def _turns(snapshot: Snapshot, waiting: list[NodeReport], free: int, limit: int) -> dict[str, int]:
-    waiting = sorted(waiting, key=lambda report: turn(snapshot, report.node))
-    return {
-        report.node.name: 1 if place < free else math.ceil((place + 1 - free) / limit) + (1 if free else 0)
-        for place, report in enumerate(waiting)
-    }
+def _turns(snapshot: Snapshot, waiting: list[NodeReport], shares: Shares, limit: int) -> dict[str, int]:
+    now = {report.node.name: 1 for report in shares.starts}
+    later = (report for report in waiting if report.node.name not in now)
+    ordered = enumerate(sorted(later, key=lambda report: turn(snapshot, report)))
+    return now | {report.node.name: place // limit + (2 if now else 1) for place, report in ordered}
 
 
 def _state_of(snapshot: Snapshot, planned: Plan, report: NodeReport) -> NodeState:

@@ -15,6 +15,7 @@ from caretaker.daemontask.fit import NodeFit
 from caretaker.daemontask.ledger import Entry
 from caretaker.daemontask.node import BACKOFF_BASE, BACKOFF_MAX
 from caretaker.daemontask.recall import Recall
+from caretaker.daemontask.refusals import Refusals
 from caretaker.daemontask.shards import Shards
 from caretaker.daemontask.snapshot import PodsByNode, Trouble
 from caretaker.kube.errors import ApiError
@@ -44,6 +45,8 @@ class Memory:
         self.queued = False  # whether nodes wait for a slot
         self.trouble: Trouble | None = None
         self.retry_after = 0.0
+        self.refusals = Refusals()
+        self.again = False  # a start of this pass was refused, or is to be made under another name
         self.seq_skips: dict[str, int] = {}
         self.parked: dict[str, float] = {}
         self.unplaced: frozenset[str] = frozenset()
@@ -53,17 +56,27 @@ class Memory:
         self.kept: frozenset[str] = frozenset()  # UIDs of live Pods whose last deletion was refused
         self.conflicts: dict[str, str] = {}  # Pod name that something else has -> node UID
         self.aside: set[str] = set()  # those of them that are ours but have lost their labels
-        self.renamed = False  # a start of this pass has to be made under another name
         self._vanished: dict[str, list[float]] = {}
         self._ended: dict[str, Pod] = {}  # UID -> Pod that was seen to end and is gone, but not recorded yet
         self._absent: dict[str, float] = {}
         self._absence_checked = 0.0
 
-    def refused(self, error: ApiError) -> None:
-        """A Pod was not created, and others will fare alike."""
+    def refused(self, node_uid: str, error: ApiError, now: float, scale: float) -> None:
+        """A Pod was not created. Its node goes behind the others; where they will fare alike, all wait."""
+        self.parked[node_uid] = now
+        message = error.message or str(error)
+        if is_of_one_node(error) and not self.refusals.add(node_uid, message, now, scale):
+            self.again = True
+            return
         self.retry_after = max(error.retry_after or 0.0, 0.0)
         reason = Reason.PERMISSION_DENIED if error.missing_permission else Reason.POD_CREATION_REFUSED
-        self.trouble = Trouble(reason, error.message or str(error))
+        self.trouble = Trouble(reason, message)
+
+    def created(self, node_uid: str) -> None:
+        """A Pod was created."""
+        self.seq_skips.pop(node_uid, None)
+        self.parked.pop(node_uid, None)
+        self.again = self.refusals.created(node_uid) or self.again
 
     def not_started(self, node_uid: str, token: str) -> None:
         """The Pod of this intent was not created, for certain; without a token there was no intent."""
@@ -137,6 +150,7 @@ class Memory:
         """Drop what was kept of a node."""
         for table in (self.seq_skips, self.parked, self.not_before, self._vanished, self.unstarted):
             table.pop(node.uid, None)
+        self.refusals.forget(node.uid)
         self.conflicts = {name: uid for name, uid in self.conflicts.items() if uid != node.uid}
         self._ended = {uid: pod for uid, pod in self._ended.items() if pod.node_uid != node.uid}
         self.recall.forget(node.name)
@@ -153,6 +167,14 @@ class Memory:
         self._absence_checked = now
         self._absent = {name: self._absent.get(name, now) for name in recorded if name not in nodes}
         return tuple(name for name, since in self._absent.items() if now - since >= ABSENCE * scale)
+
+
+def is_of_one_node(error: ApiError) -> bool:
+    """Whether a create that failed may say something of the node rather than of all: a policy or webhook may
+    refuse the Pods of one node, or fail on them. No answer, throttling and our own rights are of all."""
+    if error.missing_permission is not None or error.throttled or error.status in (0, 401, 503):
+        return False
+    return error.status >= 400
 
 
 def _is_there(pod: Pod, nodes: Mapping[str, Node]) -> bool:

@@ -23,7 +23,7 @@ from caretaker.api.conditions import Reason
 from caretaker.api.names import LABEL_REVISION, POD_NONCE
 from caretaker.api.objects import Node, Pod
 from caretaker.daemontask import intents
-from caretaker.daemontask.due import View, in_place, is_broken, key_of, nonce_of, trigger_of
+from caretaker.daemontask.due import RETRY, View, in_place, is_broken, is_retry, key_of, nonce_of, trigger_of
 from caretaker.daemontask.fit import Verdict
 from caretaker.daemontask.judge import (
     NODE_REBOOT,
@@ -38,8 +38,10 @@ State = Literal["excluded", "succeeded", "failed", "active", "pending", "blocked
 
 BACKOFF_BASE: Final = 10.0
 BACKOFF_MAX: Final = 600.0
-# A predecessor that outlives its grace period by this much no longer holds a slot.
-TERMINATION_SLACK: Final = 30.0
+BACKOFF: Final = "Backoff"
+QUEUED: Final = "Queued"
+POD_REFUSED: Final = "PodRefused"
+PREDECESSOR_TERMINATING: Final = "PredecessorTerminating"
 # What a container waits for in the ordinary course of its start.
 STARTING: Final = ("", "ContainerCreating", "PodInitializing")
 
@@ -51,7 +53,8 @@ class Decision(msgspec.Struct, gc=False):
     reason: str = ""
     message: str = ""
     since: float = 0.0
-    slot: bool = False  # holds one of the `parallelism` slots
+    slot: bool = False  # holds one of the slots that parallelism and budgets give
+    failing: bool = False  # its run has failed and may still succeed, or is lost with its node
     start: str = ""  # trigger of the run it wants to start; empty = none
     seq: int = 0  # with start: the Pod's sequence number
     attempt: int = 1
@@ -88,7 +91,23 @@ def decide(
         decision.record = settled
         decision.start = ""  # the record comes first: the next name follows from it
         decision.wake = decision.wake or view.now
+    if decision.state != "excluded" and settled is not None and settled.result == RETRY and settled.attempts:
+        decision.failing = decision.failing or is_retry(view, node, settled)
+    if view.namesakes:
+        _keep_slot_of_predecessor(view, node, decision)
     return decision
+
+
+def _keep_slot_of_predecessor(view: View, node: Node, decision: Decision) -> None:
+    """A Pod of this task on the node of that name that this one replaced may run on the same machine."""
+    pod = view.namesakes.get(node.uid)
+    if pod is not None and pod.owner_uid == view.task_uid:
+        decision.slot = decision.slot or not _is_lost(view, node, pod)
+
+
+def _is_lost(view: View, node: Node, pod: Pod) -> bool:
+    """Whether the node has been NotReady for so long that its Pod is waited for no longer."""
+    return not node.ready and view.now >= _lost_at(view, node, pod)
 
 
 def _split(pods: Mapping[str, Pod], entry: Entry | None) -> tuple[list[Pod], Pod | None]:
@@ -165,7 +184,7 @@ def _live(view: View, node: Node, verdict: Verdict, live: list[Pod]) -> Decision
     bound = sorted((p for p in live if p.node_name), key=lambda p: (p.created, p.seq))
     staying = [p for p in bound if not p.deletion] or [p for p in live if not p.deletion]
     if not staying:
-        return _terminating(view, live)
+        return _terminating(view, node, live)
     keep = staying[0]
     extra = tuple(p for p in live if p is not keep and not p.deletion)
     decision = (
@@ -189,17 +208,26 @@ def _is_superseded(view: View, node: Node, pod: Pod) -> bool:
     )
 
 
-def _terminating(view: View, live: list[Pod]) -> Decision:
+def _terminating(view: View, node: Node, live: list[Pod]) -> Decision:
+    """Its containers may run until the Pod is gone, whatever its grace period was."""
     pod = max(live, key=lambda p: p.deletion)
-    release = pod.deletion + TERMINATION_SLACK * view.backoff_scale
+    message = f"waiting for Pod {pod.name} to go"
+    late = pod.deletion + view.spec.progress_deadline_seconds
     return Decision(
         "blocked",
-        "PredecessorTerminating",
-        f"waiting for Pod {pod.name} to go",
+        PREDECESSOR_TERMINATING,
+        message,
         since=pod.deletion,
-        slot=view.now < release,
-        wake=release if view.now < release else 0.0,
+        slot=not _is_lost(view, node, pod),
+        wake=min((at for at in (late, _lost_at(view, node, pod)) if at > view.now), default=0.0),
     )
+
+
+def _lost_at(view: View, node: Node, pod: Pod) -> float:
+    """When a Pod on a NotReady node counts as lost; 0 while the node is Ready."""
+    if node.ready:
+        return 0.0
+    return max(pod.created, node.ready_since) + view.spec.progress_deadline_seconds
 
 
 def _outdated(view: View, pod: Pod) -> Decision | None:
@@ -230,13 +258,13 @@ def _pending_pod(view: View, verdict: Verdict, pod: Pod) -> Decision:
 
 
 def _bound_pod(view: View, node: Node, pod: Pod) -> Decision:
-    deadline = max(pod.created, node.ready_since) + view.spec.progress_deadline_seconds
-    if not node.ready and view.now >= deadline:
-        return Decision(
-            "blocked", "NodeNotReady", f"Pod {pod.name} may still run there", since=node.ready_since
-        )
+    if _is_lost(view, node, pod):
+        message = f"Pod {pod.name} may still run there"
+        current = pod.labels.get(LABEL_REVISION) == view.revision
+        return Decision("blocked", "NodeNotReady", message, since=node.ready_since, failing=current)
     if not node.ready:
-        return Decision("active", "NodeNotReady", since=node.ready_since, slot=True, wake=deadline)
+        wake = _lost_at(view, node, pod)
+        return Decision("active", "NodeNotReady", since=node.ready_since, slot=True, wake=wake)
     if pod.phase == "Pending":
         stuck = pod.created + view.spec.progress_deadline_seconds
         wake = stuck if stuck > view.now else 0.0
@@ -259,10 +287,13 @@ def _recorded(view: View, node: Node, entry: Entry | None) -> Decision | None:
 def _hold_slot(view: View, node: Node, entry: Entry, decision: Decision) -> None:
     """minSuccessSeconds: the slot is freed once the node has stayed Ready that long after its success.
 
-    Bounded by the progress deadline: a node that goes NotReady for good must not hold a slot for ever.
+    Bounded by the progress deadline: a node that goes NotReady for good must not hold a slot for ever. One
+    that went NotReady within that time and still is counts as failing: its run may be why.
     """
+    watched = float(entry.finished_at) + view.spec.min_success_seconds
+    decision.failing = not node.ready and node.ready_since <= watched
     until = max(float(entry.finished_at), node.ready_since) + view.spec.min_success_seconds
-    bound = entry.finished_at + view.spec.min_success_seconds + view.spec.progress_deadline_seconds
+    bound = watched + view.spec.progress_deadline_seconds
     if view.now < bound and (not node.ready or view.now < until):
         decision.slot = True
         decision.reason = "MinSuccessSeconds"
@@ -275,34 +306,65 @@ def _waiting(
     """A node that needs a run and has no live Pod."""
     if verdict.kind == "held":
         return Decision("excluded", verdict.reason, verdict.message)
+    again = entry if is_retry(view, node, entry) else None
     if verdict.kind == "blocked":
-        since = max(verdict.since, view.waiting_since)
-        late = since + view.spec.progress_deadline_seconds if verdict.since else 0.0
-        wake = late if late > view.now else 0.0
-        return Decision("blocked", verdict.reason, verdict.message, since=verdict.since, wake=wake)
+        return _blocked(view, verdict, again)
     if (before := view.namesakes.get(node.uid)) is not None:
         what = "node" if before.owner_uid == view.task_uid else "task"
         message = f"waiting for Pod {before.name} of an earlier {what} of this name to go"
-        return Decision("blocked", "PredecessorTerminating", message, since=before.deletion)
+        return Decision("blocked", PREDECESSOR_TERMINATING, message, since=before.deletion)
     trigger, nonce = trigger_of(view, node, entry), nonce_of(view, node, entry)
     if view.awaited and entry is None and not nonce:
         return Decision("pending", Reason.AWAITING_SCHEDULE)
-    not_before = _not_before(view, node, entry, trigger)
+    decision = _wanting(view, node, again)
+    not_before = max(_not_before(view, node, entry, trigger), decision.wake)
+    decision.wake = 0.0
     if view.now < not_before:
-        last = f"{entry.reason}: {entry.message}" if entry is not None and entry.reason else ""
-        return Decision("pending", "Backoff", last, wake=not_before)
-    retry = entry if entry is not None and trigger == "Retry" else None
+        decision.wake = not_before
+        return decision
+    if decision.reason == BACKOFF:
+        decision.reason, decision.message = QUEUED, ""
+    retry = entry if entry is not None and trigger == RETRY else None
     seq = 1 + (entry.seq if entry else 0)
     if pods:
         seq = max(seq, 1 + max(pod.seq for pod in pods.values()))
+    decision.start, decision.nonce = trigger, nonce
+    decision.seq = seq + view.seq_skips.get(node.uid, 0)
+    decision.attempt = 1 + (retry.attempts + retry.disruptions if retry else 0)
+    return decision
+
+
+def _blocked(view: View, verdict: Verdict, again: Entry | None) -> Decision:
+    """A node on which nothing may start now. One whose run has failed keeps its slot until the progress
+    deadline: the run may be why it is blocked."""
+    since = max(verdict.since, view.waiting_since)
+    late = since + view.spec.progress_deadline_seconds if verdict.since else 0.0
+    kept = again.finished_at + view.spec.progress_deadline_seconds if again and again.attempts else 0.0
+    wake = min((at for at in (late, kept) if at > view.now), default=0.0)
     return Decision(
-        "pending",
-        "Queued",
-        start=trigger,
-        seq=seq + view.seq_skips.get(node.uid, 0),
-        attempt=1 + (retry.attempts + retry.disruptions if retry else 0),
-        nonce=nonce,
+        "blocked",
+        verdict.reason,
+        verdict.message,
+        since=verdict.since,
+        slot=view.now < kept,
+        wake=wake,
     )
+
+
+def _wanting(view: View, node: Node, again: Entry | None) -> Decision:
+    """The state of a node that waits for its next attempt; `wake`: not before, 0 = at once.
+
+    A node on which a run has ended without success keeps its slot, else each one that waits for its retry
+    would let the run that fails on it begin on another node. One that no Pod has reached keeps none.
+    """
+    if (refusal := view.refused.get(node.uid)) is not None:
+        return Decision("blocked", POD_REFUSED, refusal.message, since=refusal.since, wake=refusal.until)
+    if again is None:
+        return Decision("pending", BACKOFF)
+    since, last = float(again.finished_at), f"{again.reason}: {again.message}" if again.reason else ""
+    if again.rejections:
+        return Decision("blocked", again.reason, again.message, since=since)
+    return Decision("pending", BACKOFF, last, since=since, slot=bool(again.attempts or again.disruptions))
 
 
 def _not_before(view: View, node: Node, entry: Entry | None, trigger: str) -> float:
@@ -312,6 +374,6 @@ def _not_before(view: View, node: Node, entry: Entry | None, trigger: str) -> fl
         return max(vanished, intents.quiet_from(entry, view.backoff_scale))
     if entry is None or trigger != "Retry":
         return vanished
-    tries = entry.attempts + entry.disruptions
+    tries = entry.rejections or entry.attempts + entry.disruptions
     wait = min(BACKOFF_BASE * 2.0 ** min(max(tries - 1, 0), 16), BACKOFF_MAX) * view.backoff_scale
     return max(vanished, entry.finished_at + wait)

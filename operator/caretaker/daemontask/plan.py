@@ -4,30 +4,28 @@ Pure: Snapshot -> Plan. Every node has its report (reports.py); what is left her
 nodes: slots, failure policy, order. Nothing is remembered between two plans but what the Snapshot holds.
 """
 
-import heapq
 from collections.abc import Collection, Iterator
-from functools import lru_cache
 from typing import Final
 
 import msgspec
 
 from caretaker.api import names
 from caretaker.api.conditions import Reason
-from caretaker.api.daemontask import resolve
-from caretaker.api.hashing import digest
-from caretaker.api.objects import Node, Pod
-from caretaker.daemontask import ticks
-from caretaker.daemontask.budgets import Allowance, allowance
+from caretaker.api.objects import Pod
+from caretaker.daemontask import rollout, slots, ticks
+from caretaker.daemontask.budgets import Allowance
 from caretaker.daemontask.due import key_of
 from caretaker.daemontask.intents import intent
 from caretaker.daemontask.judge import NODE_REBOOT
 from caretaker.daemontask.ledger import Entry
-from caretaker.daemontask.node import Decision, State
+from caretaker.daemontask.node import POD_REFUSED, Decision, State
 from caretaker.daemontask.orders import Orders, read_orders
 from caretaker.daemontask.pods import Start
 from caretaker.daemontask.recall import NodeReport
 from caretaker.daemontask.reports import reports, view_of
 from caretaker.daemontask.results import Summary, summarise
+from caretaker.daemontask.rollout import Rollout
+from caretaker.daemontask.slots import Shares, room_for, share_out
 from caretaker.daemontask.snapshot import Snapshot
 from caretaker.daemontask.ticks import Tick
 
@@ -42,18 +40,21 @@ class Plan(msgspec.Struct):
     forget: tuple[str, ...] = ()
     deletes: list[Pod] = []
     frees: list[Pod] = []  # live ones of `deletes` whose slots are counted as free, see keep_slots
-    starts: list[Start] = []
-    free: int = 0  # slots that starts may take once `frees` are gone
+    starts: list[Start] = []  # those of nodes that hold a slot already come first
+    shares: Shares = Shares()  # whose the starts are, once `frees` are gone
+    holders: list[NodeReport] = []  # nodes that hold a slot
+    width: int | None = None  # how many may, where parallelism or a budget limits it
     intents: dict[str, Entry] = {}  # node name -> what is written before its start, of AtMostOnce
     counts: dict[State, int] = {}
     failed: list[NodeReport] = []
+    failing: list[NodeReport] = []
     blocked: list[NodeReport] = []
     stuck: list[NodeReport] = []  # active for longer than the progress deadline without running
+    jammed: list[NodeReport] = []  # holders of slots, where all of them are stuck and other nodes wait
     unplaced: list[NodeReport] = []  # their Pod was given up unscheduled, and none was placed since
     duplicates: list[str] = []
     hold: str = ""  # why nothing is started: a reason constant
-    beyond_limit: bool = False  # more nodes failed than failurePolicy allows
-    task_failed: bool = False  # by a FailJob rule or by failurePolicy Fail
+    rollout: Rollout = Rollout()  # what failurePolicy makes of the failures
     resting: int = 0  # succeeded nodes that hold a slot for minSuccessSeconds
     waiting: dict[str, int] = {}  # why active Pods are not running -> how many
     last_completion: float = 0.0
@@ -69,6 +70,11 @@ class Plan(msgspec.Struct):
     more: bool = False  # work is left that needs no event: plan again at once
 
     @property
+    def refused(self) -> list[NodeReport]:
+        """Nodes for which the API server creates no Pod."""
+        return [report for report in self.blocked if report.decision.reason == POD_REFUSED]
+
+    @property
     def desired(self) -> int:
         """Nodes that count: all but the excluded."""
         return sum(n for state, n in self.counts.items() if state != "excluded")
@@ -81,12 +87,10 @@ def plan(snapshot: Snapshot) -> Plan:
     tick = ticks.look(snapshot.task, _closed(snapshot, frozen), snapshot.now)
     result = Plan(orders=orders, counts=dict.fromkeys(_STATES, 0), tick=tick)
     wanting: list[NodeReport] = []
-    slots = 0
     told: list[tuple[str, Entry]] = []
     # Status names a tick from this pass on: what was done for the one before does not count for it.
     found = reports(snapshot, orders, tick.last if tick.taken else 0)
     for report in _listening(found, told) if snapshot.task.spec.results else found:
-        slots += report.decision.slot
         _tally(snapshot, result, report)
         if report.decision.start:
             wanting.append(report)
@@ -94,7 +98,8 @@ def plan(snapshot: Snapshot) -> Plan:
             result.replaced.append(report.decision.replace)
     result.told = summarise(snapshot.task.spec.results, told)
     _orphans(snapshot, result)
-    _judge_failures(snapshot, result)
+    name = rollout.name_of(snapshot, orders, tick.last)
+    result.rollout = rollout.judge(snapshot, orders, name, result.desired, result.failed, result.failing)
     result.hold = _hold(snapshot, result)
     if frozen:
         # Anything written now would make the lost shard look present again.
@@ -102,10 +107,10 @@ def plan(snapshot: Snapshot) -> Plan:
         result.wake = 0.0  # nothing but somebody's decision changes this
         return result
     result.forget = snapshot.forget
-    if result.task_failed:
+    if result.rollout.failed:
         _give_up(snapshot, result)
     elif not result.hold:
-        _share_out(snapshot, result, wanting, slots)
+        _start(snapshot, result, wanting)
     if tick.taken:
         result.wake = snapshot.now  # nothing starts for the tick before it, nor for it before it is stored
     _wake(result, tick.next)
@@ -157,8 +162,8 @@ def _tally(snapshot: Snapshot, result: Plan, report: NodeReport) -> None:
         result.duplicates.append(node.name)
     if decision.wake:
         _wake(result, decision.wake)
-    if decision.state not in ("succeeded", "excluded"):  # most nodes at most times
-        _list(snapshot, result, report)
+    if decision.slot or decision.failing or decision.state not in ("succeeded", "excluded"):
+        _list(snapshot, result, report)  # few nodes at most times
     if entry is not None and entry.result == "Succeeded" and entry.finished_at > result.last_completion:
         result.last_completion = entry.finished_at
     if report.expired:
@@ -183,7 +188,11 @@ def _listening(found: Iterator[NodeReport], told: list[tuple[str, Entry]]) -> It
 
 
 def _list(snapshot: Snapshot, result: Plan, report: NodeReport) -> None:
-    """Nodes that status names or explains."""
+    """Nodes that status names or explains, and those that keep others from starting."""
+    if report.decision.slot:
+        result.holders.append(report)
+    if report.decision.failing:
+        result.failing.append(report)
     if _is_unplaced(snapshot, report):
         result.unplaced.append(report)
     if report.decision.state == "failed":
@@ -224,21 +233,11 @@ def _orphans(snapshot: Snapshot, result: Plan) -> None:
         for pod in pods.values():
             if not pod.deletion and (not pod.node_name or pod.node_name in snapshot.nodes):
                 result.deletes.append(pod)
-                # One that no node can get, since none has that name, takes no slot from anybody.
-                if not pod.terminal and pod.annotations.get(names.POD_NODE_NAME, "") in snapshot.nodes:
+                # One that has a node ends in its grace period, and the node that has the name now holds its
+                # slot. One that no node can get, since none has that name, takes no slot.
+                bound = pod.terminal or pod.node_name
+                if not bound and pod.annotations.get(names.POD_NODE_NAME, "") in snapshot.nodes:
                     result.frees.append(pod)
-
-
-def _judge_failures(snapshot: Snapshot, result: Plan) -> None:
-    policy = snapshot.task.spec.failure_policy
-    allowed = resolve(policy.max_failed_nodes, result.desired, up=False)
-    resumed = result.orders.resume_at
-    counting = sum(1 for f in result.failed if f.entry is None or f.entry.finished_at > resumed)
-    fail_job = any(f.entry is not None and f.entry.fail_task for f in result.failed)
-    result.beyond_limit = len(result.failed) > allowed
-    result.task_failed = fail_job or (policy.action == "Fail" and result.beyond_limit)
-    if policy.action == "Pause" and counting > allowed:
-        result.hold = "Paused"
 
 
 def _closed(snapshot: Snapshot, frozen: bool) -> str:
@@ -254,11 +253,11 @@ def _hold(snapshot: Snapshot, result: Plan) -> str:
         return "LedgerLost"
     if snapshot.invalid:
         return "InvalidSpec"
-    if result.task_failed:
+    if result.rollout.failed:
         return "NodesFailed"
     if snapshot.task.spec.suspend:
         return "Suspended"
-    return result.hold
+    return result.rollout.hold
 
 
 def _give_up(snapshot: Snapshot, result: Plan) -> None:
@@ -267,30 +266,43 @@ def _give_up(snapshot: Snapshot, result: Plan) -> None:
         result.deletes.extend(p for p in pods.values() if not (p.terminal or p.node_name or p.deletion))
 
 
-def _share_out(snapshot: Snapshot, result: Plan, wanting: list[NodeReport], slots: int) -> None:
+def _start(snapshot: Snapshot, result: Plan, wanting: list[NodeReport]) -> None:
     """Starts for as many nodes as have a free slot, at most BATCH a pass; none for a tick that is still to be
-    stored."""
+    stored, and while failures gate the rollout, of failing nodes alone."""
+    holders = result.holders
+    kept = _kept(snapshot, result)
+    unlimited = len(wanting) + len(holders) + len(result.frees) + kept
+    room = room_for(snapshot, result.desired, unlimited)
+    spec = snapshot.task.spec
+    if spec.parallelism is not None or room.budget is not None:
+        result.width = room.width
     if not (wanting or result.replaced):
         return
     result.queued = len(wanting)
-    slots += _kept(snapshot, result)
-    room = room_for(snapshot, result.desired, len(wanting) + slots + len(result.frees))
-    if slots > room.width or result.tick.taken:  # what would make way could not start anew
+    if result.rollout.gated:
+        wanting = [report for report in wanting if report.decision.failing]
+    over = len(holders) + kept > room.width
+    if over or result.tick.taken or result.rollout.gated:  # what would make way could not start anew
         result.outdated, result.replaced = len(result.replaced), []
     result.deletes.extend(result.replaced)
-    free = max(room.width - slots, 0)
-    if len(wanting) > free or slots > room.width:
+    most = 1 if snapshot.careful else BATCH
+    shares = share_out(snapshot, room.width - kept, holders, wanting, most)
+    if shares.short or over:
         result.budget = room.budget
         _wake(result, room.edge)
-    if not free or result.tick.taken:
+        if slots.all_stuck(snapshot, holders) and not shares.starts:
+            result.jammed = holders
+    if not shares.starts or result.tick.taken:
         return
-    result.edge, result.free = room.edge, free
-    most = 1 if snapshot.careful else BATCH
-    chosen = heapq.nsmallest(min(free, most), wanting, key=lambda r: turn(snapshot, r.node))
-    result.queued -= len(chosen)
-    result.more = len(chosen) == BATCH and len(wanting) > BATCH
+    result.edge, result.shares = room.edge, shares
+    result.queued -= len(shares.starts)
+    result.more = len(shares.starts) == BATCH and len(wanting) > BATCH
+    _begin(snapshot, result, shares)
+
+
+def _begin(snapshot: Snapshot, result: Plan, shares: Shares) -> None:
     view = view_of(snapshot, result.orders)
-    for report in chosen:
+    for report in shares.starts:
         node, decision = report.node, report.decision
         start = Start(
             node_name=node.name,
@@ -319,52 +331,13 @@ def _kept(snapshot: Snapshot, result: Plan) -> int:
 
 
 def keep_slots(plan: Plan, gone: Collection[str]) -> None:
-    """Put off the last starts, as many as slots are not free after all: of the Pods that were to be deleted,
-    those `gone` (UIDs) hold none, and the others live on."""
+    """Drop the last starts for slots that a failed Pod delete did not free: of the Pods that were to be
+    deleted, those `gone` (UIDs) hold none, and the others live on."""
     held = {pod.node_uid for pod in plan.frees if pod.uid not in gone}
-    left = max(plan.free - len(held), 0)
-    plan.queued += max(len(plan.starts) - left, 0)
-    plan.starts = plan.starts[:left]
-
-
-class Room(msgspec.Struct, frozen=True):
-    """How many nodes may hold a slot at a time.
-
-    width   now
-    beyond  once no budget is active
-    budget  what makes width smaller than beyond; None: nothing does
-    edge    when any budget next begins or ends; 0 = never
-    """
-
-    width: int
-    beyond: int
-    budget: Allowance | None = None
-    edge: float = 0.0
-
-
-def room_for(snapshot: Snapshot, desired: int, unlimited: int) -> Room:
-    """By parallelism and budgets; `unlimited` where the spec sets no limit."""
-    spec = snapshot.task.spec
-    parallelism = spec.parallelism
-    width = unlimited if parallelism is None else max(resolve(parallelism, desired, up=True), 1)
-    if not spec.budgets or snapshot.invalid:  # a schedule may be what is invalid
-        return Room(width, width)
-    allowed = allowance(spec, desired, snapshot.now)
-    if allowed.nodes is None or allowed.nodes >= width:
-        return Room(width, width, edge=allowed.edge)
-    return Room(allowed.nodes, width, allowed, allowed.edge)
-
-
-def turn(snapshot: Snapshot, node: Node) -> tuple[float, bytes]:
-    """The sort key of nodes that wait for a slot.
-
-    A hash, so that two operators that overlap pick the same nodes; nodes whose Pod could not be scheduled
-    go behind the others, or one of them would hold the only slot for ever.
-    """
-    return snapshot.parked.get(node.uid, 0.0), _shuffled(snapshot.task.metadata.uid, node.uid)
-
-
-_shuffled = lru_cache(maxsize=1 << 16)(digest)
+    own, others = slots.still_free(plan.shares, plan.starts, len(held))
+    starts = plan.starts[:own] + plan.starts[plan.shares.own :][:others]
+    plan.queued += len(plan.starts) - len(starts)
+    plan.starts = starts
 
 
 def _trim(result: Plan, now: float) -> None:

@@ -47,23 +47,26 @@ class PodWriter:
 
     async def start(
         self, snapshot: Snapshot, starts: list[Start], memory: Memory, edge: float = 0.0
-    ) -> tuple[int, bool]:
-        """Slow start: one Pod at a time, one more with every success, none after the first failure nor from
-        `edge` on, when budgets allow another number; the width reached is kept for the next pass. Returns
-        (how many Pods exist now that did not before, whether all starts were tried): those that are not need
-        another look at the ledger or the budgets first, or have another name now."""
-        left, memory.renamed = deque(starts), False
+    ) -> tuple[list[str], bool]:
+        """Slow start: one Pod at a time, one more with every success, none after a failure that concerns all
+        of them nor from `edge` on, when budgets allow another number; the width reached is kept for the next
+        pass. Returns (names of the nodes that have a Pod now and had none before, whether no other plan is
+        needed at once): starts that were not tried need another look at the ledger or the budgets first, and
+        a refused one leaves its slot to another node."""
+        left, memory.again = deque(starts), False
         until = memory.confirmed + CONFIRMED_SECONDS * self._scale
-        creators: list[asyncio.Task[int]] = []
+        creators: list[asyncio.Task[None]] = []
+        created: list[str] = []
 
-        async def create() -> int:
+        async def create() -> None:
             """One slot of the width; a slow answer holds up this slot and no other."""
-            created = 0
             while left and memory.trouble is None and time.monotonic() < until and not _is_past(edge):
-                created += await self._create(snapshot, left.popleft(), memory)
+                start = left.popleft()
+                if not await self._create(snapshot, start, memory):
+                    continue
+                created.append(start.node_name)
                 if left and memory.trouble is None and len(creators) < CREATE_CONCURRENCY:
                     creators.append(asyncio.create_task(create()))
-            return created
 
         creators.extend(asyncio.create_task(create()) for _ in range(min(memory.width, len(starts))))
         awaited = 0
@@ -74,11 +77,12 @@ class PodWriter:
         finally:  # a pass that is cancelled leaves nothing behind that still creates
             for creator in creators:
                 creator.cancel()
-        created = sum(await run_all(creators))
+        await run_all(creators)
         memory.width = 1 if memory.trouble is not None else max(len(creators), memory.width)
-        return created, not (left or memory.renamed) or memory.trouble is not None
+        return created, not (left or memory.again) or memory.trouble is not None
 
-    async def _create(self, snapshot: Snapshot, start: Start, memory: Memory) -> int:
+    async def _create(self, snapshot: Snapshot, start: Start, memory: Memory) -> bool:
+        """Whether the node has a Pod now that it did not have before."""
         task = snapshot.task
         path = f"/api/v1/namespaces/{task.metadata.namespace}/pods"
         body = build(task.metadata, task.spec, snapshot.revision, start)
@@ -94,19 +98,18 @@ class PodWriter:
         except ApiError as error:
             if error.already_exists:
                 return await self._adopt(snapshot, start, memory, token)
-            memory.refused(error)
+            memory.refused(start.node_uid, error, time.time(), self._scale)
             if _made_nothing(error):
                 memory.not_started(start.node_uid, token)
             if error.status == 0 or error.status >= 500 or error.throttled:
                 logger.warning("no Pod for node %s yet: %s", start.node_name, error)
-            return 0
+            return False
         finally:
             memory.creating.discard(name)
-        memory.seq_skips.pop(start.node_uid, None)
-        memory.parked.pop(start.node_uid, None)
-        return 1
+        memory.created(start.node_uid)
+        return True
 
-    async def _adopt(self, snapshot: Snapshot, start: Start, memory: Memory, token: str) -> int:
+    async def _adopt(self, snapshot: Snapshot, start: Start, memory: Memory, token: str) -> bool:
         """A 409 is looked at, not assumed: whose is the Pod that has the name?"""
         meta = snapshot.task.metadata
         name = pod_name(meta.name, meta.uid, start.node_uid, start.seq)
@@ -125,13 +128,13 @@ class PodWriter:
                 memory.aside.add(name)
                 memory.not_before[start.node_uid] = time.time() + LABEL_LOST_SECONDS * self._scale
                 logger.warning("Pod %s has lost its labels; its node waits until it is gone", name)
-                return 0
-            return int(not pod.terminal and not pod.deletion)
+                return False
+            return not (pod.terminal or pod.deletion)
         memory.not_started(start.node_uid, token)
         memory.seq_skips[start.node_uid] = memory.seq_skips.get(start.node_uid, 0) + 1
-        memory.conflicts[name], memory.renamed = start.node_uid, True
+        memory.conflicts[name], memory.again = start.node_uid, True
         logger.warning("Pod %s exists and is not of this task; the next name is used", name)
-        return 0
+        return False
 
     async def is_gone(self, snapshot: Snapshot, run: Entry) -> bool:
         """Whether the API server has no Pod of this run either; if it has, the store knows from now on. One

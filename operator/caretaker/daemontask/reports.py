@@ -28,7 +28,8 @@ def reports(snapshot: Snapshot, orders: Orders, taken: int = 0) -> Iterator[Node
     if taken:
         view = msgspec.structs.replace(view, tick=taken, awaited=False)
     recall = _recall(snapshot, orders, view)
-    special = view.seq_skips.keys() | view.vanished.keys() | view.namesakes.keys() | view.unstarted.keys()
+    tables = (view.seq_skips, view.vanished, view.refused, view.namesakes, view.unstarted)
+    special = frozenset(uid for table in tables for uid in table)
     pods_of, entries = snapshot.pods.get, snapshot.ledger.entries
     assume_done = bool(snapshot.ledger.lost) and orders.ledger == "assume-done"
     for name, node in snapshot.nodes.items():
@@ -95,6 +96,7 @@ def view_of(snapshot: Snapshot, orders: Orders) -> View:
         now=snapshot.now,
         seq_skips=snapshot.seq_skips,
         vanished=snapshot.vanished,
+        refused=snapshot.refused,
         tick=ticks.stored(snapshot.task),
         stored=ticks.stored(snapshot.task),
         awaited=ticks.awaited(snapshot.task),

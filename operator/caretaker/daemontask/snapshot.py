@@ -9,6 +9,7 @@ from caretaker.api.objects import Node, Pod
 from caretaker.daemontask.fit import NodeFit
 from caretaker.daemontask.ledger import Ledger
 from caretaker.daemontask.recall import Recall
+from caretaker.daemontask.refusals import Refusal
 
 PodsByNode = Mapping[str, Mapping[str, Pod]]  # node UID -> Pod name -> Pod
 
@@ -34,6 +35,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     checked: bool = True  # whether the template has been checked
     seq_skips: Mapping[str, int] = {}
     vanished: Mapping[str, float] = {}
+    refused: Mapping[str, Refusal] = {}  # node UID -> why the API server created no Pod for it
     parked: Mapping[str, float] = {}  # node UID -> when its unschedulable Pod was given up: others go first
     kept: frozenset[str] = frozenset()  # UIDs of live Pods whose deletion was refused when it was last tried
     unplaced: frozenset[str] = frozenset()  # UIDs of nodes with no Pod placed since one was given up

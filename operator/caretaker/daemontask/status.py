@@ -8,10 +8,13 @@ import heapq
 from caretaker.api import conditions as c
 from caretaker.api.conditions import Reason
 from caretaker.api.daemontask import (
+    MAX_HOLDERS,
     MAX_LISTED,
     BlockedNode,
     FailedNode,
     LedgerStatus,
+    Slot,
+    SlotStatus,
     Status,
 )
 from caretaker.api.times import format_time, parse_time
@@ -19,6 +22,7 @@ from caretaker.daemontask.conditions import Facts, Outcome, conditions_of
 from caretaker.daemontask.intents import pod_of
 from caretaker.daemontask.plan import Plan
 from caretaker.daemontask.recall import NodeReport
+from caretaker.daemontask.slots import RUNNING, slot_of
 from caretaker.daemontask.snapshot import Snapshot
 from caretaker.daemontask.ticks import awaited, with_tick
 
@@ -30,7 +34,7 @@ def status_of(snapshot: Snapshot, plan: Plan, outcome: Outcome) -> Status:
     facts = _facts(snapshot, plan, outcome)
     now = format_time(snapshot.now)
     failed = [_failed_node(snapshot, report) for report in plan.failed]
-    blocked = [_blocked_node(report) for report in plan.blocked]
+    blocked = [_blocked_node(r) for r in plan.blocked if r.node.name not in outcome.started]
     new_revision = before.current_revision != snapshot.revision
     started = before.start_time if not new_revision else None
     if started is None and (outcome.created or facts.active):
@@ -40,6 +44,7 @@ def status_of(snapshot: Snapshot, plan: Plan, outcome: Outcome) -> Status:
         observed_generation=snapshot.task.metadata.generation,
         current_revision=snapshot.revision,
         completed_revision=snapshot.revision if facts.complete else "",
+        finished_rollout=plan.rollout.name if _is_finished(facts) else before.finished_rollout,
         conditions=c.merge(before.conditions, conditions_of(facts), now),
         desired=facts.desired,
         active=facts.active,
@@ -56,6 +61,7 @@ def status_of(snapshot: Snapshot, plan: Plan, outcome: Outcome) -> Status:
         failed_nodes_omitted=max(len(failed) - MAX_LISTED, 0),
         blocked_nodes=tuple(heapq.nsmallest(MAX_LISTED, blocked, key=lambda n: n.node_name)),
         blocked_nodes_omitted=max(len(blocked) - MAX_LISTED, 0),
+        slots=_slots(snapshot, plan, outcome),
         results=plan.told.results,
         result_errors=plan.told.errors,
         result_errors_omitted=plan.told.faulty - len(plan.told.errors),
@@ -85,10 +91,11 @@ def _last_completion(snapshot: Snapshot, plan: Plan) -> str | None:
 def _facts(snapshot: Snapshot, plan: Plan, outcome: Outcome) -> Facts:
     counts = plan.counts
     active = counts["active"] + outcome.created
-    pending = counts["pending"] - outcome.created
+    unblocked = sum(1 for report in plan.blocked if report.node.name in outcome.started)
+    pending = counts["pending"] - (outcome.created - unblocked)
     before = snapshot.task.status
     ended = counts["succeeded"] + counts["failed"]
-    settled = not active and not pending and ended > 0 and not plan.beyond_limit
+    settled = not active and not pending and ended > 0 and not plan.rollout.beyond and not plan.refused
     tolerated = counts["failed"] == 0 or snapshot.task.spec.failure_policy.action == "Continue"
     first = plan.tick.taken and awaited(snapshot.task)  # seen for the first time at its first tick, perhaps
     return Facts(
@@ -100,12 +107,29 @@ def _facts(snapshot: Snapshot, plan: Plan, outcome: Outcome) -> Facts:
         succeeded=counts["succeeded"],
         failed=counts["failed"],
         pending=pending,
-        blocked=counts["blocked"],
+        blocked=counts["blocked"] - unblocked,
         complete=before.completed_revision == before.current_revision == snapshot.revision
         or (settled and tolerated and not _unrecorded(outcome))
         or (plan.awaiting > 0 and pending == plan.awaiting and not active and counts["failed"] == 0)
         or (first and pending > 0 and not active),
     )
+
+
+def _is_finished(facts: Facts) -> bool:
+    """Whether every node of the rollout has ended, but for those that are blocked, and failurePolicy holds
+    nothing. Nodes that wait for the first tick have no rollout yet."""
+    moving = facts.active or facts.pending or facts.plan.resting
+    return not (moving or facts.plan.hold or facts.plan.rollout.gated) and facts.succeeded + facts.failed > 0
+
+
+def _slots(snapshot: Snapshot, plan: Plan, outcome: Outcome) -> SlotStatus | None:
+    if plan.width is None:
+        return None
+    held = [slot_of(report) for report in plan.holders if report.node.name not in outcome.started]
+    since = format_time(snapshot.now)
+    started = [Slot(name, RUNNING, since) for name in outcome.started]
+    listed = heapq.nsmallest(MAX_HOLDERS, [*held, *started], key=lambda s: (s.reason == RUNNING, s.node_name))
+    return SlotStatus(plan.width, len(held) + len(started), tuple(listed))
 
 
 def _failed_node(snapshot: Snapshot, report: NodeReport) -> FailedNode:

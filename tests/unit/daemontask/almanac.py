@@ -1,4 +1,4 @@
-"""A scheduled task in virtual time: whole passes of the planner, whose runs succeed at once.
+"""A scheduled task in virtual time: whole passes of the planner, whose runs end at once.
 
 Inputs: a spec, nodes, moments. What a cluster would store (status and ledger) is kept from one moment to the
 next, and nothing else is: every look is that of an operator that has just started.
@@ -37,6 +37,7 @@ class Almanac:
         self.task: DaemonTask = msgspec.structs.replace(made, metadata=meta)
         self.nodes: dict[str, Node] = {name: node(name) for name in "ab"}
         self.entries: dict[str, Entry] = {}
+        self.bad: set[str] = set()  # nodes on which runs fail for good
         self.events: list[str] = []
         self.passes = 0
         self.statuses: list[Status] = []  # after each pass
@@ -81,16 +82,18 @@ class Almanac:
         self.events += [event.reason for event in transitions(self.task.status, status)]
         self.task = msgspec.structs.replace(self.task, status=status)
         for start in self.last.starts:
-            self.entries = {**self.entries, start.node_name: _succeeded(self.task, start, now)}
+            ended = _ended(self.task, start, now, failed=start.node_name in self.bad)
+            self.entries = {**self.entries, start.node_name: ended}
         return self.last.starts
 
 
-def _succeeded(of: DaemonTask, start: Start, now: float) -> Entry:
+def _ended(of: DaemonTask, start: Start, now: float, *, failed: bool) -> Entry:
     return Entry(
         node_uid=start.node_uid,
         revision=revision_of(of.spec),
         run_key=start.run_key,
-        result="Succeeded",
+        result="Failed" if failed else "Succeeded",
+        attempts=int(failed),
         seq=start.seq,
         nonce=start.nonce,
         boot_id=start.boot_id,

@@ -504,7 +504,7 @@ def test_when_pods_are_accepted_again_the_others_follow_at_once() -> None:
         world = SimWorld(clock, **{**ONCE, "parallelism": 2})
         one = world.act(0)
         up_to(one, creating)
-        one.refuse(0, 403)
+        one.refuse(0, 429)
         one.finish()
         world.let_time_pass(10)
         world.loop.run_until_complete(one.queue.get(asyncio.Event()))

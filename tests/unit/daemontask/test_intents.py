@@ -241,7 +241,7 @@ def test_a_fail_job_rule_still_fails_the_task() -> None:
     rule = FailureRule("FailJob", OnExitCodes("In", (3,)))
     of = task(**ONCE, pod_failure_policy=PodFailurePolicy((rule,)))
     entries = planned(of, [A, B], [failed(A, exit_code=3)], {"a": started_at(A)}).records
-    assert planned(of, [A, B], [], entries).task_failed
+    assert planned(of, [A, B], [], entries).rollout.failed
 
 
 def test_a_reboot_that_starts_a_run_counts_once() -> None:

@@ -315,7 +315,7 @@ def test_min_success_seconds_holds_the_slot() -> None:
 )
 def test_failure_policy(policy: FailurePolicy, hold: str, task_failed: bool, start: list[str]) -> None:
     result = planned(task(failure_policy=policy), [A, B, C], [], {"a": entry(A, "Failed"), "b": entry(B)})
-    assert (result.hold, result.task_failed, started(result)) == (hold, task_failed, start)
+    assert (result.hold, result.rollout.failed, started(result)) == (hold, task_failed, start)
 
 
 def test_resume_at_forgives_the_failures_before_it() -> None:
@@ -345,7 +345,7 @@ def test_a_hold_ends_when_the_failed_node_that_it_rests_on_leaves(
     away = {"deleted": [], "replaced": [node("a", uid="another")]}.get(leaves)
     left = away if away is not None else [node("a", taints=(taint("gpu", "NoExecute"),))]
     result = planned(held, [*left, B], [], entries)
-    assert (result.hold, result.task_failed) == ("", False)
+    assert (result.hold, result.rollout.failed) == ("", False)
     assert "b" in started(result)
 
 
@@ -505,11 +505,31 @@ def test_a_node_waits_for_the_pod_of_an_earlier_task_of_the_same_name() -> None:
     assert [(r.node.name, r.decision.reason) for r in result.blocked] == [("a", "PredecessorTerminating")]
 
 
-def test_one_terminating_pod_does_not_block_the_other_nodes_for_ever() -> None:
-    stuck = pod(A, deletion=NOW - 31)
-    assert started(planned(task(parallelism=1), [A, B], [stuck])) == ["b"]
-    fresh = pod(A, deletion=NOW + 20)
-    assert started(planned(task(parallelism=1), [A, B], [fresh])) == []
+@pytest.mark.parametrize(
+    ("changes", "start"),
+    [
+        pytest.param({}, [], id="long past its grace period, while the node is Ready: it may run"),
+        pytest.param({"ready": False, "ready_since": NOW - 60}, [], id="on a node that is NotReady"),
+        pytest.param({"ready": False, "ready_since": NOW - 1801}, ["b"], id="until the node counts as lost"),
+    ],
+)
+def test_a_terminating_pod_holds_its_slot(changes: dict[str, Any], start: list[str]) -> None:
+    stuck = pod(A, created=NOW - 4000, deletion=NOW - 3000)
+    assert started(planned(task(parallelism=1), [node("a", **changes), B], [stuck])) == start
+
+
+@pytest.mark.parametrize(
+    "predecessor",
+    [
+        pytest.param({}, id="that is not deleted yet"),
+        pytest.param({"deletion": NOW + 500, "deletion_asked": NOW - 100}, id="that ends in its grace"),
+    ],
+)
+def test_the_pod_of_a_replaced_node_holds_a_slot_until_it_is_gone(predecessor: dict[str, float]) -> None:
+    old = pod(node("a", uid="uid-old"), uid="old", **predecessor)
+    assert started(planned(task(parallelism=1), [A, B], [old])) == []
+    assert started(planned(task(parallelism=2), [A, B], [old])) == ["b"]
+    assert planned(task(parallelism=1), [A, B], [old]).shares.free == 0
 
 
 def test_a_lost_ledger_shard_starts_records_and_deletes_nothing() -> None:

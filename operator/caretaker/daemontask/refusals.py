@@ -1,0 +1,68 @@
+"""Nodes for which the API server created no Pod, and when to try them again.
+
+Pure: moments are arguments, in seconds since the epoch. One refused node waits by itself, behind the others.
+Refusals of ROW different nodes with no Pod created between them are taken for the task's, not the nodes': a
+quota, a policy, a namespace that is being deleted. The task backs off then, and the first Pod that is created
+lets all of them try again at once.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+ROW: Final = 5
+BACKOFF_BASE: Final = 1.0
+BACKOFF_MAX: Final = 300.0
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """Why one node has no Pod."""
+
+    message: str  # the API server's words
+    since: float  # the first refusal of those in a row for this node
+    until: float  # not tried again before
+    times: int = 1
+
+
+class Refusals:
+    """Those of one task. A cache: what is lost with the process is found out again."""
+
+    def __init__(self) -> None:
+        self._by_node: dict[str, Refusal] = {}
+        self._row: set[str] = set()
+
+    @property
+    def by_node(self) -> Mapping[str, Refusal]:
+        """Node UID -> refusal."""
+        return self._by_node
+
+    def add(self, node_uid: str, message: str, now: float, scale: float = 1.0) -> bool:
+        """The API server created no Pod for this node. Returns whether that is the task's concern."""
+        before = self._by_node.get(node_uid)
+        times = before.times + 1 if before is not None else 1
+        wait = min(BACKOFF_BASE * 2.0 ** min(times - 1, 16), BACKOFF_MAX) * scale
+        since = before.since if before is not None else now
+        self._by_node[node_uid] = Refusal(message, since, now + wait, times)
+        self._row.add(node_uid)
+        return len(self._row) >= ROW
+
+    def created(self, node_uid: str) -> bool:
+        """The API server created a Pod for this node. Returns whether that releases other nodes."""
+        self._by_node.pop(node_uid, None)
+        released = len(self._row) >= ROW
+        if released:
+            for uid in self._row:
+                self._by_node.pop(uid, None)
+        self._row.clear()
+        return released
+
+    def forget(self, node_uid: str) -> None:
+        """The node is gone."""
+        self._by_node.pop(node_uid, None)
+        self._row.discard(node_uid)
+
+    def clear(self) -> None:
+        """The Pods to create are others now."""
+        self._by_node.clear()
+        self._row.clear()

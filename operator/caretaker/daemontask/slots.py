@@ -1,0 +1,157 @@
+"""Which nodes hold the slots that parallelism and budgets give, and which nodes get the free ones.
+
+Pure. A node holds its slot from the start of its run until it succeeds (and minSuccessSeconds have passed) or
+has used up its retries: in backoff, too. So never more nodes than slots are in the middle of a run, whatever
+the run does to them.
+"""
+
+import heapq
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import Final
+
+import msgspec
+
+from caretaker.api.daemontask import Slot, resolve
+from caretaker.api.hashing import digest
+from caretaker.api.times import format_time
+from caretaker.daemontask.budgets import Allowance, allowance
+from caretaker.daemontask.node import BACKOFF, PREDECESSOR_TERMINATING, QUEUED, STARTING, Decision
+from caretaker.daemontask.recall import NodeReport
+from caretaker.daemontask.snapshot import Snapshot
+
+_RETRYING: Final = (BACKOFF, QUEUED)
+RUNNING: Final = "Running"
+# Reasons of an active node in the ordinary course of its run.
+_ORDINARY: Final = frozenset((*STARTING, "Scheduling", "Starting", RUNNING))
+
+
+class Room(msgspec.Struct, frozen=True):
+    """How many nodes may hold a slot at a time.
+
+    width   now
+    beyond  once no budget is active
+    budget  what makes width smaller than beyond; None: nothing does
+    edge    when any budget next begins or ends; 0 = never
+    """
+
+    width: int
+    beyond: int
+    budget: Allowance | None = None
+    edge: float = 0.0
+
+
+class Shares(msgspec.Struct, frozen=True):
+    """Who gets the free slots.
+
+    starts  nodes that may start, those that hold a slot already first
+    own     how many of them do
+    free    slots that nobody holds; below 0 where a budget or a smaller cluster has taken some away
+    idle    slots held by nodes that wait for their next attempt
+    short   other nodes wait for a slot
+    """
+
+    starts: Sequence[NodeReport] = ()
+    own: int = 0
+    free: int = 0
+    idle: int = 0
+    short: bool = False
+
+
+def room_for(snapshot: Snapshot, desired: int, unlimited: int) -> Room:
+    """By parallelism and budgets; `unlimited` where the spec sets no limit."""
+    spec = snapshot.task.spec
+    parallelism = spec.parallelism
+    width = unlimited if parallelism is None else max(resolve(parallelism, desired, up=True), 1)
+    if not spec.budgets or snapshot.invalid:  # a schedule may be what is invalid
+        return Room(width, width)
+    allowed = allowance(spec, desired, snapshot.now)
+    if allowed.nodes is None or allowed.nodes >= width:
+        return Room(width, width, edge=allowed.edge)
+    return Room(allowed.nodes, width, allowed, allowed.edge)
+
+
+def share_out(
+    snapshot: Snapshot,
+    width: int,
+    holders: Sequence[NodeReport],
+    wanting: Iterable[NodeReport],
+    most: int,
+) -> Shares:
+    """The next `most` starts at the most. A retry takes the slot that its node holds; where fewer slots are
+    left than nodes hold, it waits for those that run."""
+    idle = sum(1 for report in holders if report.decision.reason in _RETRYING)
+    free = width - len(holders)
+    retries = [report for report in wanting if report.decision.slot]
+    firsts = [report for report in wanting if not report.decision.slot]
+    starts = _first(snapshot, retries, min(free + idle, most))
+    own = len(starts)
+    starts += _first(snapshot, firsts, min(free, most - own))
+    short = len(retries) > max(free + idle, 0) or len(firsts) > max(free, 0)
+    return Shares(starts, own, free, idle, short)
+
+
+def _first(snapshot: Snapshot, reports: Iterable[NodeReport], count: int) -> list[NodeReport]:
+    return heapq.nsmallest(max(count, 0), reports, key=lambda report: turn(snapshot, report))
+
+
+def still_free(shares: Shares, starts: Sequence[object], held: int) -> tuple[int, int]:
+    """(how many of the first `own` starts may go on, how many of the others) when `held` of the slots that
+    were counted as free are not."""
+    own = max(min(shares.own, shares.free + shares.idle - held), 0)
+    others = max(min(len(starts) - shares.own, shares.free - held), 0)
+    return own, others
+
+
+def turn(snapshot: Snapshot, report: NodeReport) -> tuple[float, bytes]:
+    """The sort key of nodes that wait for a slot.
+
+    A hash, so that two operators that overlap pick the same nodes. Nodes that no Pod reached when it was last
+    tried (unschedulable, refused by the API server, rejected by the kubelet) go behind the others, the last
+    one last, or one of them would hold the only slot for ever.
+    """
+    node, entry = report.node, report.entry
+    behind = snapshot.parked.get(node.uid, 0.0)
+    if entry is not None and entry.rejections:
+        behind = max(behind, float(entry.finished_at))
+    return behind, _shuffled(snapshot.task.metadata.uid, node.uid)
+
+
+_shuffled = lru_cache(maxsize=1 << 16)(digest)
+
+
+# ---------------------------------------------------------------- what status says
+
+
+def all_stuck(snapshot: Snapshot, holders: Sequence[NodeReport]) -> bool:
+    """Whether every slot is held by a node that has not moved for progressDeadlineSeconds."""
+    return bool(holders) and all(_is_stuck(snapshot, report) for report in holders)
+
+
+def _is_stuck(snapshot: Snapshot, report: NodeReport) -> bool:
+    decision, deadline = report.decision, snapshot.task.spec.progress_deadline_seconds
+    if not decision.since or snapshot.now < decision.since + deadline:
+        return False
+    if decision.state == "active":
+        return decision.reason not in (RUNNING, "NodeNotReady")
+    return decision.reason == PREDECESSOR_TERMINATING
+
+
+def slot_of(report: NodeReport) -> Slot:
+    """Why a node holds its slot, since when, and until when where that is known."""
+    decision = report.decision
+    if decision.reason in _ORDINARY:
+        return Slot(report.node.name, RUNNING, format_time(decision.since))
+    return Slot(
+        node_name=report.node.name,
+        reason=decision.reason,
+        since=format_time(decision.since) if decision.since else None,
+        until=format_time(decision.wake) if decision.wake and _ends(decision) else None,
+    )
+
+
+def _ends(decision: Decision) -> bool:
+    """Whether the reason ends by the time, and not by what becomes of the Pod alone."""
+    if decision.state == "active":
+        return decision.reason == "NodeNotReady"
+    return decision.reason != PREDECESSOR_TERMINATING

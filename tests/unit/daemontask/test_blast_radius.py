@@ -1,0 +1,252 @@
+"""How far a run that fails everywhere gets: whole rollouts of the planner in virtual time.
+
+Nothing is remembered between two passes but status, ledger and Pods: every pass is one after a restart, too.
+"""
+
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from caretaker.api import names
+from caretaker.api.daemontask import Budget, FailurePolicy, Status, resolve
+from caretaker.api.objects import ContainerEnd, Node, Pod
+from caretaker.api.times import format_time
+from caretaker.daemontask.conditions import Outcome
+from caretaker.daemontask.ledger import Entry
+from caretaker.daemontask.plan import Plan, plan
+from caretaker.daemontask.status import status_of
+from testing.examples import examples
+from unit.daemontask.build import NOW, node, pod, snapshot, task
+
+PAUSE = FailurePolicy(0, "Pause")
+
+
+class Rollout:
+    """One task; a run takes `seconds`, and fails on the nodes in `bad` or, without, on all."""
+
+    def __init__(self, count: int, seconds: float, bad: frozenset[str] | None = None, **spec: Any) -> None:
+        self.nodes = {f"n{i:03}": node(f"n{i:03}") for i in range(count)}
+        self.seconds, self.bad, self.spec = seconds, bad, spec
+        self.annotations: dict[str, str] = {}
+        self.status = Status()
+        self.entries: dict[str, Entry] = {}
+        self.pods: dict[str, Pod] = {}
+        self.hit: set[str] = set()
+        self.hit_by: dict[str, set[str]] = {}  # by what was asked for: a re-run is a rollout of its own
+        self.now = NOW
+        self.last: Plan
+
+    def one_pass(self) -> None:
+        of = task(status=self.status, annotations=self.annotations, **self.spec)
+        pods = list(self.pods.values())
+        seen = snapshot(of, list(self.nodes.values()), pods, dict(self.entries), now=self.now)
+        self.last = plan(seen)
+        self.entries |= self.last.records
+        started = set()
+        for start in self.last.starts:
+            made = pod(self.nodes[start.node_name], start.seq, created=self.now)
+            marks = {**made.annotations, names.POD_RUN_KEY: start.run_key, names.POD_NONCE: start.nonce}
+            self.pods[start.node_name] = msgspec.structs.replace(made, annotations=marks)
+            started.add(start.node_name)
+            self.hit_by.setdefault(start.nonce, set()).add(start.node_name)
+        self.hit |= started
+        outcome = Outcome(created=len(started), started=frozenset(started), shards=1)
+        self.status = status_of(seen, self.last, outcome)
+
+    def let_pass(self, seconds: float) -> None:
+        self.now += seconds
+        for name, found in self.pods.items():
+            if not found.terminal and self.now - found.created >= self.seconds:
+                self.pods[name] = self._ended(name, found)
+
+    def _ended(self, name: str, found: Pod) -> Pod:
+        if self.bad is not None and name not in self.bad:
+            return msgspec.structs.replace(found, phase="Succeeded", finished=self.now)
+        ends = (ContainerEnd("main", 1, "Error"),)
+        return msgspec.structs.replace(found, phase="Failed", finished=self.now, ends=ends)
+
+    def roll_on(self, seconds: float, step: float = 5.0) -> None:
+        """Until failurePolicy holds it, at most so long."""
+        until = self.now + seconds
+        while self.now < until:
+            self.one_pass()
+            if self.last.hold:
+                return
+            self.let_pass(step)
+
+    @property
+    def ready(self) -> str:
+        return next(c.reason for c in self.status.conditions if c.type == "Ready")
+
+
+@pytest.mark.parametrize("backoff_limit", [0, 1, 3, 6])
+@pytest.mark.parametrize("min_success", [0, 60])
+def test_a_template_that_fails_reaches_a_tenth_of_the_nodes(backoff_limit: int, min_success: int) -> None:
+    """The spec of examples/patch-sysctl.yaml, with any number of retries."""
+    spec = {"parallelism": "10%", "backoff_limit": backoff_limit, "min_success_seconds": min_success}
+    rollout = Rollout(100, 2, **spec, failure_policy=PAUSE)
+    rollout.roll_on(7200)
+    assert rollout.ready == "Paused"
+    assert len(rollout.hit) == 10
+
+
+widths = st.one_of(st.integers(1, 12), st.sampled_from(["1%", "10%", "34%", "100%"]))
+
+
+class Case(NamedTuple):
+    """What may make a failing run reach further: `joins` and `rerun` in seconds after the beginning."""
+
+    count: int
+    seconds: float
+    parallelism: int | str | None
+    budget: int | str | None
+    allowed: int | str
+    action: Literal["Pause", "Fail"]
+    retries: int
+    min_success: int
+    joins: list[int]
+    rerun: int | None
+    step: float
+
+
+CASES = st.builds(
+    Case,
+    count=st.integers(1, 25),
+    seconds=st.sampled_from([0.0, 1.0, 7.0, 60.0, 600.0]),
+    parallelism=st.one_of(st.none(), widths),
+    budget=st.one_of(st.none(), widths),
+    allowed=st.one_of(st.integers(0, 5), st.sampled_from(["0%", "10%", "50%"])),
+    action=st.sampled_from(["Pause", "Fail"]),
+    retries=st.integers(0, 6),
+    min_success=st.sampled_from([0, 30, 300]),
+    joins=st.lists(st.integers(0, 900), max_size=5),
+    rerun=st.one_of(st.none(), st.integers(0, 600)),
+    step=st.sampled_from([1.0, 11.0, 60.0]),
+)
+
+
+@settings(max_examples=examples(40), deadline=None)
+@given(CASES)
+def test_a_run_that_fails_everywhere_reaches_no_more_nodes_than_slots_and_allowed_failures(
+    case: Case,
+) -> None:
+    spec: dict[str, Any] = {"backoff_limit": case.retries, "min_success_seconds": case.min_success}
+    budgets = (Budget(case.budget),) if case.budget is not None else ()
+    policy = FailurePolicy(case.allowed, case.action)
+    spec |= {"parallelism": case.parallelism, "budgets": budgets, "failure_policy": policy}
+    rollout = Rollout(case.count, case.seconds, **spec)
+    began = rollout.now
+    for _ in range(150):
+        rollout.one_pass()
+        for at in case.joins:
+            if at <= rollout.now - began:
+                rollout.nodes.setdefault(f"late-{at}", node(f"late-{at}"))
+        if case.rerun is not None and rollout.now >= began + case.rerun:
+            rollout.annotations[names.RERUN_AT] = format_time(began + case.rerun)
+        rollout.let_pass(case.step)
+    total = len(rollout.nodes)
+    limits = [resolve(w, total, up=True) for w in (case.parallelism, case.budget) if w is not None]
+    width = max(min([*limits, total]), 1)
+    most = width + resolve(case.allowed, total, up=False)
+    assert all(len(hit) <= most for hit in rollout.hit_by.values())
+
+
+def test_without_a_failure_policy_no_more_nodes_than_slots_are_in_the_middle_of_a_failing_run() -> None:
+    rollout = Rollout(30, 2, parallelism=3, backoff_limit=2)
+    for _ in range(400):
+        rollout.one_pass()
+        middle = [e for e in rollout.entries.values() if e.result == "Retry"]
+        live = {p.node_uid for p in rollout.pods.values() if not p.terminal}
+        assert len(live | {e.node_uid for e in middle}) <= 3
+        rollout.let_pass(5)
+    assert rollout.status.failed > 3, "each gives its slot up once its retries are used up"
+
+
+def test_retries_show_whether_the_node_is_at_fault_and_the_rollout_goes_on() -> None:
+    flaky = frozenset({"n001"})
+    rollout = Rollout(12, 2, flaky, parallelism=12, backoff_limit=3, failure_policy=PAUSE)
+    rollout.one_pass()
+    assert len(rollout.hit) == 12
+    rollout.nodes["late"] = node("late")
+    rollout.let_pass(5)
+    rollout.one_pass()
+    rollout.one_pass()
+    assert "late" not in rollout.hit
+    assert "1 node(s) are failing, first n001" in rollout.status.conditions[0].message
+    rollout.bad = frozenset()
+    rollout.roll_on(60)
+    assert rollout.ready == "Succeeded"
+    assert "late" in rollout.hit
+
+
+def test_a_finished_rollout_is_not_paused_by_a_node_that_joins_years_later() -> None:
+    rollout = Rollout(3, 2, frozenset(), parallelism=1, failure_policy=PAUSE, backoff_limit=0)
+    rollout.roll_on(100)
+    assert rollout.status.finished_rollout == rollout.status.current_revision
+    rollout.bad = frozenset({"bad"})
+    rollout.nodes["bad"] = node("bad")
+    rollout.let_pass(3e8)
+    rollout.roll_on(100)
+    assert (rollout.status.failed, rollout.ready) == (1, "NodesFailed")
+    rollout.nodes["good"] = node("good")
+    rollout.roll_on(100)
+    assert rollout.status.succeeded == 4
+
+
+def test_a_node_that_goes_not_ready_after_its_success_counts_while_it_is_watched() -> None:
+    """A setting that cuts the node off succeeds first."""
+    rollout = Rollout(20, 2, frozenset(), parallelism=2, min_success_seconds=60, failure_policy=PAUSE)
+    rollout.one_pass()
+    first = set(rollout.hit)
+    rollout.let_pass(5)
+    rollout.one_pass()
+    for name in first:
+        lost: Node = rollout.nodes[name]
+        rollout.nodes[name] = msgspec.structs.replace(lost, ready=False, ready_since=rollout.now + 10)
+    rollout.let_pass(20)
+    rollout.roll_on(10 * 3600, step=600)
+    assert rollout.hit == first
+    assert "are failing" in rollout.status.conditions[0].message
+
+
+@pytest.mark.parametrize("slot", ["a retry", "a deletion", "an image"])
+def test_status_names_who_holds_a_slot_and_until_when(slot: str) -> None:
+    rollout = Rollout(4, 2, parallelism=1, backoff_limit=3)
+    rollout.one_pass()
+    (name,) = rollout.hit
+    made = rollout.pods[name]
+    if slot == "a retry":
+        rollout.let_pass(5)
+        rollout.one_pass()
+        rollout.one_pass()
+        expected: tuple[str, str, str | None] = ("Backoff", format_time(NOW + 5), format_time(NOW + 15))
+    elif slot == "a deletion":
+        rollout.pods[name] = msgspec.structs.replace(made, deletion=NOW + 30, deletion_asked=NOW)
+        rollout.one_pass()
+        expected = ("PredecessorTerminating", format_time(NOW + 30), None)
+    else:
+        rollout.pods[name] = msgspec.structs.replace(made, phase="Pending", waiting="ErrImagePull")
+        rollout.one_pass()
+        expected = ("ErrImagePull", format_time(NOW), None)
+    slots = rollout.status.slots
+    assert slots is not None
+    assert (slots.width, slots.held) == (1, 1)
+    (holder,) = slots.holders
+    assert (holder.node_name, holder.reason, holder.since, holder.until) == (name, *expected)
+
+
+def test_a_rollout_whose_every_slot_is_stuck_is_stalled() -> None:
+    rollout = Rollout(20, 2, parallelism="10%", progress_deadline_seconds=60)
+    rollout.one_pass()
+    for name, made in rollout.pods.items():
+        rollout.pods[name] = msgspec.structs.replace(made, phase="Pending", waiting="ImagePullBackOff")
+    rollout.now += 59
+    rollout.one_pass()
+    assert rollout.ready == "RollingOut"
+    rollout.now += 1
+    rollout.one_pass()
+    assert rollout.ready == "ProgressDeadlineExceeded"
+    assert {c.type: c.reason for c in rollout.status.conditions}["Stalled"] == "ProgressDeadlineExceeded"

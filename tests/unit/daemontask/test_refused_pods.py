@@ -1,0 +1,125 @@
+"""Pods that the API server refuses: one refused node holds up no other, and what refuses all is asked seldom."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from caretaker.api import names
+from caretaker.api.conditions import Condition
+from caretaker.daemontask.refusals import BACKOFF_BASE, BACKOFF_MAX, ROW, Refusals
+from caretaker.kube.errors import ApiError
+from unit.daemontask.simcluster import PODS
+from unit.daemontask.simworld import Make, SimWorld
+
+ONCE: dict[str, Any] = {"runGuarantee": "AtMostOnce", "backoffLimit": 0}
+GUARANTEES = pytest.mark.parametrize("guarantee", [{}, ONCE], ids=["AtLeastOnce", "AtMostOnce"])
+
+
+def refuse(world: SimWorld, by: Callable[[str], bool], status: int = 403) -> list[str]:
+    """The API server refuses the Pods of these nodes; returns whose it has refused, in order."""
+    create, refused = world.cluster.create, list[str]()
+
+    def judged(path: str, body: Any, wanted: Any) -> Any:
+        if path == PODS:
+            name = body["metadata"]["annotations"][names.POD_NODE_NAME]
+            if by(name):
+                refused.append(name)
+                raise ApiError(status, "Forbidden", f"no Pods on {name}")
+        return create(path, body, wanted)
+
+    world.cluster.create = judged  # type: ignore[method-assign]
+    return refused
+
+
+def grow(world: SimWorld, count: int) -> list[str]:
+    for number in range(count):
+        world.cluster.add_node(f"n{number:02}")
+    return sorted(world.cluster.nodes)
+
+
+def pass_by(world: SimWorld, passes: int, seconds: float) -> None:
+    for _ in range(passes):
+        world.whole_pass(0)
+        world.run_pods()
+        world.let_time_pass(seconds)
+
+
+def condition(world: SimWorld, kind: str) -> Condition:
+    return next(c for c in world.cluster.status.conditions if c.type == kind)
+
+
+@pytest.mark.parametrize(
+    ("guarantee", "status"),
+    [({}, 403), ({}, 409), ({}, 500), (ONCE, 403), (ONCE, 422)],
+    ids=["403", "409", "500", "403 AtMostOnce", "422 AtMostOnce"],
+)
+@pytest.mark.parametrize("place", [0, 5, 11])
+def test_one_refused_node_holds_up_no_other(
+    make: Make, guarantee: dict[str, Any], status: int, place: int
+) -> None:
+    world = make(parallelism=1, **guarantee)
+    bad = grow(world, 10)[place]
+    refused = refuse(world, lambda name: name == bad, status)
+    pass_by(world, 40, 1)
+    found = world.cluster.status
+    assert found.succeeded == 11
+    assert [(n.node_name, n.reason, n.message) for n in found.blocked_nodes] == [
+        (bad, "PodRefused", f"no Pods on {bad}")
+    ]
+    assert (condition(world, "Ready").status, condition(world, "Ready").reason) == (
+        "False",
+        "PodCreationRefused",
+    )
+    assert bad in condition(world, "Degraded").message
+    before = len(refused)
+    pass_by(world, 60, 10)
+    assert before < len(refused) <= before + 8, "it is tried again, ever later"
+
+
+@GUARANTEES
+def test_a_refused_node_runs_once_it_is_accepted(make: Make, guarantee: dict[str, Any]) -> None:
+    world = make(**guarantee)
+    closed = {"a"}
+    refuse(world, lambda name: name in closed)
+    pass_by(world, 10, 10)
+    closed.clear()
+    pass_by(world, 3, BACKOFF_MAX)
+    assert (world.cluster.status.succeeded, condition(world, "Ready").reason) == (2, "Succeeded")
+
+
+@GUARANTEES
+def test_what_refuses_all_is_asked_about_one_node_at_a_time(make: Make, guarantee: dict[str, Any]) -> None:
+    world = make(**guarantee)
+    nodes = grow(world, 40)
+    closed = set(nodes)
+    refused = refuse(world, lambda name: name in closed)
+    pass_by(world, 5, 1)
+    assert ROW <= len(refused) <= ROW + 5
+    assert condition(world, "Ready").reason == "PodCreationRefused"
+    closed.clear()
+    pass_by(world, 4, 1)
+    assert world.cluster.status.succeeded == len(nodes), "nobody waits for the backoff of a time gone by"
+
+
+def test_the_wait_of_a_node_doubles_to_its_limit() -> None:
+    refusals, waits = Refusals(), []
+    for _ in range(12):
+        refusals.add("a", "no", now=100.0)
+        waits.append(refusals.by_node["a"].until - 100.0)
+    assert waits[:3] == [BACKOFF_BASE, 2 * BACKOFF_BASE, 4 * BACKOFF_BASE]
+    assert waits[-1] == BACKOFF_MAX
+    assert refusals.by_node["a"].since == 100.0
+
+
+def test_refusals_of_different_nodes_in_a_row_concern_the_task_and_a_success_between_them_ends_the_row() -> (
+    None
+):
+    refusals = Refusals()
+    assert [refusals.add(str(n), "no", 0.0) for n in range(ROW)] == [False] * (ROW - 1) + [True]
+    assert refusals.created("other"), "the others may try again"
+    assert refusals.by_node == {}
+    assert not any(refusals.add(str(n), "no", 0.0) for n in range(ROW - 1))
+    assert not refusals.created("other")
+    assert not any(refusals.add(str(n), "no", 0.0) for n in range(ROW - 1))
+    assert len(refusals.by_node) == ROW - 1, "each by itself"
