@@ -177,8 +177,8 @@ def _stuck(facts: Facts) -> Verdict | None:
 
 
 def _refused_nodes(facts: Facts) -> Verdict | None:
-    """One refused node holds up Ready only once the others have ended."""
-    if not facts.plan.refused or facts.busy or facts.complete:
+    """While other nodes can still start, that is told; one refused node holds up nothing."""
+    if not facts.plan.refused or facts.pending or facts.complete:
         return None
     return "False", Reason.POD_CREATION_REFUSED, _refused_message(facts)
 
@@ -207,7 +207,8 @@ def _all_blocked(facts: Facts) -> Verdict | None:
 
 
 def _rolling(facts: Facts) -> Verdict | None:
-    return "False", Reason.ROLLING_OUT, _progress(facts)
+    refused = f"; {_refused_message(facts)}" if facts.plan.refused else ""
+    return "False", Reason.ROLLING_OUT, f"{_progress(facts)}{refused}"
 
 
 _READY_RULES: Final[tuple[Callable[[Facts], Verdict | None], ...]] = (

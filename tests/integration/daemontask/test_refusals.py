@@ -161,7 +161,7 @@ async def test_a_quota_is_backed_off_from_told_and_recovered_from(world: World, 
     assert stands(found, "Ready", "False", "PodCreationRefused")
     assert stands(found, "SpecValid")
     assert not condition(found, "Stalled")
-    assert found["status"]["pending"] == 2
+    assert found["status"]["blocked"] == 2
     await world.admin.delete(url)
     await task.counts(active=4)
     await world.kubelet.finish_all()

@@ -1,4 +1,4 @@
-"""Pods that the API server refuses: one refused node holds up no other, and what refuses all is asked seldom."""
+"""Pods that the API server refuses: one refused node holds up no other; what refuses all is asked seldom."""
 
 from collections.abc import Callable
 from typing import Any
