@@ -33,6 +33,7 @@ from caretaker.daemontask.judge import (
 )
 from caretaker.daemontask.ledger import Entry
 from caretaker.daemontask.pods import tick_of
+from caretaker.daemontask.refusals import Refusal
 
 State = Literal["excluded", "succeeded", "failed", "active", "pending", "blocked"]
 
@@ -316,14 +317,15 @@ def _waiting(
     trigger, nonce = trigger_of(view, node, entry), nonce_of(view, node, entry)
     if view.awaited and entry is None and not nonce:
         return Decision("pending", Reason.AWAITING_SCHEDULE)
-    decision = _wanting(view, node, again)
-    not_before = max(_not_before(view, node, entry, trigger), decision.wake)
-    decision.wake = 0.0
-    if view.now < not_before:
+    refusal = view.refused.get(node.uid)
+    not_before = _not_before(view, node, entry, trigger)
+    if refusal is not None:
+        not_before = max(not_before, refusal.until)
+    waits = view.now < not_before
+    decision = _wanting(again, refusal, BACKOFF if waits else QUEUED)
+    if waits:
         decision.wake = not_before
         return decision
-    if decision.reason == BACKOFF:
-        decision.reason, decision.message = QUEUED, ""
     retry = entry if entry is not None and trigger == RETRY else None
     seq = 1 + (entry.seq if entry else 0)
     if pods:
@@ -351,20 +353,21 @@ def _blocked(view: View, verdict: Verdict, again: Entry | None) -> Decision:
     )
 
 
-def _wanting(view: View, node: Node, again: Entry | None) -> Decision:
-    """The state of a node that waits for its next attempt; `wake`: not before, 0 = at once.
+def _wanting(again: Entry | None, refusal: Refusal | None, reason: str) -> Decision:
+    """A node that may start: now, or when its backoff is over.
 
     A node on which a run has ended without success keeps its slot, else each one that waits for its retry
     would let the run that fails on it begin on another node. One that no Pod has reached keeps none.
     """
-    if (refusal := view.refused.get(node.uid)) is not None:
-        return Decision("blocked", POD_REFUSED, refusal.message, since=refusal.since, wake=refusal.until)
+    if refusal is not None:
+        return Decision("blocked", POD_REFUSED, refusal.message, since=refusal.since)
     if again is None:
-        return Decision("pending", BACKOFF)
-    since, last = float(again.finished_at), f"{again.reason}: {again.message}" if again.reason else ""
+        return Decision("pending", reason)
+    since = float(again.finished_at)
     if again.rejections:
         return Decision("blocked", again.reason, again.message, since=since)
-    return Decision("pending", BACKOFF, last, since=since, slot=bool(again.attempts or again.disruptions))
+    last = f"{again.reason}: {again.message}" if reason == BACKOFF and again.reason else ""
+    return Decision("pending", reason, last, since=since, slot=bool(again.attempts or again.disruptions))
 
 
 def _not_before(view: View, node: Node, entry: Entry | None, trigger: str) -> float:

@@ -25,7 +25,7 @@ from caretaker.daemontask.recall import NodeReport
 from caretaker.daemontask.reports import reports, view_of
 from caretaker.daemontask.results import Summary, summarise
 from caretaker.daemontask.rollout import Rollout
-from caretaker.daemontask.slots import Shares, room_for, share_out
+from caretaker.daemontask.slots import Room, Shares, room_for, share_out
 from caretaker.daemontask.snapshot import Snapshot
 from caretaker.daemontask.ticks import Tick
 
@@ -107,10 +107,15 @@ def plan(snapshot: Snapshot) -> Plan:
         result.wake = 0.0  # nothing but somebody's decision changes this
         return result
     result.forget = snapshot.forget
+    kept = _kept(snapshot, result)
+    unlimited = len(wanting) + len(result.holders) + len(result.frees) + kept
+    room = room_for(snapshot, result.desired, unlimited)
+    if snapshot.task.spec.parallelism is not None or room.budget is not None:
+        result.width = room.width
     if result.rollout.failed:
         _give_up(snapshot, result)
     elif not result.hold:
-        _start(snapshot, result, wanting)
+        _start(snapshot, result, wanting, room, kept)
     if tick.taken:
         result.wake = snapshot.now  # nothing starts for the tick before it, nor for it before it is stored
     _wake(result, tick.next)
@@ -266,16 +271,11 @@ def _give_up(snapshot: Snapshot, result: Plan) -> None:
         result.deletes.extend(p for p in pods.values() if not (p.terminal or p.node_name or p.deletion))
 
 
-def _start(snapshot: Snapshot, result: Plan, wanting: list[NodeReport]) -> None:
+def _start(snapshot: Snapshot, result: Plan, wanting: list[NodeReport], room: Room, kept: int) -> None:
     """Starts for as many nodes as have a free slot, at most BATCH a pass; none for a tick that is still to be
-    stored, and while failures gate the rollout, of failing nodes alone."""
+    stored, and while failures gate the rollout, of failing nodes alone. `kept` slots are held by Pods whose
+    deletion was refused."""
     holders = result.holders
-    kept = _kept(snapshot, result)
-    unlimited = len(wanting) + len(holders) + len(result.frees) + kept
-    room = room_for(snapshot, result.desired, unlimited)
-    spec = snapshot.task.spec
-    if spec.parallelism is not None or room.budget is not None:
-        result.width = room.width
     if not (wanting or result.replaced):
         return
     result.queued = len(wanting)
