@@ -38,6 +38,7 @@ class NodeState(msgspec.Struct, frozen=True, rename="camel"):
     pod: str | None  # the Pod that the state is about; None when there is none (any more)
     run_key: str | None  # of the run under way, else of the one that is due, else of the last one
     results: dict[str, Value] | None = None  # what the last run that was recorded told
+    slot: bool = False  # holds one of the slots of parallelism and budgets
 
 
 class Forecast(msgspec.Struct, frozen=True):
@@ -128,6 +129,7 @@ def _state_of(snapshot: Snapshot, planned: Plan, report: NodeReport) -> NodeStat
         exit_code=entry.exit_code if entry else None,
         pod=pod.name if pod else None,
         results=entry.results if entry else None,
+        slot=decision.slot,
         run_key=key or None,
     )
 

@@ -269,7 +269,7 @@ async def test_a_pod_that_is_stuck_terminating_does_not_block_the_other_nodes(wo
     await world.join(3)
     world.kubelet.default = HOLD
     template = world.template(terminationGracePeriodSeconds=1)
-    task = await world.task(parallelism=1, template=template)
+    task = await world.task(parallelism=1, progressDeadlineSeconds=3, template=template)
     (running,) = await task.running()
     stuck = node_of(running)
     world.kubelet.silent.add(stuck)
@@ -277,6 +277,7 @@ async def test_a_pod_that_is_stuck_terminating_does_not_block_the_other_nodes(wo
     await world.delete_pods([running])
     found = await task.counts(blocked=1)
     assert found["status"]["blockedNodes"][0]["reason"] == "PredecessorTerminating"
+    await task.counts(active=1)
     await world.kubelet.finish_all()
     await task.counts(succeeded=2, blocked=1)
     await world.kubelet.ready(stuck)

@@ -54,7 +54,7 @@ def test_the_json_of_plan_and_status_is_told() -> None:
     told = status_text.as_json(made)
     words = {*told, *msgspec.to_builtins(made.state_of("a"))}
     assert {word for word in words if not re.search(rf"\b{word}\b", section("status"))} == set()
-    assert len(msgspec.structs.fields(NodeState)) == 10
+    assert len(msgspec.structs.fields(NodeState)) == 11
 
 
 def test_the_json_of_a_refresh_is_told() -> None:

@@ -246,6 +246,7 @@ class TestStatus:
             "reason",
             "message",
             "attempts",
+            "slot",
             "lastFinishTime",
             "exitCode",
             "pod",

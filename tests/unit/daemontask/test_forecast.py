@@ -137,7 +137,7 @@ FAILED = {
         pytest.param(
             [pod(A, marks={names.POD_RUN_KEY: "other"})],
             {},
-            NodeState("a", "active", "Running", "", 0, None, None, pod(A).name, "other"),
+            NodeState("a", "active", "Running", "", 0, None, None, pod(A).name, "other", slot=True),
             id="one that runs has the key of its pod",
         ),
         pytest.param(

@@ -30,7 +30,9 @@ from caretaker.daemontask.conditions import told_lost
 from caretaker.daemontask.forecast import Forecast, NodeState
 from caretaker.daemontask.node import State
 from caretaker.daemontask.results import words
+from caretaker.daemontask.slots import RUNNING, slot_of
 
+_HOLDERS: Final = 5  # named in the line about slots
 _SHOWN: Final = 50  # nodes listed for each state, without -o wide
 
 
@@ -56,6 +58,9 @@ def as_json(made: Forecast) -> dict[str, Any]:
         "hold": made.plan.hold,
         "schedule": schedule_json(made),
         "budget": budget_json(made),
+        "slots": {"width": made.plan.width, "held": len(made.plan.holders)}
+        if made.plan.width is not None
+        else None,
         "conditions": task.status.conditions,
         "results": made.plan.told.results,
         "resultErrors": made.plan.told.errors,
@@ -74,10 +79,24 @@ def as_text(made: Forecast, *, wide: bool) -> list[str]:
     if tty and (numbers["active"] or made.turns):
         lines.append(f"  {bar(numbers)}")
     lines += [f"  {line}" for line in standing(task.status.conditions, made.snapshot.now)]
-    lines += [f"  {line}" for line in (*calendar_lines(made), *remarks(task, made.snapshot.ledger.lost))]
+    lines += [
+        f"  {line}"
+        for line in (*calendar_lines(made), *_slots(made), *remarks(task, made.snapshot.ledger.lost))
+    ]
     lines += results_table(made.plan.told.results)
     states = sorted((made.state_of(name) for name in made.reports), key=_order)
     return [*lines, "", *Colours(sys.stdout).lines(_rows(made, states, wide=wide))]
+
+
+def _slots(made: Forecast) -> list[str]:
+    """How many slots are held, and which nodes hold theirs without running."""
+    if made.plan.width is None:
+        return []
+    held = sorted((slot_of(r) for r in made.plan.holders), key=lambda slot: slot.node_name)
+    idle = [f"{s.node_name} {s.reason}" for s in held if s.reason != RUNNING]
+    more = f", {len(idle) - _HOLDERS} more" if len(idle) > _HOLDERS else ""
+    names = f": {', '.join(idle[:_HOLDERS])}{more} not running" if idle else ""
+    return [f"slots: {len(held)} of {made.plan.width} held{names}"]
 
 
 def remarks(task: DaemonTask, lost: int = 0) -> list[str]:
