@@ -247,6 +247,8 @@ def _progress(facts: Facts) -> str:
         text += f"; {allowed_words(facts.plan.budget)}"
     if facts.plan.rollout.gated and not facts.plan.hold:
         text += f"; {_gate_message(facts)}"
+    if facts.plan.rollout.probing and facts.pending:
+        text += "; nodes begin one at a time until one succeeds, since nodes that joined or rebooted failed"
     odd = ", ".join(f"{n} {reason}" for reason, n in sorted(waiting.items()) if reason not in _ORDINARY)
     return f"{text} ({odd})" if odd else text
 

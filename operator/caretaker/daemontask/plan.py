@@ -99,7 +99,9 @@ def plan(snapshot: Snapshot) -> Plan:
     result.told = summarise(snapshot.task.spec.results, told)
     _orphans(snapshot, result)
     name = rollout.name_of(snapshot, orders, tick.last)
-    result.rollout = rollout.judge(snapshot, orders, name, result.desired, result.failed, result.failing)
+    result.rollout = rollout.judge(
+        snapshot, orders, name, result.desired, result.failed, result.failing, result.last_completion
+    )
     result.hold = _hold(snapshot, result)
     if frozen:
         # Anything written now would make the lost shard look present again.
@@ -279,8 +281,8 @@ def _start(snapshot: Snapshot, result: Plan, wanting: list[NodeReport], room: Ro
     if not (wanting or result.replaced):
         return
     result.queued = len(wanting)
-    if result.rollout.gated:
-        wanting = [report for report in wanting if report.decision.failing]
+    if result.rollout.gated or result.rollout.probing:
+        wanting = rollout.may_begin(snapshot, result.rollout, holders, wanting)
     over = len(holders) + kept > room.width
     if over or result.tick.taken or result.rollout.gated:  # what would make way could not start anew
         result.outdated, result.replaced = len(result.replaced), []

@@ -191,9 +191,32 @@ def test_a_finished_rollout_is_not_paused_by_a_node_that_joins_years_later() -> 
     rollout.let_pass(3e8)
     rollout.roll_on(100)
     assert (rollout.status.failed, rollout.ready) == (1, "NodesFailed")
-    rollout.nodes["good"] = node("good")
+    for number in range(5):
+        rollout.nodes[f"good-{number}"] = node(f"good-{number}")
     rollout.roll_on(100)
-    assert rollout.status.succeeded == 4
+    assert rollout.status.succeeded == 8
+
+
+def test_nodes_that_join_after_a_rollout_and_fail_are_followed_by_one_at_a_time_until_one_succeeds() -> None:
+    rollout = Rollout(3, 2, frozenset(), parallelism=4, failure_policy=PAUSE, backoff_limit=1)
+    rollout.roll_on(30)
+    rollout.bad = None
+    rollout.nodes |= {f"x{i:02}": node(f"x{i:02}") for i in range(20)}
+    for _ in range(4):
+        rollout.one_pass()
+        rollout.let_pass(5)
+    assert len(rollout.hit) == 3 + 4
+    most = 0
+    for _ in range(40):
+        before = len(rollout.hit)
+        rollout.one_pass()
+        most = max(most, len(rollout.hit) - before)
+        rollout.let_pass(1)
+    assert most == 1
+    assert len(rollout.hit) < 3 + 4 + 5
+    rollout.bad = frozenset()
+    rollout.roll_on(60)
+    assert rollout.status.pending == 0
 
 
 def test_a_node_that_goes_not_ready_after_its_success_counts_while_it_is_watched() -> None:
