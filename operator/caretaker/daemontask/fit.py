@@ -7,6 +7,7 @@ cordon, a node that is not Ready is blocked unless the template tolerates that, 
 ordinary pods (Fargate, virtual kubelets, Windows) are left out unless the template selects them.
 """
 
+import re
 from collections.abc import Callable, Iterable
 from typing import Any, Final, Literal
 
@@ -18,6 +19,8 @@ NOT_READY: Final = "node.kubernetes.io/not-ready"
 UNREACHABLE: Final = "node.kubernetes.io/unreachable"
 UNSCHEDULABLE: Final = "node.kubernetes.io/unschedulable"
 NETWORK_UNAVAILABLE: Final = "node.kubernetes.io/network-unavailable"
+
+_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,63}")
 
 Toleration = dict[str, Any]
 
@@ -213,11 +216,16 @@ def _expression_matches(requirement: dict[str, Any], labels: dict[str, str]) -> 
 
 def _compare(actual: str | None, values: Iterable[str]) -> int:
     """-1, 0, 1 as integers; 0 where either side is none, so that neither Gt nor Lt matches."""
-    try:
-        left, right = int(actual or ""), int(next(iter(values)))
-    except (ValueError, StopIteration):
+    numbers = [_integer(text) for text in (actual or "", *values)]
+    if len(numbers) != 2 or numbers[0] is None or numbers[1] is None:
         return 0
-    return (left > right) - (left < right)
+    return (numbers[0] > numbers[1]) - (numbers[0] < numbers[1])
+
+
+def _integer(text: str) -> int | None:
+    """As the scheduler reads it: Go's ParseInt, 64 bits. Python's int() would read more, such as 1_000."""
+    number = int(text) if _INTEGER.fullmatch(text) else None
+    return number if number is not None and -(2**63) <= number < 2**63 else None
 
 
 _OPERATORS: Final[dict[str, Callable[[str | None, Any], bool]]] = {
