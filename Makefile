@@ -14,6 +14,10 @@ MODEL_PERCENT ?= 100
 # Of `make matrix`: SUITE=unit for the unit tests alone, SUITE=all for all that a control plane is for.
 ROWS ?=
 SUITE ?=
+# Of `make mutants`: which modules of which kind, such as MODULES="plan ecs.plan"; FRESH=1 tries the killed, too.
+KIND ?= daemontask
+MODULES ?=
+FRESH ?=
 # Which control plane is built and started, such as 1.34; by default the newest one that is known.
 export KUBERNETES
 BENCH ?=
@@ -53,6 +57,11 @@ unit: setup ## the unit tests: no I/O, seconds
 .PHONY: models
 models: setup ## the random models of stores and kinds and all else that is random, in full (`make unit` tries a few); MODEL_PERCENT=100
 	MODEL_PERCENT=$(MODEL_PERCENT) $(PYTHON) -m pytest -n logical --dist worksteal -m "hypothesis or random" tests/unit $(PYTEST_ARGS)
+
+.PHONY: mutants
+mutants: setup ## hours: what the unit tests notice of small changes of the pure modules; KIND=daemontask MODULES="plan node"
+	@UV_PROJECT_ENVIRONMENT="$(CURDIR)/.dev/mutants/venv" $(UV) sync --frozen --quiet --group mutants --no-install-project
+	@$(PYTHON) -m mutants "$(KIND)" $(MODULES) $(if $(FRESH),--fresh)
 
 .PHONY: audit
 audit: setup ## lock, hashes and licences of what is shipped, and where to ask for known vulnerabilities; offline

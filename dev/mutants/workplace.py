@@ -1,0 +1,100 @@
+"""A copy of the tree for mutmut, which wants its sources in `src` and writes the mutants beside the tests.
+
+It is made anew for each module; what earlier runs found stays in `.dev/mutants/notes`.
+"""
+
+import json
+import shutil
+import subprocess
+import tomllib
+from pathlib import Path
+from typing import Any, Final
+
+from testbed.paths import CHECKOUT, STATE
+
+HOME: Final = STATE / "mutants"
+NOTES: Final = HOME / "notes"
+WORK: Final = HOME / "work"
+MUTANTS: Final = WORK / "mutants"
+PROGRAM: Final = HOME / "venv" / "bin" / "mutmut"
+# What tests and their fixtures read beside themselves.
+READ: Final = ("crds", "docs", "deploy", "examples", "helm", "dev", "README.md", "CONTRIBUTING.md")
+# Not pure, but worth the same care: decisions rest on it, and unit tests reach all of it.
+ALSO: Final = ("daemontask.memory", "daemontask.shards")
+# Exit codes of a mutant's tests that say nothing for good: passed, interrupted, no tests, suspicious.
+_OPEN: Final = (0, 2, 5, 33, 35)
+# Random tests try the same in every run, or else the score would be chance.
+SETTINGS: Final = """
+[tool.mutmut]
+source_paths = ["src"]
+only_mutate = ["{source}"]
+pytest_add_cli_args_test_selection = ["tests/unit/{kind}"]
+pytest_add_cli_args = ["-p", "no:cacheprovider", "--hypothesis-seed=0"]
+use_git_change_detection = false
+"""
+
+
+class MutantsError(Exception):
+    """mutmut could not be run; what it said is on the terminal."""
+
+
+def modules(kind: str) -> list[str]:
+    """Those of a kind that import-linter keeps from I/O, and ALSO; without `caretaker.`."""
+    contracts = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    pure = [name.removeprefix("caretaker.") for one in contracts for name in one.get("source_modules", ())]
+    return sorted(name for name in {*pure, *ALSO} if name.startswith(f"{kind}."))
+
+
+class Workplace:
+    """The copy, with one module to mutate."""
+
+    def __init__(self, module: str) -> None:
+        self._source = Path("src", "caretaker", *module.split(".")).with_suffix(".py")
+        self._kind = module.partition(".")[0]
+        self._notes = NOTES / f"{module}.json"
+
+    def make(self, *, fresh: bool) -> None:
+        """`fresh`: forget what earlier runs found of this module. Else its mutants that were not killed are
+        tried again, since tests may have been added, and those of functions that have changed."""
+        _keep_notes()
+        shutil.rmtree(WORK, ignore_errors=True)
+        MUTANTS.mkdir(parents=True)
+        for name, there in (("operator", "src"), ("tests", "tests")):
+            shutil.copytree(CHECKOUT / name, WORK / there, ignore=shutil.ignore_patterns("__pycache__"))
+        for name in READ:
+            (MUTANTS / name).symlink_to(CHECKOUT / name)
+        project = (CHECKOUT / "pyproject.toml").read_text().replace('["operator", "dev"', '["src", "dev"')
+        settings = SETTINGS.format(source=self._source, kind=self._kind)
+        (WORK / "pyproject.toml").write_text(project + settings)
+        if self._notes.exists() and not fresh:
+            found = json.loads(self._notes.read_text())
+            codes: dict[str, Any] = found["exit_code_by_key"]
+            found["exit_code_by_key"] = {key: None if code in _OPEN else code for key, code in codes.items()}
+            notes = MUTANTS / f"{self._source}.meta"
+            notes.parent.mkdir(parents=True)
+            notes.write_text(json.dumps(found))
+
+    def run(self) -> None:
+        """Try what has not been tried. Raises MutantsError."""
+        if subprocess.run([PROGRAM, "run", "--max-children", "1"], cwd=WORK, check=False).returncode:
+            raise MutantsError(f"mutmut failed on {self._source}; its copy of the tree is {WORK}")
+
+    def statuses(self) -> dict[str, str]:
+        """mutmut's word for each mutant."""
+        lines = _said("results", "--all", "true").splitlines()
+        return {name.strip(): status for name, _, status in (line.partition(": ") for line in lines)}
+
+    def diff(self, name: str) -> str:
+        """What a mutant changes."""
+        return _said("show", name)
+
+
+def _keep_notes() -> None:
+    NOTES.mkdir(parents=True, exist_ok=True)
+    for path in MUTANTS.rglob("*.meta"):
+        module = ".".join(path.relative_to(MUTANTS / "src" / "caretaker").parts).removesuffix(".py.meta")
+        path.replace(NOTES / f"{module}.json")
+
+
+def _said(*arguments: str) -> str:
+    return subprocess.run([PROGRAM, *arguments], cwd=WORK, check=True, capture_output=True, text=True).stdout

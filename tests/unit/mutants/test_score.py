@@ -1,0 +1,69 @@
+"""What counts as killed, what is listed as equivalent, and that the list can be read."""
+
+import pytest
+
+from mutants.score import FILE, Change, change, equivalents, obsolete, place, scored, table
+from mutants.workplace import modules
+
+DIFF = """# caretaker.imds.pace.xǁPaceǁnext__mutmut_3: survived
+--- src/caretaker/imds/pace.py
++++ src/caretaker/imds/pace.py
+@@ -1,5 +1,4 @@
+ def next(self) -> int:
+-    found = first(
+-        self.one)
++    found = None
+     return found
+"""
+LISTED = """
+[[equivalent]]
+in = "imds.pace.Pace.next"
+why = "nobody reads it"
+changes = [['found = first( self.one)', 'found = None'], ['a', 'b']]
+"""
+MUTANT = Change("imds.pace.Pace.next", "found = first( self.one)", "found = None")
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("caretaker.daemontask.fit.x__show__mutmut_12", "daemontask.fit._show"),
+        ("caretaker.daemontask.ecs.plan.x_xor__mutmut_1", "daemontask.ecs.plan.xor"),
+        ("caretaker.daemontask.fit.xǁNodeFitǁ_special__mutmut_1", "daemontask.fit.NodeFit._special"),
+        ("caretaker.daemontask.fit.xǁNodeFitǁ__init____mutmut_1", "daemontask.fit.NodeFit.__init__"),
+    ],
+)
+def test_where_a_mutant_is(name: str, expected: str) -> None:
+    assert place(name) == expected
+
+
+def test_a_mutant_is_known_by_the_lines_that_it_changes() -> None:
+    name = "caretaker.imds.pace.xǁPaceǁnext__mutmut_3"
+    assert change(name, DIFF) == change(name, DIFF.replace("@@ -1,5 +1,4 @@", "@@ -7,5 +9,4 @@")) == MUTANT
+
+
+def test_what_is_equivalent_is_left_out_of_the_score() -> None:
+    listed = equivalents(LISTED)
+    assert listed[MUTANT] == "nobody reads it"
+    statuses = {"a": "killed", "b": "timeout", "c": "survived", "d": "no tests", "e": "segfault"}
+    changes = {"c": MUTANT, "d": Change("imds.pace.Pace.next", "x", "y")}
+    score = scored("imds.pace", statuses, changes, listed)
+    assert (score.killed, score.equivalent, score.survivors, score.percent) == (3, 1, ("d",), 75.0)
+    assert table([score]).splitlines()[1].split() == ["imds.pace", "5", "3", "1", "1", "75.0%"]
+
+
+def test_a_module_without_mutants_has_no_survivors() -> None:
+    assert scored("imds.pace", {}, {}, ()).percent == 100.0
+
+
+def test_an_entry_that_no_mutant_needs_is_told() -> None:
+    listed = equivalents(LISTED)
+    assert obsolete("imds.pace", [MUTANT], listed) == [Change("imds.pace.Pace.next", "a", "b")]
+    assert obsolete("imds.pacer", [], listed) == []
+
+
+def test_the_list_has_a_reason_for_each_and_names_modules_that_are_mutated() -> None:
+    listed = equivalents(FILE.read_text())
+    assert all(listed.values())
+    places = [name for kind in ("daemontask", "s3refresh", "imds", "aws") for name in modules(kind)]
+    assert [one for one in listed if not any(one.place.startswith(f"{name}.") for name in places)] == []
