@@ -173,6 +173,15 @@ OFFICE = Budget(0, "0 9 * * 1-5", "8h")
             "2026-03-29T02:30:00Z",
             id="a window is as long when clocks go forward",
         ),
+        pytest.param(
+            [Budget(2, "0 9 * * 1-5", None), Budget(3, None, "8h")],
+            "Etc/UTC",
+            "2026-11-21T12:00:00Z",
+            2,
+            "",
+            "",
+            id="half a window, which an older CRD let in, is always open",
+        ),
     ],
 )
 def test_allowance(

@@ -103,6 +103,11 @@ WINDOW = {"nodes": 1, "schedule": "0 9 * * *"}
             "'ten' is neither a whole number nor a percentage such as \"10%\"; spec.schedule: ",
             id="beside a schedule that cannot be read either",
         ),
+        pytest.param(
+            {"parallelism": "ten", "budgets": [WINDOW | {"nodes": "few", "duration": "1h"}]},
+            "'ten' is neither a whole number nor a percentage such as \"10%\"; spec.budgets[0].nodes: 'few'",
+            id="beside another amount",
+        ),
         pytest.param({"parallelism": "ten", "backoffLimit": "3"}, "spec.backoffLimit", id="and a wrong type"),
     ],
 )

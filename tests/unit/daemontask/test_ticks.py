@@ -7,7 +7,7 @@ import pytest
 
 from caretaker.api import conditions as c
 from caretaker.api import names
-from caretaker.api.daemontask import FailurePolicy, ObservedSchedule, Spec, Status
+from caretaker.api.daemontask import Budget, DaemonTask, FailurePolicy, ObservedSchedule, Spec, Status
 from caretaker.api.times import format_time
 from caretaker.daemontask import ticks
 from caretaker.daemontask.ledger import Ledger
@@ -418,3 +418,67 @@ class TestClocks:
         assert made.look("2027-12-31T00:00:00Z") == []
         assert made.look("2028-02-29T00:00:00Z") == FIRST
         assert made.task.status.next_schedule_time == "2032-02-29T00:00:00Z"
+
+
+NOON = moment("2026-11-23T12:00:00Z")
+DAY = 86400.0
+
+
+def seen(last: float = 0.0, *, since: float = 0.0, **spec: Any) -> DaemonTask:
+    """A task whose nightly schedule is known since then, and whose last tick was this one."""
+    schedule = spec.setdefault("schedule", "0 3 * * *")
+    known = ObservedSchedule(schedule, "Etc/UTC", format_time(since)) if schedule else None
+    status = Status(last_schedule_time=format_time(last) if last else None, observed_schedule=known)
+    return task(status=status, **spec)
+
+
+class TestEdges:
+    def test_a_task_whose_schedule_was_removed_runs_for_no_tick(self) -> None:
+        assert ticks.stored(seen(NOON, schedule=None)) == 0
+        assert ticks.stored(seen(NOON)) == NOON
+
+    @pytest.mark.parametrize(
+        ("ahead", "last"),
+        [
+            pytest.param(DAY, NOON + DAY, id="a tick that lies ahead a day is waited for"),
+            pytest.param(DAY + 1, 0, id="one that lies ahead further is of a wrong clock"),
+        ],
+    )
+    def test_a_tick_that_lies_ahead(self, ahead: float, last: float) -> None:
+        assert ticks.look(seen(NOON + ahead, suspend=True), "", NOON).last == last
+
+    @pytest.mark.parametrize(
+        ("ahead", "kept"),
+        [
+            pytest.param(DAY, True, id="a day ahead it is waited for"),
+            pytest.param(DAY + 1, False, id="further ahead it is of a wrong clock"),
+        ],
+    )
+    def test_a_schedule_that_was_given_ahead(self, ahead: float, kept: bool) -> None:
+        found = ticks.look(seen(since=NOON + ahead), "", NOON)
+        assert found.observed is not None
+        assert found.observed.since == format_time(NOON + ahead if kept else NOON)
+        assert found.next == moment("2026-11-25T03:00:00Z" if kept else "2026-11-24T03:00:00Z")
+
+
+@pytest.mark.parametrize(
+    ("spec", "told"),
+    [
+        pytest.param({}, [], id="nothing is scheduled"),
+        pytest.param(
+            {"schedule": "0 3 * * *", "time_zone": "Mars"}, ["spec.timeZone"], id="a zone nobody knows"
+        ),
+        pytest.param({"time_zone": "Mars"}, ["spec.timeZone"], id="even without a schedule"),
+        pytest.param(
+            {
+                "schedule": "never",
+                "budgets": (Budget(1), Budget(1, "0 9 * * *", "1h"), Budget(1, "noon", "1h")),
+            },
+            ["spec.schedule", "spec.budgets[2].schedule"],
+            id="each schedule by its path",
+        ),
+    ],
+)
+def test_what_cannot_be_read_is_told(spec: dict[str, Any], told: list[str]) -> None:
+    found = ticks.faults_of(Spec(template={}, **spec))
+    assert [part.partition(": ")[0] for part in found.split("; ") if part] == told

@@ -123,3 +123,12 @@ def test_a_time_that_lies_ahead_counts_for_nothing() -> None:
     of.look(0)
     wrong = msgspec.structs.replace(of.task.status, start_time=format_time(NOW + 300 * DAY))
     assert waiting_since(msgspec.structs.replace(of.task, status=wrong), wrong.current_revision, NOW) == NOW
+
+
+@pytest.mark.parametrize("created", [None, "yesterday", format_time(NOW + 5)])
+def test_where_no_beginning_is_known_the_task_has_waited_for_ever(created: str | None) -> None:
+    of = Rollout([GONE])
+    of.look(0)
+    meta = msgspec.structs.replace(of.task.metadata, creation_timestamp=created)
+    seen = Status(current_revision=of.task.status.current_revision)
+    assert waiting_since(DaemonTask(meta, of.task.spec, seen), seen.current_revision, NOW) == 0.0

@@ -1,0 +1,103 @@
+"""What annotations ask for; what cannot be read is told and nothing else is lost."""
+
+import pytest
+
+from caretaker.daemontask.orders import Orders, read_orders
+from unit.daemontask.build import task
+
+ASKED = "2026-01-31T12:00:00Z"
+PREFIX = "caretaker.dev"
+KNOWN = ", ".join(f"{PREFIX}/{name}" for name in ("rerun-at", "rerun-nodes", "resume-at", "ledger"))
+
+
+def orders(**annotations: str) -> Orders:
+    """Of a task with these, without the prefix and with underscores."""
+    marks = {f"{PREFIX}/{name.replace('_', '-')}": value for name, value in annotations.items()}
+    return read_orders(task(annotations={"example.com/rerun-at": "never", **marks}))
+
+
+def test_without_annotations_nothing_is_asked() -> None:
+    assert orders() == Orders(rerun_at="", rerun_nodes={}, resume_at=0.0, ledger="", errors=())
+    assert read_orders(task()) == Orders()
+
+
+def test_what_can_be_read() -> None:
+    found = orders(
+        rerun_at="2026-01-31T13:00:00+01:00",
+        rerun_nodes=f'{{"a": "{ASKED}"}}',
+        resume_at=ASKED,
+        ledger="rerun",
+    )
+    at = "2026-01-31T12:00:00.000000+00:00"
+    assert found == Orders(rerun_at=at, rerun_nodes={"a": at}, resume_at=1769860800.0, ledger="rerun")
+    assert orders(ledger="assume-done") == Orders(ledger="assume-done")
+
+
+def no_time(key: str, text: str) -> str:
+    return (
+        f"metadata.annotations[{PREFIX}/{key}]: {text!r} is not an RFC 3339 time such as 2026-01-31T12:00:00Z"
+    )
+
+
+def no_node_time(node: str, text: str) -> str:
+    return f"metadata.annotations[{PREFIX}/rerun-nodes].{node}: {text!r} is not an RFC 3339 time"
+
+
+@pytest.mark.parametrize(
+    ("annotations", "errors"),
+    [
+        pytest.param({"rerun_at": "now"}, [no_time("rerun-at", "now")], id="no time to rerun"),
+        pytest.param({"resume_at": "noon"}, [no_time("resume-at", "noon")], id="no time to resume"),
+        pytest.param({"rerun_at": "", "resume_at": ""}, [], id="empty is not asked"),
+        pytest.param(
+            {"rerun_nodes": '{"b": "x", "a": "y", "c": "2026-01-31T12:00:00Z"}'},
+            [no_node_time("a", "y"), no_node_time("b", "x")],
+            id="no times of nodes, in order",
+        ),
+        pytest.param(
+            {"ledger": "forget"},
+            [f"metadata.annotations[{PREFIX}/ledger]: 'forget' is neither rerun nor assume-done"],
+            id="no decision on the ledger",
+        ),
+        pytest.param(
+            {"rerun-att": ASKED},
+            [f"metadata.annotations[{PREFIX}/rerun-att]: means nothing; did you mean {PREFIX}/rerun-at?"],
+            id="a slip",
+        ),
+        pytest.param(
+            {"pause": "true"},
+            [f"metadata.annotations[{PREFIX}/pause]: means nothing; known are {KNOWN}"],
+            id="no annotation of ours",
+        ),
+    ],
+)
+def test_what_cannot_be_read_is_told(annotations: dict[str, str], errors: list[str]) -> None:
+    assert orders(**annotations).errors == tuple(errors)
+
+
+@pytest.mark.parametrize("text", ["[]", '{"a": 1}', "{", '"a"'])
+def test_reruns_of_nodes_are_an_object_of_times(text: str) -> None:
+    (error,) = orders(rerun_nodes=text).errors
+    assert error.startswith(f"metadata.annotations[{PREFIX}/rerun-nodes]: want {{node name: time}}: ")
+
+
+def test_every_fault_is_told_and_the_rest_is_done() -> None:
+    found = orders(
+        rerun_at="now",
+        rerun_nodes=f'{{"a": "{ASKED}", "b": "x"}}',
+        resume_at=ASKED,
+        ledger="forget",
+        pause="true",
+    )
+    assert list(found.errors) == [
+        no_time("rerun-at", "now"),
+        no_node_time("b", "x"),
+        f"metadata.annotations[{PREFIX}/ledger]: 'forget' is neither rerun nor assume-done",
+        f"metadata.annotations[{PREFIX}/pause]: means nothing; known are {KNOWN}",
+    ]
+    assert (found.rerun_at, list(found.rerun_nodes), found.resume_at, found.ledger) == (
+        "",
+        ["a"],
+        1769860800.0,
+        "",
+    )
