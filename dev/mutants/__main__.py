@@ -41,11 +41,11 @@ def _one(module: str, listed: dict[Change, str], *, fresh: bool) -> Score:
     place.make(fresh=fresh)
     place.run()
     statuses = place.statuses()
-    diffs = {name: place.diff(name) for name, status in statuses.items() if status not in KILLED}
+    diffs = place.diffs([name for name, status in statuses.items() if status not in KILLED])
     changes = {name: change(name, diff) for name, diff in diffs.items()}
     score = scored(module, statuses, changes, listed)
     for name in score.survivors:
-        print(diffs[name])
+        print(f"# {name}: {statuses[name]}\n{diffs[name]}")
     for one in obsolete(module, changes.values(), listed):
         print(f"{FILE.name} lists what no longer survives: {one.place}: {one.before} -> {one.after}")
     print(table([score]), flush=True)

@@ -23,6 +23,12 @@ READ: Final = ("crds", "docs", "deploy", "examples", "helm", "dev", "README.md",
 ALSO: Final = ("daemontask.memory", "daemontask.shards")
 # Exit codes of a mutant's tests that say nothing for good: passed, interrupted, no tests, suspicious.
 _OPEN: Final = (0, 2, 5, 33, 35)
+# `mutmut show` takes a second for each mutant.
+_SHOW: Final = """
+import json, sys
+from mutmut.mutation.diff_apply import get_diff_for_mutant
+print(json.dumps({name: get_diff_for_mutant(name, path=sys.argv[1]) for name in sys.argv[2:]}))
+"""
 # Random tests try the same in every run, or else the score would be chance.
 SETTINGS: Final = """
 [tool.mutmut]
@@ -81,12 +87,16 @@ class Workplace:
 
     def statuses(self) -> dict[str, str]:
         """mutmut's word for each mutant."""
-        lines = _said("results", "--all", "true").splitlines()
-        return {name.strip(): status for name, _, status in (line.partition(": ") for line in lines)}
+        command = [str(PROGRAM), "results", "--all", "true"]
+        said = subprocess.run(command, cwd=WORK, check=True, capture_output=True, text=True).stdout
+        return {
+            name.strip(): status for name, _, status in (line.partition(": ") for line in said.splitlines())
+        }
 
-    def diff(self, name: str) -> str:
-        """What a mutant changes."""
-        return _said("show", name)
+    def diffs(self, names: list[str]) -> dict[str, str]:
+        """What each mutant changes, as `mutmut show` has it."""
+        command = [str(PROGRAM.with_name("python")), "-c", _SHOW, str(self._source), *names]
+        return dict(json.loads(subprocess.run(command, cwd=WORK, check=True, capture_output=True).stdout))
 
 
 def _keep_notes() -> None:
@@ -94,7 +104,3 @@ def _keep_notes() -> None:
     for path in MUTANTS.rglob("*.meta"):
         module = ".".join(path.relative_to(MUTANTS / "src" / "caretaker").parts).removesuffix(".py.meta")
         path.replace(NOTES / f"{module}.json")
-
-
-def _said(*arguments: str) -> str:
-    return subprocess.run([PROGRAM, *arguments], cwd=WORK, check=True, capture_output=True, text=True).stdout
