@@ -13,9 +13,10 @@ from caretaker.api.daemontask import Status
 from caretaker.api.objects import Pod
 from caretaker.api.times import format_time
 from caretaker.daemontask.fit import NodeFit
+from caretaker.daemontask.node import Decision
 from caretaker.daemontask.plan import plan
 from caretaker.daemontask.pods import revision_of
-from caretaker.daemontask.recall import Recall
+from caretaker.daemontask.recall import Basis, NodeReport, Recall
 from caretaker.daemontask.snapshot import Snapshot
 from unit.daemontask.build import (
     NOW,
@@ -209,3 +210,103 @@ def test_a_second_look_asks_no_node_again() -> None:
     asked.clear()
     assert plan(watched) == known
     assert sorted(asked) == ["two-pods"]
+
+
+# ---------------------------------------------------------------- one report
+
+ONE, FIRST, SECOND = node("one"), pod(node("one"), 1), pod(node("one"), 2)
+LONE = {FIRST.name: FIRST}
+BOTH = {**LONE, SECOND.name: SECOND}
+
+
+def reported(*, expired: tuple[Pod, ...] = (), expires: float = 0.0, **decision: Any) -> NodeReport:
+    return NodeReport(ONE, Decision(state="active", **decision), None, expired, expires)
+
+
+def basis(**changes: Any) -> Basis:
+    made = Basis("uid", task().spec, REVISION, NodeFit(TEMPLATE), "", {}, 0, 0.0, 1.0)
+    return msgspec.structs.replace(made, **changes)
+
+
+SAME = basis()
+
+
+def remembering(report: NodeReport, pods: dict[str, Pod] | None = None) -> Recall:
+    found = Recall()
+    found.begin(SAME, NOW)
+    found.keep(LONE if pods is None else pods, None, report)
+    return found
+
+
+@pytest.mark.parametrize("pods", [pytest.param({}, id="without a Pod"), pytest.param(LONE, id="with one")])
+def test_a_report_that_asks_for_nothing_is_found_again(pods: dict[str, Pod]) -> None:
+    report = reported()
+    assert remembering(report, pods).find(ONE, pods, None) is report
+
+
+@pytest.mark.parametrize(
+    "report",
+    [
+        pytest.param(reported(record=entry(ONE)), id="a record"),
+        pytest.param(reported(delete=(FIRST,)), id="a deletion"),
+        pytest.param(reported(expired=(FIRST,)), id="the end of a finished Pod"),
+    ],
+)
+def test_one_that_asks_for_something_is_made_anew(report: NodeReport) -> None:
+    recall = remembering(reported())
+    recall.keep(LONE, None, report)
+    assert recall.find(ONE, LONE, None) is None
+
+
+def test_one_about_two_pods_is_made_anew() -> None:
+    assert remembering(reported(), BOTH).find(ONE, LONE, None) is None
+    assert remembering(reported()).find(ONE, BOTH, None) is None
+
+
+@pytest.mark.parametrize(
+    ("report", "until"),
+    [
+        pytest.param(reported(wake=NOW + 5), NOW + 5, id="its time"),
+        pytest.param(reported(expires=NOW + 5), NOW + 5, id="that of a finished Pod"),
+        pytest.param(reported(wake=NOW + 9, expires=NOW + 5), NOW + 5, id="the earlier of both"),
+        pytest.param(reported(wake=NOW + 5, expires=NOW + 9), NOW + 5, id="of both, the earlier"),
+    ],
+)
+def test_it_holds_until_its_time(report: NodeReport, until: float) -> None:
+    recall = remembering(report)
+    recall.begin(SAME, until - 0.1)
+    assert recall.find(ONE, LONE, None) is report
+    recall.begin(SAME, until)
+    assert recall.find(ONE, LONE, None) is None
+
+
+@pytest.mark.parametrize(
+    ("of", "now", "known"),
+    [
+        pytest.param(SAME, NOW, True, id="the same again"),
+        pytest.param(SAME, NOW - 1, False, id="a clock that went back"),
+        pytest.param(basis(fit=SAME.fit), NOW, True, id="an equal one"),
+        pytest.param(basis(fit=SAME.fit, tick=1), NOW, False, id="another tick"),
+    ],
+)
+def test_what_every_decision_reads_has_to_be_the_same(of: Basis, now: float, known: bool) -> None:
+    recall = remembering(reported())
+    recall.begin(of, now)
+    assert (recall.find(ONE, LONE, None) is not None) is known
+
+
+def test_what_a_report_was_made_from_has_to_be_the_same() -> None:
+    recall = remembering(reported())
+    assert recall.find(msgspec.structs.replace(ONE), LONE, None) is None
+    assert recall.find(ONE, {FIRST.name: msgspec.structs.replace(FIRST)}, None) is None
+    assert recall.find(ONE, {}, None) is None
+    assert recall.find(ONE, LONE, entry(ONE)) is None
+    assert recall.find(node("two"), LONE, None) is None
+
+
+def test_a_node_that_is_gone_is_forgotten() -> None:
+    recall = remembering(reported())
+    recall.forget("two")
+    assert recall.find(ONE, LONE, None) is not None
+    recall.forget("one")
+    assert recall.find(ONE, LONE, None) is None
