@@ -102,6 +102,37 @@ def test_what_is_wrong_is_named_with_its_mend(message: str, values: Any, said: s
     assert len(msgspec.json.encode(fault)) < 130
 
 
+@pytest.mark.parametrize(
+    ("message", "fault"),
+    [
+        pytest.param("", Fault("", "NoMessage"), id="none"),
+        pytest.param("[1]", Fault("", "NotAnObject", "[1]"), id="no object"),
+        pytest.param('{"b": 1, "a": 2}', Fault("ms", "Missing", "a, b"), id="other fields, in order"),
+        pytest.param("{}", Fault("ms", "Missing", "none"), id="no fields"),
+        pytest.param('{"ms": "fast"}', Fault("ms", "NotANumber", "fast"), id="a text"),
+        pytest.param(
+            '{"ms": "' + "x" * 22 + '"}', Fault("ms", "NotANumber", "x" * 22), id="as long as is shown"
+        ),
+        pytest.param('{"ms": "' + "x" * 23 + '"}', Fault("ms", "NotANumber", "x" * 22), id="one more is cut"),
+    ],
+)
+def test_a_fault_is_stored_with_what_was_found(message: str, fault: Fault) -> None:
+    assert read((MS,), run(message)) == (None, fault)
+
+
+def test_a_text_has_64_characters_at_most() -> None:
+    assert read((OS,), run(json.dumps({"os": "x" * 64}))) == ({"os": "x" * 64}, None)
+
+
+@pytest.mark.parametrize(("name", "room"), [("ccc", True), ("cccc", False)])
+def test_the_values_of_a_node_have_216_bytes(name: str, room: bool) -> None:
+    """Three texts of 64 characters as JSON: 211 bytes and the names."""
+    values = dict.fromkeys(("a", "b", name), "x" * 64)
+    found, fault = read([Result(field, "Text") for field in values], run(json.dumps(values)))
+    assert found == (values if room else {"a": "x" * 64, "b": "x" * 64})
+    assert fault == (None if room else Fault(name, "NoRoom"))
+
+
 def test_every_fault_tells_what_mends_it() -> None:
     assert [code for code, said in WORDS.items() if not any(verb in said for verb in (";",))] == []
     assert words(Fault("ms", "OfALaterVersion")) == "OfALaterVersion"
@@ -177,6 +208,7 @@ def test_results_are_no_part_of_the_revision() -> None:
         (range(1, 21), 10, 19),
         (range(1, 22), 11, 20),
         (range(1, 101), 50, 95),
+        (range(1, 102), 51, 96),
     ],
 )
 def test_nearest_rank(values: Any, median: float, p95: float) -> None:
@@ -213,6 +245,16 @@ def test_texts_are_counted_by_value_the_most_frequent_first() -> None:
     assert [(v.value, v.nodes) for v in told.values[:3]] == [("b", 2), ("a", 1), ("x00", 1)]
     assert (len(told.values), told.values_omitted, told.count) == (10, 4, 15)
     assert figures([told]) == {}
+
+
+def test_texts_of_as_many_nodes_are_sorted() -> None:
+    (told,) = summarise((OS,), [(w, entry(A, results={"os": w})) for w in "ba"]).results
+    assert ([v.value for v in told.values], told.values_omitted) == (["a", "b"], 0)
+
+
+def test_the_figures_of_a_hundred_nodes() -> None:
+    (told,) = summarise((MS,), [(f"n{n}", entry(A, results={"ms": n})) for n in range(100, 0, -1)]).results
+    assert (told.count, told.min, told.median, told.p95, told.max) == (100, 1, 50, 95, 100)
 
 
 def test_what_was_told_under_another_type_counts_no_more() -> None:
