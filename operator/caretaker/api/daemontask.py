@@ -5,7 +5,7 @@ source of truth; here stand only types and defaults. Durations are whole seconds
 """
 
 import math
-from typing import Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
@@ -180,11 +180,22 @@ class ObservedSchedule(Wire, frozen=True):
     since: str
 
 
-class LedgerStatus(Wire, frozen=True, omit_defaults=False):
-    """How much the ledger held at the last write; shards missing later are a loss, not a fresh start."""
+# Counted in floats by some who read it.
+Figure = Annotated[int, msgspec.Meta(ge=0, lt=2**53)]
 
-    shards: int = 0
-    recorded: int = 0
+
+class LedgerStatus(Wire, frozen=True, omit_defaults=False):
+    """How much the ledger held at the last write; less later is a loss, not a fresh start. No figure here
+    ever exceeds what the ledger had."""
+
+    shards: int = 0  # NOT_KNOWN where it could not be read
+    recorded: Figure = 0  # nodes
+    writes: tuple[Figure, ...] = ()  # by shard: the write that it was made by
+    done_run: str = ""  # the run that every desired node had succeeded in; empty while one had not
+    done_at: str | None = None  # since when
+
+
+NOT_KNOWN: Final = -1
 
 
 class Status(Wire, frozen=True, omit_defaults=False):

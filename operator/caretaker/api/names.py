@@ -35,7 +35,11 @@ POD_SCHEDULED_AT: Final = f"{GROUP}/scheduled-at"  # RFC 3339: the tick of a sch
 RERUN_AT: Final = f"{GROUP}/rerun-at"  # RFC 3339 time: run again on every node
 RERUN_NODES: Final = f"{GROUP}/rerun-nodes"  # JSON {node name: RFC 3339 time}: run again on these
 RESUME_AT: Final = f"{GROUP}/resume-at"  # RFC 3339 time: failures before it no longer pause the rollout
-LEDGER_DECISION: Final = f"{GROUP}/ledger"  # rerun | assume-done, when a ledger shard is lost
+LEDGER_DECISION: Final = f"{GROUP}/ledger"  # rerun | assume-done [: nodes], when a ledger is lost
+
+# Annotations on ledger ConfigMaps: what a copy of an earlier time and one that was cut are told by.
+LEDGER_WRITES: Final = f"{GROUP}/ledger-writes"  # number of the write that made it, growing for ever
+LEDGER_RECORDS: Final = f"{GROUP}/ledger-records"  # how many nodes that write left in it
 
 # Environment of a run's containers.
 ENV_NODE_NAME: Final = "NODE_NAME"

@@ -43,6 +43,7 @@ class Node(msgspec.Struct, frozen=True, gc=False):
     ready: bool = False
     ready_since: float = 0.0  # seconds since the epoch: the Ready condition's lastTransitionTime
     deleting: bool = False
+    created: float = 0.0  # seconds since the epoch
 
 
 class ContainerEnd(msgspec.Struct, frozen=True, gc=False):
@@ -171,6 +172,7 @@ class WireNode(msgspec.Struct):
             ready=ready,
             ready_since=since,
             deleting=meta.deletion_timestamp is not None,
+            created=parse_time(meta.creation_timestamp) or 0.0,
         )
 
 

@@ -14,6 +14,7 @@ from caretaker.api.names import LABEL_TASK
 from caretaker.api.times import format_time
 from caretaker.daemontask.budgets import allowed_words, held_words
 from caretaker.daemontask.intents import was_unreadable
+from caretaker.daemontask.ledger import Ledger
 from caretaker.daemontask.plan import Plan
 from caretaker.daemontask.recall import NodeReport
 from caretaker.daemontask.snapshot import Snapshot, Trouble
@@ -29,7 +30,8 @@ class Outcome(msgspec.Struct):
     conflicts: tuple[str, ...] = ()  # Pod names that cannot be used
     aside: frozenset[str] = frozenset()  # those of them whose Pod is the task's own, without its label
     shards: int = 0  # ledger shards that exist now
-    recorded: int = 0  # ledger entries that exist now
+    recorded: int = 0  # nodes with an entry now, readable or not
+    writes: tuple[int, ...] = ()  # of each shard the highest count of writes that is known
 
 
 class Facts(msgspec.Struct, frozen=True):
@@ -104,15 +106,14 @@ def _goes_on(facts: Facts) -> bool:
 def _lost(facts: Facts) -> Verdict | None:
     if facts.plan.hold != Reason.LEDGER_LOST:
         return None
-    return "False", Reason.LEDGER_LOST, told_lost(facts.snapshot.ledger.lost)
+    return "False", Reason.LEDGER_LOST, told_lost(facts.snapshot.ledger, facts.plan.orders.refused)
 
 
-def told_lost(shards: int) -> str:
-    """What is told of a ledger that so many shards are missing of."""
-    return (
-        f"{shards} ledger shard(s) are gone, so what has run is not known and nothing is "
-        "started; annotate caretaker.dev/ledger=rerun to run again on their nodes, or =assume-done"
-    )
+def told_lost(ledger: Ledger, refused: str = "") -> str:
+    """What is told of a ledger that has lost something. `refused`: why a decision is not carried out."""
+    what = ledger.loss or f"{ledger.lost} ledger shard(s) are gone"
+    ask = "annotate caretaker.dev/ledger=rerun to run again where no record is left, or =assume-done"
+    return f"{what}, so what has run is not known and nothing is started; {refused or ask}"
 
 
 def _invalid(facts: Facts) -> Verdict | None:
@@ -298,7 +299,7 @@ HELD: Final = {
     Reason.INVALID_SPEC: "the spec is not valid, see SpecValid",
     Reason.PAUSED: "failurePolicy has paused the rollout; mend and apply, or set caretaker.dev/resume-at",
     Reason.NODES_FAILED: "the task has failed; edit it or run it again",
-    Reason.LEDGER_LOST: "a ledger shard is gone, see Ready",
+    Reason.LEDGER_LOST: "the ledger has lost records, see Ready",
 }
 
 

@@ -19,14 +19,15 @@ from caretaker.daemontask.conditions import Outcome
 from caretaker.daemontask.events import transitions
 from caretaker.daemontask.fit import NodeFit
 from caretaker.daemontask.intents import TOKEN, given_up, is_new_end, withdrawn
+from caretaker.daemontask.ledger import Ledger
 from caretaker.daemontask.memory import Memories, Memory
 from caretaker.daemontask.pace import due_in
 from caretaker.daemontask.plan import Plan, doubtful, keep_slots, plan
 from caretaker.daemontask.pods import revision_of
-from caretaker.daemontask.podwrites import PodWriter, run_all
+from caretaker.daemontask.podwrites import CONFIRMED_SECONDS, PodWriter, run_all
 from caretaker.daemontask.resource import KIND, RawTask, read_task, refusal_of, task_path
 from caretaker.daemontask.results import figures
-from caretaker.daemontask.shards import Shards
+from caretaker.daemontask.shards import TOO_MANY, Shards, Written
 from caretaker.daemontask.snapshot import Snapshot, Trouble
 from caretaker.daemontask.status import status_of
 from caretaker.kube.client import KubeClient
@@ -41,6 +42,11 @@ logger = logging.getLogger(__name__)
 
 # Seconds between two ledger writes of a task; below the queue's second, or each would take two passes.
 FLUSH_INTERVAL: Final = 0.9
+
+# Seconds within which the first intents of a pass count as a look at the ledger, however long the writes
+# take. Its Pods are then sent for CONFIRMED_SECONDS, and with the timeout of that write (5 s) this stays
+# below intents.PATIENCE: until then nobody takes the Pod for one that will not come.
+INTENT_SECONDS: Final = 11.0
 
 
 class DaemonTaskKind:
@@ -84,6 +90,8 @@ class DaemonTaskKind:
             return None
         task, invalid = read_task(raw)
         memory = self._memories.of(key, task.metadata.uid)
+        # Told before the ledger is read, which is never behind it therefore.
+        told = task.status.ledger
         if await self._load_ledger(memory, task):
             # What is recorded must never be newer than the task, or a run that an older spec asked for
             # would seem to be due again.
@@ -97,7 +105,8 @@ class DaemonTaskKind:
             memory.refusals.clear()
         if not invalid and memory.verdict is None:
             memory.verdict = await self._check_template(task, revision)
-        return self._snapshot(task, memory, invalid or memory.verdict or "")
+        ledger = _loaded(memory).view(told, strict=task.spec.at_most_once)
+        return self._snapshot(task, memory, ledger, invalid or memory.verdict or "")
 
     def plan(self, snapshot: Snapshot) -> Plan:
         """See plan.py."""
@@ -144,7 +153,8 @@ class DaemonTaskKind:
         outcome.trouble = memory.trouble
         outcome.conflicts, outcome.aside = tuple(memory.conflicts), frozenset(memory.aside)
         shards = _loaded(memory)
-        outcome.shards, outcome.recorded = shards.count, shards.recorded
+        outcome.shards, outcome.recorded = shards.count, len(shards.node_names)
+        outcome.writes = shards.told(snapshot.task.status.ledger)
         return outcome
 
     async def settled(self, snapshot: Snapshot, plan: Plan, outcome: Outcome) -> None:
@@ -207,9 +217,10 @@ class DaemonTaskKind:
         if memory.shards is None:
             memory.shards = Shards(self._client, meta.namespace, meta.name, meta.uid)
         shards = memory.shards
-        if shards.loaded and not shards.view(task.status.ledger.shards).lost:
+        told = task.status.ledger
+        if shards.loaded and not shards.view(told, strict=task.spec.at_most_once).lost:
             return False
-        await shards.load(time.time(), task.status.ledger.shards)
+        await shards.load(time.time(), told.shards)
         return True
 
     async def _is_so(self, name: str, believed: Node | None) -> bool:
@@ -229,7 +240,7 @@ class DaemonTaskKind:
             self._node_store.observe_delete(("", name), believed.uid)
         return False
 
-    def _snapshot(self, task: DaemonTask, memory: Memory, invalid: str) -> Snapshot:
+    def _snapshot(self, task: DaemonTask, memory: Memory, ledger: Ledger, invalid: str) -> Snapshot:
         assert memory.fit is not None  # noqa: S101 - gather has just set it
         shards, now = _loaded(memory), time.time()
         pods = self._index.pods_of(task.metadata.namespace, task.metadata.uid)
@@ -239,7 +250,7 @@ class DaemonTaskKind:
             fit=memory.fit,
             nodes=self._nodes,
             pods=memory.with_ended(pods, self._nodes),
-            ledger=shards.view(task.status.ledger.shards),
+            ledger=ledger,
             now=now,
             invalid=invalid,
             checked=memory.verdict is not None,
@@ -286,11 +297,12 @@ class DaemonTaskKind:
     async def _record(self, snapshot: Snapshot, plan: Plan, memory: Memory) -> Trouble | None:
         """One patch per shard, at most once a second. Returns what a quota or a policy has against it. Until
         their intents are written, nothing starts."""
-        entries, shards = {**plan.records, **plan.intents}, _loaded(memory)
-        nodes, lost = {*entries, *(start.node_name for start in plan.starts)}, snapshot.ledger.lost > 0
+        shards, lost = _loaded(memory), snapshot.ledger.lost > 0
+        decided = lost and plan.hold != Reason.LEDGER_LOST
+        nodes = {*plan.records, *(start.node_name for start in plan.starts)}
         if in_the_way := shards.taken(nodes, lost=lost):
             return Trouble(Reason.LEDGER_WRITE_REFUSED, in_the_way)
-        if not (entries or plan.forget or shards.stray):
+        if not (plan.records or plan.intents or plan.forget or shards.unmarked or decided):
             memory.flush_at = 0.0
             return None
         now = time.time()
@@ -304,23 +316,42 @@ class DaemonTaskKind:
         known = snapshot.ledger.entries
         ended = [entry for name, entry in plan.records.items() if is_new_end(known.get(name), entry)]
         memory.unstarted.update((entry.node_uid, entry.intent) for entry in plan.intents.values())
-        asked = time.monotonic()
+        meta, told = snapshot.task.metadata, snapshot.task.status.ledger
         try:
-            await shards.write(snapshot.task.metadata, entries, plan.forget, now)
-        except ApiError as error:
-            if error.transient or error.missing_permission is not None:
+            written = await shards.write(meta, plan.records, plan.forget, plan.intents, told, decided=decided)
+        except (ApiError, Conflict) as error:
+            if not (refusal := _refusal(error, shards)):
                 raise
-            logger.warning("the ledger cannot be written: %s", error)
-            return Trouble(Reason.LEDGER_WRITE_REFUSED, error.message or str(error))
+            logger.warning("the ledger cannot be written: %s", refusal)
+            return Trouble(Reason.LEDGER_WRITE_REFUSED, refusal)
         memory.flushed, memory.flush_at = now, 0.0
-        if plan.intents:
-            memory.confirmed = asked  # a write to the shards as they were known: the best look of all
+        await self._look_after_write(plan, memory, written)
         memory.recorded(plan.records.values())
         for entry in ended:
             self._metrics.daemontask.runs.labels(entry.result).inc()
             if entry.started_at and not entry.intent:
                 self._metrics.daemontask.run_duration.observe(max(entry.finished_at - entry.started_at, 0))
         return None
+
+    async def _look_after_write(self, plan: Plan, memory: Memory, written: Written) -> None:
+        """From when on the ledger counts as looked at, after it was written.
+
+        An intent is a look by itself: nobody else starts its run, nor gives it up within its patience. What
+        was too late for that is left to the next plan. Without intents, a write that took long needs another
+        look.
+        """
+        now = time.monotonic()
+        if plan.intents:
+            late = len(plan.intents) - len(written.intents)
+            plan.intents, plan.queued, plan.more = written.intents, plan.queued + late, plan.more or late > 0
+            plan.starts = [start for start in plan.starts if start.node_name in plan.intents]
+            memory.confirmed = min(now, written.began + INTENT_SECONDS * self._scale)
+        elif plan.starts and now - memory.confirmed > CONFIRMED_SECONDS / 2 * self._scale:
+            shards = _loaded(memory)
+            if not await shards.current(start.node_name for start in plan.starts):
+                shards.loaded = False
+                raise Conflict("the ledger was written meanwhile")
+            memory.confirmed = now
 
     async def _withdraw(self, snapshot: Snapshot, plan: Plan, memory: Memory) -> None:
         """Take back at once the intents of this pass whose Pods were not created, for certain: after a crash
@@ -331,11 +362,20 @@ class DaemonTaskKind:
             if memory.unstarted.get(entry.node_uid) == entry.intent
         }
         if back:
-            await _loaded(memory).write(snapshot.task.metadata, back, (), time.time())
+            await _loaded(memory).write(snapshot.task.metadata, back, ())
             memory.withdrawn(back.values())
 
     def _memory(self, snapshot: Snapshot) -> Memory:
         return self._memories.of(_key(snapshot), snapshot.task.metadata.uid)
+
+
+def _refusal(error: ApiError | Conflict, shards: Shards) -> str:
+    """What keeps the ledger from being written, where trying again at once would not help; else empty."""
+    if shards.unanswered >= TOO_MANY:
+        return f"{error}; {shards.unanswered} writes of the ledger in a row were not answered"
+    if isinstance(error, Conflict) or error.transient or error.missing_permission is not None:
+        return ""
+    return error.message or str(error)
 
 
 def _keeps_from_starting(trouble: Trouble | None) -> bool:

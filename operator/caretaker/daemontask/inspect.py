@@ -21,6 +21,7 @@ from caretaker.api.daemontask import DaemonTask
 from caretaker.api.names import LABEL_TASK
 from caretaker.api.objects import Node, Pod, WireNode, WirePod
 from caretaker.daemontask.fit import NodeFit
+from caretaker.daemontask.ledger import Ledger
 from caretaker.daemontask.pods import revision_of
 from caretaker.daemontask.resource import RawTask, read_task, task_path
 from caretaker.daemontask.shard import WireConfigMap
@@ -44,7 +45,8 @@ async def observe(client: KubeClient, raw: RawTask, scale: float = 1.0) -> Snaps
     now = time.time()
     task, invalid = read_task(raw)
     await shards.load(now, task.status.ledger.shards)
-    return _snapshot(task, invalid or told_invalid(task), nodes, pods, shards, now, scale)
+    ledger = shards.view(task.status.ledger, strict=task.spec.at_most_once)
+    return _snapshot(task, invalid or told_invalid(task), nodes, pods, ledger, now, scale)
 
 
 def told_invalid(task: DaemonTask) -> str:
@@ -60,7 +62,7 @@ def _snapshot(
     invalid: str,
     nodes: Mapping[str, Node],
     pods: PodsByNode,
-    shards: Shards,
+    ledger: Ledger,
     now: float,
     scale: float,
 ) -> Snapshot:
@@ -70,7 +72,7 @@ def _snapshot(
         fit=NodeFit(task.spec.template),
         nodes=nodes,
         pods=pods,
-        ledger=shards.view(task.status.ledger.shards),
+        ledger=ledger,
         now=now,
         invalid=invalid,
         scale=scale,
@@ -137,7 +139,10 @@ class Follower:
         shards.take((seen.wire for seen in self._shards.values()), now)
         nodes = {node.name: node for node in self._nodes.values()}
         pods = self._index.pods_of(self._namespace, raw.metadata.uid)
-        snapshot = _snapshot(task, invalid or told_invalid(task), nodes, pods, shards, now, self._scale)
+        # The task may be seen before the shards that its status counts the writes of.
+        told = msgspec.structs.replace(task.status.ledger, writes=())
+        ledger = shards.view(told, strict=task.spec.at_most_once)
+        snapshot = _snapshot(task, invalid or told_invalid(task), nodes, pods, ledger, now, self._scale)
         # The verdicts are remembered for as long as the template is the same.
         if self._fit is None or self._fit[0] != snapshot.revision:
             self._fit = snapshot.revision, snapshot.fit

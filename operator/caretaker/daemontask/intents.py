@@ -30,6 +30,7 @@ from caretaker.daemontask.pods import Start, pod_name, tick_of
 PATIENCE: Final = 30.0
 TOKEN: Final = 12  # characters
 _GONE: Final = "its Pod was gone, or never seen, before its end was recorded; look at the node, then rerun it"
+LOST: Final = "its ledger entry was lost, so it may have run; look at the node, then rerun it"
 UNREADABLE: Final = "its ledger entry could not be read, so it may have run; look at the node, then rerun it"
 
 
@@ -52,6 +53,14 @@ def intent(start: Start, revision: str, before: Entry | None, token: str, now: f
         intent=token,
     )
     return _after(entry, before, start.trigger, int(now))
+
+
+def sent_at(entry: Entry, now: float) -> Entry:
+    """An intent that is only now being written, `now` seconds since the epoch. Its patience counts from then:
+    what came before may have taken long."""
+    at = int(now)
+    runs = tuple(at if run == entry.started_at else run for run in entry.reboot_runs)
+    return msgspec.structs.replace(entry, started_at=at, reboot_runs=runs)
 
 
 def covered(spec: Spec, live: Iterable[Pod], before: Entry | None) -> Entry | None:

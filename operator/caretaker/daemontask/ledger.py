@@ -84,7 +84,9 @@ class Ledger(msgspec.Struct, frozen=True):
     # The latest resourceVersion, where an entry is corrupt; 0 where none is, or where the versions are no
     # numbers. With AtMostOnce no seq exceeds it, since a shard is written before each Pod is created.
     version: int = 0
-    lost: int = 0  # shards that status says existed and that are gone
+    lost: int = 0  # shards that are gone, or hold less than they did
+    loss: str = ""  # which, and how that is known
+    older: frozenset[str] = frozenset()  # nodes of which an entry stands that a later one may have followed
     since: Mapping[str, float] = {}  # node name -> when this process first knew the entry to be stored
 
 

@@ -13,6 +13,8 @@ from caretaker.api import names
 from caretaker.api.daemontask import DaemonTask
 from caretaker.api.times import normalise_time, parse_time
 
+RERUN: Final = "rerun"
+ASSUME_DONE: Final = "assume-done"
 KNOWN: Final = (names.RERUN_AT, names.RERUN_NODES, names.RESUME_AT, names.LEDGER_DECISION)
 
 
@@ -22,7 +24,9 @@ class Orders(msgspec.Struct, frozen=True):
     rerun_at: str = ""
     rerun_nodes: Mapping[str, str] = {}
     resume_at: float = 0.0
-    ledger: str = ""
+    ledger: str = ""  # RERUN, ASSUME_DONE or nothing
+    assumed: frozenset[str] = frozenset()  # nodes that ASSUME_DONE is about; empty: all
+    refused: str = ""  # why `ledger` is empty though there is a decision: losses.py
     errors: tuple[str, ...] = ()
 
 
@@ -45,10 +49,11 @@ def read_orders(task: DaemonTask) -> Orders:
             ]
         except (msgspec.ValidationError, msgspec.DecodeError) as error:
             errors.append(f"metadata.annotations[{names.RERUN_NODES}]: want {{node name: time}}: {error}")
-    decision = marks.get(names.LEDGER_DECISION, "")
-    if decision not in ("", "rerun", "assume-done"):
+    decision, assumed = _decision(marks.get(names.LEDGER_DECISION, ""))
+    if decision not in ("", RERUN, ASSUME_DONE):
         errors.append(
-            f"metadata.annotations[{names.LEDGER_DECISION}]: {decision!r} is neither rerun nor assume-done"
+            f"metadata.annotations[{names.LEDGER_DECISION}]: {decision!r} is neither {RERUN}, nor "
+            f'{ASSUME_DONE}, nor "{ASSUME_DONE}: node-a,node-b"'
         )
         decision = ""
     errors += _unknown(marks)
@@ -57,8 +62,18 @@ def read_orders(task: DaemonTask) -> Orders:
         rerun_nodes=rerun_nodes,
         resume_at=parse_time(marks.get(names.RESUME_AT)) or 0.0,
         ledger=decision,
+        assumed=assumed,
         errors=tuple(errors),
     )
+
+
+def _decision(text: str) -> tuple[str, frozenset[str]]:
+    """(the decision, the nodes that it names); the text itself where it is none."""
+    word, colon, listed = text.partition(":")
+    found = frozenset(name.strip() for name in listed.split(",")) - {""}
+    if not colon or (word.strip() == ASSUME_DONE and found):
+        return word.strip(), found
+    return text, frozenset()
 
 
 def _unknown(marks: Iterable[str]) -> Iterator[str]:

@@ -18,8 +18,9 @@ from caretaker.daemontask.due import key_of
 from caretaker.daemontask.intents import intent
 from caretaker.daemontask.judge import NODE_REBOOT
 from caretaker.daemontask.ledger import Entry
+from caretaker.daemontask.losses import decided
 from caretaker.daemontask.node import POD_REFUSED, Decision, State
-from caretaker.daemontask.orders import Orders, read_orders
+from caretaker.daemontask.orders import Orders
 from caretaker.daemontask.pods import Start
 from caretaker.daemontask.recall import NodeReport
 from caretaker.daemontask.reports import reports, view_of
@@ -82,7 +83,7 @@ class Plan(msgspec.Struct):
 
 def plan(snapshot: Snapshot) -> Plan:
     """The next actions for one task."""
-    orders = read_orders(snapshot.task)
+    orders = decided(snapshot)
     frozen = bool(snapshot.ledger.lost) and not orders.ledger
     tick = ticks.look(snapshot.task, _closed(snapshot, frozen), snapshot.now)
     result = Plan(orders=orders, counts=dict.fromkeys(_STATES, 0), tick=tick)

@@ -12,8 +12,9 @@ from caretaker.api.objects import Node, Pod
 from caretaker.daemontask import ticks
 from caretaker.daemontask.due import NO_PODS, View, made_up
 from caretaker.daemontask.fit import Verdict
-from caretaker.daemontask.intents import is_open
-from caretaker.daemontask.ledger import Entry
+from caretaker.daemontask.intents import LOST, is_open
+from caretaker.daemontask.ledger import OUTCOME_UNKNOWN, Entry, Result
+from caretaker.daemontask.losses import assumed
 from caretaker.daemontask.node import Decision, State, decide
 from caretaker.daemontask.orders import Orders
 from caretaker.daemontask.recall import Basis, NodeReport, Recall
@@ -31,7 +32,6 @@ def reports(snapshot: Snapshot, orders: Orders, taken: int = 0) -> Iterator[Node
     tables = (view.seq_skips, view.vanished, view.refused, view.namesakes, view.unstarted)
     special = frozenset(uid for table in tables for uid in table)
     pods_of, entries = snapshot.pods.get, snapshot.ledger.entries
-    assume_done = bool(snapshot.ledger.lost) and orders.ledger == "assume-done"
     for name, node in snapshot.nodes.items():
         entry, pods = entries.get(name), pods_of(node.uid) or NO_PODS
         plain = node.uid not in special and name not in view.corrupt
@@ -40,11 +40,22 @@ def reports(snapshot: Snapshot, orders: Orders, taken: int = 0) -> Iterator[Node
             report = _report(snapshot, view, node, pods, entry)
             if plain:
                 recall.keep(pods, entry, report)
-        if assume_done and entry is None and _may_have_run(snapshot.fit.verdict(node), pods):
-            record = made_up(view, node, "Succeeded", "AssumedDone")
-            state: State = "pending" if taken else "succeeded"
-            report = NodeReport(node, Decision(state, "AssumedDone", record=record), record)
+        said = assumed(snapshot, orders, node) if report.decision.state != "succeeded" else None
+        if said is not None and _may_have_run(snapshot.fit.verdict(node), pods):
+            report = _assumed(view, node, entry, said, taken)
         yield report
+
+
+def _assumed(view: View, node: Node, entry: Entry | None, said: tuple[Result, str], taken: int) -> NodeReport:
+    """The report of a run whose record is lost. No name of the node's Pods is given again."""
+    record = made_up(view, node, *said)
+    if entry is not None and entry.node_uid == node.uid:
+        record = msgspec.structs.replace(record, seq=entry.seq)
+    if record.reason == OUTCOME_UNKNOWN:
+        record = msgspec.structs.replace(record, message=LOST)
+    ended: State = "succeeded" if record.result == "Succeeded" else "failed"
+    decision = Decision("pending" if taken else ended, record.reason, record.message, record=record)
+    return NodeReport(node, decision, record)
 
 
 def _recall(snapshot: Snapshot, orders: Orders, view: View) -> Recall:

@@ -9,7 +9,14 @@ from typing import Any, Final
 import msgspec
 
 from caretaker.api import names
-from caretaker.api.daemontask import MAX_TEMPLATE_BYTES, DaemonTask, Spec, Status
+from caretaker.api.daemontask import (
+    MAX_TEMPLATE_BYTES,
+    NOT_KNOWN,
+    DaemonTask,
+    LedgerStatus,
+    Spec,
+    Status,
+)
 from caretaker.api.objects import WireMeta
 from caretaker.api.template import wrong_type
 from caretaker.daemontask import amounts, ticks
@@ -39,10 +46,7 @@ def task_path(namespace: str, name: str = "") -> str:
 
 def read_task(raw: RawTask) -> tuple[DaemonTask, str]:
     """(the task, why its spec cannot be read or ""). A spec older than a stricter CRD is shown."""
-    try:
-        status = msgspec.json.decode(raw.status, type=Status)
-    except msgspec.ValidationError:
-        status = Status()  # written by somebody else; the next write mends it
+    status = _status(raw.status)
     try:
         spec = msgspec.json.decode(raw.spec, type=Spec)
         neither = not spec.template and spec.ecs is None  # stored by hand, past the CRD's rules
@@ -56,18 +60,40 @@ def read_task(raw: RawTask) -> tuple[DaemonTask, str]:
     return DaemonTask(raw.metadata, readable, status), invalid or faults
 
 
+def _status(raw: msgspec.Raw) -> Status:
+    """What can be read of it; a newer version may have written the rest, or somebody by hand. The next write
+    mends it. How many shards the ledger has is never taken for none."""
+    try:
+        return msgspec.json.decode(raw, type=Status)
+    except msgspec.ValidationError:
+        found = _parts(raw, Status)
+    if "ledger" not in found:
+        ledger = _given(raw).get("ledger", msgspec.Raw(b"{}"))
+        found["ledger"] = LedgerStatus(**{"shards": NOT_KNOWN, **_parts(ledger, LedgerStatus)})
+    return Status(**found)
+
+
 def _readable(raw: msgspec.Raw) -> Spec:
     """The fields that can be read, but for the template. While another is wrong, runs still end and ticks
     count: by defaults a run might be repeated that may be made only once, and a tick be forgotten."""
+    return Spec(**{**_parts(raw, Spec), "template": {}})
+
+
+def _parts(raw: msgspec.Raw, of: type[msgspec.Struct]) -> dict[str, Any]:
+    """The fields of `of` that can be read, by name."""
     found: dict[str, Any] = {}
-    given: dict[str, msgspec.Raw] = {}
-    with contextlib.suppress(msgspec.ValidationError):  # no object at all
-        given = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
-    for field in msgspec.structs.fields(Spec):
-        if field.name != "template" and field.encode_name in given:
+    given = _given(raw)
+    for field in msgspec.structs.fields(of):
+        if field.encode_name in given:
             with contextlib.suppress(msgspec.ValidationError):
                 found[field.name] = msgspec.json.decode(given[field.encode_name], type=field.type)
-    return Spec(template={}, **found)
+    return found
+
+
+def _given(raw: msgspec.Raw) -> dict[str, msgspec.Raw]:
+    with contextlib.suppress(msgspec.ValidationError):  # no object at all
+        return msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
+    return {}
 
 
 def has_ecs(raw: RawTask) -> bool:

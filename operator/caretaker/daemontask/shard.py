@@ -15,6 +15,7 @@ from caretaker.api.objects import MAX_SEQ, WireMeta
 from caretaker.daemontask.ledger import Entry, decode_entry
 
 _PREFIX: Final = 40
+_DIGITS: Final = 15  # below what api.daemontask.Figure may be
 
 
 class WireConfigMap(msgspec.Struct):
@@ -39,6 +40,13 @@ class Shard(msgspec.Struct):
     entries: dict[str, Entry]
     corrupt: dict[str, str]
     stray: bool = False  # the labels that it is listed by are gone
+    writes: int = 0  # which write it is of; 0 where an operator wrote it that did not count
+    records: int = 0  # how many node names that write left in it
+
+    @property
+    def unmarked(self) -> bool:
+        """Whether its labels or its figures are to be given to it."""
+        return self.stray or not self.writes
 
     @property
     def version(self) -> int:
@@ -47,6 +55,11 @@ class Shard(msgspec.Struct):
         if not (text.isascii() and text.isdigit() and len(text) < len(str(MAX_SEQ))):
             return 0
         return int(text)
+
+    @property
+    def size(self) -> int:
+        """How many nodes it has an entry of, readable or not."""
+        return len(self.entries) + len(self.corrupt)
 
     @property
     def node_names(self) -> list[str]:
@@ -106,4 +119,17 @@ def decode(index: int, item: WireConfigMap, *, stray: bool = False) -> Shard:
             entries[intern(name)] = entry  # one copy for all tasks
         else:
             corrupt[name] = entry
-    return Shard(index, item.metadata.uid, item.metadata.resource_version, entries, corrupt, stray)
+    meta = item.metadata
+    marks = meta.annotations or {}
+    writes, records = (_figure(marks.get(key, "")) for key in (names.LEDGER_WRITES, names.LEDGER_RECORDS))
+    return Shard(index, meta.uid, meta.resource_version, entries, corrupt, stray, writes, records)
+
+
+def figures(writes: int, records: int) -> dict[str, str]:
+    """The annotations of a shard as this write leaves it."""
+    return {names.LEDGER_WRITES: str(writes), names.LEDGER_RECORDS: str(records)}
+
+
+def _figure(text: str) -> int:
+    """0 where it was written by hand, and is none."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= _DIGITS else 0

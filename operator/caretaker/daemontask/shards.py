@@ -8,21 +8,54 @@ gets them back.
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping
-from typing import Any, Final
+import time
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Final, NamedTuple
 
 from caretaker.api import names
+from caretaker.api.daemontask import LedgerStatus
 from caretaker.api.objects import WireMeta
+from caretaker.daemontask.intents import sent_at
 from caretaker.daemontask.ledger import Entry, Ledger, encode_entry, merge, place, shared
+from caretaker.daemontask.losses import MOST, beyond, losses, told_of
 from caretaker.daemontask.pods import owner_reference
-from caretaker.daemontask.shard import Marks, Shard, WireConfigMap, WireMetaOnly, decode
+from caretaker.daemontask.shard import Marks, Shard, WireConfigMap, WireMetaOnly, decode, figures
 from caretaker.kube.client import KubeClient
 from caretaker.kube.errors import ApiError
 from caretaker.runtime.controller import Conflict
 
 logger = logging.getLogger(__name__)
 
-_MOST: Final = 64  # shards that are looked for by name: status may be edited, and say any number
+# While writes of the ledger are slow each may take longer, in times of what a write may: still less than the
+# patience that an intent is given, see INTENT_SECONDS in controller.py.
+_PATIENT: Final = 2.2
+# Writes without an answer, one after another, that are told.
+TOO_MANY: Final = 3
+
+
+NOTHING: Final[Mapping[str, Entry]] = {}
+UNTOLD: Final = LedgerStatus()
+
+
+class Change(NamedTuple):
+    """What a write does to a shard."""
+
+    new: Mapping[str, Entry]
+    dropped: Collection[str]  # node names
+    intents: Mapping[str, Entry]
+    floor: int  # the least that its count of writes is from then on
+
+    @property
+    def entries(self) -> dict[str, Entry]:
+        """All that is stored."""
+        return {**self.new, **self.intents}
+
+
+class Written(NamedTuple):
+    """The intents that were stored, as they were, and time.monotonic() of when the first of them was sent."""
+
+    intents: dict[str, Entry]
+    began: float
 
 
 class Shards:
@@ -34,11 +67,14 @@ class Shards:
         self._marks = Marks(task, task_uid)
         self._path = f"/api/v1/namespaces/{namespace}/configmaps"
         self._shards: dict[int, Shard] = {}
+        self._known: dict[int, int] = {}  # index -> the highest count of writes that was seen
         self._entries: dict[str, Entry] = {}
         self._since: dict[str, float] = {}
         self._suspects: set[int] = set()  # to be looked for by name: something is there that was not listed
         self._foreign: dict[int, str] = {}  # index -> ConfigMap that has the name and is not this task's
         self.loaded = False
+        self.unanswered = 0  # writes in a row that the API server did not answer
+        self._slow = False  # whether the last write took long, or had no answer
 
     @property
     def selector(self) -> str:
@@ -51,35 +87,41 @@ class Shards:
         return len(self._shards)
 
     @property
-    def recorded(self) -> int:
-        """Entries that exist and can be read."""
-        return len(self._entries)
-
-    @property
     def node_names(self) -> set[str]:
         """Every node that has an entry, readable or not."""
         return {name for shard in self._shards.values() for name in shard.node_names}
 
     @property
-    def stray(self) -> bool:
-        """Whether a shard is without its labels, which the next write gives back."""
-        return any(shard.stray for shard in self._shards.values())
+    def unmarked(self) -> bool:
+        """Whether a shard lacks its labels or its figures, which the next write gives it."""
+        return any(shard.unmarked for shard in self._shards.values())
 
     def find(self, node_name: str) -> Entry | None:
         """The entry of a node, as last seen."""
         return self._entries.get(node_name)
 
-    def view(self, expected: int) -> Ledger:
-        """What a plan reads. `expected`: how many shards status says existed."""
+    def told(self, before: LedgerStatus) -> tuple[int, ...]:
+        """status.ledger.writes from now on; `before`: as it stands."""
+        return told_of(before, self._shards, self._known)
+
+    def view(self, told: LedgerStatus, *, strict: bool = False) -> Ledger:
+        """What a plan reads. `told`: by a status that was read before the shards were; `strict`: see
+        losses()."""
         corrupt: dict[str, str] = {}
         for shard in self._shards.values():
             corrupt.update(shard.corrupt)
+        lost = losses(told, self._known, self._shards, strict=strict)
+        older = [self._shards[loss.index] for loss in lost if loss.older]
         return Ledger(
             entries=self._entries,
             corrupt={name: why for name, why in corrupt.items() if name not in self._entries},
             shards=self.count,
             version=max(shard.version for shard in self._shards.values()) if corrupt else 0,
-            lost=max(expected - self.count, 0),
+            lost=len(lost),
+            loss="; ".join(
+                f"ledger ConfigMap {self._marks.name(loss.index)} {loss.why}" for loss in lost[:3]
+            ),
+            older=frozenset(name for shard in older for name in shard.entries),
             since=self._since,
         )
 
@@ -89,7 +131,7 @@ class Shards:
             self._path, WireConfigMap, params={"labelSelector": self.selector}, page=20
         )
         listed = {self._marks.index(item.metadata) for item in items}
-        missed = {*range(min(expected, _MOST)), *self._shards, *self._suspects, *self._foreign} - listed
+        missed = {*range(min(expected, MOST)), *self._shards, *self._suspects, *self._foreign} - listed
         found = await asyncio.gather(*(self._by_name(index) for index in sorted(missed)))
         self._suspects, self._foreign, strays = set(), {}, list[Shard]()
         for index, item in zip(sorted(missed), found, strict=True):
@@ -108,6 +150,8 @@ class Shards:
             index = self._marks.index(item.metadata)
             if index is not None:
                 self._shards[index] = decode(index, item)
+        for index, shard in self._shards.items():
+            self._known[index] = max(shard.writes, self._known.get(index, 0))
         ordered = (self._shards[index].entries for index in sorted(self._shards))
         before, self._entries = self._entries, merge(ordered)
         self._since = {
@@ -145,44 +189,80 @@ class Shards:
         )
 
     async def write(
-        self, task: WireMeta, entries: Mapping[str, Entry], forget: Iterable[str], now: float
-    ) -> int:
-        """Store entries, drop those of nodes that are gone, and give shards the labels back that they lost;
-        returns the number of writes.
+        self,
+        task: WireMeta,
+        entries: Mapping[str, Entry],
+        forget: Iterable[str],
+        intents: Mapping[str, Entry] = NOTHING,
+        told: LedgerStatus = UNTOLD,
+        *,
+        decided: bool = False,
+    ) -> Written:
+        """Store entries and intents, drop those of nodes that are gone, and give shards the labels and
+        figures back that they lack. Shards that have lost something of what was `told` come last and count as
+        whole from then on, if that has been decided.
 
-        Raises Conflict when somebody else wrote first.
+        The API server may be slow: intents are written for as long as the Pods of the first can be created in
+        time. Raises Conflict when somebody else wrote first, or may have.
         """
-        known = self._names()
-        homes = place(entries, known)
-        leaving = set(forget)
-        gone = {index: leaving.intersection(have) for index, have in known.items()}
-        strays = (index for index, shard in self._shards.items() if shard.stray)
-        writes = 0
-        for index in sorted({*homes, *(i for i, dropped in gone.items() if dropped), *strays}):
-            new = {name: entries[name] for name in homes.get(index, ())}
-            dropped = [n for n in gone.get(index, ()) if n not in new]
+        lost = losses(told, self._known, self._shards, strict=False)
+        floors = dict.fromkeys((index for index, shard in self._shards.items() if not shard.writes), 1)
+        for loss in lost:
+            floors[loss.index] = beyond(loss) if decided and (loss.floor or loss.index in self._shards) else 0
+        floors = {index: floor for index, floor in floors.items() if floor}
+        known = {**{index: [] for index in floors}, **self._names()}
+        homes = place({**entries, **intents}, known)
+        leaving, changes = set(forget), dict[int, Change]()
+        for index in {*homes, *known}:
+            new = {name: entries[name] for name in homes.get(index, ()) if name in entries}
+            dropped = leaving.intersection(known.get(index, ())).difference(homes.get(index, ()))
+            starting = {name: intents[name] for name in homes.get(index, ()) if name in intents}
+            changes[index] = Change(new, dropped, starting, floors.get(index, 0))
+        written = Written({}, 0.0)
+        for index in sorted(changes, key=lambda i: (floors.get(i, 0), len(changes[i].intents) > 0, i)):
+            change = changes[index]
+            if change.intents:
+                written, change = self._in_time(written, change)
             shard = self._shards.get(index)
-            try:
-                if shard is None:
-                    await self._create(task, index, new)
-                else:
-                    await self._patch(shard, new, dropped)
-            except ApiError as error:
-                if error.conflict or error.already_exists or error.not_found or error.status == 0:
-                    # Somebody else wrote, or our own write may have happened: only reading tells, and what
-                    # has the name may not be listed.
-                    self.loaded = False
-                    self._suspects.add(index)
-                    raise Conflict(f"ledger shard {index}: {error}") from error
-                if shard is not None and shard.stray:
-                    error.message = (
-                        f"ConfigMap {self._marks.name(index)} has lost its labels, and they cannot be given "
-                        f"back: {error.message}"
-                    )
-                raise
-            writes += 1
-            self._note(new, dropped, now)
-        return writes
+            if any(change) or (shard is not None and shard.stray):
+                await self._write(task, index, change)
+        return written
+
+    def _in_time(self, written: Written, change: Change) -> tuple[Written, Change]:
+        """What is written with the intents of one more shard, and the change with them as sent now; without
+        them where the first were sent too long ago."""
+        now = time.monotonic()
+        if written.intents and now - written.began > self._client.write_seconds:
+            return written, change._replace(intents={})
+        sent = {name: sent_at(entry, time.time()) for name, entry in change.intents.items()}
+        began = written.began if written.intents else now
+        return Written({**written.intents, **sent}, began), change._replace(intents=sent)
+
+    async def _write(self, task: WireMeta, index: int, change: Change) -> None:
+        shard, asked = self._shards.get(index), time.monotonic()
+        try:
+            if shard is None:
+                await self._create(task, index, change)
+            else:
+                await self._patch(shard, change)
+        except ApiError as error:
+            if error.status == 0 or error.transient:
+                self.unanswered, self._slow = self.unanswered + 1, True
+            if error.conflict or error.already_exists or error.not_found or error.status == 0:
+                # Somebody else wrote, or our own write may have happened: only reading tells, and what has
+                # the name may not be listed.
+                self.loaded = False
+                self._suspects.add(index)
+                raise Conflict(f"ledger ConfigMap {self._marks.name(index)}: {error}") from error
+            if shard is not None and shard.stray:
+                error.message = (
+                    f"ConfigMap {self._marks.name(index)} has lost its labels, and they cannot be given "
+                    f"back: {error.message}"
+                )
+            raise
+        self.unanswered, self._slow = 0, time.monotonic() - asked > self._client.write_seconds / 2
+        self._known[index] = self._shards[index].writes
+        self._note(change.entries, change.dropped, time.time())
 
     def _note(self, new: Mapping[str, Entry], dropped: Iterable[str], now: float) -> None:
         for name, entry in new.items():
@@ -192,38 +272,56 @@ class Shards:
             self._entries.pop(name, None)
             self._since.pop(name, None)
 
-    async def _create(self, task: WireMeta, index: int, new: Mapping[str, Entry]) -> None:
+    async def _create(self, task: WireMeta, index: int, change: Change) -> None:
+        entries = change.entries
+        writes, records = max(change.floor, 1), len(entries)
         body = {
             "apiVersion": "v1",
             "kind": "ConfigMap",
             "metadata": {
                 "name": self._marks.name(index),
                 "labels": self._marks.labels(index),
+                "annotations": figures(writes, records),
                 "ownerReferences": [owner_reference(task)],
             },
-            "data": {name: encode_entry(entry) for name, entry in new.items()},
+            "data": {name: encode_entry(entry) for name, entry in entries.items()},
         }
-        made: WireMetaOnly = await self._client.create(self._path, body, WireMetaOnly)
-        self._shards[index] = Shard(index, made.metadata.uid, made.metadata.resource_version, dict(new), {})
+        made: WireMetaOnly = await self._client.create(
+            self._path, body, WireMetaOnly, timeout=self._timeout()
+        )
+        meta = made.metadata
+        self._shards[index] = Shard(
+            index, meta.uid, meta.resource_version, entries, {}, False, writes, records
+        )
 
-    async def _patch(self, shard: Shard, new: Mapping[str, Entry], dropped: Iterable[str]) -> None:
-        data: dict[str, Any] = {name: encode_entry(entry) for name, entry in new.items()}
-        data.update(dict.fromkeys(dropped))
+    async def _patch(self, shard: Shard, change: Change) -> None:
+        entries = change.entries
+        data: dict[str, Any] = {name: encode_entry(entry) for name, entry in entries.items()}
+        data.update(dict.fromkeys(change.dropped))
         meta: dict[str, Any] = {"uid": shard.uid, "resourceVersion": shard.resource_version}
+        writes, records = shard.writes, shard.records
+        if data or change.floor:
+            writes = max(writes + 1, change.floor)
+            records = len({*shard.node_names, *entries}.difference(change.dropped))
+            meta["annotations"] = figures(writes, records)
         if shard.stray:
             meta["labels"] = self._marks.labels(shard.index)
-        path = self._path_of(shard.index)
-        done: WireMetaOnly = await self._client.patch(path, {"metadata": meta, "data": data}, WireMetaOnly)
+        path, body = self._path_of(shard.index), {"metadata": meta, "data": data}
+        done: WireMetaOnly = await self._client.patch(path, body, WireMetaOnly, timeout=self._timeout())
         if shard.stray:
             told = "ConfigMap %s had lost its labels and has them back"
             logger.warning(told, self._marks.name(shard.index))
         shard.resource_version, shard.stray = done.metadata.resource_version, False
-        shard.entries.update(new)
-        for name in new:
+        shard.writes, shard.records = writes, records
+        shard.entries.update(entries)
+        for name in entries:
             shard.corrupt.pop(name, None)
-        for name in dropped:
+        for name in change.dropped:
             shard.entries.pop(name, None)
             shard.corrupt.pop(name, None)
+
+    def _timeout(self) -> float:
+        return self._client.write_seconds * (_PATIENT if self._slow else 1.0)
 
     async def _unchanged(self, index: int) -> bool:
         shard = self._shards.get(index)

@@ -5,6 +5,8 @@ Pure: (Snapshot, Plan, Outcome) -> Status, equal to the one that stands when not
 
 import heapq
 
+import msgspec
+
 from caretaker.api import conditions as c
 from caretaker.api.conditions import Reason
 from caretaker.api.daemontask import (
@@ -20,6 +22,7 @@ from caretaker.api.daemontask import (
 from caretaker.api.times import format_time, parse_time
 from caretaker.daemontask.conditions import Facts, Outcome, conditions_of
 from caretaker.daemontask.intents import pod_of
+from caretaker.daemontask.losses import done, wanted_run
 from caretaker.daemontask.plan import Plan
 from caretaker.daemontask.recall import NodeReport
 from caretaker.daemontask.slots import RUNNING, slot_of
@@ -39,7 +42,6 @@ def status_of(snapshot: Snapshot, plan: Plan, outcome: Outcome) -> Status:
     started = before.start_time if not new_revision else None
     if started is None and (outcome.created or facts.active):
         started = now
-    ledger = LedgerStatus(shards=outcome.shards, recorded=outcome.recorded)
     return Status(
         observed_generation=snapshot.task.metadata.generation,
         current_revision=snapshot.revision,
@@ -65,8 +67,19 @@ def status_of(snapshot: Snapshot, plan: Plan, outcome: Outcome) -> Status:
         results=plan.told.results,
         result_errors=plan.told.errors,
         result_errors_omitted=plan.told.faulty - len(plan.told.errors),
-        ledger=before.ledger if _still_lost(snapshot, plan, outcome) else ledger,
+        ledger=_ledger(snapshot, plan, facts),
     )
+
+
+def _ledger(snapshot: Snapshot, plan: Plan, facts: Facts) -> LedgerStatus:
+    """What is told of the ledger. While it is lost, what was told before, and what is known beyond that."""
+    before, outcome = snapshot.task.status.ledger, facts.outcome
+    if _still_lost(snapshot, plan, outcome):
+        return msgspec.structs.replace(before, writes=outcome.writes)
+    all_done = 0 < facts.desired == facts.succeeded and not plan.tick.taken
+    run = wanted_run(snapshot.task, snapshot.revision) if all_done else ""
+    done_run, done_at = done(before, run, snapshot.now)
+    return LedgerStatus(outcome.shards, outcome.recorded, outcome.writes, done_run, done_at)
 
 
 def _still_lost(snapshot: Snapshot, plan: Plan, outcome: Outcome) -> bool:

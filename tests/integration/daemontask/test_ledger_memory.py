@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
+from caretaker.api.daemontask import LedgerStatus
 from caretaker.api.objects import WireMeta
 from caretaker.daemontask.ledger import Entry, decode_entry, encode_entry
 from caretaker.daemontask.shards import Shards
@@ -43,7 +44,7 @@ async def test_so_have_the_ledgers_that_were_read_and_those_that_were_written(tm
     async def created(_: web.Request) -> web.StreamResponse:
         return answer({"metadata": {"name": "shard", "uid": "u", "resourceVersion": "2"}}, 201)
 
-    ledgers = []
+    ledgers, told = [], LedgerStatus()
     async with FakeApiServer() as api, await KubeClient.connect(api.kubeconfig(tmp_path)) as client:
         api.on("GET", CONFIG_MAPS, empty)
         api.on("POST", CONFIG_MAPS, created)
@@ -51,7 +52,7 @@ async def test_so_have_the_ledgers_that_were_read_and_those_that_were_written(tm
             written = Shards(client, "default", name, f"uid-{name}")
             await written.load(NOW)
             meta = WireMeta(name=name, namespace="default", uid=f"uid-{name}")
-            await written.write(meta, {of.name: fresh(of) for of in NODES}, (), NOW)
+            await written.write(meta, {of.name: fresh(of) for of in NODES}, ())
             shard = {**msgspec.json.decode(api.bodies[-1]), "apiVersion": "v1"}
             shard["metadata"] |= {"uid": "u", "resourceVersion": "2"}
 
@@ -61,7 +62,7 @@ async def test_so_have_the_ledgers_that_were_read_and_those_that_were_written(tm
             api.on("GET", CONFIG_MAPS, listed)
             read = Shards(client, "default", name, f"uid-{name}")
             await read.load(NOW)
-            ledgers += [written.view(0).entries, read.view(0).entries]
+            ledgers += [written.view(told).entries, read.view(told).entries]
             api.on("GET", CONFIG_MAPS, empty)
     for of in NODES:
         for name in COMMON:

@@ -108,4 +108,10 @@ def test_status_is_written_whole() -> None:
     written = msgspec.to_builtins(Status())
     assert written["observedGeneration"] == -1
     assert written["startTime"] is None
-    assert written["ledger"] == {"shards": 0, "recorded": 0}
+    assert written["ledger"] == {
+        "shards": 0,
+        "recorded": 0,
+        "writes": (),
+        "doneRun": "",
+        "doneAt": None,
+    }

@@ -6,7 +6,7 @@ should do, and remembers for the judge (test_model.py) when each node last neede
 """
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -81,6 +81,7 @@ class SimCluster:
         if name in self.nodes:
             self.remove_node(name)
         meta = WireMeta(name=name, uid=f"{name}-{next(self._serial)}", labels={"kubernetes.io/os": "linux"})
+        meta.creation_timestamp = format_time(self.clock.now)
         node = WireNode(meta)
         self._set_node(node, boot_id=f"boot-{next(self._serial)}", ready=True)
 
@@ -151,6 +152,27 @@ class SimCluster:
         del self.configmaps[name]
         self._next()
         self._note()
+
+    def restore(self, copy: WireConfigMap) -> None:
+        """Somebody puts a shard back as it was (`kubectl replace --force`)."""
+        meta = msgspec.structs.replace(copy.metadata, uid=f"uid-{next(self._serial)}")
+        self.configmaps[meta.name] = _newer(WireConfigMap(meta, copy.data), self._next())
+        self._note()
+
+    def cut(self, name: str, nodes: Collection[str] | None = None) -> None:
+        """Somebody takes these entries out of a shard, or all."""
+        shard = self.configmaps[name]
+        data = {
+            key: text for key, text in (shard.data or {}).items() if nodes is not None and key not in nodes
+        }
+        self.configmaps[name] = _newer(WireConfigMap(shard.metadata, data), self._next())
+        self._note()
+
+    def take_figures(self, name: str) -> None:
+        """A shard as an operator leaves it that does not count its writes."""
+        shard = self.configmaps[name]
+        meta = msgspec.structs.replace(shard.metadata, annotations=None)
+        self.configmaps[name] = _newer(WireConfigMap(meta, shard.data), self._next())
 
     def take_labels(self, name: str) -> None:
         """Somebody removes the labels of a shard."""
@@ -296,7 +318,9 @@ class SimCluster:
         merged = {**(shard.data or {}), **body["data"]}
         data = {key: value for key, value in merged.items() if value is not None}
         labels = {**(shard.metadata.labels or {}), **meta.get("labels", {})}
-        self.configmaps[name] = _newer(WireConfigMap(_labelled(shard.metadata, labels), data), self._next())
+        marks = {**(shard.metadata.annotations or {}), **meta.get("annotations", {})}
+        changed = msgspec.structs.replace(shard.metadata, labels=labels, annotations=marks)
+        self.configmaps[name] = _newer(WireConfigMap(changed, data), self._next())
         self.writes += 1
         self.shard_writes += 1
         self._note()

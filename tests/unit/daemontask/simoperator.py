@@ -95,6 +95,7 @@ class SimClient:
 
     def __init__(self, cluster: SimCluster) -> None:
         self.calls: list[Call] = []
+        self.write_seconds = WRITE_SECONDS
         self._cluster = cluster
 
     async def get(self, path: str, type: Any = None, **_: Any) -> Any:  # noqa: A002
@@ -103,13 +104,21 @@ class SimClient:
     async def list(self, path: str, *_: Any, **__: Any) -> Any:
         return await self._call(f"list {path}", self._cluster.list_shards, READ_SECONDS)
 
-    async def create(self, path: str, body: Any, type: Any = None, *, params: Any = None) -> Any:  # noqa: A002
+    async def create(
+        self,
+        path: str,
+        body: Any,
+        type: Any = None,  # noqa: A002
+        *,
+        params: Any = None,
+        timeout: float = WRITE_SECONDS,
+    ) -> Any:
         if params:
             return {}  # the dry run: no state, no decision
-        return await self._call(f"create {path}", lambda: self._cluster.create(path, body, type))
+        return await self._call(f"create {path}", lambda: self._cluster.create(path, body, type), timeout)
 
-    async def patch(self, path: str, body: Any, type: Any = None) -> Any:  # noqa: A002
-        return await self._call(f"patch {path}", lambda: self._cluster.patch(path, body, type))
+    async def patch(self, path: str, body: Any, type: Any = None, *, timeout: float = WRITE_SECONDS) -> Any:  # noqa: A002
+        return await self._call(f"patch {path}", lambda: self._cluster.patch(path, body, type), timeout)
 
     async def delete(self, path: str, *, body: Any, **_: Any) -> Any:
         return await self._call(f"delete {path}", lambda: self._cluster.delete(path, body))

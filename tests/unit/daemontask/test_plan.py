@@ -2,13 +2,15 @@
 
 from typing import Any, ClassVar
 
+import msgspec
 import pytest
 
 from caretaker.api import names
-from caretaker.api.daemontask import FailurePolicy, Status
+from caretaker.api.daemontask import DaemonTask, FailurePolicy, LedgerStatus, Status
 from caretaker.api.objects import ContainerEnd, Node
 from caretaker.api.times import format_time
 from caretaker.daemontask.ledger import Ledger
+from caretaker.daemontask.losses import wanted_run
 from unit.daemontask.build import (
     NOW,
     REVISION,
@@ -532,6 +534,13 @@ def test_the_pod_of_a_replaced_node_holds_a_slot_until_it_is_gone(predecessor: d
     assert planned(task(parallelism=1), [A, B], [old]).shares.free == 0
 
 
+def all_done(decision: str, **spec: Any) -> DaemonTask:
+    """A task whose every node had succeeded when its ledger was last written."""
+    of = task(annotations={names.LEDGER_DECISION: decision}, **spec)
+    told = LedgerStatus(shards=1, done_run=wanted_run(of, REVISION), done_at=format_time(NOW - 60))
+    return msgspec.structs.replace(of, status=Status(ledger=told))
+
+
 def test_a_lost_ledger_shard_starts_records_and_deletes_nothing() -> None:
     lost = Ledger(entries={}, shards=0, lost=1)
     result = planned(task(), [A, B], [succeeded(A)], ledger=lost)
@@ -543,7 +552,7 @@ def test_a_lost_ledger_shard_is_decided_by_annotation() -> None:
     lost = Ledger(entries={}, shards=0, lost=1)
     rerun = planned(task(annotations={names.LEDGER_DECISION: "rerun"}), [A], ledger=lost)
     assert started(rerun) == ["a"]
-    assumed = planned(task(annotations={names.LEDGER_DECISION: "assume-done"}), [A], ledger=lost)
+    assumed = planned(all_done("assume-done"), [A], ledger=lost)
     assert started(assumed) == []
     assert assumed.records["a"].result == "Succeeded"
 
@@ -560,7 +569,7 @@ def test_a_lost_ledger_shard_is_decided_by_annotation() -> None:
     ],
 )
 def test_assume_done_covers_every_node_that_may_have_run(changes: dict[str, Any], assumed: bool) -> None:
-    wanted = task(annotations={names.LEDGER_DECISION: "assume-done"})
+    wanted = all_done("assume-done")
     result = planned(wanted, [node("a", **changes)], ledger=Ledger(entries={}, shards=0, lost=1))
     assert ("a" in result.records) == assumed
     assert started(result) == []

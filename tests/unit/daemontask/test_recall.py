@@ -111,7 +111,7 @@ def annotated(**annotations: str) -> Change:
 def lost(s: Snapshot) -> Snapshot:
     """A shard is gone, and somebody has said that its nodes are done."""
     ledger = msgspec.structs.replace(s.ledger, lost=1)
-    of = task(annotations={names.LEDGER_DECISION: "assume-done"}, status=Status(), **SPEC)
+    of = task(annotations={names.LEDGER_DECISION: "assume-done: done"}, status=Status(), **SPEC)
     return msgspec.structs.replace(s, task=of, ledger=ledger)
 
 

@@ -4,8 +4,9 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec import structs
 
-from caretaker.api.daemontask import Spec
+from caretaker.api.daemontask import LedgerStatus, Spec
 from caretaker.api.objects import WireMeta
 from caretaker.daemontask.resource import RawTask, by_admission, has_ecs, read_ecs, read_task
 from caretaker.kube.errors import ApiError
@@ -129,3 +130,37 @@ def test_an_amount_as_people_write_it_is_read(nodes: int | str) -> None:
     spec = {"template": TEMPLATE, "parallelism": share, "budgets": [budget]}
     task, invalid = read_task(raw(spec | {"failurePolicy": {"maxFailedNodes": share}}))
     assert (invalid, task.spec.parallelism, task.spec.budgets[0].nodes) == ("", share, nodes)
+
+
+LEDGER = {"shards": 2, "recorded": 9, "writes": [4, 5], "doneRun": "r", "doneAt": "2026-01-31T12:00:00Z"}
+TOLD = LedgerStatus(2, 9, (4, 5), "r", "2026-01-31T12:00:00Z")
+
+
+@pytest.mark.parametrize(
+    ("status", "ledger"),
+    [
+        pytest.param({"observedGeneration": "x"}, TOLD, id="a number that is none"),
+        pytest.param({"conditions": [{"type": 7}]}, TOLD, id="conditions of another shape"),
+        pytest.param(
+            {"ledger": {**LEDGER, "writes": "4,5"}},
+            structs.replace(TOLD, writes=()),
+            id="the counts of writes",
+        ),
+        pytest.param(
+            {"ledger": {**LEDGER, "shards": "two"}},
+            structs.replace(TOLD, shards=-1),
+            id="the number of shards",
+        ),
+        pytest.param({"ledger": "two"}, LedgerStatus(shards=-1), id="the ledger as a whole"),
+        pytest.param({"ledger": {**LEDGER, "recorded": -1}}, structs.replace(TOLD, recorded=0), id="a count"),
+    ],
+)
+def test_of_a_status_that_cannot_be_read_the_rest_is_and_no_shard_is_forgotten(
+    status: dict[str, Any], ledger: LedgerStatus
+) -> None:
+    given = {"ledger": LEDGER, "lastScheduleTime": "2026-01-31T03:00:00Z", "currentRevision": "r1", **status}
+    task, _ = read_task(
+        structs.replace(raw({"template": TEMPLATE}), status=msgspec.Raw(msgspec.json.encode(given)))
+    )
+    assert task.status.ledger == ledger
+    assert (task.status.last_schedule_time, task.status.current_revision) == ("2026-01-31T03:00:00Z", "r1")

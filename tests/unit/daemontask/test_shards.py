@@ -10,6 +10,7 @@ import pytest
 
 from caretaker.api import conditions as c
 from caretaker.api import names
+from caretaker.api.daemontask import LedgerStatus
 from caretaker.api.objects import Pod
 from caretaker.daemontask.ledger import OUTCOME_UNKNOWN, SHARD_NODES
 from caretaker.daemontask.shard import WireConfigMap
@@ -17,6 +18,8 @@ from caretaker.daemontask.shards import Shards
 from unit.daemontask.simcluster import NAMESPACE, TASK, TASK_UID
 from unit.daemontask.simoperator import Call
 from unit.daemontask.simworld import Make, SimWorld
+
+LEDGER = LedgerStatus(shards=1)
 
 
 @pytest.fixture
@@ -378,6 +381,6 @@ def test_the_version_of_a_ledger_is_read_only_where_an_entry_is_broken(
     meta = msgspec.structs.replace(shard.metadata, resource_version=version)
     read = Shards(world.operators[0].client, NAMESPACE, TASK, TASK_UID)  # type: ignore[arg-type]
     read.take([WireConfigMap(meta, shard.data)], 0)
-    assert (set(read.view(1).entries), read.view(1).version) == ({"a", "b"}, 0)
+    assert (set(read.view(LEDGER).entries), read.view(LEDGER).version) == ({"a", "b"}, 0)
     read.take([WireConfigMap(meta, {**(shard.data or {}), "a": "{"})], 0)
-    assert (set(read.view(1).corrupt), read.view(1).version) == ({"a"}, told)
+    assert (set(read.view(LEDGER).corrupt), read.view(LEDGER).version) == ({"a"}, told)

@@ -218,7 +218,7 @@ class TestTheTakingPass:
     @pytest.mark.parametrize(
         ("spec", "marks", "ledger"),
         [
-            pytest.param({}, "assume-done", Ledger({}, lost=1), id="what is assumed of a lost ledger"),
+            pytest.param({}, "assume-done: a", Ledger({}, lost=1), id="what is assumed of a lost ledger"),
             pytest.param(
                 {"run_guarantee": "AtMostOnce"},
                 "",

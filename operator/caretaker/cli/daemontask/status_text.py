@@ -28,11 +28,13 @@ from caretaker.cli.text import (
 )
 from caretaker.daemontask.conditions import told_lost
 from caretaker.daemontask.forecast import Forecast, NodeState
+from caretaker.daemontask.ledger import Ledger
 from caretaker.daemontask.node import State
 from caretaker.daemontask.results import words
 from caretaker.daemontask.slots import RUNNING, slot_of
 
 _HOLDERS: Final = 5  # named in the line about slots
+_NOTHING_LOST: Final = Ledger({})
 _SHOWN: Final = 50  # nodes listed for each state, without -o wide
 
 
@@ -79,10 +81,8 @@ def as_text(made: Forecast, *, wide: bool) -> list[str]:
     if tty and (numbers["active"] or made.turns):
         lines.append(f"  {bar(numbers)}")
     lines += [f"  {line}" for line in standing(task.status.conditions, made.snapshot.now)]
-    lines += [
-        f"  {line}"
-        for line in (*calendar_lines(made), *_slots(made), *remarks(task, made.snapshot.ledger.lost))
-    ]
+    wrong = remarks(task, made.snapshot.ledger, made.plan.orders.refused)
+    lines += [f"  {line}" for line in (*calendar_lines(made), *_slots(made), *wrong)]
     lines += results_table(made.plan.told.results)
     states = sorted((made.state_of(name) for name in made.reports), key=_order)
     return [*lines, "", *Colours(sys.stdout).lines(_rows(made, states, wide=wide))]
@@ -99,8 +99,9 @@ def _slots(made: Forecast) -> list[str]:
     return [f"slots: {len(held)} of {made.plan.width} held{names}"]
 
 
-def remarks(task: DaemonTask, lost: int = 0) -> list[str]:
-    """What is wrong, each with what to do about it. `lost`: shards of the ledger that are not there."""
+def remarks(task: DaemonTask, ledger: Ledger = _NOTHING_LOST, refused: str = "") -> list[str]:
+    """What is wrong, each with what to do about it. `refused`: why a decision about a lost ledger is not
+    carried out."""
     meta, status = task.metadata, task.status
     name = f"daemontask {meta.name} -n {meta.namespace}"
     told = worth_telling(status.conditions)
@@ -108,9 +109,9 @@ def remarks(task: DaemonTask, lost: int = 0) -> list[str]:
     lines = remarks_of(
         meta, status.observed_generation, told, lambda reason: advice(reason, name, at_most_once=once)
     )
-    if lost and all(condition.reason != Reason.LEDGER_LOST for condition in told):
+    if ledger.lost and all(condition.reason != Reason.LEDGER_LOST for condition in told):
         # The operator sees it when it next looks, which may be at the resync.
-        lines.append(f"{Reason.LEDGER_LOST}: {told_lost(lost)}")
+        lines.append(f"{Reason.LEDGER_LOST}: {told_lost(ledger, refused)}")
         lines.append(f"  -> {advice(Reason.LEDGER_LOST, name)}")
     return lines
 

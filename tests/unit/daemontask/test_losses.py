@@ -1,0 +1,215 @@
+"""What a ledger has lost, and which decisions about it can be carried out, as tables."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from caretaker.api import names
+from caretaker.api.daemontask import LedgerStatus, Status
+from caretaker.api.times import format_time
+from caretaker.daemontask.conditions import Outcome
+from caretaker.daemontask.ledger import OUTCOME_UNKNOWN, Ledger
+from caretaker.daemontask.losses import Loss, beyond, losses, told_of, wanted_run
+from caretaker.daemontask.plan import Plan, plan
+from caretaker.daemontask.shard import Shard
+from caretaker.daemontask.snapshot import Snapshot
+from caretaker.daemontask.status import status_of
+from unit.daemontask.build import NOW, REVISION, entry, node, pod, snapshot, started, states, task
+
+A, B = node("a", created=NOW - 900), node("b", created=NOW - 900)
+LATE = node("late", created=NOW - 30)
+
+
+def shard(index: int, nodes: str, writes: int, records: int | None = None, corrupt: str = "") -> Shard:
+    entries = {name: entry(node(name)) for name in nodes}
+    found = len(nodes) + len(corrupt) if records is None else records
+    return Shard(index, "uid", "7", entries, dict.fromkeys(corrupt, "broken"), False, writes, found)
+
+
+@pytest.mark.parametrize(
+    ("told", "known", "shards", "lost"),
+    [
+        pytest.param(LedgerStatus(), {}, [], [], id="a task that has never run"),
+        pytest.param(LedgerStatus(1, 2, (4,)), {}, [shard(0, "ab", 4)], [], id="as told"),
+        pytest.param(LedgerStatus(1, 2, (4,)), {}, [shard(0, "abc", 9)], [], id="more than told"),
+        pytest.param(LedgerStatus(1, 2, (4,)), {}, [shard(0, "b", 5)], [], id="a node was forgotten, untold"),
+        pytest.param(
+            LedgerStatus(1, 2), {}, [shard(0, "ab", 0, 0)], [], id="of a version that did not count"
+        ),
+        pytest.param(
+            LedgerStatus(1, 2, (4,)), {}, [shard(0, "a", 4, 2, "b")], [], id="a broken entry is there"
+        ),
+        pytest.param(
+            LedgerStatus(1, 1, (4,)),
+            {},
+            [shard(0, "a", 4, 2)],
+            [],
+            id="an older version forgot a node, and told",
+        ),
+        pytest.param(LedgerStatus(1, 2, (4,)), {}, [], ["is gone"], id="gone"),
+        pytest.param(LedgerStatus(2, 2), {}, [shard(0, "ab", 0)], ["is gone"], id="one gone, never counted"),
+        pytest.param(
+            LedgerStatus(1, 2, (4,)), {}, [shard(0, "ab", 3)], ["is an older copy"], id="as many, but older"
+        ),
+        pytest.param(
+            LedgerStatus(1, 2, (4,)),
+            {},
+            [shard(0, "ab", 0)],
+            ["is an older copy"],
+            id="from before the upgrade",
+        ),
+        pytest.param(
+            LedgerStatus(1, 2, (4,)),
+            {0: 6},
+            [shard(0, "ab", 5)],
+            ["is an older copy"],
+            id="older than was seen",
+        ),
+        pytest.param(
+            LedgerStatus(1, 2, (4,)), {}, [shard(0, "", 4, 2)], ["has 0 of 2 records"], id="emptied"
+        ),
+        pytest.param(
+            LedgerStatus(1, 2, (4,)), {}, [shard(0, "a", 4, 2)], ["has 1 of 2 records"], id="one taken"
+        ),
+        pytest.param(
+            LedgerStatus(2, 4, (4, 4)),
+            {},
+            [shard(0, "ab", 9), shard(1, "cd", 3)],
+            ["is an older copy"],
+            id="one of two, though the other was written since",
+        ),
+        pytest.param(LedgerStatus(-1), {}, [shard(0, "ab", 4)], ["could not be read"], id="nobody knows"),
+    ],
+)
+def test_a_loss_is_told_from_what_is_only_not_told_yet(
+    told: LedgerStatus, known: dict[int, int], shards: list[Shard], lost: list[str]
+) -> None:
+    found = losses(told, known, {one.index: one for one in shards}, strict=True)
+    assert len(found) == len(lost)
+    assert all(loss.why.startswith(why) for loss, why in zip(found, lost, strict=True))
+
+
+def test_a_status_that_cannot_be_read_holds_up_only_what_may_not_be_repeated() -> None:
+    assert losses(LedgerStatus(-1), {}, {0: shard(0, "ab", 4)}, strict=False) == ()
+
+
+def test_no_number_in_status_makes_a_pass_long() -> None:
+    assert len(losses(LedgerStatus(shards=2**31 - 1), {}, {}, strict=True)) == 64
+
+
+@pytest.mark.parametrize(("floor", "least"), [(0, 1), (4, 5), (999_999, 1_000_000), (1_000_000, 1_000_001)])
+def test_a_decision_takes_the_count_beyond_every_copy(floor: int, least: int) -> None:
+    assert least <= beyond(Loss(0, "is gone", floor)) <= floor + 1_000_000
+
+
+def test_what_is_told_never_goes_back() -> None:
+    found = told_of(LedgerStatus(2, 2, (4, 7)), {0: shard(0, "a", 5), 2: shard(2, "b", 1)}, {1: 6, 2: 3})
+    assert found == (5, 7, 3)
+
+
+# ---------------------------------------------------------------- decisions
+
+
+def lost(decision: str, done: bool = True, older: str = "", **changes: Any) -> Snapshot:
+    """Nodes a and b had succeeded a minute ago, or had not; then their ledger was lost."""
+    spec = changes.pop("spec", {})
+    marks = {names.LEDGER_DECISION: decision, **changes.pop("marks", {})}
+    of = task(annotations={names.LEDGER_DECISION: decision})
+    run = wanted_run(of, REVISION) if done else ""
+    told = LedgerStatus(1, 2, (4,), run, format_time(NOW - 60) if done else None)
+    of = task(annotations=marks, status=Status(ledger=told), **spec)
+    entries = {name: entry(node(name), revision="old", seq=3) for name in older}
+    ledger = Ledger(entries, shards=1, lost=1, loss="x is gone", older=frozenset(older))
+    return snapshot(of, changes.pop("nodes", [A, B]), ledger=ledger, **changes)
+
+
+def told(of: Snapshot, made: Plan) -> str:
+    (found,) = [one for one in status_of(of, made, Outcome()).conditions if one.type == "Ready"]
+    return f"{found.reason}: {found.message}"
+
+
+def test_assume_done_is_carried_out_where_every_node_had_succeeded() -> None:
+    made = plan(lost("assume-done"))
+    assert (states(made), started(made)) == ({"succeeded": 2}, [])
+    assert {record.reason for record in made.records.values()} == {"AssumedDone"}
+
+
+@pytest.mark.parametrize(
+    ("of", "why"),
+    [
+        pytest.param(
+            lost("assume-done", done=False),
+            "when the ledger was last written, not every",
+            id="in mid-rollout",
+        ),
+        pytest.param(
+            lost("assume-done", marks={names.RERUN_AT: "2026-01-31T12:00:00Z"}),
+            "the task was changed since",
+            id="a re-run was asked for since",
+        ),
+        pytest.param(
+            lost("assume-done", revision="other"),
+            "the task was changed since",
+            id="the template was changed since",
+        ),
+        pytest.param(lost("assume-done: a, nobody"), "there is no node nobody", id="a name that is wrong"),
+    ],
+)
+def test_assume_done_is_refused_where_nobody_knows_and_says_what_to_do(of: Snapshot, why: str) -> None:
+    made = plan(of)
+    assert (made.hold, made.records, started(made)) == ("LedgerLost", {}, [])
+    assert told(of, made).startswith("LedgerLost: x is gone")
+    assert f"assume-done is not carried out: {why}" in told(of, made)
+
+
+def test_nodes_may_be_named_and_the_others_run() -> None:
+    made = plan(lost("assume-done: b", done=False))
+    assert (list(made.records), started(made)) == (["b"], ["a"])
+
+
+@pytest.mark.parametrize(
+    ("guarantee", "runs", "recorded"),
+    [("AtLeastOnce", ["late"], {}), ("AtMostOnce", [], {"late": OUTCOME_UNKNOWN})],
+)
+def test_a_node_that_joined_since_every_node_had_succeeded_is_not_taken_for_done(
+    guarantee: str, runs: list[str], recorded: dict[str, str]
+) -> None:
+    spec = {"run_guarantee": guarantee, "backoff_limit": 0}
+    made = plan(lost("assume-done", nodes=[A, B, LATE], spec=spec))
+    others = {name: record.reason for name, record in made.records.items() if name not in ("a", "b")}
+    assert (started(made), others) == (runs, recorded)
+
+
+def test_of_an_older_copy_the_records_that_would_run_again_are_replaced_and_no_name_is_given_twice() -> None:
+    made = plan(lost("assume-done", older="a"))
+    assert {name: (record.reason, record.seq) for name, record in made.records.items()} == {
+        "a": ("AssumedDone", 3),
+        "b": ("AssumedDone", 0),
+    }
+
+
+def test_a_record_that_is_not_in_what_was_lost_speaks_for_itself() -> None:
+    of = lost("assume-done")
+    kept = msgspec.structs.replace(of.ledger, entries={"a": entry(A, "Retry", finished_at=int(NOW - 900))})
+    made = plan(msgspec.structs.replace(of, ledger=kept))
+    assert (list(made.records), started(made)) == (["b"], ["a"])
+
+
+def test_what_had_pods_is_told_by_them() -> None:
+    of = lost("assume-done", pods=[pod(A)])
+    assert list(plan(of).records) == ["b"]
+
+
+def test_status_names_the_run_that_every_node_has_succeeded_in_and_since_when() -> None:
+    of = task()
+    entries = {"a": entry(A), "b": entry(B)}
+    run = wanted_run(of, REVISION)
+    first = status_of(
+        snapshot(of, [A, B], entries=entries), plan(snapshot(of, [A, B], entries=entries)), Outcome()
+    )
+    assert (first.ledger.done_run, first.ledger.done_at) == (run, format_time(NOW))
+    later = snapshot(msgspec.structs.replace(of, status=first), [A, B], entries=entries, now=NOW + 60)
+    assert status_of(later, plan(later), Outcome()).ledger.done_at == format_time(NOW)
+    joined = msgspec.structs.replace(later, nodes={**later.nodes, "late": LATE})
+    assert status_of(joined, plan(joined), Outcome()).ledger.done_run == ""
