@@ -237,7 +237,7 @@ STATUS = Status(
     ),
     result_errors=(ResultError("node-3", "ms: it is not there"),),
     result_errors_omitted=1,
-    ledger=LedgerStatus(shards=1, recorded=2),
+    ledger=LedgerStatus(2, 1002, (3, 2**53 - 1), "abcdefghij", "2026-01-31T12:00:00Z"),
 )
 
 

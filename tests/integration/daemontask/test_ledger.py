@@ -48,7 +48,12 @@ async def test_an_entry_tells_what_ran_and_belongs_to_the_task(world: World) -> 
     assert entry["podUID"] == pod["metadata"]["uid"]
     assert entry["runKey"] == pod["metadata"]["annotations"]["caretaker.dev/run-key"]
     assert (entry["result"], entry["seq"]) == ("Succeeded", 1)
-    assert found["status"]["ledger"] == {"shards": 1, "recorded": 1}
+    marks = shard["metadata"]["annotations"]
+    assert marks["caretaker.dev/ledger-records"] == "1"
+    told = found["status"]["ledger"]
+    assert (told["shards"], told["recorded"]) == (1, 1)
+    assert told["writes"] == [int(marks["caretaker.dev/ledger-writes"])]
+    assert told["doneRun"]
 
 
 async def test_deleting_all_finished_pods_repeats_nothing(world: World) -> None:
@@ -214,15 +219,89 @@ async def test_a_lost_shard_stops_everything_until_it_is_decided_to_take_the_wor
     world: World, operator: OperatorProcess
 ) -> None:
     task = await remembered(world)
+    await a_later_second(world, await task.get())
     await lose_the_ledger(world, task, operator)
     await task.annotate(ledger="assume-done")
     found = await task.done(3)
     assert not condition(found, "Stalled")
-    assert len(world.kubelet.ran) == 2
+    assert len(world.kubelet.ran) == 3, "only the node that joined meanwhile runs"
+    assert reasons(await task.ledger()) == ["", "AssumedDone", "AssumedDone"]
     await task.annotate(ledger=None)
     (late,) = await world.join()
     await task.done(4)
-    assert [node for node, _ in world.kubelet.ran[2:]] == [late]
+    assert [node for node, _ in world.kubelet.ran[3:]] == [late]
+
+
+def reasons(ledger: dict[str, Any]) -> list[str]:
+    return sorted(entry.get("reason", "") for entry in ledger.values())
+
+
+async def a_later_second(world: World, task: Json) -> None:
+    """Nodes that join from now on were made after every node had succeeded: both are told in seconds."""
+    done = datetime.fromisoformat(task["status"]["ledger"]["doneAt"])
+    await world.until(lambda: datetime.now(UTC) > done + timedelta(seconds=1))
+
+
+async def put_back(world: World, backup: Json) -> None:
+    """As `kubectl replace --force` does with a file of an earlier time."""
+    given = {"uid", "resourceVersion", "creationTimestamp"}  # by the API server
+    meta = {key: value for key, value in backup["metadata"].items() if key not in given}
+    await world.admin.delete(path("configmaps", world.namespace, meta["name"]))
+    await world.admin.create(path("configmaps", world.namespace), {**backup, "metadata": meta})
+
+
+@pytest.mark.parametrize("restarted", [True, False], ids=["before a start", "under a running operator"])
+@pytest.mark.parametrize("harm", ["restored", "emptied"])
+async def test_a_ledger_that_was_restored_from_a_backup_or_emptied_repeats_no_run_that_may_not_be(
+    world: World, operator: OperatorProcess, harm: str, restarted: bool
+) -> None:
+    await world.join()
+    task = await world.task(runGuarantee="AtMostOnce", backoffLimit=0)
+    await task.done(1)
+    (backup,) = await task.shards()
+    await world.join()
+    await task.done(2)
+    await world.delete_pods(await task.pods())
+    await task.pods_when(lambda pods: not pods)
+    if harm == "restored":
+        await put_back(world, backup)
+    else:
+        data = dict.fromkeys((await task.shards())[0]["data"])
+        await world.admin.patch(
+            path("configmaps", world.namespace, backup["metadata"]["name"]), {"data": data}
+        )
+    if restarted:
+        operator.restart()
+    await world.join()
+    found = await task.when(lambda t: stands(t, "Stalled", reason="LedgerLost"))
+    why = "is an older copy" if harm == "restored" else "has 0 of 2 records"
+    assert why in condition(found, "Ready")["message"]
+    await holds_for(1.5, lambda: len(world.kubelet.ran) == 2)
+
+
+async def test_in_mid_rollout_only_the_nodes_that_somebody_names_are_taken_to_have_run(
+    world: World, operator: OperatorProcess
+) -> None:
+    ran, other = await world.join(2)
+    world.kubelet.script(other, HOLD)
+    task = await world.task(runGuarantee="AtMostOnce", backoffLimit=0)
+    await task.counts(succeeded=1, active=1)
+    await task.running()
+    await task.ledger_when(lambda entries: entries.get(ran, {}).get("result") == "Succeeded")
+    operator.kill9()
+    await world.delete_pods(await task.pods())
+    await delete_shards(world, task)
+    operator.restart()
+    await task.when(lambda t: stands(t, "Stalled", reason="LedgerLost"))
+    await task.annotate(ledger="assume-done")
+    found = await task.when(lambda t: "assume-done is not carried out" in condition(t, "Ready")["message"])
+    assert "not every node had succeeded" in condition(found, "Ready")["message"]
+    assert not await task.shards()
+    world.kubelet.script(other, SUCCEED)
+    await task.annotate(ledger=f"assume-done: {ran}")
+    await task.done(2)
+    assert [node for node, _ in world.kubelet.ran].count(ran) == 1
+    assert (await task.ledger())[ran]["reason"] == "AssumedDone"
 
 
 @pytest.mark.parametrize("restarted", [True, False], ids=["at a start", "under a running operator"])
@@ -299,9 +378,9 @@ async def test_a_shard_that_is_deleted_under_a_running_operator_is_missed_before
     assert len(world.kubelet.ran) == 3
     if noticed == "by a start":
         await world.kubelet.finish(busy)
-    await task.annotate(ledger="assume-done")
+    await task.annotate(ledger=f"assume-done: {', '.join(done)}")
     await task.done(4 if noticed == "by a start" else 3)
-    assert len(world.kubelet.ran) == 3
+    assert len(world.kubelet.ran) == (4 if noticed == "by a start" else 3)
 
 
 async def test_finished_pods_go_after_their_ttl_and_the_last_failed_one_stays_for_its_logs(
@@ -343,7 +422,8 @@ async def test_a_task_that_is_deleted_and_made_again_knows_nothing_of_its_namesa
     again = await world.task()
     second = await again.done(2)
     assert first["metadata"]["uid"] != second["metadata"]["uid"]
-    assert second["status"]["ledger"] == {"shards": 1, "recorded": 2}
+    assert second["status"]["ledger"]["shards"] == 1
+    assert second["status"]["ledger"]["recorded"] == 2
     assert len(world.kubelet.ran) == 4
 
 
