@@ -56,7 +56,9 @@ def no_node_time(node: str, text: str) -> str:
         ),
         pytest.param(
             {"ledger": "forget"},
-            [f"metadata.annotations[{PREFIX}/ledger]: 'forget' is neither rerun nor assume-done"],
+            [
+                f"metadata.annotations[{PREFIX}/ledger]: 'forget' is neither rerun, nor assume-done, nor \"assume-done: node-a,node-b\""
+            ],
             id="no decision on the ledger",
         ),
         pytest.param(
@@ -92,7 +94,7 @@ def test_every_fault_is_told_and_the_rest_is_done() -> None:
     assert list(found.errors) == [
         no_time("rerun-at", "now"),
         no_node_time("b", "x"),
-        f"metadata.annotations[{PREFIX}/ledger]: 'forget' is neither rerun nor assume-done",
+        f"metadata.annotations[{PREFIX}/ledger]: 'forget' is neither rerun, nor assume-done, nor \"assume-done: node-a,node-b\"",
         f"metadata.annotations[{PREFIX}/pause]: means nothing; known are {KNOWN}",
     ]
     assert (found.rerun_at, list(found.rerun_nodes), found.resume_at, found.ledger) == (
