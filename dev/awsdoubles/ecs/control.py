@@ -38,8 +38,8 @@ class Control(ControlClient):
         self._call("remove-cluster", cluster=cluster, region=region)
 
     def put_service(self, cluster: str, service: str, *, region: str = REGION, **how: Any) -> str:
-        """Make or replace a service: `desired`, `strategy`, `launch_type`, `constraints`, `status`. Its
-        ARN."""
+        """Make or replace a service: `desired`, `strategy`, `launch_type`, `providers`, `constraints`,
+        `minimum_healthy`, `status`. Its ARN."""
         return str(self._call("put-service", cluster=cluster, service=service, region=region, **how)["arn"])
 
     def remove_service(self, cluster: str, service: str, *, region: str = REGION) -> None:
@@ -50,9 +50,21 @@ class Control(ControlClient):
         """{desired, running, status, ...} now."""
         return dict(self._call("service", cluster=cluster, service=service, region=region))
 
-    def register(self, cluster: str, count: int = 1, *, region: str = REGION) -> list[Json]:
-        """Container instances that join; an event of each."""
-        return list(self._call("register", cluster=cluster, count=count, region=region))
+    def put_provider(self, name: str, *, region: str = REGION, **how: Any) -> None:
+        """Make or replace a capacity provider: `status` of its managed scaling, `target`, `maximum`."""
+        self._call("put-provider", name=name, region=region, **how)
+
+    def default_strategy(self, cluster: str, strategy: Sequence[Json], *, region: str = REGION) -> None:
+        """Of services that name neither a launch type nor a strategy."""
+        self._call("default-strategy", cluster=cluster, strategy=list(strategy), region=region)
+
+    def scale(self, cluster: str, *, region: str = REGION) -> list[Json]:
+        """A minute of managed scaling passes; an event of each instance that joins or leaves."""
+        return list(self._call("scale", cluster=cluster, region=region))
+
+    def register(self, cluster: str, count: int = 1, *, region: str = REGION, **how: Any) -> list[Json]:
+        """Container instances that join, with `attributes`, of a `provider`; an event of each."""
+        return list(self._call("register", cluster=cluster, count=count, region=region, **how))
 
     def drain(self, cluster: str, instances: Sequence[str], *, region: str = REGION) -> list[Json]:
         """Set to DRAINING; an event of each."""

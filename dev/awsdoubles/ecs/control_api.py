@@ -10,7 +10,7 @@ from awsdoubles.clients import ACCOUNT
 from awsdoubles.controlapi import BadRequestError, ControlBase, Handler, Json, common
 from awsdoubles.ecs.faults import Fault, Faults
 from awsdoubles.ecs.operations import OPERATIONS, instance_view
-from awsdoubles.ecs.state import Cluster, Instance, Service, World
+from awsdoubles.ecs.state import Cluster, Instance, Provider, Service, World, scaled
 
 
 class ControlApi(ControlBase):
@@ -26,6 +26,9 @@ class ControlApi(ControlBase):
             "put-service": self._put_service,
             "remove-service": self._remove_service,
             "service": lambda body: dataclasses.asdict(self._service(body)),
+            "put-provider": self._put_provider,
+            "default-strategy": self._default_strategy,
+            "scale": self._scale,
             "register": self._register,
             "change": self._change,
             "instances": lambda body: [instance_view(i) for i in self._cluster(body).instances.values()],
@@ -66,8 +69,23 @@ class ControlApi(ControlBase):
 
     def _register(self, body: Json) -> list[Json]:
         cluster, now = self._cluster(body), time.time()
-        made = [cluster.register(body.get("registered_at", now)) for _ in range(body["count"])]
+        how = {name: body[name] for name in ("attributes", "provider") if name in body}
+        made = [cluster.register(body.get("registered_at", now), **how) for _ in range(body["count"])]
         return [one.event(cluster.region, now) for one in made]
+
+    def _put_provider(self, body: Json) -> None:
+        given = {k: v for k, v in body.items() if k != "region"}
+        self._world.providers[body["region"], body["name"]] = Provider(**given)
+
+    def _default_strategy(self, body: Json) -> None:
+        self._cluster(body).default_strategy = body["strategy"]
+
+    def _scale(self, body: Json) -> list[Json]:
+        cluster, now = self._cluster(body), time.time()
+        for service in cluster.services.values():
+            cluster.settle(service, now, self._world.settings.start_seconds)
+        providers = [one for (where, _), one in self._world.providers.items() if where == cluster.region]
+        return [event for one in providers for event in scaled(cluster, one, now)]
 
     def _change(self, body: Json) -> list[Json]:
         """The events that follow when these container instances are as they are told to be from now on."""

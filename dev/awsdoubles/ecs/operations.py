@@ -8,7 +8,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from awsdoubles.clients import ACCOUNT
-from awsdoubles.ecs.state import REGISTERED, Cluster, Instance, Service, World
+from awsdoubles.ecs.query import QueryError, parse
+from awsdoubles.ecs.state import REGISTERED, Cluster, Instance, Provider, Service, World
 
 Json = dict[str, Any]
 MOST_SERVICES: Final = 10
@@ -67,10 +68,40 @@ def describe_services(world: World, region: str, body: Json, now: float) -> Json
 
 
 def list_container_instances(world: World, region: str, body: Json, _: float) -> Json:
-    """Pages of at most 100."""
+    """Pages of at most 100, of those that match the filter."""
     cluster = _known(world, region, body)
     statuses = (body["status"],) if body.get("status") else ALL
-    return _page([one.arn for one in cluster.of_status(*statuses)], body, "containerInstanceArns")
+    try:
+        matches = parse(body["filter"]) if body.get("filter") else None
+    except QueryError as error:
+        raise AwsError("InvalidParameterException", f"Invalid filter: {error}") from None
+    found = [one.arn for one in cluster.of_status(*statuses) if matches is None or matches(one.attributes)]
+    return _page(found, body, "containerInstanceArns")
+
+
+def describe_container_instances(world: World, region: str, body: Json, _: float) -> Json:
+    """At most 100; one that is gone is told in `failures`."""
+    cluster = _known(world, region, body)
+    asked = body["containerInstances"]
+    if not 0 < len(asked) <= PAGE:
+        raise AwsError("InvalidParameterException", "instanceIds can have at most 100 items.")
+    return {
+        "containerInstances": [
+            _instance(cluster.instances[arn]) for arn in asked if arn in cluster.instances
+        ],
+        "failures": [{"arn": arn, "reason": "MISSING"} for arn in asked if arn not in cluster.instances],
+    }
+
+
+def describe_capacity_providers(world: World, region: str, body: Json, _: float) -> Json:
+    """At most 10 a page; what is missing is told in `failures`."""
+    names = body.get("capacityProviders") or [name for where, name in world.providers if where == region]
+    found = {name: world.providers.get((region, name)) for name in names}
+    missing = [_failure(region, f"capacity-provider/{name}") for name, one in found.items() if one is None]
+    return {
+        "capacityProviders": [_provider(region, one) for one in found.values() if one is not None][:10],
+        "failures": missing,
+    }
 
 
 def update_service(world: World, region: str, body: Json, now: float) -> Json:
@@ -98,6 +129,8 @@ OPERATIONS: Final[dict[str, Operation]] = {
     "ListClusters": list_clusters,
     "DescribeClusters": describe_clusters,
     "DescribeServices": describe_services,
+    "DescribeCapacityProviders": describe_capacity_providers,
+    "DescribeContainerInstances": describe_container_instances,
     "ListContainerInstances": list_container_instances,
     "UpdateService": update_service,
 }
@@ -143,10 +176,40 @@ def _cluster(one: Cluster) -> Json:
         "runningTasksCount": sum(service.running for service in one.services.values()),
         "pendingTasksCount": 0,
         "activeServicesCount": sum(service.status == "ACTIVE" for service in one.services.values()),
+        "capacityProviders": [],
+        "defaultCapacityProviderStrategy": one.default_strategy,
+    }
+
+
+def _instance(one: Instance) -> Json:
+    return {
+        "containerInstanceArn": one.arn,
+        "status": one.status,
+        "agentConnected": one.connected,
+        "version": one.version,
+        "attributes": [{"name": name, "value": value} for name, value in one.attributes.items()],
+        **({"capacityProviderName": one.provider} if one.provider else {}),
+    }
+
+
+def _provider(region: str, one: Provider) -> Json:
+    group = f"arn:aws:autoscaling:{region}:{ACCOUNT}:autoScalingGroup:1:autoScalingGroupName/{one.name}"
+    return {
+        "capacityProviderArn": f"arn:aws:ecs:{region}:{ACCOUNT}:capacity-provider/{one.name}",
+        "name": one.name,
+        "status": "ACTIVE",
+        "autoScalingGroupProvider": {
+            "autoScalingGroupArn": group,
+            "managedScaling": {"status": one.status, "targetCapacity": one.target},
+            "managedTerminationProtection": "DISABLED",
+        },
     }
 
 
 def _service(one: Service) -> Json:
+    """Of launchType and capacityProviderStrategy it has the one with which it was created (API reference,
+    Service)."""
+    how = {"capacityProviderStrategy": one.providers} if one.providers else {"launchType": one.launch_type}
     return {
         "serviceArn": one.arn,
         "serviceName": one.name,
@@ -155,7 +218,11 @@ def _service(one: Service) -> Json:
         "desiredCount": one.desired,
         "runningCount": one.running,
         "pendingCount": max(one.desired - one.running, 0),
-        "launchType": one.launch_type,
+        **(how if one.providers or one.launch_type else {}),
+        "deploymentConfiguration": {
+            "minimumHealthyPercent": one.minimum_healthy,
+            "maximumPercent": one.maximum,
+        },
         "schedulingStrategy": one.strategy,
         "placementConstraints": one.constraints,
         "placementStrategy": [],

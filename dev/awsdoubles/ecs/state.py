@@ -10,6 +10,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from awsdoubles.clients import ACCOUNT
+from awsdoubles.ecs.scheduler import instances_wanted, schedule
 
 Json = dict[str, Any]
 
@@ -28,13 +29,18 @@ class Instance:
     status: str = "ACTIVE"
     connected: bool = True
     version: int = 1
+    attributes: dict[str, str] = field(default_factory=dict)
+    provider: str = ""  # its capacity provider
 
     def event(self, region: str, now: float) -> Json:
         """What EventBridge delivers of it ("ECS Container Instance State Change", ECS developer guide)."""
         number = next(_numbers)
         detail = {
             "agentConnected": self.connected,
-            "attributes": [{"name": "com.amazonaws.ecs.capability.docker-remote-api.1.18"}],
+            "attributes": [
+                {"name": "com.amazonaws.ecs.capability.docker-remote-api.1.18"},
+                *({"name": name, "value": value} for name, value in self.attributes.items()),
+            ],
             "clusterArn": self.cluster,
             "containerInstanceArn": self.arn,
             "ec2InstanceId": f"i-{UUID(int=number).hex[-17:]}",
@@ -61,7 +67,8 @@ class Instance:
 
 @dataclass
 class Service:
-    """A service. Its tasks start `start_seconds` after they are wanted."""
+    """A service. Its tasks start `start_seconds` after they are wanted. `tasks`: the container instances on
+    which they run, one for each task; `providers`: its strategy."""
 
     arn: str
     name: str
@@ -69,8 +76,12 @@ class Service:
     desired: int
     strategy: str = "REPLICA"
     launch_type: str = "EC2"
+    providers: list[Json] = field(default_factory=list)
+    minimum_healthy: int = 100
+    maximum: int = 200
     status: str = "ACTIVE"
     constraints: list[Json] = field(default_factory=lambda: [{"type": "distinctInstance"}])
+    tasks: list[str] = field(default_factory=list)
     running: int = 0
     changed_at: float = 0.0
 
@@ -84,6 +95,7 @@ class Cluster:
     status: str = "ACTIVE"
     instances: dict[str, Instance] = field(default_factory=dict)  # by ARN
     services: dict[str, Service] = field(default_factory=dict)  # by name
+    default_strategy: list[Json] = field(default_factory=list)
 
     @property
     def arn(self) -> str:
@@ -94,23 +106,51 @@ class Cluster:
         """Its container instances of any of these."""
         return [one for one in self.instances.values() if one.status in statuses]
 
-    def register(self, now: float) -> Instance:
-        """One more."""
+    def register(self, now: float, **how: Any) -> Instance:
+        """One more, with these `attributes`, of this `provider`."""
         name = UUID(int=next(_numbers)).hex
         arn = f"arn:aws:ecs:{self.region}:{ACCOUNT}:container-instance/{self.name}/{name}"
-        self.instances[arn] = made = Instance(arn, self.arn, now)
+        self.instances[arn] = made = Instance(arn, self.arn, now, **how)
         return made
 
     def settle(self, service: Service, now: float, start_seconds: float) -> None:
-        """Start and stop tasks: one for each ACTIVE container instance at most where distinctInstance
-        asks."""
-        active = len(self.of_status("ACTIVE"))
+        """Start and stop tasks; see scheduler.py."""
         if service.strategy == "DAEMON":
-            service.desired = active
+            service.desired = len(self.of_status("ACTIVE"))
         if service.status != "ACTIVE" or now < service.changed_at + start_seconds:
             return
-        distinct = any(one.get("type") == "distinctInstance" for one in service.constraints)
-        service.running = min(service.desired, active) if distinct else service.desired
+        schedule(self, service)
+        service.running = len(service.tasks)
+
+
+@dataclass
+class Provider:
+    """A capacity provider of an Auto Scaling group: `status` of its managed scaling, `maximum` of the
+    group."""
+
+    name: str
+    status: str = "ENABLED"
+    target: int = 100  # targetCapacity
+    maximum: int = 100
+
+
+def scaled(cluster: Cluster, provider: Provider, now: float) -> list[Json]:
+    """A minute of managed scaling: instances join, or one without a task leaves; the events. With scaling
+    off nothing happens."""
+    mine = [one for one in cluster.instances.values() if one.provider == provider.name]
+    wanted = instances_wanted(cluster, provider)
+    if provider.status != "ENABLED" or wanted == len(mine):
+        return []
+    if wanted > len(mine):
+        joined = [cluster.register(now, provider=provider.name) for _ in range(wanted - len(mine))]
+        return [one.event(cluster.region, now) for one in joined]
+    busy = {arn for service in cluster.services.values() for arn in service.tasks}
+    left = next((one for one in mine if one.arn not in busy), None)
+    if left is None:
+        return []
+    del cluster.instances[left.arn]
+    left.status, left.version = "INACTIVE", left.version + 1
+    return [left.event(cluster.region, now)]
 
 
 @dataclass
@@ -126,6 +166,7 @@ class World:
 
     settings: Settings = field(default_factory=Settings)
     clusters: dict[tuple[str, str], Cluster] = field(default_factory=dict)  # by region and name
+    providers: dict[tuple[str, str], Provider] = field(default_factory=dict)  # by region and name
     denied: set[str] = field(default_factory=set)  # operations
     calls: list[Json] = field(default_factory=list)
 
@@ -133,6 +174,7 @@ class World:
         """As at the start."""
         self.settings = Settings()
         self.clusters.clear()
+        self.providers.clear()
         self.denied.clear()
         self.calls.clear()
 

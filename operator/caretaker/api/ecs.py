@@ -1,7 +1,7 @@
 """The ECS target of a DaemonTask: its part of the spec, and what status says of each cluster.
 
 Pure data; a part of caretaker/api/daemontask.py, with which crds/daemontasks.yaml agrees. Names are those of
-the Amazon ECS API reference. `resync_seconds` in seconds.
+the Amazon ECS API reference. `resync_seconds` in seconds, `max_decrease_percent` of the desired count.
 """
 
 from typing import Final, Literal
@@ -45,7 +45,9 @@ class EcsSpec(Wire, frozen=True):
     service: str
     events: EcsEvents
     clusters: tuple[str, ...] = ()
-    count_instances: Literal["Registered", "Active"] = "Registered"
+    count_instances: Literal["Registered", "Active"] = "Active"
+    max_count: int | None = None
+    max_decrease_percent: int = 50
     resync_seconds: int = 300
 
     @property

@@ -24,16 +24,32 @@ class PlacementConstraint(TypedDict, total=False):
 
 
 class CapacityProviderStrategyItem(TypedDict, total=False):
-    """capacityProvider: FARGATE | FARGATE_SPOT | the name of one of an Auto Scaling group."""
+    """capacityProvider: FARGATE | FARGATE_SPOT | the name of one of an Auto Scaling group. Without weight
+    and base it gets no tasks."""
 
     capacityProvider: str
+    weight: int
+    base: int
+
+
+class DeploymentConfiguration(TypedDict, total=False):
+    """minimumHealthyPercent: of the desired count, 100 unless told."""
+
+    minimumHealthyPercent: int
+
+
+class Deployment(TypedDict, total=False):
+    """What is read of a Deployment or a TaskSet."""
+
+    launchType: str
+    capacityProviderStrategy: list[CapacityProviderStrategyItem]
 
 
 class Service(TypedDict, total=False):
     """What is read of a Service.
 
-    status: ACTIVE | DRAINING | INACTIVE; schedulingStrategy: REPLICA | DAEMON; launchType is absent where
-    capacity providers decide.
+    status: ACTIVE | DRAINING | INACTIVE; schedulingStrategy: REPLICA | DAEMON; launchType: EC2 | FARGATE |
+    EXTERNAL | MANAGED_INSTANCES, absent where capacity providers decide.
     """
 
     serviceArn: str
@@ -46,6 +62,9 @@ class Service(TypedDict, total=False):
     capacityProviderStrategy: list[CapacityProviderStrategyItem]
     schedulingStrategy: str
     placementConstraints: list[PlacementConstraint]
+    deploymentConfiguration: DeploymentConfiguration
+    deployments: list[Deployment]
+    taskSets: list[Deployment]
 
 
 class DescribeServicesResult(TypedDict, total=False):
@@ -62,12 +81,54 @@ class Cluster(TypedDict, total=False):
     clusterName: str
     status: str
     registeredContainerInstancesCount: int
+    defaultCapacityProviderStrategy: list[CapacityProviderStrategyItem]
 
 
 class DescribeClustersResult(TypedDict, total=False):
     """A cluster that was deleted is among `clusters` for a while, INACTIVE."""
 
     clusters: list[Cluster]
+    failures: list[Failure]
+
+
+class ManagedScaling(TypedDict, total=False):
+    """status: ENABLED | DISABLED."""
+
+    status: str
+
+
+class AutoScalingGroupProvider(TypedDict, total=False):
+    """What is read of it."""
+
+    managedScaling: ManagedScaling
+
+
+class CapacityProvider(TypedDict, total=False):
+    """Without autoScalingGroupProvider it is AWS's own: Fargate, or Managed Instances."""
+
+    name: str
+    autoScalingGroupProvider: AutoScalingGroupProvider
+
+
+class DescribeCapacityProvidersResult(TypedDict, total=False):
+    """At most 10 a page."""
+
+    capacityProviders: list[CapacityProvider]
+    failures: list[Failure]
+    nextToken: str
+
+
+class ContainerInstance(TypedDict, total=False):
+    """capacityProviderName is absent where it is of none."""
+
+    containerInstanceArn: str
+    capacityProviderName: str
+
+
+class DescribeContainerInstancesResult(TypedDict, total=False):
+    """One that is gone is among `failures`."""
+
+    containerInstances: list[ContainerInstance]
     failures: list[Failure]
 
 
@@ -103,10 +164,27 @@ class Ecs(Protocol):
     async def describe_services(self, *, cluster: str, services: Sequence[str]) -> DescribeServicesResult:
         """At most 10, by name or ARN."""
 
+    async def describe_capacity_providers(
+        self, *, cluster: str, capacityProviders: Sequence[str]
+    ) -> DescribeCapacityProvidersResult:
+        """At most 100, by name or ARN, that are associated with the cluster."""
+
+    async def describe_container_instances(
+        self, *, cluster: str, containerInstances: Sequence[str]
+    ) -> DescribeContainerInstancesResult:
+        """At most 100, by ID or ARN."""
+
     async def list_container_instances(
-        self, *, cluster: str, status: str = ..., maxResults: int = ..., nextToken: str = ...
+        self,
+        *,
+        cluster: str,
+        status: str = ...,
+        filter: str = ...,  # noqa: A002 - the parameter's name is AWS's
+        maxResults: int = ...,
+        nextToken: str = ...,
     ) -> ListContainerInstancesResult:
-        """One page of at most 100; follow nextToken. Without a status, of all but INACTIVE."""
+        """One page of at most 100; follow nextToken. Without a status, of all but INACTIVE; `filter` is an
+        expression of the cluster query language."""
 
     async def update_service(self, *, cluster: str, service: str, desiredCount: int) -> UpdateServiceResult:
         """Guarded."""

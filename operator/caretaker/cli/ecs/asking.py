@@ -18,7 +18,16 @@ from caretaker.aws.readonly import read_only
 from caretaker.aws.session import Options
 from caretaker.cli.ecs.looking import Found
 from caretaker.cli.remarks import CREDENTIALS
-from caretaker.daemontask.ecs.check import ABSENT, Answer, Verdict, Wanted, check, following, no_cluster
+from caretaker.daemontask.ecs.check import (
+    ABSENT,
+    Answer,
+    UnclearError,
+    Verdict,
+    Wanted,
+    check,
+    following,
+    no_cluster,
+)
 from caretaker.daemontask.ecs.work import listed, send
 
 
@@ -32,25 +41,35 @@ async def observe(spec: EcsSpec) -> tuple[list[Found], str]:
         if not names:
             try:
                 names = await listed(ecs)
-            except AwsError as error:
+            except (AwsError, UnclearError) as error:
                 return [], _told(error)
         found = await asyncio.gather(*(_look(ecs, spec, name) for name in sorted(names)))
     return [one for one in found if spec.clusters or one.reason not in ABSENT], ""
 
 
-def _told(error: AwsError) -> str:
+def _told(error: AwsError | UnclearError) -> str:
     """AWS's words, and what mends it where it is the caller's to mend."""
-    return f"{error}; {CREDENTIALS}" if error.no_identity else str(error)
+    mine = isinstance(error, AwsError) and error.no_identity
+    return f"{error}; {CREDENTIALS}" if mine else str(error)
 
 
 async def _look(ecs: Ecs, spec: EcsSpec, name: str) -> Found:
-    looking = check(Wanted(name, spec.service, spec.count_instances, learn=False))
+    looking = check(
+        Wanted(
+            name,
+            spec.service,
+            spec.count_instances,
+            learn=False,
+            max_count=spec.max_count,
+            max_decrease_percent=spec.max_decrease_percent,
+        )
+    )
     answer: Answer | None = None
     try:
         while not isinstance(step := following(looking, answer), Verdict):
             answer = {} if step.method == "update_service" else await send(ecs, step)
-    except AwsError as error:
-        if not error.not_found:
+    except (AwsError, UnclearError) as error:
+        if isinstance(error, UnclearError) or not error.not_found:
             return Found(name, problem=_told(error))
         step = no_cluster(name)
     before = step.desired if step.was is None else step.was

@@ -28,6 +28,9 @@ STALLING: Final = frozenset(
         Reason.SERVICE_INACTIVE,
         Reason.DAEMON_SERVICE,
         Reason.FARGATE_SERVICE,
+        Reason.MANAGED_SCALING,
+        Reason.SEVERAL_CAPACITY_PROVIDERS,
+        Reason.PLACEMENT_BY_TASKS,
     )
 )
 
@@ -102,6 +105,7 @@ def _unfit(snapshot: Snapshot) -> Verdict | None:
     found = [known for _, known in shown(snapshot) if _problem(known)]
     if not found:
         return None
+    found.sort(key=lambda known: _problem(known) not in STALLING)
     return "False", _problem(found[0]), _told(found)
 
 
@@ -150,7 +154,8 @@ def _in_step(snapshot: Snapshot) -> Verdict | None:
     instances = sum(verdict.counted or 0 for verdict in kept)
     clusters = "1 cluster" if len(kept) == 1 else f"{len(kept)} clusters"
     said = f"desiredCount is the number of container instances in {clusters}, {instances} altogether"
-    return "True", Reason.IN_STEP, said
+    held = sum(verdict.reason == Reason.MAX_COUNT_REACHED for verdict in kept)
+    return "True", Reason.IN_STEP, said + (f"; spec.ecs.maxCount holds {held} of them lower" if held else "")
 
 
 _READY_RULES: Final[tuple[Callable[[Snapshot], Verdict | None], ...]] = (
@@ -206,7 +211,7 @@ def _degraded(snapshot: Snapshot) -> tuple[str, str] | None:
     """(reason, message) of the gravest thing that is wrong."""
     if snapshot.idle:
         return None
-    problems = [known for _, known in shown(snapshot) if _problem(known)]
+    problems = [known for _, known in shown(snapshot) if _problem(known) in STALLING]
     if problems:
         return _problem(problems[0]), _told(problems)
     queue = snapshot.queue.trouble
@@ -214,7 +219,7 @@ def _degraded(snapshot: Snapshot) -> tuple[str, str] | None:
         seconds = snapshot.spec.resync_seconds if snapshot.spec is not None else 0
         return queue.reason, f"no events come, clusters are looked at every {seconds} s only: {queue.message}"
     doubts = [known for _, known in shown(snapshot) if known.verdict is not None and known.verdict.doubt]
-    if doubts:
-        return Reason.NO_DISTINCT_INSTANCE, _told(doubts)
+    if doubts and doubts[0].verdict is not None:
+        return doubts[0].verdict.reason, _told(doubts)
     said = _said(snapshot, c.DEGRADED) if _waits(snapshot) or not snapshot.queue.heard else None
     return said[1:] if said is not None else None

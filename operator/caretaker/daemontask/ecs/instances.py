@@ -7,20 +7,37 @@ and none changes how many there are. Lost with the process, and learnt again fro
 from collections.abc import Collection
 from typing import Final
 
+import msgspec
+
+from caretaker.daemontask.ecs.check import Counts
 from caretaker.daemontask.ecs.envelope import Notice
 
 # API reference, Cluster: registeredContainerInstancesCount "includes container instances in both ACTIVE and
 # DRAINING status".
-COUNTED: Final = {"Registered": ("ACTIVE", "DRAINING"), "Active": ("ACTIVE",)}
+COUNTED: Final[dict[Counts, tuple[str, ...]]] = {
+    "Registered": ("ACTIVE", "DRAINING"),
+    "Active": ("ACTIVE",),
+}
 MOST: Final = 20_000  # remembered of one cluster; those that no longer count are forgotten first
 
 
-class Instances:
-    """One cluster's. Until learn() was called, an instance that is not known may be either."""
+class _Known(msgspec.Struct, frozen=True):
+    counts: bool = False
+    version: int = 0  # of the event
+    by_event: bool = False  # that it counts was told by an event, and by no list since
+    left_out: bool = False
 
-    def __init__(self, counts: str) -> None:
+
+class Instances:
+    """One cluster's. Until learn() was called, an instance that is not known may be either.
+
+    Of each: whether it counts, False as well where its status is one that counts and ECS's list, which came
+    later, leaves it out (`_Known.left_out`): where the service may not run, what it does makes no difference.
+    """
+
+    def __init__(self, counts: Counts) -> None:
         self._statuses = COUNTED[counts]
-        self._known: dict[str, tuple[bool, int]] = {}  # ARN -> whether it counts, version of the event
+        self._known: dict[str, _Known] = {}  # by ARN
         self._complete = False
         self._heard: set[str] = set()  # of which an event came since begin()
 
@@ -33,11 +50,13 @@ class Instances:
         """A list is about to be asked for."""
         self._heard.clear()
 
-    def learn(self, arns: Collection[str]) -> None:
-        """All that count. What events have told since begin() may be newer, and stays."""
+    def learn(self, arns: Collection[str], counts: Counts) -> None:
+        """All that count, by these statuses. What events have told since begin() may be newer, and stays."""
+        self._statuses = COUNTED[counts]
         for arn in {*arns, *self._known} - self._heard:
-            _, version = self._known.get(arn, (False, 0))
-            self._known[arn] = (arn in arns, version)
+            before = self._known.get(arn, _Known())
+            left_out = arn not in arns and (before.left_out or before.by_event)
+            self._known[arn] = _Known(arn in arns, before.version, left_out=left_out)
         self._complete = True
 
     def changed(self, notice: Notice) -> bool:
@@ -45,16 +64,22 @@ class Instances:
         nothing."""
         counts = notice.status in self._statuses
         self._heard.add(notice.instance)
-        before, version = self._known.get(notice.instance, (False if self._complete else None, 0))
-        if version and notice.version and notice.version <= version:
+        known = self._known.get(notice.instance)
+        before = known or _Known()
+        if before.version and notice.version and notice.version <= before.version:
             return False
-        self._known[notice.instance] = (counts, max(notice.version, version))
+        version = max(notice.version, before.version)
+        # A gap in the versions: what happened meanwhile was not told, and may be why the list left it out.
+        if before.left_out and counts and notice.version <= before.version + 1:
+            self._known[notice.instance] = msgspec.structs.replace(before, version=version)
+            return False
+        self._known[notice.instance] = _Known(counts, version, by_event=counts)
         if len(self._known) > MOST:
             self._shrink()
-        return counts != before
+        return counts != before.counts or (known is None and not self._complete)
 
     def _shrink(self) -> None:
-        self._known = {arn: one for arn, one in self._known.items() if one[0]}
+        self._known = {arn: one for arn, one in self._known.items() if one.counts}
         if len(self._known) > MOST:
             self._known.clear()
             self._complete = False

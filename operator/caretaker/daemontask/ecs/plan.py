@@ -1,8 +1,8 @@
 """Which clusters are looked at now, and when to look again.
 
 Pure: Snapshot -> Plan. A look is due when an event changed a number, with those that come within
-MERGE_SECONDS of the first one; when the last look is resyncSeconds old, since events get lost; at first. What
-failed waits.
+MERGE_SECONDS of the first one; when the last look is resyncSeconds old, since events get lost; at first; when
+what has been found is to be confirmed. What failed waits.
 """
 
 from collections.abc import Iterator
@@ -14,6 +14,9 @@ from caretaker.daemontask.ecs.check import ABSENT
 from caretaker.daemontask.ecs.snapshot import Known, Listing, Snapshot
 
 MERGE_SECONDS: Final = 1.0
+# Until a second look confirms that so many container instances are gone: agents that lose ECS for a moment,
+# and an answer that is out of date, are over by then.
+CONFIRM_SECONDS: Final = 60.0
 # Seconds until what failed is tried again, by how often it failed: first where time alone mends it
 # (throttled, no answer), then where somebody has to (no permission).
 BACKOFF: Final = (1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
@@ -66,7 +69,7 @@ def _due(snapshot: Snapshot, known: Known) -> float | None:
     at = known.looked + _resync(snapshot)
     if known.dirty:
         at = min(at, known.dirty + MERGE_SECONDS * snapshot.scale)
-    return at
+    return min(at, known.confirm) if known.confirm else at
 
 
 def _list_due(snapshot: Snapshot) -> float | None:

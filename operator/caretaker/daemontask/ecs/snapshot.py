@@ -30,6 +30,7 @@ class Known(msgspec.Struct, frozen=True):
     trouble: Trouble | None = None  # of the last look, if it failed
     failures: int = 0  # in a row
     retry: float = 0.0  # not before, though due; 0 = the last look came to an end
+    confirm: float = 0.0  # when a look can confirm that so much is gone; 0 = nothing is to be confirmed
     event_at: float = 0.0
     update_at: float = 0.0
     calls: int = 0  # of the last look

@@ -8,6 +8,7 @@ from typing import Final
 from caretaker.api.conditions import EcsReason as Reason
 from caretaker.aws.classes import ErrorClass
 from caretaker.aws.errors import AwsError
+from caretaker.daemontask.ecs.check import UnclearError
 from caretaker.daemontask.ecs.snapshot import Trouble
 
 ECS: Final = "spec.ecs"
@@ -31,6 +32,11 @@ def trouble_of(error: AwsError, field: str) -> Trouble:
     message = f"{about}: {error}{f'; {mend}' if mend else ''}"
     absent = error.not_found and error.service == "ecs"
     return Trouble(reason, message, error.transient, absent=absent)
+
+
+def unclear(error: UnclearError) -> Trouble:
+    """An answer of which nothing follows."""
+    return Trouble(Reason.UNREACHABLE, f"{ECS}: {error}", transient=True)
 
 
 def _absent(error: AwsError) -> str:

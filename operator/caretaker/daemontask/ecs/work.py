@@ -20,6 +20,9 @@ from caretaker.aws.errors import AwsError
 from caretaker.daemontask.ecs.check import (
     Answer,
     Call,
+    Drop,
+    Facts,
+    UnclearError,
     Verdict,
     Wanted,
     check,
@@ -29,10 +32,10 @@ from caretaker.daemontask.ecs.check import (
 )
 from caretaker.daemontask.ecs.envelope import Notice
 from caretaker.daemontask.ecs.instances import Instances
-from caretaker.daemontask.ecs.plan import Plan, backoff
+from caretaker.daemontask.ecs.plan import CONFIRM_SECONDS, Plan, backoff
 from caretaker.daemontask.ecs.reader import Reader
 from caretaker.daemontask.ecs.snapshot import Known, Listing, Queue, Trouble
-from caretaker.daemontask.ecs.troubles import ECS, QUEUE, trouble_of
+from caretaker.daemontask.ecs.troubles import ECS, QUEUE, trouble_of, unclear
 from caretaker.kube.errors import NotLeader
 from caretaker.obs import log
 from caretaker.obs.ecs_metrics import EcsMetrics
@@ -65,6 +68,7 @@ class Work:
         self._on_news = on_news
         self._scale = scale
         self._instances: dict[str, Instances] = {}
+        self._facts: dict[str, tuple[Facts, float]] = {}  # by cluster, and since when they are gathered
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def end(self) -> None:
@@ -138,8 +142,7 @@ class Work:
         instances = self._of(name)
         instances.begin()
         # What an event asks for takes three calls, and no list beside them.
-        learn = not since and not instances.complete
-        wanted = Wanted(name, self.spec.service, self.spec.count_instances, learn)
+        wanted = self._wanted(name, learn=not since and not instances.complete)
         calls, verdict, trouble = 0, None, None
         looking = check(wanted)
         answer: Answer | None = None
@@ -156,6 +159,8 @@ class Work:
             if trouble.absent:
                 gone = trouble.reason == Reason.SERVICE_NOT_FOUND
                 verdict, trouble = no_service(wanted) if gone else no_cluster(name), None
+        except UnclearError as error:
+            trouble = unclear(error)
         except NotLeader as error:  # the guard: nothing was sent
             logger.info("cluster %s is left as it is: %s", name, error)
             self._put_off(name, since, calls)
@@ -166,6 +171,25 @@ class Work:
             trouble = Trouble(Reason.UNREACHABLE, f"{type(error).__name__}: {error}", transient=True)
         self._looked(name, since, verdict, trouble, calls)
         self._tell(verdict, since)
+
+    def _wanted(self, name: str, *, learn: bool) -> Wanted:
+        spec, known = self.spec, self.clusters[name]
+        now = time.monotonic()
+        facts, since = self._facts.get(name, (Facts(), now))
+        if now - since >= spec.resync_seconds * self._scale:
+            facts, since = Facts(), now
+        self._facts[name] = facts, since
+        drop = known.verdict.drop if known.verdict is not None else None
+        return Wanted(
+            name,
+            spec.service,
+            spec.count_instances,
+            learn,
+            spec.max_count,
+            spec.max_decrease_percent,
+            Drop(drop.counted, old=now >= known.confirm) if drop is not None else None,
+            facts,
+        )
 
     def _looked(
         self, name: str, since: float, verdict: Verdict | None, trouble: Trouble | None, calls: int
@@ -186,13 +210,21 @@ class Work:
                 "dirty": dirty,
             }
         else:
-            if verdict.arns is not None:
-                self._of(name).learn(verdict.arns)
-            changes = {"trouble": None, "failures": 0, "retry": 0.0, "verdict": verdict}
+            self._learnt(name, verdict)
+            confirm = 0.0
+            if verdict.drop is not None:
+                begun = known.confirm if verdict.was is None else 0.0
+                confirm = begun or time.monotonic() + CONFIRM_SECONDS * self._scale
+            changes = {"trouble": None, "failures": 0, "retry": 0.0, "verdict": verdict, "confirm": confirm}
             if verdict.was is not None:
                 changes["update_at"] = time.time()
         self.clusters[name] = msgspec.structs.replace(known, busy=False, calls=calls, **changes)
         self._on_news()
+
+    def _learnt(self, name: str, verdict: Verdict) -> None:
+        if verdict.arns is not None:
+            self._of(name).learn(verdict.arns, verdict.counts)
+        self._facts[name] = verdict.facts, self._facts[name][1]
 
     def _put_off(self, name: str, since: float, calls: int) -> None:
         """What was to be set could not be sent for want of the Lease. That is nothing about the cluster, so
@@ -227,6 +259,8 @@ class Work:
             found = await listed(self._ecs)
         except AwsError as error:
             trouble = trouble_of(error, ECS)
+        except UnclearError as error:
+            trouble = unclear(error)
         except Exception as error:  # an answer that nobody foresaw must not end the task's work
             logger.exception("the clusters cannot be listed")
             trouble = Trouble(Reason.UNREACHABLE, f"{type(error).__name__}: {error}", transient=True)
@@ -246,6 +280,7 @@ class Work:
                 if name not in listed and not known.busy and (not known.dirty or known.failures):
                     del self.clusters[name]
                     self._instances.pop(name, None)
+                    self._facts.pop(name, None)
             for name in found:
                 self.clusters.setdefault(name, Known())
         self._on_news()
@@ -258,6 +293,10 @@ async def send(ecs: Ecs, call: Call) -> Answer:
             return await ecs.describe_services(**call.parameters)
         case "describe_clusters":
             return await ecs.describe_clusters(**call.parameters)
+        case "describe_capacity_providers":
+            return await ecs.describe_capacity_providers(**call.parameters)
+        case "describe_container_instances":
+            return await ecs.describe_container_instances(**call.parameters)
         case "list_container_instances":
             return await ecs.list_container_instances(**call.parameters)
         case "update_service":
@@ -265,10 +304,14 @@ async def send(ecs: Ecs, call: Call) -> Answer:
 
 
 async def listed(ecs: Ecs) -> list[str]:
-    """The names of all clusters. Raises AwsError."""
-    answer = await ecs.list_clusters(maxResults=PAGE)
-    arns = list(answer.get("clusterArns", []))
-    while answer.get("nextToken"):
-        answer = await ecs.list_clusters(maxResults=PAGE, nextToken=answer["nextToken"])
-        arns += answer.get("clusterArns", [])
-    return [arn.rpartition("/")[2] for arn in arns]
+    """The names of all clusters. Raises AwsError, UnclearError."""
+    arns: list[str] = []
+    more: dict[str, Any] = {}
+    while True:
+        answer = await ecs.list_clusters(maxResults=PAGE, **more)
+        if answer.get("clusterArns") is None:
+            raise UnclearError("ListClusters answered without clusterArns")
+        arns += answer["clusterArns"]
+        if not answer.get("nextToken"):
+            return [arn.rpartition("/")[2] for arn in arns]
+        more = {"nextToken": answer["nextToken"]}

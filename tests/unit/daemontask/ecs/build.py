@@ -19,7 +19,7 @@ URL = f"https://sqs.{REGION}.amazonaws.com/123456789012/ecs-instances"
 CLUSTER = f"arn:aws:ecs:{REGION}:123456789012:cluster"
 INSTANCE = f"arn:aws:ecs:{REGION}:123456789012:container-instance"
 
-IN_STEP = Verdict(desired=3, running=3, counted=3)
+IN_STEP = Verdict(desired=3, running=3, counted=3, target=3)
 DENIED = Trouble("AccessDenied", "allow ecs:DescribeServices", transient=False)
 THROTTLED = Trouble("Throttled", "Rate exceeded", transient=True)
 
@@ -95,12 +95,14 @@ class Account:
             "schedulingStrategy": "REPLICA",
             "launchType": "EC2",
             "placementConstraints": [{"type": "distinctInstance"}],
+            "deploymentConfiguration": {"minimumHealthyPercent": 50},
             **service,
         }
         self.cluster = True
         self.active: set[str] = set()
         self.draining: set[str] = set()
         self.registering: set[str] = set()
+        self.elsewhere: set[str] = set()  # ACTIVE, where a constraint keeps the service from them
         self.calls: list[str] = []
 
     def answer(self, call: Call) -> Answer:
@@ -108,15 +110,18 @@ class Account:
         given = call.parameters
         match call.method:
             case "describe_services":
-                return {"services": [dict(self.service)] if self.service else []}
+                missing = [] if self.service else [{"reason": "MISSING"}]
+                return {"services": [dict(self.service)] if self.service else [], "failures": missing}
             case "describe_clusters":
-                count = len(self.active | self.draining)
+                count = len(self.active | self.draining | self.elsewhere)
                 status = "ACTIVE" if self.cluster else "INACTIVE"
                 return {"clusters": [{"status": status, "registeredContainerInstancesCount": count}]}
             case "list_container_instances":
                 every = self.active
                 if given.get("status") != "ACTIVE":
                     every = every | self.draining | self.registering
+                if "filter" not in given:
+                    every = every | self.elsewhere
                 found = sorted(every)
                 start = int(given.get("nextToken", 0))
                 end = start + given["maxResults"]
@@ -129,7 +134,7 @@ class Account:
 
     def look(self, **wanted: Any) -> Verdict:
         """A look from the beginning to the end."""
-        looking = check(Wanted("prod", "agent", **{"counts": "Registered", "learn": False, **wanted}))
+        looking = check(Wanted("prod", "agent", **{"counts": "Active", "learn": False, **wanted}))
         step = following(looking, None)
         while not isinstance(step, Verdict):
             step = following(looking, self.answer(step))

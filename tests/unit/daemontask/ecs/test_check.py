@@ -29,7 +29,9 @@ def test_no_such_service_takes_one_call() -> None:
 def test_a_service_in_step_takes_two_calls() -> None:
     account = Account(desiredCount=4, runningCount=3)
     account.active = some(4)
-    assert account.look() == Verdict(desired=4, running=3, counted=4)
+    assert account.look(counts="Registered") == Verdict(
+        desired=4, running=3, counted=4, target=4, counts="Registered"
+    )
     assert account.calls == [SERVICE, CLUSTER]
 
 
@@ -39,7 +41,7 @@ def test_a_change_takes_three_calls(before: int, instances: int) -> None:
     account.active = some(instances)
     found = account.look()
     assert (found.was, found.desired, found.counted, found.kept) == (before, instances, instances, True)
-    assert account.calls == [SERVICE, CLUSTER, UPDATE]
+    assert account.calls == [SERVICE, LIST, UPDATE]
     assert account.service is not None
     assert account.service["desiredCount"] == instances
 
@@ -47,7 +49,7 @@ def test_a_change_takes_three_calls(before: int, instances: int) -> None:
 def test_what_drains_counts_where_registered_ones_do() -> None:
     account = Account(desiredCount=2)
     account.active, account.draining = some(2), some(3, "d")
-    assert account.look().counted == 5
+    assert account.look(counts="Registered").counted == 5
     assert account.calls == [SERVICE, CLUSTER, UPDATE]
 
 
@@ -63,7 +65,7 @@ def test_active_ones_are_counted_by_pages_of_a_hundred(instances: int, pages: in
 def test_learning_lists_what_is_registered_once() -> None:
     account = Account(desiredCount=150)
     account.active, account.draining = some(100), some(50, "d")
-    found = account.look(learn=True)
+    found = account.look(counts="Registered", learn=True)
     assert found.arns == frozenset(account.active | account.draining)
     assert account.calls == [SERVICE, LIST, LIST, CLUSTER]
 
@@ -73,7 +75,7 @@ def test_a_list_of_more_than_what_counts_teaches_nothing() -> None:
     cluster's own count has not."""
     account = Account(desiredCount=2)
     account.active, account.registering = some(2), some(1, "r")
-    found = account.look(learn=True)
+    found = account.look(counts="Registered", learn=True)
     assert (found.counted, found.arns) == (2, None)
     assert account.calls == [SERVICE, LIST, CLUSTER]
 
@@ -113,19 +115,11 @@ def test_a_service_without_distinct_instance_is_kept_with_a_doubt(constraints: l
     account.active = some(2)
     found = account.look()
     assert (found.reason, found.doubt, found.kept) == ("NoDistinctInstance", True, True)
-    assert account.calls == [SERVICE, CLUSTER, UPDATE]
-
-
-def test_a_service_of_capacity_providers_has_no_launch_type() -> None:
-    account = Account(desiredCount=1, capacityProviderStrategy=[{"capacityProvider": "asg", "weight": 1}])
-    assert account.service is not None
-    del account.service["launchType"]
-    account.active = some(2)
-    assert account.look().kept
+    assert account.calls == [SERVICE, LIST, UPDATE]
 
 
 def test_a_cluster_that_is_deleted_meanwhile_sets_nothing() -> None:
     account = Account(desiredCount=3)
     account.cluster = False
-    assert account.look().reason == "ClusterNotFound"
+    assert account.look(counts="Registered").reason == "ClusterNotFound"
     assert account.calls == [SERVICE, CLUSTER]

@@ -3,6 +3,7 @@
 import pytest
 
 from caretaker.daemontask.ecs import instances
+from caretaker.daemontask.ecs.check import Counts
 from caretaker.daemontask.ecs.envelope import Notice
 from caretaker.daemontask.ecs.instances import Instances
 from unit.daemontask.ecs.build import INSTANCE, notice
@@ -69,9 +70,9 @@ Story = list[tuple[Notice, bool]]
         ),
     ],
 )
-def test_what_an_event_changes(counts: str, story: Story) -> None:
+def test_what_an_event_changes(counts: Counts, story: Story) -> None:
     known = Instances(counts)
-    known.learn(HERE)
+    known.learn(HERE, counts)
     assert [known.changed(one) for one, _ in story] == [wanted for _, wanted in story]
 
 
@@ -87,23 +88,23 @@ def test_an_event_that_came_while_a_list_was_asked_for_is_newer_than_the_list() 
     known.changed(notice("c", version=3))
     known.begin()
     known.changed(notice("a", "INACTIVE", 4))
-    known.learn(HERE)  # which still has a, and no c
+    known.learn(HERE, "Registered")  # which still has a, and no c
     assert not known.changed(notice("a", "INACTIVE", 5))
     assert known.changed(notice("c", version=5)), "c was not on the list, and no event of it came since"
 
 
 def test_a_list_mends_what_lost_events_left_behind() -> None:
     known = Instances("Active")
-    known.learn(HERE)
+    known.learn(HERE, "Active")
     known.begin()
-    known.learn([HERE[0]])  # b drains: its event was lost
+    known.learn([HERE[0]], "Active")  # b drains: its event was lost
     assert known.changed(notice("b", "ACTIVE", 9))
 
 
 def test_memory_is_bounded_and_those_that_count_are_kept_longest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(instances, "MOST", 10)
     known = Instances("Registered")
-    known.learn(HERE)
+    known.learn(HERE, "Registered")
     for number in range(20):
         known.changed(notice(f"gone-{number}", "INACTIVE"))
     assert known.complete
@@ -111,3 +112,28 @@ def test_memory_is_bounded_and_those_that_count_are_kept_longest(monkeypatch: py
     for number in range(20):
         known.changed(notice(f"there-{number}"))
     assert not known.complete, "too many to remember: what is not known may be either again"
+
+
+def test_an_instance_that_the_list_leaves_out_is_looked_at_once() -> None:
+    """A placement constraint keeps the service from it: whatever its agent does makes no difference."""
+    known = Instances("Active")
+    known.learn(HERE, "Active")
+    told = []
+    for version in range(1, 9):
+        known.begin()
+        told.append(known.changed(notice("other", version=version)))
+        known.begin()
+        known.learn(HERE, "Active")
+    assert told == [True, *[False] * 7]
+    assert [known.changed(notice("other", "INACTIVE", 9)), known.changed(notice("a", "INACTIVE", 9))] == [
+        False,
+        True,
+    ]
+
+
+def test_a_list_says_by_which_statuses_it_was_made() -> None:
+    """A service that may run on a part of the cluster is counted without those that drain, whatever
+    countInstances says."""
+    known = Instances("Registered")
+    known.learn(HERE, "Active")
+    assert known.changed(notice("a", "DRAINING", 2))

@@ -1,7 +1,9 @@
 """Random histories of a cluster whose events are lost, repeated, late and reordered, on virtual time.
 
-Promises: desiredCount is the number of container instances one resync after the last change; no look that an
-event asks for takes more than three calls; agents that connect and tasks that start cost nothing.
+Promises: desiredCount is the number of container instances one resync after the last change, and a minute
+where more than half of them are gone; no look that an event asks for takes more than three calls; agents that
+connect and tasks that start cost nothing, not even where the service may not run; no single answer takes more
+than half of the desired count away.
 """
 
 import random
@@ -11,15 +13,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from caretaker.daemontask.ecs.check import Drop, Verdict
 from caretaker.daemontask.ecs.envelope import Notice
 from caretaker.daemontask.ecs.instances import Instances
-from caretaker.daemontask.ecs.plan import backoff, plan
+from caretaker.daemontask.ecs.plan import CONFIRM_SECONDS, backoff, plan
 from caretaker.daemontask.ecs.snapshot import Known
 from testing.examples import examples
 from unit.daemontask.ecs.build import CLOCK, INSTANCE, Account, snapshot, spec
 
 RESYNC = 300.0
-STEPS = ("join", "leave", "drain", "undrain", "flap", "wait", "throttle", "restart")
+STEPS = (
+    *("join", "leave", "drain", "undrain", "flap", "wait", "throttle", "restart"),
+    *("join_elsewhere", "flap_elsewhere", "crash", "blink"),
+)
 
 
 class World:
@@ -35,6 +41,11 @@ class World:
         self._versions: dict[str, int] = {}
         self._late: list[Notice] = []
         self._throttled = 0
+        self._stale = False
+        self._dropped = 0.0  # when more than half were found to be gone first
+        self.taken: list[
+            tuple[int, int, float]
+        ] = []  # desired counts before and after, seconds since the drop
         self.restart()
 
     def restart(self) -> None:
@@ -69,6 +80,24 @@ class World:
     def flap(self) -> None:
         if name := self._any(self.account.active):
             self._tell(name, "ACTIVE")
+
+    def join_elsewhere(self) -> None:
+        name = f"{INSTANCE}/prod/{len(self._versions)}"
+        self.account.elsewhere.add(name)
+        self._tell(name, "ACTIVE")
+
+    def flap_elsewhere(self) -> None:
+        if name := self._any(self.account.elsewhere):
+            self._tell(name, "ACTIVE")
+
+    def crash(self) -> None:
+        """All but a few leave at once."""
+        while len(self.account.active) > 2:
+            self.leave()
+
+    def blink(self) -> None:
+        """The next answer of a look has no container instances at all."""
+        self._stale = True
 
     def _any(self, names: set[str]) -> str:
         return self._chance.choice(sorted(names)) if names else ""
@@ -120,17 +149,41 @@ class World:
             self.known = msgspec.structs.replace(self.known, failures=failures, retry=retry, dirty=since)
             return
         self.instances.begin()
-        learn = not since and not self.instances.complete
-        verdict = self.account.look(counts=self.spec.count_instances, learn=learn)
+        verdict = self._seen(learn=not since and not self.instances.complete)
         if verdict.arns is not None:
-            self.instances.learn(verdict.arns)
-        self.known = msgspec.structs.replace(self.known, verdict=verdict, failures=0, retry=0.0)
+            self.instances.learn(verdict.arns, verdict.counts)
+        if verdict.was is not None:
+            drop = self.known.verdict.drop if self.known.verdict is not None else None
+            self.taken.append((verdict.was, verdict.desired or 0, self.clock - self._dropped if drop else 0))
+        confirm = 0.0
+        if verdict.drop is not None:
+            confirm = (self.known.confirm if verdict.was is None else 0) or self.clock + CONFIRM_SECONDS
+            self._dropped = confirm - CONFIRM_SECONDS
+        self.known = msgspec.structs.replace(
+            self.known, verdict=verdict, failures=0, retry=0.0, confirm=confirm
+        )
         self.looks.append((len(self.account.calls) - before, bool(since)))
+
+    def _seen(self, *, learn: bool) -> Verdict:
+        drop = self.known.verdict.drop if self.known.verdict is not None else None
+        there = self.account
+        real = there.active, there.draining, there.elsewhere
+        if self._stale:
+            there.active, there.draining, there.elsewhere = set(), set(), set()
+        found = there.look(
+            counts=self.spec.count_instances,
+            learn=learn,
+            max_decrease_percent=self.spec.max_decrease_percent,
+            drop=Drop(drop.counted, old=self.clock >= self.known.confirm) if drop is not None else None,
+        )
+        there.active, there.draining, there.elsewhere = real
+        self._stale = False
+        return found
 
     @property
     def counted(self) -> int:
-        drains = len(self.account.draining) if self.spec.count_instances == "Registered" else 0
-        return len(self.account.active) + drains
+        more = self.account.draining | self.account.elsewhere
+        return len(self.account.active) + (len(more) if self.spec.count_instances == "Registered" else 0)
 
     @property
     def desired(self) -> int:
@@ -148,8 +201,12 @@ def test_any_history_converges_within_a_resync(steps: list[str], counts: str, se
     world = World(counts, random.Random(seed))
     for step in steps:
         getattr(world, step)()
-    world.wait(RESYNC + 10)  # and the last backoff
+    # The last backoff, a minute until what is gone is confirmed, and another one where less was gone at first.
+    # An answer that is out of date may hide a change for one resync more.
+    world.wait((2 if "blink" in steps else 1) * RESYNC + 2 * CONFIRM_SECONDS + 20)
     assert world.desired == world.counted
+    for before, after, seconds in world.taken:
+        assert before - after <= max(before // 2, 1) or seconds >= CONFIRM_SECONDS
     assert all(calls <= 3 for calls, by_event in world.looks if by_event)
 
 
@@ -175,10 +232,12 @@ def test_a_storm_of_agents_that_flap_costs_nothing(counts: str) -> None:
     world = World(counts, random.Random(1), lossy=False)
     for _ in range(50):
         world.join()
+        world.join_elsewhere()
     world.wait(40)
     before = len(world.account.calls)
     for _ in range(1000):
         world.flap()
+        world.flap_elsewhere()
         world.wait(0.01)
     assert world.account.calls[before:] == []
 

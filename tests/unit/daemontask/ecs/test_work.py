@@ -54,7 +54,7 @@ def test_a_look_that_an_event_asked_for_takes_three_calls_when_it_is_tried_again
         return account.calls, registry.get_sample_value("caretaker_daemontask_ecs_lag_seconds_count") or 0
 
     calls, lags = asyncio.run(run())
-    assert calls == ["describe_services", "describe_clusters", "update_service"]
+    assert calls == ["describe_services", "list_container_instances", "update_service"]
     assert lags == 1, "how late a change was followed is told, failures included"
 
 

@@ -1,0 +1,152 @@
+"""Where ECS would place a service's tasks, as far as DescribeServices tells: what must not be kept, and the
+filter that lists the container instances which count.
+
+Pure. Words of AWS's that this goes by stand in docs/design/005-ecs.md.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from caretaker.api.conditions import EcsReason as Reason
+
+FARGATE: Final = frozenset(("FARGATE", "FARGATE_SPOT"))  # launch types, and capacity providers of these names
+MANAGED_INSTANCES: Final = "MANAGED_INSTANCES"
+# What these say of an instance changes with the tasks that run on it, those of the service among them.
+_BY_TASKS: Final = re.compile(r"\b(task\s*:|runningTasksCount\b)", re.IGNORECASE)
+_OR: Final = re.compile(r"\|\||\bor\b", re.IGNORECASE)
+# "If this attribute exists, the instance is identified as an external instance" (developer guide).
+EXTERNAL: Final = "attribute:ecs.capability.external exists"
+NOT_EXTERNAL: Final = "attribute:ecs.capability.external !exists"
+
+Service = Mapping[str, Any]
+Refusal = tuple[str, str]  # (reason, message)
+
+
+def refusal(name: str, service: Service) -> Refusal | None:
+    """Why a service's desired count must not be set. `name`: of the service, for people."""
+    status, launch = service["status"], _launch_types(service)
+    if status != "ACTIVE":
+        return (
+            Reason.SERVICE_INACTIVE,
+            f"{name} is {status}: create it again, or take the cluster from spec.ecs.clusters",
+        )
+    if service["schedulingStrategy"] == "DAEMON":
+        return (
+            Reason.DAEMON_SERVICE,
+            f"{name} has schedulingStrategy DAEMON, with which ECS itself keeps one task on each container "
+            "instance: this task has nothing to do there, delete it or name other clusters",
+        )
+    if launch & FARGATE:
+        return on_fargate(name)
+    if MANAGED_INSTANCES in launch:
+        return managed_scaling(name, [f"launchType {MANAGED_INSTANCES}"])
+    return _by_tasks(name, service)
+
+
+def refusal_of(name: str, providers: Sequence[str]) -> Refusal | None:
+    """The same, of the capacity providers that the service uses."""
+    if FARGATE & set(providers):
+        return on_fargate(name)
+    if len(providers) > 1:
+        return (
+            Reason.SEVERAL_CAPACITY_PROVIDERS,
+            f"{name} uses the capacity providers {', '.join(providers)}, and ECS divides its tasks among "
+            "them by weight, not by how many container instances each has: use one provider, or launchType "
+            "EC2",
+        )
+    return None
+
+
+def on_fargate(name: str) -> Refusal:
+    """A strategy of capacity providers holds Fargate's or Auto Scaling groups', never both, and takes the
+    place of launchType (API reference, CreateService)."""
+    return (
+        Reason.FARGATE_SERVICE,
+        f"{name} runs on Fargate, by its launchType or its capacity providers, and so on no container "
+        "instance: use launchType EC2 or capacity providers of Auto Scaling groups",
+    )
+
+
+def managed_scaling(name: str, providers: Sequence[str]) -> Refusal:
+    """ECS adds container instances for tasks, and every one would be another task."""
+    return (
+        Reason.MANAGED_SCALING,
+        f"{name} uses {', '.join(providers)} with managed scaling: ECS adds container instances for its "
+        "tasks, and each would be counted as one more task, up to the group's maximum; use launchType EC2, "
+        "turn managed scaling off, or create the service anew with schedulingStrategy DAEMON",
+    )
+
+
+def providers_of(service: Service) -> tuple[str, ...] | None:
+    """The capacity providers that it uses, sorted; none with a launch type. None: the service tells neither,
+    and so has the cluster's default strategy."""
+    strategies = [one.get("capacityProviderStrategy") or () for one in _parts(service)]
+    if not any(strategies):
+        return () if _launch_types(service) else None
+    return used(item for strategy in strategies for item in strategy)
+
+
+def used(strategy: "Iterator[Mapping[str, Any]] | Sequence[Mapping[str, Any]]") -> tuple[str, ...]:
+    """Those of a strategy that get tasks: "any capacity providers with a weight of zero aren't used"."""
+    items = [item for item in strategy if item.get("capacityProvider")]
+    weighted = [item for item in items if item.get("weight") or item.get("base")]
+    return tuple(sorted({str(item["capacityProvider"]) for item in weighted or items}))
+
+
+def is_managed(provider: Mapping[str, Any]) -> bool:
+    """Whether ECS scales what a capacity provider has. What does not say that it does not is taken to."""
+    group = provider.get("autoScalingGroupProvider") or {}
+    return (group.get("managedScaling") or {}).get("status") != "DISABLED"
+
+
+def expressions(service: Service) -> list[str]:
+    """Its memberOf constraints, in the cluster query language."""
+    found = service["placementConstraints"]
+    return [str(one.get("expression") or "") for one in found if one.get("type") == "memberOf"]
+
+
+def is_distinct(service: Service) -> bool:
+    """Whether ECS puts no two of its tasks on one container instance."""
+    return any(one.get("type") == "distinctInstance" for one in service["placementConstraints"])
+
+
+def is_everywhere(service: Service, providers: Sequence[str]) -> bool:
+    """Whether nothing that the service says keeps it from a part of the cluster's instances."""
+    return not (providers or expressions(service) or "EXTERNAL" in _launch_types(service))
+
+
+def query(service: Service) -> str:
+    """The filter of ListContainerInstances, which takes what memberOf takes: ECS itself counts."""
+    external = "EXTERNAL" in _launch_types(service)
+    parts = [EXTERNAL if external else NOT_EXTERNAL, *filter(None, expressions(service))]
+    # "A single expression can't contain parentheses", and one without `or` needs none beside `and`.
+    return " and ".join(f"({part})" if _OR.search(part) else part for part in parts)
+
+
+def hangs(service: Service, counted: int) -> bool:
+    """Whether a drain may not end where the draining instance is counted as well: its task may stop once
+    enough others run, which are one less than what is desired, and have no further place."""
+    healthy = (service.get("deploymentConfiguration") or {}).get("minimumHealthyPercent")
+    least = -(-counted * (100 if healthy is None else healthy) // 100)  # "rounded up to the nearest integer"
+    return counted > 0 and is_distinct(service) and least >= counted
+
+
+def _parts(service: Service) -> list[Mapping[str, Any]]:
+    """The service, and what it deploys: while it changes from one way to the other, both are in force."""
+    return [service, *(service.get("deployments") or ()), *(service.get("taskSets") or ())]
+
+
+def _launch_types(service: Service) -> set[str]:
+    return {str(one["launchType"]) for one in _parts(service) if one.get("launchType")}
+
+
+def _by_tasks(name: str, service: Service) -> Refusal | None:
+    found = next((one for one in expressions(service) if _BY_TASKS.search(one)), None)
+    if found is None:
+        return None
+    return (
+        Reason.PLACEMENT_BY_TASKS,
+        f"{name} has the placement constraint {found!r}, which depends on the tasks that run: how many "
+        "container instances it leaves cannot be counted beforehand; use attributes of container instances",
+    )
