@@ -39,7 +39,8 @@ class Control(ControlClient):
 
     def put_service(self, cluster: str, service: str, *, region: str = REGION, **how: Any) -> str:
         """Make or replace a service: `desired`, `strategy`, `launch_type`, `providers`, `constraints`,
-        `minimum_healthy`, `status`. Its ARN."""
+        `minimum_healthy`, `status`; of its task definition the name, `definition`, and the constraints,
+        `defined`. Its ARN."""
         return str(self._call("put-service", cluster=cluster, service=service, region=region, **how)["arn"])
 
     def remove_service(self, cluster: str, service: str, *, region: str = REGION) -> None:

@@ -104,6 +104,17 @@ def describe_capacity_providers(world: World, region: str, body: Json, _: float)
     }
 
 
+def describe_task_definition(world: World, region: str, body: Json, _: float) -> Json:
+    """Those that a service has."""
+    name = body["taskDefinition"].rpartition("/")[2]
+    services = (one for cluster in world.in_region(region) for one in cluster.services.values())
+    found = next((one for one in services if one.definition == name), None)
+    if found is None:
+        raise AwsError("ClientException", "Unable to describe task definition.")
+    described = {"taskDefinitionArn": _definition(region, found), "status": "ACTIVE"}
+    return {"taskDefinition": {**described, "placementConstraints": found.defined, "volumes": []}, "tags": []}
+
+
 def update_service(world: World, region: str, body: Json, now: float) -> Json:
     """The desired count. A service that is not ACTIVE, or of the DAEMON strategy, is refused."""
     cluster = _known(world, region, body)
@@ -131,6 +142,7 @@ OPERATIONS: Final[dict[str, Operation]] = {
     "DescribeServices": describe_services,
     "DescribeCapacityProviders": describe_capacity_providers,
     "DescribeContainerInstances": describe_container_instances,
+    "DescribeTaskDefinition": describe_task_definition,
     "ListContainerInstances": list_container_instances,
     "UpdateService": update_service,
 }
@@ -206,6 +218,10 @@ def _provider(region: str, one: Provider) -> Json:
     }
 
 
+def _definition(region: str, service: Service) -> str:
+    return f"arn:aws:ecs:{region}:{ACCOUNT}:task-definition/{service.definition}"
+
+
 def _service(one: Service) -> Json:
     """Of launchType and capacityProviderStrategy it has the one with which it was created (API reference,
     Service)."""
@@ -214,6 +230,7 @@ def _service(one: Service) -> Json:
         "serviceArn": one.arn,
         "serviceName": one.name,
         "clusterArn": one.cluster,
+        "taskDefinition": _definition(one.cluster.split(":")[3], one),
         "status": one.status,
         "desiredCount": one.desired,
         "runningCount": one.running,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from awsdoubles.ecs.query import parse
+from awsdoubles.ecs.query import QueryError, parse
 
 if TYPE_CHECKING:
     from awsdoubles.ecs.state import Cluster, Instance, Provider, Service
@@ -18,8 +18,12 @@ EXTERNAL = "ecs.capability.external"
 
 
 def places(cluster: Cluster, service: Service) -> list[Instance]:
-    """The container instances on which a task of it may start."""
-    wanted = [parse(one["expression"]) for one in service.constraints if one["type"] == "memberOf"]
+    """The container instances on which a task of it may start: none where an expression is about tasks."""
+    try:
+        constraints = [*service.constraints, *service.defined]
+        wanted = [parse(one["expression"]) for one in constraints if one["type"] == "memberOf"]
+    except QueryError:
+        return []
     providers = {one["capacityProvider"] for one in service.providers}
     return [
         one

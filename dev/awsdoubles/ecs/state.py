@@ -79,6 +79,8 @@ class Service:
     providers: list[Json] = field(default_factory=list)
     minimum_healthy: int = 100
     maximum: int = 200
+    definition: str = "agent:1"  # family and revision of its task definition
+    defined: list[Json] = field(default_factory=list)  # placement constraints of that
     status: str = "ACTIVE"
     constraints: list[Json] = field(default_factory=lambda: [{"type": "distinctInstance"}])
     tasks: list[str] = field(default_factory=list)

@@ -97,6 +97,7 @@ class EcsReason:
     NO_DISTINCT_INSTANCE: Final = "NoDistinctInstance"
     MAX_COUNT_REACHED: Final = "MaxCountReached"
     DRAIN_MAY_HANG: Final = "DrainMayHang"
+    TASK_DEFINITION_UNREAD: Final = "TaskDefinitionUnread"
     QUEUE_NOT_FOUND: Final = "QueueNotFound"
     REACHABLE: Final = "Reachable"
     NOT_CHECKED: Final = "NotChecked"

@@ -61,6 +61,7 @@ class Service(TypedDict, total=False):
     launchType: str
     capacityProviderStrategy: list[CapacityProviderStrategyItem]
     schedulingStrategy: str
+    taskDefinition: str
     placementConstraints: list[PlacementConstraint]
     deploymentConfiguration: DeploymentConfiguration
     deployments: list[Deployment]
@@ -132,6 +133,18 @@ class DescribeContainerInstancesResult(TypedDict, total=False):
     failures: list[Failure]
 
 
+class TaskDefinition(TypedDict, total=False):
+    """What is read of a revision, which never changes."""
+
+    placementConstraints: list[PlacementConstraint]
+
+
+class DescribeTaskDefinitionResult(TypedDict, total=False):
+    """One that was deregistered is told of as well."""
+
+    taskDefinition: TaskDefinition
+
+
 class ListClustersResult(TypedDict, total=False):
     """nextToken is absent on the last page."""
 
@@ -173,6 +186,9 @@ class Ecs(Protocol):
         self, *, cluster: str, containerInstances: Sequence[str]
     ) -> DescribeContainerInstancesResult:
         """At most 100, by ID or ARN."""
+
+    async def describe_task_definition(self, *, taskDefinition: str) -> DescribeTaskDefinitionResult:
+        """By ARN."""
 
     async def list_container_instances(
         self,

@@ -40,6 +40,7 @@ ADVICE: Final = {
     Reason.CONFIRMING_DECREASE: "look whether the container instances are gone; it is set by itself if so",
     Reason.MAX_COUNT_REACHED: "raise spec.ecs.maxCount if so many container instances are meant",
     Reason.DRAIN_MAY_HANG: "set spec.ecs.countInstances to Active",
+    Reason.TASK_DEFINITION_UNREAD: "docs/iam/daemontask-ecs.json has all that is needed",
     Reason.NO_DISTINCT_INSTANCE: "aws ecs update-service ... --placement-constraints type=distinctInstance",
     Reason.QUEUE_NOT_FOUND: "correct spec.ecs.events.sqsQueueURL, or create the queue",
     Reason.UNREADABLE: "find out who else sends to the queue; the log has the messages' ids",

@@ -3,7 +3,8 @@
 Pure: a generator yields calls and is sent their answers; whoever drives it sends them to AWS, or to nobody.
 Three calls at most: DescribeServices, ListContainerInstances or DescribeClusters, UpdateService; with a page
 more for every further hundred of container instances, and a list beside DescribeClusters once, to know which
-they are. What has to be learnt of capacity providers first is a look of its own, of at most three calls, too.
+they are. What has to be learnt first, of the task definition and of capacity providers, is a look of its own,
+of at most three calls, too.
 """
 
 from collections.abc import Generator, Mapping
@@ -18,6 +19,10 @@ PAGE: Final = 100
 MOST_LESSONS: Final = 6  # looks that learn, in a row
 # Reasons that say that the cluster does not run the service at all.
 ABSENT: Final = frozenset((Reason.CLUSTER_NOT_FOUND, Reason.SERVICE_NOT_FOUND, Reason.SERVICE_INACTIVE))
+
+# A member of what stands for the answer to DescribeTaskDefinition where it is not allowed: a policy of before
+# it was asked for goes on to do, and is told of.
+DENIED: Final = "denied"
 
 Answer = Mapping[str, Any]
 Counts = Literal["Registered", "Active"]
@@ -37,11 +42,19 @@ class Drop(msgspec.Struct, frozen=True):
 
 
 class Facts(msgspec.Struct, frozen=True):
-    """What DescribeServices does not tell of a service. Who keeps it forgets it after a while."""
+    """What DescribeServices does not tell of a service. Who keeps it forgets it after a while (`lasting`)."""
 
     default: tuple[str, ...] | None = None  # capacity providers of the cluster's default strategy
     managed: Mapping[str, bool] = {}  # capacity provider -> whether ECS scales it
     members: Mapping[str, str] = {}  # container instance -> capacity provider, "" = none
+    definition: str = ""  # ARN of the task definition of which `constraints` are
+    constraints: tuple[str, ...] | None = ()  # memberOf; None: they may not be read
+
+    @property
+    def lasting(self) -> "Facts":
+        """What cannot change: a revision of a task definition."""
+        known = self.constraints is not None
+        return Facts(definition=self.definition, constraints=self.constraints) if known else Facts()
 
 
 class Wanted(msgspec.Struct, frozen=True):
@@ -70,6 +83,7 @@ class Call(msgspec.Struct, frozen=True):
         "describe_clusters",
         "describe_capacity_providers",
         "describe_container_instances",
+        "describe_task_definition",
         "list_container_instances",
         "update_service",
     ]
@@ -158,9 +172,10 @@ def _look(wanted: Wanted) -> Steps[Verdict | Facts]:
         providers = wanted.facts.default
     if providers is None:
         return (yield from _default_of(wanted))
-    judged = yield from _judged(wanted, providers)
-    if judged is not None:
-        return judged
+    for learnt in (_judged(wanted, providers), _defined(wanted, service)):
+        found = yield from learnt
+        if found is not None:
+            return found
     counted = yield from _counted(wanted, service, providers)
     if not isinstance(counted, _Count):
         return counted
@@ -217,35 +232,26 @@ def _unconfirmed(wanted: Wanted, desired: int, number: int) -> str:
 
 def _doubt(wanted: Wanted, service: Answer, counted: _Count, target: int) -> tuple[str, str]:
     """(reason, message) of what is wrong though the count is kept."""
-    if not placement.is_distinct(service):
-        return (
-            Reason.NO_DISTINCT_INSTANCE,
-            f"{wanted.name} lacks the placement constraint distinctInstance: ECS may put two of its tasks on "
-            "one container instance and none on another; add it with UpdateService",
-        )
     if target < counted.number:
         return (
             Reason.MAX_COUNT_REACHED,
             f"{wanted.name}: {counted.number} container instances count, and spec.ecs.maxCount holds the "
             f"desired count at {target}",
         )
-    if counted.counts == "Registered" and placement.hangs(service, counted.number):
-        return (
-            Reason.DRAIN_MAY_HANG,
-            f"{wanted.name} has a minimumHealthyPercent with which no task may stop before another runs, and "
-            "countInstances Registered wants a task for an instance that drains, too: its drain may not end; "
-            "set countInstances to Active, or minimumHealthyPercent lower",
-        )
-    return "", ""
+    draining = counted.number if counted.counts == "Registered" else None
+    unread = wanted.facts.constraints is None and bool(service.get("taskDefinition"))
+    return placement.doubt(wanted.name, service, draining, unread=unread)
 
 
 # ---------------------------------------------------------------- what counts
 
 
 def _counted(wanted: Wanted, service: Answer, providers: tuple[str, ...]) -> Steps[Verdict | Facts | _Count]:
-    if wanted.counts == "Registered" and placement.is_everywhere(service, providers):
+    constraints = (*placement.expressions(service), *(wanted.facts.constraints or ()))
+    everywhere = not (providers or constraints or placement.is_external(service))
+    if wanted.counts == "Registered" and everywhere:
         return (yield from _registered(wanted))
-    arns = yield from _listed(wanted, status="ACTIVE", filter=placement.query(service))
+    arns = yield from _listed(wanted, status="ACTIVE", filter=placement.query(service, constraints))
     if not providers:
         return _Count(len(arns), "Active", arns)
     unknown = sorted(arns - wanted.facts.members.keys())
@@ -335,6 +341,22 @@ def _judged(wanted: Wanted, providers: tuple[str, ...]) -> Steps[Verdict | Facts
         )
     scaled = [one for one in providers if known[one]]
     return Verdict(*placement.managed_scaling(wanted.name, scaled)) if scaled else None
+
+
+def _defined(wanted: Wanted, service: Answer) -> Steps[Verdict | Facts | None]:
+    """The placement constraints of the task definition; None: they are known, or there are none."""
+    arn, facts = str(service.get("taskDefinition") or ""), wanted.facts
+    if arn in ("", facts.definition):
+        refused = placement.by_tasks(wanted.name, facts.constraints or () if arn else ())
+        return Verdict(*refused) if refused is not None else None
+    answer = yield Call("describe_task_definition", {"taskDefinition": arn})
+    if answer.get(DENIED):
+        return msgspec.structs.replace(facts, definition=arn, constraints=None)
+    _has(answer, "DescribeTaskDefinition", "taskDefinition")
+    _has(answer["taskDefinition"], "DescribeTaskDefinition", "placementConstraints")
+    return msgspec.structs.replace(
+        facts, definition=arn, constraints=placement.expressions(answer["taskDefinition"])
+    )
 
 
 def _members_of(wanted: Wanted, unknown: list[str]) -> Steps[Facts]:

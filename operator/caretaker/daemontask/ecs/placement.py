@@ -41,7 +41,7 @@ def refusal(name: str, service: Service) -> Refusal | None:
         return on_fargate(name)
     if MANAGED_INSTANCES in launch:
         return managed_scaling(name, [f"launchType {MANAGED_INSTANCES}"])
-    return _by_tasks(name, service)
+    return by_tasks(name, expressions(service))
 
 
 def refusal_of(name: str, providers: Sequence[str]) -> Refusal | None:
@@ -100,10 +100,12 @@ def is_managed(provider: Mapping[str, Any]) -> bool:
     return (group.get("managedScaling") or {}).get("status") != "DISABLED"
 
 
-def expressions(service: Service) -> list[str]:
-    """Its memberOf constraints, in the cluster query language."""
-    found = service["placementConstraints"]
-    return [str(one.get("expression") or "") for one in found if one.get("type") == "memberOf"]
+def expressions(of: Service) -> tuple[str, ...]:
+    """The memberOf constraints of a service, or of a task definition, in the cluster query language."""
+    found = of["placementConstraints"]
+    return tuple(
+        str(one["expression"]) for one in found if one.get("type") == "memberOf" and one.get("expression")
+    )
 
 
 def is_distinct(service: Service) -> bool:
@@ -111,17 +113,42 @@ def is_distinct(service: Service) -> bool:
     return any(one.get("type") == "distinctInstance" for one in service["placementConstraints"])
 
 
-def is_everywhere(service: Service, providers: Sequence[str]) -> bool:
-    """Whether nothing that the service says keeps it from a part of the cluster's instances."""
-    return not (providers or expressions(service) or "EXTERNAL" in _launch_types(service))
+def is_external(service: Service) -> bool:
+    """Whether it runs on instances of ECS Anywhere, and on no others."""
+    return "EXTERNAL" in _launch_types(service)
 
 
-def query(service: Service) -> str:
+def query(service: Service, constraints: Sequence[str]) -> str:
     """The filter of ListContainerInstances, which takes what memberOf takes: ECS itself counts."""
-    external = "EXTERNAL" in _launch_types(service)
-    parts = [EXTERNAL if external else NOT_EXTERNAL, *filter(None, expressions(service))]
+    parts = [EXTERNAL if is_external(service) else NOT_EXTERNAL, *constraints]
     # "A single expression can't contain parentheses", and one without `or` needs none beside `and`.
     return " and ".join(f"({part})" if _OR.search(part) else part for part in parts)
+
+
+def doubt(name: str, service: Service, draining: int | None, *, unread: bool) -> tuple[str, str]:
+    """(reason, message) of what is wrong though the count is kept. `draining`: how many instances count where
+    those that drain are among them; `unread`: the task definition may not be read."""
+    if not is_distinct(service):
+        return (
+            Reason.NO_DISTINCT_INSTANCE,
+            f"{name} lacks the placement constraint distinctInstance: ECS may put two of its tasks on one "
+            "container instance and none on another; add it with UpdateService",
+        )
+    if unread:
+        return (
+            Reason.TASK_DEFINITION_UNREAD,
+            f"{name}: the placement constraints of its task definition cannot be read, and container "
+            "instances that they leave out are counted: allow ecs:DescribeTaskDefinition to the identity "
+            "that spec.ecs.aws names",
+        )
+    if draining is not None and hangs(service, draining):
+        return (
+            Reason.DRAIN_MAY_HANG,
+            f"{name} has a minimumHealthyPercent with which no task may stop before another runs, and "
+            "countInstances Registered wants a task for an instance that drains, too: its drain may not "
+            "end; set countInstances to Active, or minimumHealthyPercent lower",
+        )
+    return "", ""
 
 
 def hangs(service: Service, counted: int) -> bool:
@@ -141,8 +168,9 @@ def _launch_types(service: Service) -> set[str]:
     return {str(one["launchType"]) for one in _parts(service) if one.get("launchType")}
 
 
-def _by_tasks(name: str, service: Service) -> Refusal | None:
-    found = next((one for one in expressions(service) if _BY_TASKS.search(one)), None)
+def by_tasks(name: str, constraints: Sequence[str]) -> Refusal | None:
+    """Why a constraint cannot be counted."""
+    found = next((one for one in constraints if _BY_TASKS.search(one)), None)
     if found is None:
         return None
     return (

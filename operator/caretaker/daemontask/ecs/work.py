@@ -18,6 +18,7 @@ from caretaker.api.ecs import EcsSpec
 from caretaker.aws.ecs import Ecs
 from caretaker.aws.errors import AwsError
 from caretaker.daemontask.ecs.check import (
+    DENIED,
     Answer,
     Call,
     Drop,
@@ -177,7 +178,7 @@ class Work:
         now = time.monotonic()
         facts, since = self._facts.get(name, (Facts(), now))
         if now - since >= spec.resync_seconds * self._scale:
-            facts, since = Facts(), now
+            facts, since = facts.lasting, now
         self._facts[name] = facts, since
         drop = known.verdict.drop if known.verdict is not None else None
         return Wanted(
@@ -287,20 +288,34 @@ class Work:
 
 
 async def send(ecs: Ecs, call: Call) -> Answer:
-    """Each by its name, so that what is asked of AWS can be read off here."""
+    """Each by its name, so that what is asked of AWS can be read off here. Raises AwsError."""
+    given = call.parameters
+    if call.method == "describe_task_definition":
+        return await _definition(ecs, given)
+    answer: Answer
     match call.method:
         case "describe_services":
-            return await ecs.describe_services(**call.parameters)
+            answer = await ecs.describe_services(**given)
         case "describe_clusters":
-            return await ecs.describe_clusters(**call.parameters)
+            answer = await ecs.describe_clusters(**given)
         case "describe_capacity_providers":
-            return await ecs.describe_capacity_providers(**call.parameters)
+            answer = await ecs.describe_capacity_providers(**given)
         case "describe_container_instances":
-            return await ecs.describe_container_instances(**call.parameters)
+            answer = await ecs.describe_container_instances(**given)
         case "list_container_instances":
-            return await ecs.list_container_instances(**call.parameters)
+            answer = await ecs.list_container_instances(**given)
         case "update_service":
-            return await ecs.update_service(**call.parameters)
+            answer = await ecs.update_service(**given)
+    return answer
+
+
+async def _definition(ecs: Ecs, given: dict[str, Any]) -> Answer:
+    try:
+        return await ecs.describe_task_definition(**given)
+    except AwsError as error:
+        if not error.access_denied:
+            raise
+        return {DENIED: True}
 
 
 async def listed(ecs: Ecs) -> list[str]:

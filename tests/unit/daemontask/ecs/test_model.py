@@ -201,8 +201,8 @@ def test_any_history_converges_within_a_resync(steps: list[str], counts: str, se
     world = World(counts, random.Random(seed))
     for step in steps:
         getattr(world, step)()
-    # The last backoff, a minute until what is gone is confirmed, and another one where less was gone at first.
-    # An answer that is out of date may hide a change for one resync more.
+    # The last backoff; a minute until what is gone is confirmed, and another one where less was gone at
+    # first. An answer that is out of date may hide a change for one resync more.
     world.wait((2 if "blink" in steps else 1) * RESYNC + 2 * CONFIRM_SECONDS + 20)
     assert world.desired == world.counted
     for before, after, seconds in world.taken:
