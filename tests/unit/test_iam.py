@@ -64,7 +64,12 @@ KINDS = (
         "ec2:DescribeInstances",
         frozenset({"LookAtInstances", "LookAtWhatLaunchesThem"}),
     ),
-    Kind("daemontask-ecs.json", "daemontask/ecs", "ecs:UpdateService", frozenset({"FindClusters"})),
+    Kind(
+        "daemontask-ecs.json",
+        "daemontask/ecs",
+        "ecs:UpdateService",
+        frozenset({"FindClusters", "ReadPlacementConstraints"}),
+    ),
     Kind("assume-roles.json", "aws/session.py", "sts:AssumeRole", frozenset()),
 )
 each_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.file)

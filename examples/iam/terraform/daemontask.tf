@@ -27,6 +27,30 @@ data "aws_iam_policy_document" "daemontask_ecs" {
   }
 
   statement {
+    sid       = "ReadPlacementConstraints"
+    actions   = ["ecs:DescribeTaskDefinition"]
+    resources = ["*"]
+
+    condition {
+      test     = "StringEquals"
+      variable = "aws:RequestedRegion"
+      values   = [var.region]
+    }
+  }
+
+  statement {
+    sid       = "ReadCapacityProviders"
+    actions   = ["ecs:DescribeCapacityProviders"]
+    resources = ["arn:aws:ecs:${var.region}:${var.account_id}:capacity-provider/*"]
+  }
+
+  statement {
+    sid       = "ReadTheirContainerInstances"
+    actions   = ["ecs:DescribeContainerInstances"]
+    resources = ["arn:aws:ecs:${var.region}:${var.account_id}:container-instance/*"]
+  }
+
+  statement {
     sid       = "KeepTheService"
     actions   = ["ecs:DescribeServices", "ecs:UpdateService"]
     resources = ["arn:aws:ecs:${var.region}:${var.account_id}:service/*/${var.ecs_service}"]

@@ -12,7 +12,7 @@ from testing.customresource import condition, stands
 from testing.ecstasks import SERVICE, SOON, EcsTasks
 from testing.operator import OperatorProcess
 
-CHANGE = ["DescribeServices", "DescribeClusters", "UpdateService"]
+ASG = [{"capacityProvider": "asg", "weight": 1}]
 
 
 @pytest.mark.parametrize(
@@ -22,11 +22,16 @@ CHANGE = ["DescribeServices", "DescribeClusters", "UpdateService"]
         ({"launch_type": "FARGATE"}, "FargateService"),
         ({"status": "INACTIVE"}, "ServiceInactive"),
         ({"status": "DRAINING"}, "ServiceInactive"),
+        ({"providers": ASG}, "ManagedScaling"),
+        ({"launch_type": "MANAGED_INSTANCES"}, "ManagedScaling"),
+        ({"providers": [*ASG, {"capacityProvider": "b", "weight": 1}]}, "SeveralCapacityProviders"),
+        ({"constraints": [{"type": "memberOf", "expression": "runningTasksCount < 2"}]}, "PlacementByTasks"),
     ],
 )
 async def test_a_service_that_must_not_be_set_is_left_and_told_of(
     place: EcsTasks, operator: OperatorProcess, service: dict[str, Any], reason: str
 ) -> None:
+    place.control.put_provider("asg")
     place.cluster(instances=2, **service)
     place.cluster("good", instances=2)
     task = await place.create(clusters=["prod", "good"])
@@ -83,17 +88,42 @@ async def test_without_distinct_instance_there_is_a_warning_and_the_count_is_kep
 
 
 @pytest.mark.parametrize(
-    "operation", ["DescribeServices", "DescribeClusters", "ListContainerInstances", "UpdateService"]
+    ("operation", "how"),
+    [
+        ("DescribeServices", {}),
+        ("DescribeClusters", {"countInstances": "Registered"}),
+        ("ListContainerInstances", {}),
+        ("UpdateService", {}),
+        ("DescribeCapacityProviders", {"providers": ASG}),
+        ("DescribeContainerInstances", {"providers": ASG}),
+    ],
 )
-async def test_a_permission_that_is_missing_is_named(place: EcsTasks, operation: str) -> None:
-    place.cluster(instances=2)
+async def test_a_permission_that_is_missing_is_named(
+    place: EcsTasks, operation: str, how: dict[str, Any]
+) -> None:
+    place.control.put_provider("asg", status="DISABLED")
+    service = {name: how[name] for name in ("providers",) if name in how}
+    place.cluster(**service)
+    place.control.register("prod", 2, provider="asg")
     place.control.deny(operation)
-    task = await place.create(clusters=["prod"])
+    task = await place.create(clusters=["prod"], **{k: v for k, v in how.items() if k not in service})
     told = await task.condition("Ready", "False", "AccessDenied")
     assert f"allow ecs:{operation} to the identity that spec.ecs.aws names" in told["message"]
     await place.event(task, "AccessDenied", f"ecs:{operation}")
     place.control.allow(operation)
     await task.clusters({"prod": 2})
+
+
+async def test_a_policy_of_before_task_definitions_were_read_goes_on_to_do(place: EcsTasks) -> None:
+    place.cluster(instances=2)
+    place.control.deny("DescribeTaskDefinition")
+    task = await place.create(clusters=["prod"], resyncSeconds=SOON)
+    await task.clusters({"prod": 2})
+    told = await task.condition("Degraded", "True", "TaskDefinitionUnread")
+    assert "allow ecs:DescribeTaskDefinition" in told["message"]
+    await task.condition("Ready", "True", "InStep")
+    place.control.allow("DescribeTaskDefinition")
+    await task.when(lambda f: not condition(f, "Degraded"))
 
 
 async def test_clusters_that_may_not_be_listed(place: EcsTasks) -> None:

@@ -14,7 +14,7 @@ from testing.ecstasks import SERVICE, SOON, EcsTasks
 from testing.operator import OperatorProcess
 
 CHANGED = "caretaker_daemontask_ecs_events_total"
-CHANGE = ["DescribeServices", "DescribeClusters", "UpdateService"]
+CHANGE = ["DescribeServices", "ListContainerInstances", "UpdateService"]
 
 
 async def test_a_service_follows_its_container_instances_with_three_calls_a_change(place: EcsTasks) -> None:
@@ -91,7 +91,7 @@ async def test_an_event_that_comes_during_a_look_leads_to_another(
     await task.condition("QueueReachable")
     place.control.clear_calls()
     heard = operator.metric(CHANGED, result="Changed")
-    place.control.fault("delay", operation="DescribeClusters", seconds=4)
+    place.control.fault("delay", operation="ListContainerInstances", seconds=4)
     await place.send(place.control.register("prod"))
     await place.until(lambda: place.control.faults()[-1]["used"] == 1)
     # The answer that is on its way tells of two.
@@ -110,7 +110,7 @@ async def test_what_no_event_told_is_found_by_the_resync(place: EcsTasks) -> Non
     place.control.register("prod", 3)  # these events are lost
     await task.clusters({"prod": 7})
     place.control.deregister("prod", here)
-    await task.clusters({"prod": 3})
+    await task.clusters({"prod": 3})  # more than half: two looks
 
 
 async def test_events_that_cannot_be_deleted_change_nothing_twice(
@@ -169,7 +169,7 @@ async def test_active_ones_are_counted_with_a_call_more_for_every_further_hundre
     await task.clusters({"prod": 249})
     pages = ["ListContainerInstances"] * 3
     assert place.operations() == ["DescribeServices", *pages, "UpdateService"]
-    counted = await place.create("registered", clusters=["prod"], suspend=False)
+    counted = await place.create("registered", clusters=["prod"], countInstances="Registered")
     await counted.clusters({"prod": 250})
 
 

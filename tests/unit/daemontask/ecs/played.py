@@ -72,11 +72,12 @@ class Played:
         looking = check(Wanted("prod", "agent", drop=self.drop, facts=self.facts, **wanted))
         step = following(looking, None)
         while not isinstance(step, Verdict):
-            step = following(looking, self.change(step, self._answer(step)))
+            step = following(looking, self.change(step, self.answer(step)))
         self.facts = step.facts
         return step
 
-    def _answer(self, call: Call) -> Answer:
+    def answer(self, call: Call) -> Answer:
+        """The double's."""
         operation = next(name for name in OPERATIONS if name == api_name(call.method))
         self.calls.append(operation)
         shape = model().operation_model(operation).input_shape

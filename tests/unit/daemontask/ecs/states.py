@@ -4,13 +4,16 @@ from typing import Any, Final
 
 import msgspec
 
-from caretaker.daemontask.ecs.check import Verdict
+from caretaker.daemontask.ecs.check import Drop, Verdict
 from caretaker.daemontask.ecs.snapshot import Known, Listing, Queue, Snapshot, Trouble
 from unit.daemontask.ecs.build import DENIED, IN_STEP, THROTTLED, known, snapshot, spec
 
 DAEMON = Verdict("DaemonService", "prod: DAEMON")
 ABSENT = Verdict("ServiceNotFound", "prod: none")
 DOUBT = msgspec.structs.replace(IN_STEP, reason="NoDistinctInstance", message="lacks it", doubt=True)
+CONFIRMING = msgspec.structs.replace(
+    IN_STEP, reason="ConfirmingDecrease", message="gone", counted=0, drop=Drop(0)
+)
 EVERY = spec()
 
 
@@ -39,6 +42,23 @@ CASES: Final[dict[str, tuple[Snapshot, dict[str, str]]]] = {
     "kept with a doubt": (
         of(verdict=DOUBT),
         {"Ready": "InStep", "Degraded": "NoDistinctInstance"},
+    ),
+    **{
+        f"kept with a doubt: {reason}": (
+            of(verdict=msgspec.structs.replace(DOUBT, reason=reason)),
+            {"Ready": "InStep", "Degraded": reason},
+        )
+        for reason in ("MaxCountReached", "DrainMayHang", "TaskDefinitionUnread")
+    },
+    "so many are gone that it is to be confirmed": (
+        of(verdict=CONFIRMING),
+        {"Ready": "!ConfirmingDecrease", "Reconciling": "ConfirmingDecrease"},
+    ),
+    "what only a person ends is told first": (
+        snapshot(
+            spec("lab", "prod"), clusters={"lab": known(verdict=CONFIRMING), "prod": known(verdict=DAEMON)}
+        ),
+        {"Ready": "!DaemonService", "Stalled": "DaemonService", "Degraded": "DaemonService"},
     ),
     "of all clusters those without the service are none of its business": (
         snapshot(EVERY, clusters={"prod": known(verdict=ABSENT), "lab": known()}),
@@ -102,7 +122,14 @@ CASES: Final[dict[str, tuple[Snapshot, dict[str, str]]]] = {
             of(verdict=Verdict(reason, f"prod: {reason}")),
             {"Ready": f"!{reason}", "Stalled": reason, "Degraded": reason},
         )
-        for reason in ("FargateService", "ServiceInactive", "ClusterNotFound")
+        for reason in (
+            "FargateService",
+            "ServiceInactive",
+            "ClusterNotFound",
+            "ManagedScaling",
+            "SeveralCapacityProviders",
+            "PlacementByTasks",
+        )
     },
     **{
         f"looks fail: {reason}": (

@@ -30,6 +30,13 @@ def one(**fields: object) -> Snapshot:
         pytest.param(
             one(dirty=CLOCK, looked=CLOCK - 300), Plan(LOOK), id="an event does not put a resync off"
         ),
+        pytest.param(
+            one(confirm=CLOCK + 60), Plan(wake=CLOCK + 60), id="what is to be confirmed is looked at again"
+        ),
+        pytest.param(one(confirm=CLOCK + 60, dirty=CLOCK - 9), Plan(LOOK), id="or earlier, if events come"),
+        pytest.param(
+            one(confirm=CLOCK - 1, retry=CLOCK + 5), Plan(wake=CLOCK + 5), id="unless the last look failed"
+        ),
         pytest.param(one(busy=True, dirty=CLOCK - 9), Plan(), id="a look that is under way is waited for"),
         pytest.param(
             one(failures=2, retry=CLOCK + 5, dirty=CLOCK - 9),

@@ -79,6 +79,14 @@ def test_what_was_found_last_stands_while_nothing_is_asked(fields: dict[str, Any
     assert (found.ecs, found.desired) == (first.ecs, 3)
 
 
+def test_a_cluster_that_max_count_holds_is_not_said_to_have_all_its_tasks() -> None:
+    held = msgspec.structs.replace(IN_STEP, reason="MaxCountReached", message="held", doubt=True, counted=9)
+    given = snapshot(spec("lab", "prod"), clusters={"lab": known(), "prod": known(verdict=held)})
+    ready = find(status_of(given).conditions, "Ready")
+    assert ready is not None
+    assert ready.message.endswith("in 2 clusters, 12 altogether; spec.ecs.maxCount holds 1 of them lower")
+
+
 def told(before: Snapshot, after: Snapshot) -> list[str]:
     first = status_of(before)
     return [

@@ -12,17 +12,19 @@ from caretaker.aws.classes import ErrorClass
 from caretaker.aws.errors import AwsError
 from caretaker.daemontask.ecs.check import Call, Verdict
 from caretaker.daemontask.ecs.conditions import ready
-from caretaker.daemontask.ecs.plan import MERGE_SECONDS, Plan, plan
+from caretaker.daemontask.ecs.plan import CONFIRM_SECONDS, MERGE_SECONDS, Plan, plan
+from caretaker.daemontask.ecs.snapshot import Known, Trouble
 from caretaker.daemontask.ecs.work import Work
 from caretaker.kube.errors import NotLeader
 from caretaker.obs.ecs_metrics import EcsMetrics
 from unit.daemontask.ecs.build import INSTANCE, Account, notice, snapshot, spec
+from unit.daemontask.ecs.played import Played
 
 
 class Ecs:
     """An account; the first call of each of the methods that `errors` names fails so."""
 
-    def __init__(self, account: Account, **errors: Exception) -> None:
+    def __init__(self, account: Account | Played, **errors: Exception) -> None:
         self.account = account
         self.errors = errors
 
@@ -210,3 +212,128 @@ def test_an_event_that_comes_during_a_look_leads_to_another(
     found, calls = asyncio.run(run())
     assert found == [(1, 1), (2, 2)]
     assert calls.count("describe_services") == 2, "and no third one"
+
+
+def test_so_many_that_are_gone_at_once_are_confirmed_by_a_second_look() -> None:
+    """A minute later, of which scale makes 60 ms; and a look of an event before that confirms nothing."""
+
+    async def run() -> list[tuple[int, str]]:
+        account = Account(desiredCount=500)
+        news = asyncio.Event()
+        ecs: Any = Ecs(account)
+        given = spec("prod")
+        work = Work("u1", given, ecs, EcsMetrics(CollectorRegistry()), news.set, scale=0.001)
+        found = []
+        began = time.monotonic()
+        for _ in range(3):
+            if account.calls:
+                work.hear([notice("gone", version=len(account.calls))])
+            news.clear()
+            work.begin(Plan(("prod",)))
+            await asyncio.wait_for(news.wait(), 10)
+            assert account.service is not None
+            seen = snapshot(given, dict(work.clusters), clock=time.monotonic(), scale=0.001)
+            found.append((account.service["desiredCount"], ready(seen)[1]))
+            if len(found) == 2:
+                wake = plan(seen).wake
+                assert wake is not None
+                assert wake - began >= CONFIRM_SECONDS * 0.001
+                await asyncio.sleep(wake - time.monotonic())
+        return found
+
+    assert asyncio.run(run()) == [
+        (500, "ConfirmingDecrease"),
+        (500, "ConfirmingDecrease"),
+        (0, "InStep"),
+    ]
+
+
+def test_an_answer_that_says_too_little_is_a_failed_look_and_no_traceback(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def run() -> Trouble | None:
+        account = Account(desiredCount=3)
+        assert account.service is not None
+        del account.service["desiredCount"]
+        news = asyncio.Event()
+        ecs: Any = Ecs(account)
+        work = Work("u1", spec("prod"), ecs, EcsMetrics(CollectorRegistry()), news.set)
+        work.begin(Plan(("prod",)))
+        await asyncio.wait_for(news.wait(), 10)
+        assert account.calls == ["describe_services"]
+        return work.clusters["prod"].trouble
+
+    found = asyncio.run(run())
+    assert found == Trouble(
+        "Unreachable", "spec.ecs: DescribeServices answered without desiredCount", transient=True
+    )
+    assert caplog.records == []
+
+
+def test_a_list_of_clusters_that_is_none_forgets_no_cluster() -> None:
+    async def run() -> tuple[set[str], Trouble | None]:
+        news = asyncio.Event()
+
+        class Silent(Ecs):
+            async def list_clusters(self, **_: Any) -> dict[str, Any]:
+                return {"nextToken": "x"}
+
+        ecs: Any = Silent(Account())
+        work = Work("u1", spec(), ecs, EcsMetrics(CollectorRegistry()), news.set)
+        work.clusters["prod"] = Known()
+        work.begin(Plan(list=True))
+        await asyncio.wait_for(news.wait(), 10)
+        return set(work.clusters), work.listing.trouble
+
+    clusters, trouble = asyncio.run(run())
+    assert clusters == {"prod"}
+    assert trouble == Trouble("Unreachable", "spec.ecs: ListClusters answered without clusterArns", True)
+
+
+def test_managed_scaling_that_is_turned_on_is_seen_within_a_resync_whatever_events_come() -> None:
+    async def run() -> tuple[list[str], float, int]:
+        ecs = Played(providers=[{"capacityProvider": "asg", "weight": 1}])
+        provider = ecs.provider("asg", status="DISABLED")
+        ecs.join(2, "asg")
+        news = asyncio.Event()
+        given: Any = Ecs(ecs)
+        registry, every = CollectorRegistry(), spec("prod", resync_seconds=30)
+        work = Work("u1", every, given, EcsMetrics(registry), news.set, scale=0.01)
+        found: list[str] = []
+        began = time.monotonic()
+        while not found or not found[-1]:
+            news.clear()
+            work.begin(Plan(("prod",)))
+            await asyncio.wait_for(news.wait(), 10)
+            provider.status = "ENABLED"
+            verdict = work.clusters["prod"].verdict
+            assert verdict is not None
+            found.append(verdict.reason)
+            assert time.monotonic() - began < 10
+        return found, time.monotonic() - began, ecs.calls.count("DescribeCapacityProviders")
+
+    found, seconds, asked = asyncio.run(run())
+    assert found[-1] == "ManagedScaling"
+    assert seconds >= 0.3, "until then what is known is not asked for again"
+    assert asked == 2
+
+
+@pytest.mark.parametrize("refused", [True, False])
+def test_a_task_definition_that_may_not_be_read_fails_no_look_and_one_that_cannot_be_does(
+    *, refused: bool
+) -> None:
+    async def run() -> tuple[Verdict | None, Trouble | None]:
+        ecs = Played(facts=False)
+        ecs.join(2)
+        kind = ErrorClass.ACCESS_DENIED if refused else ErrorClass.THROTTLED
+        error = AwsError(kind, "x", "no", service="ecs", operation="DescribeTaskDefinition")
+        news = asyncio.Event()
+        given: Any = Ecs(ecs, describe_task_definition=error)
+        work = Work("u1", spec("prod"), given, EcsMetrics(CollectorRegistry()), news.set)
+        work.begin(Plan(("prod",)))
+        await asyncio.wait_for(news.wait(), 10)
+        return work.clusters["prod"].verdict, work.clusters["prod"].trouble
+
+    verdict, trouble = asyncio.run(run())
+    assert (verdict.reason if verdict else "") == ("TaskDefinitionUnread" if refused else "")
+    assert (trouble is None) == refused
