@@ -85,6 +85,20 @@ def aws(**fields: Any) -> Spec:
             id="a resync that is none",
         ),
         *(
+            pytest.param(
+                ecs(**{name: value}),
+                f"spec.ecs.{name}",
+                f"should be {bound} than or equal to",
+                id=f"{name} {value}",
+            )
+            for name, value, bound in (
+                ("maxCount", 0, "greater"),
+                ("maxCount", 100_001, "less"),
+                ("maxDecreasePercent", 0, "greater"),
+                ("maxDecreasePercent", 101, "less"),
+            )
+        ),
+        *(
             pytest.param({**ecs(), **field}, "spec.ecs", "are about pods", id=f"{next(iter(field))} of pods")
             for field in (
                 {"schedule": "0 3 * * *"},
@@ -109,7 +123,8 @@ def test_a_spec_that_is_refused_says_where_and_why(
 
 def test_defaults_are_filled_in(tasks: Objects) -> None:
     spec = tasks.create({**ecs(), "suspend": True})["spec"]
-    assert (spec["ecs"]["countInstances"], spec["ecs"]["resyncSeconds"]) == ("Registered", 300)
+    assert (spec["ecs"]["countInstances"], spec["ecs"]["resyncSeconds"]) == ("Active", 300)
+    assert (spec["ecs"].get("maxCount"), spec["ecs"]["maxDecreasePercent"]) == (None, 50)
 
 
 def test_one_target_does_not_become_the_other(tasks: Objects) -> None:

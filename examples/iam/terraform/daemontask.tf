@@ -47,7 +47,7 @@ data "aws_iam_policy_document" "daemontask_ecs" {
   statement {
     sid       = "ReadTheirContainerInstances"
     actions   = ["ecs:DescribeContainerInstances"]
-    resources = ["arn:aws:ecs:${var.region}:${var.account_id}:container-instance/*"]
+    resources = ["arn:aws:ecs:${var.region}:${var.account_id}:container-instance/*/*"]
   }
 
   statement {

@@ -74,6 +74,9 @@ async def test_plan_tells_what_would_be_set_and_sets_nothing(
     )
     assert ["prod", "3", "0", "3", "-"] in rows_of(said.lines)
     assert ["even", "1", "1", "-", "-"] in rows_of(said.lines)
+    held = await planned(clusters=["prod", "even"], maxCount=2)
+    assert ["prod", "3", "0", "2"] in [row[:4] for row in rows_of(held.lines)]
+    assert "spec.ecs.maxCount holds the desired count at 2" in held.out
     named = await planned(clusters=["prod", "empty", "none"])
     assert named.code == 1
     assert "cluster empty has no service agent: create it there" in named.err
