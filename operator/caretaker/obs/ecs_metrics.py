@@ -32,7 +32,7 @@ class EcsMetrics:
         self.looks = Counter(
             "caretaker_daemontask_ecs_looks_total",
             "Looks at a cluster by result: InStep, Updated (desiredCount was set), LeftAlone (there is no "
-            "service that could be kept), Failed.",
+            "service that could be kept, or a second look is to confirm what is gone), Failed.",
             ("result",),
             registry=registry,
         )
