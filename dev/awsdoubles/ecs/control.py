@@ -52,7 +52,8 @@ class Control(ControlClient):
         return dict(self._call("service", cluster=cluster, service=service, region=region))
 
     def put_provider(self, name: str, *, region: str = REGION, **how: Any) -> None:
-        """Make or replace a capacity provider: `status` of its managed scaling, `target`, `maximum`."""
+        """Make or replace a capacity provider: `status` of its managed scaling, `target`, `maximum`,
+        `protected`."""
         self._call("put-provider", name=name, region=region, **how)
 
     def default_strategy(self, cluster: str, strategy: Sequence[Json], *, region: str = REGION) -> None:

@@ -213,7 +213,7 @@ def _provider(region: str, one: Provider) -> Json:
         "autoScalingGroupProvider": {
             "autoScalingGroupArn": group,
             "managedScaling": {"status": one.status, "targetCapacity": one.target},
-            "managedTerminationProtection": "DISABLED",
+            "managedTerminationProtection": "ENABLED" if one.protected else "DISABLED",
         },
     }
 

@@ -128,17 +128,18 @@ class Cluster:
 @dataclass
 class Provider:
     """A capacity provider of an Auto Scaling group: `status` of its managed scaling, `maximum` of the
-    group."""
+    group, `protected`: by managed termination protection."""
 
     name: str
     status: str = "ENABLED"
     target: int = 100  # targetCapacity
     maximum: int = 100
+    protected: bool = True
 
 
 def scaled(cluster: Cluster, provider: Provider, now: float) -> list[Json]:
-    """A minute of managed scaling: instances join, or one without a task leaves; the events. With scaling
-    off nothing happens."""
+    """A minute of managed scaling: instances join, or one leaves, without a task where they are protected;
+    the events. With scaling off nothing happens."""
     mine = [one for one in cluster.instances.values() if one.provider == provider.name]
     wanted = instances_wanted(cluster, provider)
     if provider.status != "ENABLED" or wanted == len(mine):
@@ -146,8 +147,9 @@ def scaled(cluster: Cluster, provider: Provider, now: float) -> list[Json]:
     if wanted > len(mine):
         joined = [cluster.register(now, provider=provider.name) for _ in range(wanted - len(mine))]
         return [one.event(cluster.region, now) for one in joined]
-    busy = {arn for service in cluster.services.values() for arn in service.tasks}
-    left = next((one for one in mine if one.arn not in busy), None)
+    services = [one for one in cluster.services.values() if one.strategy != "DAEMON"]
+    busy = {arn for service in services for arn in service.tasks}
+    left = next((one for one in mine if not provider.protected or one.arn not in busy), None)
     if left is None:
         return []
     del cluster.instances[left.arn]

@@ -150,6 +150,112 @@ def test_tasks_run_one_on_each_active_instance_some_time_after_they_are_wanted(
         assert time.monotonic() < deadline
 
 
+def test_lists_are_filtered_by_the_cluster_query_language(control: Control, client: Any) -> None:
+    """Developer guide, "Create expressions to define container instances": "You can also apply a group filter
+    when listing container instances"."""
+    some = arns(control.register("prod", 2, attributes={"stack": "a", "gpu": ""}))
+    control.register("prod", 3, attributes={"stack": "b"})
+    control.register("prod", 4)
+
+    def found(expression: str) -> int:
+        answer = client.list_container_instances(cluster="prod", filter=expression)
+        return len(answer["containerInstanceArns"])
+
+    assert sorted(
+        client.list_container_instances(cluster="prod", filter="attribute:gpu exists")[
+            "containerInstanceArns"
+        ]
+    ) == sorted(some)
+    assert found("attribute:gpu !exists") == 7
+    assert found("attribute:stack != a") == 7
+    assert found("attribute:stack in [a, b] and not(attribute:gpu exists)") == 3
+    assert found("(attribute:stack == a or attribute:stack == b) and attribute:stack =~ b.*") == 3
+    wrong = {"cluster": "prod", "filter": "attribute:stack ="}
+    assert refusal(client.list_container_instances, **wrong) == "InvalidParameterException"
+
+
+def test_tasks_run_where_constraints_provider_and_launch_type_let_them(control: Control, client: Any) -> None:
+    """Developer guide, "Task placement constraints", "Amazon ECS capacity providers", "External instances":
+    "If this attribute exists, the instance is identified as an external instance"."""
+    control.register("prod", 2, attributes={"stack": "a"})
+    control.register("prod", 3, attributes={"stack": "a", "ecs.capability.external": ""})
+    control.register("prod", 4, provider="asg")
+    limited = [{"type": "distinctInstance"}, {"type": "memberOf", "expression": "attribute:stack == a"}]
+    strategy = [{"capacityProvider": "asg", "weight": 1}]
+    control.put_service("prod", "limited", constraints=limited, desired=99)
+    control.put_service("prod", "far", launch_type="EXTERNAL", desired=99)
+    control.put_service("prod", "scaled", providers=strategy, desired=99)
+    control.put_service("prod", "any", desired=99)
+    running = {name: service(client, name)["runningCount"] for name in ("limited", "far", "scaled", "any")}
+    assert running == {"limited": 2, "far": 3, "scaled": 4, "any": 6}
+    assert "launchType" not in service(client, "scaled")
+    assert "capacityProviderStrategy" not in service(client, "any")
+
+
+@pytest.mark.parametrize(("healthy", "stops"), [(100, False), (67, False), (66, True)])
+def test_a_task_of_an_instance_that_drains_stops_when_enough_others_run(
+    control: Control, client: Any, healthy: int, *, stops: bool
+) -> None:
+    """API reference, UpdateContainerInstancesState: "If the minimum is 100%, the service scheduler can't
+    remove existing tasks until the replacement tasks are considered healthy"."""
+    here = arns(control.register("prod", 3))
+    control.put_service("prod", "agent", desired=3, minimum_healthy=healthy)
+    assert service(client)["runningCount"] == 3
+    control.drain("prod", here[:1])
+    assert (here[0] not in control.service("prod", "agent")["tasks"]) == stops
+    control.register("prod")
+    assert service(client)["runningCount"] == 3
+    assert here[0] not in control.service("prod", "agent")["tasks"], "the replacement has a place"
+
+
+def test_managed_scaling_adds_instances_for_tasks_and_takes_idle_ones_away(
+    control: Control, client: Any
+) -> None:
+    """Developer guide, "Automatically manage Amazon ECS capacity with cluster auto scaling"; of tasks without
+    a strategy: "those tasks aren't counted for capacity provider scaling actions". With managed termination
+    protection "Amazon ECS only terminates EC2 instances that don't have any running Amazon ECS tasks"."""
+    strategy = [{"capacityProvider": "asg", "weight": 1}]
+    control.put_provider("asg", target=80, maximum=20)
+    control.put_service("prod", "agent", providers=strategy, desired=4)
+    control.put_service("prod", "other", desired=50)
+    assert [len(control.scale("prod")), len(control.scale("prod"))] == [5, 0]
+    control.put_service("prod", "agent", providers=strategy, desired=3)
+    assert control.scale("prod") == [], "a task of the other service is on each"
+    control.put_service("prod", "other", strategy="DAEMON")
+    (event,) = control.scale("prod")
+    assert event["detail"]["status"] == "INACTIVE"
+    control.put_service("prod", "other", strategy="REPLICA", desired=50)
+    control.put_provider("asg", target=100, maximum=20, protected=False)
+    assert len(control.scale("prod")) == 1, "whatever runs on it"
+    control.put_service("prod", "agent", providers=strategy, desired=99)
+    assert len(control.scale("prod")) == 17, "the group's maximum"
+    control.put_provider("asg", status="DISABLED")
+    control.put_service("prod", "agent", providers=strategy, desired=0)
+    assert control.scale("prod") == []
+    (found,) = client.describe_capacity_providers(cluster="prod", capacityProviders=["asg"])[
+        "capacityProviders"
+    ]
+    assert found["autoScalingGroupProvider"]["managedScaling"]["status"] == "DISABLED"
+    missing = client.describe_capacity_providers(cluster="prod", capacityProviders=["none"])
+    assert (missing["capacityProviders"], missing["failures"][0]["reason"]) == ([], "MISSING")
+
+
+def test_instances_tell_their_provider_and_task_definitions_their_constraints(
+    control: Control, client: Any
+) -> None:
+    """API reference, DescribeContainerInstances, DescribeTaskDefinition."""
+    mine, other = arns([*control.register("prod", 1, provider="asg"), *control.register("prod")])
+    answer = client.describe_container_instances(cluster="prod", containerInstances=[mine, other, f"{mine}0"])
+    assert [one.get("capacityProviderName") for one in answer["containerInstances"]] == ["asg", None]
+    assert [one["reason"] for one in answer["failures"]] == ["MISSING"]
+    constraints = [{"type": "memberOf", "expression": "attribute:stack == a"}]
+    control.put_service("prod", "agent", definition="agent:7", defined=constraints)
+    definition = service(client)["taskDefinition"]
+    told = client.describe_task_definition(taskDefinition=definition)["taskDefinition"]
+    assert (told["taskDefinitionArn"], told["placementConstraints"]) == (definition, constraints)
+    assert refusal(client.describe_task_definition, taskDefinition="agent:8") == "ClientException"
+
+
 def test_events_are_those_of_eventbridge(control: Control) -> None:
     """Developer guide, "Amazon ECS container instance state change events"."""
     (joined,) = control.register("prod")
