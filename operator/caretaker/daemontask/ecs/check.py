@@ -16,6 +16,7 @@ from caretaker.api.conditions import EcsReason as Reason
 from caretaker.daemontask.ecs import placement
 
 PAGE: Final = 100
+MOST_PAGES: Final = 200  # of container instances; a cluster has 5,000 at most (Amazon ECS service quotas)
 MOST_LESSONS: Final = 6  # looks that learn, in a row
 # Reasons that say that the cluster does not run the service at all.
 ABSENT: Final = frozenset((Reason.CLUSTER_NOT_FOUND, Reason.SERVICE_NOT_FOUND, Reason.SERVICE_INACTIVE))
@@ -282,18 +283,16 @@ def _listed(wanted: Wanted, **which: str) -> Steps[frozenset[str]]:
     """Container instances. A page more for every further hundred."""
     found: list[str] = []
     more: dict[str, Any] = dict(which)
-    while True:
+    for _ in range(MOST_PAGES):
         answer = yield Call(
             "list_container_instances", {"cluster": wanted.cluster, "maxResults": PAGE, **more}
         )
         _has(answer, "ListContainerInstances", "containerInstanceArns")
         found += answer["containerInstanceArns"]
-        token = answer.get("nextToken")
-        if not token:
+        if not answer.get("nextToken"):
             return frozenset(found)
-        if token == more.get("nextToken"):
-            raise UnclearError("ListContainerInstances answered one page twice")
-        more["nextToken"] = token
+        more["nextToken"] = answer["nextToken"]
+    raise UnclearError("the list of container instances has no end")
 
 
 def _cluster(wanted: Wanted) -> Steps[Answer | None]:
