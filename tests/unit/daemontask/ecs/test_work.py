@@ -224,6 +224,7 @@ def test_so_many_that_are_gone_at_once_are_confirmed_by_a_second_look() -> None:
         given = spec("prod")
         work = Work("u1", given, ecs, EcsMetrics(CollectorRegistry()), news.set, scale=0.001)
         found = []
+        wakes: list[float | None] = []
         began = time.monotonic()
         for _ in range(3):
             if account.calls:
@@ -234,9 +235,11 @@ def test_so_many_that_are_gone_at_once_are_confirmed_by_a_second_look() -> None:
             assert account.service is not None
             seen = snapshot(given, dict(work.clusters), clock=time.monotonic(), scale=0.001)
             found.append((account.service["desiredCount"], ready(seen)[1]))
+            wakes.append(plan(seen).wake)
             if len(found) == 2:
-                wake = plan(seen).wake
+                wake = wakes[0]
                 assert wake is not None
+                assert wakes[1] == wake, "events do not put it off"
                 assert wake - began >= CONFIRM_SECONDS * 0.001
                 await asyncio.sleep(wake - time.monotonic())
         return found
@@ -291,7 +294,7 @@ def test_a_list_of_clusters_that_is_none_forgets_no_cluster() -> None:
 
 
 def test_managed_scaling_that_is_turned_on_is_seen_within_a_resync_whatever_events_come() -> None:
-    async def run() -> tuple[list[str], float, int]:
+    async def run() -> tuple[list[str], float, list[str]]:
         ecs = Played(providers=[{"capacityProvider": "asg", "weight": 1}])
         provider = ecs.provider("asg", status="DISABLED")
         ecs.join(2, "asg")
@@ -310,12 +313,32 @@ def test_managed_scaling_that_is_turned_on_is_seen_within_a_resync_whatever_even
             assert verdict is not None
             found.append(verdict.reason)
             assert time.monotonic() - began < 10
-        return found, time.monotonic() - began, ecs.calls.count("DescribeCapacityProviders")
+        return found, time.monotonic() - began, ecs.calls
 
-    found, seconds, asked = asyncio.run(run())
+    found, seconds, calls = asyncio.run(run())
     assert found[-1] == "ManagedScaling"
     assert seconds >= 0.3, "until then what is known is not asked for again"
-    assert asked == 2
+    assert calls.count("DescribeCapacityProviders") == 2
+
+
+def test_a_revision_of_a_task_definition_is_read_once_however_many_resyncs_there_are() -> None:
+    async def run() -> list[str]:
+        ecs = Played(facts=False)
+        ecs.join(2)
+        news = asyncio.Event()
+        given: Any = Ecs(ecs)
+        every = spec("prod", resync_seconds=30)
+        work = Work("u1", every, given, EcsMetrics(CollectorRegistry()), news.set, scale=0.0001)
+        for _ in range(3):
+            news.clear()
+            work.begin(Plan(("prod",)))
+            await asyncio.wait_for(news.wait(), 10)
+            await asyncio.sleep(30 * 0.0001)
+        return ecs.calls
+
+    calls = asyncio.run(run())
+    assert calls.count("DescribeTaskDefinition") == 1
+    assert calls.count("DescribeServices") == 4
 
 
 @pytest.mark.parametrize("refused", [True, False])
