@@ -7,6 +7,10 @@ from unit.daemontask.build import task
 
 ASKED = "2026-01-31T12:00:00Z"
 PREFIX = "caretaker.dev"
+NO_DECISION = (
+    f"metadata.annotations[{PREFIX}/ledger]: 'forget' is neither rerun, nor assume-done, "
+    'nor "assume-done: node-a,node-b"'
+)
 KNOWN = ", ".join(f"{PREFIX}/{name}" for name in ("rerun-at", "rerun-nodes", "resume-at", "ledger"))
 
 
@@ -56,9 +60,7 @@ def no_node_time(node: str, text: str) -> str:
         ),
         pytest.param(
             {"ledger": "forget"},
-            [
-                f"metadata.annotations[{PREFIX}/ledger]: 'forget' is neither rerun, nor assume-done, nor \"assume-done: node-a,node-b\""
-            ],
+            [NO_DECISION],
             id="no decision on the ledger",
         ),
         pytest.param(
@@ -94,7 +96,7 @@ def test_every_fault_is_told_and_the_rest_is_done() -> None:
     assert list(found.errors) == [
         no_time("rerun-at", "now"),
         no_node_time("b", "x"),
-        f"metadata.annotations[{PREFIX}/ledger]: 'forget' is neither rerun, nor assume-done, nor \"assume-done: node-a,node-b\"",
+        NO_DECISION,
         f"metadata.annotations[{PREFIX}/pause]: means nothing; known are {KNOWN}",
     ]
     assert (found.rerun_at, list(found.rerun_nodes), found.resume_at, found.ledger) == (
