@@ -55,6 +55,7 @@ class SimCluster:
         self.shard_writes = 0
         self.unequal: list[tuple[Plan, Plan]] = []  # plans that remembering changed, and what they should be
         self.nodes: dict[str, WireNode] = {}
+        self.ahead: dict[str, float] = {}  # node name -> how many seconds its kubelet's clock is ahead
         self.pods: dict[str, WirePod] = {}
         self.configmaps: dict[str, WireConfigMap] = {}
         self.node_log: list[Change] = []
@@ -126,17 +127,25 @@ class SimCluster:
 
     def drop_pod(self, name: str) -> WirePod:
         """The Pod is deleted, by whomever."""
-        pod = _newer(self.pods.pop(name), self._next())
+        pod = newer(self.pods.pop(name), self._next())
         self.pod_log.append(("gone", self.version, pod))
         self._note()
         return pod
+
+    def delete_pod(self, name: str) -> WirePod:
+        """A request to delete it. Here it goes at once; simkubelets.py takes its time."""
+        return self.drop_pod(name)
+
+    def time_of(self, node: str) -> float:
+        """What the clock of the node's kubelet shows."""
+        return self.clock.now + self.ahead.get(node, 0.0)
 
     def corrupt(self, node: str) -> None:
         """Somebody edits the node's ledger entry by hand, and badly."""
         for name, shard in self.configmaps.items():
             if node in (shard.data or {}):
                 data = {**(shard.data or {}), node: "{"}
-                self.configmaps[name] = _newer(WireConfigMap(shard.metadata, data), self._next())
+                self.configmaps[name] = newer(WireConfigMap(shard.metadata, data), self._next())
                 self._note()
 
     def fill(self, name: str) -> None:
@@ -145,7 +154,7 @@ class SimCluster:
         data = dict(shard.data or {})
         text = encode_entry(Entry(node_uid="gone", revision="r", run_key="k", result="Succeeded", seq=1))
         data.update({f"gone-{number}": text for number in range(SHARD_NODES - len(data))})
-        self.configmaps[name] = _newer(WireConfigMap(shard.metadata, data), self._next())
+        self.configmaps[name] = newer(WireConfigMap(shard.metadata, data), self._next())
 
     def lose(self, name: str) -> None:
         """Somebody deletes a shard."""
@@ -156,7 +165,7 @@ class SimCluster:
     def restore(self, copy: WireConfigMap) -> None:
         """Somebody puts a shard back as it was (`kubectl replace --force`)."""
         meta = msgspec.structs.replace(copy.metadata, uid=f"uid-{next(self._serial)}")
-        self.configmaps[meta.name] = _newer(WireConfigMap(meta, copy.data), self._next())
+        self.configmaps[meta.name] = newer(WireConfigMap(meta, copy.data), self._next())
         self._note()
 
     def cut(self, name: str, nodes: Collection[str] | None = None) -> None:
@@ -165,19 +174,19 @@ class SimCluster:
         data = {
             key: text for key, text in (shard.data or {}).items() if nodes is not None and key not in nodes
         }
-        self.configmaps[name] = _newer(WireConfigMap(shard.metadata, data), self._next())
+        self.configmaps[name] = newer(WireConfigMap(shard.metadata, data), self._next())
         self._note()
 
     def take_figures(self, name: str) -> None:
         """A shard as an operator leaves it that does not count its writes."""
         shard = self.configmaps[name]
         meta = msgspec.structs.replace(shard.metadata, annotations=None)
-        self.configmaps[name] = _newer(WireConfigMap(meta, shard.data), self._next())
+        self.configmaps[name] = newer(WireConfigMap(meta, shard.data), self._next())
 
     def take_labels(self, name: str) -> None:
         """Somebody removes the labels of a shard."""
         shard = self.configmaps[name]
-        self.configmaps[name] = _newer(WireConfigMap(_labelled(shard.metadata, {}), shard.data), self._next())
+        self.configmaps[name] = newer(WireConfigMap(_labelled(shard.metadata, {}), shard.data), self._next())
 
     def take_name(self, name: str) -> None:
         """Somebody makes a ConfigMap of the name of a shard."""
@@ -288,7 +297,7 @@ class SimCluster:
         made = msgspec.convert(body, WirePod if path == PODS else WireConfigMap)
         made.metadata.uid = f"uid-{next(self._serial)}"
         made.metadata.creation_timestamp = format_time(self.clock.now)
-        made = _newer(made, self._next())
+        made = newer(made, self._next())
         if isinstance(made, WirePod):
             for judge in self.on_create:
                 judge(made.record())
@@ -320,7 +329,7 @@ class SimCluster:
         labels = {**(shard.metadata.labels or {}), **meta.get("labels", {})}
         marks = {**(shard.metadata.annotations or {}), **meta.get("annotations", {})}
         changed = msgspec.structs.replace(shard.metadata, labels=labels, annotations=marks)
-        self.configmaps[name] = _newer(WireConfigMap(changed, data), self._next())
+        self.configmaps[name] = newer(WireConfigMap(changed, data), self._next())
         self.writes += 1
         self.shard_writes += 1
         self._note()
@@ -339,7 +348,7 @@ class SimCluster:
         for judge in self.on_delete:
             judge(pod.record())
         self.writes += 1
-        return self.drop_pod(name)
+        return self.delete_pod(name)
 
     # ---------------------------------------------------------------- inside
 
@@ -356,7 +365,9 @@ class SimCluster:
 
     def _set_node(self, node: WireNode, *, boot_id: str, ready: bool) -> None:
         before = node.record()
-        since = before.ready_since if before.ready == ready and before.boot_id == boot_id else self.clock.now
+        since = before.ready_since
+        if (before.ready, before.boot_id) != (ready, boot_id):  # a kubelet that is not heard of tells nothing
+            since = self.time_of(node.metadata.name) if ready else self.clock.now
         status = {
             "conditions": [
                 {
@@ -368,18 +379,18 @@ class SimCluster:
             "nodeInfo": {"bootID": boot_id},
         }
         body = {"metadata": node.metadata, "status": status}
-        changed = _newer(msgspec.convert(body, WireNode, from_attributes=True), self._next())
+        changed = newer(msgspec.convert(body, WireNode, from_attributes=True), self._next())
         self.nodes[node.metadata.name] = changed
         self.node_log.append(("put", self.version, changed))
         self._note()
 
     def _set_pod(self, pod: WirePod, node: str, phase: str, state: dict[str, Any] | None = None) -> None:
         if phase in ("Succeeded", "Failed"):
-            end = {"exitCode": int(phase == "Failed"), "finishedAt": format_time(self.clock.now)}
+            end = {"exitCode": int(phase == "Failed"), "finishedAt": format_time(self.time_of(node))}
             state = {"terminated": end}
         told = {"containerStatuses": [{"name": "main", "state": state}]} if state else {}
         body = {"metadata": pod.metadata, "spec": {"nodeName": node}, "status": {"phase": phase, **told}}
-        changed = _newer(msgspec.convert(body, WirePod, from_attributes=True), self._next())
+        changed = newer(msgspec.convert(body, WirePod, from_attributes=True), self._next())
         self.pods[pod.metadata.name] = changed
         self.pod_log.append(("put", self.version, changed))
         self._note()
@@ -405,7 +416,7 @@ def _labelled(meta: WireMeta, labels: dict[str, str]) -> WireMeta:
     return msgspec.structs.replace(meta, labels=labels)
 
 
-def _newer(item: Any, version: int) -> Any:
+def newer(item: Any, version: int) -> Any:
     """A copy with this resourceVersion: what was handed out or logged before must not change."""
     meta = msgspec.structs.replace(item.metadata, resource_version=str(version))
     return msgspec.structs.replace(item, metadata=meta)

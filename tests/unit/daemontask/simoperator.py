@@ -140,6 +140,7 @@ class SimOperator:
         self._loop = loop
         self._pass: asyncio.Task[None] | None = None
         self.began = 0  # the cluster's version when the pass began
+        self.saw = {"nodes": 0, "pods": 0}  # up to which versions each watch had told then
         self.start()
 
     def start(self) -> None:
@@ -162,6 +163,7 @@ class SimOperator:
             listed = [(item.record(), int(item.metadata.resource_version)) for item in items.values()]
             store.replace_all(listed, cluster.version)  # type: ignore[attr-defined]
         self._told = {"nodes": len(cluster.node_log), "pods": len(cluster.pod_log)}
+        self._listed = cluster.version
         self.queue.add(KEY)
 
     # ---------------------------------------------------------------- steps
@@ -175,6 +177,7 @@ class SimOperator:
         """A pass begins and runs to its first call."""
         if not self.busy:
             self.began = self._cluster.version
+            self.saw = {what: self.seen(what) for what in ("nodes", "pods")}
             self.queue.forget(KEY)
             self._in_loop(self._begin)
 
@@ -217,6 +220,12 @@ class SimOperator:
         for change in log[at : at + count]:
             self._in_loop(lambda change=change, store=store: _done(_apply(store, change)))
         self._told[what] = min(at + count, len(log))
+
+    def seen(self, what: str) -> int:
+        """Up to which version one watch has told."""
+        log = self._cluster.node_log if what == "nodes" else self._cluster.pod_log
+        told = log[: self._told[what]]
+        return max(self._listed, told[-1][1]) if told else self._listed
 
     def catch_up(self) -> None:
         """All events arrive."""

@@ -9,7 +9,7 @@ Pod, whatever became of it.
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Any, ClassVar
 
 import pytest
 
@@ -19,15 +19,22 @@ from caretaker.daemontask import controller, memory, podwrites, shards, triggers
 from caretaker.daemontask.intents import is_open, was_unreadable
 from caretaker.runtime import controller as loop_controller
 from unit.daemontask.simcluster import Clock, SimCluster
+from unit.daemontask.simkubelets import Phase, SlowCluster
 from unit.daemontask.simoperator import SimOperator
 
+DAY = 86_400.0
+CLOCKS = (-3650 * DAY, -DAY, -90.0, 0.0, 0.0, 0.0, 90.0, DAY, 3650 * DAY)  # of kubelets, seconds ahead
 NODES = ("a", "b")
-ROUNDS = 150  # of 30 s: more than the longest backoffs and deadlines together
-Phase = Literal["Succeeded", "Failed"]
+ROUNDS = 150  # of converge(): more than the longest backoffs and deadlines together
 
 
 class SimWorld:
     """`operators` are numbered; `acting` is the one whose calls are let go."""
+
+    made_of: ClassVar[type[SimCluster]] = SimCluster
+    nodes: ClassVar[tuple[str, ...]] = NODES
+    replicas: ClassVar[int] = 2
+    round_seconds: ClassVar[float] = 30.0  # of converge()
 
     def __init__(self, clock: Clock, **spec: Any) -> None:
         self.clock = clock
@@ -38,14 +45,14 @@ class SimWorld:
             "ttlSecondsAfterFinished": 0,
             **spec,
         }
-        self.cluster = SimCluster(clock, **spec)
+        self.cluster = self.made_of(clock, **spec)
         self.cluster.on_create.append(self.judge)
         self.cluster.on_delete.append(self.judge_delete)
         self.cluster.on_bind.append(self.note_placed)
         self.placed: set[tuple[str, str]] = set()  # (node UID, run key) of every Pod that a node has got
-        for name in NODES:
+        for name in self.nodes:
             self.cluster.add_node(name)
-        self.operators = [SimOperator(self.cluster, self.loop) for _ in range(2)]
+        self.operators = [SimOperator(self.cluster, self.loop) for _ in range(self.replicas)]
         self.acting = self.operators[0]
 
     def close(self) -> None:
@@ -128,19 +135,8 @@ class SimWorld:
 
     def converge(self) -> None:
         """The chaos ends, one operator is left: every node gets recorded, then nothing is written."""
-        self.operators.pop().crash(0)
-        for name in list(self.cluster.nodes):
-            self.cluster.set_ready(name, True)
-        # What is due stays due, but nothing comes due any more, nor is held.
-        self.cluster.edit(
-            suspend=False, budgets=[], schedule="0 0 1 1 *" if self.cluster.spec.schedule else None
-        )
-        for _ in range(ROUNDS):
-            self.settle()
-            if self.converged():
-                break
-            self.clock.now += 30
-        assert self.converged(), (self.cluster.entries(), list(self.cluster.pods.values()))
+        self.end_chaos()
+        self.settle_until(self.converged)
         for _ in range(5):  # what TTL takes
             self.clock.now += 60
             self.settle()
@@ -148,6 +144,25 @@ class SimWorld:
         self.settle()
         assert self.cluster.writes == writes, "writes although nothing is left to do"
         assert not self.cluster.unequal, self.cluster.unequal[0]
+
+    def end_chaos(self) -> None:
+        """What is due stays due, but nothing comes due any more, nor is held."""
+        while len(self.operators) > 1:
+            self.operators.pop().crash(0)
+        for name in list(self.cluster.nodes):
+            self.cluster.set_ready(name, True)
+        self.cluster.edit(
+            suspend=False, budgets=[], schedule="0 0 1 1 *" if self.cluster.spec.schedule else None
+        )
+
+    def settle_until(self, done: Callable[[], bool]) -> None:
+        """Time passes, as much as it takes."""
+        for _ in range(ROUNDS):
+            self.settle()
+            if done():
+                return
+            self.clock.now += self.round_seconds
+        raise AssertionError((self.cluster.entries(), list(self.cluster.pods.values())))
 
     def settle(self) -> None:
         """Everything that is under way arrives; one pass runs."""
@@ -161,6 +176,21 @@ class SimWorld:
         nodes = [node.record() for node in self.cluster.nodes.values()]
         stale = [node for node in nodes if self.cluster.needs_run(node, entries.get(node.name))]
         return not stale and not self.live_pods()
+
+
+class SlowWorld(SimWorld):
+    """One whose deletions take time, and whose kubelets have clocks of their own."""
+
+    made_of: ClassVar[type[SimCluster]] = SlowCluster
+    cluster: SlowCluster
+
+    def run_pods(self, phase: Phase = "Succeeded") -> None:
+        for name in sorted(self.cluster.pods):
+            self.cluster.run(name, phase)
+
+    def end_chaos(self) -> None:
+        self.cluster.kept.clear()
+        super().end_chaos()
 
 
 @contextmanager

@@ -9,12 +9,13 @@ from typing import Any, ClassVar, Literal
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from caretaker.api import names
 from caretaker.api.times import format_time
 from testing.examples import examples
-from unit.daemontask.simworld import NODES, Phase, SimWorld, virtual_time
+from unit.daemontask.simkubelets import Phase
+from unit.daemontask.simworld import CLOCKS, NODES, SlowWorld, virtual_time
 
 operator = st.integers(0, 1)
 number = st.integers(0, 7)
@@ -28,8 +29,12 @@ class Model(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.time = ExitStack()
-        self.world = SimWorld(self.time.enter_context(virtual_time()), **self.spec)
+        self.world = SlowWorld(self.time.enter_context(virtual_time()), **self.spec)
         self.cluster = self.world.cluster
+
+    @initialize(clocks=st.tuples(*[st.sampled_from(CLOCKS)] * len(NODES)))
+    def set_the_kubelets_clocks(self, clocks: tuple[float, ...]) -> None:
+        self.cluster.ahead.update(zip(NODES, clocks, strict=True))
 
     # ------------------------------------------------------------ the operators
 
@@ -121,11 +126,18 @@ class Model(RuleBasedStateMachine):
     def change_the_budgets(self, budget: list[dict[str, Any]]) -> None:
         self.cluster.edit(budgets=budget)
 
-    @rule(which=number)
-    def delete_a_live_pod(self, which: int) -> None:
+    @rule(which=number, kept=st.booleans())
+    def delete_a_live_pod(self, which: int, kept: bool) -> None:
+        """Its kubelet may take its time, and a finalizer may keep what is left of it."""
         live = self.world.live_pods()
         if live:
-            self.cluster.drop_pod(live[which % len(live)])
+            if kept:
+                self.cluster.kept.add(live[which % len(live)])
+            self.cluster.delete_pod(live[which % len(live)])
+
+    @rule()
+    def lift_the_finalizers(self) -> None:
+        self.cluster.kept.clear()
 
     @rule()
     def take_the_labels_of_the_ledger(self) -> None:

@@ -1,0 +1,285 @@
+"""The judge of limits: parallelism, budgets, failurePolicy and the blast radius, at every step.
+
+It knows the truth in the cluster, and goes by docs/spec/daemontask.md alone: nothing here asks the planner or
+reads what it wrote. Of what an operator cannot know yet (events that its watches have not told) it is held to
+what it could know when its pass began; of limits that change during a pass, to any of them. The task is one
+without a schedule, and one operator leads at a time.
+"""
+
+import json
+import math
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+import msgspec
+
+from caretaker.api import names
+from caretaker.api.daemontask import Spec
+from caretaker.api.objects import Node, Pod
+from caretaker.api.times import normalise_time, parse_time
+from caretaker.daemontask.pods import revision_of
+from unit.daemontask.simkubelets import SlowCluster
+from unit.daemontask.simoperator import SimOperator
+
+CALL_SECONDS: Final = 5.0  # after so long a request that is on its way is given up
+
+Run = tuple[str, str]  # (revision, re-run): what a node is asked to run
+
+
+class Terms(msgspec.Struct, frozen=True):
+    """What the task asks for and promises from a version on."""
+
+    version: int
+    spec: Spec
+    revision: str
+    rerun: str
+    rerun_nodes: dict[str, str]
+    resumed: float
+    desired: int
+
+    def run(self, node: str) -> Run:
+        """What the node is asked to run."""
+        return self.revision, max(self.rerun, self.rerun_nodes.get(node, ""))
+
+    @property
+    def rollout(self) -> Run:
+        """What all nodes are asked to run."""
+        return self.revision, self.rerun
+
+    def width(self, now: float) -> float:
+        """How many nodes may run at once."""
+        even = int(now // 60) % 2 == 0  # when the one schedule of a budget that the model uses is active
+        found = [budget.nodes for budget in self.spec.budgets if budget.schedule is None or even]
+        if self.spec.parallelism is not None:
+            found.append(self.spec.parallelism)
+        return min((_resolve(one, self.desired, up=True) for one in found), default=math.inf)
+
+    @property
+    def allowed(self) -> float:
+        """How many nodes may fail before no other starts."""
+        policy = self.spec.failure_policy
+        if policy.action == "Continue":
+            return math.inf
+        return _resolve(policy.max_failed_nodes, self.desired, up=False)
+
+
+class End(msgspec.Struct, frozen=True):
+    """How one Pod of a node ended."""
+
+    pod: Pod
+    run: Run
+    at: float  # in truth
+    version: int
+
+    @property
+    def rejected(self) -> bool:
+        """No container was created."""
+        return not self.pod.ends
+
+    @property
+    def counts(self) -> bool:
+        """It failed by itself: neither rejected nor deleted."""
+        return self.pod.phase == "Failed" and not self.rejected and not self.pod.deletion
+
+
+class Limits:
+    """Attach it to a cluster, and it asserts what it sees. `leader` is whose calls are let go."""
+
+    def __init__(self, cluster: SlowCluster, leader: Callable[[], SimOperator]) -> None:
+        self._cluster = cluster
+        self._leader = leader
+        self._terms: list[Terms] = []
+        self._ends: dict[str, list[End]] = {}  # node UID -> of its Pods
+        self._ran: dict[Run, set[str]] = {}  # the rollout -> UIDs of nodes that ran it
+        self._started: set[tuple[str, Run]] = set()  # (node UID, what it has run)
+        self._joined: dict[str, int] = {}  # node UID -> version
+        self._refused: dict[str, float] = {}  # node name -> when its Pod was refused
+        self._finished: set[Run] = set()
+        cluster.on_change.append(self._note)
+        cluster.on_create.append(self._judge_start)
+        cluster.on_run.append(self._judge_radius)
+        cluster.on_end.append(self._note_end)
+        cluster.on_refusal.append(lambda node: self._refused.update({node: cluster.clock.now}))
+
+    # ------------------------------------------------------------ what it notes
+
+    def _note(self) -> None:
+        cluster = self._cluster
+        for wire in cluster.nodes.values():
+            self._joined.setdefault(wire.metadata.uid, cluster.version)
+        spec, marks = cluster.spec, cluster.annotations
+        rerun_nodes = json.loads(marks.get(names.RERUN_NODES, "{}"))
+        now = Terms(
+            version=cluster.version,
+            spec=spec,
+            revision=revision_of(spec),
+            rerun=normalise_time(marks.get(names.RERUN_AT)),
+            rerun_nodes={name: normalise_time(at) for name, at in rerun_nodes.items()},
+            resumed=parse_time(marks.get(names.RESUME_AT)) or 0.0,
+            desired=len(cluster.nodes),
+        )
+        if (
+            not self._terms
+            or msgspec.structs.replace(now, version=self._terms[-1].version) != self._terms[-1]
+        ):
+            self._terms.append(now)
+        self._note_finished(now)
+
+    def _note_end(self, pod: Pod) -> None:
+        end = End(pod, _run_of(pod), self._cluster.clock.now, self._cluster.version)
+        self._ends.setdefault(pod.node_uid, []).append(end)
+        self._note()
+
+    def _note_finished(self, terms: Terms) -> None:
+        """Whether every node that the operator knows and that can run has ended, few enough of them badly:
+        what fails afterwards holds up nothing."""
+        if terms.rollout in self._finished:
+            return
+        seen, good, bad = self._leader().seen("nodes"), 0, 0
+        for node in self._nodes():
+            ends = self._of(node, terms)
+            if any(end.pod.phase == "Succeeded" for end in ends):
+                good += 1
+            elif _exhausted(ends, (terms,)):
+                bad += any(end.pod.created > terms.resumed for end in ends)
+                good += not any(end.pod.created > terms.resumed for end in ends)
+            elif node.ready and self._joined[node.uid] <= seen:
+                return
+        if good + bad and bad <= terms.allowed:
+            self._finished.add(terms.rollout)
+
+    # ------------------------------------------------------------ what it asserts
+
+    def _judge_start(self, pod: Pod) -> None:
+        """A Pod is created: were there a slot, and leave to start?"""
+        self._note()
+        leader, now = self._leader(), self._cluster.clock.now
+        terms = self._since(min(leader.began, leader.saw["nodes"]))
+        node = pod.annotations[names.POD_NODE_NAME]
+        width = max(one.width(at) for one in terms for at in (now, now - CALL_SECONDS))
+        live = self._live(terms) - {node}
+        assert len(live) < width, f"{node} starts beside {sorted(live)}: more than {width} Pods at once"
+        faults = [self._fault(pod, one, terms, width) for one in terms]
+        assert not all(faults), faults
+        self._started.add((pod.node_uid, _run_of(pod)))
+
+    def _fault(self, pod: Pod, terms: Terms, every: list[Terms], width: float) -> str:
+        """What is wrong with this start by these terms; empty for nothing."""
+        node = pod.annotations[names.POD_NODE_NAME]
+        failing = self._failing(terms)
+        held = self._live(every) | self._holding(failing, every) | self._resting(terms)
+        if node not in held and len(held) >= width:
+            return f"{node} takes a slot of {width}; {sorted(held)} have them"
+        if (pod.node_uid, _run_of(pod)) in self._started or terms.rollout in self._finished:
+            return ""
+        resumed = max(one.resumed for one in every)
+        failed = {
+            name for name, ends in failing.items() if any(e.counts and e.pod.created > resumed for e in ends)
+        } - {node}
+        if len(failed) > max(one.allowed for one in every):
+            return f"{node} starts for the first time while {sorted(failed)} fail"
+        return ""
+
+    def _judge_radius(self, pod: Pod) -> None:
+        """Containers are created: how many nodes of today have run a template that always fails?"""
+        revision, rerun = _run_of(pod)
+        terms = [one for one in self._terms if one.rollout == (revision, rerun)]
+        if revision not in self._cluster.bad or not terms or (revision, rerun) in self._finished:
+            return
+        ran = self._ran.setdefault((revision, rerun), set())
+        ran.add(pod.node_uid)
+        ran &= {node.uid for node in self._nodes()}
+        now = self._cluster.clock.now
+        width = max(one.width(at) for one in terms for at in (now, now + 60))  # odd and even minutes
+        most = width + max(one.allowed for one in terms)
+        resumed = any(one.resumed != terms[0].resumed for one in terms)
+        assert resumed or len(ran) <= most, f"{len(ran)} nodes ran what always fails; at most {most} may"
+
+    # ------------------------------------------------------------ what is true
+
+    def _nodes(self) -> Iterable[Node]:
+        return [wire.record() for wire in self._cluster.nodes.values()]
+
+    def _since(self, version: int) -> list[Terms]:
+        """All that were in effect at this version or later."""
+        first = max((i for i, one in enumerate(self._terms) if one.version <= version), default=0)
+        return self._terms[first:]
+
+    def _live(self, terms: list[Terms]) -> set[str]:
+        """Nodes with a Pod that is not over. One of a node that has been dead for long holds nothing, nor
+        does one that no node can get any more."""
+        found = set()
+        for pod in (wire.record() for wire in self._cluster.pods.values()):
+            node = pod.node_name or pod.annotations[names.POD_NODE_NAME]
+            over = pod.terminal or (pod.deletion and not pod.node_name)
+            if not over and node in self._cluster.nodes and not self._is_dead(node, pod.created, terms):
+                found.add(node)
+        return found
+
+    def _is_dead(self, node: str, since: float, terms: list[Terms]) -> bool:
+        """Whether it has not been Ready for the progress deadline, at the end of it that began `since`."""
+        unready = self._cluster.unready.get(self._cluster.nodes[node].metadata.uid)
+        if unready is None:
+            return False
+        deadline = min(one.spec.progress_deadline_seconds for one in terms)
+        return self._cluster.clock.now >= max(since, unready) + deadline
+
+    def _of(self, node: Node, terms: Terms) -> list[End]:
+        """How the node's Pods for what it is asked to run have ended, as far as anybody can know: one that
+        was deleted unrecorded may be forgotten."""
+        there = {wire.metadata.uid for wire in self._cluster.pods.values()} | self._cluster.recorded
+        ends = self._ends.get(node.uid, ())
+        return [end for end in ends if end.run == terms.run(node.name) and end.pod.uid in there]
+
+    def _failing(self, terms: Terms) -> dict[str, list[End]]:
+        """Node name -> its ends, of nodes that had a run and no success, as the leader's pass could know."""
+        found, saw = {}, self._leader().saw["pods"]
+        for node in self._nodes():
+            ends = [end for end in self._of(node, terms) if end.version <= saw]
+            if ends and all(end.pod.phase == "Failed" for end in ends):
+                found[node.name] = ends
+        return found
+
+    def _holding(self, failing: dict[str, list[End]], terms: list[Terms]) -> set[str]:
+        """Nodes that failed, were not rejected or refused since, and have retries left."""
+        now = self._cluster.clock.now
+        deadline = min(one.spec.progress_deadline_seconds for one in terms)
+        found = set()
+        for node, ends in failing.items():
+            last, uid = ends[-1], self._cluster.nodes[node].metadata.uid
+            late = uid in self._cluster.unready and now >= last.at + deadline
+            refused = self._refused.get(node, 0.0) >= last.at
+            if not (last.rejected or refused or late or _exhausted(ends, terms)):
+                found.add(node)
+        return found
+
+    def _resting(self, terms: Terms) -> set[str]:
+        """Nodes that succeeded less than minSuccessSeconds ago. A kubelet whose clock is behind may tell of
+        an end as early as the Pod's beginning, and is believed."""
+        found, now = set(), self._cluster.clock.now
+        for node in self._nodes():
+            for end in self._of(node, terms):
+                over = math.floor(end.at) + terms.spec.min_success_seconds
+                behind = self._cluster.ahead.get(node.name, 0.0) < 0
+                if end.pod.phase == "Succeeded" and now < over and not behind:
+                    found.add(node.name)
+        return found
+
+
+def _run_of(pod: Pod) -> Run:
+    return pod.labels[names.LABEL_REVISION], pod.annotations.get(names.POD_NONCE, "")
+
+
+def _exhausted(ends: list[End], terms: Iterable[Terms]) -> bool:
+    """Whether no retry is left, by any of the terms."""
+    least = min(one.spec.backoff_limit for one in terms)
+    once = any(one.spec.at_most_once for one in terms)
+    return sum(end.counts for end in ends) > least or (once and bool(ends))
+
+
+def _resolve(value: Any, total: int, *, up: bool) -> int:
+    text = str(value)
+    if not text.endswith("%"):
+        return int(text)
+    share = int(text.rstrip("%")) * total / 100
+    return max(math.ceil(share), 0) if up else math.floor(share)
