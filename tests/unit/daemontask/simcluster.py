@@ -6,6 +6,7 @@ should do, and remembers for the judge (test_model.py) when each node last neede
 """
 
 import itertools
+import json
 from collections.abc import Callable, Collection, Mapping
 from functools import lru_cache
 from typing import Any, Literal
@@ -242,6 +243,11 @@ class SimCluster:
             return self.version
         return self._needed.get(node_uid, 0)
 
+    def rerun_of(self, node: str) -> str:
+        """The last time for which somebody asked for a run of the node; empty = never."""
+        single = json.loads(self.annotations.get(names.RERUN_NODES, "{}"))
+        return max(normalise_time(self.annotations.get(names.RERUN_AT)), normalise_time(single.get(node)))
+
     def needs_run(self, node: Node, entry: Entry | None) -> bool:
         """Whether the node's last record is out of date."""
         spec, tick = self.spec, 0.0
@@ -252,7 +258,7 @@ class SimCluster:
         if entry.result == "Retry" or (tick and entry.tick != tick):
             return True
         return (
-            normalise_time(self.annotations.get(names.RERUN_AT)) > entry.nonce
+            self.rerun_of(node.name) > entry.nonce
             or ("TemplateChange" in spec.rerun_on and entry.revision != revision_of(spec))
             or ("NodeReboot" in spec.rerun_on and entry.boot_id != node.boot_id)
         )

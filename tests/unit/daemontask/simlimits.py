@@ -93,13 +93,14 @@ class Limits:
         self._ran: dict[Run, set[str]] = {}  # the rollout -> UIDs of nodes that ran it
         self._started: set[tuple[str, Run]] = set()  # (node UID, what it has run)
         self._joined: dict[str, int] = {}  # node UID -> version
-        self._refused: dict[str, float] = {}  # node name -> when its Pod was refused
+        self._put_off: dict[str, float] = {}  # node name -> when its Pod was refused, or given up unplaced
         self._finished: set[Run] = set()
         cluster.on_change.append(self._note)
         cluster.on_create.append(self._judge_start)
         cluster.on_run.append(self._judge_radius)
         cluster.on_end.append(self._note_end)
-        cluster.on_refusal.append(lambda node: self._refused.update({node: cluster.clock.now}))
+        cluster.on_delete.append(self._note_delete)
+        cluster.on_refusal.append(self._note_put_off)
 
     # ------------------------------------------------------------ what it notes
 
@@ -129,6 +130,13 @@ class Limits:
         end = End(pod, _run_of(pod), self._cluster.clock.now, self._cluster.version)
         self._ends.setdefault(pod.node_uid, []).append(end)
         self._note()
+
+    def _note_delete(self, pod: Pod) -> None:
+        if not (pod.node_name or pod.terminal):
+            self._note_put_off(pod.annotations[names.POD_NODE_NAME])
+
+    def _note_put_off(self, node: str) -> None:
+        self._put_off[node] = self._cluster.clock.now
 
     def _note_finished(self, terms: Terms) -> None:
         """Whether every node that the operator knows and that can run has ended, few enough of them badly:
@@ -241,15 +249,15 @@ class Limits:
         return found
 
     def _holding(self, failing: dict[str, list[End]], terms: list[Terms]) -> set[str]:
-        """Nodes that failed, were not rejected or refused since, and have retries left."""
+        """Nodes that failed, were not rejected, refused or left unplaced since, and have retries left."""
         now = self._cluster.clock.now
         deadline = min(one.spec.progress_deadline_seconds for one in terms)
         found = set()
         for node, ends in failing.items():
             last, uid = ends[-1], self._cluster.nodes[node].metadata.uid
             late = uid in self._cluster.unready and now >= last.at + deadline
-            refused = self._refused.get(node, 0.0) >= last.at
-            if not (last.rejected or refused or late or _exhausted(ends, terms)):
+            put_off = self._put_off.get(node, 0.0) >= last.at
+            if not (last.rejected or put_off or late or _exhausted(ends, terms)):
                 found.add(node)
         return found
 
