@@ -5,18 +5,21 @@ returns once it does.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from testbed.admin import Admin, ApiError, Json, path
 
 TIMEOUT = 30.0
+NODE_NAME = "caretaker.dev/node-name"
 
 
 @asynccontextmanager
-async def denied(admin: Admin, namespace: str, operation: str, message: str) -> AsyncIterator[str]:
-    """CREATE or DELETE of Pods is refused with `message`. Yields the path of the binding: who deletes that
-    ends the refusals."""
+async def denied(
+    admin: Admin, namespace: str, operation: str, message: str, nodes: Sequence[str] = ()
+) -> AsyncIterator[str]:
+    """CREATE or DELETE of Pods is refused with `message`; with `nodes` that of a task's Pods for these nodes
+    alone. Yields the path of the binding: who deletes that ends the refusals."""
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": [operation], "resources": ["pods"]}
     name = f"{namespace}-{operation.lower()}"
     policy = {
@@ -24,7 +27,7 @@ async def denied(admin: Admin, namespace: str, operation: str, message: str) -> 
         "spec": {
             "failurePolicy": "Fail",
             "matchConstraints": {"resourceRules": [rule]},
-            "validations": [{"expression": "false", "message": message}],
+            "validations": [{"expression": _unless_for(nodes), "message": message}],
         },
     }
     where = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}}}
@@ -35,7 +38,11 @@ async def denied(admin: Admin, namespace: str, operation: str, message: str) -> 
     # On no node, so that neither a kubelet nor kwok has it end, nor a count of slots or Pods meets it there.
     nowhere = {"nodeSelector": {"testbed.caretaker.dev/none": "such"}}
     containers = [{"name": "main", "image": "test:1"}]
-    probe = {"metadata": {"name": "probe"}, "spec": {**nowhere, "containers": containers}}
+    marks = {NODE_NAME: nodes[0]} if nodes else {}
+    probe = {
+        "metadata": {"name": "probe", "annotations": marks},
+        "spec": {**nowhere, "containers": containers},
+    }
     if operation == "DELETE":
         await admin.create(path("pods", namespace), probe)
     await admin.create(path("validatingadmissionpolicies"), policy)
@@ -49,6 +56,14 @@ async def denied(admin: Admin, namespace: str, operation: str, message: str) -> 
     finally:
         await admin.delete(url)
         await admin.delete(path("validatingadmissionpolicies", name=name))
+
+
+def _unless_for(nodes: Sequence[str]) -> str:
+    """True for what may pass."""
+    if not nodes:
+        return "false"
+    marks, listed = "object.metadata.annotations", ", ".join(f"'{name}'" for name in nodes)
+    return f"!has({marks}) || !('{NODE_NAME}' in {marks}) || !({marks}['{NODE_NAME}'] in [{listed}])"
 
 
 async def _refused(admin: Admin, namespace: str, operation: str, probe: Json, message: str) -> bool:

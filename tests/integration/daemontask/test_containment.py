@@ -1,0 +1,84 @@
+"""One bad template, one refused node, one Pod that does not go: none of them reaches the rest."""
+
+from typing import Any
+
+import pytest
+
+from testing.kubelet import HOLD, SUCCEED, fail, rejected
+from testing.policies import denied
+from testing.world import World, blocked, condition, holds_for, stands
+
+ONCE = {"runGuarantee": "AtMostOnce", "backoffLimit": 0}
+
+
+def hit(world: World) -> set[str]:
+    """Nodes whose kubelets got a Pod."""
+    return {node for node, _ in world.kubelet.ran}
+
+
+@pytest.mark.parametrize("allowed", [0, 2])
+async def test_a_template_that_fails_reaches_no_more_nodes_than_run_at_once_and_may_fail(
+    world: World, allowed: int
+) -> None:
+    await world.join(30)
+    world.kubelet.default = fail()
+    policy = {"maxFailedNodes": allowed, "action": "Pause"}
+    task = await world.task(parallelism="10%", backoffLimit=1, failurePolicy=policy)
+    found = await task.when(lambda t: stands(t, "Ready", "False", "Paused"))
+    assert len(hit(world)) <= 3 + allowed
+    assert found["status"]["failed"] > allowed
+    assert stands(found, "Stalled", reason="NodesFailed")
+    reached = len(hit(world))
+    await holds_for(3, lambda: len(hit(world)) == reached)
+
+    world.kubelet.default = SUCCEED
+    await task.edit(template=world.template(labels={"mended": "yes"}))
+    await task.done(30, timeout=90)
+
+
+@pytest.mark.parametrize("spec", [{"backoffLimit": 3}, ONCE], ids=["AtLeastOnce", "AtMostOnce"])
+async def test_one_node_whose_pods_are_refused_is_named_and_holds_up_no_other(
+    world: World, spec: dict[str, Any]
+) -> None:
+    names = await world.join(12)
+    bad = names[5]
+    async with denied(world.admin, world.namespace, "CREATE", "not on this node", [bad]) as binding:
+        task = await world.task(parallelism=1, **spec)
+        found = await task.counts(succeeded=11, blocked=1)
+        assert blocked(found) == {bad: "PodRefused"}
+        assert "not on this node" in found["status"]["blockedNodes"][0]["message"]
+        found = await task.when(lambda t: stands(t, "Ready", "False", "PodCreationRefused"))
+        assert stands(found, "Degraded")
+        assert bad in condition(found, "Degraded")["message"]
+        assert hit(world) == set(names) - {bad}
+        await world.admin.delete(binding)
+        await task.done(12, timeout=90)
+    assert sorted(node for node, _ in world.kubelet.ran) == sorted(names)
+
+
+async def test_one_node_that_rejects_its_pods_holds_up_no_other(world: World) -> None:
+    names = await world.join(6)
+    bad = names[2]
+    world.kubelet.script(bad, *[rejected()] * 3)
+    task = await world.task(parallelism=1, failurePolicy={"maxFailedNodes": 0, "action": "Pause"})
+    found = await task.done(6, timeout=90)
+    assert found["status"]["failed"] == 0
+    assert [node for node, _ in world.kubelet.ran].count(bad) == 4
+
+
+async def test_a_pod_that_does_not_go_keeps_its_slot_long_past_its_grace(world: World) -> None:
+    await world.join(2)
+    world.kubelet.default = HOLD
+    template = world.template(terminationGracePeriodSeconds=1)
+    task = await world.task(template=template, parallelism=1)
+    (stays,) = await task.running()
+    (node,) = hit(world)
+    world.kubelet.silent.add(node)
+    await world.delete_pods([stays])
+    found = await task.counts(blocked=1, pending=1)
+    assert blocked(found) == {node: "PredecessorTerminating"}
+    await holds_for(8, lambda: hit(world) == {node})
+
+    world.kubelet.default = SUCCEED
+    world.kubelet.answer(node)
+    await task.done(2)
