@@ -8,13 +8,14 @@ import sys
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
-from bench import aws, daemontask, ecs, figures, imds, many, s3refresh, schedule
+from bench import aws, daemontask, ecs, figures, imds, many, radius, s3refresh, schedule
 
 BENCHES: Final[dict[str, Callable[[], Coroutine[Any, Any, list[figures.Figure]]]]] = {
     "daemontask": daemontask.thousand,
     "daemontask-5000": daemontask.five_thousand,
     "daemontask-schedule": schedule.tick,
     "daemontask-many": many.many,
+    "daemontask-radius": radius.radius,
     "aws": aws.run,
     "s3refresh": s3refresh.run,
     "imds": imds.run,

@@ -33,7 +33,8 @@ class SlowCluster(SimCluster):
         self.rejecting: set[str] = set()
         self.bad: set[str] = set()
         self.kept: set[str] = set()
-        self.unready: dict[str, float] = {}  # node UID -> since when it is not Ready, in truth
+        # Node UID -> since when it is not Ready, in truth, and the version that told it.
+        self.unready: dict[str, tuple[float, int]] = {}
         self.on_run: list[Callable[[Pod], None]] = []  # its containers are created
         self.on_end: list[Callable[[Pod], None]] = []
         self.on_refusal: list[Callable[[str], None]] = []  # with the node's name
@@ -150,7 +151,7 @@ class SlowCluster(SimCluster):
         if ready:
             self.unready.pop(node.metadata.uid, None)
         else:
-            self.unready.setdefault(node.metadata.uid, self.clock.now)
+            self.unready.setdefault(node.metadata.uid, (self.clock.now, self.version + 1))
         super()._set_node(node, boot_id=boot_id, ready=ready)
 
     def _note(self) -> None:

@@ -183,7 +183,8 @@ class Limits:
         resumed = max(one.resumed for one in every)
         failed = {
             name for name, ends in failing.items() if any(e.counts and e.pod.created > resumed for e in ends)
-        } - {node}
+        }
+        failed = (failed | self._lost(terms, every, resumed)) - {node}
         if len(failed) > max(one.allowed for one in every):
             return f"{node} starts for the first time while {sorted(failed)} fail"
         return ""
@@ -230,7 +231,7 @@ class Limits:
         if unready is None:
             return False
         deadline = min(one.spec.progress_deadline_seconds for one in terms)
-        return self._cluster.clock.now >= max(since, unready) + deadline
+        return self._cluster.clock.now >= max(since, unready[0]) + deadline
 
     def _of(self, node: Node, terms: Terms) -> list[End]:
         """How the node's Pods for what it is asked to run have ended, as far as anybody can know: one that
@@ -259,6 +260,28 @@ class Limits:
             put_off = self._put_off.get(node, 0.0) >= last.at
             if not (last.rejected or put_off or late or _exhausted(ends, terms)):
                 found.add(node)
+        return found
+
+    def _lost(self, terms: Terms, every: list[Terms], resumed: float) -> set[str]:
+        """Nodes that a run may have taken down: NotReady for long beneath their Pod, or since before their
+        minSuccessSeconds were over."""
+        saw = self._leader().saw["nodes"]
+        deadline = max(one.spec.progress_deadline_seconds for one in every)
+        found = set()
+        for node in self._nodes():
+            since, version = self._cluster.unready.get(node.uid, (0.0, saw + 1))
+            if version > saw or since <= resumed:
+                continue
+            rest = terms.spec.min_success_seconds
+            behind = self._cluster.ahead.get(node.name, 0.0) < 0
+            good = [end for end in self._of(node, terms) if end.pod.phase == "Succeeded" and not behind]
+            if rest and any(end.at <= since < math.floor(end.at) + rest for end in good):
+                found.add(node.name)
+            for pod in (wire.record() for wire in self._cluster.pods.values()):
+                late = self._cluster.clock.now >= max(pod.created, since) + deadline
+                mine = pod.node_uid == node.uid and pod.labels[names.LABEL_REVISION] == terms.revision
+                if mine and late and pod.node_name and not (pod.terminal or pod.deletion):
+                    found.add(node.name)
         return found
 
     def _resting(self, terms: Terms) -> set[str]:
