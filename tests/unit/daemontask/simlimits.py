@@ -102,6 +102,16 @@ class Limits:
         cluster.on_delete.append(self._note_delete)
         cluster.on_refusal.append(self._note_put_off)
 
+    def may_stop(self) -> bool:
+        """Whether failurePolicy has a reason to hold the rollout for good."""
+        terms = self._terms[-1]
+        if terms.spec.failure_policy.action == "Continue":
+            return False
+        if terms.revision in self._cluster.bad or terms.spec.at_most_once:
+            return True
+        failed = [node for node in self._nodes() if _exhausted(self._of(node, terms), (terms,))]
+        return len(failed) > terms.allowed
+
     # ------------------------------------------------------------ what it notes
 
     def _note(self) -> None:

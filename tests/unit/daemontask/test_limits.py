@@ -15,6 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from caretaker.api import names
 from caretaker.api.times import format_time
 from caretaker.daemontask import ledger
+from unit.daemontask.simcluster import Clock
 from unit.daemontask.simkubelets import Phase
 from unit.daemontask.simlimits import Limits
 from unit.daemontask.simworld import CLOCKS, SlowWorld, virtual_time
@@ -41,17 +42,25 @@ policies = st.builds(
 
 
 class Fleet(SlowWorld):
-    """Seven nodes and one operator."""
+    """Seven nodes, one operator and the judge of limits."""
 
     nodes: ClassVar[tuple[str, ...]] = NODES
     replicas: ClassVar[int] = 1
     round_seconds: ClassVar[float] = 120.0
 
+    def __init__(self, clock: Clock, **spec: Any) -> None:
+        super().__init__(clock, **spec)
+        self.limits = Limits(self.cluster, lambda: self.acting)
+
     def end_chaos(self) -> None:
-        """What is refused or rejected stays so at first, and must hold up no other node."""
+        """What is refused or rejected stays so at first, and must hold up no other node. From now on runs
+        succeed, unless the template is bad: nodes that were failing hold up none for good."""
         self.cluster.closed = False
-        self.cluster.edit(failurePolicy={"action": "Continue"})
         super().end_chaos()
+        for _ in range(2):
+            self.settle()
+        if self.limits.may_stop():
+            self.cluster.edit(failurePolicy={"action": "Continue"})
         self.settle_until(lambda: self.converged(but=self.cluster.refused | self.cluster.rejecting))
         self.cluster.refused.clear()
         self.cluster.rejecting.clear()
@@ -105,7 +114,6 @@ class Limited(RuleBasedStateMachine):
         self.world = Fleet(self.time.enter_context(virtual_time()), **spec)
         self.cluster = self.world.cluster
         self.cluster.ahead.update(zip(NODES, clocks, strict=True))
-        Limits(self.cluster, lambda: self.world.acting)
         self.cluster.new_template(bad=bad)
 
     # ------------------------------------------------------------ the operator
