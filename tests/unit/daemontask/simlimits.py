@@ -109,7 +109,13 @@ class Limits:
             return False
         if terms.revision in self._cluster.bad or terms.spec.at_most_once:
             return True
-        failed = [node for node in self._nodes() if _exhausted(self._of(node, terms), (terms,))]
+        shut = self._cluster.refused | self._cluster.rejecting  # cannot show that a retry succeeds
+        failed = set()
+        for node in self._nodes():
+            ends = self._of(node, terms)
+            fails = any(end.counts for end in ends) and all(end.pod.phase == "Failed" for end in ends)
+            if _exhausted(ends, (terms,)) or (fails and node.name in shut):
+                failed.add(node.name)
         return len(failed) > terms.allowed
 
     # ------------------------------------------------------------ what it notes
