@@ -12,6 +12,7 @@ from caretaker.aws.services import api_name
 from caretaker.daemontask.ecs.check import Answer, Call, Drop, Facts, Verdict, Wanted, check, following
 
 DISTINCT = {"type": "distinctInstance"}
+ASG = [{"capacityProvider": "asg", "weight": 1}]
 
 
 def member_of(expression: str) -> dict[str, str]:
