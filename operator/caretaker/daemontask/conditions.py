@@ -121,7 +121,9 @@ def _invalid(facts: Facts) -> Verdict | None:
 
 
 def _task_failed(facts: Facts) -> Verdict | None:
-    return ("False", Reason.NODES_FAILED, _progress(facts)) if facts.plan.rollout.failed else None
+    if not facts.plan.rollout.failed:
+        return None
+    return "False", Reason.NODES_FAILED, f"{_progress(facts)}{_lost_nodes(facts)}"
 
 
 def _suspended(facts: Facts) -> Verdict | None:
@@ -146,9 +148,18 @@ def _paused(facts: Facts) -> Verdict | None:
     return (
         "False",
         Reason.PAUSED,
-        f"more nodes failed than failurePolicy.maxFailedNodes allows; {_progress(facts)}; "
-        "edit the task, or annotate caretaker.dev/resume-at with the current time",
+        f"more nodes failed than failurePolicy.maxFailedNodes allows; {_progress(facts)}"
+        f"{_lost_nodes(facts)}; edit the task, or annotate caretaker.dev/resume-at with the current time",
     )
+
+
+def _lost_nodes(facts: Facts) -> str:
+    """Nodes that count as failed and are in neither list of status."""
+    lost = facts.plan.rollout.lost
+    if not lost:
+        return ""
+    first = min(lost, key=lambda report: report.node.name)
+    return f"; {len(lost)} node(s) count as failed, since they are blocked after it, first {first.node.name}"
 
 
 def _failed(facts: Facts) -> Verdict | None:
@@ -165,10 +176,18 @@ def _troubled(facts: Facts) -> Verdict | None:
 
 
 def _in_the_way(facts: Facts) -> Trouble | None:
-    """A refusal that holds up runs; a Pod that stays for too long holds up nothing."""
+    """A refusal that holds up runs; a Pod that stays for too long holds up nothing. Where all Pods are
+    refused that stands between two tries, too; a complete rollout is none the less complete for it."""
     trouble = facts.outcome.trouble
-    deleting = trouble is not None and trouble.reason == Reason.POD_DELETION_REFUSED
-    return None if deleting else trouble
+    if trouble is None:
+        all_refused = facts.snapshot.all_refused and facts.plan.refused and not facts.outcome.started
+    else:
+        all_refused = trouble.reason == Reason.POD_CREATION_REFUSED
+    if all_refused and facts.complete:
+        return None
+    if all_refused and facts.plan.refused:
+        return Trouble(Reason.POD_CREATION_REFUSED, _refused_message(facts))
+    return None if trouble is None or trouble.reason == Reason.POD_DELETION_REFUSED else trouble
 
 
 def _stuck(facts: Facts) -> Verdict | None:
@@ -279,10 +298,8 @@ def _stuck_message(facts: Facts) -> str:
 
 def _refused_message(facts: Facts) -> str:
     first = min(facts.plan.refused, key=lambda r: r.node.name)
-    return (
-        f"the API server refuses the Pods of {len(facts.plan.refused)} node(s), first {first.node.name}: "
-        f"{first.decision.message}"
-    )
+    count = "all nodes" if facts.snapshot.all_refused else f"{len(facts.plan.refused)} node(s)"
+    return f"the API server refuses the Pods of {count}, first {first.node.name}: {first.decision.message}"
 
 
 def _spec_valid(facts: Facts) -> Verdict:
@@ -401,9 +418,9 @@ def _bad_annotation(facts: Facts) -> tuple[str, str] | None:
 
 def _refused(facts: Facts) -> tuple[str, str] | None:
     trouble = facts.outcome.trouble
-    if trouble is not None:
-        return trouble.reason, trouble.message
-    return (Reason.POD_CREATION_REFUSED, _refused_message(facts)) if facts.plan.refused else None
+    if facts.plan.refused and (trouble is None or trouble.reason == Reason.POD_CREATION_REFUSED):
+        return Reason.POD_CREATION_REFUSED, _refused_message(facts)
+    return (trouble.reason, trouble.message) if trouble is not None else None
 
 
 def _bad_results(facts: Facts) -> tuple[str, str] | None:

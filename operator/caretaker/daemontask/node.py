@@ -55,7 +55,8 @@ class Decision(msgspec.Struct, gc=False):
     message: str = ""
     since: float = 0.0
     slot: bool = False  # holds one of the slots that parallelism and budgets give
-    failing: bool = False  # its run has failed and may still succeed, or is lost with its node
+    slot_until: float = 0.0  # when what holds the slot ends by itself; 0 = by an event
+    failing: float = 0.0  # since when its run has failed and may still succeed, or is lost with its node
     start: str = ""  # trigger of the run it wants to start; empty = none
     seq: int = 0  # with start: the Pod's sequence number
     attempt: int = 1
@@ -92,18 +93,30 @@ def decide(
         decision.record = settled
         decision.start = ""  # the record comes first: the next name follows from it
         decision.wake = decision.wake or view.now
-    if decision.state != "excluded" and settled is not None and settled.result == RETRY and settled.attempts:
-        decision.failing = decision.failing or is_retry(view, node, settled)
+    if settled is not None and settled.attempts and decision.state not in ("excluded", "succeeded", "failed"):
+        decision.failing = decision.failing or _failing_since(view, node, settled)
     if view.namesakes:
         _keep_slot_of_predecessor(view, node, decision)
     return decision
 
 
+def _failing_since(view: View, node: Node, entry: Entry) -> float:
+    """When the last attempt at the run that is wanted failed; 0 where it did not. A run that a reboot asks
+    for after a failure is another attempt."""
+    if entry.result == "Succeeded" or entry.revision != view.revision:
+        return 0.0
+    return float(entry.finished_at) if trigger_of(view, node, entry) in ("", RETRY, NODE_REBOOT) else 0.0
+
+
 def _keep_slot_of_predecessor(view: View, node: Node, decision: Decision) -> None:
     """A Pod of this task on the node of that name that this one replaced may run on the same machine."""
     pod = view.namesakes.get(node.uid)
-    if pod is not None and pod.owner_uid == view.task_uid:
-        decision.slot = decision.slot or not _is_lost(view, node, pod)
+    if pod is None or pod.owner_uid != view.task_uid:
+        return
+    decision.slot = decision.slot or not _is_lost(view, node, pod)
+    late = pod.deletion_asked + view.spec.progress_deadline_seconds if pod.deletion else 0.0
+    moments = (decision.wake, late, _lost_at(view, node, pod))
+    decision.wake = min((at for at in moments if at > view.now), default=0.0)
 
 
 def _is_lost(view: View, node: Node, pod: Pod) -> bool:
@@ -213,15 +226,23 @@ def _terminating(view: View, node: Node, live: list[Pod]) -> Decision:
     """Its containers may run until the Pod is gone, whatever its grace period was."""
     pod = max(live, key=lambda p: p.deletion)
     message = f"waiting for Pod {pod.name} to go"
-    late = pod.deletion + view.spec.progress_deadline_seconds
+    lost = _is_lost(view, node, pod)
+    late = pod.deletion_asked + view.spec.progress_deadline_seconds
     return Decision(
         "blocked",
         PREDECESSOR_TERMINATING,
         message,
-        since=pod.deletion,
-        slot=not _is_lost(view, node, pod),
+        since=pod.deletion_asked,
+        slot=not lost,
+        slot_until=0.0 if lost else _lost_at(view, node, pod),
+        failing=node.ready_since if lost and _is_current(view, node, pod) else 0.0,
         wake=min((at for at in (late, _lost_at(view, node, pod)) if at > view.now), default=0.0),
     )
+
+
+def _is_current(view: View, node: Node, pod: Pod) -> bool:
+    """Whether the Pod is of the run that is wanted now."""
+    return pod.labels.get(LABEL_REVISION) == view.revision and not _is_superseded(view, node, pod)
 
 
 def _lost_at(view: View, node: Node, pod: Pod) -> float:
@@ -254,18 +275,20 @@ def _pending_pod(view: View, verdict: Verdict, pod: Pod) -> Decision:
     if pod.unschedulable:
         reason = "TooManyPods" if "Too many pods" in pod.unschedulable else "Unschedulable"
         since = pod.unschedulable_since or pod.created
-        return Decision("blocked", reason, pod.unschedulable, since=since, slot=True, wake=deadline)
+        words = pod.unschedulable
+        return Decision("blocked", reason, words, since=since, slot=True, slot_until=deadline, wake=deadline)
     return Decision("active", "Scheduling", since=pod.created, slot=True, wake=deadline)
 
 
 def _bound_pod(view: View, node: Node, pod: Pod) -> Decision:
     if _is_lost(view, node, pod):
         message = f"Pod {pod.name} may still run there"
-        current = pod.labels.get(LABEL_REVISION) == view.revision
-        return Decision("blocked", "NodeNotReady", message, since=node.ready_since, failing=current)
+        failing = node.ready_since if _is_current(view, node, pod) else 0.0
+        return Decision("blocked", "NodeNotReady", message, since=node.ready_since, failing=failing)
     if not node.ready:
-        wake = _lost_at(view, node, pod)
-        return Decision("active", "NodeNotReady", since=node.ready_since, slot=True, wake=wake)
+        at = _lost_at(view, node, pod)
+        since = node.ready_since
+        return Decision("active", "NodeNotReady", since=since, slot=True, slot_until=at, wake=at)
     if pod.phase == "Pending":
         stuck = pod.created + view.spec.progress_deadline_seconds
         wake = stuck if stuck > view.now else 0.0
@@ -292,13 +315,14 @@ def _hold_slot(view: View, node: Node, entry: Entry, decision: Decision) -> None
     that went NotReady within that time and still is counts as failing: its run may be why.
     """
     watched = float(entry.finished_at) + view.spec.min_success_seconds
-    decision.failing = not node.ready and node.ready_since <= watched
+    if not node.ready and node.ready_since <= watched:
+        decision.failing = max(float(entry.finished_at), node.ready_since)
     until = max(float(entry.finished_at), node.ready_since) + view.spec.min_success_seconds
     bound = watched + view.spec.progress_deadline_seconds
     if view.now < bound and (not node.ready or view.now < until):
         decision.slot = True
         decision.reason = "MinSuccessSeconds"
-        decision.wake = min(until if node.ready else bound, bound)
+        decision.wake = decision.slot_until = min(until if node.ready else bound, bound)
 
 
 def _waiting(
@@ -313,7 +337,7 @@ def _waiting(
     if (before := view.namesakes.get(node.uid)) is not None:
         what = "node" if before.owner_uid == view.task_uid else "task"
         message = f"waiting for Pod {before.name} of an earlier {what} of this name to go"
-        return Decision("blocked", PREDECESSOR_TERMINATING, message, since=before.deletion)
+        return Decision("blocked", PREDECESSOR_TERMINATING, message, since=before.deletion_asked)
     trigger, nonce = trigger_of(view, node, entry), nonce_of(view, node, entry)
     if view.awaited and entry is None and not nonce:
         return Decision("pending", Reason.AWAITING_SCHEDULE)
@@ -323,8 +347,11 @@ def _waiting(
         not_before = max(not_before, refusal.until)
     waits = view.now < not_before
     decision = _wanting(again, refusal, BACKOFF if waits else QUEUED)
+    if node.uid in view.unplaced:
+        decision.slot = False  # its last Pod was given up without a node: others go first
     if waits:
         decision.wake = not_before
+        decision.slot_until = not_before if decision.slot else 0.0
         return decision
     retry = entry if entry is not None and trigger == RETRY else None
     seq = 1 + (entry.seq if entry else 0)
@@ -349,6 +376,7 @@ def _blocked(view: View, verdict: Verdict, again: Entry | None) -> Decision:
         verdict.message,
         since=verdict.since,
         slot=view.now < kept,
+        slot_until=kept if view.now < kept else 0.0,
         wake=wake,
     )
 

@@ -110,7 +110,7 @@ def plan(snapshot: Snapshot) -> Plan:
         result.wake = 0.0  # nothing but somebody's decision changes this
         return result
     result.forget = snapshot.forget
-    kept = _kept(snapshot, result)
+    kept = _kept_orphans(snapshot, result)
     unlimited = len(wanting) + len(result.holders) + len(result.frees) + kept
     room = room_for(snapshot, result.desired, unlimited)
     if snapshot.task.spec.parallelism is not None or room.budget is not None:
@@ -165,7 +165,7 @@ def _tally(snapshot: Snapshot, result: Plan, report: NodeReport) -> None:
     if decision.record is not None:
         result.records[node.name] = decision.record
     if decision.delete:
-        _delete(result, decision)
+        _delete(snapshot, result, decision)
     if decision.duplicates:
         result.duplicates.append(node.name)
     if decision.wake:
@@ -180,8 +180,10 @@ def _tally(snapshot: Snapshot, result: Plan, report: NodeReport) -> None:
         _wake(result, report.expires)
 
 
-def _delete(result: Plan, decision: Decision) -> None:
+def _delete(snapshot: Snapshot, result: Plan, decision: Decision) -> None:
     result.deletes.extend(decision.delete)
+    if any(pod.uid in snapshot.kept for pod in decision.delete):
+        decision.slot = True  # deleting it was refused when it was last tried; it is tried again
     if not decision.slot:  # else it is held in any case
         result.frees.extend(decision.delete)
 
@@ -325,9 +327,9 @@ def _begin(snapshot: Snapshot, result: Plan, shares: Shares) -> None:
             )
 
 
-def _kept(snapshot: Snapshot, result: Plan) -> int:
-    """Slots of Pods that were not to be deleted when it was last tried: they are tried again, and not counted
-    on. A node holds one, however many Pods it has."""
+def _kept_orphans(snapshot: Snapshot, result: Plan) -> int:
+    """Slots of Pods whose node is gone and whose deletion was refused when it was last tried: they are tried
+    again, and not counted on. A node holds one, however many Pods it has."""
     kept = {pod.node_uid for pod in result.frees if pod.uid in snapshot.kept}
     result.frees = [pod for pod in result.frees if pod.node_uid not in kept]
     return len(kept)

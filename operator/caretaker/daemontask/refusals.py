@@ -33,6 +33,11 @@ class Refusals:
         self._row: set[str] = set()
 
     @property
+    def of_all(self) -> bool:
+        """Whether the refusals are the task's concern, until a Pod is created."""
+        return len(self._row) >= ROW
+
+    @property
     def by_node(self) -> Mapping[str, Refusal]:
         """Node UID -> refusal."""
         return self._by_node
@@ -40,17 +45,19 @@ class Refusals:
     def add(self, node_uid: str, message: str, now: float, scale: float = 1.0) -> bool:
         """The API server created no Pod for this node. Returns whether that is the task's concern."""
         before = self._by_node.get(node_uid)
+        if before is None and self.of_all:
+            return True  # one more that was tried for all of them; it waits with the others
         times = before.times + 1 if before is not None else 1
         wait = min(BACKOFF_BASE * 2.0 ** min(times - 1, 16), BACKOFF_MAX) * scale
         since = before.since if before is not None else now
         self._by_node[node_uid] = Refusal(message, since, now + wait, times)
         self._row.add(node_uid)
-        return len(self._row) >= ROW
+        return self.of_all
 
     def created(self, node_uid: str) -> bool:
         """The API server created a Pod for this node. Returns whether that releases other nodes."""
         self._by_node.pop(node_uid, None)
-        released = len(self._row) >= ROW
+        released = self.of_all
         if released:
             for uid in self._row:
                 self._by_node.pop(uid, None)

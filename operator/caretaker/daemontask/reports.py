@@ -29,7 +29,7 @@ def reports(snapshot: Snapshot, orders: Orders, taken: int = 0) -> Iterator[Node
     if taken:
         view = msgspec.structs.replace(view, tick=taken, awaited=False)
     recall = _recall(snapshot, orders, view)
-    tables = (view.seq_skips, view.vanished, view.refused, view.namesakes, view.unstarted)
+    tables = (view.seq_skips, view.vanished, view.refused, view.namesakes, view.unstarted, view.unplaced)
     special = frozenset(uid for table in tables for uid in table)
     pods_of, entries = snapshot.pods.get, snapshot.ledger.entries
     for name, node in snapshot.nodes.items():
@@ -108,6 +108,7 @@ def view_of(snapshot: Snapshot, orders: Orders) -> View:
         seq_skips=snapshot.seq_skips,
         vanished=snapshot.vanished,
         refused=snapshot.refused,
+        unplaced=snapshot.unplaced,
         tick=ticks.stored(snapshot.task),
         stored=ticks.stored(snapshot.task),
         awaited=ticks.awaited(snapshot.task),

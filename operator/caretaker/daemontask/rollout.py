@@ -8,24 +8,30 @@ maxFailedNodes have come since the last success, nodes begin one at a time, and 
 """
 
 from collections.abc import Sequence
+from typing import Final
 
 import msgspec
 
 from caretaker.api.conditions import Reason
 from caretaker.api.daemontask import resolve
-from caretaker.api.times import format_time
+from caretaker.api.times import format_time, parse_time
+from caretaker.daemontask.node import POD_REFUSED
 from caretaker.daemontask.orders import Orders
 from caretaker.daemontask.recall import NodeReport
 from caretaker.daemontask.slots import turn
 from caretaker.daemontask.snapshot import Snapshot
+
+_AHEAD: Final = 86400.0  # seconds that a clock may be ahead of this one
 
 
 class Rollout(msgspec.Struct, frozen=True):
     """What failurePolicy makes of the failures so far.
 
     name      of the rollout, as status.finishedRollout has it
+    finished  status.finishedRollout is of this rollout, or of a later re-run or tick of its revision
     allowed   maxFailedNodes, as a number of nodes
     failing   nodes that have failed an attempt and may still succeed, and that count
+    lost      nodes that count as failed: NotReady or cordoned since, and past their time
     beyond    more nodes have failed than allowed, in this rollout or after it
     paused    failurePolicy Pause holds the rollout
     failed    the task has failed: by a FailJob rule, or by failurePolicy Fail
@@ -34,8 +40,10 @@ class Rollout(msgspec.Struct, frozen=True):
     """
 
     name: str = ""
+    finished: bool = False
     allowed: int = 0
     failing: int = 0
+    lost: tuple[NodeReport, ...] = ()
     beyond: bool = False
     paused: bool = False
     failed: bool = False
@@ -48,10 +56,23 @@ class Rollout(msgspec.Struct, frozen=True):
         return Reason.NODES_FAILED if self.failed else Reason.PAUSED if self.paused else ""
 
 
+_NONE: Final = "-"
+
+
 def name_of(snapshot: Snapshot, orders: Orders, tick: int) -> str:
-    """The rollout that is wanted now."""
-    parts = (snapshot.revision, format_time(tick) if tick else "", orders.rerun_at)
-    return "/".join(part for part in parts if part)
+    """The rollout that is wanted now: revision, tick, rerun-at."""
+    return "/".join((snapshot.revision, format_time(tick) if tick else _NONE, orders.rerun_at or _NONE))
+
+
+def _covers(finished: str, wanted: str, now: float) -> bool:
+    """Whether the rollout that is finished answers for the one that is wanted. Neither an annotation that is
+    removed nor a schedule that is taken away begins another one: no node runs again for it."""
+    if finished.count("/") != wanted.count("/"):
+        return False
+    (revision, tick, rerun), (of, due, asked) = finished.split("/"), wanted.split("/")
+    if (parse_time(tick) or 0.0) > now + _AHEAD:
+        return False  # of a clock that was wrong
+    return revision == of and tick >= due and rerun >= asked
 
 
 def judge(
@@ -66,24 +87,28 @@ def judge(
     """By the nodes that have failed and those that are failing; `last_success`: when a run last succeeded."""
     policy = snapshot.task.spec.failure_policy
     allowed = resolve(policy.max_failed_nodes, desired, up=False)
-    finished = snapshot.task.status.finished_rollout == name
-    stops = policy.action != "Continue" and not finished
+    finished = _covers(snapshot.task.status.finished_rollout, name, snapshot.now)
+    stops = policy.action != "Continue"
     since = orders.resume_at if policy.action == "Pause" else 0.0
     if finished:
         since = max(since, last_success)
-    ended = [report for report in failed if _is_current(snapshot, report)]
-    fresh = sum(1 for report in ended if _failed_at(snapshot, report) > since)
-    still = sum(1 for report in failing if _failed_at(snapshot, report) > since)
+    fresh = [report for report in failing if report.decision.failing > since]
+    lost = tuple(report for report in fresh if _is_lost(report))
+    ended = len(lost) + sum(1 for report in failed if _counts(snapshot, report, since))
+    still = len(fresh) - len(lost)
     by_rule = any(report.entry is not None and report.entry.fail_task for report in failed)
+    beyond = stops and ended > allowed
     return Rollout(
         name=name,
+        finished=finished,
         allowed=allowed,
         failing=still,
+        lost=lost,
         beyond=len(failed) > allowed,
-        paused=stops and policy.action == "Pause" and fresh > allowed,
-        failed=by_rule or (stops and policy.action == "Fail" and fresh > allowed),
-        gated=stops and fresh + still > allowed,
-        probing=finished and policy.action != "Continue" and fresh + still > allowed,
+        paused=beyond and not finished and policy.action == "Pause",
+        failed=by_rule or (beyond and not finished and policy.action == "Fail"),
+        gated=stops and not finished and ended + still > allowed,
+        probing=stops and finished and ended + still > allowed,
     )
 
 
@@ -100,14 +125,15 @@ def may_begin(
     return retries + sorted(firsts, key=lambda report: turn(snapshot, report))[:1]
 
 
-def _is_current(snapshot: Snapshot, report: NodeReport) -> bool:
-    """Whether the failure is of this revision; with rerunOn: [] one of an earlier one stands."""
-    return report.entry is None or report.entry.revision == snapshot.revision
-
-
-def _failed_at(snapshot: Snapshot, report: NodeReport) -> float:
-    """When the node last failed; of one that is lost during its run or after it, since when."""
+def _counts(snapshot: Snapshot, report: NodeReport, since: float) -> bool:
+    """Whether the node failed in this rollout: with rerunOn: [] a failure of an earlier revision stands."""
     entry = report.entry
-    if entry is not None and entry.result != "Succeeded" and entry.revision == snapshot.revision:
-        return float(entry.finished_at)
-    return report.decision.since
+    return entry is None or (entry.revision == snapshot.revision and entry.finished_at > since)
+
+
+def _is_lost(report: NodeReport) -> bool:
+    """Whether nothing that the operator does can show any more that the node's run succeeds."""
+    decision, entry = report.decision, report.entry
+    if decision.slot or decision.state not in ("blocked", "succeeded") or decision.reason == POD_REFUSED:
+        return False
+    return entry is None or not entry.rejections

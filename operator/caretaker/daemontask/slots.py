@@ -16,7 +16,7 @@ from caretaker.api.daemontask import Slot, resolve
 from caretaker.api.hashing import digest
 from caretaker.api.times import format_time
 from caretaker.daemontask.budgets import Allowance, allowance
-from caretaker.daemontask.node import BACKOFF, PREDECESSOR_TERMINATING, QUEUED, STARTING, Decision
+from caretaker.daemontask.node import BACKOFF, PREDECESSOR_TERMINATING, QUEUED, STARTING
 from caretaker.daemontask.recall import NodeReport
 from caretaker.daemontask.snapshot import Snapshot
 
@@ -146,12 +146,5 @@ def slot_of(report: NodeReport) -> Slot:
         node_name=report.node.name,
         reason=decision.reason,
         since=format_time(decision.since) if decision.since else None,
-        until=format_time(decision.wake) if decision.wake and _ends(decision) else None,
+        until=format_time(decision.slot_until) if decision.slot_until else None,
     )
-
-
-def _ends(decision: Decision) -> bool:
-    """Whether the reason ends by the time, and not by what becomes of the Pod alone."""
-    if decision.state == "active":
-        return decision.reason == "NodeNotReady"
-    return decision.reason != PREDECESSOR_TERMINATING

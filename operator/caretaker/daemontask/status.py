@@ -23,11 +23,13 @@ from caretaker.api.times import format_time, parse_time
 from caretaker.daemontask.conditions import Facts, Outcome, conditions_of
 from caretaker.daemontask.intents import pod_of
 from caretaker.daemontask.losses import done, wanted_run
+from caretaker.daemontask.node import POD_REFUSED
 from caretaker.daemontask.plan import Plan
 from caretaker.daemontask.recall import NodeReport
 from caretaker.daemontask.slots import RUNNING, slot_of
 from caretaker.daemontask.snapshot import Snapshot
 from caretaker.daemontask.ticks import awaited, with_tick
+from caretaker.daemontask.waits import waiting_since
 
 
 def status_of(snapshot: Snapshot, plan: Plan, outcome: Outcome) -> Status:
@@ -46,7 +48,7 @@ def status_of(snapshot: Snapshot, plan: Plan, outcome: Outcome) -> Status:
         observed_generation=snapshot.task.metadata.generation,
         current_revision=snapshot.revision,
         completed_revision=snapshot.revision if facts.complete else "",
-        finished_rollout=plan.rollout.name if _is_finished(facts) else before.finished_rollout,
+        finished_rollout=_finished_rollout(facts),
         conditions=c.merge(before.conditions, conditions_of(facts), now),
         desired=facts.desired,
         active=facts.active,
@@ -128,11 +130,33 @@ def _facts(snapshot: Snapshot, plan: Plan, outcome: Outcome) -> Facts:
     )
 
 
+def _finished_rollout(facts: Facts) -> str:
+    if facts.plan.rollout.finished:
+        return facts.snapshot.task.status.finished_rollout
+    return facts.plan.rollout.name if _is_finished(facts) else ""
+
+
 def _is_finished(facts: Facts) -> bool:
-    """Whether every node of the rollout has ended, but for those that are blocked, and failurePolicy holds
-    nothing. Nodes that wait for the first tick have no rollout yet."""
-    moving = facts.active or facts.pending or facts.plan.resting
-    return not (moving or facts.plan.hold or facts.plan.rollout.gated) and facts.succeeded + facts.failed > 0
+    """Whether every node of the rollout has ended, on record, but for those that have been kept from it for
+    long, and failurePolicy holds nothing. Nodes that wait for the first tick have no rollout yet."""
+    plan = facts.plan
+    moving = facts.active or facts.pending or plan.resting or plan.failing
+    held = plan.hold or plan.rollout.gated or _unrecorded(facts.outcome)
+    if moving or held or not facts.succeeded + facts.failed:
+        return False
+    began = waiting_since(facts.snapshot.task, facts.snapshot.revision, facts.snapshot.now)
+    late = facts.snapshot.now - facts.snapshot.task.spec.progress_deadline_seconds
+    return all(_is_away(report, began, late) for report in plan.blocked)
+
+
+def _is_away(report: NodeReport, began: float, late: float) -> bool:
+    """Whether a blocked node is no more part of the rollout: cordoned, or kept from it since `late`."""
+    decision = report.decision
+    if decision.slot or decision.reason in ("Cordoned", "NodeDeleting"):
+        return not decision.slot
+    if decision.reason not in ("NodeNotReady", POD_REFUSED):
+        return False
+    return bool(decision.since) and max(decision.since, began) <= late
 
 
 def _slots(snapshot: Snapshot, plan: Plan, outcome: Outcome) -> SlotStatus | None:

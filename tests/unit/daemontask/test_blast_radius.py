@@ -185,7 +185,7 @@ def test_retries_show_whether_the_node_is_at_fault_and_the_rollout_goes_on() -> 
 def test_a_finished_rollout_is_not_paused_by_a_node_that_joins_years_later() -> None:
     rollout = Rollout(3, 2, frozenset(), parallelism=1, failure_policy=PAUSE, backoff_limit=0)
     rollout.roll_on(100)
-    assert rollout.status.finished_rollout == rollout.status.current_revision
+    assert rollout.status.finished_rollout == f"{rollout.status.current_revision}/-/-"
     rollout.bad = frozenset({"bad"})
     rollout.nodes["bad"] = node("bad")
     rollout.let_pass(3e8)
