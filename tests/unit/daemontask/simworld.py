@@ -54,6 +54,7 @@ class SimWorld:
             self.cluster.add_node(name)
         self.operators = [SimOperator(self.cluster, self.loop) for _ in range(self.replicas)]
         self.acting = self.operators[0]
+        self.harmed = False  # somebody has put an older ledger in the place of a newer one
 
     def close(self) -> None:
         for one in self.operators:
@@ -113,7 +114,7 @@ class SimWorld:
         succeeded = [p for p in same if p.phase == "Succeeded" and p.seq > recorded]
         # A create under way when the entry is broken finds none, but what had been recorded was. No key runs
         # twice under AtMostOnce, see above.
-        broken = self.cluster.is_corrupt(name) and self.cluster.spec.at_most_once
+        broken = self.is_broken(name)
         unrecorded = [p.name for p in succeeded if not (broken and p.uid in self.cluster.recorded)]
         assert not unrecorded, f"{unrecorded} succeeded and is not recorded"
         asked = self.cluster.last_needed(pod.node_uid)
@@ -123,13 +124,18 @@ class SimWorld:
         """A node gets the Pod, and may run it."""
         self.placed.add((pod.node_uid, pod.annotations[names.POD_RUN_KEY]))
 
+    def is_broken(self, node: str) -> bool:
+        """Whether the node's entry may say less than it did, so that nothing starts before somebody
+        decides."""
+        return self.cluster.spec.at_most_once and (self.harmed or self.cluster.is_corrupt(node))
+
     def judge_delete(self, pod: Pod) -> None:
         node = self.cluster.nodes.get(pod.annotations[names.POD_NODE_NAME])
         if pod.phase != "Succeeded" or node is None or node.metadata.uid != pod.node_uid:
             return
         entry = self.cluster.entries().get(node.metadata.name)
         recorded = entry.ended if entry is not None and entry.node_uid == pod.node_uid else 0
-        broken = self.cluster.is_corrupt(node.metadata.name) and self.cluster.spec.at_most_once
+        broken = self.is_broken(node.metadata.name)
         known = pod.seq <= recorded or (broken and pod.uid in self.cluster.recorded)
         assert known, f"{pod.name} succeeded and is deleted before it is recorded"
 

@@ -167,6 +167,23 @@ def is_write(call: Call, where: str) -> bool:
     return call.what.startswith("patch") and where in call.what
 
 
+def test_a_status_that_another_wrote_while_the_ledger_was_read_is_ahead_of_what_was_read(
+    world: SimWorld,
+) -> None:
+    settle(world)
+    other = world.act(1)
+    other.begin()
+    for _ in range(2):  # the task, then the list of the shards
+        other.answer()
+    rerun_all(world)
+    world.act(1).finish()
+    world.whole_pass(1)
+    assert world.cluster.status.ledger.writes == (4,)
+    assert ready(world)[0] == "Succeeded"
+    lost = c.find(world.cluster.status.conditions, c.STALLED)
+    assert lost is None
+
+
 def test_an_upgrade_misses_nothing_and_counts_from_then_on(world: SimWorld) -> None:
     settle(world)
     world.cluster.take_figures(the_shard(world).metadata.name)
@@ -374,6 +391,7 @@ class Harmed(AtMostOnce):
     def __init__(self) -> None:
         super().__init__()
         self.copies: list[WireConfigMap] = []
+        self.world.harmed = True
 
     def _idle(self, restart: bool) -> None:
         """What is under way ends first: a create cannot be called back."""
