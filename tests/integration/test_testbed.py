@@ -146,6 +146,21 @@ async def test_a_container_is_restarted_in_place(pods: Pods, admin: Admin, names
     assert ended["status"]["containerStatuses"][0]["restartCount"] == 1
 
 
+async def test_a_container_that_keeps_failing_waits_in_crash_loop_back_off(
+    pods: Pods, admin: Admin, namespace: str
+) -> None:
+    await pods.create(behaviour("fail", run_seconds=0), restartPolicy="OnFailure")
+    pod = await pods.until(
+        lambda pod: (
+            waiting_reason(pod) == "CrashLoopBackOff"
+            and pod["status"]["containerStatuses"][0]["restartCount"]
+        )
+    )
+    assert pod["status"]["phase"] == "Running"
+    await admin.delete(path("pods", namespace, "p"), grace=30)
+    await pods.gone()
+
+
 DEADLINES = {
     "that runs on": behaviour("run-on"),
     "that would run longer": behaviour(run_seconds=60),

@@ -35,11 +35,13 @@ class Outcome:
     pod_reason: str = ""  # of the Pod: Evicted, OutOfcpu, DeadlineExceeded
     condition: str = ""  # a further Pod condition that is True
     containers: bool = True  # whether the kubelet got as far as having containers
+    restarts: int = 0  # of each container, which ended like this before
     messages: Mapping[str, str] = field(
         default_factory=dict
     )  # termination messages by container, over `message`
 
 
+CRASH_LOOP: Final = "CrashLoopBackOff"
 SUCCEED: Final = Outcome(reason="Completed")
 HOLD: Final = Outcome("Running")  # runs until finish()
 IMAGE_PULL: Final = Outcome("Pending", reason="ImagePullBackOff", message="Back-off pulling image")
@@ -59,6 +61,11 @@ DEADLINE: Final = Outcome(
 def fail(exit_code: int = 1, message: str = "") -> Outcome:
     """A container that exits with this code."""
     return Outcome("Failed", exit_code, "Error", message)
+
+
+def crash_loop(restarts: int, exit_code: int = 1) -> Outcome:
+    """restartPolicy OnFailure: containers that failed once more than they were restarted, and wait."""
+    return Outcome("Running", exit_code, CRASH_LOOP, restarts=restarts)
 
 
 def measured(*texts: str, **messages: str) -> Outcome:
@@ -278,12 +285,15 @@ def _pod_status(pod: Json, outcome: Outcome) -> Json:
         # Sorted, as the kubelet's are.
         names = sorted(container["name"] for container in pod["spec"]["containers"])
         status["containerStatuses"] = [
-            _container(name, _state(outcome, now, name), ready=running) for name in names
+            _container(name, _state(outcome, now, name), ready=running) | _restarted(outcome, now)
+            for name in names
         ]
     return status
 
 
 def _state(outcome: Outcome, now: str, container: str) -> Json:
+    if outcome.phase == "Running" and outcome.reason == CRASH_LOOP:
+        return {"waiting": {"reason": CRASH_LOOP}}
     if outcome.phase == "Running":
         return {"running": {"startedAt": now}}
     if outcome.phase == "Pending":
@@ -293,6 +303,14 @@ def _state(outcome: Outcome, now: str, container: str) -> Json:
     if message:
         end["message"] = message.encode()[:TERMINATION_BYTES].decode(errors="ignore")
     return {"terminated": end}
+
+
+def _restarted(outcome: Outcome, now: str) -> Json:
+    """How the containers ended that were restarted, or are about to be."""
+    if outcome.reason != CRASH_LOOP:
+        return {}
+    end = {"exitCode": outcome.exit_code, "reason": "Error", "finishedAt": now}
+    return {"restartCount": outcome.restarts, "lastState": {"terminated": end}}
 
 
 def _container(name: str, state: Json, *, ready: bool) -> Json:
