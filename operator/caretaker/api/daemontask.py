@@ -87,6 +87,7 @@ class Spec(Wire, frozen=True):
     starting_deadline_seconds: int | None = None
     concurrency_policy: Literal["Forbid", "Replace"] = "Forbid"
     rerun_on: tuple[Literal["TemplateChange", "NodeReboot"], ...] = ("TemplateChange",)
+    reboots_node: bool = False
     run_guarantee: Literal["AtLeastOnce", "AtMostOnce"] = "AtLeastOnce"
     parallelism: IntOrPercent | None = None
     budgets: tuple[Budget, ...] = ()

@@ -54,6 +54,7 @@ class ContainerEnd(msgspec.Struct, frozen=True, gc=False):
     reason: str = ""
     message: str = ""
     init: bool = False
+    created: bool = True  # False: the kubelet says that it ended, and shows no trace of it
 
 
 class Pod(msgspec.Struct, frozen=True, gc=False):
@@ -75,9 +76,15 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
     conditions: tuple[tuple[str, str, str], ...] = ()  # (type, status, reason) as podFailurePolicy reads them
     unschedulable: str = ""  # the scheduler's message while PodScheduled is False/Unschedulable
     unschedulable_since: float = 0.0
-    waiting: str = ""  # the first waiting container's reason: ImagePullBackOff, CreateContainerConfigError
+    # The first waiting container's reason: ImagePullBackOff, CrashLoopBackOff. A sidecar's only until the Pod
+    # runs.
+    waiting: str = ""
     ends: tuple[ContainerEnd, ...] = ()
-    finished: float = 0.0  # 0 until the phase is terminal
+    # How often its containers have failed and were started again in the same Pod, or are about to be.
+    failures: int = 0
+    crash: ContainerEnd | None = None  # how a container ended that was started again
+    # 0 until the phase is terminal. By its kubelet's clock, never before `created`; it may lie ahead.
+    finished: float = 0.0
     # How many Pods had been created for the node when this one was, itself included; 0 if not ours. Read from
     # the annotations once, not at every look: every pass asks it of every Pod.
     seq: int = 0
@@ -103,6 +110,10 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
 
 # Characters of a container's termination message that are kept: what the kubelet lets one have, in bytes.
 MAX_MESSAGE: Final = 4096
+MAX_CRASH_MESSAGE: Final = 256  # of one that was started again
+CRASH_LOOP: Final = "CrashLoopBackOff"
+# What a kubelet says of a container whose end it did not see: it may never have created it.
+CONTAINER_LOST: Final = "ContainerStatusUnknown"
 
 
 class WireOwner(msgspec.Struct):
@@ -193,9 +204,39 @@ class WireState(msgspec.Struct):
     terminated: WireTerminated | None = None
 
 
-class WireContainerStatus(msgspec.Struct):
+class WireContainerStatus(msgspec.Struct, rename="camel"):
     name: str
     state: WireState = msgspec.field(default_factory=WireState)
+    last_state: WireState = msgspec.field(default_factory=WireState)
+    restart_count: int = 0
+    container_id: str = msgspec.field(name="containerID", default="")
+
+    def end(self, init: bool, wanted: bool) -> ContainerEnd | None:
+        """How it ended, with its message where that is wanted; None while it has not."""
+        end = self.state.terminated
+        if end is None:
+            return None
+        trace = self.container_id or self.last_state.terminated or self.restart_count
+        created = bool(trace) or end.reason != CONTAINER_LOST
+        message = end.message[:MAX_MESSAGE] if wanted else ""
+        return ContainerEnd(self.name, end.exit_code, end.reason, message, init, created)
+
+    def crash(self, init: bool) -> ContainerEnd | None:
+        """How it ended before it was started again."""
+        last = self.last_state.terminated
+        if last is None:
+            return None
+        return ContainerEnd(self.name, last.exit_code, last.reason, last.message[:MAX_CRASH_MESSAGE], init)
+
+    @property
+    def waiting(self) -> str:
+        """What it waits for."""
+        return self.state.waiting.reason if self.state.waiting is not None else ""
+
+    @property
+    def failures(self) -> int:
+        """How often it was started again, or is about to be."""
+        return self.restart_count + (self.waiting == CRASH_LOOP)
 
 
 class WireContainer(msgspec.Struct):
@@ -204,6 +245,7 @@ class WireContainer(msgspec.Struct):
 
 class WirePodSpec(msgspec.Struct, rename="camel"):
     node_name: str = ""
+    restart_policy: str = ""
     containers: list[WireContainer] | None = None
 
 
@@ -211,6 +253,7 @@ class WirePodStatus(msgspec.Struct, rename="camel"):
     phase: str = "Pending"
     reason: str = ""
     message: str = ""
+    start_time: str | None = None
     conditions: list[WireCondition] | None = None
     container_statuses: list[WireContainerStatus] | None = None
     init_container_statuses: list[WireContainerStatus] | None = None
@@ -225,25 +268,11 @@ class WirePod(msgspec.Struct):
         """The planner's view of this Pod."""
         meta, status = self.metadata, self.status
         owner = next((o.uid for o in meta.owner_references or () if o.controller), "")
-        unschedulable, unschedulable_since, moved = "", 0.0, 0.0
+        unschedulable, unschedulable_since = "", 0.0
         for condition in status.conditions or ():
-            changed = parse_time(condition.last_transition_time) or 0.0
-            moved = max(moved, changed)
             if condition.type == "PodScheduled" and condition.reason == "Unschedulable":
-                unschedulable, unschedulable_since = condition.message, changed
-        ends, waiting, finished, told = [], "", 0.0, False
-        for init, group in ((True, status.init_container_statuses), (False, self._in_order())):
-            for container in group or ():
-                if container.state.terminated is not None:
-                    end = container.state.terminated
-                    # Of those that succeeded one has results: the others' words need no room in the store.
-                    wanted = end.exit_code != 0 or not (init or told)
-                    told = told or (not init and end.exit_code == 0 and bool(end.message.strip()))
-                    message = end.message[:MAX_MESSAGE] if wanted else ""
-                    ends.append(ContainerEnd(container.name, end.exit_code, end.reason, message, init))
-                    finished = max(finished, parse_time(end.finished_at) or 0.0)
-                elif container.state.waiting is not None and not waiting:
-                    waiting = container.state.waiting.reason
+                unschedulable = condition.message
+                unschedulable_since = parse_time(condition.last_transition_time) or 0.0
         created = parse_time(meta.creation_timestamp) or 0.0
         deletion = parse_time(meta.deletion_timestamp) or 0.0
         return Pod(
@@ -263,11 +292,64 @@ class WirePod(msgspec.Struct):
             conditions=tuple((c.type, c.status, c.reason) for c in status.conditions or ()),
             unschedulable=unschedulable,
             unschedulable_since=unschedulable_since,
-            waiting=waiting,
-            ends=tuple(ends),
-            # A Pod that the kubelet refused or that was evicted has no container statuses.
-            finished=(finished or moved or created) if status.phase in ("Succeeded", "Failed") else 0.0,
+            waiting=self._waiting(),
+            ends=self._ends(),
+            failures=self._failures(),
+            crash=self._crash(),
+            finished=self._finished(created) if status.phase in ("Succeeded", "Failed") else 0.0,
         )
+
+    def _ends(self) -> tuple[ContainerEnd, ...]:
+        ends: list[ContainerEnd] = []
+        told = False
+        for init, group in ((True, self.status.init_container_statuses), (False, self._in_order())):
+            for container in group or ():
+                # Of those that succeeded one has results: the others' words need no room in the store.
+                failed = container.state.terminated is not None and container.state.terminated.exit_code != 0
+                end = container.end(init, wanted=failed or not (init or told))
+                if end is not None:
+                    told = told or (not init and end.exit_code == 0 and bool(end.message.strip()))
+                    ends.append(end)
+        return tuple(ends)
+
+    def _waiting(self) -> str:
+        status = self.status
+        # Once the Pod runs, an init container that waits is a sidecar, which keeps nothing from its end.
+        inits = status.init_container_statuses if status.phase != "Running" else None
+        return next((c.waiting for c in (*(inits or ()), *(self._in_order() or ())) if c.waiting), "")
+
+    def _failures(self) -> int:
+        """With OnFailure of every container, as batch/v1 counts; with Never one may have a policy of its own,
+        and a sidecar has."""
+        inits = self.status.init_container_statuses if self.spec.restart_policy == "OnFailure" else None
+        return sum(c.failures for c in (*(inits or ()), *(self.status.container_statuses or ())))
+
+    def _crash(self) -> ContainerEnd | None:
+        for init, group in ((False, self._in_order()), (True, self.status.init_container_statuses)):
+            found = next((c.crash(init) for c in group or () if c.last_state.terminated is not None), None)
+            if found is not None:
+                return found
+        return None
+
+    def _finished(self, created: float) -> float:
+        """When its last container ended, or, without any, when its kubelet refused it; by that one's clock.
+
+        Creation and binding have the API server's time. A kubelet that took the Pod up before them has a slow
+        clock: what it says is moved by the difference.
+        """
+        status, placed, moved = self.status, created, 0.0
+        for condition in status.conditions or ():
+            changed = parse_time(condition.last_transition_time) or 0.0
+            if condition.type != "PodScheduled":
+                moved = max(moved, changed)
+            elif condition.status == "True":
+                placed = max(placed, changed)
+        begun = parse_time(status.start_time) or 0.0
+        found = (*(status.init_container_statuses or ()), *(status.container_statuses or ()))
+        ends = (c.state.terminated.finished_at for c in found if c.state.terminated is not None)
+        ended = max((parse_time(end) or 0.0 for end in ends), default=0.0) or max(moved, begun)
+        slow = max(placed - begun, 0.0) if begun else 0.0
+        return max(ended + slow, placed)
 
     def _in_order(self) -> list[WireContainerStatus] | None:
         """The containers' statuses in the order of the spec: the kubelet sorts them by name."""

@@ -103,6 +103,7 @@ class DaemonTaskKind:
         if memory.fit is None or memory.revision != revision:
             memory.fit, memory.revision, memory.verdict = NodeFit(task.spec.template), revision, None
             memory.refusals.clear()
+        memory.backoff_limit = task.spec.backoff_limit
         if not invalid and memory.verdict is None:
             memory.verdict = await self._check_template(task, revision)
         ledger = _loaded(memory).view(told, strict=task.spec.at_most_once)
@@ -330,7 +331,7 @@ class DaemonTaskKind:
         memory.recorded(plan.records.values())
         for entry in ended:
             self._metrics.daemontask.runs.labels(entry.result).inc()
-            if entry.started_at and not entry.intent:
+            if entry.started_at and not (entry.intent or entry.rejections):
                 self._metrics.daemontask.run_duration.observe(max(entry.finished_at - entry.started_at, 0))
         return None
 

@@ -55,7 +55,7 @@ class Entry(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=
     tick: Seconds = 0  # of the schedule, that the run was for; 0 = of none
     attempts: Count = 0  # counted failures under run_key
     disruptions: Count = 0  # uncounted ones under run_key, until it succeeds
-    rejections: Count = 0  # by the kubelet, in a row, under run_key: nothing of these Pods ran
+    rejections: Count = 0  # Pods in a row, under run_key, of which the kubelet created no container
     started_at: Seconds = 0
     finished_at: Seconds = 0
     exit_code: Annotated[int, msgspec.Meta(ge=-(2**31), lt=2**31)] | None = None

@@ -37,6 +37,7 @@ class Memory:
         self.fit: NodeFit | None = None
         self.recall = Recall()
         self.revision = ""
+        self.backoff_limit = 0
         self.verdict: str | None = None  # why the template is refused; "" = accepted; None = not checked
         self.confirmed = 0.0  # time.monotonic() of the last look at the ledger that found it as known
         self.flushed = 0.0

@@ -21,15 +21,19 @@ import msgspec
 
 from caretaker.api.conditions import Reason
 from caretaker.api.names import LABEL_REVISION, POD_NONCE
-from caretaker.api.objects import Node, Pod
+from caretaker.api.objects import CRASH_LOOP, Node, Pod
 from caretaker.daemontask import intents
 from caretaker.daemontask.due import RETRY, View, in_place, is_broken, is_retry, key_of, nonce_of, trigger_of
 from caretaker.daemontask.fit import Verdict
 from caretaker.daemontask.judge import (
     NODE_REBOOT,
     absorb_own_reboot,
+    dated,
     entry_for,
+    past,
     reboot_loop,
+    used_up,
+    was_used_up,
 )
 from caretaker.daemontask.ledger import Entry
 from caretaker.daemontask.pods import tick_of
@@ -82,8 +86,10 @@ def decide(
         settled = entry_for(view.task_uid, view.spec, unrecorded, node, entry, view.now)
     else:
         settled = _unended(view, node, live, entry)
+    settled = dated(settled, view.now) if settled is not None else None
     decision = (
-        (_live(view, node, verdict, live) if live else None)
+        _worn_out(view, node, live, entry)
+        or (_live(view, node, verdict, live) if live else None)
         or (None if verdict.kind != "excluded" else Decision("excluded", verdict.reason, verdict.message))
         or _expected(view, settled)
         or _recorded(view, node, settled)
@@ -150,6 +156,8 @@ def _split(pods: Mapping[str, Pod], entry: Entry | None) -> tuple[list[Pod], Pod
 
 def _unended(view: View, node: Node, live: list[Pod], entry: Entry | None) -> Entry | None:
     """The entry of a node none of whose Pods has ended unrecorded."""
+    if len(live) == 1 and used_up(view.spec, live[0]) and not (entry and was_used_up(entry, live[0])):
+        return entry_for(view.task_uid, view.spec, live[0], node, entry, view.now)
     if live:
         settled = intents.covered(view.spec, live, entry)
     elif entry is None:
@@ -213,6 +221,21 @@ def _live(view: View, node: Node, verdict: Verdict, live: list[Pod]) -> Decision
     return decision
 
 
+def _worn_out(view: View, node: Node, live: list[Pod], entry: Entry | None) -> Decision | None:
+    """A node whose run has failed by backoffLimit though its Pod lives on: it is deleted, and holds its slot
+    until it has gone."""
+    pod = next((pod for pod in live if entry is not None and was_used_up(entry, pod)), None)
+    if pod is None:
+        return None
+    going = _terminating(view, node, [pod])
+    decision = _recorded(view, node, entry) or going
+    if pod.deletion:
+        decision.slot, decision.slot_until, decision.wake = going.slot, going.slot_until, going.wake
+    else:
+        decision.slot, decision.delete = True, (pod,)
+    return decision
+
+
 def _is_superseded(view: View, node: Node, pod: Pod) -> bool:
     """Whether a run that would start now is for something else. A reboot ends its Pod by itself."""
     return (
@@ -235,7 +258,7 @@ def _terminating(view: View, node: Node, live: list[Pod]) -> Decision:
         since=pod.deletion_asked,
         slot=not lost,
         slot_until=0.0 if lost else _lost_at(view, node, pod),
-        failing=node.ready_since if lost and _is_current(view, node, pod) else 0.0,
+        failing=past(node.ready_since, view.now) if lost and _is_current(view, node, pod) else 0.0,
         wake=min((at for at in (late, _lost_at(view, node, pod)) if at > view.now), default=0.0),
     )
 
@@ -249,16 +272,18 @@ def _lost_at(view: View, node: Node, pod: Pod) -> float:
     """When a Pod on a NotReady node counts as lost; 0 while the node is Ready."""
     if node.ready:
         return 0.0
-    return max(pod.created, node.ready_since) + view.spec.progress_deadline_seconds
+    return max(pod.created, past(node.ready_since, view.now)) + view.spec.progress_deadline_seconds
 
 
 def _outdated(view: View, pod: Pod) -> Decision | None:
-    """A Pod that cannot start, of a template that was changed since: waiting for its end would mean to
+    """A Pod that cannot start or end, of a template that was changed since: waiting for its end would mean to
     wait for ever, and a mended image or request would mend nothing."""
     stuck = pod.unschedulable if not pod.node_name else pod.waiting not in STARTING
-    if pod.phase != "Pending" or pod.labels.get(LABEL_REVISION) == view.revision or not stuck:
+    if pod.phase != "Pending":
+        stuck = pod.waiting == CRASH_LOOP
+    if pod.labels.get(LABEL_REVISION) == view.revision or not stuck:
         return None
-    message = f"Pod {pod.name} could not start and makes way for the changed template"
+    message = f"Pod {pod.name} cannot start or end and makes way for the changed template"
     return Decision("pending", "TemplateChanged", message, slot=bool(pod.node_name), delete=(pod,))
 
 
@@ -274,20 +299,20 @@ def _pending_pod(view: View, verdict: Verdict, pod: Pod) -> Decision:
         )
     if pod.unschedulable:
         reason = "TooManyPods" if "Too many pods" in pod.unschedulable else "Unschedulable"
-        since = pod.unschedulable_since or pod.created
+        since = past(pod.unschedulable_since, view.now) or pod.created
         words = pod.unschedulable
         return Decision("blocked", reason, words, since=since, slot=True, slot_until=deadline, wake=deadline)
     return Decision("active", "Scheduling", since=pod.created, slot=True, wake=deadline)
 
 
 def _bound_pod(view: View, node: Node, pod: Pod) -> Decision:
+    since = past(node.ready_since, view.now)
     if _is_lost(view, node, pod):
         message = f"Pod {pod.name} may still run there"
-        failing = node.ready_since if _is_current(view, node, pod) else 0.0
-        return Decision("blocked", "NodeNotReady", message, since=node.ready_since, failing=failing)
+        failing = since if _is_current(view, node, pod) else 0.0
+        return Decision("blocked", "NodeNotReady", message, since=since, failing=failing)
     if not node.ready:
         at = _lost_at(view, node, pod)
-        since = node.ready_since
         return Decision("active", "NodeNotReady", since=since, slot=True, slot_until=at, wake=at)
     if pod.phase == "Pending":
         stuck = pod.created + view.spec.progress_deadline_seconds
@@ -314,10 +339,11 @@ def _hold_slot(view: View, node: Node, entry: Entry, decision: Decision) -> None
     Bounded by the progress deadline: a node that goes NotReady for good must not hold a slot for ever. One
     that went NotReady within that time and still is counts as failing: its run may be why.
     """
-    watched = float(entry.finished_at) + view.spec.min_success_seconds
-    if not node.ready and node.ready_since <= watched:
-        decision.failing = max(float(entry.finished_at), node.ready_since)
-    until = max(float(entry.finished_at), node.ready_since) + view.spec.min_success_seconds
+    ended, since = float(entry.finished_at), past(node.ready_since, view.now)
+    watched = ended + view.spec.min_success_seconds
+    if not node.ready and since <= watched:
+        decision.failing = max(ended, since)
+    until = max(ended, since) + view.spec.min_success_seconds
     bound = watched + view.spec.progress_deadline_seconds
     if view.now < bound and (not node.ready or view.now < until):
         decision.slot = True
@@ -391,9 +417,9 @@ def _wanting(again: Entry | None, refusal: Refusal | None, reason: str) -> Decis
         return Decision("blocked", POD_REFUSED, refusal.message, since=refusal.since)
     if again is None:
         return Decision("pending", reason)
-    since = float(again.finished_at)
     if again.rejections:
-        return Decision("blocked", again.reason, again.message, since=since)
+        return Decision("blocked", again.reason, again.message, since=float(again.started_at))
+    since = float(again.finished_at)
     last = f"{again.reason}: {again.message}" if reason == BACKOFF and again.reason else ""
     return Decision("pending", reason, last, since=since, slot=bool(again.attempts or again.disruptions))
 

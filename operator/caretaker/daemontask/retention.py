@@ -39,8 +39,9 @@ def expired(
 def _due(spec: Spec, entry: Entry, pod: Pod) -> float | None:
     """When this recorded Pod's time is over; None = it stays."""
     ttl = spec.ttl_seconds_after_finished
+    # The entry has the moment of its own Pod's end, which others came before, by our clock at the latest.
     if pod.uid == entry.pod_uid:
         if ttl is None or entry.result != "Succeeded":
             return None
-        return pod.finished + ttl
-    return pod.finished + (ttl or 0)
+        return entry.finished_at + ttl
+    return min(pod.finished, entry.finished_at or pod.finished) + (ttl or 0)

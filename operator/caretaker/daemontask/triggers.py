@@ -5,15 +5,17 @@ queue and nothing else. The work per event is one look at each task's node rules
 """
 
 import time
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 
-from caretaker.api.names import LABEL_TASK
+from caretaker.api.names import LABEL_REVISION, LABEL_TASK
 from caretaker.api.objects import Node, Pod
 from caretaker.daemontask.memory import Memories, Memory
 from caretaker.kube.store import Store
 from caretaker.runtime.queue import Key
+
+CLOSE: Final = 60.0  # seconds: what a node says of itself may come so late
 
 
 class Enqueue(Protocol):
@@ -44,7 +46,7 @@ class Triggers:
 
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
         if new is not None:
-            self.nodes[new.name] = new
+            self.nodes[new.name] = self._dated(old, new)
         elif old is not None:
             self.nodes.pop(old.name, None)
         for key, memory in self._memories.items():
@@ -52,6 +54,18 @@ class Triggers:
                 self._on_key(key, urgent=_may_start(memory, new))
             if new is None and old is not None:
                 memory.node_gone(old)
+
+    def _dated(self, old: Node | None, new: Node) -> Node:
+        """The node, Ready or not since it was seen to become so, where what its kubelet says is not close to
+        that: a clock that is wrong must neither hold up what waits for a node nor hurry it."""
+        now, since = time.time(), new.ready_since
+        if old is None or old.uid != new.uid or new.name not in self.nodes:
+            since = min(since, now)  # it was so before
+        elif (old.ready, old.ready_since) == (new.ready, new.ready_since):
+            since = self.nodes[new.name].ready_since
+        elif not now - CLOSE <= since <= now:
+            since = now
+        return new if since == new.ready_since else msgspec.structs.replace(new, ready_since=since)
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         pod = new if new is not None else old
@@ -68,20 +82,20 @@ class Triggers:
             memory.pod_gone(pod, time.time(), self._scale)
         elif old is not None and old.terminal and new.deletion and not old.deletion:
             memory.pod_ended(old)
-        elif old is not None and new.terminal and 0 < old.deletion_asked < new.deletion_asked:
-            # Its kubelet lets go of it, for which the API server tells another time: the first one killed.
-            first = {"deletion": old.deletion, "deletion_asked": old.deletion_asked}
-            memory.pod_ended(msgspec.structs.replace(new, **first))
-        changed = old is None or new is None or _view(old) != _view(new)
+        changed = old is None or new is None or _view(memory, old) != _view(memory, new)
         if changed and not _just_made(memory, old, new):
             # The end of a run frees a slot, which is urgent if somebody waits for one.
             self._on_key(key, urgent=memory.queued and (new is None or new.terminal))
 
 
-def _view(pod: Pod) -> tuple[object, ...]:
+def _view(memory: Memory, pod: Pod) -> tuple[object, ...]:
     """What a decision reads of a Pod that can change while its node stays the same. Being placed and
-    beginning to run change nothing: the Pod is active all the while."""
-    return (pod.terminal, bool(pod.deletion), pod.unschedulable, pod.waiting, pod.uid)
+    beginning to run change nothing: the Pod is active all the while. Nor do restarts of its containers,
+    before there are too many, unless it has an older template: then it makes way."""
+    outdated = pod.labels.get(LABEL_REVISION) != memory.revision
+    waiting = pod.waiting if pod.phase == "Pending" or outdated else ""
+    worn_out = pod.failures > memory.backoff_limit
+    return (pod.terminal, bool(pod.deletion), pod.unschedulable, waiting, worn_out, pod.uid)
 
 
 def _just_made(memory: Memory, old: Pod | None, new: Pod | None) -> bool:

@@ -10,9 +10,9 @@ from testbed.admin import Admin
 from testbed.recorder import PodRecorder
 from testing.apiproxy import ApiProxy
 from testing.cluster import Nodes
-from testing.kubelet import Kubelet, rejected
+from testing.kubelet import EVICTED, Kubelet, rejected
 from testing.operator import OperatorProcess
-from testing.world import World, condition
+from testing.world import World, blocked, condition
 
 Recorders = Callable[[], PodRecorder]
 
@@ -40,17 +40,31 @@ async def world(
 async def test_more_than_ten_disruptions_of_a_run_fail_its_node(world: World, recorders: Recorders) -> None:
     """Fault 24 (k8s#65240, #130411): the number of Pods is bounded."""
     (node,) = await world.join()
-    world.kubelet.default = rejected("OutOfcpu")
+    world.kubelet.default = EVICTED
     async with recorders() as record:
         task = await world.task(backoffLimit=0)
         found = await task.counts(failed=1, timeout=90)
         await record.settle()
     (failed,) = found["status"]["failedNodes"]
     assert failed["reason"] == "TooManyDisruptions"
-    assert "OutOfcpu" in failed["message"]
+    assert "Evicted" in failed["message"]
     assert failed.get("attempts", 0) == 0
     assert record.runs_per_node() == {node: 11}
     assert condition(found, "Stalled")["reason"] == "NodesFailed"
+
+
+async def test_no_number_of_rejections_fails_a_node_or_holds_up_another(world: World) -> None:
+    """A disk that is full is mended some day: the node is named meanwhile, and has no slot."""
+    full, *others = await world.join(3)
+    world.kubelet.script(full, *[rejected("Evicted")] * 14)
+    task = await world.task(backoffLimit=0, parallelism=1)
+    found = await task.when(lambda t: t["status"]["succeeded"] == 2 and full in blocked(t), timeout=90)
+    (one,) = found["status"]["blockedNodes"]
+    assert (one["reason"], "rejected" in one["message"]) == ("Evicted", True)
+    await task.ledger_when(lambda entries: entries[full].get("rejections") == 14, timeout=90)
+    await task.done(3, timeout=90)
+    assert [on for on, _ in world.kubelet.ran].count(full) == 15
+    assert {[on for on, _ in world.kubelet.ran].count(node) for node in others} == {1}
 
 
 async def test_the_entry_of_a_node_that_left_goes_with_a_later_resync(world: World) -> None:

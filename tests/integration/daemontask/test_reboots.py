@@ -1,4 +1,4 @@
-"""Reboots: those that a run causes itself, and those that ask for one."""
+"""Reboots: those that ask for a run, and those that a run causes itself and says so."""
 
 from collections.abc import Callable
 
@@ -13,6 +13,7 @@ from testing.world import Task, World, holds_for, stands
 Recorders = Callable[[], PodRecorder]
 
 ON_REBOOT = {"rerunOn": ["TemplateChange", "NodeReboot"]}
+REBOOTING = {**ON_REBOOT, "rebootsNode": True}
 
 
 async def rebooted(world: World, task: Task, node: str) -> str:
@@ -31,10 +32,40 @@ async def test_a_task_that_does_not_ask_for_it_ignores_reboots(world: World) -> 
     await holds_for(1.5, lambda: len(world.kubelet.ran) == 1)
 
 
+async def test_every_reboot_runs_again_however_soon_it_comes(world: World) -> None:
+    """Or a sysctl that the run has set would be gone, and the node Succeeded."""
+    node, other = await world.join(2)
+    task = await world.task(**ON_REBOOT)
+    await task.done(2)
+    for runs in (2, 3):
+        boot_id = await rebooted(world, task, node)
+        await task.done(2)
+        entry = (await task.ledger())[node]
+        assert (entry["bootID"], entry["seq"], entry["result"]) == (boot_id, runs, "Succeeded")
+    assert [on for on, _ in world.kubelet.ran].count(other) == 1
+
+
+async def test_a_run_that_a_reboot_cuts_off_runs_again_though_no_retry_is_allowed(
+    world: World, recorders: Recorders
+) -> None:
+    (node,) = await world.join()
+    world.kubelet.script(node, HOLD)
+    async with recorders() as record:
+        task = await world.task(backoffLimit=0, **ON_REBOOT)
+        await task.running()
+        await world.kubelet.reboot(node)
+        await world.kubelet.finish(node, outcome=fail(137))
+        await task.ledger_when(lambda entries: entries.get(node, {}).get("result") == "Succeeded")
+        await task.done(1)
+        await record.settle()
+    assert record.runs_per_node() == {node: 2}
+    assert record.max_active_per_place() == 1
+
+
 async def test_the_first_reboot_after_a_run_is_its_own_and_the_next_one_runs_again(world: World) -> None:
     """Fault 30 (NodeWright #633): `exit 0`, then the reboot that the task asked for."""
     node, other = await world.join(2)
-    task = await world.task(**ON_REBOOT)
+    task = await world.task(**REBOOTING)
     await task.done(2)
     await rebooted(world, task, node)
     await holds_for(1.5, lambda: len(world.kubelet.ran) == 2)
@@ -62,7 +93,7 @@ async def test_a_task_that_reboots_its_node_ends_succeeded_once(
     (node,) = await world.join()
     world.kubelet.script(node, HOLD)
     async with recorders() as record:
-        task = await world.task(template=world.template(restartPolicy=policy), backoffLimit=0, **ON_REBOOT)
+        task = await world.task(template=world.template(restartPolicy=policy), backoffLimit=0, **REBOOTING)
         await task.running()
         await world.kubelet.ready(node, "False")
         if killed is not None:
@@ -89,9 +120,11 @@ async def test_a_reboot_while_a_pod_is_active_never_starts_a_second_one(
         await world.kubelet.reboot(node)
         await holds_for(1.5, lambda: len(world.kubelet.ran) == 1)
         await world.kubelet.finish(node)
+        await task.ledger_when(lambda entries: entries.get(node, {}).get("seq") == 2)
         await task.done(1)
         await record.settle()
-    assert record.runs_per_node() == {node: 1}
+    assert record.runs_per_node() == {node: 2}, "the one that the reboot asked for came afterwards"
+    assert record.max_active_per_place() == 1
 
 
 async def test_a_fourth_run_by_reboots_within_six_hours_is_refused_as_a_loop(world: World) -> None:
@@ -99,10 +132,8 @@ async def test_a_fourth_run_by_reboots_within_six_hours_is_refused_as_a_loop(wor
     task = await world.task(**ON_REBOOT)
     await task.done(1)
     for run in range(2, 5):
-        await rebooted(world, task, node)  # the last run's own
         await rebooted(world, task, node)
         await task.ledger_when(lambda entries, run=run: entries[node]["seq"] == run)
-    await rebooted(world, task, node)
     await world.kubelet.reboot(node)
     found = await task.counts(failed=1)
     (failed,) = found["status"]["failedNodes"]
@@ -122,7 +153,6 @@ async def test_a_reboot_whose_record_cannot_be_written_at_first_makes_one_run_an
     task = await world.task(backoffLimit=0, **ON_REBOOT)
     await task.counts(succeeded=1, failed=1)
     await task.ledger_when(lambda entries: len(entries) == 2)
-    await rebooted(world, task, node)
     failing = Match(verb="patch", resource="configmaps", namespace=world.namespace, times=3)
     with proxy.fault(failing, Answer(500, "InternalError")) as rule:
         boot_id = await world.kubelet.reboot(node)

@@ -77,6 +77,7 @@ class Almanac:
         self.passes += 1
         seen: Snapshot = snapshot(self.task, list(self.nodes.values()), entries=self.entries, now=now)
         self.last = plan(seen)
+        self.entries = {**self.entries, **self.last.records}
         status = status_of(seen, self.last, Outcome(created=0, shards=1))
         self.statuses.append(status)
         self.events += [event.reason for event in transitions(self.task.status, status)]

@@ -268,7 +268,7 @@ def test_the_last_pod_keeps_its_logs_until_the_next_run_has_ended() -> None:
 def test_its_time_does_not_wait_for_the_next_run() -> None:
     of = task(**ONCE, ttl_seconds_after_finished=60)
     earlier = succeeded(A, 1, finished=NOW - 40)
-    before = entry(A, pod_uid=earlier.uid, revision="old")
+    before = entry(A, pod_uid=earlier.uid, revision="old", finished_at=int(earlier.finished))
     written = plan(snapshot(of, [A], [earlier], {"a": before}, token="t")).intents["a"]
     pods = [earlier, pod(A, 2)]
     assert not planned(of, [A], pods, {"a": written}).deletes

@@ -458,9 +458,16 @@ def test_the_cause_of_a_failure(ends: list[ContainerEnd], cause: tuple[int, str]
     assert (record.exit_code, record.message) == cause
 
 
-def test_a_pod_that_failed_before_it_was_deleted_counts() -> None:
-    cleared = failed(A, deletion=NOW + 30, deletion_asked=NOW)
-    assert planned(task(backoff_limit=0), [A], [cleared]).records["a"].result == "Failed"
+@pytest.mark.parametrize("finished", [NOW - 3e8, NOW - 11, NOW - 10, NOW + 3e8])
+def test_whether_a_deletion_killed_it_is_no_question_of_its_kubelets_clock(finished: float) -> None:
+    """One that was seen to end before its deletion is kept as it was then: test_vanished_ends.py."""
+    killed = failed(A, finished=finished, deletion=NOW + 20, deletion_asked=NOW - 10)
+    assert planned(task(backoff_limit=0), [A], [killed]).records["a"].reason == "Deleted"
+
+
+def test_a_pod_that_its_own_deadline_ended_counts_though_it_is_being_deleted() -> None:
+    ended = failed(A, reason="DeadlineExceeded", deletion=NOW + 20, deletion_asked=NOW - 10)
+    assert planned(task(backoff_limit=0), [A], [ended]).records["a"].result == "Failed"
 
 
 def test_a_pod_too_many_that_ends_first_is_recorded_after_the_older_one() -> None:
@@ -595,34 +602,74 @@ def test_a_storm_of_starts_is_cut_into_batches() -> None:
 
 
 class TestReboot:
-    """NodeReboot: what is a reboot of the run's own, and what is a loop."""
+    """NodeReboot: every reboot runs again, but those that a task causes and says so; and what is a loop."""
 
     SPEC: ClassVar[dict[str, Any]] = {"rerun_on": ("TemplateChange", "NodeReboot")}
+    OWN: ClassVar[dict[str, Any]] = {**SPEC, "reboots_node": True}
 
-    def test_the_first_reboot_after_a_run_is_the_runs_own(self) -> None:
+    @pytest.mark.parametrize("ago", [1, 20, 580, 3600])
+    def test_a_reboot_runs_again_however_soon_it_comes(self, ago: int) -> None:
+        """A sysctl that was set by the run is gone."""
+        ended = entry(A, boot_id="before", finished_at=int(NOW - ago))
+        result = planned(task(**self.SPEC), [node("a", ready_since=NOW - ago / 2)], [], {"a": ended})
+        assert (started(result), result.records, states(result)) == (["a"], {}, {"pending": 1})
+
+    @pytest.mark.parametrize("rebooted", [NOW - 6500, NOW - 5900, NOW - 20])
+    def test_nor_is_one_between_start_and_record_ever_the_runs_own(self, rebooted: float) -> None:
+        """Restarted in place after it, or ended just before: what was set may be gone."""
+        done = succeeded(A, created=NOW - 7000, finished=NOW - 6000, marks={names.POD_BOOT_ID: "before"})
+        at = node("a", ready_since=rebooted)
+        record = planned(task(**self.SPEC), [at], [done]).records["a"]
+        assert (record.result, record.boot_id) == ("Succeeded", "before")
+        assert started(planned(task(**self.SPEC), [at], [done], {"a": record})) == ["a"]
+
+    @pytest.mark.parametrize("limit", [0, 3])
+    def test_a_run_that_a_reboot_cut_off_runs_again_and_has_failed_once(self, limit: int) -> None:
+        cut = failed(A, exit_code=137, marks={names.POD_BOOT_ID: "before"})
+        record = planned(task(backoff_limit=limit, **self.SPEC), [A], [cut]).records["a"]
+        assert (record.result, record.attempts) == ("Retry", 1)
+        result = planned(task(backoff_limit=limit, **self.SPEC), [A], [cut], {"a": record})
+        assert [start.trigger for start in result.starts] == ["NodeReboot"]
+
+    def test_one_that_is_made_at_most_once_has_failed(self) -> None:
+        spec = {**self.SPEC, "run_guarantee": "AtMostOnce", "backoff_limit": 0}
+        cut = failed(A, exit_code=137, marks={names.POD_BOOT_ID: "before"})
+        record = planned(task(**spec), [A], [cut]).records["a"]
+        assert (record.result, record.boot_id, record.boot_absorbed) == ("Failed", "boot-a", True)
+
+    def test_the_first_reboot_after_a_run_is_its_own_where_the_task_reboots_its_node(self) -> None:
         ended = entry(A, boot_id="before", finished_at=int(NOW - 300))
-        result = planned(task(**self.SPEC), [node("a", ready_since=NOW - 200)], [], {"a": ended})
+        result = planned(task(**self.OWN), [node("a", ready_since=NOW - 200)], [], {"a": ended})
         assert started(result) == []
         assert (result.records["a"].boot_id, result.records["a"].boot_absorbed) == ("boot-a", True)
 
     def test_the_second_one_runs_again(self) -> None:
         ended = entry(A, boot_id="before", boot_absorbed=True, finished_at=int(NOW - 300))
-        assert started(planned(task(**self.SPEC), [A], [], {"a": ended})) == ["a"]
+        assert started(planned(task(**self.OWN), [A], [], {"a": ended})) == ["a"]
 
     def test_one_that_came_later_runs_again(self) -> None:
         ended = entry(A, boot_id="before", finished_at=int(NOW - 3600))
-        result = planned(task(**self.SPEC), [node("a", ready_since=NOW - 1800)], [], {"a": ended})
+        result = planned(task(**self.OWN), [node("a", ready_since=NOW - 1800)], [], {"a": ended})
         assert started(result) == ["a"]
 
     def test_one_that_was_missed_while_the_operator_was_down_is_still_the_runs_own(self) -> None:
         ended = entry(A, boot_id="before", finished_at=int(NOW - 7200))
-        result = planned(task(**self.SPEC), [node("a", ready_since=NOW - 7100)], [], {"a": ended})
+        result = planned(task(**self.OWN), [node("a", ready_since=NOW - 7100)], [], {"a": ended})
         assert started(result) == []
 
-    def test_a_reboot_during_the_run_does_not_repeat_it(self) -> None:
+    def test_a_reboot_during_a_run_that_causes_it_does_not_repeat_it(self) -> None:
         done = succeeded(A, created=NOW - 7000, finished=NOW - 6000, marks={names.POD_BOOT_ID: "before"})
-        result = planned(task(**self.SPEC), [node("a", ready_since=NOW - 6500)], [done])
+        result = planned(task(**self.OWN), [node("a", ready_since=NOW - 6500)], [done])
         assert result.records["a"].boot_id == "boot-a"
+
+    @pytest.mark.parametrize(("result", "again"), [("Failed", []), ("Succeeded", ["a"])])
+    def test_a_run_that_is_made_at_most_once_is_not_repeated_for_what_may_have_cut_it_off(
+        self, result: str, again: list[str]
+    ) -> None:
+        spec = {**self.SPEC, "run_guarantee": "AtMostOnce", "backoff_limit": 0}
+        ended = entry(A, result, boot_id="before", finished_at=int(NOW - 300))
+        at = node("a", ready_since=NOW - 200)
+        assert started(planned(task(**spec), [at], [], {"a": ended})) == again
 
     def test_a_fourth_reboot_within_six_hours_is_a_loop(self) -> None:
         runs = (int(NOW - 9000), int(NOW - 6000), int(NOW - 3000))
@@ -646,9 +693,9 @@ class TestRetention:
         assert self.deleted([succeeded(A, finished=NOW - 9e5)], {"a": entry(A)}) == []
 
     def test_with_a_ttl_it_goes_when_its_time_is_over(self) -> None:
-        old = succeeded(A, finished=NOW - 61)
-        assert self.deleted([old], {"a": entry(A)}, ttl_seconds_after_finished=60) == ["pod-a-1"]
-        assert self.deleted([old], {"a": entry(A)}, ttl_seconds_after_finished=62) == []
+        old, of = succeeded(A, finished=NOW - 61), entry(A, finished_at=int(NOW - 61))
+        assert self.deleted([old], {"a": of}, ttl_seconds_after_finished=60) == ["pod-a-1"]
+        assert self.deleted([old], {"a": of}, ttl_seconds_after_finished=62) == []
 
     def test_an_unrecorded_pod_never_goes(self) -> None:
         assert self.deleted([succeeded(A, finished=NOW - 61)], {}, ttl_seconds_after_finished=0) == []

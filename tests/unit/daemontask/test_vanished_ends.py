@@ -7,9 +7,10 @@ import pytest
 from caretaker.api.objects import Node, Pod
 from caretaker.daemontask.ledger import Entry
 from caretaker.daemontask.memory import Memories, Memory
+from caretaker.daemontask.snapshot import PodsByNode
 from caretaker.daemontask.triggers import Triggers
 from caretaker.kube.store import Store
-from unit.daemontask.build import NOW, UID, failed, node, pod, succeeded
+from unit.daemontask.build import NOW, UID, failed, node, planned, pod, succeeded, task
 from unit.daemontask.simoperator import KEY
 from unit.daemontask.simworld import Phase, SimWorld, virtual_time
 
@@ -222,6 +223,12 @@ def test_a_later_time_that_the_api_server_tells_as_the_kubelet_lets_go_changes_n
     going = failed(a, finished=NOW, deletion=NOW + 1, deletion_asked=NOW + 1)
     pods.apply(going, 6)
     there = {a.uid: {going.name: going}}
-    assert memory.with_ended(there, {"a": a}) == {a.uid: {killed.name: killed}}
+    assert reasons(memory.with_ended(there, {"a": a}), a) == ["Deleted"]
     pods.remove(("default", going.name), going.uid, 7)
-    assert memory.with_ended({}, {"a": a}) == {a.uid: {killed.name: killed}}
+    assert reasons(memory.with_ended({}, {"a": a}), a) == ["Deleted"]
+
+
+def reasons(found: PodsByNode, of: Node) -> list[str]:
+    """Why the node's runs ended, as the next pass records it."""
+    pods = list(found[of.uid].values())
+    return [entry.reason for entry in planned(task(), [of], pods).records.values()]
