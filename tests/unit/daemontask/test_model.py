@@ -81,6 +81,23 @@ class Model(RuleBasedStateMachine):
             if phase != "Running":
                 self.cluster.finish(live[which % len(live)], phase)
 
+    @rule(which=number, restarts=st.sampled_from([None, 0, 1, 2]))
+    def reject_a_pod_or_restart_its_container(self, which: int, restarts: int | None) -> None:
+        """Nothing of it ran; or a container failed once more than it was restarted."""
+        live = self.world.live_pods()
+        if live and restarts is None:
+            self.cluster.reject(live[which % len(live)])
+        elif live and restarts is not None:
+            self.cluster.crash(live[which % len(live)], restarts)
+
+    @rule(which=st.sampled_from(NODES), ahead=st.sampled_from([0.0, -3600.0, 3600.0, -3e8, 3e8]))
+    def set_the_clock_of_a_kubelet(self, which: str, ahead: float) -> None:
+        self.cluster.ahead[which] = ahead
+
+    @rule(does=st.booleans())
+    def say_whether_the_task_reboots_its_node(self, does: bool) -> None:
+        self.cluster.edit(rebootsNode=does)
+
     @rule(
         which=st.sampled_from(NODES),
         what=st.sampled_from(["reboot", "replace", "remove", "ready", "not ready"]),
