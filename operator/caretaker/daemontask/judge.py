@@ -57,6 +57,7 @@ def entry_for(task_uid: str, spec: Spec, pod: Pod, node: Node, before: Entry | N
         boot_id=boot_id,
         tick=max(tick_of(pod), 0),
         attempts=same.attempts if same else 0,
+        failing_since=same.failing_since if same and pod.phase != "Succeeded" else 0,
         # A success has no use for them, and in a shard its results need their room.
         disruptions=same.disruptions if same and pod.phase != "Succeeded" else 0,
         started_at=int(pod.created),
@@ -192,6 +193,7 @@ def _failed(entry: Entry, pod: Pod, spec: Spec) -> Entry:
         result="Failed" if final else "Retry",
         attempts=attempts,
         disruptions=disruptions,
+        failing_since=entry.failing_since or (entry.finished_at if attempts else 0),
         reason=_cut(reason, _REASON),
         message=_cut(message, _MESSAGE),
         exit_code=exit_code,

@@ -107,11 +107,13 @@ def decide(
 
 
 def _failing_since(view: View, node: Node, entry: Entry) -> float:
-    """When the last attempt at the run that is wanted failed; 0 where it did not. A run that a reboot asks
-    for after a failure is another attempt."""
+    """When an attempt at the run that is wanted first failed; 0 where none did. A run that a reboot asks for
+    after a failure is another attempt."""
     if entry.result == "Succeeded" or entry.revision != view.revision:
         return 0.0
-    return float(entry.finished_at) if trigger_of(view, node, entry) in ("", RETRY, NODE_REBOOT) else 0.0
+    if trigger_of(view, node, entry) not in ("", RETRY, NODE_REBOOT):
+        return 0.0
+    return float(entry.failing_since or entry.finished_at)
 
 
 def _keep_slot_of_predecessor(view: View, node: Node, decision: Decision) -> None:

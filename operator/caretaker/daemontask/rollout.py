@@ -128,7 +128,9 @@ def may_begin(
 def _counts(snapshot: Snapshot, report: NodeReport, since: float) -> bool:
     """Whether the node failed in this rollout: with rerunOn: [] a failure of an earlier revision stands."""
     entry = report.entry
-    return entry is None or (entry.revision == snapshot.revision and entry.finished_at > since)
+    if entry is None:
+        return True
+    return entry.revision == snapshot.revision and (entry.failing_since or entry.finished_at) > since
 
 
 def _is_lost(report: NodeReport) -> bool:

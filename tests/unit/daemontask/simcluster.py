@@ -396,7 +396,7 @@ class SimCluster:
                 {
                     "type": "Ready",
                     "status": "True" if ready else "False",
-                    "lastTransitionTime": since,
+                    "lastTransitionTime": format_time(since),
                 }
             ],
             "nodeInfo": {"bootID": boot_id},

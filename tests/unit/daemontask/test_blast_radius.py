@@ -230,9 +230,15 @@ def test_a_node_that_goes_not_ready_after_its_success_counts_while_it_is_watched
         lost: Node = rollout.nodes[name]
         rollout.nodes[name] = msgspec.structs.replace(lost, ready=False, ready_since=rollout.now + 10)
     rollout.let_pass(20)
+    rollout.one_pass()
+    assert "2 node(s) are failing" in rollout.status.conditions[0].message
     rollout.roll_on(10 * 3600, step=600)
     assert rollout.hit == first
-    assert "are failing" in rollout.status.conditions[0].message
+    assert rollout.ready == "Paused"
+    assert "2 node(s) count as failed" in rollout.status.conditions[0].message
+    rollout.annotations[names.RESUME_AT] = format_time(rollout.now)
+    rollout.roll_on(100)
+    assert len(rollout.hit) > 2
 
 
 @pytest.mark.parametrize("slot", ["a retry", "a deletion", "an image"])
@@ -249,7 +255,7 @@ def test_status_names_who_holds_a_slot_and_until_when(slot: str) -> None:
     elif slot == "a deletion":
         rollout.pods[name] = msgspec.structs.replace(made, deletion=NOW + 30, deletion_asked=NOW)
         rollout.one_pass()
-        expected = ("PredecessorTerminating", format_time(NOW + 30), None)
+        expected = ("PredecessorTerminating", format_time(NOW), None)
     else:
         rollout.pods[name] = msgspec.structs.replace(made, phase="Pending", waiting="ErrImagePull")
         rollout.one_pass()

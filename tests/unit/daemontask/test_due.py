@@ -19,8 +19,8 @@ EARLY, LATE = "2026-01-01T00:00:00.000000+00:00", "2026-01-02T00:00:00.000000+00
 REBOOT = ("TemplateChange", "NodeReboot")
 
 
-def view(*, rerun_on: tuple[str, ...] = ("TemplateChange",), **changes: Any) -> View:
-    spec = Spec(template=TEMPLATE, run_guarantee="AtMostOnce", rerun_on=rerun_on)  # type: ignore[arg-type]
+def view(*, rerun_on: tuple[Any, ...] = ("TemplateChange",), reboots: bool = False, **changes: Any) -> View:
+    spec = Spec(template=TEMPLATE, run_guarantee="AtMostOnce", rerun_on=rerun_on, reboots_node=reboots)
     base = View(
         task_uid=UID,
         spec=spec,
@@ -145,7 +145,7 @@ def test_the_pod_that_ended_tells(version: int, seq: int, pod_seq: int) -> None:
 def test_what_ended_on_a_node_that_it_rebooted_has_run_there() -> None:
     """A task that reboots its node must not run again for that."""
     told = succeeded(A, 7, marks={"caretaker.dev/boot-id": "before"})
-    found = put(told, rerun_on=REBOOT)
+    found = put(told, rerun_on=REBOOT, reboots=True)
     assert (found.result, found.boot_id, found.boot_absorbed) == ("Succeeded", "boot-a", True)
     assert found.run_key == run_key(UID, REVISION, A.uid, "", "boot-a")
 

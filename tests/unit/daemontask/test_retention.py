@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from caretaker.api.daemontask import Spec
@@ -20,6 +21,8 @@ def look(
     pods: list[Pod], *, of: Entry = DONE, ttl: int | None = None, known: float = 0.0, scale: float = 1.0
 ) -> tuple[list[int], float]:
     """(seqs of the Pods that go, when the next one is due)."""
+    own = next((p for p in pods if p.uid == of.pod_uid), None)
+    of = msgspec.structs.replace(of, finished_at=int(own.finished if own is not None else NOW - 1))
     spec = Spec(template=TEMPLATE, ttl_seconds_after_finished=ttl)
     gone, wake = expired(spec, of, {p.name: p for p in pods}, known, NOW, scale)
     return [p.seq for p in gone], wake
