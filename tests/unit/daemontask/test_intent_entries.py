@@ -9,6 +9,7 @@ from caretaker.api import names
 from caretaker.api.daemontask import Spec
 from caretaker.api.objects import WireMeta
 from caretaker.daemontask.intents import (
+    UNREADABLE,
     concluded,
     covered,
     expected_until,
@@ -19,6 +20,7 @@ from caretaker.daemontask.intents import (
     kept_from_repeating,
     pod_of,
     quiet_from,
+    was_unreadable,
     withdrawn,
 )
 from caretaker.daemontask.ledger import OUTCOME_UNKNOWN, Entry, Fault
@@ -236,6 +238,18 @@ def test_whose_pod_is_gone(before: Entry | None, after: Entry, told: bool) -> No
     entries = {} if before is None else {"a": before}
     assert given_up({"b": BEGUN, **entries}, {"c": entry(A), "a": after}) == (["a"] if told else [])
     assert is_new_end(before, after) is (told or after == entry(A))
+
+
+@pytest.mark.parametrize(
+    ("of", "expected"),
+    [
+        pytest.param(msgspec.structs.replace(GONE, message=UNREADABLE), True, id="it could not be read"),
+        pytest.param(GONE, False, id="its Pod is gone"),
+        pytest.param(entry(A, "Failed", reason="Error", message=UNREADABLE), False, id="its program said so"),
+    ],
+)
+def test_what_stands_for_an_entry_that_could_not_be_read(of: Entry, expected: bool) -> None:
+    assert was_unreadable(of) is expected
 
 
 def test_revisions_are_told_from_pods() -> None:

@@ -38,6 +38,7 @@ def ended(seq: int, ago: float = 100.0, **changes: Any) -> Pod:
         pytest.param([], {}, [], 0.0, id="no Pods"),
         pytest.param([ended(3)], {}, [], 0.0, id="without a TTL the last one stays"),
         pytest.param([ended(2), ended(3)], {}, [2], 0.0, id="and the others go"),
+        pytest.param([ended(2, 0)], {}, [2], 0.0, id="at once"),
         pytest.param([ended(3), ended(2), ended(1)], {}, [2, 1], 0.0, id="in any order"),
         pytest.param([ended(3)], {"ttl": 60}, [3], 0.0, id="its time is over"),
         pytest.param([ended(3)], {"ttl": 100}, [3], 0.0, id="to the second"),
