@@ -199,6 +199,21 @@ class LedgerStatus(Wire, frozen=True, omit_defaults=False):
 NOT_KNOWN: Final = -1
 
 
+class PostedEvent(Wire, frozen=True):
+    """An Event that is not posted again."""
+
+    reason: str
+    time: str
+
+
+class Rollout(Wire, frozen=True):
+    """What was asked for last by annotations, and the Events of the rollout that follows from it, by reason."""
+
+    rerun_at: str | None = None
+    resume_at: str | None = None
+    events: tuple[PostedEvent, ...] = ()
+
+
 class Status(Wire, frozen=True, omit_defaults=False):
     """DaemonTask status. On every write: desired = succeeded + failed + active + pending + blocked."""
 
@@ -227,6 +242,7 @@ class Status(Wire, frozen=True, omit_defaults=False):
     result_errors: tuple[ResultError, ...] = ()
     result_errors_omitted: int = 0
     ledger: LedgerStatus = LedgerStatus()
+    rollout: Rollout | None = None
     ecs: tuple[EcsCluster, ...] = ()
     ecs_omitted: int = 0
 

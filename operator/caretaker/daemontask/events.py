@@ -1,26 +1,99 @@
 """Which transitions of a DaemonTask are worth an Event.
 
-Pure: compares the status that stands with the one being written, so that a restart repeats nothing. One
-event per transition, aggregated over nodes, never one per Pod.
+Pure: compares the status that stands with the one being written. Events are about the rollout, never about a
+node: each reason is posted once in a rollout, or once in QUIET seconds of it. What has been posted stands in
+status, so that a restart repeats nothing. The counts stand in status alone.
 """
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+import msgspec
 
 from caretaker.api import conditions as c
 from caretaker.api.conditions import Reason
-from caretaker.api.daemontask import Status
+from caretaker.api.daemontask import PostedEvent, Rollout, Status
 from caretaker.api.events import Event
+from caretaker.api.times import format_time, parse_time
 
+QUIET: Final = 12 * 3600.0
 _SHOWN = 5
+# Posted once in a rollout, however long it takes.
+_ONCE: Final = ("RunStarted", "RunSucceeded", "RolloutComplete")
+# What people and schedules do is posted as often as they do it.
+_EACH: Final = ("Suspended", "Resumed", "ScheduleMissed")
 # Reasons of Ready of a revision that is complete because nobody has to wait for its schedule.
 _BY_SCHEDULE = (Reason.AWAITING_SCHEDULE, Reason.RUNNING)
 # Reasons of Degraded that have Events of their own, which a graver reason does not hide.
 _TOLD_ELSEWHERE = (Reason.NODES_FAILED, Reason.INVALID_RESULTS)
+# In place of messages that count nodes, which differ from one pass to the next.
+_WORDS: Final[Mapping[str, str]] = {
+    Reason.NODES_FAILED: "nodes have failed and hold the task up; status.failedNodes names them",
+    Reason.PROGRESS_DEADLINE_EXCEEDED: "nodes wait for longer than spec.progressDeadlineSeconds; the condition "
+    "Progressing names the first",
+    Reason.LEDGER_CORRUPT: "ledger entries cannot be read; the condition Degraded names the first node",
+    Reason.HELD_BY_BUDGET: "a budget lets no node start; the condition Progressing says until when",
+}
+
+
+def noted(
+    before: Status, after: Status, rerun_at: str, resume_at: float, duplicates: Sequence[str], now: float
+) -> Status:
+    """`after` with its rollout, and with the Events that transitions() finds in it."""
+    was = before.rollout or Rollout()
+    asked = Rollout(max(rerun_at, was.rerun_at or "") or None, format_time(resume_at) if resume_at else None)
+    posted = {event.reason: event for event in _posted(before, after, asked)}
+    silent = {e.reason for e in posted.values() if e.reason in _ONCE or not _is_old(e, now)}
+    fresh = {event.reason for event in _found(before, after, duplicates)} - silent
+    if "RunStarted" not in fresh | silent:
+        fresh.discard("RunSucceeded")  # nothing ran for it
+    posted |= {reason: PostedEvent(reason, format_time(now)) for reason in fresh.difference(_EACH)}
+    events = tuple(posted[reason] for reason in sorted(posted))
+    return msgspec.structs.replace(after, rollout=msgspec.structs.replace(asked, events=events))
 
 
 def transitions(before: Status, after: Status, duplicates: Sequence[str] = ()) -> list[Event]:
-    """The Events between two statuses."""
+    """The Events between two statuses, of which `after` is noted()."""
+    known = before.rollout.events if before.rollout is not None else _by_older_version(before, after)
+    noted = after.rollout.events if after.rollout is not None else ()
+    fresh = {*_EACH, *(event.reason for event in noted if event not in known)}
+    return [event for event in _found(before, after, duplicates) if event.reason in fresh]
+
+
+def _posted(before: Status, after: Status, asked: Rollout) -> Iterable[PostedEvent]:
+    """The Events of this rollout, as far as it is known."""
+    was = before.rollout
+    if was is None:
+        return _by_older_version(before, after)
+    if _names(before, was) != _names(after, asked):
+        return ()
+    if (before.observed_generation, was.resume_at) == (after.observed_generation, asked.resume_at):
+        return was.events
+    # Whoever changes the task or has it resumed wants to hear what becomes of that.
+    return [event for event in was.events if event.reason in _ONCE]
+
+
+def _names(status: Status, rollout: Rollout) -> tuple[str, str | None, str | None]:
+    return status.current_revision, status.last_schedule_time, rollout.rerun_at
+
+
+def _is_old(event: PostedEvent, now: float) -> bool:
+    age = now - (parse_time(event.time) or 0.0)
+    return not -QUIET < age < QUIET  # a clock that was set back silences nothing for longer
+
+
+def _by_older_version(before: Status, after: Status) -> Sequence[PostedEvent]:
+    """What must have been posted by a version that noted nothing."""
+    same = bool(before.current_revision) and before.current_revision == after.current_revision
+    begun, done = same and before.start_time is not None, same and bool(before.completed_revision)
+    at = before.last_completion_time or before.start_time or format_time(0)
+    reasons = zip(_ONCE, (begun or done, done, done), strict=True)
+    return [PostedEvent(reason, at) for reason, known in reasons if known]
+
+
+def _found(before: Status, after: Status, duplicates: Sequence[str]) -> list[Event]:
+    """All that may be told."""
     found = (
         _runs(before, after),
         _conditions(before, after),
@@ -32,42 +105,51 @@ def transitions(before: Status, after: Status, duplicates: Sequence[str] = ()) -
 
 
 def _runs(before: Status, after: Status) -> Iterator[Event]:
-    counts = f"{after.succeeded} of {after.desired} nodes succeeded"
-    if after.active and not before.active:
-        yield Event("Normal", "RunStarted", f"runs began, revision {after.current_revision}; {counts}")
-    known = {node.node_name for node in before.failed_nodes}
-    new = [node for node in after.failed_nodes if node.node_name not in known]
-    if new and after.failed > before.failed:
-        shown = ", ".join(f"{n.node_name} ({n.reason})" for n in new[:_SHOWN])
-        more = f" and {after.failed - before.failed - _SHOWN} more" if len(new) > _SHOWN else ""
-        yield Event("Warning", "RunFailed", f"retries exhausted on {shown}{more}")
-    if before.active and not after.active and after.succeeded > before.succeeded:
-        yield Event("Normal", "RunSucceeded", counts)
+    ran = after.last_completion_time != before.last_completion_time or after.failed > before.failed
+    tick = f", tick {after.last_schedule_time}" if after.last_schedule_time else ""
+    again = f", rerun-at {asked}" if after.rollout is not None and (asked := after.rollout.rerun_at) else ""
+    about = f"revision {after.current_revision}{tick}{again}"
+    if after.active or ran:
+        yield Event("Normal", "RunStarted", f"runs began, {about}")
+    if after.failed > before.failed:
+        known = {node.node_name for node in before.failed_nodes}
+        new = (node for node in after.failed_nodes if node.node_name not in known)
+        where = next((f" on {node.node_name} ({node.reason})" for node in new), "")
+        told = f"retries exhausted{where}; status.failedNodes names the nodes, those that follow too"
+        yield Event("Warning", "RunFailed", told)
+    ended = _reason(after, c.READY) == Reason.SUCCEEDED and not (after.active or after.pending)
+    if ended and after.succeeded:
+        yield Event("Normal", "RunSucceeded", f"runs ended, {about}; status has the counts")
 
 
 def _conditions(before: Status, after: Status) -> Iterator[Event]:
     done = after.completed_revision
     if done and done != before.completed_revision and _reason(after, c.READY) not in _BY_SCHEDULE:
-        yield Event("Normal", "RolloutComplete", f"revision {done}; {_message(after, c.READY)}")
+        yield Event("Normal", "RolloutComplete", f"revision {done}; status has the counts")
     was, now = _is_true(before, c.SUSPENDED), _is_true(after, c.SUSPENDED)
     if now and not was:
         yield Event("Normal", "Suspended", "nothing new is started until spec.suspend is false")
     if was and not now:
         yield Event("Normal", "Resumed", "runs may start again")
     if _reason(after, c.PROGRESSING) == Reason.PROGRESS_DEADLINE_EXCEEDED != _reason(before, c.PROGRESSING):
-        yield Event("Warning", "ProgressDeadlineExceeded", _message(after, c.PROGRESSING))
+        yield _of_condition(after, c.PROGRESSING)
     stalled = _reason(after, c.STALLED)
     if stalled and stalled != _reason(before, c.STALLED) and stalled != Reason.PROGRESS_DEADLINE_EXCEEDED:
-        yield Event("Warning", stalled, _message(after, c.STALLED))
+        yield _of_condition(after, c.STALLED)
     degraded = _reason(after, c.DEGRADED)
     if degraded and degraded not in (_reason(before, c.DEGRADED), stalled, *_TOLD_ELSEWHERE):
-        yield Event("Warning", degraded, _message(after, c.DEGRADED))
+        yield _of_condition(after, c.DEGRADED)
+
+
+def _of_condition(status: Status, kind: str) -> Event:
+    reason = _reason(status, kind)
+    return Event("Warning", reason, _WORDS.get(reason) or _message(status, kind))
 
 
 def _calendar(before: Status, after: Status) -> Iterator[Event]:
     held = _reason(after, c.PROGRESSING) == Reason.HELD_BY_BUDGET
     if held and _reason(before, c.PROGRESSING) != Reason.HELD_BY_BUDGET:
-        yield Event("Normal", Reason.HELD_BY_BUDGET, _message(after, c.PROGRESSING))
+        yield Event("Normal", Reason.HELD_BY_BUDGET, _WORDS[Reason.HELD_BY_BUDGET])
     due, taken = before.next_schedule_time, after.last_schedule_time
     same = before.observed_schedule == after.observed_schedule
     if due and same and (after.next_schedule_time or due) > due and (taken is None or taken < due):
@@ -78,19 +160,14 @@ def _calendar(before: Status, after: Status) -> Iterator[Event]:
 def _results(before: Status, after: Status) -> Iterator[Event]:
     if after.result_errors and not before.result_errors:
         first = after.result_errors[0]
-        nodes = len(after.result_errors) + after.result_errors_omitted
-        yield Event(
-            "Warning", Reason.INVALID_RESULTS, f"{nodes} node(s), first {first.node_name}: {first.message}"
-        )
+        told = f"{first.node_name}: {first.message}; status.resultErrors names the nodes"
+        yield Event("Warning", Reason.INVALID_RESULTS, told)
 
 
 def _duplicates(names: Sequence[str]) -> Iterator[Event]:
     if names:
-        yield Event(
-            "Warning",
-            "DuplicatePods",
-            f"more than one Pod for {', '.join(sorted(names)[:_SHOWN])}; the oldest stays",
-        )
+        shown = ", ".join(sorted(names)[:_SHOWN])
+        yield Event("Warning", "DuplicatePods", f"more than one Pod for {shown}; the oldest stays")
 
 
 def _reason(status: Status, kind: str) -> str:

@@ -21,6 +21,7 @@ from caretaker.api.daemontask import (
 )
 from caretaker.api.times import format_time, parse_time
 from caretaker.daemontask.conditions import Facts, Outcome, conditions_of
+from caretaker.daemontask.events import noted
 from caretaker.daemontask.intents import pod_of
 from caretaker.daemontask.losses import done, wanted_run
 from caretaker.daemontask.node import POD_REFUSED
@@ -44,7 +45,7 @@ def status_of(snapshot: Snapshot, plan: Plan, outcome: Outcome) -> Status:
     started = before.start_time if not new_revision else None
     if started is None and (outcome.created or facts.active):
         started = now
-    return Status(
+    status = Status(
         observed_generation=snapshot.task.metadata.generation,
         current_revision=snapshot.revision,
         completed_revision=snapshot.revision if facts.complete else "",
@@ -71,6 +72,8 @@ def status_of(snapshot: Snapshot, plan: Plan, outcome: Outcome) -> Status:
         result_errors_omitted=plan.told.faulty - len(plan.told.errors),
         ledger=_ledger(snapshot, plan, facts),
     )
+    orders = plan.orders
+    return noted(before, status, orders.rerun_at, orders.resume_at, plan.duplicates, snapshot.now)
 
 
 def _ledger(snapshot: Snapshot, plan: Plan, facts: Facts) -> LedgerStatus:

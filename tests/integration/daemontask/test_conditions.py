@@ -140,8 +140,23 @@ async def test_events_come_once_for_each_transition(world: World) -> None:
     assert counted["RolloutComplete"] == 1
     assert counted["Suspended"] == counted["Resumed"] == 1
     assert counted["RunFailed"] == 1
-    assert counted["RunStarted"] <= 4
-    assert sum(counted.values()) <= 12
+    assert counted["RunStarted"] == 2  # the template's, the re-run's
+    assert counted["RunSucceeded"] == 2
+    assert sum(counted.values()) <= 8
+
+
+async def test_a_rollout_one_by_one_posts_no_event_per_node(world: World, operator: OperatorProcess) -> None:
+    bad = (await world.join(12))[:4]
+    for name in bad:
+        world.kubelet.script(name, fail())
+    policy = {"maxFailedNodes": 4}
+    task = await world.task(parallelism=1, minSuccessSeconds=1, backoffLimit=0, failurePolicy=policy)
+    await task.when(lambda t: t["status"]["succeeded"] >= 2)
+    operator.restart()
+    await task.counts(succeeded=8, failed=4)
+    await task.event("RolloutComplete")
+    reasons = sorted(event["reason"] for event in await task.events())
+    assert reasons == ["RolloutComplete", "RunFailed", "RunStarted", "RunSucceeded"]
 
 
 async def test_a_restart_of_the_operator_posts_no_event_again(

@@ -260,7 +260,7 @@ def test_a_rollout_that_is_held_back_says_so_until_when_and_goes_on_then() -> No
     assert made.look("2026-11-23T14:00:00Z") == []
     assert made.look("2026-11-23T17:00:00Z") == ["a NewNode", "b NewNode"]
     assert made.condition(c.PROGRESSING) == ("True", "RolloutComplete")
-    assert made.events == ["HeldByBudget", "RolloutComplete"]
+    assert made.events == ["HeldByBudget", "RunStarted", "RunSucceeded", "RolloutComplete"]
 
 
 @pytest.mark.parametrize(

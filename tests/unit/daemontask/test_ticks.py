@@ -196,7 +196,7 @@ class TestTheTakingPass:
         found = self.taking(made, "2026-11-23T03:00:00Z")
         assert c.find(found.conditions, c.RECONCILING) is None
         assert {status.completed_revision for status in made.statuses} == {found.current_revision}
-        assert made.events == []
+        assert made.events == ["RunStarted", "RunSucceeded"]
 
     def test_nothing_makes_way_for_it_yet(self) -> None:
         before, now = moment("2026-11-23T03:00:00Z"), moment("2026-11-24T03:00:00Z")
