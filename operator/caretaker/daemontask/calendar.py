@@ -39,6 +39,11 @@ class _Field(NamedTuple):
         item = rf"([*?]|({self.value})(-({self.value}))?)(/0*[1-9][0-9]?)?"
         return f"{item}(,{item})*"
 
+    def number(self, value: str) -> int:
+        """Of one value, which may be a name."""
+        names = [name for name in self.value.split("|") if name.isalpha()]
+        return names.index(value.lower()) + self.first if value.isalpha() else int(value)
+
 
 FIELDS: Final = (
     _Field("minute", "[0-5]?[0-9]", 0, 59),
@@ -137,19 +142,23 @@ def read_zone(name: str) -> ZoneInfo:
 
 
 def _plain(text: str, field: _Field) -> str:
-    """The field in words that mean the same to cronsim as they do to robfig/cron: only a bare `*` leaves the
-    choice of days to the other of the two fields about days, and Sunday is 0 alone."""
-    terms = []
+    """The field's values one by one, which cronsim cannot take for others than robfig/cron does; only a bare
+    `*` leaves the choice of days to the other of the two fields about days."""
+    values: set[int] = set()
     for term in text.split(","):
-        span, slash, step = term.partition("/")
-        if span in ("*", "?") and int(step or 1) == 1:
-            return "*"
-        if span in ("*", "?"):
-            span = f"{field.first}-{field.last}"
-        low, dash, high = (part.lower().lstrip("0") for part in span.partition("-"))
-        if slash and not dash:
-            span = f"{span}-{field.last}"
-        elif low == high:  # a step from there on, to cronsim
-            slash = step = ""
-        terms.append(f"{span}{slash}{step}")
-    return ",".join(terms)
+        span, _, step = term.partition("/")
+        low, dash, high = span.partition("-")
+        if low in ("*", "?"):
+            if int(step or 1) == 1:
+                return "*"
+            first, last = field.first, field.last
+        else:
+            first = last = field.number(low)
+            if dash:
+                last = field.number(high)
+            elif step:
+                last = field.last
+        if first > last:
+            raise ValueError(f"never comes: bad {field.name}")
+        values.update(range(first, last + 1, int(step or 1)))
+    return ",".join(str(value) for value in sorted(values))

@@ -1,8 +1,10 @@
 """When a schedule comes round: fields, days on which clocks change, leap days, what is no schedule."""
 
 from datetime import UTC, datetime
+from pathlib import Path
 from zoneinfo import ZoneInfo
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -22,7 +24,7 @@ def moment(text: str) -> float:
     return found
 
 
-# All rows as robfig/cron v3.0.1, which CronJob uses, answers them.
+# All rows as robfig/cron v3.0.1, which CronJob uses, answers them, but for one that says so.
 ROWS = [
     pytest.param("0 3 * * *", UTC_NAME, "2026-11-22T10:00:00Z", ["2026-11-23T03:00:00Z"], id="every night"),
     pytest.param(
@@ -139,6 +141,27 @@ ROWS = [
         ["2026-11-09T12:00:00Z", "2026-12-09T12:00:00Z"],
         id="a step within one day",
     ),
+    pytest.param(
+        "0 3 * * 6/1",
+        UTC_NAME,
+        "2026-11-22T10:00:00Z",
+        ["2026-11-28T03:00:00Z", "2026-12-05T03:00:00Z"],
+        id="a step from Saturday on is Saturday alone",
+    ),
+    pytest.param(
+        "0 0 1 03-MAR/1 *",
+        UTC_NAME,
+        "2026-11-22T10:00:00Z",
+        ["2027-03-01T00:00:00Z", "2028-03-01T00:00:00Z"],
+        id="a step within one month that is spelt in two ways",
+    ),
+    pytest.param(
+        "0 0 29 2 *",
+        UTC_NAME,
+        "2096-03-01T00:00:00Z",
+        ["2104-02-29T00:00:00Z"],
+        id="the leap day that 2100 does not have, which CronJob gives up on",
+    ),
     pytest.param("@weekly", UTC_NAME, "2026-11-22T00:00:00Z", ["2026-11-29T00:00:00Z"], id="a macro"),
     pytest.param(
         " 0  3 * * * ",
@@ -164,6 +187,22 @@ def test_ticks_forth_and_back(expression: str, zone: str, begin: str, wanted: li
     assert at <= moment(begin)
 
 
+def test_what_robfig_cron_answers() -> None:
+    """A table of random expressions, printed by testing/cronticks.py."""
+    rows = msgspec.json.decode((Path(__file__).parent / "cronticks.json").read_bytes())
+    compared = 0
+    for row in rows:
+        if not row["ticks"]:  # refused, or it never comes within five years
+            continue
+        ticks, at = calendar.read(row["expression"], row["zone"]), row["after"]
+        for wanted in row["ticks"]:
+            at = ticks.after(at)
+            assert at == wanted, row
+        assert ticks.last(at) == at, row
+        compared += 1
+    assert compared > 300
+
+
 FIELD = st.sampled_from
 HOURS = st.sets(st.integers(0, 23), min_size=1, max_size=24)
 MINUTES = st.sets(st.integers(0, 59), min_size=1, max_size=4)
@@ -175,6 +214,10 @@ ZONES = (
     "Africa/Casablanca",
     "America/Santiago",
     "Asia/Kolkata",
+    "America/Havana",
+    "America/Asuncion",
+    "Asia/Beirut",
+    "Africa/Cairo",
 )
 # Around changes of some of these zones.
 BEGINS = (
@@ -186,6 +229,10 @@ BEGINS = (
     "2026-10-03",
     "2026-10-24",
     "2026-10-31",
+    "2022-10-01",
+    "2023-03-24",
+    "2024-04-25",
+    "2024-10-30",
 )
 
 
