@@ -199,6 +199,13 @@ class LedgerStatus(Wire, frozen=True, omit_defaults=False):
 NOT_KNOWN: Final = -1
 
 
+class FormerRevision(Wire, frozen=True):
+    """The revision that an older version gave to a template, by the hash that it has now."""
+
+    template: str
+    revision: str
+
+
 class PostedEvent(Wire, frozen=True):
     """An Event that is not posted again."""
 
@@ -207,7 +214,7 @@ class PostedEvent(Wire, frozen=True):
 
 
 class Rollout(Wire, frozen=True):
-    """What was asked for last by annotations, and the Events of the rollout that follows from it, by reason."""
+    """What annotations asked for last, and the Events of the rollout since, by reason."""
 
     rerun_at: str | None = None
     resume_at: str | None = None
@@ -219,6 +226,7 @@ class Status(Wire, frozen=True, omit_defaults=False):
 
     observed_generation: int = -1
     current_revision: str = ""  # of the template, or EcsSpec.revision
+    former_revision: FormerRevision | None = None
     completed_revision: str = ""  # currentRevision once its rollout is complete, else empty
     finished_rollout: str = ""  # revision, tick and re-run of which every node has ended
     conditions: tuple[Condition, ...] = ()

@@ -10,6 +10,8 @@ import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
+import msgspec
+
 from caretaker.api import names
 from caretaker.api.conditions import PROGRESSING, Reason
 from caretaker.api.daemontask import DaemonTask, Status
@@ -23,7 +25,7 @@ from caretaker.daemontask.ledger import Ledger
 from caretaker.daemontask.memory import Memories, Memory
 from caretaker.daemontask.pace import due_in
 from caretaker.daemontask.plan import Plan, doubtful, keep_slots, plan
-from caretaker.daemontask.pods import revision_of
+from caretaker.daemontask.pods import revisions_of
 from caretaker.daemontask.podwrites import CONFIRMED_SECONDS, PodWriter, run_all
 from caretaker.daemontask.resource import KIND, RawTask, read_task, refusal_of, task_path
 from caretaker.daemontask.results import figures
@@ -99,7 +101,7 @@ class DaemonTaskKind:
             if raw is None or raw.metadata.uid != memory.uid:
                 raise Conflict("the task went away while its ledger was read")
             task, invalid = read_task(raw)
-        revision = revision_of(task.spec)
+        revision, former = revisions_of(task.spec, task.status)
         if memory.fit is None or memory.revision != revision:
             memory.fit, memory.revision, memory.verdict = NodeFit(task.spec.template), revision, None
             memory.refusals.clear()
@@ -107,7 +109,8 @@ class DaemonTaskKind:
         if not invalid and memory.verdict is None:
             memory.verdict = await self._check_template(task, revision)
         ledger = _loaded(memory).view(told, strict=task.spec.at_most_once)
-        return self._snapshot(task, memory, ledger, invalid or memory.verdict or "")
+        snapshot = self._snapshot(task, memory, ledger, invalid or memory.verdict or "")
+        return msgspec.structs.replace(snapshot, former=former)
 
     def plan(self, snapshot: Snapshot) -> Plan:
         """See plan.py."""

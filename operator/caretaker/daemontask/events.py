@@ -30,7 +30,7 @@ _TOLD_ELSEWHERE = (Reason.NODES_FAILED, Reason.INVALID_RESULTS)
 # In place of messages that count nodes, which differ from one pass to the next.
 _WORDS: Final[Mapping[str, str]] = {
     Reason.NODES_FAILED: "nodes have failed and hold the task up; status.failedNodes names them",
-    Reason.PROGRESS_DEADLINE_EXCEEDED: "nodes wait for longer than spec.progressDeadlineSeconds; the condition "
+    Reason.PROGRESS_DEADLINE_EXCEEDED: "nodes wait for longer than progressDeadlineSeconds; the condition "
     "Progressing names the first",
     Reason.LEDGER_CORRUPT: "ledger entries cannot be read; the condition Degraded names the first node",
     Reason.HELD_BY_BUDGET: "a budget lets no node start; the condition Progressing says until when",

@@ -22,7 +22,7 @@ from caretaker.api.names import LABEL_TASK
 from caretaker.api.objects import Node, Pod, WireNode, WirePod
 from caretaker.daemontask.fit import NodeFit
 from caretaker.daemontask.ledger import Ledger
-from caretaker.daemontask.pods import revision_of
+from caretaker.daemontask.pods import revisions_of
 from caretaker.daemontask.resource import RawTask, read_task, task_path
 from caretaker.daemontask.shard import WireConfigMap
 from caretaker.daemontask.shards import Shards
@@ -66,9 +66,11 @@ def _snapshot(
     now: float,
     scale: float,
 ) -> Snapshot:
+    revision, former = revisions_of(task.spec, task.status)
     return Snapshot(
         task=task,
-        revision=revision_of(task.spec),
+        revision=revision,
+        former=former,
         fit=NodeFit(task.spec.template),
         nodes=nodes,
         pods=pods,

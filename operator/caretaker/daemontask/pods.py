@@ -8,14 +8,16 @@ from typing import Any, Final
 import msgspec
 
 from caretaker.api import names
-from caretaker.api.daemontask import Spec
+from caretaker.api.daemontask import FormerRevision, Spec, Status
 from caretaker.api.hashing import h10
 from caretaker.api.objects import Pod, WireMeta
 from caretaker.api.times import format_time, parse_time
 from caretaker.daemontask.fit import default_tolerations
+from caretaker.daemontask.normal import normalised
 
 # A pod of ours must not keep the cluster autoscaler from removing its node.
 SAFE_TO_EVICT: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+NEVER_SEEN: Final = Status()
 _NAME_PART: Final = 40
 _SEQ_PART: Final = 11
 
@@ -34,9 +36,25 @@ class Start(msgspec.Struct, frozen=True, gc=False):
     tick: int = 0  # of the schedule, in seconds since the epoch; 0 = of none
 
 
-def revision_of(spec: Spec) -> str:
-    """The template's revision. Knobs outside `template` never change it."""
-    return h10(msgspec.json.encode(spec.template, order="sorted").decode())
+def revision_of(spec: Spec, status: Status = NEVER_SEEN) -> str:
+    """The template's revision. Knobs outside `template` never change it, nor does what says nothing."""
+    return revisions_of(spec, status)[0]
+
+
+def revisions_of(spec: Spec, status: Status) -> tuple[str, FormerRevision | None]:
+    """(the revision, what status keeps of one that an older version gave). Older versions hashed the template
+    as it was written: its records, Pods and run keys have that name, and it keeps it."""
+    meant, former = _hash(normalised(spec.template)), status.former_revision
+    if former is not None and former.template == meant:
+        return former.revision, former
+    written = _hash(spec.template)
+    if status.current_revision == written != meant:
+        return written, FormerRevision(meant, written)
+    return meant, former
+
+
+def _hash(template: dict[str, Any]) -> str:
+    return h10(msgspec.json.encode(template, order="sorted").decode())
 
 
 def run_key(task_uid: str, revision: str, node_uid: str, nonce: str, boot_id: str, tick: int = 0) -> str:

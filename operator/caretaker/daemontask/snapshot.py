@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from caretaker.api.daemontask import DaemonTask
+from caretaker.api.daemontask import DaemonTask, FormerRevision
 from caretaker.api.objects import Node, Pod
 from caretaker.daemontask.fit import NodeFit
 from caretaker.daemontask.ledger import Ledger
@@ -46,4 +46,5 @@ class Snapshot(msgspec.Struct, frozen=True):
     token: str = ""  # of the intents that this pass writes: no other pass has it
     unstarted: Mapping[str, str] = {}  # node UID -> token of an intent that is known to have run nothing
     careful: bool = False  # the last Pod was refused: one intent at a time
+    former: FormerRevision | None = None  # `revision`, where it is that of an older version
     recall: Recall | None = None  # what the last plan found of each node; None: ask all of them

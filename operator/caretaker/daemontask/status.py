@@ -48,6 +48,7 @@ def status_of(snapshot: Snapshot, plan: Plan, outcome: Outcome) -> Status:
     status = Status(
         observed_generation=snapshot.task.metadata.generation,
         current_revision=snapshot.revision,
+        former_revision=snapshot.former,
         completed_revision=snapshot.revision if facts.complete else "",
         finished_rollout=_finished_rollout(facts),
         conditions=c.merge(before.conditions, conditions_of(facts), now),

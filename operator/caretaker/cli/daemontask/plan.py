@@ -49,7 +49,7 @@ async def _check_pods(session: Session, document: Document, proposal: TaskPropos
     if not task.metadata.uid:
         return ""  # a Pod names its owner by UID; what kept the task from being checked is noted
     try:
-        refusals = await refusals_of(session.client, task, revision_of(task.spec))
+        refusals = await refusals_of(session.client, task, revision_of(task.spec, task.status))
     except ApiError as error:
         if error.status and not error.transient:
             proposal.notes.append(f"its pods: {explain(error, session.client.host)}")

@@ -66,7 +66,7 @@ def _changes(proposal: TaskProposal, made: Forecast) -> bool:
     if proposal.before is None:
         return False
     before, _ = read_task(proposal.before)
-    return revision_of(before.spec) != made.snapshot.revision
+    return revision_of(before.spec, before.status) != made.snapshot.revision
 
 
 def as_text(proposal: TaskProposal, made: Forecast | None, *, wide: bool) -> list[str]:
@@ -96,7 +96,8 @@ def _kind_of_change(proposal: TaskProposal, made: Forecast) -> str:
         return f"new, revision {made.snapshot.revision}"
     if _changes(proposal, made):
         old, _ = read_task(proposal.before)
-        return f"its template changes, revision {revision_of(old.spec)} -> {made.snapshot.revision}"
+        revision = revision_of(old.spec, old.status)
+        return f"its template changes, revision {revision} -> {made.snapshot.revision}"
     return f"exists, its template does not change, revision {made.snapshot.revision}"
 
 
