@@ -21,8 +21,8 @@ ZONES: Final = (
 )
 ROWS: Final = 400
 _NAMES: Final = {
-    "month": "jan feb mar apr may jun jul aug sep oct nov dec".split(),
-    "day of the week": "sun mon tue wed thu fri sat".split(),
+    "month": ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"],
+    "day of the week": ["sun", "mon", "tue", "wed", "thu", "fri", "sat"],
 }
 _STEPS: Final = (1, 1, 2, 3, 5, 7, 10, 31, 60, 99)
 _FIRST, _LAST = 1262304000, 4070908800  # 2010 to 2099

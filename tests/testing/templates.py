@@ -130,7 +130,7 @@ def changes(template: Json) -> list[Json]:
     """Templates that say something else, each in one place: every leaf and every branch taken away, every
     scalar changed, every list turned round."""
     found: list[Json] = []
-    _change(template, lambda changed: found.append(changed))
+    _change(template, found.append)
     return found
 
 

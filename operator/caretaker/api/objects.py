@@ -9,6 +9,8 @@ from typing import Final, Literal
 
 import msgspec
 
+from caretaker.api import names
+from caretaker.api.hashing import h10
 from caretaker.api.names import POD_NODE_UID, POD_SEQ
 from caretaker.api.times import parse_time
 
@@ -116,8 +118,27 @@ CRASH_LOOP: Final = "CrashLoopBackOff"
 CONTAINER_LOST: Final = "ContainerStatusUnknown"
 
 
+# Labels and annotations of a Pod that are kept, each of at most so many characters: a Pod may have 256 KiB.
+_OWN: Final = frozenset(
+    value for name, value in vars(names).items() if name.startswith(("POD_", "LABEL_")) and "/" in value
+)
+_MOST: Final = 253  # of the longest, a node's name
+_BOOT_ID: Final = 64  # the kernel's has 36
+
+
+def _own(marks: dict[str, str] | None) -> dict[str, str]:
+    return {key: marks[key] for key in _OWN.intersection(marks) if len(marks[key]) <= _MOST} if marks else {}
+
+
+def _boot_id(told: str) -> str:
+    """What a node tells, or its hash: it is kept in the ledger and in Pods, where room is short."""
+    plain = told.isascii() and told.isprintable() and len(told) <= _BOOT_ID
+    return told if plain else f"hash-{h10(told)}"
+
+
 class WireOwner(msgspec.Struct):
     uid: str
+    kind: str = "DaemonTask"
     controller: bool = False
 
 
@@ -179,7 +200,7 @@ class WireNode(msgspec.Struct):
             taints=tuple(self.spec.taints or ()),
             unschedulable=self.spec.unschedulable,
             provider_id=self.spec.provider_id,
-            boot_id=info.boot_id if info else "",
+            boot_id=_boot_id(info.boot_id) if info else "",
             ready=ready,
             ready_since=since,
             deleting=meta.deletion_timestamp is not None,
@@ -267,7 +288,8 @@ class WirePod(msgspec.Struct):
     def record(self) -> Pod:
         """The planner's view of this Pod."""
         meta, status = self.metadata, self.status
-        owner = next((o.uid for o in meta.owner_references or () if o.controller), "")
+        owners = (o for o in meta.owner_references or () if o.controller and o.kind == "DaemonTask")
+        owner = next((o.uid for o in owners), "")
         unschedulable, unschedulable_since = "", 0.0
         for condition in status.conditions or ():
             if condition.type == "PodScheduled" and condition.reason == "Unschedulable":
@@ -280,8 +302,8 @@ class WirePod(msgspec.Struct):
             namespace=meta.namespace,
             uid=meta.uid,
             owner_uid=owner,
-            labels=meta.labels or {},
-            annotations=meta.annotations or {},
+            labels=_own(meta.labels),
+            annotations=_own(meta.annotations),
             created=created,
             deletion=deletion,
             deletion_asked=max(deletion - (meta.deletion_grace_period_seconds or 0), 0.0),

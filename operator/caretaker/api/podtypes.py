@@ -1,8 +1,8 @@
 """How Go reads a PodTemplateSpec, by Kubernetes' own types: which values are no others than absent.
 
 Pure data, printed by dev/gotools/podtypes: a struct, and its fields, each `str`, `bool`, `num`, `quantity`,
-`any` (not looked into) or a struct; with `*` before it for a pointer, `[]` for a list, `{}` for a map. Empty, all
-but a pointer are no other than absent.
+`any` (not looked into) or a struct; with `*` before it for a pointer, `[]` for a list, `{}` for a map. Empty,
+all but a pointer are no other than absent.
 """
 
 from typing import Final
@@ -297,7 +297,9 @@ def _read(text: str) -> dict[str, dict[str, str]]:
     fields: dict[str, str] = {}
     for line in text.splitlines():
         if line.startswith(" "):
-            fields.update(pair.split(":", 1) for pair in line.split())
+            for pair in line.split():
+                name, _, code = pair.partition(":")
+                fields[name] = code
         elif line:
             fields = structs[line] = {}
     return structs

@@ -122,10 +122,10 @@ def read(expression: str, zone: str) -> Calendar:
     for text, field in zip(fields, FIELDS, strict=True):
         if not re.fullmatch(field.pattern, text, re.IGNORECASE):
             raise ValueError(f"{expression!r}: {text!r} is no {field.name}")
-    plain = " ".join(_plain(text, field) for text, field in zip(fields, FIELDS, strict=True))
     try:
+        plain = " ".join(_plain(text, field) for text, field in zip(fields, FIELDS, strict=True))
         CronSim(plain, datetime.fromtimestamp(0, UTC))
-    except CronSimError as error:
+    except (CronSimError, ValueError) as error:
         raise ValueError(f"{expression!r} never comes: {str(error).lower()}") from error
     return Calendar(plain, known)
 
@@ -159,6 +159,6 @@ def _plain(text: str, field: _Field) -> str:
             elif step:
                 last = field.last
         if first > last:
-            raise ValueError(f"never comes: bad {field.name}")
+            raise ValueError(f"bad {field.name}")
         values.update(range(first, last + 1, int(step or 1)))
     return ",".join(str(value) for value in sorted(values))

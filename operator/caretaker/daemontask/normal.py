@@ -1,8 +1,8 @@
 """A pod template without what means nothing: as the API server would store it, for its revision alone.
 
-Pure: template -> template. What tools add and take away (nulls, empty objects and lists, zeros, spelt-out defaults,
-other words for a quantity) goes. Whatever may mean something stays, and so does what is not known here.
-Templates that are equal then make Pods that are. It must not be used for the Pod itself.
+Pure: template -> template. What tools add and take away (nulls, empty objects and lists, zeros, defaults that
+are spelt out, other words for a quantity) goes. Whatever may mean something stays, and so does what is not
+known here. Templates that are equal then make Pods that are. It must not be used for the Pod itself.
 """
 
 import re

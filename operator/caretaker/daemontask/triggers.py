@@ -16,6 +16,7 @@ from caretaker.kube.store import Store
 from caretaker.runtime.queue import Key
 
 CLOSE: Final = 60.0  # seconds: what a node says of itself may come so late
+SLOW: Final = 10.0  # seconds after which a Pod's start is news
 
 
 class Enqueue(Protocol):
@@ -83,9 +84,18 @@ class Triggers:
         elif old is not None and old.terminal and new.deletion and not old.deletion:
             memory.pod_ended(old)
         changed = old is None or new is None or _view(memory, old) != _view(memory, new)
+        if not changed and old is not None and new is not None:
+            changed = self._begins(memory, old, new)
         if changed and not _just_made(memory, old, new):
             # The end of a run frees a slot, which is urgent if somebody waits for one.
             self._on_key(key, urgent=memory.queued and (new is None or new.terminal))
+
+    def _begins(self, memory: Memory, old: Pod, new: Pod) -> bool:
+        """Whether a Pod is placed or begins to run that status may call late. A pass for every Pod that is
+        placed would double those of a rollout."""
+        if (bool(old.node_name), old.phase) == (bool(new.node_name), new.phase):
+            return False
+        return new.node_uid in memory.unplaced or time.time() - new.created >= SLOW * self._scale
 
 
 def _view(memory: Memory, pod: Pod) -> tuple[object, ...]:

@@ -2,9 +2,10 @@
 
 from collections.abc import Callable
 
+from testbed.admin import ApiError
 from testbed.recorder import PodRecorder, node_of
 from testing.kubelet import HOLD, SUCCEED
-from testing.world import World, blocked
+from testing.world import Task, World, blocked
 
 Recorders = Callable[[], PodRecorder]
 
@@ -63,3 +64,26 @@ async def test_the_new_node_waits_until_the_old_ones_pod_is_gone(world: World, r
         await record.settle()
     assert [peak.count for peak in record.peaks(group=node_of).values()] == [1]
     assert (await task.ledger())[name]["nodeUID"] == await world.nodes.uid(name)
+
+
+async def test_pods_that_somebody_orphaned_keep_no_later_task_of_the_name_waiting(world: World) -> None:
+    """Their owner has let go of them, live ones and finished ones: they are nobody's, and stay."""
+    names = await world.join(2)
+    world.kubelet.script(names[0], SUCCEED)
+    world.kubelet.script(names[1], HOLD)
+    task = await world.task()
+    await task.counts(succeeded=1, active=1)
+    orphans = {pod["metadata"]["uid"] for pod in await task.pods()}
+    await task.delete(propagation="Orphan")
+    await world.until(lambda: gone(task))
+    again = await world.task()
+    await again.done(2)
+    assert orphans <= {pod["metadata"]["uid"] for pod in await again.pods()}
+
+
+async def gone(task: Task) -> bool:
+    try:
+        await task.get()
+    except ApiError as error:
+        return error.status == 404
+    return False

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from caretaker.api import names
+from caretaker.api.hashing import h10
 from caretaker.api.objects import ContainerEnd, Node, Pod, Taint, WireNode, WirePod
 from caretaker.api.times import parse_time
 
@@ -278,3 +279,37 @@ def test_of_containers_that_succeeded_the_first_message_of_the_spec_is_kept_and_
 def test_every_container_that_failed_keeps_its_message() -> None:
     status = {"containerStatuses": [ended("a", 1, message="one"), ended("b", 2, message="two")]}
     assert [end.message for end in pod(status).ends] == ["one", "two"]
+
+
+def test_of_a_pods_labels_and_annotations_only_our_own_are_kept_and_none_that_is_large() -> None:
+    """5,000 Pods with 200 KiB each would be a gigabyte."""
+    large = {f"other/{i}": "x" * 1000 for i in range(200)}
+    own = {names.POD_SEQ: "3", names.POD_NODE_NAME: "n" * 253}
+    forged = {names.POD_NONCE: "x" * 254, f"{names.GROUP}/another": "x"}
+    found = pod({}, annotations={**large, **own, **forged}, labels={**large, names.LABEL_TASK: "t"})
+    assert (found.annotations, found.labels, found.seq) == (own, {names.LABEL_TASK: "t"}, 3)
+
+
+def test_a_pod_of_another_kind_is_no_tasks_whatever_its_labels_say() -> None:
+    owner = {"uid": "u", "controller": True, "name": "t"}
+    assert pod({}, ownerReferences=[{**owner, "kind": "DaemonTask"}]).owner_uid == "u"
+    assert pod({}, ownerReferences=[{**owner, "kind": "ReplicaSet"}]).owner_uid == ""
+
+
+@pytest.mark.parametrize(
+    ("told", "kept"),
+    [
+        pytest.param(
+            "1bd1ae2e-5a0c-4d5e-8c1b-2f3a4b5c6d7e", "1bd1ae2e-5a0c-4d5e-8c1b-2f3a4b5c6d7e", id="kernel"
+        ),
+        pytest.param("b" * 64, "b" * 64, id="64 characters"),
+        pytest.param("", "", id="none"),
+        pytest.param("b" * 200_000, f"hash-{h10('b' * 200_000)}", id="200 KB"),
+        pytest.param("\n" * 64, "hash-" + h10("\n" * 64), id="what JSON writes in six bytes each"),
+    ],
+)
+def test_a_boot_id_takes_little_room_in_the_ledger_and_differs_from_others(told: str, kept: str) -> None:
+    found = node({"nodeInfo": {"bootID": told}}).boot_id
+    assert found == kept
+    assert len(msgspec.json.encode(found)) <= 66
+    assert node({"nodeInfo": {"bootID": told + "c"}}).boot_id != found

@@ -1,0 +1,39 @@
+"""Which changes of a Pod bring a pass of its task."""
+
+import time
+
+import pytest
+
+from caretaker.api.objects import Node, Pod
+from caretaker.daemontask.memory import Memories
+from caretaker.daemontask.triggers import SLOW, Triggers
+from caretaker.kube.store import Store
+from caretaker.runtime.queue import Key
+from unit.daemontask.build import UID, node, pod
+
+A = node("a")
+KEY = Key("DaemonTask", "default", "task")
+
+
+@pytest.mark.parametrize(
+    ("age", "unplaced", "passes"),
+    [
+        pytest.param(0.0, False, 0, id="nothing changes for one in time: a rollout has thousands"),
+        pytest.param(
+            SLOW + 1, False, 2, id="one that took long may be called late, until it is placed and runs"
+        ),
+        pytest.param(0.0, True, 2, id="so may the node whose last Pod was given up unplaced"),
+    ],
+)
+def test_being_placed_and_beginning_to_run(age: float, unplaced: bool, passes: int) -> None:
+    memories, pods = Memories(), Store[Pod]()
+    memory = memories.of(KEY, UID)
+    memory.unplaced = frozenset({A.uid} if unplaced else ())
+    keys: list[Key] = []
+    Triggers(KEY.kind, memories, Store[Node](), pods, lambda key, **_: keys.append(key))
+    created = time.time() - age
+    pods.apply(pod(A, phase="Pending", node_name="", created=created), 5)
+    keys.clear()
+    pods.apply(pod(A, phase="Pending", created=created), 6)
+    pods.apply(pod(A, phase="Running", created=created), 7)
+    assert keys == [KEY] * passes
