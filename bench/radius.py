@@ -25,6 +25,7 @@ FAST: Final = 5000  # QPS that bounds nothing here
 SHARE: Final = 10  # parallelism, per cent of the nodes, as in the example
 REFUSED: Final = 1  # per cent of the nodes
 RETRIES: Final = ((0, 1.0), (1, 1.0), (6, 0.1))  # backoffLimit, how long the operator's waits are
+ROUNDS: Final = 2  # of rollouts with and without refused nodes
 TIMEOUT: Final = 900.0
 OURS: Final = "caretaker.dev/daemontask"
 EXAMPLE: Final = CHECKOUT / "examples" / "patch-sysctl.yaml"
@@ -85,13 +86,14 @@ async def _refused(admin: Admin, nodes: int) -> list[Figure]:
     listed = await admin.list(path("nodes"))
     bad = sorted(node["metadata"]["name"] for node in listed)[:: 100 // REFUSED]
     others = nodes - len(bad)
-    first = await _rollout(admin, "none-1", others)
-    refused = await _rollout(admin, "refused", others, bad)
-    second = await _rollout(admin, "none-2", others)  # the first one met a cold control plane
-    none = (first + second) / 2
+    none, refused = [], []
+    for number in range(ROUNDS):
+        none.append(await _rollout(admin, f"none-{number}", others))
+        refused.append(await _rollout(admin, f"refused-{number}", others, bad))
     what = f"other nodes' time, {REFUSED} % of {nodes:,} refused / none, parallelism {SHARE} %"
-    note = f"{refused:.1f} s / {first:.1f} s and {second:.1f} s"
-    return [Figure(what, refused / none, "x", "<= 1.05", note)]
+    told = (" and ".join(f"{seconds:.1f} s" for seconds in each) for each in (refused, none))
+    # The shortest of each: what else the machine does only adds to them.
+    return [Figure(what, min(refused) / min(none), "x", "<= 1.05", " / ".join(told))]
 
 
 async def _rollout(admin: Admin, name: str, others: int, bad: list[str] | None = None) -> float:
