@@ -15,7 +15,7 @@ import msgspec
 
 from caretaker.api import names
 from caretaker.api.daemontask import Spec, Status
-from caretaker.api.objects import CRASH_LOOP, Node, Pod, WireMeta, WireNode, WirePod
+from caretaker.api.objects import Node, Pod, WireMeta, WireNode, WirePod
 from caretaker.api.times import format_time, normalise_time, parse_time
 from caretaker.daemontask.controller import RawTask
 from caretaker.daemontask.intents import is_open
@@ -125,23 +125,6 @@ class SimCluster:
         pod = self.pods[name]
         if pod.status.phase == "Running":
             self._set_pod(pod, pod.spec.node_name, phase)
-
-    def reject(self, name: str) -> None:
-        """A node gets it, and the kubelet refuses it before there is any container."""
-        if not self.pods[name].spec.node_name:
-            self.bind(name)
-            pod = self.pods[name]
-            if pod.spec.node_name:
-                self._put_pod(pod, pod.spec.node_name, {"phase": "Failed", "reason": "OutOfcpu"})
-
-    def crash(self, name: str, restarts: int) -> None:
-        """Its container has failed once more than it was restarted."""
-        self.bind(name)
-        pod = self.pods[name]
-        if pod.status.phase == "Running":
-            waiting = {"name": "main", "restartCount": restarts, "state": {"waiting": {"reason": CRASH_LOOP}}}
-            told = {"phase": "Running", "containerStatuses": [waiting]}
-            self._put_pod(pod, pod.spec.node_name, told)
 
     def drop_pod(self, name: str) -> WirePod:
         """The Pod is deleted, by whomever."""

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from caretaker.api import names
-from caretaker.api.objects import Pod, WireNode, WirePod
+from caretaker.api.objects import CRASH_LOOP, Pod, WireNode, WirePod
 from caretaker.api.times import format_time
 from caretaker.daemontask.pods import revision_of
 from caretaker.kube.errors import ApiError
@@ -73,8 +73,17 @@ class SlowCluster(SimCluster):
         if pod.spec.node_name or target not in self.nodes:
             return
         status = {"phase": "Failed", "reason": reason, "message": "Pod was rejected by the kubelet"}
-        body = {"metadata": pod.metadata, "spec": {"nodeName": target}, "status": status}
-        self._tell(self._put(msgspec.convert(body, WirePod, from_attributes=True)), self.on_end)
+        self._put_pod(pod, target, status)
+        self._tell(self.pods[name], self.on_end)
+
+    def crash(self, name: str, restarts: int) -> None:
+        """Its container has failed once more than it was restarted."""
+        self.bind(name)
+        pod = self.pods[name]
+        if pod.status.phase == "Running":
+            waiting = {"name": "main", "restartCount": restarts, "state": {"waiting": {"reason": CRASH_LOOP}}}
+            told = {"phase": "Running", "containerStatuses": [waiting]}
+            self._put_pod(pod, pod.spec.node_name, told)
 
     def let_go(self, name: str) -> None:
         """The kubelet of a Pod that is being deleted ends it; then, another time, it is gone."""
