@@ -164,6 +164,17 @@ def test_a_node_that_is_not_ready_after_its_success_keeps_its_slot_for_the_progr
     assert started(plan(msgspec.structs.replace(of, now=found.wake))) == ["b"]
 
 
+def test_a_pass_that_starts_all_that_wait_asks_for_no_other() -> None:
+    nodes = [node(f"n{i:03}") for i in range(BATCH)]
+    found = plan(seen(nodes, of={}))
+    assert (len(found.starts), found.more, found.queued) == (BATCH, False, 0)
+
+
+def test_a_pod_that_does_not_start_is_looked_at_when_it_is_late() -> None:
+    waits = pod(A, phase="Pending", waiting="ErrImagePull", created=NOW - 100)
+    assert plan(seen([A], [waits], of={})).wake == NOW - 100 + DEADLINE
+
+
 def ready_of(of: Snapshot) -> str:
     status = status_of(of, plan(of), Outcome(shards=1))
     return next(c.reason for c in status.conditions if c.type == "Ready")
@@ -189,6 +200,12 @@ def test_a_rollout_is_stuck_once_every_holder_of_a_slot_is(second: str) -> None:
     stuck = second in ("an image", "a deletion")
     of = seen([A, one, C], pods, of=entries, **spec)
     assert ready_of(of) == ("ProgressDeadlineExceeded" if stuck else "RollingOut")
+
+
+def test_a_rollout_with_a_free_slot_is_not_stuck() -> None:
+    late = pod(A, phase="Pending", waiting="ErrImagePull", created=NOW - DEADLINE)
+    of = seen([A, B, C], [late], of={}, parallelism=2)
+    assert (len(plan(of).starts), plan(of).jammed) == (1, [])
 
 
 def test_status_tells_until_when_a_node_that_is_not_ready_holds_its_slot() -> None:
