@@ -73,7 +73,7 @@ def test_a_node_whose_kubelet_rejects_comes_behind_the_others_and_holds_no_slot(
 
 def test_a_budget_is_named_only_where_it_keeps_a_node_waiting() -> None:
     two = (Budget(2),)
-    assert plan(seen([A, B], of={}, budgets=two)).budget is None
+    assert plan(seen([A, B], of={}, budgets=two, parallelism=5)).budget is None
     waiting = plan(seen([A, B, C], of={}, budgets=two)).budget
     assert waiting is not None
     assert waiting.nodes == 2
@@ -193,12 +193,13 @@ def test_a_rollout_is_stuck_once_every_holder_of_a_slot_is(second: str) -> None:
     elif second == "runs":
         pods.append(pod(B, created=NOW - 60))
     elif second == "NotReady":
-        one = node("b", ready=False, ready_since=NOW - 59)
-        pods.append(pod(one, created=NOW - 90))
+        one = node("b", ready=False, ready_since=NOW - 70)
+        pods.append(pod(one, created=NOW - 30))
     else:
         entries["b"] = entry(B, finished_at=int(NOW - 70))
     stuck = second in ("an image", "a deletion")
     of = seen([A, one, C], pods, of=entries, **spec)
+    assert bool(plan(of).jammed) is stuck
     assert ready_of(of) == ("ProgressDeadlineExceeded" if stuck else "RollingOut")
 
 
