@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from typing import Final, TextIO
 
-from caretaker.daemontask.node import State
+from caretaker.daemontask.decision import State
 from caretaker.settings import colour_wanted
 
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]+")

@@ -6,59 +6,17 @@ Pure: Facts -> conditions. Ready is decided by a chain of small rules, the first
 from collections.abc import Callable, Iterable
 from typing import Final
 
-import msgspec
-
 from caretaker.api import conditions as c
 from caretaker.api.conditions import Condition, ConditionStatus, Reason
 from caretaker.api.names import LABEL_TASK
 from caretaker.api.times import format_time
-from caretaker.daemontask.budgets import allowed_words, held_words
+from caretaker.daemontask.budgets import held_words
+from caretaker.daemontask.facts import Facts
 from caretaker.daemontask.intents import was_unreadable
-from caretaker.daemontask.ledger import Ledger
-from caretaker.daemontask.plan import Plan
+from caretaker.daemontask.messages import lost_nodes, progress, refused_message, stuck_message, told_lost
 from caretaker.daemontask.recall import NodeReport
-from caretaker.daemontask.snapshot import Snapshot, Trouble
+from caretaker.daemontask.snapshot import Trouble
 from caretaker.daemontask.waits import waiting_since
-
-
-class Outcome(msgspec.Struct):
-    """What became of a plan."""
-
-    created: int = 0
-    started: frozenset[str] = frozenset()  # names of the nodes that got a Pod
-    trouble: Trouble | None = None
-    conflicts: tuple[str, ...] = ()  # Pod names that cannot be used
-    aside: frozenset[str] = frozenset()  # those of them whose Pod is the task's own, without its label
-    shards: int = 0  # ledger shards that exist now
-    recorded: int = 0  # nodes with an entry now, readable or not
-    writes: tuple[int, ...] = ()  # of each shard the highest count of writes that is known
-
-
-class Facts(msgspec.Struct, frozen=True):
-    """What the rules below read."""
-
-    snapshot: Snapshot
-    plan: Plan
-    outcome: Outcome
-    desired: int
-    active: int
-    succeeded: int
-    failed: int
-    pending: int
-    blocked: int
-    complete: bool  # the current revision's rollout is complete, or was once
-
-    @property
-    def busy(self) -> bool:
-        """Whether something still moves without anybody's help."""
-        waiting = self.pending > 0 and not self.plan.hold and not self.plan.jammed
-        return self.active > len(self.plan.stuck) or waiting
-
-    @property
-    def waits_for_tick(self) -> bool:
-        """Whether nothing is left to do before the schedule's first tick."""
-        return self.complete and not self.active and 0 < self.pending == self.plan.awaiting
-
 
 Verdict = tuple[ConditionStatus, str, str]  # (status of Ready, reason, message)
 
@@ -109,13 +67,6 @@ def _lost(facts: Facts) -> Verdict | None:
     return "False", Reason.LEDGER_LOST, told_lost(facts.snapshot.ledger, facts.plan.orders.refused)
 
 
-def told_lost(ledger: Ledger, refused: str = "") -> str:
-    """What is told of a ledger that has lost something. `refused`: why a decision is not carried out."""
-    what = ledger.loss or f"{ledger.lost} ledger shard(s) are gone"
-    ask = "annotate caretaker.dev/ledger=rerun to run again where no record is left, or =assume-done"
-    return f"{what}, so what has run is not known and nothing is started; {refused or ask}"
-
-
 def _invalid(facts: Facts) -> Verdict | None:
     return ("False", Reason.INVALID_SPEC, facts.snapshot.invalid) if facts.snapshot.invalid else None
 
@@ -123,13 +74,13 @@ def _invalid(facts: Facts) -> Verdict | None:
 def _task_failed(facts: Facts) -> Verdict | None:
     if not facts.plan.rollout.failed:
         return None
-    return "False", Reason.NODES_FAILED, f"{_progress(facts)}{_lost_nodes(facts)}"
+    return "False", Reason.NODES_FAILED, f"{progress(facts)}{lost_nodes(facts)}"
 
 
 def _suspended(facts: Facts) -> Verdict | None:
     if not facts.snapshot.task.spec.suspend:
         return None
-    return "True", Reason.SUSPENDED, f"suspended; {_progress(facts)}"
+    return "True", Reason.SUSPENDED, f"suspended; {progress(facts)}"
 
 
 def _no_nodes(facts: Facts) -> Verdict | None:
@@ -148,18 +99,9 @@ def _paused(facts: Facts) -> Verdict | None:
     return (
         "False",
         Reason.PAUSED,
-        f"more nodes failed than failurePolicy.maxFailedNodes allows; {_progress(facts)}"
-        f"{_lost_nodes(facts)}; edit the task, or annotate caretaker.dev/resume-at with the current time",
+        f"more nodes failed than failurePolicy.maxFailedNodes allows; {progress(facts)}"
+        f"{lost_nodes(facts)}; edit the task, or annotate caretaker.dev/resume-at with the current time",
     )
-
-
-def _lost_nodes(facts: Facts) -> str:
-    """Nodes that count as failed and are in neither list of status."""
-    lost = facts.plan.rollout.lost
-    if not lost:
-        return ""
-    first = min(lost, key=lambda report: report.node.name)
-    return f"; {len(lost)} node(s) count as failed, since they are blocked after it, first {first.node.name}"
 
 
 def _failed(facts: Facts) -> Verdict | None:
@@ -167,7 +109,7 @@ def _failed(facts: Facts) -> Verdict | None:
     Pause and Fail only go on that far, and somebody has to look."""
     lets_pass = facts.snapshot.task.spec.failure_policy.action == "Continue"
     wrong = facts.plan.rollout.beyond if lets_pass else facts.failed > 0
-    return ("False", Reason.NODES_FAILED, _progress(facts)) if wrong else None
+    return ("False", Reason.NODES_FAILED, progress(facts)) if wrong else None
 
 
 def _troubled(facts: Facts) -> Verdict | None:
@@ -186,27 +128,27 @@ def _in_the_way(facts: Facts) -> Trouble | None:
     if all_refused and facts.complete:
         return None
     if all_refused and facts.plan.refused:
-        return Trouble(Reason.POD_CREATION_REFUSED, _refused_message(facts))
+        return Trouble(Reason.POD_CREATION_REFUSED, refused_message(facts))
     return None if trouble is None or trouble.reason == Reason.POD_DELETION_REFUSED else trouble
 
 
 def _stuck(facts: Facts) -> Verdict | None:
     if not (facts.plan.stuck or facts.plan.jammed) or facts.busy or facts.complete:
         return None
-    return "False", Reason.PROGRESS_DEADLINE_EXCEEDED, _stuck_message(facts)
+    return "False", Reason.PROGRESS_DEADLINE_EXCEEDED, stuck_message(facts)
 
 
 def _refused_nodes(facts: Facts) -> Verdict | None:
     """While other nodes can still start, that is told; one refused node holds up nothing."""
     if not facts.plan.refused or facts.pending or facts.complete:
         return None
-    return "False", Reason.POD_CREATION_REFUSED, _refused_message(facts)
+    return "False", Reason.POD_CREATION_REFUSED, refused_message(facts)
 
 
 def _awaiting(facts: Facts) -> Verdict | None:
     if not facts.waits_for_tick:
         return None
-    return "True", Reason.AWAITING_SCHEDULE, f"first run at {_time(facts.plan.tick.next)}; {_progress(facts)}"
+    return "True", Reason.AWAITING_SCHEDULE, f"first run at {_time(facts.plan.tick.next)}; {progress(facts)}"
 
 
 def _time(moment: float) -> str:
@@ -217,18 +159,18 @@ def _complete(facts: Facts) -> Verdict | None:
     if not facts.complete:
         return None
     reason = Reason.RUNNING if facts.active or facts.pending else Reason.SUCCEEDED
-    return "True", reason, _progress(facts)
+    return "True", reason, progress(facts)
 
 
 def _all_blocked(facts: Facts) -> Verdict | None:
     if facts.blocked < facts.desired:
         return None
-    return "False", Reason.NODES_BLOCKED, f"every node is blocked; {_progress(facts)}"
+    return "False", Reason.NODES_BLOCKED, f"every node is blocked; {progress(facts)}"
 
 
 def _rolling(facts: Facts) -> Verdict | None:
-    refused = f"; {_refused_message(facts)}" if facts.plan.refused else ""
-    return "False", Reason.ROLLING_OUT, f"{_progress(facts)}{refused}"
+    refused = f"; {refused_message(facts)}" if facts.plan.refused else ""
+    return "False", Reason.ROLLING_OUT, f"{progress(facts)}{refused}"
 
 
 _READY_RULES: Final[tuple[Callable[[Facts], Verdict | None], ...]] = (
@@ -247,59 +189,6 @@ _READY_RULES: Final[tuple[Callable[[Facts], Verdict | None], ...]] = (
     _all_blocked,
     _rolling,
 )
-
-
-def _progress(facts: Facts) -> str:
-    parts = [f"{facts.succeeded} of {facts.desired} nodes succeeded"]
-    for count, word in (
-        (facts.failed, "failed"),
-        (facts.active, "active"),
-        (facts.pending, "pending"),
-        (facts.blocked, "blocked"),
-    ):
-        if count:
-            parts.append(f"{count} {word}")
-    text = ", ".join(parts)
-    waiting = facts.plan.waiting
-    if facts.pending and facts.plan.resting:
-        text += f"; {facts.plan.resting} slot(s) are held by minSuccessSeconds"
-    if facts.plan.budget is not None:
-        text += f"; {allowed_words(facts.plan.budget)}"
-    if facts.plan.rollout.gated and not facts.plan.hold:
-        text += f"; {_gate_message(facts)}"
-    if facts.plan.rollout.probing and facts.pending:
-        text += "; nodes begin one at a time until one succeeds, since nodes that joined or rebooted failed"
-    odd = ", ".join(f"{n} {reason}" for reason, n in sorted(waiting.items()) if reason not in _ORDINARY)
-    return f"{text} ({odd})" if odd else text
-
-
-def _gate_message(facts: Facts) -> str:
-    rollout = facts.plan.rollout
-    first = min(report.node.name for report in facts.plan.failing)
-    return (
-        f"{rollout.failing} node(s) are failing, first {first}, and failurePolicy.maxFailedNodes allows "
-        f"{rollout.allowed} failed: no other node starts until they succeed"
-    )
-
-
-_ORDINARY: Final = ("Scheduling", "Starting", "ContainerCreating", "PodInitializing")
-
-
-def _stuck_message(facts: Facts) -> str:
-    late = facts.plan.stuck or facts.plan.jammed
-    first = min(late, key=lambda r: r.node.name)
-    seconds = facts.snapshot.task.spec.progress_deadline_seconds
-    slots = "; they hold every slot" if facts.plan.jammed else ""
-    return (
-        f"{len(late)} node(s) have not moved for longer than progressDeadlineSeconds ({seconds} s){slots}, "
-        f"first {first.node.name}: {first.decision.reason}; {_progress(facts)}"
-    )
-
-
-def _refused_message(facts: Facts) -> str:
-    first = min(facts.plan.refused, key=lambda r: r.node.name)
-    count = "all nodes" if facts.snapshot.all_refused else f"{len(facts.plan.refused)} node(s)"
-    return f"the API server refuses the Pods of {count}, first {first.node.name}: {first.decision.message}"
 
 
 def _spec_valid(facts: Facts) -> Verdict:
@@ -344,14 +233,14 @@ def _moving(facts: Facts) -> Verdict:
         return "True", Reason.AWAITING_SCHEDULE, f"first run at {_time(facts.plan.tick.next)}"
     if facts.complete:
         moving = facts.active or facts.pending
-        return "True", Reason.RUNNING if moving else Reason.ROLLOUT_COMPLETE, _progress(facts)
-    return "True", Reason.ROLLING_OUT, _progress(facts)
+        return "True", Reason.RUNNING if moving else Reason.ROLLOUT_COMPLETE, progress(facts)
+    return "True", Reason.ROLLING_OUT, progress(facts)
 
 
 def _late(facts: Facts) -> str:
     """Which nodes have been waiting for longer than the progress deadline; empty if none has."""
     if facts.plan.stuck or facts.plan.jammed:
-        return _stuck_message(facts)
+        return stuck_message(facts)
     if facts.complete:
         return ""
     began = waiting_since(facts.snapshot.task, facts.snapshot.revision, facts.snapshot.now)
@@ -419,7 +308,7 @@ def _bad_annotation(facts: Facts) -> tuple[str, str] | None:
 def _refused(facts: Facts) -> tuple[str, str] | None:
     trouble = facts.outcome.trouble
     if facts.plan.refused and (trouble is None or trouble.reason == Reason.POD_CREATION_REFUSED):
-        return Reason.POD_CREATION_REFUSED, _refused_message(facts)
+        return Reason.POD_CREATION_REFUSED, refused_message(facts)
     return (trouble.reason, trouble.message) if trouble is not None else None
 
 

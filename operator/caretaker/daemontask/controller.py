@@ -16,13 +16,13 @@ from caretaker.api import names
 from caretaker.api.conditions import PROGRESSING, Reason
 from caretaker.api.daemontask import DaemonTask, Status
 from caretaker.api.events import Event, ObjectRef
-from caretaker.api.objects import Node, Pod, WireMeta, WireNode
-from caretaker.daemontask.conditions import Outcome
+from caretaker.api.objects import Node, Pod, WireNode
 from caretaker.daemontask.events import transitions
+from caretaker.daemontask.facts import Outcome
 from caretaker.daemontask.fit import NodeFit
 from caretaker.daemontask.intents import TOKEN, given_up, is_new_end, withdrawn
 from caretaker.daemontask.ledger import Ledger
-from caretaker.daemontask.memory import Memories, Memory
+from caretaker.daemontask.memory import Memories, Memory, namesakes_of
 from caretaker.daemontask.pace import due_in
 from caretaker.daemontask.plan import Plan, doubtful, keep_slots, plan
 from caretaker.daemontask.pods import revisions_of
@@ -146,6 +146,7 @@ class DaemonTaskKind:
         memory.trouble = await self._record(snapshot, plan, memory)
         if memory.trouble is None:
             refused, as_seen, gone = await self._writer.delete(plan.deletes, memory)
+            memory.still_there(pod for pod in plan.deletes if pod.uid not in gone)
             keep_slots(plan, gone)
             memory.queued = plan.queued > 0
             started, complete = await self._writer.start(snapshot, plan.starts, memory, plan.edge)
@@ -270,22 +271,9 @@ class DaemonTaskKind:
             token=uuid.uuid4().hex[:TOKEN],
             unstarted=memory.unstarted,
             careful=task.spec.at_most_once and _keeps_from_starting(memory.trouble),
-            namesakes=self._namesakes(task.metadata),
+            namesakes=namesakes_of(self._index, task.metadata),
             recall=memory.recall,
         )
-
-    def _namesakes(self, meta: WireMeta) -> dict[str, Pod]:
-        """Live Pods of earlier tasks of this name, by node UID: the garbage collector will take them."""
-        found: dict[str, Pod] = {}
-        for namespace, owner in self._index.owners():
-            if namespace != meta.namespace or owner == meta.uid:
-                continue
-            by_node = self._index.pods_of(namespace, owner)
-            one = next(pod for pods in by_node.values() for pod in pods.values())
-            if one.labels.get(names.LABEL_TASK) == meta.name:
-                live = (pod for pods in by_node.values() for pod in pods.values() if not pod.terminal)
-                found.update((pod.node_uid, pod) for pod in live)
-        return found
 
     async def _check_template(self, task: DaemonTask, revision: str) -> str | None:
         """Why the API server refuses the template's Pods; "" = it accepts them; None = it did not say."""

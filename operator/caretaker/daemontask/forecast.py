@@ -11,9 +11,9 @@ import msgspec
 from caretaker.api import names
 from caretaker.api.objects import Pod
 from caretaker.api.times import format_time
+from caretaker.daemontask.decision import State
 from caretaker.daemontask.due import NO_PODS, key_of
 from caretaker.daemontask.ledger import Value
-from caretaker.daemontask.node import State
 from caretaker.daemontask.plan import Plan, plan
 from caretaker.daemontask.recall import NodeReport
 from caretaker.daemontask.reports import reports, view_of

@@ -9,16 +9,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 from caretaker.api.conditions import Reason
-from caretaker.api.names import POD_NODE_NAME
-from caretaker.api.objects import Node, Pod
+from caretaker.api.names import LABEL_TASK, POD_NODE_NAME
+from caretaker.api.objects import Node, Pod, WireMeta
+from caretaker.daemontask.decision import BACKOFF_BASE, BACKOFF_MAX
 from caretaker.daemontask.fit import NodeFit
 from caretaker.daemontask.ledger import Entry
-from caretaker.daemontask.node import BACKOFF_BASE, BACKOFF_MAX
 from caretaker.daemontask.recall import Recall
 from caretaker.daemontask.refusals import Refusals
 from caretaker.daemontask.shards import Shards
 from caretaker.daemontask.snapshot import PodsByNode, Trouble
 from caretaker.kube.errors import ApiError
+from caretaker.kube.store import PodIndex
 from caretaker.runtime.queue import Key
 
 ABSENCE: Final = 600.0  # seconds a node must be gone before its ledger entry goes
@@ -78,6 +79,12 @@ class Memory:
         self.seq_skips.pop(node_uid, None)
         self.parked.pop(node_uid, None)
         self.again = self.refusals.created(node_uid) or self.again
+
+    def still_there(self, pods: Iterable[Pod]) -> None:
+        """These were to be deleted and were not: their nodes may have got them since."""
+        for pod in pods:
+            self.parked.pop(pod.node_uid, None)
+            self.unplaced -= {pod.node_uid}
 
     def not_started(self, node_uid: str, token: str) -> None:
         """The Pod of this intent was not created, for certain; without a token there was no intent."""
@@ -168,6 +175,20 @@ class Memory:
         self._absence_checked = now
         self._absent = {name: self._absent.get(name, now) for name in recorded if name not in nodes}
         return tuple(name for name, since in self._absent.items() if now - since >= ABSENCE * scale)
+
+
+def namesakes_of(index: PodIndex, meta: WireMeta) -> dict[str, Pod]:
+    """Live Pods of earlier tasks of this name, by node UID: the garbage collector will take them."""
+    found: dict[str, Pod] = {}
+    for namespace, owner in index.owners():
+        if namespace != meta.namespace or owner == meta.uid:
+            continue
+        by_node = index.pods_of(namespace, owner)
+        one = next(pod for pods in by_node.values() for pod in pods.values())
+        if one.labels.get(LABEL_TASK) == meta.name:
+            live = (pod for pods in by_node.values() for pod in pods.values() if not pod.terminal)
+            found.update((pod.node_uid, pod) for pod in live)
+    return found
 
 
 def is_of_one_node(error: ApiError) -> bool:

@@ -15,14 +15,21 @@ Every check returns a Decision or None; the first that answers wins.
 """
 
 from collections.abc import Mapping
-from typing import Final, Literal
 
 import msgspec
 
 from caretaker.api.conditions import Reason
-from caretaker.api.names import LABEL_REVISION, POD_NONCE
-from caretaker.api.objects import CRASH_LOOP, Node, Pod
+from caretaker.api.objects import Node, Pod
 from caretaker.daemontask import intents
+from caretaker.daemontask.decision import (
+    BACKOFF,
+    BACKOFF_BASE,
+    BACKOFF_MAX,
+    POD_REFUSED,
+    PREDECESSOR_TERMINATING,
+    QUEUED,
+    Decision,
+)
 from caretaker.daemontask.due import RETRY, View, in_place, is_broken, is_retry, key_of, nonce_of, trigger_of
 from caretaker.daemontask.fit import Verdict
 from caretaker.daemontask.judge import (
@@ -36,40 +43,8 @@ from caretaker.daemontask.judge import (
     was_used_up,
 )
 from caretaker.daemontask.ledger import Entry
-from caretaker.daemontask.pods import tick_of
+from caretaker.daemontask.live import decide_live, is_lost, lost_at, terminating
 from caretaker.daemontask.refusals import Refusal
-
-State = Literal["excluded", "succeeded", "failed", "active", "pending", "blocked"]
-
-BACKOFF_BASE: Final = 10.0
-BACKOFF_MAX: Final = 600.0
-BACKOFF: Final = "Backoff"
-QUEUED: Final = "Queued"
-POD_REFUSED: Final = "PodRefused"
-PREDECESSOR_TERMINATING: Final = "PredecessorTerminating"
-# What a container waits for in the ordinary course of its start.
-STARTING: Final = ("", "ContainerCreating", "PodInitializing")
-
-
-class Decision(msgspec.Struct, gc=False):
-    """One node's state and what it asks for."""
-
-    state: State
-    reason: str = ""
-    message: str = ""
-    since: float = 0.0
-    slot: bool = False  # holds one of the slots that parallelism and budgets give
-    slot_until: float = 0.0  # when what holds the slot ends by itself; 0 = by an event
-    failing: float = 0.0  # since when its run has failed and may still succeed, or is lost with its node
-    start: str = ""  # trigger of the run it wants to start; empty = none
-    seq: int = 0  # with start: the Pod's sequence number
-    attempt: int = 1
-    nonce: str = ""
-    record: Entry | None = None  # the entry to write before anything else happens to this node
-    delete: tuple[Pod, ...] = ()
-    replace: Pod | None = None  # makes way for a newer run as soon as runs may start
-    duplicates: bool = False  # more than one live Pod was found
-    wake: float = 0.0  # when this node must be looked at again; 0 = on an event only
 
 
 def decide(
@@ -87,9 +62,11 @@ def decide(
     else:
         settled = _unended(view, node, live, entry)
     settled = dated(settled, view.now) if settled is not None else None
+    if unrecorded is not None and node.uid in view.unplaced:
+        view = msgspec.structs.replace(view, unplaced=view.unplaced - {node.uid})  # that Pod was placed
     decision = (
         _worn_out(view, node, live, entry)
-        or (_live(view, node, verdict, live) if live else None)
+        or (decide_live(view, node, verdict, live) if live else None)
         or (None if verdict.kind != "excluded" else Decision("excluded", verdict.reason, verdict.message))
         or _expected(view, settled)
         or _recorded(view, node, settled)
@@ -121,15 +98,10 @@ def _keep_slot_of_predecessor(view: View, node: Node, decision: Decision) -> Non
     pod = view.namesakes.get(node.uid)
     if pod is None or pod.owner_uid != view.task_uid:
         return
-    decision.slot = decision.slot or not _is_lost(view, node, pod)
+    decision.slot = decision.slot or not is_lost(view, node, pod)
     late = pod.deletion_asked + view.spec.progress_deadline_seconds if pod.deletion else 0.0
-    moments = (decision.wake, late, _lost_at(view, node, pod))
+    moments = (decision.wake, late, lost_at(view, node, pod))
     decision.wake = min((at for at in moments if at > view.now), default=0.0)
-
-
-def _is_lost(view: View, node: Node, pod: Pod) -> bool:
-    """Whether the node has been NotReady for so long that its Pod is waited for no longer."""
-    return not node.ready and view.now >= _lost_at(view, node, pod)
 
 
 def _split(pods: Mapping[str, Pod], entry: Entry | None) -> tuple[list[Pod], Pod | None]:
@@ -203,124 +175,19 @@ def _settle(view: View, node: Node, entry: Entry | None) -> Entry | None:
     return settled
 
 
-def _live(view: View, node: Node, verdict: Verdict, live: list[Pod]) -> Decision:
-    """A node that has a Pod which is not terminal."""
-    bound = sorted((p for p in live if p.node_name), key=lambda p: (p.created, p.seq))
-    staying = [p for p in bound if not p.deletion] or [p for p in live if not p.deletion]
-    if not staying:
-        return _terminating(view, node, live)
-    keep = staying[0]
-    extra = tuple(p for p in live if p is not keep and not p.deletion)
-    decision = (
-        _outdated(view, keep)
-        or (_pending_pod(view, verdict, keep) if not keep.node_name else None)
-        or _bound_pod(view, node, keep)
-    )
-    if view.spec.concurrency_policy == "Replace" and verdict.kind == "fits" and not decision.delete:
-        decision.replace = keep if _is_superseded(view, node, keep) else None
-    decision.delete = (*decision.delete, *extra)
-    decision.duplicates = bool(extra)
-    return decision
-
-
 def _worn_out(view: View, node: Node, live: list[Pod], entry: Entry | None) -> Decision | None:
     """A node whose run has failed by backoffLimit though its Pod lives on: it is deleted, and holds its slot
     until it has gone."""
     pod = next((pod for pod in live if entry is not None and was_used_up(entry, pod)), None)
     if pod is None:
         return None
-    going = _terminating(view, node, [pod])
+    going = terminating(view, node, [pod])
     decision = _recorded(view, node, entry) or going
     if pod.deletion:
         decision.slot, decision.slot_until, decision.wake = going.slot, going.slot_until, going.wake
     else:
         decision.slot, decision.delete = True, (pod,)
     return decision
-
-
-def _is_superseded(view: View, node: Node, pod: Pod) -> bool:
-    """Whether a run that would start now is for something else. A reboot ends its Pod by itself."""
-    return (
-        ("TemplateChange" in view.spec.rerun_on and pod.labels.get(LABEL_REVISION) != view.revision)
-        or nonce_of(view, node, None) > pod.annotations.get(POD_NONCE, "")
-        or (view.tick > tick_of(pod))
-    )
-
-
-def _terminating(view: View, node: Node, live: list[Pod]) -> Decision:
-    """Its containers may run until the Pod is gone, whatever its grace period was."""
-    pod = max(live, key=lambda p: p.deletion)
-    message = f"waiting for Pod {pod.name} to go"
-    lost = _is_lost(view, node, pod)
-    late = pod.deletion_asked + view.spec.progress_deadline_seconds
-    return Decision(
-        "blocked",
-        PREDECESSOR_TERMINATING,
-        message,
-        since=pod.deletion_asked,
-        slot=not lost,
-        slot_until=0.0 if lost else _lost_at(view, node, pod),
-        failing=past(node.ready_since, view.now) if lost and _is_current(view, node, pod) else 0.0,
-        wake=min((at for at in (late, _lost_at(view, node, pod)) if at > view.now), default=0.0),
-    )
-
-
-def _is_current(view: View, node: Node, pod: Pod) -> bool:
-    """Whether the Pod is of the run that is wanted now."""
-    return pod.labels.get(LABEL_REVISION) == view.revision and not _is_superseded(view, node, pod)
-
-
-def _lost_at(view: View, node: Node, pod: Pod) -> float:
-    """When a Pod on a NotReady node counts as lost; 0 while the node is Ready."""
-    if node.ready:
-        return 0.0
-    return max(pod.created, past(node.ready_since, view.now)) + view.spec.progress_deadline_seconds
-
-
-def _outdated(view: View, pod: Pod) -> Decision | None:
-    """A Pod that cannot start or end, of a template that was changed since: waiting for its end would mean to
-    wait for ever, and a mended image or request would mend nothing."""
-    stuck = pod.unschedulable if not pod.node_name else pod.waiting not in STARTING
-    if pod.phase != "Pending":
-        stuck = pod.waiting == CRASH_LOOP
-    if pod.labels.get(LABEL_REVISION) == view.revision or not stuck:
-        return None
-    message = f"Pod {pod.name} cannot start or end and makes way for the changed template"
-    return Decision("pending", "TemplateChanged", message, slot=bool(pod.node_name), delete=(pod,))
-
-
-def _pending_pod(view: View, verdict: Verdict, pod: Pod) -> Decision:
-    """Not bound yet: the scheduler has not placed it, or cannot."""
-    if verdict.kind == "excluded" or (verdict.kind == "blocked" and verdict.reason == "Cordoned"):
-        state: State = "excluded" if verdict.kind == "excluded" else "blocked"
-        return Decision(state, verdict.reason, verdict.message, since=verdict.since, delete=(pod,))
-    deadline = pod.created + view.spec.progress_deadline_seconds
-    if view.now >= deadline:
-        return Decision(
-            "blocked", "Unschedulable", pod.unschedulable or "not scheduled", since=pod.created, delete=(pod,)
-        )
-    if pod.unschedulable:
-        reason = "TooManyPods" if "Too many pods" in pod.unschedulable else "Unschedulable"
-        since = past(pod.unschedulable_since, view.now) or pod.created
-        words = pod.unschedulable
-        return Decision("blocked", reason, words, since=since, slot=True, slot_until=deadline, wake=deadline)
-    return Decision("active", "Scheduling", since=pod.created, slot=True, wake=deadline)
-
-
-def _bound_pod(view: View, node: Node, pod: Pod) -> Decision:
-    since = past(node.ready_since, view.now)
-    if _is_lost(view, node, pod):
-        message = f"Pod {pod.name} may still run there"
-        failing = since if _is_current(view, node, pod) else 0.0
-        return Decision("blocked", "NodeNotReady", message, since=since, failing=failing)
-    if not node.ready:
-        at = _lost_at(view, node, pod)
-        return Decision("active", "NodeNotReady", since=since, slot=True, slot_until=at, wake=at)
-    if pod.phase == "Pending":
-        stuck = pod.created + view.spec.progress_deadline_seconds
-        wake = stuck if stuck > view.now else 0.0
-        return Decision("active", pod.waiting or "Starting", since=pod.created, slot=True, wake=wake)
-    return Decision("active", "Running", since=pod.created, slot=True)
 
 
 def _recorded(view: View, node: Node, entry: Entry | None) -> Decision | None:

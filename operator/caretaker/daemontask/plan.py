@@ -14,12 +14,12 @@ from caretaker.api.conditions import Reason
 from caretaker.api.objects import Pod
 from caretaker.daemontask import rollout, slots, ticks
 from caretaker.daemontask.budgets import Allowance
+from caretaker.daemontask.decision import POD_REFUSED, Decision, State
 from caretaker.daemontask.due import key_of
 from caretaker.daemontask.intents import intent
 from caretaker.daemontask.judge import NODE_REBOOT
 from caretaker.daemontask.ledger import Entry
 from caretaker.daemontask.losses import decided
-from caretaker.daemontask.node import POD_REFUSED, Decision, State
 from caretaker.daemontask.orders import Orders
 from caretaker.daemontask.pods import Start
 from caretaker.daemontask.recall import NodeReport
@@ -219,7 +219,7 @@ def _is_unplaced(snapshot: Snapshot, report: NodeReport) -> bool:
     decision = report.decision
     if decision.reason in ("Cordoned", "NodeDeleting"):
         return False  # somebody's will is never late
-    if report.node.uid in snapshot.unplaced:
+    if report.node.uid in snapshot.unplaced and decision.record is None:  # else a Pod was placed, and ended
         return decision.state in ("pending", "blocked") or decision.reason == "Scheduling"
     return decision.state == "blocked" and decision.reason == "Unschedulable" and bool(decision.delete)
 

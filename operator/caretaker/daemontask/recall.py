@@ -12,9 +12,9 @@ import msgspec
 
 from caretaker.api.daemontask import Spec
 from caretaker.api.objects import Node, Pod
+from caretaker.daemontask.decision import Decision
 from caretaker.daemontask.fit import NodeFit
 from caretaker.daemontask.ledger import Entry
-from caretaker.daemontask.node import Decision
 
 
 class NodeReport(msgspec.Struct, frozen=True, gc=False):

@@ -10,12 +10,13 @@ import msgspec
 
 from caretaker.api.objects import Node, Pod
 from caretaker.daemontask import ticks
+from caretaker.daemontask.decision import Decision, State
 from caretaker.daemontask.due import NO_PODS, View, made_up
 from caretaker.daemontask.fit import Verdict
 from caretaker.daemontask.intents import LOST, is_open
 from caretaker.daemontask.ledger import OUTCOME_UNKNOWN, Entry, Result
 from caretaker.daemontask.losses import assumed
-from caretaker.daemontask.node import Decision, State, decide
+from caretaker.daemontask.node import decide
 from caretaker.daemontask.orders import Orders
 from caretaker.daemontask.recall import Basis, NodeReport, Recall
 from caretaker.daemontask.retention import expired

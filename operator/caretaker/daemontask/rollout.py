@@ -15,7 +15,7 @@ import msgspec
 from caretaker.api.conditions import Reason
 from caretaker.api.daemontask import resolve
 from caretaker.api.times import format_time, parse_time
-from caretaker.daemontask.node import POD_REFUSED
+from caretaker.daemontask.decision import POD_REFUSED
 from caretaker.daemontask.orders import Orders
 from caretaker.daemontask.recall import NodeReport
 from caretaker.daemontask.slots import turn

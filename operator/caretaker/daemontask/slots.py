@@ -16,7 +16,7 @@ from caretaker.api.daemontask import Slot, resolve
 from caretaker.api.hashing import digest
 from caretaker.api.times import format_time
 from caretaker.daemontask.budgets import Allowance, allowance
-from caretaker.daemontask.node import BACKOFF, PREDECESSOR_TERMINATING, QUEUED, STARTING
+from caretaker.daemontask.decision import BACKOFF, PREDECESSOR_TERMINATING, QUEUED, STARTING
 from caretaker.daemontask.recall import NodeReport
 from caretaker.daemontask.snapshot import Snapshot
 

@@ -5,7 +5,7 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing, asynccontextmanager, contextmanager
 
-from caretaker.daemontask.node import BACKOFF_BASE
+from caretaker.daemontask.decision import BACKOFF_BASE
 from testbed.admin import ApiError, path
 from testing.apicalls import Call
 from testing.apiproxy import ApiProxy

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from caretaker.cli.text import BAR, STATE_ORDER, Colours, age, bar, counts, cut, number, one_line, table
-from caretaker.daemontask.node import State
+from caretaker.daemontask.decision import State
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ import msgspec
 from caretaker.api.daemontask import DaemonTask, Status
 from caretaker.api.objects import Node
 from caretaker.api.times import format_time, parse_time
-from caretaker.daemontask.conditions import Outcome
 from caretaker.daemontask.events import transitions
+from caretaker.daemontask.facts import Outcome
 from caretaker.daemontask.ledger import Entry
 from caretaker.daemontask.plan import Plan, plan
 from caretaker.daemontask.pods import Start, revision_of

@@ -5,7 +5,7 @@ from typing import Any, Final
 import msgspec
 
 from caretaker.api.daemontask import Budget, FailurePolicy, Status
-from caretaker.daemontask.conditions import Outcome
+from caretaker.daemontask.facts import Outcome
 from caretaker.daemontask.ledger import Ledger
 from caretaker.daemontask.plan import plan
 from caretaker.daemontask.snapshot import Snapshot, Trouble

@@ -14,7 +14,7 @@ from caretaker.api import names
 from caretaker.api.daemontask import Budget, FailurePolicy, Status, resolve
 from caretaker.api.objects import ContainerEnd, Node, Pod
 from caretaker.api.times import format_time
-from caretaker.daemontask.conditions import Outcome
+from caretaker.daemontask.facts import Outcome
 from caretaker.daemontask.ledger import Entry
 from caretaker.daemontask.plan import Plan, plan
 from caretaker.daemontask.status import status_of

@@ -10,7 +10,7 @@ from caretaker.api.daemontask import Budget, Spec
 from caretaker.api.objects import Node
 from caretaker.api.times import format_time, parse_time
 from caretaker.daemontask.budgets import allowance
-from caretaker.daemontask.conditions import Outcome
+from caretaker.daemontask.facts import Outcome
 from caretaker.daemontask.intents import is_open
 from caretaker.daemontask.plan import plan
 from caretaker.daemontask.status import status_of

@@ -14,8 +14,8 @@ from caretaker.api.events import ObjectRef
 from caretaker.api.names import RERUN_AT, RESUME_AT
 from caretaker.api.objects import ContainerEnd, Pod
 from caretaker.api.times import format_time
-from caretaker.daemontask.conditions import Outcome
 from caretaker.daemontask.events import QUIET, transitions
+from caretaker.daemontask.facts import Outcome
 from caretaker.daemontask.fit import NodeFit
 from caretaker.daemontask.ledger import Entry
 from caretaker.daemontask.plan import plan

@@ -7,7 +7,7 @@ import pytest
 
 from caretaker.api.daemontask import FailureRule, OnExitCodes, PodFailurePolicy
 from caretaker.api.objects import MAX_SEQ, ContainerEnd, Pod
-from caretaker.daemontask.conditions import Outcome
+from caretaker.daemontask.facts import Outcome
 from caretaker.daemontask.intents import PATIENCE, TOKEN, intent, is_new_end, is_open, withdrawn
 from caretaker.daemontask.ledger import (
     OUTCOME_UNKNOWN,

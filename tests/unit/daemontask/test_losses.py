@@ -8,7 +8,7 @@ import pytest
 from caretaker.api import names
 from caretaker.api.daemontask import LedgerStatus, Status
 from caretaker.api.times import format_time
-from caretaker.daemontask.conditions import Outcome
+from caretaker.daemontask.facts import Outcome
 from caretaker.daemontask.ledger import OUTCOME_UNKNOWN, Ledger
 from caretaker.daemontask.losses import Loss, beyond, losses, told_of, wanted_run
 from caretaker.daemontask.plan import Plan, plan

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from caretaker.api.daemontask import FormerRevision, Spec, Status
 from caretaker.api.hashing import h10
-from caretaker.daemontask.conditions import Outcome
+from caretaker.daemontask.facts import Outcome
 from caretaker.daemontask.normal import normalised
 from caretaker.daemontask.plan import plan
 from caretaker.daemontask.pods import revision_of, revisions_of

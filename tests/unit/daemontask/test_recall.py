@@ -12,8 +12,8 @@ from caretaker.api.conditions import Condition
 from caretaker.api.daemontask import Status
 from caretaker.api.objects import Pod
 from caretaker.api.times import format_time
+from caretaker.daemontask.decision import Decision
 from caretaker.daemontask.fit import NodeFit
-from caretaker.daemontask.node import Decision
 from caretaker.daemontask.plan import plan
 from caretaker.daemontask.pods import revision_of
 from caretaker.daemontask.recall import Basis, NodeReport, Recall

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from caretaker.api import conditions as c
 from caretaker.api.daemontask import Result, Status
 from caretaker.api.objects import ContainerEnd, Pod
-from caretaker.daemontask.conditions import Outcome
 from caretaker.daemontask.events import transitions
+from caretaker.daemontask.facts import Outcome
 from caretaker.daemontask.judge import entry_for
 from caretaker.daemontask.ledger import Entry, Fault, decode_entry, encode_entry
 from caretaker.daemontask.plan import plan

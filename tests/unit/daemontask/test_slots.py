@@ -9,7 +9,7 @@ from caretaker.api import names
 from caretaker.api.daemontask import Budget, FailurePolicy, Status
 from caretaker.api.objects import Pod
 from caretaker.api.times import format_time
-from caretaker.daemontask.conditions import Outcome
+from caretaker.daemontask.facts import Outcome
 from caretaker.daemontask.ledger import Entry
 from caretaker.daemontask.plan import BATCH, Plan, keep_slots, plan
 from caretaker.daemontask.refusals import ROW, Refusal, Refusals
@@ -299,7 +299,7 @@ def test_with_rerun_on_nothing_a_failure_of_an_earlier_template_stands_and_holds
 
 
 @pytest.mark.parametrize("policy", [PAUSE, FAIL])
-@pytest.mark.parametrize(("finished", "starts"), [(REVISION, ["b"]), ("another", [])])
+@pytest.mark.parametrize(("finished", "starts"), [(f"{REVISION}/-/-", ["b"]), ("another/-/-", [])])
 def test_failures_after_the_end_of_a_rollout_hold_nothing(
     policy: FailurePolicy, finished: str, starts: list[str]
 ) -> None:
@@ -309,7 +309,7 @@ def test_failures_after_the_end_of_a_rollout_hold_nothing(
 
 @pytest.mark.parametrize("what", ["tick", "re-run"])
 def test_each_tick_and_each_re_run_of_all_is_a_rollout_of_its_own(what: str) -> None:
-    status = msgspec.structs.replace(ROLLING, finished_rollout=REVISION)
+    status = msgspec.structs.replace(ROLLING, finished_rollout=f"{REVISION}/-/-")
     spec: dict[str, Any] = {"failure_policy": PAUSE, "parallelism": 5}
     if what == "tick":
         at = NOW - 2800

@@ -4,7 +4,7 @@ import pytest
 
 from caretaker.api import conditions as c
 from caretaker.api.daemontask import Status
-from caretaker.daemontask.conditions import Outcome
+from caretaker.daemontask.facts import Outcome
 from caretaker.daemontask.plan import plan
 from caretaker.daemontask.snapshot import Snapshot, Trouble
 from caretaker.daemontask.status import status_of

@@ -9,8 +9,8 @@ from caretaker.api import conditions as c
 from caretaker.api.daemontask import DaemonTask, Status
 from caretaker.api.objects import Node
 from caretaker.api.times import format_time
-from caretaker.daemontask.conditions import Outcome
 from caretaker.daemontask.events import transitions
+from caretaker.daemontask.facts import Outcome
 from caretaker.daemontask.ledger import Entry
 from caretaker.daemontask.plan import plan
 from caretaker.daemontask.status import status_of

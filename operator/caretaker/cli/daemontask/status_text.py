@@ -26,10 +26,10 @@ from caretaker.cli.text import (
     one_line,
     table,
 )
-from caretaker.daemontask.conditions import told_lost
+from caretaker.daemontask.decision import State
 from caretaker.daemontask.forecast import Forecast, NodeState
 from caretaker.daemontask.ledger import Ledger
-from caretaker.daemontask.node import State
+from caretaker.daemontask.messages import told_lost
 from caretaker.daemontask.results import words
 from caretaker.daemontask.slots import RUNNING, slot_of
 

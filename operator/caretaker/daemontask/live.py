@@ -1,0 +1,122 @@
+"""What a node needs that has a Pod which has not ended.
+
+Pure: (task, node, its live Pods, now) -> Decision.
+"""
+
+from caretaker.api.names import LABEL_REVISION, POD_NONCE
+from caretaker.api.objects import CRASH_LOOP, Node, Pod
+from caretaker.daemontask.decision import PREDECESSOR_TERMINATING, STARTING, Decision, State
+from caretaker.daemontask.due import View, nonce_of
+from caretaker.daemontask.fit import Verdict
+from caretaker.daemontask.judge import past
+from caretaker.daemontask.pods import tick_of
+
+
+def decide_live(view: View, node: Node, verdict: Verdict, live: list[Pod]) -> Decision:
+    """A node that has a Pod which is not terminal."""
+    bound = sorted((p for p in live if p.node_name), key=lambda p: (p.created, p.seq))
+    staying = [p for p in bound if not p.deletion] or [p for p in live if not p.deletion]
+    if not staying:
+        return terminating(view, node, live)
+    keep = staying[0]
+    extra = tuple(p for p in live if p is not keep and not p.deletion)
+    decision = (
+        _outdated(view, keep)
+        or (_pending_pod(view, verdict, keep) if not keep.node_name else None)
+        or _bound_pod(view, node, keep)
+    )
+    if view.spec.concurrency_policy == "Replace" and verdict.kind == "fits" and not decision.delete:
+        decision.replace = keep if _is_superseded(view, node, keep) else None
+    decision.delete = (*decision.delete, *extra)
+    decision.duplicates = bool(extra)
+    return decision
+
+
+def _is_superseded(view: View, node: Node, pod: Pod) -> bool:
+    """Whether a run that would start now is for something else. A reboot ends its Pod by itself."""
+    return (
+        ("TemplateChange" in view.spec.rerun_on and pod.labels.get(LABEL_REVISION) != view.revision)
+        or nonce_of(view, node, None) > pod.annotations.get(POD_NONCE, "")
+        or (view.tick > tick_of(pod))
+    )
+
+
+def _is_current(view: View, node: Node, pod: Pod) -> bool:
+    """Whether the Pod is of the run that is wanted now."""
+    return pod.labels.get(LABEL_REVISION) == view.revision and not _is_superseded(view, node, pod)
+
+
+def terminating(view: View, node: Node, live: list[Pod]) -> Decision:
+    """Its containers may run until the Pod is gone, whatever its grace period was."""
+    pod = max(live, key=lambda p: p.deletion)
+    message = f"waiting for Pod {pod.name} to go"
+    lost = is_lost(view, node, pod)
+    late = pod.deletion_asked + view.spec.progress_deadline_seconds
+    return Decision(
+        "blocked",
+        PREDECESSOR_TERMINATING,
+        message,
+        since=pod.deletion_asked,
+        slot=not lost,
+        slot_until=0.0 if lost else lost_at(view, node, pod),
+        failing=past(node.ready_since, view.now) if lost and _is_current(view, node, pod) else 0.0,
+        wake=min((at for at in (late, lost_at(view, node, pod)) if at > view.now), default=0.0),
+    )
+
+
+def is_lost(view: View, node: Node, pod: Pod) -> bool:
+    """Whether the node has been NotReady for so long that its Pod is waited for no longer."""
+    return not node.ready and view.now >= lost_at(view, node, pod)
+
+
+def lost_at(view: View, node: Node, pod: Pod) -> float:
+    """When a Pod on a NotReady node counts as lost; 0 while the node is Ready."""
+    if node.ready:
+        return 0.0
+    return max(pod.created, past(node.ready_since, view.now)) + view.spec.progress_deadline_seconds
+
+
+def _outdated(view: View, pod: Pod) -> Decision | None:
+    """A Pod that cannot start or end, of a template that was changed since: waiting for its end would mean to
+    wait for ever, and a mended image or request would mend nothing."""
+    stuck = pod.unschedulable if not pod.node_name else pod.waiting not in STARTING
+    if pod.phase != "Pending":
+        stuck = pod.waiting == CRASH_LOOP
+    if pod.labels.get(LABEL_REVISION) == view.revision or not stuck:
+        return None
+    message = f"Pod {pod.name} cannot start or end and makes way for the changed template"
+    return Decision("pending", "TemplateChanged", message, slot=bool(pod.node_name), delete=(pod,))
+
+
+def _pending_pod(view: View, verdict: Verdict, pod: Pod) -> Decision:
+    """Not bound yet: the scheduler has not placed it, or cannot."""
+    if verdict.kind == "excluded" or (verdict.kind == "blocked" and verdict.reason == "Cordoned"):
+        state: State = "excluded" if verdict.kind == "excluded" else "blocked"
+        return Decision(state, verdict.reason, verdict.message, since=verdict.since, delete=(pod,))
+    deadline = pod.created + view.spec.progress_deadline_seconds
+    if view.now >= deadline:
+        return Decision(
+            "blocked", "Unschedulable", pod.unschedulable or "not scheduled", since=pod.created, delete=(pod,)
+        )
+    if pod.unschedulable:
+        reason = "TooManyPods" if "Too many pods" in pod.unschedulable else "Unschedulable"
+        since = past(pod.unschedulable_since, view.now) or pod.created
+        words = pod.unschedulable
+        return Decision("blocked", reason, words, since=since, slot=True, slot_until=deadline, wake=deadline)
+    return Decision("active", "Scheduling", since=pod.created, slot=True, wake=deadline)
+
+
+def _bound_pod(view: View, node: Node, pod: Pod) -> Decision:
+    since = past(node.ready_since, view.now)
+    if is_lost(view, node, pod):
+        message = f"Pod {pod.name} may still run there"
+        failing = since if _is_current(view, node, pod) else 0.0
+        return Decision("blocked", "NodeNotReady", message, since=since, failing=failing)
+    if not node.ready:
+        at = lost_at(view, node, pod)
+        return Decision("active", "NodeNotReady", since=since, slot=True, slot_until=at, wake=at)
+    if pod.phase == "Pending":
+        stuck = pod.created + view.spec.progress_deadline_seconds
+        wake = stuck if stuck > view.now else 0.0
+        return Decision("active", pod.waiting or "Starting", since=pod.created, slot=True, wake=wake)
+    return Decision("active", "Running", since=pod.created, slot=True)

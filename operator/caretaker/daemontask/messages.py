@@ -1,0 +1,78 @@
+"""The sentences of a DaemonTask's conditions that more than one condition says.
+
+Pure: Facts -> text. People read them at night: plain words, the first node by name, the way out.
+"""
+
+from typing import Final
+
+from caretaker.daemontask.budgets import allowed_words
+from caretaker.daemontask.facts import Facts
+from caretaker.daemontask.ledger import Ledger
+
+_ORDINARY: Final = ("Scheduling", "Starting", "ContainerCreating", "PodInitializing")
+
+
+def told_lost(ledger: Ledger, refused: str = "") -> str:
+    """What is told of a ledger that has lost something. `refused`: why a decision is not carried out."""
+    what = ledger.loss or f"{ledger.lost} ledger shard(s) are gone"
+    ask = "annotate caretaker.dev/ledger=rerun to run again where no record is left, or =assume-done"
+    return f"{what}, so what has run is not known and nothing is started; {refused or ask}"
+
+
+def lost_nodes(facts: Facts) -> str:
+    """Nodes that count as failed and are in neither list of status."""
+    lost = facts.plan.rollout.lost
+    if not lost:
+        return ""
+    first = min(lost, key=lambda report: report.node.name)
+    return f"; {len(lost)} node(s) count as failed, since they are blocked after it, first {first.node.name}"
+
+
+def progress(facts: Facts) -> str:
+    parts = [f"{facts.succeeded} of {facts.desired} nodes succeeded"]
+    for count, word in (
+        (facts.failed, "failed"),
+        (facts.active, "active"),
+        (facts.pending, "pending"),
+        (facts.blocked, "blocked"),
+    ):
+        if count:
+            parts.append(f"{count} {word}")
+    text = ", ".join(parts)
+    waiting = facts.plan.waiting
+    if facts.pending and facts.plan.resting:
+        text += f"; {facts.plan.resting} slot(s) are held by minSuccessSeconds"
+    if facts.plan.budget is not None:
+        text += f"; {allowed_words(facts.plan.budget)}"
+    if facts.plan.rollout.gated and not facts.plan.hold:
+        text += f"; {_gated(facts)}"
+    if facts.plan.rollout.probing and facts.pending:
+        text += "; nodes begin one at a time until one succeeds, since nodes that joined or rebooted failed"
+    odd = ", ".join(f"{n} {reason}" for reason, n in sorted(waiting.items()) if reason not in _ORDINARY)
+    return f"{text} ({odd})" if odd else text
+
+
+def _gated(facts: Facts) -> str:
+    rollout = facts.plan.rollout
+    first = min(report.node.name for report in facts.plan.failing)
+    return (
+        f"{rollout.failing} node(s) are failing, first {first}, and failurePolicy.maxFailedNodes allows "
+        f"{rollout.allowed} failed: no other node starts until they succeed"
+    )
+
+
+def stuck_message(facts: Facts) -> str:
+    late = facts.plan.stuck or facts.plan.jammed
+    first = min(late, key=lambda r: r.node.name)
+    seconds = facts.snapshot.task.spec.progress_deadline_seconds
+    slots = "; they hold every slot" if facts.plan.jammed else ""
+    return (
+        f"{len(late)} node(s) have not moved for longer than progressDeadlineSeconds ({seconds} s){slots}, "
+        f"first {first.node.name}: {first.decision.reason}; {progress(facts)}"
+    )
+
+
+def refused_message(facts: Facts) -> str:
+    first = min(facts.plan.refused, key=lambda r: r.node.name)
+    count = "all nodes" if facts.snapshot.all_refused else f"{len(facts.plan.refused)} node(s)"
+    return f"the API server refuses the Pods of {count}, first {first.node.name}: {first.decision.message}"
