@@ -122,7 +122,7 @@ def _in_the_way(facts: Facts) -> Trouble | None:
     refused that stands between two tries, too; a complete rollout is none the less complete for it."""
     trouble = facts.outcome.trouble
     if trouble is None:
-        all_refused = facts.snapshot.all_refused and facts.plan.refused and not facts.outcome.started
+        all_refused = facts.snapshot.refused_until > 0 and facts.plan.refused and not facts.outcome.started
     else:
         all_refused = trouble.reason == Reason.POD_CREATION_REFUSED
     if all_refused and facts.complete:

@@ -263,7 +263,7 @@ class DaemonTaskKind:
             vanished=memory.not_before,
             parked=memory.parked,
             refused=memory.refusals.by_node,
-            all_refused=memory.refusals.of_all,
+            refused_until=memory.refusals.until,
             kept=memory.kept,
             unplaced=memory.unplaced,
             forget=memory.absent(shards.node_names, self._nodes, now, self._scale),

@@ -24,8 +24,8 @@ def lost_nodes(facts: Facts) -> str:
     lost = facts.plan.rollout.lost
     if not lost:
         return ""
-    first = min(lost, key=lambda report: report.node.name)
-    return f"; {len(lost)} node(s) count as failed, since they are blocked after it, first {first.node.name}"
+    first = min(report.node.name for report in lost)
+    return f"; {len(lost)} node(s) count as failed, not Ready or blocked since their run, first {first}"
 
 
 def progress(facts: Facts) -> str:
@@ -54,10 +54,11 @@ def progress(facts: Facts) -> str:
 
 def _gated(facts: Facts) -> str:
     rollout = facts.plan.rollout
-    first = min(report.node.name for report in facts.plan.failing)
+    first = min((report.node.name for report in (*rollout.failing, *rollout.lost)), default="")
     return (
-        f"{rollout.failing} node(s) are failing, first {first}, and failurePolicy.maxFailedNodes allows "
-        f"{rollout.allowed} failed: no other node starts until they succeed"
+        f"{len(rollout.failing) + len(rollout.lost)} node(s) are failing, first {first}, and "
+        f"failurePolicy.maxFailedNodes is {rollout.allowed}: no other node starts until their retries "
+        "succeed, or caretaker.dev/resume-at is set"
     )
 
 
@@ -74,5 +75,5 @@ def stuck_message(facts: Facts) -> str:
 
 def refused_message(facts: Facts) -> str:
     first = min(facts.plan.refused, key=lambda r: r.node.name)
-    count = "all nodes" if facts.snapshot.all_refused else f"{len(facts.plan.refused)} node(s)"
+    count = "all nodes" if facts.snapshot.refused_until else f"{len(facts.plan.refused)} node(s)"
     return f"the API server refuses the Pods of {count}, first {first.node.name}: {first.decision.message}"

@@ -98,7 +98,8 @@ def _keep_slot_of_predecessor(view: View, node: Node, decision: Decision) -> Non
     pod = view.namesakes.get(node.uid)
     if pod is None or pod.owner_uid != view.task_uid:
         return
-    decision.slot = decision.slot or not is_lost(view, node, pod)
+    if not decision.slot and not is_lost(view, node, pod):
+        decision.slot, decision.slot_for, decision.slot_until = True, PREDECESSOR_TERMINATING, 0.0
     late = pod.deletion_asked + view.spec.progress_deadline_seconds if pod.deletion else 0.0
     moments = (decision.wake, late, lost_at(view, node, pod))
     decision.wake = min((at for at in moments if at > view.now), default=0.0)

@@ -290,7 +290,10 @@ def _start(snapshot: Snapshot, result: Plan, wanting: list[NodeReport], room: Ro
     if over or result.tick.taken or result.rollout.gated:  # what would make way could not start anew
         result.outdated, result.replaced = len(result.replaced), []
     result.deletes.extend(result.replaced)
-    most = 1 if snapshot.careful else BATCH
+    if snapshot.now < snapshot.refused_until:
+        _wake(result, snapshot.refused_until)
+        return
+    most = 1 if snapshot.careful or snapshot.refused_until else BATCH
     shares = share_out(snapshot, room.width - kept, holders, wanting, most)
     if shares.short or over:
         result.budget = room.budget

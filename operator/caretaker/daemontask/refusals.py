@@ -31,11 +31,18 @@ class Refusals:
     def __init__(self) -> None:
         self._by_node: dict[str, Refusal] = {}
         self._row: set[str] = set()
+        self._tries = 0  # since the refusals are the task's concern
+        self._until = 0.0
 
     @property
     def of_all(self) -> bool:
         """Whether the refusals are the task's concern, until a Pod is created."""
         return len(self._row) >= ROW
+
+    @property
+    def until(self) -> float:
+        """Where they are: no node is tried before, and then one; else 0."""
+        return self._until if self.of_all else 0.0
 
     @property
     def by_node(self) -> Mapping[str, Refusal]:
@@ -46,13 +53,19 @@ class Refusals:
         """The API server created no Pod for this node. Returns whether that is the task's concern."""
         before = self._by_node.get(node_uid)
         if before is None and self.of_all:
+            self._next_try(now, scale)
             return True  # one more that was tried for all of them; it waits with the others
         times = before.times + 1 if before is not None else 1
-        wait = min(BACKOFF_BASE * 2.0 ** min(times - 1, 16), BACKOFF_MAX) * scale
         since = before.since if before is not None else now
-        self._by_node[node_uid] = Refusal(message, since, now + wait, times)
+        self._by_node[node_uid] = Refusal(message, since, now + _wait(times, scale), times)
         self._row.add(node_uid)
+        if self.of_all:
+            self._next_try(now, scale)
         return self.of_all
+
+    def _next_try(self, now: float, scale: float) -> None:
+        self._tries += 1
+        self._until = now + _wait(self._tries, scale)
 
     def created(self, node_uid: str) -> bool:
         """The API server created a Pod for this node. Returns whether that releases other nodes."""
@@ -62,6 +75,7 @@ class Refusals:
             for uid in self._row:
                 self._by_node.pop(uid, None)
         self._row.clear()
+        self._tries = 0
         return released
 
     def forget(self, node_uid: str) -> None:
@@ -73,3 +87,8 @@ class Refusals:
         """The Pods to create are others now."""
         self._by_node.clear()
         self._row.clear()
+        self._tries = 0
+
+
+def _wait(times: int, scale: float) -> float:
+    return min(BACKOFF_BASE * 2.0 ** min(times - 1, 16), BACKOFF_MAX) * scale

@@ -42,7 +42,7 @@ class Rollout(msgspec.Struct, frozen=True):
     name: str = ""
     finished: bool = False
     allowed: int = 0
-    failing: int = 0
+    failing: tuple[NodeReport, ...] = ()
     lost: tuple[NodeReport, ...] = ()
     beyond: bool = False
     paused: bool = False
@@ -95,7 +95,7 @@ def judge(
     fresh = [report for report in failing if report.decision.failing > since]
     lost = tuple(report for report in fresh if _is_lost(report))
     ended = len(lost) + sum(1 for report in failed if _counts(snapshot, report, since))
-    still = len(fresh) - len(lost)
+    still = tuple(report for report in fresh if not _is_lost(report))
     by_rule = any(report.entry is not None and report.entry.fail_task for report in failed)
     beyond = stops and ended > allowed
     return Rollout(
@@ -107,8 +107,8 @@ def judge(
         beyond=len(failed) > allowed,
         paused=beyond and not finished and policy.action == "Pause",
         failed=by_rule or (beyond and not finished and policy.action == "Fail"),
-        gated=stops and not finished and ended + still > allowed,
-        probing=stops and finished and ended + still > allowed,
+        gated=stops and not finished and ended + len(still) > allowed,
+        probing=stops and finished and ended + len(still) > allowed,
     )
 
 

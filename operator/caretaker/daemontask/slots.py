@@ -140,11 +140,11 @@ def _is_stuck(snapshot: Snapshot, report: NodeReport) -> bool:
 def slot_of(report: NodeReport) -> Slot:
     """Why a node holds its slot, since when, and until when where that is known."""
     decision = report.decision
-    if decision.reason in _ORDINARY:
+    if decision.reason in _ORDINARY and not decision.slot_for:
         return Slot(report.node.name, RUNNING, format_time(decision.since))
     return Slot(
         node_name=report.node.name,
-        reason=decision.reason,
+        reason=decision.slot_for or decision.reason,
         since=format_time(decision.since) if decision.since else None,
         until=format_time(decision.slot_until) if decision.slot_until else None,
     )

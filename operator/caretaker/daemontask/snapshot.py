@@ -36,7 +36,9 @@ class Snapshot(msgspec.Struct, frozen=True):
     seq_skips: Mapping[str, int] = {}
     vanished: Mapping[str, float] = {}
     refused: Mapping[str, Refusal] = {}  # node UID -> why the API server created no Pod for it
-    all_refused: bool = False  # no Pod is created, whatever the node
+    refused_until: float = (
+        0.0  # no Pod is created, whatever the node: one is tried then; 0 = Pods are created
+    )
     parked: Mapping[str, float] = {}  # node UID -> when its unschedulable Pod was given up: others go first
     kept: frozenset[str] = frozenset()  # UIDs of live Pods whose deletion was refused when it was last tried
     unplaced: frozenset[str] = frozenset()  # UIDs of nodes with no Pod placed since one was given up

@@ -98,8 +98,28 @@ def test_what_refuses_all_is_asked_about_one_node_at_a_time(make: Make, guarante
     assert ROW <= len(refused) <= ROW + 5
     assert condition(world, "Ready").reason == "PodCreationRefused"
     closed.clear()
-    pass_by(world, 4, 1)
-    assert world.cluster.status.succeeded == len(nodes), "nobody waits for the backoff of a time gone by"
+    pass_by(world, 12, 1)
+    assert world.cluster.status.succeeded == len(nodes), "one Pod that is created lets all others follow"
+
+
+def test_six_nodes_that_stay_refused_are_asked_about_ever_later_and_leave_a_complete_task_ready(
+    make: Make,
+) -> None:
+    world = make()
+    pass_by(world, 3, 1)
+    assert condition(world, "Ready").status == "True"
+    bad = set(grow(world, 6)) - {"a", "b"}
+    refused = refuse(world, lambda name: name in bad)
+    pass_by(world, 60, 1)
+    seen = {(condition(world, "Ready").status, condition(world, "Degraded").message)}
+    writes, tries = world.cluster.writes, len(refused)
+    for _ in range(200):
+        pass_by(world, 1, 10)
+        seen.add((condition(world, "Ready").status, condition(world, "Degraded").message))
+    assert len(seen) == 1, seen
+    assert seen.pop()[0] == "True"
+    assert world.cluster.writes == writes, "no write while nothing changes"
+    assert len(refused) - tries <= 6 * 8, "each at least 300 s apart in the end"
 
 
 def test_the_wait_of_a_node_doubles_to_its_limit() -> None:

@@ -1,0 +1,159 @@
+"""Which failures count for failurePolicy, and when a rollout is finished."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from caretaker.api import names
+from caretaker.api.daemontask import FailurePolicy, Status
+from caretaker.api.objects import Node, Pod
+from caretaker.api.times import format_time
+from caretaker.daemontask.facts import Outcome
+from caretaker.daemontask.ledger import Entry
+from caretaker.daemontask.plan import plan
+from caretaker.daemontask.snapshot import Trouble
+from caretaker.daemontask.status import status_of
+from unit.daemontask.build import NOW, REVISION, entry, node, planned, pod, snapshot, started, succeeded, task
+
+A, B, C = node("a"), node("b"), node("c")
+LOST = node("a", ready=False, ready_since=NOW - 2000)
+KNOWN = Status(current_revision=REVISION)
+SPEC: dict[str, Any] = {"parallelism": 1, "failure_policy": FailurePolicy(0, "Pause")}
+INTENT = entry(
+    LOST, "Failed", intent="token", reason="OutcomeUnknown", finished_at=0, started_at=int(NOW - 2100)
+)
+ONCE: dict[str, Any] = {"run_guarantee": "AtMostOnce", "backoff_limit": 0}
+EARLIER, LATER = format_time(NOW - 2500), format_time(NOW - 10)
+
+
+def on_lost(seq: int = 1, **changes: Any) -> Pod:
+    return pod(LOST, seq, **{"created": NOW - 2100, **changes})
+
+
+def at(ago: float) -> int:
+    return int(NOW - ago)
+
+
+@pytest.mark.parametrize(
+    ("spec", "pods", "entries"),
+    [
+        pytest.param({}, [on_lost()], {}, id="during its run"),
+        pytest.param(ONCE, [on_lost()], {"a": INTENT}, id="during its run, made at most once"),
+        pytest.param(
+            {}, [on_lost(deletion=NOW - 1900, deletion_asked=NOW - 1930)], {}, id="while its Pod is deleted"
+        ),
+        pytest.param(
+            {"annotations": {names.RERUN_AT: EARLIER, names.RESUME_AT: format_time(NOW - 80000)}},
+            [on_lost(2, marks={names.POD_NONCE: "1970-01-12T13:05:00.000000+00:00"})],
+            {"a": entry(LOST, "Failed", nonce="1970", run_key="older", attempts=1, finished_at=at(90000))},
+            id="after a failure that resume-at has excused",
+        ),
+        pytest.param(
+            {"min_success_seconds": 60},
+            [],
+            {"a": entry(LOST, finished_at=at(2030))},
+            id="within its minSuccessSeconds",
+        ),
+    ],
+)
+def test_a_node_that_is_lost_lets_no_other_begin(
+    spec: dict[str, Any], pods: list[Pod], entries: dict[str, Entry]
+) -> None:
+    of = task(status=KNOWN, **SPEC, **spec)
+    assert started(planned(of, [LOST, B], pods, entries)) == []
+    well = node("a", ready=True, ready_since=NOW - 7200)
+    assert started(planned(of, [well, B], [], {"a": entry(well)})), "once it is Ready again"
+
+
+@pytest.mark.parametrize(
+    ("spec", "status"),
+    [
+        pytest.param({"annotations": {names.RERUN_AT: LATER}}, {}, id="an earlier re-run"),
+        pytest.param(
+            {"schedule": "0 3 * * *"}, {"last_schedule_time": "1970-01-12T03:00:00Z"}, id="an earlier tick"
+        ),
+    ],
+)
+def test_a_node_that_was_lost_in_an_earlier_rollout_holds_up_nothing(
+    spec: dict[str, Any], status: dict[str, Any]
+) -> None:
+    marks = {names.POD_SCHEDULED_AT: "1970-01-11T03:00:00Z"} if "schedule" in spec else {}
+    of = task(status=msgspec.structs.replace(KNOWN, **status), **SPEC, **spec)
+    assert started(planned(of, [LOST, B], [on_lost(marks=marks)])) == ["b"]
+
+
+def test_resume_at_excuses_a_node_whatever_its_retries_do_and_none_that_fails_later() -> None:
+    of = task(
+        status=KNOWN, annotations={names.RESUME_AT: format_time(NOW - 100)}, **{**SPEC, "parallelism": 5}
+    )
+    first = entry(A, "Retry", attempts=2, failing_since=at(300), finished_at=at(5))
+    assert started(planned(of, [A, B], [], {"a": first})) == ["b"]
+    later = msgspec.structs.replace(first, failing_since=at(50))
+    assert started(planned(of, [A, B], [], {"a": later})) == []
+    soaking = node("a", ready=False, ready_since=NOW - 10)
+    of = msgspec.structs.replace(of, spec=msgspec.structs.replace(of.spec, min_success_seconds=60))
+    assert started(planned(of, [soaking, B], [], {"a": entry(soaking, finished_at=at(130))})) == ["b"]
+    near = entry(soaking, finished_at=at(30))
+    assert started(planned(of, [soaking, B], [], {"a": near})) == [], "lost after resume-at"
+
+
+FINISHED = f"{REVISION}/-/-"
+
+
+@pytest.mark.parametrize(
+    ("finished", "spec", "covers"),
+    [
+        pytest.param(FINISHED, {}, True, id="the same"),
+        pytest.param("other/-/-", {}, False, id="another revision"),
+        pytest.param(f"{REVISION}/-/1970-01-12T12:23:20Z", {}, True, id="a rerun-at that was removed"),
+        pytest.param(f"{REVISION}/1970-01-12T03:00:00Z/-", {}, True, id="a schedule that was removed"),
+        pytest.param(f"{REVISION}/2970-01-12T03:00:00Z/-", {}, False, id="a tick of a wrong clock"),
+        pytest.param(FINISHED, {"annotations": {names.RERUN_AT: EARLIER}}, False, id="a re-run since"),
+        pytest.param("", {}, False, id="none"),
+        pytest.param("nonsense", {}, False, id="edited by hand"),
+    ],
+)
+def test_a_finished_rollout_answers_for_what_no_node_runs_again_for(
+    finished: str, spec: dict[str, Any], covers: bool
+) -> None:
+    of = task(status=msgspec.structs.replace(KNOWN, finished_rollout=finished), **SPEC, **spec)
+    failed = entry(B, "Failed", attempts=4, finished_at=at(100))
+    if "annotations" in spec:
+        failed = msgspec.structs.replace(failed, nonce="1970-01-12T13:05:00.000000+00:00")
+    result = planned(of, [B, C], [], {"b": failed})
+    assert (result.hold == "Paused", started(result)) == ((False, ["c"]) if covers else (True, []))
+
+
+def away(name: str, since: float, **changes: Any) -> Node:
+    return node(name, **{"ready": False, "ready_since": NOW - since, **changes})
+
+
+@pytest.mark.parametrize(
+    ("nodes", "pods", "finished"),
+    [
+        pytest.param([A], [], True, id="all have succeeded"),
+        pytest.param([A, B], [], False, id="one is to run"),
+        pytest.param([A, B], [pod(B)], False, id="one runs"),
+        pytest.param([A, away("b", 5)], [], False, id="one still boots"),
+        pytest.param([A, away("b", 1801)], [], True, id="one has been NotReady for long"),
+        pytest.param([A, node("b", unschedulable=True)], [], True, id="one is cordoned"),
+        pytest.param(
+            [A, B], [pod(B, node_name="", phase="Pending", unschedulable="full")], False, id="no room"
+        ),
+        pytest.param([A, B], [pod(B, deletion=NOW + 30)], False, id="a Pod is on its way out"),
+    ],
+)
+def test_when_a_rollout_is_finished(nodes: list[Node], pods: list[Pod], finished: bool) -> None:
+    since = msgspec.structs.replace(KNOWN, start_time=format_time(NOW - 7200))
+    seen = snapshot(task(status=since, failure_policy=SPEC["failure_policy"]), nodes, pods, {"a": entry(A)})
+    assert (status_of(seen, plan(seen), Outcome()).finished_rollout == FINISHED) == finished
+
+
+def test_a_rollout_that_is_not_on_record_or_was_rolled_back_is_not_finished() -> None:
+    seen = snapshot(task(status=KNOWN), [A], [succeeded(A)])
+    refused = Outcome(trouble=Trouble("LedgerWriteRefused", "quota"))
+    assert status_of(seen, plan(seen), refused).finished_rollout == ""
+    other = msgspec.structs.replace(KNOWN, finished_rollout="other/-/-")
+    seen = snapshot(task(status=other), [A, B], entries={"a": entry(A)})
+    assert status_of(seen, plan(seen), Outcome()).finished_rollout == "", "the other one is to be made again"
