@@ -139,7 +139,7 @@ def _stuck(facts: Facts) -> Verdict | None:
 
 
 def _refused_nodes(facts: Facts) -> Verdict | None:
-    """While other nodes can still start, that is told; one refused node holds up nothing."""
+    """Once no other node waits; one refused node holds up nothing."""
     if not facts.plan.refused or facts.pending or facts.complete:
         return None
     return "False", Reason.POD_CREATION_REFUSED, refused_message(facts)

@@ -1,4 +1,4 @@
-"""What is decided of one node: its state, and what it asks for. Pure data."""
+"""The decision about one node: its state, and its needs. Pure data."""
 
 from typing import Final, Literal
 
