@@ -171,6 +171,7 @@ def test_defaults(tasks: Objects) -> None:
         "timeZone": "Etc/UTC",
         "concurrencyPolicy": "Forbid",
         "rerunOn": ["TemplateChange"],
+        "rebootsNode": False,
         "runGuarantee": "AtLeastOnce",
         "minSuccessSeconds": 0,
         "backoffLimit": 3,

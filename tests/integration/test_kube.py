@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from caretaker.api import names
 from caretaker.api.objects import Pod, WirePod
 from caretaker.kube.access import Access
 from caretaker.kube.client import KubeClient
@@ -38,6 +39,9 @@ async def client(cluster: ACluster) -> AsyncIterator[KubeClient]:
 
 def maps(namespace: str, name: str = "") -> str:
     return f"/api/v1/namespaces/{namespace}/configmaps{'/' if name else ''}{name}"
+
+
+STEP = names.POD_ATTEMPT  # an annotation that is kept
 
 
 def pods(namespace: str, name: str = "") -> str:
@@ -247,21 +251,21 @@ class TestReflector:
     async def test_a_late_watch_never_hides_our_own_writes(
         self, cluster: ACluster, client: KubeClient, namespace: str, tmp_path: Path
     ) -> None:
-        made = await client.create(pods(namespace), pod("a", step="0"), WirePod)
+        made = await client.create(pods(namespace), pod("a", **{STEP: "0"}), WirePod)
         async with proxied(cluster, tmp_path) as (proxy, through), mirroring(through, namespace) as mirror:
             await mirror.store.synced.wait()
             await mirror.until(lambda: mirror.reflector.counts["WATCH"] == 1)
             stall = proxy.add(WATCHES, Stall())
             for step in ("1", "2"):
-                body = {"metadata": {"annotations": {"step": step}}}
+                body = {"metadata": {"annotations": {STEP: step}}}
                 made = await client.patch(pods(namespace, "a"), body, WirePod)
             mirror.store.observe_write(made.record(), int(made.metadata.resource_version))
             seen: list[str] = []
-            mirror.store.subscribe(lambda _, new: seen.append(new.annotations["step"]) if new else None)
+            mirror.store.subscribe(lambda _, new: seen.append(new.annotations[STEP]) if new else None)
             stall.remove()
             await mirror.until(lambda: mirror.reflector.counts["MODIFIED"] >= 2)
             assert seen == []
-            assert [p.annotations["step"] for p in mirror.store.values()] == ["2"]
+            assert [p.annotations[STEP] for p in mirror.store.values()] == ["2"]
 
     async def test_an_expired_watch_lists_again_and_tells_the_missed_deletes(
         self, cluster: ACluster, client: KubeClient, namespace: str, tmp_path: Path

@@ -173,11 +173,11 @@ class Task:
         mine = [event for event in found if event["involvedObject"].get("uid") == uid]
         return [event for event in mine if reason in (None, event["reason"])]
 
-    async def event(self, reason: str, timeout: float = TIMEOUT) -> Json:
-        """The first Event of that reason, once there is one."""
+    async def event(self, reason: str, timeout: float = TIMEOUT, count: int = 1) -> Json:
+        """The first Event of that reason, once there are so many."""
         found = await self._admin.wait_for_all(
             path("events", self.namespace),
-            lambda events: any(e["reason"] == reason for e in events),
+            lambda events: sum(e["reason"] == reason for e in events) >= count,
             timeout,
             fields=f"involvedObject.name={self.name},reason={reason}",
         )

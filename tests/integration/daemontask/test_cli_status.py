@@ -53,6 +53,7 @@ async def test_each_node_has_its_state(world: World, cli: Cli, watched: ApiProxy
         "pod": failed["podName"],
         "runKey": ledger[bad]["runKey"],
         "results": None,
+        "slot": False,
     }
     assert (nodes[busy]["state"], nodes[busy]["reason"]) == ("active", "Running")
     assert (nodes[good]["state"], nodes[good]["runKey"]) == ("succeeded", ledger[good]["runKey"])

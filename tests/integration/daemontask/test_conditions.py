@@ -133,6 +133,7 @@ async def test_events_come_once_for_each_transition(world: World) -> None:
     await task.annotate(rerun_at=stamp(1))
     await task.done(3)
     await task.event("RolloutComplete")
+    await task.event("RunSucceeded", count=2)
     counted: dict[str, int] = {}
     for event in await task.events():
         counted[event["reason"]] = counted.get(event["reason"], 0) + 1
@@ -155,6 +156,7 @@ async def test_a_rollout_one_by_one_posts_no_event_per_node(world: World, operat
     operator.restart()
     await task.counts(succeeded=8, failed=4)
     await task.event("RolloutComplete")
+    await task.event("RunSucceeded")
     reasons = sorted(event["reason"] for event in await task.events())
     assert reasons == ["RolloutComplete", "RunFailed", "RunStarted", "RunSucceeded"]
 
