@@ -124,7 +124,7 @@ def _in_the_way(facts: Facts) -> Trouble | None:
     if trouble is None:
         all_refused = facts.snapshot.refused_until > 0 and facts.plan.refused and not facts.outcome.started
     else:
-        all_refused = trouble.reason == Reason.POD_CREATION_REFUSED
+        all_refused = facts.snapshot.refused_until > 0 and trouble.reason == Reason.POD_CREATION_REFUSED
     if all_refused and facts.complete:
         return None
     if all_refused and facts.plan.refused:
@@ -203,7 +203,8 @@ def _spec_valid(facts: Facts) -> Verdict:
 HELD: Final = {
     Reason.SUSPENDED: "spec.suspend is true; set it to false to go on",
     Reason.INVALID_SPEC: "the spec is not valid, see SpecValid",
-    Reason.PAUSED: "failurePolicy has paused the rollout; mend and apply, or set caretaker.dev/resume-at",
+    Reason.PAUSED: "failurePolicy has paused the rollout; correct and apply the template, or set "
+    "caretaker.dev/resume-at",
     Reason.NODES_FAILED: "the task has failed; edit it or run it again",
     Reason.LEDGER_LOST: "the ledger has lost records, see Ready",
 }
@@ -307,7 +308,8 @@ def _bad_annotation(facts: Facts) -> tuple[str, str] | None:
 
 def _refused(facts: Facts) -> tuple[str, str] | None:
     trouble = facts.outcome.trouble
-    if facts.plan.refused and (trouble is None or trouble.reason == Reason.POD_CREATION_REFUSED):
+    throttled = trouble is not None and not facts.snapshot.refused_until
+    if facts.plan.refused and not throttled:
         return Reason.POD_CREATION_REFUSED, refused_message(facts)
     return (trouble.reason, trouble.message) if trouble is not None else None
 

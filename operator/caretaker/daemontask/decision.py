@@ -28,6 +28,7 @@ class Decision(msgspec.Struct, gc=False):
     since: float = 0.0
     slot: bool = False  # holds one of the slots that parallelism and budgets give
     slot_for: str = ""  # why, where that is not `reason`
+    slot_since: float = 0.0  # since when, likewise
     slot_until: float = 0.0  # when what holds the slot ends by itself; 0 = by an event
     failing: float = 0.0  # since when its run has failed and may still succeed, or is lost with its node
     start: str = ""  # trigger of the run it wants to start; empty = none

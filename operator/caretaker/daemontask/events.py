@@ -115,7 +115,7 @@ def _runs(before: Status, after: Status) -> Iterator[Event]:
         known = {node.node_name for node in before.failed_nodes}
         new = (node for node in after.failed_nodes if node.node_name not in known)
         where = next((f" on {node.node_name} ({node.reason})" for node in new), "")
-        told = f"retries exhausted{where}; status.failedNodes names the nodes, those that follow too"
+        told = f"retries are used up{where}; status.failedNodes lists this node and any that fail later"
         yield Event("Warning", "RunFailed", told)
     ended = _reason(after, c.READY) == Reason.SUCCEEDED and not (after.active or after.pending)
     if ended and after.succeeded:

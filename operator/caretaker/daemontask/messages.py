@@ -25,7 +25,7 @@ def lost_nodes(facts: Facts) -> str:
     if not lost:
         return ""
     first = min(report.node.name for report in lost)
-    return f"; {len(lost)} node(s) count as failed, not Ready or blocked since their run, first {first}"
+    return f"; {len(lost)} node(s) count as failed, NotReady or blocked since their run, first {first}"
 
 
 def progress(facts: Facts) -> str:
@@ -54,11 +54,13 @@ def progress(facts: Facts) -> str:
 
 def _gated(facts: Facts) -> str:
     rollout = facts.plan.rollout
+    pauses = facts.snapshot.task.spec.failure_policy.action == "Pause"
+    out = "caretaker.dev/resume-at is set" if pauses else "the task is edited"
     first = min((report.node.name for report in (*rollout.failing, *rollout.lost)), default="")
     return (
         f"{len(rollout.failing) + len(rollout.lost)} node(s) are failing, first {first}, and "
         f"failurePolicy.maxFailedNodes is {rollout.allowed}: no other node starts until their retries "
-        "succeed, or caretaker.dev/resume-at is set"
+        f"succeed, or {out}"
     )
 
 
@@ -74,6 +76,10 @@ def stuck_message(facts: Facts) -> str:
 
 
 def refused_message(facts: Facts) -> str:
+    """Whose Pods the API server refuses, and its words."""
     first = min(facts.plan.refused, key=lambda r: r.node.name)
-    count = "all nodes" if facts.snapshot.refused_until else f"{len(facts.plan.refused)} node(s)"
-    return f"the API server refuses the Pods of {count}, first {first.node.name}: {first.decision.message}"
+    slowly = "; one node is tried at a time until one gets its Pod" if facts.snapshot.refused_until else ""
+    return (
+        f"the API server refuses the Pods of {len(facts.plan.refused)} node(s), first {first.node.name}: "
+        f"{first.decision.message}{slowly}"
+    )

@@ -99,7 +99,8 @@ def _keep_slot_of_predecessor(view: View, node: Node, decision: Decision) -> Non
     if pod is None or pod.owner_uid != view.task_uid:
         return
     if not decision.slot and not is_lost(view, node, pod):
-        decision.slot, decision.slot_for, decision.slot_until = True, PREDECESSOR_TERMINATING, 0.0
+        decision.slot, decision.slot_until = True, 0.0
+        decision.slot_for, decision.slot_since = PREDECESSOR_TERMINATING, pod.deletion_asked
     late = pod.deletion_asked + view.spec.progress_deadline_seconds if pod.deletion else 0.0
     moments = (decision.wake, late, lost_at(view, node, pod))
     decision.wake = min((at for at in moments if at > view.now), default=0.0)
@@ -186,6 +187,7 @@ def _worn_out(view: View, node: Node, live: list[Pod], entry: Entry | None) -> D
     decision = _recorded(view, node, entry) or going
     if pod.deletion:
         decision.slot, decision.slot_until, decision.wake = going.slot, going.slot_until, going.wake
+        decision.slot_for, decision.slot_since = PREDECESSOR_TERMINATING, going.since
     else:
         decision.slot, decision.delete = True, (pod,)
     return decision

@@ -298,8 +298,9 @@ def _start(snapshot: Snapshot, result: Plan, wanting: list[NodeReport], room: Ro
     if shares.short or over:
         result.budget = room.budget
         _wake(result, room.edge)
-        if slots.all_stuck(snapshot, holders) and not shares.starts:
-            result.jammed = holders
+    waiting = shares.short or over or result.rollout.gated
+    if waiting and slots.all_stuck(snapshot, holders) and not shares.starts:
+        result.jammed = holders
     if not shares.starts or result.tick.taken:
         return
     result.edge, result.shares = room.edge, shares

@@ -31,7 +31,7 @@ class Rollout(msgspec.Struct, frozen=True):
     finished  status.finishedRollout is of this rollout, or of a later re-run or tick of its revision
     allowed   maxFailedNodes, as a number of nodes
     failing   nodes that have failed an attempt and may still succeed, and that count
-    lost      nodes that count as failed: NotReady or cordoned since, and past their time
+    lost      nodes that count as failed: NotReady, cordoned, refused or rejected since, and past their time
     beyond    more nodes have failed than allowed, in this rollout or after it
     paused    failurePolicy Pause holds the rollout
     failed    the task has failed: by a FailJob rule, or by failurePolicy Fail
@@ -93,9 +93,9 @@ def judge(
     if finished:
         since = max(since, last_success)
     fresh = [report for report in failing if report.decision.failing > since]
-    lost = tuple(report for report in fresh if _is_lost(report))
+    lost = tuple(report for report in fresh if _is_lost(snapshot, report))
     ended = len(lost) + sum(1 for report in failed if _counts(snapshot, report, since))
-    still = tuple(report for report in fresh if not _is_lost(report))
+    still = tuple(report for report in fresh if not _is_lost(snapshot, report))
     by_rule = any(report.entry is not None and report.entry.fail_task for report in failed)
     beyond = stops and ended > allowed
     return Rollout(
@@ -133,9 +133,12 @@ def _counts(snapshot: Snapshot, report: NodeReport, since: float) -> bool:
     return entry.revision == snapshot.revision and (entry.failing_since or entry.finished_at) > since
 
 
-def _is_lost(report: NodeReport) -> bool:
-    """Whether nothing that the operator does can show any more that the node's run succeeds."""
+def _is_lost(snapshot: Snapshot, report: NodeReport) -> bool:
+    """Whether the node counts as failed though it may still succeed: nothing has moved there for so long that
+    the others need not wait for it, nor be let go because of it."""
     decision, entry = report.decision, report.entry
-    if decision.slot or decision.state not in ("blocked", "succeeded") or decision.reason == POD_REFUSED:
+    if decision.slot or decision.delete or decision.state not in ("blocked", "succeeded"):
         return False
-    return entry is None or not entry.rejections
+    if decision.reason != POD_REFUSED and (entry is None or not entry.rejections):
+        return True
+    return snapshot.now >= decision.since + snapshot.task.spec.progress_deadline_seconds

@@ -16,7 +16,7 @@ from caretaker.api.daemontask import Slot, resolve
 from caretaker.api.hashing import digest
 from caretaker.api.times import format_time
 from caretaker.daemontask.budgets import Allowance, allowance
-from caretaker.daemontask.decision import BACKOFF, PREDECESSOR_TERMINATING, QUEUED, STARTING
+from caretaker.daemontask.decision import BACKOFF, PREDECESSOR_TERMINATING, QUEUED, STARTING, Decision
 from caretaker.daemontask.recall import NodeReport
 from caretaker.daemontask.snapshot import Snapshot
 
@@ -130,21 +130,29 @@ def all_stuck(snapshot: Snapshot, holders: Sequence[NodeReport]) -> bool:
 
 def _is_stuck(snapshot: Snapshot, report: NodeReport) -> bool:
     decision, deadline = report.decision, snapshot.task.spec.progress_deadline_seconds
-    if not decision.since or snapshot.now < decision.since + deadline:
+    reason, since = _held_for(decision)
+    if not since or snapshot.now < since + deadline:
         return False
     if decision.state == "active":
-        return decision.reason not in (RUNNING, "NodeNotReady")
-    return decision.reason == PREDECESSOR_TERMINATING
+        return reason not in (RUNNING, "NodeNotReady")
+    return reason == PREDECESSOR_TERMINATING
+
+
+def _held_for(decision: Decision) -> tuple[str, float]:
+    if decision.slot_for:
+        return decision.slot_for, decision.slot_since
+    return decision.reason, decision.since
 
 
 def slot_of(report: NodeReport) -> Slot:
     """Why a node holds its slot, since when, and until when where that is known."""
     decision = report.decision
-    if decision.reason in _ORDINARY and not decision.slot_for:
-        return Slot(report.node.name, RUNNING, format_time(decision.since))
+    reason, since = _held_for(decision)
+    if reason in _ORDINARY:
+        return Slot(report.node.name, RUNNING, format_time(since))
     return Slot(
         node_name=report.node.name,
-        reason=decision.slot_for or decision.reason,
-        since=format_time(decision.since) if decision.since else None,
+        reason=reason,
+        since=format_time(since) if since else None,
         until=format_time(decision.slot_until) if decision.slot_until else None,
     )

@@ -136,6 +136,8 @@ def _facts(snapshot: Snapshot, plan: Plan, outcome: Outcome) -> Facts:
 
 
 def _finished_rollout(facts: Facts) -> str:
+    if facts.plan.orders.ledger and facts.snapshot.ledger.lost:
+        return ""  # nodes run again, or are taken for done: a rollout anew
     if facts.plan.rollout.finished:
         return facts.snapshot.task.status.finished_rollout
     return facts.plan.rollout.name if _is_finished(facts) else ""
@@ -145,13 +147,13 @@ def _is_finished(facts: Facts) -> bool:
     """Whether every node of the rollout has ended, on record, but for those that have been kept from it for
     long, and failurePolicy holds nothing. Nodes that wait for the first tick have no rollout yet."""
     plan = facts.plan
-    moving = facts.active or facts.pending or plan.resting or plan.failing
+    moving = facts.active or facts.pending or plan.resting or plan.rollout.failing
     held = plan.hold or plan.rollout.gated or _unrecorded(facts.outcome)
     if moving or held or not facts.succeeded + facts.failed:
         return False
     began = waiting_since(facts.snapshot.task, facts.snapshot.revision, facts.snapshot.now)
     late = facts.snapshot.now - facts.snapshot.task.spec.progress_deadline_seconds
-    return all(_is_away(report, began, late) for report in plan.blocked)
+    return all(report in plan.rollout.lost or _is_away(report, began, late) for report in plan.blocked)
 
 
 def _is_away(report: NodeReport, began: float, late: float) -> bool:

@@ -152,7 +152,7 @@ async def test_the_51st_failed_node_is_an_event_where_no_other_was() -> None:
     await fleet.finish()
     assert fleet.task.status.failed_nodes_omitted == 10
     ((_, message),) = [event for event in fleet.posted.events if event[0] == "RunFailed"]
-    assert message.startswith("retries exhausted on n00")
+    assert message.startswith("retries are used up on n00")
 
 
 async def test_a_quota_that_lets_some_pods_pass_again_and_again_is_told_once() -> None:

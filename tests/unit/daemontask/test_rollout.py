@@ -12,6 +12,7 @@ from caretaker.api.times import format_time
 from caretaker.daemontask.facts import Outcome
 from caretaker.daemontask.ledger import Entry
 from caretaker.daemontask.plan import plan
+from caretaker.daemontask.refusals import Refusal
 from caretaker.daemontask.snapshot import Trouble
 from caretaker.daemontask.status import status_of
 from unit.daemontask.build import NOW, REVISION, entry, node, planned, pod, snapshot, started, succeeded, task
@@ -157,3 +158,42 @@ def test_a_rollout_that_is_not_on_record_or_was_rolled_back_is_not_finished() ->
     other = msgspec.structs.replace(KNOWN, finished_rollout="other/-/-")
     seen = snapshot(task(status=other), [A, B], entries={"a": entry(A)})
     assert status_of(seen, plan(seen), Outcome()).finished_rollout == "", "the other one is to be made again"
+
+
+def test_a_retry_whose_pod_is_given_up_fails_nothing() -> None:
+    """A cordon, or no room until the progress deadline: the Pod is deleted, and no node is lost for that."""
+    failing = {"a": entry(A, "Retry", attempts=1, finished_at=at(2000), failing_since=at(2000))}
+    waits = pod(A, 2, node_name="", phase="Pending", created=NOW - 1900, unschedulable="full")
+    for action in ("Pause", "Fail"):
+        of = task(status=KNOWN, failure_policy=FailurePolicy(0, action))  # type: ignore[arg-type]
+        assert planned(of, [A, B], [waits], failing).hold == ""
+        cordoned = node("a", unschedulable=True)
+        assert planned(of, [cordoned, B], [waits], failing).hold == ""
+
+
+def test_a_failing_node_that_is_refused_for_long_counts_as_failed() -> None:
+    of = task(status=KNOWN, **{**SPEC, "parallelism": 5})
+    failing = {"a": entry(A, "Retry", attempts=1, finished_at=at(3000), failing_since=at(3000))}
+    for ago, hold in ((1799, ""), (1801, "Paused")):
+        refused = {A.uid: Refusal("no", NOW - ago, NOW + 100)}
+        assert planned(of, [A, B], [], failing, refused=refused).hold == hold
+
+
+def test_a_lost_node_within_max_failed_nodes_lets_the_rollout_finish() -> None:
+    spec: dict[str, Any] = {"failure_policy": FailurePolicy(1, "Pause"), "min_success_seconds": 60}
+    status = msgspec.structs.replace(KNOWN, start_time=format_time(NOW - 9000))
+    seen = snapshot(
+        task(status=status, **spec),
+        [LOST, B],
+        entries={"a": entry(LOST, finished_at=at(2030)), "b": entry(B, finished_at=at(2030))},
+    )
+    assert status_of(seen, plan(seen), Outcome()).finished_rollout == FINISHED
+
+
+def test_a_gated_rollout_whose_every_slot_is_stuck_is_stalled() -> None:
+    of = task(status=KNOWN, **{**SPEC, "progress_deadline_seconds": 30})
+    failing = {"a": entry(A, "Retry", attempts=1, finished_at=at(500), failing_since=at(500))}
+    stuck = pod(A, 2, phase="Pending", waiting="ErrImagePull")
+    seen = snapshot(of, [A, B], [stuck], failing)
+    found = {c.type: c.reason for c in status_of(seen, plan(seen), Outcome()).conditions}
+    assert found["Stalled"] == "ProgressDeadlineExceeded"

@@ -39,7 +39,7 @@ ADVICE: Final = {
     Reason.SUSPENDED: "set spec.suspend to false to go on",
     Reason.INVALID_SPEC: "correct the field that is named and apply again",
     Reason.NOT_CHECKED: "mend what else is told, or wait; if it lasts, look at the operator's logs",
-    Reason.LEDGER_LOST: "annotate caretaker.dev/ledger=rerun, or =assume-done if the nodes have run",
+    Reason.LEDGER_LOST: "annotate caretaker.dev/ledger=rerun, or ='assume-done: NODE,NODE' for some nodes",
     Reason.LEDGER_CORRUPT: "the nodes named run again by themselves; edit no ledger ConfigMap",
     Reason.NAME_CONFLICT: "delete the Pod that is named if nobody needs it",
     Reason.PROGRESS_DEADLINE_EXCEEDED: "see the waiting nodes below: image, room on the node, readiness",
