@@ -52,14 +52,11 @@ class Refusals:
     def add(self, node_uid: str, message: str, now: float, scale: float = 1.0) -> bool:
         """The API server created no Pod for this node. Returns whether that is the task's concern."""
         before, for_all = self._by_node.get(node_uid), self.of_all
-        if before is None and for_all:
-            self._next_try(now, scale)
-            return True  # one more that was tried for all of them; it waits with the others
         times = before.times + 1 if before is not None else 1
         since = before.since if before is not None else now
         self._by_node[node_uid] = Refusal(message, since, now + _wait(times, scale), times)
         self._row.add(node_uid)
-        if self.of_all and not for_all:
+        if self.of_all and (before is None or not for_all):  # a node that is known says nothing of the others
             self._next_try(now, scale)
         return self.of_all
 

@@ -119,7 +119,7 @@ def test_six_nodes_that_stay_refused_are_asked_about_ever_later_and_leave_a_comp
     assert len(seen) == 1, seen
     assert seen.pop()[0] == "True"
     assert world.cluster.writes == writes, "no write while nothing changes"
-    assert len(refused) - tries <= 6 * 8, "each at least 300 s apart in the end"
+    assert len(refused) - tries <= 6 * 9, "each after 64, 128, 256 and then every 300 s"
 
 
 def test_the_wait_of_a_node_doubles_to_its_limit() -> None:
@@ -143,3 +143,10 @@ def test_refusals_of_different_nodes_in_a_row_concern_the_task_and_a_success_bet
     assert not refusals.created("other")
     assert not any(refusals.add(str(n), "no", 0.0) for n in range(ROW - 1))
     assert len(refusals.by_node) == ROW - 1, "each by itself"
+
+
+def test_every_refused_node_is_named_however_many_there_are() -> None:
+    refusals = Refusals()
+    for number in range(3 * ROW):
+        refusals.add(str(number), "no", 0.0)
+    assert len(refusals.by_node) == 3 * ROW
