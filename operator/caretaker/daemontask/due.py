@@ -68,9 +68,9 @@ def trigger_of(view: View, node: Node, entry: Entry | None) -> str:
     return RETRY if entry.result == RETRY else ""
 
 
-def is_retry(view: View, node: Node, entry: Entry | None) -> bool:
+def is_retry(view: View, node: Node, entry: Entry) -> bool:
     """Whether the run that the node needs is another attempt at the one that its entry is about."""
-    if entry is None or entry.result != RETRY or entry.revision != view.revision:
+    if entry.result != RETRY or entry.revision != view.revision:
         return False
     return trigger_of(view, node, entry) in (RETRY, NODE_REBOOT)
 

@@ -65,8 +65,7 @@ def decide(
     if unrecorded is not None and node.uid in view.unplaced:
         view = msgspec.structs.replace(view, unplaced=view.unplaced - {node.uid})  # that Pod was placed
     decision = (
-        _worn_out(view, node, live, entry)
-        or (decide_live(view, node, verdict, live) if live else None)
+        ((_worn_out(view, node, live, entry) or decide_live(view, node, verdict, live)) if live else None)
         or (None if verdict.kind != "excluded" else Decision("excluded", verdict.reason, verdict.message))
         or _expected(view, settled)
         or _recorded(view, node, settled)
@@ -180,7 +179,9 @@ def _settle(view: View, node: Node, entry: Entry | None) -> Entry | None:
 def _worn_out(view: View, node: Node, live: list[Pod], entry: Entry | None) -> Decision | None:
     """A node whose run has failed by backoffLimit though its Pod lives on: it is deleted, and holds its slot
     until it has gone."""
-    pod = next((pod for pod in live if entry is not None and was_used_up(entry, pod)), None)
+    if entry is None:
+        return None
+    pod = next((pod for pod in live if was_used_up(entry, pod)), None)
     if pod is None:
         return None
     going = terminating(view, node, [pod])
@@ -229,7 +230,7 @@ def _waiting(
     """A node that needs a run and has no live Pod."""
     if verdict.kind == "held":
         return Decision("excluded", verdict.reason, verdict.message)
-    again = entry if is_retry(view, node, entry) else None
+    again = entry if entry is not None and is_retry(view, node, entry) else None
     if verdict.kind == "blocked":
         return _blocked(view, verdict, again)
     if (before := view.namesakes.get(node.uid)) is not None:

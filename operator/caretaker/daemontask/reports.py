@@ -32,7 +32,7 @@ def reports(snapshot: Snapshot, orders: Orders, taken: int = 0) -> Iterator[Node
     recall = _recall(snapshot, orders, view)
     tables = (view.seq_skips, view.vanished, view.refused, view.namesakes, view.unstarted, view.unplaced)
     special = frozenset(uid for table in tables for uid in table)
-    pods_of, entries = snapshot.pods.get, snapshot.ledger.entries
+    pods_of, entries, lost = snapshot.pods.get, snapshot.ledger.entries, bool(snapshot.ledger.lost)
     for name, node in snapshot.nodes.items():
         entry, pods = entries.get(name), pods_of(node.uid) or NO_PODS
         plain = node.uid not in special and name not in view.corrupt
@@ -41,7 +41,7 @@ def reports(snapshot: Snapshot, orders: Orders, taken: int = 0) -> Iterator[Node
             report = _report(snapshot, view, node, pods, entry)
             if plain:
                 recall.keep(pods, entry, report)
-        said = assumed(snapshot, orders, node) if report.decision.state != "succeeded" else None
+        said = assumed(snapshot, orders, node) if lost and report.decision.state != "succeeded" else None
         if said is not None and _may_have_run(snapshot.fit.verdict(node), pods):
             report = _assumed(view, node, entry, said, taken)
         yield report

@@ -7,7 +7,7 @@ the run does to them.
 
 import heapq
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Final
 
 import msgspec
@@ -75,7 +75,7 @@ def share_out(
     snapshot: Snapshot,
     width: int,
     holders: Sequence[NodeReport],
-    wanting: Iterable[NodeReport],
+    wanting: Sequence[NodeReport],
     most: int,
 ) -> Shares:
     """The next `most` starts at the most. A retry takes the slot that its node holds; where fewer slots are
@@ -83,7 +83,7 @@ def share_out(
     idle = sum(1 for report in holders if report.decision.reason in _RETRYING)
     free = width - len(holders)
     retries = [report for report in wanting if report.decision.slot]
-    firsts = [report for report in wanting if not report.decision.slot]
+    firsts = [report for report in wanting if not report.decision.slot] if retries else wanting
     starts = _first(snapshot, retries, min(free + idle, most))
     own = len(starts)
     starts += _first(snapshot, firsts, min(free, most - own))
@@ -92,7 +92,7 @@ def share_out(
 
 
 def _first(snapshot: Snapshot, reports: Iterable[NodeReport], count: int) -> list[NodeReport]:
-    return heapq.nsmallest(max(count, 0), reports, key=lambda report: turn(snapshot, report))
+    return heapq.nsmallest(max(count, 0), reports, key=partial(turn, snapshot))
 
 
 def still_free(shares: Shares, starts: Sequence[object], held: int) -> tuple[int, int]:
