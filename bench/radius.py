@@ -1,5 +1,5 @@
 """How far one bad thing reaches on 1,000 fake nodes: a template that fails everywhere, and nodes whose
-Pods an admission policy refuses.
+Pods an admission policy refuses. And how many Events a careful rollout over 5,000 nodes has.
 
 The failing task is examples/patch-sysctl.yaml with Pods that always fail. With a backoffLimit of 6 the
 backoffs alone take ten minutes: there the operator's waits are a tenth as long, and the seconds no measure.
@@ -21,6 +21,7 @@ from testing.operator import OperatorProcess
 from testing.policies import denied
 
 NODES: Final = 1000
+FLEET: Final = 5000  # nodes of the rollout whose Events are counted
 FAST: Final = 5000  # QPS that bounds nothing here
 SHARE: Final = 10  # parallelism, per cent of the nodes, as in the example
 REFUSED: Final = 1  # per cent of the nodes
@@ -31,7 +32,7 @@ OURS: Final = "caretaker.dev/daemontask"
 EXAMPLE: Final = CHECKOUT / "examples" / "patch-sysctl.yaml"
 
 
-async def radius(nodes: int = NODES) -> list[Figure]:
+async def radius(nodes: int = NODES, fleet: int = FLEET) -> list[Figure]:
     """All figures."""
     found: list[Figure] = []
     async with cluster(nodes, FAST, FAST) as (made, admin):
@@ -39,7 +40,9 @@ async def radius(nodes: int = NODES) -> list[Figure]:
             found += await _failing(made, admin, nodes, retries, scale)
         with OperatorProcess(made.kubeconfig, "bench"):
             found += await _refused(admin, nodes)
-            found += await _events(admin, nodes)
+    async with cluster(fleet, FAST, FAST) as (made, admin):
+        with OperatorProcess(made.kubeconfig, "bench"):
+            found += await _events(admin, fleet)
     return found
 
 
@@ -122,7 +125,7 @@ async def _events(admin: Admin, nodes: int) -> list[Figure]:
         path("daemontasks", "default"),
         task(name, behaviour(run_seconds=0), parallelism="1%", minSuccessSeconds=1),
     )
-    await succeeded(admin, name)
+    await succeeded(admin, name, TIMEOUT)
     return [
         Figure(
             f"Events of a rollout over {nodes:,} nodes, parallelism 1 %",
