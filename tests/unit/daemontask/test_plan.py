@@ -381,7 +381,7 @@ def test_a_node_that_left_takes_its_slot_along() -> None:
 def test_unbound_pods_of_nodes_that_are_gone_are_deleted_and_bound_ones_left() -> None:
     unbound = pod(node("gone"), node_name="", phase="Pending")
     bound = pod(node("gone2"))
-    assert [p.uid for p in planned(task(), [A], [unbound, bound]).deletes] == [unbound.uid]
+    assert [p.uid for p in planned(task(), [A], [pod(A), unbound, bound]).deletes] == [unbound.uid]
 
 
 @pytest.mark.parametrize("left", [pod, succeeded, failed], ids=["running", "succeeded", "failed"])
@@ -500,12 +500,15 @@ def test_an_unschedulable_pod_is_given_up_at_the_progress_deadline() -> None:
 def test_a_node_whose_pod_was_given_up_is_late_until_a_pod_of_it_is_placed() -> None:
     waits = pod(A, 2, node_name="", phase="Pending", created=NOW, unschedulable="Insufficient cpu")
     given_up = frozenset({A.uid})
+    assert planned(task(), [A, B], [waits]).unplaced == [], "none was given up yet"
     assert [r.node.name for r in planned(task(), [A, B], [waits], unplaced=given_up).unplaced] == ["a"]
     assert [r.node.name for r in planned(task(), [A, B], unplaced=given_up).unplaced] == ["a"]
     assert planned(task(), [A, B], [pod(A, 2)], unplaced=given_up).unplaced == []
     assert planned(task(), [A, B], entries={"a": entry(A)}, unplaced=given_up).unplaced == []
-    cordoned = node("a", unschedulable=True)
-    assert planned(task(), [cordoned], unplaced=given_up).unplaced == [], "somebody's will is never late"
+    placing = pod(A, 2, node_name="", phase="Pending", created=NOW)
+    assert [r.node.name for r in planned(task(), [A, B], [placing], unplaced=given_up).unplaced] == ["a"]
+    for away in (node("a", unschedulable=True), node("a", deleting=True)):
+        assert planned(task(), [away], unplaced=given_up).unplaced == [], "somebody's will is never late"
 
 
 def test_a_node_waits_for_the_pod_of_an_earlier_task_of_the_same_name() -> None:
@@ -537,7 +540,8 @@ def test_a_terminating_pod_holds_its_slot(changes: dict[str, Any], start: list[s
 def test_the_pod_of_a_replaced_node_holds_a_slot_until_it_is_gone(predecessor: dict[str, float]) -> None:
     old = pod(node("a", uid="uid-old"), uid="old", **predecessor)
     assert started(planned(task(parallelism=1), [A, B], [old])) == []
-    assert started(planned(task(parallelism=2), [A, B], [old])) == ["b"]
+    of_two = planned(task(parallelism=2), [A, B], [old])
+    assert (started(of_two), of_two.frees) == (["b"], [])
     assert planned(task(parallelism=1), [A, B], [old]).shares.free == 0
 
 
@@ -562,6 +566,12 @@ def test_a_lost_ledger_shard_is_decided_by_annotation() -> None:
     assumed = planned(all_done("assume-done"), [A], ledger=lost)
     assert started(assumed) == []
     assert assumed.records["a"].result == "Succeeded"
+    nightly = task(
+        annotations={names.LEDGER_DECISION: "assume-done: a"},
+        schedule="0 3 * * *",
+        status=Status(last_schedule_time="1970-01-12T03:00:00Z"),
+    )
+    assert states(planned(nightly, [A], ledger=lost)) == {"succeeded": 1}
 
 
 @pytest.mark.parametrize(
@@ -592,13 +602,22 @@ def test_a_node_that_was_blocked_before_its_rollout_began_is_looked_at_when_that
     assert planned(task(), [node("a", ready=False, ready_since=NOW - 86400)]).wake == NOW + 1800
 
 
-def test_an_invalid_template_starts_nothing() -> None:
-    assert planned(task(), [A], invalid="spec.template.spec.x: no").starts == []
+@pytest.mark.parametrize(
+    ("spec", "changes", "hold"),
+    [
+        ({}, {"invalid": "spec.template.spec.x: no"}, "InvalidSpec"),
+        ({"suspend": True}, {}, "Suspended"),
+        ({"suspend": True}, {"invalid": "spec.template.spec.x: no"}, "InvalidSpec"),
+    ],
+)
+def test_what_holds_a_task_starts_nothing(spec: dict[str, Any], changes: dict[str, str], hold: str) -> None:
+    result = planned(task(**spec), [A], **changes)
+    assert (result.hold, result.starts) == (hold, [])
 
 
 def test_a_storm_of_starts_is_cut_into_batches() -> None:
     result = planned(task(), [node(f"n{i}") for i in range(300)])
-    assert (len(result.starts), result.more) == (250, True)
+    assert (len(result.starts), result.more, result.wake) == (250, True, NOW)
 
 
 class TestReboot:

@@ -177,6 +177,7 @@ def test_a_node_holds_one_slot_whatever_it_has_of_pods() -> None:
         plan = planned(task(parallelism=3), [a, *others], two, kept=some)
         keep_slots(plan, ())
         assert (len(plan.starts), plan.queued) == (2, 1)
+        assert [report.node.name for report in plan.holders] == [a.name]
 
 
 @pytest.mark.parametrize(("named", "starts"), [("gone", 1), ("a", 0)])
@@ -187,3 +188,10 @@ def test_an_orphan_holds_a_slot_where_a_node_may_get_it(named: str, starts: int)
     assert (plan.deletes, started(plan)) == ([orphan], ["a"])
     keep_slots(plan, ())
     assert len(plan.starts) == starts
+    kept = frozenset({orphan.uid})
+    assert len(planned(task(parallelism=1), [a], [orphan], kept=kept).starts) == starts
+    assert len(planned(task(), [a], [orphan], kept=kept).starts) == 1
+    running = pod(a, revision="old")
+    spec: dict[str, Any] = {"parallelism": 1, "concurrency_policy": "Replace"}
+    replacing = planned(task(**spec), [a], [orphan, running], kept=kept)
+    assert (running in replacing.deletes, replacing.outdated) == (starts == 1, 1 - starts)

@@ -307,6 +307,14 @@ class TestSuspended:
         made.edit(suspend=False)
         assert made.look("2026-11-24T12:00:00Z") == []
 
+    def test_a_task_whose_ledger_is_lost_waits_for_no_tick(self) -> None:
+        seen = ObservedSchedule("0 3 * * *", "Etc/UTC", CREATED)
+        of = task(schedule="0 3 * * *", status=Status(observed_generation=1, observed_schedule=seen))
+        at = moment("2026-11-23T03:00:00Z")
+        for lost in (0, 1):
+            found = plan(snapshot(of, [node("a")], ledger=Ledger({}, lost=lost), now=at))
+            assert found.tick.taken == (not lost)
+
     def test_nothing_at_all_when_no_tick_came(self) -> None:
         made = nightly()
         made.look("2026-11-23T03:00:00Z")

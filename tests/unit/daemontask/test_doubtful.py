@@ -1,0 +1,65 @@
+"""Of which nodes a plan may rest on an old view: a look at the API server comes before it acts there."""
+
+from typing import Any
+
+import pytest
+
+from caretaker.api import names
+from caretaker.api.objects import Node, Pod
+from caretaker.daemontask.ledger import Entry, Ledger
+from caretaker.daemontask.plan import doubtful, plan
+from unit.daemontask.build import NOW, entry, node, pod, snapshot, succeeded, task
+
+A, B = node("a"), node("b")
+GONE = node("gone")
+REBOOT: dict[str, Any] = {"rerun_on": ("TemplateChange", "NodeReboot")}
+
+
+def unplaced(of: Node, **changes: Any) -> Pod:
+    return pod(of, **{"node_name": "", "phase": "Pending", "created": NOW - 4000, **changes})
+
+
+@pytest.mark.parametrize(
+    ("spec", "pods", "entries", "found"),
+    [
+        pytest.param({}, [], {}, set(), id="a node that has never run"),
+        pytest.param({}, [], {"a": entry(A, "Retry", attempts=1)}, set(), id="a retry"),
+        pytest.param({}, [], {"a": entry(A, node_uid="earlier")}, {"a"}, id="a node that was replaced"),
+        pytest.param(
+            {}, [succeeded(A)], {"a": entry(A, node_uid="earlier")}, {"a"}, id="a record of a replaced node"
+        ),
+        pytest.param(
+            {}, [], {"a": entry(A, revision="old", boot_id="before")}, set(), id="a reboot is no trigger"
+        ),
+        pytest.param(REBOOT, [], {"a": entry(A, boot_id="before")}, {"a"}, id="a reboot that starts a run"),
+        pytest.param(REBOOT, [], {"a": entry(A, revision="old")}, set(), id="a start with the known boot ID"),
+        pytest.param({}, [unplaced(A)], {}, set(), id="a deletion on a node that is known"),
+        pytest.param({}, [unplaced(GONE)], {}, {"gone"}, id="a deletion on one that is not"),
+        pytest.param(
+            {}, [pod(node("a", uid="earlier"))], {}, {"a"}, id="a deletion on a namesake of its node"
+        ),
+        pytest.param(
+            {},
+            [unplaced(GONE, annotations={names.POD_NODE_UID: GONE.uid})],
+            {},
+            set(),
+            id="the deletion of a Pod that names no node",
+        ),
+    ],
+)
+def test_doubtful_is_what_another_operator_may_know_better(
+    spec: dict[str, Any], pods: list[Pod], entries: dict[str, Entry], found: set[str]
+) -> None:
+    seen = snapshot(task(**spec), [A], pods, entries)
+    made = plan(seen)
+    assert made.starts or made.records or made.deletes
+    assert doubtful(seen, made) == found
+
+
+def test_a_record_that_no_pod_tells_of_is_doubtful() -> None:
+    once: dict[str, Any] = {"run_guarantee": "AtMostOnce", "backoff_limit": 0}
+    seen = snapshot(task(**once), [A, B], ledger=Ledger({"b": entry(B)}, {"a": "cut"}, shards=1))
+    assert doubtful(seen, plan(seen)) == {"a"}
+    own = entry(A, boot_id="before", finished_at=int(NOW - 300))
+    seen = snapshot(task(reboots_node=True, **REBOOT), [node("a", ready_since=NOW - 200)], [], {"a": own})
+    assert doubtful(seen, plan(seen)) == {"a"}
