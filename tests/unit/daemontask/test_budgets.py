@@ -13,6 +13,7 @@ from caretaker.daemontask.budgets import allowance
 from caretaker.daemontask.facts import Outcome
 from caretaker.daemontask.intents import is_open
 from caretaker.daemontask.plan import plan
+from caretaker.daemontask.slots import room_for
 from caretaker.daemontask.status import status_of
 from unit.daemontask.almanac import Almanac
 from unit.daemontask.build import NOW, entry, node, planned, pod, snapshot, started, succeeded, task
@@ -201,6 +202,7 @@ CLOSED = NOW + 800
 @pytest.mark.parametrize(
     ("budgets", "parallelism", "starts", "held"),
     [
+        pytest.param([], 2, 2, None, id="without a budget parallelism limits"),
         pytest.param([Budget(2)], None, 2, 2, id="a budget limits where nothing else does"),
         pytest.param([Budget(2)], 1, 1, None, id="parallelism limits where it is smaller"),
         pytest.param([Budget("34%")], 3, 2, 2, id="a budget limits where it is smaller"),
@@ -214,8 +216,10 @@ CLOSED = NOW + 800
 def test_the_smaller_of_budgets_and_parallelism_limits(
     budgets: list[Budget], parallelism: int | None, starts: int, held: int | None
 ) -> None:
-    found = planned(task(budgets=tuple(budgets), parallelism=parallelism), [A, B, C])
+    seen = snapshot(task(budgets=tuple(budgets), parallelism=parallelism), [A, B, C])
+    found = plan(seen)
     assert len(found.starts) == starts
+    assert room_for(seen, 3, 3).beyond == (parallelism or 3)
     assert (found.budget.nodes if found.budget else None) == held
 
 

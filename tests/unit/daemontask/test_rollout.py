@@ -109,7 +109,8 @@ FINISHED = f"{REVISION}/-/-"
         pytest.param("other/-/-", {}, False, id="another revision"),
         pytest.param(f"{REVISION}/-/1970-01-12T12:23:20Z", {}, True, id="a rerun-at that was removed"),
         pytest.param(f"{REVISION}/1970-01-12T03:00:00Z/-", {}, True, id="a schedule that was removed"),
-        pytest.param(f"{REVISION}/2970-01-12T03:00:00Z/-", {}, False, id="a tick of a wrong clock"),
+        pytest.param(f"{REVISION}/1970-01-13T13:46:40Z/-", {}, True, id="a tick of a clock a day ahead"),
+        pytest.param(f"{REVISION}/1970-01-13T13:46:41Z/-", {}, False, id="a tick of a wrong clock"),
         pytest.param(FINISHED, {"annotations": {names.RERUN_AT: EARLIER}}, False, id="a re-run since"),
         pytest.param("", {}, False, id="none"),
         pytest.param("nonsense", {}, False, id="edited by hand"),
@@ -174,9 +175,18 @@ def test_a_retry_whose_pod_is_given_up_fails_nothing() -> None:
 def test_a_failing_node_that_is_refused_for_long_counts_as_failed() -> None:
     of = task(status=KNOWN, **{**SPEC, "parallelism": 5})
     failing = {"a": entry(A, "Retry", attempts=1, finished_at=at(3000), failing_since=at(3000))}
-    for ago, hold in ((1799, ""), (1801, "Paused")):
+    for ago, hold in ((1799, ""), (1800, "Paused")):
         refused = {A.uid: Refusal("no", NOW - ago, NOW + 100)}
         assert planned(of, [A, B], [], failing, refused=refused).hold == hold
+        row = msgspec.structs.replace(failing["a"], rejections=1, started_at=at(ago), finished_at=at(5))
+        assert planned(of, [A, B], [], {"a": row}).hold == hold, "rejected by its kubelet"
+
+
+def test_a_failing_node_that_is_not_ready_counts_as_failed_once_it_has_lost_its_slot() -> None:
+    of, left = task(status=KNOWN, **{**SPEC, "parallelism": 5}), away("a", 100)
+    for ago, hold in ((1799, ""), (1800, "Paused")):
+        failing = entry(left, "Retry", attempts=1, finished_at=at(ago), failing_since=at(ago))
+        assert planned(of, [left, B], [], {"a": failing}).hold == hold
 
 
 def test_a_lost_node_within_max_failed_nodes_lets_the_rollout_finish() -> None:

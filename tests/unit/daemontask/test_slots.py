@@ -6,13 +6,14 @@ import msgspec
 import pytest
 
 from caretaker.api import names
-from caretaker.api.daemontask import Budget, FailurePolicy, Status
+from caretaker.api.daemontask import Budget, FailurePolicy, Slot, Status
 from caretaker.api.objects import Pod
 from caretaker.api.times import format_time
 from caretaker.daemontask.facts import Outcome
 from caretaker.daemontask.ledger import Entry
 from caretaker.daemontask.plan import BATCH, Plan, keep_slots, plan
 from caretaker.daemontask.refusals import ROW, Refusal, Refusals
+from caretaker.daemontask.slots import Shares, share_out, still_free
 from caretaker.daemontask.snapshot import Snapshot
 from caretaker.daemontask.status import status_of
 from unit.daemontask.build import NOW, REVISION, entry, node, pod, snapshot, started, task
@@ -69,6 +70,36 @@ def test_a_node_whose_kubelet_rejects_comes_behind_the_others_and_holds_no_slot(
     found = plan(seen([A, B, C], of={rejected.name: last}, parallelism=2))
     assert holders(found) == []
     assert started(found) == sorted({"a", "b", "c"} - {rejected.name})
+
+
+@pytest.mark.parametrize(("width", "starts", "short"), [(2, 1, False), (1, 0, True)])
+def test_a_retry_waits_only_while_others_run_in_all_slots_that_are_left(
+    width: int, starts: int, short: bool
+) -> None:
+    of = seen([A, B], [pod(B)], of={"a": retry(A)})
+    held = plan(of).holders
+    shares = share_out(of, width, held, [report for report in held if report.decision.start], BATCH)
+    assert (len(shares.starts), shares.short) == (starts, short)
+
+
+@pytest.mark.parametrize(
+    ("free", "held", "go_on"),
+    [(3, 0, (2, 1)), (3, 2, (2, 1)), (3, 3, (2, 0)), (0, 1, (1, 0)), (-1, 1, (0, 0)), (-1, 5, (0, 0))],
+)
+def test_what_holds_a_slot_on_takes_it_from_first_runs_before_retries(
+    free: int, held: int, go_on: tuple[int, int]
+) -> None:
+    """Of two retries and a first run."""
+    assert still_free(Shares(own=2, free=free, idle=2), "aba", held) == go_on
+
+
+def test_tasks_do_not_all_begin_on_the_same_node() -> None:
+    nodes, first = [node(f"n{i}") for i in range(9)], set[str]()
+    for uid in "abcdef":
+        of = task(parallelism=1)
+        of = msgspec.structs.replace(of, metadata=msgspec.structs.replace(of.metadata, uid=uid))
+        first.update(started(plan(snapshot(of, nodes))))
+    assert len(first) > 1
 
 
 def test_a_budget_is_named_only_where_it_keeps_a_node_waiting() -> None:
@@ -168,6 +199,9 @@ def test_a_pass_that_starts_all_that_wait_asks_for_no_other() -> None:
     nodes = [node(f"n{i:03}") for i in range(BATCH)]
     found = plan(seen(nodes, of={}))
     assert (len(found.starts), found.more, found.queued) == (BATCH, False, 0)
+    orphans = [pod(one, phase="Pending", node_name="") for one in nodes]
+    found = plan(seen([], orphans, of={}))
+    assert (len(found.deletes), found.more) == (BATCH, False)
 
 
 def test_a_pod_that_does_not_start_is_looked_at_when_it_is_late() -> None:
@@ -216,6 +250,14 @@ def test_status_tells_until_when_a_node_that_is_not_ready_holds_its_slot() -> No
     assert slots is not None
     (holder,) = slots.holders
     assert (holder.reason, holder.until) == ("NodeNotReady", format_time(NOW - 50 + DEADLINE))
+
+
+def test_status_tells_who_holds_a_slot_and_since_when_where_that_is_known() -> None:
+    stuck = pod(A, revision="old", phase="Pending", waiting="ErrImagePull")
+    of = seen([A, B, C], [stuck, pod(B)], of={}, parallelism=2)
+    found = status_of(of, plan(of), Outcome(shards=1)).slots
+    assert found is not None
+    assert found.holders == (Slot("a", "TemplateChanged"), Slot("b", "Running", format_time(NOW - 60)))
 
 
 # ---------------------------------------------------------------- failures that count
@@ -275,7 +317,7 @@ def test_a_first_run_waits_for_the_failures_since_resume_at(
 def test_failed_and_failing_nodes_count_together() -> None:
     spec: dict[str, Any] = {"failure_policy": FailurePolicy(1, "Pause"), "parallelism": 5}
     found = plan(seen([A, B, C], of={"a": gave_up(A), "b": retry(B)}, **spec))
-    assert (found.hold, started(found)) == ("", ["b"])
+    assert (found.hold, started(found), found.rollout.allowed) == ("", ["b"], 1)
 
 
 @pytest.mark.parametrize("other", [{"revision": "old"}, {"nonce": "x"}, {"tick": 7}])
@@ -304,7 +346,10 @@ def test_failures_after_the_end_of_a_rollout_hold_nothing(
     policy: FailurePolicy, finished: str, starts: list[str]
 ) -> None:
     status = msgspec.structs.replace(ROLLING, finished_rollout=finished)
-    assert started(plan(seen([A, B], of={"a": gave_up(A)}, status=status, failure_policy=policy))) == starts
+    spec: dict[str, Any] = {"status": status, "failure_policy": policy}
+    assert started(plan(seen([A, B], of={"a": gave_up(A)}, **spec))) == starts
+    failing = plan(seen([A, B, C], of={"a": retry(A)}, **spec))
+    assert started(failing) == ["a"], "and nodes begin one at a time, once the one that fails has ended"
 
 
 @pytest.mark.parametrize("what", ["tick", "re-run"])
@@ -349,6 +394,14 @@ def test_a_refused_node_waits_for_its_own_backoff_and_for_that_of_its_run() -> N
     assert (started(found), found.wake) == ([], NOW + 5)
     found = plan(msgspec.structs.replace(of, refused=until, now=NOW + 5))
     assert (started(found), found.wake) == (["b"], NOW + 9)
+
+
+@pytest.mark.parametrize(("until", "starts", "wake"), [(NOW + 5, 0, NOW + 5), (NOW, 1, 0.0)])
+def test_while_all_pods_are_refused_nothing_starts_and_then_one(
+    until: float, starts: int, wake: float
+) -> None:
+    found = plan(msgspec.structs.replace(seen([A, B], of={}), refused_until=until))
+    assert (len(found.starts), found.queued, found.wake) == (starts, 2 - starts, wake)
 
 
 def test_nodes_that_are_gone_and_pods_of_another_template_count_in_no_row() -> None:
