@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from caretaker.api import conditions as c
-from caretaker.api.conditions import Reason
+from caretaker.api.conditions import Condition, Reason
 from caretaker.api.daemontask import PostedEvent, Rollout, Status
 from caretaker.api.events import Event
 from caretaker.api.times import format_time, parse_time
@@ -26,7 +26,8 @@ _EACH: Final = ("Suspended", "Resumed", "ScheduleMissed")
 # Reasons of Ready of a revision that is complete because nobody has to wait for its schedule.
 _BY_SCHEDULE = (Reason.AWAITING_SCHEDULE, Reason.RUNNING)
 # Reasons of Degraded that have Events of their own, which a graver reason does not hide.
-_TOLD_ELSEWHERE = (Reason.NODES_FAILED, Reason.INVALID_RESULTS)
+_WITH_EVENTS = (Reason.NODES_FAILED, Reason.INVALID_RESULTS)
+_ABSENT: Final = Condition("", "False", "")
 # In place of messages that count nodes, which differ from one pass to the next.
 _WORDS: Final[Mapping[str, str]] = {
     Reason.NODES_FAILED: "nodes have failed and hold the task up; status.failedNodes names them",
@@ -93,7 +94,7 @@ def _by_older_version(before: Status, after: Status) -> Sequence[PostedEvent]:
 
 
 def _found(before: Status, after: Status, duplicates: Sequence[str]) -> list[Event]:
-    """All that may be told."""
+    """All Events of the change, posted before or not."""
     found = (
         _runs(before, after),
         _conditions(before, after),
@@ -115,8 +116,8 @@ def _runs(before: Status, after: Status) -> Iterator[Event]:
         known = {node.node_name for node in before.failed_nodes}
         new = (node for node in after.failed_nodes if node.node_name not in known)
         where = next((f" on {node.node_name} ({node.reason})" for node in new), "")
-        told = f"retries are used up{where}; status.failedNodes lists this node and any that fail later"
-        yield Event("Warning", "RunFailed", told)
+        message = f"retries are used up{where}; status.failedNodes lists this node and any that fail later"
+        yield Event("Warning", "RunFailed", message)
     ended = _reason(after, c.READY) == Reason.SUCCEEDED and not (after.active or after.pending)
     if ended and after.succeeded:
         yield Event("Normal", "RunSucceeded", f"runs ended, {about}; status has the counts")
@@ -132,18 +133,17 @@ def _conditions(before: Status, after: Status) -> Iterator[Event]:
     if was and not now:
         yield Event("Normal", "Resumed", "runs may start again")
     if _reason(after, c.PROGRESSING) == Reason.PROGRESS_DEADLINE_EXCEEDED != _reason(before, c.PROGRESSING):
-        yield _of_condition(after, c.PROGRESSING)
+        yield _of_condition(_condition(after, c.PROGRESSING))
     stalled = _reason(after, c.STALLED)
     if stalled and stalled != _reason(before, c.STALLED) and stalled != Reason.PROGRESS_DEADLINE_EXCEEDED:
-        yield _of_condition(after, c.STALLED)
+        yield _of_condition(_condition(after, c.STALLED))
     degraded = _reason(after, c.DEGRADED)
-    if degraded and degraded not in (_reason(before, c.DEGRADED), stalled, *_TOLD_ELSEWHERE):
-        yield _of_condition(after, c.DEGRADED)
+    if degraded and degraded not in (_reason(before, c.DEGRADED), stalled, *_WITH_EVENTS):
+        yield _of_condition(_condition(after, c.DEGRADED))
 
 
-def _of_condition(status: Status, kind: str) -> Event:
-    reason = _reason(status, kind)
-    return Event("Warning", reason, _WORDS.get(reason) or _message(status, kind))
+def _of_condition(condition: Condition) -> Event:
+    return Event("Warning", condition.reason, _WORDS.get(condition.reason) or condition.message)
 
 
 def _calendar(before: Status, after: Status) -> Iterator[Event]:
@@ -160,8 +160,8 @@ def _calendar(before: Status, after: Status) -> Iterator[Event]:
 def _results(before: Status, after: Status) -> Iterator[Event]:
     if after.result_errors and not before.result_errors:
         first = after.result_errors[0]
-        told = f"{first.node_name}: {first.message}; status.resultErrors names the nodes"
-        yield Event("Warning", Reason.INVALID_RESULTS, told)
+        message = f"{first.node_name}: {first.message}; status.resultErrors names the nodes"
+        yield Event("Warning", Reason.INVALID_RESULTS, message)
 
 
 def _duplicates(names: Sequence[str]) -> Iterator[Event]:
@@ -170,16 +170,13 @@ def _duplicates(names: Sequence[str]) -> Iterator[Event]:
         yield Event("Warning", "DuplicatePods", f"more than one Pod for {shown}; the oldest stays")
 
 
+def _condition(status: Status, kind: str) -> Condition:
+    return c.find(status.conditions, kind) or _ABSENT
+
+
 def _reason(status: Status, kind: str) -> str:
-    found = c.find(status.conditions, kind)
-    return found.reason if found is not None else ""
-
-
-def _message(status: Status, kind: str) -> str:
-    found = c.find(status.conditions, kind)
-    return found.message if found is not None else ""
+    return _condition(status, kind).reason
 
 
 def _is_true(status: Status, kind: str) -> bool:
-    found = c.find(status.conditions, kind)
-    return found is not None and found.status == "True"
+    return _condition(status, kind).status == "True"
