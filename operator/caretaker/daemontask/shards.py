@@ -212,10 +212,10 @@ class Shards:
         floors = {index: floor for index, floor in floors.items() if floor}
         known = {**{index: [] for index in floors}, **self._names()}
         homes = place({**entries, **intents}, known)
-        leaving, changes = set(forget), dict[int, Change]()
+        leaving, changes = set(forget).difference(entries, intents), dict[int, Change]()
         for index in {*homes, *known}:
             new = {name: entries[name] for name in homes.get(index, ()) if name in entries}
-            dropped = leaving.intersection(known.get(index, ())).difference(homes.get(index, ()))
+            dropped = leaving.intersection(known.get(index, ()))
             starting = {name: intents[name] for name in homes.get(index, ()) if name in intents}
             changes[index] = Change(new, dropped, starting, floors.get(index, 0))
         written = Written({}, 0.0)

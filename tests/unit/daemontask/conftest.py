@@ -5,6 +5,9 @@ from typing import Any
 
 import pytest
 
+from caretaker.daemontask.shards import Shards
+from unit.daemontask.simcluster import NAMESPACE, TASK, TASK_UID, SimCluster
+from unit.daemontask.simledger import Server
 from unit.daemontask.simworld import Make, SimWorld, virtual_time
 
 
@@ -21,3 +24,16 @@ def make() -> Iterator[Make]:
         yield one
         for world in made:
             world.close()
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    """An API server that keeps what a ledger asks of it."""
+    with virtual_time() as clock:
+        yield Server(SimCluster(clock))
+
+
+@pytest.fixture
+def shards(server: Server) -> Shards:
+    """A ledger that nothing is known of yet."""
+    return Shards(server, NAMESPACE, TASK, TASK_UID)  # type: ignore[arg-type]

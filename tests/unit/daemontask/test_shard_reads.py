@@ -1,0 +1,243 @@
+"""What the ledger asks of the API server when it reads, and what plans see of it."""
+
+import msgspec
+import pytest
+
+from caretaker.api.daemontask import LedgerStatus
+from caretaker.api.objects import WireMeta
+from caretaker.daemontask.ledger import encode_entry
+from caretaker.daemontask.shard import WireConfigMap, WireMetaOnly
+from caretaker.daemontask.shards import Shards
+from caretaker.kube.errors import ApiError
+from unit.daemontask.build import NOW
+from unit.daemontask.simcluster import CONFIGMAPS, TASK, TASK_UID
+from unit.daemontask.simledger import (
+    ALL,
+    MARKS,
+    META,
+    SELECTOR,
+    UNTOLD,
+    Server,
+    requests,
+    some,
+    write,
+)
+
+
+async def test_the_requests_in_full(server: Server, shards: Shards) -> None:
+    path = f"{CONFIGMAPS}/{MARKS.name(0)}"
+    a, b = (encode_entry(ALL[name]) for name in "ab")
+    await shards.load(NOW)
+    assert server.sent == (
+        CONFIGMAPS,
+        WireConfigMap,
+        {"params": {"labelSelector": SELECTOR}, "page": 20},
+    )
+    await shards.load(NOW, 1)
+    assert server.sent == (path, WireConfigMap, {})
+    await shards.write(META, some("a"), ())
+    meta = {
+        "name": MARKS.name(0),
+        "labels": MARKS.labels(0),
+        "annotations": {"caretaker.dev/ledger-writes": "1", "caretaker.dev/ledger-records": "1"},
+        "ownerReferences": [
+            {
+                "apiVersion": "caretaker.dev/v1alpha1",
+                "kind": "DaemonTask",
+                "name": TASK,
+                "uid": TASK_UID,
+                "controller": True,
+            }
+        ],
+    }
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {"a": a}}
+    assert server.sent == (CONFIGMAPS, body, WireMetaOnly, {"timeout": 5.0})
+    made = server.cluster.configmaps[MARKS.name(0)].metadata
+    await shards.write(META, some("b"), ["a"])
+    meta = {
+        "uid": made.uid,
+        "resourceVersion": made.resource_version,
+        "annotations": {"caretaker.dev/ledger-writes": "2", "caretaker.dev/ledger-records": "1"},
+    }
+    assert server.sent == (
+        path,
+        {"metadata": meta, "data": {"b": b, "a": None}},
+        WireMetaOnly,
+        {"timeout": 5.0},
+    )
+    assert await shards.current([])
+    assert server.sent[1:] == (WireMetaOnly, {"metadata_only": True})
+
+
+async def test_shards_that_are_not_listed_are_read_by_name(server: Server, shards: Shards) -> None:
+    server.hold(0, "a").hold(1, "b", labels=None).hold(3, "d", labels=None)
+    await shards.load(NOW, 3)
+    assert requests(server) == ["list", "get 1", "get 2"]
+    assert (shards.loaded, shards.count, sorted(shards.node_names)) == (True, 2, ["a", "b"])
+    await shards.load(NOW)
+    assert requests(server) == ["list", "get 1"], "it is known now"
+    await shards.load(NOW, 1000)
+    assert len(requests(server)) == 64
+    assert shards.count == 3
+
+
+async def test_a_shard_that_is_made_between_list_and_read_has_its_labels(
+    server: Server, shards: Shards
+) -> None:
+    server.hold(0, "a").unlisted = (MARKS.name(0),)
+    await shards.load(NOW, 1)
+    assert (shards.count, shards.unmarked) == (1, False)
+
+
+async def test_config_maps_that_are_no_shard_are_none(server: Server, shards: Shards) -> None:
+    server.hold(0, "a")
+    stranger = WireMeta(name="other", labels=MARKS.labels(1))
+    server.cluster.configmaps["other"] = WireConfigMap(stranger, {"b": encode_entry(ALL["b"])})
+    await shards.load(NOW)
+    assert (shards.count, shards.node_names) == (1, {"a"})
+
+
+async def test_a_shard_that_cannot_be_read_leaves_the_ledger_unread(server: Server, shards: Shards) -> None:
+    server.failure = ApiError(500, "InternalError")
+    with pytest.raises(ApiError):
+        await shards.load(NOW, 1)
+    assert not shards.loaded
+
+
+LOOKS = {
+    "the shards of these nodes and the next": ("ac", {}, ["get 0", "get 2", "get 3"], True),
+    "all for a node without an entry": ("x", {}, ["get 0", "get 1", "get 2", "get 3"], True),
+    "the next alone": ("", {}, ["get 3"], True),
+    "a shard was written": ("a", {"resource_version": "7"}, ["get 0", "get 3"], False),
+    "a shard was replaced": ("a", {"uid": "other"}, ["get 0", "get 3"], False),
+    "another shard was written": ("b", {"resource_version": "7"}, ["get 1", "get 3"], True),
+}
+
+
+@pytest.mark.parametrize(("nodes", "change", "asked", "same"), LOOKS.values(), ids=LOOKS)
+async def test_the_last_look_is_at_the_shards_that_matter(
+    server: Server, shards: Shards, nodes: str, change: dict[str, str], asked: list[str], same: bool
+) -> None:
+    server.hold(0, "a").hold(1, "b").hold(2, "c")
+    await shards.load(NOW)
+    requests(server)
+    first = server.cluster.configmaps[MARKS.name(0)]
+    meta = msgspec.structs.replace(first.metadata, **change)
+    server.cluster.configmaps[MARKS.name(0)] = WireConfigMap(meta, first.data)
+    assert await shards.current(nodes) == same
+    assert sorted(requests(server)) == asked
+
+
+async def test_the_last_look_finds_what_is_gone_and_what_is_new(server: Server, shards: Shards) -> None:
+    await shards.load(NOW)
+    assert await shards.current("a")
+    server.hold(0, "a", labels=None)
+    assert not await shards.current("a")
+    requests(server)
+    await shards.load(NOW)
+    assert (requests(server), shards.node_names) == (["list", "get 0"], {"a"})
+    del server.cluster.configmaps[MARKS.name(0)]
+    assert not await shards.current("a")
+    server.failure = ApiError(500, "InternalError")
+    with pytest.raises(ApiError):
+        await shards.current("a")
+
+
+# ---------------------------------------------------------------- names that are taken
+
+
+def in_the_way(index: int) -> str:
+    return (
+        f"ConfigMap {MARKS.name(index)} has the name of a part of the ledger and is not this task's: delete "
+        f"it, or if it is the ledger, give it the labels caretaker.dev/ledger={index} and "
+        "caretaker.dev/daemontask=task back"
+    )
+
+
+@pytest.mark.parametrize(
+    ("nodes", "lost", "taken"),
+    [("bc", False, True), ("a", False, False), ("a", True, True), ("", False, False)],
+)
+async def test_a_name_that_is_taken_is_in_the_way_of_what_goes_there(
+    server: Server, shards: Shards, monkeypatch: pytest.MonkeyPatch, nodes: str, lost: bool, taken: bool
+) -> None:
+    monkeypatch.setattr("caretaker.daemontask.ledger.SHARD_NODES", 1)
+    server.hold(0, "a").foreign(1).foreign(2)
+    await shards.load(NOW, 3)
+    assert shards.taken(nodes, lost=lost) == (in_the_way(1) if taken else "")
+    assert shards.loaded is not taken
+
+
+async def test_a_name_is_taken_from_the_look_that_finds_it_to_the_one_that_does_not(
+    server: Server, shards: Shards
+) -> None:
+    await shards.load(NOW)
+    assert shards.taken("a", lost=True) == ""
+    server.foreign(0)
+    assert await shards.current("a")
+    assert shards.taken("a", lost=False) == in_the_way(0)
+    requests(server)
+    await shards.load(NOW)
+    assert requests(server) == ["list", "get 0"]
+    assert shards.taken("a", lost=False) == in_the_way(0)
+    del server.cluster.configmaps[MARKS.name(0)]
+    assert await shards.current("a")
+    assert shards.taken("a", lost=True) == ""
+    server.foreign(0)
+    await shards.load(NOW, 1)
+    del server.cluster.configmaps[MARKS.name(0)]
+    await shards.load(NOW, 1)
+    assert shards.taken("a", lost=True) == ""
+    assert await shards.current("a")
+
+
+# ---------------------------------------------------------------- what plans read
+
+
+async def test_what_plans_read_of_shards_that_overlap(server: Server, shards: Shards) -> None:
+    server.hold(0, "a", broken="b").hold(1, "bc", broken="d")
+    server.cluster.configmaps[MARKS.name(1)].metadata.resource_version = "4711"
+    await shards.load(NOW)
+    read = shards.view(LedgerStatus(shards=-1))
+    assert (read.entries, set(read.corrupt), read.shards, read.version) == (some("abc"), {"d"}, 2, 4711)
+    assert (read.lost, read.loss, read.older, read.since) == (0, "", frozenset(), dict.fromkeys("abc", NOW))
+    assert shards.view(LedgerStatus(shards=-1), strict=True).lost == 1
+
+
+async def test_an_entry_is_known_since_it_was_first_read_or_written(server: Server, shards: Shards) -> None:
+    server.hold(0, "ab").hold(1, "c")
+    await shards.load(NOW)
+    later = msgspec.structs.replace(ALL["b"], seq=2)
+    server.cluster.configmaps[MARKS.name(0)].data = {"a": encode_entry(ALL["a"]), "b": encode_entry(later)}
+    await shards.load(NOW + 1)
+    server.cluster.clock.now = NOW + 2
+    await write(shards, "d", "c")
+    assert shards.view(UNTOLD).since == {"a": NOW, "b": NOW + 1, "d": NOW + 2}
+
+
+async def test_a_loss_names_three_shards(server: Server, shards: Shards) -> None:
+    server.hold(0, "a").hold(1, "b", writes=9)
+    await shards.load(NOW)
+    read = shards.view(LedgerStatus(shards=5, writes=(3, 9)))
+    why = ("is an older copy: it counts 1 writes, and there were 3", "is gone", "is gone")
+    named = zip((0, 2, 3), why, strict=True)
+    assert read.loss == "; ".join(f"ledger ConfigMap {MARKS.name(index)} {text}" for index, text in named)
+    assert (read.lost, read.older) == (4, {"a"})
+
+
+async def test_the_count_of_writes_never_falls(server: Server, shards: Shards) -> None:
+    server.hold(0, "a", writes=5).hold(1, "b", writes=0)
+    await shards.load(NOW)
+    assert shards.told(UNTOLD) == (5,)
+    server.hold(0, "a", writes=3)
+    await shards.load(NOW)
+    assert shards.told(UNTOLD) == (5,)
+    assert shards.view(UNTOLD).lost == 1
+    await write(shards, "b")
+    assert shards.told(LedgerStatus(writes=(7,))) == (7, 1)
+
+
+async def test_nothing_is_known_of_a_ledger_that_was_not_read(server: Server, shards: Shards) -> None:
+    read = shards.view(UNTOLD)
+    assert (shards.loaded, shards.unanswered, shards.count, read.entries, read.lost) == (False, 0, 0, {}, 0)
+    assert (shards.selector, shards.told(UNTOLD), server.asked) == (SELECTOR, (), [])
