@@ -155,7 +155,7 @@ class Shards:
         ordered = (self._shards[index].entries for index in sorted(self._shards))
         before, self._entries = self._entries, merge(ordered)
         self._since = {
-            name: self._since.get(name, now) if before.get(name) == entry else now
+            name: self._since[name] if before.get(name) == entry else now
             for name, entry in self._entries.items()
         }
         self.loaded = True
@@ -246,7 +246,7 @@ class Shards:
             else:
                 await self._patch(shard, change)
         except ApiError as error:
-            if error.status == 0 or error.transient:
+            if error.transient:
                 self.unanswered, self._slow = self.unanswered + 1, True
             if error.conflict or error.already_exists or error.not_found or error.status == 0:
                 # Somebody else wrote, or our own write may have happened: only reading tells, and what has

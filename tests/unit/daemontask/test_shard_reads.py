@@ -84,9 +84,12 @@ async def test_shards_that_are_not_listed_are_read_by_name(server: Server, shard
 async def test_a_shard_that_is_made_between_list_and_read_has_its_labels(
     server: Server, shards: Shards
 ) -> None:
-    server.hold(0, "a").unlisted = (MARKS.name(0),)
-    await shards.load(NOW, 1)
-    assert (shards.count, shards.unmarked) == (1, False)
+    """Whose it is shows by either labels or owner."""
+    server.hold(0, "a", owner_references=None).hold(1, "b").unlisted = (MARKS.name(0), MARKS.name(1))
+    await shards.load(NOW, 2)
+    assert (shards.count, shards.unmarked) == (2, False)
+    server.hold(2, "c", owner_references=None)
+    assert not await shards.current("")
 
 
 async def test_config_maps_that_are_no_shard_are_none(server: Server, shards: Shards) -> None:
@@ -126,6 +129,14 @@ async def test_the_last_look_is_at_the_shards_that_matter(
     server.cluster.configmaps[MARKS.name(0)] = WireConfigMap(meta, first.data)
     assert await shards.current(nodes) == same
     assert sorted(requests(server)) == asked
+
+
+async def test_the_last_look_leaves_out_shards_without_entries(server: Server, shards: Shards) -> None:
+    server.hold(0, "a").hold(1)
+    await shards.load(NOW)
+    requests(server)
+    assert await shards.current("a")
+    assert sorted(requests(server)) == ["get 0", "get 2"]
 
 
 async def test_the_last_look_finds_what_is_gone_and_what_is_new(server: Server, shards: Shards) -> None:

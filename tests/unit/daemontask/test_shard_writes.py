@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from caretaker.api.daemontask import LedgerStatus
-from caretaker.daemontask.shards import Shards
+from caretaker.daemontask.shards import Shards, Written
 from caretaker.kube.errors import ApiError
 from caretaker.runtime.controller import Conflict
 from unit.daemontask.build import NOW
@@ -30,60 +30,73 @@ LOST = LedgerStatus(shards=2, writes=(3, 1))
 
 # The shards that exist, what is to be written, what status says of the ledger, and the requests.
 WRITES: dict[str, tuple[Held, dict[str, Any], LedgerStatus, list[str]]] = {
-    "nothing": ([(0, "a")], {}, LedgerStatus(), []),
-    "the first entries": ([], {"entries": "ab"}, LedgerStatus(), ["create 0 +a +b #1 #2"]),
-    "an entry anew": ([(0, "ab")], {"entries": "a"}, LedgerStatus(), ["patch 0 +a #2 #2"]),
-    "a further entry": ([(0, "a")], {"entries": "b"}, LedgerStatus(), ["patch 0 +b #2 #2"]),
-    "an entry that goes": ([(0, "ab")], {"forget": "b"}, LedgerStatus(), ["patch 0 -b #2 #1"]),
-    "one that is not there goes": ([(0, "a")], {"forget": "b"}, LedgerStatus(), []),
+    "nothing": ([(0, "a")], {}, UNTOLD, []),
+    "the first entries": ([], {"entries": "ab"}, UNTOLD, ["create 0 +a +b #1 #2"]),
+    "an entry anew": ([(0, "ab")], {"entries": "a"}, UNTOLD, ["patch 0 +a #2 #2"]),
+    "a further entry": ([(0, "a")], {"entries": "b"}, UNTOLD, ["patch 0 +b #2 #2"]),
+    "an entry that goes": ([(0, "ab")], {"forget": "b"}, UNTOLD, ["patch 0 -b #2 #1"]),
+    "one that is not there goes": ([(0, "a")], {"forget": "b"}, UNTOLD, []),
     "one that is written goes": (
         [(0, "a")],
         {"entries": "a", "forget": "a"},
-        LedgerStatus(),
+        UNTOLD,
         ["patch 0 +a #2 #1"],
     ),
     "one that is twice there goes": (
         [(0, "ac"), (1, "ab")],
         {"forget": "a"},
-        LedgerStatus(),
+        UNTOLD,
         ["patch 0 -a #2 #1", "patch 1 -a #2 #1"],
     ),
     "one that is twice there is written and goes": (
         [(0, "a"), (1, "ab")],
         {"entries": "a", "forget": "a"},
-        LedgerStatus(),
+        UNTOLD,
+        ["patch 0 +a #2 #1"],
+    ),
+    "a broken entry that goes": ([(0, "a", {"broken": "b"})], {"forget": "b"}, UNTOLD, ["patch 0 -b #2 #1"]),
+    "one that begins a run goes": (
+        [(0, "a")],
+        {"intents": "a", "forget": "a"},
+        UNTOLD,
         ["patch 0 +a #2 #1"],
     ),
     "each to its shard": (
         [(8, "a"), (0, "b")],
         {"entries": "ab"},
-        LedgerStatus(),
+        UNTOLD,
         ["patch 0 +b #2 #1", "patch 8 +a #2 #1"],
     ),
     "intents after all else": (
         [(0, "a"), (1, "b"), (2, "c")],
         {"entries": "bc", "intents": "a"},
-        LedgerStatus(),
+        UNTOLD,
         ["patch 1 +b #2 #1", "patch 2 +c #2 #1", "patch 0 +a #2 #1"],
     ),
     "an entry and an intent": (
         [(0, "ab")],
         {"entries": "a", "intents": "b"},
-        LedgerStatus(),
+        UNTOLD,
         ["patch 0 +a +b #2 #2"],
     ),
     "an entry that was broken": (
         [(0, "a", {"broken": "b"})],
         {"entries": "b"},
-        LedgerStatus(),
+        UNTOLD,
         ["patch 0 +b #2 #2"],
     ),
-    "a shard without figures": ([(0, "a", {"writes": 0})], {}, LedgerStatus(), ["patch 0 #1 #1"]),
-    "a shard without labels": ([(0, "a", {"labels": None})], {}, LedgerStatus(), ["patch 0 labels"]),
+    "a shard without figures": ([(0, "a", {"writes": 0})], {}, UNTOLD, ["patch 0 #1 #1"]),
+    "a shard without figures after others": (
+        [(0, "a", {"writes": 0}), (1, "b")],
+        {"entries": "b"},
+        UNTOLD,
+        ["patch 1 +b #2 #1", "patch 0 #1 #1"],
+    ),
+    "a shard without labels": ([(0, "a", {"labels": None})], {}, UNTOLD, ["patch 0 labels"]),
     "an entry of one without labels": (
         [(0, "a", {"labels": None})],
         {"entries": "a"},
-        LedgerStatus(),
+        UNTOLD,
         ["patch 0 +a #2 #1 labels"],
     ),
     "a shard that is gone": ([], {"entries": "a"}, GONE, ["create 0 +a #1 #1"]),
@@ -101,6 +114,12 @@ WRITES: dict[str, tuple[Held, dict[str, Any], LedgerStatus, list[str]]] = {
         {"decided": True},
         LedgerStatus(writes=(ERA + 3,)),
         [f"patch 0 #{2 * ERA} #1"],
+    ),
+    "a decision on a lost one where nobody knows how many there were": (
+        [(0, "a")],
+        {"decided": True},
+        LedgerStatus(shards=-1, writes=(3,)),
+        [f"patch 0 #{ERA} #1"],
     ),
     "a decision on one that never was": ([(0, "a")], {"decided": True}, LedgerStatus(shards=2), []),
     "a decision on one that was cut": (
@@ -127,10 +146,11 @@ async def test_a_write_is_one_request_for_each_shard_that_changes(
     requests(server)
     assert shards.node_names == fresh.node_names, "as one knows who reads it"
     assert {name: shards.find(name) for name in ALL} == {name: fresh.find(name) for name in ALL}
-    assert shards.view(UNTOLD).corrupt == fresh.view(UNTOLD).corrupt
+    known, read = (one.view(UNTOLD) for one in (shards, fresh))
+    assert (known.corrupt, known.version) == (read.corrupt, read.version if known.corrupt else 0)
     if asked:
         assert (shards.count, shards.told(UNTOLD)) == (fresh.count, fresh.told(UNTOLD))
-    await write(shards, told=UNTOLD)
+    assert await write(shards) == Written({}, 0.0)
     assert requests(server) == [], "nothing is left to write"
     assert not shards.unmarked
     assert shards.view(LedgerStatus(recorded=len(shards.node_names) + 1)).lost == 0
