@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from caretaker.api import names
-from caretaker.api.daemontask import Budget, FailurePolicy, Slot, Status
+from caretaker.api.daemontask import Budget, FailurePolicy, Slot, SlotStatus, Status
 from caretaker.api.objects import Pod
 from caretaker.api.times import format_time
 from caretaker.daemontask.facts import Outcome
@@ -249,7 +249,29 @@ def test_status_tells_until_when_a_node_that_is_not_ready_holds_its_slot() -> No
     slots = status_of(of, plan(of), Outcome(shards=1)).slots
     assert slots is not None
     (holder,) = slots.holders
-    assert (holder.reason, holder.until) == ("NodeNotReady", format_time(NOW - 50 + DEADLINE))
+    assert holder == Slot("a", "NodeNotReady", format_time(NOW - 50), format_time(NOW - 50 + DEADLINE))
+
+
+def test_status_names_the_node_of_a_running_pod_and_since_when_it_holds_its_slot() -> None:
+    of = seen([A, B], [pod(A)], of={}, parallelism=2)
+    assert status_of(of, plan(of), Outcome()).slots == SlotStatus(
+        2, 1, (Slot("a", "Running", format_time(NOW - 60)),)
+    )
+
+
+@pytest.mark.parametrize(
+    ("shares", "starts", "held", "left"),
+    [
+        (Shares(own=2, free=1, idle=1), 4, 0, (2, 1)),
+        (Shares(own=2, free=1, idle=1), 4, 1, (1, 0)),
+        (Shares(own=2, free=1, idle=1), 4, 3, (0, 0)),
+        (Shares(own=1, free=5), 3, 0, (1, 2)),
+    ],
+)
+def test_slots_that_turn_out_to_be_held_are_missing_to_the_last_starts(
+    shares: Shares, starts: int, held: int, left: tuple[int, int]
+) -> None:
+    assert still_free(shares, range(starts), held) == left
 
 
 def test_status_tells_who_holds_a_slot_and_since_when_where_that_is_known() -> None:
