@@ -24,7 +24,7 @@ from caretaker.daemontask.intents import TOKEN, given_up, is_new_end, withdrawn
 from caretaker.daemontask.ledger import Ledger
 from caretaker.daemontask.memory import Memories, Memory, namesakes_of
 from caretaker.daemontask.pace import due_in
-from caretaker.daemontask.plan import Plan, doubtful, keep_slots, plan
+from caretaker.daemontask.plan import Plan, doubtful, keep_slots, outlived, plan
 from caretaker.daemontask.pods import revisions_of
 from caretaker.daemontask.podwrites import CONFIRMED_SECONDS, PodWriter, run_all
 from caretaker.daemontask.resource import KIND, RawTask, read_task, refusal_of, task_path
@@ -118,16 +118,17 @@ class DaemonTaskKind:
 
     async def confirm(self, snapshot: Snapshot, plan: Plan) -> Snapshot | None:
         """Quorum reads of the ledger of the nodes that are to start, of the nodes that the ledger knows
-        otherwise than the store, and of Pods that are about to be given up: a stale view of any of them must
-        start, record and delete nothing."""
+        otherwise than the store, and of Pods that are about to be given up or may live on: a stale view of
+        any of them must start, record and delete nothing."""
         # What the plan believed, kept before the first await: the store may hear better meanwhile.
         believed = {name: self._nodes.get(name) for name in doubtful(snapshot, plan)}
         memory = self._memory(snapshot)
         shards, asked = _loaded(memory), time.monotonic()
         known = not plan.starts or await shards.current(start.node_name for start in plan.starts)
         seen = all(await run_all(self._is_so(name, node) for name, node in believed.items()))
-        lost = given_up(snapshot.ledger.entries, plan.records)
-        gone = all(await run_all(self._writer.is_gone(snapshot, plan.records[name]) for name in lost))
+        lost = [plan.records[name] for name in given_up(snapshot.ledger.entries, plan.records)]
+        runs = [*lost, *outlived(snapshot, plan)]
+        gone = all(await run_all(self._writer.is_gone(snapshot, run) for run in runs))
         if known and seen and gone:
             memory.confirmed = asked
             return None

@@ -17,7 +17,7 @@ from caretaker.daemontask.budgets import Allowance
 from caretaker.daemontask.decision import POD_REFUSED, Decision, State
 from caretaker.daemontask.due import key_of
 from caretaker.daemontask.intents import intent
-from caretaker.daemontask.judge import NODE_REBOOT
+from caretaker.daemontask.judge import BACKOFF_LIMIT_EXCEEDED, NODE_REBOOT
 from caretaker.daemontask.ledger import Entry
 from caretaker.daemontask.losses import decided
 from caretaker.daemontask.orders import Orders
@@ -150,6 +150,19 @@ def doubtful(snapshot: Snapshot, plan: Plan) -> set[str]:
         node = nodes.get(name)
         if name and (node is None or node.uid != pod.node_uid):
             found.add(name)
+    return found
+
+
+def outlived(snapshot: Snapshot, plan: Plan) -> list[Entry]:
+    """The entries of nodes to start on whose last Pod was recorded while it lived, and is not seen: the view
+    may be too old to show it, and the next name does not keep the two apart."""
+    found = []
+    for start in plan.starts:
+        entry = snapshot.ledger.entries.get(start.node_name)
+        if entry is None or entry.node_uid != start.node_uid or entry.reason != BACKOFF_LIMIT_EXCEEDED:
+            continue
+        if all(pod.uid != entry.pod_uid for pod in snapshot.pods.get(start.node_uid, {}).values()):
+            found.append(entry)
     return found
 
 

@@ -8,7 +8,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from unit.daemontask.simworld import SimWorld, virtual_time
+from caretaker.api import names
+from caretaker.api.times import format_time
+from caretaker.daemontask.judge import BACKOFF_LIMIT_EXCEEDED
+from unit.daemontask.simworld import SimWorld, SlowWorld, virtual_time
 
 
 @pytest.fixture
@@ -155,6 +158,23 @@ def test_a_pod_that_is_heard_to_have_finished_before_its_deletion_is_sent_stays(
     one.catch_up()
     one.finish()
     assert of_a in world.cluster.pods
+
+
+def test_a_pod_that_lives_on_though_its_run_is_recorded_has_no_other_beside_it() -> None:
+    """Its retries are used up, a re-run is asked for, and the late operator has not heard of the Pod."""
+    with virtual_time() as clock:
+        world = SlowWorld(clock, backoffLimit=0)
+        world.whole_pass(0)
+        for name in world.live_pods():
+            world.cluster.crash(name, restarts=0)
+        world.whole_pass(0)
+        assert {entry.reason for entry in world.cluster.entries().values()} == {BACKOFF_LIMIT_EXCEEDED}
+        before = world.live_pods()
+        world.clock.now += 1
+        world.cluster.annotate(names.RERUN_AT, format_time(world.clock.now))
+        world.whole_pass(1, pods=False)
+        assert world.live_pods() == before
+        world.close()
 
 
 def test_a_node_that_is_heard_of_while_the_pass_goes_on_keeps_its_pod(world: SimWorld) -> None:
