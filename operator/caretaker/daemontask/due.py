@@ -116,6 +116,15 @@ def _told_by(view: View, node: Node, pod: Pod) -> Entry | None:
     return covered(view.spec, [pod], None)
 
 
+def are_past(view: View, node: Node, pods: Mapping[str, Pod]) -> bool:
+    """Whether these Pods have all ended and are of runs before the one that is due."""
+    last = max(pods.values(), key=lambda pod: pod.seq)
+    if not all(pod.terminal for pod in pods.values()):
+        return False
+    told = entry_for(view.task_uid, view.spec, last, node, None, view.now)
+    return trigger_of(begun(view), node, told) not in ("", RETRY)
+
+
 def _unknown(view: View, node: Node, seq: int) -> Entry:
     """What a broken entry said, nobody knows, so the run that is due is not repeated."""
     entry = made_up(view, node, "Failed", OUTCOME_UNKNOWN)

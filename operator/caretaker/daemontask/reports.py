@@ -11,7 +11,7 @@ import msgspec
 from caretaker.api.objects import Node, Pod
 from caretaker.daemontask import ticks
 from caretaker.daemontask.decision import Decision, State
-from caretaker.daemontask.due import NO_PODS, View, made_up
+from caretaker.daemontask.due import NO_PODS, View, are_past, made_up
 from caretaker.daemontask.fit import Verdict
 from caretaker.daemontask.intents import LOST, is_open
 from caretaker.daemontask.ledger import OUTCOME_UNKNOWN, Entry, Result
@@ -42,16 +42,23 @@ def reports(snapshot: Snapshot, orders: Orders, taken: int = 0) -> Iterator[Node
             if plain:
                 recall.keep(pods, entry, report)
         said = assumed(snapshot, orders, node) if lost and report.decision.state != "succeeded" else None
-        if said is not None and _may_have_run(snapshot.fit.verdict(node), pods):
-            report = _assumed(view, node, entry, said, taken)
+        if said is not None and _may_have_run(view, node, snapshot.fit.verdict(node), pods):
+            report = _assumed(view, node, entry, pods, said, taken)
         yield report
 
 
-def _assumed(view: View, node: Node, entry: Entry | None, said: tuple[Result, str], taken: int) -> NodeReport:
+def _assumed(
+    view: View,
+    node: Node,
+    entry: Entry | None,
+    pods: Mapping[str, Pod],
+    said: tuple[Result, str],
+    taken: int,
+) -> NodeReport:
     """The report of a run whose record is lost. No name of the node's Pods is given again."""
-    record = made_up(view, node, *said)
-    if entry is not None and entry.node_uid == node.uid:
-        record = msgspec.structs.replace(record, seq=entry.seq)
+    known = entry.seq if entry is not None and entry.node_uid == node.uid else 0
+    seq = max([known, *(pod.seq for pod in pods.values())])
+    record = msgspec.structs.replace(made_up(view, node, *said), seq=seq)
     if record.reason == OUTCOME_UNKNOWN:
         record = msgspec.structs.replace(record, message=LOST)
     ended: State = "succeeded" if record.result == "Succeeded" else "failed"
@@ -134,7 +141,10 @@ def _predecessors(snapshot: Snapshot) -> dict[str, Pod]:
     return found
 
 
-def _may_have_run(verdict: Verdict, pods: Mapping[str, Pod]) -> bool:
+def _may_have_run(view: View, node: Node, verdict: Verdict, pods: Mapping[str, Pod]) -> bool:
     """Whether the lost entry may have been this node's: cordoned, tainted and NotReady nodes ran before
-    they were, nodes that the template does not select never did. What has Pods is recorded from them."""
-    return not pods and (verdict.kind != "excluded" or verdict.reason == "Taint")
+    they were, nodes that the template does not select never did. A run of which there is a Pod is recorded
+    from it; Pods of earlier runs tell nothing of it."""
+    if pods and not are_past(view, node, pods):
+        return False
+    return verdict.kind != "excluded" or verdict.reason == "Taint"

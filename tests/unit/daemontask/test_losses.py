@@ -15,7 +15,19 @@ from caretaker.daemontask.plan import Plan, plan
 from caretaker.daemontask.shard import Shard
 from caretaker.daemontask.snapshot import Snapshot
 from caretaker.daemontask.status import status_of
-from unit.daemontask.build import NOW, REVISION, entry, node, pod, snapshot, started, states, task
+from unit.daemontask.build import (
+    NOW,
+    REVISION,
+    entry,
+    failed,
+    node,
+    pod,
+    snapshot,
+    started,
+    states,
+    succeeded,
+    task,
+)
 
 A, B = node("a", created=NOW - 900), node("b", created=NOW - 900)
 LATE = node("late", created=NOW - 30)
@@ -199,6 +211,26 @@ def test_a_record_that_is_not_in_what_was_lost_speaks_for_itself() -> None:
 def test_what_had_pods_is_told_by_them() -> None:
     of = lost("assume-done", pods=[pod(A)])
     assert list(plan(of).records) == ["b"]
+
+
+@pytest.mark.parametrize(
+    ("seqs", "recorded"),
+    [
+        pytest.param({1: "old"}, ("AssumedDone", 1), id="its own is gone, and an earlier one there"),
+        pytest.param({1: "old", 2: REVISION}, ("", 1), id="its own is there, and is recorded in its turn"),
+    ],
+)
+def test_of_the_run_that_is_wanted_no_earlier_pod_tells(
+    seqs: dict[int, str], recorded: tuple[str, int]
+) -> None:
+    of = lost("assume-done", pods=[succeeded(A, seq, revision=of) for seq, of in seqs.items()])
+    made = plan(of)
+    assert (made.records["a"].reason, made.records["a"].seq, started(made)) == (*recorded, [])
+
+
+def test_the_next_attempt_of_a_run_that_a_pod_tells_of_is_made() -> None:
+    of = lost("assume-done", pods=[failed(A)], spec={"backoff_limit": 1})
+    assert plan(of).records["a"].result == "Retry"
 
 
 def test_status_names_the_run_that_every_node_has_succeeded_in_and_since_when() -> None:
