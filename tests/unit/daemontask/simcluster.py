@@ -18,7 +18,7 @@ from caretaker.api.daemontask import Spec, Status
 from caretaker.api.objects import Node, Pod, WireMeta, WireNode, WirePod
 from caretaker.api.times import format_time, normalise_time, parse_time
 from caretaker.daemontask.controller import RawTask
-from caretaker.daemontask.intents import is_open
+from caretaker.daemontask.intents import is_open, was_unreadable
 from caretaker.daemontask.ledger import SHARD_NODES, Entry, decode_entry, encode_entry, merge
 from caretaker.daemontask.plan import Plan
 from caretaker.daemontask.pods import revision_of
@@ -409,10 +409,12 @@ class SimCluster:
         entries = self.entries()
         self.recorded.update(entry.pod_uid for entry in entries.values())
         # An entry speaks for all up to its seq that had ended when it was written, though it may be broken
-        # while a delete is under way. What ends later it cannot know.
-        new = {e.node_uid: e.ended for e in entries.values() if self._standing.get(e.node_uid) != e}
+        # while a delete is under way. What ends later it cannot know. But once an entry stands in place of a
+        # broken one, a Pod of an earlier run tells nothing, whenever it ends.
+        new = {e.node_uid: e for e in entries.values() if self._standing.get(e.node_uid) != e}
         for pod in (wire.record() for wire in self.pods.values()) if new else ():
-            if pod.terminal and pod.seq <= new.get(pod.node_uid, 0):
+            said = new.get(pod.node_uid)
+            if said is not None and pod.seq <= said.ended and (pod.terminal or _is_followed(pod, said)):
                 self.recorded.add(pod.uid)
         self._standing.update((entry.node_uid, entry) for entry in entries.values())
         self.intended.update((e.node_uid, e.run_key, e.seq) for e in entries.values() if is_open(e))
@@ -420,6 +422,12 @@ class SimCluster:
             record = node.record()
             if self.needs_run(record, entries.get(name)):
                 self._needed[record.uid] = self.version
+
+
+def _is_followed(pod: Pod, entry: Entry) -> bool:
+    """Whether the entry stands in place of one that could not be read, and is of a later run than the Pod."""
+    in_place = bool(entry.pod_seq) or was_unreadable(entry)
+    return in_place and pod.annotations[names.POD_RUN_KEY] != entry.run_key
 
 
 def _labelled(meta: WireMeta, labels: dict[str, str]) -> WireMeta:
