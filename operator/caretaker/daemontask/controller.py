@@ -24,7 +24,7 @@ from caretaker.daemontask.intents import TOKEN, given_up, is_new_end, withdrawn
 from caretaker.daemontask.ledger import Ledger
 from caretaker.daemontask.memory import Memories, Memory, namesakes_of
 from caretaker.daemontask.pace import due_in
-from caretaker.daemontask.plan import Plan, doubtful, keep_slots, outlived, plan
+from caretaker.daemontask.plan import Plan, doubtful, keep_slots, outlived, plan, unlisted
 from caretaker.daemontask.pods import revisions_of
 from caretaker.daemontask.podwrites import CONFIRMED_SECONDS, PodWriter, run_all
 from caretaker.daemontask.resource import KIND, RawTask, read_task, refusal_of, task_path
@@ -129,6 +129,7 @@ class DaemonTaskKind:
         lost = [plan.records[name] for name in given_up(snapshot.ledger.entries, plan.records)]
         runs = [*lost, *outlived(snapshot, plan)]
         gone = all(await run_all(self._writer.is_gone(snapshot, run) for run in runs))
+        gone &= all([await self._writer.has_seen_all(snapshot, start) for start in unlisted(snapshot, plan)])
         if known and seen and gone:
             memory.confirmed = asked
             return None

@@ -16,7 +16,7 @@ from caretaker.daemontask import rollout, slots, ticks
 from caretaker.daemontask.budgets import Allowance
 from caretaker.daemontask.decision import POD_REFUSED, Decision, State
 from caretaker.daemontask.due import key_of
-from caretaker.daemontask.intents import intent
+from caretaker.daemontask.intents import intent, was_unreadable
 from caretaker.daemontask.judge import BACKOFF_LIMIT_EXCEEDED, NODE_REBOOT
 from caretaker.daemontask.ledger import Entry
 from caretaker.daemontask.losses import decided
@@ -164,6 +164,13 @@ def outlived(snapshot: Snapshot, plan: Plan) -> list[Entry]:
         if all(pod.uid != entry.pod_uid for pod in snapshot.pods.get(start.node_uid, {}).values()):
             found.append(entry)
     return found
+
+
+def unlisted(snapshot: Snapshot, plan: Plan) -> list[Start]:
+    """Starts on nodes whose entry could not be read: which Pods there are, only the API server knows."""
+    entries = snapshot.ledger.entries
+    known = ((start, entries.get(start.node_name)) for start in plan.starts)
+    return [s for s, e in known if e is not None and e.node_uid == s.node_uid and was_unreadable(e)]
 
 
 _STATES: Final[tuple[State, ...]] = ("excluded", "succeeded", "failed", "active", "pending", "blocked")

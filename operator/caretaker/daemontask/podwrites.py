@@ -12,7 +12,8 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from caretaker.api.conditions import Reason
-from caretaker.api.names import LABEL_TASK
+from caretaker.api.hashing import h10
+from caretaker.api.names import LABEL_NODE_HASH, LABEL_TASK
 from caretaker.api.objects import Pod, WirePod
 from caretaker.daemontask.ledger import Entry
 from caretaker.daemontask.memory import Memory
@@ -148,6 +149,21 @@ class PodWriter:
             return True
         self._pods.observe_write(pod, int(found.metadata.resource_version))
         return False
+
+    async def has_seen_all(self, snapshot: Snapshot, start: Start) -> bool:
+        """Whether the API server has no Pod of this node that the snapshot has not; if it has, the store
+        knows from now on."""
+        meta = snapshot.task.metadata
+        selector = f"{LABEL_TASK}={meta.name},{LABEL_NODE_HASH}={h10(start.node_name)}"
+        path = f"/api/v1/namespaces/{meta.namespace}/pods"
+        listed, _ = await self._client.list(path, WirePod, params={"labelSelector": selector})
+        known, all_seen = snapshot.pods.get(start.node_uid, {}), True
+        for found in listed:
+            pod = found.record()
+            if (pod.owner_uid, pod.node_uid) == (meta.uid, start.node_uid) and pod.name not in known:
+                self._pods.observe_write(pod, int(found.metadata.resource_version))
+                all_seen = False
+        return all_seen
 
     # ------------------------------------------------------------------ delete
 

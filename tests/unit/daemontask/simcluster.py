@@ -293,6 +293,10 @@ class SimCluster:
         listed = [one for one in self.configmaps.values() if wanted <= (one.metadata.labels or {}).keys()]
         return listed, str(self.version)
 
+    def list_pods(self) -> tuple[list[WirePod], str]:
+        """All of them: whoever asks looks whose each is."""
+        return list(self.pods.values()), str(self.version)
+
     def create(self, path: str, body: Mapping[str, Any], wanted: Any) -> Any:
         if path not in (PODS, CONFIGMAPS):
             return {}  # Events

@@ -23,7 +23,7 @@ from caretaker.obs.metrics import create_metrics
 from caretaker.runtime.controller import Controller
 from caretaker.runtime.events import EventRecorder
 from caretaker.runtime.queue import Key, WorkQueue
-from unit.daemontask.simcluster import NAMESPACE, TASK, Change, SimCluster
+from unit.daemontask.simcluster import NAMESPACE, PODS, TASK, Change, SimCluster
 
 KEY = Key(KIND, NAMESPACE, TASK)
 
@@ -102,7 +102,8 @@ class SimClient:
         return await self._call(f"get {path}", lambda: self._cluster.get(path, type), READ_SECONDS)
 
     async def list(self, path: str, *_: Any, **__: Any) -> Any:
-        return await self._call(f"list {path}", self._cluster.list_shards, READ_SECONDS)
+        listed = self._cluster.list_pods if path == PODS else self._cluster.list_shards
+        return await self._call(f"list {path}", listed, READ_SECONDS)
 
     async def create(
         self,

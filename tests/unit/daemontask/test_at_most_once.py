@@ -400,6 +400,23 @@ def test_the_judge_takes_no_end_for_recorded_that_came_after_the_entry(
         world.judge_delete(ended)
 
 
+def test_after_a_broken_entry_no_pod_is_created_beside_one_that_an_old_view_does_not_show(
+    world: SimWorld,
+) -> None:
+    world.whole_pass(0)
+    (name,) = world.live_pods()
+    node = world.cluster.pods[name].record().annotations[names.POD_NODE_NAME]
+    world.cluster.corrupt(node)
+    world.whole_pass(1, pods=False)
+    assert reasons(world) == [(node, OUTCOME_UNKNOWN)]
+    world.cluster.edit(template=True, parallelism=2)
+    world.let_time_pass(40)
+    for _ in range(2):
+        world.whole_pass(1, pods=False)
+        assert name in world.live_pods()
+    assert sum(world.cluster.pods[one].record().node_uid.startswith(node) for one in world.live_pods()) == 1
+
+
 @pytest.mark.parametrize("change", ["reboot", "replace"])
 def test_nor_is_a_run_repeated_for_an_old_view_of_its_node(world: SimWorld, change: str) -> None:
     node = lagging_since_the_first_run(world, ended=True)
