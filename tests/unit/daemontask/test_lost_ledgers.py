@@ -433,7 +433,9 @@ class Harmed(AtMostOnce):
         self.cluster.annotate(names.LEDGER_DECISION, decision)
 
     def teardown(self) -> None:
-        self.cluster.annotate(names.LEDGER_DECISION, f"assume-done: {','.join(self.cluster.nodes) or 'none'}")
+        # Where no node is left, none runs again, and Pods that no node has are to go.
+        decision = f"assume-done: {','.join(self.cluster.nodes)}" if self.cluster.nodes else "rerun"
+        self.cluster.annotate(names.LEDGER_DECISION, decision)
         super().teardown()
 
 
