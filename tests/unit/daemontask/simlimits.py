@@ -92,8 +92,8 @@ class Limits:
         self._ends: dict[str, list[End]] = {}  # node UID -> of its Pods
         self._ran: dict[Run, set[str]] = {}  # the rollout -> UIDs of nodes that ran it
         self._started: set[tuple[str, Run]] = set()  # (node UID, what it has run)
-        self._joined: dict[str, int] = {}  # node UID -> version
-        self._put_off: dict[str, float] = {}  # node name -> when its Pod was refused, or given up unplaced
+        self._joined = dict.fromkeys((node.uid for node in self._nodes()), cluster.version)  # by UID
+        self._put_off: dict[str, int] = {}  # node name -> version; its Pod was refused, or given up unplaced
         self._finished: set[Run] = set()
         cluster.on_change.append(self._note)
         cluster.on_create.append(self._judge_start)
@@ -152,7 +152,7 @@ class Limits:
             self._note_put_off(pod.annotations[names.POD_NODE_NAME])
 
     def _note_put_off(self, node: str) -> None:
-        self._put_off[node] = self._cluster.clock.now
+        self._put_off[node] = self._cluster.version
 
     def _note_finished(self, terms: Terms) -> None:
         """Whether every node that the operator knows and that can run has ended, few enough of them badly:
@@ -165,8 +165,8 @@ class Limits:
             if any(end.pod.phase == "Succeeded" for end in ends):
                 good += 1
             elif _exhausted(ends, (terms,)):
-                bad += any(end.pod.created > terms.resumed for end in ends)
-                good += not any(end.pod.created > terms.resumed for end in ends)
+                excused = self._failing_since(ends) <= terms.resumed
+                bad, good = bad + (not excused), good + excused
             elif node.ready and self._joined[node.uid] <= seen:
                 return
         if good + bad and bad <= terms.allowed:
@@ -192,13 +192,17 @@ class Limits:
         node = pod.annotations[names.POD_NODE_NAME]
         failing = self._failing(terms)
         held = self._live(every) | self._holding(failing, every) | self._resting(terms)
-        if node not in held and len(held) >= width:
+        # That its own Pod was refused or left unplaced only the operator knows that saw it.
+        own = held | self._holding(failing, every, self._leader().remembers)
+        if node not in own and len(held) >= width:
             return f"{node} takes a slot of {width}; {sorted(held)} have them"
         if (pod.node_uid, _run_of(pod)) in self._started or terms.rollout in self._finished:
             return ""
         resumed = max(one.resumed for one in every)
         failed = {
-            name for name, ends in failing.items() if any(e.counts and e.pod.created > resumed for e in ends)
+            name
+            for name, ends in failing.items()
+            if any(end.counts for end in ends) and self._failing_since(ends) > resumed
         }
         failed = (failed | self._lost(terms, every, resumed)) - {node}
         if len(failed) > max(one.allowed for one in every):
@@ -217,11 +221,12 @@ class Limits:
         now = self._cluster.clock.now
         width = max(one.width(at) for one in terms for at in (now, now + 60))  # odd and even minutes
         most = width + max(one.allowed for one in terms)
-        # Who resumes, or asks for a run of single nodes, takes failures back; ends are told in whole seconds.
+        # Who resumes, or asks for a run of single nodes, takes failures back.
         ends = [end for found in self._ends.values() for end in found if end.run == (revision, rerun)]
-        resumed = any(math.floor(end.at) <= terms[-1].resumed for end in ends)
+        resumed = any(self._told(end) <= terms[-1].resumed for end in ends)
         asked = resumed or any(one.rerun_nodes != terms[0].rerun_nodes for one in terms)
-        assert asked or len(ran) <= most, f"{len(ran)} nodes ran what always fails; at most {most} may"
+        reached = len(ran) - len(self._disrupted(ran, (revision, rerun)))
+        assert asked or reached <= most, f"{reached} nodes ran what always fails; at most {most} may"
 
     # ------------------------------------------------------------ what is true
 
@@ -252,12 +257,42 @@ class Limits:
         deadline = min(one.spec.progress_deadline_seconds for one in terms)
         return self._cluster.clock.now >= max(since, unready[0]) + deadline
 
+    def _disrupted(self, ran: set[str], run: Run) -> set[str]:
+        """Of these nodes those without a Pod whose ends show no failure: blocked, they hold no slot."""
+        live = {pod.node_uid for pod in (p.record() for p in self._cluster.pods.values()) if not pod.terminal}
+        once = self._cluster.spec.at_most_once
+        failed = {
+            uid for uid in ran for end in self._ends.get(uid, ()) if end.run == run and (end.counts or once)
+        }
+        return ran - live - failed
+
     def _of(self, node: Node, terms: Terms) -> list[End]:
         """How the node's Pods for what it is asked to run have ended, as far as anybody can know: one that
         was deleted unrecorded may be forgotten."""
         there = {wire.metadata.uid for wire in self._cluster.pods.values()} | self._cluster.recorded
         ends = self._ends.get(node.uid, ())
         return [end for end in ends if end.run == terms.run(node.name) and end.pod.uid in there]
+
+    def _unready(self, uid: str) -> bool:
+        """Whether the node is not Ready, or was not in what the leader's pass could know."""
+        saw = self._leader().saw["nodes"]
+        for _, version, wire in reversed(self._cluster.node_log):
+            if wire.metadata.uid == uid:
+                if not wire.record().ready:
+                    return True
+                if version <= saw:
+                    break
+        return False
+
+    def _told(self, end: End) -> float:
+        """When it ended, by the earliest that its kubelet tells: never before the Pod was created."""
+        behind = min(self._cluster.ahead.get(end.pod.annotations[names.POD_NODE_NAME], 0.0), 0.0)
+        return max(end.pod.created, float(math.floor(end.at + behind)))
+
+    def _failing_since(self, ends: list[End]) -> float:
+        """When the first attempt failed: resume-at excuses the node by that, whatever its retries do."""
+        counted = [end for end in ends if end.counts]
+        return self._told(counted[0] if counted else ends[-1])
 
     def _failing(self, terms: Terms) -> dict[str, list[End]]:
         """Node name -> its ends, of nodes that had a run and no success, as the leader's pass could know."""
@@ -268,16 +303,18 @@ class Limits:
                 found[node.name] = ends
         return found
 
-    def _holding(self, failing: dict[str, list[End]], terms: list[Terms]) -> set[str]:
-        """Nodes that failed, were not rejected, refused or left unplaced since, and have retries left."""
+    def _holding(self, failing: dict[str, list[End]], terms: list[Terms], known: int = -1) -> set[str]:
+        """Nodes that failed, were not rejected, refused or left unplaced since (later than `known`), and have
+        retries left. While a node is not Ready, a failure holds its slot until the deadline, a disruption
+        does not."""
         now = self._cluster.clock.now
         deadline = min(one.spec.progress_deadline_seconds for one in terms)
         found = set()
         for node, ends in failing.items():
             last, uid = ends[-1], self._cluster.nodes[node].metadata.uid
-            late = uid in self._cluster.unready and now >= last.at + deadline
-            put_off = self._put_off.get(node, 0.0) >= last.at
-            if not (last.rejected or put_off or late or _exhausted(ends, terms)):
+            late = now >= self._told(last) + deadline or not any(end.counts for end in ends)
+            put_off = known < self._put_off.get(node, -1) >= last.version
+            if not (last.rejected or put_off or (late and self._unready(uid)) or _exhausted(ends, terms)):
                 found.add(node)
         return found
 

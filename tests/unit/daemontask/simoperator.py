@@ -164,7 +164,7 @@ class SimOperator:
             listed = [(item.record(), int(item.metadata.resource_version)) for item in items.values()]
             store.replace_all(listed, cluster.version)  # type: ignore[attr-defined]
         self._told = {"nodes": len(cluster.node_log), "pods": len(cluster.pod_log)}
-        self._listed = cluster.version
+        self._listed = self.remembers = cluster.version  # what it saw before that, it does not know
         self.queue.add(KEY)
 
     # ---------------------------------------------------------------- steps
@@ -205,6 +205,7 @@ class SimOperator:
             self._in_loop(lambda call=call: _done(call.fail(NotLeader("by the test"))))
         self.finish()
         self.memories.clear()
+        self.remembers = self._cluster.version
 
     def expire(self) -> None:
         """Calls whose time is over fail; the API server has not executed them."""

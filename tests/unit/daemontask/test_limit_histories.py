@@ -1,0 +1,80 @@
+"""Short histories within the limits that a judge may take for faults: the corners of Slots and resume-at.
+
+Seven nodes whose kubelets' clocks are ten years behind; the judges of test_limits.py look at every step.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from unit.daemontask.simworld import CLOCKS
+from unit.daemontask.test_limits import NODES, Limited
+
+FIRST, SECOND = "c", "e"  # by the order of a rollout
+
+
+@pytest.fixture
+def history() -> Iterator[Limited]:
+    made = Limited()
+    with made.time:
+        yield made
+        made.world.converge()
+        made.world.close()
+
+
+def begin(history: Limited, *, width: int | None = 1, retries: int = 0, most: int = 0) -> None:
+    """A rollout of a template that always fails."""
+    spec: dict[str, Any] = {"budgets": [], "policy": {"maxFailedNodes": most, "action": "Pause"}}
+    clocks = (CLOCKS[0],) * len(NODES)
+    history.begin(shard=2, width=width, retries=retries, rest=0, clocks=clocks, bad=True, **spec)
+
+
+def attempts(history: Limited) -> dict[str, int]:
+    """Node -> failed attempts on record."""
+    return {name: entry.attempts for name, entry in history.cluster.entries().items()}
+
+
+@pytest.mark.parametrize("retries", [0, 1])
+def test_resume_at_excuses_a_node_by_its_first_failure_as_its_slow_clock_tells_it(
+    history: Limited, retries: int
+) -> None:
+    begin(history, retries=retries)
+    history.resume()
+    history.world.whole_pass(0)
+    history.let_time_pass(1)
+    history.work_for_a_while("Succeeded", 10)
+    assert attempts(history)[FIRST] == 1 + retries
+    assert SECOND in attempts(history) or any(history.world.live_pods())
+
+
+def test_a_failure_in_the_second_in_which_a_pod_was_given_up_unplaced_holds_a_slot(history: Limited) -> None:
+    begin(history, width=None, retries=3)
+    history.begin_all_pods()
+    history.run_all_pods("Succeeded")
+    history.wait_for_a_pod_to_go(0, kept=False, seconds=301)
+    history.begin_all_pods()
+    history.cluster.edit(parallelism=1)
+    history.work_for_a_while("Succeeded", 120)
+    assert max(attempts(history).values()) > 2
+
+
+def test_to_a_new_operator_a_failing_node_whose_pod_was_given_up_unplaced_holds_its_slot(
+    history: Limited,
+) -> None:
+    begin(history, retries=1, most=1)
+    history.work_for_a_while("Succeeded", 1)
+    history.wait_for_a_pod_to_go(0, kept=False, seconds=301)
+    history.hand_over(0)
+    history.work_for_a_while("Succeeded", 1)
+    assert attempts(history) == {FIRST: 2, SECOND: 1}
+
+
+def test_a_disrupted_node_that_is_not_ready_holds_no_slot(history: Limited) -> None:
+    begin(history)
+    history.begin_all_pods()
+    history.change_a_node(FIRST, "not ready")
+    history.wait_for_a_pod_to_go(0, kept=False, seconds=1)
+    history.run_all_pods("Succeeded")
+    history.work_for_a_while("Succeeded", 1)
+    assert attempts(history) == {FIRST: 0, SECOND: 1}
