@@ -106,10 +106,12 @@ class SimCluster:
                 self.drop_pod(name)
 
     def bind(self, name: str) -> None:
-        """The scheduler and the kubelet: to the node that its affinity names, if there is one."""
+        """The scheduler and the kubelet: to the node that its affinity names, if there is one. The API server
+        binds no Pod that is being deleted."""
         pod = self.pods[name]
         target = (pod.metadata.annotations or {})[names.POD_NODE_NAME]
-        if not pod.spec.node_name and target in self.nodes:
+        free = not (pod.spec.node_name or pod.metadata.deletion_timestamp)
+        if free and target in self.nodes:
             for judge in self.on_bind:
                 judge(pod.record())
             self._set_pod(pod, target, "Running")
@@ -118,7 +120,8 @@ class SimCluster:
         """A node gets it, and one of its images cannot be pulled; its init containers may have run."""
         self.bind(name)
         pod = self.pods[name]
-        self._set_pod(pod, pod.spec.node_name, "Pending", {"waiting": {"reason": "ImagePullBackOff"}})
+        if pod.spec.node_name:
+            self._set_pod(pod, pod.spec.node_name, "Pending", {"waiting": {"reason": "ImagePullBackOff"}})
 
     def finish(self, name: str, phase: Literal["Succeeded", "Failed"]) -> None:
         """The containers end."""

@@ -114,7 +114,11 @@ class Limits:
         for node in self._nodes():
             ends = self._of(node, terms)
             fails = any(end.counts for end in ends) and all(end.pod.phase == "Failed" for end in ends)
-            if _exhausted(ends, (terms,)) or (fails and node.name in shut):
+            # One that was rejected for so long has failed, and nothing tries it again while that holds.
+            deadline = terms.spec.progress_deadline_seconds
+            since = min((end.pod.created for end in ends if end.rejected), default=math.inf)
+            late = bool(ends) and ends[-1].rejected and self._cluster.clock.now >= since + deadline
+            if _exhausted(ends, (terms,)) or (fails and (late or node.name in shut)):
                 failed.add(node.name)
         return len(failed) > terms.allowed
 

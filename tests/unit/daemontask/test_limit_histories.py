@@ -78,3 +78,26 @@ def test_a_disrupted_node_that_is_not_ready_holds_no_slot(history: Limited) -> N
     history.run_all_pods("Succeeded")
     history.work_for_a_while("Succeeded", 1)
     assert attempts(history) == {FIRST: 0, SECOND: 1}
+
+
+def test_a_failing_node_that_was_rejected_for_so_long_may_stop_the_task_for_good(history: Limited) -> None:
+    policy = {"maxFailedNodes": 1, "action": "Fail"}
+    clocks = (0.0,) * 3 + (CLOCKS[1],) + (0.0,) * 3
+    budgets = [{"nodes": 3}, {"nodes": 1, "schedule": "*/2 * * * *", "duration": "1m"}]
+    spec: dict[str, Any] = {"budgets": budgets, "policy": policy, "retries": 1, "rest": 0, "bad": False}
+    history.begin(shard=3, width=None, clocks=clocks, **spec)
+    history.wait_for_a_pod_to_go(5, kept=True, seconds=62)
+    history.work_for_a_while("Failed", 10)
+    history.let_time_pass(301)
+    history.run_one_pod(6, "reject")
+    history.begin_all_pods()
+    assert [entry.rejections for entry in history.cluster.entries().values() if entry.rejections] == [1]
+
+
+def test_no_node_gets_a_pod_that_is_being_deleted(history: Limited) -> None:
+    begin(history)
+    history.world.whole_pass(0)
+    history.delete_a_live_pod(0, kept=True)
+    for what in ("bind", "stick", "reject"):
+        history.run_one_pod(0, what)
+    assert [pod.spec.node_name for pod in history.cluster.pods.values()] == [""]
