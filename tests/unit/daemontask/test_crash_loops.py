@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from caretaker.api.names import LABEL_REVISION
-from caretaker.api.objects import Node, Pod
+from caretaker.api.objects import ContainerEnd, Node, Pod
 from caretaker.daemontask.ledger import Entry
 from caretaker.daemontask.memory import Memories
 from caretaker.daemontask.plan import Plan
@@ -72,6 +72,24 @@ def test_a_run_that_is_over_the_limit_is_recorded_and_its_pod_goes_after_that() 
 
     gone = planned(task(parallelism=1), [A, B], [], {"a": record})
     assert (states(gone), started(gone)) == ({"failed": 1, "pending": 1}, ["b"])
+
+
+@pytest.mark.parametrize(
+    ("crash", "code", "last"),
+    [
+        pytest.param(None, None, "", id="the kubelet has forgotten how it ended"),
+        pytest.param(ContainerEnd("main", 3), 3, "; last: Error, container main exited 3", id="a code"),
+        pytest.param(
+            ContainerEnd("main", 137, "OOMKilled", "no memory"),
+            137,
+            "; last: OOMKilled, no memory",
+            id="words",
+        ),
+    ],
+)
+def test_how_it_last_failed_is_recorded(crash: ContainerEnd | None, code: int | None, last: str) -> None:
+    record = look(crashed(3, crash=crash)).records["a"]
+    assert (record.exit_code, record.message) == (code, f"failed 4 times, backoffLimit is 3{last}")
 
 
 def test_one_that_ends_while_it_is_deleted_is_not_judged_again() -> None:

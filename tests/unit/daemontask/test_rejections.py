@@ -92,6 +92,12 @@ def test_a_pod_of_which_no_container_was_created_counts_nothing(status: dict[str
             id="evicted before a restart",
         ),
         pytest.param(
+            {**EVICTED, "containerStatuses": [container(CRASHING, made=False, restarts=1)]},
+            0,
+            1,
+            id="the same, when the kubelet has forgotten how it ended",
+        ),
+        pytest.param(
             {"reason": "DeadlineExceeded", "containerStatuses": [container(PULLING, made=False)]},
             1,
             0,
@@ -129,6 +135,22 @@ def test_with_at_most_once_it_has_failed() -> None:
     """A kubelet that restarts rejects in the same words Pods that have run."""
     found = recorded(told(A, phase="Failed", **EVICTED), run_guarantee="AtMostOnce", backoff_limit=0)
     assert (found.result, found.reason) == ("Failed", "Evicted")
+
+
+@pytest.mark.parametrize(
+    ("before", "row"),
+    [
+        pytest.param({"rejections": 2}, (3, 50), id="it began with the first"),
+        pytest.param({"attempts": 1}, (1, int(NOW - 60)), id="after a failure it begins anew"),
+        pytest.param({"rejections": 2, "run_key": "x"}, (1, int(NOW - 60)), id="those of another run"),
+    ],
+)
+def test_rejections_in_a_row_are_counted_since_the_first(
+    before: dict[str, Any], row: tuple[int, int]
+) -> None:
+    found = recorded(rejected(2), entry(A, "Retry", **{"started_at": 50, **before}))
+    assert (found.rejections, found.started_at) == row
+    assert (found.reason, found.message) == ("Evicted", "no room")
 
 
 def test_its_node_is_blocked_in_the_kubelets_words_and_holds_no_slot() -> None:
