@@ -69,7 +69,7 @@ def decide(
         or (None if verdict.kind != "excluded" else Decision("excluded", verdict.reason, verdict.message))
         or _expected(view, settled)
         or _recorded(view, node, settled)
-        or _waiting(view, node, verdict, settled, pods)
+        or _waiting(view, node, verdict, settled)
     )
     if settled is not None and settled is not entry:
         decision.record = settled
@@ -100,7 +100,7 @@ def _keep_slot_of_predecessor(view: View, node: Node, decision: Decision) -> Non
     if not decision.slot and not is_lost(view, node, pod):
         decision.slot, decision.slot_until = True, 0.0
         decision.slot_for, decision.slot_since = PREDECESSOR_TERMINATING, pod.deletion_asked
-    late = pod.deletion_asked + view.spec.progress_deadline_seconds if pod.deletion else 0.0
+    late = pod.deletion_asked + view.spec.progress_deadline_seconds
     moments = (decision.wake, late, lost_at(view, node, pod))
     decision.wake = min((at for at in moments if at > view.now), default=0.0)
 
@@ -224,10 +224,9 @@ def _hold_slot(view: View, node: Node, entry: Entry, decision: Decision) -> None
         decision.wake = decision.slot_until = min(until if node.ready else bound, bound)
 
 
-def _waiting(
-    view: View, node: Node, verdict: Verdict, entry: Entry | None, pods: Mapping[str, Pod]
-) -> Decision:
-    """A node that needs a run and has no live Pod."""
+def _waiting(view: View, node: Node, verdict: Verdict, entry: Entry | None) -> Decision:
+    """A node that needs a run and has no live Pod. Where its entry is written, none of its Pods has a later
+    seq; else nothing starts."""
     if verdict.kind == "held":
         return Decision("excluded", verdict.reason, verdict.message)
     again = entry if entry is not None and is_retry(view, node, entry) else None
@@ -253,11 +252,8 @@ def _waiting(
         decision.slot_until = not_before if decision.slot else 0.0
         return decision
     retry = entry if entry is not None and trigger == RETRY else None
-    seq = 1 + (entry.seq if entry else 0)
-    if pods:
-        seq = max(seq, 1 + max(pod.seq for pod in pods.values()))
     decision.start, decision.nonce = trigger, nonce
-    decision.seq = seq + view.seq_skips.get(node.uid, 0)
+    decision.seq = 1 + (entry.seq if entry else 0) + view.seq_skips.get(node.uid, 0)
     decision.attempt = 1 + (retry.attempts + retry.disruptions if retry else 0)
     return decision
 
