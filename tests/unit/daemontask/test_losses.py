@@ -6,11 +6,11 @@ import msgspec
 import pytest
 
 from caretaker.api import names
-from caretaker.api.daemontask import LedgerStatus, Status
+from caretaker.api.daemontask import NOT_KNOWN, LedgerStatus, Status
 from caretaker.api.times import format_time
 from caretaker.daemontask.facts import Outcome
 from caretaker.daemontask.ledger import OUTCOME_UNKNOWN, Ledger
-from caretaker.daemontask.losses import Loss, beyond, losses, told_of, wanted_run
+from caretaker.daemontask.losses import MOST, Loss, beyond, losses, told_of, wanted_run
 from caretaker.daemontask.plan import Plan, plan
 from caretaker.daemontask.shard import Shard
 from caretaker.daemontask.snapshot import Snapshot
@@ -59,6 +59,9 @@ def shard(index: int, nodes: str, writes: int, records: int | None = None, corru
             [],
             id="an older version forgot a node, and told",
         ),
+        pytest.param(
+            LedgerStatus(2, 2), {}, [shard(0, "a", 0), shard(2, "b", 0)], [], id="as many, otherwise numbered"
+        ),
         pytest.param(LedgerStatus(1, 2, (4,)), {}, [], ["is gone"], id="gone"),
         pytest.param(LedgerStatus(2, 2), {}, [shard(0, "ab", 0)], ["is gone"], id="one gone, never counted"),
         pytest.param(
@@ -102,6 +105,18 @@ def test_a_loss_is_told_from_what_is_only_not_told_yet(
     assert all(loss.why.startswith(why) for loss, why in zip(found, lost, strict=True))
 
 
+def test_a_loss_says_which_shard_and_what_is_known_of_it() -> None:
+    cut, older = shard(0, "a", 5, 2), shard(1, "cd", 3)
+    assert losses(LedgerStatus(3, 5, (4, 4)), {}, {0: cut, 1: older}, strict=True) == (
+        Loss(0, "has 1 of 2 records", 5),
+        Loss(1, "is an older copy: it counts 3 writes, and there were 4", 4, older=True),
+        Loss(2, "is gone"),
+    )
+    assert losses(LedgerStatus(-1), {}, {}, strict=True) == (
+        Loss(NOT_KNOWN, "could not be read (status.ledger)"),
+    )
+
+
 def test_a_status_that_cannot_be_read_holds_up_only_what_may_not_be_repeated() -> None:
     assert losses(LedgerStatus(-1), {}, {0: shard(0, "ab", 4)}, strict=False) == ()
 
@@ -118,6 +133,30 @@ def test_a_decision_takes_the_count_beyond_every_copy(floor: int, least: int) ->
 def test_what_is_told_never_goes_back() -> None:
     found = told_of(LedgerStatus(2, 2, (4, 7)), {0: shard(0, "a", 5), 2: shard(2, "b", 1)}, {1: 6, 2: 3})
     assert found == (5, 7, 3)
+
+
+@pytest.mark.parametrize(
+    ("writes", "shards", "figures"),
+    [
+        pytest.param((), [shard(0, "a", 5), shard(2, "b", 1)], (5, 0, 1), id="0 of one that is not there"),
+        pytest.param((0,), [], (), id="nothing of none that was written"),
+        pytest.param((), [shard(0, "a", 5), shard(1, "b", 0)], (5,), id="nor of one that was never counted"),
+        pytest.param((), [shard(MOST - 1, "a", 1)], (*[0] * (MOST - 1), 1), id="as many as are looked for"),
+        pytest.param((), [shard(MOST, "a", 1)], (), id="no more than that"),
+    ],
+)
+def test_the_figures_of_status(writes: tuple[int, ...], shards: list[Shard], figures: Any) -> None:
+    found = told_of(LedgerStatus(1, 1, writes), {one.index: one for one in shards}, {})
+    assert found == figures
+
+
+def test_the_run_that_is_wanted_is_of_a_template_a_tick_and_re_runs() -> None:
+    again = {names.RERUN_AT: "2026-01-31T12:00:00Z"}
+    one = {names.RERUN_NODES: '{"a": "2026-01-31T12:00:00Z"}'}
+    ticked = task(schedule="0 * * * *", status=Status(last_schedule_time=format_time(NOW - 2800)))
+    of = [task(), task(annotations=again), task(annotations=one), ticked]
+    runs = [wanted_run(of[0], "another"), *(wanted_run(each, REVISION) for each in of)]
+    assert len(set(runs)) == len(runs)
 
 
 # ---------------------------------------------------------------- decisions
@@ -166,6 +205,11 @@ def test_assume_done_is_carried_out_where_every_node_had_succeeded() -> None:
             id="the template was changed since",
         ),
         pytest.param(lost("assume-done: a, nobody"), "there is no node nobody", id="a name that is wrong"),
+        pytest.param(
+            lost("assume-done: n6, n5, n4, n3, n2, n1"),
+            "there is no node n1, n2, n3, n4, n5",
+            id="many names",
+        ),
     ],
 )
 def test_assume_done_is_refused_where_nobody_knows_and_says_what_to_do(of: Snapshot, why: str) -> None:
