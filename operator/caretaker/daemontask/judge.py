@@ -152,13 +152,14 @@ def _unsuccessful(entry: Entry, pod: Pod, spec: Spec, same: Entry | None) -> Ent
 
 
 def _rejected(entry: Entry, pod: Pod, spec: Spec, same: Entry | None) -> Entry:
-    """Nothing of it ran: attempts and disruptions stay. `started_at` is that of the first one in a row."""
+    """Nothing of it ran: attempts and disruptions stay. `started_at` is when the first one in a row was
+    rejected, however long its Pod waited before."""
     row = same if same is not None and same.rejections else None
     return msgspec.structs.replace(
         entry,
         result="Failed" if spec.at_most_once else "Retry",
         rejections=1 + (row.rejections if row is not None else 0),
-        started_at=row.started_at if row is not None else entry.started_at,
+        started_at=row.started_at if row is not None else entry.finished_at,
         reason=_cut(pod.reason or "Rejected", _REASON),
         message=_cut(pod.message, _MESSAGE),
     )
