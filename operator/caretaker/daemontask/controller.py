@@ -129,7 +129,7 @@ class DaemonTaskKind:
         lost = [plan.records[name] for name in given_up(snapshot.ledger.entries, plan.records)]
         runs = [*lost, *outlived(snapshot, plan)]
         gone = all(await run_all(self._writer.is_gone(snapshot, run) for run in runs))
-        gone &= all([await self._writer.has_seen_all(snapshot, start) for start in unlisted(snapshot, plan)])
+        gone &= await self._writer.has_seen_all(snapshot, unlisted(snapshot, plan))
         if known and seen and gone:
             memory.confirmed = asked
             return None

@@ -150,17 +150,23 @@ class PodWriter:
         self._pods.observe_write(pod, int(found.metadata.resource_version))
         return False
 
-    async def has_seen_all(self, snapshot: Snapshot, start: Start) -> bool:
-        """Whether the API server has no Pod of this node that the snapshot has not; if it has, the store
-        knows from now on."""
+    async def has_seen_all(self, snapshot: Snapshot, starts: list[Start]) -> bool:
+        """Whether the API server has no Pod of these nodes that the snapshot has not; if it has, the store
+        knows from now on. One request, however many nodes."""
+        if not starts:
+            return True
         meta = snapshot.task.metadata
-        selector = f"{LABEL_TASK}={meta.name},{LABEL_NODE_HASH}={h10(start.node_name)}"
-        path = f"/api/v1/namespaces/{meta.namespace}/pods"
-        listed, _ = await self._client.list(path, WirePod, params={"labelSelector": selector})
-        known, all_seen = snapshot.pods.get(start.node_uid, {}), True
+        hashes = ",".join(h10(start.node_name) for start in starts)
+        params = {"labelSelector": f"{LABEL_TASK}={meta.name},{LABEL_NODE_HASH} in ({hashes})"}
+        listed, _ = await self._client.list(
+            f"/api/v1/namespaces/{meta.namespace}/pods", WirePod, params=params
+        )
+        uids, all_seen = {start.node_uid for start in starts}, True
         for found in listed:
             pod = found.record()
-            if (pod.owner_uid, pod.node_uid) == (meta.uid, start.node_uid) and pod.name not in known:
+            if pod.owner_uid != meta.uid or pod.node_uid not in uids:
+                continue
+            if pod.name not in snapshot.pods.get(pod.node_uid, {}):
                 self._pods.observe_write(pod, int(found.metadata.resource_version))
                 all_seen = False
         return all_seen
