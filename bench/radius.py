@@ -125,7 +125,7 @@ async def _events(admin: Admin, nodes: int) -> list[Figure]:
         path("daemontasks", "default"),
         task(name, behaviour(run_seconds=0), parallelism="1%", minSuccessSeconds=1),
     )
-    await succeeded(admin, name, TIMEOUT)
+    await succeeded(admin, name)
     return [
         Figure(
             f"Events of a rollout over {nodes:,} nodes, parallelism 1 %",

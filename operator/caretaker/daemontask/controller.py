@@ -24,7 +24,7 @@ from caretaker.daemontask.intents import TOKEN, given_up, is_new_end, withdrawn
 from caretaker.daemontask.ledger import Ledger
 from caretaker.daemontask.memory import Memories, Memory, namesakes_of
 from caretaker.daemontask.pace import due_in
-from caretaker.daemontask.plan import Plan, doubtful, keep_slots, outlived, plan, unlisted
+from caretaker.daemontask.plan import Plan, doubtful, keep_slots, plan, unlisted
 from caretaker.daemontask.pods import revisions_of
 from caretaker.daemontask.podwrites import CONFIRMED_SECONDS, PodWriter, run_all
 from caretaker.daemontask.resource import KIND, RawTask, read_task, refusal_of, task_path
@@ -126,9 +126,8 @@ class DaemonTaskKind:
         shards, asked = _loaded(memory), time.monotonic()
         known = not plan.starts or await shards.current(start.node_name for start in plan.starts)
         seen = all(await run_all(self._is_so(name, node) for name, node in believed.items()))
-        lost = [plan.records[name] for name in given_up(snapshot.ledger.entries, plan.records)]
-        runs = [*lost, *outlived(snapshot, plan)]
-        gone = all(await run_all(self._writer.is_gone(snapshot, run) for run in runs))
+        lost = given_up(snapshot.ledger.entries, plan.records)
+        gone = all(await run_all(self._writer.is_gone(snapshot, plan.records[name]) for name in lost))
         gone &= await self._writer.has_seen_all(snapshot, unlisted(snapshot, plan))
         if known and seen and gone:
             memory.confirmed = asked

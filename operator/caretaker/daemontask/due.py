@@ -117,12 +117,13 @@ def _told_by(view: View, node: Node, pod: Pod) -> Entry | None:
 
 
 def are_past(view: View, node: Node, pods: Mapping[str, Pod]) -> bool:
-    """Whether these Pods have all ended and are of runs before the one that is due."""
+    """Whether all have ended, and the last one is of a run before the one that is due. A reboot makes no
+    other run of it: what the Pod says of it counts."""
     last = max(pods.values(), key=lambda pod: pod.seq)
     if not all(pod.terminal for pod in pods.values()):
         return False
     told = entry_for(view.task_uid, view.spec, last, node, None, view.now)
-    return trigger_of(begun(view), node, told) not in ("", RETRY)
+    return trigger_of(begun(view), node, told) not in ("", RETRY, NODE_REBOOT)
 
 
 def _unknown(view: View, node: Node, seq: int) -> Entry:

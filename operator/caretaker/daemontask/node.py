@@ -225,8 +225,8 @@ def _hold_slot(view: View, node: Node, entry: Entry, decision: Decision) -> None
 
 
 def _waiting(view: View, node: Node, verdict: Verdict, entry: Entry | None) -> Decision:
-    """A node that needs a run and has no live Pod. Where its entry is written, none of its Pods has a later
-    seq; else nothing starts."""
+    """A node that needs a run and has no live Pod. A Pod beyond the entry's seq is recorded before anything
+    starts, so the next seq follows from the entry alone."""
     if verdict.kind == "held":
         return Decision("excluded", verdict.reason, verdict.message)
     again = entry if entry is not None and is_retry(view, node, entry) else None

@@ -153,24 +153,20 @@ def doubtful(snapshot: Snapshot, plan: Plan) -> set[str]:
     return found
 
 
-def outlived(snapshot: Snapshot, plan: Plan) -> list[Entry]:
-    """The entries of nodes to start on whose last Pod was recorded while it lived, and is not seen: the view
-    may be too old to show it, and the next name does not keep the two apart."""
-    found = []
-    for start in plan.starts:
-        entry = snapshot.ledger.entries.get(start.node_name)
-        if entry is None or entry.node_uid != start.node_uid or entry.reason != BACKOFF_LIMIT_EXCEEDED:
-            continue
-        if all(pod.uid != entry.pod_uid for pod in snapshot.pods.get(start.node_uid, {}).values()):
-            found.append(entry)
-    return found
-
-
 def unlisted(snapshot: Snapshot, plan: Plan) -> list[Start]:
-    """Starts on nodes whose entry could not be read: which Pods there are, only the API server knows."""
-    entries = snapshot.ledger.entries
-    known = ((start, entries.get(start.node_name)) for start in plan.starts)
-    return [s for s, e in known if e is not None and e.node_uid == s.node_uid and was_unreadable(e)]
+    """Starts on nodes that may have a live Pod which the view does not show: the last one was recorded while
+    it lived, or the entry stands in place of a broken one. The next Pod has another name, so the API server
+    would not refuse it."""
+    entries, found = snapshot.ledger.entries, []
+    for start in plan.starts:
+        entry = entries.get(start.node_name)
+        if entry is None or entry.node_uid != start.node_uid:
+            continue
+        seen = (pod.uid for pod in snapshot.pods.get(start.node_uid, {}).values())
+        outlived = entry.reason == BACKOFF_LIMIT_EXCEEDED and entry.pod_uid not in seen
+        if outlived or entry.pod_seq or was_unreadable(entry):
+            found.append(start)
+    return found
 
 
 _STATES: Final[tuple[State, ...]] = ("excluded", "succeeded", "failed", "active", "pending", "blocked")

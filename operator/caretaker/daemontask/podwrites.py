@@ -151,8 +151,8 @@ class PodWriter:
         return False
 
     async def has_seen_all(self, snapshot: Snapshot, starts: list[Start]) -> bool:
-        """Whether the API server has no Pod of these nodes that the snapshot has not; if it has, the store
-        knows from now on. One request, however many nodes."""
+        """Whether the snapshot shows every Pod that the API server has of these nodes; those that it does not
+        show go to the store. One request, however many nodes."""
         if not starts:
             return True
         meta = snapshot.task.metadata

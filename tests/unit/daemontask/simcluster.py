@@ -7,6 +7,7 @@ should do, and remembers for the judge (test_model.py) when each node last neede
 
 import itertools
 import json
+import re
 from collections.abc import Callable, Collection, Mapping
 from functools import lru_cache
 from typing import Any, Literal
@@ -296,9 +297,16 @@ class SimCluster:
         listed = [one for one in self.configmaps.values() if wanted <= (one.metadata.labels or {}).keys()]
         return listed, str(self.version)
 
-    def list_pods(self) -> tuple[list[WirePod], str]:
-        """All of them: whoever asks looks whose each is."""
-        return list(self.pods.values()), str(self.version)
+    def list_pods(self, selector: str) -> tuple[list[WirePod], str]:
+        """Those with the labels of `name=value,name in (value,value)`."""
+        asked = re.findall(r"([^,=\s]+)(?:=([^,]*)| in \(([^)]*)\))", selector)
+        wanted = {name: {one} if one else set(many.split(",")) for name, one, many in asked}
+        found = (
+            pod
+            for pod in self.pods.values()
+            if all((pod.metadata.labels or {}).get(name) in values for name, values in wanted.items())
+        )
+        return list(found), str(self.version)
 
     def create(self, path: str, body: Mapping[str, Any], wanted: Any) -> Any:
         if path not in (PODS, CONFIGMAPS):

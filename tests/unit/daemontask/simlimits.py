@@ -196,7 +196,7 @@ class Limits:
         node = pod.annotations[names.POD_NODE_NAME]
         failing = self._failing(terms)
         held = self._live(every) | self._holding(failing, every) | self._resting(terms)
-        # That its own Pod was refused or left unplaced only the operator knows that saw it.
+        # An operator that took over does not know that the node's Pod was refused or left unplaced.
         own = held | self._holding(failing, every, self._leader().remembers)
         if node not in own and len(held) >= width:
             return f"{node} takes a slot of {width}; {sorted(held)} have them"

@@ -6,7 +6,8 @@ sequence of steps here. Nothing in it waits for real time.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -101,8 +102,10 @@ class SimClient:
     async def get(self, path: str, type: Any = None, **_: Any) -> Any:  # noqa: A002
         return await self._call(f"get {path}", lambda: self._cluster.get(path, type), READ_SECONDS)
 
-    async def list(self, path: str, *_: Any, **__: Any) -> Any:
-        listed = self._cluster.list_pods if path == PODS else self._cluster.list_shards
+    async def list(self, path: str, *_: Any, params: Mapping[str, str] | None = None, **__: Any) -> Any:
+        listed = self._cluster.list_shards
+        if path == PODS:
+            listed = partial(self._cluster.list_pods, (params or {}).get("labelSelector", ""))
         return await self._call(f"list {path}", listed, READ_SECONDS)
 
     async def create(

@@ -6,8 +6,9 @@ import pytest
 
 from caretaker.api import names
 from caretaker.api.objects import Node, Pod
+from caretaker.daemontask.intents import UNREADABLE
 from caretaker.daemontask.ledger import Entry, Ledger
-from caretaker.daemontask.plan import doubtful, plan
+from caretaker.daemontask.plan import doubtful, plan, unlisted
 from unit.daemontask.build import NOW, entry, node, pod, snapshot, succeeded, task
 
 A, B = node("a"), node("b")
@@ -63,3 +64,29 @@ def test_a_record_that_no_pod_tells_of_is_doubtful() -> None:
     own = entry(A, boot_id="before", finished_at=int(NOW - 300))
     seen = snapshot(task(reboots_node=True, **REBOOT), [node("a", ready_since=NOW - 200)], [], {"a": own})
     assert doubtful(seen, plan(seen)) == {"a"}
+
+
+@pytest.mark.parametrize(
+    ("before", "pods", "asked"),
+    [
+        pytest.param({"reason": "Error"}, [], False, id="its Pod had ended"),
+        pytest.param({"reason": "BackoffLimitExceeded"}, [], True, id="its Pod lived on and is not seen"),
+        pytest.param({"reason": "BackoffLimitExceeded"}, [succeeded(A)], False, id="its Pod is seen"),
+        pytest.param({"reason": "OutcomeUnknown", "message": UNREADABLE}, [], True, id="no Pod told of it"),
+        pytest.param({"result": "Succeeded", "pod_seq": 1}, [], True, id="a Pod told of a broken entry"),
+        pytest.param(
+            {"reason": "BackoffLimitExceeded", "node_uid": "earlier"},
+            [],
+            False,
+            id="a node that was replaced",
+        ),
+    ],
+)
+def test_pods_are_listed_before_a_start_where_one_may_live_that_is_not_seen(
+    before: dict[str, Any], pods: list[Pod], asked: bool
+) -> None:
+    known = entry(A, **{"result": "Failed", "revision": "old", **before})
+    of = snapshot(task(), [A], pods, {"a": known})
+    made = plan(of)
+    assert [start.node_name for start in made.starts] == ["a"]
+    assert [start.node_name for start in unlisted(of, made)] == ["a"] * asked

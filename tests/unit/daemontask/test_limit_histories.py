@@ -1,4 +1,4 @@
-"""Short histories within the limits that a judge may take for faults: the corners of Slots and resume-at.
+"""Short histories that the spec allows, in the corners of Slots and resume-at.
 
 Seven nodes whose kubelets' clocks are ten years behind; the judges of test_limits.py look at every step.
 """

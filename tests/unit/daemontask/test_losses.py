@@ -272,8 +272,12 @@ def test_of_the_run_that_is_wanted_no_earlier_pod_tells(
     assert (made.records["a"].reason, made.records["a"].seq, started(made)) == (*recorded, [])
 
 
-def test_the_next_attempt_of_a_run_that_a_pod_tells_of_is_made() -> None:
-    of = lost("assume-done", pods=[failed(A)], spec={"backoff_limit": 1})
+@pytest.mark.parametrize("boot_id", [A.boot_id, "another"])
+def test_the_next_attempt_of_a_run_that_a_pod_tells_of_is_made(boot_id: str) -> None:
+    """Also where a reboot asks for it."""
+    rebooted = msgspec.structs.replace(A, boot_id=boot_id)
+    spec = {"backoff_limit": 1, "rerun_on": ("TemplateChange", "NodeReboot")}
+    of = lost("assume-done", nodes=[rebooted, B], pods=[failed(A)], spec=spec)
     assert plan(of).records["a"].result == "Retry"
 
 

@@ -259,21 +259,6 @@ def test_status_names_the_node_of_a_running_pod_and_since_when_it_holds_its_slot
     )
 
 
-@pytest.mark.parametrize(
-    ("shares", "starts", "held", "left"),
-    [
-        (Shares(own=2, free=1, idle=1), 4, 0, (2, 1)),
-        (Shares(own=2, free=1, idle=1), 4, 1, (1, 0)),
-        (Shares(own=2, free=1, idle=1), 4, 3, (0, 0)),
-        (Shares(own=1, free=5), 3, 0, (1, 2)),
-    ],
-)
-def test_slots_that_turn_out_to_be_held_are_missing_to_the_last_starts(
-    shares: Shares, starts: int, held: int, left: tuple[int, int]
-) -> None:
-    assert still_free(shares, range(starts), held) == left
-
-
 def test_status_tells_who_holds_a_slot_and_since_when_where_that_is_known() -> None:
     stuck = pod(A, revision="old", phase="Pending", waiting="ErrImagePull")
     of = seen([A, B, C], [stuck, pod(B)], of={}, parallelism=2)
