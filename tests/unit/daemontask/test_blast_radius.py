@@ -128,7 +128,13 @@ CASES = st.builds(
 )
 
 
-@settings(max_examples=examples(40), deadline=None)
+def most(case: Case, total: int) -> int:
+    """Nodes that may be hit while there are so many."""
+    limits = [resolve(w, total, up=True) for w in (case.parallelism, case.budget) if w is not None]
+    return max(min([*limits, total]), 1) + resolve(case.allowed, total, up=False)
+
+
+@settings(max_examples=examples(250), deadline=None)
 @given(CASES)
 def test_a_run_that_fails_everywhere_reaches_no_more_nodes_than_slots_and_allowed_failures(
     case: Case,
@@ -138,20 +144,20 @@ def test_a_run_that_fails_everywhere_reaches_no_more_nodes_than_slots_and_allowe
     policy = FailurePolicy(case.allowed, case.action)
     spec |= {"parallelism": case.parallelism, "budgets": budgets, "failure_policy": policy}
     rollout = Rollout(case.count, case.seconds, **spec)
-    began = rollout.now
-    for _ in range(150):
+    began, last = rollout.now, max([*case.joins, case.rerun or 0])
+    for _ in range(400):
         rollout.one_pass()
+        assert all(len(hit) <= most(case, len(rollout.nodes)) for hit in rollout.hit_by.values())
+        if rollout.last.hold and rollout.now > began + last:
+            break
         for at in case.joins:
             if at <= rollout.now - began:
                 rollout.nodes.setdefault(f"late-{at}", node(f"late-{at}"))
         if case.rerun is not None and rollout.now >= began + case.rerun:
             rollout.annotations[names.RERUN_AT] = format_time(began + case.rerun)
-        rollout.let_pass(case.step)
-    total = len(rollout.nodes)
-    limits = [resolve(w, total, up=True) for w in (case.parallelism, case.budget) if w is not None]
-    width = max(min([*limits, total]), 1)
-    most = width + resolve(case.allowed, total, up=False)
-    assert all(len(hit) <= most for hit in rollout.hit_by.values())
+        rollout.let_pass(max(case.step, case.seconds / 4))
+    at_most = resolve(case.allowed, len(rollout.nodes), up=False)
+    assert rollout.last.hold or rollout.last.rollout.finished or len(rollout.last.failed) <= at_most
 
 
 def test_without_a_failure_policy_no_more_nodes_than_slots_are_in_the_middle_of_a_failing_run() -> None:
