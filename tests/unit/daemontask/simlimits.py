@@ -94,13 +94,15 @@ class Limits:
         self._started: set[tuple[str, Run]] = set()  # (node UID, what it has run)
         self._joined = dict.fromkeys((node.uid for node in self._nodes()), cluster.version)  # by UID
         self._put_off: dict[str, int] = {}  # node name -> version; its Pod was refused, or given up unplaced
+        # Node UID -> since when its Pods have been refused with none created, and of which revision.
+        self._refused: dict[str, tuple[float, str]] = {}
         self._finished: set[Run] = set()
         cluster.on_change.append(self._note)
         cluster.on_create.append(self._judge_start)
         cluster.on_run.append(self._judge_radius)
         cluster.on_end.append(self._note_end)
         cluster.on_delete.append(self._note_delete)
-        cluster.on_refusal.append(self._note_put_off)
+        cluster.on_refusal.append(self._note_refusal)
 
     def may_stop(self) -> bool:
         """Whether failurePolicy has a reason to hold the rollout for good."""
@@ -158,9 +160,18 @@ class Limits:
     def _note_put_off(self, node: str) -> None:
         self._put_off[node] = self._cluster.version
 
+    def _note_refusal(self, node: str) -> None:
+        self._note_put_off(node)
+        if (wire := self._cluster.nodes.get(node)) is None:
+            return
+        uid, revision = wire.metadata.uid, self._terms[-1].revision
+        if uid not in self._refused or self._refused[uid][1] != revision:
+            self._refused[uid] = self._cluster.clock.now, revision
+
     def _note_finished(self, terms: Terms) -> None:
         """Whether every node that the operator knows and that can run has ended, few enough of them badly:
-        what fails afterwards holds up nothing."""
+        what fails afterwards holds up nothing. One that has been refused for so long cannot run; if it was
+        failing it has failed."""
         if terms.rollout in self._finished:
             return
         seen, good, bad = self._leader().seen("nodes"), 0, 0
@@ -168,9 +179,11 @@ class Limits:
             ends = self._of(node, terms)
             if any(end.pod.phase == "Succeeded" for end in ends):
                 good += 1
-            elif _exhausted(ends, (terms,)):
+            elif _exhausted(ends, (terms,)) or (any(end.counts for end in ends) and self._shut(node, terms)):
                 excused = self._failing_since(ends) <= terms.resumed
                 bad, good = bad + (not excused), good + excused
+            elif self._shut(node, terms):
+                continue
             elif node.ready and self._joined[node.uid] <= seen:
                 return
         if good + bad and bad <= terms.allowed:
@@ -189,6 +202,7 @@ class Limits:
         assert len(live) < width, f"{node} starts beside {sorted(live)}: more than {width} Pods at once"
         faults = [self._fault(pod, one, terms, width) for one in terms]
         assert not all(faults), faults
+        self._refused.pop(pod.node_uid, None)
         self._started.add((pod.node_uid, _run_of(pod)))
 
     def _fault(self, pod: Pod, terms: Terms, every: list[Terms], width: float) -> str:
@@ -276,6 +290,12 @@ class Limits:
         there = {wire.metadata.uid for wire in self._cluster.pods.values()} | self._cluster.recorded
         ends = self._ends.get(node.uid, ())
         return [end for end in ends if end.run == terms.run(node.name) and end.pod.uid in there]
+
+    def _shut(self, node: Node, terms: Terms) -> bool:
+        """Whether the node's Pods have been refused for the progress deadline."""
+        since, revision = self._refused.get(node.uid, (math.inf, ""))
+        deadline = terms.spec.progress_deadline_seconds
+        return revision == terms.revision and self._cluster.clock.now >= since + deadline
 
     def _unready(self, uid: str) -> bool:
         """Whether the node is not Ready, or was not in what the leader's pass could know."""

@@ -101,3 +101,21 @@ def test_no_node_gets_a_pod_that_is_being_deleted(history: Limited) -> None:
     for what in ("bind", "stick", "reject"):
         history.run_one_pod(0, what)
     assert [pod.spec.node_name for pod in history.cluster.pods.values()] == [""]
+
+
+@pytest.mark.parametrize(("seconds", "finished"), [(290, False), (301, True)])
+def test_a_rollout_is_finished_once_all_other_nodes_have_been_refused_for_so_long(
+    history: Limited, seconds: int, finished: bool
+) -> None:
+    policy = {"maxFailedNodes": 0, "action": "Pause"}
+    spec: dict[str, Any] = {"budgets": [], "policy": policy, "retries": 0, "rest": 0, "bad": False}
+    history.begin(shard=2, width=2, clocks=(CLOCKS[0],) * len(NODES), **spec)
+    history.begin_all_pods()
+    history.shut_the_namespace(closed=True)
+    history.work_for_a_while("Succeeded", 1)
+    history.let_time_pass(seconds)
+    history.begin_all_pods()
+    assert bool(history.cluster.status.finished_rollout) == finished
+    history.shut_the_namespace(closed=False)
+    history.work_for_a_while("Failed", 1)
+    assert (sum(attempts(history).values()) > 1) == finished
