@@ -36,6 +36,7 @@ class Rollout:
         self.pods: dict[str, Pod] = {}
         self.hit: set[str] = set()
         self.hit_by: dict[str, set[str]] = {}  # by what was asked for: a re-run is a rollout of its own
+        self.failed_by: dict[str, set[str]] = {}  # likewise: nodes on which an attempt has failed
         self.now = NOW
         self.last: Plan
 
@@ -66,6 +67,7 @@ class Rollout:
         if self.bad is not None and name not in self.bad:
             return msgspec.structs.replace(found, phase="Succeeded", finished=self.now)
         ends = (ContainerEnd("main", 1, "Error"),)
+        self.failed_by.setdefault(found.annotations.get(names.POD_NONCE, ""), set()).add(name)
         return msgspec.structs.replace(found, phase="Failed", finished=self.now, ends=ends)
 
     def roll_on(self, seconds: float, step: float = 5.0) -> None:
@@ -146,8 +148,13 @@ def test_a_run_that_fails_everywhere_reaches_no_more_nodes_than_slots_and_allowe
     rollout = Rollout(case.count, case.seconds, **spec)
     began, last = rollout.now, max([*case.joins, case.rerun or 0])
     for _ in range(400):
+        before = {nonce: set(hit) for nonce, hit in rollout.hit_by.items()}
         rollout.one_pass()
         assert all(len(hit) <= most(case, len(rollout.nodes)) for hit in rollout.hit_by.values())
+        at_most = resolve(case.allowed, len(rollout.nodes), up=False)
+        for nonce, failed in rollout.failed_by.items():
+            if len(failed) > at_most:
+                assert rollout.hit_by[nonce] == before[nonce], "no other node begins a run that fails"
         if rollout.last.hold and rollout.now > began + last:
             break
         for at in case.joins:
