@@ -1,8 +1,8 @@
-"""The ledger: what is known to have run where. Its entries, their encoding and their place in shards.
+"""The ledger: the last recorded run of each node, its encoding and its shard.
 
 Pure. A shard is a ConfigMap of at most SHARD_NODES entries: data key = node name, value = Entry as JSON.
-An entry stays in the shard that has it, else goes to the first with room, and is never moved; of
-duplicates the higher seq wins. Reading and writing shards is daemontask/shards.py.
+A new entry goes to the first shard with room and never moves. Of two entries of one node the higher seq
+wins. shards.py reads and writes the shards.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,43 +18,43 @@ SHARD_NODES: Final = 1000
 
 Result = Literal["Succeeded", "Failed", "Retry"]
 
-OUTCOME_UNKNOWN: Final = "OutcomeUnknown"  # the reason of a run of which nobody saw the end
+OUTCOME_UNKNOWN: Final = "OutcomeUnknown"  # reason of a run whose end was not seen
 
 
-# What is outside was written by hand: it is corrupt, and neither a date that no calendar has nor a count that
-# the CRD refuses reaches status.
+# A value outside these bounds was edited by hand. Its entry is corrupt, so status never gets a date that no
+# calendar has or a count that the CRD refuses.
 Count = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
 Seq = Annotated[int, msgspec.Meta(ge=0, lt=MAX_SEQ)]
 Seconds = Annotated[int, msgspec.Meta(ge=0, lt=253402300800)]  # since the epoch, until the year 9999
 
 
-# What a run told under a declared name.
+# One result of a run, as spec.results declares it.
 Value = int | float | str
 
 
 class Fault(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """Why a run's results are incomplete; results.py has the words."""
+    """Why the results of a run are incomplete; results.py makes the message."""
 
     name: str  # of the result; empty: the message as a whole
     code: str
-    found: str = ""  # what stood there, at most 24 bytes
+    found: str = ""  # the value in its place, at most 24 bytes
 
 
 class Entry(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
-    """The last recorded run of a node. About 250 bytes, and what it told."""
+    """The last recorded run of a node: about 250 bytes and its results."""
 
     node_uid: str = msgspec.field(name="nodeUID")
     revision: str
     run_key: str
     result: Result  # Retry: failed or disrupted, with attempts left
-    seq: Seq  # of the node's last Pod, or beyond it: no name up to this one is given again
+    seq: Seq  # of the node's last Pod, or higher: no Pod name up to this seq is used again
     pod_uid: str = msgspec.field(name="podUID", default="")
-    pod_seq: Seq = 0  # of the Pod that this is about, where `seq` is beyond it
+    pod_seq: Seq = 0  # of the recorded Pod, where `seq` is higher
     nonce: str = ""
     boot_id: str = msgspec.field(name="bootID", default="")
-    tick: Seconds = 0  # of the schedule, that the run was for; 0 = of none
+    tick: Seconds = 0  # the tick of the schedule that the run is for; 0 = none
     attempts: Count = 0  # counted failures under run_key
-    disruptions: Count = 0  # uncounted ones under run_key, until it succeeds
+    disruptions: Count = 0  # uncounted failures under run_key, until it succeeds
     rejections: Count = 0  # Pods in a row, under run_key, of which the kubelet created no container
     failing_since: Seconds = 0  # end of the first attempt under run_key that failed and was counted
     started_at: Seconds = 0
@@ -66,9 +66,9 @@ class Entry(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=
     reboot_runs: tuple[Seconds, ...] = ()  # when NodeReboot started runs, newest last, at most 3
     fail_task: bool = False  # a FailJob rule matched
     results: dict[str, Value] | None = None  # of a run that succeeded, at most 216 bytes
-    fault: Fault | None = None  # the first of them that it did not tell as declared
-    intent: str = ""  # intents.py: written before the Pod was created, by the pass of this token
-    before: "Entry | None" = None  # what stood here before the intent, without what takes room
+    fault: Fault | None = None  # the first result that is not as declared
+    intent: str = ""  # intents.py: token of the pass that writes it before it creates the Pod
+    before: "Entry | None" = None  # the entry before the intent, without its large fields
 
     @property
     def ended(self) -> int:
@@ -77,18 +77,18 @@ class Entry(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=
 
 
 class Ledger(msgspec.Struct, frozen=True):
-    """What a pass knows of a task's ledger."""
+    """The ledger of one task, as a pass reads it."""
 
     entries: Mapping[str, Entry]  # by node name
     corrupt: Mapping[str, str] = {}  # node name -> why the entry cannot be read
     shards: int = 0  # shards that exist
-    # The latest resourceVersion, where an entry is corrupt; 0 where none is, or where the versions are no
-    # numbers. With AtMostOnce no seq exceeds it, since a shard is written before each Pod is created.
+    # The highest resourceVersion of the shards where an entry is corrupt; 0 where none is, or where versions
+    # are not numbers. With AtMostOnce no seq exceeds it: a shard is written before each Pod is created.
     version: int = 0
     lost: int = 0  # shards that are gone, or hold less than they did
-    loss: str = ""  # which, and how that is known
-    older: frozenset[str] = frozenset()  # nodes of which an entry stands that a later one may have followed
-    since: Mapping[str, float] = {}  # node name -> when this process first knew the entry to be stored
+    loss: str = ""  # which shards, and the evidence
+    older: frozenset[str] = frozenset()  # nodes whose entry is from an older copy of a shard
+    since: Mapping[str, float] = {}  # node name -> when this process first saw the entry stored
 
 
 _decoder = msgspec.json.Decoder(Entry)
@@ -96,7 +96,7 @@ _encoder = msgspec.json.Encoder()
 
 
 def decode_entry(text: str) -> Entry | str:
-    """The entry, or why it cannot be read: one corrupt entry is isolated to its node."""
+    """The entry, or why it cannot be decoded. A corrupt entry affects its own node alone."""
     try:
         return shared(_decoder.decode(text))
     except (msgspec.ValidationError, msgspec.DecodeError, UnicodeError) as error:
@@ -104,9 +104,9 @@ def decode_entry(text: str) -> Entry | str:
 
 
 def shared(entry: Entry) -> Entry:
-    """The same entry, with one copy in the process of what others say too: those of its node in the ledgers
-    of other tasks, and those of its task. With hundreds of tasks on a thousand nodes that is a third of what
-    the ledgers take up."""
+    """The same entry with interned strings: entries of one node, and of one task, share their UIDs, boot IDs,
+    revisions and nonces. With hundreds of tasks on a thousand nodes this saves a third of the ledgers'
+    memory."""
     for name in ("node_uid", "boot_id", "revision", "nonce"):
         force_setattr(entry, name, intern(getattr(entry, name)))
     return entry
@@ -129,10 +129,10 @@ def merge(shards: Iterable[Mapping[str, Entry]]) -> dict[str, Entry]:
 
 
 def place(names: Iterable[str], shards: Mapping[int, Iterable[str]]) -> dict[int, list[str]]:
-    """Which shard (by index) takes the entry of each node name.
+    """Shard index -> node names whose entries it takes.
 
-    `shards` holds the node names that each shard has, readable or not. A node goes where it is, else to
-    the first shard with room, else to a new index.
+    `shards` has the node names of each shard, readable or not. A node stays in its shard; a new node goes to
+    the first shard with room, else to a new shard.
     """
     homes = {name: index for index in sorted(shards, reverse=True) for name in shards[index]}
     room = {index: SHARD_NODES - len(set(shards[index])) for index in sorted(shards)}

@@ -1,9 +1,9 @@
-"""What a ledger has lost, how that is known, and what a person's decision about it may mean.
+"""Losses of a ledger, how they are detected, and the effect of a person's decision about them.
 
-Pure. Three figures tell. Each shard counts its writes, and status tells the count of each: one that is gone,
-or lower, is a copy of an earlier time. Each shard tells how many nodes its last write left in it, and status
-how many all have: fewer than both is a shard that was cut. Every figure is one that the ledger had, whoever
-crashed between two writes; so less than it is proof of a loss, and as much is no proof of none.
+Pure. A shard is lost if it is missing, counts fewer writes than status or this process has seen (an older
+copy), or holds fewer nodes than its own annotation and status say (entries were removed). Status never has
+a figure that the ledger did not reach, whenever the operator crashes. So a lower figure proves a loss, and
+an equal figure proves nothing.
 """
 
 from collections.abc import Iterable, Mapping
@@ -22,28 +22,28 @@ from caretaker.daemontask.orders import ASSUME_DONE, Orders, read_orders
 from caretaker.daemontask.shard import Shard
 from caretaker.daemontask.snapshot import Snapshot
 
-MOST: Final = 64  # shards that are looked for by name: status may be edited, and say any number
-# A decision takes the count of writes to the next multiple: beyond every copy from before it, also beyond
-# those of writes that nobody told of.
+MOST: Final = 64  # shards that are read by name: an edited status may have any number
+# A decision raises the count of writes to the next multiple: above every earlier copy, and above writes that
+# status does not have.
 _ERA: Final = 1_000_000
 
 _DONE: Final[tuple[Result, str]] = ("Succeeded", "AssumedDone")
 
 
 class Loss(msgspec.Struct, frozen=True):
-    """One shard. `index` is NOT_KNOWN where it cannot be said which."""
+    """A lost shard. `index` is NOT_KNOWN where status does not say how many shards there are."""
 
     index: int
     why: str  # "is gone", ...
-    floor: int = 0  # the count of writes that it is known to have reached
-    older: bool = False  # what stands in it may have been followed by something
+    floor: int = 0  # the highest count of writes that was seen
+    older: bool = False  # its entries are from an older copy
 
 
 def losses(
     told: LedgerStatus, known: Mapping[int, int], shards: Mapping[int, Shard], *, strict: bool
 ) -> tuple[Loss, ...]:
-    """What is missing. `known`: by index, the counts of writes that this process has seen. `strict`: what
-    cannot be read is taken for lost."""
+    """The shards that are lost. `known`: index -> the count of writes that this process has seen. `strict`:
+    an unreadable status counts as a loss."""
     if told.shards < 0 and strict:
         return (Loss(NOT_KNOWN, "could not be read (status.ledger)"),)
     floors = {index: writes for index, writes in enumerate(told.writes) if writes}
@@ -71,12 +71,12 @@ def _behind(index: int, floor: int, shards: Mapping[int, Shard]) -> Loss | None:
 
 
 def beyond(loss: Loss) -> int:
-    """The count of writes of the shard that a decision about this loss leaves behind."""
+    """The count of writes of the shard after a decision about this loss."""
     return (loss.floor // _ERA + 1) * _ERA
 
 
 def told_of(before: LedgerStatus, shards: Mapping[int, Shard], known: Mapping[int, int]) -> tuple[int, ...]:
-    """status.ledger.writes: of each shard the highest count that anybody knows it to have had."""
+    """status.ledger.writes: of each shard the highest count that status, the shard or this process has."""
     figures = {index: shard.writes for index, shard in shards.items()}
     for index, writes in [*enumerate(before.writes), *known.items()]:
         figures[index] = max(writes, figures.get(index, 0))
@@ -88,22 +88,22 @@ def told_of(before: LedgerStatus, shards: Mapping[int, Shard], known: Mapping[in
 
 
 def wanted_run(task: DaemonTask, revision: str) -> str:
-    """What every node is asked to have run, as a hash: template, tick and re-runs. Not the boot, of which
-    each node has its own."""
+    """A hash of the run that every node must have made: template, tick and re-runs. Without the boot ID,
+    which differs by node."""
     orders = read_orders(task)
     nodes = (f"{name}={at}" for name, at in sorted(orders.rerun_nodes.items()))
     return h10(revision, str(ticks.stored(task)), orders.rerun_at, *nodes)
 
 
 def done(before: LedgerStatus, run: str, now: float) -> tuple[str, str | None]:
-    """(doneRun, doneAt) of a pass that found every desired node to have succeeded in `run`; "" for none."""
+    """(doneRun, doneAt) after a pass; `run` is "" unless every desired node has succeeded in it."""
     if run and run == before.done_run:
         return run, before.done_at
     return run, format_time(now) if run else None
 
 
 def decided(snapshot: Snapshot) -> Orders:
-    """What was asked for, without a decision that cannot be carried out; Orders.refused says why not."""
+    """The orders, without a decision that cannot be carried out; Orders.refused has the reason."""
     orders = read_orders(snapshot.task)
     if not snapshot.ledger.lost or orders.ledger != ASSUME_DONE:
         return orders
@@ -134,10 +134,11 @@ def _strangers(snapshot: Snapshot, assumed: Iterable[str]) -> str:
 
 
 def assumed(snapshot: Snapshot, orders: Orders, node: Node) -> tuple[Result, str] | None:
-    """What the decision assume-done says of this node's run, as (result, reason); None: nothing.
+    """(result, reason) of this node's run by the decision assume-done; None where it does not apply.
 
-    It has run if somebody says so, or if it was there when every node had. One that joined later may have run
-    before the loss, though no status told of it: it runs if it may run twice.
+    A node that the decision names has succeeded, and without names each node that existed when every node had
+    succeeded. A node that joined later may have run before the loss: it runs again, but with AtMostOnce it
+    fails.
     """
     ledger = snapshot.ledger
     if not ledger.lost or orders.ledger != ASSUME_DONE:

@@ -1,7 +1,7 @@
-"""One shard of the ledger: the ConfigMap that it is, what it is known by, what it holds.
+"""One shard of the ledger: its ConfigMap, its name and labels, its content.
 
-Pure. A shard is known by its name and its owner: one that somebody took the labels from is known all the
-same. Reading and writing shards is shards.py.
+Pure. A shard is identified by its name and its owner, so that a ConfigMap without its labels is still found.
+shards.py reads and writes shards.
 """
 
 from sys import intern
@@ -19,38 +19,38 @@ _DIGITS: Final = 15  # below what api.daemontask.Figure may be
 
 
 class WireConfigMap(msgspec.Struct):
-    """A ConfigMap as a shard is read."""
+    """A ConfigMap, decoded as far as a shard needs."""
 
     metadata: WireMeta
     data: dict[str, str] | None = None
 
 
 class WireMetaOnly(msgspec.Struct):
-    """Any object, of which only the metadata is decoded."""
+    """Any object; only its metadata is decoded."""
 
     metadata: WireMeta
 
 
 class Shard(msgspec.Struct):
-    """One shard as last seen."""
+    """One shard as last read or written."""
 
     index: int
     uid: str
     resource_version: str
     entries: dict[str, Entry]
     corrupt: dict[str, str]
-    stray: bool = False  # the labels that it is listed by are gone
-    writes: int = 0  # which write it is of; 0 where an operator wrote it that did not count
-    records: int = 0  # how many node names that write left in it
+    stray: bool = False  # lacks the labels of the selector
+    writes: int = 0  # count of writes; 0 = written by a version that does not count
+    records: int = 0  # how many nodes the last write left in it
 
     @property
     def unmarked(self) -> bool:
-        """Whether its labels or its figures are to be given to it."""
+        """Whether the next write must restore its labels or its counts."""
         return self.stray or not self.writes
 
     @property
     def version(self) -> int:
-        """The resourceVersion as a number, one that a seq may be; 0 where it is none."""
+        """The resourceVersion as a number below MAX_SEQ; 0 where it is not a number."""
         text = self.resource_version
         if not (text.isascii() and text.isdigit() and len(text) < len(str(MAX_SEQ))):
             return 0
@@ -58,7 +58,7 @@ class Shard(msgspec.Struct):
 
     @property
     def size(self) -> int:
-        """How many nodes it has an entry of, readable or not."""
+        """How many nodes have an entry here, readable or not."""
         return len(self.entries) + len(self.corrupt)
 
     @property
@@ -68,7 +68,7 @@ class Shard(msgspec.Struct):
 
 
 class Marks:
-    """What tells the shards of one task from other ConfigMaps, and from each other."""
+    """Names and labels of the shards of one task."""
 
     def __init__(self, task: str, task_uid: str) -> None:
         self._task = task
@@ -77,7 +77,7 @@ class Marks:
 
     @property
     def selector(self) -> str:
-        """The label selector of the shards of every task that has or had this name."""
+        """The label selector of the shards of every task of this name, earlier ones included."""
         return f"{names.LABEL_LEDGER},{names.LABEL_TASK}={self._task}"
 
     def name(self, index: int) -> str:
@@ -85,7 +85,7 @@ class Marks:
         return f"{self._stem}-{index}"
 
     def labels(self, index: int) -> dict[str, str]:
-        """What a shard is listed by, and whose it is."""
+        """The labels of a shard."""
         return {
             names.LABEL_MANAGED_BY: names.MANAGED_BY,
             names.LABEL_TASK: self._task,
@@ -93,16 +93,16 @@ class Marks:
         }
 
     def labelled(self, index: int, meta: WireMeta) -> bool:
-        """Whether the shard is listed by `selector`, and under its index."""
+        """Whether its labels match `selector` and its index."""
         return self.index(meta) == index and (meta.labels or {}).get(names.LABEL_TASK) == self._task
 
     def ours(self, index: int, meta: WireMeta) -> bool:
-        """Whether what has the name of a shard is one: by its labels, or else by its owner."""
+        """Whether a ConfigMap with the name of a shard is this task's, by its owner or its labels."""
         owned = any(owner.uid == self._task_uid for owner in meta.owner_references or ())
         return owned or self.labelled(index, meta)
 
     def index(self, meta: WireMeta) -> int | None:
-        """The shard's index; None if it is not of this very task (another UID, another maker)."""
+        """The shard's index; None if the ConfigMap is not of this task's UID."""
         text = (meta.labels or {}).get(names.LABEL_LEDGER, "")
         if meta.name != f"{self._stem}-{text}" or not (text.isascii() and text.isdigit()):
             return None
@@ -110,13 +110,13 @@ class Marks:
 
 
 def decode(index: int, item: WireConfigMap, *, stray: bool = False) -> Shard:
-    """What a ConfigMap holds, entry by entry; what cannot be read is kept as such."""
+    """The shard in a ConfigMap, with the entries that cannot be decoded in `corrupt`."""
     entries: dict[str, Entry] = {}
     corrupt: dict[str, str] = {}
     for name, text in (item.data or {}).items():
         entry = decode_entry(text)
         if isinstance(entry, Entry):
-            entries[intern(name)] = entry  # one copy for all tasks
+            entries[intern(name)] = entry  # shared by all tasks
         else:
             corrupt[name] = entry
     meta = item.metadata
@@ -126,10 +126,10 @@ def decode(index: int, item: WireConfigMap, *, stray: bool = False) -> Shard:
 
 
 def figures(writes: int, records: int) -> dict[str, str]:
-    """The annotations of a shard as this write leaves it."""
+    """The annotations of a shard after this write."""
     return {names.LEDGER_WRITES: str(writes), names.LEDGER_RECORDS: str(records)}
 
 
 def _figure(text: str) -> int:
-    """0 where it was written by hand, and is none."""
+    """The number; 0 where the annotation is missing or edited to something else."""
     return int(text) if text.isascii() and text.isdigit() and len(text) <= _DIGITS else 0

@@ -1,9 +1,8 @@
-"""The ledger's shards in the cluster: read, compared, written.
+"""Reads and writes the ledger's shards.
 
-I/O only: what an entry means and where it goes is decided in ledger.py and judge.py, what a shard is known
-by in shard.py. Every write carries the shard's uid and resourceVersion, so of two writers one gets a
-Conflict, reads again and plans again. A shard that somebody took the labels from is found all the same, and
-gets them back.
+I/O only: ledger.py and judge.py decide what an entry says and which shard takes it, shard.py names shards.
+Every write carries the shard's UID and resourceVersion, so of two writers one gets a Conflict, reads again
+and plans again. A shard without its labels is found by its name and gets them back.
 """
 
 import asyncio
@@ -26,10 +25,10 @@ from caretaker.runtime.controller import Conflict
 
 logger = logging.getLogger(__name__)
 
-# While writes of the ledger are slow each may take longer, in times of what a write may: still less than the
-# patience that an intent is given, see INTENT_SECONDS in controller.py.
+# After a slow write the next one gets this many times the usual timeout: still less than INTENT_SECONDS in
+# controller.py.
 _PATIENT: Final = 2.2
-# Writes without an answer, one after another, that are told.
+# Unanswered writes in a row before a condition reports them.
 TOO_MANY: Final = 3
 
 
@@ -38,28 +37,28 @@ UNTOLD: Final = LedgerStatus()
 
 
 class Change(NamedTuple):
-    """What a write does to a shard."""
+    """One write of a shard."""
 
     new: Mapping[str, Entry]
     dropped: Collection[str]  # node names
     intents: Mapping[str, Entry]
-    floor: int  # the least that its count of writes is from then on
+    floor: int  # the least count of writes after it
 
     @property
     def entries(self) -> dict[str, Entry]:
-        """All that is stored."""
+        """All entries that the write stores."""
         return {**self.new, **self.intents}
 
 
 class Written(NamedTuple):
-    """The intents that were stored, as they were, and time.monotonic() of when the first of them was sent."""
+    """The intents that a write stored, and time.monotonic() when the first of them was sent."""
 
     intents: dict[str, Entry]
     began: float
 
 
 class Shards:
-    """The ledger of one task. Not loaded until load() has succeeded; a Conflict unloads it."""
+    """The ledger of one task. load() or take() loads it, and a Conflict unloads it."""
 
     def __init__(self, client: KubeClient, namespace: str, task: str, task_uid: str) -> None:
         self._client = client
@@ -67,23 +66,23 @@ class Shards:
         self._marks = Marks(task, task_uid)
         self._path = f"/api/v1/namespaces/{namespace}/configmaps"
         self._shards: dict[int, Shard] = {}
-        self._known: dict[int, int] = {}  # index -> the highest count of writes that was seen
+        self._known: dict[int, int] = {}  # index -> the highest count of writes seen
         self._entries: dict[str, Entry] = {}
         self._since: dict[str, float] = {}
-        self._suspects: set[int] = set()  # to be looked for by name: something is there that was not listed
-        self._foreign: dict[int, str] = {}  # index -> ConfigMap that has the name and is not this task's
+        self._suspects: set[int] = set()  # indices to read by name: present, but not listed
+        self._foreign: dict[int, str] = {}  # index -> ConfigMap of that name that is not this task's
         self.loaded = False
-        self.unanswered = 0  # writes in a row that the API server did not answer
-        self._slow = False  # whether the last write took long, or had no answer
+        self.unanswered = 0  # unanswered writes in a row
+        self._slow = False  # the last write was slow or unanswered
 
     @property
     def selector(self) -> str:
-        """The label selector of the shards of every task that has or had this name."""
+        """The label selector of the shards of every task of this name, earlier ones included."""
         return self._marks.selector
 
     @property
     def count(self) -> int:
-        """Shards that exist."""
+        """How many shards exist."""
         return len(self._shards)
 
     @property
@@ -93,20 +92,19 @@ class Shards:
 
     @property
     def unmarked(self) -> bool:
-        """Whether a shard lacks its labels or its figures, which the next write gives it."""
+        """Whether a shard lacks its labels or counts, which the next write restores."""
         return any(shard.unmarked for shard in self._shards.values())
 
     def find(self, node_name: str) -> Entry | None:
-        """The entry of a node, as last seen."""
+        """The entry of a node, as last read or written."""
         return self._entries.get(node_name)
 
     def told(self, before: LedgerStatus) -> tuple[int, ...]:
-        """status.ledger.writes from now on; `before`: as it stands."""
+        """The new status.ledger.writes; `before`: the present status.ledger."""
         return told_of(before, self._shards, self._known)
 
     def view(self, told: LedgerStatus, *, strict: bool = False) -> Ledger:
-        """What a plan reads. `told`: by a status that was read before the shards were; `strict`: see
-        losses()."""
+        """The ledger for a plan. `told`: status.ledger, read before the shards; `strict`: see losses()."""
         corrupt: dict[str, str] = {}
         for shard in self._shards.values():
             corrupt.update(shard.corrupt)
@@ -126,7 +124,7 @@ class Shards:
         )
 
     async def load(self, now: float, expected: int = 0) -> None:
-        """Read all shards, consistently; those of the `expected` that are not listed, by name."""
+        """Read all shards with one consistent list; read those of `expected` by name that it lacks."""
         items, _ = await self._client.list(
             self._path, WireConfigMap, params={"labelSelector": self.selector}, page=20
         )
@@ -144,7 +142,7 @@ class Shards:
         self.take(items, now, strays)
 
     def take(self, items: Iterable[WireConfigMap], now: float, strays: Iterable[Shard] = ()) -> None:
-        """Have these ConfigMaps, as a list or a watch of `selector` told them, be the ledger."""
+        """Take these ConfigMaps, from a list or a watch of `selector`, as the ledger."""
         self._shards = {shard.index: shard for shard in strays}
         for item in items:
             index = self._marks.index(item.metadata)
@@ -161,10 +159,10 @@ class Shards:
         self.loaded = True
 
     async def current(self, nodes: Iterable[str]) -> bool:
-        """Whether the shards of these nodes, and the absence of any further shard, are as last seen.
+        """Whether the shards of these nodes are unchanged, and no further shard exists.
 
-        Quorum reads of metadata, one per shard: the last look before something irreversible. A node without
-        an entry may have got one in any shard: another operator may have found the earlier ones full.
+        One quorum read of metadata per shard, before an action that cannot be undone. For a node without an
+        entry all shards are read: another operator may have put its entry into any of them.
         """
         wanted = set(nodes)
         everywhere = not wanted <= self.node_names
@@ -173,9 +171,10 @@ class Shards:
         return all(await asyncio.gather(*(self._unchanged(index) for index in indices)))
 
     def taken(self, nodes: Iterable[str], *, lost: bool) -> str:
-        """Why the entries of these nodes, or while a shard is lost any, cannot be stored; "" if they can.
+        """Why the entries of these nodes cannot be stored; "" if they can. `lost`: a shard is lost, so no
+        entry can be stored while another ConfigMap has the name of any shard.
 
-        What is in the way may go at any time, so the ledger is read again.
+        The ledger is read again each time, since that ConfigMap may be gone.
         """
         homes = place(nodes, self._names()) if self._foreign else {}
         index = min((index for index in self._foreign if lost or index in homes), default=None)
@@ -198,12 +197,11 @@ class Shards:
         *,
         decided: bool = False,
     ) -> Written:
-        """Store entries and intents, drop those of nodes that are gone, and give shards the labels and
-        figures back that they lack. Shards that have lost something of what was `told` come last and count as
-        whole from then on, if that has been decided.
+        """Store entries and intents, drop the entries of nodes that are gone, and restore missing labels and
+        counts. With `decided`, lost shards are written last and count as complete afterwards.
 
-        The API server may be slow: intents are written for as long as the Pods of the first can be created in
-        time. Raises Conflict when somebody else wrote first, or may have.
+        With a slow API server, intents are written only while the Pods of the first ones can still be created
+        in time. Raises Conflict when another writer was first, or may have been.
         """
         lost = losses(told, self._known, self._shards, strict=False)
         floors = dict.fromkeys((index for index, shard in self._shards.items() if not shard.writes), 1)
@@ -229,8 +227,8 @@ class Shards:
         return written
 
     def _in_time(self, written: Written, change: Change) -> tuple[Written, Change]:
-        """What is written with the intents of one more shard, and the change with them as sent now; without
-        them where the first were sent too long ago."""
+        """`written` with the intents of one more shard, and the change with these intents dated now; without
+        them where the first intents were sent too long ago."""
         now = time.monotonic()
         if written.intents and now - written.began > self._client.write_seconds:
             return written, change._replace(intents={})
@@ -249,8 +247,7 @@ class Shards:
             if error.transient:
                 self.unanswered, self._slow = self.unanswered + 1, True
             if error.conflict or error.already_exists or error.not_found or error.status == 0:
-                # Somebody else wrote, or our own write may have happened: only reading tells, and what has
-                # the name may not be listed.
+                # Another writer was first, or our own write may have succeeded: read again, by name too.
                 self.loaded = False
                 self._suspects.add(index)
                 raise Conflict(f"ledger ConfigMap {self._marks.name(index)}: {error}") from error

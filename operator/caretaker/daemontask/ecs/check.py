@@ -1,10 +1,10 @@
-"""A look at one cluster: which calls it takes, and what they tell.
+"""A look at one cluster: its calls to AWS, and the verdict from their answers.
 
-Pure: a generator yields calls and is sent their answers; whoever drives it sends them to AWS, or to nobody.
-Three calls at most: DescribeServices, ListContainerInstances or DescribeClusters, UpdateService; with a page
-more for every further hundred of container instances, and a list beside DescribeClusters once, to know which
-they are. What has to be learnt first, of the task definition and of capacity providers, is a look of its own,
-of at most three calls, too.
+Pure: a generator yields calls and receives their answers; the caller sends the calls to AWS, or simulates
+them. A look takes at most three calls: DescribeServices, ListContainerInstances or DescribeClusters, and
+UpdateService. Each further hundred container instances adds a page, and `learn` a list to DescribeClusters.
+The task definition and the capacity providers are read by separate looks, which set nothing and take at most
+three calls as well.
 """
 
 from collections.abc import Generator, Mapping
@@ -17,12 +17,12 @@ from caretaker.daemontask.ecs import placement
 
 PAGE: Final = 100
 MOST_PAGES: Final = 200  # of container instances; a cluster has 5,000 at most (Amazon ECS service quotas)
-MOST_LESSONS: Final = 6  # looks that learn, in a row
-# Reasons that say that the cluster does not run the service at all.
+MOST_LESSONS: Final = 6  # looks in a row that only read Facts
+# Reasons for which the cluster does not run the service at all.
 ABSENT: Final = frozenset((Reason.CLUSTER_NOT_FOUND, Reason.SERVICE_NOT_FOUND, Reason.SERVICE_INACTIVE))
 
-# A member of what stands for the answer to DescribeTaskDefinition where it is not allowed: a policy of before
-# it was asked for goes on to do, and is told of.
+# The answer to DescribeTaskDefinition where it is not allowed has this member. An IAM policy without that
+# action goes on to work, with Degraded.
 DENIED: Final = "denied"
 
 Answer = Mapping[str, Any]
@@ -31,35 +31,35 @@ T = TypeVar("T")
 
 
 class UnclearError(Exception):
-    """An answer lacks what it has to have: nothing is known, and it is asked for again later."""
+    """An answer lacks a required member: it proves nothing, and the look is repeated later."""
 
 
 class Drop(msgspec.Struct, frozen=True):
-    """More was to be taken away at once than one answer may: `counted` is the largest number seen since.
-    `old`: it was seen long enough ago for this look to confirm it."""
+    """A decrease larger than one answer may cause. `counted`: the largest number seen since; `old`: seen long
+    enough ago for this look to confirm it."""
 
     counted: int
     old: bool = False
 
 
 class Facts(msgspec.Struct, frozen=True):
-    """What DescribeServices does not tell of a service. Who keeps it forgets it after a while (`lasting`)."""
+    """Facts about a service that DescribeServices does not have. They expire, but for `lasting`."""
 
     default: tuple[str, ...] | None = None  # capacity providers of the cluster's default strategy
     managed: Mapping[str, bool] = {}  # capacity provider -> whether ECS scales it
-    members: Mapping[str, str] = {}  # container instance -> capacity provider, "" = none
-    definition: str = ""  # ARN of the task definition of which `constraints` are
-    constraints: tuple[str, ...] | None = ()  # memberOf; None: they may not be read
+    members: Mapping[str, str] = {}  # container instance -> its capacity provider, "" = none
+    definition: str = ""  # ARN of the task definition that has `constraints`
+    constraints: tuple[str, ...] | None = ()  # memberOf; None: not allowed to read
 
     @property
     def lasting(self) -> "Facts":
-        """What cannot change: a revision of a task definition."""
+        """The facts that never change: those of a task definition's revision."""
         known = self.constraints is not None
         return Facts(definition=self.definition, constraints=self.constraints) if known else Facts()
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """What is asked. `learn`: which container instances there are is not known yet."""
+    """The input of a look. `learn`: the container instances are still to be listed."""
 
     cluster: str
     service: str
@@ -72,7 +72,7 @@ class Wanted(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """Of the service, for people."""
+        """The service, for messages."""
         return f"service {self.service} of cluster {self.cluster}"
 
 
@@ -92,8 +92,8 @@ class Call(msgspec.Struct, frozen=True):
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What was found. `reason`: why the service is left as it is, or with `doubt` what is wrong with it while
-    it is kept; `was`: desiredCount before it was set."""
+    """The result of a look. `reason`: why the service is left as it is, or with `doubt` the fault of one that
+    is kept; `was`: desiredCount before UpdateService."""
 
     reason: str = ""
     message: str = ""
@@ -102,15 +102,15 @@ class Verdict(msgspec.Struct, frozen=True):
     running: int | None = None
     counted: int | None = None
     was: int | None = None
-    target: int | None = None  # what desiredCount is to be: `counted`, or maxCount
-    drop: Drop | None = None  # to be confirmed by a later look
+    target: int | None = None  # the wanted desiredCount: `counted`, or maxCount
+    drop: Drop | None = None  # a decrease for a later look to confirm
     counts: Counts = "Active"  # how they were counted
-    arns: frozenset[str] | None = None  # of the container instances that count; None: they were not listed
+    arns: frozenset[str] | None = None  # container instances that count; None: not listed
     facts: Facts = Facts()
 
     @property
     def kept(self) -> bool:
-        """Whether desiredCount is what it is to be."""
+        """Whether desiredCount is the wanted one."""
         return self.target is not None and self.desired == self.target and self.drop is None
 
 
@@ -125,7 +125,7 @@ Steps = Generator[Call, Answer, T]
 
 
 def check(wanted: Wanted) -> Check:
-    """See the module. Raises UnclearError."""
+    """The calls of a look, see the module. Raises UnclearError."""
     for _ in range(MOST_LESSONS):
         found = yield from _look(wanted)
         if isinstance(found, Verdict):
@@ -135,19 +135,19 @@ def check(wanted: Wanted) -> Check:
 
 
 def no_cluster(cluster: str) -> Verdict:
-    """A cluster that is not there, or no longer."""
+    """The verdict on a cluster that does not exist."""
     return Verdict(Reason.CLUSTER_NOT_FOUND, f"there is no active cluster {cluster}")
 
 
 def no_service(wanted: Wanted) -> Verdict:
-    """A service that is not there, or no longer."""
+    """The verdict on a service that does not exist."""
     return Verdict(
         Reason.SERVICE_NOT_FOUND, f"cluster {wanted.cluster} has no service {wanted.service}: create it there"
     )
 
 
 def following(looking: Check, answer: Answer | None) -> Call | Verdict:
-    """The next call of a look after this answer, None at its beginning; or what it has come to."""
+    """The next call of a look after this answer (None: the first call), or its verdict."""
     try:
         return next(looking) if answer is None else looking.send(answer)
     except StopIteration as end:
@@ -159,7 +159,7 @@ def following(looking: Check, answer: Answer | None) -> Call | Verdict:
 
 
 def _look(wanted: Wanted) -> Steps[Verdict | Facts]:
-    """What was found, or learnt."""
+    """The verdict, or new facts for the next look."""
     answer = yield Call("describe_services", {"cluster": wanted.cluster, "services": [wanted.service]})
     service = _one(answer, "services", "DescribeServices")
     if service is None:
@@ -213,14 +213,14 @@ def _set(wanted: Wanted, service: Answer, counted: _Count) -> Steps[Verdict]:
 
 
 def _believed(wanted: Wanted, desired: int, number: int) -> tuple[int | None, Drop | None]:
-    """(how many container instances there are taken to be, None: nobody knows yet; what is to be confirmed).
-    One instance less is always believed."""
+    """(the number of container instances to go by, None: not confirmed yet; the decrease to confirm). A
+    decrease by one is never in doubt."""
     if desired - number <= max(desired * wanted.max_decrease_percent // 100, 1):
         return number, None
     seen = number if wanted.drop is None else max(number, wanted.drop.counted)
     if wanted.drop is None or not wanted.drop.old:
         return None, Drop(seen)
-    # What both looks have seen to be gone, and no more.
+    # Only the instances that both looks miss.
     return seen, Drop(number) if number < seen else None
 
 
@@ -232,7 +232,7 @@ def _unconfirmed(wanted: Wanted, desired: int, number: int) -> str:
 
 
 def _doubt(wanted: Wanted, service: Answer, counted: _Count, target: int) -> tuple[str, str]:
-    """(reason, message) of what is wrong though the count is kept."""
+    """(reason, message) of a fault of a service whose count is kept."""
     if target < counted.number:
         return (
             Reason.MAX_COUNT_REACHED,
@@ -273,14 +273,14 @@ def _registered(wanted: Wanted) -> Steps[Verdict | _Count]:
     _has(cluster, "DescribeClusters", "registeredContainerInstancesCount")
     number = int(cluster["registeredContainerInstancesCount"])
     if arns is not None and len(arns) != number:
-        # The list has those that are REGISTERING, DEREGISTERING or failed to as well, and does not say
-        # which: taken for counted, one that becomes ACTIVE would seem to change nothing.
+        # The list also has instances that are REGISTERING, DEREGISTERING or failed to, unmarked. Taken for
+        # counted, one that becomes ACTIVE would seem to change nothing.
         arns = None
     return _Count(number, "Registered", arns)
 
 
 def _listed(wanted: Wanted, **which: str) -> Steps[frozenset[str]]:
-    """Container instances. A page more for every further hundred."""
+    """The container instances; each further hundred takes another page."""
     found: list[str] = []
     more: dict[str, Any] = dict(which)
     for _ in range(MOST_PAGES):
@@ -296,7 +296,7 @@ def _listed(wanted: Wanted, **which: str) -> Steps[frozenset[str]]:
 
 
 def _cluster(wanted: Wanted) -> Steps[Answer | None]:
-    """None: there is no active one."""
+    """The cluster; None: it does not exist, or is INACTIVE."""
     answer = yield Call("describe_clusters", {"clusters": [wanted.cluster]})
     cluster = _one(answer, "clusters", "DescribeClusters")
     if cluster is not None:
@@ -304,11 +304,11 @@ def _cluster(wanted: Wanted) -> Steps[Answer | None]:
     return cluster if cluster is None or cluster["status"] != "INACTIVE" else None
 
 
-# ---------------------------------------------------------------- what has to be learnt first
+# ---------------------------------------------------------------- facts for later looks
 
 
 def _default_of(wanted: Wanted) -> Steps[Verdict | Facts]:
-    """The cluster's default strategy, of a service that names neither a launch type nor a strategy."""
+    """The cluster's default strategy, for a service with neither a launch type nor a strategy."""
     cluster = yield from _cluster(wanted)
     if cluster is None:
         return no_cluster(wanted.cluster)
@@ -319,8 +319,7 @@ def _default_of(wanted: Wanted) -> Steps[Verdict | Facts]:
 
 
 def _judged(wanted: Wanted, providers: tuple[str, ...]) -> Steps[Verdict | Facts | None]:
-    """Whether ECS scales the capacity providers of the service; None: it has none, or they stay as they
-    are."""
+    """Whether ECS scales the service's capacity providers; None: it has none, or their size is fixed."""
     if not providers:
         return None
     refused = placement.refusal_of(wanted.name, providers)
@@ -343,7 +342,7 @@ def _judged(wanted: Wanted, providers: tuple[str, ...]) -> Steps[Verdict | Facts
 
 
 def _defined(wanted: Wanted, service: Answer) -> Steps[Verdict | Facts | None]:
-    """The placement constraints of the task definition; None: they are known, or there are none."""
+    """The placement constraints of the task definition; None: known already, or none."""
     arn, facts = str(service.get("taskDefinition") or ""), wanted.facts
     if arn in ("", facts.definition):
         refused = placement.by_tasks(wanted.name, facts.constraints or () if arn else ())
@@ -359,7 +358,7 @@ def _defined(wanted: Wanted, service: Answer) -> Steps[Verdict | Facts | None]:
 
 
 def _members_of(wanted: Wanted, unknown: list[str]) -> Steps[Facts]:
-    """Which capacity providers these container instances are of. A call more for every further hundred."""
+    """The capacity providers of these container instances; each further hundred takes another call."""
     found = dict(wanted.facts.members)
     for start in range(0, len(unknown), PAGE):
         some = unknown[start : start + PAGE]
@@ -380,7 +379,7 @@ def _members_of(wanted: Wanted, unknown: list[str]) -> Steps[Facts]:
 
 
 def _one(answer: Answer, member: str, operation: str) -> Answer | None:
-    """The one that was asked for; None where ECS says that it is missing."""
+    """The described object; None where ECS reports it MISSING."""
     found = answer.get(member)
     if found:
         one: Answer = found[0]

@@ -1,7 +1,7 @@
-"""The conditions of a DaemonTask with an ECS target; their meanings stand in docs/operations.md.
+"""The conditions of a DaemonTask with an ECS target; docs/operations.md explains them.
 
-Pure: Snapshot -> conditions. Ready is decided by a chain of small rules, the first that applies wins. It is
-about the services: a queue that cannot be read makes changes late, which is Degraded.
+Pure: Snapshot -> conditions. A chain of small rules decides Ready; the first that applies wins. Ready is
+about the services; a queue that cannot be read delays changes, and makes the task Degraded.
 """
 
 from collections.abc import Callable, Iterable
@@ -15,10 +15,10 @@ from caretaker.daemontask.ecs.snapshot import Known, Snapshot, Trouble
 
 Verdict = tuple[ConditionStatus, str, str]  # (status, reason, message)
 
-# So many looks in a row have to fail by what time alone mends before Ready says so.
+# Looks in a row that fail for a transient cause before Ready turns False.
 FAILURES_TOLD: Final = 3
 SHOWN: Final = 3
-# Reasons of Ready=False that end only by somebody's hand.
+# Reasons of Ready=False that need an action of the user.
 STALLING: Final = frozenset(
     (
         Reason.INVALID_SPEC,
@@ -117,14 +117,14 @@ def _starting(snapshot: Snapshot) -> Verdict | None:
 
 
 def _waits(snapshot: Snapshot) -> bool:
-    """Whether a cluster, or which ones there are, is still unknown."""
+    """Whether the list of clusters is unknown, or a cluster was never looked at."""
     unlisted = snapshot.spec is not None and not snapshot.spec.clusters and not snapshot.listing.at
     return unlisted or any(known.verdict is None for known in snapshot.clusters.values())
 
 
 def _said(snapshot: Snapshot, kind: str) -> Verdict | None:
-    """What stands of this spec: a new leader, and one that finds another cluster, takes nothing back before
-    it knows better."""
+    """The present condition, if it is about this spec. A new leader, or a new cluster, changes it only after
+    a look."""
     before = c.find(snapshot.status.conditions, kind)
     if before is None or before.observed_generation != snapshot.meta.generation:
         return None
@@ -132,9 +132,8 @@ def _said(snapshot: Snapshot, kind: str) -> Verdict | None:
 
 
 def _stands(snapshot: Snapshot) -> bool:
-    """Whether Ready says of this spec what was found: by another process, or before a cluster came that has
-    not been looked at. One look that fails, as in an upgrade of the operator, takes that back no more than
-    it does where a look has come to an end."""
+    """Whether Ready has a result for this spec, from another process or from before a new cluster appeared.
+    One failed look, as after an upgrade of the operator, does not change it."""
     said = _said(snapshot, c.READY)
     return said is not None and said[1] != Reason.STARTING
 
@@ -171,12 +170,12 @@ _READY_RULES: Final[tuple[Callable[[Snapshot], Verdict | None], ...]] = (
 
 
 def _lasting(trouble: Trouble, failures: int, *, known: bool) -> bool:
-    """Whether it is worth telling: at once where somebody has to mend it, or where nothing is known yet."""
+    """Whether Ready reports it: at once if it is not transient or nothing is known, else when it lasts."""
     return not trouble.transient or failures >= FAILURES_TOLD or not known
 
 
 def _problem(known: Known) -> str:
-    """Why its service is left as it is."""
+    """The reason for which its service is left as it is."""
     return "" if known.verdict is None or known.verdict.doubt else known.verdict.reason
 
 
@@ -208,7 +207,7 @@ def _queue(snapshot: Snapshot) -> Verdict:
 
 
 def _degraded(snapshot: Snapshot) -> tuple[str, str] | None:
-    """(reason, message) of the gravest thing that is wrong."""
+    """(reason, message) of the most serious fault."""
     if snapshot.idle:
         return None
     problems = [known for _, known in shown(snapshot) if _problem(known) in STALLING]

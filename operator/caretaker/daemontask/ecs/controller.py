@@ -1,7 +1,7 @@
-"""The ECS target in the loop: what a pass gathers, and how it has clusters looked at.
+"""The ECS target in the reconcile loop: gathers the state of clusters and starts looks at them.
 
-Thin: no decision is made here, and no call to AWS is waited for: a look goes on beside the passes and brings
-the next one. What is set in ECS follows from what is there and can be set twice, so it needs no record first.
+Thin: plan.py decides, and no pass waits for AWS. A look runs beside the passes and asks for a pass at its
+end. Setting a desired count twice does no harm, so nothing is recorded before it.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ MIN_DELAY: Final = 0.02
 
 
 class EcsTarget:
-    """The part of runtime.controller.Kind that is about tasks with spec.ecs. `add` asks for a pass."""
+    """runtime.controller.Kind for tasks with spec.ecs. `add` asks for a pass."""
 
     def __init__(
         self, aws: Aws, grants: Grants, metrics: Metrics, add: Callable[[Key], None], scale: float = 1.0
@@ -52,7 +52,7 @@ class EcsTarget:
         self._endings: set[asyncio.Task[None]] = set()
 
     async def stop(self) -> None:
-        """Another process may lead from now on: nothing of this one's work counts any more."""
+        """End all work: another process may lead from now on."""
         works, self._works = list(self._works.values()), {}
         await asyncio.gather(*(work.end() for work in works))
         await self._readers.close()
@@ -61,13 +61,13 @@ class EcsTarget:
         """The task is gone. Desired counts stay as they are."""
         work = self._works.pop(key, None)
         if work is not None:
-            # At once: a successor of the same name may join before the work has ended.
+            # At once: a new task of this name may join before the work has ended.
             ending = asyncio.create_task(_end(work, self._readers.drop(key)))
             self._endings.add(ending)
             ending.add_done_callback(self._endings.discard)
 
     async def gather(self, key: Key, task: DaemonTask, invalid: str) -> Snapshot:
-        """What is known of the clusters now."""
+        """The present state of the clusters."""
         spec = task.spec.ecs
         refusal = self._refused(key, spec, invalid)
         suspend = task.spec.suspend
@@ -120,7 +120,7 @@ class EcsTarget:
         return planning.plan(snapshot)
 
     def execute(self, snapshot: Snapshot, plan: Plan) -> None:
-        """Have the looks begin."""
+        """Start the looks."""
         work = self._works.get(_key(snapshot))
         if work is not None and work.uid == snapshot.meta.uid and work.spec == snapshot.spec:
             work.begin(plan)
@@ -148,7 +148,7 @@ class EcsTarget:
         return transitions(snapshot.status, status, service)
 
     def next(self, plan: Plan) -> Next:
-        """At the plan's time; what is under way brings a pass of its own."""
+        """At the plan's time; a look under way asks for a pass itself."""
         if plan.wake is None:
             return Next()
         return Next(delay=max(plan.wake - time.monotonic(), MIN_DELAY))

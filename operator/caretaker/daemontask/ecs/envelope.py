@@ -1,7 +1,7 @@
-"""What a message of the queue tells: a container instance and its status.
+"""Parses a message of the queue: a container instance and its status.
 
-Pure. Input: a body as EventBridge's rule sends it ("ECS Container Instance State Change", ECS developer
-guide). Whatever else is in an event is not looked at: AWS adds fields.
+Pure. Input: the body of an EventBridge event "ECS Container Instance State Change" (ECS developer guide).
+Other fields are ignored, since AWS adds fields.
 """
 
 import json
@@ -17,7 +17,7 @@ MAX_FAULT: Final = 200
 
 
 class Notice(msgspec.Struct, frozen=True):
-    """A container instance was of this status. `version` grows with every change of it; 0 = not told."""
+    """The status of a container instance. `version` grows with each of its changes; 0 = absent."""
 
     region: str
     cluster: str  # its name
@@ -27,14 +27,14 @@ class Notice(msgspec.Struct, frozen=True):
 
 
 class Parsed(msgspec.Struct, frozen=True):
-    """Nothing at all: an event of something else, which is nobody's to act on."""
+    """A notice, or why the message is malformed. Neither: an event of another kind, which is ignored."""
 
     notice: Notice | None = None
     malformed: str = ""
 
 
 def parse(body: str) -> Parsed:
-    """Never raises."""
+    """The content of a message. Never raises."""
     try:
         event = json.loads(body)
     except (ValueError, RecursionError) as error:

@@ -1,7 +1,7 @@
-"""Which container instances of a cluster count, as far as it was told: what an event changes, and what not.
+"""Which container instances of a cluster count, to tell events that change their number from others.
 
-No I/O. An agent that connects, a task that starts, a drain where DRAINING counts: all of them make events,
-and none changes how many there are. Lost with the process, and learnt again from a list.
+No I/O. An agent that connects, a task that starts, a drain where DRAINING counts: each makes an event, and
+none changes the number. The state is lost with the process and read again with a list.
 """
 
 from collections.abc import Collection
@@ -18,40 +18,40 @@ COUNTED: Final[dict[Counts, tuple[str, ...]]] = {
     "Registered": ("ACTIVE", "DRAINING"),
     "Active": ("ACTIVE",),
 }
-MOST: Final = 20_000  # remembered of one cluster; those that no longer count are forgotten first
+MOST: Final = 20_000  # kept for one cluster; instances that do not count are dropped first
 
 
 class _Known(msgspec.Struct, frozen=True):
     counts: bool = False
     version: int = 0  # of the event
-    by_event: bool = False  # that it counts was told by an event, and by no list since
+    by_event: bool = False  # an event says that it counts, and no list since confirms it
     left_out: bool = False
 
 
 class Instances:
-    """One cluster's. Until learn() was called, an instance that is not known may be either.
+    """The container instances of one cluster. Before learn(), an unknown instance may count or not.
 
-    Of each: whether it counts, False as well where its status is one that counts and ECS's list, which came
-    later, leaves it out (`_Known.left_out`): where the service may not run, what it does makes no difference.
+    An instance does not count either if its status does but a later list of ECS lacks it (`_Known.left_out`):
+    the service may not run there, so its events change nothing.
     """
 
     def __init__(self, counts: Counts) -> None:
         self._statuses = COUNTED[counts]
         self._known: dict[str, _Known] = {}  # by ARN
         self._complete = False
-        self._heard: set[str] = set()  # of which an event came since begin()
+        self._heard: set[str] = set()  # instances with an event since begin()
 
     @property
     def complete(self) -> bool:
-        """Whether an instance that is not known does not count."""
+        """Whether every instance that counts is known."""
         return self._complete
 
     def begin(self) -> None:
-        """A list is about to be asked for."""
+        """A list is about to be requested."""
         self._heard.clear()
 
     def learn(self, arns: Collection[str], counts: Counts) -> None:
-        """All that count, by these statuses. What events have told since begin() may be newer, and stays."""
+        """Take this list of all instances that count. Events since begin() may be newer, and stay."""
         self._statuses = COUNTED[counts]
         for arn in {*arns, *self._known} - self._heard:
             before = self._known.get(arn, _Known())
@@ -60,7 +60,7 @@ class Instances:
         self._complete = True
 
     def changed(self, notice: Notice) -> bool:
-        """Take note; whether the number may be another one. Repetitions and what comes late change
+        """Note the event; return whether the number may have changed. Repeated and late events change
         nothing."""
         counts = notice.status in self._statuses
         self._heard.add(notice.instance)
@@ -69,7 +69,7 @@ class Instances:
         if before.version and notice.version and notice.version <= before.version:
             return False
         version = max(notice.version, before.version)
-        # A gap in the versions: what happened meanwhile was not told, and may be why the list left it out.
+        # After a gap in the versions an unseen change may be why the list lacks it.
         if before.left_out and counts and notice.version <= before.version + 1:
             self._known[notice.instance] = msgspec.structs.replace(before, version=version)
             return False

@@ -1,7 +1,7 @@
-"""Where ECS would place a service's tasks, as far as DescribeServices tells: what must not be kept, and the
-filter that lists the container instances which count.
+"""Placement of a service's tasks by ECS: services whose count must not be set, and the filter that lists the
+container instances that count.
 
-Pure. Words of AWS's that this goes by stand in docs/design/005-ecs.md.
+Pure. docs/design/005-ecs.md quotes the sentences of AWS that this relies on.
 """
 
 import re
@@ -12,7 +12,7 @@ from caretaker.api.conditions import EcsReason as Reason
 
 FARGATE: Final = frozenset(("FARGATE", "FARGATE_SPOT"))  # launch types, and capacity providers of these names
 MANAGED_INSTANCES: Final = "MANAGED_INSTANCES"
-# What these say of an instance changes with the tasks that run on it, those of the service among them.
+# Subjects that depend on the tasks that run on an instance, the service's own among them.
 _BY_TASKS: Final = re.compile(r"\b(task\s*:|runningTasksCount\b)", re.IGNORECASE)
 _OR: Final = re.compile(r"\|\||\bor\b", re.IGNORECASE)
 # "If this attribute exists, the instance is identified as an external instance" (developer guide).
@@ -24,7 +24,7 @@ Refusal = tuple[str, str]  # (reason, message)
 
 
 def refusal(name: str, service: Service) -> Refusal | None:
-    """Why a service's desired count must not be set. `name`: of the service, for people."""
+    """Why a service's desired count must not be set. `name`: the service, for the message."""
     status, launch = service["status"], _launch_types(service)
     if status != "ACTIVE":
         return (
@@ -45,7 +45,7 @@ def refusal(name: str, service: Service) -> Refusal | None:
 
 
 def refusal_of(name: str, providers: Sequence[str]) -> Refusal | None:
-    """The same, of the capacity providers that the service uses."""
+    """The same, by the capacity providers of the service."""
     if FARGATE & set(providers):
         return on_fargate(name)
     if len(providers) > 1:
@@ -59,8 +59,8 @@ def refusal_of(name: str, providers: Sequence[str]) -> Refusal | None:
 
 
 def on_fargate(name: str) -> Refusal:
-    """A strategy of capacity providers holds Fargate's or Auto Scaling groups', never both, and takes the
-    place of launchType (API reference, CreateService)."""
+    """The refusal of a service on Fargate. A strategy has providers of Fargate or of Auto Scaling groups,
+    never both, and replaces launchType (API reference, CreateService)."""
     return (
         Reason.FARGATE_SERVICE,
         f"{name} runs on Fargate, by its launchType or its capacity providers, and so on no container "
@@ -69,7 +69,7 @@ def on_fargate(name: str) -> Refusal:
 
 
 def managed_scaling(name: str, providers: Sequence[str]) -> Refusal:
-    """ECS adds container instances for tasks, and every one would be another task."""
+    """The refusal of managed scaling: ECS adds container instances for tasks, and each adds a task."""
     return (
         Reason.MANAGED_SCALING,
         f"{name} uses {', '.join(providers)} with managed scaling: ECS adds container instances for its "
@@ -79,8 +79,8 @@ def managed_scaling(name: str, providers: Sequence[str]) -> Refusal:
 
 
 def providers_of(service: Service) -> tuple[str, ...] | None:
-    """The capacity providers that it uses, sorted; none with a launch type. None: the service tells neither,
-    and so has the cluster's default strategy."""
+    """The capacity providers of a service, sorted; empty with a launch type. None: it has neither, so the
+    cluster's default strategy applies."""
     strategies = [one.get("capacityProviderStrategy") or () for one in _parts(service)]
     if not any(strategies):
         return () if _launch_types(service) else None
@@ -88,14 +88,15 @@ def providers_of(service: Service) -> tuple[str, ...] | None:
 
 
 def used(strategy: "Iterator[Mapping[str, Any]] | Sequence[Mapping[str, Any]]") -> tuple[str, ...]:
-    """Those of a strategy that get tasks: "any capacity providers with a weight of zero aren't used"."""
+    """The providers of a strategy that get tasks: "any capacity providers with a weight of zero aren't
+    used"."""
     items = [item for item in strategy if item.get("capacityProvider")]
     weighted = [item for item in items if item.get("weight") or item.get("base")]
     return tuple(sorted({str(item["capacityProvider"]) for item in weighted or items}))
 
 
 def is_managed(provider: Mapping[str, Any]) -> bool:
-    """Whether ECS scales what a capacity provider has. What does not say that it does not is taken to."""
+    """Whether ECS scales a capacity provider: yes, unless its managed scaling is DISABLED."""
     group = provider.get("autoScalingGroupProvider") or {}
     return (group.get("managedScaling") or {}).get("status") != "DISABLED"
 
@@ -114,20 +115,20 @@ def is_distinct(service: Service) -> bool:
 
 
 def is_external(service: Service) -> bool:
-    """Whether it runs on instances of ECS Anywhere, and on no others."""
+    """Whether it runs on instances of ECS Anywhere alone."""
     return "EXTERNAL" in _launch_types(service)
 
 
 def query(service: Service, constraints: Sequence[str]) -> str:
-    """The filter of ListContainerInstances, which takes what memberOf takes: ECS itself counts."""
+    """The filter of ListContainerInstances, in the language of memberOf: ECS itself counts."""
     parts = [EXTERNAL if is_external(service) else NOT_EXTERNAL, *constraints]
     # "A single expression can't contain parentheses", and one without `or` needs none beside `and`.
     return " and ".join(f"({part})" if _OR.search(part) else part for part in parts)
 
 
 def doubt(name: str, service: Service, draining: int | None, *, unread: bool) -> tuple[str, str]:
-    """(reason, message) of what is wrong though the count is kept. `draining`: how many instances count where
-    those that drain are among them; `unread`: the task definition may not be read."""
+    """(reason, message) of a fault of a service whose count is kept. `draining`: the number of instances
+    where draining ones count; `unread`: the task definition may not be read."""
     if not is_distinct(service):
         return (
             Reason.NO_DISTINCT_INSTANCE,
@@ -152,15 +153,15 @@ def doubt(name: str, service: Service, draining: int | None, *, unread: bool) ->
 
 
 def hangs(service: Service, counted: int) -> bool:
-    """Whether a drain may not end where the draining instance is counted as well: its task may stop once
-    enough others run, which are one less than what is desired, and have no further place."""
+    """Whether a drain may hang where draining instances count: the draining task may stop only when enough
+    others run, and one of these has no instance."""
     healthy = (service.get("deploymentConfiguration") or {}).get("minimumHealthyPercent")
     least = -(-counted * (100 if healthy is None else healthy) // 100)  # "rounded up to the nearest integer"
     return counted > 0 and is_distinct(service) and least >= counted
 
 
 def _parts(service: Service) -> list[Mapping[str, Any]]:
-    """The service, and what it deploys: while it changes from one way to the other, both are in force."""
+    """The service, its deployments and its task sets: all are in force during a deployment."""
     return [service, *(service.get("deployments") or ()), *(service.get("taskSets") or ())]
 
 
@@ -169,7 +170,7 @@ def _launch_types(service: Service) -> set[str]:
 
 
 def by_tasks(name: str, constraints: Sequence[str]) -> Refusal | None:
-    """Why a constraint cannot be counted."""
+    """The refusal of a constraint that depends on running tasks; None: there is none."""
     found = next((one for one in constraints if _BY_TASKS.search(one)), None)
     if found is None:
         return None

@@ -1,8 +1,8 @@
-"""Which clusters are looked at now, and when to look again.
+"""Which clusters get a look now, and when the next one is due.
 
-Pure: Snapshot -> Plan. A look is due when an event changed a number, with those that come within
-MERGE_SECONDS of the first one; when the last look is resyncSeconds old, since events get lost; at first; when
-what has been found is to be confirmed. What failed waits.
+Pure: Snapshot -> Plan. A look is due at the start; MERGE_SECONDS after the first event that changes a number;
+resyncSeconds after the last look, since events get lost; and to confirm a decrease. A failed look is repeated
+after a backoff.
 """
 
 from collections.abc import Iterator
@@ -14,17 +14,17 @@ from caretaker.daemontask.ecs.check import ABSENT
 from caretaker.daemontask.ecs.snapshot import Known, Listing, Snapshot
 
 MERGE_SECONDS: Final = 1.0
-# Until a second look confirms that so many container instances are gone: agents that lose ECS for a moment,
-# and an answer that is out of date, are over by then.
+# Seconds until a second look confirms a large decrease: by then agents that lost ECS are back, and answers
+# are up to date.
 CONFIRM_SECONDS: Final = 60.0
-# Seconds until what failed is tried again, by how often it failed: first where time alone mends it
-# (throttled, no answer), then where somebody has to (no permission).
+# Seconds until the next try, by failures in a row: for transient errors (throttled, no answer), and for
+# errors that need an action (no permission).
 BACKOFF: Final = (1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
 BACKOFF_REFUSED: Final = (15.0, 30.0, 60.0, 120.0, 300.0)
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """`looks`: at these clusters; `list`: for clusters; `wake`: by the clock, None = an event will."""
+    """`looks`: clusters to look at; `list`: list the clusters; `wake`: the next pass, None = on an event."""
 
     looks: tuple[str, ...] = ()
     list: bool = False
@@ -32,7 +32,7 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 def plan(snapshot: Snapshot) -> Plan:
-    """See the module."""
+    """The looks that are due, see the module."""
     if snapshot.idle or snapshot.spec is None:
         return Plan()
     due = {name: at for name, known in snapshot.clusters.items() if (at := _due(snapshot, known)) is not None}
@@ -46,13 +46,13 @@ def plan(snapshot: Snapshot) -> Plan:
 
 
 def backoff(failures: int, *, transient: bool) -> float:
-    """Seconds until the next try after so many failures in a row, 1 or more."""
+    """Seconds until the next try after this many failures in a row, at least 1."""
     waits = BACKOFF if transient else BACKOFF_REFUSED
     return waits[min(failures, len(waits)) - 1]
 
 
 def shown(snapshot: Snapshot) -> Iterator[tuple[str, Known]]:
-    """The clusters that the task is about, by name. Where it names none: those that run the service."""
+    """The clusters of the task by name: those that it names, or else all that run the service."""
     named = set(snapshot.spec.clusters) if snapshot.spec is not None else set()
     for name, known in sorted(snapshot.clusters.items()):
         if name in named or (not named and known.verdict is not None and known.verdict.reason not in ABSENT):

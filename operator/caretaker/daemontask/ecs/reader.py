@@ -1,9 +1,9 @@
-"""One queue of events: receives, tells every task that reads it, deletes.
+"""Reads one queue of events: receives messages, notifies every task that shares the queue, deletes them.
 
-Inputs: SQS and a queue. What it hands on is a hint, never the only word: whoever starts looks at everything,
-and looks again every resyncSeconds. So a message is deleted as soon as it was told, whatever comes of it, and
-several tasks may share a queue. Not the poller of S3AggregatedRefresh, which keeps a message until its reader
-has written down what it says, and gives a queue to one reader alone.
+Inputs: SQS and a queue. A message is only a hint: every cluster gets a look at the start and every
+resyncSeconds. So a message is deleted once the tasks are notified, and several tasks may share a queue. The
+poller of S3AggregatedRefresh differs: it keeps a message until its content is recorded, and a queue has one
+reader.
 """
 
 import asyncio
@@ -24,47 +24,48 @@ logger = logging.getLogger(__name__)
 
 BATCH: Final = 10  # messages of one receive, one deletion (SQS's own limit)
 WAIT: Final = 20  # seconds of a long poll (SQS's own limit)
-VISIBILITY: Final = 30  # seconds until what could not be deleted comes again
-MOST_RECEIVES: Final = 8  # at a time, while each comes back full
+VISIBILITY: Final = 30  # seconds until a message that was not deleted comes again
+MOST_RECEIVES: Final = 8  # in parallel, while each returns a full batch
 BACKOFF_SECONDS: Final = (1.0, 2.0, 5.0, 15.0, 30.0)
-REFUSED_SECONDS: Final = 600.0  # for which a deletion that was refused is told of
-MALFORMED_SECONDS: Final = 3600.0  # for which a malformed message is told of
+REFUSED_SECONDS: Final = 600.0  # for which a refused deletion is reported
+MALFORMED_SECONDS: Final = 3600.0  # for which a malformed message is reported
 
 Listener = Callable[[Sequence[Notice]], None]
 Counted = Callable[[str, int], None]
 
 
 class Reader:
-    """Runs until cancelled. `count` is told of messages by result: Event, Other, Malformed."""
+    """The reader of one queue; runs until cancelled. `count` gets messages by result: Event, Other,
+    Malformed."""
 
     def __init__(self, sqs: Sqs, url: str, count: Counted, scale: float = 1.0) -> None:
-        self.heard = False  # a receive has come back
+        self.heard = False  # a receive has succeeded
         self._sqs = sqs
         self._url = url
         self._count = count
         self._scale = scale
         self._listeners: dict[Hashable, tuple[Listener, Callable[[], None]]] = {}
         self._receiving: AwsError | None = None
-        self._deleting: tuple[AwsError, float] | None = None  # the last refusal, and when
+        self._deleting: tuple[AwsError, float] | None = None  # the last refused deletion, and when
         self._malformed = ("", 0.0)
-        self._told = (False, "", False)  # of heard, problem and malformed, at the last on_state
+        self._told = (False, "", False)  # heard, problem and malformed at the last on_state
 
     def join(self, name: Hashable, listener: Listener, on_state: Callable[[], None]) -> None:
-        """Tell `listener` of events from now on, and `on_state` when the queue can or cannot be read."""
+        """Call `listener` with events from now on, and `on_state` when the state of the queue changes."""
         self._listeners[name] = (listener, on_state)
 
     def leave(self, name: Hashable) -> None:
-        """Tell it no more."""
+        """Stop calling the listener of this name."""
         self._listeners.pop(name, None)
 
     @property
     def idle(self) -> bool:
-        """Whether nobody listens."""
+        """Whether there is no listener."""
         return not self._listeners
 
     @property
     def problem(self) -> AwsError | None:
-        """Why the queue cannot be read, or messages not be deleted."""
+        """Why messages cannot be received or deleted."""
         if self._receiving is not None or self._deleting is None:
             return self._receiving
         error, at = self._deleting
@@ -72,16 +73,16 @@ class Reader:
 
     @property
     def malformed(self) -> str:
-        """What is wrong with the latest message that could not be read; "" when that was an hour ago."""
+        """The fault of the latest malformed message; "" when it is older than an hour."""
         fault, at = self._malformed
         return fault if fault and time.monotonic() - at < MALFORMED_SECONDS * self._scale else ""
 
     async def run(self) -> None:
-        """Receive for ever; back off while the queue cannot be read."""
+        """Receive until cancelled; back off while the queue cannot be read."""
         failures, width = 0, 1
         while True:
-            # One long poll, or several short ones while a backlog comes in. The first tells at once whether
-            # the queue can be read.
+            # One long poll, or several short ones while there is a backlog. The first is short, to learn at
+            # once whether the queue can be read.
             wait = WAIT if width == 1 and self.heard else 0
             answers = await asyncio.gather(
                 *(self._receive(wait) for _ in range(width)), return_exceptions=True
@@ -107,7 +108,7 @@ class Reader:
         return answer.get("Messages", [])
 
     async def _take(self, messages: Sequence[Message]) -> None:
-        """Tell, then delete: what is told twice changes nothing."""
+        """Notify, then delete: an event that is handled twice changes nothing."""
         notices: list[Notice] = []
         for message in messages:
             parsed = parse(message.get("Body", ""))
@@ -142,7 +143,7 @@ class Reader:
                 logger.warning("%d messages come again, the first: %s", len(failed), failed[0])
 
     def _state(self, error: AwsError | None) -> None:
-        """Say so when the queue can, or cannot be used any more, or a message not be read."""
+        """Call on_state when the queue starts or stops working, or a malformed message appears."""
         if error is not None and str(error) != str(self._receiving):
             logger.warning("the queue cannot be used: %s", error)
         self.heard = self.heard or error is None
@@ -162,7 +163,7 @@ class _Queue:
 
 
 class Readers:
-    """The queues of all tasks: one reader for each identity and URL."""
+    """The readers of all tasks' queues, one for each identity and URL."""
 
     def __init__(self, aws: Aws, count: Counted, scale: float = 1.0) -> None:
         self._aws = aws
@@ -173,7 +174,7 @@ class Readers:
     def join(
         self, name: Hashable, target: Target, url: str, listener: Listener, on_state: Callable[[], None]
     ) -> Reader:
-        """The queue's reader, with `name` among those whom it tells."""
+        """The queue's reader, with `name` among its listeners."""
         queue = self._queues.get((target, url))
         if queue is None:
             reader = Reader(self._aws.sqs(target), url, self._count, self._scale)
@@ -182,11 +183,11 @@ class Readers:
         return queue.reader
 
     async def leave(self, name: Hashable) -> None:
-        """`name` reads nothing any more. A reader to whom nobody listens ends."""
+        """Remove the listener `name`. A reader without listeners ends."""
         await cancel(*self.drop(name))
 
     def drop(self, name: Hashable) -> "list[asyncio.Task[None]]":
-        """As leave(), at once; the tasks that are left to be stopped."""
+        """As leave(), without waiting; returns the tasks to cancel."""
         ended = []
         for address, queue in list(self._queues.items()):
             queue.reader.leave(name)
@@ -196,14 +197,14 @@ class Readers:
         return ended
 
     async def close(self) -> None:
-        """Nobody reads anything any more."""
+        """End all readers."""
         tasks = [queue.task for queue in self._queues.values()]
         self._queues.clear()
         await cancel(*tasks)
 
 
 async def _for_ever(reader: Reader) -> None:
-    """An answer that nobody foresaw must not end the reading."""
+    """An unexpected answer must not end the reading."""
     while True:
         try:
             await reader.run()

@@ -1,5 +1,4 @@
-"""What a pass of an ECS target gathers and a plan reads. Pure data; `clock` is the one that never goes
-back."""
+"""The state of an ECS target that a pass gathers and a plan reads. Pure data; `clock` is time.monotonic()."""
 
 from collections.abc import Mapping
 
@@ -12,25 +11,25 @@ from caretaker.daemontask.ecs.check import Verdict
 
 
 class Trouble(msgspec.Struct, frozen=True):
-    """What AWS refused or failed to do: the reason to show, its words, whether time alone may mend it."""
+    """A failed call: the reason to show, AWS's words, and whether the error is transient."""
 
     reason: str
     message: str
     transient: bool
-    absent: bool = False  # what was asked for is not there
+    absent: bool = False  # the object does not exist
 
 
 class Known(msgspec.Struct, frozen=True):
-    """One cluster. Times are of the clock, 0 = never; those with `_at` in seconds since the epoch."""
+    """One cluster. Times are by `clock`, 0 = never; those that end in `_at` are seconds since the epoch."""
 
-    verdict: Verdict | None = None  # of the last look that came to an end
-    looked: float = 0.0  # when the last one began
-    dirty: float = 0.0  # when the first event came that no look has covered
-    busy: bool = False  # one is under way
+    verdict: Verdict | None = None  # of the last look that succeeded
+    looked: float = 0.0  # when the last look began
+    dirty: float = 0.0  # when the first event came that no look covers
+    busy: bool = False  # a look is under way
     trouble: Trouble | None = None  # of the last look, if it failed
     failures: int = 0  # in a row
-    retry: float = 0.0  # not before, though due; 0 = the last look came to an end
-    confirm: float = 0.0  # when a look can confirm that so much is gone; 0 = nothing is to be confirmed
+    retry: float = 0.0  # the next look, after a failed one; 0 = the last one succeeded
+    confirm: float = 0.0  # when a look can confirm a decrease; 0 = there is none to confirm
     event_at: float = 0.0
     update_at: float = 0.0
     calls: int = 0  # of the last look
@@ -47,15 +46,15 @@ class Listing(msgspec.Struct, frozen=True):
 
 
 class Queue(msgspec.Struct, frozen=True):
-    """How the queue is read. `heard`: a receive has come back."""
+    """The state of the queue. `heard`: a receive has succeeded."""
 
     heard: bool = False
     trouble: Trouble | None = None
-    malformed: str = ""  # of a message of the last hour
+    malformed: str = ""  # the fault of a message of the last hour
 
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """Everything. Without a spec: `refusal` says why."""
+    """The input of a plan. Without a spec, `refusal` has the reason."""
 
     meta: WireMeta
     spec: EcsSpec | None
@@ -71,5 +70,5 @@ class Snapshot(msgspec.Struct, frozen=True):
 
     @property
     def idle(self) -> bool:
-        """Whether nothing may be asked."""
+        """Whether AWS must not be called."""
         return self.spec is None or self.refusal is not None or self.suspend

@@ -1,6 +1,6 @@
-"""What status says of an ECS target after a pass, and which transitions are worth an Event.
+"""The status of an ECS target after a pass, and the Events of its transitions.
 
-Pure: (Snapshot) -> Status, equal to the one that stands when nothing has changed.
+Pure: Snapshot -> Status, equal to the present one when nothing has changed.
 """
 
 from collections.abc import Iterable, Iterator
@@ -20,11 +20,11 @@ _SHOWN = 5
 
 
 def status_of(snapshot: Snapshot) -> Status:
-    """The status to write. Of nodes it counts container instances: active are those with a running task."""
+    """The status to write. It counts container instances; those with a running task are active."""
     before = _standing(snapshot)
     old = {one.cluster: one for one in before.ecs}
     looked = {name: _cluster(name, known, old.get(name)) for name, known in shown(snapshot)}
-    if snapshot.idle or not (looked or snapshot.listing.at):  # nothing is known: what was found last stands
+    if snapshot.idle or not (looked or snapshot.listing.at):  # nothing is known: the last counts stay
         clusters, omitted = list(before.ecs), before.ecs_omitted
         instances, active = before.desired, before.active
     else:
@@ -45,10 +45,10 @@ def status_of(snapshot: Snapshot) -> Status:
 
 
 def _standing(snapshot: Snapshot) -> Status:
-    """The status that stands, without what it says of another target: of another service, role or region, or
-    of clusters that spec.ecs does not name any more. Not by generation, which suspend raises as well."""
+    """The present status without clusters of another service, role or region, and without clusters that
+    spec.ecs no longer names. The generation does not decide, since suspend raises it as well."""
     before, spec = snapshot.status, snapshot.spec
-    if spec is None:  # which target is meant cannot be read
+    if spec is None:  # the target cannot be read
         return before
     if before.current_revision != spec.revision:
         return msgspec.structs.replace(
@@ -68,7 +68,7 @@ def _counts(clusters: Iterable[EcsCluster]) -> tuple[int, int]:
 
 
 def _unseen(snapshot: Snapshot, name: str) -> bool:
-    """Whether another process has looked at the cluster, and this one, which is to find all, not yet."""
+    """Whether another process has looked at the cluster and this one, which looks for all, has not yet."""
     if snapshot.spec is None or snapshot.spec.clusters:
         return False
     known = snapshot.clusters.get(name)
@@ -77,7 +77,7 @@ def _unseen(snapshot: Snapshot, name: str) -> bool:
 
 def _cluster(name: str, known: Known, before: EcsCluster | None) -> EcsCluster:
     verdict = known.verdict
-    if verdict is None:  # another process has looked, and this one not yet
+    if verdict is None:  # this process has not looked yet; another may have
         return before if before is not None else EcsCluster(name)
     event, update = known.event_at, known.update_at
     return EcsCluster(
@@ -127,7 +127,7 @@ def _conditions(before: Status, after: Status) -> Iterator[Event]:
         yield Event("Warning", ready, _message(after, c.READY))
 
 
-# Of Ready=False without Stalled: what somebody has to mend in AWS.
+# Reasons of Ready=False without Stalled that need an action in AWS.
 _TOLD = frozenset((c.EcsReason.ACCESS_DENIED, c.EcsReason.NO_IDENTITY))
 
 

@@ -1,6 +1,6 @@
-"""What a failure of AWS means to an ECS target: the reason to show, AWS's words, and what mends it.
+"""Turns an error of AWS into the reason, the message and the remedy that an ECS target shows.
 
-Inputs: the error as aws/errors.py has it. It must not decide when to try again.
+Inputs: an error of aws/errors.py. It must not decide when to try again.
 """
 
 from typing import Final
@@ -23,7 +23,7 @@ _REASONS: Final = {
 
 
 def trouble_of(error: AwsError, field: str) -> Trouble:
-    """`field`: of the spec, what the call was about."""
+    """The trouble of a failed call. `field`: the field of the spec that the call is about."""
     about = ROLE if error.service == "sts" else field
     mend = _mend(error)
     reason = _REASONS.get(error.error_class, Reason.UNREACHABLE)
@@ -35,7 +35,7 @@ def trouble_of(error: AwsError, field: str) -> Trouble:
 
 
 def unclear(error: UnclearError) -> Trouble:
-    """An answer of which nothing follows."""
+    """The trouble of an answer that lacks required members."""
     return Trouble(Reason.UNREACHABLE, f"{ECS}: {error}", transient=True)
 
 

@@ -1,7 +1,7 @@
-"""What goes on for one task between its passes: events that come in, looks at clusters, the list of clusters.
+"""The work of one task between its passes: events, looks at clusters, the list of clusters.
 
-Inputs: AWS. Each hands in what it finds and asks for a pass; which cluster is looked at, and when, is
-plan.py's to say. Everything here can be lost at any time: whoever starts anew looks at everything.
+Inputs: AWS. Each result asks for a pass; plan.py decides which cluster gets a look, and when. Everything here
+may be lost at any time: a new process looks at every cluster.
 """
 
 import asyncio
@@ -48,7 +48,7 @@ PAGE: Final = 100
 
 
 class Work:
-    """One task, by UID, as its spec was at the start. `on_news` asks for a pass."""
+    """The work of one task, by UID and spec. `on_news` asks for a pass."""
 
     def __init__(
         self,
@@ -69,16 +69,16 @@ class Work:
         self._on_news = on_news
         self._scale = scale
         self._instances: dict[str, Instances] = {}
-        self._facts: dict[str, tuple[Facts, float]] = {}  # by cluster, and since when they are gathered
+        self._facts: dict[str, tuple[Facts, float]] = {}  # cluster -> facts, and since when they are gathered
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def end(self) -> None:
-        """Nothing more is asked."""
+        """Cancel all looks."""
         await cancel(*self._tasks)
 
     @property
     def queue(self) -> Queue:
-        """How the queue is read."""
+        """The state of the queue."""
         if self.reader is None:
             return Queue()
         problem = self.reader.problem
@@ -88,7 +88,7 @@ class Work:
     # ---------------------------------------------------------------- events
 
     def hear(self, notices: Sequence[Notice]) -> None:
-        """Mark the clusters whose number of container instances may have changed."""
+        """Mark the clusters in which the number of container instances may have changed."""
         news = False
         for notice in notices:
             if notice.region != self.spec.aws.region or not self._concerns(notice.cluster):
@@ -114,10 +114,10 @@ class Work:
             known, dirty=known.dirty or time.monotonic(), event_at=time.time()
         )
 
-    # ---------------------------------------------------------------- what a pass asks for
+    # ---------------------------------------------------------------- orders of a pass
 
     def begin(self, plan: Plan) -> None:
-        """Look at these clusters, list them."""
+        """Start the looks and the list of a plan."""
         with log.beyond_the_pass():
             if plan.list:
                 self.listing = msgspec.structs.replace(self.listing, busy=True)
@@ -125,7 +125,7 @@ class Work:
             for name in plan.looks:
                 known = self.clusters[name]
                 since = known.dirty
-                # An event that comes from now on may tell of what this look does not see any more.
+                # An event from now on may be about a change that this look misses.
                 self.clusters[name] = msgspec.structs.replace(
                     known, busy=True, dirty=0.0, looked=time.monotonic()
                 )
@@ -139,10 +139,10 @@ class Work:
     # ---------------------------------------------------------------- looks
 
     async def _look(self, name: str, since: float) -> None:
-        """`since`: when the first of the events came that asked for it, 0 = none did."""
+        """Look at one cluster. `since`: when the first event came that asks for it, 0 = none did."""
         instances = self._of(name)
         instances.begin()
-        # What an event asks for takes three calls, and no list beside them.
+        # A look for an event takes three calls, without a list.
         wanted = self._wanted(name, learn=not since and not instances.complete)
         calls, verdict, trouble = 0, None, None
         looking = check(wanted)
@@ -202,7 +202,7 @@ class Work:
             failures = known.failures + 1
             wait = backoff(failures, transient=trouble is None or trouble.transient)
             retry = time.monotonic() + wait * random.uniform(0.5, 1) * self._scale
-            # What asked for this look asks for the next try: in no more calls, and as late as it is.
+            # The next try counts as asked for by the same event.
             dirty = since or known.dirty
             changes: dict[str, Any] = {
                 "trouble": trouble,
@@ -228,8 +228,8 @@ class Work:
         self._facts[name] = verdict.facts, self._facts[name][1]
 
     def _put_off(self, name: str, since: float, calls: int) -> None:
-        """What was to be set could not be sent for want of the Lease. That is nothing about the cluster, so
-        no condition tells of it: what was known of it stands, and the look is made again soon."""
+        """UpdateService was not sent, for lack of the Lease. No condition reports it, since it is not about
+        the cluster; the look is repeated soon."""
         known = self.clusters.get(name)
         if known is None:
             return  # the list no longer has it
@@ -253,7 +253,7 @@ class Work:
     # ---------------------------------------------------------------- the list
 
     async def _list(self) -> None:
-        """Every cluster of the account in the region."""
+        """List every cluster of the account in the region."""
         found: list[str] = []
         trouble: Trouble | None = None
         try:
@@ -288,7 +288,7 @@ class Work:
 
 
 async def send(ecs: Ecs, call: Call) -> Answer:
-    """Each by its name, so that what is asked of AWS can be read off here. Raises AwsError."""
+    """Send a call. Each method is named here, so that this lists all that AWS is asked. Raises AwsError."""
     given = call.parameters
     if call.method == "describe_task_definition":
         return await _definition(ecs, given)
