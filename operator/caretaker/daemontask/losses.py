@@ -45,7 +45,7 @@ def losses(
     """The shards that are lost. `known`: index -> the count of writes that this process has seen. `strict`:
     an unreadable status counts as a loss."""
     if told.shards < 0 and strict:
-        return (Loss(NOT_KNOWN, "could not be read (status.ledger)"),)
+        return (Loss(NOT_KNOWN, "status.ledger could not be read"),)
     floors = {index: writes for index, writes in enumerate(told.writes) if writes}
     floors.update((index, max(writes, floors.get(index, 0))) for index, writes in known.items())
     found = {index: loss for index, floor in floors.items() if (loss := _behind(index, floor, shards))}

@@ -12,11 +12,11 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from caretaker.api import names
-from caretaker.api.daemontask import LedgerStatus
+from caretaker.api.daemontask import NOT_KNOWN, LedgerStatus
 from caretaker.api.objects import WireMeta
 from caretaker.daemontask.intents import sent_at
 from caretaker.daemontask.ledger import Entry, Ledger, encode_entry, merge, place, shared
-from caretaker.daemontask.losses import MOST, beyond, losses, told_of
+from caretaker.daemontask.losses import MOST, Loss, beyond, losses, told_of
 from caretaker.daemontask.pods import owner_reference
 from caretaker.daemontask.shard import Marks, Shard, WireConfigMap, WireMetaOnly, decode, figures
 from caretaker.kube.client import KubeClient
@@ -116,12 +116,15 @@ class Shards:
             shards=self.count,
             version=max(shard.version for shard in self._shards.values()) if corrupt else 0,
             lost=len(lost),
-            loss="; ".join(
-                f"ledger ConfigMap {self._marks.name(loss.index)} {loss.why}" for loss in lost[:3]
-            ),
+            loss="; ".join(self._words(loss) for loss in lost[:3]),
             older=frozenset(name for shard in older for name in shard.entries),
             since=self._since,
         )
+
+    def _words(self, loss: Loss) -> str:
+        if loss.index == NOT_KNOWN:
+            return loss.why
+        return f"ledger ConfigMap {self._marks.name(loss.index)} {loss.why}"
 
     async def load(self, now: float, expected: int = 0) -> None:
         """Read all shards with one consistent list; read those of `expected` by name that it lacks."""

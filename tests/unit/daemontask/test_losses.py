@@ -94,7 +94,7 @@ def shard(index: int, nodes: str, writes: int, records: int | None = None, corru
             ["is an older copy"],
             id="one of two, though the other was written since",
         ),
-        pytest.param(LedgerStatus(-1), {}, [shard(0, "ab", 4)], ["could not be read"], id="nobody knows"),
+        pytest.param(LedgerStatus(-1), {}, [shard(0, "ab", 4)], ["status.ledger could"], id="nobody knows"),
     ],
 )
 def test_a_loss_is_told_from_what_is_only_not_told_yet(
@@ -113,7 +113,7 @@ def test_a_loss_says_which_shard_and_what_is_known_of_it() -> None:
         Loss(2, "is gone"),
     )
     assert losses(LedgerStatus(-1), {}, {}, strict=True) == (
-        Loss(NOT_KNOWN, "could not be read (status.ledger)"),
+        Loss(NOT_KNOWN, "status.ledger could not be read"),
     )
 
 
