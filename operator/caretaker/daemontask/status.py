@@ -158,10 +158,11 @@ def _is_finished(facts: Facts) -> bool:
 
 def _is_away(report: NodeReport, began: float, late: float) -> bool:
     """Whether a blocked node is no more part of the rollout: cordoned, or kept from it since `late`."""
-    decision = report.decision
+    decision, entry = report.decision, report.entry
     if decision.slot or decision.reason in ("Cordoned", "NodeDeleting"):
         return not decision.slot
-    if decision.reason not in ("NodeNotReady", POD_REFUSED):
+    rejected = entry is not None and entry.rejections and decision.reason == entry.reason
+    if not rejected and decision.reason not in ("NodeNotReady", POD_REFUSED):
         return False
     return bool(decision.since) and max(decision.since, began) <= late
 

@@ -6,6 +6,7 @@ what it could know when its pass began; of limits that change during a pass, to 
 without a schedule, and one operator leads at a time.
 """
 
+import itertools
 import json
 import math
 from collections.abc import Callable, Iterable
@@ -170,8 +171,8 @@ class Limits:
 
     def _note_finished(self, terms: Terms) -> None:
         """Whether every node that the operator knows and that can run has ended, few enough of them badly:
-        what fails afterwards holds up nothing. One that has been refused for so long cannot run; if it was
-        failing it has failed."""
+        what fails afterwards holds up nothing. One that has been refused or rejected for so long cannot run;
+        if it was failing it has failed."""
         if terms.rollout in self._finished:
             return
         seen, good, bad = self._leader().seen("nodes"), 0, 0
@@ -292,10 +293,11 @@ class Limits:
         return [end for end in ends if end.run == terms.run(node.name) and end.pod.uid in there]
 
     def _shut(self, node: Node, terms: Terms) -> bool:
-        """Whether the node's Pods have been refused for the progress deadline."""
+        """Whether the node's Pods have been refused, or rejected, for the progress deadline."""
         since, revision = self._refused.get(node.uid, (math.inf, ""))
-        deadline = terms.spec.progress_deadline_seconds
-        return revision == terms.revision and self._cluster.clock.now >= since + deadline
+        late = self._cluster.clock.now - terms.spec.progress_deadline_seconds
+        row = list(itertools.takewhile(lambda end: end.rejected, reversed(self._of(node, terms))))
+        return (revision == terms.revision and late >= since) or (bool(row) and late >= self._told(row[-1]))
 
     def _unready(self, uid: str) -> bool:
         """Whether the node is not Ready, or was not in what the leader's pass could know."""

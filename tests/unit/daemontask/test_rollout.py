@@ -152,6 +152,16 @@ def test_when_a_rollout_is_finished(nodes: list[Node], pods: list[Pod], finished
     assert (status_of(seen, plan(seen), Outcome()).finished_rollout == FINISHED) == finished
 
 
+@pytest.mark.parametrize(("ago", "finished"), [(1799, ""), (1800, FINISHED)])
+def test_a_rollout_is_finished_without_a_node_that_has_been_rejected_for_long(
+    ago: int, finished: str
+) -> None:
+    since = msgspec.structs.replace(KNOWN, start_time=format_time(NOW - 7200))
+    row = entry(B, "Retry", rejections=9, started_at=at(ago), finished_at=at(5), reason="OutOfcpu")
+    seen = snapshot(task(status=since, **SPEC), [A, B], entries={"a": entry(A), "b": row})
+    assert status_of(seen, plan(seen), Outcome()).finished_rollout == finished
+
+
 def test_a_rollout_that_is_not_on_record_or_was_rolled_back_is_not_finished() -> None:
     seen = snapshot(task(status=KNOWN), [A], [succeeded(A)])
     refused = Outcome(trouble=Trouble("LedgerWriteRefused", "quota"))
