@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -85,6 +85,7 @@ class Kubelet:
 
     default   what happens to a Pod without a script
     silent    nodes whose kubelet does not answer: nothing happens there, Pods stay Terminating
+    ahead     node name -> by how many seconds its clock is ahead
     ran       (node name, Pod name) of every Pod that was begun, oldest first
     """
 
@@ -92,6 +93,7 @@ class Kubelet:
     namespace: str
     default: Outcome = SUCCEED
     silent: set[str] = field(default_factory=set)
+    ahead: dict[str, float] = field(default_factory=dict)
     ran: list[tuple[str, str]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -219,7 +221,8 @@ class Kubelet:
                 return
             if outcome.phase in ("Succeeded", "Failed"):
                 self._ended.add(meta["uid"])
-            body = {"metadata": {"uid": meta["uid"]}, "status": _pod_status(pod, outcome)}
+            now = _now(self.ahead.get(_node_of(pod), 0.0))
+            body = {"metadata": {"uid": meta["uid"]}, "status": _pod_status(pod, outcome, now)}
             with _unless_gone():
                 await self.admin.patch(
                     path("pods", self.namespace, meta["name"], "status"), body, "strategic"
@@ -266,12 +269,12 @@ def _node_of(pod: Json) -> str:
     return str(pod["spec"].get("nodeName", ""))
 
 
-def _now() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+def _now(ahead: float = 0.0) -> str:
+    return (datetime.now(UTC) + timedelta(seconds=ahead)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _pod_status(pod: Json, outcome: Outcome) -> Json:
-    now, running = _now(), outcome.phase == "Running"
+def _pod_status(pod: Json, outcome: Outcome, now: str) -> Json:
+    running = outcome.phase == "Running"
     ready = {"type": "Ready", "status": "True" if running else "False", "lastTransitionTime": now}
     status: Json = {"phase": outcome.phase, "startTime": now, "conditions": [ready]}
     if outcome.condition:

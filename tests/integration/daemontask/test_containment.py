@@ -4,10 +4,14 @@ from typing import Any
 
 import pytest
 
-from testing.kubelet import HOLD, SUCCEED, fail, rejected
+from testbed.admin import Admin, path
+from testing.apiproxy import ApiProxy
+from testing.cluster import Nodes
+from testing.kubelet import HOLD, SUCCEED, Kubelet, fail, rejected
 from testing.policies import denied
 from testing.world import World, blocked, condition, holds_for, stands
 
+TEN_YEARS = 10 * 365 * 86400.0
 ONCE = {"runGuarantee": "AtMostOnce", "backoffLimit": 0}
 
 
@@ -82,3 +86,72 @@ async def test_a_pod_that_does_not_go_keeps_its_slot_long_past_its_grace(world: 
     world.kubelet.default = SUCCEED
     world.kubelet.answer(node)
     await task.done(2)
+
+
+async def test_the_others_finish_beside_a_pod_that_never_goes_and_status_names_its_slot(world: World) -> None:
+    await world.join(5)
+    world.kubelet.default = HOLD
+    task = await world.task(parallelism=2, template=world.template(terminationGracePeriodSeconds=1))
+    stays, _ = await task.running(2)
+    stuck = stays["spec"]["nodeName"]
+    world.kubelet.silent.add(stuck)
+    await world.delete_pods([stays])
+    await task.counts(blocked=1, active=1, pending=3)
+    await world.kubelet.finish_all()
+    found = await task.counts(succeeded=4, blocked=1)
+    slots = found["status"]["slots"]
+    assert (slots["width"], slots["held"]) == (2, 1)
+    (holder,) = slots["holders"]
+    assert (holder["nodeName"], holder["reason"]) == (stuck, "PredecessorTerminating")
+    assert not found["status"].get("finishedRollout")
+
+    world.kubelet.answer(stuck)
+    found = await task.done(5)
+    assert found["status"]["finishedRollout"].startswith(found["status"]["currentRevision"])
+    assert not found["status"]["slots"].get("holders")
+
+
+async def test_kubelets_whose_clocks_are_ten_years_off_hold_up_no_node(world: World) -> None:
+    """Neither a retry nor the slot of a success waits for what such a clock shows."""
+    names = await world.join(4)
+    for name, ahead in zip(names, (TEN_YEARS, -TEN_YEARS), strict=False):
+        world.kubelet.ahead[name] = ahead
+        world.kubelet.script(name, fail())
+    task = await world.task(parallelism=1, backoffLimit=1, minSuccessSeconds=1)
+    await task.done(4, timeout=90)
+    assert len(world.kubelet.ran) == 6
+
+
+async def test_a_giant_boot_id_is_kept_short_and_holds_up_no_node(world: World) -> None:
+    names = await world.join(3)
+    body = {"status": {"nodeInfo": {"bootID": "b" * 500_000}}}
+    await world.admin.patch(path("nodes", name=names[0], sub="status"), body, "strategic")
+    task = await world.task(rerunOn=["TemplateChange", "NodeReboot"])
+    await task.done(3)
+    assert len((await task.ledger())[names[0]]["bootID"]) < 300
+    assert len(world.kubelet.ran) == 3
+
+
+async def test_a_namespace_that_terminates_holds_up_no_other(
+    world: World, admin: Admin, nodes: Nodes, proxy: ApiProxy
+) -> None:
+    names = await world.join(6)
+    going = f"{world.namespace}-going"
+    await admin.create(path("namespaces"), {"metadata": {"name": going}})
+    async with Kubelet(admin, going) as kubelet:
+        kubelet.serve(names)
+        kubelet.default = HOLD
+        doomed = World(admin, going, nodes, kubelet)
+        await (await doomed.task(parallelism=2, template=world.template())).running(2)
+        kubelet.silent.update(names)  # so that the namespace stays Terminating
+        await admin.delete(path("namespaces", name=going))
+        task = await world.task(parallelism=2)
+        await task.done(6)
+        assert len(kubelet.ran) == 2
+        refused = proxy.ledger.calls(
+            lambda c: (c.verb, c.resource, c.namespace) == ("create", "pods", going) and c.code >= 400
+        )
+        assert len(refused) <= 6
+        for name in names:
+            kubelet.answer(name)
+        await admin.wait_for_all(path("pods", going), lambda pods: not pods, 60)
