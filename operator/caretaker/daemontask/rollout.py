@@ -127,10 +127,12 @@ def may_begin(
 
 def _counts(snapshot: Snapshot, report: NodeReport, since: float) -> bool:
     """Whether the node failed in this rollout: with rerunOn: [] a failure of an earlier revision stands."""
-    entry = report.entry
-    if entry is None:
-        return True
-    return entry.revision == snapshot.revision and (entry.failing_since or entry.finished_at) > since
+    entry = report.entry  # by which alone a node has failed
+    return (
+        entry is not None
+        and entry.revision == snapshot.revision
+        and (entry.failing_since or entry.finished_at) > since
+    )
 
 
 def _is_lost(snapshot: Snapshot, report: NodeReport) -> bool:
