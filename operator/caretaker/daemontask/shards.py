@@ -213,7 +213,7 @@ class Shards:
         floors = {index: floor for index, floor in floors.items() if floor}
         known = {**{index: [] for index in floors}, **self._names()}
         homes = place({**entries, **intents}, known)
-        leaving, changes = set(forget).difference(entries, intents), dict[int, Change]()
+        leaving, changes = set(forget), dict[int, Change]()
         for index in {*homes, *known}:
             new = {name: entries[name] for name in homes.get(index, ()) if name in entries}
             dropped = leaving.intersection(known.get(index, ()))

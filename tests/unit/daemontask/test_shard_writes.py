@@ -36,11 +36,11 @@ WRITES: dict[str, tuple[Held, dict[str, Any], LedgerStatus, list[str]]] = {
     "a further entry": ([(0, "a")], {"entries": "b"}, UNTOLD, ["patch 0 +b #2 #2"]),
     "an entry that goes": ([(0, "ab")], {"forget": "b"}, UNTOLD, ["patch 0 -b #2 #1"]),
     "one that is not there goes": ([(0, "a")], {"forget": "b"}, UNTOLD, []),
-    "one that is written goes": (
-        [(0, "a")],
-        {"entries": "a", "forget": "a"},
+    "an entry, and another one that goes": (
+        [(0, "ab")],
+        {"entries": "a", "forget": "b"},
         UNTOLD,
-        ["patch 0 +a #2 #1"],
+        ["patch 0 +a -b #2 #1"],
     ),
     "one that is twice there goes": (
         [(0, "ac"), (1, "ab")],
@@ -48,18 +48,18 @@ WRITES: dict[str, tuple[Held, dict[str, Any], LedgerStatus, list[str]]] = {
         UNTOLD,
         ["patch 0 -a #2 #1", "patch 1 -a #2 #1"],
     ),
-    "one that is twice there is written and goes": (
+    "one that is twice there is written": (
         [(0, "a"), (1, "ab")],
-        {"entries": "a", "forget": "a"},
+        {"entries": "a"},
         UNTOLD,
         ["patch 0 +a #2 #1"],
     ),
     "a broken entry that goes": ([(0, "a", {"broken": "b"})], {"forget": "b"}, UNTOLD, ["patch 0 -b #2 #1"]),
-    "one that begins a run goes": (
-        [(0, "a")],
-        {"intents": "a", "forget": "a"},
+    "an intent, and an entry that goes": (
+        [(0, "ab")],
+        {"intents": "a", "forget": "b"},
         UNTOLD,
-        ["patch 0 +a #2 #1"],
+        ["patch 0 +a -b #2 #1"],
     ),
     "each to its shard": (
         [(8, "a"), (0, "b")],
