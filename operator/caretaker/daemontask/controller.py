@@ -122,13 +122,14 @@ class DaemonTaskKind:
         any of them must start, record and delete nothing."""
         # What the plan believed, kept before the first await: the store may hear better meanwhile.
         believed = {name: self._nodes.get(name) for name in doubtful(snapshot, plan)}
+        hidden = unlisted(snapshot, plan)
         memory = self._memory(snapshot)
         shards, asked = _loaded(memory), time.monotonic()
         known = not plan.starts or await shards.current(start.node_name for start in plan.starts)
         seen = all(await run_all(self._is_so(name, node) for name, node in believed.items()))
         lost = given_up(snapshot.ledger.entries, plan.records)
         gone = all(await run_all(self._writer.is_gone(snapshot, plan.records[name]) for name in lost))
-        gone &= await self._writer.has_seen_all(snapshot, unlisted(snapshot, plan))
+        gone &= await self._writer.has_seen_all(snapshot, hidden)
         if known and seen and gone:
             memory.confirmed = asked
             return None

@@ -177,6 +177,11 @@ def was_unreadable(entry: Entry) -> bool:
     return entry.reason == OUTCOME_UNKNOWN and entry.message == UNREADABLE
 
 
+def is_made_up(entry: Entry) -> bool:
+    """Whether it is of no Pod that anybody knows, though its run is over or taken for it."""
+    return entry.result != "Retry" and not (entry.pod_uid or entry.intent)
+
+
 def pod_of(task: WireMeta, entry: Entry) -> str:
     """The name of the Pod that the entry is about; empty where it is about none that anybody knows."""
     if not (entry.pod_uid or entry.intent):

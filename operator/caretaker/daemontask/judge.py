@@ -33,6 +33,7 @@ _REASON: Final = 64
 NODE_REBOOT: Final = "NodeReboot"
 BACKOFF_LIMIT_EXCEEDED: Final = "BackoffLimitExceeded"
 DEADLINE_EXCEEDED: Final = "DeadlineExceeded"
+REBOOT_LOOP: Final = "RebootLoop"
 
 Count = Literal["Ignore", "Count", "FailIndex", "FailJob"]
 

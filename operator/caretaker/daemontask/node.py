@@ -34,6 +34,7 @@ from caretaker.daemontask.due import RETRY, View, in_place, is_broken, is_retry,
 from caretaker.daemontask.fit import Verdict
 from caretaker.daemontask.judge import (
     NODE_REBOOT,
+    REBOOT_LOOP,
     absorb_own_reboot,
     dated,
     entry_for,
@@ -166,7 +167,7 @@ def _settle(view: View, node: Node, entry: Entry | None) -> Entry | None:
         return msgspec.structs.replace(
             entry,
             result="Failed",
-            reason="RebootLoop",
+            reason=REBOOT_LOOP,
             message="reboots started 3 runs within 6 h; fix the node, then rerun it",
             run_key=key_of(view, node, entry.nonce),
             boot_id=node.boot_id,

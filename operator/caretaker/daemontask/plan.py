@@ -16,9 +16,9 @@ from caretaker.daemontask import rollout, slots, ticks
 from caretaker.daemontask.budgets import Allowance
 from caretaker.daemontask.decision import POD_REFUSED, Decision, State
 from caretaker.daemontask.due import key_of
-from caretaker.daemontask.intents import intent, was_unreadable
-from caretaker.daemontask.judge import BACKOFF_LIMIT_EXCEEDED, NODE_REBOOT
-from caretaker.daemontask.ledger import Entry
+from caretaker.daemontask.intents import intent, is_made_up
+from caretaker.daemontask.judge import BACKOFF_LIMIT_EXCEEDED, NODE_REBOOT, REBOOT_LOOP
+from caretaker.daemontask.ledger import Entry, Ledger
 from caretaker.daemontask.losses import decided
 from caretaker.daemontask.orders import Orders
 from caretaker.daemontask.pods import Start
@@ -153,20 +153,39 @@ def doubtful(snapshot: Snapshot, plan: Plan) -> set[str]:
     return found
 
 
-def unlisted(snapshot: Snapshot, plan: Plan) -> list[Start]:
-    """Starts on nodes that may have a live Pod which the view does not show: the last one was recorded while
-    it lived, or the entry stands in place of a broken one. The next Pod has another name, so the API server
-    would not refuse it."""
-    entries, found = snapshot.ledger.entries, []
+def unlisted(snapshot: Snapshot, plan: Plan) -> dict[str, str]:
+    """Node name -> UID of the nodes where a Pod matters that the view may not show.
+
+    To a start where the ledger does not know the node's last Pod, or knows that it may live on: the next Pod
+    has another name, so the API server would not refuse it. To a record in place of a broken or lost entry:
+    a Pod that followed those of the view tells, if of the same run, and else what they tell is past.
+    """
+    records = plan.records.items()
+    found = {name: record.node_uid for name, record in records if _is_forgotten(snapshot.ledger, name)}
     for start in plan.starts:
-        entry = entries.get(start.node_name)
-        if entry is None or entry.node_uid != start.node_uid:
+        entry = snapshot.ledger.entries.get(start.node_name)
+        if entry is not None and entry.node_uid != start.node_uid:
             continue
-        seen = (pod.uid for pod in snapshot.pods.get(start.node_uid, {}).values())
-        outlived = entry.reason == BACKOFF_LIMIT_EXCEEDED and entry.pod_uid not in seen
-        if outlived or entry.pod_seq or was_unreadable(entry):
-            found.append(start)
+        if _is_forgotten(snapshot.ledger, start.node_name) or (
+            entry is not None and _may_be_outlived(snapshot, entry)
+        ):
+            found[start.node_name] = start.node_uid
     return found
+
+
+def _is_forgotten(ledger: Ledger, name: str) -> bool:
+    """Whether the node may have had an entry that is broken or lost."""
+    return name in ledger.corrupt or (
+        ledger.lost > 0 and (name not in ledger.entries or name in ledger.older)
+    )
+
+
+def _may_be_outlived(snapshot: Snapshot, entry: Entry) -> bool:
+    """Whether a Pod may live that this entry, of the same node, does not wait for."""
+    if entry.pod_seq or is_made_up(entry):
+        return True
+    seen = (pod.uid for pod in snapshot.pods.get(entry.node_uid, {}).values())
+    return entry.reason in (BACKOFF_LIMIT_EXCEEDED, REBOOT_LOOP) and entry.pod_uid not in seen
 
 
 _STATES: Final[tuple[State, ...]] = ("excluded", "succeeded", "failed", "active", "pending", "blocked")

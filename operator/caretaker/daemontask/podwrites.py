@@ -8,7 +8,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from caretaker.api.conditions import Reason
@@ -31,6 +31,8 @@ CREATE_CONCURRENCY: Final = 64  # requests at a time
 # How long a look at the ledger counts, in seconds. With the timeout of a write it stays below the floor of
 # retention.py: a Pod that somebody else recorded since still holds its name.
 CONFIRMED_SECONDS: Final = 10.0
+
+MOST_NAMED: Final = 250  # nodes that a list of Pods names; of more, all of the task's Pods are listed
 
 # How long a node waits before its Pod, which lost its label, is looked at again.
 LABEL_LOST_SECONDS: Final = 60.0
@@ -150,18 +152,19 @@ class PodWriter:
         self._pods.observe_write(pod, int(found.metadata.resource_version))
         return False
 
-    async def has_seen_all(self, snapshot: Snapshot, starts: list[Start]) -> bool:
-        """Whether the snapshot shows every Pod that the API server has of these nodes; those that it does not
-        show go to the store. One request, however many nodes."""
-        if not starts:
+    async def has_seen_all(self, snapshot: Snapshot, nodes: Mapping[str, str]) -> bool:
+        """Whether the snapshot shows every Pod that the API server has of these nodes (name -> UID); those
+        that it does not show go to the store. One list, however many nodes."""
+        if not nodes:
             return True
         meta = snapshot.task.metadata
-        hashes = ",".join(h10(start.node_name) for start in starts)
-        params = {"labelSelector": f"{LABEL_TASK}={meta.name},{LABEL_NODE_HASH} in ({hashes})"}
+        selector = f"{LABEL_TASK}={meta.name}"
+        if len(nodes) <= MOST_NAMED:
+            selector += f",{LABEL_NODE_HASH} in ({','.join(map(h10, nodes))})"
         listed, _ = await self._client.list(
-            f"/api/v1/namespaces/{meta.namespace}/pods", WirePod, params=params
+            f"/api/v1/namespaces/{meta.namespace}/pods", WirePod, params={"labelSelector": selector}
         )
-        uids, all_seen = {start.node_uid for start in starts}, True
+        uids, all_seen = set(nodes.values()), True
         for found in listed:
             pod = found.record()
             if pod.owner_uid != meta.uid or pod.node_uid not in uids:

@@ -65,6 +65,7 @@ class SimCluster:
         self.recorded: set[str] = set()  # UIDs of Pods that the ledger has had, whatever became of it
         self._standing: dict[str, Entry] = {}  # node UID -> its last entry
         self.intended: set[tuple[str, str, int]] = set()  # (node UID, run key, seq) of every intent
+        self.renewed: set[tuple[str, str, int]] = set()  # those that follow a run of another template
         self._needed: dict[str, int] = {}  # node uid -> version at which it last needed a run
         self.on_create: list[Callable[[Pod], None]] = []
         self.on_bind: list[Callable[[Pod], None]] = []
@@ -199,9 +200,9 @@ class SimCluster:
         self.create(CONFIGMAPS, body, WireConfigMap)
 
     def edit(self, **spec: Any) -> None:
-        """Somebody edits the task; `template=True` stands for a new template."""
-        if spec.pop("template", False):
-            self.template_number += 1
+        """Somebody edits the task; `template=True` stands for the next template, -1 for the one before."""
+        if step := spec.pop("template", False):
+            self.template_number = max(self.template_number + int(step), 0)
             spec["template"] = self._template()
         self._spec.update(spec)
         self.generation += 1
@@ -432,7 +433,12 @@ class SimCluster:
             if said is not None and pod.seq <= said.ended and (pod.terminal or _is_followed(pod, said)):
                 self.recorded.add(pod.uid)
         self._standing.update((entry.node_uid, entry) for entry in entries.values())
-        self.intended.update((e.node_uid, e.run_key, e.seq) for e in entries.values() if is_open(e))
+        for entry in entries.values():
+            if is_open(entry):
+                intended = (entry.node_uid, entry.run_key, entry.seq)
+                self.intended.add(intended)
+                if entry.before is not None and entry.before.revision != entry.revision:
+                    self.renewed.add(intended)
         for name, node in self.nodes.items():
             record = node.record()
             if self.needs_run(record, entries.get(name)):

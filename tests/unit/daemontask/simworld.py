@@ -101,7 +101,8 @@ class SimWorld:
         name = pod.annotations[names.POD_NODE_NAME]
         entry = self.cluster.entries().get(name)
         if self.cluster.spec.at_most_once:
-            assert (pod.node_uid, key) not in self.placed, f"{key} of {pod.node_uid} may run twice"
+            renewed = (pod.node_uid, key, pod.seq) in self.cluster.renewed  # its template came back
+            assert renewed or (pod.node_uid, key) not in self.placed, f"{key} of {pod.node_uid} may run twice"
             assert (pod.node_uid, key, pod.seq) in self.cluster.intended, "no intent"
             # A request under way cannot be called back by whoever gives its intent up meanwhile: one whose
             # clock jumps, or that finds it corrupt.

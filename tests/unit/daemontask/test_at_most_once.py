@@ -384,16 +384,22 @@ def test_the_judge_takes_no_end_for_recorded_that_came_after_the_entry(
     world: SimWorld, earlier: bool
 ) -> None:
     """However high the seq of one in place of a broken one; but a Pod of an earlier run tells nothing."""
-    world.whole_pass(0)
-    (name,) = pods(world)
-    world.cluster.bind(name)
-    node = world.cluster.pods[name].record().annotations[names.POD_NODE_NAME]
-    world.cluster.edit(template=earlier)
+    one = world.act(0)
+    up_to(one, creating)
+    (node,) = world.cluster.entries()
+    (create,) = one.client.calls
+    if earlier:
+        one.finish()
+        world.cluster.edit(template=True)
     world.cluster.corrupt(node)
     world.whole_pass(1, pods=False)
     assert world.cluster.entries()[node].seq > 1
+    if not earlier:
+        create.execute_now()
     world.run_pods()
-    ended = world.cluster.pods[name].record()
+    ended = next(
+        pod.record() for pod in world.cluster.pods.values() if pod.record().node_uid.startswith(node)
+    )
     assert (ended.phase, ended.uid in world.cluster.recorded) == ("Succeeded", earlier)
     world.cluster.corrupt(node)
     with nullcontext() if earlier else pytest.raises(AssertionError, match="deleted before it is recorded"):
@@ -403,18 +409,23 @@ def test_the_judge_takes_no_end_for_recorded_that_came_after_the_entry(
 def test_after_a_broken_entry_no_pod_is_created_beside_one_that_an_old_view_does_not_show(
     world: SimWorld,
 ) -> None:
-    world.whole_pass(0)
-    (name,) = world.live_pods()
-    node = world.cluster.pods[name].record().annotations[names.POD_NODE_NAME]
+    one = world.act(0)
+    up_to(one, creating)
+    (node,) = world.cluster.entries()
+    (create,) = one.client.calls
     world.cluster.corrupt(node)
-    world.whole_pass(1, pods=False)
+    world.whole_pass(1)
     assert reasons(world) == [(node, OUTCOME_UNKNOWN)]
+    before = set(world.live_pods())
+    create.execute_now()
+    (late,) = set(world.live_pods()) - before
     world.cluster.edit(template=True, parallelism=2)
     world.let_time_pass(40)
     for _ in range(2):
         world.whole_pass(1, pods=False)
-        assert name in world.live_pods()
-    assert sum(world.cluster.pods[one].record().node_uid.startswith(node) for one in world.live_pods()) == 1
+        assert late in world.live_pods()
+    live = [world.cluster.pods[name].record().node_uid for name in world.live_pods()]
+    assert sum(uid.startswith(node) for uid in live) == 1
 
 
 @pytest.mark.parametrize("change", ["reboot", "replace"])

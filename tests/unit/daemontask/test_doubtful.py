@@ -2,17 +2,18 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from caretaker.api import names
 from caretaker.api.objects import Node, Pod
-from caretaker.daemontask.intents import UNREADABLE
 from caretaker.daemontask.ledger import Entry, Ledger
 from caretaker.daemontask.plan import doubtful, plan, unlisted
 from unit.daemontask.build import NOW, entry, node, pod, snapshot, succeeded, task
 
 A, B = node("a"), node("b")
 GONE = node("gone")
+OLD = entry(A, revision="old")
 REBOOT: dict[str, Any] = {"rerun_on": ("TemplateChange", "NodeReboot")}
 
 
@@ -72,7 +73,15 @@ def test_a_record_that_no_pod_tells_of_is_doubtful() -> None:
         pytest.param({"reason": "Error"}, [], False, id="its Pod had ended"),
         pytest.param({"reason": "BackoffLimitExceeded"}, [], True, id="its Pod lived on and is not seen"),
         pytest.param({"reason": "BackoffLimitExceeded"}, [succeeded(A)], False, id="its Pod is seen"),
-        pytest.param({"reason": "OutcomeUnknown", "message": UNREADABLE}, [], True, id="no Pod told of it"),
+        pytest.param({"reason": "RebootLoop"}, [], True, id="it may have lived on before that"),
+        pytest.param({"reason": "OutcomeUnknown", "pod_uid": ""}, [], True, id="no Pod told of it"),
+        pytest.param(
+            {"reason": "OutcomeUnknown", "pod_uid": "", "intent": "i", "finished_at": 1},
+            [],
+            False,
+            id="its Pod was not found",
+        ),
+        pytest.param({"result": "Retry", "pod_uid": ""}, [], False, id="nothing of it ran"),
         pytest.param({"result": "Succeeded", "pod_seq": 1}, [], True, id="a Pod told of a broken entry"),
         pytest.param(
             {"reason": "BackoffLimitExceeded", "node_uid": "earlier"},
@@ -89,4 +98,38 @@ def test_pods_are_listed_before_a_start_where_one_may_live_that_is_not_seen(
     of = snapshot(task(), [A], pods, {"a": known})
     made = plan(of)
     assert [start.node_name for start in made.starts] == ["a"]
-    assert [start.node_name for start in unlisted(of, made)] == ["a"] * asked
+    assert unlisted(of, made) == ({"a": A.uid} if asked else {})
+
+
+@pytest.mark.parametrize(
+    ("ledger", "asked"),
+    [
+        pytest.param(Ledger({}), "", id="nodes that have never run"),
+        pytest.param(Ledger({}, {"a": "cut"}), "a", id="a broken entry"),
+        pytest.param(Ledger({"a": OLD}, shards=1, lost=1), "b", id="a record that is gone"),
+        pytest.param(
+            Ledger({"a": OLD}, shards=1, lost=1, older=frozenset("a")), "ab", id="a record of an older copy"
+        ),
+    ],
+)
+def test_and_before_a_start_where_the_ledger_does_not_have_the_last_run(ledger: Ledger, asked: str) -> None:
+    of = snapshot(task(annotations={names.LEDGER_DECISION: "rerun"}), [A, B], [], ledger=ledger)
+    made = plan(of)
+    assert len(made.starts) == 2
+    assert unlisted(of, made) == {name: {"a": A, "b": B}[name].uid for name in asked}
+
+
+@pytest.mark.parametrize(
+    ("ledger", "asked"),
+    [
+        pytest.param(Ledger({}, {"a": "cut"}, shards=1), "a", id="a broken entry"),
+        pytest.param(Ledger({"a": OLD}, shards=1, lost=1), "b", id="a record that is gone"),
+    ],
+)
+def test_and_before_a_record_in_place_of_an_entry_that_nobody_has_read(ledger: Ledger, asked: str) -> None:
+    ended = [pod(of, seq=2, phase="Succeeded", node_name=of.name) for of in (A, B)]
+    of = snapshot(task(annotations={names.LEDGER_DECISION: "rerun"}), [A, B], ended, ledger=ledger)
+    made = plan(of)
+    assert set(made.records) == {"a", "b"}
+    of = msgspec.structs.replace(of, nodes={})  # they go meanwhile
+    assert unlisted(of, made) == {name: {"a": A, "b": B}[name].uid for name in asked}
