@@ -222,6 +222,10 @@ class Limited(RuleBasedStateMachine):
     def change_the_template(self, bad: bool) -> None:
         self.cluster.new_template(bad=bad)
 
+    @rule()
+    def bring_the_former_template_back(self) -> None:
+        self.cluster.edit(template=-1)
+
     @rule(width=widths, budgets=st.sampled_from(BUDGETS), policy=policies)
     def change_the_limits(self, width: Any, budgets: list[dict[str, Any]], policy: dict[str, Any]) -> None:
         self.cluster.edit(parallelism=width, budgets=budgets, failurePolicy=policy)

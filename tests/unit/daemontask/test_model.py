@@ -117,10 +117,10 @@ class Model(RuleBasedStateMachine):
 
     # ------------------------------------------------------------ people and time
 
-    @rule(what=st.sampled_from(["template", "rerun", "suspend", "resume"]))
+    @rule(what=st.sampled_from(["template", "former template", "rerun", "suspend", "resume"]))
     def change_the_task(self, what: str) -> None:
-        if what == "template":
-            self.cluster.edit(template=True)
+        if what.endswith("template"):
+            self.cluster.edit(template=1 if what == "template" else -1)
         elif what == "rerun":
             self.world.clock.now += 1
             self.cluster.annotate(names.RERUN_AT, format_time(self.world.clock.now))
