@@ -22,6 +22,7 @@ from caretaker.daemontask.facts import Outcome
 from caretaker.daemontask.fit import NodeFit
 from caretaker.daemontask.intents import TOKEN, given_up, is_new_end, withdrawn
 from caretaker.daemontask.ledger import Ledger
+from caretaker.daemontask.losses import expected
 from caretaker.daemontask.memory import Memories, Memory, namesakes_of
 from caretaker.daemontask.pace import due_in
 from caretaker.daemontask.plan import Plan, doubtful, keep_slots, plan, unlisted
@@ -227,7 +228,7 @@ class DaemonTaskKind:
         told = task.status.ledger
         if shards.loaded and not shards.view(told, strict=task.spec.at_most_once).lost:
             return False
-        await shards.load(time.time(), told.shards)
+        await shards.load(time.time(), expected(told))
         return True
 
     async def _is_so(self, name: str, believed: Node | None) -> bool:

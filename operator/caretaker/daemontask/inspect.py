@@ -22,6 +22,7 @@ from caretaker.api.names import LABEL_TASK
 from caretaker.api.objects import Node, Pod, WireNode, WirePod
 from caretaker.daemontask.fit import NodeFit
 from caretaker.daemontask.ledger import Ledger
+from caretaker.daemontask.losses import expected
 from caretaker.daemontask.pods import revisions_of
 from caretaker.daemontask.resource import RawTask, read_task, task_path
 from caretaker.daemontask.shard import WireConfigMap
@@ -44,7 +45,7 @@ async def observe(client: KubeClient, raw: RawTask, scale: float = 1.0) -> Snaps
     shards = Shards(client, meta.namespace, meta.name, meta.uid)
     now = time.time()
     task, invalid = read_task(raw)
-    await shards.load(now, task.status.ledger.shards)
+    await shards.load(now, expected(task.status.ledger))
     ledger = shards.view(task.status.ledger, strict=task.spec.at_most_once)
     return _snapshot(task, invalid or told_invalid(task), nodes, pods, ledger, now, scale)
 

@@ -70,6 +70,12 @@ def _behind(index: int, floor: int, shards: Mapping[int, Shard]) -> Loss | None:
     return Loss(index, why, floor, older=True)
 
 
+def expected(told: LedgerStatus) -> int:
+    """Up to how many shards there are, by status: who did not find one of them counts fewer, but keeps its
+    figure."""
+    return max(told.shards, len(told.writes))
+
+
 def beyond(loss: Loss) -> int:
     """The count of writes of the shard after a decision about this loss."""
     return (loss.floor // _ERA + 1) * _ERA

@@ -123,6 +123,19 @@ def test_a_shard_that_was_cut_is_a_loss(world: SimWorld, cut: set[str] | None, a
     assert f"has {0 if cut is None else 1} of 2 records" in message
 
 
+def test_a_shard_without_labels_is_found_though_status_counts_one_less(world: SimWorld) -> None:
+    """An operator that did not find it keeps its figure."""
+    settle(world)
+    known = world.cluster.status.ledger
+    assert (known.shards, len(known.writes)) == (1, 1)
+    ledger = msgspec.structs.replace(known, shards=0)
+    world.cluster.status = msgspec.structs.replace(world.cluster.status, ledger=ledger)
+    world.cluster.take_labels(the_shard(world).metadata.name)
+    restart(world)
+    settle(world)
+    assert ready(world)[0] == "Succeeded"
+
+
 def test_a_loss_that_only_this_process_can_know_of_is_known_to_its_successor(world: SimWorld) -> None:
     """Status was not written since: the next operator goes by what this one has told."""
     settle(world)
