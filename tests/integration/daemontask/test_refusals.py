@@ -149,7 +149,10 @@ async def quota(world: World, pods: str) -> str:
     return url
 
 
-async def test_a_quota_is_backed_off_from_told_and_recovered_from(world: World, proxy: ApiProxy) -> None:
+@pytest.mark.parametrize("raised", [False, True], ids=["deleted", "raised"])
+async def test_a_quota_is_backed_off_from_told_and_recovered_from(
+    world: World, proxy: ApiProxy, raised: bool
+) -> None:
     await world.join(4)
     world.kubelet.default = HOLD
     url = await quota(world, "2")
@@ -162,7 +165,10 @@ async def test_a_quota_is_backed_off_from_told_and_recovered_from(world: World, 
     assert stands(found, "SpecValid")
     assert not condition(found, "Stalled")
     assert found["status"]["blocked"] == 2
-    await world.admin.delete(url)
+    if raised:
+        await world.admin.patch(url, {"spec": {"hard": {"pods": "4"}}})
+    else:
+        await world.admin.delete(url)
     await task.counts(active=4)
     await world.kubelet.finish_all()
     found = await task.done(4)
@@ -210,3 +216,35 @@ async def test_an_admission_policy_is_told_in_its_words_and_recovered_from(
         lambda c: (c.verb, c.resource, c.namespace) == ("create", "pods", world.namespace) and c.code >= 400
     )
     assert len(refused) <= 20
+
+
+RESTRICTED = {
+    "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
+    "containers": [
+        {
+            "name": "main",
+            "image": "test:1",
+            "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+        }
+    ],
+}
+
+
+async def test_a_template_that_pod_security_refuses_is_named_and_a_corrected_one_runs(
+    world: World, proxy: ApiProxy
+) -> None:
+    await world.join(8)
+    labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+    await world.admin.patch(path("namespaces", name=world.namespace), {"metadata": {"labels": labels}})
+    task = await world.task()
+    found = await task.when(lambda t: stands(t, "Ready", "False", "PodCreationRefused"))
+    assert "violates PodSecurity" in condition(found, "Ready")["message"]
+    assert not condition(found, "Stalled")
+    assert not await task.pods()
+    await task.put_template(world.template(**RESTRICTED))
+    found = await task.done(8)
+    assert not condition(found, "Degraded")
+    refused = proxy.ledger.calls(
+        lambda c: (c.verb, c.resource, c.namespace, c.code) == ("create", "pods", world.namespace, 403)
+    )
+    assert 1 <= len(refused) <= 20

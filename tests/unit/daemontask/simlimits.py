@@ -118,10 +118,7 @@ class Limits:
             ends = self._of(node, terms)
             fails = any(end.counts for end in ends) and all(end.pod.phase == "Failed" for end in ends)
             # One that was rejected for so long has failed, and nothing tries it again while that holds.
-            deadline = terms.spec.progress_deadline_seconds
-            since = min((end.pod.created for end in ends if end.rejected), default=math.inf)
-            late = bool(ends) and ends[-1].rejected and self._cluster.clock.now >= since + deadline
-            if _exhausted(ends, (terms,)) or (fails and (late or node.name in shut)):
+            if _exhausted(ends, (terms,)) or (fails and (self._shut(node, terms) or node.name in shut)):
                 failed.add(node.name)
         return len(failed) > terms.allowed
 
@@ -146,6 +143,8 @@ class Limits:
             not self._terms
             or msgspec.structs.replace(now, version=self._terms[-1].version) != self._terms[-1]
         ):
+            if self._terms and now.rollout != self._terms[-1].rollout:
+                self._ran.pop(now.rollout, None)  # a template that comes back is another rollout
             self._terms.append(now)
         self._note_finished(now)
 
@@ -204,6 +203,7 @@ class Limits:
         faults = [self._fault(pod, one, terms, width) for one in terms]
         assert not all(faults), faults
         self._refused.pop(pod.node_uid, None)
+        self._started = {one for one in self._started if one[0] != pod.node_uid}
         self._started.add((pod.node_uid, _run_of(pod)))
 
     def _fault(self, pod: Pod, terms: Terms, every: list[Terms], width: float) -> str:
@@ -215,6 +215,9 @@ class Limits:
         own = held | self._holding(failing, every, self._leader().remembers)
         if node not in own and len(held) >= width:
             return f"{node} takes a slot of {width}; {sorted(held)} have them"
+        busy = (self._live(every) | self._resting(terms)) - {node}
+        if len(busy) >= width:
+            return f"{node} starts again beside {sorted(busy)}, who need all {width} slots"
         if (pod.node_uid, _run_of(pod)) in self._started or terms.rollout in self._finished:
             return ""
         resumed = max(one.resumed for one in every)
@@ -277,20 +280,45 @@ class Limits:
         return self._cluster.clock.now >= max(since, unready[0]) + deadline
 
     def _disrupted(self, ran: set[str], run: Run) -> set[str]:
-        """Of these nodes those without a Pod whose ends show no failure: blocked, they hold no slot."""
+        """Of these nodes those without a Pod that gave up their slot: their ends show no failure, and they
+        were blocked since, or nobody knows of the ends any more."""
         live = {pod.node_uid for pod in (p.record() for p in self._cluster.pods.values()) if not pod.terminal}
         once = self._cluster.spec.at_most_once
-        failed = {
-            uid for uid in ran for end in self._ends.get(uid, ()) if end.run == run and (end.counts or once)
-        }
-        return ran - live - failed
+        found = set()
+        for node in self._nodes():
+            ends = [end for end in self._ends.get(node.uid, ()) if end.run == run]
+            failed = any(end.counts or once for end in ends)
+            if node.uid in ran - live and not failed and self._was_blocked(node, ends):
+                found.add(node.uid)
+        return found
+
+    def _was_blocked(self, node: Node, ends: list[End]) -> bool:
+        """Whether the node, since its last Pod ended, was refused, rejected, not Ready or asked for another
+        run, or the Pod was deleted unrecorded."""
+        known = [end for end in ends if end.pod.uid in self._there()]
+        if not known or known[-1].rejected:
+            return True
+        last = known[-1]
+        states = [(v, wire) for _, v, wire in self._cluster.node_log if wire.metadata.uid == node.uid]
+        since = max((v for v, _ in states if v <= last.version), default=0)
+        return (
+            self._put_off.get(node.name, -1) >= last.version
+            or any(one.run(node.name) != last.run for one in self._since(last.version))
+            or any(v >= since and not wire.record().ready for v, wire in states)
+        )
+
+    def _there(self) -> set[str]:
+        """UIDs of Pods that are there or on record."""
+        return {wire.metadata.uid for wire in self._cluster.pods.values()} | self._cluster.recorded
 
     def _of(self, node: Node, terms: Terms) -> list[End]:
         """How the node's Pods for what it is asked to run have ended, as far as anybody can know: one that
         was deleted unrecorded may be forgotten."""
-        there = {wire.metadata.uid for wire in self._cluster.pods.values()} | self._cluster.recorded
-        ends = self._ends.get(node.uid, ())
-        return [end for end in ends if end.run == terms.run(node.name) and end.pod.uid in there]
+        there = self._there()
+        ends = [end for end in self._ends.get(node.uid, ()) if end.pod.uid in there]
+        # Of a run that another one followed nothing counts, should it come back.
+        row = itertools.takewhile(lambda end: end.run == terms.run(node.name), reversed(ends))
+        return list(row)[::-1]
 
     def _shut(self, node: Node, terms: Terms) -> bool:
         """Whether the node's Pods have been refused, or rejected, for the progress deadline."""
