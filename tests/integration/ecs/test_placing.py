@@ -56,7 +56,7 @@ async def test_of_a_cluster_of_thirty_the_ten_that_a_service_may_run_on_count(pl
     place.control.clear_calls()
     for connected in (True, False):
         await place.send(place.control.flap("prod", there, connected=connected))
-    await place.drained()
+        await place.drained()  # a change that is heard before an earlier one costs a look
     await place.send(place.control.deregister("prod", [mine[0]["detail"]["containerInstanceArn"]]))
     await task.clusters({"prod": 11})
     assert place.operations() == ["DescribeServices", "ListContainerInstances", "UpdateService"]
