@@ -196,7 +196,10 @@ class Condition(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True)
 
 def find(conditions: Iterable[Condition], kind: str) -> Condition | None:
     """The condition of that type, or None."""
-    return next((c for c in conditions if c.type == kind), None)
+    for condition in conditions:
+        if condition.type == kind:
+            return condition
+    return None
 
 
 def merge(previous: Iterable[Condition], wanted: Iterable[Condition], now: str) -> tuple[Condition, ...]:

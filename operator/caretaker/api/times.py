@@ -28,7 +28,7 @@ def parse_time(text: str | None) -> float | None:
 
 def format_time(seconds: float) -> str:
     """The metav1.Time form: whole seconds, UTC, `Z`."""
-    return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return datetime.fromtimestamp(int(seconds), UTC).replace(tzinfo=None).isoformat() + "Z"
 
 
 def normalise_time(text: str | None) -> str:

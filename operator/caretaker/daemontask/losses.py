@@ -93,10 +93,9 @@ def told_of(before: LedgerStatus, shards: Mapping[int, Shard], known: Mapping[in
 # ---------------------------------------------------------------- a person's decision
 
 
-def wanted_run(task: DaemonTask, revision: str) -> str:
+def wanted_run(task: DaemonTask, revision: str, orders: Orders) -> str:
     """A hash of the run that every node must have made: template, tick and re-runs. Without the boot ID,
     which differs by node."""
-    orders = read_orders(task)
     nodes = (f"{name}={at}" for name, at in sorted(orders.rerun_nodes.items()))
     return h10(revision, str(ticks.stored(task)), orders.rerun_at, *nodes)
 
@@ -113,13 +112,13 @@ def decided(snapshot: Snapshot) -> Orders:
     orders = read_orders(snapshot.task)
     if not snapshot.ledger.lost or orders.ledger != ASSUME_DONE:
         return orders
-    why = _unproved(snapshot) if not orders.assumed else _strangers(snapshot, orders.assumed)
+    why = _unproved(snapshot, orders) if not orders.assumed else _strangers(snapshot, orders.assumed)
     return msgspec.structs.replace(orders, ledger="", refused=why) if why else orders
 
 
-def _unproved(snapshot: Snapshot) -> str:
+def _unproved(snapshot: Snapshot, orders: Orders) -> str:
     told = snapshot.task.status.ledger
-    if told.done_run and told.done_run == wanted_run(snapshot.task, snapshot.revision):
+    if told.done_run and told.done_run == wanted_run(snapshot.task, snapshot.revision, orders):
         return ""
     since = (
         "the task was changed since every node had succeeded"

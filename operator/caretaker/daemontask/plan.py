@@ -271,11 +271,8 @@ def _tally_active(snapshot: Snapshot, result: Plan, report: NodeReport) -> None:
 def _orphans(snapshot: Snapshot, result: Plan) -> None:
     """Pods of nodes that are gone: the unbound are deleted, and so are those on a namesake of their node,
     where nobody else would; the others are left to the Pod garbage collector."""
-    current = {node.uid for node in snapshot.nodes.values()}
-    for node_uid, pods in snapshot.pods.items():
-        if node_uid in current:
-            continue
-        for pod in pods.values():
+    for node_uid in snapshot.left_behind():
+        for pod in snapshot.pods[node_uid].values():
             if not pod.deletion and (not pod.node_name or pod.node_name in snapshot.nodes):
                 result.deletes.append(pod)
                 # One that has a node ends in its grace period, and the node that has the name now holds its

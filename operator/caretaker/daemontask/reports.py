@@ -132,9 +132,8 @@ def view_of(snapshot: Snapshot, orders: Orders) -> View:
 def _predecessors(snapshot: Snapshot) -> dict[str, Pod]:
     """Node UID -> live Pod on the node of this name that it replaced: the same machine, perhaps, and _orphans
     has it deleted."""
-    current = {node.uid for node in snapshot.nodes.values()}
     found: dict[str, Pod] = {}
-    for node_uid in snapshot.pods.keys() - current:
+    for node_uid in snapshot.left_behind():
         for pod in snapshot.pods[node_uid].values():
             if not pod.terminal and pod.node_name in snapshot.nodes:
                 found[snapshot.nodes[pod.node_name].uid] = pod

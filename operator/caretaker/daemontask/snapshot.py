@@ -50,3 +50,10 @@ class Snapshot(msgspec.Struct, frozen=True):
     careful: bool = False  # the last Pod was refused: one intent at a time
     former: FormerRevision | None = None  # `revision`, where it is that of an older version
     recall: Recall | None = None  # what the last plan found of each node; None: ask all of them
+
+    def left_behind(self) -> list[str]:
+        """UIDs of nodes that are gone and have Pods, in the order of `pods`."""
+        if not self.pods:
+            return []
+        gone = self.pods.keys() - {node.uid for node in self.nodes.values()}
+        return [uid for uid in self.pods if uid in gone] if gone else []

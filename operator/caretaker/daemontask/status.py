@@ -84,7 +84,7 @@ def _ledger(snapshot: Snapshot, plan: Plan, facts: Facts) -> LedgerStatus:
     if _still_lost(snapshot, plan, outcome):
         return msgspec.structs.replace(before, writes=outcome.writes)
     all_done = 0 < facts.desired == facts.succeeded and not plan.tick.taken
-    run = wanted_run(snapshot.task, snapshot.revision) if all_done else ""
+    run = wanted_run(snapshot.task, snapshot.revision, plan.orders) if all_done else ""
     done_run, done_at = done(before, run, snapshot.now)
     return LedgerStatus(outcome.shards, outcome.recorded, outcome.writes, done_run, done_at)
 

@@ -6,11 +6,12 @@ import msgspec
 import pytest
 
 from caretaker.api import names
-from caretaker.api.daemontask import NOT_KNOWN, LedgerStatus, Status
+from caretaker.api.daemontask import NOT_KNOWN, DaemonTask, LedgerStatus, Status
 from caretaker.api.times import format_time
 from caretaker.daemontask.facts import Outcome
 from caretaker.daemontask.ledger import OUTCOME_UNKNOWN, Ledger
 from caretaker.daemontask.losses import MOST, Loss, beyond, losses, told_of, wanted_run
+from caretaker.daemontask.orders import read_orders
 from caretaker.daemontask.plan import Plan, plan
 from caretaker.daemontask.shard import Shard
 from caretaker.daemontask.snapshot import Snapshot
@@ -150,12 +151,16 @@ def test_the_figures_of_status(writes: tuple[int, ...], shards: list[Shard], fig
     assert found == figures
 
 
+def wanted(of: DaemonTask, revision: str = REVISION) -> str:
+    return wanted_run(of, revision, read_orders(of))
+
+
 def test_the_run_that_is_wanted_is_of_a_template_a_tick_and_re_runs() -> None:
     again = {names.RERUN_AT: "2026-01-31T12:00:00Z"}
     one = {names.RERUN_NODES: '{"a": "2026-01-31T12:00:00Z"}'}
     ticked = task(schedule="0 * * * *", status=Status(last_schedule_time=format_time(NOW - 2800)))
     of = [task(), task(annotations=again), task(annotations=one), ticked]
-    runs = [wanted_run(of[0], "another"), *(wanted_run(each, REVISION) for each in of)]
+    runs = [wanted(of[0], "another"), *(wanted(each) for each in of)]
     assert len(set(runs)) == len(runs)
 
 
@@ -167,7 +172,7 @@ def lost(decision: str, done: bool = True, older: str = "", **changes: Any) -> S
     spec = changes.pop("spec", {})
     marks = {names.LEDGER_DECISION: decision, **changes.pop("marks", {})}
     of = task(annotations={names.LEDGER_DECISION: decision})
-    run = wanted_run(of, REVISION) if done else ""
+    run = wanted(of) if done else ""
     told = LedgerStatus(1, 2, (4,), run, format_time(NOW - 60) if done else None)
     of = task(annotations=marks, status=Status(ledger=told), **spec)
     entries = {name: entry(node(name), revision="old", seq=3) for name in older}
@@ -284,7 +289,7 @@ def test_the_next_attempt_of_a_run_that_a_pod_tells_of_is_made(boot_id: str) -> 
 def test_status_names_the_run_that_every_node_has_succeeded_in_and_since_when() -> None:
     of = task()
     entries = {"a": entry(A), "b": entry(B)}
-    run = wanted_run(of, REVISION)
+    run = wanted(of)
     first = status_of(
         snapshot(of, [A, B], entries=entries), plan(snapshot(of, [A, B], entries=entries)), Outcome()
     )

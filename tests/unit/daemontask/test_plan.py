@@ -11,6 +11,7 @@ from caretaker.api.objects import ContainerEnd, Node
 from caretaker.api.times import format_time
 from caretaker.daemontask.ledger import Ledger
 from caretaker.daemontask.losses import wanted_run
+from caretaker.daemontask.orders import read_orders
 from unit.daemontask.build import (
     NOW,
     REVISION,
@@ -548,7 +549,9 @@ def test_the_pod_of_a_replaced_node_holds_a_slot_until_it_is_gone(predecessor: d
 def all_done(decision: str, **spec: Any) -> DaemonTask:
     """A task whose every node had succeeded when its ledger was last written."""
     of = task(annotations={names.LEDGER_DECISION: decision}, **spec)
-    told = LedgerStatus(shards=1, done_run=wanted_run(of, REVISION), done_at=format_time(NOW - 60))
+    told = LedgerStatus(
+        shards=1, done_run=wanted_run(of, REVISION, read_orders(of)), done_at=format_time(NOW - 60)
+    )
     return msgspec.structs.replace(of, status=Status(ledger=told))
 
 
