@@ -222,6 +222,8 @@ def test_assume_done_is_refused_where_nobody_knows_and_says_what_to_do(of: Snaps
     assert (made.hold, made.records, started(made)) == ("LedgerLost", {}, [])
     assert told(of, made).startswith("LedgerLost: x is gone")
     assert f"assume-done is not carried out: {why}" in told(of, made)
+    assert made.orders.ledger == ""
+    assert "n6" not in told(of, made), "at most five names"
 
 
 def test_nodes_may_be_named_and_the_others_run() -> None:
