@@ -218,7 +218,8 @@ class Limits:
         busy = (self._live(every) | self._resting(terms)) - {node}
         if len(busy) >= width:
             return f"{node} starts again beside {sorted(busy)}, who need all {width} slots"
-        if (pod.node_uid, _run_of(pod)) in self._started or terms.rollout in self._finished:
+        again = node in failing or (pod.node_uid, _run_of(pod)) in self._started
+        if again or terms.rollout in self._finished:
             return ""
         resumed = max(one.resumed for one in every)
         failed = {

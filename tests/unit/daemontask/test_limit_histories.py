@@ -119,3 +119,21 @@ def test_a_rollout_is_finished_once_all_other_nodes_have_been_refused_for_so_lon
     history.shut_the_namespace(closed=False)
     history.work_for_a_while("Failed", 1)
     assert (sum(attempts(history).values()) > 1) == finished
+
+
+def test_a_node_that_failed_a_run_tries_it_again_once_the_template_is_back(history: Limited) -> None:
+    """While another was wanted, it got a Pod for that, which never ran."""
+    begin(history, width=None, retries=6)
+    history.work_for_a_while("Failed", 10)
+    history.change_the_template(bad=False)
+    history.run_a_whole_pass(pods=False)
+    history.shut_the_namespace(closed=True)
+    for _ in range(2):
+        history.let_time_pass(301)
+        history.run_a_whole_pass(pods=True)
+    assert not history.world.live_pods()
+    history.shut_the_namespace(closed=False)
+    history.bring_the_former_template_back()
+    history.cluster.set_ready(FIRST, True)  # an event of a node: the next pass knows of nothing older
+    history.work_for_a_while("Failed", 120)
+    assert min(attempts(history).values()) > 1

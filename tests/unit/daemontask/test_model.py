@@ -158,8 +158,11 @@ class Model(RuleBasedStateMachine):
 
     @rule()
     def take_the_labels_of_the_ledger(self) -> None:
-        for name in self.cluster.configmaps:
-            self.cluster.take_labels(name)
+        """While status says that there is one: before that an operator that starts does not miss it, until it
+        has something to write."""
+        if self.cluster.status.ledger.shards:
+            for name in self.cluster.configmaps:
+                self.cluster.take_labels(name)
 
     @rule(seconds=st.sampled_from([1, 6, 31, 60]))
     def let_time_pass(self, seconds: int) -> None:
