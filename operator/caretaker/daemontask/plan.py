@@ -181,8 +181,9 @@ def _is_forgotten(ledger: Ledger, name: str) -> bool:
 
 
 def _may_be_outlived(snapshot: Snapshot, entry: Entry) -> bool:
-    """Whether a Pod may live that this entry, of the same node, does not wait for."""
-    if entry.pod_seq or is_made_up(entry):
+    """Whether a Pod may live that this entry, of the same node, does not wait for. One with an intent was
+    given up: nothing starts while its Pod is expected."""
+    if entry.pod_seq or entry.intent or is_made_up(entry):
         return True
     seen = (pod.uid for pod in snapshot.pods.get(entry.node_uid, {}).values())
     return entry.reason in (BACKOFF_LIMIT_EXCEEDED, REBOOT_LOOP) and entry.pod_uid not in seen

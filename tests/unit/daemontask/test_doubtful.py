@@ -78,8 +78,8 @@ def test_a_record_that_no_pod_tells_of_is_doubtful() -> None:
         pytest.param(
             {"reason": "OutcomeUnknown", "pod_uid": "", "intent": "i", "finished_at": 1},
             [],
-            False,
-            id="its Pod was not found",
+            True,
+            id="its Pod was not found, and may be on its way",
         ),
         pytest.param({"result": "Retry", "pod_uid": ""}, [], False, id="nothing of it ran"),
         pytest.param({"result": "Succeeded", "pod_seq": 1}, [], True, id="a Pod told of a broken entry"),

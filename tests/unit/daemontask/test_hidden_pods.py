@@ -105,6 +105,26 @@ def test_nor_does_a_decision_about_a_lost_ledger(make: Make, spec: dict[str, Any
     assert world.live_pods() == before
 
 
+def test_nor_does_a_run_that_was_given_up_while_its_pod_was_on_its_way(make: Make) -> None:
+    """To an operator whose clock is set back an intent may seem to be of long ago."""
+    world = make(**ONCE)
+    slow = world.act(1)
+    slow.begin()
+    while not world.cluster.entries():
+        slow.answer(0)
+    world.set_clock(-90)
+    world.whole_pass(0)
+    assert all(entry.finished_at for entry in world.cluster.entries().values())
+    world.act(1).finish()
+    before = world.live_pods()
+    assert len(before) == 2
+    world.cluster.edit(template=True)
+    for _ in range(3):
+        world.whole_pass(0, pods=False)
+        world.let_time_pass(2)
+    assert world.live_pods() == before
+
+
 def test_nor_is_a_run_assumed_done_whose_pod_an_old_view_does_not_show(make: Make) -> None:
     world = make()
     begin(world)
