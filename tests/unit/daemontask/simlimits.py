@@ -10,77 +10,20 @@ import itertools
 import json
 import math
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from caretaker.api import names
-from caretaker.api.daemontask import Spec
 from caretaker.api.objects import Node, Pod
 from caretaker.api.times import normalise_time, parse_time
+from caretaker.daemontask.ledger import OUTCOME_UNKNOWN
 from caretaker.daemontask.pods import revision_of
 from unit.daemontask.simkubelets import SlowCluster
 from unit.daemontask.simoperator import SimOperator
+from unit.daemontask.simterms import End, Run, Terms, exhausted, run_of
 
 CALL_SECONDS: Final = 5.0  # after so long a request that is on its way is given up
-
-Run = tuple[str, str]  # (revision, re-run): what a node is asked to run
-
-
-class Terms(msgspec.Struct, frozen=True):
-    """What the task asks for and promises from a version on."""
-
-    version: int
-    spec: Spec
-    revision: str
-    rerun: str
-    rerun_nodes: dict[str, str]
-    resumed: float
-    desired: int
-
-    def run(self, node: str) -> Run:
-        """What the node is asked to run."""
-        return self.revision, max(self.rerun, self.rerun_nodes.get(node, ""))
-
-    @property
-    def rollout(self) -> Run:
-        """What all nodes are asked to run."""
-        return self.revision, self.rerun
-
-    def width(self, now: float) -> float:
-        """How many nodes may run at once."""
-        even = int(now // 60) % 2 == 0  # when the one schedule of a budget that the model uses is active
-        found = [budget.nodes for budget in self.spec.budgets if budget.schedule is None or even]
-        if self.spec.parallelism is not None:
-            found.append(self.spec.parallelism)
-        return min((_resolve(one, self.desired, up=True) for one in found), default=math.inf)
-
-    @property
-    def allowed(self) -> float:
-        """How many nodes may fail before no other starts."""
-        policy = self.spec.failure_policy
-        if policy.action == "Continue":
-            return math.inf
-        return _resolve(policy.max_failed_nodes, self.desired, up=False)
-
-
-class End(msgspec.Struct, frozen=True):
-    """How one Pod of a node ended."""
-
-    pod: Pod
-    run: Run
-    at: float  # in truth
-    version: int
-
-    @property
-    def rejected(self) -> bool:
-        """No container was created."""
-        return not self.pod.ends
-
-    @property
-    def counts(self) -> bool:
-        """It failed by itself: neither rejected nor deleted."""
-        return self.pod.phase == "Failed" and not self.rejected and not self.pod.deletion
 
 
 class Limits:
@@ -98,6 +41,9 @@ class Limits:
         # Node UID -> since when its Pods have been refused with none created, and of which revision.
         self._refused: dict[str, tuple[float, str]] = {}
         self._finished: set[Run] = set()
+        self._unknown: dict[
+            str, tuple[int, Run]
+        ] = {}  # node UID -> (seq, run) without a Pod, see _note_unknown
         cluster.on_change.append(self._note)
         cluster.on_create.append(self._judge_start)
         cluster.on_run.append(self._judge_radius)
@@ -118,7 +64,7 @@ class Limits:
             ends = self._of(node, terms)
             fails = any(end.counts for end in ends) and all(end.pod.phase == "Failed" for end in ends)
             # One that was rejected for so long has failed, and nothing tries it again while that holds.
-            if _exhausted(ends, (terms,)) or (fails and (self._shut(node, terms) or node.name in shut)):
+            if exhausted(ends, (terms,)) or (fails and (self._shut(node, terms) or node.name in shut)):
                 failed.add(node.name)
         return len(failed) > terms.allowed
 
@@ -128,6 +74,7 @@ class Limits:
         cluster = self._cluster
         for wire in cluster.nodes.values():
             self._joined.setdefault(wire.metadata.uid, cluster.version)
+        self._note_unknown()
         spec, marks = cluster.spec, cluster.annotations
         rerun_nodes = json.loads(marks.get(names.RERUN_NODES, "{}"))
         now = Terms(
@@ -143,13 +90,25 @@ class Limits:
             not self._terms
             or msgspec.structs.replace(now, version=self._terms[-1].version) != self._terms[-1]
         ):
+            if self._terms:
+                self._note_finished(self._terms[-1])  # before they changed
             if self._terms and now.rollout != self._terms[-1].rollout:
                 self._ran.pop(now.rollout, None)  # a template that comes back is another rollout
             self._terms.append(now)
         self._note_finished(now)
 
+    def _note_unknown(self) -> None:
+        """AtMostOnce: a run is over as well once the ledger says that nobody knows what became of it."""
+        entries = self._cluster.entries() if self._cluster.spec.at_most_once else {}
+        for node in self._nodes():
+            entry = entries.get(node.name)
+            if entry is None or entry.node_uid != node.uid or entry.reason != OUTCOME_UNKNOWN:
+                continue
+            if entry.finished_at:
+                self._unknown[node.uid] = entry.seq, (entry.revision, entry.nonce)
+
     def _note_end(self, pod: Pod) -> None:
-        end = End(pod, _run_of(pod), self._cluster.clock.now, self._cluster.version)
+        end = End(pod, run_of(pod), self._cluster.clock.now, self._cluster.version)
         self._ends.setdefault(pod.node_uid, []).append(end)
         self._note()
 
@@ -179,9 +138,11 @@ class Limits:
             ends = self._of(node, terms)
             if any(end.pod.phase == "Succeeded" for end in ends):
                 good += 1
-            elif _exhausted(ends, (terms,)) or (any(end.counts for end in ends) and self._shut(node, terms)):
+            elif exhausted(ends, (terms,)) or (any(end.counts for end in ends) and self._shut(node, terms)):
                 excused = self._failing_since(ends) <= terms.resumed
                 bad, good = bad + (not excused), good + excused
+            elif self._given_up(node, terms):
+                bad += 1
             elif self._shut(node, terms):
                 continue
             elif node.ready and self._joined[node.uid] <= seen:
@@ -204,7 +165,7 @@ class Limits:
         assert not all(faults), faults
         self._refused.pop(pod.node_uid, None)
         self._started = {one for one in self._started if one[0] != pod.node_uid}
-        self._started.add((pod.node_uid, _run_of(pod)))
+        self._started.add((pod.node_uid, run_of(pod)))
 
     def _fault(self, pod: Pod, terms: Terms, every: list[Terms], width: float) -> str:
         """What is wrong with this start by these terms; empty for nothing."""
@@ -218,7 +179,7 @@ class Limits:
         busy = (self._live(every) | self._resting(terms)) - {node}
         if len(busy) >= width:
             return f"{node} starts again beside {sorted(busy)}, who need all {width} slots"
-        again = node in failing or (pod.node_uid, _run_of(pod)) in self._started
+        again = node in failing or (pod.node_uid, run_of(pod)) in self._started
         if again or terms.rollout in self._finished:
             return ""
         resumed = max(one.resumed for one in every)
@@ -234,7 +195,7 @@ class Limits:
 
     def _judge_radius(self, pod: Pod) -> None:
         """Containers are created: how many nodes of today have run a template that always fails?"""
-        revision, rerun = _run_of(pod)
+        revision, rerun = run_of(pod)
         terms = [one for one in self._terms if one.rollout == (revision, rerun)]
         if revision not in self._cluster.bad or not terms or (revision, rerun) in self._finished:
             return
@@ -316,7 +277,10 @@ class Limits:
         """How the node's Pods for what it is asked to run have ended, as far as anybody can know: one that
         was deleted unrecorded may be forgotten."""
         there = self._there()
-        ends = [end for end in self._ends.get(node.uid, ()) if end.pod.uid in there]
+        last, run = self._unknown.get(node.uid, (0, None))
+        past = last if run != terms.run(node.name) else 0
+        found = self._ends.get(node.uid, ())
+        ends = [end for end in found if end.pod.uid in there and end.pod.seq > past]
         # Of a run that another one followed nothing counts, should it come back.
         row = itertools.takewhile(lambda end: end.run == terms.run(node.name), reversed(ends))
         return list(row)[::-1]
@@ -327,6 +291,10 @@ class Limits:
         late = self._cluster.clock.now - terms.spec.progress_deadline_seconds
         row = list(itertools.takewhile(lambda end: end.rejected, reversed(self._of(node, terms))))
         return (revision == terms.revision and late >= since) or (bool(row) and late >= self._told(row[-1]))
+
+    def _given_up(self, node: Node, terms: Terms) -> bool:
+        """Whether the node's run is one of which nobody knows what became."""
+        return self._unknown.get(node.uid, (0, None))[1] == terms.run(node.name)
 
     def _unready(self, uid: str) -> bool:
         """Whether the node is not Ready, or was not in what the leader's pass could know."""
@@ -369,7 +337,7 @@ class Limits:
             last, uid = ends[-1], self._cluster.nodes[node].metadata.uid
             late = now >= self._told(last) + deadline or not any(end.counts for end in ends)
             put_off = known < self._put_off.get(node, -1) >= last.version
-            if not (last.rejected or put_off or (late and self._unready(uid)) or _exhausted(ends, terms)):
+            if not (last.rejected or put_off or (late and self._unready(uid)) or exhausted(ends, terms)):
                 found.add(node)
         return found
 
@@ -406,22 +374,3 @@ class Limits:
                 if end.pod.phase == "Succeeded" and now < over and not behind:
                     found.add(node.name)
         return found
-
-
-def _run_of(pod: Pod) -> Run:
-    return pod.labels[names.LABEL_REVISION], pod.annotations.get(names.POD_NONCE, "")
-
-
-def _exhausted(ends: list[End], terms: Iterable[Terms]) -> bool:
-    """Whether no retry is left, by any of the terms."""
-    least = min(one.spec.backoff_limit for one in terms)
-    once = any(one.spec.at_most_once for one in terms)
-    return sum(end.counts for end in ends) > least or (once and bool(ends))
-
-
-def _resolve(value: Any, total: int, *, up: bool) -> int:
-    text = str(value)
-    if not text.endswith("%"):
-        return int(text)
-    share = int(text.rstrip("%")) * total / 100
-    return max(math.ceil(share), 0) if up else math.floor(share)
