@@ -46,7 +46,8 @@ def allowance(spec: Spec, desired: int, now: float) -> Allowance:
 def allowed_words(budget: Allowance) -> str:
     """What a budget that keeps nodes waiting allows, and until when."""
     until = f" until {format_time(budget.until)}" if budget.until else ""
-    return f"a budget lets {budget.nodes or 'no'} node(s) run at a time{until}"
+    nodes = f"{budget.nodes} node(s) run at a time" if budget.nodes else "no node run"
+    return f"a budget lets {nodes}{until}"
 
 
 def held_words(budget: Allowance, waiting: int, outdated: int) -> str:

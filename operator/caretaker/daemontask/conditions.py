@@ -13,7 +13,14 @@ from caretaker.api.times import format_time
 from caretaker.daemontask.budgets import held_words
 from caretaker.daemontask.facts import Facts
 from caretaker.daemontask.intents import was_unreadable
-from caretaker.daemontask.messages import lost_nodes, progress, refused_message, stuck_message, told_lost
+from caretaker.daemontask.messages import (
+    first_failed,
+    lost_nodes,
+    progress,
+    refused_message,
+    stuck_message,
+    told_lost,
+)
 from caretaker.daemontask.recall import NodeReport
 from caretaker.daemontask.snapshot import Trouble
 from caretaker.daemontask.waits import waiting_since
@@ -269,7 +276,10 @@ def _degraded(facts: Facts) -> tuple[str, str] | None:
 
 
 def _nodes_failed(facts: Facts) -> tuple[str, str] | None:
-    return (Reason.NODES_FAILED, f"{facts.failed} node(s) failed; see failedNodes") if facts.failed else None
+    if not facts.failed:
+        return None
+    names = "status.failedNodes names them"
+    return Reason.NODES_FAILED, f"{facts.failed} node(s) failed, {first_failed(facts)}; {names}"
 
 
 def _ledger_corrupt(facts: Facts) -> tuple[str, str] | None:
@@ -284,7 +294,7 @@ def _ledger_corrupt(facts: Facts) -> tuple[str, str] | None:
     return (
         Reason.LEDGER_CORRUPT,
         f"ledger entries of {len(nodes)} node(s) could not be read and {meaning}, "
-        f"first {first}: {corrupt.get(first, 'see failedNodes')}",
+        f"first {first}: {corrupt.get(first, 'see status.failedNodes')}",
     )
 
 

@@ -28,10 +28,19 @@ def lost_nodes(facts: Facts) -> str:
     return f"; {len(lost)} node(s) count as failed, NotReady or blocked since their run, first {first}"
 
 
+def first_failed(facts: Facts) -> str:
+    """The first node that has failed, and why; status.failedNodes has the others."""
+    first = min(facts.plan.failed, key=lambda report: report.node.name)
+    code = first.entry.exit_code if first.entry is not None else None
+    why = first.decision.reason + (f", exit code {code}" if code is not None else "")
+    return f"first {first.node.name}: {why}"
+
+
 def progress(facts: Facts) -> str:
     parts = [f"{facts.succeeded} of {facts.desired} nodes succeeded"]
+    if facts.failed:
+        parts.append(f"{facts.failed} failed ({first_failed(facts)})")
     for count, word in (
-        (facts.failed, "failed"),
         (facts.active, "active"),
         (facts.pending, "pending"),
         (facts.blocked, "blocked"),

@@ -97,7 +97,7 @@ class TestPlan:
         of = made([A], schedule="0 3 * * *", budgets=(Budget(0, "0 13 * * *", "1h"),))
         assert planned(of).splitlines()[2:4] == [
             "  schedule 0 3 * * * (Etc/UTC): never yet; next 1970-01-13T03:00:00Z, in 13h",
-            "  a budget lets no node(s) run at a time until 1970-01-12T14:00:00Z",
+            "  a budget lets no node run until 1970-01-12T14:00:00Z",
         ]
         told = plan_text.as_json(proposal(of, exists=True), of)
         assert told["schedule"] == {
@@ -447,7 +447,7 @@ def test_a_rerun_under_a_closed_budget_says_what_keeps_it() -> None:
     nodes, entries = [A, B], {"a": entry(A), "b": entry(B)}
     window = (Budget(0, "0 13 * * *", "1h"),)
     of = forecast(snapshot(task(annotations=marks, budgets=window, parallelism=1), nodes, [], entries))
-    closed = "a budget lets no node(s) run at a time until 1970-01-12T14:00:00Z"
+    closed = "a budget lets no node run until 1970-01-12T14:00:00Z"
     head = f"DaemonTask default/task: asked for, but nothing is started now: {closed}"
     assert rerun.told(of, None) == [f"{head}; 2 nodes wait for it"]
     assert rerun.told(of, ["a"]) == [f"{head}; 1 node waits for it", "  a  waits  for the budget"]

@@ -4,13 +4,17 @@ from typing import Any, Final
 
 import msgspec
 
+from caretaker.api import names
 from caretaker.api.daemontask import Budget, FailurePolicy, Status
+from caretaker.api.objects import Node, Pod
 from caretaker.daemontask.facts import Outcome
-from caretaker.daemontask.ledger import Ledger
+from caretaker.daemontask.intents import UNREADABLE
+from caretaker.daemontask.ledger import OUTCOME_UNKNOWN, Ledger
 from caretaker.daemontask.plan import plan
+from caretaker.daemontask.refusals import Refusal
 from caretaker.daemontask.snapshot import Snapshot, Trouble
 from caretaker.daemontask.status import status_of
-from unit.daemontask.build import entry, node, pod, snapshot, task
+from unit.daemontask.build import NOW, REVISION, entry, node, pod, snapshot, task
 
 A, B = node("a"), node("b")
 NOT_READY = node("c", ready=False)
@@ -49,7 +53,7 @@ CASES: Final[dict[str, tuple[Snapshot, Outcome, str, dict[str, str]]]] = {
         {"Reconciling": "RollingOut"},
     ),
     "exhausted retries stall, or GitOps waits for ever": (
-        snapshot(task(), [A, B], entries={"a": entry(A), "b": entry(B, "Failed")}),
+        snapshot(task(), [A, B], entries={"a": entry(A), "b": entry(B, "Failed", reason="Error")}),
         WELL,
         "NodesFailed",
         {"Stalled": "NodesFailed", "Degraded": "NodesFailed"},
@@ -58,7 +62,7 @@ CASES: Final[dict[str, tuple[Snapshot, Outcome, str, dict[str, str]]]] = {
         snapshot(
             task(failure_policy=FailurePolicy(1)),
             [A, B],
-            entries={"a": entry(A), "b": entry(B, "Failed")},
+            entries={"a": entry(A), "b": entry(B, "Failed", reason="Error")},
         ),
         WELL,
         "Succeeded",
@@ -68,7 +72,7 @@ CASES: Final[dict[str, tuple[Snapshot, Outcome, str, dict[str, str]]]] = {
         snapshot(
             task(failure_policy=FailurePolicy("100%")),
             [A, B],
-            entries={"a": entry(A, "Failed"), "b": entry(B, "Failed")},
+            entries={"a": entry(A, "Failed", reason="Error"), "b": entry(B, "Failed", reason="Error")},
         ),
         WELL,
         "Succeeded",
@@ -78,7 +82,7 @@ CASES: Final[dict[str, tuple[Snapshot, Outcome, str, dict[str, str]]]] = {
         snapshot(
             task(failure_policy=FailurePolicy(1, "Pause")),
             [A, B],
-            entries={"a": entry(A), "b": entry(B, "Failed")},
+            entries={"a": entry(A), "b": entry(B, "Failed", reason="Error")},
         ),
         WELL,
         "NodesFailed",
@@ -103,19 +107,29 @@ CASES: Final[dict[str, tuple[Snapshot, Outcome, str, dict[str, str]]]] = {
         {},
     ),
     "one node failed for good while others still run": (
-        snapshot(task(failure_policy=FailurePolicy(0)), [A, B], [pod(B)], {"a": entry(A, "Failed")}),
+        snapshot(
+            task(failure_policy=FailurePolicy(0)), [A, B], [pod(B)], {"a": entry(A, "Failed", reason="Error")}
+        ),
         WELL,
         "NodesFailed",
         {"Reconciling": "RollingOut", "Degraded": "NodesFailed"},
     ),
     "a policy of Fail ends the task": (
-        snapshot(task(failure_policy=FailurePolicy(0, "Fail")), [A, B], entries={"a": entry(A, "Failed")}),
+        snapshot(
+            task(failure_policy=FailurePolicy(0, "Fail")),
+            [A, B],
+            entries={"a": entry(A, "Failed", reason="Error")},
+        ),
         WELL,
         "NodesFailed",
         {"Stalled": "NodesFailed", "Degraded": "NodesFailed"},
     ),
     "a policy of Pause holds the rollout": (
-        snapshot(task(failure_policy=FailurePolicy(0, "Pause")), [A, B], entries={"a": entry(A, "Failed")}),
+        snapshot(
+            task(failure_policy=FailurePolicy(0, "Pause")),
+            [A, B],
+            entries={"a": entry(A, "Failed", reason="Error")},
+        ),
         WELL,
         "Paused",
         {"Stalled": "NodesFailed", "Degraded": "NodesFailed"},
@@ -136,7 +150,7 @@ CASES: Final[dict[str, tuple[Snapshot, Outcome, str, dict[str, str]]]] = {
         snapshot(
             task(failure_policy=FailurePolicy(1)),
             [A, B],
-            ledger=Ledger({"b": entry(B, "Failed")}, {"a": "Expected `str`"}, shards=1),
+            ledger=Ledger({"b": entry(B, "Failed", reason="Error")}, {"a": "Expected `str`"}, shards=1),
         ),
         WELL,
         "RollingOut",
@@ -177,5 +191,190 @@ CASES: Final[dict[str, tuple[Snapshot, Outcome, str, dict[str, str]]]] = {
         Outcome(trouble=Trouble("PermissionDenied", "cannot create pods")),
         "PermissionDenied",
         {"Reconciling": "RollingOut", "Degraded": "PermissionDenied"},
+    ),
+}
+
+C, D = node("c"), node("d")
+DOWN = {name: node(name, ready=False, ready_since=NOW - 100) for name in "de"}
+LONG_DOWN = {name: node(name, ready=False, ready_since=NOW - 9000) for name in "de"}
+FAILING = entry(A, "Retry", attempts=1, finished_at=int(NOW - 1), failing_since=int(NOW - 1))
+LOST = entry(
+    D, "Retry", attempts=1, finished_at=int(NOW - 9000), failing_since=int(NOW - 9000), node_uid="uid-d"
+)
+PAUSE, FAIL = FailurePolicy(0, "Pause"), FailurePolicy(0, "Fail")
+FINISHED = Status(finished_rollout=f"{REVISION}/-/-", current_revision=REVISION)
+BAD = entry(B, "Failed", reason="Error", exit_code=3, finished_at=int(NOW - 9))
+REFUSED = {of.uid: Refusal("no Pods here", NOW - 50, NOW + 50) for of in (B, A)}
+
+
+def waiting(of: Node, reason: str, **changes: Any) -> Pod:
+    return pod(of, phase="Pending", waiting=reason, **changes)
+
+
+# More of what conditions say, beyond Ready's reason.
+FURTHER: Final[dict[str, tuple[Snapshot, Outcome]]] = {
+    "nodes in every state": (
+        snapshot(
+            task(failure_policy=FailurePolicy(2)),
+            [A, B, C, D, DOWN["e"]],
+            [pod(C)],
+            {"a": entry(A), "b": BAD},
+        ),
+        WELL,
+    ),
+    "slots that rest": (
+        snapshot(task(parallelism=1, min_success_seconds=7200), [A, B], entries={"a": entry(A)}),
+        WELL,
+    ),
+    "the last slot rests": (
+        snapshot(task(parallelism=1, min_success_seconds=7200), [A], entries={"a": entry(A)}),
+        WELL,
+    ),
+    "a budget of one": (snapshot(task(budgets=(Budget(1),)), [A, B], [pod(A)]), WELL),
+    "failures gate a rollout that may pause": (
+        snapshot(task(backoff_limit=6, failure_policy=PAUSE), [A, B], entries={"a": FAILING}),
+        WELL,
+    ),
+    "failures gate a rollout that may fail": (
+        snapshot(task(backoff_limit=6, failure_policy=FAIL), [A, B], entries={"a": FAILING}),
+        WELL,
+    ),
+    "a failing node and one that is lost": (
+        snapshot(
+            task(backoff_limit=6, failure_policy=FailurePolicy(1, "Pause")),
+            [A, B, LONG_DOWN["d"]],
+            entries={"a": FAILING, "d": LOST},
+        ),
+        WELL,
+    ),
+    "failures of a suspended task": (
+        snapshot(task(backoff_limit=6, failure_policy=PAUSE, suspend=True), [A, B], entries={"a": FAILING}),
+        WELL,
+    ),
+    "a lost node pauses": (
+        snapshot(
+            task(backoff_limit=6, failure_policy=PAUSE),
+            [A, LONG_DOWN["d"]],
+            entries={"a": entry(A), "d": LOST},
+        ),
+        WELL,
+    ),
+    "a lost node fails the task": (
+        snapshot(
+            task(backoff_limit=6, failure_policy=FAIL),
+            [A, LONG_DOWN["d"]],
+            entries={"a": entry(A), "d": LOST},
+        ),
+        WELL,
+    ),
+    "nodes that joined fail after the rollout": (
+        snapshot(
+            task(failure_policy=PAUSE, status=FINISHED),
+            [A, B, C],
+            entries={"a": entry(A, finished_at=int(NOW - 99)), "b": BAD},
+        ),
+        WELL,
+    ),
+    "and no other waits": (
+        snapshot(
+            task(failure_policy=PAUSE, status=FINISHED),
+            [A, B],
+            entries={"a": entry(A, finished_at=int(NOW - 99)), "b": BAD},
+        ),
+        WELL,
+    ),
+    "Pods that wait for images": (
+        snapshot(
+            task(),
+            [A, B, C, D],
+            [
+                waiting(A, "ImagePullBackOff"),
+                waiting(B, "ImagePullBackOff"),
+                waiting(C, "ErrImagePull"),
+                waiting(D, "ContainerCreating"),
+            ],
+        ),
+        WELL,
+    ),
+    "all slots stuck": (
+        snapshot(task(parallelism=1), [A, B], [waiting(A, "ErrImagePull", created=NOW - 9000)]),
+        WELL,
+    ),
+    "two of three stuck": (
+        snapshot(
+            task(),
+            [A, B, C],
+            [
+                waiting(B, "ErrImagePull", created=NOW - 9000),
+                waiting(A, "ImagePullBackOff", created=NOW - 9000),
+                pod(C),
+            ],
+        ),
+        WELL,
+    ),
+    "refused nodes": (snapshot(task(), [A, B, C], entries={"c": entry(C)}, refused=REFUSED), WELL),
+    "all refused": (snapshot(task(), [A, B, C], refused=REFUSED, refused_until=NOW + 9), WELL),
+    "all refused, and tried": (
+        snapshot(task(), [A, B, C], refused=REFUSED, refused_until=NOW + 9),
+        Outcome(trouble=Trouble("PodCreationRefused", "no Pods here")),
+    ),
+    "blocked for long": (
+        snapshot(task(), [A, *LONG_DOWN.values()], entries={"a": entry(A, revision="old")}),
+        WELL,
+    ),
+    "unread entries under AtMostOnce": (
+        snapshot(
+            task(run_guarantee="AtMostOnce", backoff_limit=0),
+            [A, B],
+            entries={
+                "a": entry(A),
+                "b": entry(B, "Failed", reason=OUTCOME_UNKNOWN, pod_uid="", message=UNREADABLE),
+            },
+        ),
+        WELL,
+    ),
+    "an entry that is broken, AtMostOnce": (
+        snapshot(
+            task(run_guarantee="AtMostOnce", backoff_limit=0),
+            [A, B],
+            [pod(A)],
+            ledger=Ledger({"b": entry(B)}, {"a": "Expected `str`"}, shards=1),
+        ),
+        WELL,
+    ),
+    "a decision that is not carried out": (
+        snapshot(
+            task(annotations={names.LEDGER_DECISION: "assume-done: x"}),
+            [A],
+            ledger=Ledger({}, lost=1, loss="x is gone"),
+        ),
+        WELL,
+    ),
+    "names of Pods that are taken": (
+        snapshot(task(), [A], entries={"a": entry(A)}),
+        Outcome(conflicts=("t-1", "t-2")),
+    ),
+    "a Pod without its label": (
+        snapshot(task(), [A], entries={"a": entry(A)}),
+        Outcome(conflicts=("t-1",), aside=frozenset({"t-1"})),
+    ),
+    "annotations with slips": (
+        snapshot(
+            task(annotations={names.RERUN_AT: "soon", names.RESUME_AT: "later"}), [A], entries={"a": entry(A)}
+        ),
+        WELL,
+    ),
+    "a template not checked yet": (snapshot(task(), [A], entries={"a": entry(A)}, checked=False), WELL),
+    "runs that are to make way, and no budget for them": (
+        snapshot(task(budgets=(Budget(0),), concurrency_policy="Replace"), [A, B], [pod(A, revision="old")]),
+        WELL,
+    ),
+    "throttled": (
+        snapshot(task(), [A], refused=REFUSED),
+        Outcome(trouble=Trouble("PermissionDenied", "cannot create pods")),
+    ),
+    "Pods that stay": (
+        snapshot(task(), [A], entries={"a": entry(A)}),
+        Outcome(trouble=Trouble("PodDeletionRefused", "Pod t-1: evidence")),
     ),
 }

@@ -259,7 +259,7 @@ def test_a_rollout_that_is_held_back_says_so_until_when_and_goes_on_then() -> No
     assert made.condition(c.PROGRESSING) == ("False", "HeldByBudget")
     told = c.find(made.task.status.conditions, c.PROGRESSING)
     assert told is not None
-    assert told.message == "a budget lets no node(s) run at a time until 2026-11-23T17:00:00Z; 2 node(s) wait"
+    assert told.message == "a budget lets no node run until 2026-11-23T17:00:00Z; 2 node(s) wait"
     assert made.wakes() == "2026-11-23T17:00:00Z"
     assert made.look("2026-11-23T14:00:00Z") == []
     assert made.look("2026-11-23T17:00:00Z") == ["a NewNode", "b NewNode"]
@@ -296,7 +296,7 @@ def test_whom_a_budget_of_none_holds_back_is_told_truly(
     assert found is not None
     assert (found.reason, found.message) == (
         "HeldByBudget",
-        f"a budget lets no node(s) run at a time; {told}",
+        f"a budget lets no node run; {told}",
     )
 
 

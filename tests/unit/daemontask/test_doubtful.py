@@ -101,6 +101,15 @@ def test_pods_are_listed_before_a_start_where_one_may_live_that_is_not_seen(
     assert unlisted(of, made) == ({"a": A.uid} if asked else {})
 
 
+def test_pods_of_each_node_are_listed_whatever_the_ledger_has_of_another() -> None:
+    known = (
+        entry(A, "Failed", revision="old", node_uid="earlier"),
+        entry(B, "Failed", revision="old", intent="i"),
+    )
+    of = snapshot(task(), [A, B], [], dict(zip("ab", known, strict=True)))
+    assert unlisted(of, plan(of)) == {"b": B.uid}
+
+
 @pytest.mark.parametrize(
     ("ledger", "asked"),
     [
