@@ -30,7 +30,6 @@ class NodeReport(msgspec.Struct, frozen=True, gc=False):
 class Basis(msgspec.Struct, frozen=True):
     """What the decisions on all nodes read."""
 
-    task_uid: str
     spec: Spec
     revision: str
     fit: NodeFit

@@ -69,7 +69,6 @@ def _assumed(
 def _recall(snapshot: Snapshot, orders: Orders, view: View) -> Recall:
     recall, task = snapshot.recall or Recall(), snapshot.task
     basis = Basis(
-        task_uid=task.metadata.uid,
         spec=task.spec,
         revision=snapshot.revision,
         fit=snapshot.fit,
@@ -91,15 +90,13 @@ def _report(
         return NodeReport(node, decision, decision.record)  # what is still to be written keeps its Pods
     if entry is None or entry.node_uid != node.uid:  # none, or of a node that this one replaced
         return NodeReport(node, decision, None)
-    if not pods:
-        return NodeReport(node, decision, entry)
-    known_since = snapshot.ledger.since.get(node.name, snapshot.now)
     ended: Entry | None = entry
     if is_open(entry):  # what went before it has the intent's word for its seq
         before = entry.before
         ended = msgspec.structs.replace(before, seq=entry.ended) if before is not None else None
-    if ended is None:
+    if not pods or ended is None:
         return NodeReport(node, decision, entry)
+    known_since = snapshot.ledger.since.get(node.name, snapshot.now)
     gone, due = expired(snapshot.task.spec, ended, pods, known_since, snapshot.now, snapshot.scale)
     return NodeReport(node, decision, entry, tuple(gone), due)
 

@@ -6,6 +6,7 @@ import pytest
 
 from caretaker.api import names
 from caretaker.api.daemontask import Budget, FailurePolicy, ObservedSchedule, Status
+from caretaker.api.objects import Pod
 from caretaker.api.times import format_time
 from caretaker.daemontask.forecast import NodeState, forecast
 from caretaker.daemontask.ledger import Entry, Ledger
@@ -168,6 +169,39 @@ FAILED = {
 )
 def test_one_node(pods: Any, entries: dict[str, Entry], state: NodeState) -> None:
     assert forecast(snapshot(task(), [A], pods, entries)).state_of("a") == state
+
+
+@pytest.mark.parametrize(
+    ("pods", "seq"),
+    [
+        pytest.param([failed(A, 3), failed(A, 4)], 4, id="the one that is recorded"),
+        pytest.param(
+            [pod(A, 5, created=NOW - 60), pod(A, 6, created=NOW - 9)], 6, id="of two live ones the newer"
+        ),
+        pytest.param([pod(A, 6), pod(A, 5)], 6, id="of one moment the later"),
+    ],
+)
+def test_of_several_pods_one_is_named(pods: list[Pod], seq: int) -> None:
+    made = forecast(snapshot(task(), [A], pods, {"a": entry(A, "Failed", **FAILED)}))
+    assert made.state_of("a").pod == pod(A, seq).name
+
+
+def test_a_node_has_the_results_of_its_last_run() -> None:
+    made = forecast(snapshot(task(), [A], entries={"a": entry(A, results={"free": 3})}))
+    assert made.state_of("a").results == {"free": 3}
+
+
+def test_while_failures_gate_the_rollout_only_retries_have_a_turn() -> None:
+    spec: dict[str, Any] = {"failure_policy": FailurePolicy(0, "Pause"), "backoff_limit": 6}
+    failing = entry(A, "Retry", attempts=1, finished_at=int(NOW - 900), failing_since=int(NOW - 900))
+    assert forecast(snapshot(task(**spec), NODES, entries={"a": failing})).turns == {"a": 1}
+
+
+def test_a_slot_of_a_node_that_does_not_count_is_no_other_nodes() -> None:
+    """The Pod of the node that it replaced is still there; without a limit all others run at once."""
+    again = node("a", uid="uid-again", labels={"kubernetes.io/os": "windows"})
+    made = forecast(snapshot(task(), [again, B], [pod(A, deletion=NOW + 9)]))
+    assert (made.state_of("a").state, made.state_of("a").slot, made.at_once) == ("excluded", True, 1)
 
 
 def test_an_excluded_node_tells_why() -> None:

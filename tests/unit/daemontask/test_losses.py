@@ -27,6 +27,7 @@ from unit.daemontask.build import (
     started,
     states,
     succeeded,
+    taint,
     task,
 )
 
@@ -250,6 +251,37 @@ def test_of_an_older_copy_the_records_that_would_run_again_are_replaced_and_no_n
         "a": ("AssumedDone", 3),
         "b": ("AssumedDone", 0),
     }
+
+
+def test_what_an_older_copy_says_is_done_needs_no_decision() -> None:
+    of = lost("assume-done")
+    ledger = msgspec.structs.replace(of.ledger, entries={"a": entry(A)}, older=frozenset("a"))
+    assert list(plan(msgspec.structs.replace(of, ledger=ledger)).records) == ["b"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "recorded"),
+    [
+        pytest.param({"taints": (taint("gpu", "NoExecute"),)}, ["a", "b"], id="it ran before it was tainted"),
+        pytest.param({"labels": {"kubernetes.io/os": "windows"}}, ["b"], id="the template never selected it"),
+    ],
+)
+def test_a_node_that_is_left_out_may_have_run(changes: dict[str, Any], recorded: list[str]) -> None:
+    of = lost("assume-done", nodes=[msgspec.structs.replace(A, **changes), B])
+    assert list(plan(of).records) == recorded
+
+
+def test_status_says_of_a_node_that_may_have_run_what_to_do() -> None:
+    of = lost("assume-done", nodes=[A, LATE], spec={"run_guarantee": "AtMostOnce", "backoff_limit": 0})
+    made = plan(of)
+    assert (made.counts["succeeded"], made.records["a"].message) == (1, "")
+    (found,) = status_of(of, made, Outcome()).failed_nodes
+    assert (found.node_name, found.reason, found.message) == (
+        "late",
+        "OutcomeUnknown",
+        "its ledger entry was lost, so it may have run; look at the node, then rerun it",
+    )
+    assert "first late: OutcomeUnknown" in told(of, made)
 
 
 def test_a_record_that_is_not_in_what_was_lost_speaks_for_itself() -> None:

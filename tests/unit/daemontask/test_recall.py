@@ -96,7 +96,7 @@ def without_entry(name: str) -> Change:
 
 def with_spec(**changes: Any) -> Change:
     def change(s: Snapshot) -> Snapshot:
-        of = task(**{**SPEC, **changes})
+        of = task(status=s.task.status, **{**SPEC, **changes})
         fit = s.fit if of.spec.template == s.task.spec.template else NodeFit(of.spec.template)
         return msgspec.structs.replace(s, task=of, revision=revision_of(of.spec), fit=fit)
 
@@ -105,7 +105,7 @@ def with_spec(**changes: Any) -> Change:
 
 def annotated(**annotations: str) -> Change:
     marks = {f"caretaker.dev/{key.replace('_', '-')}": value for key, value in annotations.items()}
-    return lambda s: msgspec.structs.replace(s, task=task(annotations=marks, **SPEC))
+    return lambda s: msgspec.structs.replace(s, task=task(annotations=marks, status=s.task.status, **SPEC))
 
 
 def lost(s: Snapshot) -> Snapshot:
@@ -134,6 +134,8 @@ def begun(at: float) -> Change:
 
 
 CHANGES: dict[str, Change] = {
+    "the revision alone": lambda s: msgspec.structs.replace(s, revision="another"),
+    "successes hold slots no more": with_spec(min_success_seconds=0),
     "a schedule is given": with_spec(schedule="0 * * * *"),
     "the rollout began at another time": begun(NOW - 5),
     "a tick is stored": ticked("1970-01-12T13:00:00Z"),
@@ -224,7 +226,7 @@ def reported(*, expired: tuple[Pod, ...] = (), expires: float = 0.0, **decision:
 
 
 def basis(**changes: Any) -> Basis:
-    made = Basis("uid", task().spec, REVISION, NodeFit(TEMPLATE), "", {}, 0, 0.0, 1.0)
+    made = Basis(task().spec, REVISION, NodeFit(TEMPLATE), "", {}, 0, 0.0, 1.0)
     return msgspec.structs.replace(made, **changes)
 
 

@@ -92,3 +92,18 @@ def test_what_cannot_be_read_is_kept_as_such() -> None:
     assert "truncated" in found.corrupt["b"]
     empty = decode(0, WireConfigMap(meta))
     assert (empty.entries, empty.corrupt, empty.stray) == ({}, {}, False)
+
+
+@pytest.mark.parametrize(
+    ("text", "writes"),
+    [
+        pytest.param("7", 7, id="a number"),
+        pytest.param("9" * 15, 999_999_999_999_999, id="one of as many digits as there may be"),
+        pytest.param("9" * 16, 0, id="one of more"),
+        pytest.param("-7", 0, id="a negative number"),
+        pytest.param("", 0, id="nothing"),
+    ],
+)
+def test_a_count_of_writes_that_cannot_be_read_is_none(text: str, writes: int) -> None:
+    meta = WireMeta(name=f"{STEM}-0", annotations={"caretaker.dev/ledger-writes": text})
+    assert decode(0, WireConfigMap(meta, {})).writes == writes

@@ -429,3 +429,10 @@ def test_a_node_that_gets_its_pod_is_refused_no_more_and_releases_no_other() -> 
     refusals.add("b", "no", 0.0)
     assert not refusals.created("a")
     assert set(refusals.by_node) == {"b"}
+
+
+def test_a_node_whose_pod_was_given_up_unplaced_holds_no_slot_for_its_retry() -> None:
+    once = {"a": entry(A, "Retry", attempts=1, finished_at=int(NOW - 1))}
+    of = snapshot(task(parallelism=1, backoff_limit=6), [A, B], [], once)
+    assert started(plan(of)) == []
+    assert started(plan(msgspec.structs.replace(of, unplaced=frozenset({A.uid})))) == ["b"]
