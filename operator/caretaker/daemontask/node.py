@@ -246,8 +246,8 @@ def _waiting(view: View, node: Node, verdict: Verdict, entry: Entry | None) -> D
         not_before = max(not_before, refusal.until)
     waits = view.now < not_before
     decision = _wanting(again, refusal, BACKOFF if waits else QUEUED)
-    if node.uid in view.unplaced:
-        decision.slot = False  # its last Pod was given up without a node: others go first
+    if node.uid in view.unplaced or node.uid in view.parked:
+        decision.slot = False  # it got no Pod, or no room for one, when it was last tried: others go first
     if waits:
         decision.wake = not_before
         decision.slot_until = not_before if decision.slot else 0.0

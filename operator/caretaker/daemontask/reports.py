@@ -30,8 +30,8 @@ def reports(snapshot: Snapshot, orders: Orders, taken: int = 0) -> Iterator[Node
     if taken:
         view = msgspec.structs.replace(view, tick=taken, awaited=False)
     recall = _recall(snapshot, orders, view)
-    tables = (view.seq_skips, view.vanished, view.refused, view.namesakes, view.unstarted, view.unplaced)
-    special = frozenset(uid for table in tables for uid in table)
+    tables = (view.seq_skips, view.vanished, view.refused, view.parked, view.namesakes, view.unstarted)
+    special = view.unplaced.union(*tables)
     pods_of, entries, lost = snapshot.pods.get, snapshot.ledger.entries, bool(snapshot.ledger.lost)
     for name, node in snapshot.nodes.items():
         entry, pods = entries.get(name), pods_of(node.uid) or NO_PODS
@@ -114,6 +114,7 @@ def view_of(snapshot: Snapshot, orders: Orders) -> View:
         vanished=snapshot.vanished,
         refused=snapshot.refused,
         unplaced=snapshot.unplaced,
+        parked=snapshot.parked,
         tick=ticks.stored(snapshot.task),
         stored=ticks.stored(snapshot.task),
         awaited=ticks.awaited(snapshot.task),

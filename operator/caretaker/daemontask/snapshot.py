@@ -39,7 +39,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     refused_until: float = (
         0.0  # no Pod is created, whatever the node: one is tried then; 0 = Pods are created
     )
-    parked: Mapping[str, float] = {}  # node UID -> when its unschedulable Pod was given up: others go first
+    parked: Mapping[str, float] = {}  # node UID -> when it got no Pod, or no room for one: others go first
     kept: frozenset[str] = frozenset()  # UIDs of live Pods whose deletion was refused when it was last tried
     unplaced: frozenset[str] = frozenset()  # UIDs of nodes with no Pod placed since one was given up
     forget: tuple[str, ...] = ()  # nodes absent long enough for their ledger entries to go

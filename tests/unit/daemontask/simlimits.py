@@ -218,9 +218,12 @@ class Limits:
         return [wire.record() for wire in self._cluster.nodes.values()]
 
     def _since(self, version: int) -> list[Terms]:
-        """All that were in effect at this version or later."""
+        """All that were in effect at this version or later. Nodes may be seen later than the spec: each spec
+        with each number of nodes."""
         first = max((i for i, one in enumerate(self._terms) if one.version <= version), default=0)
-        return self._terms[first:]
+        found = self._terms[first:]
+        counts = sorted({one.desired for one in found})
+        return [msgspec.structs.replace(one, desired=count) for one in found for count in counts]
 
     def _live(self, terms: list[Terms]) -> set[str]:
         """Nodes with a Pod that is not over. One of a node that has been dead for long holds nothing, nor

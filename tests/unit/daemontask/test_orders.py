@@ -35,6 +35,22 @@ def test_what_can_be_read() -> None:
     at = "2026-01-31T12:00:00.000000+00:00"
     assert found == Orders(rerun_at=at, rerun_nodes={"a": at}, resume_at=1769860800.0, ledger="rerun")
     assert orders(ledger="assume-done") == Orders(ledger="assume-done")
+    named = Orders(ledger="assume-done", assumed=frozenset({"a", "b"}))
+    assert orders(ledger="assume-done: a, b,") == named
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("assume-done:", id="a list of no nodes is not all of them"),
+        pytest.param("assume-done: ,", id="nor one of empty names"),
+        pytest.param("rerun: a", id="rerun is of all nodes"),
+    ],
+)
+def test_a_decision_on_named_nodes_names_them(text: str) -> None:
+    found = orders(ledger=text)
+    assert (found.ledger, found.assumed, len(found.errors)) == ("", frozenset(), 1)
+    assert f"{text!r} is neither" in found.errors[0]
 
 
 def no_time(key: str, text: str) -> str:

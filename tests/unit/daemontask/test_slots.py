@@ -436,3 +436,13 @@ def test_a_node_whose_pod_was_given_up_unplaced_holds_no_slot_for_its_retry() ->
     of = snapshot(task(parallelism=1, backoff_limit=6), [A, B], [], once)
     assert started(plan(of)) == []
     assert started(plan(msgspec.structs.replace(of, unplaced=frozenset({A.uid})))) == ["b"]
+
+
+def test_nor_does_one_that_got_no_pod_when_it_was_last_tried() -> None:
+    """Also where its refusal is over, since another node got its Pod: that one holds the slot now."""
+    once = {
+        name: entry(of, "Retry", attempts=1, finished_at=int(NOW - 99)) for name, of in (("a", A), ("b", B))
+    }
+    of = snapshot(task(parallelism=1, backoff_limit=6), [A, B], [], once)
+    made = plan(msgspec.structs.replace(of, parked={A.uid: NOW - 50}))
+    assert (holders(made), started(made)) == (["b"], ["b"])
