@@ -23,7 +23,7 @@ from caretaker.daemontask.fit import NodeFit
 from caretaker.daemontask.intents import TOKEN, given_up, is_new_end, withdrawn
 from caretaker.daemontask.ledger import Ledger
 from caretaker.daemontask.losses import expected
-from caretaker.daemontask.memory import Memories, Memory, namesakes_of
+from caretaker.daemontask.memory import Memories, Memory, look_at_all, namesakes_of
 from caretaker.daemontask.pace import due_in
 from caretaker.daemontask.plan import Plan, doubtful, keep_slots, plan, unlisted
 from caretaker.daemontask.pods import revisions_of
@@ -106,6 +106,7 @@ class DaemonTaskKind:
         if memory.fit is None or memory.revision != revision:
             memory.fit, memory.revision, memory.verdict = NodeFit(task.spec.template), revision, None
             memory.refusals.clear()
+            await look_at_all(memory.fit, list(self._nodes.values()))
         memory.backoff_limit = task.spec.backoff_limit
         if not invalid and memory.verdict is None:
             memory.verdict = await self._check_template(task, revision)

@@ -4,6 +4,7 @@ A cache and some courtesies (backoff after a vanished Pod, who goes to the back 
 that was gone before its record), never a fact that correctness needs: the process may die at any moment.
 """
 
+import asyncio
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
@@ -25,6 +26,7 @@ from caretaker.runtime.queue import Key
 ABSENCE: Final = 600.0  # seconds a node must be gone before its ledger entry goes
 ABSENCE_CHECK: Final = 600.0
 VANISH_WINDOW: Final = 600.0
+SLICE: Final = 0.02  # seconds of work without a look at other tasks of the event loop
 
 
 class Memory:
@@ -243,3 +245,14 @@ class Memories:
         """The task is gone."""
         if (memory := self._by_key.pop(key, None)) is not None:
             self._unstarted.pop(memory.uid, None)
+
+
+async def look_at_all(fit: NodeFit, nodes: Iterable[Node]) -> None:
+    """Have each node's verdict remembered, and let other tasks of the event loop in between: with thousands
+    of terms and of nodes it takes seconds."""
+    began = time.perf_counter()
+    for node in nodes:
+        fit.verdict(node)
+        if time.perf_counter() - began > SLICE:
+            await asyncio.sleep(0)
+            began = time.perf_counter()

@@ -141,13 +141,11 @@ def _pin(affinity: dict[str, Any], node_name: str) -> dict[str, Any]:
     required = node_affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
     field = {"key": "metadata.name", "operator": "In", "values": [node_name]}
     wanted: list[dict[str, Any]] = required.get("nodeSelectorTerms") or [{}]
-    terms: list[dict[str, Any]] = []
-    for term in wanted:
-        # matchFields takes one requirement on metadata.name; the planner has already checked the template's.
-        pinned = {**term, "matchFields": [field]}
-        # A template that names its nodes has a term for each, and they are all the same now.
-        if (term or not required) and pinned not in terms:
-            terms.append(pinned)
+    # matchFields takes one requirement on metadata.name; the planner has already checked the template's.
+    terms = [{**term, "matchFields": [field]} for term in wanted if term or not required]
+    # One term is enough, and a template that names its nodes has one for each: all the same now.
+    if any(not term.get("matchExpressions") for term in terms):
+        terms = [{"matchFields": [field]}]
     return {
         **affinity,
         "nodeAffinity": {

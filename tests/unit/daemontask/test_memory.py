@@ -1,7 +1,13 @@
 """What a process remembers between passes."""
 
-from caretaker.daemontask.memory import ABSENCE, Memory
-from unit.daemontask.build import NOW, entry, node
+import asyncio
+
+import pytest
+
+from caretaker.daemontask import memory as memory_module
+from caretaker.daemontask.fit import NodeFit
+from caretaker.daemontask.memory import ABSENCE, Memory, look_at_all
+from unit.daemontask.build import NOW, TEMPLATE, entry, node
 
 A, B = node("a"), node("b")
 ENTRIES = {"a": entry(A), "b": entry(B)}
@@ -31,3 +37,18 @@ def test_a_taken_name_is_told_until_the_run_is_recorded() -> None:
     assert list(memory.conflicts) == ["task-y-1"]
     memory.node_gone(B)
     assert not memory.conflicts
+
+
+async def test_other_tasks_go_on_while_many_nodes_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory_module, "SLICE", 0.0)
+    turns: list[int] = []
+
+    async def other() -> None:
+        while True:
+            turns.append(1)
+            await asyncio.sleep(0)
+
+    beside = asyncio.create_task(other())
+    await look_at_all(NodeFit(TEMPLATE), [node(f"n{number}") for number in range(50)])
+    beside.cancel()
+    assert len(turns) >= 50
