@@ -129,9 +129,9 @@ def _in_the_way(facts: Facts) -> Trouble | None:
     refused that stands between two tries, too; a complete rollout is none the less complete for it."""
     trouble = facts.outcome.trouble
     if trouble is None:
-        all_refused = facts.snapshot.refused_until > 0 and facts.plan.refused and not facts.outcome.started
+        all_refused = facts.snapshot.refused_until and facts.plan.refused and not facts.outcome.started
     else:
-        all_refused = facts.snapshot.refused_until > 0 and trouble.reason == Reason.POD_CREATION_REFUSED
+        all_refused = facts.snapshot.refused_until and trouble.reason == Reason.POD_CREATION_REFUSED
     if all_refused and facts.complete:
         return None
     if all_refused and facts.plan.refused:
@@ -155,11 +155,11 @@ def _refused_nodes(facts: Facts) -> Verdict | None:
 def _awaiting(facts: Facts) -> Verdict | None:
     if not facts.waits_for_tick:
         return None
-    return "True", Reason.AWAITING_SCHEDULE, f"first run at {_time(facts.plan.tick.next)}; {progress(facts)}"
-
-
-def _time(moment: float) -> str:
-    return format_time(moment) if moment else "a time that is not known yet"
+    return (
+        "True",
+        Reason.AWAITING_SCHEDULE,
+        f"first run at {format_time(facts.plan.tick.next)}; {progress(facts)}",
+    )
 
 
 def _complete(facts: Facts) -> Verdict | None:
@@ -220,7 +220,7 @@ HELD: Final = {
 def _progressing(facts: Facts) -> Verdict:
     hold, trouble = facts.plan.hold, _in_the_way(facts)
     if hold:
-        return "False", hold, f"nothing is started: {HELD.get(hold, hold)}"
+        return "False", hold, f"nothing is started: {HELD[hold]}"
     if trouble is not None:
         return "False", trouble.reason, trouble.message
     if late := _late(facts):
@@ -238,7 +238,7 @@ def _moving(facts: Facts) -> Verdict:
     if budget is not None and not budget.nodes:
         return "False", Reason.HELD_BY_BUDGET, held_words(budget, facts.pending, facts.plan.outdated)
     if facts.waits_for_tick:
-        return "True", Reason.AWAITING_SCHEDULE, f"first run at {_time(facts.plan.tick.next)}"
+        return "True", Reason.AWAITING_SCHEDULE, f"first run at {format_time(facts.plan.tick.next)}"
     if facts.complete:
         moving = facts.active or facts.pending
         return "True", Reason.RUNNING if moving else Reason.ROLLOUT_COMPLETE, progress(facts)

@@ -7,6 +7,7 @@ import msgspec
 from caretaker.api import names
 from caretaker.api.daemontask import Budget, FailurePolicy, Status
 from caretaker.api.objects import Node, Pod
+from caretaker.api.times import format_time
 from caretaker.daemontask.facts import Outcome
 from caretaker.daemontask.intents import UNREADABLE
 from caretaker.daemontask.ledger import OUTCOME_UNKNOWN, Ledger
@@ -204,6 +205,7 @@ LOST = entry(
 PAUSE, FAIL = FailurePolicy(0, "Pause"), FailurePolicy(0, "Fail")
 FINISHED = Status(finished_rollout=f"{REVISION}/-/-", current_revision=REVISION)
 BAD = entry(B, "Failed", reason="Error", exit_code=3, finished_at=int(NOW - 9))
+ROLLING = Status(current_revision=REVISION, start_time=format_time(NOW - 9000))
 REFUSED = {of.uid: Refusal("no Pods here", NOW - 50, NOW + 50) for of in (B, A)}
 
 
@@ -313,6 +315,20 @@ FURTHER: Final[dict[str, tuple[Snapshot, Outcome]]] = {
         WELL,
     ),
     "refused nodes": (snapshot(task(), [A, B, C], entries={"c": entry(C)}, refused=REFUSED), WELL),
+    "refused nodes, and one that waits": (snapshot(task(), [A, B, C], refused=REFUSED), WELL),
+    "a quota of the rest": (
+        snapshot(task(status=done()), [A, B], entries={"a": entry(A), "b": entry(B)}),
+        Outcome(trouble=Trouble("PodCreationRefused", "exceeded quota")),
+    ),
+    "nodes without room for so long": (
+        snapshot(
+            task(status=ROLLING),
+            [A, B, *LONG_DOWN.values()],
+            entries={"b": entry(B)},
+            unplaced=frozenset({A.uid}),
+        ),
+        WELL,
+    ),
     "all refused": (snapshot(task(), [A, B, C], refused=REFUSED, refused_until=NOW + 9), WELL),
     "all refused, and tried": (
         snapshot(task(), [A, B, C], refused=REFUSED, refused_until=NOW + 9),

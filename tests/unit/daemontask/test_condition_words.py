@@ -220,6 +220,20 @@ WORDS: Final[dict[str, tuple[str, str, str]]] = {
         "",
     ),
     "refused nodes": ("the API server refuses the Pods of 2 node(s), first a: no Pods here", SAME, SAME),
+    "refused nodes, and one that waits": (
+        (
+            "0 of 3 nodes succeeded, 1 pending, 2 blocked; the API server refuses the Pods of 2 "
+            "node(s), first a: no Pods here"
+        ),
+        "0 of 3 nodes succeeded, 1 pending, 2 blocked",
+        "the API server refuses the Pods of 2 node(s), first a: no Pods here",
+    ),
+    "a quota of the rest": ("exceeded quota", SAME, SAME),
+    "nodes without room for so long": (
+        "1 of 4 nodes succeeded, 1 pending, 2 blocked",
+        ("3 node(s) have been blocked for longer than progressDeadlineSeconds, first a: Unschedulable"),
+        "",
+    ),
     "all refused": (
         (
             "the API server refuses the Pods of 2 node(s), first a: no Pods here; one node is "
@@ -296,6 +310,14 @@ def test_the_words_of_conditions(name: str) -> None:
     progressing, degraded = (ready if text == SAME else text for text in others)
     assert (found["Ready"], found["Progressing"], found.get("Degraded", "")) == (ready, progressing, degraded)
     assert {found.get(kind, ready) for kind in ("Stalled", "Reconciling")} == {ready}
+
+
+@pytest.mark.parametrize("name", WORDS)
+def test_the_form_of_conditions(name: str) -> None:
+    given, outcome, *_ = {**CASES, **FURTHER}[name]
+    for one in status(given, outcome).conditions:
+        assert one.status in ("True", "False", "Unknown")
+        assert one.observed_generation == given.task.metadata.generation
 
 
 def test_the_words_of_the_others() -> None:
