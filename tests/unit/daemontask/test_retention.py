@@ -22,7 +22,7 @@ def look(
 ) -> tuple[list[int], float]:
     """(seqs of the Pods that go, when the next one is due)."""
     own = next((p for p in pods if p.uid == of.pod_uid), None)
-    of = msgspec.structs.replace(of, finished_at=int(own.finished if own is not None else NOW - 1))
+    of = msgspec.structs.replace(of, finished_at=int(own.finished if own is not None else NOW))
     spec = Spec(template=TEMPLATE, ttl_seconds_after_finished=ttl)
     gone, wake = expired(spec, of, {p.name: p for p in pods}, known, NOW, scale)
     return [p.seq for p in gone], wake
