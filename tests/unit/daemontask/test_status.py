@@ -1,15 +1,29 @@
 """What status says of a plan: sums, Ready and its reasons, the kstatus conditions."""
 
+import msgspec
 import pytest
 
 from caretaker.api import conditions as c
-from caretaker.api.daemontask import Status
+from caretaker.api.daemontask import (
+    BlockedNode,
+    FailedNode,
+    FailurePolicy,
+    FormerRevision,
+    LedgerStatus,
+    PostedEvent,
+    Rollout,
+    Slot,
+    SlotStatus,
+    Status,
+)
+from caretaker.api.times import format_time
 from caretaker.daemontask.facts import Outcome
 from caretaker.daemontask.plan import plan
+from caretaker.daemontask.refusals import Refusal
 from caretaker.daemontask.snapshot import Snapshot, Trouble
 from caretaker.daemontask.status import status_of
-from unit.daemontask.build import REVISION, entry, pod, snapshot, task
-from unit.daemontask.states import CASES, A, B, done, status
+from unit.daemontask.build import NOW, REVISION, entry, node, pod, snapshot, task
+from unit.daemontask.states import CASES, A, B, C, done, status
 
 
 def true_conditions(of: Status) -> dict[str, str]:
@@ -75,3 +89,81 @@ def test_a_pod_set_aside_is_told_as_what_it_is() -> None:
     told = c.find(found.conditions, c.DEGRADED)
     assert told is not None
     assert (told.reason, "lost the label" in told.message) == ("NameConflict", True)
+
+
+def test_the_whole_of_a_status() -> None:
+    away = node("e", ready=False, ready_since=NOW - 100)
+    bad = entry(
+        B,
+        "Failed",
+        reason="Error",
+        message="no disk",
+        exit_code=3,
+        attempts=4,
+        seq=4,
+        pod_uid="pod-b-4",
+        finished_at=int(NOW - 9),
+    )
+    nodes = [A, B, C, node("d"), away]
+    of = task(parallelism=3, failure_policy=FailurePolicy(2))
+    given = snapshot(of, nodes, [pod(C)], {"a": entry(A), "b": bad}, former=FormerRevision("old", REVISION))
+    outcome = Outcome(created=1, started=frozenset("d"), shards=2, recorded=3, writes=(4, 5))
+    found = status_of(given, plan(given), outcome)
+    now = "1970-01-12T13:46:40Z"
+    assert msgspec.structs.replace(found, conditions=()) == Status(
+        observed_generation=1,
+        current_revision=REVISION,
+        former_revision=FormerRevision("old", REVISION),
+        desired=5,
+        active=2,
+        succeeded=1,
+        failed=1,
+        pending=0,
+        blocked=1,
+        start_time=now,
+        last_completion_time="1970-01-12T12:46:40Z",
+        failed_nodes=(
+            FailedNode("b", "Error", "no disk", 3, 4, "1970-01-12T13:46:31Z", "task-uu4x23vh6n-4"),
+        ),
+        blocked_nodes=(BlockedNode("e", "NodeNotReady", "1970-01-12T13:45:00Z", "the node is not Ready"),),
+        slots=SlotStatus(3, 2, (Slot("c", "Running", "1970-01-12T13:45:40Z"), Slot("d", "Running", now))),
+        ledger=LedgerStatus(shards=2, recorded=3, writes=(4, 5)),
+        rollout=Rollout(events=(PostedEvent("RunFailed", now), PostedEvent("RunStarted", now))),
+    )
+
+
+def test_lists_of_nodes_are_cut_in_order_and_say_how_many_they_leave_out() -> None:
+    bad = [node(f"bad-{number:02}") for number in range(52)]
+    away = [node(f"away-{number:02}", ready=False) for number in range(53)]
+    records = {of.name: entry(of, "Failed", reason="Error") for of in bad}
+    given = snapshot(task(), [*reversed(bad), *reversed(away)], entries=records)
+    found = status_of(given, plan(given), Outcome())
+    assert [one.node_name for one in found.failed_nodes] == [f"bad-{number:02}" for number in range(50)]
+    assert [one.node_name for one in found.blocked_nodes] == [f"away-{number:02}" for number in range(50)]
+    assert (found.failed_nodes_omitted, found.blocked_nodes_omitted) == (2, 3)
+
+
+def test_a_blocked_node_that_got_its_pod_is_blocked_no_more() -> None:
+    refused = {
+        A.uid: Refusal("no Pods here " * 30, NOW - 50, NOW - 1),
+        B.uid: Refusal("no", NOW - 50, NOW + 9),
+    }
+    given = snapshot(task(parallelism=2), [A, B, C], entries={"c": entry(C)}, refused=refused)
+    made = plan(given)
+    before = status_of(given, made, Outcome())
+    assert (before.active, before.pending, before.blocked, before.start_time) == (0, 0, 2, None)
+    assert before.blocked_nodes[0].message == ("no Pods here " * 30)[:200]
+    after = status_of(given, made, Outcome(created=1, started=frozenset("a")))
+    assert (after.active, after.pending, after.blocked) == (1, 0, 1)
+    assert [one.node_name for one in after.blocked_nodes] == ["b"]
+    assert after.slots == SlotStatus(2, 1, (Slot("a", "Running", format_time(NOW)),))
+
+
+def test_a_rollout_keeps_the_time_at_which_it_started() -> None:
+    began = format_time(NOW - 500)
+    under_way = Status(current_revision=REVISION, start_time=began)
+    assert status(snapshot(task(status=under_way), [A], [pod(A)])).start_time == began
+    other = Status(current_revision="other", start_time=began)
+    assert status(snapshot(task(status=other), [A], [pod(A, revision="other")])).start_time == format_time(
+        NOW
+    )
