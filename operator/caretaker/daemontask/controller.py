@@ -124,8 +124,9 @@ class DaemonTaskKind:
         any of them must start, record and delete nothing."""
         # What the plan believed, kept before the first await: the store may hear better meanwhile.
         believed = {name: self._nodes.get(name) for name in doubtful(snapshot, plan)}
-        hidden = unlisted(snapshot, plan)
         memory = self._memory(snapshot)
+        unsure = dict(memory.unsure) if plan.starts else {}
+        hidden = unlisted(snapshot, plan) | {name: uid for uid, name in unsure.items()}
         shards, asked = _loaded(memory), time.monotonic()
         known = not plan.starts or await shards.current(start.node_name for start in plan.starts)
         seen = all(await run_all(self._is_so(name, node) for name, node in believed.items()))
@@ -133,6 +134,8 @@ class DaemonTaskKind:
         gone = all(await run_all(self._writer.is_gone(snapshot, plan.records[name]) for name in lost))
         gone &= await self._writer.has_seen_all(snapshot, hidden)
         if known and seen and gone:
+            for uid in unsure:
+                memory.unsure.pop(uid, None)
             memory.confirmed = asked
             return None
         shards.loaded = shards.loaded and known

@@ -56,6 +56,9 @@ class Memory:
         self.unplaced: frozenset[str] = frozenset()
         self.not_before: dict[str, float] = {}
         self.creating: set[str] = set()  # names of Pods whose creation is under way
+        self.unsure: dict[
+            str, str
+        ] = {}  # node UID -> name, of nodes whose Pod may have been created unanswered
         self.expected_deletes: set[str] = set()  # UIDs
         self.kept: frozenset[str] = frozenset()  # UIDs of live Pods whose last deletion was refused
         self.conflicts: dict[str, str] = {}  # Pod name that something else has -> node UID
@@ -158,7 +161,14 @@ class Memory:
 
     def node_gone(self, node: Node) -> None:
         """Drop what was kept of a node."""
-        for table in (self.seq_skips, self.parked, self.not_before, self._vanished, self.unstarted):
+        for table in (
+            self.seq_skips,
+            self.parked,
+            self.not_before,
+            self._vanished,
+            self.unstarted,
+            self.unsure,
+        ):
             table.pop(node.uid, None)
         self.refusals.forget(node.uid)
         self.conflicts = {name: uid for name, uid in self.conflicts.items() if uid != node.uid}

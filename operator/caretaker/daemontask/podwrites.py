@@ -104,6 +104,8 @@ class PodWriter:
             memory.refused(start.node_uid, error, time.time(), self._scale)
             if _made_nothing(error):
                 memory.not_started(start.node_uid, token)
+            else:
+                memory.unsure[start.node_uid] = start.node_name
             if error.status == 0 or error.status >= 500 or error.throttled:
                 logger.warning("no Pod for node %s yet: %s", start.node_name, error)
             return False

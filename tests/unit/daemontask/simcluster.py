@@ -193,6 +193,7 @@ class SimCluster:
         """Somebody removes the labels of a shard."""
         shard = self.configmaps[name]
         self.configmaps[name] = newer(WireConfigMap(_labelled(shard.metadata, {}), shard.data), self._next())
+        self._note()
 
     def take_name(self, name: str) -> None:
         """Somebody makes a ConfigMap of the name of a shard."""

@@ -105,6 +105,26 @@ def test_nor_does_a_decision_about_a_lost_ledger(make: Make, spec: dict[str, Any
     assert world.live_pods() == before
 
 
+@pytest.mark.parametrize("refused", [False, True], ids=["at once", "after a refusal"])
+def test_no_other_node_starts_beside_a_pod_whose_creation_was_not_answered(make: Make, refused: bool) -> None:
+    """Its view does not show the Pod, and the node that it was for goes behind the others."""
+    world = make(parallelism=1)
+    one = world.act(0)
+    one.begin()
+    while not world.cluster.pods:
+        is_pod = one.client.calls[0].what == "create /api/v1/namespaces/default/pods"
+        one.answer(0, lose_reply=is_pod)
+    before = world.live_pods()
+    for turn in range(3):
+        world.let_time_pass(2)
+        one.begin()
+        if refused and turn == 0:
+            one.refuse(0, 503)
+        one.finish()
+        assert world.live_pods() == before
+    assert world.cluster.status.active == 1
+
+
 def test_nor_does_a_run_that_was_given_up_while_its_pod_was_on_its_way(make: Make) -> None:
     """To an operator whose clock is set back an intent may seem to be of long ago."""
     world = make(**ONCE)
