@@ -1,5 +1,6 @@
 """When a schedule comes round: fields, days on which clocks change, leap days, what is no schedule."""
 
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 from zoneinfo import ZoneInfo
@@ -100,6 +101,27 @@ ROWS = [
         id="a year on, over two changes",
     ),
     pytest.param(
+        "30 2 25 10 *",
+        BERLIN,
+        "2026-01-01T00:00:00Z",
+        ["2026-10-25T00:30:00Z", "2026-10-25T01:30:00Z", "2027-10-25T00:30:00Z"],
+        id="the first of two half a year on, from winter",
+    ),
+    pytest.param(
+        "30 2 25 10 *",
+        BERLIN,
+        "2026-07-01T00:00:00Z",
+        ["2026-10-25T00:30:00Z", "2026-10-25T01:30:00Z"],
+        id="and from summer",
+    ),
+    pytest.param(
+        "0 3 29 3 *",
+        BERLIN,
+        "2026-01-01T00:00:00Z",
+        ["2026-03-29T01:00:00Z", "2027-03-29T01:00:00Z"],
+        id="a tick in the very second in which clocks go forward",
+    ),
+    pytest.param(
         "0 12 13 * FRI",
         UTC_NAME,
         "2026-11-01T00:00:00Z",
@@ -185,6 +207,29 @@ def test_ticks_forth_and_back(expression: str, zone: str, begin: str, wanted: li
         assert ticks.last(at + 0.5) == moment(text)
         at = ticks.last(at - 1)
     assert at <= moment(begin)
+
+
+@pytest.mark.parametrize("days", range(1, 14))
+def test_from_any_day_before_a_change_of_clocks_the_tick_in_its_second_is_found(days: int) -> None:
+    ticks, tick = calendar.read("0 3 * * *", BERLIN), moment("2026-03-29T01:00:00Z")
+    assert ticks.after(tick - 3600 * days - 59) == tick
+    yearly = calendar.read("0 3 29 3 *", BERLIN)
+    assert yearly.after(tick - 86400.0 * days + days) == tick
+    assert yearly.last(tick + 86400.0 * days + days) == tick
+
+
+@pytest.mark.parametrize("here", ["Europe/Berlin", "America/New_York"])
+def test_the_machines_own_zone_does_not_matter(here: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", here)
+        time.tzset()
+        try:
+            ticks = calendar.read("30 2 * * *", UTC_NAME)
+            for day in ("2026-03-29T02:30:00Z", "2026-03-08T02:30:00Z", "2026-10-25T02:30:00Z"):
+                assert ticks.after(moment(day) - 1) == ticks.last(moment(day) + 1) == moment(day)
+        finally:
+            patch.undo()
+            time.tzset()
 
 
 def test_what_robfig_cron_answers() -> None:

@@ -179,3 +179,10 @@ def test_a_resource_version_that_is_no_number_is_none(told: str, version: int) -
 def test_a_seq_that_is_none_of_ours_is_none(text: str) -> None:
     marked = {**pod(A).annotations, names.POD_SEQ: text}
     assert msgspec.structs.replace(pod(A), annotations=marked).seq == 0
+
+
+def test_of_entries_of_one_seq_that_of_the_first_shard_wins() -> None:
+    """Where the node's next entry goes, too."""
+    one, other = entry(A), entry(A, "Failed")
+    assert merge([{"a": one}, {"a": other}]) == {"a": one}
+    assert place(["a"], {1: ["a"], 0: ["a"]}) == {0: ["a"]}
