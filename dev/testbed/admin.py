@@ -8,7 +8,7 @@ import asyncio
 import json
 import ssl
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
@@ -92,13 +92,20 @@ class Admin:
     """One connection pool to one API server; use it as an async context manager."""
 
     def __init__(
-        self, url: str, token: str, ca: Path, *, connections: int = 32, user_agent: str = "testbed"
+        self,
+        url: str,
+        token: str,
+        ca: Path,
+        *,
+        connections: int = 32,
+        user_agent: str = "testbed",
+        headers: Iterable[tuple[str, str]] = (),
     ) -> None:
+        """`headers` go with each request, such as those of impersonation; a name may come twice."""
         self.url = url
-        self._token = token
         self._ca = ca
         self._connections = connections
-        self._user_agent = user_agent
+        self._headers = [("Authorization", f"Bearer {token}"), ("User-Agent", user_agent), *headers]
         self._session: aiohttp.ClientSession | None = None
         self._under_way: set[asyncio.Task[Json]] = set()
 
@@ -106,7 +113,7 @@ class Admin:
         context = ssl.create_default_context(cafile=str(self._ca))
         self._session = aiohttp.ClientSession(
             self.url,
-            headers={"Authorization": f"Bearer {self._token}", "User-Agent": self._user_agent},
+            headers=self._headers,
             # Watches hold a connection each, so the pool must not be what limits them.
             connector=aiohttp.TCPConnector(ssl=context, limit=0, limit_per_host=0),
             timeout=aiohttp.ClientTimeout(total=60),

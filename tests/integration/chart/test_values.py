@@ -18,7 +18,10 @@ DEFAULTS: Json = yaml.safe_load((CHART / "values.yaml").read_text())
 # Every template renders something; the CRDs have no value in them.
 ON: Json = {
     "crds": {"install": False},
-    **{part: {"enabled": True} for part in ("admissionPolicy", "flowSchema", "dashboard", "datadog")},
+    **{
+        part: {"enabled": True}
+        for part in ("authorPolicy", "admissionPolicy", "flowSchema", "dashboard", "datadog")
+    },
     **{part: {"enabled": True} for part in ("serviceMonitor", "prometheusRule")},
     "networkPolicy": {"egress": {"enabled": True}},
 }
