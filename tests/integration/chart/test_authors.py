@@ -111,8 +111,7 @@ class Place:
 
 @pytest.fixture
 async def place(admin: Admin, cluster: Cluster, namespace: str) -> AsyncIterator[Place]:
-    rendered = chart.objects("--skip-tests", "--set", f"watchNamespace={namespace}", release=namespace)
-    bodies = [one for one in rendered if one["metadata"]["name"].endswith("-authors")]
+    bodies = authors("--set", f"watchNamespace={namespace}")
     for one in bodies:
         await admin.create(path(BINDINGS[one["kind"]]), one)
     found = Place(admin, cluster, namespace)
@@ -229,3 +228,29 @@ async def test_the_operator_may_make_the_task_of_its_probe(place: Place, tmp_pat
     await place.bind({"kind": "ServiceAccount", "name": "operator", "namespace": place.namespace}, [OURS])
     async with bearer(place, config) as operator:
         await accepted(place, operator, probe_task(place.namespace, "test:1", {"node": ""}) or {})
+
+
+@pytest.mark.parametrize(
+    ("off", "resources"),
+    [
+        ("imdsPolicy", ["daemontasks", "s3aggregatedrefreshes"]),
+        ("daemonTask", ["s3aggregatedrefreshes"]),
+        ("s3AggregatedRefresh", ["daemontasks"]),
+    ],
+)
+def test_it_is_on_for_the_kinds_that_are_served_where_they_are(off: str, resources: list[str]) -> None:
+    policy, binding = authors("--set", f"kinds.{off}.enabled=false,watchNamespace=team-a")
+    (rule,) = policy["spec"]["matchConstraints"]["resourceRules"]
+    assert rule["resources"] == resources
+    place = binding["spec"]["matchResources"]["namespaceSelector"]
+    assert place == {"matchLabels": {"kubernetes.io/metadata.name": "team-a"}}
+
+
+def test_it_is_on_everywhere_by_default_and_may_be_switched_off() -> None:
+    assert "matchResources" not in authors()[1]["spec"]
+    assert authors("--set", "authorPolicy.enabled=false") == []
+
+
+def authors(*flags: str) -> list[Json]:
+    """The policy for authors and its binding, as the chart renders them."""
+    return [one for one in chart.objects(*flags) if one["metadata"]["name"].endswith("-authors")]

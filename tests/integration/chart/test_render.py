@@ -452,28 +452,3 @@ def test_the_admission_policy_is_the_example_for_the_releases_account() -> None:
         assert (ours["kind"], ours["metadata"]["name"]) == (theirs["kind"], theirs["metadata"]["name"])
         assert ours["spec"] == theirs["spec"]
     assert all(o["metadata"]["name"] != "caretaker-operator" for o in chart.objects())
-
-
-@pytest.mark.parametrize(
-    ("off", "resources"),
-    [
-        ("imdsPolicy", ["daemontasks", "s3aggregatedrefreshes"]),
-        ("daemonTask", ["s3aggregatedrefreshes"]),
-        ("s3AggregatedRefresh", ["daemontasks"]),
-    ],
-)
-def test_the_policy_for_authors_is_on_and_about_the_kinds_that_are_served(
-    off: str, resources: list[str]
-) -> None:
-    objects = chart.objects("--set", f"kinds.{off}.enabled=false,watchNamespace=team-a")
-    name = "caretaker-authors"
-    rules = one(objects, "ValidatingAdmissionPolicy", name)["spec"]["matchConstraints"]["resourceRules"]
-    assert [rule["resources"] for rule in rules] == [resources]
-    binding = one(objects, "ValidatingAdmissionPolicyBinding", name)["spec"]
-    selected = binding["matchResources"]["namespaceSelector"]["matchLabels"]
-    assert selected == {"kubernetes.io/metadata.name": "team-a"}
-
-
-def test_the_policy_for_authors_may_be_switched_off() -> None:
-    objects = chart.objects("--set", "authorPolicy.enabled=false")
-    assert all(o["kind"] != "ValidatingAdmissionPolicy" for o in objects)
