@@ -9,6 +9,7 @@ is not asked for, and managedFields, which nests as deep, is taken out before an
 
 import json
 import json.decoder
+import sys
 from collections.abc import AsyncIterator, Collection, Mapping
 from typing import Any, Final, cast
 from urllib.parse import parse_qs, urlsplit
@@ -18,9 +19,10 @@ import aiohttp
 from caretaker.kube.client import METADATA_LIST_ONLY, METADATA_ONLY
 from caretaker.kube.transport import lines
 
-# Objects may nest 10,000 deep (k8s.io/apiserver), and a level takes two calls of Python's; in Python 3.11
-# every decoder stops at this limit.
-RECURSION_LIMIT: Final = 25_000
+# Objects may nest 10,000 deep (k8s.io/apiserver). In Python 3.11 this limit alone keeps decoders in C, which
+# take a call a level, from the end of the stack: 22,000 levels, as a message of SQS may have, end the
+# process. Later versions bound them by themselves; a level takes two calls of PatientDecoder, which is not.
+RECURSION_LIMIT: Final = 12_000 if sys.version_info < (3, 12) else 25_000
 
 
 class PatientDecoder(json.JSONDecoder):
