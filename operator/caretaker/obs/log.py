@@ -35,6 +35,10 @@ _SECRET_NAME = re.compile(
     r"|(id|access|refresh|bearer|auth)_?token|private_?key|credentials?$)",
     re.IGNORECASE,
 )
+# What others write may be a megabyte. A pattern must not look twice at what follows: none begins within
+# what it has just gone over, or goes over no more than a few characters.
+MOST: Final = 32 * 1024  # characters of a text
+_BEYOND: Final = 1024  # looked at, too, for a secret that is cut in two
 _REDACTIONS: Final = tuple(
     re.compile(pattern, re.IGNORECASE)
     for pattern in (
@@ -43,23 +47,25 @@ _REDACTIONS: Final = tuple(
         r"""(?P<secret>[^\s"',;}\\]+)""",
         r"(?P<keep>\bbearer\s+)(?P<secret>[\w.~+/=-]{6,})",
         # JSON Web Tokens: service account tokens, OIDC, EKS.
-        r"(?P<keep>)(?P<secret>\beyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*)?)",
+        r"(?P<keep>)(?P<secret>(?<![\w-])eyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*)?)",
         # aws_secret_access_key = x, "SecretAccessKey": "x", AWS_SESSION_TOKEN=x, X-Amz-Signature=x
         r"""(?P<keep>(?:secret_?access_?key|secret_?key|session_?token|security[_-]?token|x-amz-signature"""
         r"""|x-amz-credential|password)["']?\s*[:=]\s*["']?)(?P<secret>[^\s"',;&}\\]+)""",
         # user:password@ in a URL
-        r"(?P<keep>\b[a-z][a-z0-9+.-]*://[^\s/:@]*:)(?P<secret>[^\s/@]+)(?=@)",
+        r"(?P<keep>\b[a-z][a-z0-9+.-]{0,31}://[^\s/:@]*:)(?P<secret>[^\s/@]+)(?=@)",
     )
 )
 
 
 def redact(text: str) -> str:
-    """`text` without Authorization values, bearer tokens, JWTs, AWS secret keys, signatures and passwords."""
+    """`text` without Authorization values, bearer tokens, JWTs, AWS secret keys, signatures and passwords; at
+    most MOST characters of it."""
+    size, text = len(text), text[: MOST + _BEYOND]
     if not text.isascii():  # a lone surrogate, as from os.fsdecode, would break the encoder
         text = text.encode("utf-8", "backslashreplace").decode()
     for pattern in _REDACTIONS:
         text = pattern.sub(_mask, text)
-    return text
+    return text if size <= MOST else f"{text[:MOST]}... ({size} characters)"
 
 
 def _mask(match: re.Match[str]) -> str:

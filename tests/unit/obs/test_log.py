@@ -4,6 +4,7 @@ import asyncio
 import io
 import json
 import logging
+import time
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -252,3 +253,50 @@ def test_colours(tty: bool) -> None:
     log.setup("text", "INFO", stream)
     logger.error("x")
     assert ("\x1b[31m" in stream.getvalue()) == tty
+
+
+UNITS = (
+    "a.",
+    "eyJ-",
+    "://",
+    "a://b:c",
+    "bearer ",
+    "authorization ",
+    "password=",
+    "secret_access_key",
+    " \t",
+    "é",
+)
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_what_is_written_costs_no_more_than_in_proportion(unit: str) -> None:
+    """The square of four would be sixteen."""
+    assert spent(unit * 16_000) < 10 * spent(unit * 4_000) + 0.001
+
+
+def spent(text: str) -> float:
+    """CPU seconds of looking at a text, cut as it is."""
+    found = []
+    for _ in range(5):
+        began = time.thread_time()
+        log.redact(text)
+        found.append(time.thread_time() - began)
+    return min(found)
+
+
+def test_a_long_text_is_cut_and_says_how_long_it_was() -> None:
+    text = "x " * 20_000
+    assert log.redact(text) == f"{text[: log.MOST]}... (40000 characters)"
+    assert log.redact(text[: log.MOST]) == text[: log.MOST]
+
+
+@pytest.mark.parametrize(
+    "secret", ["https://me:hunter2hunter2@host/", f"token {TOKEN}", f"password={SECRET_KEY}"]
+)
+def test_a_secret_at_the_cut_is_not_shown_in_part(secret: str) -> None:
+    for shown in range(1, len(secret)):
+        text = log.redact("x " * ((log.MOST - shown) // 2) + secret + " x" * 100)
+        assert "hunter" not in text
+        assert TOKEN[:30] not in text
+        assert SECRET_KEY[:8] not in text
