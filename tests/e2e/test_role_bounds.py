@@ -1,22 +1,23 @@
-"""With examples/admission/ the operator works, and its account touches nothing but what is a DaemonTask's."""
+"""Within the bounds that the chart sets the operator works, and its account touches nothing but pods and
+ledgers of DaemonTasks, in their namespaces."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+import chart
 from testbed.admin import Admin, ApiError, Json, path
 from testbed.cluster import Cluster
-from testbed.paths import CHECKOUT
 from testing.accounts import grant, kubeconfig_of
 from testing.cluster import Nodes
 from testing.operator import OperatorProcess
 from testing.roles import KOPF, SYSTEM, ready, small_task
+from testing.s3refreshes import refresh
 
-EXAMPLE = CHECKOUT / "examples" / "admission" / "operator.yaml"
 ACCOUNT = "system:serviceaccount:caretaker-system:caretaker"
 PLURALS = {
     "ValidatingAdmissionPolicy": "validatingadmissionpolicies",
@@ -30,27 +31,45 @@ OWNER = {
     "uid": "00000000-0000-0000-0000-000000000000",
     "controller": True,
 }
+ELSEWHERE = "DaemonTasks run no pods in this namespace"
+
+Bounded = Callable[..., Awaitable[Path]]
 
 
 @pytest.fixture
-async def config(admin: Admin, cluster: Cluster, namespace: str, tmp_path: Path) -> AsyncIterator[Path]:
-    """A kubeconfig of the operator's account, for which the example is in force."""
-    system = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}}
-    await admin.apply(path("namespaces", name=SYSTEM), system)
-    made = await kubeconfig_of(admin, cluster, namespace, "operator", tmp_path / "operator")
-    await grant(admin, namespace)
-    text = EXAMPLE.read_text().replace(ACCOUNT, f"system:serviceaccount:{namespace}:operator")
-    bodies = [renamed(body, namespace) for body in yaml.safe_load_all(text)]
-    for body in bodies:
-        await admin.create(path(PLURALS[body["kind"]]), body)
-    yield made
-    for body in bodies:
+async def bounded(admin: Admin, cluster: Cluster, namespace: str, tmp_path: Path) -> AsyncIterator[Bounded]:
+    """With helm's flags: a kubeconfig of the operator's account, for which the chart's policy is in force."""
+    made: list[Json] = []
+
+    async def bound(*flags: str) -> Path:
+        await space(admin, SYSTEM)
+        config = await kubeconfig_of(admin, cluster, namespace, "operator", tmp_path / "operator")
+        await grant(admin, namespace)
+        text = await asyncio.to_thread(chart.text, "--show-only", "templates/admissionpolicy.yaml", *flags)
+        for body in yaml.safe_load_all(text.replace(ACCOUNT, f"system:serviceaccount:{namespace}:operator")):
+            made.append(renamed(body, namespace))
+            await admin.create(path(PLURALS[body["kind"]]), body)
+        async with client(cluster, config) as account:
+            await acting(account, namespace)
+        return config
+
+    yield bound
+    for body in made:
         await admin.delete(path(PLURALS[body["kind"]], name=body["metadata"]["name"]))
 
 
-def token_in(config: Path) -> str:
-    """The bearer token of a kubeconfig."""
-    return str(yaml.safe_load(config.read_text())["users"][0]["user"]["token"])
+async def space(admin: Admin, name: str, **labels: str) -> None:
+    """A namespace with these labels."""
+    meta = {"name": name, "labels": labels}
+    await admin.apply(
+        path("namespaces", name=name), {"apiVersion": "v1", "kind": "Namespace", "metadata": meta}
+    )
+
+
+def client(cluster: Cluster, config: Path) -> Admin:
+    """What asks with the bearer token of a kubeconfig."""
+    token = str(yaml.safe_load(config.read_text())["users"][0]["user"]["token"])
+    return Admin(cluster.url, token, cluster.ca)
 
 
 def renamed(body: Json, name: str) -> Json:
@@ -61,10 +80,27 @@ def renamed(body: Json, name: str) -> Json:
     return body
 
 
+def meta(name: str, **more: Any) -> Json:
+    return {"metadata": {"name": name, **more}}
+
+
+async def acting(account: Admin, namespace: str) -> None:
+    """Return once the policy refuses something: it acts some moments after it was made."""
+    trial = {"metadata": {"name": "trial"}, "data": {}}
+    async with asyncio.timeout(30):
+        while True:
+            try:
+                await account.request("POST", f"{path('configmaps', namespace)}?dryRun=All", trial)
+            except ApiError:
+                return
+            await asyncio.sleep(0.1)
+
+
 async def test_the_operator_works_within_the_bounds(
-    config: Path, admin: Admin, cluster: Cluster, namespace: str, nodes: Nodes
+    bounded: Bounded, admin: Admin, cluster: Cluster, namespace: str, nodes: Nodes
 ) -> None:
-    async with Admin(cluster.url, token_in(config), cluster.ca) as account:
+    config = await bounded()
+    async with client(cluster, config) as account:
         await refused(account, admin, namespace)
     await nodes.add(2)
     flags = ("--operator-namespace", SYSTEM, "--lease-name", namespace)
@@ -80,15 +116,10 @@ async def test_the_operator_works_within_the_bounds(
 
 async def refused(account: Admin, admin: Admin, namespace: str) -> None:
     """What the roles allow and the bounds do not."""
-
-    def meta(name: str, **more: Any) -> Json:
-        return {"metadata": {"name": name, **more}}
-
     label = {"caretaker.dev/daemontask": "t"}
     await admin.create(path("configmaps", namespace), {**meta("theirs"), "data": {"a": "b"}})
     await admin.create(path("pods", namespace), {**meta("theirs"), "spec": POD})
     words = "the pods and ledgers of DaemonTasks only"
-    await acting(account, namespace)
     for body in (meta("a"), meta("a", labels=label), meta("a", ownerReferences=[OWNER])):
         with pytest.raises(ApiError, match=words):
             await account.create(path("pods", namespace), {**body, "spec": POD})
@@ -100,15 +131,107 @@ async def refused(account: Admin, admin: Admin, namespace: str) -> None:
     with pytest.raises(ApiError, match=words):
         await account.delete(path("pods", namespace, "theirs"))
     assert (await admin.get(theirs))["data"] == {"a": "b"}
+    await admin.create(path("configmaps", namespace), meta("ledger", ownerReferences=[OWNER]))
+    lost = path("configmaps", namespace, "ledger")
+    with pytest.raises(ApiError, match=words):
+        await account.patch(lost, {"data": {"a": "c"}})
+    await account.patch(lost, {"metadata": {"labels": ledger}})  # it had lost them
+    await admin.delete(lost)
 
 
-async def acting(account: Admin, namespace: str) -> None:
-    """Return once the policy refuses something: it acts some moments after it was made."""
-    trial = {"metadata": {"name": "trial"}, "data": {}}
-    async with asyncio.timeout(30):
-        while True:
-            try:
-                await account.request("POST", f"{path('configmaps', namespace)}?dryRun=All", trial)
-            except ApiError:
-                return
-            await asyncio.sleep(0.1)
+def named(*names: str) -> tuple[str, str]:
+    return "--set", f"taskNamespaces.names={{{','.join(names)}}}"
+
+
+# Where pods may be created: kube-system, SYSTEM (the release's), `*` (the test's own), one labelled pool=a.
+PLACES = {
+    "by default": ((), {SYSTEM, "*", "labelled"}),
+    "named": (named("kube-system"), {SYSTEM, "kube-system"}),
+    "by label": (("--set", "taskNamespaces.labels.pool=a"), {SYSTEM, "labelled"}),
+    "by a label without a value": (("--set-string", "taskNamespaces.labels.pool="), {SYSTEM}),
+    "by label and name": (("--set", "taskNamespaces.labels.pool=a", *named("*")), {SYSTEM, "labelled", "*"}),
+    "one namespace": (("--set", "watchNamespace=*"), {"*"}),
+}
+
+
+@pytest.mark.parametrize(("flags", "allowed"), PLACES.values(), ids=PLACES.keys())
+async def test_pods_and_ledgers_are_made_in_task_namespaces_alone(
+    bounded: Bounded,
+    admin: Admin,
+    cluster: Cluster,
+    namespace: str,
+    flags: tuple[str, ...],
+    allowed: set[str],
+) -> None:
+    """With label and owner as they should be: who holds the token may invent both."""
+    labelled = f"{namespace}-a"
+    await space(admin, labelled, pool="a")
+    config = await bounded(*(flag.replace("*", namespace) for flag in flags))
+    places = {"kube-system": "kube-system", SYSTEM: SYSTEM, "*": namespace, "labelled": labelled}
+    found = set()
+    async with client(cluster, config) as account:
+        for name, place in places.items():
+            said = [await trial(account, place, kind) for kind in ("pods", "configmaps")]
+            assert len(set(said)) == 1, said
+            found |= {name} if said[0] else set()
+    assert found == allowed
+    await admin.delete(path("namespaces", name=labelled))
+
+
+async def trial(account: Admin, place: str, plural: str) -> bool:
+    """Whether the account may create that there."""
+    key = {"pods": "caretaker.dev/daemontask", "configmaps": "caretaker.dev/ledger"}[plural]
+    body = meta("t", labels={key: "t"}, ownerReferences=[OWNER])
+    try:
+        await account.request(
+            "POST",
+            f"{path(plural, place)}?dryRun=All",
+            {**body, **({"spec": POD} if plural == "pods" else {})},
+        )
+    except ApiError as error:
+        if ELSEWHERE not in error.message and "service account" not in error.message:
+            raise
+        return ELSEWHERE not in error.message
+    return True
+
+
+async def test_a_label_of_kube_system_does_not_let_tasks_in(
+    bounded: Bounded, admin: Admin, cluster: Cluster
+) -> None:
+    url = path("namespaces", name="kube-system")
+    await admin.patch(url, {"metadata": {"labels": {"pool": "a"}}})
+    try:
+        async with client(cluster, await bounded("--set", "taskNamespaces.labels.pool=a")) as account:
+            assert not await trial(account, "kube-system", "pods")
+    finally:
+        await admin.patch(url, {"metadata": {"labels": {"pool": None}}})
+
+
+async def test_a_task_elsewhere_tells_which_value_is_to_name_its_namespace(
+    bounded: Bounded, admin: Admin, namespace: str, nodes: Nodes
+) -> None:
+    await nodes.add(1)
+    config = await bounded(*named("others"))
+    url = path("daemontasks", namespace, "t")
+    flags = ("--operator-namespace", SYSTEM, "--lease-name", namespace)
+    with OperatorProcess(config, namespace=namespace, time_scale=0.3, args=flags, allowed=KOPF):
+        await admin.create(path("daemontasks", namespace), small_task("t", nodes))
+        await admin.wait_for(url, lambda t: "taskNamespaces" in ready(t).get("message", ""), 60)
+
+
+async def test_of_refreshes_the_account_may_change_finalizers_alone(
+    bounded: Bounded, admin: Admin, cluster: Cluster, namespace: str
+) -> None:
+    body = {
+        "apiVersion": "caretaker.dev/v1alpha1",
+        "kind": "S3AggregatedRefresh",
+        **meta("r"),
+        "spec": refresh(),
+    }
+    await admin.create(path("s3aggregatedrefreshes", namespace), body)
+    url = path("s3aggregatedrefreshes", namespace, "r")
+    async with client(cluster, await bounded()) as account:
+        await account.patch(url, {"metadata": {"finalizers": ["caretaker.dev/finalizer"]}})
+        with pytest.raises(ApiError, match="finalizers of S3AggregatedRefreshes only"):
+            await account.patch(url, {"spec": {"suspend": True}})
+        await account.patch(url, {"metadata": {"finalizers": None}})

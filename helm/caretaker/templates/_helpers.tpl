@@ -53,3 +53,23 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- define "caretaker.hasIdentities" -}}
 {{- if not (kindIs "invalid" .Values.aws.identities) }}true{{ end }}
 {{- end }}
+
+{{/* In CEL, whether DaemonTasks run pods in the namespace of a request. Values come through patterns of the schema, so they
+cannot end a string. */}}
+{{- define "caretaker.inTaskNamespace" -}}
+{{- with .Values.watchNamespace }}request.namespace == '{{ . }}'
+{{- else }}
+{{- $asked := .Values.taskNamespaces }}
+{{- $names := concat (list .Release.Namespace) ($asked.names | default list) | uniq }}
+{{- $others := list "!(request.namespace in ['kube-system', 'kube-public', 'kube-node-lease'])" }}
+{{- range $key, $value := $asked.labels }}
+{{- $others = append $others (printf "namespaceObject.metadata.?labels[?'%s'] == optional.of('%s')" $key $value) }}
+{{- end -}}
+(request.namespace in ['{{ join "', '" $names }}']
+{{- if or $asked.labels (not $asked.names) }} || ({{ join " && " $others }}){{ end }})
+{{- end }}
+{{- end }}
+
+{{- define "caretaker.notInTaskNamespace" -}}
+DaemonTasks run no pods in this namespace: taskNamespaces of caretaker's chart has to name it, or a label of it
+{{- end }}

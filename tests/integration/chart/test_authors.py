@@ -3,7 +3,7 @@ users, groups, service accounts and impersonation."""
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -111,13 +111,19 @@ class Place:
 
 @pytest.fixture
 async def place(admin: Admin, cluster: Cluster, namespace: str) -> AsyncIterator[Place]:
-    bodies = authors("--set", f"watchNamespace={namespace}")
-    for one in bodies:
-        await admin.create(path(BINDINGS[one["kind"]]), one)
     found = Place(admin, cluster, namespace)
-    url = f"{path('daemontasks', namespace)}?dryRun=All"
-    await found.bind({"apiGroup": RBAC, "kind": "User", "name": "trial"}, [OURS])
-    async with found.acting("trial") as trial, asyncio.timeout(30):
+    async with in_force(found, authors("--set", f"watchNamespace={namespace}")):
+        yield found
+
+
+@asynccontextmanager
+async def in_force(place: Place, bodies: list[Json]) -> AsyncIterator[None]:
+    """While a policy and its binding act."""
+    for one in bodies:
+        await place.admin.create(path(BINDINGS[one["kind"]]), one)
+    url = f"{path('daemontasks', place.namespace)}?dryRun=All"
+    await place.bind({"apiGroup": RBAC, "kind": "User", "name": "trial"}, [OURS])
+    async with place.acting("trial") as trial, asyncio.timeout(30):
         while True:  # nothing says when a policy begins to act
             try:
                 await trial.request("POST", url, runs())
@@ -125,9 +131,26 @@ async def place(admin: Admin, cluster: Cluster, namespace: str) -> AsyncIterator
                 if "ValidatingAdmissionPolicy" in error.message:
                     break
             await asyncio.sleep(0.1)
-    yield found
+    yield
     for one in bodies:
-        await admin.delete(path(BINDINGS[one["kind"]], name=one["metadata"]["name"]))
+        await place.admin.delete(path(BINDINGS[one["kind"]], name=one["metadata"]["name"]))
+
+
+async def test_a_task_is_refused_where_tasks_run_no_pods(
+    admin: Admin, cluster: Cluster, namespace: str
+) -> None:
+    """Also an administrator's: the operator could create none of its pods."""
+    place = Place(admin, cluster, namespace)
+    policy, binding = authors("--set", "taskNamespaces.names={others}")
+    here = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
+    binding["spec"]["matchResources"] = {"namespaceSelector": here}
+    async with in_force(place, [policy, binding]):
+        with pytest.raises(ApiError, match="taskNamespaces of caretaker's chart has to name it"):
+            await place.write(admin, runs())
+        queue = "https://sqs.eu-west-1.amazonaws.com/111122223333/ecs"
+        ecs = {"aws": {"region": "eu-west-1"}, "service": "a", "events": {"sqsQueueURL": queue}}
+        await place.write(admin, body("DaemonTask", {"ecs": ecs}))
+        await place.write(admin, job())
 
 
 RULES = {

@@ -443,12 +443,24 @@ def test_one_replica_alone_has_no_alert_about_a_standby(replicas: int) -> None:
     assert missing == ({"CaretakerNoStandby"} if replicas == 1 else set())
 
 
-def test_the_admission_policy_is_the_example_for_the_releases_account() -> None:
-    rendered = chart.objects(
-        "--set", "admissionPolicy.enabled=true", "--show-only", "templates/admissionpolicy.yaml"
-    )
-    example = yaml.safe_load_all((CHECKOUT / "examples" / "admission" / "operator.yaml").read_text())
-    for ours, theirs in zip(rendered, example, strict=True):
-        assert (ours["kind"], ours["metadata"]["name"]) == (theirs["kind"], theirs["metadata"]["name"])
-        assert ours["spec"] == theirs["spec"]
-    assert all(o["metadata"]["name"] != "caretaker-operator" for o in chart.objects())
+@pytest.mark.parametrize(
+    ("flags", "resources"),
+    [
+        ((), ["pods", "configmaps", "s3aggregatedrefreshes"]),
+        (("--set", "kinds.s3AggregatedRefresh.enabled=false"), ["pods", "configmaps"]),
+        (("--set", "kinds.daemonTask.enabled=false"), ["s3aggregatedrefreshes"]),
+        (("--set", "kinds.daemonTask.enabled=false,kinds.s3AggregatedRefresh.enabled=false"), []),
+        (("--set", "admissionPolicy.enabled=false"), []),
+    ],
+)
+def test_the_account_is_bounded_by_default_in_what_its_kinds_write(
+    flags: tuple[str, ...], resources: list[str]
+) -> None:
+    objects = chart.objects(*flags, "--set", "serviceAccount.name=theirs")
+    policies = [o for o in objects if o["metadata"]["name"] == "caretaker-operator"]
+    assert len(policies) == (2 if resources else 0)  # the policy and its binding
+    for policy in policies[:1]:
+        rules = policy["spec"]["matchConstraints"]["resourceRules"]
+        assert [one for rule in rules for one in rule["resources"]] == resources
+        (condition,) = policy["spec"]["matchConditions"]
+        assert "'system:serviceaccount:caretaker-system:theirs'" in condition["expression"]
