@@ -61,6 +61,13 @@ OPERATOR: Final = {
     "caretaker_plan_cpu_seconds": Metric(
         "The loop lags: long plans (thousands of nodes) hold everything else up.", {"kind": known.KIND}
     ),
+    "caretaker_pass_cpu_seconds": Metric(
+        "Resources are told as CPUThrottled, or the operator takes much CPU: which kind it is.",
+        {"kind": known.KIND},
+    ),
+    "caretaker_long_steps_total": Metric(
+        "The loop lags: whether it is the passes of a kind that hold it.", {"kind": known.KIND}
+    ),
     "caretaker_loop_lag_seconds": Metric("The operator is slow, and neither the API server nor AWS is."),
     "caretaker_loop_lag_max_seconds": Metric(
         "As before, for alerts: above a second the process has too little CPU, or a bug; from 10 s on "

@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from caretaker.api import conditions
-from caretaker.api.conditions import EcsReason, PolicyReason, Reason, RefreshReason
+from caretaker.api.conditions import CpuReason, EcsReason, PolicyReason, Reason, RefreshReason
 from caretaker.registry import KINDS
 
 
@@ -49,7 +49,11 @@ CONDITION: Final = one_of(
 )
 REASON: Final = one_of(
     *sorted(
-        _constants(Reason) | _constants(EcsReason) | _constants(RefreshReason) | _constants(PolicyReason)
+        _constants(CpuReason)
+        | _constants(Reason)
+        | _constants(EcsReason)
+        | _constants(RefreshReason)
+        | _constants(PolicyReason)
     ),
     words="its reason, as in the pages of the kinds",
 )

@@ -16,6 +16,8 @@ ConditionStatus = Literal["True", "False", "Unknown"]
 READY: Final = "Ready"
 RECONCILING: Final = "Reconciling"
 STALLED: Final = "Stalled"
+# Of every kind, abnormal-true.
+CPU_THROTTLED: Final = "CPUThrottled"
 # DaemonTask's own.
 SPEC_VALID: Final = "SpecValid"
 PROGRESSING: Final = "Progressing"
@@ -39,6 +41,12 @@ SOURCES_COMPLIANT: Final = "SourcesCompliant"
 
 # Kubernetes' own limit on a condition's message.
 MAX_MESSAGE: Final = 32768
+
+
+class CpuReason:
+    """The reason of CPUThrottled."""
+
+    SHARE_EXCEEDED: Final = "CPUShareExceeded"
 
 
 class Reason:

@@ -103,6 +103,11 @@ def new_reconcile_id() -> str:
     return secrets.token_hex(6)
 
 
+def in_pass() -> bool:
+    """Whether this is a pass, or of one: not beyond it."""
+    return bool(_bound.get().get("reconcile_id"))
+
+
 def beyond_the_pass() -> AbstractContextManager[None]:
     """Tasks that are begun inside outlive the pass: their records name its object, and not the pass."""
     return bind(reconcile_id="")

@@ -166,6 +166,19 @@ class Metrics:
             buckets=PLAN,
             registry=registry,
         )
+        self.pass_cpu = Histogram(
+            "caretaker_pass_cpu_seconds",
+            "CPU time one pass took on the event loop, with the tasks that it began.",
+            ("kind",),
+            buckets=FAST,
+            registry=registry,
+        )
+        self.long_steps = Counter(
+            "caretaker_long_steps_total",
+            "Steps of passes that held the event loop for 50 ms of CPU time or longer.",
+            ("kind",),
+            registry=registry,
+        )
         self.queue_depth = Gauge(
             "caretaker_queue_depth", "Objects that wait for a pass, delayed ones excepted.", registry=registry
         )

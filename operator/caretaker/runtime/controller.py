@@ -20,7 +20,8 @@ from caretaker.kube.client import KubeClient
 from caretaker.kube.errors import ApiError, NotLeader
 from caretaker.obs import log
 from caretaker.obs.metrics import Metrics
-from caretaker.runtime import denied
+from caretaker.runtime import denied, throttled
+from caretaker.runtime.cpu import Shares, new_task
 from caretaker.runtime.events import Event, EventRecorder, ObjectRef
 from caretaker.runtime.queue import CONFLICT_MAX, Key, WorkQueue
 
@@ -122,6 +123,7 @@ class Controller:
         metrics: Metrics,
         on_gone: Callable[[Key], None],
         workers: int = 8,
+        shares: Shares | None = None,
     ) -> None:
         self._client = client
         self._queue = queue
@@ -130,6 +132,7 @@ class Controller:
         self._metrics = metrics
         self._on_gone = on_gone
         self._workers = workers
+        self._shares = shares or Shares(metrics)
         self._stopping = asyncio.Event()
         self._status_written: dict[Key, float] = {}
         self._working: list[asyncio.Task[None]] = []
@@ -138,6 +141,7 @@ class Controller:
         """Work until stop(), or until cancelled. Every run starts with an empty memory of status writes."""
         self._stopping = asyncio.Event()
         self._status_written.clear()
+        asyncio.get_running_loop().set_task_factory(new_task)
         self._working = [asyncio.create_task(self._work(self._stopping)) for _ in range(self._workers)]
         try:
             await asyncio.gather(*self._working)
@@ -161,6 +165,8 @@ class Controller:
             try:
                 await self.run_pass(key)
             finally:
+                if rest := self._shares.rest(key):
+                    self._queue.rest(key, rest)
                 self._queue.done(key)
 
     async def run_pass(self, key: Key) -> None:
@@ -168,7 +174,7 @@ class Controller:
         reconcile_id = log.new_reconcile_id()
         with log.bind(kind=key.kind, namespace=key.namespace, name=key.name, reconcile_id=reconcile_id):
             try:
-                follow = await self._pass(key, self._kinds[key.kind])
+                follow = await self._shares.timed(key, self._pass(key, self._kinds[key.kind]))
             except NotLeader:
                 # Usually the Lease is gone and nobody works this off; but it may be renewed yet.
                 self._queue.retry(key)
@@ -197,6 +203,7 @@ class Controller:
                 self._on_gone(key)
             self._status_written.pop(key, None)
             self._metrics.resources.forget((key.kind, key.namespace, key.name))
+            self._shares.forget(key)
             return None
         plan = self._plan(kind, snapshot)
         for _ in range(CONFIRMATIONS):
@@ -208,13 +215,16 @@ class Controller:
             raise Conflict("the ledger keeps changing under the plan")
         outcome = await kind.execute(snapshot, plan)
         follow = kind.next(snapshot, plan, outcome)
+        subject, told = kind.subject(snapshot), list[Event]()
         status = kind.status(snapshot, plan, outcome)
+        if self._shares.throttled(key):
+            status, told = throttled.told(subject.status, status, format_time(time.time()))
         self._show(key, status.conditions)
-        if await self._write_status(key, kind.subject(snapshot), status, follow):
+        if await self._write_status(key, subject, status, follow):
             try:
                 await kind.settled(snapshot, plan, outcome)
             finally:  # what happened is told after what must not wait, and whatever became of that
-                await self._recorder.post(kind.subject(snapshot).ref, kind.events(snapshot, plan, status))
+                await self._recorder.post(subject.ref, [*kind.events(snapshot, plan, status), *told])
         self._metrics.reconciled(key.kind, time.perf_counter() - started)
         return follow
 

@@ -43,6 +43,8 @@ EXPECTED = {
     "caretaker_reconcile_errors_total": ("counter", "kind,reason"),
     "caretaker_queue_depth": ("gauge", ""),
     "caretaker_plan_cpu_seconds": ("histogram", "kind"),
+    "caretaker_pass_cpu_seconds": ("histogram", "kind"),
+    "caretaker_long_steps_total": ("counter", "kind"),
     "caretaker_queue_wait_seconds": ("histogram", ""),
     "caretaker_loop_lag_seconds": ("histogram", ""),
     "caretaker_loop_lag_max_seconds": ("gauge", ""),

@@ -1,0 +1,326 @@
+"""What each resource takes of the event loop's CPU is counted, and what takes more than its share rests."""
+
+import asyncio
+import time
+from collections.abc import Coroutine, Iterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from caretaker.api.conditions import Condition, CpuReason
+from caretaker.api.events import Event, ObjectRef
+from caretaker.obs import log
+from caretaker.obs.metrics import Metrics, create_metrics
+from caretaker.runtime import cpu
+from caretaker.runtime.controller import Controller, Next, Subject
+from caretaker.runtime.cpu import BURST, LONG, REST, REST_MAX, SHARE, Shares, new_task
+from caretaker.runtime.queue import Key, WorkQueue
+
+A, B = Key("DaemonTask", "default", "a"), Key("DaemonTask", "default", "b")
+
+
+class Clock:
+    """Seconds that pass only when told."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def metrics() -> Metrics:
+    return create_metrics("test")
+
+
+@pytest.fixture
+def shares(metrics: Metrics, clock: Clock) -> Shares:
+    return Shares(metrics, clock)
+
+
+@pytest.fixture(autouse=True)
+async def counted() -> None:
+    asyncio.get_running_loop().set_task_factory(new_task)
+
+
+def burn(seconds: float) -> None:
+    """Work of this thread, however busy the machine is."""
+    until = time.thread_time() + seconds
+    while time.thread_time() < until:
+        pass
+
+
+def taken(shares: Shares, key: Key) -> float:
+    return shares._balance(key).account.taken
+
+
+def count(metrics: Metrics, name: str) -> float:
+    return metrics.registry.get_sample_value(name, {"kind": "DaemonTask"}) or 0.0
+
+
+async def one_pass(shares: Shares, key: Key, work: Coroutine[Any, Any, Any]) -> Any:
+    with log.bind(reconcile_id="1"):
+        return await shares.timed(key, work)
+
+
+async def test_passes_that_interleave_are_told_apart(shares: Shares) -> None:
+    async def works() -> None:
+        for _ in range(10):
+            burn(0.002)
+            await asyncio.sleep(0)
+
+    async def waits() -> None:
+        for _ in range(10):
+            await asyncio.sleep(0)
+
+    await asyncio.gather(one_pass(shares, A, works()), one_pass(shares, B, waits()))
+    assert taken(shares, A) >= 0.02
+    assert taken(shares, B) < taken(shares, A) / 4
+
+
+async def test_what_a_pass_begins_is_on_its_account(shares: Shares) -> None:
+    async def works() -> None:
+        burn(0.01)
+
+    async def begins() -> None:
+        await asyncio.gather(works(), asyncio.create_task(works()))
+
+    await one_pass(shares, A, begins())
+    assert taken(shares, A) >= 0.02
+
+
+async def test_what_outlives_a_pass_is_not(shares: Shares, metrics: Metrics) -> None:
+    """It reads the events of others; but its long steps are counted."""
+
+    async def works() -> None:
+        burn(LONG)
+
+    async def begins() -> None:
+        with log.beyond_the_pass():
+            task = asyncio.create_task(works())
+        await task
+
+    await one_pass(shares, A, begins())
+    assert taken(shares, A) < LONG
+    assert count(metrics, "caretaker_long_steps_total") == 1
+
+
+async def test_steps_that_hold_the_loop_are_counted(shares: Shares, metrics: Metrics) -> None:
+    async def works() -> None:
+        burn(LONG)
+        await asyncio.sleep(0)
+        burn(LONG / 4)
+        await asyncio.sleep(0)
+        burn(LONG)
+
+    await one_pass(shares, A, works())
+    assert count(metrics, "caretaker_long_steps_total") == 2
+    shares.rest(A)
+    assert count(metrics, "caretaker_pass_cpu_seconds_sum") >= 2.25 * LONG
+    assert taken(shares, A) == 0
+
+
+async def test_results_errors_and_cancellations_go_through(shares: Shares) -> None:
+    async def ends(how: str) -> str:
+        await asyncio.sleep(0)
+        if how == "cancelled":
+            await asyncio.sleep(60)
+        if how == "fails":
+            raise ValueError(how)
+        return how
+
+    assert await one_pass(shares, A, ends("well")) == "well"
+    with pytest.raises(ValueError, match="fails"):
+        await one_pass(shares, A, ends("fails"))
+    cancelled = asyncio.create_task(one_pass(shares, A, ends("cancelled")))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    cancelled.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await cancelled
+    assert "ends" in repr(asyncio.create_task(ends("well")))
+
+    async def late() -> None:
+        async with asyncio.timeout(0.001):
+            await asyncio.sleep(60)
+
+    with pytest.raises(TimeoutError):
+        await one_pass(shares, A, late())
+
+
+def passes(shares: Shares, clock: Clock, seconds: float) -> Iterator[float]:
+    """The rests after passes that take so much each, one after the other as early as they may be."""
+    while True:
+        shares._balance(A).account.add(seconds)
+        rest = shares.rest(A)
+        clock.now += max(rest, 1.0)  # the queue's second between passes of one key
+        yield rest
+
+
+def test_less_than_the_share_never_rests(shares: Shares, clock: Clock) -> None:
+    found = passes(shares, clock, SHARE)
+    assert {next(found) for _ in range(10_000)} == {0.0}
+
+
+def test_a_burst_does_not_rest(shares: Shares, clock: Clock) -> None:
+    found = passes(shares, clock, 1.0)
+    assert [next(found) for _ in range(int(BURST))] == [0.0] * int(BURST)
+    assert not shares.throttled(A)
+
+
+@pytest.mark.parametrize("seconds", [0.3, 1.0, 5.0, 40.0, 1000.0])
+def test_more_than_the_share_comes_ever_later_and_keeps_to_its_share(
+    shares: Shares, clock: Clock, seconds: float
+) -> None:
+    began, took, rests = clock.now, 0.0, []
+    for rest in passes(shares, clock, seconds):
+        took += seconds
+        rests.append(rest)
+        if clock.now - began > 100_000:
+            break
+    resting = [rest for rest in rests if rest]
+    assert resting[0] >= REST[0]
+    assert max(resting) <= REST_MAX
+    if seconds * 4 < REST[1]:  # shorter than the longest that doubling leads to
+        assert resting[1] >= 2 * REST[0]
+        assert resting[2] >= 4 * REST[0]
+        assert max(resting) == REST[1]
+    if seconds <= REST_MAX * SHARE:
+        assert took <= BURST + (clock.now - began) * SHARE + seconds
+    else:
+        assert min(resting) == REST_MAX
+
+
+def test_it_is_told_until_it_has_been_well_for_a_while(shares: Shares, clock: Clock) -> None:
+    shares._balance(A).account.add(BURST + 1)
+    rest = shares.rest(A)
+    assert rest >= 1 / SHARE
+    assert shares.throttled(A)
+    assert not shares.throttled(B)
+    clock.now += rest
+    assert (shares.rest(A), shares.throttled(A)) == (0.0, True)
+    clock.now += BURST / 2 / SHARE
+    assert (shares.rest(A), shares.throttled(A)) == (0.0, False)
+    shares._balance(A).account.add(BURST)
+    assert shares.rest(A) <= max(REST[0], BURST / 2 / SHARE), "the rests begin anew, too"
+
+
+def test_to_be_made_anew_is_no_way_out(shares: Shares, clock: Clock) -> None:
+    shares._balance(A).account.add(BURST + 1)
+    shares.rest(A)
+    shares.forget(A)
+    assert shares.throttled(A)
+    clock.now += REST_MAX
+    shares.forget(A)
+    assert not shares.throttled(A)
+    shares.forget(B)
+
+
+# ------------------------------------------------------------------ in the loop
+
+
+class Status(msgspec.Struct, frozen=True):
+    conditions: tuple[Condition, ...] = ()
+    observed_generation: int = 3
+
+
+class Costly:
+    """A kind; what `cost` says is what its next pass takes."""
+
+    kind = "DaemonTask"
+    stopped = ()
+
+    def __init__(self) -> None:
+        self.cost = 0.0
+        self.standing = Status()
+        self.passes = 0
+
+    async def gather(self, key: Key) -> str:
+        account = cpu._account.get()
+        assert account is not None
+        account.add(self.cost)
+        self.passes += 1
+        return key.name
+
+    def plan(self, snapshot: str) -> str:
+        return snapshot
+
+    async def confirm(self, *_: Any) -> None:
+        return None
+
+    async def execute(self, *_: Any) -> None:
+        return None
+
+    async def settled(self, *_: Any) -> None:
+        return None
+
+    def subject(self, snapshot: str) -> Subject:
+        return Subject(ObjectRef("v1", self.kind, "default", snapshot, "uid"), "/a", "1", self.standing)
+
+    def status(self, *_: Any) -> Status:
+        return Status((Condition("Ready", "True", "Succeeded"),))
+
+    def events(self, *_: Any) -> list[Event]:
+        return []
+
+    def next(self, *_: Any) -> Next:
+        return Next()
+
+    def forget(self, key: Key) -> None:
+        """Nothing is kept."""
+
+
+class Told:
+    """A client and an event recorder: what a person is told."""
+
+    def __init__(self, kind: Costly) -> None:
+        self._kind = kind
+        self.events: list[str] = []
+
+    async def patch(self, path: str, body: dict[str, Any]) -> None:
+        assert path == "/a/status"
+        self._kind.standing = body["status"]
+
+    async def post(self, _: ObjectRef, events: list[Event]) -> None:
+        self.events += [event.reason for event in events]
+
+
+async def test_a_resource_that_is_throttled_says_so_and_waits_whatever_happens(
+    metrics: Metrics, clock: Clock, shares: Shares
+) -> None:
+    kind, queue = Costly(), WorkQueue(clock=clock)
+    told: Any = Told(kind)
+    controller = Controller(told, queue, [kind], told, metrics, lambda _: None, 1, shares)  # type: ignore[list-item]
+    running = asyncio.create_task(controller.run())
+
+    async def step(seconds: float, expected: int) -> dict[str, str]:
+        """An event, and so much later; conditions by type once there were so many passes."""
+        queue.add(A, urgent=True)
+        clock.now += seconds
+        queue.wake()
+        for _ in range(50):  # turns of the loop, more than a pass takes
+            await asyncio.sleep(0)
+        assert kind.passes == expected
+        return {one.type: one.reason for one in kind.standing.conditions}
+
+    kind.cost = BURST + SHARE * 20  # 20 s of rest
+    assert await step(1, 1) == {"Ready": "Succeeded"}
+    kind.cost = 0.0
+    assert await step(10, 1) == {"Ready": "Succeeded"}
+    assert await step(11, 2) == {"Ready": "Succeeded", "CPUThrottled": CpuReason.SHARE_EXCEEDED}
+    shown = kind.standing.conditions[-1]
+    assert (shown.status, shown.observed_generation) == ("True", 3)
+    await step(2, 3)
+    assert kind.standing.conditions[-1] == shown
+    assert told.events == [CpuReason.SHARE_EXCEEDED]
+    await step(BURST / SHARE, 4)
+    assert await step(2, 5) == {"Ready": "Succeeded"}
+    controller.stop()
+    await running
