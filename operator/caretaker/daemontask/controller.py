@@ -102,10 +102,13 @@ class DaemonTaskKind:
             if raw is None or raw.metadata.uid != memory.uid:
                 raise Conflict("the task went away while its ledger was read")
             task, invalid = read_task(raw)
-        revision, former = revisions_of(task.spec, task.status)
+        hashes = memory.hashes(raw.spec, task.spec.template)
+        revision, former = revisions_of(task.spec, task.status, hashes)
         if memory.fit is None or memory.revision != revision:
             memory.fit, memory.revision, memory.verdict = NodeFit(task.spec.template), revision, None
             memory.refusals.clear()
+            await look_at_all(memory.fit, list(self._nodes.values()))
+        elif memory.fit.costly:  # no event has
             await look_at_all(memory.fit, list(self._nodes.values()))
         memory.backoff_limit = task.spec.backoff_limit
         if not invalid and memory.verdict is None:

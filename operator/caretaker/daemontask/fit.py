@@ -8,7 +8,8 @@ ordinary pods (Fargate, virtual kubelets, Windows) are left out unless the templ
 """
 
 import re
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import lru_cache
 from typing import Any, Final, Literal
 
 import msgspec
@@ -20,11 +21,13 @@ UNREACHABLE: Final = "node.kubernetes.io/unreachable"
 UNSCHEDULABLE: Final = "node.kubernetes.io/unschedulable"
 NETWORK_UNAVAILABLE: Final = "node.kubernetes.io/network-unavailable"
 
+COSTLY: Final = 200  # requirements of node affinity: a verdict takes about 30 µs
+
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,63}")
 
 Toleration = dict[str, Any]
-_Operator = Callable[[str | None, Collection[str]], bool]  # (the label's value, the values) -> matches
-_Requirement = tuple[str, _Operator, Collection[str]]
+_Operator = Callable[[str | None, Collection[Any]], bool]  # (the label's value, the values) -> matches
+_Requirement = tuple[str, _Operator, Collection[Any]]
 _Term = tuple[tuple[_Requirement, ...], tuple[_Requirement, ...]]  # (expressions, fields)
 
 # What DaemonSet pods tolerate, less `unschedulable`: a cordon says that somebody works on the node.
@@ -74,21 +77,29 @@ def default_tolerations(pod_spec: dict[str, Any]) -> tuple[Toleration, ...]:
     return DEFAULT_TOLERATIONS
 
 
-def tolerates(tolerations: Iterable[Toleration], taint: Taint) -> bool:
-    """corev1 Toleration.ToleratesTaint."""
-    return any(_matches(toleration, taint) for toleration in tolerations)
+class Tolerated:
+    """Tolerations as they are looked up: a template may have thousands. corev1 Toleration.ToleratesTaint."""
 
+    def __init__(self, tolerations: Iterable[Toleration]) -> None:
+        # (key, effect) -> the values that are tolerated; None = all. An empty key or effect is any.
+        self._values: dict[tuple[str, str], set[str] | None] = {}
+        for toleration in tolerations:
+            key, operator = toleration.get("key") or "", toleration.get("operator") or "Equal"
+            place = (key, toleration.get("effect") or "")
+            if operator == "Exists":
+                self._values[place] = None
+            elif operator == "Equal" and key:
+                values = self._values.setdefault(place, set())
+                if values is not None:
+                    values.add(toleration.get("value") or "")
 
-def _matches(toleration: Toleration, taint: Taint) -> bool:
-    effect, key = toleration.get("effect"), toleration.get("key")
-    if effect and effect != taint.effect:
+    def has(self, taint: Taint) -> bool:
+        """Whether one of them tolerates it."""
+        for place in ((taint.key, taint.effect), (taint.key, ""), ("", taint.effect), ("", "")):
+            values = self._values.get(place, ())
+            if values is None or taint.value in values:
+                return True
         return False
-    if key and key != taint.key:
-        return False
-    operator = toleration.get("operator") or "Equal"
-    if operator == "Exists":
-        return True
-    return operator == "Equal" and bool(key) and (toleration.get("value") or "") == taint.value
 
 
 class NodeFit:
@@ -105,10 +116,13 @@ class NodeFit:
         self._selector: dict[str, str] = spec.get("nodeSelector") or {}
         terms: list[dict[str, Any]] | None = required.get("nodeSelectorTerms")
         self._terms = None if terms is None else [_compiled(term) for term in terms]
+        # Whether a verdict takes long enough to let others in between those of thousands of nodes.
+        requirements = sum(len(expressions) + len(fields) for expressions, fields in self._terms or ())
+        self.costly = requirements > COSTLY
         own = list(spec.get("tolerations") or ())
-        self._tolerations = [*own, *default_tolerations(spec)]
-        self._any_readiness = tolerates(own, Taint(NOT_READY, "NoSchedule"))
-        self._any_cordon = tolerates(own, Taint(UNSCHEDULABLE, "NoSchedule"))
+        self._tolerated, owned = Tolerated((*own, *default_tolerations(spec))), Tolerated(own)
+        self._any_readiness = owned.has(Taint(NOT_READY, "NoSchedule"))
+        self._any_cordon = owned.has(Taint(UNSCHEDULABLE, "NoSchedule"))
         self._wanted_special = {
             (label, value) for label, value, _ in SPECIAL_NODES if self._selects(spec, terms, label, value)
         }
@@ -182,7 +196,7 @@ class NodeFit:
             # These three restate spec.unschedulable and the Ready condition, which have checks of their own.
             if taint.key in (NOT_READY, UNREACHABLE, UNSCHEDULABLE):
                 continue
-            if taint.effect == effect and not tolerates(self._tolerations, taint):
+            if taint.effect == effect and not self._tolerated.has(taint):
                 return taint
         return None
 
@@ -212,8 +226,12 @@ def _compiled(term: dict[str, Any]) -> _Term:
 
 def _requirement(wanted: dict[str, Any]) -> _Requirement:
     """corev1.NodeSelectorRequirement; an operator we do not know matches nothing."""
-    values, operator = wanted.get("values") or (), _OPERATORS.get(wanted.get("operator", ""), _never)
-    of: Collection[str] = values if operator in _NUMERIC else frozenset(values)
+    values: Sequence[str] = wanted.get("values") or ()
+    operator = _OPERATORS.get(wanted.get("operator", ""), _never)
+    of: Collection[str | int] = frozenset(values)
+    if operator in _NUMERIC:
+        bound = _integer(values[0]) if len(values) == 1 else None
+        of = () if bound is None else (bound,)
     return wanted.get("key", ""), operator, of
 
 
@@ -228,29 +246,24 @@ def _matches_term(term: _Term, node: Node) -> bool:
     return bool(expressions or fields)  # corev1: a null or empty term matches no objects
 
 
-def _compare(actual: str | None, values: Iterable[str]) -> int:
-    """-1, 0, 1 as integers; 0 where either side is none, so that neither Gt nor Lt matches."""
-    numbers = [_integer(text) for text in (actual or "", *values)]
-    if len(numbers) != 2 or numbers[0] is None or numbers[1] is None:
-        return 0
-    return (numbers[0] > numbers[1]) - (numbers[0] < numbers[1])
-
-
+@lru_cache(maxsize=256)  # of a node's labels, which thousands of terms may ask for
 def _integer(text: str) -> int | None:
     """As the scheduler reads it: Go's ParseInt, 64 bits. Python's int() would read more, such as 1_000."""
     number = int(text) if _INTEGER.fullmatch(text) else None
     return number if number is not None and -(2**63) <= number < 2**63 else None
 
 
-def _greater(actual: str | None, values: Collection[str]) -> bool:
-    return _compare(actual, values) > 0
+def _greater(actual: str | None, bounds: Collection[int]) -> bool:
+    number = _integer(actual or "")
+    return number is not None and any(number > bound for bound in bounds)
 
 
-def _less(actual: str | None, values: Collection[str]) -> bool:
-    return _compare(actual, values) < 0
+def _less(actual: str | None, bounds: Collection[int]) -> bool:
+    number = _integer(actual or "")
+    return number is not None and any(number < bound for bound in bounds)
 
 
-def _never(_actual: str | None, _values: Collection[str]) -> bool:
+def _never(_actual: str | None, _values: Collection[Any]) -> bool:
     return False
 
 

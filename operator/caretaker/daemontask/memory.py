@@ -5,9 +5,10 @@ that was gone before its record), never a fact that correctness needs: the proce
 """
 
 import asyncio
+import hashlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Final
+from typing import Any, Final
 
 from caretaker.api.conditions import Reason
 from caretaker.api.names import LABEL_TASK, POD_NODE_NAME
@@ -15,6 +16,7 @@ from caretaker.api.objects import Node, Pod, WireMeta
 from caretaker.daemontask.decision import BACKOFF_BASE, BACKOFF_MAX
 from caretaker.daemontask.fit import NodeFit
 from caretaker.daemontask.ledger import Entry
+from caretaker.daemontask.pods import hashes_of
 from caretaker.daemontask.recall import Recall
 from caretaker.daemontask.refusals import Refusals
 from caretaker.daemontask.shards import Shards
@@ -40,6 +42,7 @@ class Memory:
         self.fit: NodeFit | None = None
         self.recall = Recall()
         self.revision = ""
+        self._hashes: tuple[bytes, tuple[str, str]] = (b"", ("", ""))  # digest of a spec -> of its template
         self.backoff_limit = 0
         self.verdict: str | None = None  # why the template is refused; "" = accepted; None = not checked
         self.confirmed = 0.0  # time.monotonic() of the last look at the ledger that found it as known
@@ -67,6 +70,13 @@ class Memory:
         self._ended: dict[str, Pod] = {}  # UID -> Pod that was seen to end and is gone, but not recorded yet
         self._absent: dict[str, float] = {}
         self._absence_checked = 0.0
+
+    def hashes(self, raw: bytes, template: dict[str, Any]) -> tuple[str, str]:
+        """hashes_of() the template, which was read from this spec, worked out once."""
+        digest = hashlib.blake2b(raw).digest()
+        if self._hashes[0] != digest:
+            self._hashes = digest, hashes_of(template)
+        return self._hashes[1]
 
     def refused(self, node_uid: str, error: ApiError, now: float, scale: float) -> None:
         """A Pod was not created. Its node goes behind the others; where they will fare alike, all wait."""

@@ -60,6 +60,9 @@ _SCALES: Final = {  # of a quantity of one, in 10^-9
     **{suffix: 1000 ** (9 - place) for place, suffix in enumerate(_DECIMAL)},
     **{suffix: _NANO * 1024 ** (6 - place) for place, suffix in enumerate(_BINARY)},
 }
+_DECIMALS: Final = tuple((mark, _SCALES[mark]) for mark in _DECIMAL)
+_BINARIES: Final = tuple((mark, _SCALES[mark]) for mark in _BINARY)
+_EXPONENTS: Final = tuple(zip(_EXPONENT, (scale for _, scale in _DECIMALS), strict=True))
 # More in one map are of nobody who wants them in other words, and would take too long.
 _QUANTITIES: Final = 32
 
@@ -105,11 +108,13 @@ def _meant(code: str, value: Any) -> Any:
     """The value of a field or of an item, which stands."""
     code = code.removeprefix("*")
     if code.startswith("[]") and isinstance(value, list):
-        return [_meant(code[2:], item) for item in value]
+        code = code[2:]
+        return [_meant(code, item) for item in value]
     if code.startswith("{}") and isinstance(value, dict):
         if len(value) > _QUANTITIES:
             return value
-        return {key: _meant(code[2:], item) for key, item in value.items()}
+        code = code[2:]
+        return {key: _meant(code, item) for key, item in value.items()}
     if code in STRUCTS and isinstance(value, dict):
         return _struct(code, value)
     return _quantity(value) if code == "quantity" else value
@@ -125,12 +130,12 @@ def _quantity(value: Any) -> Any:
     amount, left = divmod(int(whole + part) * scale, 10 ** (len(part) + max(-int(exponent or 0), 0)))
     if left or amount >= 2**63 * _NANO:
         return value
-    marks: tuple[str, ...] = _EXPONENT if exponent else _DECIMAL
-    if suffix.endswith("i") and amount >= 1024 * _NANO:
-        marks = _BINARY
     if not amount:
         return "0"
-    scales = [_SCALES[mark] for mark in (_DECIMAL if marks is _EXPONENT else marks)]
-    fits = (pair for pair in zip(marks, scales, strict=True) if not amount % pair[1])
-    mark, scale = next(fits, ("", 0))
-    return f"{sign.replace('+', '')}{amount // scale}{mark}" if scale else value
+    marks = _EXPONENTS if exponent else _DECIMALS
+    if suffix.endswith("i") and amount >= 1024 * _NANO:
+        marks = _BINARIES
+    for mark, scale in marks:
+        if not amount % scale:
+            return f"{sign.replace('+', '')}{amount // scale}{mark}"
+    return value

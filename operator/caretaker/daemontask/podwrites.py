@@ -17,7 +17,7 @@ from caretaker.api.names import LABEL_NODE_HASH, LABEL_TASK
 from caretaker.api.objects import Pod, WirePod
 from caretaker.daemontask.ledger import Entry
 from caretaker.daemontask.memory import Memory
-from caretaker.daemontask.pods import Start, build, pod_name
+from caretaker.daemontask.pods import Mould, Start, pod_name
 from caretaker.daemontask.snapshot import Snapshot, Trouble
 from caretaker.kube.client import KubeClient
 from caretaker.kube.errors import ApiError, NotLeader
@@ -28,6 +28,9 @@ logger = logging.getLogger(__name__)
 
 DELETE_CONCURRENCY: Final = 32
 CREATE_CONCURRENCY: Final = 64  # requests at a time
+# Bytes of them together: of large Pods fewer are created at a time, since answers that come at the same time
+# hold up the loop one after the other.
+CREATE_BYTES: Final = 2 << 20
 # How long a look at the ledger counts, in seconds. With the timeout of a write it stays below the floor of
 # retention.py: a Pod that somebody else recorded since still holds its name.
 CONFIRMED_SECONDS: Final = 10.0
@@ -57,7 +60,11 @@ class PodWriter:
         needed at once): starts that were not tried need another look at the ledger or the budgets first, and
         a refused one leaves its slot to another node."""
         left, memory.again = deque(starts), False
+        if not starts:
+            return [], True
         until = memory.confirmed + CONFIRMED_SECONDS * self._scale
+        mould = Mould(snapshot.task.metadata, snapshot.task.spec, snapshot.revision)
+        most = max(min(CREATE_CONCURRENCY, CREATE_BYTES // mould.size), 1)
         creators: list[asyncio.Task[None]] = []
         created: list[str] = []
 
@@ -65,13 +72,13 @@ class PodWriter:
             """One slot of the width; a slow answer holds up this slot and no other."""
             while left and memory.trouble is None and time.monotonic() < until and not _is_past(edge):
                 start = left.popleft()
-                if not await self._create(snapshot, start, memory):
+                if not await self._create(snapshot, mould, start, memory):
                     continue
                 created.append(start.node_name)
-                if left and memory.trouble is None and len(creators) < CREATE_CONCURRENCY:
+                if left and memory.trouble is None and len(creators) < most:
                     creators.append(asyncio.create_task(create()))
 
-        creators.extend(asyncio.create_task(create()) for _ in range(min(memory.width, len(starts))))
+        creators.extend(asyncio.create_task(create()) for _ in range(min(memory.width, len(starts), most)))
         awaited = 0
         try:
             while awaited < len(creators):  # one that succeeds adds another
@@ -84,11 +91,11 @@ class PodWriter:
         memory.width = 1 if memory.trouble is not None else max(len(creators), memory.width)
         return created, not (left or memory.again) or memory.trouble is not None
 
-    async def _create(self, snapshot: Snapshot, start: Start, memory: Memory) -> bool:
+    async def _create(self, snapshot: Snapshot, mould: Mould, start: Start, memory: Memory) -> bool:
         """Whether the node has a Pod now that it did not have before."""
         task = snapshot.task
         path = f"/api/v1/namespaces/{task.metadata.namespace}/pods"
-        body = build(task.metadata, task.spec, snapshot.revision, start)
+        body = mould.body(start)
         name = body["metadata"]["name"]
         memory.creating.add(name)
         token = memory.unstarted.pop(start.node_uid, "")

@@ -50,7 +50,7 @@ def read_task(raw: RawTask) -> tuple[DaemonTask, str]:
     try:
         spec = msgspec.json.decode(raw.spec, type=Spec)
         neither = not spec.template and spec.ecs is None  # stored by hand, past the CRD's rules
-        invalid = "spec has neither template nor ecs" if neither else wrong_type(spec.template)
+        invalid = "spec has neither template nor ecs" if neither else _unfit(spec.template, len(raw.spec))
     except msgspec.ValidationError as error:
         spec, invalid = _readable(raw.spec), str(error).replace("`$", "`spec")
     if invalid:
@@ -58,6 +58,17 @@ def read_task(raw: RawTask) -> tuple[DaemonTask, str]:
     readable, odd = amounts.readable(spec)
     faults = "; ".join(told for told in (odd, ticks.faults_of(spec)) if told)
     return DaemonTask(raw.metadata, readable, status), invalid or faults
+
+
+def _unfit(template: dict[str, Any], most: int) -> str:
+    """Why nothing is made of the template, which is at most so large; ""."""
+    size = len(msgspec.json.encode(template)) if most > MAX_TEMPLATE_BYTES else 0
+    if size > MAX_TEMPLATE_BYTES:
+        return (
+            f"spec.template: is {size} bytes as JSON, more than {MAX_TEMPLATE_BYTES}; "
+            "move scripts and data into a ConfigMap and mount it"
+        )
+    return wrong_type(template)
 
 
 def _status(raw: msgspec.Raw) -> Status:
@@ -128,12 +139,6 @@ async def refusals_of(client: KubeClient, task: DaemonTask, revision: str) -> li
     Raises ApiError when the server did not judge the Pod: no permission, a quota, an admission policy, no
     answer. None of these says that the spec is invalid, and each may pass later.
     """
-    size = len(msgspec.json.encode(task.spec.template))
-    if size > MAX_TEMPLATE_BYTES:
-        return [
-            f"spec.template: is {size} bytes as JSON, more than {MAX_TEMPLATE_BYTES}; "
-            "move scripts and data into a ConfigMap and mount it"
-        ]
     start = Start(DRY_RUN_NODE, "", 0, 1, "", "", "", "DryRun")
     body = build(task.metadata, task.spec, revision, start)
     path = f"/api/v1/namespaces/{task.metadata.namespace}/pods"

@@ -116,7 +116,8 @@ def _just_made(memory: Memory, old: Pod | None, new: Pod | None) -> bool:
 
 
 def _may_start(memory: Memory, new: Node | None) -> bool:
-    return new is not None and memory.fit is not None and memory.fit.verdict(new).kind == "fits"
+    fit = memory.fit
+    return new is not None and fit is not None and not fit.costly and fit.verdict(new).kind == "fits"
 
 
 def _concerns(memory: Memory, old: Node | None, new: Node | None) -> bool:
@@ -124,6 +125,8 @@ def _concerns(memory: Memory, old: Node | None, new: Node | None) -> bool:
     fit = memory.fit
     if fit is None:
         return False  # its first pass is still to come
+    if fit.costly:
+        return True  # its pass looks, and lets others in between
     if old is None or new is None or old.uid != new.uid:
         node = new or old
         return node is not None and fit.verdict(node).kind != "excluded"

@@ -317,7 +317,7 @@ class SimCluster:
         if name in collection:
             raise ApiError(409, "AlreadyExists", name, path=path)
         self._note()  # until now; the write may say otherwise
-        made = msgspec.convert(body, WirePod if path == PODS else WireConfigMap)
+        made = msgspec.json.decode(msgspec.json.encode(body), type=WirePod if path == PODS else WireConfigMap)
         made.metadata.uid = f"uid-{next(self._serial)}"
         made.metadata.creation_timestamp = format_time(self.clock.now)
         made = newer(made, self._next())

@@ -1,10 +1,12 @@
 """What a process remembers between passes."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from caretaker.daemontask import memory as memory_module
+from caretaker.daemontask import pods
 from caretaker.daemontask.fit import NodeFit
 from caretaker.daemontask.memory import ABSENCE, Memory, look_at_all
 from unit.daemontask.build import NOW, TEMPLATE, entry, node
@@ -52,3 +54,24 @@ async def test_other_tasks_go_on_while_many_nodes_are_looked_at(monkeypatch: pyt
     await look_at_all(NodeFit(TEMPLATE), [node(f"n{number}") for number in range(50)])
     beside.cancel()
     assert len(turns) >= 50
+
+
+def test_a_template_is_hashed_once_for_each_spec(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes up to 50 ms, and a pass comes each second."""
+    asked: list[dict[str, Any]] = []
+
+    def hashes_of(template: dict[str, Any]) -> tuple[str, str]:
+        asked.append(template)
+        return pods.hashes_of(template)
+
+    monkeypatch.setattr(memory_module, "hashes_of", hashes_of)
+    memory, other = Memory("uid"), {"spec": {"containers": []}}
+    for spec, template in (
+        (b"1", TEMPLATE),
+        (b"1", TEMPLATE),
+        (b"2", other),
+        (b"2", other),
+        (b"1", TEMPLATE),
+    ):
+        assert memory.hashes(spec, template) == pods.hashes_of(template)
+    assert asked == [TEMPLATE, other, TEMPLATE]

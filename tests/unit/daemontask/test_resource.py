@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from caretaker.api.daemontask import LedgerStatus, Spec
+from caretaker.api.daemontask import MAX_TEMPLATE_BYTES, LedgerStatus, Spec
 from caretaker.api.objects import WireMeta
 from caretaker.daemontask.resource import RawTask, by_admission, has_ecs, read_ecs, read_task
 from caretaker.kube.errors import ApiError
@@ -164,3 +164,21 @@ def test_of_a_status_that_cannot_be_read_the_rest_is_and_no_shard_is_forgotten(
     )
     assert task.status.ledger == ledger
     assert (task.status.last_schedule_time, task.status.current_revision) == ("2026-01-31T03:00:00Z", "r1")
+
+
+@pytest.mark.parametrize("beyond", [0, 1])
+def test_of_a_template_that_is_too_large_nothing_is_made(beyond: int) -> None:
+    """It may have 1.5 MiB. What else the spec holds does not count."""
+    of = {"spec": {"containers": [{"name": "a", "args": ["\u2028"]}]}}
+    room = MAX_TEMPLATE_BYTES + beyond - len(msgspec.json.encode(of))
+    of["spec"]["containers"][0]["args"].append("x" * (room - 3))
+    task, invalid = read_task(raw({"template": of, "results": [{"name": "r", "unit": "u" * 1000}]}))
+    if beyond:
+        assert invalid == (
+            f"spec.template: is {MAX_TEMPLATE_BYTES + 1} bytes as JSON, more than {MAX_TEMPLATE_BYTES}; "
+            "move scripts and data into a ConfigMap and mount it"
+        )
+        assert task.spec.template == {}
+    else:
+        assert invalid == ""
+        assert task.spec.template == of

@@ -5,6 +5,7 @@ import time
 import pytest
 
 from caretaker.api.objects import Node, Pod
+from caretaker.daemontask.fit import COSTLY, NodeFit
 from caretaker.daemontask.memory import Memories
 from caretaker.daemontask.triggers import SLOW, Triggers
 from caretaker.kube.store import Store
@@ -37,3 +38,18 @@ def test_being_placed_and_beginning_to_run(age: float, unplaced: bool, passes: i
     pods.apply(pod(A, phase="Pending", created=created), 6)
     pods.apply(pod(A, phase="Running", created=created), 7)
     assert keys == [KEY] * passes
+
+
+def test_a_node_is_not_held_against_thousands_of_terms_by_an_event() -> None:
+    """Which may be of 5,000 nodes at once; the task's pass looks, and lets others in between."""
+    terms = [{"matchExpressions": [{"key": f"k{n}", "operator": "Exists"}]} for n in range(COSTLY + 1)]
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+    memories, nodes = Memories(), Store[Node]()
+    memory = memories.of(KEY, UID)
+    memory.fit = NodeFit({"spec": {"affinity": {"nodeAffinity": required}}})
+    keys: list[tuple[Key, bool]] = []
+    Triggers(KEY.kind, memories, nodes, Store[Pod](), lambda key, urgent=False: keys.append((key, urgent)))
+    nodes.apply(A, 5)
+    nodes.apply(node("a", labels={"k1": ""}), 6)
+    assert keys == [(KEY, False)] * 2
+    assert not memory.fit._memo
