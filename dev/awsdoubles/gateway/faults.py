@@ -15,6 +15,7 @@ ACTIONS: Final = {
     "lose_reply": "act, then reset the connection",
     "early_completion": "finish the refresh and send its event before the reply",
     "no_completion": "never send the event",
+    "no_id": "leave NotificationId out of the answer",
     "duplicate_completion": "send the event twice",
     "slow_refresh": "let the refresh take `seconds` more",
 }

@@ -154,7 +154,8 @@ class Protocol:
         )
         if "early_completion" in taken:
             await self._refresher.finish(refresh)
-        return {"FileShareARN": share.arn, "NotificationId": refresh.id}
+        name = {} if "no_id" in taken else {"NotificationId": refresh.id}
+        return {"FileShareARN": share.arn, **name}
 
     def _share(self, region: str, arn: str) -> Share:
         share = self._world.shares.get(arn)

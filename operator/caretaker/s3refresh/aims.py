@@ -58,7 +58,7 @@ class Aim(Wire, frozen=True):
     def paced(self, pace: Pace, scale: float) -> Pace:  # noqa: ARG002 - for those that override it
         """The pace, with what only the target knows. ValueError with the field; `scale` as of
         resource.pace_of()."""
-        return msgspec.structs.replace(pace, tracked=True, completion_timeout=math.inf)
+        return msgspec.structs.replace(pace, tracked=True, assume_after=math.inf, completion_timeout=math.inf)
 
 
 class Nothing(Aim, frozen=True):

@@ -18,6 +18,7 @@ Where a call that is made again takes effect once (an idempotent target), an unk
 as it is, and W2' makes the same call again.
 """
 
+import math
 from typing import Final, Literal
 
 import msgspec
@@ -58,7 +59,7 @@ class Claim(msgspec.Struct, frozen=True):
 class InFlight(msgspec.Struct, frozen=True):
     """A refresh that was accepted and has not been heard to end."""
 
-    notification_id: str
+    notification_id: str  # empty: the answer had none, so its end is told by the share alone
     accepted_at: float
     request: Request
 
@@ -103,7 +104,7 @@ class Pace(msgspec.Struct, frozen=True):
     retry_initial: float = 30.0
     retry_max: float = 900.0
     tracked: bool = False  # whether completions are heard of
-    assume_after: float = 60.0
+    assume_after: float = 60.0  # how long a refresh in flight keeps what waits from being refreshed
     completion_timeout: float = 6 * 3600.0
     on_timeout: Literal["RefreshAgain", "Assume"] = "RefreshAgain"
     max_folders: int = 50
@@ -160,11 +161,19 @@ def resume(target: Target, owner: str) -> Target:
 
 
 def accepted(
-    target: Target, claim_id: str, notification_id: str, now: float, *, may_fail: bool = False
+    target: Target,
+    claim_id: str,
+    notification_id: str,
+    now: float,
+    *,
+    unnamed: bool = False,
+    may_fail: bool = False,
 ) -> Target:
-    """W3: the call of this claim was accepted. An empty notification id completes it at once.
+    """W3: the call of this claim was accepted. An empty notification id completes it at once, unless the
+    answer should have had one.
 
-    may_fail: its end may still be a failure, so a row of failures does not end here.
+    unnamed   whether it should have
+    may_fail  its end may still be a failure, so a row of failures does not end here
     """
     held = target.claim
     if held is None or held.id != claim_id:
@@ -172,7 +181,7 @@ def accepted(
     last = msgspec.structs.replace(target.last, accepted_at=now, folders=len(held.request.folders))
     if held.request.scope.all:
         last = msgspec.structs.replace(last, full_at=now)
-    flying = InFlight(notification_id, now, held.request) if notification_id else None
+    flying = InFlight(notification_id, now, held.request) if notification_id or unnamed else None
     if flying is None:
         last = msgspec.structs.replace(last, completed_at=now, result="Succeeded")
     failure = target.failure if flying is not None and may_fail else None
@@ -231,7 +240,7 @@ def overdue(target: Target, pace: Pace, now: float) -> Target:
     """A refresh whose end was not heard of in time: assumed where completions are not tracked; else made
     again, once, and then given up."""
     flying = target.in_flight
-    if flying is None or now < completion_due(flying, pace, now):
+    if flying is None or now < completion_due(target, pace, now):
         return target
     heard = pace.tracked and pace.on_timeout == "RefreshAgain"  # an end is to be heard of
     if not heard or target.last.result == "Lost":
@@ -296,11 +305,16 @@ def _wait_again(target: Target, scope: Scope, since: float, now: float) -> Targe
 # ---------------------------------------------------------------- times
 
 
-def completion_due(flying: InFlight, pace: Pace, now: float) -> float:
-    """When a refresh in flight is no longer waited for. A start in the future, of a clock that was set back,
-    counts as now."""
-    wait = pace.completion_timeout if pace.tracked else pace.assume_after
-    return min(flying.accepted_at, now) + wait
+def completion_due(target: Target, pace: Pace, now: float) -> float:
+    """When the refresh in flight is no longer waited for: sooner while something else waits behind it. A
+    start in the future, of a clock that was set back, counts as now."""
+    if target.in_flight is None:
+        return math.inf
+    wait = pace.assume_after
+    if pace.tracked:
+        behind = max(pace.assume_after, pace.min_interval) if target.dirty is not None else math.inf
+        wait = min(pace.completion_timeout, behind)
+    return min(target.in_flight.accepted_at, now) + wait
 
 
 def start_at(

@@ -14,7 +14,7 @@ import msgspec
 from caretaker.api import conditions as c
 from caretaker.api.conditions import RefreshReason as Reason
 from caretaker.s3refresh import debounce, folders, record
-from caretaker.s3refresh.debounce import Dirty, InFlight, Pace, Phase, Target
+from caretaker.s3refresh.debounce import Dirty, Pace, Phase, Target
 from caretaker.s3refresh.folders import EVERYTHING, Request
 from caretaker.s3refresh.match import Share
 from caretaker.s3refresh.plan import Shares
@@ -124,7 +124,7 @@ def _request(target: Target, pace: Pace) -> Request | None:
 
 def _clean(target: Target, pace: Pace, held: str) -> Next:
     if target.in_flight is not None:
-        return Next("InFlight", f"nothing waits; the end of the refresh in flight {_ending(pace)}")
+        return Next("InFlight", f"nothing waits; the end of the refresh in flight {_ending(target, pace)}")
     resync = debounce.resync_at(target, pace)
     if resync is None or held:
         return Next("Clean", "nothing waits")
@@ -170,7 +170,7 @@ def _dirty(target: Target, phase: Phase, read: Read, now: float) -> Next:
     floor = _floor(target, pace, now)
     earliest, latest = bounds(target, pace, now)
     if target.in_flight is not None:
-        return _behind(target.in_flight, pace, floor, latest, now)
+        return _behind(target, pace, floor, latest, now)
     quiet = f"{_text(pace.quiet_period)} (quietPeriod) after the last event"
     if latest <= now:
         return _due(phase, read, latest)
@@ -182,11 +182,11 @@ def _dirty(target: Target, phase: Phase, read: Read, now: float) -> Next:
     return Next(floor.why, f"{floor.message}, and {quiet}", latest, latest=True, not_before=floor.at)
 
 
-def _behind(flying: InFlight, pace: Pace, floor: Next, latest: float, now: float) -> Next:
+def _behind(target: Target, pace: Pace, floor: Next, latest: float, now: float) -> Next:
     """After a refresh in flight: which may end sooner where its end is told."""
-    end = debounce.completion_due(flying, pace, now)
+    end = debounce.completion_due(target, pace, now)
     first = max(floor.at or 0.0, 0.0 if pace.tracked else end)
-    said = f"after the refresh in flight, whose end {_ending(pace)}"
+    said = f"after the refresh in flight, whose end {_ending(target, pace)}"
     bound = first if first > now else None
     if math.isinf(end):
         return Next("InFlight", said, not_before=bound)
@@ -223,9 +223,12 @@ def _calling(target: Target, now: float) -> Next:
     return Next("Calling", "the call is being made")
 
 
-def _ending(pace: Pace) -> str:
+def _ending(target: Target, pace: Pace) -> str:
     if math.isinf(pace.completion_timeout):
         return "is asked for every few seconds"
+    if pace.tracked and target.dirty is not None:
+        longest = _text(max(pace.assume_after, pace.min_interval))
+        return f"is told by an event, and waited for until {longest} after it began (completion.assumeAfter)"
     if pace.tracked:
         return f"is told by an event, within {_text(pace.completion_timeout)} (completion.timeout)"
     return f"is assumed after {_text(pace.assume_after)} (completion.assumeAfter)"

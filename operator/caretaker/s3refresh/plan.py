@@ -43,6 +43,7 @@ class Result(msgspec.Struct, frozen=True):
     notification_id: str = ""  # of an accepted call whose end is told later
     code: str = ""  # why it failed, or is not known to have succeeded; empty = accepted
     message: str = ""
+    unnamed: bool = False  # accepted without the id that its end will have
 
 
 class End(msgspec.Struct, frozen=True):
@@ -158,7 +159,12 @@ def _answered(snapshot: Snapshot, target: Target, result: Result) -> Target:
     how = (snapshot.pace, snapshot.now, snapshot.jitter)
     if not result.code:
         return debounce.accepted(
-            target, result.claim_id, result.notification_id, snapshot.now, may_fail=snapshot.idempotent
+            target,
+            result.claim_id,
+            result.notification_id,
+            snapshot.now,
+            unnamed=result.unnamed,
+            may_fail=snapshot.idempotent,
         )
     if result.code == debounce.UNKNOWN and snapshot.idempotent:
         return debounce.unanswered(target, result.claim_id, result.message, *how)
@@ -201,16 +207,17 @@ def _has_home(shares: Mapping[str, Sequence[Share]], event: ObjectEvent) -> bool
 
 
 def _complete(snapshot: Snapshot, targets: dict[str, Target], completion: Completion) -> bool:
-    """Whether a refresh in flight is the one that has ended. Without an id it is the share's."""
+    """Whether a refresh in flight is the one that has ended. Where either has no id, it is the share's."""
     name = completion.notification_id
     ids = {share.id for share in snapshot.shares.known if share.arn == completion.share_arn}
-    for target in targets.values():
-        flying = target.in_flight
-        if flying is None or (flying.notification_id != name if name else target.id not in ids):
-            continue
-        targets[target.id] = debounce.completed(target, flying.notification_id, snapshot.now)
-        return True
-    return False
+    flying = {target.id: target.in_flight for target in targets.values() if target.in_flight is not None}
+    same = [one for one, refresh in flying.items() if name and refresh.notification_id == name]
+    by_share = [
+        one for one, refresh in flying.items() if one in ids and "" in (name, refresh.notification_id)
+    ]
+    for one in (same or by_share)[:1]:
+        targets[one] = debounce.completed(targets[one], flying[one].notification_id, snapshot.now)
+    return bool(same or by_share)
 
 
 def _mark(snapshot: Snapshot, targets: dict[str, Target], name: str, scope: Scope) -> None:
@@ -376,8 +383,7 @@ def _look_ahead(snapshot: Snapshot, result: Plan) -> None:
         if start is not None:
             starts[target.id] = start
             times.append(start)
-        if target.in_flight is not None:
-            times.append(debounce.completion_due(target.in_flight, snapshot.pace, snapshot.now))
+        times.append(debounce.completion_due(target, snapshot.pace, snapshot.now))
         if target.dirty is None and (resync := debounce.resync_at(target, snapshot.pace)) is not None:
             times.append(resync)
         stays = _stays(snapshot, target)

@@ -98,6 +98,30 @@ async def test_an_end_that_is_lost_is_assumed_if_asked(shared: Refreshing) -> No
     assert len(shared.control.refreshes(share)) == 1
 
 
+async def test_the_end_of_a_refresh_whose_answer_had_no_id_is_heard_of(shared: Refreshing) -> None:
+    source, share, resource = await one_share(shared, **PATIENT)
+    shared.control.fault("no_id")
+    shared.control.fault("slow_refresh", seconds=1)
+    await shared.put(source.bucket, "a/1")
+    await resource.condition("CaughtUp", "False", "Refreshing")
+    assert results(await resource.caught_up()) == ["Succeeded"]
+    assert len(shared.control.refreshes(share)) == 1
+    await shared.emptied(source.queue.url)
+
+
+async def test_what_comes_behind_a_refresh_whose_end_is_lost_waits_for_minutes(shared: Refreshing) -> None:
+    """15 of them, or completion.assumeAfter; the timeout is of what nothing waits behind."""
+    source, share, resource = await one_share(shared, timeout="6h", assumeAfter="40s")
+    shared.control.fault("no_completion")
+    await shared.put(source.bucket, "a/1")
+    await resource.condition("CaughtUp", "False", "Refreshing")
+    await shared.put(source.bucket, "b/1")
+    _, second = await shared.refreshed(share, 2)
+    assert set(second["folders"]) == {"/", "a", "b"}
+    assert results(await resource.caught_up()) == ["Succeeded"]
+    await shared.fresh(share)
+
+
 async def test_an_end_that_is_told_before_the_call_is_answered_waits_for_it(shared: Refreshing) -> None:
     source, share, resource = await one_share(shared, **PATIENT)
     shared.control.fault("early_completion")

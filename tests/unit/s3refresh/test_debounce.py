@@ -68,6 +68,10 @@ class TestAnswers:
         assert (after.claim, after.in_flight) == (None, InFlight("n1", NOW, CALL))
         assert after.last == Last(requested_at=NOW - 5, accepted_at=NOW, folders=2)
 
+    def test_accepted_without_an_id_it_is_in_flight_all_the_same(self) -> None:
+        after = debounce.accepted(CLAIMED, "c1", "", NOW, unnamed=True)
+        assert (after.claim, after.in_flight) == (None, InFlight("", NOW, CALL))
+
     def test_accepted_and_done_at_once(self) -> None:
         after = debounce.accepted(CLAIMED, "c1", "", NOW)
         assert (after.in_flight, after.last.result) == (None, "Succeeded")
@@ -129,6 +133,31 @@ class TestEnds:
         flying = debounce.accepted(claimed, "c2", "n2", NOW + 81)
         given_up = debounce.overdue(flying, pace, NOW + 181)
         assert (given_up.in_flight, given_up.dirty, given_up.last.result) == (None, None, "Lost")
+
+    def test_what_waits_behind_a_refresh_waits_for_minutes_and_no_longer(self) -> None:
+        pace = Pace(tracked=True, assume_after=900)
+        waits = debounce.mark(FLYING, B, NOW)
+        accepted = NOW - 30
+        assert debounce.completion_due(FLYING, pace, NOW) == accepted + 6 * 3600, "nothing waits"
+        assert debounce.completion_due(waits, pace, NOW) == accepted + 900
+        assert debounce.overdue(waits, pace, accepted + 899) is waits
+        freed = debounce.overdue(waits, pace, accepted + 900)
+        assert (freed.in_flight, freed.last.result) == (None, "Lost")
+        assert freed.dirty == Dirty(NOW, Scope(folders=frozenset({"/", "a", "b"}))), "its own folders, too"
+        claimed = debounce.claim(freed, "c2", "me", pace, NOW + 900)
+        flying = debounce.mark(debounce.accepted(claimed, "c2", "n2", NOW + 901), B, NOW + 902)
+        given_up = debounce.overdue(flying, pace, NOW + 901 + 900)
+        assert (given_up.in_flight, given_up.dirty) == (None, Dirty(NOW + 902, B)), "not again and again"
+
+    def test_the_wait_behind_a_refresh_is_no_shorter_than_min_interval_and_no_longer_than_the_timeout(
+        self,
+    ) -> None:
+        waits = debounce.mark(FLYING, B, NOW)
+        short = Pace(tracked=True, assume_after=0, completion_timeout=100)
+        assert debounce.completion_due(waits, short, NOW) == NOW - 30 + 60
+        long = Pace(tracked=True, assume_after=900, completion_timeout=100)
+        assert debounce.completion_due(waits, long, NOW) == NOW - 30 + 100
+        assert debounce.completion_due(waits, Pace(assume_after=10), NOW) == NOW - 30 + 10, "not told"
 
     def test_or_is_assumed_if_asked(self) -> None:
         pace = Pace(tracked=True, completion_timeout=100, on_timeout="Assume")

@@ -158,7 +158,7 @@ class TestEnds:
 
     def test_a_job_may_take_for_ever(self) -> None:
         long_ago = msgspec.structs.replace(FLYING, in_flight=InFlight("job-1", NOW - 10**7, CALL))
-        made = planned(long_ago, pace=Pace(tracked=True, completion_timeout=math.inf))
+        made = planned(long_ago, pace=Pace(tracked=True, assume_after=math.inf, completion_timeout=math.inf))
         assert (made.targets, made.wake) == ((long_ago,), 0.0)
 
 

@@ -36,6 +36,7 @@ class Machine(RuleBasedStateMachine):
             min_interval=data.draw(self.intervals),
             max_folders=most,
             tracked=tracked or self.kind == "job",
+            assume_after=math.inf if self.kind == "job" else 60.0,
             completion_timeout=math.inf if self.kind == "job" else 600.0,
             retry_max=120.0,
         )

@@ -11,7 +11,7 @@ from caretaker.s3refresh.debounce import Claim, Dirty, InFlight, Last, Pace, Tar
 from caretaker.s3refresh.envelope import Completion, ObjectEvent
 from caretaker.s3refresh.folders import EVERYTHING, Request, Scope
 from caretaker.s3refresh.match import Share
-from caretaker.s3refresh.plan import MAX_RECORD_BYTES, Message, Plan, Seen, Shares, Snapshot, plan
+from caretaker.s3refresh.plan import MAX_RECORD_BYTES, Message, Plan, Result, Seen, Shares, Snapshot, plan
 
 NOW = 1_800_000_000.0
 ONE = Share(id="one", arn="arn:one", bucket="b", group="g")
@@ -126,6 +126,32 @@ def test_a_completion_without_an_id_is_that_of_the_shares_refresh() -> None:
     assert (of(made).in_flight, of(made).last.result, made.done) == (None, "Succeeded", [1])
     other = planned(flying, messages=(Message(1, completions=(Completion("", "arn:two"),)),))
     assert (of(other).in_flight is not None, other.done, other.strange) == (True, [], [1])
+
+
+def test_the_end_of_a_refresh_that_was_accepted_without_an_id_is_told_for_the_share() -> None:
+    claimed = Target("one", claim=Claim("c", "me", NOW - 1, CALL, NOW - 9))
+    accepted = planned(claimed, results=(Result("one", "c", unnamed=True),))
+    assert of(accepted).in_flight == InFlight("", NOW, CALL)
+    made = planned(of(accepted), messages=(Message(1, completions=(Completion("n7", "arn:one"),)),))
+    assert (of(made).in_flight, of(made).last.result, made.done) == (None, "Succeeded", [1])
+    other = planned(of(accepted), messages=(Message(1, completions=(Completion("n7", "arn:two"),)),))
+    assert (of(other).in_flight, other.strange) == (of(accepted).in_flight, [1])
+
+
+def test_the_end_of_anothers_refresh_of_the_share_ends_none_that_has_an_id() -> None:
+    flying = Target("one", in_flight=InFlight("n", NOW - 9, CALL))
+    made = planned(flying, messages=(Message(1, completions=(Completion("n7", "arn:one"),)),))
+    assert (of(made), made.strange) == (flying, [1])
+
+
+def test_an_id_says_more_than_the_share() -> None:
+    """Two records of one share, of which one has no id."""
+    unnamed = Target("one", in_flight=InFlight("", NOW - 9, CALL))
+    named = Target("two", in_flight=InFlight("n7", NOW - 9, CALL))
+    shares = (ONE, msgspec.structs.replace(TWO, arn=ONE.arn))
+    ended = (Message(1, completions=(Completion("n7", "arn:one"),)),)
+    made = planned(unnamed, named, shares=shares, messages=ended)
+    assert (of(made), of(made, "two").in_flight) == (unnamed, None)
 
 
 def test_the_oldest_goes_first_as_far_as_turns_go() -> None:

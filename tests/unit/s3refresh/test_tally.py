@@ -32,7 +32,10 @@ CASES = {
 def counted(target: Target, **came: object) -> tuple[CollectorRegistry, int]:
     """One pass over one bucket's Job, with 7 matched events before it."""
     registry = CollectorRegistry()
-    given: dict[str, object] = {"pace": Pace(tracked=True, completion_timeout=math.inf), **came}
+    given: dict[str, object] = {
+        "pace": Pace(tracked=True, assume_after=math.inf, completion_timeout=math.inf),
+        **came,
+    }
     snapshot = Snapshot(
         targets=(target,),
         first=False,

@@ -166,8 +166,8 @@ class StorageGatewayShares:
             return Result(
                 share.id, claim.id, code=code or "Unknown", message=advice.with_mend(error, error.message)
             )
-        # The id is what the refresh's end is told by; without one nothing can be waited for but time.
-        return Result(share.id, claim.id, notification_id=answer.get("NotificationId", "") or claim.id)
+        name = answer.get("NotificationId", "")
+        return Result(share.id, claim.id, notification_id=name, unnamed=not name)
 
     async def ended(self, notification_ids: Collection[str]) -> Sequence[End]:  # noqa: ARG002
         """Nothing: no call tells it, messages do."""
