@@ -104,6 +104,7 @@ class App:
             settings.egress_allow,
             settings.time_scale,
         )
+        self._refreshes.namespace = settings.namespace or ""
         self._policies = IMDSPolicyKind(
             client,
             self._aws,

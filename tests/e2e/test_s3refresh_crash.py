@@ -15,7 +15,7 @@ import pytest
 from awsdoubles.ministack import MiniStack
 from testbed.admin import Admin
 from testbed.cluster import Cluster
-from testing.refreshing import Refresh
+from testing.refreshing import Refresh, s3_event
 from testing.refreshplace import CAUGHT_UP_SECONDS, Place, refresh_place
 from testing.rollouts import together, until
 from testing.stepkills import CALLS, POINTS, WRITES, When, arm
@@ -140,3 +140,29 @@ async def test_killed_around(
                 raise
 
     await together(one(name, story) for name, story in group.items())
+
+
+@pytest.mark.timeout(300)
+async def test_two_resources_of_one_share_keep_the_gateways_interval_over_a_crash(
+    cluster: Cluster, admin: Admin, ministack: MiniStack, tmp_path: Path
+) -> None:
+    """One has called, of which the other's record knows nothing."""
+    scale = 0.3  # the gateway's 60 s are 18: longer than an operator takes to start
+    async with refresh_place(cluster, admin, ministack.url, tmp_path) as place:
+        place.control.settings(min_interval=60 * scale)
+        source, other = place.aws.source(), place.aws.source()
+        share = place.control.add_share(place.control.add_gateway(), bucket=source.bucket)
+        replica = await place.operator(time_scale=scale)
+        quick = {"quietPeriod": "0s", "maxDelay": "1s"}
+        slow = await place.create(source.queue, "slow", debounce={**quick, "minInterval": "1h"})
+        fast = await place.create(other.queue, "fast", debounce=quick)
+        for resource in (slow, fast):
+            await resource.condition("Ready")
+        await place.put(source.bucket, "a/1")
+        await place.refreshed(share)
+        await asyncio.to_thread(replica.kill9)
+        told = s3_event(source.bucket, "b/1")
+        await asyncio.to_thread(place.aws.sqs.send_message, QueueUrl=other.queue.url, MessageBody=told)
+        await asyncio.to_thread(replica.start)
+        await place.refreshed(share, 2)
+        place.promises()

@@ -32,6 +32,7 @@ __all__ = [
     "gateway",
     "grants",
     "operator",
+    "s3_event",
     "sqs",
     "stands",
 ]
@@ -188,6 +189,12 @@ class Refreshing:
 def sqs(queue: Queue, **more: Any) -> Json:
     """spec.source.sqs with short waits."""
     return {"queueURL": queue.url, "waitTime": "1s", "visibilityTimeout": "30s", **more}
+
+
+def s3_event(bucket: str, key: str) -> str:
+    """What S3 sends of an object that was written."""
+    what = {"bucket": {"name": bucket}, "object": {"key": key}}
+    return json.dumps({"Records": [{"eventVersion": "2.1", "eventName": "ObjectCreated:Put", "s3": what}]})
 
 
 def gateway(**fields: Any) -> Json:

@@ -31,7 +31,7 @@ from caretaker.s3refresh.admission import Admission
 from caretaker.s3refresh.aims import aim_of
 from caretaker.s3refresh.conditions import regained
 from caretaker.s3refresh.credentials import KeyRing
-from caretaker.s3refresh.debounce import at_once
+from caretaker.s3refresh.debounce import UNKNOWN, at_once
 from caretaker.s3refresh.events import transitions
 from caretaker.s3refresh.plan import End, Message, Plan, Result, Snapshot
 from caretaker.s3refresh.queues import Queues
@@ -50,14 +50,21 @@ TURN_SECONDS: Final = 5.0
 # Between two reads of the Secret with the keys; sooner while AWS refuses something.
 KEYS_SECONDS: Final = 300.0
 KEYS_DOUBTED_SECONDS: Final = 30.0
+# A gateway ignores a refresh that it accepts sooner after another of the same share.
+GATEWAY_SECONDS: Final = 60.0
+LISTED_AT_ONCE: Final = 50  # resources: the record of one may be close to a megabyte
 NO_FILTER: Final = Filter()
 
 
 class S3AggregatedRefreshKind:
-    """runtime.controller.Kind for S3AggregatedRefreshes. `add` asks for a pass, at once if urgent."""
+    """runtime.controller.Kind for S3AggregatedRefreshes. `add` asks for a pass, at once if urgent.
+
+    namespace  the only one that is served; empty = all
+    """
 
     kind = KIND
     stopped: Collection[str] = ()
+    namespace = ""
 
     def __init__(
         self,
@@ -80,6 +87,8 @@ class S3AggregatedRefreshKind:
         self._admission = Admission(grants)
         self._queues = Queues(aws, self._admission.owner_absent)
         self._turns = Turns()
+        self._recalled = asyncio.Event()  # the turns know of the calls of those who led before
+        self._recalling = asyncio.Lock()
         self._key_ring = KeyRing(client, add)
         self._works: dict[Key, Work] = {}
         self._endings: set[asyncio.Task[None]] = set()
@@ -113,7 +122,7 @@ class S3AggregatedRefreshKind:
         await asyncio.gather(*(work.end() for work in works))
         await self._queues.close()
         self._admission.clear()
-        self._turns, self._stopping = Turns(), False
+        self._turns, self._recalled, self._stopping = Turns(), asyncio.Event(), False
 
     # ---------------------------------------------------------------- gather
 
@@ -122,6 +131,7 @@ class S3AggregatedRefreshKind:
         after they came."""
         work = self._works.get(key)
         came = _Came.of(work)
+        await self._recall()
         raw = await self._read(key)
         if raw is None:
             return None
@@ -137,6 +147,22 @@ class S3AggregatedRefreshKind:
             came = _Came()
         refusal = await self._set_up(key, work, read)
         return self._view(key, work, read, came, refusal)
+
+    async def _recall(self) -> None:
+        """Before the first pass: when each file share may have been called for, whichever resource it was."""
+        async with self._recalling:
+            if self._recalled.is_set():
+                return
+            turns, recalled, now, clock = self._turns, self._recalled, time.time(), time.monotonic()
+            every, _ = await self._client.list(
+                resource.refresh_path(self.namespace),
+                RawRefresh,
+                each=lambda raw: resource.targets_of(raw, now),
+                page=LISTED_AT_ONCE,
+            )
+            for targets in every:
+                turns.recall(targets, GATEWAY_SECONDS * self._scale, now, clock)
+            recalled.set()
 
     async def _read(self, key: Key) -> RawRefresh | None:
         """The resource; None when it is gone, or going with nothing left to flush."""
@@ -235,7 +261,7 @@ class S3AggregatedRefreshKind:
                 running=work.running,
                 received=max(clock - came.newest, 0.0),
                 seen=work.memory.look(targets, clock),
-                held=self._turns.held(work.uid, shares.values(), read.pace.min_interval, clock),
+                held=self._turns.held(shares.values(), GATEWAY_SECONDS * self._scale, clock),
                 free=self._turns.free(key, busy, groups, aim.limit, clock),
                 jitter=random.random(),
             ),
@@ -274,7 +300,8 @@ class S3AggregatedRefreshKind:
         work.heir = work.heir and not snapshot.queue.late
         work.settle(plan, taken.results)
         work.launch(plan.calls)
-        self._called(work, plan, taken, clock)
+        if aim_of(snapshot.read.spec).limit:
+            self._called(plan, taken, clock)
         work.flying(t.in_flight.notification_id for t in plan.targets if t.in_flight is not None)
         name = (key.namespace, key.name)
         work.matched = tally.count(self._metrics.s3refresh, name, taken, plan, work.matched)
@@ -286,12 +313,11 @@ class S3AggregatedRefreshKind:
             if raw is not None:
                 await self._set_finalizers(key, raw.metadata.resource_version, kept)
 
-    def _called(self, work: Work, plan: Plan, taken: Snapshot, clock: float) -> None:
-        arns = {share.id: share.arn for share in taken.shares.known if share.arn}
-        accepted = [result.target for result in taken.results if not result.code]
+    def _called(self, plan: Plan, taken: Snapshot, clock: float) -> None:
+        """Calls count from when they are made, and again from when they may have been accepted."""
+        accepted = [one.target for one in taken.results if one.code in ("", UNKNOWN)]
         for name in (*accepted, *(share.id for share, _ in plan.calls)):
-            if name in arns:
-                self._turns.called(work.uid, arns[name], clock)
+            self._turns.called(name, clock)
 
     def path(self, key: Key) -> str:
         """See resource.py."""

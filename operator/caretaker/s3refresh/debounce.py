@@ -305,6 +305,11 @@ def _wait_again(target: Target, scope: Scope, since: float, now: float) -> Targe
 # ---------------------------------------------------------------- times
 
 
+def called_at(target: Target) -> float:
+    """When its last call may have been made, or was known to be accepted; 0 = never."""
+    return max(target.last.requested_at, target.last.accepted_at)
+
+
 def completion_due(target: Target, pace: Pace, now: float) -> float:
     """When the refresh in flight is no longer waited for: sooner while something else waits behind it. A
     start in the future, of a clock that was set back, counts as now."""
@@ -354,7 +359,7 @@ def _interval(target: Target, pace: Pace, called_for: float, now: float) -> floa
     accepted within the interval evicts nothing. And on this process's own clock, unless the call is so long
     ago that no skew between two operators' clocks explains it.
     """
-    called = max(target.last.requested_at, target.last.accepted_at)
+    called = called_at(target)
     if not called or now - called >= pace.min_interval + CLOCK_SKEW_SECONDS:
         return 0.0
     least = _least(pace, target.failure.code if target.failure is not None else "")

@@ -12,8 +12,9 @@ from caretaker.api import durations, names
 from caretaker.api.conditions import RefreshReason as Reason
 from caretaker.api.objects import WireMeta
 from caretaker.api.s3refresh import Spec, Status
+from caretaker.s3refresh import record
 from caretaker.s3refresh.aims import aim_of
-from caretaker.s3refresh.debounce import Pace
+from caretaker.s3refresh.debounce import Pace, Target
 
 KIND: Final = "S3AggregatedRefresh"
 PLURAL: Final = "s3aggregatedrefreshes"
@@ -59,9 +60,19 @@ class Read(msgspec.Struct, frozen=True):
 
 
 def refresh_path(namespace: str, name: str = "") -> str:
-    """The API path of one resource, or without a name of all in the namespace."""
-    collection = f"/apis/{names.API_VERSION}/namespaces/{namespace}/{PLURAL}"
+    """The API path of one resource, or without a name of all in the namespace, or in all of them."""
+    scope = f"/namespaces/{namespace}" if namespace else ""
+    collection = f"/apis/{names.API_VERSION}{scope}/{PLURAL}"
     return f"{collection}/{name}" if name else collection
+
+
+def targets_of(raw: RawRefresh, now: float) -> tuple[Target, ...]:
+    """Its targets on record; none where that cannot be read."""
+    try:
+        status = msgspec.json.decode(raw.status, type=Status)
+    except msgspec.ValidationError:
+        return ()
+    return tuple(record.read(one, now) for one in status.targets)
 
 
 def read(raw: RawRefresh, wanted: type[Spec], scale: float = 1.0) -> Read:

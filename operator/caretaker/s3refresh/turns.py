@@ -4,10 +4,11 @@ Pure. Inputs: each resource's targets as of its last pass; times are seconds of 
 Lost with the process, which then counts anew from what the API server has on record.
 """
 
+import math
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any, Final, Protocol
 
-from caretaker.s3refresh.debounce import Target
+from caretaker.s3refresh.debounce import CALL_SECONDS, CLOCK_SKEW_SECONDS, Target, called_at
 from caretaker.s3refresh.match import Share
 from caretaker.s3refresh.plan import Plan
 
@@ -36,21 +37,27 @@ class Turns:
 
     def __init__(self) -> None:
         self._stands: dict[Key, _Stand] = {}
-        self._called: dict[str, tuple[str, float]] = {}  # share's ARN -> the resource's UID, and when
+        self._called: dict[str, float] = {}  # a file share's id -> when its last call may have been accepted
 
-    def called(self, uid: str, arn: str, clock: float) -> None:
-        """The resource has called for a refresh of the share, or heard that it was accepted."""
-        self._called[arn] = (uid, clock)
+    def called(self, share: str, clock: float) -> None:
+        """A refresh of the file share was called for, or may have been accepted, at this time or later than
+        any before."""
+        self._called[share] = max(clock, self._called.get(share, clock))
 
-    def held(self, uid: str, shares: Iterable[Share], interval: float, clock: float) -> dict[str, float]:
-        """Share id -> seconds until minInterval has passed since another resource's call: the gateway counts
-        them by share, whoever calls."""
-        found = {}
-        for share in shares:
-            caller, at = self._called.get(share.arn, (uid, 0.0))
-            if caller != uid and clock - at < interval:
-                found[share.id] = at + interval - clock
-        return found
+    def recall(self, targets: Iterable[Target], interval: float, now: float, clock: float) -> None:
+        """These targets are on record as another process has left them. Whose last call may have been within
+        `interval`, by any clock, counts as called now; where its outcome is unknown, as long as it may still
+        be accepted."""
+        for target in targets:
+            at = called_at(target)
+            if at and now - at < interval + CLOCK_SKEW_SECONDS:
+                self.called(target.id, clock + (CALL_SECONDS if target.claim is not None else 0.0))
+
+    def held(self, shares: Iterable[Share], interval: float, clock: float) -> dict[str, float]:
+        """Share id -> seconds until `interval` has passed since the last call: the gateway counts them by
+        share, whoever calls. Buckets have no gateway."""
+        ago = {share.id: clock - self._called.get(share.id, -math.inf) for share in shares if share.arn}
+        return {name: interval - passed for name, passed in ago.items() if passed < interval}
 
     def free(
         self, key: Key, busy: Mapping[str, int], groups: Iterable[str], limit: int, clock: float

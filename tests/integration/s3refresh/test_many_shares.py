@@ -1,16 +1,9 @@
 """Two resources on one share, and more shares than one resource keeps a record of."""
 
-import json
-
 from caretaker.api.s3refresh import MAX_TARGETS
-from testing.refreshing import Refreshing, gateway
+from testing.refreshing import Refreshing, gateway, s3_event
 
 SOON = {"quietPeriod": "0s", "maxDelay": "1s"}
-
-
-def s3_event(bucket: str, key: str) -> str:
-    what = {"bucket": {"name": bucket}, "object": {"key": key}}
-    return json.dumps({"Records": [{"eventVersion": "2.1", "eventName": "ObjectCreated:Put", "s3": what}]})
 
 
 async def test_two_resources_on_one_share_keep_its_interval_together(shared: Refreshing) -> None:

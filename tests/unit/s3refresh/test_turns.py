@@ -1,13 +1,16 @@
 """Whose turn it is at a gateway."""
 
+import pytest
+
 from caretaker.runtime.queue import Key
-from caretaker.s3refresh.debounce import Claim, InFlight, Target
+from caretaker.s3refresh.debounce import Claim, InFlight, Last, Target
 from caretaker.s3refresh.folders import Request
 from caretaker.s3refresh.match import Share
 from caretaker.s3refresh.turns import PATIENCE_SECONDS, Turns, busy_of
 
 A, B, C = (Key("S3AggregatedRefresh", "ns", name) for name in "abc")
 G = "gateway-1"
+NOW = 1_800_000_000.0
 CALL = Request(("/",), recursive=False)
 
 
@@ -82,10 +85,48 @@ def test_claims_count_and_refreshes_in_flight_until_they_are_taken_to_have_ended
     assert busy_of(targets, shares, assume_after=60, now=120.0) == {G: 2}
 
 
-def test_a_share_that_another_resource_has_called_for_waits_for_min_interval() -> None:
+SHARES = [Share(id=name, arn=f"arn:{name}", bucket="b", group=G) for name in ("s1", "s2")]
+
+
+def test_a_share_waits_for_the_interval_after_anybodys_call() -> None:
     turns = Turns()
-    shares = [Share(id=name, arn=f"arn:{name}", bucket="b", group=G) for name in ("s1", "s2")]
-    turns.called("uid-1", "arn:s1", clock=100.0)
-    assert turns.held("uid-2", shares, 60.0, clock=110.0) == {"s1": 50.0}
-    assert turns.held("uid-1", shares, 60.0, clock=110.0) == {}, "its own are on record"
-    assert turns.held("uid-2", shares, 60.0, clock=160.0) == {}
+    turns.called("s1", clock=100.0)
+    assert turns.held(SHARES, 60.0, clock=110.0) == {"s1": 50.0}
+    assert turns.held(SHARES, 60.0, clock=160.0) == {}
+    turns.called("s1", clock=130.0)
+    turns.called("s1", clock=120.0)
+    assert turns.held(SHARES, 60.0, clock=160.0) == {"s1": 30.0}, "the latest counts"
+
+
+def test_a_bucket_is_nobody_elses() -> None:
+    turns = Turns()
+    turns.called("b", clock=100.0)
+    assert turns.held([Share(id="b", arn="", bucket="b", group="b")], 60.0, clock=110.0) == {}
+
+
+@pytest.mark.parametrize(
+    ("target", "held"),
+    [
+        pytest.param(Target("s1"), {}, id="never called"),
+        pytest.param(
+            Target("s1", last=Last(NOW - 20, NOW - 19)), {"s1": 60.0}, id="called by who led before"
+        ),
+        pytest.param(Target("s1", last=Last(NOW - 20)), {"s1": 60.0}, id="called, and refused"),
+        pytest.param(Target("s1", last=Last(NOW - 359, NOW - 359)), {"s1": 60.0}, id="by another's clock"),
+        pytest.param(Target("s1", last=Last(NOW - 360, NOW - 360)), {}, id="long ago by any clock"),
+        pytest.param(
+            Target("s1", last=Last(NOW + 90, NOW + 91)), {"s1": 60.0}, id="by a clock that was ahead"
+        ),
+        pytest.param(
+            Target("s1", claim=Claim("c", "dead", NOW - 20, CALL, NOW - 50), last=Last(NOW - 20)),
+            {"s1": 70.0},
+            id="under way when its process ended: it may be accepted yet",
+        ),
+    ],
+)
+def test_a_new_process_knows_from_the_record_when_a_call_may_have_been_made(
+    target: Target, held: dict[str, float]
+) -> None:
+    turns = Turns()
+    turns.recall([target, Target("s9", last=Last(NOW, NOW))], 60.0, NOW, clock=5.0)
+    assert turns.held(SHARES, 60.0, clock=5.0) == held
