@@ -245,12 +245,12 @@ def _waiting(view: View, node: Node, verdict: Verdict, entry: Entry | None) -> D
     if refusal is not None:
         not_before = max(not_before, refusal.until)
     waits = view.now < not_before
-    decision = _wanting(again, refusal, BACKOFF if waits else QUEUED)
+    decision = _wanting(view, again, refusal, BACKOFF if waits else QUEUED)
     if node.uid in view.unplaced or node.uid in view.parked:
         decision.slot = False  # it got no Pod, or no room for one, when it was last tried: others go first
     if waits:
-        decision.wake = not_before
-        decision.slot_until = not_before if decision.slot else 0.0
+        decision.wake = min(not_before, decision.wake or not_before)
+        decision.slot_until = (decision.slot_until or not_before) if decision.slot else 0.0
         return decision
     retry = entry if entry is not None and trigger == RETRY else None
     decision.start, decision.nonce = trigger, nonce
@@ -261,10 +261,15 @@ def _waiting(view: View, node: Node, verdict: Verdict, entry: Entry | None) -> D
 
 def _blocked(view: View, verdict: Verdict, again: Entry | None) -> Decision:
     """A node on which nothing may start now. One whose run has failed keeps its slot until the progress
-    deadline: the run may be why it is blocked."""
+    deadline: the run may be why it is blocked. So does one whose run was disrupted, where it is NotReady: a
+    run that reboots or halts its node ends so. If it is not back by then it counts as failing, as it would
+    with a Pod."""
     since = max(verdict.since, view.waiting_since)
     late = since + view.spec.progress_deadline_seconds if verdict.since else 0.0
-    kept = again.finished_at + view.spec.progress_deadline_seconds if again and again.attempts else 0.0
+    down = bool(again and again.disruptions) and verdict.reason == "NodeNotReady"
+    begun = again is not None and bool(again.attempts or down)
+    kept = again.finished_at + view.spec.progress_deadline_seconds if again and begun else 0.0
+    lost_since = max(past(verdict.since, view.now), float(again.finished_at)) if again and down else 0.0
     wake = min((at for at in (late, kept) if at > view.now), default=0.0)
     return Decision(
         "blocked",
@@ -273,11 +278,12 @@ def _blocked(view: View, verdict: Verdict, again: Entry | None) -> Decision:
         since=verdict.since,
         slot=view.now < kept,
         slot_until=kept if view.now < kept else 0.0,
+        failing=lost_since if kept <= view.now and lost_since <= kept else 0.0,
         wake=wake,
     )
 
 
-def _wanting(again: Entry | None, refusal: Refusal | None, reason: str) -> Decision:
+def _wanting(view: View, again: Entry | None, refusal: Refusal | None, reason: str) -> Decision:
     """A node that may start: now, or when its backoff is over.
 
     A node on which a run has ended without success keeps its slot, else each one that waits for its retry
@@ -288,10 +294,29 @@ def _wanting(again: Entry | None, refusal: Refusal | None, reason: str) -> Decis
     if again is None:
         return Decision("pending", reason)
     if again.rejections:
-        return Decision("blocked", again.reason, again.message, since=float(again.started_at))
+        return _rejected(view, again)
     since = float(again.finished_at)
     last = f"{again.reason}: {again.message}" if reason == BACKOFF and again.reason else ""
     return Decision("pending", reason, last, since=since, slot=bool(again.attempts or again.disruptions))
+
+
+def _rejected(view: View, again: Entry) -> Decision:
+    """A node whose kubelet rejects the Pods. A run that has ended there before without success may be why (it
+    fills the disk, and is evicted): the slot is kept until the progress deadline, and then the node counts as
+    failing."""
+    since = float(again.started_at)
+    kept = since + view.spec.progress_deadline_seconds
+    held = bool(again.attempts or again.disruptions) and view.now < kept
+    return Decision(
+        "blocked",
+        again.reason,
+        again.message,
+        since=since,
+        slot=held,
+        slot_until=kept if held else 0.0,
+        failing=since if again.disruptions and kept <= view.now else 0.0,
+        wake=kept if held else 0.0,
+    )
 
 
 def _not_before(view: View, node: Node, entry: Entry | None, trigger: str) -> float:

@@ -80,7 +80,7 @@ def share_out(
 ) -> Shares:
     """The next `most` starts at the most. A retry takes the slot that its node holds; where fewer slots are
     left than nodes hold, it waits for those that run."""
-    idle = sum(1 for report in holders if report.decision.reason in _RETRYING)
+    idle = sum(1 for report in holders if _is_idle(report))
     free = width - len(holders)
     retries = [report for report in wanting if report.decision.slot]
     firsts = [report for report in wanting if not report.decision.slot] if retries else wanting
@@ -89,6 +89,13 @@ def share_out(
     starts += _first(snapshot, firsts, min(free, most - own))
     short = len(retries) > max(free + idle, 0) or len(firsts) > max(free, 0)
     return Shares(starts, own, free, idle, short)
+
+
+def _is_idle(report: NodeReport) -> bool:
+    """Whether the node waits for its next attempt: in its backoff, or after its kubelet rejected the last."""
+    entry, decision = report.entry, report.decision
+    rejected = entry is not None and entry.rejections and decision.reason == entry.reason
+    return decision.reason in _RETRYING or bool(rejected and decision.state == "blocked")
 
 
 def _first(snapshot: Snapshot, reports: Iterable[NodeReport], count: int) -> list[NodeReport]:

@@ -258,18 +258,14 @@ class Limits:
         return found
 
     def _was_blocked(self, node: Node, ends: list[End]) -> bool:
-        """Whether the node, since its last Pod ended, was refused, rejected, not Ready or asked for another
-        run, or the Pod was deleted unrecorded."""
+        """Whether the node, since its last Pod ended, was refused or asked for another run, or the Pod was
+        deleted unrecorded."""
         known = [end for end in ends if end.pod.uid in self._there()]
-        if not known or known[-1].rejected:
+        if not known or (known[-1].rejected and len(known) == 1):
             return True
         last = known[-1]
-        states = [(v, wire) for _, v, wire in self._cluster.node_log if wire.metadata.uid == node.uid]
-        since = max((v for v, _ in states if v <= last.version), default=0)
-        return (
-            self._put_off.get(node.name, -1) >= last.version
-            or any(one.run(node.name) != last.run for one in self._since(last.version))
-            or any(v >= since and not wire.record().ready for v, wire in states)
+        return self._put_off.get(node.name, -1) >= last.version or any(
+            one.run(node.name) != last.run for one in self._since(last.version)
         )
 
     def _there(self) -> set[str]:
@@ -330,17 +326,18 @@ class Limits:
         return found
 
     def _holding(self, failing: dict[str, list[End]], terms: list[Terms], known: int = -1) -> set[str]:
-        """Nodes that failed, were not rejected, refused or left unplaced since (later than `known`), and have
-        retries left. While a node is not Ready, a failure holds its slot until the deadline, a disruption
-        does not."""
+        """Nodes that failed, were not refused or left unplaced since (later than `known`), and have retries
+        left. A node that is not Ready, or that rejects its Pods since, holds its slot until the deadline."""
         now = self._cluster.clock.now
         deadline = min(one.spec.progress_deadline_seconds for one in terms)
         found = set()
         for node, ends in failing.items():
             last, uid = ends[-1], self._cluster.nodes[node].metadata.uid
-            late = now >= self._told(last) + deadline or not any(end.counts for end in ends)
+            row = list(itertools.takewhile(lambda end: end.rejected, reversed(ends)))
+            late = now >= self._told(last) + deadline
+            away = now >= self._told(row[-1]) + deadline if row else late and self._unready(uid)
             put_off = known < self._put_off.get(node, -1) >= last.version
-            if not (last.rejected or put_off or (late and self._unready(uid)) or exhausted(ends, terms)):
+            if len(row) < len(ends) and not (put_off or away or exhausted(ends, terms)):
                 found.add(node)
         return found
 

@@ -256,6 +256,108 @@ def test_a_node_that_goes_not_ready_after_its_success_counts_while_it_is_watched
     assert len(rollout.hit) > 2
 
 
+class Halting(Rollout):
+    """A run that reboots or halts its node: the kubelet's graceful shutdown ends the Pod, which is a
+    disruption (it says DisruptionTarget), and for `down` seconds the node is NotReady."""
+
+    def __init__(self, count: int, down: float, **spec: Any) -> None:
+        super().__init__(count, 2, **spec)
+        self.down = down
+        self.most_down = 0
+
+    def _ended(self, name: str, found: Pod) -> Pod:
+        self.nodes[name] = msgspec.structs.replace(self.nodes[name], ready=False, ready_since=self.now)
+        ended = super()._ended(name, found)
+        told = (("DisruptionTarget", "True", "TerminationByKubelet"),)
+        return msgspec.structs.replace(ended, reason="Terminated", conditions=told)
+
+    def let_pass(self, seconds: float) -> None:
+        super().let_pass(seconds)
+        down = [one for one in self.nodes.values() if not one.ready]
+        self.most_down = max(self.most_down, len(down))
+        for one in down:
+            if self.now >= one.ready_since + self.down:
+                self.nodes[one.name] = msgspec.structs.replace(one, ready=True, ready_since=self.now)
+
+
+def test_no_more_nodes_than_slots_are_rebooted_at_once() -> None:
+    rollout = Halting(12, 120, parallelism=2, backoff_limit=0)
+    rollout.roll_on(1200)
+    assert (rollout.most_down, len(rollout.hit)) == (2, 2)
+
+
+@pytest.mark.parametrize("allowed", [0, 2])
+def test_a_run_that_halts_its_node_reaches_no_more_nodes_than_run_at_once_and_may_fail(allowed: int) -> None:
+    rollout = Halting(12, 1e9, parallelism=2, backoff_limit=3, failure_policy=FailurePolicy(allowed, "Pause"))
+    rollout.roll_on(40 * 3600, step=60)
+    assert rollout.ready == "Paused"
+    assert len(rollout.hit) <= 2 + allowed
+    assert f"{len(rollout.hit)} node(s) count as failed" in rollout.status.conditions[0].message
+
+
+def test_a_node_that_was_disrupted_and_is_not_ready_holds_up_no_other_beyond_its_deadline() -> None:
+    spec: dict[str, Any] = {"parallelism": 1, "progress_deadline_seconds": 600}
+    rollout = Halting(3, 1e9, **spec)
+    rollout.one_pass()
+    rollout.let_pass(5)
+    rollout.one_pass()
+    slots = rollout.status.slots
+    assert slots is not None
+    (holder,) = slots.holders
+    assert (holder.reason, holder.until) == ("NodeNotReady", format_time(NOW + 5 + 600))
+    rollout.now = NOW + 5 + 599
+    rollout.one_pass()
+    assert len(rollout.hit) == 1
+    rollout.now += 1
+    rollout.one_pass()
+    assert len(rollout.hit) == 2
+
+
+class Filling(Rollout):
+    """A run that fills the disk of its node: it is evicted, which is a disruption, and from then on the
+    kubelet rejects every Pod, until the node is mended."""
+
+    def __init__(self, count: int, **spec: Any) -> None:
+        super().__init__(count, 2, frozenset(), **spec)
+        self.full: set[str] = set()
+        self.mended: set[str] = set()
+
+    def _ended(self, name: str, found: Pod) -> Pod:
+        ended = super()._ended(name, found)
+        if name in self.mended:
+            return ended
+        told = (("DisruptionTarget", "True", "TerminationByKubelet"),)
+        ends = () if name in self.full else (ContainerEnd("main", 137, "Error"),)
+        conditions = () if name in self.full else told
+        self.full.add(name)
+        return msgspec.structs.replace(
+            ended, phase="Failed", reason="Evicted", ends=ends, conditions=conditions
+        )
+
+
+@pytest.mark.parametrize("retries", [0, 3])
+@pytest.mark.parametrize("allowed", [0, 2])
+def test_a_run_that_fills_the_disk_reaches_no_more_nodes_than_run_at_once_and_may_fail(
+    allowed: int, retries: int
+) -> None:
+    policy = FailurePolicy(allowed, "Pause")
+    rollout = Filling(12, parallelism=2, backoff_limit=retries, failure_policy=policy)
+    rollout.roll_on(12 * 3600, step=60)
+    assert rollout.ready == "Paused"
+    assert len(rollout.full) <= 2 + allowed
+
+
+def test_a_node_that_rejects_pods_after_a_disruption_tries_again_in_its_own_slot() -> None:
+    rollout = Filling(2, parallelism=1)
+    rollout.roll_on(120)
+    (first,) = rollout.full
+    assert rollout.entries[first].rejections > 2
+    rollout.mended = set(rollout.nodes)
+    rollout.roll_on(1200, step=30)
+    assert rollout.ready == "Succeeded"
+    assert rollout.full == {first}
+
+
 @pytest.mark.parametrize("slot", ["a retry", "a deletion", "an image"])
 def test_status_names_who_holds_a_slot_and_until_when(slot: str) -> None:
     rollout = Rollout(4, 2, parallelism=1, backoff_limit=3)

@@ -70,14 +70,19 @@ def test_to_a_new_operator_a_failing_node_whose_pod_was_given_up_unplaced_holds_
     assert attempts(history) == {FIRST: 2, SECOND: 1}
 
 
-def test_a_disrupted_node_that_is_not_ready_holds_no_slot(history: Limited) -> None:
-    begin(history)
+@pytest.mark.parametrize(("seconds", "others"), [(1, {}), (301, {SECOND: 1})])
+def test_a_disrupted_node_that_is_not_ready_holds_its_slot_until_the_deadline(
+    history: Limited, seconds: int, others: dict[str, int]
+) -> None:
+    begin(history, most=1)
     history.begin_all_pods()
     history.change_a_node(FIRST, "not ready")
     history.wait_for_a_pod_to_go(0, kept=False, seconds=1)
     history.run_all_pods("Succeeded")
+    history.world.whole_pass(0)
+    history.let_time_pass(seconds)
     history.work_for_a_while("Succeeded", 1)
-    assert attempts(history) == {FIRST: 0, SECOND: 1}
+    assert attempts(history) == {FIRST: 0, **others}
 
 
 def test_a_failing_node_that_was_rejected_for_so_long_may_stop_the_task_for_good(history: Limited) -> None:
