@@ -10,7 +10,7 @@ import contextlib
 import random
 import time
 import uuid
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -18,7 +18,7 @@ import msgspec
 from caretaker.api import names
 from caretaker.api.events import Event, ObjectRef
 from caretaker.api.grants import Grants
-from caretaker.api.s3refresh import Filter, Status
+from caretaker.api.s3refresh import Filter, Spec, Status
 from caretaker.aws.calls import Aws
 from caretaker.kube.client import KubeClient
 from caretaker.kube.errors import ApiError
@@ -33,7 +33,8 @@ from caretaker.s3refresh.conditions import regained
 from caretaker.s3refresh.credentials import KeyRing
 from caretaker.s3refresh.debounce import UNKNOWN, at_once
 from caretaker.s3refresh.events import transitions
-from caretaker.s3refresh.plan import End, Message, Plan, Result, Snapshot
+from caretaker.s3refresh.match import Sieve, Sifted, by_bucket
+from caretaker.s3refresh.plan import End, Message, Plan, Result, Shares, Snapshot
 from caretaker.s3refresh.queues import Queues
 from caretaker.s3refresh.resource import FINALIZER, KIND, RawRefresh, Read
 from caretaker.s3refresh.setting import setting_of
@@ -42,7 +43,7 @@ from caretaker.s3refresh.status import status_of
 from caretaker.s3refresh.targets import Tools
 from caretaker.s3refresh.targets.making import known, make
 from caretaker.s3refresh.turns import Turns, busy_of, waiting_of
-from caretaker.s3refresh.work import Work
+from caretaker.s3refresh.work import PASS_EVENTS, Work
 
 MIN_DELAY: Final = 0.02
 # Between two looks of a target that is due and waits for its turn at a gateway.
@@ -54,6 +55,7 @@ KEYS_DOUBTED_SECONDS: Final = 30.0
 GATEWAY_SECONDS: Final = 60.0
 LISTED_AT_ONCE: Final = 50  # resources: the record of one may be close to a megabyte
 NO_FILTER: Final = Filter()
+SLICE: Final = 100  # events of a message with many, between two pauses
 
 
 class S3AggregatedRefreshKind:
@@ -146,7 +148,7 @@ class S3AggregatedRefreshKind:
             work.on_result = lambda: self._add(key, urgent=True)
             came = _Came()
         refusal = await self._set_up(key, work, read)
-        return self._view(key, work, read, came, refusal)
+        return self._view(key, work, read, await came.sifted_by(read.spec, work.shares), refusal)
 
     async def _recall(self) -> None:
         """Before the first pass: when each file share may have been called for, whichever resource it was."""
@@ -217,7 +219,7 @@ class S3AggregatedRefreshKind:
         now, clock = time.time(), time.monotonic()
         spec, status, aim = read.spec, read.status, aim_of(read.spec)
         targets = tuple(record.read(one, now) for one in status.targets)
-        shares = {share.id: share for share in work.shares.known}
+        shares = {share.id: share for share in came.shares.known}
         busy = busy_of(targets, shares, read.pace.assume_after, now)
         groups = {share.group for share in shares.values()} if aim.limit else set()
         problem = work.problem
@@ -231,12 +233,13 @@ class S3AggregatedRefreshKind:
             polling=work.polling,
             reading=work.reading,
             newest=came.newest,
+            more=came.more,
             malformed=count,
             fault=fault,
             snapshot=Snapshot(
                 targets=targets,
                 first=read.first,
-                shares=work.shares,
+                shares=came.shares,
                 filter=spec.filter if spec is not None else NO_FILTER,
                 pace=at_once(read.pace) if read.flushing else read.pace,
                 owner=self._owner,
@@ -255,6 +258,7 @@ class S3AggregatedRefreshKind:
                     )
                 ),
                 messages=came.messages,
+                sifted=came.sifted,
                 results=came.results,
                 ends=came.ends,
                 idempotent=aim.idempotent,
@@ -348,6 +352,8 @@ class S3AggregatedRefreshKind:
         shares = {share.id: share for share in snapshot.snapshot.shares.known}
         if not snapshot.snapshot.suspended and waiting_of(plan, shares, snapshot.snapshot.now):
             delays.append(TURN_SECONDS * self._scale)
+        if snapshot.more:
+            delays.append(MIN_DELAY)
         return Next(delay=min(delays, default=None))
 
 
@@ -358,13 +364,29 @@ class _Came(msgspec.Struct, frozen=True):
     results: tuple[Result, ...] = ()
     ends: tuple[End, ...] = ()
     newest: float = 0.0  # when the newest of the messages came, by the clock that never goes back
+    more: bool = False  # messages wait for the next pass
+    shares: Shares = Shares()  # by which these were sifted
+    sifted: Mapping[int, Sifted] = {}
 
     @classmethod
     def of(cls, work: Work | None) -> "_Came":
         if work is None:
             return cls()
-        messages, newest = work.messages()
-        return cls(messages, tuple(work.results), work.ends, newest)
+        messages, newest, more = work.messages()
+        return cls(messages, tuple(work.results), work.ends, newest, more)
+
+    async def sifted_by(self, spec: Spec | None, shares: Shares) -> "_Came":
+        """With the events of messages that have very many sifted, in slices: they hold nobody up."""
+        sifted = {}
+        for message in self.messages:
+            if len(message.events) <= PASS_EVENTS or spec is None:
+                continue
+            sieve = Sieve(spec.filter, by_bucket(shares.known), whole=aim_of(spec).whole)
+            for at in range(0, len(message.events), SLICE):
+                sieve.add(message.events[at : at + SLICE])
+                sifted[message.id] = sieve.sifted()
+                await asyncio.sleep(0)
+        return msgspec.structs.replace(self, shares=shares, sifted=sifted)
 
 
 def _flushed(view: View, plan: Plan) -> bool:

@@ -2,10 +2,13 @@
 
 Pure: the body of a message -> Parsed. Nothing is dropped in silence: what is no event of a known shape is
 malformed, with the reason. eventTime is not read: clocks decide nothing (a skewed one could lose an event).
+Whoever may send to the queue writes what is read here, up to 1 MiB of it: it is read in slices, and no name
+is kept that S3 would not take.
 Shapes: https://docs.aws.amazon.com/AmazonS3/latest/userguide/notification-content-structure.html and
 .../ev-events.html; Storage Gateway: .../filegateway/latest/files3/monitoring-file-gateway.html
 """
 
+from collections.abc import Generator
 from typing import Any, Final, Literal
 from urllib.parse import unquote_plus
 
@@ -21,6 +24,10 @@ _KINDS: Final[dict[str, EventKind]] = {
 }
 _UPLOADS: Final = ("Storage Gateway Object Upload Event", "Storage Gateway File Upload Event")
 _COMPLETION: Final = "Storage Gateway Refresh Cache Event"
+MAX_KEY_BYTES: Final = 1024  # of an object (S3 user guide, "Naming objects")
+MAX_NAME: Final = 1024  # characters of a bucket's or a principal's name, far more than they have
+MAX_FAULT: Final = 300  # characters of what is told of a malformed message
+SLICE: Final = 64  # records between two pauses
 
 
 class ObjectEvent(msgspec.Struct, frozen=True):
@@ -53,20 +60,31 @@ class MalformedError(ValueError):
 
 def parse(body: str | bytes, envelope: Envelope = "Auto") -> Parsed:
     """The message. Completions are understood in every envelope: a queue may carry both."""
+    steps = parsing(body, envelope)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            parsed: Parsed = end.value
+            return parsed
+
+
+def parsing(body: str | bytes, envelope: Envelope = "Auto") -> Generator[None, None, Parsed]:
+    """parse() in steps, each as long as SLICE records take."""
     try:
-        return _parse(_object(body, "the body"), envelope, wrapped=False)
+        return (yield from _parse(_object(body, "the body"), envelope, wrapped=False))
     except MalformedError as error:
-        return Parsed(malformed=str(error))
-    except (TypeError, AttributeError, KeyError, ValueError) as error:  # of a shape that nobody foresaw
-        return Parsed(malformed=f"not of a known shape: {type(error).__name__}: {error}")
+        return Parsed(malformed=str(error)[:MAX_FAULT])
+    except (TypeError, AttributeError, KeyError, ValueError, RecursionError) as error:  # nobody foresaw it
+        return Parsed(malformed=f"not of a known shape: {type(error).__name__}: {error}"[:MAX_FAULT])
 
 
-def _parse(found: dict[str, Any], envelope: Envelope, *, wrapped: bool) -> Parsed:
+def _parse(found: dict[str, Any], envelope: Envelope, *, wrapped: bool) -> Generator[None, None, Parsed]:
     kind = _kind(found)
     if kind == "gateway":
         return _gateway(found)
     if kind == "SNS":
-        return _unwrapped(found, envelope, wrapped=wrapped)
+        return (yield from _unwrapped(found, envelope, wrapped=wrapped))
     wanted = ("S3" if wrapped else envelope) if envelope != "Auto" else kind
     if envelope == "SNS" and not wrapped:
         raise MalformedError(
@@ -76,7 +94,7 @@ def _parse(found: dict[str, Any], envelope: Envelope, *, wrapped: bool) -> Parse
         return Parsed()
     if wanted not in ("Auto", kind):
         raise MalformedError(f"an event of {kind}, although envelope is {wanted}")
-    return _bridge(found) if kind == "EventBridge" else _records(found)
+    return _bridge(found) if kind == "EventBridge" else (yield from _records(found))
 
 
 def _kind(found: dict[str, Any]) -> str:
@@ -93,7 +111,7 @@ def _kind(found: dict[str, Any]) -> str:
     raise MalformedError("neither Records, s3:TestEvent, an EventBridge event nor an SNS notification")
 
 
-def _unwrapped(found: dict[str, Any], envelope: Envelope, *, wrapped: bool) -> Parsed:
+def _unwrapped(found: dict[str, Any], envelope: Envelope, *, wrapped: bool) -> Generator[None, None, Parsed]:
     if found["Type"] != "Notification":
         return Parsed()  # of the subscription itself
     if wrapped:
@@ -103,29 +121,49 @@ def _unwrapped(found: dict[str, Any], envelope: Envelope, *, wrapped: bool) -> P
     message = found.get("Message")
     if not isinstance(message, str):
         raise MalformedError("Message is no text")
-    return _parse(_object(message, "Message"), "Auto", wrapped=True)
+    yield
+    return (yield from _parse(_object(message, "Message"), "Auto", wrapped=True))
 
 
-def _records(found: dict[str, Any]) -> Parsed:
+def _records(found: dict[str, Any]) -> Generator[None, None, Parsed]:
     records = found["Records"]
     if not isinstance(records, list):
         raise MalformedError("Records is no list")
-    return Parsed(events=tuple(_record(record, f"Records[{i}]") for i, record in enumerate(records)))
+    events = []
+    for at, record in enumerate(records):
+        if at % SLICE == SLICE - 1:
+            yield
+        events.append(_record(record, f"Records[{at}]"))
+    return Parsed(events=tuple(events))
 
 
 def _record(record: Any, place: str) -> ObjectEvent:
-    version = str(_at(record, place, "eventVersion"))
+    given = _at(record, place, "eventVersion")
+    version = given if isinstance(given, str) else str(given) if isinstance(given, int | float) else "no text"
     if version.partition(".")[0] != "2":
-        raise MalformedError(f"{place}.eventVersion is {version}, known are 2.x")
+        raise MalformedError(f"{place}.eventVersion is {version[:20]}, known are 2.x")
     name = _text(record, place, "eventName").removeprefix("s3:")
     quoted = _text(record, place, "s3", "object", "key")
     identity = record.get("userIdentity")
-    return ObjectEvent(
-        kind=_KINDS.get(name.partition(":")[0], "Other"),
-        bucket=_text(record, place, "s3", "bucket", "name"),
-        key=_decoded(quoted, f"{place}.s3.object.key"),
-        principal=str(identity.get("principalId") or "") if isinstance(identity, dict) else "",
+    return _event(
+        _KINDS.get(name.partition(":")[0], "Other"),
+        _text(record, place, "s3", "bucket", "name"),
+        _decoded(quoted, f"{place}.s3.object.key"),
+        place,
+        _if_text(identity.get("principalId")) if isinstance(identity, dict) else "",
     )
+
+
+def _event(kind: EventKind, bucket: str, key: str, place: str = "", principal: str = "") -> ObjectEvent:
+    """The event, unless S3 has no such names."""
+    where = f"{place}: " if place else ""
+    if len(key) > MAX_KEY_BYTES or len(key.encode()) > MAX_KEY_BYTES:
+        raise MalformedError(
+            f"{where}a key of more than {MAX_KEY_BYTES} bytes, which no object has: {key[:100]}"
+        )
+    if len(bucket) > MAX_NAME or len(principal) > MAX_NAME:
+        raise MalformedError(f"{where}a name of more than {MAX_NAME} characters")
+    return ObjectEvent(kind, bucket, key, principal)
 
 
 def _bridge(found: dict[str, Any]) -> Parsed:
@@ -137,7 +175,7 @@ def _bridge(found: dict[str, Any]) -> Parsed:
     elif what == "Object Deleted":
         expired = found["detail"].get("reason") == "Lifecycle Expiration"
         kind = "LifecycleExpiration" if expired else "ObjectRemoved"
-    return Parsed(events=(ObjectEvent(kind, bucket, _text(found, "", "detail", "object", "key")),))
+    return Parsed(events=(_event(kind, bucket, _text(found, "", "detail", "object", "key")),))
 
 
 def _gateway(found: dict[str, Any]) -> Parsed:
@@ -148,18 +186,22 @@ def _gateway(found: dict[str, Any]) -> Parsed:
     resources = [arn for arn in given if isinstance(arn, str)] if isinstance(given, list) else []
     if what == _COMPLETION:
         arn = next((arn for arn in resources if ":share/" in arn), "")
-        given = detail.get("notification-id")
-        if not (arn or given):
+        name = _if_text(detail.get("notification-id"))
+        if not (arn or name):
             raise MalformedError("a refresh that ended, without notification-id and share")
-        return Parsed(completions=(Completion(str(given or ""), arn),))
+        return Parsed(completions=(Completion(name[:MAX_NAME], arn[:MAX_NAME]),))
     if what in _UPLOADS:
-        bucket = str(detail.get("bucket-name") or "") or next(
+        bucket = _if_text(detail.get("bucket-name")) or next(
             (arn.rpartition(":::")[2].partition("/")[0] for arn in resources if ":s3:::" in arn), ""
         )
         if not bucket:
             raise MalformedError("an upload without a bucket")
-        return Parsed(events=(ObjectEvent("ObjectCreated", bucket, str(detail.get("object-key") or "")),))
+        return Parsed(events=(_event("ObjectCreated", bucket, _if_text(detail.get("object-key"))),))
     return Parsed()
+
+
+def _if_text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
 
 
 def _object(body: str | bytes, what: str) -> dict[str, Any]:
@@ -190,6 +232,8 @@ def _text(found: Any, place: str, *path: str) -> str:
 
 def _decoded(quoted: str, place: str) -> str:
     """Form encoding, as S3 and SNS have it: a plus is a space."""
+    if len(quoted) > 3 * MAX_KEY_BYTES:  # three characters for each byte, at most
+        raise MalformedError(f"{place} is longer than any object's: {quoted[:100]}")
     try:
         return unquote_plus(quoted, errors="strict")
     except UnicodeDecodeError as error:

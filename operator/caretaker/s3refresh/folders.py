@@ -4,18 +4,22 @@ Pure. A folder is named as FolderList of RefreshCache has it: relative to the sh
 or a trailing slash, the root itself as "/". A *tree* is a folder with everything below it.
 
 A new or vanished directory shows only in its parent's listing, so an event concerns the object's folder and
-every ancestor. The number of folders is bounded everywhere; what is too many collapses into trees, which say
-more than is known, never less.
+every ancestor. The number of folders is bounded everywhere; what is too many, or too deep, collapses into
+trees, which say more than is known, never less. Every step is linear in the bytes of the names, but for one
+sort.
 """
 
+from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator
-from functools import lru_cache
+from itertools import pairwise
 from typing import Final
 
 import msgspec
 
 ROOT: Final = "/"
 MAX_LENGTH: Final = 1024  # characters of a name in FolderList (service model of storagegateway)
+MAX_DEPTH: Final = 16  # levels of a single folder; below, the one above it is a tree
+MAX_CHAIN_BYTES: Final = 4 * 1024  # of a folder's name and those of all above it
 MAX_FOLDERS: Final = 500  # of one target that wait for a refresh
 MAX_BYTES: Final = 16 * 1024
 MAX_CALL_BYTES: Final = 8 * 1024  # of one call: 64 targets' calls have to fit into one object
@@ -56,59 +60,91 @@ def of_key(key: str, prefix: str = "") -> Scope:
     """The folders that an event of this object makes stale, in a share of `prefix`; empty where the object is
     not below the prefix.
 
-    For a key that ends in a slash, a directory's own object, these are the directory and its parents. A file
-    gateway shows nothing below an empty path segment, so what lies there concerns its nearest real ancestor.
+    For a key that ends in a slash, a directory's own object, these are the directory and its parents.
     """
     if not key.startswith(prefix):
         return NOTHING
-    return _chain(key[len(prefix) :].rpartition("/")[0])
+    return of_folder(key[len(prefix) :].rpartition("/")[0])
 
 
-@lru_cache(maxsize=4096)  # most events of a storm are of few folders
-def _chain(folder: str) -> Scope:
-    parts: list[str] = []
-    for part in folder.split("/"):
-        if not part:
+def of_folder(folder: str) -> Scope:
+    """The folder and all above it. A file gateway shows nothing below a path segment that is empty or made of
+    dots, so what lies there concerns its nearest real ancestor. Below MAX_DEPTH levels, and where the names
+    grow long, the last one becomes a tree."""
+    names: list[str] = []
+    name, room = "", MAX_CHAIN_BYTES
+    for part in folder.split("/", MAX_DEPTH):
+        if part in _NO_FOLDER:
             break
-        parts.append(part)
-    names = {"/".join(parts[:depth]) for depth in range(1, len(parts) + 1)}
-    return Scope(folders=frozenset({ROOT, *(name for name in names if len(name) <= MAX_LENGTH)}))
+        deeper = f"{name}/{part}" if name else part
+        room -= len(deeper.encode())
+        if len(names) == MAX_DEPTH or room < 0 or len(deeper) > MAX_LENGTH:
+            if not names:
+                return EVERYTHING
+            return Scope(folders=frozenset((ROOT, *names[:-1])), trees=frozenset(names[-1:]))
+        name = deeper
+        names.append(name)
+    return Scope(folders=frozenset((ROOT, *names)))
+
+
+_NO_FOLDER: Final = frozenset(("", ".", ".."))
 
 
 def merge(*scopes: Scope) -> Scope:
     """All of it, without what a tree says already, and within the bounds."""
     if any(scope.all for scope in scopes):
         return EVERYTHING
-    trees = _outermost(tree for scope in scopes for tree in scope.trees)
+    trees = frozenset().union(*(scope.trees for scope in scopes))
     if ROOT in trees:
         return EVERYTHING
-    folders = frozenset(f for scope in scopes for f in scope.folders if not within(f, trees))
-    return _bounded(Scope(folders=folders, trees=frozenset(trees)))
+    folders = frozenset().union(*(scope.folders for scope in scopes))
+    return _bounded(_pruned(folders, trees) if trees else Scope(folders=folders))
 
 
 def covers(known: Scope, scope: Scope) -> bool:
     """Whether a refresh of `known` refreshes all of `scope`."""
-    if known.all:
-        return True
-    if scope.all:
-        return False
-    return all(within(tree, known.trees) for tree in scope.trees) and all(
-        folder in known.folders or within(folder, known.trees) for folder in scope.folders
+    return not missing(scope, known)
+
+
+def missing(scope: Scope, known: Scope) -> Scope:
+    """What of `scope` a refresh of `known` does not refresh."""
+    if known.all or scope.all:
+        return NOTHING if known.all else scope
+    return Scope(
+        folders=frozenset(f for f in scope.folders if f not in known.folders and not within(f, known.trees)),
+        trees=frozenset(tree for tree in scope.trees if not within(tree, known.trees)),
     )
+
+
+def narrowed(scope: Scope, most: int, calls: int, *, whole: bool) -> Scope:
+    """The scope as at most `calls` calls of `most` folders each refresh it: single folders if they fit, else
+    trees and the folders above them; else everything if that is worth it (`whole`), or as few as it takes."""
+    best, least = scope, calls_of(scope, most)
+    trees = most
+    while least > calls and trees:
+        fewer = _collapsed(scope, trees)
+        if (needed := calls_of(fewer, most)) < least:
+            best, least = fewer, needed
+        trees //= 2
+    return EVERYTHING if least > calls and whole else best
+
+
+def calls_of(scope: Scope, most: int) -> int:
+    """How many calls refresh it."""
+    calls = 0
+    while scope:
+        _, scope = take(scope, most)
+        calls += 1
+    return calls
 
 
 def take(scope: Scope, most: int) -> tuple[Request, Scope]:
     """(the next call, what is left for later calls) of a scope that is not empty.
 
     Trees first, the deepest folders next: a directory's content is worth more than its name in a listing.
-    What more than PLAIN_CALLS plain calls would need collapses into trees.
     """
     if scope.all:
         return Request((ROOT,), recursive=True), NOTHING
-    if not scope.trees and len(scope.folders) > most * PLAIN_CALLS:
-        scope = _collapsed(scope, most)
-        if scope.all:
-            return Request((ROOT,), recursive=True), NOTHING
     if scope.trees:
         chosen = _fitting(sorted(scope.trees, key=_deepest_first), most)
         left = Scope(folders=scope.folders, trees=scope.trees.difference(chosen))
@@ -142,12 +178,6 @@ def _deepest_first(folder: str) -> tuple[int, str]:
     return -_depth(folder), folder
 
 
-def _outermost(trees: Iterable[str]) -> set[str]:
-    """The trees that no other of them holds."""
-    found = set(trees)
-    return {tree for tree in found if tree == ROOT or not within(parent(tree), found)}
-
-
 def size(scope: Scope) -> int:
     """Bytes of the names, as JSON has them, about."""
     return sum(len(name.encode()) + 3 for name in (*scope.folders, *scope.trees))
@@ -164,18 +194,42 @@ def _bounded(scope: Scope) -> Scope:
     return scope
 
 
+def _pruned(folders: Iterable[str], trees: Iterable[str]) -> Scope:
+    """Without what lies within a tree. In the order of the names with a slash behind them, what lies within
+    one comes right after it."""
+    held = {f"{tree}/" for tree in trees}
+    kept: tuple[list[str], list[str]] = ([], [])
+    outer = "/"  # begins no name
+    for name in sorted(held.union(f"{folder}/" for folder in folders if folder != ROOT)):
+        if name.startswith(outer):
+            continue
+        if is_tree := name in held:
+            outer = name
+        kept[is_tree].append(name[:-1])
+    root = (ROOT,) if ROOT in folders else ()
+    return Scope(folders=frozenset((*root, *kept[False])), trees=frozenset(kept[True]))
+
+
 def _collapsed(scope: Scope, most: int) -> Scope:
     """The leaves as at most `most` trees, the deepest joined first; their ancestors stay single folders: no
     tree but the root's own would hold them, and that one would be everything."""
-    ancestors = {parent(folder) for folder in (*scope.folders, *scope.trees)}
-    ancestors |= {name for folder in ancestors for name in _with_ancestors(folder)}
-    trees = {f for f in scope.folders if f not in ancestors and f != ROOT} | set(scope.trees)
-    while len(trees) > most and (deepest := max(map(_depth, trees))) > 1:
-        trees = _outermost(parent(tree) if _depth(tree) == deepest else tree for tree in trees)
-    folders = frozenset(f for f in scope.folders if not within(f, trees))
-    if len(trees) > most and len(folders) + len(trees) > MAX_FOLDERS:
+    names = sorted(f"{name}/" for name in (*scope.folders, *scope.trees) if name != ROOT)
+    leaves = [name for name, after in pairwise((*names, "")) if not after.startswith(name)]
+    deepest = max((name.count("/") for name in leaves), default=1)
+    # The most levels at which there are few enough; one level, if there are too many even there.
+    levels = bisect_right(range(1, deepest + 1), most, key=lambda depth: len(_cut(leaves, depth))) or 1
+    trees = _cut(leaves, levels)
+    found = _pruned(scope.folders, trees)
+    if len(found.trees) > most and len(found.folders) + len(found.trees) > MAX_FOLDERS:
         return EVERYTHING
-    return Scope(folders=folders, trees=frozenset(trees))
+    return found
+
+
+def _cut(names: Iterable[str], depth: int) -> set[str]:
+    """The folders so many levels deep, or less, that hold these, which end in a slash."""
+    return {
+        "/".join(name.split("/", depth)[:depth]) if name.count("/") > depth else name[:-1] for name in names
+    }
 
 
 def _fitting(folders: list[str], most: int) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ import msgspec
 from caretaker.api.s3refresh import Filter
 from caretaker.s3refresh import folders
 from caretaker.s3refresh.envelope import ObjectEvent
-from caretaker.s3refresh.folders import EVERYTHING, Scope
+from caretaker.s3refresh.folders import EVERYTHING, NOTHING, Scope
 
 
 class Share(msgspec.Struct, frozen=True):
@@ -24,6 +24,73 @@ class Share(msgspec.Struct, frozen=True):
     group: str = ""
     region: str = ""
     ready: bool = True  # AVAILABLE
+
+
+class Sifted(msgspec.Struct):
+    """What events come to."""
+
+    found: dict[str, Scope] = {}  # target id -> what they make stale
+    matched: int = 0  # events that concern a target
+    homeless: int = 0  # of no target
+    filtered: int = 0  # that nobody wants
+
+
+class Sieve:
+    """Events in, what they make stale out. `shares` by bucket; `whole`: spec asks for whole shares."""
+
+    def __init__(
+        self, filter_: Filter, shares: Mapping[str, Sequence[Share]], *, whole: bool = False
+    ) -> None:
+        self._filter = filter_
+        self._shares = shares
+        self._whole = whole
+        self._sifted = Sifted()
+        self._folders: dict[str, set[str]] = {}  # target id -> folders that were not merged yet
+
+    def add(self, events: Iterable[ObjectEvent]) -> bool:
+        """Whether each that somebody wants concerns a target."""
+        sifted, before = self._sifted, self._sifted.homeless
+        for event in events:
+            if not wanted(self._filter, event):
+                sifted.filtered += 1
+            elif self._at_home(event):
+                sifted.matched += 1
+            else:
+                sifted.homeless += 1
+        return sifted.homeless == before
+
+    def join(self, other: Sifted) -> bool:
+        """What another sieve has made of events, as add() tells it."""
+        self._sifted.matched += other.matched
+        self._sifted.homeless += other.homeless
+        self._sifted.filtered += other.filtered
+        for name, scope in other.found.items():
+            self._merge(name, scope)
+        return not other.homeless
+
+    def sifted(self) -> Sifted:
+        """All so far."""
+        for name, some in self._folders.items():
+            self._merge(name, *map(folders.of_folder, some))
+        self._folders.clear()
+        return self._sifted
+
+    def _at_home(self, event: ObjectEvent) -> bool:
+        found = False
+        for share in self._shares.get(event.bucket, ()):
+            if not event.key or (self._whole and event.key.startswith(share.prefix)):
+                self._sifted.found[share.id] = EVERYTHING
+            elif event.key.startswith(share.prefix):
+                folder = event.key[len(share.prefix) :].rpartition("/")[0]
+                self._folders.setdefault(share.id, set()).add(folder)
+            else:
+                continue
+            found = True
+        return found
+
+    def _merge(self, name: str, *scopes: Scope) -> None:
+        known = self._sifted.found.get(name, NOTHING)
+        self._sifted.found[name] = folders.merge(known, *scopes)
 
 
 def wanted(filter_: Filter, event: ObjectEvent) -> bool:
@@ -44,19 +111,6 @@ def _key_passes(filter_: Filter, key: str) -> bool:
         and (not filter_.suffixes or key.endswith(filter_.suffixes))
         and not key.endswith(filter_.exclude_suffixes)
     )
-
-
-def scopes(
-    events: Iterable[ObjectEvent], shares: Mapping[str, Sequence[Share]], *, whole: bool = False
-) -> dict[str, Scope]:
-    """Target id -> what the events make stale. `shares` by bucket; `whole`: spec asks for whole shares."""
-    found: dict[str, set[Scope]] = {}
-    for event in events:
-        for share in shares.get(event.bucket, ()):
-            scope = folders.of_key(event.key, share.prefix) if event.key else EVERYTHING
-            if scope:
-                found.setdefault(share.id, set()).add(EVERYTHING if whole else scope)
-    return {target: folders.merge(*these) for target, these in found.items()}
 
 
 def of_buckets(names: Iterable[str], *, ready: bool = True) -> tuple[Share, ...]:

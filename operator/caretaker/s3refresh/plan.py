@@ -6,7 +6,7 @@ messages be deleted and its calls be made: a message is never deleted before the
 a target that covers it, and no call is made that is not on record.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Final, Literal
 
 import msgspec
@@ -17,7 +17,7 @@ from caretaker.s3refresh import debounce, match
 from caretaker.s3refresh.debounce import Claim, Pace, Phase, Target
 from caretaker.s3refresh.envelope import Completion, ObjectEvent
 from caretaker.s3refresh.folders import EVERYTHING, Scope
-from caretaker.s3refresh.match import Share
+from caretaker.s3refresh.match import Share, Sieve, Sifted
 
 # An object in etcd is below 1.5 MiB; managedFields and the spec need some of it.
 MAX_RECORD_BYTES: Final = 768 * 1024
@@ -89,6 +89,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     resync_on_start: bool = True
     expired: bool = False  # messages may have passed their retention: everything is stale
     messages: tuple[Message, ...] = ()
+    sifted: Mapping[int, Sifted] = {}  # message id -> its events, where they were sifted before, being many
     results: tuple[Result, ...] = ()
     ends: tuple[End, ...] = ()
     running: frozenset[str] = frozenset()  # ids of claims whose calls this process is making
@@ -174,7 +175,7 @@ def _answered(snapshot: Snapshot, target: Target, result: Result) -> Target:
 def _messages(snapshot: Snapshot, targets: dict[str, Target], result: Plan) -> None:
     """W1 and W4."""
     shares = match.by_bucket(snapshot.shares.known)
-    events: list[ObjectEvent] = []
+    sieve = Sieve(snapshot.filter, shares, whole=snapshot.whole)
     for message in snapshot.messages:
         early = [c for c in message.completions if not _complete(snapshot, targets, c)]
         if early and not snapshot.idempotent and any(target.claim for target in targets.values()):
@@ -188,22 +189,15 @@ def _messages(snapshot: Snapshot, targets: dict[str, Target], result: Plan) -> N
                 _mark_all(snapshot, targets, EVERYTHING)
             (result.kept if snapshot.malformed == "DeadLetter" else result.done).append(message.id)
             continue
-        wanted = [event for event in message.events if match.wanted(snapshot.filter, event)]
-        result.filtered += len(message.events) - len(wanted)
-        homeless = any(not _has_home(shares, event) for event in wanted)
+        known = snapshot.sifted.get(message.id)
+        at_home = sieve.add(message.events) if known is None else sieve.join(known)
         # While some share may still be found, an event that matches none is nobody's only perhaps.
-        (result.kept if homeless and not snapshot.shares.complete else result.done).append(message.id)
-        events += wanted
-        result.homeless += sum(not _has_home(shares, event) for event in wanted) if homeless else 0
-    found = match.scopes(events, shares, whole=snapshot.whole)
-    for name, scope in found.items():
+        (result.done if at_home or snapshot.shares.complete else result.kept).append(message.id)
+    sifted = sieve.sifted()
+    for name, scope in sifted.found.items():
         _mark(snapshot, targets, name, scope)
         result.heard.add(name)
-    result.matched = len(events) - result.homeless
-
-
-def _has_home(shares: Mapping[str, Sequence[Share]], event: ObjectEvent) -> bool:
-    return any(event.key.startswith(share.prefix) or not event.key for share in shares.get(event.bucket, ()))
+    result.matched, result.homeless, result.filtered = sifted.matched, sifted.homeless, sifted.filtered
 
 
 def _complete(snapshot: Snapshot, targets: dict[str, Target], completion: Completion) -> bool:

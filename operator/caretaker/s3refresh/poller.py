@@ -19,7 +19,7 @@ from caretaker.aws.errors import AwsError
 from caretaker.aws.sqs import Message as Received
 from caretaker.aws.sqs import Sqs
 from caretaker.kube.errors import NotLeader
-from caretaker.s3refresh.envelope import parse
+from caretaker.s3refresh.envelope import Parsed, parsing
 from caretaker.s3refresh.plan import Message
 
 logger = logging.getLogger(__name__)
@@ -27,7 +27,8 @@ logger = logging.getLogger(__name__)
 BATCH: Final = 10  # messages of one receive, one deletion (SQS's own limit)
 # Messages that wait here before no more are received: passes are behind, and receipts grow old.
 MOST_WAITING: Final = 5000
-MOST_BYTES: Final = 32 * 1024 * 1024  # of their bodies; one may be 1 MiB long
+MOST_BYTES: Final = 8 * 1024 * 1024  # of their bodies; one may be 1 MiB long
+LARGE_BYTES: Final = 64 * 1024  # of a body; after each one that is longer the loop is let go
 # Seconds for which a message may wait before no more are received: the API server is away, or passes fail.
 LONGEST_WAIT: Final = 15.0
 LOOK_SECONDS: Final = 1.0
@@ -229,13 +230,14 @@ class Poller:
             answers = await asyncio.gather(
                 *(self._receive(wait) for _ in range(width)), return_exceptions=True
             )
-            found = self._take_all(answers)
+            found, size = await self._take_all(answers)
             error = next((one for one in answers if isinstance(one, BaseException)), None)
             if error is None:
                 failures = 0
                 self._answered()
                 await self._part_with_strange()
-                width = min(width * 2, MOST_RECEIVES) if found == BATCH * width else 1
+                more = found == BATCH * width and size < LARGE_BYTES * found
+                width = min(width * 2, MOST_RECEIVES) if more else 1
                 if not found and not self._wait:  # short polls, as spec.source.sqs.waitTime 0s asks for
                     await asyncio.sleep(LOOK_SECONDS)
                 continue
@@ -272,20 +274,18 @@ class Poller:
         )
         return answer.get("Messages", [])
 
-    def _take_all(self, answers: Iterable[Sequence[Received] | BaseException]) -> int:
-        """Keep what came; how many messages that were."""
+    async def _take_all(self, answers: Iterable[Sequence[Received] | BaseException]) -> tuple[int, int]:
+        """Keep what came; (how many messages, how long they are together)."""
         news: set[Hashable] = set()
-        count = 0
-        for answer in answers:
-            if isinstance(answer, BaseException):
-                continue
-            count += len(answer)
-            for one in answer:
-                news |= self._take(one["MessageId"], one["ReceiptHandle"], one.get("Body", ""))
+        count = size = 0
+        for one in (one for answer in answers if not isinstance(answer, BaseException) for one in answer):
+            body = one.get("Body", "")
+            news |= await self._take(one["MessageId"], one["ReceiptHandle"], body)
+            count, size = count + 1, size + len(body)
         self._tell(news)
-        return count
+        return count, size
 
-    def _take(self, name: str, receipt: str, body: str) -> set[Hashable]:
+    async def _take(self, name: str, receipt: str, body: str) -> set[Hashable]:
         """Keep a message; who is to be asked about it."""
         self.received += 1
         held = self._by_name.get(name)
@@ -293,7 +293,7 @@ class Poller:
             held.receipt = receipt
             held.deleted = False  # a deletion that failed
             return set()
-        parsed = parse(body, self._source.envelope)
+        parsed = await _parsed(body, self._source)
         if parsed.malformed:
             self.malformed = (self.malformed[0] + 1, parsed.malformed)
             logger.warning("message %s cannot be read: %s", name, parsed.malformed)
@@ -387,6 +387,20 @@ class Poller:
                 for at, held in enumerate(batch)
             ],
         )
+
+
+async def _parsed(body: str, source: SQSSource) -> Parsed:
+    """The message. A long one is read in slices, so that it holds nobody up."""
+    steps = parsing(body, source.envelope)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            if len(body) > LARGE_BYTES:
+                await asyncio.sleep(0)
+            parsed: Parsed = end.value
+            return parsed
+        await asyncio.sleep(0)
 
 
 def _tens(entries: Batch) -> Iterable[Batch]:

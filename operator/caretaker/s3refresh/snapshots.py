@@ -26,5 +26,6 @@ class View(msgspec.Struct, frozen=True):
     polling: bool = False  # messages are received, or would be if the queue could be read
     reading: bool = False  # a receive has come back, and nothing is in the way
     newest: float = 0.0  # when the newest of the messages came, by time.monotonic()
+    more: bool = False  # messages wait for the next pass
     malformed: int = 0  # messages of late that could not be read
     fault: str = ""  # of the last of them

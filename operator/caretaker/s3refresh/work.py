@@ -6,6 +6,7 @@ at any time: the record is in the resource's status.
 
 import asyncio
 import contextlib
+import itertools
 import logging
 import random
 import time
@@ -44,6 +45,7 @@ ENDS_SECONDS: Final = 5.0  # between two questions how what is in flight has end
 REDISCOVER_SECONDS: Final = 10.0  # at least, between two discoveries that failed calls ask for
 NOTHING_KNOWN: Final = Shares()
 MALFORMED_SECONDS: Final = 3600.0  # for which a malformed message is told of
+PASS_EVENTS: Final = 500  # of one pass, unless its first message has more; the next pass follows at once
 
 
 class Work:
@@ -148,11 +150,15 @@ class Work:
         heard = bool(self._pollers) and all(poller.heard for poller in self._pollers)
         return heard and self.problem is None
 
-    def messages(self) -> tuple[tuple[Message, ...], float]:
-        """(what no pass has answered for yet, when the newest of it came by time.monotonic())."""
+    def messages(self) -> tuple[tuple[Message, ...], float, bool]:
+        """(what no pass has answered for yet and one can look at, when the newest of all that came by
+        time.monotonic(), whether there is more)."""
         found = [poller.waiting(self._key) for poller in self._pollers]
         newest = max((at for _, at in found), default=0.0)
-        return tuple(message for messages, _ in found for message in messages), newest
+        every = tuple(message for messages, _ in found for message in messages)
+        before = itertools.accumulate((len(message.events) or 1 for message in every), initial=0)
+        some = tuple(message for message, events in zip(every, before, strict=False) if events < PASS_EVENTS)
+        return some, newest, len(some) < len(every)
 
     def malformed(self, clock: float) -> tuple[int, str]:
         """(malformed messages so far, the last one's fault); (0, "") when the last is an hour ago."""

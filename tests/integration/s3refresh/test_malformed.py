@@ -7,7 +7,18 @@ from awsdoubles.envelopes import Queue
 from testing.refreshing import Refreshing, sqs
 
 TEST_EVENT = json.dumps({"Service": "Amazon S3", "Event": "s3:TestEvent", "Bucket": "any"})
-POISON = ["no event", "{}", '{"Records": 3}', '{"Records": [{"eventVersion": "9.0"}]}', "\N{SNOWMAN}"]
+LONG_KEY = (  # longer than any of S3's, and 32,000 levels deep
+    '{"Records": [{"eventVersion": "2.1", "eventName": "ObjectCreated:Put", '
+    '"s3": {"bucket": {"name": "any"}, "object": {"key": "' + "a/" * 32_000 + '"}}}]}'
+)
+POISON = [
+    "no event",
+    "{}",
+    '{"Records": 3}',
+    '{"Records": [{"eventVersion": "9.0"}]}',
+    "\N{SNOWMAN}",
+    LONG_KEY,
+]
 RECEIVES = 5  # the redrive policy of the tests' queues
 MOST = 2**20  # bytes of a message, SQS's own limit
 MANY = 1000  # records of about 1 KiB each

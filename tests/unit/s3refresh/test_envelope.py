@@ -1,11 +1,22 @@
 """What messages say, and what of them cannot be read."""
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from caretaker.s3refresh.envelope import Completion, Envelope, ObjectEvent, Parsed, parse
+from caretaker.s3refresh.envelope import (
+    MAX_FAULT,
+    MAX_KEY_BYTES,
+    SLICE,
+    Completion,
+    Envelope,
+    ObjectEvent,
+    Parsed,
+    parse,
+    parsing,
+)
 
 SHARE = "arn:aws:storagegateway:eu-west-1:111122223333:share/share-E51FBS9C"
 CREATED = ObjectEvent("ObjectCreated", "bucket", "a b/ü+.txt", "AWS:AROAEXAMPLE")
@@ -136,6 +147,41 @@ def test_the_end_of_a_refresh_is_understood_in_every_queue(
     assert parse(json.dumps(message), envelope).completions == (completion,)
 
 
+def keyed(quoted: str) -> dict[str, Any]:
+    return record(s3={"bucket": {"name": "bucket"}, "object": {"key": quoted}})
+
+
+@pytest.mark.parametrize(
+    "quoted",
+    ["k" * MAX_KEY_BYTES, "%C3%BC" * 512, "%E2%82%AC" * 341 + "a", "+" * MAX_KEY_BYTES],
+    ids=["ASCII", "two bytes", "three bytes", "spaces"],
+)
+def test_a_key_as_long_as_one_can_be(quoted: str) -> None:
+    found = parse(s3(keyed(quoted)))
+    assert [len(event.key.encode()) for event in found.events] == [MAX_KEY_BYTES]
+
+
+@pytest.mark.parametrize("wrap", [lambda body: body, sns], ids=["S3", "SNS"])
+def test_many_records_are_read_in_slices(wrap: Callable[[str], str]) -> None:
+    events = 10 * SLICE
+    steps = list(parsing(wrap(s3(*[record()] * events))))
+    assert len(steps) >= 10
+    assert parse(wrap(s3(*[record()] * events))).events == (CREATED,) * events
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(s3(record(eventVersion="a." * 30_000)), id="version"),
+        pytest.param(s3(keyed("%FF" * 900)), id="key"),
+        pytest.param(s3(keyed("a/" * 30_000)), id="long key"),
+        pytest.param(json.dumps({"x" * 60_000: 1}), id="names"),
+    ],
+)
+def test_of_what_cannot_be_read_little_is_told(body: str) -> None:
+    assert 0 < len(parse(body).malformed) <= MAX_FAULT
+
+
 DEEP = '{"Records":' + "[" * 5000 + "]" * 5000 + "}"
 
 
@@ -173,6 +219,32 @@ DEEP = '{"Records":' + "[" * 5000 + "]" * 5000 + "}"
         pytest.param(
             json.dumps(gateway("Storage Gateway File Upload Event")), "without a bucket", id="where?"
         ),
+        pytest.param(s3(keyed("k" * 1025)), "Records[0]: a key of more than 1024 bytes", id="a key too long"),
+        pytest.param(s3(keyed("ü" * 513)), "more than 1024 bytes", id="a key too long in bytes"),
+        pytest.param(s3(keyed("a/" * 30_000)), "Records[0].s3.object.key is longer", id="a key of 60 KB"),
+        pytest.param(
+            json.dumps(bridge(object={"key": "k" * 1025})), "more than 1024 bytes", id="EventBridge: too long"
+        ),
+        pytest.param(
+            json.dumps(
+                gateway(
+                    "Storage Gateway Object Upload Event", **{"bucket-name": "b", "object-key": "k" * 1025}
+                )
+            ),
+            "more than 1024 bytes",
+            id="an upload: too long",
+        ),
+        pytest.param(
+            s3(record(userIdentity={"principalId": "p" * 1025})),
+            "more than 1024 characters",
+            id="a long principal",
+        ),
+        pytest.param(
+            s3(record(s3={"object": {"key": "k"}, "bucket": {"name": "b" * 1025}})),
+            "more than 1024 characters",
+            id="a long bucket",
+        ),
+        pytest.param(s3(record(eventVersion=[[]])), "eventVersion is no text", id="a version that is a list"),
         pytest.param(DEEP, "", id="5,000 lists in each other"),
         pytest.param('{"Records": ["\ud800"]}', "", id="half a surrogate"),
         pytest.param('{"source": "aws.ec2"}', "neither Records", id="another service's event"),

@@ -7,11 +7,15 @@ from hypothesis import strategies as st
 from caretaker.s3refresh.folders import (
     EVERYTHING,
     MAX_BYTES,
+    MAX_DEPTH,
     MAX_FOLDERS,
     NOTHING,
+    Request,
     Scope,
     covers,
     merge,
+    missing,
+    narrowed,
     of_key,
     take,
     within,
@@ -34,11 +38,44 @@ def plain(*names: str) -> Scope:
         pytest.param("/a/b.txt", "", {"/"}, id="a leading slash: a folder that no gateway shows"),
         pytest.param("a//b/c.txt", "", {"/", "a"}, id="an empty segment: its nearest real ancestor"),
         pytest.param("ä ö/+%/c", "", {"/", "ä ö", "ä ö/+%"}, id="any characters"),
-        pytest.param("x" * 1000 + "/" + "y" * 30 + "/a", "", {"/", "x" * 1000}, id="too long: its ancestor"),
+        pytest.param("a/./b/c", "", {"/", "a"}, id="a dot is no folder"),
+        pytest.param("a/../b/c", "", {"/", "a"}, id="nor are two"),
+        pytest.param("...a/..b/c", "", {"/", "...a", "...a/..b"}, id="a name that begins with dots is one"),
     ],
 )
 def test_the_folders_of_a_key(key: str, prefix: str, stale: set[str]) -> None:
-    assert of_key(key, prefix).folders == stale
+    assert of_key(key, prefix) == plain(*stale)
+
+
+LONG_NAMES = "/".join(["x" * 300] * 3)
+
+
+@pytest.mark.parametrize(
+    ("key", "tree"),
+    [
+        pytest.param("d/" * (MAX_DEPTH + 1) + "k", "/".join("d" * MAX_DEPTH), id="too deep"),
+        pytest.param("d/" * 511 + "k", "/".join("d" * MAX_DEPTH), id="as deep as a key can be"),
+        pytest.param("x" * 1000 + "/" + "y" * 30 + "/a", "x" * 1000, id="a name too long for a call"),
+        pytest.param(f"{LONG_NAMES}/a/b/c/k", f"{LONG_NAMES}/a/b", id="names too long together"),
+        pytest.param(
+            f"{LONG_NAMES}/a/b/c/k".replace("xx", "ü"), f"{LONG_NAMES}/a/b".replace("xx", "ü"), id="in bytes"
+        ),
+    ],
+)
+def test_below_some_depth_an_ancestor_is_a_tree(key: str, tree: str) -> None:
+    parts = tree.split("/")
+    above = plain("/", *("/".join(parts[:n]) for n in range(1, len(parts))))
+    assert of_key(key) == Scope(folders=above.folders, trees=frozenset({tree}))
+    assert covers(of_key(key), plain(*("/".join(key.split("/")[:n]) for n in range(1, key.count("/") + 1))))
+
+
+def test_as_deep_as_a_single_folder_goes() -> None:
+    names = {"/".join("d" * n) for n in range(1, MAX_DEPTH + 1)}
+    assert of_key("d/" * MAX_DEPTH + "k") == plain("/", *names)
+
+
+def test_a_first_folder_too_long_for_any_call_is_everything() -> None:
+    assert of_key("x" * 1025 + "/k") == EVERYTHING
 
 
 @pytest.mark.parametrize(
@@ -58,29 +95,57 @@ def test_covers(known: Scope, scope: Scope, answer: bool) -> None:
     assert covers(known, scope) is answer
 
 
+def requests(scope: Scope, most: int = 50) -> list[Request]:
+    """The calls that refresh it."""
+    found = []
+    while scope:
+        request, scope = take(scope, most)
+        found.append(request)
+    return found
+
+
 def test_up_to_fifty_folders_are_one_call_of_single_folders() -> None:
     names = {"/", *(f"d{n}" for n in range(49))}
     request, left = take(plain(*names), 50)
     assert (set(request.folders), request.recursive, left) == (names, False, NOTHING)
 
 
+SIXTY = merge(*(of_key(f"data/d{n}/x") for n in range(60)), of_key("new/x"))
+HUNDREDS = merge(*(of_key(f"a/b{n % 30}/c{n}/x") for n in range(400)))
+
+
 def test_sixty_leaves_and_a_new_folder_at_the_top_never_refresh_the_whole_share() -> None:
-    scope = merge(*(of_key(f"data/d{n}/x") for n in range(60)), of_key("new/x"))
-    calls = []
-    while scope:
-        request, scope = take(scope, 50)
-        calls.append(request)
+    calls = requests(narrowed(SIXTY, 50, 2, whole=True))
     assert [call.recursive for call in calls] == [False, False]
     assert calls[-1].folders[-1] == "/"
     assert len({name for call in calls for name in call.folders}) == 63
 
 
-def test_thousands_of_leaves_are_few_trees_and_their_ancestors_stay_single() -> None:
-    scope = merge(*(of_key(f"a/b{n % 30}/c{n}/x") for n in range(400)))
-    request, left = take(scope, 50)
-    assert request.recursive
-    assert set(request.folders) == {f"a/b{n}" for n in range(30)}
-    assert left == plain("/", "a")
+def test_hundreds_of_leaves_are_few_trees_and_their_ancestors_stay_single() -> None:
+    first, second = requests(narrowed(HUNDREDS, 50, 2, whole=True))
+    assert (set(first.folders), first.recursive) == ({f"a/b{n}" for n in range(30)}, True)
+    assert (set(second.folders), second.recursive) == ({"/", "a"}, False)
+
+
+def test_what_one_call_has_to_refresh_is_everything_unless_that_is_worse_than_a_second_call() -> None:
+    assert narrowed(SIXTY, 50, 1, whole=True) == EVERYTHING
+    assert len(requests(narrowed(HUNDREDS, 50, 1, whole=False))) == 2
+    few = of_key("a/b")
+    assert narrowed(few, 50, 1, whole=True) == few
+
+
+def test_trees_are_joined_further_up_when_there_are_too_many_folders_above_them() -> None:
+    scope = merge(*(of_key(f"{n % 5}/b{n % 7}/c{n}/d/x") for n in range(80)))
+    assert len(requests(scope)) > 2
+    narrow = narrowed(scope, 50, 2, whole=True)
+    assert len(requests(narrow)) == 2
+    assert covers(narrow, scope)
+
+
+def test_more_folders_at_the_top_than_fit_into_the_calls_are_everything_or_as_few_calls_as_it_takes() -> None:
+    scope = merge(*(of_key(f"d{n}/x") for n in range(120)))
+    assert narrowed(scope, 50, 2, whole=True) == EVERYTHING
+    assert len(requests(narrowed(scope, 50, 2, whole=False))) == 3
 
 
 def test_everything_is_one_call_for_the_root_and_all_below() -> None:
@@ -89,27 +154,26 @@ def test_everything_is_one_call_for_the_root_and_all_below() -> None:
     assert request.scope == EVERYTHING
 
 
-PARTS = st.text(st.sampled_from("abc/"), max_size=12)
+PARTS = st.text(st.sampled_from("abc./"), max_size=12) | st.integers(0, 500).map(lambda n: "d/" * n)
 LONG = st.integers(0, 3).map(lambda n: "x" * 300 * n)
 KEYS = st.lists(st.builds(lambda a, b, n: f"{a}{b}/{n}/k", PARTS, LONG, st.integers(0, 40)), max_size=300)
 
 
-@given(KEYS, st.integers(1, 50))
+@given(KEYS, st.integers(1, 50), st.integers(1, 4), st.booleans())
 def test_whatever_is_merged_is_covered_bounded_and_refreshed_by_some_calls(
-    keys: list[str], most: int
+    keys: list[str], most: int, wanted: int, whole: bool
 ) -> None:
     scopes = [of_key(key) for key in keys]
     merged = merge(*scopes)
     assert all(covers(merged, scope) for scope in scopes)
     assert len(merged.folders) + len(merged.trees) <= MAX_FOLDERS
     assert sum(len(name.encode()) for name in (*merged.folders, *merged.trees)) <= MAX_BYTES
-    done, left = [], merged
-    while left:
-        request, rest = take(left, most)
-        assert 1 <= len(request.folders) <= most
-        done.append(request.scope)
-        left = rest
-    assert all(covers(merge_unbounded(done), scope) for scope in scopes)
+    calls = requests(narrowed(merged, most, wanted, whole=whole), most)
+    assert all(1 <= len(call.folders) <= most for call in calls)
+    assert len(calls) <= max(wanted, len(requests(merged, most)))
+    assert not whole or len(calls) <= wanted
+    done = merge_unbounded([call.scope for call in calls])
+    assert all(covers(done, scope) for scope in scopes)
 
 
 def merge_unbounded(scopes: list[Scope]) -> Scope:
@@ -124,3 +188,21 @@ def test_within_follows_whole_names() -> None:
     assert within("a/b/c", {"a/b"})
     assert not within("a/bc", {"a/b"})
     assert within("a", {"/"})
+
+
+NAMES = st.lists(st.sampled_from(["a", "b"]), min_size=1, max_size=3).map("/".join) | st.just("/")
+SCOPES = st.builds(lambda f, t: merge(Scope(folders=f, trees=t)), st.frozensets(NAMES), st.frozensets(NAMES))
+
+
+@given(SCOPES, SCOPES)
+def test_what_is_missing_is_what_the_other_does_not_cover(scope: Scope, known: Scope) -> None:
+    left = missing(scope, known)
+    assert covers(merge_unbounded([known, left]), scope)
+    assert all(not covers(known, plain(name)) for name in left.folders)
+    assert covers(scope, left)
+
+
+@given(SCOPES)
+def test_no_tree_is_within_another_and_no_folder_within_a_tree(scope: Scope) -> None:
+    assert not any(within(folder, scope.trees) for folder in scope.folders)
+    assert not any(within(tree, scope.trees - {tree}) for tree in scope.trees)

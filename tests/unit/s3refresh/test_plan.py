@@ -10,7 +10,7 @@ from caretaker.s3refresh import debounce, folders
 from caretaker.s3refresh.debounce import Claim, Dirty, InFlight, Last, Pace, Target
 from caretaker.s3refresh.envelope import Completion, ObjectEvent
 from caretaker.s3refresh.folders import EVERYTHING, Request, Scope
-from caretaker.s3refresh.match import Share
+from caretaker.s3refresh.match import Share, Sifted
 from caretaker.s3refresh.plan import MAX_RECORD_BYTES, Message, Plan, Result, Seen, Shares, Snapshot, plan
 
 NOW = 1_800_000_000.0
@@ -56,6 +56,18 @@ def test_an_event_of_no_target_is_deleted_only_when_every_share_is_known() -> No
     assert (known.done, known.kept, known.matched, known.homeless) == ([1, 2], [], 1, 1)
     unknown = planned(Target("one"), messages=messages, complete=False)
     assert (unknown.done, unknown.kept) == ([2], [1])
+
+
+def test_events_that_were_sifted_before_count_as_if_they_were_sifted_now() -> None:
+    some = Scope(folders=frozenset({"/", "a"}))
+    message = Message(1, put(0, *["x/y"] * 3).events)
+    sifted = {1: Sifted({"one": some}, matched=3, filtered=2)}
+    made = planned(Target("one"), messages=(message, put(2, "b/c")), sifted=sifted)
+    assert of(made).dirty == Dirty(NOW, Scope(folders=frozenset({"/", "a", "b"})))
+    assert (made.done, made.matched, made.filtered) == ([1, 2], 4, 2)
+    homeless = {1: Sifted(homeless=1)}
+    unsure = planned(Target("one"), messages=(message, put(2, "b/c")), sifted=homeless, complete=False)
+    assert (unsure.done, unsure.kept) == ([2], [1])
 
 
 def test_a_share_that_is_gone_leaves_no_record_behind_unless_something_is_left_to_do() -> None:

@@ -9,12 +9,13 @@ import pytest
 from caretaker.api.objects import WireMeta
 from caretaker.kube.errors import NotLeader
 from caretaker.runtime.queue import Key
+from caretaker.s3refresh.envelope import ObjectEvent
 from caretaker.s3refresh.match import of_buckets
-from caretaker.s3refresh.plan import Shares
+from caretaker.s3refresh.plan import Message, Shares
 from caretaker.s3refresh.resource import RawRefresh, read
 from caretaker.s3refresh.setting import Setting, setting_of
 from caretaker.s3refresh.targets.making import known
-from caretaker.s3refresh.work import Work
+from caretaker.s3refresh.work import PASS_EVENTS, Work
 from testing.s3refreshes import refresh
 
 FOUND = Shares(complete=True, known=of_buckets(["media"]))
@@ -37,10 +38,16 @@ class Answers:
 
 
 class Queues:
-    """Nobody reads anything."""
+    """A queue in which these messages wait."""
 
-    def join(self, *_: Any, **__: Any) -> None:
-        """A poller is not asked for anything."""
+    def __init__(self, *waiting: Message) -> None:
+        self._waiting = waiting
+
+    def join(self, *_: Any, **__: Any) -> "Queues":
+        return self
+
+    def waiting(self, _: Key) -> tuple[tuple[Message, ...], float]:
+        return self._waiting, 7.0
 
     async def leave(self, *_: Any) -> None:
         """Nothing is read."""
@@ -61,7 +68,7 @@ def setting() -> Setting:
     return setting_of(found.spec, None)
 
 
-async def begun(target: Any) -> tuple[Work, list[Shares]]:
+async def begun(target: Any, *waiting: Message) -> tuple[Work, list[Shares]]:
     """The work, and what it had found each time when it asked for a pass, until that was complete."""
     told: list[Shares] = []
     done = asyncio.Event()
@@ -71,7 +78,7 @@ async def begun(target: Any) -> tuple[Work, list[Shares]]:
         if work.shares.complete:
             done.set()
 
-    queues: Any = Queues()
+    queues: Any = Queues(*waiting)
     sqs: Any = Sqs()
     work = Work(Key("S3AggregatedRefresh", "n", "r"), "u", queues, news, SCALE)
     await work.begin(setting(), sqs, target)
@@ -98,3 +105,23 @@ async def test_a_discovery_that_fails_as_nobody_foresaw_is_told_and_made_again(
     await work.end()
     assert ("KeyError: 'Shares'",) in [shares.faults for shares in told]
     assert [record.message for record in caplog.records] == ["discovery failed"]
+
+
+@pytest.mark.parametrize(
+    ("events", "looked_at"),
+    [
+        pytest.param([1, 2, 3], 3, id="few"),
+        pytest.param([PASS_EVENTS - 1, 1, 1], 2, id="as many as one pass looks at"),
+        pytest.param([PASS_EVENTS + 1, 1], 1, id="a message with more goes alone"),
+        pytest.param([0] * (PASS_EVENTS + 2), PASS_EVENTS, id="those without events count, too"),
+        pytest.param([1, 20 * PASS_EVENTS], 2, id="or with a few others"),
+    ],
+)
+async def test_a_pass_looks_at_so_many_events_and_knows_of_more(events: list[int], looked_at: int) -> None:
+    event = ObjectEvent("ObjectCreated", "media", "a")
+    waiting = [Message(at, (event,) * count) for at, count in enumerate(events)]
+    work, _ = await begun(Answers(FOUND), *waiting)
+    await asyncio.sleep(0)
+    found = work.messages()
+    await work.end()
+    assert found == (tuple(waiting[:looked_at]), 7.0, looked_at < len(events))

@@ -54,8 +54,9 @@ def samples_of(spec: Spec, shares: Shares, objects: Iterable[tuple[str, str]]) -
     for bucket, key in objects:
         event = ObjectEvent(kind, bucket, key)
         left_out = () if match.wanted(spec.filter, event) else tuple(_against(spec.filter, event))
-        scopes = {} if left_out else match.scopes([event], by_bucket, whole=whole)
-        found.append(Sample(bucket, key, left_out, scopes))
+        sieve = match.Sieve(spec.filter, by_bucket, whole=whole)
+        sieve.add([event])
+        found.append(Sample(bucket, key, left_out, sieve.sifted().found))
     return found
 
 

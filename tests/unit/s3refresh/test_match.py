@@ -1,0 +1,87 @@
+"""Which events count, and what they make stale."""
+
+from typing import Final
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from caretaker.api.s3refresh import Filter
+from caretaker.s3refresh import match
+from caretaker.s3refresh.envelope import ObjectEvent
+from caretaker.s3refresh.folders import EVERYTHING, Scope, covers, of_key
+from caretaker.s3refresh.match import Share, Sieve, Sifted
+
+WHOLE = Share(id="whole", arn="", bucket="b")
+TEAM = Share(id="team", arn="", bucket="b", prefix="team/")
+SHARES = match.by_bucket([WHOLE, TEAM])
+NO_CSV = Filter(exclude_suffixes=(".csv",))
+
+
+def put(*keys: str, bucket: str = "b") -> list[ObjectEvent]:
+    return [ObjectEvent("ObjectCreated", bucket, key) for key in keys]
+
+
+EVERY: Final = Filter()
+
+
+def sifted(*events: ObjectEvent, filter_: Filter = EVERY, whole: bool = False) -> Sifted:
+    sieve = Sieve(filter_, SHARES, whole=whole)
+    sieve.add(events)
+    return sieve.sifted()
+
+
+def test_each_share_of_the_bucket_and_prefix_is_stale_in_its_own_names() -> None:
+    found = sifted(*put("team/x/a", "y/a")).found
+    assert found == {
+        "whole": Scope(folders=frozenset({"/", "team", "team/x", "y"})),
+        "team": Scope(folders=frozenset({"/", "x"})),
+    }
+
+
+def test_an_event_without_a_key_makes_everything_stale_and_spec_may_ask_for_it() -> None:
+    assert sifted(*put("")).found == {"whole": EVERYTHING, "team": EVERYTHING}
+    assert sifted(*put("y/a"), whole=True).found == {"whole": EVERYTHING}
+    assert sifted(*put("", "y/a")).found["whole"] == EVERYTHING
+
+
+def test_events_are_counted_by_what_becomes_of_them() -> None:
+    events = (*put("a", "b.csv", "team/c"), *put("a", "b.csv", bucket="other"))
+    found = sifted(*events, filter_=NO_CSV)
+    assert (found.matched, found.filtered, found.homeless) == (2, 2, 1)
+
+
+@pytest.mark.parametrize(
+    ("events", "at_home"),
+    [
+        (put("a"), True),
+        (put("a", bucket="other"), False),
+        (put("a.csv", bucket="other"), True),
+        ([], True),
+        ([*put("a", bucket="other"), *put("a")], False),
+    ],
+    ids=["of a share", "of none", "of none, and unwanted", "nothing", "one of two"],
+)
+def test_whether_all_that_are_wanted_concern_a_share(events: list[ObjectEvent], at_home: bool) -> None:
+    sieve = Sieve(NO_CSV, SHARES)
+    sieve.add(put("z", bucket="other"))  # of an earlier message
+    assert sieve.add(events) is at_home
+    assert Sieve(NO_CSV, SHARES).join(sifted(*events, filter_=NO_CSV)) is at_home
+
+
+KEYS = st.lists(
+    st.sampled_from(["a/1", "team/b/2", "team/" + "d/" * 30 + "3", "4", "x.csv", ""]), max_size=20
+)
+
+
+@given(KEYS, st.integers(1, 5))
+def test_in_slices_they_come_to_the_same(keys: list[str], size: int) -> None:
+    once = sifted(*put(*keys), filter_=NO_CSV)
+    sliced, joined = Sieve(NO_CSV, SHARES), Sieve(NO_CSV, SHARES)
+    for at in range(0, len(keys), size):
+        some = put(*keys[at : at + size])
+        sliced.add(some)
+        sliced.sifted()
+        joined.join(sifted(*some, filter_=NO_CSV))
+    assert sliced.sifted() == joined.sifted() == once
+    assert all(covers(once.found["whole"], of_key(key)) for key in keys if key and key != "x.csv")
