@@ -89,7 +89,7 @@ def test_every_condition_is_told() -> None:
         conditions.SOURCES_COMPLIANT,
     }
     types = {v for k, v in vars(conditions).items() if k.isupper() and isinstance(v, str)} - others
-    assert len(types) == 8
+    assert len(types) == 9
     assert [t for t in sorted(types) if f"{t}=" not in PAGE] == []
 
 
