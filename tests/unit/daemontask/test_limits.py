@@ -174,6 +174,30 @@ class Limited(RuleBasedStateMachine):
             self.world.let_time_pass(seconds)
         self.world.whole_pass(0)
 
+    @rule(which=number, how=st.sampled_from(["not ready", "rejecting"]), seconds=st.sampled_from([1, 31]))
+    def let_a_run_take_its_node_down(self, which: int, how: str, seconds: int) -> None:
+        """It ends by a disruption; then the node is gone for a while, or its kubelet rejects what comes."""
+        live = self.world.live_pods()
+        if not live:
+            return
+        name = live[which % len(live)]
+        target = self.cluster.pods[name].record().annotations[names.POD_NODE_NAME]
+        if target not in self.cluster.nodes:
+            return
+        for step in (self.cluster.bind, self.cluster.delete_pod, self.cluster.let_go):
+            if name in self.cluster.pods:
+                step(name)
+        self.world.whole_pass(0)
+        if how == "rejecting":
+            self.cluster.rejecting.add(target)
+        else:
+            self.cluster.set_ready(target, False)
+        for _ in range(3):
+            self.world.let_time_pass(seconds)
+            self.world.whole_pass(0)
+            for live_one in self.world.live_pods():
+                self.cluster.run(live_one, "Succeeded")
+
     @rule(which=number, what=st.sampled_from(["bind", "stick", "pull", "run", "fail", "reject"]))
     def run_one_pod(self, which: int, what: str) -> None:
         live = self.world.live_pods()
