@@ -99,6 +99,7 @@ class QueueStatus(Wire, frozen=True, omit_defaults=False):
     visible: int = 0
     in_flight: int = 0
     dlq_visible: int = 0
+    dlq_covered: int = 0  # of those, how many everything was refreshed after
     checked_at: str | None = None
 
 

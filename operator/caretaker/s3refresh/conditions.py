@@ -10,10 +10,11 @@ from typing import Final
 from caretaker.api import conditions as c
 from caretaker.api.conditions import Condition, ConditionStatus
 from caretaker.api.conditions import RefreshReason as Reason
-from caretaker.api.s3refresh import MAX_TARGETS, Status
+from caretaker.api.s3refresh import MAX_TARGETS, QueueStatus, Status
 from caretaker.aws.classes import ErrorClass
 from caretaker.s3refresh.debounce import Target
 from caretaker.s3refresh.plan import Plan
+from caretaker.s3refresh.queue import MOST_IN_FLIGHT, NEAR_MOST_IN_FLIGHT, status_of, uncovered
 from caretaker.s3refresh.snapshots import Refusal, View
 
 Verdict = tuple[ConditionStatus, str, str]  # (status, reason, message)
@@ -166,31 +167,68 @@ def _wrong_with_targets(view: View, plan: Plan) -> tuple[str, str] | None:
 
 
 def _caught_up(view: View, plan: Plan) -> Verdict:
+    """The first rule that applies."""
+    found = next((verdict for rule in _CAUGHT_UP_RULES if (verdict := rule(view, plan)) is not None), None)
+    return found or ("True", Reason.UP_TO_DATE, "every event has been followed by a refresh")
+
+
+def _any_failing(_: View, plan: Plan) -> Verdict | None:
     failing = [t for t in plan.targets if t.failure is not None]
-    if failing:
-        return "False", Reason.REFRESH_FAILING, _failures(failing)
+    return ("False", Reason.REFRESH_FAILING, _failures(failing)) if failing else None
+
+
+def _lost(_: View, plan: Plan) -> Verdict | None:
     lost = [t.id for t in plan.targets if t.last.result == "Lost"]
-    if lost:
-        said = f"{_some(lost)}: the end of the last refresh was never heard of"
-        return "False", Reason.COMPLETION_LOST, said
+    said = f"{_some(lost)}: the end of the last refresh was never heard of"
+    return ("False", Reason.COMPLETION_LOST, said) if lost else None
+
+
+def _under_way(_: View, plan: Plan) -> Verdict | None:
     busy = [t.id for t in plan.targets if t.claim is not None or t.in_flight is not None]
-    dirty = [t.id for t in plan.targets if t.dirty is not None]
     if busy:
         return "False", Reason.REFRESHING, f"{len(busy)} target(s) are being refreshed"
-    if dirty:
-        return "False", Reason.WAITING, f"{len(dirty)} target(s) wait for their refresh"
-    if (blind := _blind(view, plan)) is not None:
-        return "Unknown", *blind
-    return "True", Reason.UP_TO_DATE, "every event has been followed by a refresh"
+    dirty = [t.id for t in plan.targets if t.dirty is not None]
+    return ("False", Reason.WAITING, f"{len(dirty)} target(s) wait for their refresh") if dirty else None
 
 
-def _blind(view: View, plan: Plan) -> tuple[str, str] | None:
+def _blind(view: View, plan: Plan) -> Verdict | None:
     """Why events may wait that nothing is known of."""
     rules = (_refused, _suspended, _queue_bad, _targets_bad, _starting)
     found = next((verdict for rule in rules if (verdict := rule(view, plan)) is not None), None)
     if found is None or found[1] == Reason.QUEUE_UNSUITABLE:  # which is read all the same
         return None
-    return found[1], f"events may wait that have not been received: {found[2]}"
+    return "Unknown", found[1], f"events may wait that have not been received: {found[2]}"
+
+
+def _left_in_queue(view: View, _: Plan) -> Verdict | None:
+    """Why there may be events in the queue, or in its dead-letter queue, that nothing was done about."""
+    found = queue_of(view)
+    if found.in_flight >= NEAR_MOST_IN_FLIGHT:
+        said = (
+            f"about {found.in_flight} messages are in flight, and SQS hands out none beyond {MOST_IN_FLIGHT}"
+        )
+        return "False", Reason.IN_FLIGHT_LIMIT, said
+    if view.behind:
+        return "False", Reason.BACKLOG, "messages wait in the queue to be received"
+    if dead := uncovered(found):
+        said = (
+            f"about {dead} message(s) came into the dead-letter queue, and may be events that no refresh has "
+            "followed: send them back to the queue, or purge"
+        )
+        return "False", Reason.DEAD_LETTERS, said
+    if view.malformed and view.snapshot.malformed == "DeadLetter":
+        said = f"messages that could not be read may be events, the latest: {view.fault}"
+        return "False", Reason.UNREADABLE, said
+    return None
+
+
+_CAUGHT_UP_RULES: Final = (_any_failing, _lost, _under_way, _blind, _left_in_queue)
+
+
+def queue_of(view: View) -> QueueStatus:
+    """What status says of the queue."""
+    before, now = view.read.status.queue, view.snapshot.now
+    return status_of(view.queue, before, now, read=view.reading, covered=view.snapshot.expired)
 
 
 def _failures(failing: Iterable[Target]) -> str:

@@ -29,7 +29,7 @@ from caretaker.s3refresh import plan as planning
 from caretaker.s3refresh import queue, record, resource, tally
 from caretaker.s3refresh.admission import Admission
 from caretaker.s3refresh.aims import aim_of
-from caretaker.s3refresh.conditions import regained
+from caretaker.s3refresh.conditions import queue_of, regained
 from caretaker.s3refresh.credentials import KeyRing
 from caretaker.s3refresh.debounce import UNKNOWN, at_once
 from caretaker.s3refresh.events import transitions
@@ -231,6 +231,7 @@ class S3AggregatedRefreshKind:
             problem=work.complaint,
             code=str(problem.error_class) if problem is not None else "",
             polling=work.polling,
+            behind=work.behind,
             reading=work.reading,
             newest=came.newest,
             more=came.more,
@@ -302,6 +303,7 @@ class S3AggregatedRefreshKind:
         work.memory.heard(plan.heard, snapshot.newest)
         work.memory.look(plan.targets, clock)
         work.heir = work.heir and not snapshot.queue.late
+        work.dead = queue.uncovered(queue_of(snapshot)) > 0
         work.settle(plan, taken.results)
         work.launch(plan.calls)
         if aim_of(snapshot.read.spec).limit:
@@ -309,8 +311,8 @@ class S3AggregatedRefreshKind:
         work.flying(t.in_flight.notification_id for t in plan.targets if t.in_flight is not None)
         name = (key.namespace, key.name)
         work.matched = tally.count(self._metrics.s3refresh, name, taken, plan, work.matched)
-        if (queue := snapshot.queue).checked:
-            self._metrics.s3refresh.messages(name, queue.visible, queue.in_flight, queue.dead_letters or 0)
+        if (seen := snapshot.queue).checked:
+            self._metrics.s3refresh.messages(name, seen.visible, seen.in_flight, seen.dead_letters or 0)
         if snapshot.read.flushing and _flushed(snapshot, plan):
             kept = [name for name in snapshot.read.meta.finalizers or () if name != FINALIZER]
             raw = await self._read(key)

@@ -87,6 +87,7 @@ class Poller:
     received, deleted   messages, repetitions included
     malformed           (how many so far, the last one's fault)
     heard               whether a receive has ever come back
+    behind              whether the queue may hold messages that have not been received
 
     `owner_absent` tells whether the queue is the source of somebody who does not read it now. Then nothing is
     received: each receive of what only the owner may act on brings that nearer to the dead-letter queue.
@@ -103,6 +104,10 @@ class Poller:
         self.received = 0
         self.deleted = 0
         self.heard = False
+        self.behind = False
+        self._full_at = self._empty_at = (
+            0.0  # when receives last came back full, and a long poll with nothing
+        )
         self.malformed: tuple[int, str] = (0, "")
         self._sqs = sqs
         self._source = source
@@ -162,6 +167,13 @@ class Poller:
         return next(
             (error for what, (error, at) in self._problems.items() if what == RECEIVE or at > since), None
         )
+
+    def saw(self, visible: int, at: float) -> None:
+        """So many messages were visible when the queue was looked at, by time.monotonic()."""
+        if visible and self._empty_at < at:
+            self._fall_behind(yes=True)
+        elif not visible and self._full_at < at:
+            self._fall_behind(yes=False)
 
     @property
     def idle(self) -> bool:
@@ -235,6 +247,7 @@ class Poller:
             if error is None:
                 failures = 0
                 self._answered()
+                self._judge(found, width, wait)
                 await self._part_with_strange()
                 more = found == BATCH * width and size < LARGE_BYTES * found
                 width = min(width * 2, MOST_RECEIVES) if more else 1
@@ -246,6 +259,22 @@ class Poller:
             self._failed(RECEIVE, error)
             await asyncio.sleep(BACKOFF_SECONDS[min(failures, len(BACKOFF_SECONDS) - 1)])
             failures, width = failures + 1, 1
+
+    def _judge(self, found: int, width: int, wait: int) -> None:
+        """What full receives, and a long poll that brings nothing, say of the rest. A short poll asks some of
+        SQS's servers only."""
+        now = time.monotonic()
+        if found == BATCH * width:
+            self._full_at = now
+            self._fall_behind(yes=True)
+        elif not found and wait:
+            self._empty_at = now
+            self._fall_behind(yes=False)
+
+    def _fall_behind(self, *, yes: bool) -> None:
+        if self.behind != yes:
+            self.behind = yes
+            self._tell(self._readers)
 
     async def _room(self) -> None:
         """Wait while readers are behind. What some have answered for and one has not until it comes again is

@@ -23,6 +23,11 @@ MIN_RETENTION_SECONDS: Final = 86400
 MIN_RECEIVES: Final = 5
 
 
+# Messages of a Standard queue that may be received and not deleted: beyond, SQS hands out no more (its
+# quotas). So close to it the count, which is about, may mean that.
+MOST_IN_FLIGHT: Final = 120_000
+NEAR_MOST_IN_FLIGHT: Final = 100_000
+
 # checkedAt in status is renewed so often while the queue is read: a fraction of the time messages last.
 RENEW_SECONDS: Final = 3600.0
 RENEW_FRACTION: Final = 8
@@ -60,17 +65,26 @@ def died(view: QueueView, before: QueueStatus) -> bool:
     return view.dead_letters > before.dlq_visible
 
 
-def status_of(view: QueueView, before: QueueStatus, now: float, *, read: bool) -> QueueStatus:
-    """What status tells of the queue; `before` when there is no news. `read`: it can be read now."""
+def status_of(
+    view: QueueView, before: QueueStatus, now: float, *, read: bool, covered: bool = False
+) -> QueueStatus:
+    """What status tells of the queue; `before` when there is no news. `read`: it can be read now. `covered`:
+    everything is refreshed, whatever the dead letters were."""
     if not view.checked or not read:
         return before
     dead = before.dlq_visible if view.dead_letters is None else view.dead_letters
-    figures = (view.visible, view.in_flight, dead)
+    fresh = covered or before.checked_at is None
+    figures = (view.visible, view.in_flight, dead, dead if fresh else min(before.dlq_covered, dead))
     seen = parse_time(before.checked_at)
     due = seen is None or not 0 <= now - seen < _renewed_after(view)
-    if figures == (before.visible, before.in_flight, before.dlq_visible) and not due:
+    if figures == (before.visible, before.in_flight, before.dlq_visible, before.dlq_covered) and not due:
         return before
     return QueueStatus(*figures, checked_at=format_time(now))
+
+
+def uncovered(status: QueueStatus) -> int:
+    """Dead letters that may be events which no refresh has followed."""
+    return max(status.dlq_visible - status.dlq_covered, 0)
 
 
 def _renewed_after(view: QueueView) -> float:

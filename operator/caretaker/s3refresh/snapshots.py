@@ -24,6 +24,7 @@ class View(msgspec.Struct, frozen=True):
     problem: str = ""  # why a queue cannot be received from
     code: str = ""  # the problem's class
     polling: bool = False  # messages are received, or would be if the queue could be read
+    behind: bool = False  # the source queue may hold messages that have not been received
     reading: bool = False  # a receive has come back, and nothing is in the way
     newest: float = 0.0  # when the newest of the messages came, by time.monotonic()
     more: bool = False  # messages wait for the next pass

@@ -4,8 +4,8 @@ changed."""
 from caretaker.api import conditions as c
 from caretaker.api.s3refresh import Status
 from caretaker.api.times import format_time
-from caretaker.s3refresh import queue, record
-from caretaker.s3refresh.conditions import conditions_of
+from caretaker.s3refresh import record
+from caretaker.s3refresh.conditions import conditions_of, queue_of
 from caretaker.s3refresh.plan import Plan
 from caretaker.s3refresh.snapshots import View
 
@@ -16,7 +16,7 @@ def status_of(view: View, plan: Plan) -> Status:
     return Status(
         observed_generation=view.read.meta.generation,
         conditions=c.merge(before.conditions, conditions_of(view, plan), format_time(now)),
-        queue=queue.status_of(view.queue, before.queue, now, read=view.reading),
+        queue=queue_of(view),
         # Without a spec there is no pace to go by, and nothing moves.
         targets=before.targets
         if view.read.spec is None

@@ -29,7 +29,7 @@ from caretaker.s3refresh.match import Share
 from caretaker.s3refresh.memory import TargetMemory
 from caretaker.s3refresh.plan import End, Message, Plan, Result, Shares
 from caretaker.s3refresh.poller import Poller
-from caretaker.s3refresh.queue import QueueView
+from caretaker.s3refresh.queue import NEAR_MOST_IN_FLIGHT, QueueView
 from caretaker.s3refresh.queues import Queues
 from caretaker.s3refresh.setting import Setting
 from caretaker.s3refresh.targets import Target
@@ -37,8 +37,8 @@ from caretaker.s3refresh.targets import Target
 logger = logging.getLogger(__name__)
 
 BACKOFF_SECONDS: Final = (2.0, 5.0, 15.0, 60.0)
-# A look at the queue: once a minute while messages come, else hourly. A long poll that comes back empty says
-# the rest.
+# A look at the queue: once a minute while messages come, or wait for somebody, else hourly. A long poll that
+# comes back empty says the rest.
 CHECK_SECONDS: Final = 60.0
 QUIET_CHECKS: Final = 60
 ENDS_SECONDS: Final = 5.0  # between two questions how what is in flight has ended
@@ -62,6 +62,7 @@ class Work:
         self.results: list[Result] = []
         self.ends: tuple[End, ...] = ()
         self.heir = True  # no pass has judged yet what became of the messages that others had received before
+        self.dead = False  # dead letters are told of, until somebody takes them away
         self.matched = 0  # events since the last accepted refresh
         self.on_result = on_news
         self._key = key
@@ -131,6 +132,11 @@ class Work:
     def polling(self) -> bool:
         """Whether messages are received."""
         return bool(self._pollers)
+
+    @property
+    def behind(self) -> bool:
+        """Whether the source queue may hold messages that have not been received."""
+        return bool(self._pollers) and self._pollers[0].behind
 
     @property
     def problem(self) -> AwsError | None:
@@ -270,8 +276,8 @@ class Work:
         """Look at the source queue when there is a reason to."""
         failures, second = 0, 0.0
         while True:
-            received = self._received()
-            late = 0 < second <= time.monotonic()
+            received, looked = self._received(), time.monotonic()
+            late = 0 < second <= looked
             view = msgspec.structs.replace(await self._look(setting, sqs), late=late)
             if view != self.queue:
                 self.queue = view
@@ -281,6 +287,8 @@ class Work:
                 failures += 1
                 continue
             failures = 0
+            if self._pollers:
+                self._pollers[0].saw(view.visible, looked)
             if not second and self._pollers:
                 second = time.monotonic() + setting.source.visibility
             if not late:
@@ -288,8 +296,13 @@ class Work:
                 continue
             for _ in range(QUIET_CHECKS):
                 await asyncio.sleep(CHECK_SECONDS * self._scale)
-                if self._received() != received:
+                if self._received() != received or self._doubted:
                     break
+
+    @property
+    def _doubted(self) -> bool:
+        """Whether the queue holds something that others, or time, may take away unseen."""
+        return self.dead or self.behind or self.queue.in_flight >= NEAR_MOST_IN_FLIGHT
 
     async def _look(self, setting: Setting, sqs: Sqs) -> QueueView:
         try:

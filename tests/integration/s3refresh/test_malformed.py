@@ -1,10 +1,13 @@
 """Messages that cannot be read: what spec.source.sqs.malformed makes of them, and that they stop nobody."""
 
 import json
+import time
 from typing import Any
 
 from awsdoubles.envelopes import Queue
-from testing.refreshing import Refreshing, sqs
+from awsdoubles.sqsproxy.proxy import SqsProxy
+from testbed.admin import Json
+from testing.refreshing import TIME_SCALE, TIMEOUT, Refreshing, sqs
 
 TEST_EVENT = json.dumps({"Service": "Amazon S3", "Event": "s3:TestEvent", "Bucket": "any"})
 LONG_KEY = (  # longer than any of S3's, and 32,000 levels deep
@@ -21,6 +24,7 @@ POISON = [
 ]
 RECEIVES = 5  # the redrive policy of the tests' queues
 MOST = 2**20  # bytes of a message, SQS's own limit
+MINUTE = 60.0 * TIME_SCALE
 MANY = 1000  # records of about 1 KiB each
 
 
@@ -132,6 +136,63 @@ async def test_with_dead_letter_poison_ends_in_the_dead_letter_queue_and_nothing
     )
     await shared.emptied(queue.url)
     assert sorted(dead_letters(shared, queue)) == sorted(POISON)
+
+
+def dead_and_covered(found: Json) -> tuple[int, int]:
+    """Dead letters, and how many of them everything was refreshed after."""
+    queue = found["status"]["queue"]
+    return queue["dlqVisible"], queue["dlqCovered"]
+
+
+async def test_dead_letters_are_followed_by_a_refresh_of_everything_or_told_until_they_are_gone(
+    shared: Refreshing, sqs_proxy: SqsProxy
+) -> None:
+    """Who had received them too often: those who led before, or somebody else while the queue is read. Those
+    that are older than the resource are not its own."""
+    bucket = shared.aws.bucket("a/0")
+    queue, share = shared.aws.queue(), shared.share(bucket)
+    shared.aws.wiring.connect(bucket, queue)
+    shared.aws.sqs.send_message(QueueUrl=queue.dead_letters, MessageBody="of old")
+    resource = await shared.create(queue)
+    await shared.put(bucket, "a/1")
+    await resource.caught_up()
+    assert dead_and_covered(await resource.get()) == (1, 1)
+    told = body(record(bucket, "b/1"))
+
+    shared.aws.sqs.send_message(QueueUrl=queue.dead_letters, MessageBody=told)
+    _, second = await shared.refreshed(share, 2)
+    assert (second["folders"], second["recursive"]) == (["/"], True)
+    assert dead_and_covered(await resource.caught_up()) == (2, 2)
+
+    # A look every minute until what those before had in hand has come back; then none for an hour.
+    name = queue.url.rpartition("/")[2]
+    await shared.until(
+        lambda: time.time() - sqs_proxy.calls.all("GetQueueAttributes", name)[-1].at > 1.5 * MINUTE,
+        "the queue is quiet",
+        2 * TIMEOUT,
+    )
+    shared.aws.sqs.send_message(QueueUrl=queue.dead_letters, MessageBody=told)
+    await shared.put(bucket, "a/2")  # a queue by which messages come is looked at once a minute
+    said = await resource.condition("CaughtUp", "False", "DeadLetters")
+    assert said["message"].startswith("about 1 message(s) came into the dead-letter queue")
+    await resource.condition("Ready")
+    assert dead_and_covered(await resource.get()) == (3, 2)
+    assert not any(made["recursive"] for made in shared.control.refreshes(share)[2:]), "they are only told"
+    shared.aws.sqs.purge_queue(QueueUrl=queue.dead_letters)
+    await resource.condition("CaughtUp")
+
+
+async def test_a_backlog_is_told_though_nothing_of_it_concerns_a_share(shared: Refreshing) -> None:
+    bucket = shared.aws.bucket()
+    queue = shared.aws.queue()
+    shared.share(bucket)
+    theirs = body(record("somebody-elses-bucket", "theirs/1"))
+    for _ in range(20):
+        send(shared, queue, *[theirs] * 10)
+    resource = await shared.create(queue)
+    await resource.condition("CaughtUp", "False", "Backlog")
+    await resource.condition("CaughtUp")
+    assert shared.aws.depth(queue.url) == (0, 0)
 
 
 async def test_a_body_as_large_as_sqs_takes_is_read_to_its_end(shared: Refreshing) -> None:

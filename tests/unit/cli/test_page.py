@@ -71,7 +71,17 @@ def test_the_json_of_a_refresh_is_told() -> None:
 # What is told on the resource's own page.
 RECORD = {
     *("since", "startedAt", "owner", "notificationID", "acceptedAt", "requestedAt", "completedAt", "fullAt"),
-    *("durationSeconds", "result", "count", "code", "nextAttemptAt", "dlqVisible", "checkedAt", "visible"),
+    *(
+        "durationSeconds",
+        "result",
+        "count",
+        "code",
+        "nextAttemptAt",
+        "dlqVisible",
+        "dlqCovered",
+        "checkedAt",
+        "visible",
+    ),
     *("all", "trees"),
 }
 

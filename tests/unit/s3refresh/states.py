@@ -8,7 +8,8 @@ import msgspec
 from caretaker.api import conditions as c
 from caretaker.api.aws import AwsSpec
 from caretaker.api.objects import WireMeta
-from caretaker.api.s3refresh import Filter, Source, Spec, SQSSource, Status
+from caretaker.api.s3refresh import Filter, QueueStatus, Source, Spec, SQSSource, Status
+from caretaker.api.times import format_time
 from caretaker.aws.errors import ErrorClass
 from caretaker.s3refresh import plan as planning
 from caretaker.s3refresh.debounce import Dirty, Failure, Last, Pace, Target
@@ -30,6 +31,8 @@ SPEC = Spec(
     target=aimed_at(StorageGatewayTarget(SharesSpec(Discover()))),
 )
 CALL = Request(("/",), recursive=False)
+# Two dead letters, both before everything was refreshed.
+LOOKED = Status(queue=QueueStatus(dlq_visible=2, dlq_covered=2, checked_at=format_time(NOW - 60)))
 
 
 def view(
@@ -37,6 +40,7 @@ def view(
     shares: planning.Shares = FOUND,
     spec: Spec | None = SPEC,
     before: Status | None = None,
+    malformed_are: planning.Malformed = "DeadLetter",
     **more: Any,
 ) -> View:
     """A resource that does well, but for what is given."""
@@ -53,6 +57,7 @@ def view(
             pass_id="p",
             now=NOW,
             suspended=True,
+            malformed=malformed_are,
         ),
         **more,
     )
@@ -145,7 +150,48 @@ CASES: Final[dict[str, tuple[View, tuple[str, str], dict[str, tuple[str, str]]]]
     "messages that cannot be read": (
         view(malformed=2, fault="no JSON"),
         ("True", "Consuming"),
-        {c.MALFORMED_MESSAGES: ("True", "Unreadable")},
+        {c.MALFORMED_MESSAGES: ("True", "Unreadable"), c.CAUGHT_UP: ("False", "Unreadable")},
+    ),
+    "messages of another sender, which are discarded": (
+        view(malformed=2, fault="no JSON", malformed_are="Discard"),
+        ("True", "Consuming"),
+        {c.CAUGHT_UP: ("True", "UpToDate")},
+    ),
+    "a backlog": (view(behind=True), ("True", "Consuming"), {c.CAUGHT_UP: ("False", "Backlog")}),
+    "a backlog that was received, and waits for its refresh": (
+        view(Target("share-1", dirty=Dirty(NOW, EVERYTHING)), behind=True),
+        ("True", "Consuming"),
+        {c.CAUGHT_UP: ("False", "Waiting")},
+    ),
+    "as much in flight as SQS allows": (
+        view(queue=QueueView(checked=True, in_flight=100_000), reading=True),
+        ("True", "Consuming"),
+        {c.CAUGHT_UP: ("False", "InFlightLimit")},
+    ),
+    "less in flight than that": (
+        view(queue=QueueView(checked=True, in_flight=99_999), reading=True),
+        ("True", "Consuming"),
+        {c.CAUGHT_UP: ("True", "UpToDate")},
+    ),
+    "dead letters that came while the queue was read": (
+        view(queue=QueueView(checked=True, dead_letters=3), reading=True, before=LOOKED),
+        ("True", "Consuming"),
+        {c.CAUGHT_UP: ("False", "DeadLetters")},
+    ),
+    "dead letters that were there before the resource": (
+        view(queue=QueueView(checked=True, dead_letters=3), reading=True),
+        ("True", "Consuming"),
+        {c.CAUGHT_UP: ("True", "UpToDate")},
+    ),
+    "dead letters after which everything was refreshed": (
+        view(queue=QueueView(checked=True, dead_letters=2), reading=True, before=LOOKED),
+        ("True", "Consuming"),
+        {c.CAUGHT_UP: ("True", "UpToDate")},
+    ),
+    "what is in the queue is not known while it cannot be read": (
+        view(problem="sqs: 500", code=ErrorClass.TRANSIENT.value, behind=True),
+        ("False", "QueueUnreachable"),
+        {c.CAUGHT_UP: ("Unknown", "QueueUnreachable")},
     ),
     "AWS takes no credentials": (
         view(queue=QueueView(problem="sqs: no", code=ErrorClass.NO_IDENTITY.value)),

@@ -12,6 +12,7 @@ from caretaker.s3refresh.queue import (
     died,
     fault_of,
     status_of,
+    uncovered,
     unread,
     view_of,
 )
@@ -98,7 +99,7 @@ def test_died(view: QueueView, before: QueueStatus, lost: bool) -> None:
 
 def test_status_of_is_news_only() -> None:
     view = QueueView(checked=True, visible=5, in_flight=2, dead_letters=1, retention=4 * DAY)
-    told = QueueStatus(5, 2, 1, format_time(NOW))
+    told = QueueStatus(5, 2, 1, 1, format_time(NOW))
     assert status_of(view, QueueStatus(), NOW, read=True) == told
     assert status_of(view, told, NOW + 3_599, read=True) is told
     assert status_of(view, told, NOW + 3_600, read=True).checked_at == format_time(NOW + 3_600)
@@ -107,6 +108,38 @@ def test_status_of_is_news_only() -> None:
     assert status_of(QueueView(), told, NOW + 9_999, read=True) is told, "it was not looked at"
     unseen = QueueView(checked=True, visible=5, in_flight=2, retention=4 * DAY)
     assert status_of(unseen, told, NOW, read=True) is told, "dead letters that cannot be seen are not none"
+
+
+@pytest.mark.parametrize(
+    ("visible", "covered", "now", "refreshed", "left"),
+    [
+        pytest.param(2, 2, 3, False, 1, id="one more came while the queue was read"),
+        pytest.param(2, 2, 3, True, 0, id="everything is refreshed for it"),
+        pytest.param(2, 2, 1, False, 0, id="one was taken away"),
+        pytest.param(3, 2, 3, False, 1, id="still there"),
+        pytest.param(3, 2, 0, False, 0, id="purged"),
+        pytest.param(3, 2, None, False, 1, id="it cannot be seen now"),
+    ],
+)
+def test_dead_letters_are_told_of_until_they_are_gone_or_everything_is_refreshed(
+    visible: int, covered: int, now: int | None, refreshed: bool, left: int
+) -> None:
+    before = QueueStatus(dlq_visible=visible, dlq_covered=covered, checked_at=format_time(NOW - 60))
+    seen = QueueView(checked=True, dead_letters=now, retention=4 * DAY)
+    assert uncovered(status_of(seen, before, NOW, read=True, covered=refreshed)) == left
+
+
+def test_dead_letters_that_are_older_than_the_resource_are_not_its_own() -> None:
+    seen = QueueView(checked=True, dead_letters=7, retention=4 * DAY)
+    assert uncovered(status_of(seen, QueueStatus(), NOW, read=True)) == 0
+
+
+def test_dead_letters_that_were_taken_away_do_not_cover_later_ones() -> None:
+    """Purged to none, and as many again."""
+    status = QueueStatus(dlq_visible=2, dlq_covered=2, checked_at=format_time(NOW - 60))
+    for dead, left in ((0, 0), (2, 2)):
+        status = status_of(QueueView(checked=True, dead_letters=dead), status, NOW, read=True)
+        assert uncovered(status) == left
 
 
 def test_a_look_becomes_a_view() -> None:

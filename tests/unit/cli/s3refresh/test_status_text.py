@@ -185,6 +185,7 @@ def test_json_has_the_record_and_what_is_next() -> None:
         "visible": 3,
         "inFlight": 1,
         "dlqVisible": 2,
+        "dlqCovered": 0,
         "checkedAt": "2027-01-15T07:59:20Z",
     }
 

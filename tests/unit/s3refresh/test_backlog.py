@@ -1,0 +1,84 @@
+"""What receives and looks at the queue say of the messages that have not been received."""
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+
+from caretaker.api.s3refresh import SQSSource
+from caretaker.s3refresh.poller import BATCH, Poller
+
+Script = list[int]
+
+
+class Sqs:
+    """Answers receives with so many messages each; after the last it is silent for ever."""
+
+    def __init__(self, *counts: int) -> None:
+        self._counts = list(counts)
+        self._last = 0
+        self.silent = asyncio.Event()
+
+    async def receive_message(self, **_: Any) -> Any:
+        if not self._counts:
+            self.silent.set()
+            await asyncio.Event().wait()
+        names = range(self._last, self._last + self._counts.pop(0))
+        self._last = names.stop
+        return {"Messages": [{"MessageId": str(n), "ReceiptHandle": "r", "Body": "{}"} for n in names]}
+
+
+async def after(*counts: int, wait: int = 20) -> tuple[Poller, list[bool]]:
+    """A poller that has received so much, and what it said of a backlog each time when it had news."""
+    sqs: Any = Sqs(*counts)
+    poller, told = Poller(sqs, SQSSource(queue_url="q"), wait, 60), []
+    poller.join("owner", lambda: told.append(poller.behind), owner=True)
+    task = asyncio.create_task(poller.run())
+    async with asyncio.timeout(10):
+        await sqs.silent.wait()
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    return poller, told
+
+
+@pytest.mark.parametrize(
+    ("counts", "behind"),
+    [
+        pytest.param([0], False, id="nothing has come"),
+        pytest.param([3], False, id="one receive that was not full"),
+        pytest.param([BATCH], True, id="a full one: there may be more"),
+        pytest.param([BATCH, BATCH, BATCH], True, id="more and more"),
+        pytest.param([BATCH, BATCH, 3], True, id="short polls say nothing of the rest"),
+        pytest.param([BATCH, 0, 0, 0], False, id="a long poll that brings nothing does"),
+    ],
+)
+async def test_receives(counts: Script, behind: bool) -> None:
+    poller, _ = await after(*counts)
+    assert poller.behind is behind
+
+
+async def test_short_polls_that_the_spec_asks_for_say_nothing_of_the_rest() -> None:
+    poller, _ = await after(BATCH, 0, wait=0)
+    assert poller.behind
+
+
+async def test_readers_are_told_when_it_changes() -> None:
+    _, told = await after(BATCH, 0, 0, 0)
+    assert told[-2:] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("counts", "visible", "ago", "behind"),
+    [
+        pytest.param([3], 50_000, 0.0, True, id="messages are visible"),
+        pytest.param([3], 0, 0.0, False, id="none are"),
+        pytest.param([0, 0], 50_000, 3600.0, False, id="a long poll has brought nothing since"),
+        pytest.param([BATCH], 0, 0.0, False, id="all have been received since"),
+        pytest.param([BATCH], 0, 3600.0, True, id="more have come since"),
+    ],
+)
+async def test_looks(counts: Script, visible: int, ago: float, behind: bool) -> None:
+    poller, _ = await after(*counts)
+    poller.saw(visible, time.monotonic() - ago)
+    assert poller.behind is behind
