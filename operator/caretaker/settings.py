@@ -17,10 +17,20 @@ from typing import Any, Final, Literal, NamedTuple
 from urllib.parse import urlsplit
 
 import msgspec
-import yaml
 
 from caretaker import __version__
 from caretaker.api.grants import Grants
+from caretaker.flagvalues import (
+    changes,
+    flag,
+    grants,
+    label,
+    one_of,
+    places,
+    port,
+    scale,
+    subdomain,
+)
 from caretaker.registry import KINDS, KindInfo, named
 
 IN_CLUSTER_NAMESPACE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
@@ -97,93 +107,6 @@ def colour_wanted(*, tty: bool, env: Mapping[str, str] | None = None) -> bool:
     return tty and not environment.get("NO_COLOR") and environment.get("TERM") != "dumb"
 
 
-# ---------------------------------------------------------------- values from text
-
-
-def _port(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and int(text) <= 65535):
-        raise ValueError("must be a port from 0 to 65535; 0 takes a free one")
-    return int(text)
-
-
-def _flag(text: str) -> bool:
-    known = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
-    if text.lower() not in known:
-        raise ValueError("must be true or false")
-    return known[text.lower()]
-
-
-def _label(text: str) -> str:
-    if len(text) > 63 or not re.fullmatch(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?", text):
-        raise ValueError("must be the name of a namespace: at most 63 of a-z, 0-9 and '-'")
-    return text
-
-
-def _subdomain(text: str) -> str:
-    part = r"[a-z0-9]([a-z0-9-]*[a-z0-9])?"
-    if len(text) > 253 or not re.fullmatch(rf"{part}(\.{part})*", text):
-        raise ValueError("must be the name of a Lease: at most 253 of a-z, 0-9, '-' and '.'")
-    return text
-
-
-def _one_of(*choices: str, fold: Callable[[str], str] = str.lower) -> Callable[[str], str]:
-    def read(text: str) -> str:
-        if fold(text) not in choices:
-            raise ValueError(f"must be one of {', '.join(choices)}")
-        return fold(text)
-
-    return read
-
-
-def _places(text: str) -> tuple[str, ...]:
-    found = tuple(part.strip() for part in text.split(",") if part.strip())
-    for part in found:
-        if not _is_place(part):
-            raise ValueError(f"{part} must be a network, an address or a host, such as 10.0.0.0/8")
-    return found
-
-
-def _is_place(part: str) -> bool:
-    """All digits and dots is no host but an address: a mistyped one would allow nothing, unnoticed."""
-    if re.fullmatch(r"[A-Za-z0-9._-]*[A-Za-z_-][A-Za-z0-9._-]*", part):
-        return True
-    try:
-        ipaddress.ip_network(part, strict=False)
-    except ValueError:
-        return False
-    return True
-
-
-def _changes(text: str) -> float:
-    try:
-        rate = float(text)
-    except ValueError:
-        rate = 0.0
-    if not 0.0 < rate <= 5.0:  # NaN compares false
-        raise ValueError("must be a number above 0 and at most 5, which is all that EC2 allows an account")
-    return rate
-
-
-def _scale(text: str) -> float:
-    try:
-        scale = float(text)
-    except ValueError:
-        scale = 0.0
-    if not 0.0 < scale <= 1.0:  # NaN compares false
-        raise ValueError("must be a number above 0 and at most 1, such as 0.1")
-    return scale
-
-
-def _grants(text: str) -> Grants:
-    try:
-        content = yaml.safe_load(Path(text).read_text())
-    except OSError as error:
-        raise ValueError(f"cannot be read ({error.strerror}); give the path of a file") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ValueError(f"is neither YAML nor JSON: {' '.join(str(error).split())}") from None
-    return Grants.decode(content)
-
-
 class _Source(NamedTuple):
     """Where one field comes from. `flag` or `variable` is empty where there is none."""
 
@@ -201,21 +124,21 @@ _CONNECTION: Final = (
         "namespace",
         "--namespace",
         "CARETAKER_NAMESPACE",
-        _label,
+        label,
         "this one only; default: all to run, else the context's",
     ),
     _Source(
         "log_format",
         "--log-format",
         "CARETAKER_LOG_FORMAT",
-        _one_of("json", "text"),
+        one_of("json", "text"),
         "json (default) or text, for people",
     ),
     _Source(
         "log_level",
         "--log-level",
         "CARETAKER_LOG_LEVEL",
-        _one_of("DEBUG", "INFO", "WARNING", "ERROR", fold=str.upper),
+        one_of("DEBUG", "INFO", "WARNING", "ERROR", fold=str.upper),
         "DEBUG, INFO (default), WARNING or ERROR",
     ),
 )
@@ -225,32 +148,32 @@ _RUN: Final = (
         "operator_namespace",
         "--operator-namespace",
         "POD_NAMESPACE",
-        _label,
+        label,
         f"namespace of the Lease; default: the Pod's own, else {DEFAULT_OPERATOR_NAMESPACE}",
     ),
     _Source(
         "lease_name",
         "--lease-name",
         "CARETAKER_LEASE_NAME",
-        _subdomain,
+        subdomain,
         "the Lease's name; default caretaker",
     ),
     _Source("identity", "", "POD_NAME", str, ""),
-    _Source("metrics_port", "--metrics-port", "CARETAKER_METRICS_PORT", _port, "default 8080; 0: a free one"),
-    _Source("health_port", "--health-port", "CARETAKER_HEALTH_PORT", _port, "default 8081; 0: a free one"),
+    _Source("metrics_port", "--metrics-port", "CARETAKER_METRICS_PORT", port, "default 8080; 0: a free one"),
+    _Source("health_port", "--health-port", "CARETAKER_HEALTH_PORT", port, "default 8081; 0: a free one"),
     _Source("bind_host", "--bind-host", "CARETAKER_BIND_HOST", str, "address of both ports; default: all"),
     _Source(
         "leader_elect",
         "--leader-elect",
         "CARETAKER_LEADER_ELECT",
-        _flag,
+        flag,
         "write only with the Lease held",
     ),
     _Source(
         "aws_identities",
         "--aws-identities",
         "CARETAKER_AWS_IDENTITIES",
-        _grants,
+        grants,
         "file that grants AWS identities, queues and endpoints to namespaces; default: all of them to the "
         "operator's own namespace alone",
     ),
@@ -258,22 +181,23 @@ _RUN: Final = (
         "aws_instance_identity",
         "--aws-instance-identity",
         "CARETAKER_AWS_INSTANCE_IDENTITY",
-        _flag,
+        flag,
         "sign with the node's identity where there is no other; default: never",
     ),
     _Source(
         "egress_allow",
         "--egress-allow",
         "CARETAKER_EGRESS_ALLOW",
-        _places,
+        places,
         "networks, addresses and hosts, by comma, that http targets may call although they are loopback, "
-        "link-local or the API server; default: none",
+        "link-local or the API server; http://HOST: also headers of Secrets may go there unencrypted; "
+        "default: none",
     ),
     _Source(
         "imds_changes_per_second",
         "--imds-changes-per-second",
         "CARETAKER_IMDS_CHANGES_PER_SECOND",
-        _changes,
+        changes,
         "how many instances IMDSPolicies may change in each account and region, 19 times as many at once; "
         "EC2 allows all who share the account 5; default 2",
     ),
@@ -291,7 +215,7 @@ _RUN: Final = (
         str,
         f"image that IMDSPolicy's verification runs in pods: REGISTRY/caretaker/probe:{__version__}",
     ),
-    _Source("time_scale", "", TIME_SCALE_VARIABLE, _scale, ""),
+    _Source("time_scale", "", TIME_SCALE_VARIABLE, scale, ""),
 )
 _SOURCES: Final = _CONNECTION + _RUN
 
@@ -323,7 +247,7 @@ def _add(parser: argparse.ArgumentParser, sources: tuple[_Source, ...]) -> None:
     # a sub-parser's default would undo what stood before its command.
     for source in sources:
         how: dict[str, Any] = {"default": argparse.SUPPRESS, "help": _help(source)}
-        if source.read is _flag:
+        if source.read is flag:
             parser.add_argument(source.flag, action=argparse.BooleanOptionalAction, **how)
         elif source.flag:
             parser.add_argument(source.flag, metavar=source.flag.rpartition("-")[2].upper(), **how)

@@ -27,7 +27,7 @@ from testing.cluster import Nodes
 from testing.imds import SLOW, Fleet
 from testing.karpenter import URL, node_class, node_classes
 from testing.operator import OperatorProcess
-from testing.refreshing import Refreshing, grants
+from testing.refreshing import Refreshing, add_headers, grants
 from testing.refreshing import operator as refresher
 from testing.rights import granted, refused, uncovered, unused, used
 from testing.roles import KOPF, SYSTEM, small_task, until
@@ -52,7 +52,8 @@ async def roles(admin: Admin, namespace: str, watched: str) -> list[Json]:
     await admin.wait_for(path("serviceaccounts", SYSTEM, "default"), lambda _: True)
     values = {
         "watchNamespace": watched,
-        "secretAccess": [{"namespace": namespace, "names": [AWS_KEYS, HEADERS]}],
+        "awsKeySecrets": [{"namespace": namespace, "names": [AWS_KEYS]}],
+        "headerSecrets": [{"namespace": namespace, "names": [HEADERS]}],
         "jobNamespaces": [namespace],
     }
     flags = [word for name, value in values.items() for word in ("--set-json", f"{name}={json.dumps(value)}")]
@@ -76,7 +77,14 @@ async def operator(
     """The operator as a service account with these roles and no other."""
     config = await kubeconfig_of(admin, cluster, namespace, "operator", tmp_path / "operator")
     await effective(admin, namespace, "create", "jobs", group="batch")
-    flags = ("--operator-namespace", SYSTEM, "--lease-name", namespace, "--egress-allow", "127.0.0.1")
+    flags = (
+        "--operator-namespace",
+        SYSTEM,
+        "--lease-name",
+        namespace,
+        "--egress-allow",
+        "127.0.0.1,http://127.0.0.1",
+    )
     process = refresher(
         config,
         tmp_path,
@@ -212,8 +220,8 @@ async def _job(refreshing: Refreshing, nodes: Nodes) -> None:
 
 async def _http(refreshing: Refreshing) -> None:
     source = refreshing.aws.source()
-    await _secret(refreshing, HEADERS, {"X-A": "b"})
     async with FakeApiServer() as service:
+        await add_headers(refreshing.admin, refreshing.namespace, HEADERS, service.url, **{"X-A": "b"})
         service.on("POST", "/purge", _taken)
         headers = [{"secretRef": {"name": HEADERS}}]
         target = {"http": {"url": f"{service.url}/purge", "headersFrom": headers}}

@@ -19,7 +19,7 @@ from testing.accounts import audited, bind, documented, effective, grant, kubeco
 from testing.aws import Aws
 from testing.cluster import Nodes
 from testing.operator import OperatorProcess
-from testing.refreshing import Refreshing, grants
+from testing.refreshing import Refreshing, add_headers, grants
 from testing.refreshing import operator as refresher
 from testing.rights import refused
 from testing.roles import KOPF, METRIC, SYSTEM, ready, small_task, until
@@ -53,7 +53,7 @@ async def refreshing(
         tmp_path,
         aws.environment(storage_gateway.url),
         namespace=namespace,
-        args=(*grants(tmp_path), *flags, "--egress-allow", "127.0.0.1"),
+        args=(*grants(tmp_path), *flags, "--egress-allow", "127.0.0.1,http://127.0.0.1"),
         allowed=KOPF,
         **{"leader_elect": True, **getattr(request, "param", {})},
     )
@@ -189,7 +189,6 @@ async def test_the_documented_roles_are_enough_for_jobs_and_for_calls_by_http(
     await nodes.add(1)
     jobs, headers = (documented(f"### {title}")[0] for title in ("Jobs of refreshes", "Secrets with headers"))
     (secret,) = headers["rules"][0]["resourceNames"]
-    await admin.create(path("secrets", namespace), {"metadata": {"name": secret}, "stringData": {"X-A": "b"}})
     for role in (jobs, headers):
         role["metadata"]["namespace"] = namespace
         await bind(admin, role, "operator", namespace)
@@ -198,6 +197,7 @@ async def test_the_documented_roles_are_enough_for_jobs_and_for_calls_by_http(
     template = small_task("t", nodes)["spec"]["template"]
     async with FakeApiServer() as service:
         service.on("POST", "/purge", taken)
+        await add_headers(admin, namespace, secret, service.url, **{"X-A": "b"})
         url = {"url": f"{service.url}/purge", "headersFrom": [{"secretRef": {"name": secret}}]}
         for target in ({"job": {"template": template}}, {"http": url}):
             source = aws.source()

@@ -11,10 +11,12 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from awsdoubles.envelopes import Queue
 from awsdoubles.gateway.control import Control
 from awsdoubles.sqsproxy.proxy import SqsProxy
+from caretaker.api import names
 from testbed.admin import Admin, ApiError, Json, path
 from testing.aws import Aws
 from testing.customresource import TIMEOUT, Resource, condition, stands
@@ -28,6 +30,7 @@ __all__ = [
     "TIME_SCALE",
     "Refresh",
     "Refreshing",
+    "add_headers",
     "condition",
     "gateway",
     "grants",
@@ -38,6 +41,18 @@ __all__ = [
 ]
 
 TIME_SCALE: Final = 0.1
+
+
+async def add_headers(admin: Admin, namespace: str, name: str, url: str, **entries: str) -> None:
+    """A Secret whose values may be sent as headers to the host of this URL."""
+    meta = {
+        "name": name,
+        "labels": {names.SECRET_HEADERS: "true"},
+        "annotations": {names.SECRET_HOSTS: urlsplit(url).netloc},
+    }
+    await admin.create(path("secrets", namespace), {"metadata": meta, "stringData": entries})
+
+
 MIN_INTERVAL: Final = 60.0 * TIME_SCALE
 LOOK_SECONDS: Final = 0.1
 PLURAL: Final = "s3aggregatedrefreshes"

@@ -42,7 +42,7 @@ def test_flags_fill_every_field(tmp_path: Path) -> None:
         f"--kubeconfig {kubeconfig} --context c --namespace ns --operator-namespace ons --lease-name l.x "
         "--metrics-port 0 --health-port 65535 --bind-host :: --log-format text --log-level debug "
         f"--no-leader-elect --aws-identities {identities} --aws-instance-identity "
-        "--egress-allow 10.0.0.0/8,fd00::1,hooks.example.com --kinds imdspolicies,daemontasks"
+        "--egress-allow 10.0.0.0/8,fd00::1,hooks.example.com,http://a.b --kinds imdspolicies,daemontasks"
     )
     assert (found.kubeconfig, found.context, found.namespace) == (str(kubeconfig), "c", "ns")
     assert (found.operator_namespace, found.lease_name) == ("ons", "l.x")
@@ -50,7 +50,7 @@ def test_flags_fill_every_field(tmp_path: Path) -> None:
     assert (found.log_format, found.log_level, found.leader_elect) == ("text", "DEBUG", False)
     assert found.aws_grants == Grants((Grant(("team-a",), own_identity=True),))
     assert found.aws_instance_identity
-    assert found.egress_allow == ("10.0.0.0/8", "fd00::1", "hooks.example.com")
+    assert found.egress_allow == ("10.0.0.0/8", "fd00::1", "hooks.example.com", "http://a.b")
     assert found.kinds == (DAEMON_TASK, IMDS_POLICY)
 
 
@@ -182,14 +182,17 @@ def test_settings_cannot_be_changed() -> None:
         *(
             pytest.param(
                 f"--egress-allow {place}", {},
-                f"--egress-allow={place}: {wrong} must be a network, an address or a host, "
-                "such as 10.0.0.0/8",
+                f"--egress-allow={place}: {wrong} must be a network, an address, a host or "
+                "http://HOST, such as 10.0.0.0/8",
                 id=f"no place: {place}",
             )
             for place, wrong in (
                 ("https://example.com", "https://example.com"),
                 ("example.com:8080", "example.com:8080"),
                 ("*.example.com", "*.example.com"),
+                ("http://10.0.0.0/8", "http://10.0.0.0/8"),
+                ("http://a.example/", "http://a.example/"),
+                ("http://", "http://"),
                 ("10.0.0.0/33", "10.0.0.0/33"),
                 ("localhost,10.0.0.256", "10.0.0.256"),
                 ("fe80::/129", "fe80::/129"),

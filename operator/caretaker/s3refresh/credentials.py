@@ -4,8 +4,6 @@ Inputs: a client that may read Secrets in the resource's namespace, by a Role th
 status or put into a message.
 """
 
-import base64
-import binascii
 import time
 from collections.abc import Callable
 
@@ -81,18 +79,6 @@ async def keys_of(client: KubeClient, namespace: str, name: str) -> Keys | Refus
         return Keys.from_secret(secret.data or {})
     except ValueError as error:
         return _refusal(f"Secret {name}: {error}")
-
-
-async def secret_data(client: KubeClient, namespace: str, name: str) -> dict[str, str]:
-    """A Secret's keys with their decoded values. Raises ApiError, or ValueError with the key's name."""
-    secret = await client.get(f"/api/v1/namespaces/{namespace}/secrets/{name}", _Secret)
-    found = {}
-    for key, value in (secret.data or {}).items():
-        try:
-            found[key] = base64.b64decode(value, validate=True).decode()
-        except (binascii.Error, UnicodeDecodeError):
-            raise ValueError(f"key {key} is not base64 of plain text") from None
-    return found
 
 
 def _refusal(message: str) -> Refusal:

@@ -254,7 +254,8 @@ async def test_the_server_takes_every_optional_object(shell: Shell, admin: Admin
         await shell.kubectl("create", "namespace", NAMESPACE)
     values = {
         "aws": {"identities": [{"namespaces": ["a"]}]},
-        "secretAccess": [{"namespace": "default", "names": ["x"]}],
+        "awsKeySecrets": [{"namespace": "default", "names": ["x"]}],
+        "headerSecrets": [{"namespace": "default", "names": ["y"]}],
         "jobNamespaces": ["default"],
         "priorityClass": {"create": True},
         "flowSchema": {"enabled": True},

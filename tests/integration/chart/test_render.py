@@ -116,7 +116,7 @@ def test_a_typo_is_refused_wherever_it_stands(tmp_path: Path) -> None:
     free = {"nodeSelector", "labels", "requests", "limits"}
     content = misspelt(yaml.safe_load((CHART / "values.yaml").read_text()))
     content["aws"]["identities"] = [{"namespaces": ["a"], "roleARN": "x"}]
-    content["secretAccess"] = [{"namespace": "a", "name": "x"}]
+    content["headerSecrets"] = content["awsKeySecrets"] = [{"namespace": "a", "name": "x"}]
     content["extraEnv"] = [{"nam": "x"}]
     content["tolerations"] = [{"kee": "x"}]
     with pytest.raises(ChartError) as refused:
@@ -129,7 +129,13 @@ def test_a_typo_is_refused_wherever_it_stands(tmp_path: Path) -> None:
     told = str(refused.value)
     for place in places(content, ""):
         assert f"at '{place}': additional properties 'misspelt' not allowed" in told
-    for place in ("/aws/identities/0", "/secretAccess/0", "/extraEnv/0", "/tolerations/0"):
+    for place in (
+        "/aws/identities/0",
+        "/headerSecrets/0",
+        "/awsKeySecrets/0",
+        "/extraEnv/0",
+        "/tolerations/0",
+    ):
         assert f"at '{place}'" in told
 
 
@@ -141,7 +147,7 @@ def test_a_typo_is_refused_wherever_it_stands(tmp_path: Path) -> None:
         ("log.level=info", "value must be one of"),
         ("watchNamespace=Team_A", "/watchNamespace"),
         ("aws.imdsChangesPerSecond=6", "maximum"),
-        ("secretAccess[0].namespace=a", "missing property 'names'"),
+        ("headerSecrets[0].namespace=a", "missing property 'names'"),
         (",".join(f"kinds.{kind}.enabled=false" for kind in KINDS),
          "at least one must be enabled"),
         ("serviceAccount.create=false", "serviceAccount.name: needed"),
@@ -149,8 +155,8 @@ def test_a_typo_is_refused_wherever_it_stands(tmp_path: Path) -> None:
         *((f"extraEnv[0].name={name},extraEnv[0].value=x", "at '/extraEnv/0/name': 'not' failed")
           for name in ("POD_NAME", "POD_NAMESPACE", "AWS_EC2_METADATA_DISABLED")),
         ("extraArgs={--operator-namespace,other}", "at '/extraArgs/0': 'not' failed"),
-        (",".join(f"secretAccess[{i}].namespace=a,secretAccess[{i}].names={{x}}" for i in (0, 1)),
-         "secretAccess: a stands there twice"),
+        (",".join(f"headerSecrets[{i}].namespace=a,headerSecrets[{i}].names={{x}}" for i in (0, 1)),
+         "headerSecrets: a stands there twice"),
     ],
 )  # fmt: skip
 def test_a_value_that_cannot_be_is_refused(setting: str, told: str) -> None:
@@ -275,7 +281,7 @@ PROBE = {("daemontasks", verb) for verb in ("create", "patch", "delete")}
 
 
 ACCESS = (
-    "--set=secretAccess[0].namespace=ops,secretAccess[0].names={aws-keys}",
+    "--set=awsKeySecrets[0].namespace=ops,awsKeySecrets[0].names={aws-keys}",
     "--set=jobNamespaces={web}",
 )
 
@@ -348,13 +354,19 @@ def test_one_namespace_takes_roles_and_no_more_of_the_cluster_than_nodes_and_pol
 
 def test_secrets_and_jobs_are_granted_by_namespace_and_name_alone(tmp_path: Path) -> None:
     assert "secrets" not in chart.text("--show-only", "templates/rbac.yaml")
-    access = {"secretAccess": [{"namespace": "ops", "names": ["aws-keys", "cdn"]}], "jobNamespaces": ["web"]}
+    access = {
+        "awsKeySecrets": [{"namespace": "ops", "names": ["aws-keys", "more"]}],
+        "headerSecrets": [{"namespace": "ops", "names": ["cdn"]}],
+        "jobNamespaces": ["web"],
+    }
     objects = chart.objects(*given(tmp_path, access), "--show-only", "templates/rbac.yaml")
-    secrets, jobs = one(objects, "Role", "caretaker-secrets"), one(objects, "Role", "caretaker-jobs")
-    assert secrets["metadata"]["namespace"] == "ops"
-    assert secrets["rules"] == [
-        {"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["aws-keys", "cdn"], "verbs": ["get"]}
-    ]
+    jobs = one(objects, "Role", "caretaker-jobs")
+    for name, wanted in (("caretaker-aws-keys", ["aws-keys", "more"]), ("caretaker-headers", ["cdn"])):
+        secrets = one(objects, "Role", name)
+        assert secrets["metadata"]["namespace"] == "ops"
+        assert secrets["rules"] == [
+            {"apiGroups": [""], "resources": ["secrets"], "resourceNames": wanted, "verbs": ["get"]}
+        ]
     assert jobs["metadata"]["namespace"] == "web"
     assert jobs["rules"] == [{"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["create", "get"]}]
 

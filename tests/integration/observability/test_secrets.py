@@ -20,7 +20,7 @@ from awsdoubles.launch import free_port
 from fakes.apiserver import FakeApiServer
 from fakes.aws import Answer, Call, FakeAws, error, query_error
 from testbed.admin import Json, path
-from testing.refreshing import PLURAL, grants, operator
+from testing.refreshing import PLURAL, add_headers, grants, operator
 from testing.refreshplace import Place
 
 ROLE = "arn:aws:iam::000000000000:role/refresher"
@@ -91,7 +91,7 @@ async def test_planted_secrets_are_nowhere_to_be_read(place: Place, aws: FakeAws
         "AWS_SECRET_ACCESS_KEY": planted("the operator's key"),
         "AWS_SESSION_TOKEN": planted("the operator's session token"),
     }
-    args = (*grants(tmp_path), "--log-level", "DEBUG", "--egress-allow", "localhost")
+    args = (*grants(tmp_path), "--log-level", "DEBUG", "--egress-allow", "localhost,http://localhost")
     running = operator(place.cluster.kubeconfig, tmp_path, env, args=args, namespace=place.namespace)
     async with FakeApiServer() as service:
         service.on("POST", "/purge", mirror)
@@ -144,10 +144,11 @@ async def test_a_proxys_password_is_nowhere_to_be_read(place: Place, tmp_path: P
 async def failing_calls(place: Place, service: FakeApiServer, planted: Planted) -> None:
     """A refresh by HTTP that is refused by somebody who shows what he got."""
     data = {"Authorization": f"Bearer {planted('a bearer token')}", "X-Api-Key": planted("an API key")}
-    await secret(place, "headers", data)
     source = place.aws.source()
     port = service.url.rpartition(":")[2]
-    http = {"url": f"http://localhost:{port}/purge", "headersFrom": [{"secretRef": {"name": "headers"}}]}
+    url = f"http://localhost:{port}/purge"
+    await add_headers(place.admin, place.namespace, "headers", url, **data)
+    http = {"url": url, "headersFrom": [{"secretRef": {"name": "headers"}}]}
     refresh = await place.create(
         source.queue, "http", filter={"buckets": [source.bucket]}, target={"http": http}
     )

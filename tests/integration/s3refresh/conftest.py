@@ -59,7 +59,7 @@ def shared_operator(
     env = environment(ministack.url, ministack.url)
     folder = tmp_path_factory.mktemp("refresher")
     # By this name only: what is refused can be tried by address.
-    args = (*grants(folder), "--egress-allow", "localhost")
+    args = (*grants(folder), "--egress-allow", "localhost,http://localhost")
     how = {"namespace": shared_namespace, "time_scale": TIME_SCALE, "args": args}
     with operator(cluster.kubeconfig, folder, env, "shared-refresher", **how) as started:
         yield started

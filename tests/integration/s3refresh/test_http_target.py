@@ -1,21 +1,26 @@
 """Refreshes by HTTP, over loopback: what is sent, what an answer means, what is never connected to."""
 
 import asyncio
+import base64
 import json
 import logging
 import socket
 from collections.abc import AsyncIterator, Collection, Mapping
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 import pytest
 from aiohttp import web
 
+from caretaker.api import names
+from caretaker.api.objects import WireMeta
 from caretaker.kube.errors import ApiError, NotLeader
 from caretaker.s3refresh.debounce import UNKNOWN, Claim
 from caretaker.s3refresh.folders import Request
 from caretaker.s3refresh.match import of_buckets
 from caretaker.s3refresh.plan import Result
+from caretaker.s3refresh.targets.headers import Secret
 from caretaker.s3refresh.targets.http import HeadersSecret, HeadersSource, HttpCalls, HttpTarget
 from caretaker.s3refresh.targets.payload import payload_of
 from fakes.apiserver import FakeApiServer, Handler, hang
@@ -23,7 +28,7 @@ from fakes.apiserver import FakeApiServer, Handler, hang
 BUCKET = of_buckets(["bucket"])[0]
 CLAIM = Claim("c1", "me", 1_800_000_000.0, Request(("a", "/"), recursive=False), 1_799_999_990.0)
 AGAIN = msgspec.structs.replace(CLAIM, attempt=2)
-LOOPBACK = ("127.0.0.0/8",)
+LOOPBACK = ("127.0.0.0/8", "http://127.0.0.1")
 METADATA = "169.254.169.254"
 
 
@@ -34,16 +39,22 @@ async def server() -> AsyncIterator[FakeApiServer]:
 
 
 class Secrets:
-    """Secrets by name; an exception stands for one that cannot be read."""
+    """Secrets by name, for headers to 127.0.0.1; an exception stands for one that cannot be read, bytes for
+    content that is no base64."""
 
-    def __init__(self, **found: Mapping[str, str] | Exception) -> None:
+    def __init__(self, **found: Mapping[str, str] | Exception | bytes) -> None:
         self.found = found
+        self.labels = {names.SECRET_HEADERS: "true"}
+        self.hosts = ""
 
-    async def __call__(self, name: str) -> Mapping[str, str]:
+    async def __call__(self, name: str) -> Secret:
         found = self.found[name]
         if isinstance(found, Exception):
             raise found
-        return found
+        meta = WireMeta(name=name, labels=self.labels, annotations={names.SECRET_HOSTS: self.hosts})
+        if isinstance(found, bytes):
+            return Secret(meta, {"X": found.decode()})
+        return Secret(meta, {key: base64.b64encode(value.encode()).decode() for key, value in found.items()})
 
 
 def target(
@@ -58,6 +69,7 @@ def target(
     sources = tuple(HeadersSource(HeadersSecret(name)) for name in (secrets.found if secrets else ()))
     wanted = HttpTarget(url, headers_from=sources, **spec)
     read = secrets or Secrets()
+    read.hosts = read.hosts or urlsplit(url).netloc
     return HttpCalls(wanted, ["bucket"], read, api_server=api_server, allowed=allowed, guard=guard)
 
 
@@ -277,7 +289,10 @@ class TestHeaders:
             pytest.param(
                 ApiError(403, "Forbidden", "no"), "SecretUnreadable", "403 Forbidden", id="no right"
             ),
-            pytest.param(ValueError("s3cret"), "SecretUnreadable", "decoded", id="no base64"),
+            pytest.param(b"s3cret!", "SecretUnreadable", "decoded", id="no base64"),
+            pytest.param(
+                {"AWS_SECRET_ACCESS_KEY": "s3cret"}, "HeadersRefused", "AWS_SECRET_ACCESS_KEY", id="AWS keys"
+            ),
             pytest.param({"Host": "s3cret"}, "HeaderInvalid", "Host", id="one of ours"),
             pytest.param({"idempotency-key": "s3cret"}, "HeaderInvalid", "idempotency-key", id="the key"),
             pytest.param(
@@ -293,6 +308,48 @@ class TestHeaders:
         assert words in result.message
         assert "one" in result.message
         assert "s3cret" not in result.message
+
+    @pytest.mark.parametrize(
+        ("labels", "hosts", "allowed", "words"),
+        [
+            ({}, "", LOOPBACK, "label it caretaker.dev/headers=true"),
+            ({names.SECRET_HEADERS: "true"}, "elsewhere.example", LOOPBACK, "annotation caretaker.dev/hosts"),
+            (
+                {names.SECRET_HEADERS: "true"},
+                "",
+                ("127.0.0.0/8",),
+                "begin spec.target.http.url with https://",
+            ),
+        ],
+        ids=["no label", "another host", "no TLS"],
+    )
+    async def test_a_secret_goes_only_where_it_says_itself(
+        self,
+        server: FakeApiServer,
+        labels: dict[str, str],
+        hosts: str,
+        allowed: Collection[str],
+        words: str,
+    ) -> None:
+        server.on("POST", "/", saying(200))
+        secrets = Secrets(one={"X-Token": "s3cret"})
+        secrets.labels, secrets.hosts = labels, hosts
+        calls = target(server.url, secrets=secrets, allowed=allowed)
+        result = await calls.refresh(BUCKET, CLAIM)
+        assert (result.code, server.requests) == ("HeadersRefused", [])
+        assert "spec.target.http" in result.message
+        assert "Secret one" in result.message
+        assert words in result.message
+        found = await calls.discover()
+        assert (found.complete, found.faults) == (True, (result.message,)), "told before a call is due"
+        assert [share.ready for share in found.known] == [True]
+
+    async def test_discovery_asks_again_soon_for_a_secret_that_the_api_server_did_not_tell(self) -> None:
+        calls = target("https://x.example", secrets=Secrets(one=ApiError(503, "ServiceUnavailable", "")))
+        found = await calls.discover()
+        assert (found.complete, len(found.faults)) == (False, 1)
+        calls = target("https://x.example", secrets=Secrets(one=ApiError(404, "NotFound", "")))
+        assert (await calls.discover()).complete
 
     @pytest.mark.parametrize("handler", [saying(200), saying(400), cut], ids=["accepted", "refused", "lost"])
     async def test_values_are_told_to_nobody_else(

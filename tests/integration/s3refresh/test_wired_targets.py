@@ -12,6 +12,7 @@ from typing import Any, Final
 import pytest
 from aiohttp import web
 
+from caretaker.api import names
 from fakes.apiserver import FakeApiServer, Handler
 from testbed import steer
 from testbed.admin import Admin, Json, path
@@ -20,7 +21,7 @@ from testing.aws import Source
 from testing.cluster import Nodes
 from testing.faults import Action, Exchange, Match
 from testing.operator import OperatorProcess
-from testing.refreshing import TIMEOUT, Refresh, Refreshing, condition, stands
+from testing.refreshing import TIMEOUT, Refresh, Refreshing, add_headers, condition, stands
 
 KEYS: Final = ("in/2026/a", "in/2026/b")
 FOLDERS: Final = {"/", "in", "in/2026"}
@@ -263,19 +264,15 @@ def call(service: FakeApiServer, number: int = 0) -> tuple[str, Json]:
     return request.headers["Idempotency-Key"], json.loads(service.bodies[number])
 
 
-async def add_secret(admin: Admin, namespace: str, name: str, **entries: str) -> None:
-    await admin.create(path("secrets", namespace), {"metadata": {"name": name}, "stringData": entries})
-
-
 async def test_events_become_one_call_with_headers_from_a_secret(
     shared: Refreshing, service: FakeApiServer, admin: Admin
 ) -> None:
     service.on("POST", "/purge", answering())
     source = shared.aws.source()
     secret = f"headers-{source.bucket}"
-    await add_secret(admin, shared.namespace, secret, Authorization="Bearer t0ken")
-    headers = [{"secretRef": {"name": secret}}]
-    resource = await refresher(shared, source, http(service, headersFrom=headers))
+    target = http(service, headersFrom=[{"secretRef": {"name": secret}}])
+    await add_headers(admin, shared.namespace, secret, target["http"]["url"], Authorization="Bearer t0ken")
+    resource = await refresher(shared, source, target)
     await resource.condition("Ready")
     await shared.put(source.bucket, *KEYS)
     found = await resource.when(succeeded)
@@ -315,15 +312,42 @@ async def test_a_secret_that_is_missing_is_named_and_looked_for_again(
     service.on("POST", "/purge", answering())
     source = shared.aws.source()
     secret = f"headers-{source.bucket}"
-    headers = [{"secretRef": {"name": secret}}]
-    resource = await refresher(shared, source, http(service, headersFrom=headers))
+    target = http(service, headersFrom=[{"secretRef": {"name": secret}}])
+    resource = await refresher(shared, source, target)
+    told = await resource.condition("TargetsResolved", "False", "TargetsUnresolved")
+    assert told["message"].startswith(f"spec.target.http.headersFrom: Secret {secret}:")
     await shared.put(source.bucket, *KEYS)
     found = await resource.when(failing("SecretUnreadable"))
     assert secret in condition(found, "CaughtUp")["message"]
     assert service.requests == []
-    await add_secret(admin, shared.namespace, secret, X="y")
+    await add_headers(admin, shared.namespace, secret, target["http"]["url"], X="y")
     await resource.when(succeeded)
     assert service.requests[0].headers["X"] == "y"
+    await resource.condition("TargetsResolved")
+
+
+async def test_a_secret_that_is_not_for_this_host_is_not_sent_until_it_says_so(
+    shared: Refreshing, service: FakeApiServer, admin: Admin
+) -> None:
+    service.on("POST", "/purge", answering())
+    source = shared.aws.source()
+    secret = f"headers-{source.bucket}"
+    target = http(service, headersFrom=[{"secretRef": {"name": secret}}])
+    url = path("secrets", shared.namespace, secret)
+    data = {"metadata": {"name": secret}, "stringData": {"X": "s3cret"}}
+    await admin.create(path("secrets", shared.namespace), data)
+    resource = await refresher(shared, source, target)
+    told = await resource.condition("TargetsResolved", "False", "TargetsUnresolved")
+    assert f"Secret {secret} is not meant for headers: label it" in told["message"]
+    await shared.put(source.bucket, *KEYS)
+    await admin.patch(url, {"metadata": {"labels": {names.SECRET_HEADERS: "true"}}})
+    found = await resource.when(lambda found: names.SECRET_HOSTS in str(only(found).get("failure")))
+    assert service.requests == []
+    assert "s3cret" not in json.dumps(found["status"])
+    host = target["http"]["url"].split("/")[2]
+    await admin.patch(url, {"metadata": {"annotations": {names.SECRET_HOSTS: host}}})
+    await resource.when(succeeded)
+    assert service.requests[0].headers["X"] == "s3cret"
 
 
 async def test_a_call_of_unknown_outcome_is_made_again_to_the_letter(

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from caretaker.api import conditions
+from caretaker.api import conditions, names
 from caretaker.api.conditions import RefreshReason
 from caretaker.api.grants import Grants, refusals
 from caretaker.obs.metrics import create_metrics
@@ -20,7 +20,7 @@ from caretaker.s3refresh.debounce import Claim
 from caretaker.s3refresh.folders import Request
 from caretaker.s3refresh.match import Share
 from caretaker.s3refresh.resource import pace_of
-from caretaker.s3refresh.targets.http import RESERVED
+from caretaker.s3refresh.targets.headers import RESERVED
 from caretaker.s3refresh.targets.making import known
 from caretaker.s3refresh.targets.payload import payload_of
 from testing import manifests
@@ -122,6 +122,10 @@ def test_every_field_of_the_payload_is_told() -> None:
 
 def test_every_header_that_a_secret_may_not_set_is_told() -> None:
     assert sorted(RESERVED - {word.lower() for word in WORDS}) == []
+
+
+def test_what_a_secret_of_headers_says_itself_is_told() -> None:
+    assert {names.SECRET_HEADERS, names.SECRET_HOSTS} <= set(re.findall(r"`([^`\n]+)`", PAGE))
 
 
 def test_the_example_on_the_page_is_one_the_operator_reads() -> None:

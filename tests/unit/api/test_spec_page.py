@@ -16,7 +16,13 @@ PAGE = (ROOT / "docs" / "spec" / "daemontask.md").read_text()
 SCHEMA = manifests.load((ROOT / "crds" / "daemontasks.yaml").read_text())["spec"]["versions"][0]["schema"]
 PARTS = SCHEMA["openAPIV3Schema"]["properties"]
 # Names of S3AggregatedRefresh, which has a page of its own.
-OTHERS = {names.LABEL_REFRESH, names.LABEL_CLAIM, names.ENV_PAYLOAD}
+OTHERS = {
+    names.LABEL_REFRESH,
+    names.LABEL_CLAIM,
+    names.ENV_PAYLOAD,
+    names.SECRET_HEADERS,
+    names.SECRET_HOSTS,
+}
 CODE = {word for span in re.findall(r"`([^`\n]+)`", PAGE) for word in re.findall(r"[\w./-]+", span)}
 
 

@@ -8,10 +8,8 @@ its status code: whoever writes the URL must not read, through status, what only
 import asyncio
 import errno
 import logging
-import re
 import socket
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from functools import partial
 from typing import Any, ClassVar, Final
 from urllib.parse import urlsplit
 
@@ -22,34 +20,18 @@ from caretaker.api.durations import seconds
 from caretaker.api.s3refresh import Spec, Wire
 from caretaker.kube.errors import ApiError
 from caretaker.s3refresh.aims import Aim
-from caretaker.s3refresh.credentials import secret_data
 from caretaker.s3refresh.debounce import UNKNOWN, Claim
 from caretaker.s3refresh.match import Share, of_buckets
 from caretaker.s3refresh.plan import End, Result, Shares
 from caretaker.s3refresh.targets import Tools
 from caretaker.s3refresh.targets.egress import Egress, host_of
+from caretaker.s3refresh.targets.headers import FIELD, UNREADABLE, NotSentError, Secret, headers_of
 from caretaker.s3refresh.targets.payload import payload_of
 
 logger = logging.getLogger(__name__)
 
-ReadSecret = Callable[[str], Awaitable[Mapping[str, str]]]
-
-# What a call is made of, and what would change how it is read on its way.
-RESERVED: Final = frozenset(
-    (
-        "connection",
-        "content-length",
-        "content-type",
-        "expect",
-        "host",
-        "idempotency-key",
-        "te",
-        "trailer",
-        "transfer-encoding",
-        "upgrade",
-    )
-)
-_CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+ReadSecret = Callable[[str], Awaitable[Secret]]
+HEADERS_SECONDS: Final = 60.0  # between two looks at the Secrets of headers: nobody tells when they change
 
 
 class HeadersSecret(Wire, frozen=True):
@@ -75,36 +57,36 @@ class HttpTarget(Aim, frozen=True):
     success_codes: tuple[int, ...] = ()
     timeout: str = "10s"
 
+    @property
+    def rediscover(self) -> float:
+        return HEADERS_SECONDS if self.headers_from else super().rediscover
+
 
 AIM: Final = HttpTarget
 
 
 def make(meant: HttpTarget, spec: Spec, tools: Tools) -> "HttpCalls":
     """The target, which reads its headers from Secrets of the resource's namespace."""
+
+    async def read(name: str) -> Secret:
+        path = f"/api/v1/namespaces/{tools.resource.namespace}/secrets/{name}"
+        return await tools.client.get(path, Secret)
+
     return HttpCalls(
         meant,
         spec.filter.buckets,
-        partial(secret_data, tools.client, tools.resource.namespace),
+        read,
         api_server=tools.client.host,
         allowed=tools.egress_allow,
         guard=tools.client.guard,
     )
 
 
-class _NotSentError(Exception):
-    """Nothing of the call has left."""
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-
-
 class HttpCalls:
     """targets.Target for the buckets of one resource.
 
-    read_secret  the keys and decoded values of a Secret in the resource's namespace; raises ApiError, or
-                 ValueError for what cannot be decoded
-    allowed      see Egress
+    read_secret  a Secret in the resource's namespace; raises ApiError
+    allowed      see Egress and headers_of
     api_server   the API server's URL, whose addresses are refused too
     guard        asked before a call is made; raises NotLeader, which comes through
     """
@@ -125,17 +107,25 @@ class HttpCalls:
         self._buckets = buckets
         self._read_secret = read_secret
         self._egress = Egress(allowed)
+        self._allowed = frozenset(entry.rstrip(".").lower() for entry in allowed)
         self._api_server = urlsplit(api_server).hostname or ""
         self._guard = guard
 
     async def discover(self) -> Shares:
-        """The buckets; none is ready while the URL is none."""
+        """The buckets; none is ready while the URL is none. Secrets may be mended until a call is due."""
         try:
             host_of(self._spec.url)
         except ValueError as error:
             known = of_buckets(self._buckets, ready=False)
             return Shares(complete=True, known=known, faults=(f"spec.target.http.url: {error}",))
-        return Shares(complete=True, known=of_buckets(self._buckets))
+        known = of_buckets(self._buckets)
+        try:
+            await self._headers()
+        except NotSentError as error:
+            asked = error.__cause__
+            told = not (isinstance(asked, ApiError) and asked.transient)
+            return Shares(complete=told, known=known, faults=(str(error),))
+        return Shares(complete=True, known=known)
 
     async def refresh(self, share: Share, claim: Claim) -> Result:
         """One POST. What is not known to be refused or accepted is unknown, and so is what was not sent if an
@@ -145,7 +135,7 @@ class HttpCalls:
             headers = await self._headers()
             async with asyncio.timeout(timeout):
                 status = await self._post(payload_of(share, claim), claim.id, headers)
-        except _NotSentError as error:
+        except NotSentError as error:
             code = UNKNOWN if claim.attempt > 1 else error.code
             return Result(share.id, claim.id, code=code, message=str(error))
         except TimeoutError:
@@ -202,10 +192,10 @@ class HttpCalls:
                 return response.status
         except (aiohttp.ClientConnectorError, aiohttp.InvalidURL) as error:
             if refusals:
-                raise _NotSentError("AddressRefused", refusals[0]) from error
+                raise NotSentError("AddressRefused", refusals[0]) from error
             # Whoever writes the URL is not to learn what the operator's network is like.
             logger.info("%s cannot be reached: %s", host, getattr(error, "os_error", error))
-            raise _NotSentError("Unreachable", f"{host} cannot be reached") from error
+            raise NotSentError("Unreachable", f"{host} cannot be reached") from error
 
     async def _headers(self) -> dict[str, str]:
         """Later Secrets win, as in a container's envFrom. No message holds a value."""
@@ -213,19 +203,10 @@ class HttpCalls:
         for source in self._spec.headers_from:
             name = source.secret_ref.name
             try:
-                entries = await self._read_secret(name)
+                secret = await self._read_secret(name)
             except ApiError as error:
-                raise _NotSentError("SecretUnreadable", f"Secret {name}: {error}") from error
-            except ValueError as error:
-                raise _NotSentError("SecretUnreadable", f"Secret {name} cannot be decoded") from error
-            for key, value in entries.items():
-                text = value.rstrip("\r\n")  # as files end
-                if key.lower() in RESERVED or _CONTROL.search(text):
-                    message = (
-                        f"Secret {name}: {key} cannot be a header, by its name or by a control character"
-                    )
-                    raise _NotSentError("HeaderInvalid", message)
-                found[key] = text
+                raise NotSentError(UNREADABLE, f"{FIELD}: Secret {name}: {error}") from error
+            found |= headers_of(secret, self._spec.url, self._allowed)
         return found
 
 
@@ -234,5 +215,5 @@ async def _addresses(host: str) -> set[str]:
     try:
         found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except OSError as error:
-        raise _NotSentError("Unreachable", f"the API server's host {host}: {error}") from error
+        raise NotSentError("Unreachable", f"the API server's host {host}: {error}") from error
     return {str(info[4][0]) for info in found}

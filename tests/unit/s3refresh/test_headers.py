@@ -1,0 +1,117 @@
+"""Which Secrets are sent as headers, and to which URLs."""
+
+import base64
+from collections.abc import Collection
+
+import pytest
+
+from caretaker.api import names
+from caretaker.api.objects import WireMeta
+from caretaker.s3refresh.targets.headers import NotSentError, Secret, headers_of
+
+MEANT = {names.SECRET_HEADERS: "true"}
+
+
+def secret(hosts: str = "", labels: dict[str, str] | None = None, **data: str) -> Secret:
+    meta = WireMeta(name="token", labels=labels, annotations={names.SECRET_HOSTS: hosts})
+    return Secret(meta, {key: base64.b64encode(value.encode()).decode() for key, value in data.items()})
+
+
+def refusal(found: Secret, url: str, allowed: Collection[str] = ()) -> tuple[str, str]:
+    """(code, message)."""
+    with pytest.raises(NotSentError) as refused:
+        headers_of(found, url, allowed)
+    return refused.value.code, str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("hosts", "url"),
+    [
+        ("a.example", "https://a.example/purge?x=1"),
+        ("a.example", "https://A.Example:443"),
+        ("a.example", "https://a.example./"),
+        ("A.example", "https://a.example"),
+        ("a.example:443", "https://a.example"),
+        ("b.example, a.example", "https://a.example"),
+        ("b.example\na.example:8443", "https://a.example:8443/x"),
+        ("[fd00::2]", "https://[fd00::2]/"),
+        ("[fd00::2]:8443", "https://[FD00::2]:8443/"),
+        ("10.1.2.3", "https://10.1.2.3"),
+    ],
+)
+def test_it_goes_to_the_hosts_that_it_names(hosts: str, url: str) -> None:
+    assert headers_of(secret(hosts, MEANT, A="b\n"), url, ()) == {"A": "b"}
+
+
+@pytest.mark.parametrize(
+    ("hosts", "url", "named"),
+    [
+        ("", "https://a.example", "name a.example in"),
+        ("a.example", "https://b.example/", "name b.example in"),
+        ("a.example", "https://a.example:8443/", "name a.example:8443 in"),
+        ("a.example:8443", "https://a.example/", "name a.example in"),
+        ("a.example", "https://x.a.example/", "name x.a.example in"),
+        ("*.example", "https://a.example/", "name a.example in"),
+        ("a.example", "https://a.example.b.example/", "name a.example.b.example in"),
+        ("a.example", "https://b.example?@a.example/", "name b.example in"),
+        ("fd00::2", "https://[fd00::2]/", "name [fd00::2] in"),
+    ],
+)
+def test_and_to_no_other(hosts: str, url: str, named: str) -> None:
+    code, message = refusal(secret(hosts, MEANT, A="b"), url)
+    assert code == "HeadersRefused"
+    assert message.startswith("spec.target.http.headersFrom: Secret token is not meant for")
+    assert named in message
+
+
+@pytest.mark.parametrize("labels", [None, {}, {names.SECRET_HEADERS: ""}, {names.SECRET_HEADERS: "false"}])
+def test_a_secret_without_the_label_goes_nowhere(labels: dict[str, str] | None) -> None:
+    code, message = refusal(secret("a.example", labels, A="b"), "https://a.example")
+    assert (code, "label it caretaker.dev/headers=true" in message) == ("HeadersRefused", True)
+
+
+@pytest.mark.parametrize(
+    ("url", "allowed", "sent"),
+    [
+        ("http://a.example", (), False),
+        ("http://a.example", ("a.example", "10.0.0.0/8"), False),
+        ("http://a.example", ("http://b.example",), False),
+        ("http://a.example", ("http://a.example",), True),
+        ("http://a.example:80", ("http://a.example",), True),
+        ("http://A.example/x", ("http://a.example",), True),
+    ],
+)
+def test_without_tls_it_goes_where_the_operator_allows_it(
+    url: str, allowed: tuple[str, ...], sent: bool
+) -> None:
+    found = secret("a.example", MEANT, A="b")
+    if sent:
+        assert headers_of(found, url, allowed) == {"A": "b"}
+    else:
+        code, message = refusal(found, url, allowed)
+        assert code == "HeadersRefused"
+        assert "https://, or name http://a.example in `caretaker run --egress-allow`" in message
+
+
+def test_without_tls_the_host_is_to_be_named_by_the_secret_as_well() -> None:
+    assert refusal(secret("b.example", MEANT, A="b"), "http://a.example", ("http://a.example",))
+    found = secret("a.example", MEANT, A="b")
+    assert refusal(found, "http://a.example:443", ("http://a.example",))
+
+
+@pytest.mark.parametrize("key", ["AWS_ACCESS_KEY_ID", "AWS_X", "aws_secret_access_key"])
+def test_aws_keys_are_never_sent(key: str) -> None:
+    code, message = refusal(secret("a.example", MEANT, **{"A": "b", key: "s3cret"}), "https://a.example")
+    assert (code, key in message, "s3cret" in message) == ("HeadersRefused", True, False)
+
+
+def test_a_port_that_cannot_be_is_no_crash() -> None:
+    code, message = refusal(secret("a.example", MEANT, A="b"), "https://a.example:99999")
+    assert (code, "port" in message) == ("HeadersRefused", True)
+
+
+def test_an_empty_secret_is_no_header() -> None:
+    assert (
+        headers_of(Secret(WireMeta(labels=MEANT, annotations={names.SECRET_HOSTS: "a"})), "https://a", ())
+        == {}
+    )
