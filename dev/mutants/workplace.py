@@ -35,7 +35,9 @@ SETTINGS: Final = """
 source_paths = ["src"]
 only_mutate = ["{source}"]
 pytest_add_cli_args_test_selection = ["tests/unit/{kind}"]
-pytest_add_cli_args = ["-p", "no:cacheprovider", "-p", "no:unraisableexception", "--hypothesis-seed=0", "--timeout=0"]
+pytest_add_cli_args = [
+  "-p", "no:cacheprovider", "-p", "no:unraisableexception", "--hypothesis-seed=0", "--timeout=0",
+]
 use_git_change_detection = false
 """
 
