@@ -13,10 +13,12 @@ from caretaker.s3refresh.folders import (
     Request,
     Scope,
     covers,
+    length,
     merge,
     missing,
     narrowed,
     of_key,
+    size,
     take,
     within,
 )
@@ -152,6 +154,28 @@ def test_everything_is_one_call_for_the_root_and_all_below() -> None:
     request, left = take(EVERYTHING, 50)
     assert (request.folders, request.recursive, left) == (("/",), True, NOTHING)
     assert request.scope == EVERYTHING
+
+
+@pytest.mark.parametrize(
+    ("name", "stored"),
+    [
+        ("a/b", '"a/b"'),
+        ("ü", '"ü"'),
+        ("a&b", r'"a\u0026b"'),
+        ("<a>", r'"\u003ca\u003e"'),
+        ("\x01\n", r'"\u0001\n"'),
+        ('"\\', r'"\"\\"'),
+        ("\u2028\u2029", r'"\u2028\u2029"'),
+    ],
+)
+def test_the_length_of_a_name_is_that_in_the_object_that_is_stored(name: str, stored: str) -> None:
+    assert length(name) == len(stored.encode()) + len(",")
+
+
+def test_what_waits_is_bounded_by_what_it_is_when_it_is_stored() -> None:
+    names = frozenset(f"{'&' * 100}{n}" for n in range(100))
+    assert not merge(Scope(folders=frozenset(f"{'x' * 100}{n}" for n in range(100)))).trees
+    assert size(merge(Scope(folders=names))) <= MAX_BYTES < 100 * 605
 
 
 PARTS = st.text(st.sampled_from("abc./"), max_size=12) | st.integers(0, 500).map(lambda n: "d/" * n)
