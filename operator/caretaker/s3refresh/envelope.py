@@ -23,10 +23,11 @@ _KINDS: Final[dict[str, EventKind]] = {
     "LifecycleExpiration": "LifecycleExpiration",
 }
 _UPLOADS: Final = ("Storage Gateway Object Upload Event", "Storage Gateway File Upload Event")
+MAX_TOPIC: Final = 300  # characters of a topic's ARN (its name has 256 at most)
 _COMPLETION: Final = "Storage Gateway Refresh Cache Event"
 MAX_KEY_BYTES: Final = 1024  # of an object (S3 user guide, "Naming objects")
 MAX_NAME: Final = 1024  # characters of a bucket's or a principal's name, far more than they have
-MAX_FAULT: Final = 300  # characters of what is told of a malformed message
+MAX_FAULT: Final = 500  # characters of what is told of a malformed message
 SLICE: Final = 64  # records between two pauses
 
 
@@ -113,7 +114,7 @@ def _kind(found: dict[str, Any]) -> str:
 
 def _unwrapped(found: dict[str, Any], envelope: Envelope, *, wrapped: bool) -> Generator[None, None, Parsed]:
     if found["Type"] != "Notification":
-        return Parsed()  # of the subscription itself
+        raise MalformedError(_subscription(found))
     if wrapped:
         raise MalformedError("an SNS notification within an SNS notification")
     if envelope in ("S3", "EventBridge"):
@@ -123,6 +124,18 @@ def _unwrapped(found: dict[str, Any], envelope: Envelope, *, wrapped: bool) -> G
         raise MalformedError("Message is no text")
     yield
     return (yield from _parse(_object(message, "Message"), "Auto", wrapped=True))
+
+
+def _subscription(found: dict[str, Any]) -> str:
+    """What a message about the subscription itself asks for. Deleted, it would hide why nothing comes."""
+    given = found.get("TopicArn")
+    topic = given[:MAX_TOPIC] if isinstance(given, str) else "an SNS topic"
+    if found["Type"] == "UnsubscribeConfirmation":
+        return f"the subscription of {topic} has ended, nothing more comes from it: subscribe the queue again"
+    return (
+        f"{topic} sends nothing until its subscription is confirmed: aws sns confirm-subscription, with the "
+        "Token of this message"
+    )
 
 
 def _records(found: dict[str, Any]) -> Generator[None, None, Parsed]:

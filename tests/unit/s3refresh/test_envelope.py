@@ -95,7 +95,6 @@ def gateway(what: str, resources: tuple[str, ...] = (), **detail: Any) -> dict[s
         pytest.param(
             json.dumps({"Service": "Amazon S3", "Event": "s3:TestEvent"}), "S3", [], id="s3:TestEvent"
         ),
-        pytest.param(json.dumps({"Type": "SubscriptionConfirmation"}), "Auto", [], id="of the subscription"),
         pytest.param(
             json.dumps(
                 gateway(
@@ -205,6 +204,16 @@ DEEP = '{"Records":' + "[" * 5000 + "]" * 5000 + "}"
         ),
         pytest.param(s3(record(), {"eventVersion": "2.1"}), "Records[1]", id="one bad record of two"),
         pytest.param(sns(None), "Message is no text", id="SNS without a message"),
+        pytest.param(
+            json.dumps({"Type": "SubscriptionConfirmation", "TopicArn": "arn:t", "Token": "secret"}),
+            "arn:t sends nothing until its subscription is confirmed: aws sns confirm-subscription",
+            id="a subscription that waits for its confirmation",
+        ),
+        pytest.param(
+            json.dumps({"Type": "UnsubscribeConfirmation", "TopicArn": ["t"]}),
+            "the subscription of an SNS topic has ended",
+            id="a subscription that has ended",
+        ),
         pytest.param(sns("{"), "Message is no JSON", id="SNS around half an event"),
         pytest.param(sns(sns(s3())), "within an SNS", id="SNS in SNS"),
         pytest.param(
