@@ -183,7 +183,6 @@ def size(scope: Scope) -> int:
     return sum(map(length, (*scope.folders, *scope.trees)))
 
 
-@lru_cache(maxsize=4096)
 def length(name: str) -> int:
     """Bytes of a name in the object that etcd holds: quoted, with a comma. The API server escapes more than
     JSON asks for: <, >, &, U+2028 and U+2029, as six characters each."""
