@@ -65,7 +65,7 @@ async def test_the_documented_role_and_policy_are_enough_for_a_whole_life_of_a_r
     refreshing: tuple[OperatorProcess, Refreshing], admin: Admin, cluster: Cluster, namespace: str, aws: Aws
 ) -> None:
     """With keys from a Secret that assume a role, ends that are heard of, one of them too early, and
-    onDelete: Flush."""
+    onDelete: Flush, before which the Secret has gone."""
     operator, place = refreshing
     (role,) = documented("### Secrets with AWS keys")
     role["metadata"]["namespace"] = namespace
@@ -96,6 +96,7 @@ async def test_the_documented_role_and_policy_are_enough_for_a_whole_life_of_a_r
     await asyncio.to_thread(place.control.wait_fresh, share)
     await asyncio.to_thread(aws.put, source.bucket, "in/late.csv")
     await resource.when(lambda r: any(t.get("dirty") for t in r["status"]["targets"]))
+    await admin.delete(path("secrets", namespace, name))  # as when the namespace goes
     await resource.delete()
     await admin.wait_gone(resource.url, 60)
     await asyncio.to_thread(place.control.wait_fresh, share)

@@ -7,6 +7,7 @@ to say the same (settled).
 
 import asyncio
 import contextlib
+import math
 import random
 import time
 import uuid
@@ -16,6 +17,7 @@ from typing import Final
 import msgspec
 
 from caretaker.api import names
+from caretaker.api.conditions import RefreshReason as Reason
 from caretaker.api.events import Event, ObjectRef
 from caretaker.api.grants import Grants
 from caretaker.api.s3refresh import Filter, Spec, Status
@@ -32,7 +34,7 @@ from caretaker.s3refresh.aims import aim_of
 from caretaker.s3refresh.conditions import queue_of, regained
 from caretaker.s3refresh.credentials import KeyRing
 from caretaker.s3refresh.debounce import UNKNOWN, at_once
-from caretaker.s3refresh.events import transitions
+from caretaker.s3refresh.events import given_up, transitions
 from caretaker.s3refresh.match import Sieve, Sifted, by_bucket
 from caretaker.s3refresh.plan import End, Message, Plan, Result, Shares, Snapshot
 from caretaker.s3refresh.queues import Queues
@@ -51,6 +53,8 @@ TURN_SECONDS: Final = 5.0
 # Between two reads of the Secret with the keys; sooner while AWS refuses something.
 KEYS_SECONDS: Final = 300.0
 KEYS_DOUBTED_SECONDS: Final = 30.0
+# For so long a resource on its way out that may do nothing (no Secret, no grant) waits for that to change.
+FLUSH_SECONDS: Final = 300.0
 # A gateway ignores a refresh that it accepts sooner after another of the same share.
 GATEWAY_SECONDS: Final = 60.0
 LISTED_AT_ONCE: Final = 50  # resources: the record of one may be close to a megabyte
@@ -148,6 +152,7 @@ class S3AggregatedRefreshKind:
             work.on_result = lambda: self._add(key, urgent=True)
             came = _Came()
         refusal = await self._set_up(key, work, read)
+        work.refused(read.flushing and refusal is not None, time.monotonic())
         return self._view(key, work, read, await came.sifted_by(read.spec, work.shares), refusal)
 
     async def _recall(self) -> None:
@@ -199,9 +204,13 @@ class S3AggregatedRefreshKind:
     async def _set_up(self, key: Key, work: Work, read: Read) -> Refusal | None:
         """Have the resource's tasks run as its spec says; why they do not."""
         spec, refusal, keys = read.spec, self._admission.refused(key, read, lambda: self._add(key)), None
+        if read.flushing and refusal is not None and refusal.reason == Reason.QUEUE_CONFLICT:
+            refusal = None  # it reads no queue any more
         if refusal is None and spec is not None and spec.aws.secret_name:
             wait = KEYS_SECONDS if work.problem is None else KEYS_DOUBTED_SECONDS
-            found = await self._key_ring.get(key, spec.aws.secret_name, wait * self._scale)
+            # A namespace that goes takes the Secret along: the keys that are known are good enough then.
+            wait = math.inf if read.flushing else wait * self._scale
+            found = await self._key_ring.get(key, spec.aws.secret_name, wait)
             refusal, keys = (found, None) if isinstance(found, Refusal) else (None, found)
         if spec is None or refusal is not None or not read.active:
             if work.setting is not None:
@@ -232,6 +241,7 @@ class S3AggregatedRefreshKind:
             code=str(problem.error_class) if problem is not None else "",
             polling=work.polling,
             behind=work.behind,
+            patience=work.refused_at + FLUSH_SECONDS * self._scale - clock,
             reading=work.reading,
             newest=came.newest,
             more=came.more,
@@ -313,7 +323,7 @@ class S3AggregatedRefreshKind:
         work.matched = tally.count(self._metrics.s3refresh, name, taken, plan, work.matched)
         if (seen := snapshot.queue).checked:
             self._metrics.s3refresh.messages(name, seen.visible, seen.in_flight, seen.dead_letters or 0)
-        if snapshot.read.flushing and _flushed(snapshot, plan):
+        if snapshot.read.flushing and (_flushed(snapshot, plan) or snapshot.patience <= 0):
             kept = [name for name in snapshot.read.meta.finalizers or () if name != FINALIZER]
             raw = await self._read(key)
             if raw is not None:
@@ -343,14 +353,20 @@ class S3AggregatedRefreshKind:
         """See status.py."""
         return status_of(snapshot, plan)
 
-    def events(self, snapshot: View, plan: Plan, status: Status) -> Sequence[Event]:  # noqa: ARG002 - as above
+    def events(self, snapshot: View, plan: Plan, status: Status) -> Sequence[Event]:
         """See events.py."""
-        return transitions(snapshot.read.status, status, expired=snapshot.snapshot.expired)
+        found = transitions(snapshot.read.status, status, expired=snapshot.snapshot.expired)
+        refusal = snapshot.refusal
+        if snapshot.read.flushing and refusal and snapshot.patience <= 0 and not _flushed(snapshot, plan):
+            found.append(given_up(refusal.message))
+        return found
 
     def next(self, snapshot: View, plan: Plan, outcome: None) -> Next:  # noqa: ARG002 - as above
         """At the plan's time; soon while something due waits for its turn."""
         now = time.time()
         delays = [max(plan.wake - now, MIN_DELAY)] if plan.wake else []
+        if snapshot.read.flushing and snapshot.refusal is not None:
+            delays.append(max(snapshot.patience, MIN_DELAY))
         shares = {share.id: share for share in snapshot.snapshot.shares.known}
         if not snapshot.snapshot.suspended and waiting_of(plan, shares, snapshot.snapshot.now):
             delays.append(TURN_SECONDS * self._scale)

@@ -23,6 +23,12 @@ def transitions(before: Status, after: Status, *, expired: bool = False) -> list
     return events
 
 
+def given_up(why: str) -> Event:
+    """The resource goes without the refreshes that onDelete: Flush asks for."""
+    said = f"nothing could be refreshed before the resource goes, and what was dirty stays stale: {why}"
+    return Event("Warning", "FlushGivenUp", said)
+
+
 def _expired(expired: bool) -> Iterator[Event]:
     if expired:
         yield Event(

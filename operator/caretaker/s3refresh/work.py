@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import itertools
 import logging
+import math
 import random
 import time
 from collections.abc import Callable, Coroutine, Iterable
@@ -62,6 +63,7 @@ class Work:
         self.results: list[Result] = []
         self.ends: tuple[End, ...] = ()
         self.heir = True  # no pass has judged yet what became of the messages that others had received before
+        self.refused_at = math.inf  # since when nothing may be done for it, by time.monotonic()
         self.dead = False  # dead letters are told of, until somebody takes them away
         self.matched = 0  # events since the last accepted refresh
         self.on_result = on_news
@@ -165,6 +167,10 @@ class Work:
         before = itertools.accumulate((len(message.events) or 1 for message in every), initial=0)
         some = tuple(message for message, events in zip(every, before, strict=False) if events < PASS_EVENTS)
         return some, newest, len(some) < len(every)
+
+    def refused(self, yes: bool, clock: float) -> None:
+        """Whether nothing may be done for it now."""
+        self.refused_at = min(self.refused_at, clock) if yes else math.inf
 
     def malformed(self, clock: float) -> tuple[int, str]:
         """(malformed messages so far, the last one's fault); (0, "") when the last is an hour ago."""

@@ -115,6 +115,20 @@ async def test_flush_waits_for_a_refresh_that_is_refused(shared: Refreshing) -> 
     await shared.fresh(share)
 
 
+async def test_flush_is_given_up_when_nothing_may_be_refreshed(shared: Refreshing) -> None:
+    """The Secret went with the namespace, say, and the operator's process that knew its keys has ended."""
+    source, share, resource = await one_dirty_share(shared, onDelete="Flush")
+    aws = shared.body(source.queue)["spec"]["aws"]
+    await resource.edit(aws={**aws, "credentialsSecretRef": {"name": "gone"}})
+    await resource.condition("Ready", "False", "CredentialsUnavailable")
+    await resource.delete()
+    await resource.gone()
+    assert shared.control.refreshes(share) == []
+    events = await shared.admin.list(path("events", shared.namespace))
+    (told,) = (event for event in events if event["reason"] == "FlushGivenUp")
+    assert "Secret gone" in told["message"]
+
+
 async def test_discard_refreshes_nothing_and_holds_no_finalizer(shared: Refreshing) -> None:
     _, _, resource = await one_dirty_share(shared)
     assert not (await resource.get())["metadata"].get("finalizers")
