@@ -159,6 +159,7 @@ class TargetStatus(Wire, frozen=True):
 
     id: str
     phase: Literal["Clean", "Debouncing", "Due", "Claimed", "InFlight", "Backoff"] = "Clean"
+    location: str = ""
     dirty: ScopeStatus | None = None
     claim: ClaimStatus | None = None
     in_flight: InFlightStatus | None = None

@@ -35,6 +35,7 @@ from caretaker.s3refresh.conditions import queue_of, regained
 from caretaker.s3refresh.credentials import KeyRing
 from caretaker.s3refresh.debounce import UNKNOWN, at_once
 from caretaker.s3refresh.events import given_up, transitions
+from caretaker.s3refresh.locations import located
 from caretaker.s3refresh.match import Sieve, Sifted, by_bucket
 from caretaker.s3refresh.plan import End, Message, Plan, Result, Shares, Snapshot
 from caretaker.s3refresh.queues import Queues
@@ -153,7 +154,8 @@ class S3AggregatedRefreshKind:
             came = _Came()
         refusal = await self._set_up(key, work, read)
         work.refused(read.flushing and refusal is not None, time.monotonic())
-        return self._view(key, work, read, await came.sifted_by(read.spec, work.shares), refusal)
+        shares = located(work.shares, {one.id: one.location for one in read.status.targets})
+        return self._view(key, work, read, await came.sifted_by(read.spec, shares), refusal)
 
     async def _recall(self) -> None:
         """Before the first pass: when each file share may have been called for, whichever resource it was."""

@@ -93,6 +93,7 @@ class Target(msgspec.Struct, frozen=True):
     in_flight: InFlight | None = None
     last: Last = Last()
     failure: Failure | None = None
+    location: str = ""  # of a file share: where it was last found, as Share.location
 
 
 class Pace(msgspec.Struct, frozen=True):
@@ -118,6 +119,15 @@ def at_once(pace: Pace) -> Pace:
 
 
 # ---------------------------------------------------------------- steps
+
+
+def located(target: Target, location: str, now: float) -> Target:
+    """Where the target was found. One that was elsewhere has missed the events of where it is."""
+    if target.location == location:
+        return target
+    moved = bool(target.location)
+    found = msgspec.structs.replace(target, location=location)
+    return mark(found, folders.EVERYTHING, now) if moved else found
 
 
 def covered(target: Target, scope: Scope) -> bool:

@@ -1,4 +1,4 @@
-"""Where a file share's objects are: its LocationARN as bucket and prefix.
+"""Where a file share's objects are: its LocationARN as bucket and prefix, or what the record says of it.
 
 Pure. Forms (Storage Gateway API reference, NFSFileShareInfo.LocationARN): a bucket, an access point's ARN or
 an access point's alias in place of a bucket, each with or without a prefix and a trailing slash. What an
@@ -8,6 +8,11 @@ access point stands for, only the spec or S3 can tell.
 import re
 from collections.abc import Mapping
 from typing import Final
+
+import msgspec
+
+from caretaker.s3refresh.match import Share
+from caretaker.s3refresh.plan import Shares
 
 _ARN_FIELDS: Final = 6
 _ALIAS: Final = re.compile(r"[a-z0-9-]+-[a-z0-9]{20,}-s3alias")
@@ -41,6 +46,22 @@ def bucket_and_prefix(location: str, access_points: Mapping[str, str]) -> tuple[
                 raise UnresolvedError(_mend(f"access point alias {alias}", alias))
     prefix = prefix.strip("/")
     return bucket, f"{prefix}/" if prefix else ""
+
+
+def located(shares: Shares, places: Mapping[str, str]) -> Shares:
+    """With those that exist and cannot be described where they were last found: they cannot be refreshed now,
+    and their events are theirs. `places` by id, as the record has them. A share that is not on it is new, and
+    is refreshed whole when it is described; of one whose place is not on it no event can be told."""
+    known = {share.id for share in shares.known}
+    there = [share for share in shares.unseen if share.id not in known and share.id in places]
+    found = [_at(share, places[share.id]) for share in there if places[share.id]]
+    complete = shares.complete and len(found) == len(there)
+    return msgspec.structs.replace(shares, complete=complete, known=(*shares.known, *found))
+
+
+def _at(share: Share, place: str) -> Share:
+    bucket, _, prefix = place.partition("/")
+    return msgspec.structs.replace(share, bucket=bucket, prefix=prefix, ready=False)
 
 
 def _mend(what: str, name: str) -> str:

@@ -25,6 +25,11 @@ class Share(msgspec.Struct, frozen=True):
     region: str = ""
     ready: bool = True  # AVAILABLE
 
+    @property
+    def location(self) -> str:
+        """Where its objects are, on record; empty of a bucket, whose id says it."""
+        return f"{self.bucket}/{self.prefix}" if self.arn else ""
+
 
 class Sifted(msgspec.Struct):
     """What events come to."""

@@ -60,6 +60,7 @@ class Shares(msgspec.Struct, frozen=True):
     complete: bool = False
     known: tuple[Share, ...] = ()
     faults: tuple[str, ...] = ()  # what keeps it from being complete, or a share from being refreshed
+    unseen: tuple[Share, ...] = ()  # they exist, and cannot be described; see locations.located()
 
 
 class Seen(msgspec.Struct, frozen=True):
@@ -225,13 +226,14 @@ def _mark_all(snapshot: Snapshot, targets: dict[str, Target], scope: Scope) -> N
 
 
 def _appear(snapshot: Snapshot, targets: dict[str, Target]) -> None:
-    """A share that is new has missed what came before; so has every one at the first start, if asked."""
+    """A share that is new has missed what came before; so has every one at the first start, if asked, and one
+    that is found elsewhere than before."""
     before = {target.id for target in snapshot.targets}
     for share in snapshot.shares.known:
-        if share.id not in before:
-            stale = not snapshot.first or snapshot.resync_on_start
-            target = targets.get(share.id, Target(id=share.id))
-            targets[share.id] = debounce.mark(target, EVERYTHING, snapshot.now) if stale else target
+        target = targets.get(share.id, Target(id=share.id))
+        if share.id not in before and (not snapshot.first or snapshot.resync_on_start):
+            target = debounce.mark(target, EVERYTHING, snapshot.now)
+        targets[share.id] = debounce.located(target, share.location, snapshot.now)
 
 
 def _leave(snapshot: Snapshot, targets: dict[str, Target]) -> None:
@@ -257,7 +259,9 @@ def _admit(snapshot: Snapshot, targets: Mapping[str, Target]) -> Snapshot:
     if not turned_away:
         return snapshot
     known = tuple(share for share in shares.known if share.id not in turned_away)
-    return msgspec.structs.replace(snapshot, shares=Shares(False, known, shares.faults))
+    return msgspec.structs.replace(
+        snapshot, shares=msgspec.structs.replace(shares, complete=False, known=known)
+    )
 
 
 def _fit(targets: dict[str, Target]) -> None:

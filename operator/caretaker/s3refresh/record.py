@@ -26,6 +26,7 @@ def read(status: wire.TargetStatus, now: float) -> Target:
     )
     return Target(
         id=status.id,
+        location=status.location,
         dirty=None
         if dirty is None
         else Dirty(
@@ -71,6 +72,7 @@ def write(target: Target, phase: Phase) -> wire.TargetStatus:
     return wire.TargetStatus(
         id=target.id,
         phase=phase,
+        location=target.location,
         dirty=None
         if dirty is None
         else wire.ScopeStatus(

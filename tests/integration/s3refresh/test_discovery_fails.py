@@ -2,7 +2,7 @@
 
 import asyncio
 
-from testing.refreshing import Refreshing
+from testing.refreshing import Refreshing, gateway
 
 
 async def test_events_reach_every_known_share_while_lists_are_refused(shared: Refreshing) -> None:
@@ -22,3 +22,52 @@ async def test_events_reach_every_known_share_while_lists_are_refused(shared: Re
     control.clear_faults()
     await resource.condition("TargetsResolved", "True", "Resolved")
     await resource.condition("CaughtUp")
+
+
+async def test_a_gateway_that_is_offline_keeps_no_other_share_waiting(shared: Refreshing) -> None:
+    """Nothing was received until all could be described, of which no event told anything."""
+    source, other, control = shared.aws.source(), shared.aws.source(), shared.control
+    share, offline = shared.share(source.bucket), shared.share(other.bucket)
+    shared.aws.wiring.connect(other.bucket, source.queue)
+    refused = {"operation": "DescribeNFSFileShares", "share": offline, "count": None}
+    control.fault("refuse", **refused)
+    resource = await shared.create(
+        source.queue, target=gateway(rediscoverEvery="10s"), debounce={"quietPeriod": "0s", "maxDelay": "1s"}
+    )
+    told = await resource.condition("TargetsResolved", "False", "TargetsUnresolved")
+    assert told["message"] == f"{offline} cannot be described: its gateway may be offline"
+    await shared.put(source.bucket, "a/1")
+    await shared.put(other.bucket, "b/1")
+    await shared.fresh(share)
+    await shared.emptied(source.queue.url)
+
+    control.clear_faults()
+    await shared.fresh(offline)
+    (whole,) = control.refreshes(offline)
+    assert whole["recursive"], "it is new: what it has missed nobody knows"
+    await resource.condition("Ready")
+
+    control.fault("refuse", **refused)
+    await resource.edit(target=gateway(rediscoverEvery="11s"))  # whoever begins anew finds it on record only
+    await resource.condition("TargetsResolved", "False", "TargetsUnresolved")
+    await shared.put(other.bucket, "c/1")
+    await resource.when(lambda found: any(t.get("dirty") for t in found["status"]["targets"]))
+    control.clear_faults()
+    await shared.fresh(offline)
+    assert set(control.refreshes(offline)[-1]["folders"]) == {"/", "c"}
+
+
+async def test_a_share_whose_bucket_was_wrong_is_refreshed_whole_when_it_is_corrected(
+    shared: Refreshing,
+) -> None:
+    source = shared.aws.source()
+    point = "arn:aws:s3:eu-west-1:111122223333:accesspoint/finance"
+    share = shared.share(source.bucket, location=point)
+    resource = await shared.create(source.queue, target=gateway(accessPointBuckets={"finance": "typo"}))
+    await resource.condition("Ready")
+    await shared.put(source.bucket, "a/1")
+    await shared.emptied(source.queue.url)
+    await resource.edit(target=gateway(accessPointBuckets={"finance": source.bucket}))
+    await shared.fresh(share)
+    (made,) = shared.control.refreshes(share)
+    assert made["recursive"]

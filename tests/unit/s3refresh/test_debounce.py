@@ -238,8 +238,21 @@ def test_a_clean_target_never_starts() -> None:
         debounce.broken(FLYING, "n1", "E", "no", PACE, NOW, 1.0),
         msgspec.structs.replace(dirty(), failure=Failure(2, "E", "no", NOW + 0.25)),
         debounce.completed(FLYING, "n1", NOW),
+        debounce.located(FLYING, "bucket/team/", NOW),
     ],
-    ids=["clean", "dirty", "all", "trees", "claimed", "resumed", "in flight", "broken", "failed", "done"],
+    ids=[
+        "clean",
+        "dirty",
+        "all",
+        "trees",
+        "claimed",
+        "resumed",
+        "in flight",
+        "broken",
+        "failed",
+        "done",
+        "located",
+    ],
 )
 def test_what_is_recorded_reads_as_it_was(target: Target) -> None:
     written = msgspec.json.encode(record.write(target, "Clean"))

@@ -2,7 +2,9 @@
 
 import pytest
 
-from caretaker.s3refresh.locations import UnresolvedError, bucket_and_prefix
+from caretaker.s3refresh.locations import UnresolvedError, bucket_and_prefix, located
+from caretaker.s3refresh.match import Share
+from caretaker.s3refresh.plan import Shares
 
 POINT = "arn:aws:s3:eu-west-1:111122223333:accesspoint/finance"
 ALIAS = "finance-hrzrlukc5m36ft7okagglf3gmwluquse1b-s3alias"
@@ -44,3 +46,31 @@ def test_an_access_point_may_be_given_by_its_arn() -> None:
 def test_what_cannot_be_told(location: str, words: str) -> None:
     with pytest.raises(UnresolvedError, match=words):
         bucket_and_prefix(location, {})
+
+
+def share(name: str, bucket: str = "") -> Share:
+    return Share(name, f"arn:{name}", bucket, group="g", ready=bool(bucket))
+
+
+@pytest.mark.parametrize(
+    ("places", "known", "complete"),
+    [
+        pytest.param({"s2": "b2/team/"}, ["b1/", "b2/team/"], True, id="it is where it was last found"),
+        pytest.param({}, ["b1/"], True, id="it is new: refreshed whole when it is described"),
+        pytest.param({"s2": ""}, ["b1/"], False, id="on record, and nobody knows where"),
+        pytest.param({"s2": "b2/", "s9": "b9/"}, ["b1/", "b2/"], True, id="others on record are not there"),
+    ],
+)
+def test_a_share_that_cannot_be_described(places: dict[str, str], known: list[str], complete: bool) -> None:
+    found = located(Shares(True, (share("s1", "b1"),), unseen=(share("s2"),)), places)
+    assert ([one.location for one in found.known], found.complete) == (known, complete)
+    assert not any(one.ready for one in found.known[1:])
+
+
+def test_one_that_was_described_counts_as_it_is_now() -> None:
+    found = located(Shares(True, (share("s1", "b1"),), unseen=(share("s1"),)), {"s1": "old/"})
+    assert found.known == (share("s1", "b1"),)
+
+
+def test_what_is_not_complete_does_not_become_it() -> None:
+    assert not located(Shares(False, (share("s1", "b1"),)), {}).complete

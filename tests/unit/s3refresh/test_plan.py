@@ -88,6 +88,27 @@ def test_a_share_that_comes_back_is_stale() -> None:
     assert of(planned(Target("one"), shares=(ONE, TWO)), "two").dirty == Dirty(NOW, EVERYTHING)
 
 
+def test_a_share_that_is_found_elsewhere_is_stale() -> None:
+    """accessPointBuckets was wrong: what came meanwhile was nobody's, and is deleted."""
+    wrong = msgspec.structs.replace(ONE, bucket="typo")
+    before = planned(Target("one"), shares=(wrong,), messages=(put(1, "a"),))
+    assert (of(before).location, of(before).dirty, before.done) == ("typo/", None, [1])
+    after = planned(of(before))
+    assert (of(after).location, of(after).dirty) == ("b/", Dirty(NOW, EVERYTHING))
+    assert of(planned(of(after))).dirty == of(after).dirty
+    elsewhere = msgspec.structs.replace(ONE, prefix="team/")
+    assert of(planned(Target("one", location="b/"), shares=(elsewhere,))).dirty == Dirty(NOW, EVERYTHING)
+
+
+def test_where_a_share_is_comes_on_record_without_a_refresh() -> None:
+    assert of(planned(Target("one"))) == Target("one", location="b/")
+
+
+def test_a_bucket_is_where_its_id_says() -> None:
+    bucket = Share(id="one", arn="", bucket="one", group="one")
+    assert of(planned(Target("one"), shares=(bucket,))) == Target("one")
+
+
 class TestResync:
     PACE = Pace(resync=3_600.0)
 
@@ -153,7 +174,7 @@ def test_the_end_of_a_refresh_that_was_accepted_without_an_id_is_told_for_the_sh
 def test_the_end_of_anothers_refresh_of_the_share_ends_none_that_has_an_id() -> None:
     flying = Target("one", in_flight=InFlight("n", NOW - 9, CALL))
     made = planned(flying, messages=(Message(1, completions=(Completion("n7", "arn:one"),)),))
-    assert (of(made), made.strange) == (flying, [1])
+    assert (of(made).in_flight, made.strange) == (flying.in_flight, [1])
 
 
 def test_an_id_says_more_than_the_share() -> None:
@@ -163,7 +184,7 @@ def test_an_id_says_more_than_the_share() -> None:
     shares = (ONE, msgspec.structs.replace(TWO, arn=ONE.arn))
     ended = (Message(1, completions=(Completion("n7", "arn:one"),)),)
     made = planned(unnamed, named, shares=shares, messages=ended)
-    assert (of(made), of(made, "two").in_flight) == (unnamed, None)
+    assert (of(made).in_flight, of(made, "two").in_flight) == (unnamed.in_flight, None)
 
 
 def test_the_oldest_goes_first_as_far_as_turns_go() -> None:

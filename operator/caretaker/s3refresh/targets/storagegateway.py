@@ -25,6 +25,8 @@ from caretaker.s3refresh.targets import Tools
 # "You can specify up to 10" (DescribeNFSFileShares); botocore does not check it.
 DESCRIBED_AT_ONCE: Final = 10
 AVAILABLE: Final = "AVAILABLE"
+# What the service answers for a gateway that it cannot reach, too.
+GATEWAY_REFUSES: Final = "InvalidGatewayRequestException"
 GATEWAYS: Final = "spec.target.storageGateway"
 # completion.assumeAfter, where it is not given.
 ASSUME_SECONDS: Final = 900.0
@@ -137,22 +139,28 @@ class StorageGatewayShares:
     async def discover(self) -> Shares:
         """All shares of all regions. What could not be read is told in `faults`."""
         known: list[Share] = []
+        unseen: list[Share] = []
         faults: list[str] = []
         unresolved: dict[str, str] = {}  # ARN -> why its bucket is not known
         complete = True
         for region, client in self._clients.items():
             try:
-                async for found in self._described(client):
+                silent: dict[str, FileShareInfo] = {}
+                async for found in self._described(client, silent):
                     known += self._shares(region, found, unresolved)
+                unseen += [_unseen(one, region) for one in silent.values()]
             except AwsError as error:
                 complete = False
                 faults.append(advice.told(error, f"{GATEWAYS} in {region}"))
-        missing = set(self._spec.shares.file_share_arns) - {share.arn for share in known} - unresolved.keys()
+        there = {share.arn for share in (*known, *unseen)}
+        missing = set(self._spec.shares.file_share_arns) - there - unresolved.keys()
         if complete and missing:
             faults += [f"{arn}: {self._nowhere()}" for arn in sorted(missing)]
         faults += [f"{share.arn} is not {AVAILABLE}" for share in known if not share.ready]
+        faults += [f"{share.arn} cannot be described: its gateway may be offline" for share in unseen]
         known.sort(key=lambda share: share.id)
-        return Shares(complete and not unresolved, tuple(known), (*faults, *unresolved.values()))
+        complete = complete and not unresolved and bool(known or not unseen)
+        return Shares(complete, tuple(known), (*faults, *unresolved.values()), tuple(unseen))
 
     async def refresh(self, share: Share, claim: Claim) -> Result:
         """RefreshCache, once: a second try could take both of the gateway's slots."""
@@ -203,17 +211,25 @@ class StorageGatewayShares:
             )
         return shares
 
-    async def _described(self, client: StorageGateway) -> AsyncIterator[Sequence[FileShare]]:
-        listed = [share async for share in self._listed(client)]
+    async def _described(
+        self, client: StorageGateway, silent: dict[str, FileShareInfo]
+    ) -> AsyncIterator[Sequence[FileShare]]:
+        """Ten at a time, or one by one where one of the ten is refused: which is put into `silent`."""
+        listed = {share["FileShareARN"]: share async for share in self._listed(client)}
         for kind in ("NFS", "SMB"):
-            arns = [one["FileShareARN"] for one in listed if one.get("FileShareType", "NFS") == kind]
-            for some in _batches(arns):
-                if kind == "NFS":
-                    nfs = await client.describe_nfs_file_shares(FileShareARNList=some)
-                    yield nfs.get("NFSFileShareInfoList", [])
-                else:
-                    smb = await client.describe_smb_file_shares(FileShareARNList=some)
-                    yield smb.get("SMBFileShareInfoList", [])
+            arns = [arn for arn, one in listed.items() if one.get("FileShareType", "NFS") == kind]
+            batches = [list(some) for some in _batches(arns)]
+            while batches:
+                some = batches.pop(0)
+                try:
+                    yield await _describe(client, kind, some)
+                except AwsError as error:
+                    if error.code != GATEWAY_REFUSES:
+                        raise
+                    if len(some) == 1:
+                        silent[some[0]] = listed[some[0]]
+                    else:
+                        batches += [[arn] for arn in some]
 
     async def _listed(self, client: StorageGateway) -> AsyncIterator[FileShareInfo]:
         """The shares that the spec means, of this client's region."""
@@ -226,6 +242,21 @@ class StorageGatewayShares:
                     continue
                 if one.get("FileShareType", "NFS") in protocols:
                     yield one
+
+
+async def _describe(client: StorageGateway, kind: str, arns: list[str]) -> Sequence[FileShare]:
+    if kind == "NFS":
+        nfs = await client.describe_nfs_file_shares(FileShareARNList=arns)
+        return nfs.get("NFSFileShareInfoList", [])
+    smb = await client.describe_smb_file_shares(FileShareARNList=arns)
+    return smb.get("SMBFileShareInfoList", [])
+
+
+def _unseen(one: FileShareInfo, region: str) -> Share:
+    """A share of which nothing is known but that it exists."""
+    arn, name = one["FileShareARN"], one.get("FileShareId", "")
+    group = one.get("GatewayARN", "")
+    return Share(name or arn.rpartition("/")[2], arn, "", group=group, region=region, ready=False)
 
 
 async def _pages(client: StorageGateway, gateway: str) -> AsyncIterator[FileShareInfo]:
