@@ -7,12 +7,15 @@ import pytest
 from testbed.admin import Admin, path
 from testing.apiproxy import ApiProxy
 from testing.cluster import Nodes
-from testing.kubelet import HOLD, SUCCEED, Kubelet, fail, rejected
+from testing.kubelet import EVICTED, HOLD, SUCCEED, Kubelet, Outcome, fail, rejected
 from testing.policies import denied
 from testing.world import World, blocked, condition, holds_for, stands
 
 TEN_YEARS = 10 * 365 * 86400.0
 ONCE = {"runGuarantee": "AtMostOnce", "backoffLimit": 0}
+PAUSE = {"maxFailedNodes": 0, "action": "Pause"}
+# As a kubelet that shuts down gracefully ends its Pods.
+SHUT_DOWN = Outcome("Failed", 137, "Error", "node shutdown", "Terminated", "DisruptionTarget")
 
 
 def hit(world: World) -> set[str]:
@@ -38,6 +41,36 @@ async def test_a_template_that_fails_reaches_no_more_nodes_than_run_at_once_and_
     world.kubelet.default = SUCCEED
     await task.edit(template=world.template(labels={"mended": "yes"}))
     await task.done(30, timeout=90)
+
+
+async def test_a_run_that_halts_its_node_reaches_no_more_nodes_than_run_at_once(world: World) -> None:
+    """The kubelet's graceful shutdown ends the Pod, which is no failure; then the node is NotReady."""
+    await world.join(4)
+    world.kubelet.default = HOLD
+    task = await world.task(parallelism=1, failurePolicy=PAUSE, progressDeadlineSeconds=10)
+    await task.running()
+    (halted,) = hit(world)
+    await world.kubelet.ready(halted, "False")
+    await world.kubelet.finish(halted, outcome=SHUT_DOWN)
+    found = await task.when(lambda t: stands(t, "Ready", "False", "Paused"))
+    assert hit(world) == {halted}
+    assert blocked(found) == {halted: "NodeNotReady"}
+
+    await world.kubelet.ready(halted)
+    await task.running()
+    world.kubelet.default = SUCCEED
+    await world.kubelet.finish_all()
+    await task.done(4)
+
+
+async def test_a_run_that_fills_the_disk_reaches_no_more_nodes_than_run_at_once(world: World) -> None:
+    """It is evicted, which is no failure; from then on the kubelet rejects all Pods."""
+    for name in await world.join(4):
+        world.kubelet.script(name, EVICTED, *[rejected("Evicted")] * 9)
+    task = await world.task(parallelism=1, failurePolicy=PAUSE, progressDeadlineSeconds=10)
+    found = await task.when(lambda t: stands(t, "Ready", "False", "Paused"), 60)
+    (full,) = hit(world)
+    assert blocked(found) == {full: "Evicted"}
 
 
 @pytest.mark.parametrize("spec", [{"backoffLimit": 3}, ONCE], ids=["AtLeastOnce", "AtMostOnce"])
