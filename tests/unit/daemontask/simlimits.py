@@ -62,7 +62,8 @@ class Limits:
         failed = set()
         for node in self._nodes():
             ends = self._of(node, terms)
-            fails = any(end.counts for end in ends) and all(end.pod.phase == "Failed" for end in ends)
+            begun = [end for end in ends if not end.rejected]
+            fails = bool(begun) and all(end.pod.phase == "Failed" for end in ends)
             # One that was rejected for so long has failed, and nothing tries it again while that holds.
             if exhausted(ends, (terms,)) or (fails and (self._shut(node, terms) or node.name in shut)):
                 failed.add(node.name)

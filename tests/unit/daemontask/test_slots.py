@@ -149,6 +149,38 @@ def test_a_disrupted_node_that_waits_for_its_retry_keeps_its_slot() -> None:
     assert not found.failing
 
 
+@pytest.mark.parametrize(
+    ("ago", "held", "lost"),
+    [(100, True, 0.0), (DEADLINE, False, NOW - 90), (DEADLINE + 100, False, 0.0)],
+    ids=["before its deadline", "at its deadline", "NotReady only after its deadline"],
+)
+def test_a_disrupted_node_that_is_not_ready_holds_its_slot_until_the_deadline_and_is_lost_then(
+    ago: float, held: bool, lost: float
+) -> None:
+    unready = node("a", ready=False, ready_since=NOW - 90)
+    found = plan(seen([unready, B], of={"a": retry(unready, ago, attempts=0, disruptions=1)}, parallelism=1))
+    assert (holders(found), started(found)) == ((["a"], []) if held else ([], ["b"]))
+    assert [report.decision.failing for report in found.failing] == [lost][: bool(lost)]
+    if held:
+        assert found.wake == NOW - ago + DEADLINE
+
+
+@pytest.mark.parametrize("attempts", [0, 1])
+@pytest.mark.parametrize("ago", [100, DEADLINE])
+def test_a_node_whose_run_ended_before_its_kubelet_rejects_holds_its_slot_until_the_deadline(
+    attempts: int, ago: float
+) -> None:
+    last = retry(A, ago=5, attempts=attempts, disruptions=1 - attempts)
+    last = msgspec.structs.replace(last, rejections=1, reason="OutOfcpu", started_at=int(NOW - ago))
+    found = plan(seen([A, B], of={"a": last}, parallelism=1))
+    held = ago < DEADLINE
+    assert (holders(found), started(found)) == ((["a"], []) if held else ([], ["b"]))
+    assert bool(found.failing) == (bool(attempts) or not held)
+    late = msgspec.structs.replace(last, finished_at=int(NOW - 60))  # its next attempt is due
+    found = plan(seen([A, B], of={"a": late}, parallelism=1, budgets=(Budget(0),)))
+    assert (started(found), found.wake) == ([], NOW - ago + DEADLINE if held else 0.0)
+
+
 def test_a_pod_that_is_being_deleted_gives_its_slot_up_when_its_node_is_lost() -> None:
     unready = node("a", ready=False, ready_since=NOW - 100)
     going = pod(unready, created=NOW - 500, deletion=NOW - 50, deletion_asked=NOW - 80)
