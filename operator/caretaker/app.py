@@ -33,6 +33,7 @@ from caretaker.kube.client import KubeClient
 from caretaker.kube.errors import ApiError
 from caretaker.kube.metadata import RECURSION_LIMIT
 from caretaker.kube.reflector import Reflector, Timing
+from caretaker.kube.reviews import Reviews
 from caretaker.kube.store import Store
 from caretaker.obs.http import Check, ListenError, ObsServer
 from caretaker.obs.looplag import LoopLag
@@ -154,8 +155,14 @@ class App:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stopping.set)
-        server = ObsServer(self._metrics.registry, self._health(), self._readiness())
         settings = self._settings
+        server = ObsServer(
+            self._metrics.registry,
+            self._health(),
+            self._readiness(),
+            authorize=Reviews(self._client) if settings.metrics_authentication else None,
+            metrics_every=settings.time_scale,
+        )
         try:
             bound = await server.start(settings.bind_host, settings.metrics_port, settings.health_port)
         except ListenError:

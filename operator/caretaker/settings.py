@@ -59,6 +59,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     metrics_port: int = 8080
     health_port: int = 8081
     bind_host: str = ""  # all addresses
+    metrics_authentication: bool = False  # whether who reads metrics needs a token, and the right to
     log_format: LogFormat = "json"
     log_level: str = "INFO"
     aws_identities: Grants | None = None  # None: see aws_grants
@@ -168,6 +169,13 @@ _RUN: Final = (
         "CARETAKER_LEADER_ELECT",
         flag,
         "write only with the Lease held",
+    ),
+    _Source(
+        "metrics_authentication",
+        "--metrics-authentication",
+        "CARETAKER_METRICS_AUTHENTICATION",
+        flag,
+        "ask the API server whether the bearer of a token may get /metrics; default: all may read metrics",
     ),
     _Source(
         "aws_identities",

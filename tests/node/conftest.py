@@ -83,9 +83,11 @@ def _release(
     del variables["AWS_EC2_METADATA_DISABLED"]  # the chart's own
     values = {
         "extraEnv": [{"name": name, "value": value} for name, value in variables.items()],
-        # What bounds the operator is on, and what else the API server has to take.
-        **{name: {"enabled": True} for name in ("admissionPolicy", "flowSchema", "dashboard")},
+        # What else the API server has to take.
+        **{name: {"enabled": True} for name in ("flowSchema", "dashboard")},
         "priorityClass": {"create": True},
+        # The doubles of AWS listen on ports of their own.
+        "networkPolicy": {"egress": {"extra": [{"ports": [{"port": 1024, "endPort": 65535}]}]}},
         "jobNamespaces": [NAMESPACE],
     }
     with Release(node, tmp_path_factory.mktemp("release"), values) as made:

@@ -35,7 +35,9 @@ def _list(items: Json) -> Json:
 
 
 _META: Final = _object(("name",), name=_STRING, namespace=_STRING, labels=_STRINGS)
-_ENDPOINT: Final = _object((), port=_STRING, interval=_DURATION, honorLabels={"type": "boolean"})
+_ENDPOINT: Final = _object(
+    (), port=_STRING, interval=_DURATION, honorLabels={"type": "boolean"}, bearerTokenFile=_STRING
+)
 _MONITOR: Final = _object(
     ("selector", "endpoints"),
     selector=_object((), matchLabels=_STRINGS),

@@ -2,6 +2,11 @@
 
 {{/* Of the API without namespaces. */}}
 {{- define "caretaker.rules.cluster" -}}
+{{- if .Values.metrics.authentication }}
+# Who reads metrics: the bearer of which token, and whether he may.
+- {apiGroups: [authentication.k8s.io], resources: [tokenreviews], verbs: [create]}
+- {apiGroups: [authorization.k8s.io], resources: [subjectaccessreviews], verbs: [create]}
+{{- end }}
 {{- if .Values.kinds.daemonTask.enabled }}
 # get: to be sure before a second run, where a node seems to have been replaced, rebooted or deleted.
 - {apiGroups: [""], resources: [nodes], verbs: [get, list, watch]}

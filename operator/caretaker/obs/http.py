@@ -1,20 +1,32 @@
 """The operator's own HTTP servers: /metrics on one port, /healthz and /readyz on another (or the same).
 
 Inputs: a prometheus registry and named checks, each a function that returns None while all is well, or
-the reason in one line. A check that raises counts as failed. It must not decide what healthy means.
+the reason in one line. A check that raises counts as failed. It must not decide what healthy means, nor who
+may read metrics.
+
+Health waits for nothing: neither for metrics nor for whoever does not send his request. Each connection is
+for one request, and bounded in time and number.
 """
 
+import asyncio
 import contextlib
 import errno
+import io
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
+from http import HTTPStatus
 from typing import Final, NamedTuple
 
 from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
 from prometheus_client import CollectorRegistry
-from prometheus_client.exposition import choose_encoder
+
+from caretaker.obs.connections import Connections
+from caretaker.obs.exposition import Exposition
 
 Check = tuple[str, Callable[[], str | None]]
+# Of a bearer's token: OK, or with which status the bearer is refused.
+Authorize = Callable[[str], Awaitable[HTTPStatus]]
 
 SHUTDOWN_SECONDS: Final = 1.0
 
@@ -34,16 +46,25 @@ class ObsServer:
     """Serves metrics and health.
 
     `healthz` and `readyz` may be appended to while it runs. 200 `ok` while every check passes, else 503
-    with one line `name: reason` for each that does not; `?verbose` lists all of them.
+    with one line `name: reason` for each that does not; `?verbose` lists all of them. `authorize` is asked
+    who may read metrics; without it everybody may.
     """
 
     def __init__(
-        self, registry: CollectorRegistry, healthz: Iterable[Check] = (), readyz: Iterable[Check] = ()
+        self,
+        registry: CollectorRegistry,
+        healthz: Iterable[Check] = (),
+        readyz: Iterable[Check] = (),
+        *,
+        authorize: Authorize | None = None,
+        metrics_every: float = 1.0,
     ) -> None:
-        self._registry = registry
+        self._exposition = Exposition(registry, metrics_every)
+        self._authorize = authorize
         self.healthz: list[Check] = list(healthz)
         self.readyz: list[Check] = list(readyz)
         self._runners: list[web.AppRunner] = []
+        self._servers: list[asyncio.Server] = []
 
     async def start(self, host: str, metrics_port: int, health_port: int) -> Bound:
         """Listen on `host`, on all addresses where it is empty, IPv4 and IPv6 as the machine has them; port 0
@@ -67,6 +88,10 @@ class ObsServer:
 
     async def stop(self) -> None:
         """Close every port; open requests get SHUTDOWN_SECONDS to end."""
+        for server in self._servers:
+            server.close()
+        self._servers.clear()
+        self._exposition.close()
         while self._runners:
             await self._runners.pop().cleanup()
 
@@ -75,27 +100,61 @@ class ObsServer:
         app.add_routes(routes)
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=SHUTDOWN_SECONDS)
         self._runners.append(runner)
-        await runner.setup()
         try:
-            await web.SockSite(runner, _bind(host, port)).start()
+            listening = _bind(host, port)
         except OSError as error:
             why = "the port is in use" if error.errno == errno.EADDRINUSE else str(error.strerror or error)
             raise ListenError(
                 f"cannot listen on {host or '*'}:{port}: {why}; another: {flag} (0 takes a free one)"
             ) from error
-        bound: int = runner.addresses[0][1]
+
+        def protocol() -> asyncio.BaseProtocol:
+            assert runner.server is not None  # noqa: S101 - setup() has made it
+            return runner.server()
+
+        connections = Connections(protocol)
+        app.middlewares.append(_once(connections))
+        await runner.setup()
+        loop = asyncio.get_running_loop()
+        self._servers.append(await loop.create_server(connections, sock=listening))
+        bound: int = listening.getsockname()[1]
         return bound
 
     async def _metrics(self, request: web.Request) -> web.Response:
-        encode, content_type = choose_encoder(request.headers.get("Accept", ""))
-        # The header as it is: aiohttp's content_type argument refuses parameters.
-        return web.Response(body=encode(self._registry), headers={"Content-Type": content_type})
+        if self._authorize is not None:
+            scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+            bearer = scheme.lower() == "bearer" and token.strip()
+            status = await self._authorize(token.strip()) if bearer else HTTPStatus.UNAUTHORIZED
+            if status is not HTTPStatus.OK:
+                headers = {"WWW-Authenticate": "Bearer"} if status is HTTPStatus.UNAUTHORIZED else {}
+                return web.Response(status=status, text=f"{status.phrase}\n", headers=headers)
+        text, content_type = await self._exposition.get(request.headers.get("Accept", ""))
+        # In pieces, each once the one before has left: a slow reader keeps no copy. The header as it is:
+        # aiohttp's content_type argument refuses parameters.
+        return web.Response(body=io.BytesIO(text), headers={"Content-Type": content_type})
 
     async def _healthz(self, request: web.Request) -> web.Response:
         return _answer(self.healthz, verbose="verbose" in request.query)
 
     async def _readyz(self, request: web.Request) -> web.Response:
         return _answer(self.readyz, verbose="verbose" in request.query)
+
+
+def _once(connections: Connections) -> Middleware:
+    """Tells of each request, and closes its connection after the answer."""
+
+    @web.middleware
+    async def once(request: web.Request, handler: Handler) -> web.StreamResponse:
+        connections.asks(request.transport)
+        try:
+            answer = await handler(request)
+        except web.HTTPException as error:
+            error.force_close()
+            raise
+        answer.force_close()
+        return answer
+
+    return once
 
 
 def _bind(host: str, port: int) -> socket.socket:

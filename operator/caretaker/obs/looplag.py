@@ -133,7 +133,8 @@ class LoopLag:
     def largest(self, seconds: float = WINDOW) -> float:
         """The largest lag of the last `seconds` (at most WINDOW), in seconds."""
         since = self._clock() - seconds
-        return next((lag for at, lag in self._largest if at >= since), 0.0)
+        # A copy: scrapes ask from a thread of their own.
+        return next((lag for at, lag in self._largest.copy() if at >= since), 0.0)
 
     def check(self, limit: float = 10.0) -> str | None:
         """Why the loop is unhealthy, or None. One long stall is told for RECENT seconds, then forgiven."""

@@ -41,11 +41,34 @@ def test_what_no_test_runs_on_is_said_and_what_cannot_do_is_refused(tmp_path: Pa
         chart.text("--kube-version", "1.29.9")
 
 
-def test_the_policy_for_cilium_is_for_the_operators_pods_and_the_api_servers_ports() -> None:
+def egress(*flags: str) -> list[Any]:
+    """The NetworkPolicy's rules for what the pods may call."""
+    (made,) = chart.objects(*flags, "--show-only", "templates/networkpolicy.yaml")
+    assert made["spec"]["policyTypes"] == ["Ingress", "Egress"]
+    rules: list[Any] = made["spec"]["egress"]
+    return rules
+
+
+def test_by_default_the_pods_call_dns_the_api_server_aws_and_the_agent_of_pod_identity() -> None:
+    dns, servers, agent = egress()
+    assert [port["port"] for port in dns["ports"]] == [53, 53]
+    assert servers == {"ports": [{"port": 443}, {"port": 6443}]}, "an ipBlock is no node to some plugins"
+    assert agent["ports"] == [{"port": 80}]
+    assert "169.254.169.254" not in str(agent)
+    assert "169.254.169.254/32" in str(egress("--set", "aws.instanceIdentity=true"))
+    with pytest.raises(
+        ChartError, match=r"networkPolicy.egress.ports: 80 is the instance metadata service's"
+    ):
+        egress("--set", "networkPolicy.egress.ports={443,80}")
     (made,) = chart.objects(
-        "--set", "networkPolicy.egress.enabled=true", "--show-only", "templates/networkpolicy.yaml"
+        "--set", "networkPolicy.egress.enabled=false", "--show-only", "templates/networkpolicy.yaml"
     )
-    page = (CHECKOUT / "docs" / "install.md").read_text().partition("\n## Egress with Cilium\n")[2]
+    assert made["spec"]["policyTypes"] == ["Ingress"]
+
+
+def test_the_policy_for_cilium_is_for_the_operators_pods_and_the_agents_port() -> None:
+    (made,) = chart.objects("--show-only", "templates/networkpolicy.yaml")
+    page = (CHECKOUT / "docs" / "install.md").read_text().partition("\n## Egress\n")[2]
     block = re.search(r"^```yaml\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     assert block, "install.md has no policy for Cilium"
     policy: dict[str, Any] = yaml.safe_load(block[1])
@@ -54,10 +77,13 @@ def test_the_policy_for_cilium_is_for_the_operators_pods_and_the_api_servers_por
     ports = {
         tuple(rule["toEntities"]): {int(port["port"]) for port in rule["toPorts"][0]["ports"]}
         for rule in policy["spec"]["egress"]
-        if "toEntities" in rule
     }
-    _, servers, agent = made["spec"]["egress"]
-    assert ports == {
-        ("kube-apiserver",): {port["port"] for port in servers["ports"]},
-        ("host",): {port["port"] for port in agent["ports"]},
-    }
+    assert ports == {("host",): {port["port"] for port in made["spec"]["egress"][-1]["ports"]}}
+
+
+@pytest.mark.parametrize("file", ["deploy/namespace.yaml", "examples/gitops/flux/caretaker/release.yaml"])
+def test_the_namespace_that_we_make_enforces_pod_security(file: str) -> None:
+    """In which the operator's own pods are let in: tests/integration/chart/test_lifecycle.py, tests/node."""
+    made = next(yaml.safe_load_all((CHECKOUT / file).read_text()))
+    assert made["kind"] == "Namespace"
+    assert made["metadata"]["labels"] == {"pod-security.kubernetes.io/enforce": "restricted"}

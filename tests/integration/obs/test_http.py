@@ -1,12 +1,19 @@
 """/metrics, /healthz and /readyz as the kubelet and Prometheus ask for them."""
 
 import asyncio
+import contextlib
 import socket
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Iterator
+from http import HTTPStatus
 
 import aiohttp
 import pytest
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import GaugeMetricFamily, Metric
 
+from caretaker.obs import http as obs_http
+from caretaker.obs.connections import Connections
 from caretaker.obs.http import ListenError, ObsServer
 from caretaker.obs.metrics import create_metrics
 from caretaker.settings import Settings
@@ -122,6 +129,192 @@ async def test_stopping_closes_the_ports(server: ObsServer) -> None:
     for port in bound:
         with pytest.raises(ConnectionRefusedError):
             await asyncio.open_connection("127.0.0.1", port)
+
+
+class Slow:
+    """A collector that counts how often it is asked, and waits in its thread until it may answer."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.threads: set[int] = set()
+        self.may = threading.Event()
+        self.begun = threading.Event()
+
+    def describe(self) -> list[Metric]:
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        self.asked += 1
+        self.threads.add(threading.get_ident())
+        self.begun.set()
+        assert self.may.wait(30)
+        yield GaugeMetricFamily("asked", "How often.", value=self.asked)
+
+
+@pytest.fixture
+async def slow() -> AsyncIterator[tuple[Slow, ObsServer]]:
+    """A server of one slow metric, whose text is made every tenth of a second."""
+    registry, collector = CollectorRegistry(), Slow()
+    registry.register(collector)
+    server = ObsServer(registry, metrics_every=0.1)
+    yield collector, server
+    collector.may.set()
+    await server.stop()
+
+
+async def test_many_scrapes_at_once_are_one_text_made_beside_the_loop(slow: tuple[Slow, ObsServer]) -> None:
+    collector, server = slow
+    bound = await server.start("127.0.0.1", 0, 0)
+    scrapes = [asyncio.create_task(get(bound.metrics_port, "/metrics")) for _ in range(50)]
+    await asyncio.to_thread(collector.begun.wait, 30)
+    assert (await get(bound.health_port, "/healthz"))[:2] == (200, "ok\n"), "health waits for no metrics"
+    assert collector.threads == collector.threads - {threading.get_ident()}
+    collector.may.set()
+    answers = {(status, text) for status, text, _ in await asyncio.gather(*scrapes)}
+    assert {status for status, _ in answers} == {200}
+    assert len(answers) == collector.asked <= 2, "who came after it had begun gets the next one"
+
+
+async def test_what_is_told_was_asked_for_before(slow: tuple[Slow, ObsServer]) -> None:
+    """No scrape gets a text from before it came, and each format is made at most once in the interval."""
+    collector, server = slow
+    collector.may.set()
+    bound = await server.start("127.0.0.1", 0, 0)
+    loop = asyncio.get_running_loop()
+    started = loop.time()
+    for turn in range(1, 4):
+        found = (await get(bound.metrics_port, "/metrics"))[1]
+        assert parse_metrics(found)["asked"] == turn
+    assert loop.time() - started >= 0.2, "two intervals between three texts"
+    accepts = [f"application/openmetrics-text; version=1.0.{n}; escaping=x{n}" for n in range(8)]
+    seen = await asyncio.gather(*(get(bound.metrics_port, "/metrics", Accept=accept) for accept in accepts))
+    assert len({text for _, text, _ in seen}) <= 2, "odd versions make no texts of their own"
+
+
+@pytest.mark.parametrize("accept", ["text/plain; version=abc", "a;b;c,,;", "*/*", "application/json"])
+async def test_any_accept_header_is_answered(server: ObsServer, accept: str) -> None:
+    bound = await server.start("127.0.0.1", 0, 0)
+    status, _, kind = await get(bound.metrics_port, "/metrics", Accept=accept)
+    assert (status, kind) == (200, "text/plain; version=0.0.4; charset=utf-8")
+
+
+async def test_a_connection_is_for_one_request(server: ObsServer) -> None:
+    bound = await server.start("127.0.0.1", 0, 0)
+    for port, path in (
+        (bound.metrics_port, "/metrics"),
+        (bound.health_port, "/healthz"),
+        (bound.health_port, "/x"),
+    ):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode() * 2)
+        answer = await asyncio.wait_for(reader.read(), 10)
+        assert answer.count(b"HTTP/1.1 ") == 1
+        assert b"Connection: close" in answer
+        writer.close()
+
+
+def bounded(monkeypatch: pytest.MonkeyPatch, most: int, seconds: float) -> list[Connections]:
+    """Connections of servers that start from now on, with these bounds."""
+    made: list[Connections] = []
+
+    def make(protocol: object) -> Connections:
+        made.append(Connections(protocol, most, seconds))  # type: ignore[arg-type]
+        return made[-1]
+
+    monkeypatch.setattr(obs_http, "Connections", make)
+    return made
+
+
+async def silent(port: int, sent: bytes = b"GET /metrics HTTP/1.1\r\nHost: x\r\nX: ") -> asyncio.StreamReader:
+    """A connection whose request never ends."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(sent)
+    WRITERS.append(writer)
+    return reader
+
+
+WRITERS: list[asyncio.StreamWriter] = []
+
+
+@pytest.fixture(autouse=True)
+async def closed() -> AsyncIterator[None]:
+    yield
+    for writer in WRITERS:
+        writer.transport.abort()
+    WRITERS.clear()
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /metrics HTTP/1.1\r\nHost: x\r\nX: "], ids=["nothing", "half"])
+async def test_who_sends_no_request_keeps_nobody_out(
+    server: ObsServer, monkeypatch: pytest.MonkeyPatch, sent: bytes
+) -> None:
+    metrics, health = bounded(monkeypatch, 16, 600.0), (await server.start("127.0.0.1", 0, 0))
+    for port, path in ((health.metrics_port, "/metrics"), (health.health_port, "/healthz")):
+        half_open = [await silent(port, sent) for _ in range(40)]
+        assert (await get(port, path))[0] == 200
+        cut = [reader for reader in half_open if reader.at_eof() or reader.exception()]
+        assert len(cut) >= 40 - 16
+        assert cut == half_open[: len(cut)], "the oldest first"
+    assert [len(one) <= 16 for one in metrics] == [True, True]
+
+
+async def test_who_takes_no_answer_is_cut_in_the_end(
+    server: ObsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever a connection is about, it ends."""
+    _, connections = bounded(monkeypatch, 16, 0.3), await server.start("127.0.0.1", 0, 0)
+    for port in connections:
+        reader = await silent(port)
+        with contextlib.suppress(ConnectionResetError):
+            assert await asyncio.wait_for(reader.read(), 30) == b""
+
+
+async def test_with_only_askers_there_the_new_one_is_cut(
+    slow: tuple[Slow, ObsServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    collector, server = slow
+    (limits := bounded(monkeypatch, 3, 600.0)).clear()
+    bound = await server.start("127.0.0.1", 0, 0)
+    asking = [asyncio.create_task(get(bound.metrics_port, "/metrics")) for _ in range(3)]
+    await asyncio.to_thread(collector.begun.wait, 30)
+    async with asyncio.timeout(30):
+        while len(limits[0]._asking) < 3:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    with pytest.raises(aiohttp.ClientError):
+        await get(bound.metrics_port, "/metrics")
+    collector.may.set()
+    assert {status for status, _, _ in await asyncio.gather(*asking)} == {200}
+
+
+async def test_nothing_of_a_connection_stays(server: ObsServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = bounded(monkeypatch, 16, 600.0)
+    bound = await server.start("127.0.0.1", 0, 0)
+    for _ in range(40):
+        await get(bound.health_port, "/healthz")
+    async with asyncio.timeout(30):
+        while any(len(one) for one in made):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+async def test_metrics_are_for_whom_the_authorizer_lets(server: ObsServer) -> None:
+    asked: list[str] = []
+
+    async def authorize(token: str) -> HTTPStatus:
+        asked.append(token)
+        return HTTPStatus.OK if token == "good" else HTTPStatus.FORBIDDEN
+
+    guarded = ObsServer(create_metrics("1.2.3").registry, authorize=authorize)
+    bound = await guarded.start("127.0.0.1", 0, 0)
+    port = bound.metrics_port
+    assert (await get(port, "/metrics", Authorization="Bearer good"))[0] == 200
+    assert (await get(port, "/metrics", Authorization="bearer  good "))[0] == 200
+    assert (await get(port, "/metrics", Authorization="Bearer bad"))[:2] == (403, "Forbidden\n")
+    assert asked == ["good", "good", "bad"]
+    for header in ({}, {"Authorization": "Basic good"}, {"Authorization": "Bearer "}):
+        assert (await get(port, "/metrics", **header))[:2] == (401, "Unauthorized\n")
+    assert len(asked) == 3
+    assert (await get(bound.health_port, "/healthz"))[0] == 200, "health asks nobody"
+    await guarded.stop()
 
 
 def free_port() -> int:

@@ -1,0 +1,201 @@
+"""Who may read metrics: real tokens, real roles, and the two rights of the chart alone."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+import chart
+from caretaker.kube.client import KubeClient
+from caretaker.kube.errors import NotLeader
+from caretaker.kube.reviews import ALLOWED_SECONDS, AT_ONCE, KEPT, REFUSED_SECONDS, Reviews
+from fakes.apiserver import FakeApiServer, refusing
+from testbed.admin import Admin, path
+from testbed.cluster import Cluster
+from testing.accounts import bind, effective, kubeconfig_of, shipped
+from testing.operator import OperatorProcess
+from testing.rights import granted, refused, used
+from testing.roles import KOPF, SYSTEM
+
+FLAG = ("--set", "metrics.authentication=true")
+
+
+async def reader(admin: Admin, namespace: str, name: str, *, may: bool) -> str:
+    """The token of an account that may read metrics by the chart's role for that, or may not."""
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}}
+    await admin.apply(path("serviceaccounts", namespace, name), account)
+    if may:
+        (role,) = [one for one in chart.objects(*FLAG) if one["metadata"]["name"].endswith("-metrics-reader")]
+        role["metadata"]["name"] += f"-{namespace}"
+        await bind(admin, role, name, namespace)
+    token = await admin.create(path("serviceaccounts", namespace, name, "token"), {"spec": {}})
+    return str(token["status"]["token"])
+
+
+async def scrape(port: int, **headers: str) -> int:
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(f"http://127.0.0.1:{port}/metrics", headers=headers) as answer,
+    ):
+        return answer.status
+
+
+async def test_only_who_is_allowed_reads_the_metrics_of_an_operator(
+    admin: Admin, cluster: Cluster, namespace: str, tmp_path: Path
+) -> None:
+    """Also of one that does not lead."""
+    await admin.apply(
+        path("namespaces", name=SYSTEM),
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}},
+    )
+    config = await kubeconfig_of(admin, cluster, namespace, "operator", tmp_path / "operator")
+    ours = await shipped(namespace, *FLAG)
+    for role in ours:
+        await bind(admin, role, "operator", namespace)
+    await effective(admin, namespace, "create", "tokenreviews", group="authentication.k8s.io")
+    good = await reader(admin, namespace, "prometheus", may=True)
+    other = await reader(admin, namespace, "other", may=False)
+    lease = {
+        "metadata": {"name": namespace},
+        "spec": {"holderIdentity": "another", "leaseDurationSeconds": 3600},
+    }
+    await admin.create(path("leases", SYSTEM), lease)
+    flags = ("--operator-namespace", SYSTEM, "--lease-name", namespace, "--metrics-authentication")
+    with OperatorProcess(config, namespace=namespace, args=flags, allowed=KOPF) as process:
+        port = process.metrics_port
+        assert await scrape(port) == 401
+        assert await scrape(port, Authorization="Bearer made-up") == 401
+        assert await scrape(port, Authorization=f"Bearer {other}") == 403
+        async with asyncio.timeout(30):  # a binding acts some moments after it was made
+            while await scrape(port, Authorization=f"Bearer {good}") != 200:  # noqa: ASYNC110
+                await asyncio.sleep(1)
+        assert process.healthz()[0] == 200
+        process.terminate()
+    user = f"system:serviceaccount:{namespace}:operator"
+    reviews = {one for one in used(cluster, user)[0] if one.resource.endswith("reviews")}
+    assert {(one.verb, one.resource) for one in reviews} == {
+        ("create", "tokenreviews"),
+        ("create", "subjectaccessreviews"),
+    }
+    assert all(any(right.covers(one) for right in granted(ours)) for one in reviews)
+    assert [one for one in refused(cluster, user) if "reviews" in one] == []
+
+
+def answers(server: FakeApiServer, *, authenticated: bool = True, allowed: bool = True) -> list[str]:
+    """Have the fake review so; the paths that it is asked."""
+    asked: list[str] = []
+
+    def saying(status: dict[str, Any]) -> Any:
+        async def reply(request: web.Request) -> web.StreamResponse:
+            asked.append(request.path.rpartition("/")[2])
+            return web.json_response({"status": status}, status=201)
+
+        return reply
+
+    user = {"username": "jane", "uid": "u", "groups": ["g"], "extra": {"k": ["v"]}}
+    server.on(
+        "POST",
+        "/apis/authentication.k8s.io/v1/tokenreviews",
+        saying({"authenticated": authenticated, "user": user} if authenticated else {"error": "no"}),
+    )
+    server.on("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", saying({"allowed": allowed}))
+    return asked
+
+
+class Clock:
+    """Seconds that a test moves."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[FakeApiServer]:
+    async with FakeApiServer() as server:
+        yield server
+
+
+@pytest.fixture
+async def client(api: FakeApiServer, tmp_path: Path) -> AsyncIterator[KubeClient]:
+    async with await KubeClient.connect(api.kubeconfig(tmp_path)) as connected:
+        yield connected
+
+
+def not_leading(_: float) -> None:
+    raise NotLeader("held by another")
+
+
+async def test_what_is_asked_is_what_was_told_of_the_token(api: FakeApiServer, client: KubeClient) -> None:
+    asked = answers(api)
+    client.guard = not_leading  # reviews write nothing
+    assert await Reviews(client)("secret") is HTTPStatus.OK
+    assert asked == ["tokenreviews", "subjectaccessreviews"]
+    token, access = (json.loads(body) for body in api.bodies)
+    assert (token["kind"], token["spec"]) == ("TokenReview", {"token": "secret"})
+    assert access["kind"] == "SubjectAccessReview"
+    assert access["spec"] == {
+        "user": "jane",
+        "uid": "u",
+        "groups": ["g"],
+        "extra": {"k": ["v"]},
+        "nonResourceAttributes": {"path": "/metrics", "verb": "get"},
+    }
+
+
+@pytest.mark.parametrize(
+    ("authenticated", "allowed", "status", "kept", "each"),
+    [
+        (True, True, HTTPStatus.OK, ALLOWED_SECONDS, 2),
+        (True, False, HTTPStatus.FORBIDDEN, REFUSED_SECONDS, 2),
+        (False, True, HTTPStatus.UNAUTHORIZED, REFUSED_SECONDS, 1),
+    ],
+)
+async def test_an_answer_is_remembered_for_a_while(
+    api: FakeApiServer,
+    client: KubeClient,
+    authenticated: bool,
+    allowed: bool,
+    status: HTTPStatus,
+    kept: float,
+    each: int,
+) -> None:
+    asked, clock = answers(api, authenticated=authenticated, allowed=allowed), Clock()
+    reviews = Reviews(client, clock)
+    assert set(await asyncio.gather(*(reviews("a") for _ in range(20)))) == {status}
+    assert len(asked) <= AT_ONCE * each, "who comes at once shares the answer"
+    before = len(asked)
+    clock.now += kept - 1
+    assert (await reviews("a"), len(asked)) == (status, before)
+    assert await reviews("b") is status
+    assert len(asked) == before + each, "of another token nothing is known"
+    clock.now += 1
+    assert await reviews("a") is status
+    assert len(asked) == before + 2 * each
+
+
+async def test_while_the_api_server_does_not_answer_nobody_reads(
+    api: FakeApiServer, client: KubeClient
+) -> None:
+    reviews = Reviews(client)
+    for handler in (refusing(500, "InternalError"), refusing(403, "Forbidden")):
+        api.on("POST", "/apis/authentication.k8s.io/v1/tokenreviews", handler)
+        assert await reviews("a") is HTTPStatus.SERVICE_UNAVAILABLE
+    answers(api)
+    assert await reviews("a") is HTTPStatus.OK, "it is asked again at once"
+
+
+async def test_invented_tokens_are_not_kept_for_ever(api: FakeApiServer, client: KubeClient) -> None:
+    answers(api, authenticated=False)
+    reviews = Reviews(client)
+    for number in range(KEPT + 20):
+        await reviews(str(number))
+    assert len(reviews._known) == KEPT
