@@ -18,6 +18,8 @@ SUITE ?=
 KIND ?= daemontask
 MODULES ?=
 FRESH ?=
+# Of `make fuzz`.
+SUBJECTS ?=
 # Which control plane is built and started, such as 1.34; by default the newest one that is known.
 export KUBERNETES
 BENCH ?=
@@ -62,6 +64,10 @@ models: setup ## the random models of stores and kinds and all else that is rand
 mutants: setup ## hours: what the unit tests notice of small changes of the pure modules; KIND=daemontask MODULES="plan node"
 	@UV_PROJECT_ENVIRONMENT="$(CURDIR)/.dev/mutants/venv" $(UV) sync --frozen --quiet --group mutants --no-install-project
 	@$(PYTHON) -m mutants "$(KIND)" $(MODULES) $(if $(FRESH),--fresh)
+
+.PHONY: fuzz
+fuzz: setup ## every decoder and planner with the largest inputs, then at random for MINUTES=1; SUBJECTS="s3-message redact" for some
+	PYTHONPATH=operator:dev $(PYTHON) -m fuzz "$(MINUTES)" $(SUBJECTS)
 
 .PHONY: audit
 audit: setup ## lock, hashes and licences of what is shipped, and where to ask for known vulnerabilities; offline

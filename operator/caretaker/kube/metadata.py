@@ -48,8 +48,13 @@ def read(text: str) -> Any:
 
 def shallow(found: Any) -> Any:
     """A list or an event of a watch without its objects' managedFields."""
-    for one in [found.get("object") or {}, *(found.get("items") or ())]:
-        (one.get("metadata") or {}).pop("managedFields", None)
+    if not isinstance(found, dict):
+        return found  # of a proxy, say; kopf finds it odd
+    items = found.get("items")
+    for one in [found.get("object"), *(items if isinstance(items, list) else ())]:
+        meta = one.get("metadata") if isinstance(one, dict) else None
+        if isinstance(meta, dict):
+            meta.pop("managedFields", None)
     return found
 
 

@@ -62,7 +62,7 @@ def redact(text: str) -> str:
     most MOST characters of it."""
     size, text = len(text), text[: MOST + _BEYOND]
     if not text.isascii():  # a lone surrogate, as from os.fsdecode, would break the encoder
-        text = text.encode("utf-8", "backslashreplace").decode()
+        text = text.encode("utf-8", "backslashreplace").decode()[: MOST + _BEYOND]
     for pattern in _REDACTIONS:
         text = pattern.sub(_mask, text)
     return text if size <= MOST else f"{text[:MOST]}... ({size} characters)"

@@ -8,7 +8,7 @@ from msgspec import structs
 
 from caretaker.api.daemontask import MAX_TEMPLATE_BYTES, LedgerStatus, Spec
 from caretaker.api.objects import WireMeta
-from caretaker.daemontask.resource import RawTask, by_admission, has_ecs, read_ecs, read_task
+from caretaker.daemontask.resource import TOO_LARGE, RawTask, by_admission, has_ecs, read_ecs, read_task
 from caretaker.kube.errors import ApiError
 from unit.daemontask.build import TEMPLATE, entry, failed, node, planned, started
 
@@ -167,18 +167,18 @@ def test_of_a_status_that_cannot_be_read_the_rest_is_and_no_shard_is_forgotten(
 
 
 @pytest.mark.parametrize("beyond", [0, 1])
-def test_of_a_template_that_is_too_large_nothing_is_made(beyond: int) -> None:
-    """It may have 1.5 MiB. What else the spec holds does not count."""
-    of = {"spec": {"containers": [{"name": "a", "args": ["\u2028"]}]}}
+@pytest.mark.parametrize("one", ["x", "\u2028", "<", "&", "\\", '"'])
+def test_of_a_template_that_is_too_large_nothing_is_made(one: str, beyond: int) -> None:
+    """It may have 1.5 MiB. What else the spec holds does not count, nor do Go's spellings of <, > and &."""
+    of: dict[str, Any] = {"spec": {"containers": [{"name": "a", "args": [""]}]}}
     room = MAX_TEMPLATE_BYTES + beyond - len(msgspec.json.encode(of))
-    of["spec"]["containers"][0]["args"].append("x" * (room - 3))
-    task, invalid = read_task(raw({"template": of, "results": [{"name": "r", "unit": "u" * 1000}]}))
-    if beyond:
-        assert invalid == (
-            f"spec.template: is {MAX_TEMPLATE_BYTES + 1} bytes as JSON, more than {MAX_TEMPLATE_BYTES}; "
-            "move scripts and data into a ConfigMap and mount it"
-        )
-        assert task.spec.template == {}
-    else:
-        assert invalid == ""
+    width = len(msgspec.json.encode(one)) - 2
+    of["spec"]["containers"][0]["args"][0] = one * (room // width) + "x" * (room % width)
+    content = msgspec.json.encode({"template": of, "results": [{"name": "r", "unit": "u" * 1000}]})
+    for plain, spelt in ((b"<", b"\\u003c"), (b"&", b"\\u0026")):
+        content = content.replace(plain, spelt)
+    task, invalid = read_task(RawTask(WireMeta(), msgspec.Raw(content)))
+    assert (invalid == TOO_LARGE, task.spec.template == {}) == (bool(beyond), bool(beyond))
+    assert task.spec.results[0].name == "r"
+    if not beyond:
         assert task.spec.template == of

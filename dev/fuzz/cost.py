@@ -1,0 +1,62 @@
+"""What one call with one input does: errors, CPU time, memory that stays.
+
+CPU time is the thread's, the least of three calls: a machine that is busy makes one slow, hardly all of them.
+"""
+
+import contextlib
+import gc
+import time
+import tracemalloc
+from collections.abc import Callable
+from typing import Any, Final
+
+SECONDS: Final = 0.05
+KEPT: Final = 1 << 20  # bytes
+TRIES: Final = 3
+# Smaller inputs keep nothing of that size, and tracing takes several times as long as the call.
+TRACED: Final = 1 << 16
+
+
+class CostlyError(AssertionError):
+    """A call took too long, or something of it stayed."""
+
+
+def seconds(call: Callable[[], Any], enough: float = 0.0) -> float:
+    """CPU time of the call. Repeated only while it is above `enough`."""
+    least = float("inf")
+    for _ in range(TRIES):
+        began = time.thread_time()
+        call()
+        least = min(least, time.thread_time() - began)
+        if least <= enough:
+            break
+    return least
+
+
+def kept(call: Callable[[], Any]) -> int:
+    """Bytes that stay once its result is dropped."""
+    gc.collect()
+    tracemalloc.start()
+    try:
+        call()
+        gc.collect()
+        return tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+
+
+def judge(call: Callable[[], Any], typed: tuple[type[Exception], ...], most: float, size: int) -> float:
+    """CPU seconds of a call that is well: any error is of `typed`, it takes `most` at the most, and nothing
+    of it stays. Raises what is wrong."""
+
+    def quiet() -> None:
+        with contextlib.suppress(*typed):
+            call()
+
+    took = seconds(quiet, most)
+    if took > most:
+        raise CostlyError(f"{took * 1000:.0f} ms of CPU, more than {most * 1000:.0f}")
+    # Twice: the first call of all fills caches that are bounded.
+    if size >= TRACED and (left := kept(quiet)) > KEPT and (left := kept(quiet)) > KEPT:
+        raise CostlyError(f"{left >> 10} KiB stay, more than {KEPT >> 10}")
+    return took
