@@ -199,28 +199,40 @@ def accepted(
 
 
 def failed(
-    target: Target, claim_id: str, code: str, message: str, pace: Pace, now: float, jitter: float
+    target: Target,
+    claim_id: str,
+    code: str,
+    message: str,
+    pace: Pace,
+    now: float,
+    jitter: float,
+    *,
+    asked: float = 0.0,
 ) -> Target:
     """W3': the call of this claim failed, or nobody knows: what it held waits again, with backoff.
 
-    `jitter` is between 0 and 1 (full jitter). Never sooner than minInterval: an accepted call whose answer
-    was lost may have started it, and may do so until CALL_SECONDS later if its process is gone.
+    `jitter` is between 0 and 1 (full jitter); `asked`: seconds that the service asks to wait at least. Never
+    sooner than minInterval: an accepted call whose answer was lost may have started it, and may do so until
+    CALL_SECONDS later if its process is gone.
     """
     held = target.claim
     if held is None or held.id != claim_id:
         return target
-    failure = _one_more(target, code, message, pace, now, jitter)
+    failure = _one_more(target, code, message, pace, now, jitter, asked)
     least = max(failure.next_attempt_at, now + _least(pace, code))
     failure = msgspec.structs.replace(failure, next_attempt_at=least)
     back = _wait_again(target, held.request.scope, held.since, now)
     return msgspec.structs.replace(back, claim=None, failure=failure)
 
 
-def unanswered(target: Target, claim_id: str, message: str, pace: Pace, now: float, jitter: float) -> Target:
-    """Nobody knows how the call of this claim ended, and it can be made again: it stays, with backoff."""
+def unanswered(
+    target: Target, claim_id: str, message: str, pace: Pace, now: float, jitter: float, *, asked: float = 0.0
+) -> Target:
+    """Nobody knows how the call of this claim ended, and it can be made again: it stays, with backoff.
+    `asked` as in failed()."""
     if target.claim is None or target.claim.id != claim_id:
         return target
-    failure = _one_more(target, UNKNOWN, message, pace, now, jitter)
+    failure = _one_more(target, UNKNOWN, message, pace, now, jitter, asked)
     return msgspec.structs.replace(target, failure=failure)
 
 
@@ -293,11 +305,13 @@ def widened(target: Target) -> Target:
     return msgspec.structs.replace(target, dirty=Dirty(target.dirty.since, folders.EVERYTHING))
 
 
-def _one_more(target: Target, code: str, message: str, pace: Pace, now: float, jitter: float) -> Failure:
-    """One failure more in the row."""
+def _one_more(
+    target: Target, code: str, message: str, pace: Pace, now: float, jitter: float, asked: float = 0.0
+) -> Failure:
+    """One failure more in the row. Nobody can ask for a longer wait than retry.max."""
     count = (target.failure.count if target.failure is not None else 0) + 1
     wait = min(pace.retry_initial * 2.0 ** min(count - 1, BACKOFF_DOUBLINGS), pace.retry_max) * jitter
-    return Failure(count, code, message, now + max(wait, pace.min_interval))
+    return Failure(count, code, message, now + max(wait, pace.min_interval, min(asked, pace.retry_max)))
 
 
 def _least(pace: Pace, code: str) -> float:

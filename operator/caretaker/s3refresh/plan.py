@@ -44,6 +44,7 @@ class Result(msgspec.Struct, frozen=True):
     code: str = ""  # why it failed, or is not known to have succeeded; empty = accepted
     message: str = ""
     unnamed: bool = False  # accepted without the id that its end will have
+    retry_after: float = 0.0  # seconds until the next try, where the service asks for more than our backoff
 
 
 class End(msgspec.Struct, frozen=True):
@@ -169,8 +170,9 @@ def _answered(snapshot: Snapshot, target: Target, result: Result) -> Target:
             may_fail=snapshot.idempotent,
         )
     if result.code == debounce.UNKNOWN and snapshot.idempotent:
-        return debounce.unanswered(target, result.claim_id, result.message, *how)
-    return debounce.failed(target, result.claim_id, result.code, result.message, *how)
+        return debounce.unanswered(target, result.claim_id, result.message, *how, asked=result.retry_after)
+    asked = result.retry_after
+    return debounce.failed(target, result.claim_id, result.code, result.message, *how, asked=asked)
 
 
 def _messages(snapshot: Snapshot, targets: dict[str, Target], result: Plan) -> None:

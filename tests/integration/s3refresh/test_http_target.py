@@ -142,6 +142,9 @@ async def test_an_attempt_is_like_the_first_to_the_letter(server: FakeApiServer)
         (302, (), "HTTP302"),
         (500, (), UNKNOWN),
         (503, (), UNKNOWN),
+        pytest.param(408, (), UNKNOWN, id="it took too long to read"),
+        pytest.param(409, (), UNKNOWN, id="it is being worked on"),
+        pytest.param(425, (), UNKNOWN, id="it comes too early"),
     ],
 )
 async def test_what_an_answer_means(
@@ -152,6 +155,34 @@ async def test_what_an_answer_means(
     assert result.code == code
     assert "operator" not in result.message
     assert bool(code) == (str(status) in result.message)
+
+
+@pytest.mark.parametrize(
+    ("status", "first", "again"),
+    [
+        (401, "HTTP401", UNKNOWN),
+        (403, "HTTP403", UNKNOWN),
+        (429, "HTTP429", UNKNOWN),
+        (400, "HTTP400", "HTTP400"),
+    ],
+)
+async def test_what_is_said_before_anything_is_done_says_nothing_of_an_earlier_attempt(
+    server: FakeApiServer, status: int, first: str, again: str
+) -> None:
+    """An attempt that timed out may take effect yet: a new key would have it do so twice."""
+    server.on("POST", "/", saying(status))
+    assert (await target(server.url).refresh(BUCKET, CLAIM)).code == first
+    assert (await target(server.url).refresh(BUCKET, AGAIN)).code == again
+
+
+@pytest.mark.parametrize("status", [409, 429, 503])
+async def test_how_long_to_wait_is_the_services_to_say(server: FakeApiServer, status: int) -> None:
+    server.on("POST", "/", saying(status, headers={"Retry-After": "120"}))
+    assert (await target(server.url).refresh(BUCKET, CLAIM)).retry_after == 120.0
+    server.on("POST", "/", saying(status, headers={"Retry-After": "Fri, 31 Dec 1999 23:59:59 GMT"}))
+    assert (await target(server.url).refresh(BUCKET, CLAIM)).retry_after == 0.0
+    server.on("POST", "/", saying(200, headers={"Retry-After": "120"}))
+    assert (await target(server.url).refresh(BUCKET, CLAIM)).retry_after == 0.0
 
 
 @pytest.mark.parametrize("handler", [hang, cut], ids=["no answer", "connection lost"])

@@ -74,6 +74,14 @@ class TestClaimsOfUnknownOutcome:
         assert (made.calls, made.wake) == ([], NOW + 15.0)
         assert made.phases["bucket"] == "Claimed"
 
+    def test_a_service_that_asks_for_more_time_gets_it(self) -> None:
+        asking = msgspec.structs.replace(ANSWERED, retry_after=100.0)
+        made = planned(CLAIMED, owner="one", running=frozenset({"c1"}), results=(asking,), jitter=0.5)
+        assert (made.targets[0].claim, made.wake) == (CLAIM, NOW + 100.0)
+        refused = msgspec.structs.replace(asking, code="HTTP429")
+        made = planned(CLAIMED, owner="one", running=frozenset({"c1"}), results=(refused,), jitter=0.5)
+        assert (made.targets[0].claim, made.wake) == (None, NOW + 100.0)
+
     @pytest.mark.parametrize(
         ("until", "age", "due"),
         [

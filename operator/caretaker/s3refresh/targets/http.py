@@ -1,14 +1,15 @@
 """An HTTP service, called by POST with the claim's id as Idempotency-Key.
 
 Inputs: the spec, a way to read Secrets, what may be called besides public and private addresses. It follows
-no redirect, uses no proxy, connects to no address that egress.py refuses, and tells nothing of an answer but
-its status code: whoever writes the URL must not read, through status, what only the operator can reach.
+no redirect, uses no proxy, connects to no address that api/egress.py refuses, and tells nothing of an answer
+but its status code: whoever writes the URL must not read, through status, what only the operator can reach.
 """
 
 import asyncio
 import errno
 import logging
 import socket
+import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any, ClassVar, Final
 from urllib.parse import urlsplit
@@ -17,6 +18,7 @@ import aiohttp
 
 from caretaker import __version__
 from caretaker.api.durations import seconds
+from caretaker.api.egress import Egress, host_of
 from caretaker.api.s3refresh import Spec, Wire
 from caretaker.kube.errors import ApiError
 from caretaker.s3refresh.aims import Aim
@@ -24,14 +26,19 @@ from caretaker.s3refresh.debounce import UNKNOWN, Claim
 from caretaker.s3refresh.match import Share, of_buckets
 from caretaker.s3refresh.plan import End, Result, Shares
 from caretaker.s3refresh.targets import Tools
-from caretaker.s3refresh.targets.egress import Egress, host_of
 from caretaker.s3refresh.targets.headers import FIELD, UNREADABLE, NotSentError, Secret, headers_of
 from caretaker.s3refresh.targets.payload import payload_of
+from caretaker.s3refresh.targets.retryafter import seconds_of
 
 logger = logging.getLogger(__name__)
 
 ReadSecret = Callable[[str], Awaitable[Secret]]
 HEADERS_SECONDS: Final = 60.0  # between two looks at the Secrets of headers: nobody tells when they change
+# Request Timeout, Conflict (one with this key is being worked on: draft-ietf-httpapi-idempotency-key-header),
+# Too Early: the call may take effect yet, or have.
+UNDECIDED: Final = frozenset((408, 409, 425))
+# Unauthorized, Forbidden, Too Many Requests: said before anything is done, and nothing of an earlier attempt.
+UNTRIED: Final = frozenset((401, 403, 429))
 
 
 class HeadersSecret(Wire, frozen=True):
@@ -134,7 +141,7 @@ class HttpCalls:
         try:
             headers = await self._headers()
             async with asyncio.timeout(timeout):
-                status = await self._post(payload_of(share, claim), claim.id, headers)
+                status, asked = await self._post(payload_of(share, claim), claim.id, headers)
         except NotSentError as error:
             code = UNKNOWN if claim.attempt > 1 else error.code
             return Result(share.id, claim.id, code=code, message=str(error))
@@ -143,23 +150,25 @@ class HttpCalls:
         except (aiohttp.ClientError, OSError) as error:
             message = f"the connection was lost: {type(error).__name__}"
             return Result(share.id, claim.id, code=UNKNOWN, message=message)
-        code, message = self._judged(status)
-        return Result(share.id, claim.id, code=code, message=message)
+        code, message = self._judged(status, claim)
+        wait = seconds_of(asked, time.time()) if code else 0.0
+        return Result(share.id, claim.id, code=code, message=message, retry_after=wait)
 
     async def ended(self, notification_ids: Collection[str]) -> Sequence[End]:  # noqa: ARG002
         """Nothing: what is accepted is complete."""
         return ()
 
-    def _judged(self, status: int) -> tuple[str, str]:
+    def _judged(self, status: int, claim: Claim) -> tuple[str, str]:
         wanted = self._spec.success_codes
         if status in wanted or (not wanted and 200 <= status < 300):
             return "", ""
-        if status >= 500:
+        if status >= 500 or status in UNDECIDED or (claim.attempt > 1 and status in UNTRIED):
             return UNKNOWN, f"the answer was {status}"
         hint = "; redirects are not followed" if 300 <= status < 400 else ""
         return f"HTTP{status}", f"the answer was {status}{hint}"
 
-    async def _post(self, body: bytes, key: str, headers: Mapping[str, str]) -> int:
+    async def _post(self, body: bytes, key: str, headers: Mapping[str, str]) -> tuple[int, str]:
+        """The answer's status and Retry-After."""
         if self._guard is not None:
             self._guard(0.0)  # an overlap does no harm: the key makes it one call
         host = host_of(self._spec.url)
@@ -189,7 +198,7 @@ class HttpCalls:
                     self._spec.url, data=body, headers={**own, **headers}, allow_redirects=False
                 ) as response,
             ):
-                return response.status
+                return response.status, response.headers.get("Retry-After", "")
         except (aiohttp.ClientConnectorError, aiohttp.InvalidURL) as error:
             if refusals:
                 raise NotSentError("AddressRefused", refusals[0]) from error

@@ -4,7 +4,7 @@ from collections.abc import Collection
 
 import pytest
 
-from caretaker.s3refresh.targets.egress import Egress, host_of
+from caretaker.api.egress import Egress, host_of
 
 API_SERVER = ("10.96.0.1", "fd00::1")
 

@@ -1,8 +1,9 @@
 """Which addresses a URL that a tenant wrote may lead to.
 
-Pure. The operator stands where its tenants do not: on a node's network, beside the metadata service that
-hands out the node's credentials, with the API server in reach. What is judged is the address that is about
-to be connected to, never a name, which may lead elsewhere a moment later.
+Pure. The URLs are those of target.http and of aws.endpointURLs. The operator stands where its tenants do
+not: on a node's network, beside the metadata service that hands out the node's credentials, with the API
+server in reach. What is judged is the address that is about to be connected to, never a name, which may lead
+elsewhere a moment later.
 """
 
 import re
