@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
+from awsdoubles import spoiled
 from awsdoubles.faults import FaultList
 
 ACTIONS: Final = {
@@ -15,6 +16,7 @@ ACTIONS: Final = {
     "lose_reply": "act, then reset the connection",
     "delay": "act, then hold the reply back for `seconds` of the machine's clock",
     "stay_pending": "act, but let the options stay pending until they are modified again or applied by hand",
+    **spoiled.ACTIONS,
 }
 
 
@@ -34,6 +36,7 @@ class Fault:
     code: str = "InternalError"
     status: int = 0  # 0: the code's own
     message: str = "An internal error has occurred: injected by the test."
+    member: str = ""
     used: int = 0
 
     def __post_init__(self) -> None:

@@ -24,6 +24,7 @@ from awsdoubles.ec2.state import World
 from awsdoubles.ec2.throttle import bucket_of
 from awsdoubles.gateway.shapes import constraint_errors, summary
 from awsdoubles.serverthread import reset
+from awsdoubles.spoiled import spoiled
 
 _SCOPE: Final = re.compile(r"AWS4-HMAC-SHA256 .*Credential=[^/]+/\d{8}/([^/]+)/([^/]+)/aws4_request")
 
@@ -109,6 +110,7 @@ class Protocol:
         if "lose_reply" in taken:
             entry["replyLost"] = True
             return reset(request)
+        text = spoiled(text, taken)
         return web.Response(text=text, status=entry["status"], content_type="text/xml")
 
     def _admit(self, request: web.Request, form: str, entry: Json) -> tuple[Service, Json]:

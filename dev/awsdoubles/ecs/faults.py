@@ -7,12 +7,14 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
+from awsdoubles import spoiled
 from awsdoubles.faults import FaultList
 
 ACTIONS: Final = {
     "refuse": "answer `status`, `code`, `message` instead of acting",
     "delay": "act, then hold the reply back for `seconds`",
     "lose_reply": "act, then reset the connection",
+    **spoiled.ACTIONS,
 }
 THROTTLED: Final = {"code": "ThrottlingException", "message": "Rate exceeded"}
 
@@ -34,6 +36,7 @@ class Fault:
     status: int = 400
     code: str = "ServerException"
     message: str = "Service Unavailable. Please try again later."
+    member: str = ""
     used: int = 0
 
     def __post_init__(self) -> None:

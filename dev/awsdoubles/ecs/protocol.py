@@ -22,6 +22,7 @@ from awsdoubles.ecs.operations import OPERATIONS, AwsError, clusters_named
 from awsdoubles.ecs.state import World
 from awsdoubles.gateway.shapes import constraint_errors, summary, type_errors
 from awsdoubles.serverthread import reset
+from awsdoubles.spoiled import spoiled
 
 TARGET: Final = "AmazonEC2ContainerServiceV20141113."
 _SCOPE: Final = re.compile(r"AWS4-HMAC-SHA256 .*Credential=([^/]+)/\d{8}/([^/]+)/ecs/aws4_request")
@@ -62,8 +63,8 @@ class Protocol:
         if "lose_reply" in taken:
             entry["code"] = "(reply lost)"
             return reset(request)
-        return web.json_response(
-            answer,
+        return web.Response(
+            text=spoiled(json.dumps(answer), taken),
             status=entry["status"],
             content_type="application/x-amz-json-1.1",
             headers={"x-amzn-RequestId": str(uuid4())},

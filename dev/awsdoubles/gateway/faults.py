@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
+from awsdoubles import spoiled
 from awsdoubles.faults import FaultList
 
 ACTIONS: Final = {
@@ -18,6 +19,7 @@ ACTIONS: Final = {
     "no_id": "leave NotificationId out of the answer",
     "duplicate_completion": "send the event twice",
     "slow_refresh": "let the refresh take `seconds` more",
+    **spoiled.ACTIONS,
 }
 
 
@@ -38,6 +40,7 @@ class Fault:
     code: str = "InvalidGatewayRequestException"
     error_code: str = "InternalError"
     message: str = "An internal error occurred: injected by the test."
+    member: str = ""
     used: int = 0
 
     def __post_init__(self) -> None:

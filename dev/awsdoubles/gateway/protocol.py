@@ -22,9 +22,11 @@ from awsdoubles.gateway.refresh import Refresher, RefusedError
 from awsdoubles.gateway.shapes import constraint_errors, summary, type_errors
 from awsdoubles.gateway.state import Share, World
 from awsdoubles.serverthread import reset
+from awsdoubles.spoiled import spoiled
 
 TARGET: Final = "StorageGateway_20130630."
 PAGE: Final = 100  # shares on a page of ListFileShares when the caller sets no Limit
+NO_FAULTS: Final[Mapping[str, Fault]] = {}
 _SCOPE: Final = re.compile(r"AWS4-HMAC-SHA256 .*Credential=[^/]+/\d{8}/([^/]+)/storagegateway/aws4_request")
 
 Json = dict[str, Any]
@@ -83,7 +85,7 @@ class Protocol:
         if "lose_reply" in taken:
             entry["code"] = "(reply lost)"
             return reset(request)
-        return _answer(result)
+        return _answer(result, taken=taken)
 
     def _admit(self, request: web.Request, sent: bytes, operation: str, entry: Json) -> Json:
         """The checked input."""
@@ -164,9 +166,9 @@ class Protocol:
         return share
 
 
-def _answer(body: Json, status: int = 200) -> web.Response:
-    return web.json_response(
-        body,
+def _answer(body: Json, status: int = 200, taken: Mapping[str, Fault] = NO_FAULTS) -> web.Response:
+    return web.Response(
+        text=spoiled(json.dumps(body), taken),
         status=status,
         content_type="application/x-amz-json-1.1",
         headers={"x-amzn-RequestId": str(uuid4())},
