@@ -12,11 +12,13 @@ import sys
 import time
 from functools import partial
 from typing import Final
+from urllib.parse import urlsplit
 
 from caretaker import __version__
 from caretaker.api.names import LABEL_TASK
 from caretaker.api.objects import Node, Pod, WireNode, WirePod
 from caretaker.aws.calls import Aws
+from caretaker.aws.reach import Reach
 from caretaker.aws.services import sped_up
 from caretaker.aws.session import Options
 from caretaker.daemontask.controller import DaemonTaskKind
@@ -260,6 +262,8 @@ class App:
                 instance_identity=settings.aws_instance_identity,
                 connect_seconds=seconds.connect_seconds * scale,
                 read_seconds=seconds.read_seconds * scale,
+                reach=Reach(settings.egress_allow, urlsplit(self._client.host).hostname or ""),
+                cluster=settings.cluster_name,
             ),
             rates={EC2: sped_up(EC2, settings.time_scale)},
         )

@@ -18,6 +18,7 @@ from testing.accounts import audited, bind, grant, kubeconfig_of, shipped
 from testing.cluster import Nodes
 from testing.imds import NOWHERE, SLOW, Fleet
 from testing.operator import OperatorProcess
+from testing.refreshing import LOOPBACK, grants
 from testing.rights import refused, used
 from testing.roles import KOPF, METRIC, SYSTEM, until
 
@@ -53,7 +54,7 @@ async def config(admin: Admin, cluster: Cluster, namespace: str, tmp_path: Path)
 
 def process(config: Path, namespace: str, *flags: str) -> OperatorProcess:
     """The operator as that service account."""
-    where = ("--operator-namespace", SYSTEM, "--lease-name", namespace)
+    where = (*grants(config.parent), *LOOPBACK, "--operator-namespace", SYSTEM, "--lease-name", namespace)
     return OperatorProcess(config, time_scale=0.1, args=(*where, *flags), env=NOWHERE, allowed=KOPF)
 
 

@@ -1,12 +1,14 @@
 """A loopback AWS endpoint whose every answer a test writes down, and which counts its connections.
 
-Inputs: an answer for each action (DeleteMessageBatch); what has none is answered with an empty body. It must
-not imitate a service: the doubles of dev/ do that. Runs in threads of its own, as its callers do.
+Inputs: an answer for each action (DeleteMessageBatch); what has none is answered with the least that is an
+answer. It must not imitate a service: the doubles of dev/ do that. Runs in threads of its own, as its callers
+do.
 """
 
 import asyncio
 import json
 import socket
+import ssl
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -14,6 +16,19 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final, Self
 from urllib.parse import parse_qs
 
+# Without which an answer is none.
+LEAST: Final = {
+    "GetQueueUrl": '{"QueueUrl": "https://sqs.eu-west-1.amazonaws.com/123456789012/q"}',
+    "GetQueueAttributes": '{"Attributes": {}}',
+    "DeleteMessageBatch": '{"Successful": [{"Id": "1"}]}',
+    "ChangeMessageVisibilityBatch": '{"Successful": [{"Id": "1"}]}',
+    "ListFileShares": '{"FileShareInfoList": []}',
+    "DescribeNFSFileShares": '{"NFSFileShareInfoList": []}',
+    "RefreshCache": '{"FileShareARN": "arn:aws:storagegateway:eu-west-1:123456789012:share/share-1"}',
+    "DescribeInstances": "<DescribeInstancesResponse><reservationSet/></DescribeInstancesResponse>",
+    "GetCallerIdentity": "<GetCallerIdentityResponse><GetCallerIdentityResult><Arn>a</Arn>"
+    "<Account>1</Account></GetCallerIdentityResult></GetCallerIdentityResponse>",
+}
 JSON_ERROR: Final = "application/x-amz-json-1.0"
 
 
@@ -43,9 +58,9 @@ class Call:
 
 @dataclass
 class Answer:
-    """`cut`: the connection is closed instead."""
+    """`body` None: LEAST; `cut`: the connection is closed instead."""
 
-    body: str = "{}"
+    body: str | None = None
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
     cut: bool = False
@@ -82,10 +97,12 @@ def query_error(code: str, message: str, status: int = 403) -> Answer:
 class FakeAws:
     """`with FakeAws() as fake`; fake.calls in order of arrival, fake.connections as many as were accepted."""
 
-    def __init__(self) -> None:
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
+        self._tls = tls
         self.calls: list[Call] = []
         self.connections = 0
         self.url = ""
+        self.port = 0
         self._answers: dict[str, Handler] = {}
         self._arrival = threading.Condition()
         self._released = threading.Event()
@@ -140,7 +157,10 @@ class FakeAws:
                 """A client that has gone away is no news."""
 
         self._server = Server(("127.0.0.1", 0), _handler(self))
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        if self._tls is not None:
+            self._server.socket = self._tls.wrap_socket(self._server.socket, server_side=True)
+        self.port = self._server.server_address[1]
+        self.url = f"http{'s' if self._tls else ''}://127.0.0.1:{self.port}"
         threading.Thread(target=self._server.serve_forever, args=(0.005,), daemon=True).start()
         return self
 
@@ -172,7 +192,8 @@ def _handler(fake: FakeAws) -> type[BaseHTTPRequestHandler]:
             if answer.cut:
                 self.close_connection = True
                 return
-            content = answer.body.encode()
+            body = LEAST.get(action, "{}") if answer.body is None else answer.body
+            content = body.encode()
             self.send_response(answer.status)
             for name, value in {"Content-Type": JSON_ERROR, **answer.headers}.items():
                 self.send_header(name, value)

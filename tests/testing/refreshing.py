@@ -24,6 +24,7 @@ from testing.operator import OperatorProcess
 
 __all__ = [
     "ALL",
+    "LOOPBACK",
     "MIN_INTERVAL",
     "PLURAL",
     "TIMEOUT",
@@ -56,11 +57,13 @@ async def add_headers(admin: Admin, namespace: str, name: str, url: str, **entri
 MIN_INTERVAL: Final = 60.0 * TIME_SCALE
 LOOK_SECONDS: Final = 0.1
 PLURAL: Final = "s3aggregatedrefreshes"
+# For endpoints of doubles in specs, which lead to this machine.
+LOOPBACK: Final = ("--egress-allow", "127.0.0.1")
 ALL: Final = {"namespaces": ["*"], "roleARNs": ["*"], "queueARNs": ["*"], "endpointURLs": ["*"]}
 
 
 def grants(folder: Path, *entries: Mapping[str, Any]) -> tuple[str, ...]:
-    """The flags that grant this; without entries everything to every namespace."""
+    """The flags that grant this; without entries everything to everybody."""
     file = folder / "grants.json"
     file.write_text(json.dumps({"identities": list(entries) or [{**ALL, "ownIdentity": True}]}))
     return ("--aws-identities", str(file))

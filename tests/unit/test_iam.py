@@ -84,13 +84,13 @@ def operations(service: str) -> dict[str, str]:
 
 
 def called(package: str) -> Iterator[tuple[str, str]]:
-    """(service, method) of every call of a Protocol's method in these modules."""
+    """(service, method) of every Protocol's method that is called in these modules, or handed on to be."""
     methods = {name: service for service, protocol in SERVICES.items() for name in vars(protocol)}
     place = PACKAGE / package
     for file in sorted(place.rglob("*.py")) or [place]:
         for node in ast.walk(ast.parse(file.read_text())):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-                name = node.func.attr
+            if isinstance(node, ast.Attribute):
+                name = node.attr
                 if not name.startswith("_") and name in methods:
                     yield methods[name], name
 

@@ -1,11 +1,12 @@
 """The calls of Amazon EC2 Auto Scaling that are used, as aws.calls.Aws.autoscaling answers them.
 
-Types only. Names are AWS's own (Amazon EC2 Auto Scaling API reference); every method raises AwsError.
+Types only, to which answers.py holds what comes. Names are AWS's own (Amazon EC2 Auto Scaling API reference);
+every method raises AwsError.
 """
 
 # ruff: noqa: N803 - the parameters' names are AWS's
 from collections.abc import Sequence
-from typing import Any, Protocol, TypedDict
+from typing import Any, Protocol, Required, TypedDict
 
 
 class LaunchTemplateSpecification(TypedDict, total=False):
@@ -46,7 +47,7 @@ class TagDescription(TypedDict, total=False):
 class AutoScalingGroup(TypedDict, total=False):
     """What is read of a group: one of the three that launch its instances."""
 
-    AutoScalingGroupName: str
+    AutoScalingGroupName: Required[str]
     LaunchConfigurationName: str
     LaunchTemplate: LaunchTemplateSpecification
     MixedInstancesPolicy: MixedInstancesPolicy
@@ -56,7 +57,7 @@ class AutoScalingGroup(TypedDict, total=False):
 class AutoScalingGroupsType(TypedDict, total=False):
     """NextToken is absent on the last page. Names that nobody has are left out."""
 
-    AutoScalingGroups: list[AutoScalingGroup]
+    AutoScalingGroups: Required[list[AutoScalingGroup]]
     NextToken: str
 
 

@@ -77,7 +77,8 @@ class Aws:
 
     async def call(self, target: Target, operation: str, /, **params: Any) -> dict[str, Any]:
         """One operation (`describe_instances`) with AWS's own parameter names; the decoded answer."""
-        slots = self._slots.setdefault(target, _Slots(self._per_client))
+        key = target.shared  # of one endpoint, whoever uses it
+        slots = self._slots.setdefault(key, _Slots(self._per_client))
         slots.users += 1
         try:
             async with slots.free:
@@ -85,7 +86,7 @@ class Aws:
         finally:
             slots.users -= 1
             if not slots.users:
-                self._slots.pop(target, None)
+                self._slots.pop(key, None)
 
     async def poll(self, target: Target, operation: str, /, *, wait: int, **params: Any) -> dict[str, Any]:
         """One long poll, which the service answers after at most `wait` seconds.
@@ -142,7 +143,7 @@ class Aws:
     ) -> dict[str, Any]:
         await self._assume(target.identity)
         # Writes apart: discoveries of many resources at once must not hold up a refresh that is due.
-        key = (target.identity, target.region, target.service, is_write(api_name(operation)))
+        key = (target.shared.identity, target.region, target.service, is_write(api_name(operation)))
         rate = self._rates.get(target.service) or policy(target.service).rate
         await self._limiter.wait(key, rate)
         try:
@@ -161,7 +162,7 @@ class Aws:
                 write = is_write(name)  # what fails before, in making the client, was never sent
                 return cast(dict[str, Any], getattr(client, operation)(**params))
         except Refused as refused:
-            raise refused.cause from None
+            raise _placed(refused.cause, target.service, name) from None
         except Exception as error:
             known = error_from(error, service=target.service, operation=name, write=write)
             if known is None:
@@ -196,11 +197,20 @@ class Aws:
         """In a worker thread."""
         try:
             self._clients.renew(identity)
+        except AwsError as error:  # of an endpoint that is refused
+            raise _placed(error, "sts", "AssumeRole") from None
         except Exception as error:
             known = error_from(error, service="sts", operation="AssumeRole", write=False)
             if known is None:
                 raise
             raise known from error
+
+
+def _placed(error: Exception, service: str, operation: str) -> Exception:
+    """What was refused before there was a request, with the call that it was for."""
+    if isinstance(error, AwsError) and not error.service:
+        error.service, error.operation = service, operation
+    return error
 
 
 class _Slots:

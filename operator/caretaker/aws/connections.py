@@ -1,15 +1,19 @@
 """What happens on a botocore client's connections: counted when opened, kept alive, guarded before a write.
 
-Inputs: a client, and callbacks that are called in the thread that makes the call. It must not change what
-is sent.
+Inputs: a client, and callbacks that are called in the thread that makes the call; for an endpoint that a
+tenant named, what may be connected to. It must not change what is sent.
 """
 
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final, Protocol
 
+from urllib3.exceptions import HTTPError, NewConnectionError
+
+from caretaker.aws.errors import AwsError
+from caretaker.aws.reach import Reach
 from caretaker.aws.services import CONNECT_SECONDS, READ_SECONDS, is_write
 
 # Below the 350 s after which an AWS NAT gateway or load balancer forgets an idle connection and answers the
@@ -50,9 +54,10 @@ class Hooks:
         self.guard: Callable[[float], None] | None = None
         self.observer: Observer | None = None
 
-    def install(self, client: Any, service: str, *, timed: bool = True) -> None:
-        """Hook one botocore client. `timed`: whether its latencies mean anything."""
-        watch = _Watch(self, service, timed=timed)
+    def install(self, client: Any, service: str, *, timed: bool = True, reach: Reach | None = None) -> None:
+        """Hook one botocore client. `timed`: whether its latencies mean anything; `reach`: what it may
+        connect to, None = anything."""
+        watch = _Watch(self, service, timed=timed, reach=reach)
         prefix = client.meta.service_model.service_id.hyphenize()
         client.meta.events.register(f"before-send.{prefix}", watch.before_send)
         client.meta.events.register(f"response-received.{prefix}", watch.response_received)
@@ -64,7 +69,7 @@ class Hooks:
 
 
 class Refused(BaseException):
-    """The guard's refusal on its way out: not an Exception, or botocore would try the request again."""
+    """A refusal of ours on its way out: not an Exception, or botocore would try the request again."""
 
     def __init__(self, cause: Exception) -> None:
         super().__init__(cause)
@@ -74,7 +79,8 @@ class Refused(BaseException):
 class _Watch:
     """The events of one client."""
 
-    def __init__(self, hooks: Hooks, service: str, *, timed: bool) -> None:
+    def __init__(self, hooks: Hooks, service: str, *, timed: bool, reach: Reach | None) -> None:
+        self.reach = reach
         self._hooks = hooks
         self._service = service
         self._timed = timed
@@ -128,11 +134,39 @@ class _Connection:
     """Mixed into botocore's connection classes."""
 
     watch: _Watch
+    port: int
+    _dns_host: str
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         options = [option for option in _KEEPALIVE if option[1] is not None]
         kwargs["socket_options"] = [*(kwargs.get("socket_options") or ()), *options]
         super().__init__(*args, **kwargs)
+
+    def _new_conn(self) -> Any:
+        """urllib3's own, which opens the socket; by address where that is to be judged, so that what is
+        judged is what is connected to."""
+        reach = self.watch.reach
+        if reach is None:
+            return super()._new_conn()  # type: ignore[misc]
+        name, failure = self._dns_host, None
+        try:
+            for address in self._judged(reach, name):
+                self._dns_host = address
+                try:
+                    return super()._new_conn()  # type: ignore[misc]
+                except HTTPError as error:
+                    failure = error
+        finally:
+            self._dns_host = name  # of the certificate
+        raise failure or NewConnectionError(self, "it has no address")  # type: ignore[arg-type]
+
+    def _judged(self, reach: Reach, name: str) -> Iterator[str]:
+        try:
+            return reach.addresses(name, self.port)
+        except AwsError as error:
+            raise Refused(error) from None
+        except OSError as error:
+            raise NewConnectionError(self, f"its name is not known: {error}") from error  # type: ignore[arg-type]
 
     def connect(self) -> None:
         """Connect, count, ask the guard again."""

@@ -1,11 +1,12 @@
 """The calls of Amazon EC2 that are used, as aws.calls.Aws.ec2 answers them.
 
-Types only. Names are AWS's own (Amazon EC2 API reference); every method raises AwsError.
+Types only, to which answers.py holds what comes. Names are AWS's own (Amazon EC2 API reference); every method
+raises AwsError.
 """
 
 # ruff: noqa: N803 - the parameters' names are AWS's
 from collections.abc import Sequence
-from typing import Any, Protocol, TypedDict
+from typing import Any, Protocol, Required, TypedDict
 
 
 class Filter(TypedDict):
@@ -36,7 +37,7 @@ class Tag(TypedDict, total=False):
 class InstanceState(TypedDict, total=False):
     """Name: pending | running | shutting-down | terminated | stopping | stopped."""
 
-    Name: str
+    Name: Required[str]
 
 
 class Operator(TypedDict, total=False):
@@ -48,8 +49,8 @@ class Operator(TypedDict, total=False):
 class Instance(TypedDict, total=False):
     """What is read of an Instance."""
 
-    InstanceId: str
-    State: InstanceState
+    InstanceId: Required[str]
+    State: Required[InstanceState]
     MetadataOptions: MetadataOptions
     Tags: list[Tag]
     Operator: Operator
@@ -58,22 +59,22 @@ class Instance(TypedDict, total=False):
 class Reservation(TypedDict, total=False):
     """Instances that were launched together."""
 
-    Instances: list[Instance]
+    Instances: Required[list[Instance]]
 
 
 class DescribeInstancesResult(TypedDict, total=False):
     """NextToken is absent on the last page."""
 
-    Reservations: list[Reservation]
+    Reservations: Required[list[Reservation]]
     NextToken: str
 
 
 class LaunchTemplateVersion(TypedDict, total=False):
     """LaunchTemplateData is a ResponseLaunchTemplateData; of it MetadataOptions is read."""
 
-    LaunchTemplateId: str
+    LaunchTemplateId: Required[str]
     LaunchTemplateName: str
-    VersionNumber: int
+    VersionNumber: Required[int]
     DefaultVersion: bool
     LaunchTemplateData: dict[str, Any]
 
@@ -81,22 +82,22 @@ class LaunchTemplateVersion(TypedDict, total=False):
 class DescribeLaunchTemplateVersionsResult(TypedDict, total=False):
     """NextToken is absent on the last page."""
 
-    LaunchTemplateVersions: list[LaunchTemplateVersion]
+    LaunchTemplateVersions: Required[list[LaunchTemplateVersion]]
     NextToken: str
 
 
 class TagDescription(TypedDict, total=False):
     """A tag and what carries it."""
 
-    ResourceId: str
-    Key: str
+    ResourceId: Required[str]
+    Key: Required[str]
     Value: str
 
 
 class DescribeTagsResult(TypedDict, total=False):
     """NextToken is absent on the last page."""
 
-    Tags: list[TagDescription]
+    Tags: Required[list[TagDescription]]
     NextToken: str
 
 
@@ -129,7 +130,7 @@ class ModifyResult(TypedDict, total=False):
     """The options as they are to be; State is pending until they are in force."""
 
     InstanceId: str
-    InstanceMetadataOptions: MetadataOptions
+    InstanceMetadataOptions: Required[MetadataOptions]
 
 
 class Ec2Writer(Protocol):

@@ -1,6 +1,7 @@
 """The calls of Amazon ECS that are used, as aws.calls.Aws.ecs answers them.
 
-Types only. Names are AWS's own (Amazon ECS API reference); every method raises AwsError.
+Types only, to which answers.py holds what comes. What a look needs besides, daemontask/ecs/check.py asks for.
+Names are AWS's own (Amazon ECS API reference); every method raises AwsError.
 """
 
 # ruff: noqa: N803 - the parameters' names are AWS's

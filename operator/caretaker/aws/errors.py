@@ -11,7 +11,9 @@ from typing import Any, Final
 
 from botocore import exceptions as boto
 
+from caretaker.aws.answers import UNREADABLE
 from caretaker.aws.classes import ErrorClass
+from caretaker.aws.parsers import UnreadableError
 from caretaker.aws.services import iam_action
 
 __all__ = ["AwsError", "ErrorClass", "error_from"]
@@ -21,10 +23,11 @@ class AwsError(Exception):
     """AWS refused, failed, or did not answer.
 
     error_class  what it means
-    code         AWS's code (QueueDoesNotExist); for status 0 a word of ours: Timeout, Unreachable,
-                 ConnectionLost, CertificateNotTrusted, InvalidParameters, InvalidRegion, NoCredentials
+    code         AWS's code (QueueDoesNotExist), or UnreadableAnswer for what is no answer of AWS; for status
+                 0 a word of ours: Timeout, Unreachable, ConnectionLost, AddressRefused,
+                 CertificateNotTrusted, InvalidParameters, InvalidRegion, NoCredentials
     cause        Storage Gateway's error.errorCode within InvalidGatewayRequestException, else ""
-    message      AWS's words, at most 500 characters
+    message      AWS's words in one line of at most 200 characters; they are of whatever answers
     status       HTTP status; 0 = no answer
     service      as boto3 names it; operation as the API does: sqs, DeleteMessageBatch
     request_id   what AWS support asks for, or ""
@@ -42,10 +45,15 @@ class AwsError(Exception):
         cause: str = "",
         request_id: str = "",
     ) -> None:
+        looked_at = message[:_LOOKED_AT]
+        named, where = _NOT_AUTHORIZED.search(looked_at), _ON_RESOURCE.search(looked_at)
+        message = _clean(message)
         super().__init__(error_class, code, message)
         self.error_class = error_class
         self.code = code
         self.message = message
+        self._named = named[1][:MOST_CHARACTERS] if named else ""
+        self._where = where[1][:MOST_CHARACTERS] if where else ""
         self.status = status
         self.service = service
         self.operation = operation
@@ -54,7 +62,8 @@ class AwsError(Exception):
 
     def __str__(self) -> str:
         code = f"{self.code} ({self.cause})" if self.cause else self.code
-        return f"{self.service}:{self.operation}: {code}: {self.message}"
+        about = f"{self.service}:{self.operation}: " if self.service else ""
+        return f"{about}{code}: {self.message}"
 
     @property
     def not_found(self) -> bool:
@@ -102,15 +111,13 @@ class AwsError(Exception):
         if not self.access_denied:
             return None
         action = iam_action(self.service, self.operation)
-        named = _NOT_AUTHORIZED.search(self.message)
         # SQS names actions in lower case; an action of another service (kms:Decrypt) is what is missing.
-        return action if named is None or named[1].lower() == action.lower() else named[1]
+        return action if self._named.lower() in ("", action.lower()) else self._named
 
     @property
     def denied_resource(self) -> str:
         """The ARN that AWS names in a refusal; "" where it names none."""
-        named = _ON_RESOURCE.search(self.message) if self.access_denied else None
-        return named[1] if named else ""
+        return self._where if self.access_denied else ""
 
 
 _TRANSIENT_CLASSES: Final = frozenset(
@@ -118,6 +125,10 @@ _TRANSIENT_CLASSES: Final = frozenset(
 )
 # "User: ARN is not authorized to perform: sqs:receivemessage on resource: ARN because ..." (IAM user guide,
 # "Troubleshoot access denied error messages").
+MOST_CHARACTERS: Final = 200  # of what others say
+_LOOKED_AT: Final = 4096
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_WORD: Final = re.compile(r"[\w=+/.:-]{1,100}", re.ASCII)
 _NOT_AUTHORIZED: Final = re.compile(r"not authorized to perform:? ([\w-]+:\w+)")
 _ON_RESOURCE: Final = re.compile(r"on resource:? (arn:[^\s\"']*[^\s\"'.,])")
 
@@ -132,15 +143,21 @@ def error_from(error: Exception, *, service: str, operation: str, write: bool) -
         if error.operation_name.startswith("AssumeRole"):
             service, operation = "sts", error.operation_name
         return _answered(error, service, operation, write=write)
+    if isinstance(error, UnreadableError):
+        kind = ErrorClass.UNKNOWN_OUTCOME if write else ErrorClass.TRANSIENT
+        return AwsError(
+            kind, UNREADABLE, str(error), status=error.status, service=service, operation=operation
+        )
     found = next(((c, code) for kinds, c, code in _UNANSWERED if isinstance(error, kinds)), None)
     if found is None:
         return None
-    error_class, code = found
-    if _untrusted(error):
+    (error_class, code), message = found, str(error)
+    if _untrusted(error) or _misnamed(error):
         error_class, code = ErrorClass.TRANSIENT, "CertificateNotTrusted"
+        message = "its certificate is for other names" if _misnamed(error) else message
     elif error_class is ErrorClass.UNKNOWN_OUTCOME and not write:
         error_class = ErrorClass.TRANSIENT
-    return AwsError(error_class, code, _clean(str(error)), service=service, operation=operation)
+    return AwsError(error_class, code, message, service=service, operation=operation)
 
 
 # In order: the first that fits. Only what failed before anything was sent is not an unknown outcome.
@@ -173,7 +190,7 @@ _UNANSWERED: Final[tuple[tuple[tuple[type[Exception], ...], ErrorClass, str], ..
     ),
     ((boto.ReadTimeoutError,), ErrorClass.UNKNOWN_OUTCOME, "Timeout"),
     ((boto.HTTPClientError, boto.ConnectionError), ErrorClass.UNKNOWN_OUTCOME, "ConnectionLost"),
-    ((boto.BotoCoreError, boto.IncompleteReadError), ErrorClass.UNKNOWN_OUTCOME, "UnreadableAnswer"),
+    ((boto.BotoCoreError, boto.IncompleteReadError), ErrorClass.UNKNOWN_OUTCOME, UNREADABLE),
 )
 
 
@@ -182,6 +199,11 @@ def _untrusted(error: BaseException) -> bool:
     return any(isinstance(e, ssl.SSLCertVerificationError) for e in _causes(error)) or (
         isinstance(error, boto.SSLError) and "CERTIFICATE_VERIFY_FAILED" in str(error)
     )
+
+
+def _misnamed(error: BaseException) -> bool:
+    """The same for its names, which are told to nobody: they may be of what the operator alone can reach."""
+    return isinstance(error, boto.SSLError) and "doesn't match" in str(error)
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
@@ -199,22 +221,28 @@ def _answered(error: boto.ClientError, service: str, operation: str, *, write: b
     code, message = str(told.get("Code") or ""), str(told.get("Message") or "")
     meta = response.get("ResponseMetadata") or {}
     status = int(meta.get("HTTPStatusCode") or 0)
-    cause = str((response.get("error") or {}).get("errorCode") or "")
+    cause = _word((response.get("error") or {}).get("errorCode"))
     return AwsError(
         classify(code, status, cause, write=write),
         code,
-        _clean(message),
+        message,
         status=status,
         service=service,
         operation=operation,
         cause=cause,
-        request_id=str(meta.get("RequestId") or ""),
+        request_id=_word(meta.get("RequestId")),
     )
 
 
 def _clean(message: str) -> str:
     # SignatureDoesNotMatch quotes the request with its session token, on lines of their own.
-    return message.partition("\n")[0].partition("The Canonical String")[0].strip()[:500]
+    line = message[:_LOOKED_AT].partition("\n")[0].partition("The Canonical String")[0]
+    return _CONTROL.sub(" ", line).strip()[:MOST_CHARACTERS]
+
+
+def _word(value: object) -> str:
+    """What is shown as it is; "" for what is no word."""
+    return value if isinstance(value, str) and _WORD.fullmatch(value) else ""
 
 
 # ---------------------------------------------------------------- codes
@@ -231,8 +259,9 @@ def classify(code: str, status: int, cause: str = "", *, write: bool) -> ErrorCl
             return error_class
     if status == 429:
         return ErrorClass.THROTTLED
-    if status >= 500 or status == 0:
-        # It may have failed after it had done what was asked; 503 is said before anything is done.
+    # It may have failed after it had done what was asked; 503 is said before anything is done. What has no
+    # code is no answer of AWS but a proxy's, say.
+    if status >= 500 or status == 0 or not code or code.isdigit():
         return ErrorClass.UNKNOWN_OUTCOME if write and status != 503 else ErrorClass.TRANSIENT
     if status in (401, 403):
         return ErrorClass.ACCESS_DENIED

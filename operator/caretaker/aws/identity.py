@@ -6,17 +6,23 @@ targets share one client; nothing here may be printed with its secrets.
 
 import base64
 import binascii
+import re
 from collections.abc import Mapping
-from typing import Self
+from typing import Final, Self
 
 import msgspec
 
 from caretaker.api.aws import AwsSpec
+from caretaker.api.hashing import h10
 
 # The keys of the Secret, as in the environment of every AWS tool.
 ACCESS_KEY_ID = "AWS_ACCESS_KEY_ID"
 SECRET_ACCESS_KEY = "AWS_SECRET_ACCESS_KEY"  # noqa: S105 - a name
 SESSION_TOKEN = "AWS_SESSION_TOKEN"  # noqa: S105
+# Of a RoleSessionName (AWS STS API reference, AssumeRole): [\w+=,.@-]{2,64}
+MOST_CHARACTERS: Final = 64
+_STRANGE: Final = re.compile(r"[^A-Za-z0-9_=.@-]")
+UNNAMED: Final = "caretaker"  # a cluster of which no name is known
 
 
 class Keys(msgspec.Struct, frozen=True):
@@ -45,6 +51,29 @@ class Keys(msgspec.Struct, frozen=True):
         return cls(*values.values())
 
 
+class User(msgspec.Struct, frozen=True):
+    """The resource that a role is assumed for. `kind`: its short name; no name: for all of the kind."""
+
+    namespace: str  # "" = it is cluster-scoped
+    kind: str
+    name: str
+
+
+def session_name(cluster: str, user: User | None) -> str:
+    """RoleSessionName, as CloudTrail shows it and a trust policy may ask for it (sts:RoleSessionName):
+    CLUSTER,NAMESPACE,KIND,NAME. A part is what it stands for, or holds a "+" where something was cut or
+    replaced, which no name has; a hash of the whole follows then."""
+    parts = [cluster or UNNAMED] + ([user.namespace, user.kind, user.name] if user is not None else [])
+    fit = [_STRANGE.sub("+", part) for part in parts]
+    if fit == parts and len(",".join(fit)) <= MOST_CHARACTERS:
+        return ",".join(fit)
+    kept = fit[:]
+    while len(",".join((*kept, h10()))) > MOST_CHARACTERS:
+        longest = max(range(len(kept)), key=lambda at: len(kept[at]))
+        kept[longest] = kept[longest].removesuffix("+")[:-1] + "+"
+    return ",".join((*kept, h10(*parts)))
+
+
 class Identity(msgspec.Struct, frozen=True):
     """Whose credentials sign.
 
@@ -53,6 +82,7 @@ class Identity(msgspec.Struct, frozen=True):
     external_id       part of the identity: the same role under another external ID is another's
     sts_region        where the role is assumed; "" without a role, so that regions share an identity
     sts_endpoint_url  "" = AWS_ENDPOINT_URL_STS, else AWS's own
+    user              for whom a role is assumed, so that each has a session of its own; None without a role
     """
 
     keys: Keys | None = None
@@ -60,15 +90,16 @@ class Identity(msgspec.Struct, frozen=True):
     external_id: str = ""
     sts_region: str = ""
     sts_endpoint_url: str = ""
+    user: User | None = None
 
     @classmethod
-    def of(cls, spec: AwsSpec, keys: Keys | None = None) -> Self:
+    def of(cls, spec: AwsSpec, keys: Keys | None = None, user: User | None = None) -> Self:
         """The identity spec.aws asks for. `keys` are its Secret's. ValueError if only one is there."""
         if bool(spec.secret_name) != (keys is not None):
             raise ValueError("spec.aws.credentialsSecretRef and the Secret's keys must come together")
         if not spec.role_arn:
             return cls(keys)
-        return cls(keys, spec.role_arn, spec.external_id, spec.region, spec.endpoint_url("sts"))
+        return cls(keys, spec.role_arn, spec.external_id, spec.region, spec.endpoint_url("sts"), user)
 
     @property
     def source(self) -> "Identity":
@@ -89,6 +120,27 @@ class Target(msgspec.Struct, frozen=True):
     once: bool = False
 
     @classmethod
-    def of(cls, spec: AwsSpec, service: str, keys: Keys | None = None, *, region: str = "") -> Self:
+    def of(
+        cls,
+        spec: AwsSpec,
+        service: str,
+        keys: Keys | None = None,
+        *,
+        region: str = "",
+        user: User | None = None,
+    ) -> Self:
         """The target for `service` under spec.aws; `region` overrides the spec's."""
-        return cls(service, region or spec.region, Identity.of(spec, keys), spec.endpoint_url(service))
+        identity = Identity.of(spec, keys, user)
+        return cls(service, region or spec.region, identity, spec.endpoint_url(service))
+
+    @property
+    def shared(self) -> "Target":
+        """The same for whomever: what users of one role have in common, such as AWS's limits."""
+        return self.used_by(None)
+
+    def used_by(self, user: User | None) -> "Target":
+        """The same for this user."""
+        identity = self.identity
+        if not identity.role_arn or identity.user == user:
+            return self
+        return msgspec.structs.replace(self, identity=msgspec.structs.replace(identity, user=user))

@@ -25,11 +25,12 @@ from botocore.config import Config
 from botocore.credentials import CredentialResolver, Credentials, DeferredRefreshableCredentials
 
 from caretaker import __version__
-from caretaker.aws.connections import Hooks
-from caretaker.aws.identity import Identity, Target
+from caretaker.aws import parsers
+from caretaker.aws.connections import Hooks, Refused
+from caretaker.aws.identity import Identity, Target, session_name
+from caretaker.aws.reach import Reach
 from caretaker.aws.services import CONNECT_SECONDS, POLL_MARGIN_SECONDS, READ_SECONDS, policy
 
-SESSION_NAME: Final = "caretaker"  # of an assumed role, as CloudTrail shows it
 # Given whole: botocore puts its own together anew for each request, a sixth of a call's CPU time (450 instead
 # of 530 µs for a DeleteMessageBatch of 10 without its network).
 USER_AGENT: Final = f"caretaker/{__version__} Botocore/{botocore.__version__}"
@@ -49,6 +50,9 @@ class Options(msgspec.Struct, frozen=True):
     polls              long polls at a time
     instance_identity  take credentials from the instance metadata service where there are no others
     connect_seconds, read_seconds  of one request that is no long poll; together what the Lease must outlive
+    reach              what endpoints of a spec may lead to. None: anything, for whoever runs a command in a
+                       place of his own. Those of the environment are an administrator's, and not judged
+    cluster            its name, for the sessions of roles; "" = not known
     """
 
     threads: int = 16
@@ -57,6 +61,8 @@ class Options(msgspec.Struct, frozen=True):
     instance_identity: bool = False
     connect_seconds: float = CONNECT_SECONDS
     read_seconds: float = READ_SECONDS
+    reach: Reach | None = None
+    cluster: str = ""
 
 
 def utc_now() -> datetime:
@@ -170,13 +176,18 @@ class Clients:
     # ---------------------------------------------------------------- clients
 
     def _make(self, target: Target, poll_seconds: float) -> Any:
+        reach = self._options.reach if target.endpoint_url else None
+        config = self._config(target.service, poll_seconds, once=target.once)
+        if reach is not None:
+            # A proxy would look the name up itself, and see more of the network than we may.
+            config = config.merge(Config(proxies={}))
         client = self._session(target.identity).create_client(
             target.service,
             region_name=target.region or None,
             endpoint_url=target.endpoint_url or None,
-            config=self._config(target.service, poll_seconds, once=target.once),
+            config=config,
         )
-        self._hooks.install(client, target.service, timed=not poll_seconds)
+        self._hooks.install(client, target.service, timed=not poll_seconds, reach=reach)
         return client
 
     def _config(self, service: str, poll_seconds: float, *, once: bool = False) -> Config:
@@ -200,6 +211,7 @@ class Clients:
         if session is None:
             session = botocore.session.Session()
             session.register_component("data_loader", _loader())
+            parsers.install(session)
             # For the clients that the chain makes by itself, such as STS for a web identity.
             session.set_default_client_config(self._config("sts", 0.0))
             if identity.role_arn:
@@ -236,11 +248,15 @@ class Clients:
 
     def _ask_sts(self, identity: Identity) -> dict[str, str]:
         target = Target("sts", identity.sts_region, identity.source, identity.sts_endpoint_url)
-        params = {"RoleArn": identity.role_arn, "RoleSessionName": SESSION_NAME}
+        name = session_name(self._options.cluster, identity.user)
+        params = {"RoleArn": identity.role_arn, "RoleSessionName": name}
         if identity.external_id:
             params["ExternalId"] = identity.external_id
-        with self.borrow(target) as sts:
-            found = sts.assume_role(**params)["Credentials"]
+        try:
+            with self.borrow(target) as sts:
+                found = sts.assume_role(**params)["Credentials"]
+        except Refused as refused:
+            raise refused.cause from None
         return {
             "access_key": found["AccessKeyId"],
             "secret_key": found["SecretAccessKey"],

@@ -1,20 +1,21 @@
 """The calls of Amazon SQS that are used, as aws.calls.Aws.sqs answers them.
 
-Types only. Names are AWS's own (Amazon SQS API reference); every method raises AwsError.
+Types only, to which answers.py holds what comes. Names are AWS's own (Amazon SQS API reference); every method
+raises AwsError.
 """
 
 # ruff: noqa: N803 - the parameters' names are AWS's
 from collections.abc import Sequence
-from typing import Any, Protocol, TypedDict
+from typing import Any, Protocol, Required, TypedDict
 
 
 class Message(TypedDict, total=False):
     """One received message; Attributes holds what MessageSystemAttributeNames asked for."""
 
-    MessageId: str
-    ReceiptHandle: str
+    MessageId: Required[str]
+    ReceiptHandle: Required[str]
     MD5OfBody: str
-    Body: str
+    Body: Required[str]
     Attributes: dict[str, str]
     MessageAttributes: dict[str, Any]
 
@@ -28,7 +29,7 @@ class ReceiveMessageResult(TypedDict, total=False):
 class GetQueueAttributesResult(TypedDict, total=False):
     """All values are text, numbers too."""
 
-    Attributes: dict[str, str]
+    Attributes: Required[dict[str, str]]
 
 
 class GetQueueUrlResult(TypedDict):
@@ -55,9 +56,9 @@ class ChangeMessageVisibilityBatchRequestEntry(TypedDict):
 class BatchResultErrorEntry(TypedDict, total=False):
     """Why one entry failed while the call as a whole succeeded."""
 
-    Id: str
+    Id: Required[str]
     SenderFault: bool
-    Code: str
+    Code: Required[str]
     Message: str
 
 

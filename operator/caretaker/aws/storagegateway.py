@@ -1,18 +1,19 @@
 """The calls of AWS Storage Gateway that are used, as aws.calls.Aws.storagegateway answers them.
 
-Types only. Names are AWS's own (AWS Storage Gateway API reference); every method raises AwsError.
+Types only, to which answers.py holds what comes. Names are AWS's own (AWS Storage Gateway API reference);
+every method raises AwsError.
 """
 
 # ruff: noqa: N803 - the parameters' names are AWS's
 from collections.abc import Sequence
-from typing import Protocol, TypedDict
+from typing import Protocol, Required, TypedDict
 
 
 class FileShareInfo(TypedDict, total=False):
     """One share of a list. FileShareType: NFS | SMB."""
 
     FileShareType: str
-    FileShareARN: str
+    FileShareARN: Required[str]
     FileShareId: str
     FileShareStatus: str
     GatewayARN: str
@@ -23,36 +24,36 @@ class ListFileSharesOutput(TypedDict, total=False):
 
     Marker: str
     NextMarker: str
-    FileShareInfoList: list[FileShareInfo]
+    FileShareInfoList: Required[list[FileShareInfo]]
 
 
 class FileShare(TypedDict, total=False):
     """What is read of an NFSFileShareInfo and of an SMBFileShareInfo. LocationARN: bucket or access point."""
 
-    FileShareARN: str
+    FileShareARN: Required[str]
     FileShareId: str
     FileShareName: str
-    FileShareStatus: str
-    GatewayARN: str
-    LocationARN: str
+    FileShareStatus: Required[str]
+    GatewayARN: Required[str]
+    LocationARN: Required[str]
 
 
 class DescribeNFSFileSharesOutput(TypedDict, total=False):
     """Shares in no order."""
 
-    NFSFileShareInfoList: list[FileShare]
+    NFSFileShareInfoList: Required[list[FileShare]]
 
 
 class DescribeSMBFileSharesOutput(TypedDict, total=False):
     """Shares in no order."""
 
-    SMBFileShareInfoList: list[FileShare]
+    SMBFileShareInfoList: Required[list[FileShare]]
 
 
 class RefreshCacheOutput(TypedDict, total=False):
     """NotificationId comes again in the event that tells of the end."""
 
-    FileShareARN: str
+    FileShareARN: Required[str]
     NotificationId: str
 
 

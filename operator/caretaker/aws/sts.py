@@ -1,12 +1,12 @@
 """The calls of AWS STS that are used, as aws.calls.Aws.sts answers them.
 
-Types only. Names are AWS's own (AWS STS API reference); every method raises AwsError. Roles are assumed by
-session.py; nobody else needs assume_role.
+Types only, to which answers.py holds what comes. Names are AWS's own (AWS STS API reference); every method
+raises AwsError. Roles are assumed by session.py; nobody else needs assume_role.
 """
 
 # ruff: noqa: N803 - the parameters' names are AWS's
 from datetime import datetime
-from typing import Protocol, TypedDict
+from typing import Protocol, Required, TypedDict
 
 
 class StsCredentials(TypedDict):
@@ -21,15 +21,15 @@ class StsCredentials(TypedDict):
 class AssumeRoleResponse(TypedDict, total=False):
     """A session of a role."""
 
-    Credentials: StsCredentials
+    Credentials: Required[StsCredentials]
 
 
 class GetCallerIdentityResponse(TypedDict, total=False):
     """Who signs."""
 
     UserId: str
-    Account: str
-    Arn: str
+    Account: Required[str]
+    Arn: Required[str]
 
 
 class Sts(Protocol):

@@ -19,6 +19,7 @@ from caretaker.api.daemontask import (
 )
 from caretaker.api.objects import WireMeta
 from caretaker.api.template import wrong_type
+from caretaker.aws.identity import User
 from caretaker.daemontask import amounts, ticks
 from caretaker.daemontask.pods import Start, build
 from caretaker.kube.client import KubeClient
@@ -27,6 +28,7 @@ from caretaker.kube.errors import ApiError
 
 KIND: Final = "DaemonTask"
 PLURAL: Final = "daemontasks"
+SHORT: Final = "dtask"
 TOO_LARGE: Final = (
     f"spec.template: is more than {MAX_TEMPLATE_BYTES} bytes as JSON; "
     "move scripts and data into a ConfigMap and mount it"
@@ -40,6 +42,11 @@ class RawTask(msgspec.Struct):
     metadata: WireMeta
     spec: msgspec.Raw = msgspec.Raw(b"{}")
     status: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+def user_of(namespace: str, name: str) -> User:
+    """For whom a role is assumed."""
+    return User(namespace, SHORT, name)
 
 
 def task_path(namespace: str, name: str = "") -> str:

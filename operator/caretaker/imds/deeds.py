@@ -23,9 +23,8 @@ from caretaker.aws.services import Rate
 from caretaker.imds.enforce import Desk, Enforced, Write
 from caretaker.imds.hands import Hand, failed, sent, unanswered
 from caretaker.imds.inventory import Inventory
-from caretaker.imds.look import SERVICE
 from caretaker.imds.pace import Pace, cap
-from caretaker.imds.resource import Read
+from caretaker.imds.resource import Read, user_of
 from caretaker.kube.errors import NotLeader
 from caretaker.obs.imds_metrics import PolicyMetrics
 from caretaker.runtime.queue import Key
@@ -302,7 +301,8 @@ class Doer:
 
     def _writer(self, mine: Read, target: Target) -> Ec2Writer:
         """An audit gets one that refuses to change anything."""
-        writer = self._ec2(msgspec.structs.replace(target, once=True))
+        mine_alone = target.used_by(user_of(mine.meta.name))
+        writer = self._ec2(msgspec.structs.replace(mine_alone, once=True))
         return writer if mine.enforces else read_only(writer)
 
     def _share(self, target: Target, now: float) -> Pace:
@@ -323,12 +323,6 @@ def refused(error: AwsError) -> tuple[str, str]:
         mend = f"allow {error.missing_permission} to the identity that spec.aws names"
         return Reason.ACCESS_DENIED, f"{error}; {mend}"
     return Reason.NOT_ASKED, str(error)
-
-
-def region_target(mine: Read, region: str) -> Target:
-    """As whom a region is asked, and changed."""
-    assert mine.spec is not None  # noqa: S101 - the caller has looked
-    return Target.of(mine.spec.aws.within(region), SERVICE)
 
 
 def _cuts(mine: Read) -> str:

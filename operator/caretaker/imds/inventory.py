@@ -22,6 +22,7 @@ from caretaker.api.imds import Options
 from caretaker.aws.ec2 import Ec2, Filter, Instance, MetadataOptions
 from caretaker.aws.errors import AwsError
 from caretaker.aws.identity import Target
+from caretaker.aws.pages import pages
 from caretaker.imds.judge import STOPPED, Seen
 
 log = logging.getLogger(__name__)
@@ -46,6 +47,8 @@ NODEGROUP_CLUSTER_TAG: Final = "eks:cluster-name"
 # Set on every instance that came from one (Amazon EC2 user guide, "Tag your Amazon EC2 resources").
 TEMPLATE_TAG: Final = "aws:ec2launchtemplate:id"
 VERSION_TAG: Final = "aws:ec2launchtemplate:version"
+# The fields of Seen that tags tell.
+BY_TAGS: Final = ("tagged", "group", "unfit_tags", "template", "version", "cluster")
 
 
 class Region(msgspec.Struct, frozen=True):
@@ -73,7 +76,7 @@ class _Place:
 
 
 class Inventory:
-    """Regions by Target. `calls` counts DescribeInstances."""
+    """Regions by Target. `calls` counts pages of DescribeInstances."""
 
     def __init__(self, ec2: Callable[[Target], Ec2], scale: float = 1.0, cluster: str = "") -> None:
         """`cluster`: by whose tag instances are asked for; "" = by the one that they are found to have."""
@@ -167,7 +170,7 @@ class Inventory:
         except AwsError as error:
             self._failed(place, error)
             return
-        told = {one["InstanceId"]: seen_of(one, now) for one in found}
+        told = _seen(place, found, now)
         # But for what was changed, or found gone, since the question was put.
         asked = {one: seen for one, seen in place.view.instances.items() if one in waiting and seen.at <= now}
         applied = {
@@ -193,7 +196,7 @@ class Inventory:
             self._failed(place, error)
             return
         place.failures, place.again_at = 0, 0.0
-        seen = {one["InstanceId"]: seen_of(one, began) for one in found}
+        seen = _seen(place, found, began)
         self._keep_own(place, seen, began)
         running = {one for one, known in seen.items() if known.state == "running"}
         place.asked = ids | running if whole else place.asked | ids
@@ -233,15 +236,10 @@ class Inventory:
     async def _describe(self, ec2: Ec2, *only: Filter) -> list[Instance]:
         """All pages. By filter: one id that EC2 does not know would fail the whole call else."""
         found: list[Instance] = []
-        token = ""
-        while True:
+        async for page in pages(ec2.describe_instances, Filters=only, MaxResults=PAGE):
             self.calls += 1
-            more = {"NextToken": token} if token else {}
-            page = await ec2.describe_instances(Filters=only, MaxResults=PAGE, **more)
-            found += [one for group in page.get("Reservations", ()) for one in group.get("Instances", ())]
-            token = page.get("NextToken", "")
-            if not token:
-                return found
+            found += [one for group in page["Reservations"] for one in group["Instances"]]
+        return found
 
 
 def _put(place: _Place, seen: dict[str, Seen]) -> None:
@@ -265,6 +263,7 @@ def seen_of(instance: Instance, asked: float) -> Seen:
         state=(instance.get("State") or {}).get("Name", ""),
         pending=options.get("State") == "pending",
         managed=bool((instance.get("Operator") or {}).get("Managed")),
+        tagged=bool(tags),
         group=tags.get(GROUP_TAG, ""),
         unfit_tags=any(TAG_KEY.fullmatch(key) is None for key in tags) if tags else None,
         at=asked,
@@ -272,6 +271,19 @@ def seen_of(instance: Instance, asked: float) -> Seen:
         version=tags.get(VERSION_TAG, ""),
         cluster=tags.get(EKS_TAG) or tags.get(NODEGROUP_CLUSTER_TAG, ""),
     )
+
+
+def _seen(place: _Place, found: Iterable[Instance], asked: float) -> dict[str, Seen]:
+    """By id. An instance that had tags has them still where EC2 tells none: their lack would take it out of
+    its group, and give it to another policy."""
+    seen = {one["InstanceId"]: seen_of(one, asked) for one in found}
+    known = place.view.instances
+    return {name: one if one.tagged else _retagged(one, known.get(name, one)) for name, one in seen.items()}
+
+
+def _retagged(seen: Seen, before: Seen) -> Seen:
+    tags = {field: getattr(before, field) for field in BY_TAGS}
+    return msgspec.structs.replace(seen, **tags)
 
 
 def cluster_tag(instances: Iterable[Instance]) -> Filter | None:

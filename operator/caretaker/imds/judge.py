@@ -23,16 +23,18 @@ _ENDED: Final = frozenset(("shutting-down", "terminated"))
 STOPPED: Final = frozenset(("stopping", "stopped"))
 NOT_FOUND: Final = "InstanceNotFound"
 NOT_ASKED: Final = "NotAsked"
+TAGS_NOT_TOLD: Final = "TagsNotTold"
 
 
 class Seen(msgspec.Struct, frozen=True, gc=False):
     """What EC2 says of an instance. `state` as in InstanceState.Name; `managed`: by AWS, who alone may change
-    it (Operator.Managed)."""
+    it (Operator.Managed); `tagged`: it has tags, as every instance of a cluster does."""
 
     options: Options
     state: str = "running"
     pending: bool = False  # MetadataOptions.State
     managed: bool = False
+    tagged: bool = True
     group: str = ""  # the Auto Scaling group, by its tag
     unfit_tags: bool | None = None  # a tag's key is none that the metadata service can show; None: not told
     at: float = 0.0  # time.monotonic() when EC2 was asked
@@ -90,6 +92,13 @@ def _managed(case: Case) -> Verdict | None:
     return Verdict("skipped", PROVIDER_MANAGED) if managed else None
 
 
+def _untagged(case: Case) -> Verdict | None:
+    """The group that it is of may be known by its tags alone, and with it what it should have."""
+    if case.seen is None or case.seen.tagged:
+        return None
+    return Verdict("unknown", TAGS_NOT_TOLD, "EC2 tells no tags of it, and a cluster's instances have some")
+
+
 def _differs(case: Case) -> Verdict | None:
     """Pending before drifted: EC2 answers with the new values at once, and applies them later."""
     if case.seen is None:
@@ -104,4 +113,11 @@ def _differs(case: Case) -> Verdict | None:
     return Verdict("pending", "Pending") if waits else None
 
 
-_RULES: Final[tuple[Callable[[Case], Verdict | None], ...]] = (_skipped, _unknown, _gone, _managed, _differs)
+_RULES: Final[tuple[Callable[[Case], Verdict | None], ...]] = (
+    _skipped,
+    _unknown,
+    _gone,
+    _managed,
+    _untagged,
+    _differs,
+)

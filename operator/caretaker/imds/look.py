@@ -20,7 +20,7 @@ from caretaker.imds.conditions import Problem, View
 from caretaker.imds.inventory import Inventory, Region
 from caretaker.imds.place import Place
 from caretaker.imds.plan import Member, Policy, Snapshot
-from caretaker.imds.resource import Read
+from caretaker.imds.resource import Read, user_of
 from caretaker.imds.select import selects
 from caretaker.imds.sourcing import Look as Sources
 from caretaker.imds.sourcing import Sourcing
@@ -55,7 +55,8 @@ async def look(
     What is pending is followed where it may have been changed by us."""
     assert mine.spec is not None  # noqa: S101 - the caller has looked
     wanted = _wanted(mine.spec, nodes)
-    targets = {name: Target.of(mine.spec.aws.within(name), SERVICE) for name in sorted(wanted)}
+    aws = mine.spec.aws
+    targets = {name: Target.of(aws.within(name), SERVICE, user=user_of("")) for name in sorted(wanted)}
 
     async def ask(name: str, target: Target) -> Region:
         if mine.enforces:

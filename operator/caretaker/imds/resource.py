@@ -10,10 +10,12 @@ import msgspec
 from caretaker.api import durations, names
 from caretaker.api.imds import Spec, Status
 from caretaker.api.objects import WireMeta
+from caretaker.aws.identity import User
 from caretaker.imds.plan import Policy
 
 KIND: Final = "IMDSPolicy"
 PLURAL: Final = "imdspolicies"
+SHORT: Final = "imdsp"
 
 
 class RawPolicy(msgspec.Struct):
@@ -22,6 +24,11 @@ class RawPolicy(msgspec.Struct):
     metadata: WireMeta
     spec: msgspec.Raw = msgspec.Raw(b"{}")
     status: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+def user_of(name: str) -> User:
+    """For whom a role is assumed: one policy, or with "" all, which share what they read."""
+    return User("", SHORT, name)
 
 
 class Read(msgspec.Struct, frozen=True):

@@ -23,6 +23,7 @@ from caretaker.aws.autoscaling import AutoScaling
 from caretaker.aws.ec2 import Ec2, LaunchTemplateVersion
 from caretaker.aws.errors import AwsError
 from caretaker.aws.identity import Target
+from caretaker.aws.pages import pages
 from caretaker.imds.inventory import BACKOFF_SECONDS
 from caretaker.imds.launching import (
     DEFAULT,
@@ -36,6 +37,7 @@ from caretaker.imds.launching import (
 )
 from caretaker.imds.origins import origin_of
 from caretaker.imds.plan import Member
+from caretaker.imds.resource import user_of
 from caretaker.kube.client import KubeClient
 from caretaker.kube.errors import ApiError
 
@@ -211,7 +213,8 @@ class Sourcing:
         max_age: float,
     ) -> _Place:
         spec = aws.within(region)
-        ec2, autoscaling = Target.of(spec, "ec2"), Target.of(spec, "autoscaling")
+        user = user_of("")
+        ec2, autoscaling = Target.of(spec, "ec2", user=user), Target.of(spec, "autoscaling", user=user)
         place = self._places.setdefault(ec2, _Place())
         if not own.groups and not own.templates:
             return place
@@ -253,17 +256,15 @@ class Sourcing:
 
     async def _groups(self, autoscaling: AutoScaling, names: Sequence[str]) -> dict[str, Group]:
         found: dict[str, Group] = {}
-        token = ""
-        while True:
+        given: dict[str, Any] = {
+            "AutoScalingGroupNames": names,
+            "IncludeInstances": False,
+            "MaxRecords": NAMES,
+        }
+        async for page in pages(autoscaling.describe_auto_scaling_groups, **given):
             self.calls += 1
-            more = {"NextToken": token} if token else {}
-            page = await autoscaling.describe_auto_scaling_groups(
-                AutoScalingGroupNames=names, IncludeInstances=False, MaxRecords=NAMES, **more
-            )
-            found |= {one["AutoScalingGroupName"]: group_of(one) for one in page.get("AutoScalingGroups", ())}
-            token = page.get("NextToken", "")
-            if not token:
-                return found
+            found |= {one["AutoScalingGroupName"]: group_of(one) for one in page["AutoScalingGroups"]}
+        return found
 
     async def _template(self, ec2: Ec2, name: str, numbers: Collection[str]) -> Template | None:
         """None: there is none. One version that is not there fails the call for all: then each is asked for
@@ -287,17 +288,11 @@ class Sourcing:
     async def _versions(self, ec2: Ec2, name: str, versions: Sequence[str]) -> list[LaunchTemplateVersion]:
         by = {"LaunchTemplateId": name} if name.startswith("lt-") else {"LaunchTemplateName": name}
         found: list[LaunchTemplateVersion] = []
-        token = ""
-        while True:
+        given: dict[str, Any] = {"Versions": versions, "MaxResults": PAGE, **by}
+        async for page in pages(ec2.describe_launch_template_versions, **given):
             self.calls += 1
-            more = {"NextToken": token} if token else {}
-            page = await ec2.describe_launch_template_versions(
-                Versions=versions, MaxResults=PAGE, **by, **more
-            )
-            found += page.get("LaunchTemplateVersions", ())
-            token = page.get("NextToken", "")
-            if not token:
-                return found
+            found += page["LaunchTemplateVersions"]
+        return found
 
     async def _tags(self, place: _Place, ec2: Ec2) -> None:
         """Learn which templates belong to a stack. By filter: an id that is not there fails no call."""
@@ -312,19 +307,11 @@ class Sourcing:
 
     async def _stacks(self, ec2: Ec2, ids: Sequence[str]) -> dict[str, str]:
         found: dict[str, str] = {}
-        token = ""
-        while True:
+        which = [{"Name": "resource-id", "Values": ids}, {"Name": "key", "Values": [STACK_TAG]}]
+        async for page in pages(ec2.describe_tags, Filters=which, MaxResults=TAGS):
             self.calls += 1
-            more = {"NextToken": token} if token else {}
-            page = await ec2.describe_tags(
-                Filters=[{"Name": "resource-id", "Values": ids}, {"Name": "key", "Values": [STACK_TAG]}],
-                MaxResults=TAGS,
-                **more,
-            )
-            found |= {tag["ResourceId"]: tag.get("Value", "") for tag in page.get("Tags", ())}
-            token = page.get("NextToken", "")
-            if not token:
-                return found
+            found |= {tag["ResourceId"]: tag.get("Value", "") for tag in page["Tags"]}
+        return found
 
     # ---------------------------------------------------------------- Karpenter
 

@@ -218,7 +218,7 @@ class S3AggregatedRefreshKind:
             if work.setting is not None:
                 await work.rest()
             return refusal
-        setting = setting_of(spec, keys)
+        setting = setting_of(spec, keys, resource.user_of(read.meta))
         if work.setting != setting:
             tools = Tools(self._aws, self._client, read.meta, keys, self._egress_allow)
             await work.begin(setting, self._aws.sqs(setting.source.target), make(spec, tools))

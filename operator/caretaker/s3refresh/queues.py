@@ -51,7 +51,8 @@ class Queues:
 
     def join(self, key: Key, reading: Reading, on_news: Callable[[], None], *, owner: bool) -> Poller:
         """The queue's poller, with `key` among its readers."""
-        address = (reading.target, reading.source.queue_url)
+        # Readers of one queue share it, whose session it is read in: that of the first.
+        address = (reading.target.shared, reading.source.queue_url)
         queue = self._queues.get(address)
         if queue is None:
             sqs = self._aws.sqs(reading.target)

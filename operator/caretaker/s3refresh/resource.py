@@ -12,12 +12,14 @@ from caretaker.api import durations, names
 from caretaker.api.conditions import RefreshReason as Reason
 from caretaker.api.objects import WireMeta
 from caretaker.api.s3refresh import Spec, Status
+from caretaker.aws.identity import User
 from caretaker.s3refresh import record
 from caretaker.s3refresh.aims import aim_of
 from caretaker.s3refresh.debounce import Pace, Target
 
 KIND: Final = "S3AggregatedRefresh"
 PLURAL: Final = "s3aggregatedrefreshes"
+SHORT: Final = "s3ar"
 FINALIZER: Final = f"{names.GROUP}/finalizer"
 
 
@@ -27,6 +29,11 @@ class RawRefresh(msgspec.Struct):
     metadata: WireMeta
     spec: msgspec.Raw = msgspec.Raw(b"{}")
     status: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+def user_of(meta: WireMeta) -> User:
+    """For whom a role is assumed."""
+    return User(meta.namespace, SHORT, meta.name)
 
 
 class Read(msgspec.Struct, frozen=True):

@@ -7,7 +7,7 @@ import msgspec
 
 from caretaker.api.aws import queue_arn
 from caretaker.api.s3refresh import Spec, SQSSource
-from caretaker.aws.identity import Keys, Target
+from caretaker.aws.identity import Keys, Target, User
 from caretaker.s3refresh.aims import Aim, aim_of
 from caretaker.s3refresh.resource import seconds
 
@@ -41,10 +41,10 @@ class Setting(msgspec.Struct, frozen=True):
         return (self.source,) if self.completions is None else (self.source, self.completions)
 
 
-def setting_of(spec: Spec, keys: Keys | None) -> Setting:
+def setting_of(spec: Spec, keys: Keys | None, user: User | None = None) -> Setting:
     """The setting that a spec asks for. Raises ValueError with the field."""
     source, aim = spec.source.sqs, aim_of(spec)
-    sqs = Target.of(spec.aws, "sqs", keys)
+    sqs = Target.of(spec.aws, "sqs", keys, user=user)
     reading = Reading(
         sqs,
         queue_of(source.queue_url, spec),

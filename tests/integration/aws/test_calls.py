@@ -305,7 +305,7 @@ class TestFailures:
 
 class TestPolls:
     async def test_a_poll_outlasts_the_timeout_of_calls(self, fake: FakeAws) -> None:
-        message = '{"Messages": [{"MessageId": "m"}]}'
+        message = '{"Messages": [{"MessageId": "m", "ReceiptHandle": "h", "Body": "b"}]}'
         fake.hang("ReceiveMessage", Answer(message))
         fake.hang("ListFileShares")
         async with Aws(Options(read_seconds=0.3)) as aws:
@@ -374,7 +374,7 @@ class TestPolls:
 
 class TestOperations:
     async def test_a_services_protocol_calls_the_operation_of_its_name(self, fake: FakeAws, aws: Aws) -> None:
-        fake.on("ListFileShares", Answer('{"NextMarker": "m"}'))
+        fake.on("ListFileShares", Answer('{"FileShareInfoList": [], "NextMarker": "m"}'))
         found = await aws.storagegateway(GATEWAY).list_file_shares(Limit=5)
         assert found["NextMarker"] == "m"
         assert fake.calls[0].json == {"Limit": 5}

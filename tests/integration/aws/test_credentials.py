@@ -10,7 +10,8 @@ import pytest
 from caretaker.aws.calls import Aws
 from caretaker.aws.connections import Hooks
 from caretaker.aws.errors import AwsError
-from caretaker.aws.identity import Identity, Keys, Target
+from caretaker.aws.identity import Identity, Keys, Target, User
+from caretaker.aws.services import Rate
 from caretaker.aws.session import UNUSED_SECONDS, Clients, Options
 from fakes.aws import Answer, Call, FakeAws, assumed, error, query_error
 from integration.aws.conftest import OWN_KEY
@@ -79,6 +80,43 @@ class TestAssumeRole:
         assert [c.signer for c in fake.calls if c.action != "AssumeRole"] == [
             *("ASIA1", "ASIA2", "ASIA1", "ASIA3")
         ]
+
+    async def test_each_user_of_a_role_has_a_session_that_tells_who_it_is(
+        self, fake: FakeAws, clock: Clock
+    ) -> None:
+        async with Aws(Options(cluster="prod"), now=clock) as aws:
+            for name in ("one", "two", "one"):
+                target = sqs().used_by(User("media", "s3ar", name))
+                await aws.call(target, "get_queue_url", QueueName="q")
+            await aws.call(sqs(), "get_queue_url", QueueName="q")
+        asked = [c.form["RoleSessionName"] for c in fake.calls if c.action == "AssumeRole"]
+        assert asked == ["prod,media,s3ar,one", "prod,media,s3ar,two", "prod"]
+        assert [c.signer for c in fake.calls if c.action != "AssumeRole"] == [
+            *("ASIA1", "ASIA2", "ASIA1", "ASIA3")
+        ]
+
+    async def test_users_of_a_role_share_its_turns_and_threads(self, fake: FakeAws, clock: Clock) -> None:
+        """They are one caller to AWS, and one endpoint that hangs must not take every thread."""
+        users = [sqs().used_by(User("media", "s3ar", f"r{n}")) for n in range(4)]
+        options = Options(threads=3, per_client=2)
+        async with Aws(options, now=clock) as aws:
+            fake.hang("GetQueueUrl")
+            hanging = [asyncio.create_task(aws.call(one, "get_queue_url", QueueName="q")) for one in users]
+            await fake.received(2, "GetQueueUrl")
+            with FakeAws() as other:
+                elsewhere = Target("sqs", "eu-west-1", endpoint_url=other.url)
+                await asyncio.wait_for(aws.call(elsewhere, "get_queue_url", QueueName="q"), 5)
+            assert fake.actions().count("GetQueueUrl") == 2
+            fake.release()
+            await asyncio.gather(*hanging)
+        async with Aws(options, rates={"sqs": Rate(0.001, 1)}, now=clock) as aws:
+            first, *others = [
+                asyncio.create_task(aws.call(one, "get_queue_url", QueueName="q")) for one in users[:2]
+            ]
+            await asyncio.wait([first, *others], return_when=asyncio.FIRST_COMPLETED)
+            assert fake.actions().count("GetQueueUrl") == 5
+            for one in others:
+                one.cancel()
 
     async def test_a_role_is_shared_by_the_services_that_use_it(self, fake: FakeAws, clock: Clock) -> None:
         identity = sqs().identity

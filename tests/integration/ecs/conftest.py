@@ -15,7 +15,7 @@ from testing.aws import Aws
 from testing.ecstasks import TIME_SCALE, EcsTasks
 from testing.imds import NOWHERE
 from testing.operator import OperatorProcess
-from testing.refreshing import ALL, grants
+from testing.refreshing import ALL, LOOPBACK, grants
 
 
 @pytest.fixture(scope="package")
@@ -37,7 +37,7 @@ def operator(
     cluster: Cluster, shared_namespace: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[OperatorProcess]:
     """Everything is granted to it; what a test does not lead to a double fails."""
-    args = grants(tmp_path_factory.mktemp("ecs"), {**ALL, "ownIdentity": True})
+    args = (*grants(tmp_path_factory.mktemp("ecs"), {**ALL, "ownIdentity": True}), *LOOPBACK)
     process = OperatorProcess(
         cluster.kubeconfig,
         "ecs",

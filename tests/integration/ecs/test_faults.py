@@ -1,6 +1,7 @@
 """What stands in the way is told, with what mends it, and harms nothing else."""
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
@@ -175,6 +176,35 @@ async def test_a_service_that_fails_half_way_is_made_good(place: EcsTasks) -> No
         *["ServerException"] * 2,
         "",
     ]
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        {"action": "cut_body", "operation": "DescribeServices"},
+        {"action": "html", "operation": "DescribeServices"},
+        {"action": "without", "operation": "DescribeServices"},
+        {"action": "without", "operation": "ListContainerInstances", "member": "containerInstanceArns"},
+        {"action": "cut_body", "operation": "ListContainerInstances"},
+    ],
+    ids=lambda fault: " ".join(fault.values()),
+)
+async def test_what_is_no_answer_takes_no_task_away(
+    place: EcsTasks, operator: OperatorProcess, fault: dict[str, Any]
+) -> None:
+    place.cluster(instances=3)
+    task = await place.create(clusters=["prod"], maxDecreasePercent=100)
+    await task.clusters({"prod": 3})
+    place.control.fault(count=None, **fault)
+    await place.send(place.control.register("prod"))
+    told = await task.condition("Ready", "False", "Unreachable")
+    assert "hunter2" not in json.dumps((await task.get())["status"])
+    assert fault["operation"] in told["message"]
+    assert place.desired() == 3
+    place.control.clear_faults()
+    await task.clusters({"prod": 4})
+    assert [call["input"]["desiredCount"] for call in place.control.calls("UpdateService")] == [3, 4]
+    operator.assert_clean_logs()
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from testing.aws import Aws
 from testing.ecstasks import SOON, TIME_SCALE, EcsTasks
 from testing.imds import NOWHERE
 from testing.operator import OperatorProcess
-from testing.refreshing import ALL, grants
+from testing.refreshing import ALL, LOOPBACK, grants
 
 Start = Callable[..., OperatorProcess]
 CLUSTERS: Final = [f"c{number}" for number in range(10)]
@@ -35,7 +35,7 @@ def start(cluster: Cluster, namespace: str, tmp_path: Path) -> Iterator[Start]:
     def started(name: str, *entries: dict[str, Any], **how: Any) -> OperatorProcess:
         folder = tmp_path / name
         folder.mkdir()
-        args = (*grants(folder, *(entries or (EVERYTHING,))), *how.pop("args", ()))
+        args = (*grants(folder, *(entries or (EVERYTHING,))), *LOOPBACK, *how.pop("args", ()))
         given = {"namespace": namespace, "time_scale": TIME_SCALE, "env": NOWHERE, **how}
         made.append(OperatorProcess(cluster.kubeconfig, name, args=args, **given))
         return made[-1].start()

@@ -54,7 +54,7 @@ def operator(
     folder = tmp_path_factory.mktemp("operator")
     kubeconfig = proxy.write_kubeconfig(folder / "kubeconfig")
     env = environment(ministack.url, ministack.url)
-    args = (*grants(folder), "--egress-allow", "localhost")
+    args = (*grants(folder), "--egress-allow", "localhost,127.0.0.1")
     with refresher(kubeconfig, folder, env, "gitops", time_scale=TIME_SCALE, args=args) as started:
         yield started
 

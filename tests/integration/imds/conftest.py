@@ -10,16 +10,20 @@ from testbed.cluster import Cluster
 from testing.cluster import Nodes
 from testing.imds import NOWHERE, Fleet
 from testing.operator import OperatorProcess
+from testing.refreshing import LOOPBACK, grants
 
 TIME_SCALE = 0.05
 
 
 @pytest.fixture(scope="module")
-def operator(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[OperatorProcess]:
+def operator(
+    cluster: Cluster, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[OperatorProcess]:
     """Credentials that any double takes, and no endpoint: what a test does not lead elsewhere fails. It tells
     when it asked AWS: when a call arrives is the machine's doing as well. A file may have a TIME_SCALE."""
     scale = getattr(request.module, "TIME_SCALE", TIME_SCALE)
-    how = {"leader_elect": False, "time_scale": scale, "args": ("--log-level", "DEBUG")}
+    args = (*grants(tmp_path_factory.mktemp("auditor")), *LOOPBACK, "--log-level", "DEBUG")
+    how = {"leader_elect": False, "time_scale": scale, "args": args}
     process = OperatorProcess(cluster.kubeconfig, "auditor", env=NOWHERE, **how)
     with process as started:
         yield started

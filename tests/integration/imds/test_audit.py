@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import json
 from collections.abc import Iterator
 
 import pytest
@@ -220,3 +221,44 @@ async def test_an_auto_scaling_group_is_known_by_its_instances_tag(fleet: Fleet)
     policy = await fleet.create(selector={"groups": [{"kind": "AutoScalingGroup", "names": ["spot-?"]}]})
     found = await policy.summary(nodes=1, drifted=1)
     assert [(g["kind"], g["name"]) for g in found["status"]["groups"]] == [("AutoScalingGroup", "spot-1")]
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        {"action": "cut_body"},
+        {"action": "html"},
+        {"action": "without"},
+        {"action": "without", "member": "reservationSet"},
+        {"action": "without", "member": "instanceId"},
+    ],
+    ids=lambda fault: " ".join(fault.values()),
+)
+async def test_instances_that_cannot_be_read_are_not_gone(
+    fleet: Fleet, operator: OperatorProcess, fault: dict[str, str]
+) -> None:
+    await fleet.add(2)
+    policy = await fleet.create(resyncInterval="1m")  # 3 s here
+    await policy.summary(nodes=2, compliant=2)
+    fleet.control.fault(operation="DescribeInstances", count=None, **fault)
+    told = await policy.condition("PermissionOK", "Unknown", "NotAsked")
+    assert "DescribeInstances: UnreadableAnswer: the answer cannot be read" in told["message"]
+    found = await policy.get()
+    assert found["status"]["summary"].get("gone", 0) == 0
+    assert "hunter2" not in json.dumps(found["status"])
+    fleet.control.clear_faults()
+    await policy.condition("PermissionOK", "True")
+    await policy.summary(nodes=2, compliant=2)
+    assert "hunter2" not in "\n".join(operator.lines)
+    operator.assert_clean_logs()
+
+
+async def test_nodes_whose_tags_are_not_told_are_no_drift(fleet: Fleet) -> None:
+    """A group may be known by tags alone, and what its nodes should have with it."""
+    await fleet.add(2, options=SLOW)
+    fleet.control.fault("without", operation="DescribeInstances", count=None, member="tagSet")
+    policy = await fleet.create(resyncInterval="1m")
+    found = await policy.summary(nodes=2, unknown=2)
+    assert {(one[2]) for one in listed(found)} == {"TagsNotTold"}
+    fleet.control.clear_faults()
+    await policy.summary(nodes=2, drifted=2)

@@ -1,6 +1,7 @@
 """An operator of the test's own: killed, started again, and started with other settings."""
 
 from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +11,7 @@ from testbed.cluster import Cluster
 from testing.cluster import Nodes
 from testing.imds import MODIFY, NOWHERE, SLOW, Fleet
 from testing.operator import NEW_INTERPRETER, OperatorProcess
+from testing.refreshing import LOOPBACK, grants
 
 from .conftest import TIME_SCALE
 
@@ -17,7 +19,7 @@ Start = Callable[..., OperatorProcess]
 
 
 @pytest.fixture
-def start(cluster: Cluster) -> Iterator[Start]:
+def start(cluster: Cluster, tmp_path: Path) -> Iterator[Start]:
     """Start an operator with these flags."""
     made: list[OperatorProcess] = []
 
@@ -29,7 +31,7 @@ def start(cluster: Cluster) -> Iterator[Start]:
             leader_elect=False,
             time_scale=TIME_SCALE,
             env=NOWHERE,
-            args=args,
+            args=(*grants(tmp_path), *LOOPBACK, *args),
             command=NEW_INTERPRETER,
         )
         made.append(process)

@@ -11,6 +11,7 @@ from testing.accounts import audited, grant, kubeconfig_of
 from testing.imds import NOWHERE, Fleet
 from testing.karpenter import URL, node_class, node_classes
 from testing.operator import OperatorProcess
+from testing.refreshing import LOOPBACK, grants
 from testing.roles import KOPF, METRIC, SYSTEM, until
 
 LABELS = {"karpenter.sh/nodepool": "pool", "karpenter.k8s.aws/ec2nodeclass": "default"}
@@ -30,7 +31,7 @@ async def operator(
         config,
         namespace=namespace,
         time_scale=0.1,
-        args=("--operator-namespace", SYSTEM, "--lease-name", namespace),
+        args=(*grants(tmp_path), *LOOPBACK, "--operator-namespace", SYSTEM, "--lease-name", namespace),
         env=NOWHERE,
         allowed=KOPF,
     )

@@ -91,7 +91,13 @@ async def test_planted_secrets_are_nowhere_to_be_read(place: Place, aws: FakeAws
         "AWS_SECRET_ACCESS_KEY": planted("the operator's key"),
         "AWS_SESSION_TOKEN": planted("the operator's session token"),
     }
-    args = (*grants(tmp_path), "--log-level", "DEBUG", "--egress-allow", "localhost,http://localhost")
+    args = (
+        *grants(tmp_path),
+        "--log-level",
+        "DEBUG",
+        "--egress-allow",
+        "localhost,127.0.0.1,http://localhost",
+    )
     running = operator(place.cluster.kubeconfig, tmp_path, env, args=args, namespace=place.namespace)
     async with FakeApiServer() as service:
         service.on("POST", "/purge", mirror)

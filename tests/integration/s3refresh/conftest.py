@@ -65,6 +65,11 @@ def shared_operator(
         yield started
 
 
+def by_name(url: str) -> str:
+    """By the name that the shared operator may call."""
+    return url.replace("127.0.0.1", "localhost")
+
+
 @pytest.fixture
 async def shared(
     shared_operator: OperatorProcess,
@@ -83,7 +88,7 @@ async def shared(
         storage_gateway.control,
         scale=TIME_SCALE,
         prefix=f"{secrets.token_hex(3)}-",
-        endpoints={"sqs": sqs_proxy.url, "storagegateway": storage_gateway.url},
+        endpoints={"sqs": by_name(sqs_proxy.url), "storagegateway": by_name(storage_gateway.url)},
     )
     try:
         yield made

@@ -9,6 +9,7 @@ import pytest
 from awsdoubles.envelopes import DAY, Envelope, Queue
 from awsdoubles.sqsproxy.proxy import SqsProxy
 from awsdoubles.sqsproxy.rules import Fail, Match
+from integration.s3refresh.conftest import by_name
 from testbed.admin import ApiError
 from testing.aws import Source
 from testing.refreshing import Refreshing, gateway, sqs
@@ -141,7 +142,7 @@ async def test_a_role_that_may_not_be_assumed_is_named(shared: Refreshing, sqs_p
     shared.share(source.bucket)
     sqs_proxy.add(Match("AssumeRole"), denied("sts:AssumeRole"))
     role = "arn:aws:iam::000000000000:role/refresh"
-    endpoints = {**shared.body(source.queue)["spec"]["aws"]["endpointURLs"], "sts": sqs_proxy.url}
+    endpoints = {**shared.body(source.queue)["spec"]["aws"]["endpointURLs"], "sts": by_name(sqs_proxy.url)}
     aws = {"region": shared.aws.region, "roleARN": role, "endpointURLs": endpoints}
     resource = await shared.create(source.queue, aws=aws)
     told = await resource.condition("QueueReachable", "False", "AccessDenied")

@@ -32,7 +32,11 @@ def read(error: Exception, operation: str = "DeleteMessageBatch", *, write: bool
         ("ClusterNotFoundException", 400, ErrorClass.NOT_FOUND),
         ("ResourceNotFoundException", 404, ErrorClass.NOT_FOUND),
         ("NoSuchAccessPoint", 404, ErrorClass.NOT_FOUND),
-        ("404", 404, ErrorClass.NOT_FOUND),
+        # A proxy, or whatever answers there: what cannot be read is not what is not there.
+        ("404", 404, ErrorClass.UNKNOWN_OUTCOME),
+        ("", 404, ErrorClass.UNKNOWN_OUTCOME),
+        ("403", 403, ErrorClass.UNKNOWN_OUTCOME),
+        ("SomethingNew", 404, ErrorClass.NOT_FOUND),
         ("Throttling", 400, ErrorClass.THROTTLED),
         ("ThrottlingException", 400, ErrorClass.THROTTLED),
         ("RequestThrottled", 403, ErrorClass.THROTTLED),

@@ -1,11 +1,18 @@
 """Whose credentials a spec asks for."""
 
+import re
 from base64 import b64encode
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from caretaker.api.aws import AwsSpec, SecretRef
-from caretaker.aws.identity import Identity, Keys, Target
+from caretaker.aws.identity import Identity, Keys, Target, User, session_name
+from caretaker.daemontask import resource as daemontask
+from caretaker.imds import resource as imds
+from caretaker.registry import DAEMON_TASK, IMDS_POLICY, S3_AGGREGATED_REFRESH
+from caretaker.s3refresh import resource as s3refresh
 
 ROLE = "arn:aws:iam::123456789012:role/a"
 
@@ -67,3 +74,63 @@ def test_no_secret_is_shown() -> None:
     shown = repr(Target("sqs", "r", Identity(Keys("AKIA", "very-secret", "very-token"))))
     assert "AKIA" in shown
     assert "very" not in shown
+
+
+class TestSessionNames:
+    @pytest.mark.parametrize(
+        ("cluster", "user", "name"),
+        [
+            ("prod", User("media", "s3ar", "photos"), "prod,media,s3ar,photos"),
+            ("prod", User("media", "dtask", "a.b-c"), "prod,media,dtask,a.b-c"),
+            ("prod", User("", "imdsp", "workers"), "prod,,imdsp,workers"),
+            ("prod", User("", "imdsp", ""), "prod,,imdsp,"),
+            ("", User("media", "s3ar", "photos"), "caretaker,media,s3ar,photos"),
+            ("", None, "caretaker"),
+            ("my_EKS-1", None, "my_EKS-1"),
+            # 64 characters, the most there may be.
+            ("prod", User("n" * 25, "s3ar", "p" * 28), f"prod,{'n' * 25},s3ar,{'p' * 28}"),
+            # What is cut says so: "n+" is no namespace, so that a condition on "prod,n...,*" is not met.
+            ("prod", User("n" * 25, "s3ar", "p" * 29), f"prod,{'n' * 20}+,s3ar,{'p' * 20}+,j5axchsjmj"),
+            ("prod", User("media", "s3ar", "p" * 253), f"prod,media,s3ar,{'p' * 36}+,pkguncd454"),
+            ("c" * 100, User("media", "s3ar", "x"), f"{'c' * 39}+,media,s3ar,x,mblu5v6u46"),
+            ("a b", User("media", "s3ar", "x"), "a+b,media,s3ar,x,yzeymu7vpy"),
+            ("a,b", User("media", "s3ar", "x"), "a+b,media,s3ar,x,c3ydkqtnyb"),
+        ],
+    )
+    def test_they_tell_cluster_namespace_and_resource(
+        self, cluster: str, user: User | None, name: str
+    ) -> None:
+        assert session_name(cluster, user) == name
+
+    @given(st.text(max_size=120), st.text("ab-9", max_size=63), st.text("ab.-9", min_size=1, max_size=253))
+    def test_they_are_what_sts_takes(self, cluster: str, namespace: str, name: str) -> None:
+        found = session_name(cluster, User(namespace, "s3ar", name))
+        assert re.fullmatch(r"[A-Za-z0-9_+=,.@-]{2,64}", found)
+        assert found.count(",") in (3, 4)
+        assert ("+" in found) == (found.count(",") == 4)
+
+    def test_what_is_cut_differs_still(self) -> None:
+        found = {session_name("prod", User("media", "s3ar", "p" * 200 + str(n))) for n in range(100)}
+        assert len(found) == 100
+
+    def test_kinds_are_told_by_the_names_that_kubectl_knows(self) -> None:
+        shorts = (daemontask.SHORT, s3refresh.SHORT, imds.SHORT)
+        assert shorts == (DAEMON_TASK.short, S3_AGGREGATED_REFRESH.short, IMDS_POLICY.short)
+
+
+class TestUsers:
+    USER = User("media", "s3ar", "photos")
+    SPEC = AwsSpec("eu-west-1", ROLE, "x")
+
+    def test_each_has_an_identity_of_its_own_by_a_role(self) -> None:
+        one, other = (Target.of(self.SPEC, "sqs", user=User("media", "s3ar", name)) for name in "ab")
+        assert one.identity.user == User("media", "s3ar", "a")
+        assert one != other
+        assert one.shared == other.shared == Target.of(self.SPEC, "sqs")
+        assert one.used_by(other.identity.user) == other
+
+    def test_without_a_role_nobody_needs_one(self) -> None:
+        own = Target.of(AwsSpec("eu-west-1"), "sqs", user=self.USER)
+        assert own.identity.user is None
+        assert own.shared is own
+        assert own.used_by(self.USER) is own

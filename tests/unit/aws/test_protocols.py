@@ -2,6 +2,7 @@
 
 import inspect
 import typing
+from datetime import datetime
 from functools import cache
 from typing import Any
 
@@ -10,16 +11,24 @@ import pytest
 from botocore import xform_name
 from botocore.model import ServiceModel
 
-from caretaker.aws.ec2 import Ec2
+from caretaker.aws.autoscaling import AutoScaling
+from caretaker.aws.ec2 import Ec2, Ec2Writer
 from caretaker.aws.ecs import Ecs
 from caretaker.aws.sqs import Sqs
 from caretaker.aws.storagegateway import StorageGateway
 from caretaker.aws.sts import Sts
 
-SERVICES: dict[str, type] = {"ec2": Ec2, "ecs": Ecs, "sqs": Sqs, "storagegateway": StorageGateway, "sts": Sts}
+SERVICES: dict[str, type] = {
+    "autoscaling": AutoScaling,
+    "ec2": Ec2,
+    "ecs": Ecs,
+    "sqs": Sqs,
+    "storagegateway": StorageGateway,
+    "sts": Sts,
+}
 METHODS = [
     (service, name)
-    for service, protocol in SERVICES.items()
+    for service, protocol in (*SERVICES.items(), ("ec2", Ec2Writer))
     for name in vars(protocol)
     if not name.startswith("_")
 ]
@@ -32,6 +41,10 @@ def model(service: str) -> tuple[ServiceModel, dict[str, str]]:
     return found, {xform_name(name): name for name in found.operation_names}
 
 
+def method_of(service: str, method: str) -> Any:
+    return getattr(SERVICES[service], method, None) or getattr(Ec2Writer, method)
+
+
 def operation(service: str, method: str) -> Any:
     found, operations = model(service)
     return found.operation_model(operations[method])
@@ -40,7 +53,7 @@ def operation(service: str, method: str) -> Any:
 @pytest.mark.parametrize(("service", "method"), METHODS)
 def test_a_method_has_the_operations_parameters(service: str, method: str) -> None:
     shape = operation(service, method).input_shape
-    parameters = list(inspect.signature(getattr(SERVICES[service], method)).parameters.values())[1:]
+    parameters = list(inspect.signature(method_of(service, method)).parameters.values())[1:]
     names = {p.name for p in parameters}
     assert names <= set(shape.members)
     # S3 Control's host holds the account, so botocore fills in what its description does not require.
@@ -50,16 +63,33 @@ def test_a_method_has_the_operations_parameters(service: str, method: str) -> No
 
 @pytest.mark.parametrize(("service", "method"), METHODS)
 def test_a_result_has_the_operations_members(service: str, method: str) -> None:
-    result = typing.get_type_hints(getattr(SERVICES[service], method))["return"]
+    result = typing.get_type_hints(method_of(service, method))["return"]
     agree(result, operation(service, method).output_shape)
 
 
+# What an answer is held to is what botocore makes of the type in AWS's description.
+SCALARS = {"string": str, "integer": int, "long": int, "boolean": bool, "timestamp": datetime}
+
+
 def agree(result: Any, shape: Any) -> None:
-    """Every key that is read exists, and lists hold structures of the same members."""
+    """Every key that is read exists and has its type, and lists hold structures of the same members."""
     members = shape.members
     for name, kind in typing.get_type_hints(result).items():
         assert name in members, f"{shape.name} has no {name}"
-        inner = typing.get_args(kind)[0] if typing.get_origin(kind) is list else kind
-        shown = members[name].member if members[name].type_name == "list" else members[name]
-        if typing.is_typeddict(inner):
-            agree(inner, shown)
+        alike(kind, members[name], f"{shape.name}.{name}")
+
+
+def alike(kind: Any, shape: Any, where: str) -> None:
+    """The type is that of the shape."""
+    if shape.type_name in SCALARS:
+        assert kind is SCALARS[shape.type_name], where
+    elif shape.type_name == "list":
+        assert typing.get_origin(kind) is list, where
+        alike(typing.get_args(kind)[0], shape.member, where)
+    elif typing.is_typeddict(kind):
+        agree(kind, shape)
+    else:
+        assert typing.get_origin(kind) is dict, where
+        key, value = typing.get_args(kind)
+        assert key is str, where
+        assert value is Any or (shape.type_name == "map" and value is SCALARS[shape.value.type_name]), where

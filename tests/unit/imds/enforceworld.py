@@ -203,7 +203,7 @@ class World:
             "InstanceId": one.name,
             "State": {"Name": one.state},
             "MetadataOptions": {"State": state, **one.options},
-            "Tags": [],
+            "Tags": [{"Key": "Name", "Value": one.name}],
         }
 
     def learn(self, one: Instance) -> None:

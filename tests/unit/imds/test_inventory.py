@@ -413,3 +413,42 @@ async def test_after_a_change_a_second_one_without_an_answer_is_believed_as_ec2_
     expected = told if believed else applied
     assert seen.http_put_response_hop_limit == expected["HttpPutResponseHopLimit"]
     assert seen.http_tokens == expected["HttpTokens"]
+
+
+async def test_an_instance_that_had_tags_has_them_where_an_answer_tells_none(clock: Clock) -> None:
+    """Its group would lose it, and another policy get it."""
+    ec2 = Ec2("i-1", tag="kubernetes.io/cluster/prod")
+    ec2.instances["i-1"]["Tags"].append({"Key": "aws:autoscaling:groupName", "Value": "dind"})
+    inventory = Inventory(lambda _: ec2)  # type: ignore[arg-type,return-value]
+    first = (await inventory.look(HERE, {"i-1"}, FRESH)).instances["i-1"]
+    assert (first.group, first.tagged, first.unfit_tags) == ("dind", True, True)
+    ec2.instances["i-1"]["Tags"] = []
+    ec2.instances["i-1"]["State"] = {"Name": "stopped"}
+    clock.now += FRESH
+    again = (await inventory.look(HERE, {"i-1"}, FRESH)).instances["i-1"]
+    assert (again.group, again.tagged, again.unfit_tags) == ("dind", True, True)
+    assert (again.state, again.at) == ("stopped", clock.now)
+    ec2.instances["i-1"]["Tags"] = [{"Key": "Name", "Value": "x"}]
+    clock.now += FRESH
+    assert (await inventory.look(HERE, {"i-1"}, FRESH)).instances["i-1"].group == ""
+
+
+async def test_one_of_which_no_tags_were_ever_told_is_not_taken_for_one_without(clock: Clock) -> None:
+    ec2 = Ec2("i-1")
+    inventory = Inventory(lambda _: ec2)  # type: ignore[arg-type,return-value]
+    for _ in range(2):
+        assert not (await inventory.look(HERE, {"i-1"}, FRESH)).instances["i-1"].tagged
+        clock.now += FRESH
+
+
+async def test_a_token_that_leads_in_circles_is_followed_once(clock: Clock) -> None:
+    class Circling(Ec2):
+        async def describe_instances(self, **_: Any) -> Any:
+            self.calls.append(("", []))
+            return {"Reservations": [], "NextToken": "a" if len(self.calls) % 2 else "b"}
+
+    ec2 = Circling()
+    inventory = Inventory(lambda _: ec2)  # type: ignore[arg-type,return-value]
+    found = await inventory.look(HERE, {"i-1"}, FRESH)
+    assert found.problem is not None
+    assert (found.problem.code, len(ec2.calls)) == ("UnreadableAnswer", 3)

@@ -67,6 +67,20 @@ CASES = {
     "EC2 does not know it": (HERE, None, TWO, "", Verdict("gone", "InstanceNotFound")),
     "it ends": (HERE, Seen(Options(1), "shutting-down"), TWO, "", Verdict("gone", "shutting-down")),
     "it has ended": (HERE, Seen(Options(1), "terminated"), TWO, "", Verdict("gone", "terminated")),
+    "no tags are told of it, and so not its group": (
+        HERE,
+        Seen(Options(1), tagged=False),
+        TWO,
+        "",
+        Verdict("unknown", "TagsNotTold", "EC2 tells no tags of it, and a cluster's instances have some"),
+    ),
+    "it has ended, whatever its tags": (
+        HERE,
+        Seen(Options(1), "terminated", tagged=False),
+        TWO,
+        "",
+        Verdict("gone", "terminated"),
+    ),
     "AWS manages it": (HERE, Seen(Options(1), managed=True), TWO, "", Verdict("skipped", "ProviderManaged")),
 }
 

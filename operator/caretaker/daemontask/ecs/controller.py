@@ -26,7 +26,7 @@ from caretaker.daemontask.ecs.snapshot import Snapshot
 from caretaker.daemontask.ecs.status import status_of, transitions
 from caretaker.daemontask.ecs.troubles import QUEUE
 from caretaker.daemontask.ecs.work import Work
-from caretaker.daemontask.resource import KIND, task_path
+from caretaker.daemontask.resource import KIND, task_path, user_of
 from caretaker.obs.metrics import Metrics
 from caretaker.runtime.controller import Next, Subject
 from caretaker.runtime.queue import Key
@@ -109,9 +109,10 @@ class EcsTarget:
             self._add(key)
 
         aws = spec.aws.spec
-        ecs = self._aws.ecs(Target.of(aws, "ecs"))
+        user = user_of(key.namespace, key.name)
+        ecs = self._aws.ecs(Target.of(aws, "ecs", user=user))
         work = self._works[key] = Work(uid, spec, ecs, self._metrics.ecs, on_news, self._scale)
-        queue, url = Target.of(aws, "sqs"), spec.events.sqs_queue_url
+        queue, url = Target.of(aws, "sqs", user=user), spec.events.sqs_queue_url
         work.reader = self._readers.join(key, queue, url, work.hear, on_news)
         return work
 

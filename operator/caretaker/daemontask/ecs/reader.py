@@ -175,10 +175,11 @@ class Readers:
         self, name: Hashable, target: Target, url: str, listener: Listener, on_state: Callable[[], None]
     ) -> Reader:
         """The queue's reader, with `name` among its listeners."""
-        queue = self._queues.get((target, url))
+        address = (target.shared, url)  # it is read in the session of the first
+        queue = self._queues.get(address)
         if queue is None:
             reader = Reader(self._aws.sqs(target), url, self._count, self._scale)
-            queue = self._queues[target, url] = _Queue(reader)
+            queue = self._queues[address] = _Queue(reader)
         queue.reader.join(name, listener, on_state)
         return queue.reader
 

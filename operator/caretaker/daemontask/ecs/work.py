@@ -17,6 +17,7 @@ from caretaker.api.conditions import EcsReason as Reason
 from caretaker.api.ecs import EcsSpec
 from caretaker.aws.ecs import Ecs
 from caretaker.aws.errors import AwsError
+from caretaker.aws.pages import pages
 from caretaker.daemontask.ecs.check import (
     DENIED,
     Answer,
@@ -321,12 +322,8 @@ async def _definition(ecs: Ecs, given: dict[str, Any]) -> Answer:
 async def listed(ecs: Ecs) -> list[str]:
     """The names of all clusters. Raises AwsError, UnclearError."""
     arns: list[str] = []
-    more: dict[str, Any] = {}
-    while True:
-        answer = await ecs.list_clusters(maxResults=PAGE, **more)
+    async for answer in pages(ecs.list_clusters, by="nextToken", maxResults=PAGE):
         if answer.get("clusterArns") is None:
             raise UnclearError("ListClusters answered without clusterArns")
         arns += answer["clusterArns"]
-        if not answer.get("nextToken"):
-            return [arn.rpartition("/")[2] for arn in arns]
-        more = {"nextToken": answer["nextToken"]}
+    return [arn.rpartition("/")[2] for arn in arns]

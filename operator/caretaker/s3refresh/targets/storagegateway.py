@@ -5,13 +5,15 @@ region or a share that cannot be read makes the discovery incomplete instead of 
 """
 
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
-from typing import Any, ClassVar, Final, Literal
+from typing import ClassVar, Final, Literal
 
 import msgspec
 
 from caretaker.api.s3refresh import Spec, Wire
 from caretaker.aws import identity
-from caretaker.aws.errors import AwsError
+from caretaker.aws.answers import UNREADABLE
+from caretaker.aws.errors import AwsError, ErrorClass
+from caretaker.aws.pages import pages
 from caretaker.aws.storagegateway import FileShare, FileShareInfo, StorageGateway
 from caretaker.s3refresh import advice
 from caretaker.s3refresh.aims import Aim
@@ -19,11 +21,12 @@ from caretaker.s3refresh.debounce import UNKNOWN, Claim, Pace
 from caretaker.s3refresh.locations import UnresolvedError, bucket_and_prefix
 from caretaker.s3refresh.match import Share
 from caretaker.s3refresh.plan import End, Result, Shares
-from caretaker.s3refresh.resource import seconds
+from caretaker.s3refresh.resource import seconds, user_of
 from caretaker.s3refresh.targets import Tools
 
 # "You can specify up to 10" (DescribeNFSFileShares); botocore does not check it.
 DESCRIBED_AT_ONCE: Final = 10
+DESCRIBE: Final = "DescribeFileShares"  # of NFS or SMB
 AVAILABLE: Final = "AVAILABLE"
 # What the service answers for a gateway that it cannot reach, too.
 GATEWAY_REFUSES: Final = "InvalidGatewayRequestException"
@@ -120,7 +123,9 @@ def make(meant: StorageGatewayTarget, spec: Spec, tools: Tools) -> "StorageGatew
     """The target, with a client for each region."""
     regions = meant.regions or (spec.aws.region,)
     named = {
-        region: identity.Target.of(spec.aws, "storagegateway", tools.keys, region=region)
+        region: identity.Target.of(
+            spec.aws, "storagegateway", tools.keys, region=region, user=user_of(tools.resource)
+        )
         for region in regions
     }
     clients = {region: tools.aws.storagegateway(target) for region, target in named.items()}
@@ -237,19 +242,20 @@ class StorageGatewayShares:
         gateways = discover.gateway_arns if discover is not None else ()
         protocols = discover.protocols if discover is not None else ("NFS", "SMB")
         for gateway in gateways or ("",):
-            async for one in _pages(client, gateway):
-                if wanted and one["FileShareARN"] not in wanted:
-                    continue
-                if one.get("FileShareType", "NFS") in protocols:
-                    yield one
+            only = {"GatewayARN": gateway} if gateway else {}
+            async for page in pages(client.list_file_shares, by="NextMarker", sent_as="Marker", **only):
+                for one in page["FileShareInfoList"]:
+                    meant = not wanted or one["FileShareARN"] in wanted
+                    if meant and one.get("FileShareType", "NFS") in protocols:
+                        yield one
 
 
 async def _describe(client: StorageGateway, kind: str, arns: list[str]) -> Sequence[FileShare]:
     if kind == "NFS":
         nfs = await client.describe_nfs_file_shares(FileShareARNList=arns)
-        return nfs.get("NFSFileShareInfoList", [])
+        return _all(nfs["NFSFileShareInfoList"], arns)
     smb = await client.describe_smb_file_shares(FileShareARNList=arns)
-    return smb.get("SMBFileShareInfoList", [])
+    return _all(smb["SMBFileShareInfoList"], arns)
 
 
 def _unseen(one: FileShareInfo, region: str) -> Share:
@@ -259,15 +265,13 @@ def _unseen(one: FileShareInfo, region: str) -> Share:
     return Share(name or arn.rpartition("/")[2], arn, "", group=group, region=region, ready=False)
 
 
-async def _pages(client: StorageGateway, gateway: str) -> AsyncIterator[FileShareInfo]:
-    only: dict[str, Any] = {"GatewayARN": gateway} if gateway else {}
-    while True:
-        page = await client.list_file_shares(**only)
-        for one in page.get("FileShareInfoList", []):
-            yield one
-        only["Marker"] = page.get("NextMarker", "")
-        if not only["Marker"]:
-            return
+def _all(found: Sequence[FileShare], asked: Sequence[str]) -> Sequence[FileShare]:
+    """A share that is not told of is not gone: the call fails for one that does not exist."""
+    missing = set(asked) - {one["FileShareARN"] for one in found}
+    if missing:
+        fault = f"the answer cannot be read: it does not tell of {min(missing)}"
+        raise AwsError(ErrorClass.TRANSIENT, UNREADABLE, fault, service="storagegateway", operation=DESCRIBE)
+    return found
 
 
 def _batches(arns: Sequence[str]) -> Iterable[list[str]]:

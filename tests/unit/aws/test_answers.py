@@ -1,0 +1,129 @@
+"""What an answer has to hold, of every operation that is used."""
+
+import copy
+import typing
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from botocore import xform_name
+from botocore.loaders import create_loader
+from botocore.model import ServiceModel
+
+from caretaker.aws.answers import PROTOCOLS, fault_of
+from caretaker.aws.sts import AssumeRoleResponse
+
+SERVICES = ("autoscaling", "ec2", "ecs", "sqs", "storagegateway", "sts")
+NAMES = {
+    xform_name(name): name
+    for service in SERVICES
+    for name in ServiceModel(create_loader().load_service_model(service, "service-2")).operation_names
+}
+FORMS: dict[str, Any] = {
+    NAMES[name]: typing.get_type_hints(method, include_extras=True)["return"]
+    for protocol in PROTOCOLS
+    for name, method in vars(protocol).items()
+    if not name.startswith("_")
+}
+FORMS["AssumeRoleWithWebIdentity"] = AssumeRoleResponse
+EXAMPLES = {str: "x", int: 1, bool: True, datetime: datetime(2026, 1, 1, tzinfo=UTC), Any: "x"}
+
+
+def whole(form: Any) -> Any:
+    """An answer with every member that is read."""
+    if typing.get_origin(form) is typing.Required:
+        return whole(typing.get_args(form)[0])
+    if typing.is_typeddict(form):
+        hints = typing.get_type_hints(form)
+        return {name: whole(kind) for name, kind in hints.items()}
+    if typing.get_origin(form) is list:
+        return [whole(typing.get_args(form)[0])]
+    if typing.get_origin(form) is dict:
+        return {"x": whole(typing.get_args(form)[1])}
+    return EXAMPLES[form]
+
+
+def places(form: Any, answer: Any) -> Iterator[tuple[dict[str, Any], str, bool]]:
+    """(structure, member, whether it is required) of all that is read, in this answer."""
+    if typing.is_typeddict(form):
+        for name, kind in typing.get_type_hints(form).items():
+            yield answer, name, name in form.__required_keys__
+            yield from places(kind, answer[name])
+    elif typing.get_origin(form) is list:
+        yield from places(typing.get_args(form)[0], answer[0])
+
+
+def each(operation: str) -> Iterator[tuple[Any, dict[str, Any], str, bool]]:
+    """(a whole answer, a structure in it, a member of that, whether it is required), for every member."""
+    form = FORMS[operation]
+    for at, _ in enumerate(places(form, whole(form))):
+        answer = whole(form)
+        yield answer, *list(places(form, answer))[at]
+
+
+@pytest.mark.parametrize("operation", FORMS)
+def test_a_whole_answer_has_no_fault(operation: str) -> None:
+    answer = whole(FORMS[operation])
+    before = copy.deepcopy(answer)
+    assert fault_of(operation, {**answer, "ResponseMetadata": {"HTTPStatusCode": 200}, "New": 1}) == ""
+    assert answer == before
+
+
+@pytest.mark.parametrize("operation", FORMS)
+def test_a_required_member_has_to_be_there(operation: str) -> None:
+    for answer, structure, member, required in each(operation):
+        del structure[member]
+        fault = fault_of(operation, answer)
+        assert bool(fault) is required, (member, fault)
+        assert f"`{member}`" in fault or not required
+
+
+@pytest.mark.parametrize("operation", FORMS)
+def test_a_member_of_another_type_is_a_fault_that_quotes_nothing(operation: str) -> None:
+    for answer, structure, member, _ in each(operation):
+        text = isinstance(structure[member], str)
+        for wrong in (None, 7.5 if text else "foreign-text", [["foreign-text"]]):
+            structure[member] = wrong
+            fault = fault_of(operation, answer)
+            assert fault, (member, wrong)
+            assert "foreign" not in fault
+
+
+@pytest.mark.parametrize(
+    ("operation", "required"),
+    [
+        ("DescribeInstances", True),
+        ("DescribeNFSFileShares", True),
+        ("DescribeSMBFileShares", True),
+        ("ListFileShares", True),
+        ("DescribeAutoScalingGroups", True),
+        ("DescribeLaunchTemplateVersions", True),
+        ("DescribeTags", True),
+        ("GetQueueAttributes", True),
+        ("GetQueueUrl", True),
+        ("DeleteMessageBatch", True),
+        ("ChangeMessageVisibilityBatch", True),
+        ("ModifyInstanceMetadataOptions", True),
+        ("RefreshCache", True),
+        ("AssumeRole", True),
+        ("AssumeRoleWithWebIdentity", True),
+        ("GetCallerIdentity", True),
+        ("ReceiveMessage", False),  # the wait was over before a message came
+    ],
+)
+def test_an_answer_without_anything_is_none(operation: str, required: bool) -> None:
+    assert bool(fault_of(operation, {})) is required
+
+
+@pytest.mark.parametrize("operation", ["DeleteMessageBatch", "ChangeMessageVisibilityBatch"])
+def test_a_batch_tells_of_success_or_of_failure(operation: str) -> None:
+    assert fault_of(operation, {"Successful": [{"Id": "1"}]}) == ""
+    assert fault_of(operation, {"Failed": [{"Id": "1", "Code": "x"}]}) == ""
+    assert fault_of(operation, {"Successful": [], "Failed": []}) == (
+        "Object has neither of the fields `Successful` and `Failed`"
+    )
+
+
+def test_an_operation_that_nothing_is_read_of_is_not_looked_at() -> None:
+    assert fault_of("PutObject", {"x": 1}) == ""
