@@ -45,8 +45,12 @@ class Operator:
     async def start(self) -> None:
         """Return once it leads."""
         self.log.unlink(missing_ok=True)
-        # Resources use what is granted to their namespace, policies what is to the operator's own.
-        grant = {"namespaces": [DEMO_NAMESPACE, NAMESPACE], "ownIdentity": True, "queueARNs": ["*"]}
+        grant = {
+            "namespaces": [DEMO_NAMESPACE],
+            "imdsPolicies": True,
+            "ownIdentity": True,
+            "queueARNs": ["*"],
+        }
         self._grants.write_text(json.dumps({"identities": [grant]}))
         arguments = [
             "run",

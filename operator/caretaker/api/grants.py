@@ -1,33 +1,50 @@
-"""Which namespace may use which AWS identity, queue and endpoint: the setting, and the check of a spec.
+"""Who may use which AWS identity, queue and endpoint: the setting, and the check of a spec.
 
 Pure. Without it anybody who may create a resource could drain any queue that the operator can read. Inputs:
-the setting's text and a resource's spec. It must not know any kind, nor look up anything.
+the setting's text and a resource's spec. It must not look up anything.
 """
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Self
+from typing import Any, Final, Self
 from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 
 from caretaker.api.aws import ARN_FIELDS, AwsSpec, queue_arn
 
-SETTING = "--aws-identities (with Helm: aws.identities)"
+SETTING: Final = "--aws-identities (with Helm: aws.identities)"
+# IAM user guide, "IAM and AWS STS quotas".
+_EXTERNAL_ID: Final = re.compile(r"[\w+=,.@:/-]{2,1224}", re.ASCII)
+# The namespace of what has none. Such a resource is an IMDSPolicy, whose authors are no namespace's.
+CLUSTER: Final = ""
 
 
 class Grant(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """One entry: what the namespaces may use, in any combination of what stands in this entry.
+    """One entry: what the namespaces, or IMDSPolicies, may use, in any combination of what stands in this
+    entry.
 
     Patterns know `*` and `?`. In an ARN they stay within one of its fields (as in IAM), in a URL within
-    scheme, host, port or path. "*" alone is everything.
+    scheme, host, port or path. "*" alone is everything; of namespaces, everybody.
     """
 
-    namespaces: tuple[str, ...]
+    namespaces: tuple[str, ...] = ()
+    imds_policies: bool = msgspec.field(name="imdsPolicies", default=False)
     role_arns: tuple[str, ...] = msgspec.field(name="roleARNs", default=())
+    external_id: str = msgspec.field(name="externalID", default="")  # of all its roles; "" = any
     queue_arns: tuple[str, ...] = msgspec.field(name="queueARNs", default=())
     endpoint_urls: tuple[str, ...] = msgspec.field(name="endpointURLs", default=())
     own_identity: bool = False  # the operator's own credentials
+
+    def concerns(self, namespace: str) -> bool:
+        """Whether the entry is about resources of this namespace."""
+        if namespace == CLUSTER:
+            return self.imds_policies or "*" in self.namespaces
+        return any(glob(pattern, namespace) for pattern in self.namespaces)
+
+    def assumes(self, role: str) -> bool:
+        """Whether the entry grants this role."""
+        return any(arn_matches(pattern, role) for pattern in self.role_arns)
 
 
 class Grants(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -37,9 +54,10 @@ class Grants(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @classmethod
     def default(cls, operator_namespace: str) -> Self:
-        """Everything to the operator's own namespace, nothing to any other."""
-        every = ("*",)
-        return cls((Grant((operator_namespace,), every, every, every, own_identity=True),))
+        """The operator's own identity to IMDSPolicies and, for every queue, to its own namespace. Roles and
+        endpoints to nobody."""
+        own = Grant((operator_namespace,), queue_arns=("*",), own_identity=True)
+        return cls((own, Grant(imds_policies=True, own_identity=True)))
 
     @classmethod
     def decode(cls, content: Any) -> Self:
@@ -73,6 +91,7 @@ class _Need(msgspec.Struct, frozen=True):
     granted: Callable[[Grant], bool]
     missing: str
     mend: str
+    after: str = ""  # the field of a need without which this one means nothing
 
 
 def refusals(
@@ -82,7 +101,7 @@ def refusals(
     queues: Mapping[str, str] | None = None,
     at: str = "spec.aws",
 ) -> tuple[Refusal, ...]:
-    """Why a resource in `namespace` may not do what its spec asks; empty when it may.
+    """Why a resource in `namespace` (CLUSTER: in none) may not do what its spec asks; empty when it may.
 
     `at` is where `aws` stands in the resource. `queues` maps the field of each queue URL
     (spec.source.sqs.queueURL) to the URL. One entry has to grant it all, so that a role granted for one queue
@@ -93,15 +112,16 @@ def refusals(
     found = tuple(_needs(namespace, aws, queues or {}, at))
     needs = [n for n in found if isinstance(n, _Need)]
     faults = [n for n in found if isinstance(n, Refusal)]
-    entries = [g for g in grants.identities if any(_glob(p, namespace) for p in g.namespaces)]
-    denied = [_refused(n, namespace) for n in needs if not any(map(n.granted, entries))]
-    if faults or denied:
-        return (*faults, *denied)
+    entries = [grant for grant in grants.identities if grant.concerns(namespace)]
+    denied = {n.field: n for n in needs if not any(map(n.granted, entries))}
+    told = [_refused(n, namespace) for n in denied.values() if n.after not in denied]
+    if faults or told:
+        return (*faults, *told)
     if not needs or any(all(n.granted(entry) for n in needs) for entry in entries):
         return ()
-    apart = ", ".join(n.field for n in needs)
+    apart = ", ".join(n.field for n in needs if not n.after)
     message = (
-        f"namespace {namespace} is granted {apart} by different entries of {SETTING}, never by one: name "
+        f"{_are(namespace)} granted {apart} by different entries of {SETTING}, never by one: name "
         f"them together in one entry"
     )
     return (Refusal(needs[0].field, namespace, message),)
@@ -109,7 +129,7 @@ def refusals(
 
 def _needs(namespace: str, aws: AwsSpec, queues: Mapping[str, str], at: str) -> Iterator[_Need | Refusal]:
     if not aws.secret_name:
-        yield _identity(aws, at)
+        yield from _identity(aws, at)
         for field, url in queues.items():
             yield _queue(field, url, aws.region, namespace)
     for service, url in sorted(aws.endpoint_urls.items()):
@@ -117,20 +137,29 @@ def _needs(namespace: str, aws: AwsSpec, queues: Mapping[str, str], at: str) -> 
             yield _endpoint(f"{at}.endpointURLs.{service}", url, namespace)
 
 
-def _identity(aws: AwsSpec, at: str) -> _Need:
-    role = aws.role_arn
+def _identity(aws: AwsSpec, at: str) -> Iterator[_Need]:
+    role, external_id = aws.role_arn, aws.external_id
     if not role:
-        return _Need(
+        yield _Need(
             at,
             lambda grant: grant.own_identity,
             "the operator's own AWS identity, used where neither roleARN nor credentialsSecretRef is set",
             "set one of them, or have `ownIdentity: true` added to",
         )
-    return _Need(
-        f"{at}.roleARN",
-        lambda grant: any(arn_matches(p, role) for p in grant.role_arns),
+        return
+    field = f"{at}.roleARN"
+    yield _Need(
+        field,
+        lambda grant: grant.assumes(role),
         role,
         "use a granted role or a credentialsSecretRef, or have it added to roleARNs of",
+    )
+    yield _Need(
+        f"{at}.externalID",
+        lambda grant: grant.assumes(role) and grant.external_id in ("", external_id),
+        f"{role} with {'this' if external_id else 'no'} external ID",
+        "use the externalID that is fixed by",
+        after=field,
     )
 
 
@@ -161,10 +190,14 @@ def _endpoint(field: str, url: str, namespace: str) -> _Need | Refusal:
 
 def _refused(need: _Need, namespace: str) -> Refusal:
     message = (
-        f"namespace {namespace} is not granted {need.missing}: {need.mend} an entry for {namespace} in the "
-        f"file of the operator's {SETTING}"
+        f"{_are(namespace)} not granted {need.missing}: {need.mend} an entry for "
+        f"{namespace or 'imdsPolicies'} in the file of the operator's {SETTING}"
     )
     return Refusal(need.field, namespace, message)
+
+
+def _are(namespace: str) -> str:
+    return f"namespace {namespace} is" if namespace else "IMDSPolicies are"
 
 
 # ---------------------------------------------------------------- patterns
@@ -175,7 +208,7 @@ def arn_matches(pattern: str, arn: str) -> bool:
     if pattern == "*":
         return True
     wanted, found = pattern.split(":", ARN_FIELDS - 1), arn.split(":", ARN_FIELDS - 1)
-    return len(wanted) == len(found) == ARN_FIELDS and all(map(_glob, wanted, found))
+    return len(wanted) == len(found) == ARN_FIELDS and all(map(glob, wanted, found))
 
 
 def url_matches(pattern: str, url: str) -> bool:
@@ -185,7 +218,7 @@ def url_matches(pattern: str, url: str) -> bool:
     if pattern == "*":
         return True
     # A port pattern of "*" is no number for urlsplit, so the parts are taken from the text.
-    return all(map(_glob, _url_parts(urlsplit(pattern)), _url_parts(urlsplit(url))))
+    return all(map(glob, _url_parts(urlsplit(pattern)), _url_parts(urlsplit(url))))
 
 
 def _url_parts(url: SplitResult) -> tuple[str, str, str, str]:
@@ -215,15 +248,30 @@ def _url_fault(url: str) -> str:
     return "must have no .. in its path" if ".." in parts.path.split("/") else ""
 
 
-def _glob(pattern: str, text: str) -> bool:
-    parts = (".*" if c == "*" else "." if c == "?" else re.escape(c) for c in pattern)
-    return re.fullmatch("".join(parts), text, re.DOTALL) is not None
+def glob(pattern: str, text: str) -> bool:
+    """Whether the whole text fits, `*` for any characters and `?` for one. What stands between two stars is
+    looked for once, from left to right: the cost is at most pattern times text, as nothing is tried again."""
+    first, *others = pattern.split("*")
+    found = _part(first).match(text)
+    if found is None or not others:
+        return found is not None and found.end() == len(text)
+    at, last = found.end(), others.pop()
+    for part in others:
+        found = _part(part).search(text, at)
+        if found is None:
+            return False
+        at = found.end()
+    return len(text) - len(last) >= at and _part(last).fullmatch(text, len(text) - len(last)) is not None
+
+
+def _part(pattern: str) -> re.Pattern[str]:
+    return re.compile("".join("." if c == "?" else re.escape(c) for c in pattern), re.DOTALL)
 
 
 def _faults(grant: Grant) -> Iterator[str]:
     """What is wrong with an entry, each beginning with its field."""
-    if not grant.namespaces:
-        yield 'namespaces: must not be empty; "*" is every namespace'
+    if not grant.namespaces and not grant.imds_policies:
+        yield 'namespaces: must not be empty without imdsPolicies; "*" is every namespace'
     for index, name in enumerate(grant.namespaces):
         if not re.fullmatch(r"[a-z0-9*?]([a-z0-9*?-]*[a-z0-9*?])?", name):
             yield f"namespaces[{index}]: {name} is no name of a namespace; it may hold * and ?"
@@ -234,6 +282,8 @@ def _faults(grant: Grant) -> Iterator[str]:
         for index, arn in enumerate(arns):
             if arn != "*" and not _is_arn(arn, service):
                 yield f"{field}[{index}]: {arn} is no ARN of {service} in six fields; it may hold * and ?"
+    if grant.external_id and not _EXTERNAL_ID.fullmatch(grant.external_id):
+        yield "externalID: must be 2 to 1224 of the characters that IAM allows, and is no pattern"
     for index, url in enumerate(grant.endpoint_urls):
         if url != "*" and not re.fullmatch(r"https?://[^/@\s?#]+(/[^\s#]*)?", url):
             yield f"endpointURLs[{index}]: {url} is no http or https URL; it may hold *"

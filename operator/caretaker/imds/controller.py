@@ -14,7 +14,7 @@ import msgspec
 from caretaker.api import names
 from caretaker.api.conditions import PolicyReason as Reason
 from caretaker.api.events import Event, ObjectRef
-from caretaker.api.grants import Grants, refusals
+from caretaker.api.grants import CLUSTER, Grants, refusals
 from caretaker.api.imds import Spec, Status
 from caretaker.api.objects import Node
 from caretaker.api.times import format_time
@@ -70,9 +70,9 @@ class Gathered(msgspec.Struct, frozen=True):
 
 
 class Means(msgspec.Struct, frozen=True):
-    """What the process's settings allow. `changes`: of EC2's bucket; `namespace`: the operator's own, whose
-    grants policies use; `watched`: the one whose DaemonTasks are run, None = all; `daemontasks`: whether they
-    are run at all; `cluster`: its name where that is set; `scale`: for tests."""
+    """What the process's settings allow. `changes`: of EC2's bucket; `namespace`: the operator's own;
+    `watched`: the one whose DaemonTasks are run, None = all; `daemontasks`: whether they are run at all;
+    `cluster`: its name where that is set; `scale`: for tests."""
 
     grants: Grants
     namespace: str
@@ -246,9 +246,7 @@ class IMDSPolicyKind:
     def _refused(self, mine: Read) -> tuple[str, str] | None:
         if mine.spec is None:
             return Reason.INVALID_SPEC, mine.invalid
-        found = refusals(
-            self._means.grants, self._means.namespace, mine.spec.aws.within(mine.spec.aws.region)
-        )
+        found = refusals(self._means.grants, CLUSTER, mine.spec.aws.within(mine.spec.aws.region))
         return (Reason.NOT_GRANTED, "; ".join(map(str, found))) if found else None
 
     # ---------------------------------------------------------------- the rest of a pass

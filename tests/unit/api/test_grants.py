@@ -1,13 +1,17 @@
 """Which namespace may use which identity, queue and endpoint."""
 
 import re
+import time
+from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from caretaker.api.aws import AwsSpec, SecretRef
-from caretaker.api.grants import Grants, Refusal, arn_matches, refusals, url_matches
+from caretaker.api.grants import CLUSTER, Grants, Refusal, arn_matches, glob, refusals, url_matches
 from testing import manifests
 
 ROLE_A = "arn:aws:iam::123456789012:role/team-a"
@@ -84,14 +88,132 @@ def test_one_entry_has_to_grant_it_all() -> None:
     assert f"spec.aws.roleARN, {FIELD} by different entries" in found.message
 
 
-def test_by_default_only_the_operators_namespace_is_granted_anything() -> None:
+def test_by_default_the_operators_own_identity_is_all_that_is_granted_and_to_its_own_alone() -> None:
     setting = Grants.default("caretaker-system")
-    everything = spec(ROLE_A, sqs=ENDPOINT)
-    assert refusals(setting, "caretaker-system", everything, {FIELD: QUEUE_A}) == ()
+    for own in ("caretaker-system", CLUSTER):
+        assert refusals(setting, own, spec()) == ()
+        assert fields(refusals(setting, own, spec(ROLE_A))) == ["spec.aws.roleARN"]
+        assert fields(refusals(setting, own, spec(sqs=ENDPOINT))) == ["spec.aws.endpointURLs.sqs"]
     assert refusals(setting, "caretaker-system", spec(), {FIELD: QUEUE_A}) == ()
+    everything = spec(ROLE_A, sqs=ENDPOINT)
     assert fields(refusals(setting, "team-a", everything, {FIELD: QUEUE_A})) == [
         *("spec.aws.roleARN", FIELD, "spec.aws.endpointURLs.sqs")
     ]
+    assert fields(refusals(setting, "team-a", spec())) == ["spec.aws"]
+
+
+@pytest.mark.parametrize(
+    ("entry", "refused"),
+    [
+        pytest.param({"namespaces": ["caretaker-system"]}, True, id="no namespace is theirs"),
+        pytest.param({"namespaces": ["?*", "c*", "?"]}, True, id="whatever the pattern"),
+        pytest.param({"namespaces": ["*"]}, False, id="what everybody may use they may"),
+        pytest.param({"imdsPolicies": True}, False, id="they are a principal of their own"),
+        pytest.param({"imdsPolicies": True, "namespaces": ["ops"]}, False, id="beside namespaces, too"),
+        pytest.param({"imdsPolicies": False, "namespaces": ["ops"]}, True, id="which has to be said"),
+    ],
+)
+def test_imds_policies_are_granted_by_their_own_name(entry: dict[str, Any], refused: bool) -> None:
+    setting = grants({**entry, "roleARNs": [ROLE_A]})
+    found = refusals(setting, CLUSTER, spec(ROLE_A))
+    assert bool(found) is refused
+    if refused:
+        assert found[0].message.startswith(f"IMDSPolicies are not granted {ROLE_A}: ")
+        assert "an entry for imdsPolicies in the file" in found[0].message
+
+
+def test_what_imds_policies_are_granted_is_no_namespaces() -> None:
+    setting = grants({"imdsPolicies": True, "roleARNs": [ROLE_A], "ownIdentity": True})
+    assert fields(refusals(setting, "caretaker-system", spec(ROLE_A))) == ["spec.aws.roleARN"]
+
+
+class TestExternalIds:
+    FIXED: ClassVar[dict[str, Any]] = {**TEAM_A, "externalID": "prod-7"}
+    AT = "spec.aws.externalID"
+
+    def refused(self, external_id: str, *entries: dict[str, Any], role: str = ROLE_A) -> tuple[Refusal, ...]:
+        return refusals(grants(*entries), "team-a", AwsSpec("eu-west-1", role, external_id), {FIELD: QUEUE_A})
+
+    def test_one_that_a_grant_fixes_is_the_only_one(self) -> None:
+        assert self.refused("prod-7", self.FIXED) == ()
+        for other in ("", "prod-", "prod-77", "PROD-7"):
+            assert fields(self.refused(other, self.FIXED)) == [self.AT]
+
+    def test_a_grant_without_one_takes_any(self) -> None:
+        for one in ("", "x", "prod-7"):
+            assert self.refused(one, TEAM_A) == ()
+
+    def test_it_is_asked_for_by_the_entry_that_grants_the_role(self) -> None:
+        elsewhere = {"namespaces": ["team-a"], "roleARNs": [ROLE_B], "queueARNs": ["*"], "externalID": "bb"}
+        assert self.refused("prod-7", elsewhere, self.FIXED) == ()
+        assert fields(self.refused("bb", elsewhere, self.FIXED)) == [self.AT]
+        assert fields(self.refused("prod-7", elsewhere, self.FIXED, role=ROLE_B)) == [self.AT]
+
+    def test_a_role_that_is_not_granted_is_told_alone(self) -> None:
+        assert fields(self.refused("x", self.FIXED, role=ROLE_B)) == ["spec.aws.roleARN"]
+
+    def test_the_message_does_not_tell_it(self) -> None:
+        (found,) = self.refused("guess", self.FIXED)
+        assert "prod-7" not in str(found)
+        assert f"{ROLE_A} with this external ID" in str(found)
+        (found,) = self.refused("", self.FIXED)
+        assert f"{ROLE_A} with no external ID" in str(found)
+
+    def test_own_keys_may_use_any(self) -> None:
+        aws = AwsSpec("eu-west-1", ROLE_A, "x", SecretRef("keys"))
+        assert refusals(grants(self.FIXED), "team-a", aws, {FIELD: QUEUE_A}) == ()
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "fits"),
+    [
+        ("", "", True),
+        ("", "a", False),
+        ("a", "", False),
+        ("*", "", True),
+        ("**", "ab", True),
+        ("?", "", False),
+        ("?*", "a", True),
+        ("*?", "", False),
+        ("a*b", "ab", True),
+        ("a*b", "axbxb", True),
+        ("a*ba", "aba", True),
+        ("ab*ba", "aba", False),
+        ("a*b*a", "aba", True),
+        ("a*b*a", "ab", False),
+        ("*a?c*", "xxabcxx", True),
+        ("*a?c*", "xxacbxx", False),
+        ("a*", "ba", False),
+        ("*a", "ab", False),
+        ("a.c", "abc", False),
+        ("[ab]", "a", False),
+        ("a*\n", "a\n", True),
+        ("a", "a\n", False),
+        ("a*", "a\nb", True),
+    ],
+)
+def test_stars_and_question_marks(pattern: str, text: str, fits: bool) -> None:
+    assert glob(pattern, text) is fits
+
+
+@given(st.text("ab*?", max_size=8), st.text("ab", max_size=10))
+def test_a_pattern_fits_as_the_shells_does(pattern: str, text: str) -> None:
+    assert glob(pattern, text) is fnmatchcase(text, pattern)
+
+
+@pytest.mark.parametrize("stars", [3, 30, 300])
+def test_a_pattern_costs_no_more_than_in_proportion_to_the_text(stars: int) -> None:
+    """Three stars and 1,000 characters took two seconds, and each star more made it a thousand times that."""
+
+    def cost(length: int) -> float:
+        pattern, text = "*a" * stars + "b", "a" * length
+        began = time.process_time()
+        for _ in range(20):
+            assert not glob(pattern, text)
+        return time.process_time() - began
+
+    cost(1000)  # compiles the patterns
+    assert cost(64_000) < 20 * max(cost(16_000), 0.002)
 
 
 def test_a_refusal_says_field_namespace_and_mend() -> None:
@@ -166,8 +288,11 @@ def test_patterns_of_urls_stay_within_a_part(pattern: str, url: str, fits: bool)
 @pytest.mark.parametrize(
     ("entry", "message"),
     [
-        ({}, r"missing required field `namespaces` - at `\$.identities\[0\]`"),
+        ({}, r"identities\[0\].namespaces: must not be empty without imdsPolicies"),
         ({"namespaces": []}, r"identities\[0\].namespaces: must not be empty"),
+        ({"imdsPolicies": False}, r"identities\[0\].namespaces: must not be empty"),
+        ({"namespaces": ["a"], "externalID": "x"}, r"identities\[0\].externalID: must be 2 to 1224"),
+        ({"namespaces": ["a"], "externalID": "a*"}, "and is no pattern"),
         ({"namespaces": "team-a"}, r"Expected `array`, got `str` - at `\$.identities\[0\].namespaces`"),
         ({"namespaces": ["Team A"]}, r"identities\[0\].namespaces\[0\]: Team A is no name"),
         ({"namespaces": ["a"], "roleArns": []}, "unknown field `roleArns`"),
@@ -195,5 +320,10 @@ def test_the_example_of_the_docs_is_understood() -> None:
     setting = Grants.decode(manifests.load(block))
     role = "arn:aws:iam::111122223333:role/team-a-reader"
     queue = "https://sqs.eu-west-1.amazonaws.com/111122223333/team-a-events"
-    assert refusals(setting, "team-a-dev", spec(role), {FIELD: queue}) == ()
-    assert fields(refusals(setting, "team-b", spec(role), {FIELD: queue})) == ["spec.aws.roleARN", FIELD]
+    reader = AwsSpec("eu-west-1", role, "team-a-7f3")
+    assert refusals(setting, "team-a-dev", reader, {FIELD: queue}) == ()
+    assert fields(refusals(setting, "team-a-dev", spec(role), {FIELD: queue})) == ["spec.aws.externalID"]
+    assert fields(refusals(setting, "team-b", reader, {FIELD: queue})) == ["spec.aws.roleARN", FIELD]
+    policy = AwsSpec("eu-west-1", "arn:aws:iam::111122223333:role/caretaker-imds")
+    assert refusals(setting, CLUSTER, policy) == ()
+    assert fields(refusals(setting, "caretaker-system", policy)) == ["spec.aws.roleARN"]
