@@ -8,13 +8,15 @@ every method raises AwsError.
 from collections.abc import Sequence
 from typing import Any, Protocol, Required, TypedDict
 
+from caretaker.aws.words import Name
+
 
 class LaunchTemplateSpecification(TypedDict, total=False):
     """By id or name; answers have both. Version: a number, $Latest, $Default; absent = $Default."""
 
-    LaunchTemplateId: str
-    LaunchTemplateName: str
-    Version: str
+    LaunchTemplateId: Name
+    LaunchTemplateName: Name
+    Version: Name
 
 
 class Override(TypedDict, total=False):
@@ -47,8 +49,8 @@ class TagDescription(TypedDict, total=False):
 class AutoScalingGroup(TypedDict, total=False):
     """What is read of a group: one of the three that launch its instances."""
 
-    AutoScalingGroupName: Required[str]
-    LaunchConfigurationName: str
+    AutoScalingGroupName: Required[Name]
+    LaunchConfigurationName: Name
     LaunchTemplate: LaunchTemplateSpecification
     MixedInstancesPolicy: MixedInstancesPolicy
     Tags: list[TagDescription]

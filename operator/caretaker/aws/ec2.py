@@ -8,6 +8,8 @@ raises AwsError.
 from collections.abc import Sequence
 from typing import Any, Protocol, Required, TypedDict
 
+from caretaker.aws.words import Name
+
 
 class Filter(TypedDict):
     """Values of one filter are alternatives; filters are all met."""
@@ -37,7 +39,7 @@ class Tag(TypedDict, total=False):
 class InstanceState(TypedDict, total=False):
     """Name: pending | running | shutting-down | terminated | stopping | stopped."""
 
-    Name: Required[str]
+    Name: Required[Name]
 
 
 class Operator(TypedDict, total=False):
@@ -49,7 +51,7 @@ class Operator(TypedDict, total=False):
 class Instance(TypedDict, total=False):
     """What is read of an Instance."""
 
-    InstanceId: Required[str]
+    InstanceId: Required[Name]
     State: Required[InstanceState]
     MetadataOptions: MetadataOptions
     Tags: list[Tag]
@@ -72,8 +74,8 @@ class DescribeInstancesResult(TypedDict, total=False):
 class LaunchTemplateVersion(TypedDict, total=False):
     """LaunchTemplateData is a ResponseLaunchTemplateData; of it MetadataOptions is read."""
 
-    LaunchTemplateId: Required[str]
-    LaunchTemplateName: str
+    LaunchTemplateId: Required[Name]
+    LaunchTemplateName: Name
     VersionNumber: Required[int]
     DefaultVersion: bool
     LaunchTemplateData: dict[str, Any]
@@ -89,7 +91,7 @@ class DescribeLaunchTemplateVersionsResult(TypedDict, total=False):
 class TagDescription(TypedDict, total=False):
     """A tag and what carries it."""
 
-    ResourceId: Required[str]
+    ResourceId: Required[Name]
     Key: Required[str]
     Value: str
 
@@ -129,7 +131,7 @@ class Ec2(Protocol):
 class ModifyResult(TypedDict, total=False):
     """The options as they are to be; State is pending until they are in force."""
 
-    InstanceId: str
+    InstanceId: Name
     InstanceMetadataOptions: Required[MetadataOptions]
 
 

@@ -8,12 +8,14 @@ Names are AWS's own (Amazon ECS API reference); every method raises AwsError.
 from collections.abc import Sequence
 from typing import Protocol, TypedDict
 
+from caretaker.aws.words import Name
+
 
 class Failure(TypedDict, total=False):
     """What was asked for and not found, while the call as a whole succeeded. reason: MISSING."""
 
-    arn: str
-    reason: str
+    arn: Name
+    reason: Name
     detail: str
 
 
@@ -28,7 +30,7 @@ class CapacityProviderStrategyItem(TypedDict, total=False):
     """capacityProvider: FARGATE | FARGATE_SPOT | the name of one of an Auto Scaling group. Without weight
     and base it gets no tasks."""
 
-    capacityProvider: str
+    capacityProvider: Name
     weight: int
     base: int
 
@@ -42,7 +44,7 @@ class DeploymentConfiguration(TypedDict, total=False):
 class Deployment(TypedDict, total=False):
     """What is read of a Deployment or a TaskSet."""
 
-    launchType: str
+    launchType: Name
     capacityProviderStrategy: list[CapacityProviderStrategyItem]
 
 
@@ -53,16 +55,16 @@ class Service(TypedDict, total=False):
     EXTERNAL | MANAGED_INSTANCES, absent where capacity providers decide.
     """
 
-    serviceArn: str
-    serviceName: str
-    clusterArn: str
-    status: str
+    serviceArn: Name
+    serviceName: Name
+    clusterArn: Name
+    status: Name
     desiredCount: int
     runningCount: int
-    launchType: str
+    launchType: Name
     capacityProviderStrategy: list[CapacityProviderStrategyItem]
-    schedulingStrategy: str
-    taskDefinition: str
+    schedulingStrategy: Name
+    taskDefinition: Name
     placementConstraints: list[PlacementConstraint]
     deploymentConfiguration: DeploymentConfiguration
     deployments: list[Deployment]
@@ -79,9 +81,9 @@ class DescribeServicesResult(TypedDict, total=False):
 class Cluster(TypedDict, total=False):
     """registeredContainerInstancesCount: ACTIVE and DRAINING ones."""
 
-    clusterArn: str
-    clusterName: str
-    status: str
+    clusterArn: Name
+    clusterName: Name
+    status: Name
     registeredContainerInstancesCount: int
     defaultCapacityProviderStrategy: list[CapacityProviderStrategyItem]
 
@@ -96,7 +98,7 @@ class DescribeClustersResult(TypedDict, total=False):
 class ManagedScaling(TypedDict, total=False):
     """status: ENABLED | DISABLED."""
 
-    status: str
+    status: Name
 
 
 class AutoScalingGroupProvider(TypedDict, total=False):
@@ -108,7 +110,7 @@ class AutoScalingGroupProvider(TypedDict, total=False):
 class CapacityProvider(TypedDict, total=False):
     """Without autoScalingGroupProvider it is AWS's own: Fargate, or Managed Instances."""
 
-    name: str
+    name: Name
     autoScalingGroupProvider: AutoScalingGroupProvider
 
 
@@ -123,8 +125,8 @@ class DescribeCapacityProvidersResult(TypedDict, total=False):
 class ContainerInstance(TypedDict, total=False):
     """capacityProviderName is absent where it is of none."""
 
-    containerInstanceArn: str
-    capacityProviderName: str
+    containerInstanceArn: Name
+    capacityProviderName: Name
 
 
 class DescribeContainerInstancesResult(TypedDict, total=False):
@@ -149,14 +151,14 @@ class DescribeTaskDefinitionResult(TypedDict, total=False):
 class ListClustersResult(TypedDict, total=False):
     """nextToken is absent on the last page."""
 
-    clusterArns: list[str]
+    clusterArns: list[Name]
     nextToken: str
 
 
 class ListContainerInstancesResult(TypedDict, total=False):
     """nextToken is absent on the last page."""
 
-    containerInstanceArns: list[str]
+    containerInstanceArns: list[Name]
     nextToken: str
 
 

@@ -15,6 +15,7 @@ from caretaker.aws.answers import UNREADABLE
 from caretaker.aws.classes import ErrorClass
 from caretaker.aws.parsers import UnreadableError
 from caretaker.aws.services import iam_action
+from caretaker.aws.words import LOOKED_AT, MOST_CHARACTERS, line, word
 
 __all__ = ["AwsError", "ErrorClass", "error_from"]
 
@@ -45,7 +46,7 @@ class AwsError(Exception):
         cause: str = "",
         request_id: str = "",
     ) -> None:
-        looked_at = message[:_LOOKED_AT]
+        looked_at = message[:LOOKED_AT]
         named, where = _NOT_AUTHORIZED.search(looked_at), _ON_RESOURCE.search(looked_at)
         message = _clean(message)
         super().__init__(error_class, code, message)
@@ -125,10 +126,6 @@ _TRANSIENT_CLASSES: Final = frozenset(
 )
 # "User: ARN is not authorized to perform: sqs:receivemessage on resource: ARN because ..." (IAM user guide,
 # "Troubleshoot access denied error messages").
-MOST_CHARACTERS: Final = 200  # of what others say
-_LOOKED_AT: Final = 4096
-_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
-_WORD: Final = re.compile(r"[\w=+/.:-]{1,100}", re.ASCII)
 _NOT_AUTHORIZED: Final = re.compile(r"not authorized to perform:? ([\w-]+:\w+)")
 _ON_RESOURCE: Final = re.compile(r"on resource:? (arn:[^\s\"']*[^\s\"'.,])")
 
@@ -221,7 +218,8 @@ def _answered(error: boto.ClientError, service: str, operation: str, *, write: b
     code, message = str(told.get("Code") or ""), str(told.get("Message") or "")
     meta = response.get("ResponseMetadata") or {}
     status = int(meta.get("HTTPStatusCode") or 0)
-    cause = _word((response.get("error") or {}).get("errorCode"))
+    caused = (response.get("error") or {}).get("errorCode")
+    cause = word(caused) if caused else ""
     return AwsError(
         classify(code, status, cause, write=write),
         code,
@@ -230,19 +228,13 @@ def _answered(error: boto.ClientError, service: str, operation: str, *, write: b
         service=service,
         operation=operation,
         cause=cause,
-        request_id=_word(meta.get("RequestId")),
+        request_id=word(meta["RequestId"]) if meta.get("RequestId") else "",
     )
 
 
 def _clean(message: str) -> str:
     # SignatureDoesNotMatch quotes the request with its session token, on lines of their own.
-    line = message[:_LOOKED_AT].partition("\n")[0].partition("The Canonical String")[0]
-    return _CONTROL.sub(" ", line).strip()[:MOST_CHARACTERS]
-
-
-def _word(value: object) -> str:
-    """What is shown as it is; "" for what is no word."""
-    return value if isinstance(value, str) and _WORD.fullmatch(value) else ""
+    return line(message.partition("The Canonical String")[0])
 
 
 # ---------------------------------------------------------------- codes

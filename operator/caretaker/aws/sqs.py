@@ -8,11 +8,13 @@ raises AwsError.
 from collections.abc import Sequence
 from typing import Any, Protocol, Required, TypedDict
 
+from caretaker.aws.words import Name
+
 
 class Message(TypedDict, total=False):
     """One received message; Attributes holds what MessageSystemAttributeNames asked for."""
 
-    MessageId: Required[str]
+    MessageId: Required[Name]
     ReceiptHandle: Required[str]
     MD5OfBody: str
     Body: Required[str]
@@ -35,20 +37,20 @@ class GetQueueAttributesResult(TypedDict, total=False):
 class GetQueueUrlResult(TypedDict):
     """Where a queue is."""
 
-    QueueUrl: str
+    QueueUrl: Name
 
 
 class DeleteMessageBatchRequestEntry(TypedDict):
     """Id: any word of at most 80 characters, unique within the batch."""
 
-    Id: str
+    Id: Name
     ReceiptHandle: str
 
 
 class ChangeMessageVisibilityBatchRequestEntry(TypedDict):
     """VisibilityTimeout in seconds from now, at most 43200."""
 
-    Id: str
+    Id: Name
     ReceiptHandle: str
     VisibilityTimeout: int
 
@@ -56,16 +58,16 @@ class ChangeMessageVisibilityBatchRequestEntry(TypedDict):
 class BatchResultErrorEntry(TypedDict, total=False):
     """Why one entry failed while the call as a whole succeeded."""
 
-    Id: Required[str]
+    Id: Required[Name]
     SenderFault: bool
-    Code: Required[str]
+    Code: Required[Name]
     Message: str
 
 
 class BatchResultEntry(TypedDict):
     """One entry that succeeded."""
 
-    Id: str
+    Id: Name
 
 
 class BatchResult(TypedDict, total=False):

@@ -8,15 +8,17 @@ every method raises AwsError.
 from collections.abc import Sequence
 from typing import Protocol, Required, TypedDict
 
+from caretaker.aws.words import Name
+
 
 class FileShareInfo(TypedDict, total=False):
     """One share of a list. FileShareType: NFS | SMB."""
 
-    FileShareType: str
-    FileShareARN: Required[str]
-    FileShareId: str
-    FileShareStatus: str
-    GatewayARN: str
+    FileShareType: Name
+    FileShareARN: Required[Name]
+    FileShareId: Name
+    FileShareStatus: Name
+    GatewayARN: Name
 
 
 class ListFileSharesOutput(TypedDict, total=False):
@@ -30,12 +32,12 @@ class ListFileSharesOutput(TypedDict, total=False):
 class FileShare(TypedDict, total=False):
     """What is read of an NFSFileShareInfo and of an SMBFileShareInfo. LocationARN: bucket or access point."""
 
-    FileShareARN: Required[str]
-    FileShareId: str
-    FileShareName: str
-    FileShareStatus: Required[str]
-    GatewayARN: Required[str]
-    LocationARN: Required[str]
+    FileShareARN: Required[Name]
+    FileShareId: Name
+    FileShareName: Name
+    FileShareStatus: Required[Name]
+    GatewayARN: Required[Name]
+    LocationARN: Required[Name]
 
 
 class DescribeNFSFileSharesOutput(TypedDict, total=False):
@@ -53,8 +55,8 @@ class DescribeSMBFileSharesOutput(TypedDict, total=False):
 class RefreshCacheOutput(TypedDict, total=False):
     """NotificationId comes again in the event that tells of the end."""
 
-    FileShareARN: Required[str]
-    NotificationId: str
+    FileShareARN: Required[Name]
+    NotificationId: Name
 
 
 class StorageGateway(Protocol):

@@ -18,6 +18,7 @@ from caretaker.api.s3refresh import SQSSource
 from caretaker.aws.errors import AwsError
 from caretaker.aws.sqs import Message as Received
 from caretaker.aws.sqs import Sqs
+from caretaker.aws.words import word
 from caretaker.kube.errors import NotLeader
 from caretaker.s3refresh.envelope import Parsed, parsing
 from caretaker.s3refresh.plan import Message
@@ -406,7 +407,9 @@ class Poller:
         failed = answer.get("Failed", [])  # with HTTP 200
         self.deleted += len(batch) - len(failed)
         if failed:
-            logger.warning("%d messages not deleted, first: %s; they come again", len(failed), failed[0])
+            logger.warning(
+                "%d messages not deleted, first: %s; they come again", len(failed), word(failed[0]["Code"])
+            )
 
     async def _again(self, batch: Batch) -> None:
         await self._sqs.change_message_visibility_batch(

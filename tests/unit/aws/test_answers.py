@@ -125,5 +125,20 @@ def test_a_batch_tells_of_success_or_of_failure(operation: str) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "operation", sorted(set(FORMS) - {"AssumeRole", "AssumeRoleWithWebIdentity", "GetCallerIdentity"})
+)
+def test_a_name_is_no_longer_than_aws_has_it(operation: str) -> None:
+    """It goes into statuses and conditions, and stays in memory."""
+    answer = whole(FORMS[operation])
+    for structure, member, _ in places(FORMS[operation], answer):
+        if structure[member] == "x" and member.lower().endswith(("arn", "id", "name")):
+            structure[member] = "x" * 2048
+            assert fault_of(operation, answer) == ""
+            structure[member] = "foreign" * 300
+            assert "of length <= 2048" in fault_of(operation, answer), member
+            structure[member] = "x"
+
+
 def test_an_operation_that_nothing_is_read_of_is_not_looked_at() -> None:
     assert fault_of("PutObject", {"x": 1}) == ""

@@ -16,6 +16,7 @@ from caretaker.aws.calls import Aws
 from caretaker.aws.errors import AwsError
 from caretaker.aws.identity import Target
 from caretaker.aws.sqs import Message, Sqs
+from caretaker.aws.words import word
 from caretaker.daemontask.ecs.envelope import Notice, parse
 from caretaker.kube.errors import NotLeader
 from caretaker.runtime.tasks import cancel
@@ -140,7 +141,7 @@ class Reader:
         else:
             self._deleting = None
             if failed := answer.get("Failed"):  # with HTTP 200
-                logger.warning("%d messages come again, the first: %s", len(failed), failed[0])
+                logger.warning("%d messages come again, the first: %s", len(failed), word(failed[0]["Code"]))
 
     def _state(self, error: AwsError | None) -> None:
         """Call on_state when the queue starts or stops working, or a malformed message appears."""
