@@ -5,7 +5,7 @@ object), SQS (1 MiB), a ConfigMap (1 MiB), S3 (keys of 1,024 bytes), a kubelet (
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final
@@ -19,6 +19,7 @@ from caretaker.api.daemontask import Result, Status
 from caretaker.api.events import ObjectRef
 from caretaker.api.grants import Grants, refusals
 from caretaker.api.objects import Node, Taint, WireMeta, WireNode, WirePod
+from caretaker.api.s3refresh import Filter
 from caretaker.cli import manifest
 from caretaker.cli.common import Failure
 from caretaker.daemontask import calendar, results
@@ -159,11 +160,17 @@ def _cron(expression: str) -> Any:
 
 def _message(body: bytes) -> Any:
     parsed = envelope.parse(body.decode(errors="surrogatepass"))
-    return match.scopes(parsed.events, SHARES)
+    return _sifted(parsed.events)
 
 
 def _key(key: str) -> Any:
-    return match.scopes([envelope.ObjectEvent("ObjectCreated", "media", f"in/{key}")], SHARES)
+    return _sifted([envelope.ObjectEvent("ObjectCreated", "media", f"in/{key}")])
+
+
+def _sifted(events: Iterable[envelope.ObjectEvent]) -> Any:
+    sieve = match.Sieve(Filter(), SHARES)
+    sieve.add(events)
+    return sieve.sifted()
 
 
 def _grants(content: bytes) -> Any:
