@@ -359,7 +359,7 @@ class Limits:
                 found.add(node.name)
             for pod in (wire.record() for wire in self._cluster.pods.values()):
                 late = self._cluster.clock.now >= max(pod.created, since) + deadline
-                mine = pod.node_uid == node.uid and pod.labels[names.LABEL_REVISION] == terms.revision
+                mine = pod.node_uid == node.uid and run_of(pod) == terms.run(node.name)
                 if mine and late and pod.node_name and not (pod.terminal or pod.deletion):
                     found.add(node.name)
         return found
