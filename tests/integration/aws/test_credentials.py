@@ -5,6 +5,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from caretaker.aws.calls import Aws
@@ -110,13 +111,14 @@ class TestAssumeRole:
             fake.release()
             await asyncio.gather(*hanging)
         async with Aws(options, rates={"sqs": Rate(0.001, 1)}, now=clock) as aws:
-            first, *others = [
-                asyncio.create_task(aws.call(one, "get_queue_url", QueueName="q")) for one in users[:2]
-            ]
-            await asyncio.wait([first, *others], return_when=asyncio.FIRST_COMPLETED)
-            assert fake.actions().count("GetQueueUrl") == 5
-            for one in others:
-                one.cancel()
+            await aws.call(users[0], "get_queue_url", QueueName="q")
+            waiting = asyncio.create_task(aws.call(users[1], "get_queue_url", QueueName="q"))
+            await fake.received(6, "AssumeRole")  # four for those above, and one for each of these
+            elsewhere = msgspec.structs.replace(users[1], region="us-east-1")
+            await aws.call(elsewhere, "get_queue_url", QueueName="q")
+            assert fake.actions().count("GetQueueUrl") == 6
+            assert not waiting.done()
+            waiting.cancel()
 
     async def test_a_role_is_shared_by_the_services_that_use_it(self, fake: FakeAws, clock: Clock) -> None:
         identity = sqs().identity

@@ -141,7 +141,12 @@ async def test_of_several_addresses_only_those_that_may_be_called_are(
     resolving(monkeypatch, both=[[METADATA, "127.0.0.2", "127.0.0.1"]])
     async with reaching("127.0.0.1", "127.0.0.2") as aws:  # nobody listens on the second
         await aws.call(at(f"http://both.test:{fake.port}"), "get_queue_url", QueueName="q")
-    assert fake.actions() == ["GetQueueUrl"]
+        assert fake.actions() == ["GetQueueUrl"]
+    resolving(monkeypatch, other=[["127.0.0.1", "127.0.0.2"]])
+    async with reaching("127.0.0.2") as aws:
+        with pytest.raises(AwsError, match="Unreachable"):
+            await aws.call(at(f"http://other.test:{fake.port}"), "get_queue_url", QueueName="q")
+    assert len(fake.calls) == 1
 
 
 async def test_a_name_that_nobody_knows_is_unreachable(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -181,6 +181,8 @@ class TestExternalIds:
         ("ab*ba", "aba", False),
         ("a*b*a", "aba", True),
         ("a*b*a", "ab", False),
+        ("*a*a*", "a", False),
+        ("*a*a*", "aa", True),
         ("*a?c*", "xxabcxx", True),
         ("*a?c*", "xxacbxx", False),
         ("a*", "ba", False),

@@ -12,7 +12,7 @@ from caretaker.api.imds import Options, Safety, Spec, Status
 from caretaker.api.objects import WireMeta
 from caretaker.aws.classes import ErrorClass
 from caretaker.aws.errors import AwsError
-from caretaker.aws.identity import Target
+from caretaker.aws.identity import Identity, Target, User
 from caretaker.aws.readonly import ReadOnlyError
 from caretaker.aws.services import Rate
 from caretaker.imds import deeds as module
@@ -98,10 +98,10 @@ class World:
     def of(self, key: Key = KEY) -> Deeds:
         return self.doer.of(key, "uid")
 
-    async def send(self, count: int = 1, key: Key = KEY, **more: Any) -> Deeds:
+    async def send(self, count: int = 1, key: Key = KEY, target: Target = HERE, **more: Any) -> Deeds:
         deeds = self.of(key)
         writes = [Write(f"i-{number}", "here", CALL) for number in range(count)]
-        await self.doer.carry_out(policy(**more), deeds, writes, {"here": HERE})
+        await self.doer.carry_out(policy(**more), deeds, writes, {"here": target})
         return deeds
 
 
@@ -118,6 +118,15 @@ async def test_every_call_is_made_once_and_by_a_client_that_repeats_nothing(cloc
     assert all(target.once for target in world.targets)
     assert all(hand.sent_at == 1_000.0 and hand.options == CALL for hand in deeds.hands.values())
     assert world.ec2.most_at_work == AT_ONCE
+
+
+async def test_what_a_policy_changes_is_changed_in_its_name(clock: Clock) -> None:
+    """Policies share what they read, and the session of a role in which that is."""
+    role = "arn:aws:iam::123456789012:role/imds"
+    shared = Target("ec2", "eu-west-1", Identity(None, role, user=User("", "imdsp", "")))
+    world = World()
+    await world.send(target=shared)
+    assert [target.identity.user for target in world.targets] == [User("", "imdsp", "p")]
 
 
 async def test_an_audit_cannot_send_whatever_it_is_told(clock: Clock) -> None:

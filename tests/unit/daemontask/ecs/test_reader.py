@@ -6,7 +6,8 @@ from typing import Any
 
 from caretaker.aws.classes import ErrorClass
 from caretaker.aws.errors import AwsError
-from caretaker.daemontask.ecs.reader import Reader
+from caretaker.aws.identity import Identity, Target, User
+from caretaker.daemontask.ecs.reader import Reader, Readers
 from unit.daemontask.ecs.build import URL, body
 
 
@@ -65,3 +66,29 @@ def test_a_message_that_cannot_be_read_is_told() -> None:
 
 def test_a_queue_that_is_read_is_told_once() -> None:
     assert states(Queue(body()), lambda reader: str(reader.heard)) == ["True"]
+
+
+def test_tasks_that_read_a_queue_under_one_role_share_its_reader() -> None:
+    """Else each would take the other's messages. It is read in the session of the first."""
+    role = "arn:aws:iam::123456789012:role/ecs"
+    asked: list[Target] = []
+
+    class Aws:
+        def sqs(self, target: Target) -> Queue:
+            asked.append(target)
+            return Queue("{")
+
+    def target(name: str, external_id: str = "") -> Target:
+        return Target("sqs", "eu-west-1", Identity(None, role, external_id, user=User("n", "dtask", name)))
+
+    async def run() -> list[bool]:
+        readers = Readers(Aws(), lambda _result, _number: None)  # type: ignore[arg-type]
+        first, *others = [
+            readers.join(name, one, URL, lambda _: None, lambda: None)
+            for name, one in {"a": target("a"), "b": target("b"), "c": target("c", "x")}.items()
+        ]
+        await readers.close()
+        return [other is first for other in others]
+
+    assert asyncio.run(run()) == [True, False]
+    assert [one.identity.user for one in asked] == [User("n", "dtask", "a"), User("n", "dtask", "c")]
