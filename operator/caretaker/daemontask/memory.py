@@ -4,7 +4,6 @@ A cache and some courtesies (backoff after a vanished Pod, who goes to the back 
 that was gone before its record), never a fact that correctness needs: the process may die at any moment.
 """
 
-import asyncio
 import hashlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -24,11 +23,11 @@ from caretaker.daemontask.snapshot import PodsByNode, Trouble
 from caretaker.kube.errors import ApiError
 from caretaker.kube.store import PodIndex
 from caretaker.runtime.queue import Key
+from caretaker.runtime.tasks import in_pieces
 
 ABSENCE: Final = 600.0  # seconds a node must be gone before its ledger entry goes
 ABSENCE_CHECK: Final = 600.0
 VANISH_WINDOW: Final = 600.0
-SLICE: Final = 0.02  # seconds of work without a look at other tasks of the event loop
 
 
 class Memory:
@@ -70,6 +69,10 @@ class Memory:
         self._ended: dict[str, Pod] = {}  # UID -> Pod that was seen to end and is gone, but not recorded yet
         self._absent: dict[str, float] = {}
         self._absence_checked = 0.0
+
+    def has_hashes(self, raw: bytes) -> bool:
+        """Whether hashes() of this spec takes no time."""
+        return self._hashes[0] == hashlib.blake2b(raw).digest()
 
     def hashes(self, raw: bytes, template: dict[str, Any]) -> tuple[str, str]:
         """hashes_of() the template, which was read from this spec, worked out once."""
@@ -270,9 +273,5 @@ class Memories:
 async def look_at_all(fit: NodeFit, nodes: Iterable[Node]) -> None:
     """Have each node's verdict remembered, and let other tasks of the event loop in between: with thousands
     of terms and of nodes it takes seconds."""
-    began = time.perf_counter()
-    for node in nodes:
+    async for node in in_pieces(nodes):
         fit.verdict(node)
-        if time.perf_counter() - began > SLICE:
-            await asyncio.sleep(0)
-            began = time.perf_counter()

@@ -23,6 +23,7 @@ from caretaker.kube.client import KubeClient
 from caretaker.kube.errors import ApiError, NotLeader
 from caretaker.kube.store import Store
 from caretaker.runtime.controller import Retry
+from caretaker.runtime.tasks import OneATurn
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +31,7 @@ DELETE_CONCURRENCY: Final = 32
 CREATE_CONCURRENCY: Final = 64  # requests at a time
 # Bytes of them together: of large Pods fewer are created at a time, since answers that come at the same time
 # hold up the loop one after the other.
-CREATE_BYTES: Final = 2 << 20
+CREATE_BYTES: Final = 1 << 20
 # How long a look at the ledger counts, in seconds. With the timeout of a write it stays below the floor of
 # retention.py: a Pod that somebody else recorded since still holds its name.
 CONFIRMED_SECONDS: Final = 10.0
@@ -48,6 +49,7 @@ class PodWriter:
         self._client = client
         self._pods = pods
         self._scale = scale
+        self._one_a_turn = OneATurn()
 
     # ------------------------------------------------------------------ create
 
@@ -63,7 +65,8 @@ class PodWriter:
         if not starts:
             return [], True
         until = memory.confirmed + CONFIRMED_SECONDS * self._scale
-        mould = Mould(snapshot.task.metadata, snapshot.task.spec, snapshot.revision)
+        async with self._one_a_turn:
+            mould = Mould(snapshot.task.metadata, snapshot.task.spec, snapshot.revision)
         most = max(min(CREATE_CONCURRENCY, CREATE_BYTES // mould.size), 1)
         creators: list[asyncio.Task[None]] = []
         created: list[str] = []

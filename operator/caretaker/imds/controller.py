@@ -22,6 +22,7 @@ from caretaker.aws.calls import Aws
 from caretaker.aws.identity import Target
 from caretaker.aws.readonly import read_only
 from caretaker.aws.services import Rate
+from caretaker.imds import plan as planning
 from caretaker.imds.conditions import View
 from caretaker.imds.deeds import Deeds, Doer, Permit
 from caretaker.imds.inventory import Inventory
@@ -29,10 +30,8 @@ from caretaker.imds.judge import STOPPED
 from caretaker.imds.look import Look, look
 from caretaker.imds.place import Place, place_of
 from caretaker.imds.plan import Member, Plan, Snapshot
-from caretaker.imds.plan import plan as planned
 from caretaker.imds.prober import Prober
 from caretaker.imds.resource import KIND, RawPolicy, Read, policy_path, read
-from caretaker.imds.select import selects
 from caretaker.imds.sourcing import Sourcing
 from caretaker.imds.status import events_of, status_of
 from caretaker.imds.verify import Probing
@@ -42,6 +41,7 @@ from caretaker.kube.store import Store
 from caretaker.obs.imds_metrics import PolicyMetrics
 from caretaker.runtime.controller import Next, Subject
 from caretaker.runtime.queue import Key
+from caretaker.runtime.tasks import in_pieces
 
 # From the FIRST event of new nodes: a quiet window would starve while they join steadily.
 JOIN_SECONDS: Final = 3.0
@@ -194,6 +194,8 @@ class IMDSPolicyKind:
         unsure = deeds.unsure() if deeds is not None else ()
         nodes = list(self._nodes.values())
         found = await look(self._inventory, self._sourcing, mine, policies, nodes, self._scale, unsure)
+        wants = [want async for want in in_pieces(planning.wants(found.snapshot))]
+        found = msgspec.structs.replace(found, snapshot=msgspec.structs.replace(found.snapshot, wants=wants))
         wanting = self._wanting(listed)
         found = await self._probed(mine, found)
         if deeds is None:
@@ -253,7 +255,7 @@ class IMDSPolicyKind:
 
     def plan(self, snapshot: Gathered) -> Plan:
         """See plan.py."""
-        return Plan() if snapshot.snapshot is None else planned(snapshot.snapshot)
+        return Plan() if snapshot.snapshot is None else planning.plan(snapshot.snapshot)
 
     async def confirm(self, snapshot: Gathered, plan: Plan) -> Gathered | None:
         """What is to be changed is read again if it was read too long ago, with what comes next."""
@@ -359,10 +361,10 @@ def _unserved(means: Means) -> str:
 def example(snapshot: Snapshot, targets: Collection[str]) -> Member | None:
     """An instance of which EC2 may be asked whether it could be changed: one that the policy means, where it
     is asked. What AWS manages would be refused whoever asks."""
-    me = next(policy for policy in snapshot.policies if policy.name == snapshot.me)
-    for one in snapshot.members:
+    wants = snapshot.wants or planning.wants(snapshot)
+    for one, (mine, _) in zip(snapshot.members, wants, strict=True):
         fit = one.seen is not None and one.seen.state in FIT and not one.seen.managed
-        if fit and one.place.region in targets and selects(me.selector, one.node.labels, one.groups):
+        if fit and mine and one.place.region in targets:
             return one
     return None
 

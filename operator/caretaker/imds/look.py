@@ -25,6 +25,7 @@ from caretaker.imds.select import selects
 from caretaker.imds.sourcing import Look as Sources
 from caretaker.imds.sourcing import Sourcing
 from caretaker.kube.errors import ApiError
+from caretaker.runtime.tasks import in_pieces
 
 SERVICE: Final = "ec2"
 Placed = tuple[Node, Place]
@@ -54,7 +55,7 @@ async def look(
     is for tests; `operator`: it is the operator that asks, and a problem is told with what mends it there.
     What is pending is followed where it may have been changed by us."""
     assert mine.spec is not None  # noqa: S101 - the caller has looked
-    wanted = _wanted(mine.spec, nodes)
+    wanted = await _wanted(mine.spec, nodes)
     aws = mine.spec.aws
     targets = {name: Target.of(aws.within(name), SERVICE, user=user_of("")) for name in sorted(wanted)}
 
@@ -93,12 +94,12 @@ async def look(
     return Look(view, snapshot, age, targets)
 
 
-def _wanted(spec: Spec, nodes: Sequence[Placed]) -> dict[str, set[str]]:
+async def _wanted(spec: Spec, nodes: Sequence[Placed]) -> dict[str, set[str]]:
     """Region -> instances of this policy's nodes. A group may be known by EC2's tags only, so groups do not
     count here."""
     wanted: dict[str, set[str]] = {}
     by_labels = msgspec.structs.replace(spec.selector, groups=())
-    for node, place in nodes:
+    async for node, place in in_pieces(nodes):
         here = place.region and spec.aws.region in ("", place.region)
         if here and selects(by_labels, node.labels, place.groups):
             wanted.setdefault(place.region, set()).add(place.instance)
@@ -112,11 +113,13 @@ async def _sources(
     spec = mine.spec
     assert spec is not None  # noqa: S101 - the caller has looked
 
-    def meant(*selectors: Selector) -> list[Member]:
-        return [m for m in members if any(selects(one, m.node.labels, m.groups) for one in selectors)]
+    async def meant(*selectors: Selector) -> list[Member]:
+        found = in_pieces(members)
+        return [m async for m in found if any(selects(one, m.node.labels, m.groups) for one in selectors)]
 
     every = [policy.selector for policy in policies]
-    return await sourcing.look(spec.aws, meant(spec.selector), lambda: meant(*every), mine.resync * scale)
+    own = await meant(spec.selector)
+    return await sourcing.look(spec.aws, own, lambda: meant(*every), mine.resync * scale)
 
 
 def _member(node: Node, place: Place, region: Region | None) -> Member:

@@ -4,7 +4,7 @@ Pure: Snapshot -> Plan. All policies are in the snapshot, since they decide toge
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -59,6 +59,10 @@ class Member(msgspec.Struct, frozen=True, gc=False):
     groups: tuple[tuple[str, str], ...]
 
 
+# Whether a policy means a node, and field -> who wins it there.
+Want = tuple[bool, Mapping[str, Wanted]]
+
+
 class Snapshot(msgspec.Struct, frozen=True):
     """Everything that is read. `unasked` maps a region to why it could not be described."""
 
@@ -72,6 +76,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     known: Known = Known()  # by the probe
     now: float = 0.0  # Unix seconds
     launching: Launching = Launching()  # what launches future nodes
+    wants: Sequence[Want] = ()  # of each member, in order; () = still to be found out
 
 
 class Plan(msgspec.Struct):
@@ -94,19 +99,16 @@ class Plan(msgspec.Struct):
 
 def plan(snapshot: Snapshot) -> Plan:
     """See Plan."""
-    me = next(policy for policy in snapshot.policies if policy.name == snapshot.me)
-    # What only audits takes no part in what is written.
-    rivals = [policy for policy in snapshot.policies if policy.enforces or not me.enforces]
-    wanted, verdicts = _Merged(rivals, me), _Verdicts(snapshot, me)
+    me = _me(snapshot)
+    verdicts = _Verdicts(snapshot, me)
     own = verdicts.own
     found: list[tuple[Member, Found]] = []
-    heirs, others = Heirs(), list[Member]()
+    heirs, others = Heirs(), list[tuple[Member, Mapping[str, Wanted]]]()
     overridden = slow = 0
     conflicts: dict[str, tuple[str, ...]] = {}
-    for member in snapshot.members:
-        mine, fields = wanted.known(member)
+    for member, (mine, fields) in zip(snapshot.members, snapshot.wants or wants(snapshot), strict=True):
         if not mine:
-            others.append(member)
+            others.append((member, fields))
             continue
         verdict = verdicts.of(member, fields)
         found.append((member, _found(member, verdict, fields)))
@@ -120,7 +122,7 @@ def plan(snapshot: Snapshot) -> Plan:
         enforced, found = _enforced(found, _desk(snapshot, snapshot.desk, found))
     verified = _verified(snapshot, found, enforced)
     states = Counter[str](one.verdict.state for _, one in found)
-    sources = audit(heirs, lambda: _heirs(others, wanted), snapshot.launching, me.name, own)
+    sources = audit(heirs, lambda: _heirs(others), snapshot.launching, me.name, own)
     groups = sources.on(_groups(found, verified))
     exceptions = _exceptions(found, enforced)
     return Plan(
@@ -137,6 +139,20 @@ def plan(snapshot: Snapshot) -> Plan:
         verified=verified,
         sources=sources,
     )
+
+
+def wants(snapshot: Snapshot) -> Iterator[Want]:
+    """What is wanted of each member: with many selectors of many terms it takes long, so that whoever must
+    not stand still asks for it in pieces."""
+    me = _me(snapshot)
+    # What only audits takes no part in what is written.
+    rivals = [policy for policy in snapshot.policies if policy.enforces or not me.enforces]
+    merged = _Merged(rivals, me)
+    return map(merged.known, snapshot.members)
+
+
+def _me(snapshot: Snapshot) -> Policy:
+    return next(policy for policy in snapshot.policies if policy.name == snapshot.me)
 
 
 def _desk(snapshot: Snapshot, desk: Desk, found: Sequence[tuple[Member, Found]]) -> Desk:
@@ -211,14 +227,10 @@ class _Merged:
         self._policies = policies
         self._me = me
         self._labels = sorted({key for one in (*policies, me) for key in names(one.selector)})
-        self._known: dict[tuple[object, ...], tuple[bool, Mapping[str, Wanted]]] = {}
+        self._known: dict[tuple[object, ...], Want] = {}
 
-    def of(self, member: Member) -> Mapping[str, Wanted]:
-        """Field -> who wins it."""
-        return self.known(member)[1]
-
-    def known(self, member: Member) -> tuple[bool, Mapping[str, Wanted]]:
-        """(whether `me` means it, field -> who wins it)."""
+    def known(self, member: Member) -> Want:
+        """See Want."""
         labels = member.node.labels
         alike = (member.groups, member.place.region, *map(labels.get, self._labels))
         if alike not in self._known:
@@ -253,10 +265,10 @@ class _Verdicts:
         return self._known[alike]
 
 
-def _heirs(members: Sequence[Member], wanted: _Merged) -> Heirs:
+def _heirs(members: Iterable[tuple[Member, Mapping[str, Wanted]]]) -> Heirs:
     heirs = Heirs()
-    for member in members:
-        heirs.add(member.groups, member.place, member.seen, wanted.of(member))
+    for member, fields in members:
+        heirs.add(member.groups, member.place, member.seen, fields)
     return heirs
 
 

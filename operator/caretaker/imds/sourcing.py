@@ -11,7 +11,7 @@ goes on without it.
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -175,7 +175,7 @@ class Sourcing:
         self,
         aws: AwsOfPolicy,
         mine: Iterable[Member],
-        every: Callable[[], Iterable[Member]],
+        every: Callable[[], Awaitable[Iterable[Member]]],
         max_age: float,
     ) -> Look:
         """What the nodes `mine` of a policy come from, not older than `max_age` seconds.
@@ -209,7 +209,7 @@ class Sourcing:
         aws: AwsOfPolicy,
         region: str,
         own: Needs,
-        every: Callable[[], Iterable[Member]],
+        every: Callable[[], Awaitable[Iterable[Member]]],
         max_age: float,
     ) -> _Place:
         spec = aws.within(region)
@@ -228,7 +228,7 @@ class Sourcing:
                     self._ec2(ec2),
                     self._autoscaling(autoscaling),
                     own,
-                    needs_of(every()).get(region, own),
+                    needs_of(await every()).get(region, own),
                 )
         return place
 

@@ -9,6 +9,7 @@ from caretaker.daemontask import memory as memory_module
 from caretaker.daemontask import pods
 from caretaker.daemontask.fit import NodeFit
 from caretaker.daemontask.memory import ABSENCE, Memory, look_at_all
+from caretaker.runtime import tasks
 from unit.daemontask.build import NOW, TEMPLATE, entry, node
 
 A, B = node("a"), node("b")
@@ -42,7 +43,7 @@ def test_a_taken_name_is_told_until_the_run_is_recorded() -> None:
 
 
 async def test_other_tasks_go_on_while_many_nodes_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory_module, "SLICE", 0.0)
+    monkeypatch.setattr(tasks, "SLICE", 0.0)
     turns: list[int] = []
 
     async def other() -> None:

@@ -21,7 +21,7 @@ from caretaker.imds.enforce import Desk
 from caretaker.imds.hands import Hand, failed
 from caretaker.imds.judge import Seen
 from caretaker.imds.place import Place, place_of
-from caretaker.imds.plan import Member, Plan, Policy, Snapshot, plan
+from caretaker.imds.plan import Member, Plan, Policy, Snapshot, plan, wants
 
 HOP = "httpPutResponseHopLimit"
 TWO = Policy("two", 100, Options(2), Selector())
@@ -75,6 +75,17 @@ def test_what_is_not_meant_is_not_counted() -> None:
     mine = Policy("two", 100, Options(2), Selector(exclude=LabelSelector({"imds": "unmanaged"})))
     made = planned([member(node(1, {"imds": "unmanaged"}), Options(1)), member(node(2), Options(2))], mine)
     assert made.summary == Summary(nodes=1, compliant=1)
+
+
+def test_what_is_wanted_may_be_found_out_beforehand_in_pieces() -> None:
+    mine = Policy("two", 100, Options(2), Selector(exclude=LabelSelector({"imds": "unmanaged"})))
+    other = Policy("other", 200, Options(3), Selector(LabelSelector({"kind": "other"})))
+    labels: list[dict[str, str]] = [{}, {"imds": "unmanaged"}, {"kind": "other"}]
+    members = [member(node(n, some, group="a"), Options(1 + n % 2)) for n, some in enumerate(labels * 2)]
+    found = Snapshot("two", (mine, other), members)
+    before = msgspec.structs.replace(found, wants=list(wants(found)))
+    assert [mine for mine, _ in before.wants] == [True, False, True] * 2
+    assert plan(before) == plan(found)
 
 
 def test_a_group_that_only_a_tag_names_is_meant() -> None:

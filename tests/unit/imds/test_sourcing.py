@@ -128,7 +128,10 @@ KARPENTER = member({"karpenter.sh/nodepool": "p", "karpenter.k8s.aws/ec2nodeclas
 
 
 async def look(sourcing: Sourcing, *mine: Member, every: tuple[Member, ...] = ()) -> Look:
-    return await sourcing.look(Aws(), mine, lambda: (*mine, *every), FRESH)
+    async def all_of_them() -> tuple[Member, ...]:
+        return (*mine, *every)
+
+    return await sourcing.look(Aws(), mine, all_of_them, FRESH)
 
 
 async def test_all_policies_share_one_look_a_resync(sourcing: Sourcing, cloud: Cloud, clock: Clock) -> None:

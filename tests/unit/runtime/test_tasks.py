@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from caretaker.runtime.tasks import cancel
+from caretaker.runtime import tasks as module
+from caretaker.runtime.tasks import OneATurn, cancel, in_pieces
 
 
 async def slow() -> None:
@@ -45,3 +46,45 @@ async def test_who_is_cancelled_meanwhile_goes_no_further(turns: int) -> None:
     done, _ = await asyncio.wait({ending}, timeout=10)
     assert done, "the cancellation was lost"
     assert ending.cancelled()
+
+
+async def test_others_go_on_between_pieces_and_no_item_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    turns: list[int] = []
+
+    async def other() -> None:
+        while True:
+            turns.append(1)
+            await asyncio.sleep(0)
+
+    beside = asyncio.create_task(other())
+    assert [item async for item in in_pieces(range(50))] == list(range(50))
+    assert not turns, "what takes no time is done at once"
+    monkeypatch.setattr(module, "SLICE", 0.0)
+    assert [item async for item in in_pieces(range(50))] == list(range(50))
+    beside.cancel()
+    assert len(turns) >= 50
+
+
+async def test_of_what_takes_long_no_two_come_in_one_turn_of_the_loop() -> None:
+    """Passes that came at once would else hold up all others together."""
+    one, turn, done = OneATurn(), 0, list[int]()
+
+    async def count() -> None:
+        nonlocal turn
+        while True:
+            turn += 1
+            await asyncio.sleep(0)
+
+    async def works() -> None:
+        async with one:
+            done.append(turn)
+
+    counting = asyncio.create_task(count())
+    await asyncio.gather(*(works() for _ in range(8)))
+    counting.cancel()
+    assert len(set(done)) == 8
+    with pytest.raises(ValueError, match="x"):
+        async with one:
+            raise ValueError("x")
+    async with asyncio.timeout(5), one:
+        pass
