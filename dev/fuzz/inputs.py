@@ -138,7 +138,9 @@ def built(of: tuple[Any, ...], recipe: Recipe, limit: int) -> Any:
     made, room = copy.deepcopy(of[recipe[0].place % len(of)]), limit // len(recipe)
     for step in recipe:
         places = list(paths(made))
-        made = _put(made, places[step.place // len(of) % len(places)], step, min(step.size, room))
+        depth = DEEPEST // len(recipe)
+        size = min(step.size, room, depth) if step.how == "nest" else min(step.size, room)
+        made = _put(made, places[step.place // len(of) % len(places)], step, size)
     return made
 
 
@@ -191,7 +193,7 @@ def _changed(old: Any, step: Step, size: int) -> Any:
     if step.how == "text":
         return step.unit * (size // len(step.unit.encode(errors="replace")))
     if step.how == "nest":
-        depth, opens = min(DEEPEST, size), b"[" if len(step.unit) % 2 else b'{"a":'
+        depth, opens = size, b"[" if len(step.unit) % 2 else b'{"a":'
         return msgspec.Raw(opens * depth + encoded(old) + (b"]" if opens == b"[" else b"}") * depth)
     if step.how == "other":
         return copy.deepcopy(OTHERS[step.size % len(OTHERS)])

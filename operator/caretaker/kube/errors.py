@@ -142,7 +142,7 @@ def error_from(
     """
     try:
         answer = _decode_status(body)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
         answer = Status(message=body[:500].decode(errors="replace"))
     details = answer.details or _Details()
     return ApiError(
