@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
-from bench import aws, daemontask, ecs, figures, imds, many, radius, s3refresh, schedule
+from bench import attacks, aws, daemontask, ecs, figures, imds, many, radius, s3refresh, schedule
 
 BENCHES: Final[dict[str, Callable[[], Coroutine[Any, Any, list[figures.Figure]]]]] = {
     "daemontask": daemontask.thousand,
@@ -20,6 +20,7 @@ BENCHES: Final[dict[str, Callable[[], Coroutine[Any, Any, list[figures.Figure]]]
     "s3refresh": s3refresh.run,
     "imds": imds.run,
     "ecs": ecs.run,
+    "attacks": attacks.run,
 }
 
 

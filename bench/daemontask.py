@@ -227,7 +227,7 @@ async def _joins(made: Cluster, admin: Admin) -> list[Figure]:
         await clean(admin, "daemontasks", name, f"{OURS}={name}")
     await _done(admin, "joins")
     single: list[float] = []
-    async with _Joins(admin) as joins:
+    async with Joins(admin) as joins:
         for number in range(SINGLE_JOINS):
             began = time.monotonic()
             (name,) = await made.add_nodes(1, "single", first=number, wait=False)
@@ -250,16 +250,17 @@ async def _joins(made: Cluster, admin: Admin) -> list[Figure]:
     ]
 
 
-class _Joins:
-    """When each node was seen Ready and when its Pod was seen."""
+class Joins:
+    """When each node was seen Ready and when its Pod was seen, of this task."""
 
-    def __init__(self, admin: Admin) -> None:
+    def __init__(self, admin: Admin, of: str = "joins") -> None:
         self._admin = admin
+        self._labels = f"{OURS}={of}"
         self._ready: dict[str, float] = {}
         self._pods: dict[str, float] = {}
         self._changed = asyncio.Condition()
 
-    async def __aenter__(self) -> "_Joins":
+    async def __aenter__(self) -> "Joins":
         nodes, pods = await self._version(path("nodes")), await self._version(path("pods", "default"))
         self._tasks = [asyncio.create_task(self._nodes(nodes)), asyncio.create_task(self._follow_pods(pods))]
         return self
@@ -284,8 +285,8 @@ class _Joins:
                     await self._note(self._ready, event.object["metadata"]["name"])
 
     async def _follow_pods(self, version: str) -> None:
-        labels = f"{OURS}=joins"
-        async with aclosing(self._admin.watch(path("pods", "default"), version, labels=labels)) as events:
+        watched = self._admin.watch(path("pods", "default"), version, labels=self._labels)
+        async with aclosing(watched) as events:
             async for event in events:
                 if event.type == "ADDED":
                     await self._note(
