@@ -21,6 +21,7 @@ from caretaker.aws.sqs import Sqs
 from caretaker.aws.words import word
 from caretaker.kube.errors import NotLeader
 from caretaker.s3refresh.envelope import Parsed, parsing
+from caretaker.s3refresh.longpolls import LongPolls
 from caretaker.s3refresh.plan import Message
 
 logger = logging.getLogger(__name__)
@@ -101,6 +102,7 @@ class Poller:
         wait: int,
         visibility: int,
         owner_absent: Callable[[], bool] = lambda: False,
+        long_polls: LongPolls | None = None,
     ) -> None:
         self.received = 0
         self.deleted = 0
@@ -115,6 +117,7 @@ class Poller:
         self._wait = wait
         self._visibility = visibility
         self._owner_absent = owner_absent
+        self._long_polls = long_polls or LongPolls()
         self._owner: Hashable | None = None
         self._readers: dict[Hashable, Callable[[], None]] = {}
         self._by_name: dict[str, _Held] = {}
@@ -240,9 +243,7 @@ class Poller:
             # One long poll, or several short ones while a backlog comes in. The first tells at once whether
             # the queue can be read.
             wait = self._wait if width == 1 and self.heard else 0
-            answers = await asyncio.gather(
-                *(self._receive(wait) for _ in range(width)), return_exceptions=True
-            )
+            answers = await self._receive_all(width, wait)
             found, size = await self._take_all(answers)
             error = next((one for one in answers if isinstance(one, BaseException)), None)
             if error is None:
@@ -294,6 +295,11 @@ class Poller:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_SECONDS):
                     await self._left.wait()
+
+    async def _receive_all(self, width: int, wait: int) -> list[Sequence[Received] | BaseException]:
+        async with self._long_polls.turn(wait) if wait else contextlib.nullcontext(0) as seconds:
+            receives = (self._receive(seconds) for _ in range(width))
+            return await asyncio.gather(*receives, return_exceptions=True)
 
     async def _receive(self, wait: int) -> Sequence[Received]:
         answer = await self._sqs.receive_message(

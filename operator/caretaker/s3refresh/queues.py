@@ -14,6 +14,7 @@ from caretaker.aws.calls import Aws
 from caretaker.aws.identity import Target
 from caretaker.runtime.queue import Key
 from caretaker.runtime.tasks import cancel
+from caretaker.s3refresh.longpolls import LongPolls
 from caretaker.s3refresh.poller import Poller
 from caretaker.s3refresh.setting import Reading
 
@@ -48,6 +49,7 @@ class Queues:
         self._aws = aws
         self._owner_absent = owner_absent
         self._queues: dict[Address, _Queue] = {}
+        self._long_polls = LongPolls()
 
     def join(self, key: Key, reading: Reading, on_news: Callable[[], None], *, owner: bool) -> Poller:
         """The queue's poller, with `key` among its readers."""
@@ -57,8 +59,10 @@ class Queues:
         if queue is None:
             sqs = self._aws.sqs(reading.target)
             absent = partial(self._owner_absent, reading.arn)
-            poller = Poller(sqs, reading.source, reading.wait, reading.visibility, absent)
+            source, wait, visibility = reading.source, reading.wait, reading.visibility
+            poller = Poller(sqs, source, wait, visibility, absent, self._long_polls)
             queue = self._queues[address] = _Queue(poller)
+            self._long_polls.queues = len(self._queues)
         elif owner:
             queue.poller.read_as(reading.source, reading.wait, reading.visibility)
         queue.poller.join(key, on_news, owner=owner)
@@ -72,10 +76,12 @@ class Queues:
             if queue.poller.idle:
                 ended.append(queue.task)
                 del self._queues[address]
+        self._long_polls.queues = len(self._queues)
         await cancel(*ended)
 
     async def close(self) -> None:
         """Nobody reads anything any more."""
         tasks = [queue.task for queue in self._queues.values()]
         self._queues.clear()
+        self._long_polls.queues = 0
         await cancel(*tasks)

@@ -1,0 +1,129 @@
+"""Many queues, fewer threads: who waits at SQS, and that nobody who has work waits for those who wait."""
+
+import asyncio
+from collections import Counter
+from typing import Any, Final
+
+import pytest
+
+from caretaker.api.s3refresh import SQSSource
+from caretaker.aws.session import Options
+from caretaker.s3refresh.longpolls import MOST_LONG_POLLS, LongPolls
+from caretaker.s3refresh.poller import BATCH, MOST_RECEIVES, Poller
+
+QUEUES: Final = 400
+BUSY: Final = "busy"
+
+
+class Sqs:
+    """As many polls at a time as there are threads. A long poll waits until it is let go; in the busy queue
+    there is always more."""
+
+    def __init__(self) -> None:
+        self.polled: Counter[str] = Counter()  # queue -> long polls begun
+        self.waits: set[int] = set()
+        self.received = 0
+        self.news = asyncio.Event()
+        self._threads = asyncio.Semaphore(Options().polls)
+        self._waiting: asyncio.Queue[asyncio.Event] = asyncio.Queue()
+
+    async def receive_message(self, *, QueueUrl: str, WaitTimeSeconds: int, **_: Any) -> Any:  # noqa: N803
+        async with self._threads:
+            self.news.set()
+            if QueueUrl == BUSY:
+                numbers = range(self.received, self.received + BATCH)
+                self.received = numbers.stop
+                return {"Messages": [_message(number) for number in numbers]}
+            if WaitTimeSeconds:
+                self.polled[QueueUrl] += 1
+                self.waits.add(WaitTimeSeconds)
+                ended = asyncio.Event()
+                await self._waiting.put(ended)
+                await ended.wait()
+            return {}
+
+    async def delete_message_batch(self, **_: Any) -> Any:
+        return {}
+
+    async def let_go(self) -> None:
+        """The long poll that has waited longest has waited long enough."""
+        (await self._waiting.get()).set()
+
+
+def _message(number: int) -> dict[str, str]:
+    return {"MessageId": str(number), "ReceiptHandle": "r", "Body": '{"Event": "s3:TestEvent"}'}
+
+
+async def settled(sqs: Sqs) -> None:
+    """Until nothing begins any more by itself."""
+    busy = True
+    while busy:
+        for _ in range(20):
+            await asyncio.sleep(0)
+        busy = sqs.news.is_set()
+        sqs.news.clear()
+
+
+@pytest.fixture
+async def idle() -> Any:
+    """(SQS, the turns) of 400 queues to which nothing comes."""
+    sqs: Any = Sqs()
+    turns = LongPolls()
+    turns.queues = QUEUES
+    pollers = [Poller(sqs, SQSSource(queue_url=f"q{n}"), 20, 60, long_polls=turns) for n in range(QUEUES)]
+    for poller in pollers:
+        poller.join("owner", lambda: None, owner=True)
+    tasks = [asyncio.create_task(poller.run()) for poller in pollers]
+    await settled(sqs)
+    yield sqs, turns
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_a_backlog_comes_in_though_more_queues_are_idle_than_there_are_threads(idle: Any) -> None:
+    """All threads waited at idle queues, 20 s each: 4 to 8 messages a second."""
+    sqs, turns = idle
+    busy = Poller(sqs, SQSSource(queue_url=BUSY), 20, 60, long_polls=turns)
+
+    def settle() -> None:
+        numbers = [message.id for message in busy.waiting("owner")[0]]
+        chores.add(asyncio.ensure_future(busy.settle("owner", numbers, [])))
+
+    chores: set[asyncio.Future[None]] = set()
+    busy.join("owner", settle, owner=True)
+    task = asyncio.create_task(busy.run())
+    for _ in range(2000):
+        await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.gather(task, *chores, return_exceptions=True)
+    assert sqs.received > 50 * BATCH
+    assert sum(sqs.polled.values()) == MOST_LONG_POLLS, "and no long poll has ended meanwhile"
+
+
+async def test_idle_queues_take_turns(idle: Any) -> None:
+    sqs, _ = idle
+    assert len(sqs.polled) == MOST_LONG_POLLS
+    for _ in range(3 * QUEUES):
+        await sqs.let_go()
+        await settled(sqs)
+    assert len(sqs.polled) == QUEUES
+    assert max(sqs.polled.values()) - min(sqs.polled.values()) <= 1
+    assert sqs.waits == {20 * MOST_LONG_POLLS // QUEUES}, "each is asked every 20 s or so"
+
+
+@pytest.mark.parametrize(
+    ("queues", "asked", "waits"),
+    [(1, 20, 20), (224, 20, 20), (225, 20, 19), (448, 20, 10), (448, 1, 1), (100_000, 20, 1)],
+)
+async def test_a_long_poll_is_shorter_while_others_wait_for_theirs(
+    queues: int, asked: int, waits: int
+) -> None:
+    turns = LongPolls()
+    turns.queues = queues
+    async with turns.turn(asked) as seconds:
+        assert seconds == waits
+
+
+def test_threads_are_left_for_backlogs() -> None:
+    assert Options().polls - MOST_LONG_POLLS >= 4 * MOST_RECEIVES
