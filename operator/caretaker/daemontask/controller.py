@@ -30,7 +30,7 @@ from caretaker.daemontask.pods import revisions_of
 from caretaker.daemontask.podwrites import CONFIRMED_SECONDS, PodWriter, run_all
 from caretaker.daemontask.resource import KIND, RawTask, read_task, refusal_of, task_path
 from caretaker.daemontask.results import figures
-from caretaker.daemontask.shards import TOO_MANY, Shards, Written
+from caretaker.daemontask.shards import Shards, Written, write_refusal
 from caretaker.daemontask.snapshot import Snapshot, Trouble
 from caretaker.daemontask.status import status_of
 from caretaker.kube.client import KubeClient
@@ -329,7 +329,7 @@ class DaemonTaskKind:
         try:
             written = await shards.write(meta, plan.records, plan.forget, plan.intents, told, decided=decided)
         except (ApiError, Conflict) as error:
-            if not (refusal := _refusal(error, shards)):
+            if not (refusal := write_refusal(error, shards)):
                 raise
             logger.warning("the ledger cannot be written: %s", refusal)
             return Trouble(Reason.LEDGER_WRITE_REFUSED, refusal)
@@ -376,15 +376,6 @@ class DaemonTaskKind:
 
     def _memory(self, snapshot: Snapshot) -> Memory:
         return self._memories.of(_key(snapshot), snapshot.task.metadata.uid)
-
-
-def _refusal(error: ApiError | Conflict, shards: Shards) -> str:
-    """What keeps the ledger from being written, where trying again at once would not help; else empty."""
-    if shards.unanswered >= TOO_MANY:
-        return f"{error}; {shards.unanswered} writes of the ledger in a row were not answered"
-    if isinstance(error, Conflict) or error.transient or error.missing_permission is not None:
-        return ""
-    return error.message or str(error)
 
 
 def _keeps_from_starting(trouble: Trouble | None) -> bool:

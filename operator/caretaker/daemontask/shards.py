@@ -356,3 +356,12 @@ class Shards:
 
     def _names(self) -> dict[int, list[str]]:
         return {index: shard.node_names for index, shard in self._shards.items()}
+
+
+def write_refusal(error: ApiError | Conflict, shards: Shards) -> str:
+    """What keeps the ledger from being written, where trying again at once would not help; else empty."""
+    if shards.unanswered >= TOO_MANY:
+        return f"{error}; {shards.unanswered} writes of the ledger in a row were not answered"
+    if isinstance(error, Conflict) or error.transient or error.missing_permission is not None:
+        return ""
+    return error.message or str(error)

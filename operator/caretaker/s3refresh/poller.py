@@ -20,7 +20,7 @@ from caretaker.aws.sqs import Message as Received
 from caretaker.aws.sqs import Sqs
 from caretaker.aws.words import word
 from caretaker.kube.errors import NotLeader
-from caretaker.s3refresh.envelope import Parsed, parsing
+from caretaker.s3refresh.held import LARGE_BYTES, Held, parsed_of
 from caretaker.s3refresh.longpolls import LongPolls
 from caretaker.s3refresh.plan import Message
 
@@ -30,7 +30,6 @@ BATCH: Final = 10  # messages of one receive, one deletion (SQS's own limit)
 # Messages that wait here before no more are received: passes are behind, and receipts grow old.
 MOST_WAITING: Final = 5000
 MOST_BYTES: Final = 8 * 1024 * 1024  # of their bodies; one may be 1 MiB long
-LARGE_BYTES: Final = 64 * 1024  # of a body; after each one that is longer the loop is let go
 # Seconds for which a message may wait before no more are received: the API server is away, or passes fail.
 LONGEST_WAIT: Final = 15.0
 LOOK_SECONDS: Final = 1.0
@@ -50,36 +49,7 @@ RECEIVE: Final = "receive"
 _numbers = itertools.count(1)  # of messages, over all queues: a plan names those of two
 
 
-class _Held:
-    """A message that is here: SQS's id, its latest receipt, who has not answered yet."""
-
-    __slots__ = (
-        "answered",
-        "asked",
-        "deleted",
-        "kept",
-        "known",
-        "message",
-        "name",
-        "receipt",
-        "since",
-        "size",
-    )
-
-    def __init__(self, name: str, receipt: str, size: int, message: Message, asked: set[Hashable]) -> None:
-        self.name = name
-        self.receipt = receipt
-        self.size = size
-        self.message = message
-        self.asked = asked
-        self.answered = False  # by one reader at least
-        self.kept = False
-        self.known = False  # to one reader at least
-        self.deleted = False  # from the queue
-        self.since = time.monotonic()
-
-
-Batch = Sequence[_Held]
+Batch = Sequence[Held]
 
 
 class Poller:
@@ -120,9 +90,9 @@ class Poller:
         self._long_polls = long_polls or LongPolls()
         self._owner: Hashable | None = None
         self._readers: dict[Hashable, Callable[[], None]] = {}
-        self._by_name: dict[str, _Held] = {}
-        self._by_number: dict[int, _Held] = {}
-        self._strange: dict[int, _Held] = {}  # ends that every reader so far knows nothing of
+        self._by_name: dict[str, Held] = {}
+        self._by_number: dict[int, Held] = {}
+        self._strange: dict[int, Held] = {}  # ends that every reader so far knows nothing of
         self._bytes = 0  # of what is here
         self._left = asyncio.Event()  # something was settled
         self._gate = asyncio.Semaphore(DELETIONS)
@@ -200,8 +170,8 @@ class Poller:
         later. What one of them keeps is given back to the queue; malformed messages are left to age: their
         receive count is what takes them to the dead-letter queue.
         """
-        gone: list[_Held] = []
-        back: list[_Held] = []
+        gone: list[Held] = []
+        back: list[Held] = []
         for numbers, keep, knows in ((done, False, True), (kept, True, True), (strange, False, False)):
             for held in self._answers(reader, numbers):
                 held.kept = held.kept or keep
@@ -221,7 +191,7 @@ class Poller:
             *(self._send(self._again, some) for some in _tens(soon)),
         )
 
-    def _answers(self, reader: Hashable, numbers: Iterable[int]) -> Iterable[_Held]:
+    def _answers(self, reader: Hashable, numbers: Iterable[int]) -> Iterable[Held]:
         """Those that this reader was asked about, and has answered for now."""
         for number in numbers:
             held = self._by_number.get(number)
@@ -329,7 +299,7 @@ class Poller:
             held.receipt = receipt
             held.deleted = False  # a deletion that failed
             return set()
-        parsed = await _parsed(body, self._source)
+        parsed = await parsed_of(body, self._source)
         if parsed.malformed:
             self.malformed = (self.malformed[0] + 1, parsed.malformed)
             logger.warning("message %s cannot be read: %s", name, parsed.malformed)
@@ -340,7 +310,7 @@ class Poller:
         if not asked:
             # Nobody's here, and perhaps another operator's: not ours to delete.
             return set()
-        held = _Held(name, receipt, len(body), message, asked)
+        held = Held(name, receipt, len(body), message, asked)
         self._bytes += held.size
         self._by_name[name] = self._by_number[message.id] = held
         return asked
@@ -370,7 +340,7 @@ class Poller:
 
     # ---------------------------------------------------------------- deleting
 
-    def _forget(self, held: _Held) -> None:
+    def _forget(self, held: Held) -> None:
         if self._by_name.pop(held.name, None) is not None:
             self._bytes -= held.size
         self._by_number.pop(held.message.id, None)
@@ -413,9 +383,8 @@ class Poller:
         failed = answer.get("Failed", [])  # with HTTP 200
         self.deleted += len(batch) - len(failed)
         if failed:
-            logger.warning(
-                "%d messages not deleted, first: %s; they come again", len(failed), word(failed[0]["Code"])
-            )
+            code = word(failed[0]["Code"])
+            logger.warning("%d messages not deleted, first: %s; they come again", len(failed), code)
 
     async def _again(self, batch: Batch) -> None:
         await self._sqs.change_message_visibility_batch(
@@ -425,20 +394,6 @@ class Poller:
                 for at, held in enumerate(batch)
             ],
         )
-
-
-async def _parsed(body: str, source: SQSSource) -> Parsed:
-    """The message. A long one is read in slices, so that it holds nobody up."""
-    steps = parsing(body, source.envelope)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            if len(body) > LARGE_BYTES:
-                await asyncio.sleep(0)
-            parsed: Parsed = end.value
-            return parsed
-        await asyncio.sleep(0)
 
 
 def _tens(entries: Batch) -> Iterable[Batch]:
