@@ -103,13 +103,21 @@ class QueueStatus(Wire, frozen=True, omit_defaults=False):
     checked_at: str | None = None
 
 
-class ScopeStatus(Wire, frozen=True):
+class LaterStatus(Wire, frozen=True):
     """What waits: everything, single folders, and trees (folders with all below them)."""
 
     since: str
     all: bool = False
     folders: tuple[str, ...] = ()
     trees: tuple[str, ...] = ()
+
+
+class ScopeStatus(LaterStatus, frozen=True):
+    """What waits, and what waits behind it."""
+
+    closed: bool = False
+    later: LaterStatus | None = None
+    max_folders: int = 0
 
 
 class ClaimStatus(Wire, frozen=True):
@@ -140,6 +148,7 @@ class LastStatus(Wire, frozen=True):
     accepted_at: str | None = None
     completed_at: str | None = None
     full_at: str | None = None
+    full_seconds: int | None = None
     duration_seconds: int | None = None
     folders: int = 0
     result: Literal["", "Succeeded", "Failed", "Assumed", "Lost"] = ""

@@ -28,7 +28,7 @@ from caretaker.obs.metrics import Metrics
 from caretaker.runtime.controller import Next, Subject
 from caretaker.runtime.queue import Key
 from caretaker.s3refresh import plan as planning
-from caretaker.s3refresh import queue, record, resource, tally
+from caretaker.s3refresh import queue, record, resource, tally, timing
 from caretaker.s3refresh.admission import Admission
 from caretaker.s3refresh.aims import aim_of
 from caretaker.s3refresh.conditions import queue_of, regained
@@ -280,6 +280,8 @@ class S3AggregatedRefreshKind:
                 seen=work.memory.look(targets, clock),
                 held=self._turns.held(shares.values(), GATEWAY_SECONDS * self._scale, clock),
                 free=self._turns.free(key, busy, groups, aim.limit, clock),
+                rivals=self._turns.rivals(key, groups),
+                limit=aim.limit,
                 jitter=random.random(),
             ),
         )
@@ -298,7 +300,8 @@ class S3AggregatedRefreshKind:
         shares = {share.id: share for share in known}
         busy = busy_of(plan.targets, shares, snapshot.read.pace.assume_after, snapshot.snapshot.now)
         waiting = {} if snapshot.snapshot.suspended else waiting_of(plan, shares, snapshot.snapshot.now)
-        self._turns.note(key, busy, waiting, time.monotonic(), lambda: self._add(key))
+        wanting = {} if snapshot.snapshot.suspended else timing.wanting_of(plan.targets, shares)
+        self._turns.note(key, busy, waiting, wanting, time.monotonic(), lambda: self._add(key))
         return None
 
     async def execute(self, snapshot: View, plan: Plan) -> None:

@@ -14,6 +14,9 @@ work: one that comes too late finds another claim than its own and changes nothi
 D, the dirty scope, lives beside a claim and a refresh in flight: an event that comes then dirties again,
 since the refresh may already have listed that folder.
 
+The first claim of D closes it: in how many calls it is refreshed is decided then, and what comes later waits
+behind it. So nothing that keeps changing keeps anything else waiting.
+
 Where a call that is made again takes effect once (an idempotent target), an unknown outcome leaves the claim
 as it is, and W2' makes the same call again.
 """
@@ -24,8 +27,10 @@ from typing import Final, Literal
 import msgspec
 
 from caretaker.s3refresh import folders
-from caretaker.s3refresh.folders import NOTHING, Request, Scope
+from caretaker.s3refresh.allowance import ALONE, Line, allowance
+from caretaker.s3refresh.folders import Request, Scope
 
+Outcome = Literal["", "Succeeded", "Failed", "Assumed", "Lost"]
 Phase = Literal["Clean", "Debouncing", "Due", "Claimed", "InFlight", "Backoff"]
 
 # Age of a claim, counted by this process, from which on its owner is taken for dead.
@@ -35,14 +40,28 @@ BACKOFF_DOUBLINGS: Final = 16
 CLOCK_SKEW_SECONDS: Final = 300.0
 # How long after it was sent a call that nobody waits for any more may still be accepted.
 CALL_SECONDS: Final = 10.0
+WHOLE_SECONDS: Final = 900.0  # a guess for a refresh of everything whose end will be told
 UNKNOWN: Final = "OutcomeUnknown"
 
 
 class Dirty(msgspec.Struct, frozen=True):
-    """What waits for a refresh, since the first event."""
+    """What waits for a refresh, since the first event.
+
+    closed  a part of it was claimed, or refused: nothing joins it any more
+    later   what came since then
+    most    folders in one call, where the target has refused more at a time; 0 = as many as may be
+    """
 
     since: float
     scope: Scope
+    closed: bool = False
+    later: "Dirty | None" = None
+    most: int = 0
+
+    @property
+    def waiting(self) -> Scope:
+        """All of it, with what came later."""
+        return self.scope if self.later is None else folders.merge(self.scope, self.later.scope)
 
 
 class Claim(msgspec.Struct, frozen=True):
@@ -71,8 +90,9 @@ class Last(msgspec.Struct, frozen=True):
     accepted_at: float = 0.0
     completed_at: float = 0.0
     full_at: float = 0.0  # when a refresh of everything was last accepted, or began to be waited for
+    full_seconds: float = 0.0  # how long the last one took; 0 = not known
     folders: int = 0
-    result: Literal["", "Succeeded", "Failed", "Assumed", "Lost"] = ""
+    result: Outcome = ""
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -133,7 +153,10 @@ def located(target: Target, location: str, now: float) -> Target:
 def covered(target: Target, scope: Scope) -> bool:
     """Whether an event of this scope changes nothing: what waits already holds it. What is claimed or in
     flight does not count."""
-    return not scope or (target.dirty is not None and folders.covers(target.dirty.scope, scope))
+    waits: Dirty | None = target.dirty
+    while scope and waits is not None:
+        scope, waits = folders.missing(scope, waits.scope), waits.later
+    return not scope
 
 
 def mark(target: Target, scope: Scope, now: float) -> Target:
@@ -141,23 +164,50 @@ def mark(target: Target, scope: Scope, now: float) -> Target:
     if covered(target, scope):
         return target
     before = target.dirty
-    since = min(before.since, now) if before is not None else now
-    merged = folders.merge(before.scope if before is not None else NOTHING, scope)
-    return msgspec.structs.replace(target, dirty=Dirty(since, merged))
+    if before is not None and before.closed and not scope.all:
+        later = _joined(before.later, folders.missing(scope, before.scope), now)
+        return msgspec.structs.replace(target, dirty=msgspec.structs.replace(before, later=later))
+    return msgspec.structs.replace(target, dirty=_joined(before, scope, now))
 
 
-def claim(target: Target, claim_id: str, owner: str, pace: Pace, now: float) -> Target:
+def claim(target: Target, claim_id: str, owner: str, pace: Pace, now: float, line: Line = ALONE) -> Target:
     """W2: take the next call's folders out of what waits. The target must be dirty and idle."""
     if target.dirty is None or target.claim is not None or target.in_flight is not None:
         return target
-    request, left = folders.take(target.dirty.scope, pace.max_folders)
-    since = min(target.dirty.since, now)
+    request, left = upcoming(target, target.dirty, pace, now, line)
     return msgspec.structs.replace(
         target,
-        dirty=Dirty(since, left) if left else None,
-        claim=Claim(claim_id, owner, now, request, since),
+        dirty=left,
+        claim=Claim(claim_id, owner, now, request, min(target.dirty.since, now)),
         last=msgspec.structs.replace(target.last, requested_at=now),
     )
+
+
+def upcoming(
+    target: Target, dirty: Dirty, pace: Pace, now: float, line: Line = ALONE
+) -> tuple[Request, Dirty | None]:
+    """(the next call, what waits then), if it is claimed now."""
+    scope = dirty.scope
+    if not dirty.closed:
+        took, whole = durations(target.last, pace)
+        age = max(now - dirty.since, 0.0)
+        if target.failure is not None:  # it has had its time, and has it again
+            age = min(age, pace.max_delay)
+        calls, worth = allowance(age, took, whole, pace.max_delay, pace.min_interval, line)
+        scope = folders.narrowed(scope, pace.max_folders, calls, worth)
+    request, left = folders.take(scope, min(dirty.most or pace.max_folders, pace.max_folders))
+    since = min(dirty.since, now)
+    if not left:
+        return request, dirty.later
+    return request, msgspec.structs.replace(dirty, since=since, scope=left, closed=True)
+
+
+def durations(last: Last, pace: Pace) -> tuple[float, float]:
+    """Seconds that (a refresh, one of everything) takes: a guess before the first has ended."""
+    took, whole = (pace.min_interval, WHOLE_SECONDS) if pace.tracked else (pace.assume_after,) * 2
+    if last.completed_at >= last.accepted_at > 0:
+        took = last.completed_at - last.accepted_at
+    return took, last.full_seconds or whole
 
 
 def resume(target: Target, owner: str) -> Target:
@@ -193,7 +243,7 @@ def accepted(
         last = msgspec.structs.replace(last, full_at=now)
     flying = InFlight(notification_id, now, held.request) if notification_id or unnamed else None
     if flying is None:
-        last = msgspec.structs.replace(last, completed_at=now, result="Succeeded")
+        last = _ended(last, InFlight("", now, held.request), "Succeeded", now)
     failure = target.failure if flying is not None and may_fail else None
     return msgspec.structs.replace(target, claim=None, in_flight=flying, failure=failure, last=last)
 
@@ -219,9 +269,9 @@ def failed(
     if held is None or held.id != claim_id:
         return target
     failure = _one_more(target, code, message, pace, now, jitter, asked)
-    least = max(failure.next_attempt_at, now + _least(pace, code))
-    failure = msgspec.structs.replace(failure, next_attempt_at=least)
     back = _wait_again(target, held.request.scope, held.since, now)
+    at = max(failure.next_attempt_at, now + least(pace, code))
+    failure = msgspec.structs.replace(failure, next_attempt_at=at)
     return msgspec.structs.replace(back, claim=None, failure=failure)
 
 
@@ -241,7 +291,7 @@ def completed(target: Target, notification_id: str, now: float) -> Target:
     flying = target.in_flight
     if flying is None or flying.notification_id != notification_id:
         return target
-    last = msgspec.structs.replace(target.last, completed_at=now, result="Succeeded")
+    last = _ended(target.last, flying, "Succeeded", now)
     return msgspec.structs.replace(target, in_flight=None, failure=None, last=last)
 
 
@@ -266,35 +316,29 @@ def overdue(target: Target, pace: Pace, now: float) -> Target:
         return target
     heard = pace.tracked and pace.on_timeout == "RefreshAgain"  # an end is to be heard of
     if not heard or target.last.result == "Lost":
-        result: Literal["Assumed", "Lost"] = "Lost" if heard else "Assumed"
-        last = msgspec.structs.replace(target.last, completed_at=now, result=result)
-        return msgspec.structs.replace(target, in_flight=None, last=last)
+        result: Outcome = "Lost" if heard else "Assumed"
+        return msgspec.structs.replace(target, in_flight=None, last=_ended(target.last, flying, result, now))
     back = _wait_again(target, flying.request.scope, now, now)
     last = msgspec.structs.replace(back.last, result="Lost")
     return msgspec.structs.replace(back, in_flight=None, last=last)
 
 
-def resync_at(target: Target, pace: Pace) -> float | None:
-    """When everything is to be refreshed whatever events say; None = never. It counts from the first look."""
-    if not pace.resync or not target.last.full_at:
-        return None
-    return target.last.full_at + pace.resync
-
-
-def resynced(target: Target, pace: Pace, now: float) -> Target:
-    """Everything is stale once resync.interval has passed since it was last refreshed."""
-    if pace.resync and not target.last.full_at:
-        return msgspec.structs.replace(target, last=msgspec.structs.replace(target.last, full_at=now))
-    at = resync_at(target, pace)
-    if at is None or now < at or target.claim is not None or target.in_flight is not None:
-        return target
-    return mark(target, folders.EVERYTHING, now)
+def completion_due(target: Target, pace: Pace, now: float) -> float:
+    """When the refresh in flight is no longer waited for: sooner while something else waits behind it. A
+    start in the future, of a clock that was set back, counts as now."""
+    if target.in_flight is None:
+        return math.inf
+    wait = pace.assume_after
+    if pace.tracked:
+        behind = max(pace.assume_after, pace.min_interval) if target.dirty is not None else math.inf
+        wait = min(pace.completion_timeout, behind)
+    return min(target.in_flight.accepted_at, now) + wait
 
 
 def size(target: Target) -> int:
     """Bytes of the folders on record, about."""
     requests = [part.request.scope for part in (target.claim, target.in_flight) if part is not None]
-    waiting = [target.dirty.scope] if target.dirty is not None else []
+    waiting = [one.scope for one in (target.dirty, target.dirty and target.dirty.later) if one is not None]
     return sum(folders.size(scope) for scope in (*requests, *waiting))
 
 
@@ -314,90 +358,32 @@ def _one_more(
     return Failure(count, code, message, now + max(wait, pace.min_interval, min(asked, pace.retry_max)))
 
 
-def _least(pace: Pace, code: str) -> float:
+def least(pace: Pace, code: str) -> float:
+    """Seconds from a call to the next at least, where the last one failed with this code, if any."""
     return pace.min_interval + (CALL_SECONDS if code == UNKNOWN else 0.0)
+
+
+def _ended(last: Last, flying: InFlight, result: Outcome, now: float) -> Last:
+    last = msgspec.structs.replace(last, completed_at=now, result=result)
+    if flying.request.scope.all:
+        took = float(round(now - flying.accepted_at))
+        last = msgspec.structs.replace(last, full_seconds=max(took, 1.0))
+    return last
 
 
 def _wait_again(target: Target, scope: Scope, since: float, now: float) -> Target:
     """D = D + scope, as old as the older of the two."""
-    before = target.dirty
-    since = min(since, now, before.since if before is not None else now)
-    merged = folders.merge(before.scope if before is not None else NOTHING, scope)
-    return msgspec.structs.replace(target, dirty=Dirty(since, merged))
+    return msgspec.structs.replace(target, dirty=_joined(target.dirty, scope, min(since, now)))
 
 
-# ---------------------------------------------------------------- times
+def _joined(before: Dirty | None, scope: Scope, now: float) -> Dirty:
+    """With this, too, since `now` at the latest. Everything leaves nothing for later."""
+    if before is None:
+        return Dirty(now, folders.merge(scope))
+    since, merged = min(before.since, now), folders.merge(before.scope, scope)
+    return Dirty(since, merged) if merged.all else msgspec.structs.replace(before, since=since, scope=merged)
 
 
 def called_at(target: Target) -> float:
     """When its last call may have been made, or was known to be accepted; 0 = never."""
     return max(target.last.requested_at, target.last.accepted_at)
-
-
-def completion_due(target: Target, pace: Pace, now: float) -> float:
-    """When the refresh in flight is no longer waited for: sooner while something else waits behind it. A
-    start in the future, of a clock that was set back, counts as now."""
-    if target.in_flight is None:
-        return math.inf
-    wait = pace.assume_after
-    if pace.tracked:
-        behind = max(pace.assume_after, pace.min_interval) if target.dirty is not None else math.inf
-        wait = min(pace.completion_timeout, behind)
-    return min(target.in_flight.accepted_at, now) + wait
-
-
-def start_at(
-    target: Target, pace: Pace, last_event: float, dirty_for: float, called_for: float, now: float
-) -> float | None:
-    """When the next call may start; None while nothing waits.
-
-    last_event  when this process last heard an event of the target, by the wall clock of now
-    dirty_for   for how many seconds this process has seen the target dirty: a clock that is set back must
-                not put maxDelay off
-    called_for  for how many seconds this process has known of the last call and how it ended
-    """
-    if target.dirty is None:
-        return None
-    since = min(target.dirty.since, now - dirty_for)
-    fire = min(last_event + pace.quiet_period, since + pace.max_delay)
-    interval = _interval(target, pace, called_for, now)
-    attempt = target.failure.next_attempt_at if target.failure is not None else 0.0
-    # No failure waits for longer than this, whatever the clock did since.
-    attempt = min(attempt, now + max(pace.retry_max, pace.min_interval + CALL_SECONDS))
-    return max(fire, interval, attempt)
-
-
-def again_at(target: Target, pace: Pace, claim_age: float, now: float) -> float:
-    """When the backoff of a claim that is to be executed again has passed, for a process that has seen it
-    stand for `claim_age` seconds: none waits for longer than this, whatever the clock did since."""
-    if target.failure is None:
-        return now
-    longest = max(pace.retry_max, pace.min_interval)
-    return min(target.failure.next_attempt_at, now + max(longest - claim_age, 0.0))
-
-
-def _interval(target: Target, pace: Pace, called_for: float, now: float) -> float:
-    """When minInterval after the last call has passed.
-
-    Counted from when the call was known to be accepted, which may be seconds after it was asked for: what is
-    accepted within the interval evicts nothing. And on this process's own clock, unless the call is so long
-    ago that no skew between two operators' clocks explains it.
-    """
-    called = called_at(target)
-    if not called or now - called >= pace.min_interval + CLOCK_SKEW_SECONDS:
-        return 0.0
-    least = _least(pace, target.failure.code if target.failure is not None else "")
-    return now + max(least - called_for, 0.0)
-
-
-def phase_of(target: Target, start: float | None, now: float) -> Phase:
-    """What status tells of it."""
-    if target.claim is not None:
-        return "Claimed"
-    if target.in_flight is not None:
-        return "InFlight"
-    if target.dirty is None:
-        return "Clean"
-    if target.failure is not None:
-        return "Backoff"
-    return "Due" if start is not None and start <= now else "Debouncing"

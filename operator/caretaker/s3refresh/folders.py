@@ -9,6 +9,7 @@ trees, which say more than is known, never less. Every step is linear in the byt
 sort.
 """
 
+import re
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator
 from itertools import pairwise
@@ -23,7 +24,6 @@ MAX_CHAIN_BYTES: Final = 4 * 1024  # of a folder's name and those of all above i
 MAX_FOLDERS: Final = 500  # of one target that wait for a refresh
 MAX_BYTES: Final = 16 * 1024
 MAX_CALL_BYTES: Final = 8 * 1024  # of one call: 64 targets' calls have to fit into one object
-PLAIN_CALLS: Final = 4  # so many calls for single folders are better than one for a tree
 
 
 class Scope(msgspec.Struct, frozen=True):
@@ -116,9 +116,9 @@ def missing(scope: Scope, known: Scope) -> Scope:
     )
 
 
-def narrowed(scope: Scope, most: int, calls: int, *, whole: bool) -> Scope:
+def narrowed(scope: Scope, most: int, calls: int, whole: int) -> Scope:
     """The scope as at most `calls` calls of `most` folders each refresh it: single folders if they fit, else
-    trees and the folders above them; else everything if that is worth it (`whole`), or as few as it takes."""
+    trees and the folders above them; else as few calls as it takes, or everything from `whole` calls on."""
     best, least = scope, calls_of(scope, most)
     trees = most
     while least > calls and trees:
@@ -126,16 +126,12 @@ def narrowed(scope: Scope, most: int, calls: int, *, whole: bool) -> Scope:
         if (needed := calls_of(fewer, most)) < least:
             best, least = fewer, needed
         trees //= 2
-    return EVERYTHING if least > calls and whole else best
+    return EVERYTHING if least > calls and least >= whole else best
 
 
 def calls_of(scope: Scope, most: int) -> int:
     """How many calls refresh it."""
-    calls = 0
-    while scope:
-        _, scope = take(scope, most)
-        calls += 1
-    return calls
+    return 1 if scope.all else sum(1 for names in (scope.trees, scope.folders) for _ in _calls(names, most))
 
 
 def take(scope: Scope, most: int) -> tuple[Request, Scope]:
@@ -146,10 +142,10 @@ def take(scope: Scope, most: int) -> tuple[Request, Scope]:
     if scope.all:
         return Request((ROOT,), recursive=True), NOTHING
     if scope.trees:
-        chosen = _fitting(sorted(scope.trees, key=_deepest_first), most)
+        chosen = next(_calls(scope.trees, most))
         left = Scope(folders=scope.folders, trees=scope.trees.difference(chosen))
         return Request(chosen, recursive=True), left
-    chosen = _fitting(sorted(scope.folders, key=_deepest_first), most)
+    chosen = next(_calls(scope.folders, most))
     return Request(chosen, recursive=False), Scope(folders=scope.folders.difference(chosen))
 
 
@@ -186,8 +182,13 @@ def size(scope: Scope) -> int:
 def length(name: str) -> int:
     """Bytes of a name in the object that etcd holds: quoted, with a comma. The API server escapes more than
     JSON asks for: <, >, &, U+2028 and U+2029, as six characters each."""
+    if name.isascii() and name.isprintable() and not _ESCAPED.search(name):
+        return len(name) + 3
     more = 5 * sum(map(name.count, "<>&")) + 3 * sum(map(name.count, "\u2028\u2029"))
     return len(msgspec.json.encode(name)) + 1 + more
+
+
+_ESCAPED: Final = re.compile(r'[<>&"\\]')
 
 
 def _bounded(scope: Scope) -> Scope:
@@ -239,13 +240,16 @@ def _cut(names: Iterable[str], depth: int) -> set[str]:
     }
 
 
-def _fitting(folders: list[str], most: int) -> tuple[str, ...]:
-    """As many as a call and its record hold, one at least."""
+def _calls(names: Iterable[str], most: int) -> Iterator[tuple[str, ...]]:
+    """As many in each as a call and its record hold, one at least."""
     chosen: list[str] = []
     size = 0
-    for folder in folders[:most]:
-        size += length(folder)
-        if chosen and size > MAX_CALL_BYTES:
-            break
-        chosen.append(folder)
-    return tuple(chosen)
+    for name in sorted(names, key=_deepest_first):
+        more = length(name)
+        if chosen and (len(chosen) == most or size + more > MAX_CALL_BYTES):
+            yield tuple(chosen)
+            chosen, size = [], 0
+        chosen.append(name)
+        size += more
+    if chosen:
+        yield tuple(chosen)

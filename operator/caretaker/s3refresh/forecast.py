@@ -13,7 +13,7 @@ import msgspec
 
 from caretaker.api import conditions as c
 from caretaker.api.conditions import RefreshReason as Reason
-from caretaker.s3refresh import debounce, folders, record
+from caretaker.s3refresh import debounce, record, timing
 from caretaker.s3refresh.debounce import Dirty, Pace, Phase, Target
 from caretaker.s3refresh.folders import EVERYTHING, Request
 from caretaker.s3refresh.match import Share
@@ -100,7 +100,8 @@ def hold_of(read: Read) -> str:
 def bounds(target: Target, pace: Pace, now: float) -> tuple[float, float]:
     """(the earliest, the latest) start of the next call of a target that is dirty and idle."""
     since = min(target.dirty.since, now) if target.dirty is not None else now
-    floor, last = _floor(target, pace, now).at or 0.0, since + pace.max_delay
+    closed = target.dirty is not None and target.dirty.closed
+    floor, last = _floor(target, pace, now).at or 0.0, since + (0.0 if closed else pace.max_delay)
     return max(min(since + pace.quiet_period, last), floor), max(last, floor)
 
 
@@ -115,17 +116,17 @@ def _next(
         found = Next("Held", f"nothing is started: {held}; {KEPT}")
     else:
         found = _unfound(target, known) or _dirty(target, phase, read, now)
-    return msgspec.structs.replace(found, request=_request(target, read.pace))
+    return msgspec.structs.replace(found, request=_request(target, read.pace, now))
 
 
-def _request(target: Target, pace: Pace) -> Request | None:
-    return None if target.dirty is None else folders.take(target.dirty.scope, pace.max_folders)[0]
+def _request(target: Target, pace: Pace, now: float) -> Request | None:
+    return None if target.dirty is None else debounce.upcoming(target, target.dirty, pace, now)[0]
 
 
 def _clean(target: Target, pace: Pace, held: str) -> Next:
     if target.in_flight is not None:
         return Next("InFlight", f"nothing waits; the end of the refresh in flight {_ending(target, pace)}")
-    resync = debounce.resync_at(target, pace)
+    resync = timing.resync_at(target, pace)
     if resync is None or held:
         return Next("Clean", "nothing waits")
     why = f"everything, {_text(pace.resync)} (resync.interval) after everything was last refreshed"
@@ -161,7 +162,7 @@ def _new(share: Share, read: Read, held: str, now: float) -> Outlook:
         upcoming = Next("New", said, now + pace.max_delay, latest=True)
     else:
         upcoming = Next("Clean", "nothing before an event comes (resync.onStart is false)")
-    upcoming = msgspec.structs.replace(upcoming, request=_request(target, pace))
+    upcoming = msgspec.structs.replace(upcoming, request=_request(target, pace, now))
     return Outlook(target, "Debouncing" if stale else "Clean", upcoming, share)
 
 

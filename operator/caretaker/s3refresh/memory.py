@@ -6,12 +6,14 @@ anew: a refresh later at worst.
 """
 
 from collections.abc import Iterable
+from typing import Final
 
 from caretaker.api.times import format_micros
 from caretaker.s3refresh.debounce import Target
 from caretaker.s3refresh.plan import Seen
 
 _Call = tuple[str, str, int]
+ROUNDED: Final = 1e-3  # a time that was read back may be so much later than it was written
 
 
 class TargetMemory:
@@ -19,7 +21,7 @@ class TargetMemory:
 
     def __init__(self) -> None:
         self._events: dict[str, float] = {}
-        self._dirty: dict[str, float] = {}
+        self._dirty: dict[str, tuple[float, float]] = {}  # since when by its own account, and by this clock
         self._claims: dict[str, tuple[tuple[str, str, int] | None, float]] = {}
         self._calls: dict[str, tuple[_Call, float]] = {}
 
@@ -42,7 +44,10 @@ class TargetMemory:
             self._dirty.pop(name, None)
             dirty = clock
         else:
-            dirty = self._dirty.setdefault(name, clock)
+            since, dirty = self._dirty.get(name, (target.dirty.since, clock))
+            if target.dirty.since > since + ROUNDED:  # what waits now came after what waited then
+                dirty = clock
+            self._dirty[name] = (target.dirty.since, dirty)
             self._events.setdefault(name, clock)  # of another life: quiet from now on
         held = target.claim
         # Taken over, a claim is as young as a new one: else two operators would take it from each other.

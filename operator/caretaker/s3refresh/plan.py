@@ -13,7 +13,8 @@ import msgspec
 
 from caretaker.api.hashing import h10
 from caretaker.api.s3refresh import MAX_TARGETS, Filter
-from caretaker.s3refresh import debounce, match
+from caretaker.s3refresh import debounce, match, narrowing, timing
+from caretaker.s3refresh.allowance import Line
 from caretaker.s3refresh.debounce import Claim, Pace, Phase, Target
 from caretaker.s3refresh.envelope import Completion, ObjectEvent
 from caretaker.s3refresh.folders import EVERYTHING, Scope
@@ -45,6 +46,7 @@ class Result(msgspec.Struct, frozen=True):
     message: str = ""
     unnamed: bool = False  # accepted without the id that its end will have
     retry_after: float = 0.0  # seconds until the next try, where the service asks for more than our backoff
+    refused: bool = False  # what the call asked for, perhaps one of its folders
 
 
 class End(msgspec.Struct, frozen=True):
@@ -99,6 +101,8 @@ class Snapshot(msgspec.Struct, frozen=True):
     seen: Mapping[str, Seen] = {}
     held: Mapping[str, float] = {}  # target id -> seconds until another resource's call lets it be called
     free: Mapping[str, int] = {}  # group -> calls that may start, others' turns taken off; absent = 1
+    rivals: Mapping[str, int] = {}  # group -> targets of other resources that are dirty
+    limit: int = 1  # calls at a time of one group
     jitter: float = 1.0
 
 
@@ -171,8 +175,8 @@ def _answered(snapshot: Snapshot, target: Target, result: Result) -> Target:
         )
     if result.code == debounce.UNKNOWN and snapshot.idempotent:
         return debounce.unanswered(target, result.claim_id, result.message, *how, asked=result.retry_after)
-    asked = result.retry_after
-    return debounce.failed(target, result.claim_id, result.code, result.message, *how, asked=asked)
+    fail = narrowing.refused if result.refused else debounce.failed
+    return fail(target, result.claim_id, result.code, result.message, *how, asked=result.retry_after)
 
 
 def _messages(snapshot: Snapshot, targets: dict[str, Target], result: Plan) -> None:
@@ -284,7 +288,7 @@ def _time(snapshot: Snapshot, targets: dict[str, Target]) -> None:
     """Claims that nobody works on any more, and refreshes that nobody hears of."""
     for target in list(targets.values()):
         after = debounce.overdue(target, snapshot.pace, snapshot.now)
-        after = debounce.resynced(after, snapshot.pace, snapshot.now)
+        after = timing.resynced(after, snapshot.pace, snapshot.now)
         if _abandoned_at(snapshot, after) <= snapshot.now and not _stays(snapshot, after):
             after = debounce.failed(
                 after,
@@ -318,7 +322,7 @@ def _stays(snapshot: Snapshot, target: Target) -> bool:
 def _again_at(snapshot: Snapshot, target: Target) -> float:
     """When this process may take a claim that stays."""
     age = snapshot.seen.get(target.id, Seen()).claim_age
-    backoff = debounce.again_at(target, snapshot.pace, age, snapshot.now)
+    backoff = timing.again_at(target, snapshot.pace, age, snapshot.now)
     return max(_abandoned_at(snapshot, target), backoff)
 
 
@@ -335,38 +339,41 @@ def _resume(snapshot: Snapshot, targets: dict[str, Target], result: Plan) -> Non
 
 
 def _claim(snapshot: Snapshot, targets: dict[str, Target], result: Plan) -> None:
-    """W2: those that are due, the oldest first, as far as slots go."""
+    """W2: those that are due, who stands in line for longest first, as far as slots go."""
     shares = {share.id: share for share in snapshot.shares.known if share.ready}
     free = dict(snapshot.free)
+    others = timing.others(targets.values(), snapshot.shares.known, snapshot.rivals, snapshot.limit)
     due = [
-        (target.dirty.since, target)
+        (timing.in_line_since(target, snapshot.now), target.id, start)
         for target in targets.values()
-        if target.dirty is not None and target.id in shares and _is_due(snapshot, target, result.heard)
+        if target.id in shares
+        and (start := _start(snapshot, target, result.heard, others)) is not None
+        and start <= snapshot.now
+        and target.claim is None
+        and target.in_flight is None
     ]
-    for _, target in sorted(due, key=lambda item: (item[0], item[1].id)):
-        share = shares[target.id]
-        if free.get(share.group, 1) <= 0:
+    for _, name, start in sorted(due):
+        free[shares[name].group] = left = free.get(shares[name].group, 1) - 1
+        if left < 0:
             continue
-        free[share.group] = free.get(share.group, 1) - 1
-        claim_id = h10(snapshot.pass_id, target.id)
-        after = debounce.claim(target, claim_id, snapshot.owner, snapshot.pace, snapshot.now)
-        targets[target.id] = after
+        claim_id = h10(snapshot.pass_id, name)
+        waited = min(snapshot.now - start, snapshot.seen.get(name, Seen()).dirty_for)
+        line = Line(waited, others.get(name, 0.0))
+        after = debounce.claim(targets[name], claim_id, snapshot.owner, snapshot.pace, snapshot.now, line)
+        targets[name] = after
         if after.claim is not None:
-            result.calls.append((share, after.claim))
+            result.calls.append((shares[name], after.claim))
 
 
-def _is_due(snapshot: Snapshot, target: Target, heard: Collection[str]) -> bool:
-    start = _start(snapshot, target, heard)
-    idle = target.claim is None and target.in_flight is None
-    return idle and start is not None and start <= snapshot.now
-
-
-def _start(snapshot: Snapshot, target: Target, heard: Collection[str]) -> float | None:
+def _start(
+    snapshot: Snapshot, target: Target, heard: Collection[str], others: Mapping[str, float]
+) -> float | None:
     seen = snapshot.seen.get(target.id, Seen())
     ago = snapshot.received if target.id in heard else seen.last_event or 0.0
     last_event = snapshot.now - ago
-    start = debounce.start_at(
-        target, snapshot.pace, last_event, seen.dirty_for, seen.called_for, snapshot.now
+    rivals = others.get(target.id, 0.0)
+    start = timing.start_at(
+        target, snapshot.pace, last_event, seen.dirty_for, seen.called_for, snapshot.now, rivals
     )
     held = snapshot.held.get(target.id, 0.0)
     return max(start, snapshot.now + held) if start is not None and held else start
@@ -377,14 +384,15 @@ def _look_ahead(snapshot: Snapshot, result: Plan) -> None:
     starts: dict[str, float] = {}
     phases: dict[str, Phase] = {}
     times: list[float] = []
+    others = timing.others(result.targets, snapshot.shares.known, snapshot.rivals, snapshot.limit)
     for target in result.targets:
-        start = _start(snapshot, target, result.heard)
-        phases[target.id] = debounce.phase_of(target, start, snapshot.now)
+        start = _start(snapshot, target, result.heard, others)
+        phases[target.id] = timing.phase_of(target, start, snapshot.now)
         if start is not None:
             starts[target.id] = start
             times.append(start)
         times.append(debounce.completion_due(target, snapshot.pace, snapshot.now))
-        if target.dirty is None and (resync := debounce.resync_at(target, snapshot.pace)) is not None:
+        if target.dirty is None and (resync := timing.resync_at(target, snapshot.pace)) is not None:
             times.append(resync)
         stays = _stays(snapshot, target)
         times.append(_again_at(snapshot, target) if stays else _abandoned_at(snapshot, target))

@@ -31,7 +31,10 @@ def read(status: wire.TargetStatus, now: float) -> Target:
         if dirty is None
         else Dirty(
             when(dirty.since),
-            Scope(all=dirty.all, folders=frozenset(dirty.folders), trees=frozenset(dirty.trees)),
+            _scope(dirty),
+            dirty.closed,
+            None if dirty.later is None else Dirty(when(dirty.later.since), _scope(dirty.later)),
+            dirty.max_folders,
         ),
         claim=None
         if claim is None
@@ -57,6 +60,7 @@ def read(status: wire.TargetStatus, now: float) -> Target:
             accepted_at=parse_time(last.accepted_at) or 0.0,
             completed_at=parse_time(last.completed_at) or 0.0,
             full_at=parse_time(last.full_at) or 0.0,
+            full_seconds=last.full_seconds or 0.0,
             folders=last.folders,
             result=last.result,
         ),
@@ -76,10 +80,10 @@ def write(target: Target, phase: Phase) -> wire.TargetStatus:
         dirty=None
         if dirty is None
         else wire.ScopeStatus(
-            since=format_micros(dirty.since),
-            all=dirty.scope.all,
-            folders=tuple(sorted(dirty.scope.folders)),
-            trees=tuple(sorted(dirty.scope.trees)),
+            *_waits(dirty),
+            closed=dirty.closed,
+            later=None if dirty.later is None else wire.LaterStatus(*_waits(dirty.later)),
+            max_folders=dirty.most,
         ),
         claim=None
         if claim is None
@@ -109,6 +113,15 @@ def write(target: Target, phase: Phase) -> wire.TargetStatus:
     )
 
 
+def _scope(status: wire.LaterStatus) -> Scope:
+    return Scope(all=status.all, folders=frozenset(status.folders), trees=frozenset(status.trees))
+
+
+def _waits(dirty: Dirty) -> tuple[str, bool, tuple[str, ...], tuple[str, ...]]:
+    scope = dirty.scope
+    return format_micros(dirty.since), scope.all, tuple(sorted(scope.folders)), tuple(sorted(scope.trees))
+
+
 def _last(last: Last) -> wire.LastStatus | None:
     if last == Last():
         return None
@@ -122,6 +135,7 @@ def _last(last: Last) -> wire.LastStatus | None:
         accepted_at=told(last.accepted_at),
         completed_at=told(last.completed_at),
         full_at=told(last.full_at),
+        full_seconds=round(last.full_seconds) or None,
         duration_seconds=round(last.completed_at - last.accepted_at) if ended else None,
         folders=last.folders,
         result=last.result,

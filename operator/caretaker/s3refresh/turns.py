@@ -1,4 +1,5 @@
-"""Whose turn it is at a gateway: so many refreshes at a time, over all resources, the longest waiting first.
+"""Whose turn it is at a gateway: so many refreshes at a time, over all resources. Who stands in line for the
+longest goes first, and then stands at its end again, whatever else he waits for.
 
 Pure. Inputs: each resource's targets as of its last pass; times are seconds of a clock that never goes back.
 Lost with the process, which then counts anew from what the API server has on record.
@@ -8,6 +9,7 @@ import math
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any, Final, Protocol
 
+from caretaker.s3refresh import timing
 from caretaker.s3refresh.debounce import CALL_SECONDS, CLOCK_SKEW_SECONDS, Target, called_at
 from caretaker.s3refresh.match import Share
 from caretaker.s3refresh.plan import Plan
@@ -27,7 +29,8 @@ class _Stand:
 
     def __init__(self, on_free: Callable[[], None]) -> None:
         self.busy: dict[str, int] = {}  # group -> its calls
-        self.waiting: dict[str, float] = {}  # group -> since when its oldest due target is dirty
+        self.waiting: dict[str, float] = {}  # group -> since when one of its due targets stands in line
+        self.wanting: dict[str, int] = {}  # group -> its targets that want a turn, now or later
         self.noted = 0.0
         self.on_free = on_free
 
@@ -80,11 +83,17 @@ class Turns:
             free[group] = max(left, 0)
         return free
 
+    def rivals(self, key: Key, groups: Iterable[str]) -> dict[str, int]:
+        """How many targets of the others want a turn in each group, now or later."""
+        stands = [stand for other, stand in self._stands.items() if other != key]
+        return {group: sum(stand.wanting.get(group, 0) for stand in stands) for group in groups}
+
     def note(
         self,
         key: Key,
         busy: Mapping[str, int],
         waiting: Mapping[str, float],
+        wanting: Mapping[str, int],
         clock: float,
         on_free: Callable[[], None],
     ) -> None:
@@ -92,7 +101,8 @@ class Turns:
         stand = self._stands.setdefault(key, _Stand(on_free))
         before = {**stand.busy}
         left = {group for group in stand.waiting if group not in waiting}
-        stand.busy, stand.waiting, stand.noted, stand.on_free = dict(busy), dict(waiting), clock, on_free
+        stand.busy, stand.waiting, stand.wanting = dict(busy), dict(waiting), dict(wanting)
+        stand.noted, stand.on_free = clock, on_free
         self._tell(key, left | {group for group, n in before.items() if busy.get(group, 0) < n})
 
     def forget(self, key: Key) -> None:
@@ -123,12 +133,13 @@ def busy_of(
 
 
 def waiting_of(plan: Plan, shares: Mapping[str, Share], now: float) -> dict[str, float]:
-    """Group -> since when the oldest of its targets that wait for a turn is dirty."""
+    """Group -> since when the first of its targets that wait for a turn stands in line."""
     found: dict[str, float] = {}
     for target in plan.targets:
         start, share = plan.starts.get(target.id), shares.get(target.id)
         due = start is not None and start <= now and share is not None and share.ready
         idle = target.claim is None and target.in_flight is None
-        if due and idle and share is not None and target.dirty is not None:
-            found[share.group] = min(found.get(share.group, target.dirty.since), target.dirty.since)
+        if due and idle and share is not None:
+            since = timing.in_line_since(target, now)
+            found[share.group] = min(found.get(share.group, since), since)
     return found

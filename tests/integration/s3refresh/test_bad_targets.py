@@ -1,6 +1,7 @@
 """Shares that are not there, come and go, or may not be touched: told with the field and what mends it, and
 what is dirty is never dropped."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -157,3 +158,27 @@ async def test_the_only_share_is_refreshed_whole_when_it_comes_back(
     await resource.edit(target=of())
     await shared.refreshed(share)
     await shared.fresh(share)
+
+
+async def test_a_folder_that_the_gateway_refuses_keeps_no_other_from_being_refreshed(
+    shared: Refreshing,
+) -> None:
+    shared.control.settings(missing_folder="refuse")
+    source = shared.aws.source()
+    await shared.put(source.bucket, "x/stays/1")
+    share = shared.share(source.bucket)
+    resource = await shared.create(source.queue, debounce=SOON)
+    await resource.caught_up()
+    shared.control.fault(
+        "refuse", code="ThrottlingException", count=1
+    )  # so that both events come before a call
+    await shared.put(source.bucket, "x/gone/1")
+    await asyncio.to_thread(shared.aws.s3.delete_object, Bucket=source.bucket, Key="x/gone/1")
+    await shared.put(source.bucket, "a/1", "b/2")
+    await shared.fresh(share)
+    await resource.caught_up()
+    calls = shared.control.calls("RefreshCache")
+    assert "InvalidGatewayRequestException" in {call["code"] for call in calls}
+    made = [(call["input"]["FolderList"], call["input"]["Recursive"]) for call in calls if not call["code"]]
+    assert (["x"], True) in made, "the tree above it took its place"
+    assert (["/"], True) not in made[1:], "and everything was refreshed at the start only"

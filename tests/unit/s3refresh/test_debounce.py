@@ -1,9 +1,12 @@
 """The steps of one target, each rule that closes an interleaving, and when a call may start."""
 
+from typing import Any
+
 import msgspec
 import pytest
 
-from caretaker.s3refresh import debounce, record
+from caretaker.s3refresh import debounce, narrowing, record, timing
+from caretaker.s3refresh.allowance import ALONE, Line
 from caretaker.s3refresh.debounce import Claim, Dirty, Failure, InFlight, Last, Pace, Target
 from caretaker.s3refresh.folders import EVERYTHING, Request, Scope
 
@@ -38,6 +41,20 @@ class TestMark:
         assert after.dirty is not None
         assert after.dirty.since == NOW
 
+    def test_what_comes_after_it_was_closed_waits_behind_it(self) -> None:
+        closed = Target("t", dirty=Dirty(NOW - 10, A, closed=True, most=3))
+        after = debounce.mark(closed, B, NOW)
+        only_b = Scope(folders=frozenset({"b"}))
+        assert after.dirty == Dirty(NOW - 10, A, closed=True, most=3, later=Dirty(NOW, only_b))
+        assert debounce.mark(after, B, NOW + 1) is after
+        both = Scope(folders=frozenset({"b", "c"}))
+        again = debounce.mark(after, Scope(folders=frozenset({"c"})), NOW + 2).dirty
+        assert again == Dirty(NOW - 10, A, closed=True, most=3, later=Dirty(NOW, both))
+
+    def test_everything_leaves_nothing_for_later(self) -> None:
+        closed = Target("t", dirty=Dirty(NOW - 10, A, closed=True, later=Dirty(NOW - 5, B)))
+        assert debounce.mark(closed, EVERYTHING, NOW).dirty == Dirty(NOW - 10, EVERYTHING)
+
     @pytest.mark.parametrize("busy", [CLAIMED, FLYING], ids=["claimed", "in flight"])
     def test_a_call_under_way_covers_no_event(self, busy: Target) -> None:
         """It may have listed that folder already."""
@@ -54,12 +71,164 @@ class TestClaim:
         after = debounce.claim(dirty(), "c1", "me", Pace(max_folders=1), NOW)
         assert after.claim is not None
         assert after.claim.request.folders == ("a",)
-        assert after.dirty == Dirty(NOW - 10, Scope(folders=frozenset({"/"})))
+        assert after.dirty == Dirty(NOW - 10, Scope(folders=frozenset({"/"})), closed=True)
+
+    def test_the_next_call_is_of_what_was_left_and_then_of_what_came_later(self) -> None:
+        pace = Pace(max_folders=1)
+        first = debounce.claim(dirty(), "c1", "me", pace, NOW)
+        later = debounce.mark(first, Scope(folders=frozenset({"/", "z"})), NOW + 5)
+        idle = debounce.accepted(later, "c1", "", NOW + 6)
+        second = debounce.claim(idle, "c2", "me", pace, NOW + 60)
+        assert second.claim is not None
+        assert (second.claim.request.folders, second.claim.since) == (("/",), NOW - 10)
+        assert second.dirty == Dirty(NOW + 5, Scope(folders=frozenset({"z"})))
 
     @pytest.mark.parametrize("busy", [CLAIMED, FLYING], ids=["claimed", "in flight"])
     def test_one_call_at_a_time(self, busy: Target) -> None:
         before = debounce.mark(busy, B, NOW)
         assert debounce.claim(before, "c2", "me", PACE, NOW) is before
+
+
+MANY = Scope(folders=frozenset({"/", "d", *(f"d/{n:03}" for n in range(180))}))
+CALLED = Last(NOW - 121, NOW - 120, NOW - 60)
+
+
+@pytest.mark.parametrize(
+    ("target", "pace", "line", "calls"),
+    [
+        pytest.param(dirty(MANY), PACE, ALONE, [False] * 4, id="as single folders, while there is time"),
+        pytest.param(
+            dirty(MANY, NOW - 540), PACE, ALONE, [False] * 4, id="the last of four begins after 720 s"
+        ),
+        pytest.param(dirty(MANY, NOW - 600), PACE, ALONE, [True, False], id="as trees when there is less"),
+        pytest.param(dirty(MANY, NOW - 661), PACE, ALONE, [True], id="at once when there is none"),
+        pytest.param(
+            dirty(MANY, NOW - 9_000), PACE, ALONE, [True, False], id="which is no help if it is late"
+        ),
+        pytest.param(
+            msgspec.structs.replace(dirty(MANY, NOW - 9_000), failure=Failure(9, "E", "no", NOW)),
+            PACE,
+            ALONE,
+            [True, False],
+            id="what failed for long has time again",
+        ),
+        pytest.param(
+            dirty(MANY), PACE, Line(waited=400.0), [True], id="of a target that waits for its turns"
+        ),
+        pytest.param(dirty(MANY), PACE, Line(others=6.0), [True], id="or is going to"),
+        pytest.param(
+            msgspec.structs.replace(dirty(MANY), last=msgspec.structs.replace(CALLED, full_seconds=900.0)),
+            PACE,
+            Line(others=6.0),
+            [True, False],
+            id="unless everything takes longer than another call",
+        ),
+        pytest.param(
+            msgspec.structs.replace(dirty(MANY), last=msgspec.structs.replace(CALLED, full_seconds=400.0)),
+            PACE,
+            Line(others=6.0),
+            [True],
+            id="or not so long",
+        ),
+        pytest.param(
+            dirty(MANY), Pace(tracked=True), Line(others=6.0), [True, False], id="or perhaps, if nobody knows"
+        ),
+        pytest.param(
+            msgspec.structs.replace(dirty(MANY), last=Last(NOW - 700, NOW - 700, NOW - 100, 0, 600.0)),
+            Pace(tracked=True),
+            ALONE,
+            [True, False],
+            id="a slow refresh has the more time",
+        ),
+        pytest.param(
+            dirty(MANY),
+            Pace(quiet_period=30, max_delay=30, tracked=True),
+            ALONE,
+            [True, False],
+            id="maxDelay below minInterval leaves time for two",
+        ),
+    ],
+)
+def test_in_how_many_calls_what_waits_is_refreshed(
+    target: Target, pace: Pace, line: Line, calls: list[bool]
+) -> None:
+    made = []
+    while target.dirty is not None:
+        target = debounce.claim(target, "c", "me", pace, NOW, line)
+        assert target.claim is not None
+        made.append(target.claim.request.recursive)
+        target = msgspec.structs.replace(target, claim=None)
+    assert made == calls
+
+
+class TestRefused:
+    """A call that a folder may have spoiled."""
+
+    NAMES = tuple("abcdefgh")
+
+    def refused(self, target: Target, at: float = NOW) -> Target:
+        claim = target.claim
+        assert claim is not None
+        return narrowing.refused(target, claim.id, "Bad", "no", PACE, at, 1.0)
+
+    def claimed(self, *names: str, **more: Any) -> Target:
+        call = Request(names, recursive=False)
+        return msgspec.structs.replace(CLAIMED, claim=msgspec.structs.replace(CLAIM, request=call), **more)
+
+    def test_once_it_is_made_again(self) -> None:
+        after = self.refused(self.claimed(*self.NAMES))
+        assert after.dirty == Dirty(NOW - 40, Scope(folders=frozenset(self.NAMES)))
+
+    def test_twice_it_is_made_with_half_as_many(self) -> None:
+        failure = Failure(1, "Bad", "no", NOW - 5)
+        after = self.refused(self.claimed(*self.NAMES, failure=failure, dirty=Dirty(NOW - 3, B)))
+        scope = Scope(folders=frozenset(self.NAMES))
+        assert after.dirty == Dirty(NOW - 40, scope, closed=True, later=Dirty(NOW - 3, B), most=4)
+        assert after.failure == Failure(2, "Bad", "no", NOW + PACE.min_interval)
+
+    def test_another_failure_in_between_counts(self) -> None:
+        failure = Failure(1, "Busy", "no", NOW - 5)
+        after = self.refused(self.claimed(*self.NAMES, failure=failure)).dirty
+        assert after == Dirty(NOW - 40, Scope(folders=frozenset(self.NAMES)))
+
+    def test_what_is_accepted_meanwhile_does_not_begin_anew(self) -> None:
+        left = Dirty(NOW - 40, A, closed=True, later=Dirty(NOW - 3, B), most=2)
+        after = self.refused(self.claimed("c", "d", dirty=left)).dirty
+        both = Scope(folders=frozenset({"/", "a", "c", "d"}))
+        assert after == Dirty(NOW - 40, both, closed=True, later=Dirty(NOW - 3, B), most=1)
+
+    def test_one_alone_gives_way_to_the_tree_above_it_and_the_others_go_on_together(self) -> None:
+        left = Dirty(NOW - 40, A, closed=True, most=1)
+        after = self.refused(self.claimed("x/y/z", dirty=left)).dirty
+        wider = Scope(folders=A.folders, trees=frozenset({"x/y"}))
+        assert after == Dirty(NOW - 40, wider, closed=True)
+
+    def test_at_the_top_that_is_everything_which_no_folder_can_spoil(self) -> None:
+        left = Dirty(NOW - 40, A, closed=True, later=Dirty(NOW - 3, B), most=1)
+        after = self.refused(self.claimed("x", dirty=left))
+        assert after.dirty == Dirty(NOW - 40, EVERYTHING)
+        whole = debounce.claim(after, "c2", "me", PACE, NOW)
+        again = self.refused(whole, NOW)
+        assert again.dirty == Dirty(NOW - 40, EVERYTHING)
+        assert again.failure == Failure(2, "Bad", "no", NOW + 60)
+
+    def test_all_others_are_refreshed_in_a_few_calls(self) -> None:
+        bad, good = "d/1/gone", {f"d/{n}" for n in range(47)}
+        target = Target("t", dirty=Dirty(NOW - 40, Scope(folders=frozenset({"/", bad, *good}))))
+        refreshed: set[str] = set()
+        calls = 0
+        while target.dirty is not None:
+            calls += 1
+            target = debounce.claim(target, f"c{calls}", "me", PACE, NOW)
+            assert target.claim is not None
+            request = target.claim.request
+            if bad in request.folders:
+                target = self.refused(target)
+            else:
+                refreshed |= {*request.folders}
+                target = debounce.accepted(target, target.claim.id, "", NOW)
+        assert refreshed == {"/", *good}
+        assert calls <= 16
 
 
 class TestAnswers:
@@ -218,11 +387,56 @@ class TestEnds:
 def test_when_a_call_may_start(
     target: Target, last_event: float, dirty_for: float, called_for: float, start: float
 ) -> None:
-    assert debounce.start_at(target, PACE, last_event, dirty_for, called_for, NOW) == start
+    assert timing.start_at(target, PACE, last_event, dirty_for, called_for, NOW) == start
+
+
+def test_what_was_closed_goes_on_without_a_quiet_period() -> None:
+    closed = Target("t", dirty=Dirty(NOW - 40, A, closed=True), last=Last(NOW - 30, NOW - 29))
+    assert timing.start_at(closed, PACE, NOW, 40, 29, NOW) == NOW + 31
+
+
+@pytest.mark.parametrize(
+    ("others", "start"), [(0, NOW + 590), (2, NOW + 470), (9.5, NOW + 20), (20, NOW + 20)]
+)
+def test_the_turns_of_others_have_to_fit_into_max_delay(others: float, start: float) -> None:
+    assert timing.start_at(dirty(), PACE, NOW + 10_000, 10, 0, NOW, others) == start
+
+
+@pytest.mark.parametrize(
+    ("target", "since"),
+    [
+        pytest.param(dirty(since=NOW - 90), NOW - 90, id="since it is dirty"),
+        pytest.param(
+            msgspec.structs.replace(dirty(since=NOW - 90), last=Last(NOW - 60)),
+            NOW - 60,
+            id="since its last turn",
+        ),
+        pytest.param(
+            msgspec.structs.replace(dirty(since=NOW - 90), last=Last(NOW - 99)),
+            NOW - 90,
+            id="whichever is later",
+        ),
+        pytest.param(dirty(since=NOW + 90), NOW, id="since now at the latest"),
+    ],
+)
+def test_since_when_it_stands_in_line(target: Target, since: float) -> None:
+    assert timing.in_line_since(target, NOW) == since
+
+
+@pytest.mark.parametrize(("took", "known"), [(30.2, 30.0), (0.1, 1.0)])
+def test_how_long_everything_takes_is_remembered(took: float, known: float) -> None:
+    whole = Request(("/",), recursive=True)
+    flying = Target("t", in_flight=InFlight("n1", NOW - took, whole), last=Last(NOW - took, NOW - took))
+    after = debounce.completed(flying, "n1", NOW)
+    assert after.last.full_seconds == known
+    some = msgspec.structs.replace(after, in_flight=InFlight("n2", NOW, CALL))
+    assert debounce.completed(some, "n2", NOW + 99).last.full_seconds == known
+    at_once = msgspec.structs.replace(CLAIMED, claim=msgspec.structs.replace(CLAIM, request=whole))
+    assert debounce.accepted(at_once, "c1", "", NOW).last.full_seconds == 1.0
 
 
 def test_a_clean_target_never_starts() -> None:
-    assert debounce.start_at(Target("t"), PACE, NOW, 0, 0, NOW) is None
+    assert timing.start_at(Target("t"), PACE, NOW, 0, 0, NOW) is None
 
 
 @pytest.mark.parametrize(
@@ -232,6 +446,9 @@ def test_a_clean_target_never_starts() -> None:
         dirty(),
         dirty(EVERYTHING),
         dirty(Scope(trees=frozenset({"a/b"}))),
+        Target("t", dirty=Dirty(NOW - 9, A, closed=True, later=Dirty(NOW - 1, EVERYTHING), most=25)),
+        Target("t", dirty=Dirty(NOW - 9, A, closed=True, later=Dirty(NOW - 1, B))),
+        Target("t", last=Last(NOW - 9, NOW - 8, NOW - 1, NOW - 8, 7.0)),
         CLAIMED,
         debounce.resume(CLAIMED, "you"),
         FLYING,
@@ -241,17 +458,8 @@ def test_a_clean_target_never_starts() -> None:
         debounce.located(FLYING, "bucket/team/", NOW),
     ],
     ids=[
-        "clean",
-        "dirty",
-        "all",
-        "trees",
-        "claimed",
-        "resumed",
-        "in flight",
-        "broken",
-        "failed",
-        "done",
-        "located",
+        *("clean", "dirty", "all", "trees", "closed", "later", "full", "claimed", "resumed", "in flight"),
+        *("broken", "failed", "done", "located"),
     ],
 )
 def test_what_is_recorded_reads_as_it_was(target: Target) -> None:

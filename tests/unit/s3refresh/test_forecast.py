@@ -13,7 +13,7 @@ from caretaker.api.conditions import Condition
 from caretaker.api.conditions import RefreshReason as Reason
 from caretaker.api.objects import WireMeta
 from caretaker.api.s3refresh import Resync, Source, Spec, SQSSource, Status
-from caretaker.s3refresh import debounce, plan, record
+from caretaker.s3refresh import plan, record, timing
 from caretaker.s3refresh.debounce import Claim, Dirty, Failure, InFlight, Last, Pace, Phase, Target
 from caretaker.s3refresh.folders import EVERYTHING, Request, Scope
 from caretaker.s3refresh.forecast import Next, bounds, outlooks
@@ -302,7 +302,7 @@ def test_the_operator_starts_within_the_bounds(
     asked = NOW - called
     target = dirty(NOW - since, last=Last(asked, asked), failure=failure)
     last_event = max(NOW - event, NOW - since)
-    start = debounce.start_at(target, pace, last_event, 0.0, called, NOW)
+    start = timing.start_at(target, pace, last_event, 0.0, called, NOW)
     earliest, latest = bounds(target, pace, NOW)
     assert start is not None
     # A start in the past is one now.

@@ -9,11 +9,14 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from caretaker.s3refresh.debounce import CALL_SECONDS, Pace
 from testing.examples import examples
-from unit.s3refresh.world import Call, Operator, World, until
+from unit.s3refresh.world import Call, Operator, World, under_load, until
 
-KEYS = st.sampled_from(["a/1", "a/b/2", "c/3", "4", "a/b/d/5"])
+DEEP = "e/" * 30 + "6"
+ODD = ["a/../7", "c//8", "ü +%/9"]
+KEYS = st.sampled_from(["a/1", "a/b/2", "c/3", "4", "a/b/d/5", DEEP, *ODD])
 WHO = st.integers(0, 1)
 CALM = 5_000.0  # seconds: maxDelay, the longest backoff, a claim that is lost, an end that is not heard of
+LOAD = 90  # events, one every 10 s
 
 
 class Machine(RuleBasedStateMachine):
@@ -137,9 +140,20 @@ class Machine(RuleBasedStateMachine):
         two.crash()
         assert until(self.world, one, self.world.all_fresh, CALM), "not refreshed in time"
         assert until(self.world, one, lambda: not self.world.queue, CALM), "messages are left"
-        calls = len(self.world.calls)
+        calls, waiting = len(self.world.calls), self.world.waiting()
         until(self.world, one, lambda: False, 1_000, step=20)
-        assert len(self.world.calls) <= calls + 2, "it refreshes though nothing happened"
+        assert len(self.world.calls) <= calls + max(waiting, 2), "it refreshes though nothing happened"
+        self.world.put("")  # how long everything takes is known from here on
+        until(self.world, one, lambda: False, 600, step=20)
+        self.refreshed_under_load(one)
+
+    def refreshed_under_load(self, one: Operator) -> None:
+        """While folders keep changing, more than calls could name, each is refreshed in its time."""
+        pace = self.world.pace
+        longest = max(pace.max_delay, pace.min_interval) + pace.min_interval + 2 * pace.assume_after
+        many = [f"a/{n}/x" if n % 3 else DEEP if n % 2 else f"{n}/x" for n in range(LOAD)]
+        oldest = max(under_load(self.world, one, ["a/b/2", *many]))
+        assert oldest <= longest, f"stale for {oldest:.0f} s"
 
 
 class HttpMachine(Machine):

@@ -199,6 +199,51 @@ def test_the_oldest_goes_first_as_far_as_turns_go() -> None:
     assert none.calls == []
 
 
+def test_who_had_a_turn_goes_behind_those_who_were_dirty_before_it() -> None:
+    some = Scope(folders=frozenset({"a"}))
+    heavy = Target("one", dirty=Dirty(NOW - 600, some, closed=True), last=Last(requested_at=NOW - 70))
+    light = Target("two", dirty=Dirty(NOW - 90, some))
+    seen = {"one": Seen(0.0, 600.0, 0.0, 69.0), "two": Seen(40.0, 90.0)}
+    made = planned(heavy, light, shares=(ONE, TWO), seen=seen, free={"g": 1})
+    assert [share.id for share, _ in made.calls] == ["two"]
+
+
+MANY = Scope(folders=frozenset({"/", "d", *(f"d/{n:03}" for n in range(90))}))
+OTHERS = tuple(Target(f"s{n}", dirty=Dirty(NOW - 5, Scope(folders=frozenset({"a"})))) for n in range(6))
+
+
+@pytest.mark.parametrize(
+    ("more", "recursive"),
+    [
+        pytest.param({}, False, id="alone"),
+        pytest.param({"rivals": {"g": 12}}, True, id="other resources want the gateway's turns"),
+        pytest.param({"rivals": {"g": 12}, "limit": 12}, False, id="of which there are enough"),
+        pytest.param({"rivals": {"else": 12}}, False, id="another gateway's"),
+        pytest.param({"seen": {"one": Seen(500.0, 500.0)}}, True, id="it has waited for its turn"),
+        pytest.param({"seen": {"one": Seen(500.0, 20.0)}}, False, id="nobody was there for most of it"),
+    ],
+)
+def test_where_turns_are_scarce_fewer_calls_are_made_of_it(more: dict[str, Any], recursive: bool) -> None:
+    dirty = Target("one", dirty=Dirty(NOW - 500, MANY))
+    made = planned(dirty, **{"seen": {"one": Seen(31.0, 31.0)}, **more})
+    assert [claim.request.recursive for _, claim in made.calls] == [recursive]
+
+
+def test_where_turns_are_scarce_they_are_taken_before_max_delay() -> None:
+    shares = (ONE, *(Share(id=target.id, arn="", bucket="b", group="g") for target in OTHERS))
+    seen = {"one": Seen(0.0, 240.0)}
+    alone = planned(Target("one", dirty=Dirty(NOW - 239, MANY)), seen=seen)
+    assert alone.starts["one"] == NOW + 30
+    assert (
+        planned(Target("one", dirty=Dirty(NOW - 239, MANY)), seen={"one": Seen(-99.0, 0.0)}).wake == NOW + 129
+    )
+    made = planned(Target("one", dirty=Dirty(NOW - 241, MANY)), *OTHERS, shares=shares, seen=seen)
+    assert [share.id for share, _ in made.calls] == ["one"]
+    closed = tuple(msgspec.structs.replace(share, ready=False) for share in shares[1:])
+    none = planned(Target("one", dirty=Dirty(NOW - 241, MANY)), *OTHERS, shares=(ONE, *closed), seen=seen)
+    assert none.calls == []
+
+
 def test_a_call_for_the_share_by_another_resource_puts_ours_off() -> None:
     dirty = Target("one", dirty=Dirty(NOW - 90, EVERYTHING))
     seen = {"one": Seen(last_event=80.0)}

@@ -3,10 +3,11 @@
 import pytest
 
 from caretaker.runtime.queue import Key
-from caretaker.s3refresh.debounce import Claim, InFlight, Last, Target
-from caretaker.s3refresh.folders import Request
+from caretaker.s3refresh.debounce import Claim, Dirty, InFlight, Last, Target
+from caretaker.s3refresh.folders import Request, Scope
 from caretaker.s3refresh.match import Share
-from caretaker.s3refresh.turns import PATIENCE_SECONDS, Turns, busy_of
+from caretaker.s3refresh.plan import Plan
+from caretaker.s3refresh.turns import PATIENCE_SECONDS, Turns, busy_of, waiting_of
 
 A, B, C = (Key("S3AggregatedRefresh", "ns", name) for name in "abc")
 G = "gateway-1"
@@ -23,7 +24,9 @@ class Line:
 
     def note(self, key: Key, busy: int = 0, since: float | None = None, clock: float = 0.0) -> None:
         waiting = {} if since is None else {G: since}
-        self.turns.note(key, {G: busy} if busy else {}, waiting, clock, lambda: self.told.append(key))
+        self.turns.note(
+            key, {G: busy} if busy else {}, waiting, {G: len(waiting)}, clock, lambda: self.told.append(key)
+        )
 
     def free(self, key: Key, busy: int = 0, limit: int = 1, clock: float = 0.0) -> int:
         return self.turns.free(key, {G: busy} if busy else {}, [G], limit, clock)[G]
@@ -130,3 +133,23 @@ def test_a_new_process_knows_from_the_record_when_a_call_may_have_been_made(
     turns = Turns()
     turns.recall([target, Target("s9", last=Last(NOW, NOW))], 60.0, NOW, clock=5.0)
     assert turns.held(SHARES, 60.0, clock=5.0) == held
+
+
+def test_how_many_of_the_others_want_a_turn_now_or_later() -> None:
+    turns = Turns()
+    for key, wanting in ((A, {G: 2}), (B, {G: 3, "gateway-2": 9}), (C, {})):
+        turns.note(key, {}, {}, wanting, 0.0, lambda: None)
+    assert (turns.rivals(A, [G]), turns.rivals(C, [G, "none"])) == ({G: 3}, {G: 5, "none": 0})
+    turns.forget(B)
+    assert turns.rivals(A, [G]) == {G: 0}
+
+
+def test_who_had_a_turn_stands_behind_those_who_became_dirty_before_it() -> None:
+    shares = {name: Share(id=name, arn="", bucket="b", group=G) for name in ("heavy", "light")}
+    some = Scope(folders=frozenset({"a"}))
+    heavy = Target("heavy", dirty=Dirty(10.0, some, closed=True), last=Last(requested_at=70.0))
+    light = Target("light", dirty=Dirty(40.0, some))
+    starts = {"heavy": 90.0, "light": 70.0}
+    assert waiting_of(Plan((heavy,), starts=starts), shares, 100.0) == {G: 70.0}
+    assert waiting_of(Plan((heavy, light), starts=starts), shares, 100.0) == {G: 40.0}
+    assert waiting_of(Plan((heavy, light), starts=starts), shares, 60.0) == {}

@@ -11,7 +11,7 @@ each time.
 """
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -21,7 +21,7 @@ from caretaker.api.s3refresh import Filter, TargetStatus
 from caretaker.s3refresh import folders, record
 from caretaker.s3refresh.debounce import CALL_SECONDS, UNKNOWN, Claim, Pace, Target
 from caretaker.s3refresh.envelope import Completion, ObjectEvent
-from caretaker.s3refresh.folders import Scope
+from caretaker.s3refresh.folders import EVERYTHING, Scope
 from caretaker.s3refresh.match import Share
 from caretaker.s3refresh.memory import TargetMemory
 from caretaker.s3refresh.plan import End, Message, Plan, Result, Shares, Snapshot, plan
@@ -30,6 +30,14 @@ from caretaker.s3refresh.targets.payload import payload_of
 SHARE = Share(id="share-1", arn="arn:share-1", bucket="bucket", group="gateway-1")
 EPOCH = 1_800_000_000.0
 SOME = 1e-6  # no two moments are the same
+
+
+def parts(scope: Scope) -> list[Scope]:
+    """Each folder and each tree alone."""
+    if scope.all:
+        return [scope]
+    single = [Scope(folders=frozenset((name,))) for name in scope.folders]
+    return [*single, *(Scope(trees=frozenset((name,))) for name in scope.trees)]
 
 
 @dataclass
@@ -86,13 +94,13 @@ class World:
         return tuple(record.read(one, wall) for one in found)
 
     def put(self, key: str) -> None:
-        """An object is written, and its event sent."""
+        """An object is written, and its event sent; without a key nobody knows which."""
         self.now += SOME
         number = next(self.numbers)
         event = ObjectEvent("ObjectCreated", "bucket", key)
         self.queue[number] = Sent(Message(number, events=(event,)))
         self.message_of[len(self.written)] = number
-        self.written.append((folders.of_key(key), self.now))
+        self.written.append((folders.of_key(key) if key else EVERYTHING, self.now))
 
     def take_effect(self, call: Call) -> None:
         """The gateway accepts the call: it lists now what it has to, unless the last call is too fresh."""
@@ -144,27 +152,30 @@ class World:
             for index, (scope, at) in enumerate(self.written)
             if self.message_of[index] not in self.queue
             and not all(
-                any(at <= to and folders.covers(have, Scope(folders=frozenset({name}))) for have, to in held)
-                or self.is_fresh(name, at)
-                for name in scope.folders
+                any(at <= to and folders.covers(have, one) for have, to in held) or self.is_fresh(one, at)
+                for one in parts(scope)
             )
         ]
 
-    def is_fresh(self, folder: str, at: float) -> bool:
-        """Whether the gateway has listed the folder since."""
-        one = Scope(folders=frozenset({folder}))
-        return any(when >= at and folders.covers(scope, one) for scope, when in self.refreshed)
+    def is_fresh(self, one: Scope, at: float) -> bool:
+        """Whether the gateway has listed the folder, or the tree, since."""
+        return any(when >= at and folders.covers(scope, one) for scope, when in reversed(self.refreshed))
 
     def all_fresh(self) -> bool:
         """Nothing is left to do."""
-        return all(self.is_fresh(name, at) for scope, at in self.written for name in scope.folders)
+        return all(self.is_fresh(one, at) for scope, at in self.written for one in parts(scope))
+
+    def waiting(self) -> int:
+        """How many folders and trees are on record to be refreshed."""
+        held = [scope for target in self.targets(EPOCH) for scope, _ in self._on_record(target)]
+        return sum(len(scope.folders) + len(scope.trees) + scope.all for scope in held)
 
     def _on_record(self, target: Target) -> list[tuple[Scope, float]]:
         """(what will be refreshed, whatever happens, for events until when): what waits; a claim, which is
         executed or merged back; a Job, which succeeds or makes its folders wait again."""
         held = []
-        if target.dirty is not None:
-            held.append((target.dirty.scope, self.now))
+        waits = [one for one in (target.dirty, target.dirty and target.dirty.later) if one is not None]
+        held += [(one.scope, self.now) for one in waits]
         if (claim := target.claim) is not None:
             held.append((claim.request.scope, self.applied.get(claim.id, self.now)))
         if (flying := target.in_flight) is not None and flying.notification_id in self.jobs:
@@ -283,6 +294,20 @@ class Operator:
         self.results.append(
             Result("share-1", call.claim.id, "" if code else call.notification, code, code and "no")
         )
+
+
+def under_load(world: World, operator: Operator, keys: Iterable[str], step: float = 10.0) -> Iterator[float]:
+    """One operator at work and nothing going wrong, while these objects change one after the other. Yields
+    for how long the folder has been stale that is so for the longest."""
+    stale: list[tuple[Scope, float]] = []
+    for key in keys:
+        world.put(key)
+        scope, at = world.written[-1]
+        stale += [(one, at) for one in parts(scope)]
+        world.refreshed.clear()
+        until(world, operator, lambda: False, step, step=step)
+        yield max(world.now - since for _, since in stale)
+        stale = [(one, since) for one, since in stale if not world.is_fresh(one, since)]
 
 
 def until(

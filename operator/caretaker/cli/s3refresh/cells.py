@@ -47,7 +47,7 @@ def listed(names: list[str], *, wide: bool) -> str:
 
 def dirty(target: Target, *, wide: bool) -> str:
     """What waits."""
-    return "-" if target.dirty is None else listed(names_in(target.dirty.scope), wide=wide)
+    return "-" if target.dirty is None else listed(names_in(target.dirty.waiting), wide=wide)
 
 
 def under_way(target: Target, now: float) -> str:

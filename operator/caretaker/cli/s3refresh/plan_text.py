@@ -106,7 +106,7 @@ def _target_json(one: Outlook) -> dict[str, Any]:
 def _dirty_json(dirty: Dirty | None) -> dict[str, Any] | None:
     if dirty is None:
         return None
-    scope = dirty.scope
+    scope = dirty.waiting
     return {
         "since": format_time(dirty.since),
         "all": scope.all,
@@ -200,9 +200,8 @@ def _calls(prospect: Prospect, *, wide: bool) -> list[str]:
 def _dirty(dirty: Dirty | None) -> str:
     if dirty is None:
         return "-"
-    if dirty.scope.all:
-        return "everything"
-    return number(len(dirty.scope.folders) + len(dirty.scope.trees), "folder")
+    scope = dirty.waiting
+    return "everything" if scope.all else number(len(scope.folders) + len(scope.trees), "folder")
 
 
 def _call(request: Request | None, *, wide: bool) -> str:

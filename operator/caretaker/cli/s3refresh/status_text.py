@@ -86,7 +86,7 @@ def summary(look: Look) -> str:
 
 def waiting(look: Look) -> str:
     """`3 folders wait`, or nothing."""
-    scopes = [one.target.dirty.scope for one in look.outlooks if one.target.dirty is not None]
+    scopes = [one.target.dirty.waiting for one in look.outlooks if one.target.dirty is not None]
     count = sum(len(scope.folders) + len(scope.trees) for scope in scopes)
     parts = [f"everything of {number(whole, 'target')}"] if (whole := sum(s.all for s in scopes)) else []
     if count:

@@ -177,7 +177,11 @@ class StorageGatewayShares:
         except AwsError as error:
             code = UNKNOWN if error.unknown_outcome else error.code
             return Result(
-                share.id, claim.id, code=code or "Unknown", message=advice.with_mend(error, error.message)
+                share.id,
+                claim.id,
+                code=code or "Unknown",
+                message=advice.with_mend(error, error.message),
+                refused=_perhaps_a_folder(error),
             )
         name = answer.get("NotificationId", "")
         return Result(share.id, claim.id, notification_id=name, unnamed=not name)
@@ -272,6 +276,16 @@ def _all(found: Sequence[FileShare], asked: Sequence[str]) -> Sequence[FileShare
         fault = f"the answer cannot be read: it does not tell of {min(missing)}"
         raise AwsError(ErrorClass.TRANSIENT, UNREADABLE, fault, service="storagegateway", operation=DESCRIBE)
     return found
+
+
+def _perhaps_a_folder(error: AwsError) -> bool:
+    """Whether one of the folders may be why it is refused. What the gateway does not like is told by the same
+    code as that it is busy or cannot reach the bucket, and sometimes without a cause."""
+    if error.status != 400 or error.code != "InvalidGatewayRequestException":
+        return error.status == 400 and error.invalid
+    message = error.message.lower()
+    unclear = error.transient and not error.cause and "too many" not in message
+    return error.invalid or unclear or "folder" in message
 
 
 def _batches(arns: Sequence[str]) -> Iterable[list[str]]:

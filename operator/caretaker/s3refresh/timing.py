@@ -1,0 +1,124 @@
+"""When a target's next call may start, and for how long it stands in line at its gateway.
+
+Pure. Wall-clock times of a record are believed as far as this process's own clock does not know better.
+"""
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from caretaker.s3refresh import debounce, folders
+from caretaker.s3refresh.debounce import CALL_SECONDS, CLOCK_SKEW_SECONDS, Pace, Phase, Target
+from caretaker.s3refresh.match import Share
+
+
+def start_at(
+    target: Target,
+    pace: Pace,
+    last_event: float,
+    dirty_for: float,
+    called_for: float,
+    now: float,
+    others: float = 0.0,
+) -> float | None:
+    """When the next call may start; None while nothing waits.
+
+    last_event  when this process last heard an event of the target, by the wall clock of now
+    dirty_for   for how many seconds this process has seen the target dirty: a clock that is set back must
+                not put maxDelay off
+    called_for  for how many seconds this process has known of the last call and how it ended
+    others      see Line: their turns have to fit into maxDelay, too
+    """
+    if target.dirty is None:
+        return None
+    patience = max(pace.max_delay - others * debounce.durations(target.last, pace)[0], pace.quiet_period)
+    since = min(target.dirty.since, now - dirty_for)
+    fire = since if target.dirty.closed else min(last_event + pace.quiet_period, since + patience)
+    interval = _interval(target, pace, called_for, now)
+    attempt = target.failure.next_attempt_at if target.failure is not None else 0.0
+    # No failure waits for longer than this, whatever the clock did since.
+    attempt = min(attempt, now + max(pace.retry_max, pace.min_interval + CALL_SECONDS))
+    return max(fire, interval, attempt)
+
+
+def again_at(target: Target, pace: Pace, claim_age: float, now: float) -> float:
+    """When the backoff of a claim that is to be executed again has passed, for a process that has seen it
+    stand for `claim_age` seconds: none waits for longer than this, whatever the clock did since."""
+    if target.failure is None:
+        return now
+    longest = max(pace.retry_max, pace.min_interval)
+    return min(target.failure.next_attempt_at, now + max(longest - claim_age, 0.0))
+
+
+def _interval(target: Target, pace: Pace, called_for: float, now: float) -> float:
+    """When minInterval after the last call has passed.
+
+    Counted from when the call was known to be accepted, which may be seconds after it was asked for: what is
+    accepted within the interval evicts nothing. And on this process's own clock, unless the call is so long
+    ago that no skew between two operators' clocks explains it.
+    """
+    called = debounce.called_at(target)
+    if not called or now - called >= pace.min_interval + CLOCK_SKEW_SECONDS:
+        return 0.0
+    least = debounce.least(pace, target.failure.code if target.failure is not None else "")
+    return now + max(least - called_for, 0.0)
+
+
+def in_line_since(target: Target, now: float) -> float:
+    """Since when it stands in line at its gateway, behind whoever has stood there for longer: since it is
+    dirty or had its last turn, whichever is later."""
+    since = target.dirty.since if target.dirty is not None else now
+    return min(max(since, target.last.requested_at), now)
+
+
+def phase_of(target: Target, start: float | None, now: float) -> Phase:
+    """What status tells of it."""
+    if target.claim is not None:
+        return "Claimed"
+    if target.in_flight is not None:
+        return "InFlight"
+    if target.dirty is None:
+        return "Clean"
+    if target.failure is not None:
+        return "Backoff"
+    return "Due" if start is not None and start <= now else "Debouncing"
+
+
+def wanting_of(targets: Iterable[Target], shares: Mapping[str, Share]) -> dict[str, int]:
+    """Group -> how many of its targets are dirty, and therefore want a turn sooner or later."""
+    found: dict[str, int] = {}
+    for target in targets:
+        if target.dirty is not None and (share := shares.get(target.id)) is not None and share.ready:
+            found[share.group] = found.get(share.group, 0) + 1
+    return found
+
+
+def others(
+    targets: Iterable[Target], known: Iterable[Share], rivals: Mapping[str, int], limit: int
+) -> dict[str, float]:
+    """Target id -> how many others want a turn, for each that its group gives at a time (`limit`). `rivals`:
+    group -> those of other resources."""
+    shares = {share.id: share for share in known if share.ready}
+    wanting = [target for target in targets if target.dirty is not None and target.id in shares]
+    number = wanting_of(wanting, shares)
+    groups = {target.id: shares[target.id].group for target in wanting}
+    return {
+        name: (number[group] - 1 + rivals.get(group, 0)) / max(limit, 1) for name, group in groups.items()
+    }
+
+
+def resync_at(target: Target, pace: Pace) -> float | None:
+    """When everything is to be refreshed whatever events say; None = never. It counts from the first look."""
+    if not pace.resync or not target.last.full_at:
+        return None
+    return target.last.full_at + pace.resync
+
+
+def resynced(target: Target, pace: Pace, now: float) -> Target:
+    """Everything is stale once resync.interval has passed since it was last refreshed."""
+    if pace.resync and not target.last.full_at:
+        return msgspec.structs.replace(target, last=msgspec.structs.replace(target.last, full_at=now))
+    at = resync_at(target, pace)
+    if at is None or now < at or target.claim is not None or target.in_flight is not None:
+        return target
+    return debounce.mark(target, folders.EVERYTHING, now)

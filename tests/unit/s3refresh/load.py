@@ -1,0 +1,239 @@
+"""A gateway under load in virtual time: the real planner, memory and turns, over hours in seconds.
+
+The gateway takes one refresh at a time, refuses what is too many, and evicts nothing when a call follows
+another of the share within a minute. The judge knows of each folder since when it is stale: a refresh that
+takes effect makes fresh what it names, as of the moment when it was accepted.
+"""
+
+import heapq
+import itertools
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+import msgspec
+
+from caretaker.api.s3refresh import Filter, TargetStatus
+from caretaker.runtime.queue import Key
+from caretaker.s3refresh import folders, record
+from caretaker.s3refresh.debounce import Claim, Pace, Target
+from caretaker.s3refresh.envelope import Completion, ObjectEvent
+from caretaker.s3refresh.folders import NOTHING, Scope
+from caretaker.s3refresh.match import Share
+from caretaker.s3refresh.memory import TargetMemory
+from caretaker.s3refresh.plan import Message, Result, Shares, Snapshot, plan
+from caretaker.s3refresh.timing import wanting_of
+from caretaker.s3refresh.turns import Turns, busy_of, waiting_of
+
+EPOCH = 1_800_000_000.0
+INTERVAL = 60.0  # within which a gateway ignores a second call for a share
+ANSWER = 0.3  # seconds from a call to its answer
+PATCH = 0.03  # from a plan to its record
+LOOK = 5.0  # between two passes of a resource that waits for its turn
+GATEWAY = "gateway"
+BAD = "InvalidGatewayRequestException"
+
+
+@dataclass
+class Site:
+    """What there is of one share in the world."""
+
+    share: Share
+    stale: dict[str, float] = field(default_factory=dict)  # folder -> since when
+    called: float = -1e9
+    calls: list[tuple[float, Scope]] = field(default_factory=list)
+    worst: float = 0.0  # seconds for which a folder was stale, at most
+
+
+class Gateway:
+    """`takes`: seconds of a refresh; `refuses`: folders that no call may name."""
+
+    def __init__(self, takes: Callable[[Scope], float], refuses: Iterable[str] = ()) -> None:
+        self.sites: dict[str, Site] = {}
+        self.refused = 0
+        self.busy_until = 0.0
+        self._takes = takes
+        self._refuses = frozenset(refuses)
+
+    def change(self, site: Site, key: str, now: float) -> ObjectEvent:
+        """An object changes; without a key nobody knows which."""
+        found = folders.of_key(key, site.share.prefix) if key else NOTHING
+        for name in (*found.folders, *found.trees):
+            site.stale.setdefault(name, now)
+        return ObjectEvent("ObjectCreated", site.share.bucket, key)
+
+    def call(self, site: Site, claim: Claim, now: float) -> tuple[str, float]:
+        """(why it is refused, when its refresh ends)."""
+        if self._refuses.intersection(claim.request.folders):
+            self.refused += 1
+            return BAD, now
+        if now < self.busy_until:
+            self.refused += 1
+            return "TooManyRefreshes", now
+        scope = claim.request.scope
+        took = self._takes(scope)
+        self.busy_until = now + took
+        site.calls.append((now, scope))
+        if now - site.called >= INTERVAL:
+            self._refresh(site, scope, now)
+        site.called = now
+        return "", now + took
+
+    def _refresh(self, site: Site, scope: Scope, now: float) -> None:
+        for name, since in list(site.stale.items()):
+            if folders.covers(scope, Scope(folders=frozenset((name,)))):
+                site.worst = max(site.worst, now - since)
+                del site.stale[name]
+
+
+class Resource:
+    """One S3AggregatedRefresh with these shares, in an operator that never fails."""
+
+    def __init__(self, load: "Load", name: str, shares: list[Share]) -> None:
+        self.key = Key("S3AggregatedRefresh", "ns", name)
+        self.shares = {share.id: share for share in shares}
+        self.inbox: list[Message] = []
+        self.results: list[Result] = []
+        self.running: set[str] = set()
+        self.wake = 0.0
+        self._load = load
+        self._memory = TargetMemory()
+        self._stored = [record.write(Target(share.id), "Clean") for share in shares]
+        self._passes = itertools.count(1)
+
+    def run_pass(self, now: float) -> None:
+        """As controller.py does it."""
+        load, pace = self._load, self._load.pace
+        wall = EPOCH + now
+        targets = tuple(record.read(_as_stored(one), wall) for one in self._stored)
+        messages, results = tuple(self.inbox), tuple(self.results)
+        busy = busy_of(targets, self.shares, pace.assume_after, wall)
+        snapshot = Snapshot(
+            targets=targets,
+            first=False,
+            shares=Shares(complete=True, known=tuple(self.shares.values())),
+            filter=Filter(),
+            pace=pace,
+            owner="me",
+            pass_id=f"{self.key.name}-{next(self._passes)}",
+            now=wall,
+            messages=messages,
+            results=results,
+            running=frozenset(self.running),
+            seen=self._memory.look(targets, now),
+            free=load.turns.free(self.key, busy, [GATEWAY], 1, now),
+            rivals=load.turns.rivals(self.key, [GATEWAY]),
+            jitter=0.5,
+        )
+        made = plan(snapshot)
+        busy = busy_of(made.targets, self.shares, pace.assume_after, wall)
+        waiting = waiting_of(made, self.shares, wall)
+        wanting = wanting_of(made.targets, self.shares)
+        load.turns.note(self.key, busy, waiting, wanting, now, lambda: load.soon(self, load.now))
+        self._stored = [record.write(target, made.phases[target.id]) for target in made.targets]
+        self.inbox, self.results = [], []
+        self.running -= {result.claim_id for result in results}
+        self._memory.heard(made.heard, now)
+        self._memory.look(made.targets, now + PATCH)
+        for share, claim in made.calls:
+            self.running.add(claim.id)
+            load.at(now + PATCH, self._call, share, claim)
+        delays = [max(made.wake - wall, 0.02)] if made.wake else []
+        delays += [LOOK] if waiting else []
+        load.soon(self, now + min(delays, default=600.0))
+
+    def _call(self, now: float, share: Share, claim: Claim) -> None:
+        load = self._load
+        code, ends = load.gateway.call(load.gateway.sites[share.id], claim, now)
+        done = Result(share.id, claim.id, "" if code else claim.id, code, code and "no", refused=code == BAD)
+        load.at(now + ANSWER, self._answer, done)
+        if load.pace.tracked and not code:
+            load.at(ends + ANSWER, self._end, Completion(claim.id, share.arn))
+
+    def _answer(self, now: float, result: Result) -> None:
+        self.results.append(result)
+        self._load.soon(self, now)
+
+    def _end(self, now: float, completion: Completion) -> None:
+        self.inbox.append(Message(self._load.number(), completions=(completion,)))
+        self._load.soon(self, now)
+
+
+def _as_stored(status: TargetStatus) -> TargetStatus:
+    return msgspec.json.decode(msgspec.json.encode(status), type=TargetStatus)
+
+
+class Load:
+    """Shares at one gateway, each of a resource of its own unless `together`."""
+
+    def __init__(
+        self,
+        shares: int,
+        pace: Pace,
+        takes: Callable[[Scope], float],
+        *,
+        together: bool = True,
+        refuses: Iterable[str] = (),
+    ) -> None:
+        self.now = 0.0
+        self.pace = pace
+        self.turns = Turns()
+        self.gateway = Gateway(takes, refuses)
+        self._todo: list[tuple[float, int, Callable[..., None], tuple[object, ...]]] = []
+        self._numbers = itertools.count(1)
+        every = [Share(f"s{n}", f"arn:s{n}", f"b{n}", group=GATEWAY) for n in range(shares)]
+        for share in every:
+            self.gateway.sites[share.id] = Site(share)
+        groups = [every] if together else [[share] for share in every]
+        self.resources = [Resource(self, f"r{n}", some) for n, some in enumerate(groups)]
+
+    def number(self) -> int:
+        """Of a message, or anything else."""
+        return next(self._numbers)
+
+    def at(self, when: float, do: Callable[..., None], *what: object) -> None:
+        """Have it done."""
+        heapq.heappush(self._todo, (when, self.number(), do, what))
+
+    def soon(self, resource: Resource, when: float) -> None:
+        """Have a pass made, unless one comes sooner."""
+        if not self.now < resource.wake <= when:
+            resource.wake = when
+            self.at(when, self._pass, resource)
+
+    def _pass(self, now: float, resource: Resource) -> None:
+        if resource.wake == now:
+            resource.wake = 0.0
+            resource.run_pass(now)
+
+    def put(self, now: float, share: str, keys: Iterable[str]) -> None:
+        """Objects change, one message each."""
+        site = self.gateway.sites[share]
+        resource = next(one for one in self.resources if share in one.shares)
+        events = [self.gateway.change(site, key, now) for key in keys]
+        resource.inbox += [Message(self.number(), (event,)) for event in events]
+        self.soon(resource, now)
+
+    @property
+    def sites(self) -> list[Site]:
+        """Each share's."""
+        return list(self.gateway.sites.values())
+
+    def oldest(self) -> float:
+        """The longest time for which any folder was, or is, stale."""
+        stale = (self.now - since for site in self.sites for since in site.stale.values())
+        return max(*(site.worst for site in self.sites), *stale, 0.0)
+
+    def run(self, until: float) -> None:
+        """Everything that is to happen until then."""
+        while self._todo and self._todo[0][0] <= until:
+            self.now, _, do, what = heapq.heappop(self._todo)
+            do(self.now, *what)
+        self.now = until
+
+
+def every(
+    load: Load, seconds: float, share: str, keys: Callable[[int], list[str]], until: float, begin: float = 0.0
+) -> None:
+    """Have these objects change each `seconds`."""
+    for turn in range(int((until - begin) / seconds)):
+        load.at(begin + turn * seconds, load.put, share, keys(turn))
