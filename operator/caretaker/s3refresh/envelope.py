@@ -26,7 +26,7 @@ _UPLOADS: Final = ("Storage Gateway Object Upload Event", "Storage Gateway File 
 MAX_TOPIC: Final = 300  # characters of a topic's ARN (its name has 256 at most)
 _COMPLETION: Final = "Storage Gateway Refresh Cache Event"
 MAX_KEY_BYTES: Final = 1024  # of an object (S3 user guide, "Naming objects")
-MAX_NAME: Final = 1024  # characters of a bucket's or a principal's name, far more than they have
+MAX_NAME: Final = 256  # characters of a bucket's or a principal's name, more than they have
 MAX_FAULT: Final = 500  # characters of what is told of a malformed message
 SLICE: Final = 64  # records between two pauses
 

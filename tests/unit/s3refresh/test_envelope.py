@@ -244,13 +244,13 @@ DEEP = '{"Records":' + "[" * 5000 + "]" * 5000 + "}"
             id="an upload: too long",
         ),
         pytest.param(
-            s3(record(userIdentity={"principalId": "p" * 1025})),
-            "more than 1024 characters",
+            s3(record(userIdentity={"principalId": "p" * 257})),
+            "more than 256 characters",
             id="a long principal",
         ),
         pytest.param(
-            s3(record(s3={"object": {"key": "k"}, "bucket": {"name": "b" * 1025}})),
-            "more than 1024 characters",
+            s3(record(s3={"object": {"key": "k"}, "bucket": {"name": "b" * 257}})),
+            "more than 256 characters",
             id="a long bucket",
         ),
         pytest.param(s3(record(eventVersion=[[]])), "eventVersion is no text", id="a version that is a list"),
