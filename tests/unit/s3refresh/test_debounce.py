@@ -106,7 +106,7 @@ CALLED = Last(NOW - 121, NOW - 120, NOW - 60)
             dirty(MANY, NOW - 9_000), PACE, ALONE, [True, False], id="which is no help if it is late"
         ),
         pytest.param(
-            msgspec.structs.replace(dirty(MANY, NOW - 9_000), failure=Failure(9, "E", "no", NOW)),
+            msgspec.structs.replace(dirty(MANY, NOW - 661), failure=Failure(9, "E", "no", NOW)),
             PACE,
             ALONE,
             [True, False],
@@ -159,6 +159,12 @@ def test_in_how_many_calls_what_waits_is_refreshed(
         made.append(target.claim.request.recursive)
         target = msgspec.structs.replace(target, claim=None)
     assert made == calls
+
+
+def test_what_waits_behind_takes_room_on_record_too() -> None:
+    behind = Target("t", dirty=Dirty(NOW, A, closed=True, later=Dirty(NOW, B)))
+    assert debounce.size(behind) == debounce.size(dirty(A)) + debounce.size(dirty(B))
+    assert debounce.widened(behind).dirty == Dirty(NOW, EVERYTHING)
 
 
 class TestRefused:
@@ -392,7 +398,7 @@ def test_when_a_call_may_start(
 
 def test_what_was_closed_goes_on_without_a_quiet_period() -> None:
     closed = Target("t", dirty=Dirty(NOW - 40, A, closed=True), last=Last(NOW - 30, NOW - 29))
-    assert timing.start_at(closed, PACE, NOW, 40, 29, NOW) == NOW + 31
+    assert timing.start_at(closed, PACE, NOW + 10_000, 40, 29, NOW) == NOW + 31
 
 
 @pytest.mark.parametrize(
