@@ -11,16 +11,14 @@ import math
 import random
 import time
 import uuid
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Final
-
-import msgspec
 
 from caretaker.api import names
 from caretaker.api.conditions import RefreshReason as Reason
 from caretaker.api.events import Event, ObjectRef
 from caretaker.api.grants import Grants
-from caretaker.api.s3refresh import Filter, Spec, Status
+from caretaker.api.s3refresh import Filter, Status
 from caretaker.aws.calls import Aws
 from caretaker.kube.client import KubeClient
 from caretaker.kube.errors import ApiError
@@ -31,13 +29,13 @@ from caretaker.s3refresh import plan as planning
 from caretaker.s3refresh import queue, record, resource, tally, timing
 from caretaker.s3refresh.admission import Admission
 from caretaker.s3refresh.aims import aim_of
+from caretaker.s3refresh.arrivals import Arrivals
 from caretaker.s3refresh.conditions import queue_of, regained
 from caretaker.s3refresh.credentials import KeyRing
 from caretaker.s3refresh.debounce import UNKNOWN, at_once
 from caretaker.s3refresh.events import given_up, transitions
 from caretaker.s3refresh.locations import located
-from caretaker.s3refresh.match import Sieve, Sifted, by_bucket
-from caretaker.s3refresh.plan import End, Message, Plan, Result, Shares, Snapshot
+from caretaker.s3refresh.plan import Plan, Snapshot
 from caretaker.s3refresh.queues import Queues
 from caretaker.s3refresh.resource import FINALIZER, KIND, RawRefresh, Read
 from caretaker.s3refresh.setting import setting_of
@@ -46,7 +44,7 @@ from caretaker.s3refresh.status import status_of
 from caretaker.s3refresh.targets import Tools
 from caretaker.s3refresh.targets.making import known, make
 from caretaker.s3refresh.turns import Turns, busy_of, waiting_of
-from caretaker.s3refresh.work import PASS_EVENTS, Work
+from caretaker.s3refresh.work import Work
 
 MIN_DELAY: Final = 0.02
 # Between two looks of a target that is due and waits for its turn at a gateway.
@@ -60,7 +58,6 @@ FLUSH_SECONDS: Final = 300.0
 GATEWAY_SECONDS: Final = 60.0
 LISTED_AT_ONCE: Final = 50  # resources: the record of one may be close to a megabyte
 NO_FILTER: Final = Filter()
-SLICE: Final = 100  # events of a message with many, between two pauses
 
 
 class S3AggregatedRefreshKind:
@@ -137,7 +134,7 @@ class S3AggregatedRefreshKind:
         """Messages and results first, then the resource: whatever the record holds when it is read, it held
         after they came."""
         work = self._works.get(key)
-        came = _Came.of(work)
+        came = Arrivals.of(work)
         await self._recall()
         raw = await self._read(key)
         if raw is None:
@@ -151,7 +148,7 @@ class S3AggregatedRefreshKind:
                 key, read.meta.uid, self._queues, lambda: self._add(key), self._scale
             )
             work.on_result = lambda: self._add(key, urgent=True)
-            came = _Came()
+            came = Arrivals()
         refusal = await self._set_up(key, work, read)
         work.refused(read.flushing and refusal is not None, time.monotonic())
         shares = located(work.shares, {one.id: one.location for one in read.status.targets})
@@ -226,7 +223,7 @@ class S3AggregatedRefreshKind:
             await work.deafen()
         return None
 
-    def _view(self, key: Key, work: Work, read: Read, came: "_Came", refusal: Refusal | None) -> View:
+    def _view(self, key: Key, work: Work, read: Read, came: Arrivals, refusal: Refusal | None) -> View:
         now, clock = time.time(), time.monotonic()
         spec, status, aim = read.spec, read.status, aim_of(read.spec)
         targets = tuple(record.read(one, now) for one in status.targets)
@@ -378,38 +375,6 @@ class S3AggregatedRefreshKind:
         if snapshot.more:
             delays.append(MIN_DELAY)
         return Next(delay=min(delays, default=None))
-
-
-class _Came(msgspec.Struct, frozen=True):
-    """What came in before the resource was read."""
-
-    messages: tuple[Message, ...] = ()
-    results: tuple[Result, ...] = ()
-    ends: tuple[End, ...] = ()
-    newest: float = 0.0  # when the newest of the messages came, by the clock that never goes back
-    more: bool = False  # messages wait for the next pass
-    shares: Shares = Shares()  # by which these were sifted
-    sifted: Mapping[int, Sifted] = {}
-
-    @classmethod
-    def of(cls, work: Work | None) -> "_Came":
-        if work is None:
-            return cls()
-        messages, newest, more = work.messages()
-        return cls(messages, tuple(work.results), work.ends, newest, more)
-
-    async def sifted_by(self, spec: Spec | None, shares: Shares) -> "_Came":
-        """With the events of messages that have very many sifted, in slices: they hold nobody up."""
-        sifted = {}
-        for message in self.messages:
-            if len(message.events) <= PASS_EVENTS or spec is None:
-                continue
-            sieve = Sieve(spec.filter, by_bucket(shares.known), whole=aim_of(spec).whole)
-            for at in range(0, len(message.events), SLICE):
-                sieve.add(message.events[at : at + SLICE])
-                sifted[message.id] = sieve.sifted()
-                await asyncio.sleep(0)
-        return msgspec.structs.replace(self, shares=shares, sifted=sifted)
 
 
 def _flushed(view: View, plan: Plan) -> bool:

@@ -1,0 +1,52 @@
+"""What a pass is handed of a message with very many events."""
+
+import asyncio
+
+import msgspec
+import pytest
+
+from caretaker.api.objects import WireMeta
+from caretaker.s3refresh.arrivals import SLICE, Arrivals
+from caretaker.s3refresh.envelope import ObjectEvent
+from caretaker.s3refresh.folders import Scope
+from caretaker.s3refresh.match import Sifted, of_buckets
+from caretaker.s3refresh.plan import Message, Shares
+from caretaker.s3refresh.resource import RawRefresh, read
+from caretaker.s3refresh.targets.making import known
+from caretaker.s3refresh.work import PASS_EVENTS
+from testing.s3refreshes import refresh
+
+SHARES = Shares(complete=True, known=of_buckets(["media"]))
+MANY = PASS_EVENTS + 1
+
+
+def message(number: int, count: int) -> Message:
+    return Message(number, tuple(ObjectEvent("ObjectCreated", "media", f"{n % 3}/x") for n in range(count)))
+
+
+async def test_its_events_are_sifted_in_slices_and_those_of_others_are_left_to_the_plan() -> None:
+    spec = refresh(filter={"buckets": ["media"]}, target={"http": {"url": "https://cdn.example.com/purge"}})
+    raw = RawRefresh(WireMeta(name="r", namespace="n"), msgspec.Raw(msgspec.json.encode(spec)))
+    found = Arrivals((message(1, 5), message(2, MANY)))
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    beside = asyncio.create_task(others())
+    await asyncio.sleep(0)
+    sifted = await found.sifted_by(read(raw, known().spec).spec, SHARES)
+    beside.cancel()
+    some = Scope(folders=frozenset({"/", "0", "1", "2"}))
+    assert sifted.sifted == {2: Sifted({"media": some}, matched=MANY)}
+    assert sifted.shares == SHARES
+    assert turns >= MANY // SLICE
+
+
+@pytest.mark.parametrize("count", [MANY, 1])
+async def test_without_a_spec_nothing_is_sifted(count: int) -> None:
+    found = Arrivals((message(1, count),))
+    assert (await found.sifted_by(None, SHARES)).sifted == {}
