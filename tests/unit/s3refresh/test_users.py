@@ -1,0 +1,84 @@
+"""For whom roles are assumed: each resource by itself, but for a queue that several read."""
+
+from typing import Any
+
+import msgspec
+
+from caretaker.api.objects import WireMeta
+from caretaker.aws.identity import Target, User
+from caretaker.runtime.queue import Key
+from caretaker.s3refresh.queues import Queues
+from caretaker.s3refresh.resource import RawRefresh, read, user_of
+from caretaker.s3refresh.setting import Reading, setting_of
+from caretaker.s3refresh.targets import Tools
+from caretaker.s3refresh.targets.making import known, make
+
+ROLE = "arn:aws:iam::111122223333:role/media"
+URL = "https://sqs.eu-west-1.amazonaws.com/111122223333"
+
+
+class Aws:
+    """Which clients were asked for."""
+
+    def __init__(self) -> None:
+        self.targets: list[Target] = []
+
+    def sqs(self, target: Target) -> Any:
+        self.targets.append(target)
+        return self
+
+    storagegateway = sqs
+
+    async def receive_message(self, **_: Any) -> Any:
+        raise AssertionError("nothing is received")
+
+
+class Client:
+    """The API server's, which is not asked for anything."""
+
+    host = "https://192.0.2.1"
+    guard = None
+
+
+def made(aws: Aws, name: str, source: str, role: str = ROLE) -> tuple[Reading, Reading]:
+    """The readings of a resource, and its target's clients in `aws`."""
+    meta = WireMeta(name=name, namespace="media")
+    body = {
+        "aws": {"region": "eu-west-1", "roleARN": role},
+        "source": {"sqs": {"queueURL": f"{URL}/{source}"}},
+        "target": {"storageGateway": {"shares": {"discover": {}}, "completion": {"queueURL": f"{URL}/ends"}}},
+    }
+    spec = read(RawRefresh(meta, msgspec.Raw(msgspec.json.encode(body))), known().spec).spec
+    assert spec is not None
+    make(spec, Tools(aws, Client(), meta))  # type: ignore[arg-type]
+    first, second = setting_of(spec, None, user_of(meta)).readings
+    return first, second
+
+
+def test_queues_and_gateways_are_asked_in_the_resources_name() -> None:
+    aws = Aws()
+    readings = made(aws, "photos", "photos")
+    mine = User("media", "s3ar", "photos")
+    assert [one.identity.user for one in aws.targets] == [mine]
+    assert [reading.target.identity.user for reading in readings] == [mine, mine]
+    own = made(aws, "photos", "photos", role="")
+    assert {reading.target.identity.user for reading in own} == {None}
+
+
+async def test_readers_of_one_queue_share_it_in_the_first_ones_session() -> None:
+    """Else each would take the ends of the other's refreshes."""
+    aws = Aws()
+    queues = Queues(aws, lambda _: False)  # type: ignore[arg-type]
+    (_, one), (_, other) = made(aws, "photos", "photos"), made(aws, "films", "films")
+    (_, another) = made(aws, "texts", "texts", role=f"{ROLE}-2")
+    aws.targets.clear()
+    pollers = [
+        queues.join(Key("S3AggregatedRefresh", "media", name), reading, lambda: None, owner=False)
+        for name, reading in {"photos": one, "films": other, "texts": another}.items()
+    ]
+    await queues.close()
+    assert pollers[0] is pollers[1] is not pollers[2]
+    assert [one.identity.user for one in aws.targets] == [
+        User("media", "s3ar", "photos"),
+        User("media", "s3ar", "texts"),
+    ]
