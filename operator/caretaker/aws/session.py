@@ -9,10 +9,11 @@ for a call that an open one could serve.
     AssumeRole by one of them -+
 """
 
+import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any, Final
@@ -90,7 +91,10 @@ class Clients:
         self._clock = clock
         self._making = threading.RLock()  # making one takes a second and may ask a service for credentials
         self._lock = threading.Lock()  # of the clients' table; held for moments
-        self._sessions: dict[Identity, botocore.session.Session] = {}
+        self._sessions: dict[Identity, botocore.session.Session] = {}  # shared by the users of a role
+        self._roles: dict[Identity, DeferredRefreshableCredentials] = {}  # each user's own
+        self._used: dict[Identity, float] = {}  # when each of them was last
+        self._signer = threading.local()  # .identity: who signs in this thread
         self._refusals: dict[Identity, tuple[float, Exception]] = {}  # until when each is believed
         self._made: dict[Identity, float] = {}  # when each session was
         self._clients: dict[_Key, _Entry] = {}
@@ -101,19 +105,19 @@ class Clients:
         poll_seconds > 0 is for long polls that wait so long: they have clients of their own, whose reads
         time out later. Raises what botocore raises: no region, no credentials, a profile that is not there.
         """
-        key = (target, poll_seconds)
-        lent = self._lend(key)
+        key = (target.shared, poll_seconds)
+        lent = self._lend(key, target.identity)
         if lent is not None:
             return lent
         with self._making:
-            lent = self._lend(key)
+            lent = self._lend(key, target.identity)
             if lent is not None:
                 return lent
             self._drop_unused()
-            entry = _Entry(self._make(target, poll_seconds))
+            entry = _Entry(self._make(target.shared, poll_seconds))
             with self._lock:
                 self._clients[key] = entry
-                return self._loan(entry)
+                return self._loan(entry, target.identity)
 
     def renew(self, identity: Identity) -> None:
         """Have credentials ready that last: blocks on STS where a role has to be assumed.
@@ -121,7 +125,10 @@ class Clients:
         Raises what botocore raises.
         """
         with self._making:
-            credentials = self._session(identity).get_credentials()
+            if identity.role_arn:
+                credentials = self._assumed(identity)
+            else:
+                credentials = self._session(identity).get_credentials()
         if credentials is not None:
             credentials.get_frozen_credentials()
 
@@ -129,8 +136,8 @@ class Clients:
         """Whether renew() would have nothing to wait for."""
         if not identity.role_arn:
             return True  # by the process's own chain, at its first use, or keys that do not end
-        session = self._sessions.get(identity)
-        return session is not None and not session.get_credentials().refresh_needed()
+        credentials = self._roles.get(identity)
+        return credentials is not None and not credentials.refresh_needed()
 
     def close(self) -> None:
         """Close every connection that is not in use; those in use are closed after their call."""
@@ -147,15 +154,25 @@ class Clients:
             if entry.retired and not entry.lent:
                 entry.client.close()
 
-    def _lend(self, key: "_Key") -> "Lent | None":
+    @contextlib.contextmanager
+    def signing(self, identity: Identity) -> Iterator[None]:
+        """Calls of this thread are this identity's. To assume a role is a call within a call."""
+        before = getattr(self._signer, "identity", None)
+        self._signer.identity = identity
+        try:
+            yield
+        finally:
+            self._signer.identity = before
+
+    def _lend(self, key: "_Key", identity: Identity) -> "Lent | None":
         with self._lock:
             entry = self._clients.get(key)
-            return self._loan(entry) if entry is not None else None
+            return self._loan(entry, identity) if entry is not None else None
 
-    def _loan(self, entry: "_Entry") -> "Lent":
+    def _loan(self, entry: "_Entry", identity: Identity) -> "Lent":
         entry.lent += 1
         entry.used = self._clock()
-        return Lent(self, entry)
+        return Lent(self, entry, identity)
 
     def _drop_unused(self) -> None:
         """A Secret's new key, or a resource that went, leaves clients that nobody asks for again."""
@@ -166,6 +183,8 @@ class Clients:
                     entry.retire()
                     del self._clients[key]
             self._refusals = {i: r for i, r in self._refusals.items() if r[0] > since}
+            for identity in [one for one, used in self._used.items() if used < since]:
+                del self._roles[identity], self._used[identity]
             identities = {target.identity for target, _ in self._clients}
         identities |= {identity.source for identity in identities}
         for identity in self._sessions.keys() - identities:
@@ -215,7 +234,7 @@ class Clients:
             # For the clients that the chain makes by itself, such as STS for a web identity.
             session.set_default_client_config(self._config("sts", 0.0))
             if identity.role_arn:
-                session.register_component("credential_provider", _Fixed(self._assumed(identity)))
+                session.register_component("credential_provider", _Fixed(_Signers(self._signed)))
             elif identity.keys is not None:
                 keys = identity.keys
                 fixed = Credentials(keys.access_key_id, keys.secret_access_key, keys.session_token or None)
@@ -228,11 +247,19 @@ class Clients:
             self._sessions[identity] = session
         return session
 
+    def _signed(self) -> Any:
+        """The frozen credentials of whoever signs in this thread."""
+        return self._assumed(self._signer.identity).get_frozen_credentials()
+
     def _assumed(self, identity: Identity) -> DeferredRefreshableCredentials:
         """Credentials that assume the role at their first use and again 15 minutes before they end."""
-        return DeferredRefreshableCredentials(
-            lambda: self._assume(identity), method="assume-role", time_fetcher=self._now
-        )
+        with self._lock:
+            self._used[identity] = self._clock()
+            if identity not in self._roles:
+                self._roles[identity] = DeferredRefreshableCredentials(
+                    lambda: self._assume(identity), method="assume-role", time_fetcher=self._now
+                )
+            return self._roles[identity]
 
     def _assume(self, identity: Identity) -> dict[str, str]:
         refused = self._refusals.get(identity)
@@ -290,17 +317,32 @@ class _Entry:
 
 
 class Lent:
-    """A client on loan."""
+    """A client on loan, which signs for one identity meanwhile."""
 
-    def __init__(self, clients: Clients, entry: _Entry) -> None:
+    def __init__(self, clients: Clients, entry: _Entry, identity: Identity) -> None:
         self._clients = clients
         self._entry = entry
+        self._signing = clients.signing(identity)
 
     def __enter__(self) -> Any:
+        self._signing.__enter__()
         return self._entry.client
 
     def __exit__(self, *_: object) -> None:
+        self._signing.__exit__(None, None, None)
         self._clients.give_back(self._entry)
+
+
+class _Signers(Credentials):  # type: ignore[misc]
+    """The credentials of all users of a role, who share its clients: a client takes 300 KiB."""
+
+    def __init__(self, frozen: Callable[[], Any]) -> None:
+        super().__init__("", "")
+        self._frozen = frozen
+
+    def get_frozen_credentials(self) -> Any:
+        """Asked once for each request, in the thread that makes it."""
+        return self._frozen()
 
 
 class _Fixed(CredentialResolver):  # type: ignore[misc]

@@ -242,6 +242,26 @@ class TestKeeping:
         with clients.borrow(Target("sqs", "us-east-1")), clients.borrow(Target("sqs", "eu-west-1")) as third:
             assert third is not first
 
+    def test_users_of_a_role_share_its_clients(self) -> None:
+        """A client takes a third of a MiB, and there may be a thousand resources."""
+        clients = Clients(Options(), Hooks())
+        one, other = (sqs().used_by(User("media", "s3ar", name)) for name in ("one", "two"))
+        with clients.borrow(one) as first, clients.borrow(other) as second:
+            assert first is second
+
+    def test_a_session_that_nobody_used_for_an_hour_is_forgotten(self, fake: FakeAws) -> None:
+        fake.on("AssumeRole", sessions(Clock()))
+        now = [0.0]
+        clients = Clients(Options(), Hooks(), now=Clock(), clock=lambda: now[0])
+        one, other = (sqs().used_by(User("media", "s3ar", name)).identity for name in ("one", "two"))
+        clients.renew(one)
+        clients.renew(other)
+        now[0] += UNUSED_SECONDS
+        clients.renew(one)
+        now[0] += 1.0
+        with clients.borrow(Target("sqs", "us-east-1")):  # clients are looked through when one is made
+            assert (clients.fresh(one), clients.fresh(other)) == (True, False)
+
     def test_a_client_on_loan_is_kept_however_long(self) -> None:
         now = [0.0]
         clients = Clients(Options(), Hooks(), clock=lambda: now[0])
