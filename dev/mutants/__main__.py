@@ -11,7 +11,7 @@ from mutants.score import FILE, KILLED, TARGET, Change, Score, change, equivalen
 from mutants.workplace import MutantsError, Workplace, modules
 from testbed import ending
 
-KINDS: Final = ("daemontask", "s3refresh", "imds", "aws")
+KINDS: Final = ("daemontask", "s3refresh", "imds", "aws", "api")
 
 
 def main() -> int:
