@@ -89,8 +89,17 @@ class Machine(RuleBasedStateMachine):
                 self.world.take_effect(call)
                 return
 
+    @precondition(lambda self: self.world.ends())
+    @rule(data=st.data())
+    def lose_an_end(self, data: Any) -> None:
+        """The rule that sends it was deleted, say."""
+        del self.world.queue[data.draw(st.sampled_from(self.world.ends()))]
+
     @precondition(lambda self: any(operator.calls for operator in self.operators))
-    @rule(outcome=st.sampled_from(["accepted", "refused", "unknown"]), late=st.sampled_from([0.0, 9.0]))
+    @rule(
+        outcome=st.sampled_from(["accepted", "unnamed", "refused", "unknown"]),
+        late=st.sampled_from([0.0, 9.0]),
+    )
     def call_ends(self, outcome: str, late: float) -> None:
         operator = next(operator for operator in self.operators if operator.calls)
         self.world.now += late

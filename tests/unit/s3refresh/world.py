@@ -110,8 +110,8 @@ class World:
             self._apply(call)
             return
         call.notification = f"n{next(self.numbers)}"
-        if self.now - self.last_call >= self.pace.min_interval:
-            self.refreshed.append((call.claim.request.scope, self.now))
+        assert self.now - self.last_call >= self.pace.min_interval, "it would evict nothing"
+        self.refreshed.append((call.claim.request.scope, self.now))
         self.last_call = self.now
         self.calls.append((self.now, call.claim.request.scope))
         number = next(self.numbers)
@@ -139,6 +139,10 @@ class World:
         job.succeeded = succeeded
         if succeeded:
             self.refreshed.append((job.scope, job.made))
+
+    def ends(self) -> list[int]:
+        """The messages that tell of the ends of refreshes."""
+        return [number for number, sent in self.queue.items() if sent.message.completions]
 
     def running(self) -> list[str]:
         """The Jobs that have not ended."""
@@ -278,7 +282,8 @@ class Operator:
                 assert one.claim.id in self.world.settled, "given up, though it may have taken effect"
 
     def answer(self, call: Call, outcome: str) -> None:
-        """How a call ends for the process: accepted, refused or unknown, in CALL_SECONDS at most."""
+        """How a call ends for the process: accepted (by a gateway perhaps without an id), refused or unknown,
+        in CALL_SECONDS at most."""
         if outcome == "refused" and not call.effect:
             code = "InvalidGatewayRequestException"
         elif outcome == "unknown":
@@ -291,9 +296,9 @@ class Operator:
         if code != UNKNOWN:
             self.world.settled.add(call.claim.id)
         self.calls.remove(call)
-        self.results.append(
-            Result("share-1", call.claim.id, "" if code else call.notification, code, code and "no")
-        )
+        unnamed = outcome == "unnamed" and self.world.kind == "gateway"
+        name = "" if code or unnamed else call.notification
+        self.results.append(Result("share-1", call.claim.id, name, code, code and "no", unnamed))
 
 
 def under_load(world: World, operator: Operator, keys: Iterable[str], step: float = 10.0) -> Iterator[float]:
