@@ -15,11 +15,13 @@ import shutil
 import stat
 import subprocess
 import sys
+import tempfile
 import urllib.parse
 import urllib.request
 import zipfile
 
-UV = "0.13.8"
+# Which uv, and the hashes of its files: an index that has been swapped has others.
+PINS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "image", "tools.txt")
 OLDEST_PYTHON = (3, 11)
 PREREQUISITES = {
     "git": "apt-get install git",
@@ -49,23 +51,39 @@ def main(folder):
 
 def by_venv(folder):
     """The cleanest: an environment of its own, whatever Debian says about the system's (PEP 668)."""
-    return run([sys.executable, "-m", "venv", "--clear", folder]) and run(
-        [os.path.join(folder, "bin", "python"), "-m", "pip", "install", "--quiet", "uv==" + UV]
+    return run([sys.executable, "-m", "venv", "--clear", folder]) and install(
+        [os.path.join(folder, "bin", "python"), "-m", "pip", "install"]
     )
 
 
 def by_pip(folder):
     """Debian splits venv from pip; --target is exempt from PEP 668."""
     shutil.rmtree(folder, ignore_errors=True)
-    return run([sys.executable, "-m", "pip", "install", "--quiet", "--target", folder, "uv==" + UV])
+    return install([sys.executable, "-m", "pip", "install", "--target", folder])
+
+
+def install(pip):
+    """Have pip take uv alone, by its hashes."""
+    with tempfile.NamedTemporaryFile("w", suffix=".txt") as pins:
+        pins.write(pinned()[0])
+        pins.flush()
+        return run([*pip, "--quiet", "--no-deps", "--require-hashes", "-r", pins.name])
+
+
+def pinned():
+    """uv's entry of the pins, its version and its hashes."""
+    with open(PINS) as file:
+        entry = re.search(r"^uv==([^ ]+) (?:.*\\\n)+.*\n", file.read(), re.MULTILINE)
+    return entry.group(0), entry.group(1), re.findall("--hash=sha256:([0-9a-f]{64})", entry.group(0))
 
 
 def by_download(folder):
     """Debian's bare python3 has neither: take the wheel from the package index (PEP 503)."""
     index = os.environ.get("UV_DEFAULT_INDEX") or os.environ.get("PIP_INDEX_URL") or "https://pypi.org/simple"
     page = index.rstrip("/") + "/uv/"
+    _, version, hashes = pinned()
     try:
-        link = re.search('href="([^"#]*/' + wheel_pattern() + ')#sha256=([0-9a-f]{64})"', read(page).decode())
+        link = re.search('href="([^"#]*/' + wheel_pattern(version) + ')[#"]', read(page).decode())
         if link is None:
             print(f"uv from {page}: no wheel for this machine", file=sys.stderr)
             return False
@@ -73,24 +91,24 @@ def by_download(folder):
     except OSError as error:
         print(f"uv from {page}: {error}", file=sys.stderr)
         return False
-    if hashlib.sha256(wheel).hexdigest() != link.group(2):
-        print(f"uv from {page}: the wheel does not have the listed hash", file=sys.stderr)
+    if hashlib.sha256(wheel).hexdigest() not in hashes:
+        print(f"uv from {page}: the wheel has none of the hashes in {PINS}", file=sys.stderr)
         return False
     target = os.path.join(folder, "bin", "uv")
     os.makedirs(os.path.dirname(target), exist_ok=True)
     with zipfile.ZipFile(io.BytesIO(wheel)) as archive, open(target, "wb") as out:
-        out.write(archive.read(f"uv-{UV}.data/scripts/uv"))
+        out.write(archive.read(f"uv-{version}.data/scripts/uv"))
     os.chmod(target, os.stat(target).st_mode | stat.S_IXUSR)
     return True
 
 
-def wheel_pattern():
+def wheel_pattern(version):
     """The wheel for this machine."""
     machine = {"amd64": "x86_64", "arm64": "aarch64"}.get(platform.machine().lower(), platform.machine())
     if sys.platform == "darwin":
         machine = machine.replace("aarch64", "arm64")
-        return rf'uv-{re.escape(UV)}-py3-none-macosx_[^"#]*_{machine}\.whl'
-    return rf'uv-{re.escape(UV)}-py3-none-manylinux[^"#]*_{machine}[^"#]*\.whl'
+        return rf'uv-{re.escape(version)}-py3-none-macosx_[^"#]*_{machine}\.whl'
+    return rf'uv-{re.escape(version)}-py3-none-manylinux[^"#]*_{machine}[^"#]*\.whl'
 
 
 def read(url):

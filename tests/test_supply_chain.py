@@ -1,16 +1,23 @@
 """What is shipped and what tests fetch: pinned, with hashes, of known licences, and listed truly."""
 
 import ast
+import functools
+import hashlib
 import json
 import re
 import sys
+import threading
 import tomllib
+import zipfile
+from collections.abc import Callable, Iterator
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import bootstrap
 import sbom
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -64,6 +71,44 @@ def test_what_tests_fetch_is_pinned_with_hashes(file: Path) -> None:
         assert re.match(r"[A-Za-z0-9._\[\]-]+==[^ ]+ ", first), entry
         assert hashes, entry
         assert all(re.fullmatch("sha256:[0-9a-f]{64}", one.strip()) for one in hashes), entry
+
+
+@pytest.fixture
+def swapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """An index whose uv is another one, with the hash of that."""
+    _, version, _ = bootstrap.pinned()
+    folder = tmp_path / "index" / "uv"
+    folder.mkdir(parents=True)
+    links = []
+    for tag in ("manylinux_2_17_x86_64.manylinux2014_x86_64", "manylinux_2_17_aarch64", "macosx_11_0_arm64"):
+        name = f"uv-{version}-py3-none-{tag}.whl"
+        with zipfile.ZipFile(folder / name, "w") as wheel:
+            wheel.writestr(f"uv-{version}.data/scripts/uv", "#!/bin/sh")
+            wheel.writestr(f"uv-{version}.dist-info/METADATA", f"Name: uv\nVersion: {version}\n")
+            wheel.writestr(f"uv-{version}.dist-info/WHEEL", "Wheel-Version: 1.0\n")
+        hashed = hashlib.sha256((folder / name).read_bytes()).hexdigest()
+        links.append(f'<a href="/uv/{name}#sha256={hashed}">{name}</a>')
+    (folder / "index.html").write_text("\n".join(links))
+    handler = functools.partial(SimpleHTTPRequestHandler, directory=str(folder.parent))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        for name in ("UV_DEFAULT_INDEX", "PIP_INDEX_URL"):
+            monkeypatch.setenv(name, f"http://127.0.0.1:{server.server_port}")
+        for name in ("PIP_FIND_LINKS", "PIP_EXTRA_INDEX_URL"):
+            monkeypatch.delenv(name, raising=False)
+        monkeypatch.setenv("PIP_NO_CACHE_DIR", "1")
+        monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
+        yield
+        server.shutdown()
+
+
+@pytest.mark.parametrize("way", [bootstrap.by_venv, bootstrap.by_download], ids=["pip", "download"])
+def test_a_uv_that_is_not_ours_is_not_taken(
+    swapped: None, way: Callable[[str], bool], tmp_path: Path
+) -> None:
+    """Whatever hash the index gives it."""
+    assert not way(str(tmp_path / "uv"))
+    assert not (tmp_path / "uv" / "bin" / "uv").exists()
 
 
 def test_go_programs_have_sums_of_all_that_they_take() -> None:
