@@ -159,7 +159,7 @@ async def refusals_of(client: KubeClient, task: DaemonTask, revision: str) -> li
     body = build(task.metadata, task.spec, revision, start)
     path = f"/api/v1/namespaces/{task.metadata.namespace}/pods"
     try:
-        await client.create(path, body, dict, params=STRICT_DRY_RUN)
+        await client.create(path, body, bytes, params=STRICT_DRY_RUN)
     except ApiError as error:
         if (error.invalid or error.status == 400) and not by_admission(error):
             # Paths as the user wrote them: the Pod's `spec.x` is `spec.template.spec.x` in the task.

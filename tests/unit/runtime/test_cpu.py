@@ -12,7 +12,7 @@ from caretaker.api.conditions import Condition, CpuReason
 from caretaker.api.events import Event, ObjectRef
 from caretaker.obs import log
 from caretaker.obs.metrics import Metrics, create_metrics
-from caretaker.runtime import cpu
+from caretaker.runtime import cpu, throttled
 from caretaker.runtime.controller import Controller, Next, Subject
 from caretaker.runtime.cpu import BURST, LONG, REST, REST_MAX, SHARE, Shares, new_task
 from caretaker.runtime.queue import Key, WorkQueue
@@ -93,7 +93,10 @@ async def test_what_a_pass_begins_is_on_its_account(shares: Shares) -> None:
         await asyncio.gather(works(), asyncio.create_task(works()))
 
     await one_pass(shares, A, begins())
-    assert taken(shares, A) >= 0.02
+    took = taken(shares, A)
+    assert took >= 0.02
+    await asyncio.create_task(works())  # what comes after it is nobody's
+    assert taken(shares, A) == took
 
 
 async def test_what_outlives_a_pass_is_not(shares: Shares, metrics: Metrics) -> None:
@@ -208,8 +211,24 @@ def test_it_is_told_until_it_has_been_well_for_a_while(shares: Shares, clock: Cl
     assert (shares.rest(A), shares.throttled(A)) == (0.0, True)
     clock.now += BURST / 2 / SHARE
     assert (shares.rest(A), shares.throttled(A)) == (0.0, False)
-    shares._balance(A).account.add(BURST)
-    assert shares.rest(A) <= max(REST[0], BURST / 2 / SHARE), "the rests begin anew, too"
+
+
+def test_who_has_been_well_for_a_while_begins_anew(shares: Shares, clock: Clock) -> None:
+    found = passes(shares, clock, 1.0)
+    assert max(next(found) for _ in range(int(BURST) + 20)) >= 16 * REST[0]
+    clock.now += 100 * BURST / SHARE  # no more is saved than BURST
+    assert shares.rest(A) == 0.0
+    shares._balance(A).account.add(BURST + SHARE / 2)
+    assert shares.rest(A) == REST[0]
+
+
+def test_since_when_it_is_told_and_once(shares: Shares) -> None:
+    first, events = throttled.told(Status(), Status(), "2026-01-01T00:00:00Z")
+    assert [event.reason for event in events] == [CpuReason.SHARE_EXCEEDED]
+    again, events = throttled.told(first, Status(), "2026-01-02T00:00:00Z")
+    assert events == []
+    assert again == first
+    assert again.conditions[0].last_transition_time == "2026-01-01T00:00:00Z"
 
 
 def test_to_be_made_anew_is_no_way_out(shares: Shares, clock: Clock) -> None:
@@ -298,6 +317,7 @@ async def test_a_resource_that_is_throttled_says_so_and_waits_whatever_happens(
     kind, queue = Costly(), WorkQueue(clock=clock)
     told: Any = Told(kind)
     controller = Controller(told, queue, [kind], told, metrics, lambda _: None, 1, shares)  # type: ignore[list-item]
+    asyncio.get_running_loop().set_task_factory(None)  # it sets its own
     running = asyncio.create_task(controller.run())
 
     async def step(seconds: float, expected: int) -> dict[str, str]:
@@ -324,3 +344,4 @@ async def test_a_resource_that_is_throttled_says_so_and_waits_whatever_happens(
     assert await step(2, 5) == {"Ready": "Succeeded"}
     controller.stop()
     await running
+    assert asyncio.get_running_loop().get_task_factory() is new_task

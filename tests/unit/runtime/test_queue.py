@@ -183,6 +183,7 @@ async def test_a_key_that_rests_comes_after_its_rest_and_no_earlier(queue: WorkQ
     assert await due_after(queue, clock, A) == 20.0
     queue.add_after(A, 1)
     assert await due_after(queue, clock, A) == 1.0, "it rests once"
+    assert not queue._resting
 
 
 async def test_while_one_rests_the_others_come(queue: WorkQueue, clock: Clock) -> None:

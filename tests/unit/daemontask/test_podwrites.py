@@ -1,0 +1,51 @@
+"""How many Pods are created at a time."""
+
+import asyncio
+import time
+from typing import Any
+
+import msgspec
+import pytest
+
+from caretaker.api.objects import WirePod
+from caretaker.daemontask.memory import Memory
+from caretaker.daemontask.podwrites import CREATE_BYTES, CREATE_CONCURRENCY, PodWriter
+from caretaker.kube.store import Store
+from unit.daemontask.build import UID, node, planned, snapshot, task
+
+
+class Api:
+    """Creates every Pod, after some turns of the event loop."""
+
+    def __init__(self) -> None:
+        self.under_way = self.most = 0
+
+    async def create(self, _: str, body: dict[str, Any], wanted: type[WirePod]) -> WirePod:
+        self.under_way += 1
+        self.most = max(self.most, self.under_way)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        self.under_way -= 1
+        meta = body["metadata"]
+        return msgspec.convert({"metadata": {**meta, "uid": meta["name"], "resourceVersion": "9"}}, wanted)
+
+
+@pytest.mark.parametrize(
+    ("size", "most"),
+    [
+        pytest.param(10, CREATE_CONCURRENCY, id="small ones"),
+        pytest.param(CREATE_BYTES // 5, 4, id="large ones: as many as their bytes let"),
+        pytest.param(CREATE_BYTES * 2, 1, id="one at a time, however large"),
+    ],
+)
+async def test_of_large_pods_fewer_are_created_at_a_time(size: int, most: int) -> None:
+    """Their answers hold up the event loop together; the width that smaller ones have reached is no matter."""
+    template = {"spec": {"containers": [{"name": "main", "args": ["x" * size]}]}}
+    of, nodes = task(template=template), [node(f"n{number:03}") for number in range(200)]
+    api, memory = Api(), Memory(UID)
+    memory.confirmed, memory.width = time.monotonic(), CREATE_CONCURRENCY
+    client: Any = api
+    starts = planned(of, nodes).starts
+    created, complete = await PodWriter(client, Store(), 1.0).start(snapshot(of, nodes), starts, memory)
+    assert (len(created), complete) == (200, True)
+    assert api.most == most
