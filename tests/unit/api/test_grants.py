@@ -232,6 +232,80 @@ def test_a_refusal_says_field_namespace_and_mend() -> None:
     assert "`ownIdentity: true`" in own.message
 
 
+_FILE = "an entry for team-a in the file of the operator's --aws-identities (with Helm: aws.identities)"
+
+
+@pytest.mark.parametrize(
+    ("aws", "queue", "told"),
+    [
+        (
+            spec(sqs=ENDPOINT, secret="s"),
+            "",
+            f"spec.aws.endpointURLs.sqs: namespace team-a is not granted {ENDPOINT}: leave it out, or have "
+            f"it added to endpointURLs of {_FILE}",
+        ),
+        (
+            spec(sqs="ftp://a", secret="s"),
+            "",
+            "spec.aws.endpointURLs.sqs: is no http or https URL; write https://HOST[:PORT][/PATH]",
+        ),
+        (
+            spec(sqs="https://a b", secret="s"),
+            "",
+            "spec.aws.endpointURLs.sqs: holds a character that no endpoint's URL has; "
+            "write https://HOST[:PORT][/PATH]",
+        ),
+        (
+            spec(sqs="https://a?b", secret="s"),
+            "",
+            "spec.aws.endpointURLs.sqs: must have no user, query or fragment; "
+            "write https://HOST[:PORT][/PATH]",
+        ),
+        (
+            spec(sqs="https://a/../b", secret="s"),
+            "",
+            "spec.aws.endpointURLs.sqs: must have no .. in its path; write https://HOST[:PORT][/PATH]",
+        ),
+        (
+            spec(sqs="https://a:99999", secret="s"),
+            "",
+            "spec.aws.endpointURLs.sqs: is no URL (Port out of range 0-65535); "
+            "write https://HOST[:PORT][/PATH]",
+        ),
+        (
+            spec(ROLE_A),
+            QUEUE_B,
+            f"{FIELD}: namespace team-a is not granted {ARN_B}: use a granted queue, or have it added to "
+            f"queueARNs of {_FILE}",
+        ),
+        (
+            spec(ROLE_A),
+            "q",
+            f"{FIELD}: q must be a queue URL, https://sqs.REGION.amazonaws.com/ACCOUNT/NAME",
+        ),
+        (
+            spec(),
+            "",
+            "spec.aws: namespace team-a is not granted the operator's own AWS identity, used where neither "
+            "roleARN nor credentialsSecretRef is set: set one of them, or have `ownIdentity: true` added to "
+            f"{_FILE}",
+        ),
+    ],
+)
+def test_what_a_refusal_says(aws: AwsSpec, queue: str, told: str) -> None:
+    (found,) = refusals(grants(TEAM_A), "team-a", aws, {FIELD: queue} if queue else {})
+    assert (str(found), found.namespace) == (told, "team-a")
+
+
+def test_what_the_refusal_of_an_external_id_says() -> None:
+    fixed = {**TEAM_A, "externalID": "prod-7"}
+    (found,) = refusals(grants(fixed), "team-a", AwsSpec("eu-west-1", ROLE_A, "x"), {FIELD: QUEUE_A})
+    assert str(found) == (
+        f"spec.aws.externalID: namespace team-a is not granted {ROLE_A} with this external ID: use the "
+        f"externalID that is fixed by {_FILE}"
+    )
+
+
 @pytest.mark.parametrize(
     ("pattern", "arn", "fits"),
     [
@@ -265,6 +339,26 @@ def test_patterns_of_arns_stay_within_a_field(pattern: str, arn: str, fits: bool
         (ENDPOINT, ENDPOINT + "/x", False),
         (ENDPOINT + "/*", ENDPOINT + "/x", True),
         ("https://a.dev", "https://a.dev:443", True),
+        ("http://a.dev", "http://a.dev:80", True),
+        ("http://a.dev:80", "http://a.dev", True),
+        ("https://a.dev", "https://a.dev:80", False),
+        ("http://a.dev", "http://a.dev:443", False),
+        ("HTTPS://A.dev", "https://a.DEV", True),
+        ("https://a.dev/X", "https://a.dev/x", False),
+        ("https://a.dev/x", "https://a.dev/x/", True),
+        ("https://a.dev/x/", "https://a.dev/x", True),
+        ("https://[::1]", "https://[::1]:443", True),
+        ("https://[::1]", "https://[::1]:444", False),
+        ("https://[::1]:*", "https://[::1]", True),
+        ("*", "http://[::1]/", True),
+        ("*", "https:///x", False),
+        ("*", "https://a.dev?x", False),
+        ("*", "https://a.dev#x", False),
+        ("*", "https://a.dev/a%20b", False),
+        ("*", "https://a.dev\\x", False),
+        ("*", "https://a.dev/..", False),
+        ("*", "https://a.dev/..x", True),
+        ("*", "", False),
         ("http://127.0.0.1:*", "http://127.0.0.1:4566", True),
         ("http://[::1]:4566", "http://[::1]:4566", True),
         ("https://*.a.dev", "https://x.a.dev", True),
