@@ -39,7 +39,7 @@ class Api:
     ],
 )
 async def test_of_large_pods_fewer_are_created_at_a_time(size: int, most: int) -> None:
-    """Their answers hold up the event loop together; the width that smaller ones have reached is no matter."""
+    """Their answers hold up the event loop together; whatever the width of smaller ones."""
     template = {"spec": {"containers": [{"name": "main", "args": ["x" * size]}]}}
     of, nodes = task(template=template), [node(f"n{number:03}") for number in range(200)]
     api, memory = Api(), Memory(UID)
