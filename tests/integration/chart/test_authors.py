@@ -52,6 +52,12 @@ def runs(**fields: str) -> Json:
     return body("DaemonTask", {"template": pod(**fields)})
 
 
+def ecs() -> Json:
+    queue = "https://sqs.eu-west-1.amazonaws.com/111122223333/ecs"
+    spec = {"aws": {"region": "eu-west-1"}, "service": "a", "events": {"sqsQueueURL": queue}}
+    return body("DaemonTask", {"ecs": spec})
+
+
 def job(**fields: str) -> Json:
     buckets = {"filter": {"buckets": ["media"]}}
     return body("S3AggregatedRefresh", refresh(target={"job": {"template": pod(**fields)}}, **buckets))
@@ -147,9 +153,7 @@ async def test_a_task_is_refused_where_tasks_run_no_pods(
     async with in_force(place, [policy, binding]):
         with pytest.raises(ApiError, match="taskNamespaces of caretaker's chart has to name it"):
             await place.write(admin, runs())
-        queue = "https://sqs.eu-west-1.amazonaws.com/111122223333/ecs"
-        ecs = {"aws": {"region": "eu-west-1"}, "service": "a", "events": {"sqsQueueURL": queue}}
-        await place.write(admin, body("DaemonTask", {"ecs": ecs}))
+        await place.write(admin, ecs())
         await place.write(admin, job())
 
 
@@ -197,6 +201,51 @@ def bearer(place: Place, config: Path) -> Admin:
     """A client with the token of a kubeconfig."""
     token = yaml.safe_load(config.read_text())["users"][0]["user"]["token"]
     return Admin(place.cluster.url, token, place.cluster.ca)
+
+
+async def test_no_way_to_write_goes_around_it(place: Place) -> None:
+    """Server-side apply, generateName, replace, subresources."""
+    await place.admin.create(path("daemontasks", place.namespace), runs())
+    url = path("daemontasks", place.namespace, "one")
+    robot = pod(serviceAccount="robot")
+    robot["spec"]["initContainers"] = [{"name": "first", "image": "test:1"}]
+    made = {**runs(), "metadata": {"generateName": "one-"}}
+    async with await place.user() as jane:
+        with pytest.raises(ApiError, match="you may not create pods"):
+            await place.write(jane, made)
+        with pytest.raises(ApiError, match="you may not create pods"):
+            await jane.apply(
+                path("daemontasks", place.namespace, "two"), {**runs(), "metadata": {"name": "two"}}
+            )
+        stored = await jane.get(url)
+        stored["spec"] = {"template": robot}
+        with pytest.raises(ApiError, match="you may not create pods"):
+            await jane.request("PUT", url, stored)
+        await jane.patch(f"{url}/status", {"status": {"observedGeneration": 1}, "spec": {"template": robot}})
+        assert "robot" not in str(await jane.get(url)), "the status subresource writes no spec"
+        for sub in ("scale", "ephemeralcontainers"):
+            with pytest.raises(ApiError):
+                await jane.patch(f"{url}/{sub}", {"spec": {"template": robot}})
+
+
+@pytest.mark.parametrize("account", [None, "", "default"])
+async def test_no_account_needs_no_right_on_one(place: Place, account: str | None) -> None:
+    """However it is written that there is none."""
+    resource = runs()
+    resource["spec"]["template"]["spec"].update(serviceAccountName=account, serviceAccount=account)
+    async with await place.user(PODS) as jane:
+        await accepted(place, jane, resource)
+
+
+@pytest.mark.parametrize("odd", [1, ["robot"], {"name": "robot"}, True])
+async def test_an_account_that_is_no_name_is_refused(place: Place, odd: object) -> None:
+    resource = runs()
+    resource["spec"]["template"]["spec"]["serviceAccountName"] = odd
+    async with await place.user(PODS) as jane:
+        await accepted(place, jane, runs())
+        with pytest.raises(ApiError) as refused:
+            await place.write(jane, resource)
+    assert refused.value.status in (400, 403, 422)
 
 
 async def test_rights_of_a_group_count(place: Place) -> None:

@@ -255,7 +255,7 @@ async def test_the_server_takes_every_optional_object(shell: Shell, admin: Admin
     values = {
         "aws": {"identities": [{"namespaces": ["a"]}]},
         "awsKeySecrets": [{"namespace": "default", "names": ["x"]}],
-        "headerSecrets": [{"namespace": "default", "names": ["y"]}],
+        "headerSecrets": [{"namespace": "default", "names": ["headers"]}],
         "jobNamespaces": ["default"],
         "priorityClass": {"create": True},
         "flowSchema": {"enabled": True},
