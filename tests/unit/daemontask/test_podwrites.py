@@ -39,7 +39,7 @@ class Api:
     ],
 )
 async def test_of_large_pods_fewer_are_created_at_a_time(size: int, most: int) -> None:
-    """Their answers hold up the event loop together; whatever the width of smaller ones."""
+    """Answers hold up the event loop together. The width that smaller ones have reached does not count."""
     template = {"spec": {"containers": [{"name": "main", "args": ["x" * size]}]}}
     of, nodes = task(template=template), [node(f"n{number:03}") for number in range(200)]
     api, memory = Api(), Memory(UID)
