@@ -9,7 +9,7 @@ without a schedule, and one operator leads at a time.
 import itertools
 import json
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 import msgspec
@@ -56,16 +56,21 @@ class Limits:
         terms = self._terms[-1]
         if terms.spec.failure_policy.action == "Continue":
             return False
-        if terms.revision in self._cluster.bad or terms.spec.at_most_once:
+        if terms.revision in self._cluster.bad:
             return True
-        shut = self._cluster.refused | self._cluster.rejecting  # cannot show that a retry succeeds
+        refused, rejecting = self._cluster.refused, self._cluster.rejecting
         failed = set()
         for node in self._nodes():
             ends = self._of(node, terms)
-            begun = [end for end in ends if not end.rejected]
-            fails = bool(begun) and all(end.pod.phase == "Failed" for end in ends)
-            # One that was rejected for so long has failed, and nothing tries it again while that holds.
-            if exhausted(ends, (terms,)) or (fails and (self._shut(node, terms) or node.name in shut)):
+            fails = all(end.pod.phase == "Failed" for end in ends)
+            failing = fails and any(end.counts for end in ends)
+            disrupted = fails and not all(end.rejected for end in ends)
+            rejected = node.name in rejecting or self._was_rejected(node, terms)
+            # One that was refused or rejected for so long has failed, and nothing tries it again while that
+            # holds: it cannot show that a retry succeeds.
+            shut = rejected or node.name in refused or self._shut(node, terms)
+            over = exhausted(ends, (terms,)) or self._given_up(node, terms)
+            if over or (failing and shut) or (disrupted and rejected):
                 failed.add(node.name)
         return len(failed) > terms.allowed
 
@@ -187,9 +192,11 @@ class Limits:
         failed = {
             name
             for name, ends in failing.items()
-            if any(end.counts for end in ends) and self._failing_since(ends) > resumed
+            if any(end.counts or terms.spec.at_most_once for end in ends)
+            and self._failing_since(ends) > resumed
         }
-        failed = (failed | self._lost(terms, every, resumed)) - {node}
+        failed |= self._lost(terms, every, resumed) | self._taken_down(failing, every, resumed)
+        failed -= {node}
         if len(failed) > max(one.allowed for one in every):
             return f"{node} starts for the first time while {sorted(failed)} fail"
         return ""
@@ -238,12 +245,11 @@ class Limits:
         return found
 
     def _is_dead(self, node: str, since: float, terms: list[Terms]) -> bool:
-        """Whether it has not been Ready for the progress deadline, at the end of it that began `since`."""
-        unready = self._cluster.unready.get(self._cluster.nodes[node].metadata.uid)
-        if unready is None:
-            return False
-        deadline = min(one.spec.progress_deadline_seconds for one in terms)
-        return self._cluster.clock.now >= max(since, unready[0]) + deadline
+        """Whether it has not been Ready for the progress deadline, at the end of it that began `since`. One
+        that is back already has lost its slot to the Pod that the leader is creating."""
+        late = self._cluster.clock.now - min(one.spec.progress_deadline_seconds for one in terms)
+        known = self._known(self._cluster.nodes[node].metadata.uid)
+        return any(not one.ready and late >= max(since, one.ready_since) for one in known)
 
     def _disrupted(self, ran: set[str], run: Run) -> set[str]:
         """Of these nodes those without a Pod that gave up their slot: their ends show no failure, and they
@@ -289,23 +295,26 @@ class Limits:
         """Whether the node's Pods have been refused, or rejected, for the progress deadline."""
         since, revision = self._refused.get(node.uid, (math.inf, ""))
         late = self._cluster.clock.now - terms.spec.progress_deadline_seconds
+        return (revision == terms.revision and late >= since) or self._was_rejected(node, terms)
+
+    def _was_rejected(self, node: Node, terms: Terms) -> bool:
+        """Whether the node has rejected its Pods for the progress deadline."""
+        late = self._cluster.clock.now - terms.spec.progress_deadline_seconds
         row = list(itertools.takewhile(lambda end: end.rejected, reversed(self._of(node, terms))))
-        return (revision == terms.revision and late >= since) or (bool(row) and late >= self._told(row[-1]))
+        return bool(row) and late >= self._told(row[-1])
 
     def _given_up(self, node: Node, terms: Terms) -> bool:
         """Whether the node's run is one of which nobody knows what became."""
         return self._unknown.get(node.uid, (0, None))[1] == terms.run(node.name)
 
-    def _unready(self, uid: str) -> bool:
-        """Whether the node is not Ready, or was not in what the leader's pass could know."""
+    def _known(self, uid: str) -> Iterator[Node]:
+        """The node as it is, and back to how the leader's pass could know it."""
         saw = self._leader().saw["nodes"]
         for _, version, wire in reversed(self._cluster.node_log):
             if wire.metadata.uid == uid:
-                if not wire.record().ready:
-                    return True
+                yield wire.record()
                 if version <= saw:
-                    break
-        return False
+                    return
 
     def _told(self, end: End) -> float:
         """When it ended, by the earliest that its kubelet tells: never before the Pod was created."""
@@ -335,8 +344,8 @@ class Limits:
         for node, ends in failing.items():
             last, uid = ends[-1], self._cluster.nodes[node].metadata.uid
             row = list(itertools.takewhile(lambda end: end.rejected, reversed(ends)))
-            late = now >= self._told(last) + deadline
-            away = now >= self._told(row[-1]) + deadline if row else late and self._unready(uid)
+            away = now >= self._told(row[-1] if row else last) + deadline
+            away = away and (bool(row) or not all(one.ready for one in self._known(uid)))
             put_off = known < self._put_off.get(node, -1) >= last.version
             if len(row) < len(ends) and not (put_off or away or exhausted(ends, terms)):
                 found.add(node)
@@ -362,6 +371,33 @@ class Limits:
                 mine = pod.node_uid == node.uid and run_of(pod) == terms.run(node.name)
                 if mine and late and pod.node_name and not (pod.terminal or pod.deletion):
                     found.add(node.name)
+        return found
+
+    def _taken_down(self, failing: dict[str, list[End]], every: list[Terms], resumed: float) -> set[str]:
+        """Nodes whose run was disrupted, and that have been NotReady since, or rejected Pods, for long. Not
+        those of which a clock that is ahead tells."""
+        now, leader = self._cluster.clock.now, self._leader()
+        deadline = max(one.spec.progress_deadline_seconds for one in every)
+        live = {pod.node_uid for pod in (p.record() for p in self._cluster.pods.values()) if not pod.terminal}
+        found = set()
+        for node in self._nodes():
+            ends, ahead = failing.get(node.name, []), self._cluster.ahead.get(node.name, 0.0) > 0
+            row = list(itertools.takewhile(lambda end: end.rejected, reversed(ends)))
+            newer = any(end.version > leader.saw["pods"] for end in self._ends.get(node.uid, ()))
+            if len(row) == len(ends) or ahead or newer or node.uid in live or node.uid in self._refused:
+                continue
+            if row and now >= row[-1].at + deadline and self._told(row[-1]) > resumed:
+                found.add(node.name)
+            since, version = self._cluster.unready.get(node.uid, (0.0, leader.saw["nodes"] + 1))
+            told = max(since, leader.heard.get(version, since))  # by its watch, which it believes
+            kept = self._told(ends[-1]) + deadline
+            if (
+                version <= leader.saw["nodes"]
+                and resumed < since
+                and told <= kept
+                and now >= ends[-1].at + deadline
+            ):
+                found.add(node.name)
         return found
 
     def _resting(self, terms: Terms) -> set[str]:

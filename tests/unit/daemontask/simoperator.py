@@ -167,6 +167,7 @@ class SimOperator:
             listed = [(item.record(), int(item.metadata.resource_version)) for item in items.values()]
             store.replace_all(listed, cluster.version)  # type: ignore[attr-defined]
         self._told = {"nodes": len(cluster.node_log), "pods": len(cluster.pod_log)}
+        self.heard: dict[int, float] = {}  # version of an event -> when a watch told it
         self._listed = self.remembers = cluster.version  # what it saw before that, it does not know
         self.queue.add(KEY)
 
@@ -224,6 +225,7 @@ class SimOperator:
         at = self._told[what]
         for change in log[at : at + count]:
             self._in_loop(lambda change=change, store=store: _done(_apply(store, change)))
+            self.heard[change[1]] = self._cluster.clock.now
         self._told[what] = min(at + count, len(log))
 
     def seen(self, what: str) -> int:

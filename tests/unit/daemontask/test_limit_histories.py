@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from unit.daemontask.simcluster import PODS
 from unit.daemontask.simworld import CLOCKS
 from unit.daemontask.test_limits import NODES, Limited
 
@@ -142,3 +143,32 @@ def test_a_node_that_failed_a_run_tries_it_again_once_the_template_is_back(histo
     history.cluster.set_ready(FIRST, True)  # an event of a node: the next pass knows of nothing older
     history.work_for_a_while("Failed", 120)
     assert min(attempts(history).values()) > 1
+
+
+def test_a_node_that_was_lost_in_a_former_run_holds_up_no_other_in_the_next(history: Limited) -> None:
+    begin(history)
+    history.begin_all_pods()
+    history.change_a_node(FIRST, "not ready")
+    history.run_again(None)
+    history.world.whole_pass(0)
+    history.let_time_pass(301)
+    history.begin_all_pods()
+    assert len(history.world.live_pods()) == 2
+
+
+def test_a_lost_node_may_come_back_while_the_pod_that_has_its_slot_is_being_created(history: Limited) -> None:
+    begin(history, most=1)
+    history.begin_all_pods()
+    history.change_a_node(FIRST, "not ready")
+    history.world.whole_pass(0)
+    history.let_time_pass(301)
+    operator = history.world.act(0)
+    operator.catch_up()
+    operator.begin()
+    while operator.busy and not any(call.what == f"create {PODS}" for call in operator.client.calls):
+        operator.answer()
+    history.change_a_node(FIRST, "ready")
+    operator.finish()
+    assert len(history.world.live_pods()) == 2
+    history.let_time_pass(1)
+    history.work_for_a_while("Succeeded", 1)

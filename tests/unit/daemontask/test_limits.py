@@ -57,13 +57,16 @@ class Fleet(SlowWorld):
         succeed, unless the template is bad: nodes that were failing hold up none for good."""
         self.cluster.closed = False
         super().end_chaos()
-        for _ in range(2):
-            self.settle()
-        if self.limits.may_stop():
-            self.cluster.edit(failurePolicy={"action": "Continue"})
-        self.settle_until(lambda: self.converged(but=self.cluster.refused | self.cluster.rejecting))
+        self.settle()
+        self.settle_until(self.converged_or_shut)
         self.cluster.refused.clear()
         self.cluster.rejecting.clear()
+
+    def converged_or_shut(self) -> bool:
+        """Whether every node is done that can run. What holds the rest for good is lifted."""
+        if self.limits.may_stop():
+            self.cluster.edit(failurePolicy={"action": "Continue"})
+        return self.converged(but=self.cluster.refused | self.cluster.rejecting)
 
     def converged(self, but: set[str] | frozenset[str] = frozenset()) -> bool:
         """Whether every node is done, `but` those."""
