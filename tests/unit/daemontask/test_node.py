@@ -195,6 +195,45 @@ def test_a_node_on_which_nothing_may_start(
 
 
 @pytest.mark.parametrize(
+    ("ago", "since", "until", "failing"),
+    [
+        pytest.param(90, NOW - 60, NOW - 90 + DEADLINE, 0, id="it may come back"),
+        pytest.param(DEADLINE, NOW - 60, 0, NOW - 60, id="it is late now"),
+        pytest.param(DEADLINE + 60, NOW - 60, 0, NOW - 60, id="NotReady at the deadline"),
+        pytest.param(DEADLINE + 60, NOW - 59, 0, 0, id="NotReady after the deadline"),
+        pytest.param(DEADLINE + 60, NOW - 9000, 0, NOW - DEADLINE - 60, id="NotReady before its run ended"),
+    ],
+)
+def test_a_node_whose_run_was_disrupted_is_not_ready(
+    ago: float, since: float, until: float, failing: float
+) -> None:
+    found = decided(last(ago=ago, disruptions=1), verdict=blocked(since))
+    assert (found.slot, found.slot_until, found.failing) == (until > 0, until, failing)
+
+
+@pytest.mark.parametrize(
+    ("before", "since", "until", "failing"),
+    [
+        pytest.param({"disruptions": 1}, NOW - 60, NOW - 60 + DEADLINE, 0, id="it was disrupted before"),
+        pytest.param({"disruptions": 1}, NOW - DEADLINE, 0, NOW - DEADLINE, id="disrupted, and late now"),
+        pytest.param({}, NOW - 60, 0, 0, id="nothing has run"),
+    ],
+)
+@pytest.mark.parametrize("ago", [5, 900])
+def test_a_node_whose_kubelet_rejects_its_pods(
+    before: dict[str, int], since: float, until: float, failing: float, ago: float
+) -> None:
+    """`ago`: it waits for its next try, or may be tried."""
+    of = last(
+        ago=ago, rejections=1, reason="Evicted", message="DiskPressure", started_at=int(since), **before
+    )
+    found = decided(of)
+    assert (found.state, found.reason, found.message) == ("blocked", "Evicted", "DiskPressure")
+    assert (found.slot, found.slot_until, found.since, found.failing) == (until > 0, until, since, failing)
+    assert (found.start, found.wake) == (("", NOW - 5 + 10) if ago == 5 else ("Retry", until))
+
+
+@pytest.mark.parametrize(
     ("asked", "wake"),
     [(0, 0), (NOW - 100, NOW - 100 + DEADLINE), (NOW - DEADLINE, 0)],
     ids=["it is not deleted", "it is late then", "it is late now"],
