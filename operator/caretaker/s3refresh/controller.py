@@ -312,6 +312,7 @@ class S3AggregatedRefreshKind:
             return
         clock = time.monotonic()
         taken = snapshot.snapshot
+        self._turns.recorded(key)
         work.memory.heard(plan.heard, snapshot.newest)
         work.memory.look(plan.targets, clock)
         work.heir = work.heir and not snapshot.queue.late

@@ -65,13 +65,14 @@ class Sieve:
         return sifted.homeless == before
 
     def join(self, other: Sifted) -> bool:
-        """What another sieve has made of events, as add() tells it."""
+        """What another sieve, which may know more shares, has made of events, as add() tells it."""
         self._sifted.matched += other.matched
         self._sifted.homeless += other.homeless
         self._sifted.filtered += other.filtered
-        for name, scope in other.found.items():
-            self._merge(name, scope)
-        return not other.homeless
+        known = {share.id for some in self._shares.values() for share in some}
+        for name in known & other.found.keys():
+            self._merge(name, other.found[name])
+        return not other.homeless and other.found.keys() <= known
 
     def sifted(self) -> Sifted:
         """All so far."""

@@ -29,10 +29,16 @@ class _Stand:
 
     def __init__(self, on_free: Callable[[], None]) -> None:
         self.busy: dict[str, int] = {}  # group -> its calls
+        self.recorded: dict[str, int] = {}  # the same, as last on record
         self.waiting: dict[str, float] = {}  # group -> since when one of its due targets stands in line
         self.wanting: dict[str, int] = {}  # group -> its targets that want a turn, now or later
         self.noted = 0.0
+        self.doubted: float | None = None  # since when what is noted is on no record; None = it is on record
         self.on_free = on_free
+
+    def believed(self, clock: float) -> bool:
+        """Whether others make room for what is noted: a plan that is never written holds up nobody."""
+        return self.doubted is None or clock - self.doubted < PATIENCE_SECONDS
 
 
 class Turns:
@@ -75,9 +81,10 @@ class Turns:
             for other, stand in self._stands.items():
                 if other == key:
                     continue
-                left -= stand.busy.get(group, 0)
+                believed = stand.believed(clock)
+                left -= (stand.busy if believed else stand.recorded).get(group, 0)
                 theirs = stand.waiting.get(group)
-                fresh = clock - stand.noted < PATIENCE_SECONDS
+                fresh = believed and clock - stand.noted < PATIENCE_SECONDS
                 if theirs is not None and fresh and (mine is None or (theirs, other) < (mine, key)):
                     left -= 1
             free[group] = max(left, 0)
@@ -97,13 +104,20 @@ class Turns:
         clock: float,
         on_free: Callable[[], None],
     ) -> None:
-        """What `key` does and wants now. Others who wait are told when it makes room."""
+        """What `key` does and wants by its plan, until recorded(). Others who wait are told when it makes
+        room."""
         stand = self._stands.setdefault(key, _Stand(on_free))
+        stand.doubted = clock if stand.doubted is None else stand.doubted
         before = {**stand.busy}
         left = {group for group in stand.waiting if group not in waiting}
         stand.busy, stand.waiting, stand.wanting = dict(busy), dict(waiting), dict(wanting)
         stand.noted, stand.on_free = clock, on_free
         self._tell(key, left | {group for group, n in before.items() if busy.get(group, 0) < n})
+
+    def recorded(self, key: Key) -> None:
+        """What was noted of `key` is on record."""
+        if (stand := self._stands.get(key)) is not None:
+            stand.doubted, stand.recorded = None, stand.busy
 
     def forget(self, key: Key) -> None:
         """`key` is gone."""

@@ -69,6 +69,14 @@ def test_whether_all_that_are_wanted_concern_a_share(events: list[ObjectEvent], 
     assert Sieve(NO_CSV, SHARES).join(sifted(*events, filter_=NO_CSV)) is at_home
 
 
+def test_what_was_sifted_by_more_shares_is_of_those_that_are_known() -> None:
+    """A record may have no room for a share of which a message with many events was sifted."""
+    before = sifted(*put("team/x/a"))
+    sieve = Sieve(EVERY, match.by_bucket([TEAM]))
+    assert not sieve.join(before)
+    assert sieve.sifted().found.keys() == {"team"}
+
+
 KEYS = st.lists(
     st.sampled_from(["a/1", "team/b/2", "team/" + "d/" * 30 + "3", "4", "x.csv", ""]), max_size=20
 )

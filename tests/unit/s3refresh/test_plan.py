@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from caretaker.api.s3refresh import MAX_TARGETS, Filter
-from caretaker.s3refresh import debounce, folders
+from caretaker.s3refresh import debounce, folders, match
 from caretaker.s3refresh.debounce import Claim, Dirty, InFlight, Last, Pace, Target
 from caretaker.s3refresh.envelope import Completion, ObjectEvent
 from caretaker.s3refresh.folders import EVERYTHING, Request, Scope
@@ -250,6 +250,19 @@ def test_a_call_for_the_share_by_another_resource_puts_ours_off() -> None:
     made = planned(dirty, seen=seen, held={"one": 25.0})
     assert (made.calls, made.starts) == ([], {"one": NOW + 25})
     assert made.wake == NOW + 25
+
+
+def test_a_record_has_no_room_for_a_share_whose_many_events_were_sifted() -> None:
+    shares = tuple(Share(id=f"s{n:02}", arn="", bucket="b", group="g") for n in range(MAX_TARGETS))
+    other = Share(id="other", arn="", bucket="new", group="g")
+    event = ObjectEvent("ObjectCreated", "new", "a/x")
+    sieve = match.Sieve(Filter(), match.by_bucket([*shares, other]))
+    sieve.add([event])
+    held = [Target(id=share.id) for share in shares]
+    made = planned(
+        *held, shares=(*shares, other), messages=(Message(1, (event,)),), sifted={1: sieve.sifted()}
+    )
+    assert (made.done, made.kept, len(made.targets)) == ([], [1], MAX_TARGETS)
 
 
 def test_a_record_has_room_for_so_many_targets_and_the_events_of_others_wait() -> None:

@@ -76,6 +76,24 @@ def test_a_resource_whose_passes_fail_does_not_hold_up_the_line_for_ever() -> No
     assert line.free(B, clock=PATIENCE_SECONDS) == 1
 
 
+def test_a_plan_that_is_never_written_holds_up_nobody_for_long() -> None:
+    line = Line()
+    for clock in (0, 20, PATIENCE_SECONDS):
+        line.note(A, busy=1, since=10, clock=clock)
+        assert line.free(B, clock=clock) == (1 if clock == PATIENCE_SECONDS else 0)
+    line.turns.recorded(A)
+    assert line.free(B, clock=PATIENCE_SECONDS) == 0
+
+
+def test_calls_on_record_count_however_often_the_next_plan_is_not_written() -> None:
+    line = Line()
+    line.note(A, busy=1, clock=0)
+    line.turns.recorded(A)
+    line.note(A, clock=10)
+    assert line.free(B, clock=10) == 1
+    assert line.free(B, clock=10 + PATIENCE_SECONDS) == 0, "the plan without the call was never written"
+
+
 def test_claims_count_and_refreshes_in_flight_until_they_are_taken_to_have_ended() -> None:
     shares = {f"s{n}": Share(id=f"s{n}", arn="", bucket="b", group=G) for n in range(4)}
     targets = [
