@@ -124,8 +124,10 @@ class Shares:
 
     def rest(self, key: Key) -> float:
         """A pass has ended: seconds until the next one may begin. A resource that owes CPU is throttled until
-        half of BURST is left."""
-        balance, now = self._balance(key), self._clock()
+        half of BURST is left. None of one that is gone and owes nothing."""
+        balance, now = self._balances.get(key), self._clock()
+        if balance is None:
+            return 0.0
         taken, balance.account.taken = balance.account.taken, 0.0
         self._metrics.pass_cpu.labels(key.kind).observe(taken)
         grown = balance.left + (now - balance.at) * SHARE

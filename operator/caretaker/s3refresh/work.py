@@ -160,8 +160,9 @@ class Work:
 
     def messages(self) -> tuple[tuple[Message, ...], float, bool]:
         """(what no pass has answered for yet and one can look at, when the newest of all that came by
-        time.monotonic(), whether there is more)."""
-        found = [poller.waiting(self._key) for poller in self._pollers]
+        time.monotonic(), whether there is more). Ends that have a queue of their own come first: events
+        may come without end."""
+        found = [poller.waiting(self._key) for poller in (*self._pollers[1:], *self._pollers[:1])]
         newest = max((at for _, at in found), default=0.0)
         every = tuple(message for messages, _ in found for message in messages)
         before = itertools.accumulate((len(message.events) or 1 for message in every), initial=0)

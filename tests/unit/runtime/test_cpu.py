@@ -242,6 +242,13 @@ def test_to_be_made_anew_is_no_way_out(shares: Shares, clock: Clock) -> None:
     shares.forget(B)
 
 
+def test_of_a_resource_that_is_gone_nothing_is_kept(shares: Shares) -> None:
+    shares._balance(A).account.add(1.0)
+    shares.forget(A)  # as its last pass does
+    assert shares.rest(A) == 0.0
+    assert not shares._balances
+
+
 # ------------------------------------------------------------------ in the loop
 
 

@@ -1,6 +1,7 @@
 """What goes on for a resource outside its passes, where the Lease forbids a call."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -9,7 +10,7 @@ import pytest
 from caretaker.api.objects import WireMeta
 from caretaker.kube.errors import NotLeader
 from caretaker.runtime.queue import Key
-from caretaker.s3refresh.envelope import ObjectEvent
+from caretaker.s3refresh.envelope import Completion, ObjectEvent
 from caretaker.s3refresh.match import of_buckets
 from caretaker.s3refresh.plan import Message, Shares
 from caretaker.s3refresh.resource import RawRefresh, read
@@ -38,13 +39,14 @@ class Answers:
 
 
 class Queues:
-    """A queue in which these messages wait."""
+    """A queue in which these messages wait, and one in which `ends` do."""
 
-    def __init__(self, *waiting: Message) -> None:
+    def __init__(self, *waiting: Message, ends: Sequence[Message] = ()) -> None:
         self._waiting = waiting
+        self._ends = ends
 
-    def join(self, *_: Any, **__: Any) -> "Queues":
-        return self
+    def join(self, *_: Any, owner: bool) -> "Queues":
+        return self if owner else Queues(*self._ends)
 
     def waiting(self, _: Key) -> tuple[tuple[Message, ...], float]:
         return self._waiting, 7.0
@@ -68,7 +70,7 @@ def setting() -> Setting:
     return setting_of(found.spec, None)
 
 
-async def begun(target: Any, *waiting: Message) -> tuple[Work, list[Shares]]:
+async def begun(target: Any, *waiting: Message, ends: Sequence[Message] = ()) -> tuple[Work, list[Shares]]:
     """The work, and what it had found each time when it asked for a pass, until that was complete."""
     told: list[Shares] = []
     done = asyncio.Event()
@@ -78,10 +80,13 @@ async def begun(target: Any, *waiting: Message) -> tuple[Work, list[Shares]]:
         if work.shares.complete:
             done.set()
 
-    queues: Any = Queues(*waiting)
+    queues: Any = Queues(*waiting, ends=ends)
+    asked = setting()
+    if ends:  # a queue of their own
+        asked = msgspec.structs.replace(asked, completions=msgspec.structs.replace(asked.source))
     sqs: Any = Sqs()
     work = Work(Key("S3AggregatedRefresh", "n", "r"), "u", queues, news, SCALE)
-    await work.begin(setting(), sqs, target)
+    await work.begin(asked, sqs, target)
     async with asyncio.timeout(10):
         await done.wait()
     return work, told
@@ -125,3 +130,13 @@ async def test_a_pass_looks_at_so_many_events_and_knows_of_more(events: list[int
     found = work.messages()
     await work.end()
     assert found == (tuple(waiting[:looked_at]), 7.0, looked_at < len(events))
+
+
+async def test_ends_of_refreshes_do_not_wait_behind_events() -> None:
+    events = (ObjectEvent("ObjectCreated", "media", "a"),) * PASS_EVENTS
+    end = Message(9, completions=(Completion("n-1", "arn:one"),))
+    work, _ = await begun(Answers(FOUND), Message(1, events), Message(2, events), ends=[end])
+    await asyncio.sleep(0)
+    messages, _, more = work.messages()
+    await work.end()
+    assert (end in messages, more) == (True, True)
