@@ -94,8 +94,8 @@ def share_out(
 def _is_idle(report: NodeReport) -> bool:
     """Whether the node waits for its next attempt: in its backoff, or after its kubelet rejected the last."""
     entry, decision = report.entry, report.decision
-    rejected = entry is not None and entry.rejections and decision.reason == entry.reason
-    return decision.reason in _RETRYING or bool(rejected and decision.state == "blocked")
+    rejected = entry is not None and entry.rejections > 0 and decision.reason == entry.reason
+    return decision.reason in _RETRYING or rejected
 
 
 def _first(snapshot: Snapshot, reports: Iterable[NodeReport], count: int) -> list[NodeReport]:
