@@ -260,16 +260,10 @@ def _waiting(view: View, node: Node, verdict: Verdict, entry: Entry | None) -> D
 
 
 def _blocked(view: View, verdict: Verdict, again: Entry | None) -> Decision:
-    """A node on which nothing may start now. One whose run has failed keeps its slot until the progress
-    deadline: the run may be why it is blocked. So does one whose run was disrupted, where it is NotReady: a
-    run that reboots or halts its node ends so. If it is not back by then it counts as failing, as it would
-    with a Pod."""
+    """A node on which nothing may start now."""
     since = max(verdict.since, view.waiting_since)
     late = since + view.spec.progress_deadline_seconds if verdict.since else 0.0
-    down = bool(again and again.disruptions) and verdict.reason == "NodeNotReady"
-    begun = again is not None and bool(again.attempts or down)
-    kept = again.finished_at + view.spec.progress_deadline_seconds if again and begun else 0.0
-    lost_since = max(past(verdict.since, view.now), float(again.finished_at)) if again and down else 0.0
+    kept, lost_since = _held(view, verdict, again) if again is not None else (0.0, 0.0)
     wake = min((at for at in (late, kept) if at > view.now), default=0.0)
     return Decision(
         "blocked",
@@ -278,9 +272,27 @@ def _blocked(view: View, verdict: Verdict, again: Entry | None) -> Decision:
         since=verdict.since,
         slot=view.now < kept,
         slot_until=kept if view.now < kept else 0.0,
-        failing=lost_since if kept <= view.now and lost_since <= kept else 0.0,
+        failing=lost_since if kept <= view.now else 0.0,
         wake=wake,
     )
+
+
+def _held(view: View, verdict: Verdict, again: Entry) -> tuple[float, float]:
+    """(until when a blocked node keeps its slot, since when it counts as failing after that); 0 for never.
+
+    One whose run has failed keeps it until the progress deadline: the run may be why it is blocked. So does
+    one whose run was disrupted, where it is NotReady or rejected its Pods: a run that reboots or halts its
+    node ends so. If it is not back by then it counts as failing, as it would with a Pod. What was rejected
+    before it was blocked has no other deadline.
+    """
+    down = again.disruptions and (verdict.reason == "NodeNotReady" or again.rejections)
+    if not (again.attempts or down):
+        return 0.0, 0.0
+    since = float(again.started_at if again.rejections else again.finished_at)
+    kept = since + view.spec.progress_deadline_seconds
+    if not again.rejections:
+        since = max(past(verdict.since, view.now), since)
+    return kept, since if down and since <= kept else 0.0
 
 
 def _wanting(view: View, again: Entry | None, refusal: Refusal | None, reason: str) -> Decision:

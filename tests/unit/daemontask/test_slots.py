@@ -181,6 +181,21 @@ def test_a_node_whose_run_ended_before_its_kubelet_rejects_holds_its_slot_until_
     assert (started(found), found.wake) == ([], NOW - ago + DEADLINE if held else 0.0)
 
 
+@pytest.mark.parametrize("blocked", [{"ready": False, "ready_since": NOW - 10}, {"unschedulable": True}])
+@pytest.mark.parametrize("attempts", [0, 1])
+@pytest.mark.parametrize("ago", [100, DEADLINE])
+def test_a_rejected_node_that_is_blocked_then_gets_no_other_deadline(
+    blocked: dict[str, Any], attempts: int, ago: float
+) -> None:
+    away = node("a", **blocked)
+    last = retry(away, ago=60, attempts=attempts, disruptions=1 - attempts)
+    last = msgspec.structs.replace(last, rejections=3, reason="OutOfcpu", started_at=int(NOW - ago))
+    found = plan(seen([away, B], of={"a": last}, parallelism=1))
+    held = ago < DEADLINE
+    assert (holders(found), started(found)) == ((["a"], []) if held else ([], ["b"]))
+    assert bool(found.failing) == (bool(attempts) or not held)
+
+
 def test_a_pod_that_is_being_deleted_gives_its_slot_up_when_its_node_is_lost() -> None:
     unready = node("a", ready=False, ready_since=NOW - 100)
     going = pod(unready, created=NOW - 500, deletion=NOW - 50, deletion_asked=NOW - 80)
