@@ -95,6 +95,21 @@ def test_a_template_that_fails_reaches_a_tenth_of_the_nodes(backoff_limit: int, 
     assert len(rollout.hit) == 10
 
 
+@pytest.mark.parametrize("name", ["n000", "new"])
+def test_a_node_that_auto_repair_puts_in_the_place_of_a_failed_one_is_another_node(name: str) -> None:
+    """Whatever its name is, it runs, and the failure of the one that is gone is forgotten."""
+    rollout = Rollout(1, 2, parallelism=1, backoff_limit=0, failure_policy=PAUSE)
+    rollout.roll_on(60)
+    assert rollout.ready == "Paused"
+    del rollout.nodes["n000"], rollout.pods["n000"]
+    rollout.nodes[name] = node(name, uid="uid-new")
+    rollout.one_pass()
+    assert ([start.node_uid for start in rollout.last.starts], rollout.ready) == (["uid-new"], "RollingOut")
+    rollout.let_pass(5)
+    rollout.one_pass()
+    assert rollout.ready == "Paused"
+
+
 widths = st.one_of(st.integers(1, 12), st.sampled_from(["1%", "10%", "34%", "100%"]))
 
 
