@@ -86,6 +86,20 @@ def test_a_disrupted_node_that_is_not_ready_holds_its_slot_until_the_deadline(
     assert attempts(history) == {FIRST: 0, **others}
 
 
+@pytest.mark.parametrize("how", ["not ready", "rejecting"])
+def test_no_other_node_begins_while_a_disrupted_one_is_away_beyond_its_deadline(
+    history: Limited, how: str
+) -> None:
+    begin(history, retries=3)
+    history.begin_all_pods()
+    history.let_a_run_take_its_node_down(0, how, 1)
+    for _ in range(5):
+        history.let_time_pass(120)
+        history.run_a_whole_pass(pods=True)
+        history.run_all_pods("Succeeded")
+    assert set(attempts(history)) == {FIRST}
+
+
 def test_a_failing_node_that_was_rejected_for_so_long_may_stop_the_task_for_good(history: Limited) -> None:
     policy = {"maxFailedNodes": 1, "action": "Fail"}
     clocks = (0.0,) * 3 + (CLOCKS[1],) + (0.0,) * 3
