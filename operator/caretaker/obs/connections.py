@@ -39,7 +39,13 @@ class Connections:
     def opened(self, transport: asyncio.Transport) -> None:
         """A connection was accepted."""
         if len(self) >= self._most:
-            (next(iter(self._silent)) if self._silent else transport).abort()
+            if not self._silent:
+                transport.abort()
+                return
+            victim = next(iter(self._silent))
+            # Before it is told to be lost: up to a hundred are accepted in one turn of the loop.
+            self.closed(victim)
+            victim.abort()
         timer = asyncio.get_running_loop().call_later(self._seconds, transport.abort)
         self._silent[transport] = timer
 

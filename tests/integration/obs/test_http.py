@@ -258,6 +258,32 @@ async def test_who_sends_no_request_keeps_nobody_out(
     assert [len(one) <= 16 for one in metrics] == [True, True]
 
 
+async def test_a_burst_gets_no_more_connections_than_the_bound(
+    server: ObsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """asyncio accepts up to a hundred in one turn of the loop, before anything of a cut one is closed."""
+    (limits, _), bound = bounded(monkeypatch, 16, 600.0), await server.start("127.0.0.1", 0, 0)
+    with contextlib.ExitStack() as stack:
+        address = ("127.0.0.1", bound.metrics_port)
+        burst = [stack.enter_context(socket.create_connection(address)) for _ in range(90)]
+        assert (await get(bound.metrics_port, "/metrics"))[0] == 200
+        assert len(limits) <= 16
+        cut = [one for one in burst if ended(one)]
+        assert len(cut) >= 90 - 16
+        assert cut == burst[: len(cut)], "the oldest first"
+
+
+def ended(connection: socket.socket) -> bool:
+    """Whether the other side has ended it."""
+    connection.setblocking(False)
+    try:
+        return connection.recv(1) == b""
+    except BlockingIOError:
+        return False
+    except ConnectionResetError:
+        return True
+
+
 async def test_who_takes_no_answer_is_cut_in_the_end(
     server: ObsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
