@@ -63,7 +63,10 @@ class Reviews:
 
     async def __call__(self, token: str) -> HTTPStatus:
         """OK, UNAUTHORIZED, FORBIDDEN, or SERVICE_UNAVAILABLE while the API server does not answer."""
-        key = hashlib.sha256(token.encode(errors="surrogateescape")).digest()
+        try:
+            key = hashlib.sha256(token.encode()).digest()
+        except UnicodeEncodeError:  # of bytes that are no UTF-8
+            return HTTPStatus.UNAUTHORIZED
         if (known := self._remembered(key)) is not None:
             return known
         async with self._slots:

@@ -10,11 +10,13 @@ from typing import Any
 import aiohttp
 import pytest
 from aiohttp import web
+from prometheus_client import CollectorRegistry
 
 import chart
 from caretaker.kube.client import KubeClient
 from caretaker.kube.errors import NotLeader
 from caretaker.kube.reviews import ALLOWED_SECONDS, AT_ONCE, KEPT, REFUSED_SECONDS, Reviews
+from caretaker.obs.http import ObsServer
 from fakes.apiserver import FakeApiServer, refusing
 from testbed.admin import Admin, path
 from testbed.cluster import Cluster
@@ -199,3 +201,15 @@ async def test_invented_tokens_are_not_kept_for_ever(api: FakeApiServer, client:
     for number in range(KEPT + 20):
         await reviews(str(number))
     assert len(reviews._known) == KEPT
+
+
+async def test_a_token_that_is_no_text_is_nobodys(api: FakeApiServer, client: KubeClient) -> None:
+    asked = answers(api)
+    server = ObsServer(CollectorRegistry(), authorize=Reviews(client))
+    bound = await server.start("127.0.0.1", 0, 0)
+    reader, writer = await asyncio.open_connection("127.0.0.1", bound.metrics_port)
+    writer.write(b"GET /metrics HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer a\xff\r\n\r\n")
+    assert (await reader.readline()).split()[1] == b"401"
+    assert asked == []
+    writer.close()
+    await server.stop()
