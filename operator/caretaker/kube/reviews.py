@@ -22,10 +22,11 @@ logger = logging.getLogger(__name__)
 PATH: Final = "/metrics"
 ALLOWED_SECONDS: Final = 60.0
 REFUSED_SECONDS: Final = 10.0
-KEPT: Final = 256  # answers
+KEPT: Final = 256  # answers of each kind
 AT_ONCE: Final = 2  # reviews: whoever invents tokens is not to keep the API server busy by us
 
 T = TypeVar("T")
+_Answers = dict[bytes, tuple[float, HTTPStatus]]  # hash -> until when, and what; oldest first
 
 
 class _User(msgspec.Struct):
@@ -58,7 +59,9 @@ class Reviews:
     def __init__(self, client: KubeClient, clock: Callable[[], float] = time.monotonic) -> None:
         self._client = client
         self._clock = clock
-        self._known: dict[bytes, tuple[float, HTTPStatus]] = {}  # hash -> until when, and what; oldest first
+        # Apart: whoever invents tokens is not to have those forgotten that are good.
+        self._allowed: _Answers = {}
+        self._refused: _Answers = {}
         self._slots = asyncio.Semaphore(AT_ONCE)
 
     async def __call__(self, token: str) -> HTTPStatus:
@@ -77,16 +80,24 @@ class Reviews:
             except (ApiError, msgspec.ValidationError) as error:
                 logger.warning("who may read metrics cannot be asked: %s", error)
                 return HTTPStatus.SERVICE_UNAVAILABLE
-        kept = ALLOWED_SECONDS if found is HTTPStatus.OK else REFUSED_SECONDS
-        self._known.pop(key, None)
-        while len(self._known) >= KEPT:
-            del self._known[next(iter(self._known))]
-        self._known[key] = (self._clock() + kept, found)
+        self._remember(key, found)
         return found
 
     def _remembered(self, key: bytes) -> HTTPStatus | None:
-        until, found = self._known.get(key, (0.0, None))
-        return found if self._clock() < until else None
+        now = self._clock()
+        for answers in (self._allowed, self._refused):
+            until, found = answers.get(key, (0.0, None))
+            if now < until:
+                return found
+        return None
+
+    def _remember(self, key: bytes, found: HTTPStatus) -> None:
+        allowed = found is HTTPStatus.OK
+        answers = self._allowed if allowed else self._refused
+        answers.pop(key, None)
+        while len(answers) >= KEPT:
+            del answers[next(iter(answers))]
+        answers[key] = (self._clock() + (ALLOWED_SECONDS if allowed else REFUSED_SECONDS), found)
 
     async def _asked(self, token: str) -> HTTPStatus:
         review = await self._review("authentication", "TokenReview", {"token": token}, _TokenReview)

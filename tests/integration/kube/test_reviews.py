@@ -200,7 +200,7 @@ async def test_invented_tokens_are_not_kept_for_ever(api: FakeApiServer, client:
     reviews = Reviews(client)
     for number in range(KEPT + 20):
         await reviews(str(number))
-    assert len(reviews._known) == KEPT
+    assert len(reviews._refused) == KEPT
 
 
 async def test_a_token_that_is_no_text_is_nobodys(api: FakeApiServer, client: KubeClient) -> None:
@@ -213,3 +213,13 @@ async def test_a_token_that_is_no_text_is_nobodys(api: FakeApiServer, client: Ku
     assert asked == []
     writer.close()
     await server.stop()
+
+
+async def test_invented_tokens_displace_nobody_who_may_read(api: FakeApiServer, client: KubeClient) -> None:
+    answers(api)
+    reviews = Reviews(client)
+    assert await reviews("prometheus") is HTTPStatus.OK
+    answers(api, authenticated=False)
+    for number in range(KEPT + 20):
+        assert await reviews(str(number)) is HTTPStatus.UNAUTHORIZED
+    assert await reviews("prometheus") is HTTPStatus.OK
