@@ -82,19 +82,19 @@ class Aws:
         slots.users += 1
         try:
             async with slots.free:
-                return await self._call(target, operation, params, 0.0, self._calls)
+                return await self._call(target, operation, params, self._calls)
         finally:
             slots.users -= 1
             if not slots.users:
                 self._slots.pop(key, None)
 
-    async def poll(self, target: Target, operation: str, /, *, wait: int, **params: Any) -> dict[str, Any]:
-        """One long poll, which the service answers after at most `wait` seconds.
+    async def poll(self, target: Target, operation: str, /, **params: Any) -> dict[str, Any]:
+        """One long poll, which the service answers after 20 s at most.
 
         The parameter that says so to the service (WaitTimeSeconds) is the caller's to give. Cancelling
         returns at once; the poll itself ends by itself, and what it still receives is lost to us.
         """
-        return await self._call(target, operation, params, max(float(wait), 1.0), self._polls)
+        return await self._call(target, operation, params, self._polls)
 
     def autoscaling(self, target: Target) -> AutoScaling:
         """Auto Scaling under a target of service autoscaling."""
@@ -139,7 +139,7 @@ class Aws:
     # ---------------------------------------------------------------- one call
 
     async def _call(
-        self, target: Target, operation: str, params: dict[str, Any], poll: float, pool: DaemonPool
+        self, target: Target, operation: str, params: dict[str, Any], pool: DaemonPool
     ) -> dict[str, Any]:
         await self._assume(target.identity)
         # Writes apart: discoveries of many resources at once must not hold up a refresh that is due.
@@ -147,17 +147,17 @@ class Aws:
         rate = self._rates.get(target.service) or policy(target.service).rate
         await self._limiter.wait(key, rate)
         try:
-            return await pool.run(partial(self._send, target, operation, params, poll))
+            return await pool.run(partial(self._send, target, operation, params, poll=pool is self._polls))
         except AwsError as error:
             if error.throttled:
                 self._limiter.throttled(key, rate)
             raise
 
-    def _send(self, target: Target, operation: str, params: dict[str, Any], poll: float) -> dict[str, Any]:
+    def _send(self, target: Target, operation: str, params: dict[str, Any], *, poll: bool) -> dict[str, Any]:
         """In a worker thread."""
         name, write = api_name(operation), False
         try:
-            with self._clients.borrow(target, poll) as client, self._counted(poll):
+            with self._clients.borrow(target, poll=poll) as client, self._counted(poll=poll):
                 name = client.meta.method_to_api_mapping[operation]
                 write = is_write(name)  # what fails before, in making the client, was never sent
                 return cast(dict[str, Any], getattr(client, operation)(**params))
@@ -170,7 +170,7 @@ class Aws:
             raise known from error
 
     @contextlib.contextmanager
-    def _counted(self, poll: float) -> Iterator[None]:
+    def _counted(self, *, poll: bool) -> Iterator[None]:
         observer = self.observer if poll else None
         if observer is not None:
             observer.polls(+1)
@@ -234,9 +234,5 @@ class _Operations:
         if operation.startswith("_"):
             raise AttributeError(operation)
         if operation == "receive_message":
-            return self._receive
+            return partial(self._aws.poll, self._target, operation)
         return partial(self._aws.call, self._target, operation)
-
-    async def _receive(self, **params: Any) -> dict[str, Any]:
-        wait = int(params.get("WaitTimeSeconds", 0))
-        return await self._aws.poll(self._target, "receive_message", wait=wait, **params)

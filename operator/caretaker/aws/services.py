@@ -11,8 +11,9 @@ import msgspec
 # Together what the Lease must outlive for a write to be sent: 10 s of its 15.
 CONNECT_SECONDS: Final = 3.0
 READ_SECONDS: Final = 7.0
-# Added to a long poll's wait: SQS answers when the wait is over, not before.
-POLL_MARGIN_SECONDS: Final = 10.0
+# Of a long poll: the longest wait that SQS knows, at whose end it answers, and 10 s. However long each waits:
+# it is a setting of their client.
+POLL_READ_SECONDS: Final = 30.0
 
 
 class Rate(msgspec.Struct, frozen=True):

@@ -30,7 +30,7 @@ from caretaker.aws import parsers
 from caretaker.aws.connections import Hooks, Refused
 from caretaker.aws.identity import Identity, Target, session_name
 from caretaker.aws.reach import Reach
-from caretaker.aws.services import CONNECT_SECONDS, POLL_MARGIN_SECONDS, READ_SECONDS, policy
+from caretaker.aws.services import CONNECT_SECONDS, POLL_READ_SECONDS, READ_SECONDS, policy
 
 # Given whole: botocore puts its own together anew for each request, a sixth of a call's CPU time (450 instead
 # of 530 µs for a DeleteMessageBatch of 10 without its network).
@@ -99,13 +99,14 @@ class Clients:
         self._made: dict[Identity, float] = {}  # when each session was
         self._clients: dict[_Key, _Entry] = {}
 
-    def borrow(self, target: Target, poll_seconds: float = 0.0) -> "Lent":
+    def borrow(self, target: Target, *, poll: bool = False) -> "Lent":
         """The client of a target, kept from being closed while it is lent; a context manager.
 
-        poll_seconds > 0 is for long polls that wait so long: they have clients of their own, whose reads
-        time out later. Raises what botocore raises: no region, no credentials, a profile that is not there.
+        poll is for long polls: they have clients of their own, whose reads time out later.
+
+        Raises what botocore raises: no region, no credentials, a profile that is not there.
         """
-        key = (target.shared, poll_seconds)
+        key = (target.shared, poll)
         lent = self._lend(key, target.identity)
         if lent is not None:
             return lent
@@ -114,7 +115,7 @@ class Clients:
             if lent is not None:
                 return lent
             self._drop_unused()
-            entry = _Entry(self._make(target.shared, poll_seconds))
+            entry = _Entry(self._make(target.shared, poll=poll))
             with self._lock:
                 self._clients[key] = entry
                 return self._loan(entry, target.identity)
@@ -194,9 +195,9 @@ class Clients:
 
     # ---------------------------------------------------------------- clients
 
-    def _make(self, target: Target, poll_seconds: float) -> Any:
+    def _make(self, target: Target, *, poll: bool) -> Any:
         reach = self._options.reach if target.endpoint_url else None
-        config = self._config(target.service, poll_seconds, once=target.once)
+        config = self._config(target.service, poll=poll, once=target.once)
         if reach is not None:
             # A proxy would look the name up itself, and see more of the network than we may.
             config = config.merge(Config(proxies={}))
@@ -206,18 +207,18 @@ class Clients:
             endpoint_url=target.endpoint_url or None,
             config=config,
         )
-        self._hooks.install(client, target.service, timed=not poll_seconds, reach=reach)
+        self._hooks.install(client, target.service, timed=not poll, reach=reach)
         return client
 
-    def _config(self, service: str, poll_seconds: float, *, once: bool = False) -> Config:
+    def _config(self, service: str, *, poll: bool = False, once: bool = False) -> Config:
         options = self._options
         # A poller comes back by itself.
-        attempts = 1 if once or poll_seconds else policy(service).attempts
+        attempts = 1 if once or poll else policy(service).attempts
         return Config(
             connect_timeout=options.connect_seconds,
-            read_timeout=poll_seconds + POLL_MARGIN_SECONDS if poll_seconds else options.read_seconds,
+            read_timeout=POLL_READ_SECONDS if poll else options.read_seconds,
             # Never fewer than callers: urllib3 opens a connection beyond its pool's size and drops it again.
-            max_pool_connections=options.polls if poll_seconds else options.threads,
+            max_pool_connections=options.polls if poll else options.threads,
             tcp_keepalive=True,
             retries={"mode": "standard", "total_max_attempts": attempts},
             user_agent=USER_AGENT,
@@ -232,7 +233,7 @@ class Clients:
             session.register_component("data_loader", _loader())
             parsers.install(session)
             # For the clients that the chain makes by itself, such as STS for a web identity.
-            session.set_default_client_config(self._config("sts", 0.0))
+            session.set_default_client_config(self._config("sts"))
             if identity.role_arn:
                 session.register_component("credential_provider", _Fixed(_Signers(self._signed)))
             elif identity.keys is not None:
@@ -292,7 +293,7 @@ class Clients:
         }
 
 
-_Key = tuple[Target, float]  # and the seconds a long poll waits, 0 for calls
+_Key = tuple[Target, bool]  # and whether it is for long polls
 
 
 @cache

@@ -335,6 +335,12 @@ class TestPolls:
             series = 'caretaker_aws_request_seconds_count{operation="ReceiveMessage",service="sqs"}'
             assert series not in scrape(registry)
 
+    async def test_polls_share_a_client_however_long_they_wait(self, fake: FakeAws, aws: Aws) -> None:
+        """The wait changes with the number of queues."""
+        for seconds in (20, 19, 7, 0):
+            await aws.sqs(SQS).receive_message(QueueUrl=URL, WaitTimeSeconds=seconds)
+        assert (len(fake.calls), fake.connections) == (4, 1)
+
     async def test_a_cancelled_poll_returns_at_once(self, fake: FakeAws, aws: Aws) -> None:
         fake.hang("ReceiveMessage")
         poll = asyncio.create_task(aws.sqs(SQS).receive_message(QueueUrl=URL, WaitTimeSeconds=20))

@@ -275,7 +275,7 @@ class TestKeeping:
     def test_long_polls_have_clients_of_their_own_that_wait_longer(self) -> None:
         clients = Clients(Options(), Hooks())
         with clients.borrow(Target("sqs", "eu-west-1")) as calls:
-            with clients.borrow(Target("sqs", "eu-west-1"), 20) as polls:
+            with clients.borrow(Target("sqs", "eu-west-1"), poll=True) as polls:
                 assert polls is not calls
                 assert polls.meta.config.read_timeout > 20
             assert calls.meta.config.read_timeout + calls.meta.config.connect_timeout <= 10
