@@ -130,6 +130,7 @@ class Resource:
         wanting = wanting_of(made.targets, self.shares)
         load.turns.note(self.key, busy, waiting, wanting, now, lambda: load.soon(self, load.now))
         self._stored = [record.write(target, made.phases[target.id]) for target in made.targets]
+        load.turns.recorded(self.key)
         self.inbox, self.results = [], []
         self.running -= {result.claim_id for result in results}
         self._memory.heard(made.heard, now)
