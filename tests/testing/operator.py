@@ -117,9 +117,10 @@ class OperatorProcess:
         if self._process is not None:  # it ended by itself, or is just being killed by another thread
             self._reap(self._process)
         since, self._ended = len(self._lines), False
-        self._process = process = _begin(self._command, self._words, self._env)
-        self._reader = threading.Thread(target=self._read, args=(process,), daemon=True)
-        self._reader.start()
+        with self._reaping:  # a fault's callback may kill it at once
+            self._process = process = _begin(self._command, self._words, self._env)
+            self._reader = threading.Thread(target=self._read, args=(process,), daemon=True)
+            self._reader.start()
         if wait:
             self.wait_ready(timeout, since)
         return self
