@@ -16,7 +16,7 @@ from typing import Final, Self
 from aiohttp import web
 
 from awsdoubles.loopback import LOOPBACK
-from testbed.closing import connections_closed
+from testbed.closing import connections_cut
 
 MAX_BODY: Final = 64 * 1024 * 1024
 _RST: Final = struct.pack("ii", 1, 0)  # SO_LINGER: close at once, with a reset
@@ -118,7 +118,7 @@ class ServerThread(ABC):
         finally:
             await runner.cleanup()
             await self.closing()
-            await connections_closed()
+            await connections_cut()
 
 
 def reset(request: web.Request) -> web.Response:

@@ -21,6 +21,18 @@ async def connections_closed(patience: float = PATIENCE) -> None:
         await asyncio.sleep(_LOOK_SECONDS)
 
 
+async def connections_cut(patience: float = PATIENCE) -> None:
+    """Cut every connection of this event loop, which ends: those, too, that were accepted while their server
+    was closed. Return once they are closed, or `patience` seconds later."""
+    loop: Any = asyncio.get_running_loop()
+    deadline = loop.time() + patience
+    await asyncio.sleep(_LOOK_SECONDS)  # who was accepted just now has a transport then
+    while loop.time() < deadline and (left := list(loop._transports.values())):
+        for transport in left:
+            transport.abort()
+        await asyncio.sleep(_LOOK_SECONDS)
+
+
 def _is_on_its_way(transport: Any) -> bool:
     """Whether it has begun to close, or TLS upon it has, and its socket is open."""
     if transport._sock is None:

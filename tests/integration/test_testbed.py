@@ -1,6 +1,7 @@
 """The testbed itself: fake nodes and pods do what they are told, and nothing is left running."""
 
 import asyncio
+import socket
 import ssl
 import time
 from collections.abc import Callable
@@ -11,7 +12,7 @@ import pytest
 
 from testbed import steer
 from testbed.admin import Admin, ApiError, Json, path
-from testbed.closing import connections_closed
+from testbed.closing import connections_closed, connections_cut
 from testbed.cluster import Cluster
 from testbed.nodes import FAKE, register
 from testbed.nodes import node as node_body
@@ -402,3 +403,23 @@ def test_no_connection_that_is_being_closed_outlives_the_event_loop(cluster: Clu
         return repr(below)
 
     assert asyncio.run(leave()).startswith("<_SelectorSocketTransport closed")
+
+
+def test_no_connection_that_a_server_has_accepted_outlives_its_event_loop() -> None:
+    """Not even one that came as the server was closed."""
+
+    async def serve() -> str:
+        accepted = asyncio.get_running_loop().create_future()
+
+        class Silent(asyncio.Protocol):
+            def connection_made(self, transport: asyncio.BaseTransport) -> None:
+                accepted.set_result(transport)
+
+        server = await asyncio.get_running_loop().create_server(Silent, "127.0.0.1", 0)
+        with socket.create_connection(server.sockets[0].getsockname()[:2]):
+            transport = await accepted
+            server.close()
+            await connections_cut()
+            return repr(transport)
+
+    assert asyncio.run(serve()).startswith("<_SelectorSocketTransport closed")
