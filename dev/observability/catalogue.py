@@ -62,7 +62,7 @@ OPERATOR: Final = {
         "The loop lags: long plans (thousands of nodes) hold everything else up.", {"kind": known.KIND}
     ),
     "caretaker_pass_cpu_seconds": Metric(
-        "Resources are told as CPUThrottled, or the operator takes much CPU: which kind it is.",
+        "A resource is CPUThrottled, or the operator takes much CPU: this metric names the kind.",
         {"kind": known.KIND},
     ),
     "caretaker_long_steps_total": Metric(

@@ -71,21 +71,23 @@ def _is_place(part: str) -> bool:
     return True
 
 
-def changes(text: str) -> float:
+def _number(text: str) -> float:
+    """0.0 for text that is no number: no flag allows it."""
     try:
-        rate = float(text)
+        return float(text)
     except ValueError:
-        rate = 0.0
+        return 0.0
+
+
+def changes(text: str) -> float:
+    rate = _number(text)
     if not 0.0 < rate <= 5.0:  # NaN compares false
         raise ValueError("must be a number above 0 and at most 5, which is all that EC2 allows an account")
     return rate
 
 
 def scale(text: str) -> float:
-    try:
-        scale = float(text)
-    except ValueError:
-        scale = 0.0
+    scale = _number(text)
     if not 0.0 < scale <= 1.0:  # NaN compares false
         raise ValueError("must be a number above 0 and at most 1, such as 0.1")
     return scale
