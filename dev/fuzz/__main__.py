@@ -77,7 +77,7 @@ class _Run:
         self.slowest: Recipe = ()
 
     def tried(self, recipe: Recipe) -> None:
-        """Raises what is wrong."""
+        """Raise the fault, if there is one."""
         self.last = recipe
         call, size = self._subject.inputs.make(recipe)
         usual = sys.getrecursionlimit()

@@ -47,7 +47,7 @@ def kept(call: Callable[[], Any]) -> int:
 
 def judge(call: Callable[[], Any], typed: tuple[type[Exception], ...], most: float, size: int) -> float:
     """CPU seconds of a call that is well: any error is of `typed`, it takes `most` at the most, and nothing
-    of it stays. Raises what is wrong."""
+    of it stays. Raises the fault, if there is one."""
 
     def quiet() -> None:
         with contextlib.suppress(*typed):

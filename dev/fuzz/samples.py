@@ -1,4 +1,4 @@
-"""What is changed into inputs: one of each, with every field that is read."""
+"""Samples, from which recipes make inputs: one of each kind, with every field that is read."""
 
 from typing import Any, Final
 

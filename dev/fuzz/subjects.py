@@ -1,4 +1,4 @@
-"""What is fuzzed: a call for each decoder and planner of what others write.
+"""The subjects of fuzzing: one call for each decoder and planner of foreign input.
 
 A subject takes a recipe to a call. Its limit is what lets inputs through: the API server (1.5 MiB an
 object), SQS (1 MiB), a ConfigMap (1 MiB), S3 (keys of 1,024 bytes), a kubelet (messages of 4 KiB), a CRD.
