@@ -38,6 +38,9 @@ _PATH = re.compile(r"(/(?!\.{1,2}(/|\Z))[A-Za-z0-9._:-]+)+")
 # Below the API server's own 90 s (k8s.io/apiserver pkg/server/secure_serving.go, IdleTimeout), so that it
 # is we who close an idle connection and never a request that finds it closed.
 _KEEPALIVE_SECONDS = 60.0
+# Bytes of a body or an answer above which its connection is closed: TLS keeps buffers as large as the largest
+# message that it has carried (OpenSSL's memory BIOs), and the pool uses all of its connections in turn.
+LARGE = 256 * 1024
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -184,6 +187,8 @@ class Transport:
     async def _send(self, request: Request, *, guarded: bool) -> bytes:
         verb, path = request.verb, request.path
         headers = await self._headers(request.headers)
+        if request.body is not None and len(request.body) > LARGE:
+            headers = {**headers, "Connection": "close"}
         guard = partial(self.guard, request.timeout) if self.guard and guarded and verb in _WRITES else None
         if guard is not None:
             guard()  # before a connection is opened for nothing
@@ -200,7 +205,7 @@ class Transport:
                 allow_redirects=False,
                 **self._access.request,
             ) as response:
-                body = await response.read()
+                body = await _read(response)
                 code = response.status
         except TimeoutError as error:
             message = f"no answer in {request.timeout:g} s"
@@ -256,6 +261,18 @@ def resource_of(path: str) -> str:
     if len(parts) > 2 and parts[0] == "namespaces":
         parts = parts[2:]
     return parts[0] if parts else ""
+
+
+async def _read(response: aiohttp.ClientResponse) -> bytes:
+    """The whole body. The connection of a large one serves no other request."""
+    parts: list[bytes] = []
+    size = 0
+    async for chunk in response.content.iter_any():
+        parts.append(chunk)
+        size += len(chunk)
+        if size > LARGE and response.connection is not None and response.connection.protocol is not None:
+            response.connection.protocol.force_close()
+    return b"".join(parts)
 
 
 async def lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:

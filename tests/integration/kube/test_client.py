@@ -15,7 +15,7 @@ from aiohttp import web
 from caretaker.api.objects import WireNode
 from caretaker.kube.client import KubeClient
 from caretaker.kube.errors import ApiError, NotLeader
-from caretaker.kube.transport import resource_of
+from caretaker.kube.transport import LARGE, resource_of
 from fakes.apiserver import FakeApiServer, Handler, answer, hang, refusing, status
 
 NODES = "/api/v1/nodes"
@@ -304,6 +304,43 @@ KINDS = (
     "transient",
     "not_executed",
 )
+
+
+class TestConnections:
+    @pytest.fixture
+    async def peers(self, api: FakeApiServer) -> list[Any]:
+        """The connection of each request; an answer is as large as the parameter `size` says."""
+        came: list[Any] = []
+
+        async def reply(request: web.Request) -> web.StreamResponse:
+            assert request.transport is not None
+            came.append(request.transport.get_extra_info("peername"))
+            return answer({**NODE, "data": {"a": "a" * int(request.query.get("size", "1"))}})
+
+        api.on("GET", f"{NODES}/a", reply)
+        api.on("PATCH", f"{NODES}/a", reply)
+        return came
+
+    async def test_one_is_kept_for_the_next_request(self, client: KubeClient, peers: list[Any]) -> None:
+        for _ in range(3):
+            await client.get(f"{NODES}/a", params={"size": LARGE // 2})
+            await client.patch(f"{NODES}/a", {"data": {"a": "a" * (LARGE // 2)}})
+        assert len(peers) == 6
+        assert len(set(peers)) == 1
+
+    async def test_one_that_carried_a_large_answer_is_closed(
+        self, client: KubeClient, peers: list[Any]
+    ) -> None:
+        for _ in range(3):
+            await client.get(f"{NODES}/a", params={"size": 4 * LARGE})
+        assert len(set(peers)) == 3
+
+    async def test_one_that_carried_a_large_body_is_closed(
+        self, client: KubeClient, peers: list[Any]
+    ) -> None:
+        for _ in range(3):
+            await client.patch(f"{NODES}/a", {"data": {"a": "a" * LARGE}})
+        assert len(set(peers)) == 3
 
 
 class TestErrors:
