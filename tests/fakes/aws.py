@@ -16,7 +16,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final, Self
 from urllib.parse import parse_qs
 
-# Without which an answer is none.
+# The smallest valid response of each action.
 LEAST: Final = {
     "GetQueueUrl": '{"QueueUrl": "https://sqs.eu-west-1.amazonaws.com/123456789012/q"}',
     "GetQueueAttributes": '{"Attributes": {}}',

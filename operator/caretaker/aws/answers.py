@@ -1,7 +1,7 @@
-"""What AWS's answers have to hold for our code to go on from them: the Protocols' own types are the rule.
+"""Validates AWS responses against the return types of the service Protocols.
 
-Pure. An answer that lacks a required member, or has one of another type, is nobody's answer: it proves that
-nothing is there as little as that something is. What is not read is not looked at.
+Pure. A response that lacks a required member, or has a member of another type, proves neither that something
+exists nor that it does not. Members that our code does not read are not checked.
 """
 
 import typing
@@ -17,43 +17,43 @@ from caretaker.aws.sqs import Sqs
 from caretaker.aws.storagegateway import StorageGateway
 from caretaker.aws.sts import AssumeRoleResponse, Sts
 
-# AwsError.code of all answers that cannot be read.
+# AwsError.code of every response that cannot be read.
 UNREADABLE: Final = "UnreadableAnswer"
 PROTOCOLS: Final = (AutoScaling, Ec2, Ec2Writer, Ecs, Sqs, StorageGateway, Sts)
 
 
-def _forms() -> dict[str, Any]:
-    """By operation, in lower case, since methods do not tell NFS from Nfs. No two services that are used have
-    an operation of one name."""
+def _response_types() -> dict[str, Any]:
+    """Operation in lower case -> type of its response. Lower case, because method names do not distinguish
+    NFS from Nfs. No two of the services share an operation name."""
     found: dict[str, Any] = {}
     for protocol in PROTOCOLS:
         for name, method in vars(protocol).items():
             if not name.startswith("_"):
-                assert api_name(name).lower() not in found, name  # noqa: S101 - of two, one would be unchecked
+                assert api_name(name).lower() not in found, name  # noqa: S101 - one of the two would be unchecked
                 found[api_name(name).lower()] = typing.get_type_hints(method)["return"]
-    # By botocore, for the operator's own identity.
+    # botocore calls this one itself, for the operator's own identity.
     found["AssumeRoleWithWebIdentity".lower()] = AssumeRoleResponse
     return found
 
 
-_FORMS: Final = _forms()
-# Of which HTTP 200 alone says nothing: each entry is among one or the other.
-_TOLD_BY: Final = dict.fromkeys(
+_RESPONSE_TYPES: Final = _response_types()
+# HTTP 200 alone does not report the result of a batch: every entry is in one of these two members.
+_RESULT_MEMBERS: Final = dict.fromkeys(
     ("DeleteMessageBatch", "ChangeMessageVisibilityBatch"), ("Successful", "Failed")
 )
 
 
 def fault_of(operation: str, answer: Any) -> str:
-    """What is wrong with the decoded answer to an operation (`DescribeInstances`); "" when nothing is. It
-    quotes nothing of the answer."""
-    form = _FORMS.get(operation.lower())
-    if form is None:
+    """The fault of the decoded response to an operation (`DescribeInstances`); "" if it is valid. The text
+    quotes nothing of the response."""
+    response_type = _RESPONSE_TYPES.get(operation.lower())
+    if response_type is None:
         return ""
     try:
-        msgspec.convert(answer, form)
+        msgspec.convert(answer, response_type)
     except msgspec.ValidationError as error:
         return str(error)
-    either = _TOLD_BY.get(operation, ())
+    either = _RESULT_MEMBERS.get(operation, ())
     if either and not any(answer.get(member) for member in either):
         return f"Object has neither of the fields {' and '.join(f'`{member}`' for member in either)}"
     return ""

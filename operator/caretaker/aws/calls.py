@@ -77,7 +77,7 @@ class Aws:
 
     async def call(self, target: Target, operation: str, /, **params: Any) -> dict[str, Any]:
         """One operation (`describe_instances`) with AWS's own parameter names; the decoded answer."""
-        key = target.shared  # of one endpoint, whoever uses it
+        key = target.shared  # one set of slots for each endpoint, for all users of a role
         slots = self._slots.setdefault(key, _Slots(self._per_client))
         slots.users += 1
         try:
@@ -162,7 +162,7 @@ class Aws:
                 write = is_write(name)  # what fails before, in making the client, was never sent
                 return cast(dict[str, Any], getattr(client, operation)(**params))
         except Refused as refused:
-            raise _placed(refused.cause, target.service, name) from None
+            raise _with_call(refused.cause, target.service, name) from None
         except Exception as error:
             known = error_from(error, service=target.service, operation=name, write=write)
             if known is None:
@@ -197,8 +197,8 @@ class Aws:
         """In a worker thread."""
         try:
             self._clients.renew(identity)
-        except AwsError as error:  # of an endpoint that is refused
-            raise _placed(error, "sts", "AssumeRole") from None
+        except AwsError as error:  # the endpoint is refused
+            raise _with_call(error, "sts", "AssumeRole") from None
         except Exception as error:
             known = error_from(error, service="sts", operation="AssumeRole", write=False)
             if known is None:
@@ -206,8 +206,8 @@ class Aws:
             raise known from error
 
 
-def _placed(error: Exception, service: str, operation: str) -> Exception:
-    """What was refused before there was a request, with the call that it was for."""
+def _with_call(error: Exception, service: str, operation: str) -> Exception:
+    """Adds the name of the call to an error that was raised before a request was made."""
     if isinstance(error, AwsError) and not error.service:
         error.service, error.operation = service, operation
     return error

@@ -1,7 +1,7 @@
 """What happens on a botocore client's connections: counted when opened, kept alive, guarded before a write.
 
-Inputs: a client, and callbacks that are called in the thread that makes the call; for an endpoint that a
-tenant named, what may be connected to. It must not change what is sent.
+Inputs: a client, and callbacks that run in the thread of the call; for an endpoint from a tenant's spec, the
+rule for addresses (Reach). It must not change requests.
 """
 
 import socket
@@ -55,8 +55,8 @@ class Hooks:
         self.observer: Observer | None = None
 
     def install(self, client: Any, service: str, *, timed: bool = True, reach: Reach | None = None) -> None:
-        """Hook one botocore client. `timed`: whether its latencies mean anything; `reach`: what it may
-        connect to, None = anything."""
+        """Hook one botocore client. `timed`: whether its latencies are measured; `reach`: the rule for the
+        addresses that it connects to, None = no restriction."""
         watch = _Watch(self, service, timed=timed, reach=reach)
         prefix = client.meta.service_model.service_id.hyphenize()
         client.meta.events.register(f"before-send.{prefix}", watch.before_send)
@@ -69,7 +69,7 @@ class Hooks:
 
 
 class Refused(BaseException):
-    """A refusal of ours on its way out: not an Exception, or botocore would try the request again."""
+    """Carries our refusal through botocore: not an Exception, because botocore would retry the request."""
 
     def __init__(self, cause: Exception) -> None:
         super().__init__(cause)
@@ -143,24 +143,24 @@ class _Connection:
         super().__init__(*args, **kwargs)
 
     def _new_conn(self) -> Any:
-        """urllib3's own, which opens the socket; by address where that is to be judged, so that what is
-        judged is what is connected to."""
+        """Overrides urllib3's method that opens the socket. With a `reach` it connects to checked addresses,
+        not to the name: a second lookup could return another address."""
         reach = self.watch.reach
         if reach is None:
             return super()._new_conn()  # type: ignore[misc]
         name, failure = self._dns_host, None
         try:
-            for address in self._judged(reach, name):
+            for address in self._allowed(reach, name):
                 self._dns_host = address
                 try:
                     return super()._new_conn()  # type: ignore[misc]
                 except HTTPError as error:
                     failure = error
         finally:
-            self._dns_host = name  # of the certificate
+            self._dns_host = name  # the certificate is checked against the name
         raise failure or NewConnectionError(self, "it has no address")  # type: ignore[arg-type]
 
-    def _judged(self, reach: Reach, name: str) -> Iterator[str]:
+    def _allowed(self, reach: Reach, name: str) -> Iterator[str]:
         try:
             return reach.addresses(name, self.port)
         except AwsError as error:

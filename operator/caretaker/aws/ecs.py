@@ -1,7 +1,8 @@
 """The calls of Amazon ECS that are used, as aws.calls.Aws.ecs answers them.
 
-Types only, to which answers.py holds what comes. What a look needs besides, daemontask/ecs/check.py asks for.
-Names are AWS's own (Amazon ECS API reference); every method raises AwsError.
+Types only; answers.py validates responses against them, and daemontask/ecs/check.py checks the members that
+observing a cluster needs besides. Names are AWS's own (Amazon ECS API reference); every method raises
+AwsError.
 """
 
 # ruff: noqa: N803 - the parameters' names are AWS's

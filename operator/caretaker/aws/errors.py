@@ -24,11 +24,11 @@ class AwsError(Exception):
     """AWS refused, failed, or did not answer.
 
     error_class  what it means
-    code         AWS's code (QueueDoesNotExist), or UnreadableAnswer for what is no answer of AWS; for status
-                 0 a word of ours: Timeout, Unreachable, ConnectionLost, AddressRefused,
+    code         AWS's code (QueueDoesNotExist), or UnreadableAnswer for a response that is not AWS's; with
+                 status 0 one of our own: Timeout, Unreachable, ConnectionLost, AddressRefused,
                  CertificateNotTrusted, InvalidParameters, InvalidRegion, NoCredentials
     cause        Storage Gateway's error.errorCode within InvalidGatewayRequestException, else ""
-    message      AWS's words in one line of at most 200 characters; they are of whatever answers
+    message      AWS's message in one line of at most 200 characters; untrusted: the endpoint writes it
     status       HTTP status; 0 = no answer
     service      as boto3 names it; operation as the API does: sqs, DeleteMessageBatch
     request_id   what AWS support asks for, or ""
@@ -199,7 +199,8 @@ def _untrusted(error: BaseException) -> bool:
 
 
 def _misnamed(error: BaseException) -> bool:
-    """The same for its names, which are told to nobody: they may be of what the operator alone can reach."""
+    """Whether the certificate is for other names. They are never shown: they may belong to a server that only
+    the operator can reach."""
     return isinstance(error, boto.SSLError) and "doesn't match" in str(error)
 
 
@@ -251,8 +252,8 @@ def classify(code: str, status: int, cause: str = "", *, write: bool) -> ErrorCl
             return error_class
     if status == 429:
         return ErrorClass.THROTTLED
-    # It may have failed after it had done what was asked; 503 is said before anything is done. What has no
-    # code is no answer of AWS but a proxy's, say.
+    # The service may have failed after it applied the request; it sends 503 before it applies anything. A
+    # response without a code is not AWS's, but a proxy's, for example.
     if status >= 500 or status == 0 or not code or code.isdigit():
         return ErrorClass.UNKNOWN_OUTCOME if write and status != 503 else ErrorClass.TRANSIENT
     if status in (401, 403):

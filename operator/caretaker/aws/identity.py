@@ -19,10 +19,10 @@ from caretaker.api.hashing import h10
 ACCESS_KEY_ID = "AWS_ACCESS_KEY_ID"
 SECRET_ACCESS_KEY = "AWS_SECRET_ACCESS_KEY"  # noqa: S105 - a name
 SESSION_TOKEN = "AWS_SESSION_TOKEN"  # noqa: S105
-# Of a RoleSessionName (AWS STS API reference, AssumeRole): [\w+=,.@-]{2,64}
+# RoleSessionName must match [\w+=,.@-]{2,64} (AWS STS API reference, AssumeRole).
 MOST_CHARACTERS: Final = 64
 _STRANGE: Final = re.compile(r"[^A-Za-z0-9_=.@-]")
-UNNAMED: Final = "caretaker"  # a cluster of which no name is known
+UNNAMED: Final = "caretaker"  # stands for a cluster without a known name
 
 
 class Keys(msgspec.Struct, frozen=True):
@@ -52,17 +52,17 @@ class Keys(msgspec.Struct, frozen=True):
 
 
 class User(msgspec.Struct, frozen=True):
-    """The resource that a role is assumed for. `kind`: its short name; no name: for all of the kind."""
+    """The resource that a role is assumed for. `kind`: its short name. Empty name: all of the kind."""
 
-    namespace: str  # "" = it is cluster-scoped
+    namespace: str  # "" = cluster-scoped
     kind: str
     name: str
 
 
 def session_name(cluster: str, user: User | None) -> str:
-    """RoleSessionName, as CloudTrail shows it and a trust policy may ask for it (sts:RoleSessionName):
-    CLUSTER,NAMESPACE,KIND,NAME. A part is what it stands for, or holds a "+" where something was cut or
-    replaced, which no name has; a hash of the whole follows then."""
+    """RoleSessionName: CLUSTER,NAMESPACE,KIND,NAME. CloudTrail shows it, and a trust policy may require it
+    (sts:RoleSessionName). "+", which no Kubernetes name contains, marks a part that was cut or had characters
+    replaced; a hash of all parts is then appended."""
     parts = [cluster or UNNAMED] + ([user.namespace, user.kind, user.name] if user is not None else [])
     fit = [_STRANGE.sub("+", part) for part in parts]
     if fit == parts and len(",".join(fit)) <= MOST_CHARACTERS:
@@ -82,7 +82,7 @@ class Identity(msgspec.Struct, frozen=True):
     external_id       part of the identity: the same role under another external ID is another's
     sts_region        where the role is assumed; "" without a role, so that regions share an identity
     sts_endpoint_url  "" = AWS_ENDPOINT_URL_STS, else AWS's own
-    user              for whom a role is assumed, so that each has a session of its own; None without a role
+    user              the resource that the role is assumed for: each has its own session; None without a role
     """
 
     keys: Keys | None = None
@@ -135,11 +135,12 @@ class Target(msgspec.Struct, frozen=True):
 
     @property
     def shared(self) -> "Target":
-        """The same for whomever: what users of one role have in common, such as AWS's limits."""
+        """The target without its user: the key of everything that the users of a role share, such as AWS's
+        limits."""
         return self.used_by(None)
 
     def used_by(self, user: User | None) -> "Target":
-        """The same for this user."""
+        """The target with this user."""
         identity = self.identity
         if not identity.role_arn or identity.user == user:
             return self

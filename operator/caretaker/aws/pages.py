@@ -1,7 +1,7 @@
-"""The pages of a list, one after the other, until there is no further one.
+"""Reads a paginated list, page by page, to its end.
 
-Inputs: the call, and its parameters. It must not trust a token: one that comes again would be followed for
-ever, and the list would never be told to be whole.
+Inputs: the call and its parameters. It must not trust a token: a token that repeats would make the loop
+endless.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -13,14 +13,15 @@ from caretaker.aws.errors import AwsError
 
 P = TypeVar("P", bound=Mapping[str, Any])
 
-# A page holds 100 at least, and no list that is asked for so many.
+# A page holds at least 100 items, and no list that we read has a million.
 MOST_PAGES: Final = 10_000
 
 
 async def pages(
     call: Callable[..., Awaitable[P]], /, *, by: str = "NextToken", sent_as: str = "", **given: Any
 ) -> AsyncIterator[P]:
-    """Each page. `by`: the member that leads on, which is sent as `sent_as`, or by its own name."""
+    """Yields each page. `by`: the member with the token of the next page; it is sent as `sent_as`, by default
+    under the same name."""
     seen: set[str] = set()
     while True:
         page = await call(**given)

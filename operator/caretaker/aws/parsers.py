@@ -1,8 +1,8 @@
-"""botocore's parsers, held to what they read: bytes that are no answer of AWS become one error.
+"""Wraps botocore's parsers: every response that is not a valid AWS response becomes one error.
 
-Inputs: HTTP answers. botocore itself hands out {} for JSON that was cut, the body as a message, HTML that
-happens to be XML as an answer without members, and raises whatever its parsers run into. Nothing of a body
-is told, unless AWS's own form of an error has it.
+Inputs: HTTP responses. botocore alone returns {} for truncated JSON, the body as the error message, and a
+response without members for HTML that is valid XML; its parsers raise arbitrary exceptions. Nothing of a body
+is shown, except code and message of an AWS error.
 """
 
 import json
@@ -14,14 +14,14 @@ from botocore.parsers import ResponseParserFactory
 
 from caretaker.aws.answers import UNREADABLE, fault_of
 
-# Also of "AWS.SimpleQueueService.NonExistentQueue" and "InvalidInstanceID.NotFound". Digits alone are
-# botocore's word for a status without a code.
+# Matches "AWS.SimpleQueueService.NonExistentQueue" and "InvalidInstanceID.NotFound", too. For an error
+# without a code botocore sets the digits of the status.
 _CODE: Final = re.compile(r"(?=.*[A-Za-z])[A-Za-z0-9_.:-]{1,100}")
-_ERROR: Final = 300  # statuses from here on
+_ERROR: Final = 300  # the lowest HTTP status of an error
 
 
 class UnreadableError(Exception):
-    """An answer that is none: cut, empty, another service's, or without what its operation promises."""
+    """The response is truncated, empty, from another service, or lacks a required member."""
 
     def __init__(self, message: str, status: int) -> None:
         super().__init__(message)
@@ -29,13 +29,13 @@ class UnreadableError(Exception):
 
 
 def install(session: botocore.session.Session) -> None:
-    """Have all clients of a session read their answers so, those that botocore makes for credentials too."""
+    """Install the parsers for all clients of a session, also those that botocore makes for credentials."""
     session.register_component("response_parser_factory", _Factory())
     session.register("after-call", _after_call)
 
 
 def _after_call(parsed: Any, **_: Any) -> None:
-    """After the retries, and after the observer was told."""
+    """Raises after the retries, and after the observer has counted the response."""
     error = parsed.get("Error")
     if isinstance(error, dict) and error.get("Code") == UNREADABLE:
         raise UnreadableError(error["Message"], parsed["ResponseMetadata"]["HTTPStatusCode"])
@@ -47,7 +47,8 @@ class _Factory(ResponseParserFactory):  # type: ignore[misc]
 
 
 class _Parser:
-    """One of botocore. It returns an error where that one fails, so that retries and observers see it."""
+    """Wraps one of botocore's parsers. It returns an error instead of raising, so that retries and observers
+    see it."""
 
     def __init__(self, parser: Any, protocol: str) -> None:
         self._parser = parser
@@ -60,21 +61,21 @@ class _Parser:
         fault = ""
         try:
             parsed = self._parser.parse(response, shape)
-        except Exception as error:  # noqa: BLE001 - whatever a parser makes of bytes that are not for it
+        except Exception as error:  # noqa: BLE001 - a parser raises anything for bytes of another format
             fault = f"it is no {shape.name if shape is not None else 'XML or JSON'} ({type(error).__name__})"
         if not isinstance(parsed, dict):
             fault, parsed = "it is no JSON object", {}
         if shape is not None and shape.metadata.get("exception"):
-            return parsed  # the second look at an error, for the members that its code has
+            return parsed  # botocore parses an error twice: this is the pass for the members of its code
         if status >= _ERROR:
-            return _refusal(parsed, status)
+            return _error_of(parsed, status)
         if not fault and not parsed.keys() - {"ResponseMetadata"} and shape is not None and shape.members:
-            fault = self._overlooked(response["body"])
+            fault = self._fault_of_empty(response["body"])
         fault = fault or fault_of(response["context"]["operation_name"], parsed)
-        return _none(fault, status) if fault else parsed
+        return _unreadable(fault, status) if fault else parsed
 
-    def _overlooked(self, body: Any) -> str:
-        """Why an answer without any member is none, where botocore's own reading is too kind to notice."""
+    def _fault_of_empty(self, body: Any) -> str:
+        """The fault of a response without any member. botocore accepts some that are not valid."""
         if not body:
             return "it is empty"
         if not self._json:
@@ -86,18 +87,19 @@ class _Parser:
         return "" if isinstance(found, dict) else "it is no JSON object"
 
 
-def _refusal(parsed: dict[str, Any], status: int) -> dict[str, Any]:
-    """An error in AWS's form as it is. From 500 on the status says all that is needed, whoever answers."""
+def _error_of(parsed: dict[str, Any], status: int) -> dict[str, Any]:
+    """An error with an AWS code, unchanged. Without a code, a status of 500 or above is the code; a lower one
+    is unreadable."""
     error = parsed.get("Error")
     code = error.get("Code") if isinstance(error, dict) else None
     if isinstance(code, str) and _CODE.fullmatch(code):
         return parsed
     if status < 500:
-        return _none(f"HTTP {status} without an error code of AWS", status)
+        return _unreadable(f"HTTP {status} without an error code of AWS", status)
     return {"Error": {"Code": str(status), "Message": ""}, "ResponseMetadata": _meta(status)}
 
 
-def _none(fault: str, status: int) -> dict[str, Any]:
+def _unreadable(fault: str, status: int) -> dict[str, Any]:
     message = f"the answer cannot be read: {fault}"
     return {"Error": {"Code": UNREADABLE, "Message": message}, "ResponseMetadata": _meta(status)}
 

@@ -1,7 +1,7 @@
-"""What an endpoint that a tenant named leads to, at the moment when a connection is made.
+"""Resolves an endpoint from a tenant's spec and checks its addresses when a connection is made.
 
-Inputs: which places are allowed besides (see api/egress.py), and the API server's host. Called in worker
-threads; it resolves names, and opens no connection.
+Inputs: the allowed exceptions (see api/egress.py) and the API server's host. Called in worker threads. It
+resolves names and opens no connection.
 """
 
 import socket
@@ -15,15 +15,15 @@ REFUSED = "AddressRefused"
 
 
 class Reach:
-    """The rule of target.http, for connections to AWS."""
+    """Applies the address rule of target.http to connections to AWS."""
 
     def __init__(self, allowed: Collection[str], api_server: str) -> None:
         self._egress = Egress(allowed)
         self._api_server = api_server
 
     def addresses(self, host: str, port: int) -> Iterator[str]:
-        """Those that the host stands for now and that may be connected to, in order. Raises OSError for a
-        name that nobody knows, AwsError if every address is refused."""
+        """The addresses that the host resolves to now and that are allowed, in order. Raises OSError if the
+        name does not resolve, AwsError if every address is refused."""
         name = host.strip("[]").rstrip(".").lower()
         own = _addresses(self._api_server, 443) if self._api_server else ()
         refusals = {found: self._egress.refusal(name, found, own) for found in _addresses(name, port)}

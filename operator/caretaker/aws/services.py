@@ -11,8 +11,8 @@ import msgspec
 # Together what the Lease must outlive for a write to be sent: 10 s of its 15.
 CONNECT_SECONDS: Final = 3.0
 READ_SECONDS: Final = 7.0
-# Of a long poll: the longest wait that SQS knows, at whose end it answers, and 10 s. However long each waits:
-# it is a setting of their client.
+# Read timeout of long polls: the longest WaitTimeSeconds of SQS (20 s) plus 10 s. The timeout belongs to the
+# client, so it is the same for shorter waits.
 POLL_READ_SECONDS: Final = 30.0
 
 

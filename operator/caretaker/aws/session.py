@@ -51,9 +51,9 @@ class Options(msgspec.Struct, frozen=True):
     polls              long polls at a time
     instance_identity  take credentials from the instance metadata service where there are no others
     connect_seconds, read_seconds  of one request that is no long poll; together what the Lease must outlive
-    reach              what endpoints of a spec may lead to. None: anything, for whoever runs a command in a
-                       place of his own. Those of the environment are an administrator's, and not judged
-    cluster            its name, for the sessions of roles; "" = not known
+    reach              checks the addresses of endpoints from a spec. None: no check, for commands that a user
+                       runs. Endpoints from the environment are an administrator's and are not checked
+    cluster            name of the cluster, for the session names of roles; "" = not known
     """
 
     threads: int = 16
@@ -92,9 +92,9 @@ class Clients:
         self._making = threading.RLock()  # making one takes a second and may ask a service for credentials
         self._lock = threading.Lock()  # of the clients' table; held for moments
         self._sessions: dict[Identity, botocore.session.Session] = {}  # shared by the users of a role
-        self._roles: dict[Identity, DeferredRefreshableCredentials] = {}  # each user's own
-        self._used: dict[Identity, float] = {}  # when each of them was last
-        self._signer = threading.local()  # .identity: who signs in this thread
+        self._roles: dict[Identity, DeferredRefreshableCredentials] = {}  # one for each user of a role
+        self._used: dict[Identity, float] = {}  # when each of these was last used
+        self._signer = threading.local()  # .identity: signs the calls of this thread
         self._refusals: dict[Identity, tuple[float, Exception]] = {}  # until when each is believed
         self._made: dict[Identity, float] = {}  # when each session was
         self._clients: dict[_Key, _Entry] = {}
@@ -157,7 +157,8 @@ class Clients:
 
     @contextlib.contextmanager
     def signing(self, identity: Identity) -> Iterator[None]:
-        """Calls of this thread are this identity's. To assume a role is a call within a call."""
+        """Sign the calls of this thread for this identity. Contexts nest: assuming a role is a call within a
+        call."""
         before = getattr(self._signer, "identity", None)
         self._signer.identity = identity
         try:
@@ -199,7 +200,7 @@ class Clients:
         reach = self._options.reach if target.endpoint_url else None
         config = self._config(target.service, poll=poll, once=target.once)
         if reach is not None:
-            # A proxy would look the name up itself, and see more of the network than we may.
+            # A proxy resolves the name itself, so its addresses could not be checked.
             config = config.merge(Config(proxies={}))
         client = self._session(target.identity).create_client(
             target.service,
@@ -249,7 +250,7 @@ class Clients:
         return session
 
     def _signed(self) -> Any:
-        """The frozen credentials of whoever signs in this thread."""
+        """The frozen credentials of the identity that signs in this thread."""
         return self._assumed(self._signer.identity).get_frozen_credentials()
 
     def _assumed(self, identity: Identity) -> DeferredRefreshableCredentials:
@@ -293,7 +294,7 @@ class Clients:
         }
 
 
-_Key = tuple[Target, bool]  # and whether it is for long polls
+_Key = tuple[Target, bool]  # (target, whether the client is for long polls)
 
 
 @cache
@@ -318,7 +319,7 @@ class _Entry:
 
 
 class Lent:
-    """A client on loan, which signs for one identity meanwhile."""
+    """A client on loan. While it is entered, this thread's calls are signed for one identity."""
 
     def __init__(self, clients: Clients, entry: _Entry, identity: Identity) -> None:
         self._clients = clients
@@ -335,14 +336,15 @@ class Lent:
 
 
 class _Signers(Credentials):  # type: ignore[misc]
-    """The credentials of all users of a role, who share its clients: a client takes 300 KiB."""
+    """Returns the credentials of the identity that signs in this thread: all users of a role share its
+    clients, because one client takes 300 KiB."""
 
     def __init__(self, frozen: Callable[[], Any]) -> None:
         super().__init__("", "")
         self._frozen = frozen
 
     def get_frozen_credentials(self) -> Any:
-        """Asked once for each request, in the thread that makes it."""
+        """botocore calls this once for each request, in the thread of the request."""
         return self._frozen()
 
 

@@ -1,7 +1,7 @@
 """The calls of AWS Storage Gateway that are used, as aws.calls.Aws.storagegateway answers them.
 
-Types only, to which answers.py holds what comes. Names are AWS's own (AWS Storage Gateway API reference);
-every method raises AwsError.
+Types only; answers.py validates responses against them. Names are AWS's own (AWS Storage Gateway API
+reference); every method raises AwsError.
 """
 
 # ruff: noqa: N803 - the parameters' names are AWS's

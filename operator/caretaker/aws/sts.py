@@ -1,7 +1,7 @@
 """The calls of AWS STS that are used, as aws.calls.Aws.sts answers them.
 
-Types only, to which answers.py holds what comes. Names are AWS's own (AWS STS API reference); every method
-raises AwsError. Roles are assumed by session.py; nobody else needs assume_role.
+Types only; answers.py validates responses against them. Names are AWS's own (AWS STS API reference); every
+method raises AwsError. Only session.py assumes roles.
 """
 
 # ruff: noqa: N803 - the parameters' names are AWS's

@@ -1,6 +1,6 @@
-"""How much of what others say is shown and kept: a word, a line, a name. Pure.
+"""Limits on text from AWS responses that is shown or kept: a word, a line, a name. Pure.
 
-At an endpoint that a tenant named, whatever answers writes the text.
+With an endpoint from a tenant's spec, the tenant may control the text.
 """
 
 import re
@@ -18,10 +18,10 @@ Name = Annotated[str, msgspec.Meta(max_length=2048)]
 
 
 def line(message: str) -> str:
-    """The first line of a message, as far as it is shown."""
+    """The first line of a message, without control characters, cut to MOST_CHARACTERS."""
     return _CONTROL.sub(" ", message[:LOOKED_AT].partition("\n")[0]).strip()[:MOST_CHARACTERS]
 
 
 def word(value: object) -> str:
-    """A code or an ID as it is; "?" for what is none."""
+    """A code or an ID, unchanged; "?" for any other value."""
     return value if isinstance(value, str) and _WORD.fullmatch(value) else "?"

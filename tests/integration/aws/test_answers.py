@@ -1,4 +1,4 @@
-"""Answers that are none, of every operation that is used: one error, and nothing of the body in it."""
+"""Invalid responses of every operation that is used: one error, which contains nothing of the body."""
 
 import json
 import logging

@@ -336,7 +336,7 @@ class TestPolls:
             assert series not in scrape(registry)
 
     async def test_polls_share_a_client_however_long_they_wait(self, fake: FakeAws, aws: Aws) -> None:
-        """The wait changes with the number of queues."""
+        """The wait of a long poll depends on the number of queues."""
         for seconds in (20, 19, 7, 0):
             await aws.sqs(SQS).receive_message(QueueUrl=URL, WaitTimeSeconds=seconds)
         assert (len(fake.calls), fake.connections) == (4, 1)

@@ -97,7 +97,7 @@ class TestAssumeRole:
         ]
 
     async def test_users_of_a_role_share_its_turns_and_threads(self, fake: FakeAws, clock: Clock) -> None:
-        """They are one caller to AWS, and one endpoint that hangs must not take every thread."""
+        """AWS sees one caller, and an endpoint that hangs must not occupy every thread."""
         users = [sqs().used_by(User("media", "s3ar", f"r{n}")) for n in range(4)]
         options = Options(threads=3, per_client=2)
         async with Aws(options, now=clock) as aws:
@@ -113,7 +113,7 @@ class TestAssumeRole:
         async with Aws(options, rates={"sqs": Rate(0.001, 1)}, now=clock) as aws:
             await aws.call(users[0], "get_queue_url", QueueName="q")
             waiting = asyncio.create_task(aws.call(users[1], "get_queue_url", QueueName="q"))
-            await fake.received(6, "AssumeRole")  # four for those above, and one for each of these
+            await fake.received(6, "AssumeRole")  # four for the users above, and one for each of these two
             elsewhere = msgspec.structs.replace(users[1], region="us-east-1")
             await aws.call(elsewhere, "get_queue_url", QueueName="q")
             assert fake.actions().count("GetQueueUrl") == 6
@@ -259,7 +259,7 @@ class TestKeeping:
         now[0] += UNUSED_SECONDS
         clients.renew(one)
         now[0] += 1.0
-        with clients.borrow(Target("sqs", "us-east-1")):  # clients are looked through when one is made
+        with clients.borrow(Target("sqs", "us-east-1")):  # making a client evicts unused ones
             assert (clients.fresh(one), clients.fresh(other)) == (True, False)
 
     def test_a_client_on_loan_is_kept_however_long(self) -> None:

@@ -1,4 +1,4 @@
-"""Endpoints that a spec names: what they may lead to is judged when the connection is made."""
+"""Endpoints from a spec: their addresses are checked when the connection is made."""
 
 import socket
 import ssl
@@ -31,7 +31,7 @@ def at(url: str, service: str = "sqs") -> Target:
 
 
 def resolving(monkeypatch: pytest.MonkeyPatch, **answers: list[list[str]]) -> list[str]:
-    """A name server: each question for `name.test` takes its next answer. Returns who was asked for."""
+    """A name server: each lookup of `name.test` returns its next answer. Returns the names looked up."""
     real, asked = socket.getaddrinfo, []
 
     def getaddrinfo(host: Any, port: Any, *args: Any, **kwargs: Any) -> Any:
@@ -122,7 +122,7 @@ async def test_endpoints_of_the_environment_are_an_administrators(fake: FakeAws)
 
 
 async def test_what_is_judged_is_what_is_connected_to(fake: FakeAws, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A name that leads elsewhere at the second look (DNS rebinding) is not looked up twice."""
+    """A name is not looked up twice: the second lookup could return another address (DNS rebinding)."""
     asked = resolving(monkeypatch, rebound=[["127.0.0.1"], [METADATA]])
     fake.on("GetQueueUrl", Answer(headers={"Connection": "close"}))
     async with reaching("127.0.0.1") as aws:
@@ -162,7 +162,7 @@ async def test_nothing_is_called_while_the_api_server_is_not_known(fake: FakeAws
 
 
 async def test_no_proxy_is_used(fake: FakeAws, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A proxy would connect to what we refuse."""
+    """A proxy would connect to addresses that we refuse."""
     with FakeAws() as proxy:
         for name in ("http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"):
             monkeypatch.setenv(name, proxy.url)

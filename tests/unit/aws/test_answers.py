@@ -1,4 +1,4 @@
-"""What an answer has to hold, of every operation that is used."""
+"""The required members of the response of every operation that is used."""
 
 import copy
 import typing
@@ -31,7 +31,7 @@ EXAMPLES = {str: "x", int: 1, bool: True, datetime: datetime(2026, 1, 1, tzinfo=
 
 
 def whole(form: Any) -> Any:
-    """An answer with every member that is read."""
+    """A response with every member that is read."""
     if typing.get_origin(form) is typing.Required:
         return whole(typing.get_args(form)[0])
     if typing.is_typeddict(form):
@@ -45,7 +45,7 @@ def whole(form: Any) -> Any:
 
 
 def places(form: Any, answer: Any) -> Iterator[tuple[dict[str, Any], str, bool]]:
-    """(structure, member, whether it is required) of all that is read, in this answer."""
+    """(structure, member, whether it is required) for every member of this response that is read."""
     if typing.is_typeddict(form):
         for name, kind in typing.get_type_hints(form).items():
             yield answer, name, name in form.__required_keys__
@@ -55,7 +55,7 @@ def places(form: Any, answer: Any) -> Iterator[tuple[dict[str, Any], str, bool]]
 
 
 def each(operation: str) -> Iterator[tuple[Any, dict[str, Any], str, bool]]:
-    """(a whole answer, a structure in it, a member of that, whether it is required), for every member."""
+    """(a response, a structure in it, a member of that, whether it is required), for every member."""
     form = FORMS[operation]
     for at, _ in enumerate(places(form, whole(form))):
         answer = whole(form)
@@ -109,7 +109,7 @@ def test_a_member_of_another_type_is_a_fault_that_quotes_nothing(operation: str)
         ("AssumeRole", True),
         ("AssumeRoleWithWebIdentity", True),
         ("GetCallerIdentity", True),
-        ("ReceiveMessage", False),  # the wait was over before a message came
+        ("ReceiveMessage", False),  # no message arrived during the wait
     ],
 )
 def test_an_answer_without_anything_is_none(operation: str, required: bool) -> None:
@@ -129,7 +129,7 @@ def test_a_batch_tells_of_success_or_of_failure(operation: str) -> None:
     "operation", sorted(set(FORMS) - {"AssumeRole", "AssumeRoleWithWebIdentity", "GetCallerIdentity"})
 )
 def test_a_name_is_no_longer_than_aws_has_it(operation: str) -> None:
-    """It goes into statuses and conditions, and stays in memory."""
+    """Names are kept in memory, and shown in statuses and conditions."""
     answer = whole(FORMS[operation])
     for structure, member, _ in places(FORMS[operation], answer):
         if structure[member] == "x" and member.lower().endswith(("arn", "id", "name")):

@@ -32,7 +32,7 @@ def read(error: Exception, operation: str = "DeleteMessageBatch", *, write: bool
         ("ClusterNotFoundException", 400, ErrorClass.NOT_FOUND),
         ("ResourceNotFoundException", 404, ErrorClass.NOT_FOUND),
         ("NoSuchAccessPoint", 404, ErrorClass.NOT_FOUND),
-        # A proxy, or whatever answers there: what cannot be read is not what is not there.
+        # From a proxy or another server: an unreadable response does not mean that something does not exist.
         ("404", 404, ErrorClass.UNKNOWN_OUTCOME),
         ("", 404, ErrorClass.UNKNOWN_OUTCOME),
         ("403", 403, ErrorClass.UNKNOWN_OUTCOME),

@@ -87,9 +87,9 @@ class TestSessionNames:
             ("", User("media", "s3ar", "photos"), "caretaker,media,s3ar,photos"),
             ("", None, "caretaker"),
             ("my_EKS-1", None, "my_EKS-1"),
-            # 64 characters, the most there may be.
+            # 64 characters, the maximum.
             ("prod", User("n" * 25, "s3ar", "p" * 28), f"prod,{'n' * 25},s3ar,{'p' * 28}"),
-            # What is cut says so: "n+" is no namespace, so that a condition on "prod,n...,*" is not met.
+            # A cut part is marked: "n+" is no namespace, so a condition on "prod,n...,*" does not match.
             ("prod", User("n" * 25, "s3ar", "p" * 29), f"prod,{'n' * 20}+,s3ar,{'p' * 20}+,j5axchsjmj"),
             ("prod", User("media", "s3ar", "p" * 253), f"prod,media,s3ar,{'p' * 36}+,pkguncd454"),
             ("c" * 100, User("media", "s3ar", "x"), f"{'c' * 39}+,media,s3ar,x,mblu5v6u46"),

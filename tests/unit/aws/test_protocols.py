@@ -67,7 +67,7 @@ def test_a_result_has_the_operations_members(service: str, method: str) -> None:
     agree(result, operation(service, method).output_shape)
 
 
-# What an answer is held to is what botocore makes of the type in AWS's description.
+# The Python types that botocore returns for the types of AWS's service models.
 SCALARS = {"string": str, "integer": int, "long": int, "boolean": bool, "timestamp": datetime}
 
 
@@ -80,7 +80,7 @@ def agree(result: Any, shape: Any) -> None:
 
 
 def alike(kind: Any, shape: Any, where: str) -> None:
-    """The type is that of the shape."""
+    """The type matches the shape."""
     if shape.type_name in SCALARS:
         assert kind is SCALARS[shape.type_name], where
     elif shape.type_name == "list":

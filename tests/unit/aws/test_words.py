@@ -1,4 +1,4 @@
-"""What is shown of what others say."""
+"""Limits on text from responses that is shown."""
 
 import time
 
