@@ -26,7 +26,7 @@ from caretaker.daemontask import calendar, results
 from caretaker.daemontask.ecs import envelope as ecs_envelope
 from caretaker.daemontask.fit import NodeFit
 from caretaker.daemontask.ledger import decode_entry
-from caretaker.daemontask.pods import Mould, Start, hashes_of, revisions_of
+from caretaker.daemontask.pods import PodEncoder, Start, hashes_of, revisions_of
 from caretaker.daemontask.resource import RawTask, read_ecs, read_task
 from caretaker.daemontask.shard import WireConfigMap, decode
 from caretaker.imds import probe, select
@@ -142,7 +142,7 @@ def _of_template(call: Callable[[Any], Any]) -> Subject:
 
 
 def _pod(task: Any) -> Any:
-    return msgspec.json.encode(Mould(META, task.spec, "r").body(Start("n", "u", 1, 1, "k", "", "", "")))
+    return msgspec.json.encode(PodEncoder(META, task.spec, "r").body(Start("n", "u", 1, 1, "k", "", "", "")))
 
 
 def _shard(content: bytes) -> Any:
@@ -160,17 +160,18 @@ def _cron(expression: str) -> Any:
 
 def _message(body: bytes) -> Any:
     parsed = envelope.parse(body.decode(errors="surrogatepass"))
-    return _sifted(parsed.events)
+    return _matched(parsed.events)
 
 
 def _key(key: str) -> Any:
-    return _sifted([envelope.ObjectEvent("ObjectCreated", "media", f"in/{key}")])
+    key = key.encode(errors="replace").decode()  # the envelope refuses keys that are not UTF-8
+    return _matched([envelope.ObjectEvent("ObjectCreated", "media", f"in/{key}")])
 
 
-def _sifted(events: Iterable[envelope.ObjectEvent]) -> Any:
-    sieve = match.Sieve(Filter(), SHARES)
-    sieve.add(events)
-    return sieve.sifted()
+def _matched(events: Iterable[envelope.ObjectEvent]) -> Any:
+    matcher = match.EventMatcher(Filter(), SHARES)
+    matcher.add(events)
+    return matcher.matches()
 
 
 def _grants(content: bytes) -> Any:

@@ -1,6 +1,6 @@
-"""What the text of a flag or variable means. One that means nothing is a ValueError that says what to write.
+"""Parses the values of flags and variables. An invalid value raises ValueError with the valid form.
 
-Inputs: the text; grants() reads the file that it names. It must not know which flag it is for.
+Inputs: the text; grants() reads the file at that path. It must not know which flag the value is for.
 """
 
 import ipaddress
@@ -59,7 +59,8 @@ def places(text: str) -> tuple[str, ...]:
 
 
 def _is_place(part: str) -> bool:
-    """All digits and dots is no host but an address: a mistyped one would allow nothing, unnoticed."""
+    """Digits and dots alone must be a valid address: as a host name, a mistyped address would silently allow
+    nothing."""
     if part.startswith("http://") and "/" not in part.removeprefix("http://"):
         part = part.removeprefix("http://")
     if re.fullmatch(r"[A-Za-z0-9._-]*[A-Za-z_-][A-Za-z0-9._-]*", part):
@@ -72,7 +73,7 @@ def _is_place(part: str) -> bool:
 
 
 def _number(text: str) -> float:
-    """0.0 for text that is no number: no flag allows it."""
+    """The number; 0.0 for any other text, which no flag allows."""
     try:
         return float(text)
     except ValueError:

@@ -59,7 +59,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     metrics_port: int = 8080
     health_port: int = 8081
     bind_host: str = ""  # all addresses
-    metrics_authentication: bool = False  # whether who reads metrics needs a token, and the right to
+    metrics_authentication: bool = False  # whether a request for metrics needs a token that RBAC allows
     log_format: LogFormat = "json"
     log_level: str = "INFO"
     aws_identities: Grants | None = None  # None: see aws_grants
@@ -175,7 +175,7 @@ _RUN: Final = (
         "--metrics-authentication",
         "CARETAKER_METRICS_AUTHENTICATION",
         flag,
-        "ask the API server whether the bearer of a token may get /metrics; default: all may read metrics",
+        "require a bearer token for /metrics, and check by RBAC that it may get it; default: no token needed",
     ),
     _Source(
         "aws_identities",
@@ -198,7 +198,7 @@ _RUN: Final = (
         "CARETAKER_EGRESS_ALLOW",
         places,
         "networks, addresses and hosts, by comma, that http targets may call although they are loopback, "
-        "link-local or the API server; http://HOST: also headers of Secrets may go there unencrypted; "
+        "link-local or the API server; http://HOST: headers from Secrets may be sent there unencrypted; "
         "default: none",
     ),
     _Source(

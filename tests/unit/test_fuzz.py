@@ -1,4 +1,4 @@
-"""A little of `make fuzz` each time, and what it has found."""
+"""A small part of `make fuzz`, and its findings as regression tests."""
 
 import math
 import os
@@ -13,7 +13,7 @@ from fuzz.inputs import LARGEST, RECIPES, Recipe, Step, built, encoded, fitted, 
 from fuzz.subjects import SUBJECTS, Subject
 
 EXAMPLES = max(3 * int(os.environ.get("MODEL_PERCENT", "0")) // 10, 2)
-# What failed once. The limit of CPU time is wider here, since a machine may be busy.
+# Inputs that failed before. The limit of CPU time is wider here, because the machine may be busy.
 SEEDS = [
     pytest.param("daemontask-spec", (Step(91, "items", "a", LARGEST),), id="a template of 1.5 MiB"),
     pytest.param("s3-key", (Step(0, "text", "a/", LARGEST),), id="a key of 512 folders"),

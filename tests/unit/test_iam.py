@@ -84,7 +84,7 @@ def operations(service: str) -> dict[str, str]:
 
 
 def called(package: str) -> Iterator[tuple[str, str]]:
-    """(service, method) of every Protocol's method that is called in these modules, or handed on to be."""
+    """(service, method) of every Protocol method that these modules call, or pass on as a callable."""
     methods = {name: service for service, protocol in SERVICES.items() for name in vars(protocol)}
     place = PACKAGE / package
     for file in sorted(place.rglob("*.py")) or [place]:

@@ -1,9 +1,8 @@
-"""Which addresses a URL that a tenant wrote may lead to.
+"""Checks the addresses that a URL from a tenant's spec resolves to.
 
-Pure. The URLs are those of target.http and of aws.endpointURLs. The operator stands where its tenants do
-not: on a node's network, beside the metadata service that hands out the node's credentials, with the API
-server in reach. What is judged is the address that is about to be connected to, never a name, which may lead
-elsewhere a moment later.
+Pure. The URLs are those of target.http and of aws.endpointURLs. The operator can reach services that its
+tenants must not reach: the metadata service with the node's credentials, and the API server. The check is of
+the address that is about to be connected to, not of the name: a name may resolve differently a moment later.
 """
 
 import re
@@ -13,8 +12,7 @@ from typing import Final, TypeAlias
 
 Address: TypeAlias = IPv4Address | IPv6Address
 
-# Also the `pattern` of target.http.url. No user, no backslash, no fragment: nothing that two readers of a URL
-# could take differently.
+# Also the `pattern` of target.http.url. No user, no backslash, no fragment: URL parsers disagree about them.
 URL: Final = r"^https?://([A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(:[0-9]{1,5})?([/?][!-\"$-\[\]-~]*)?$"
 
 _REFUSED: Final = tuple(
@@ -35,7 +33,7 @@ _REFUSED: Final = tuple(
         ("168.63.129.16/32", "a service of the machine's cloud"),
         ("100.100.100.200/32", "a service of the machine's cloud"),
         ("192.0.0.192/32", "a service of the machine's cloud"),
-        # RFC 8215: where in such an address the IPv4 one stands is the translator's secret.
+        # RFC 8215: the position of the IPv4 address within such an address is up to the translator.
         ("64:ff9b:1::/48", "translated to an IPv4 address that cannot be told"),
     )
 )
@@ -55,8 +53,7 @@ def host_of(url: str) -> str:
 
 
 class Egress:
-    """`allowed` are networks (10.1.0.0/16), addresses and host names that may be called though they lead to
-    what is refused."""
+    """`allowed`: networks (10.1.0.0/16), addresses and host names that are exempt from the refusals."""
 
     def __init__(self, allowed: Collection[str] = ()) -> None:
         self._networks = []
@@ -68,7 +65,7 @@ class Egress:
                 self._hosts.add(entry.rstrip(".").lower())
 
     def refusal(self, host: str, address: str, api_server: Collection[str]) -> str:
-        """Why this address, which `host` stands for now, may not be connected to; "" if it may.
+        """The reason why this address, to which `host` resolves now, is refused; "" if it is allowed.
 
         api_server: the addresses of the API server.
         """

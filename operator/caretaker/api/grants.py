@@ -16,28 +16,28 @@ from caretaker.api.aws import ARN_FIELDS, AwsSpec, queue_arn
 SETTING: Final = "--aws-identities (with Helm: aws.identities)"
 # IAM user guide, "IAM and AWS STS quotas".
 _EXTERNAL_ID: Final = re.compile(r"[\w+=,.@:/-]{2,1224}", re.ASCII)
-# The namespace of what has none. Such a resource is an IMDSPolicy, whose authors are no namespace's.
+# The "namespace" of cluster-scoped resources, which are IMDSPolicies.
 CLUSTER: Final = ""
 
 
 class Grant(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """One entry: what the namespaces, or IMDSPolicies, may use, in any combination of what stands in this
-    entry.
+    """One entry: the identities, queues and endpoints that the namespaces, or IMDSPolicies, may use, in any
+    combination.
 
-    Patterns know `*` and `?`. In an ARN they stay within one of its fields (as in IAM), in a URL within
-    scheme, host, port or path. "*" alone is everything; of namespaces, everybody.
+    Patterns may contain `*` and `?`. In an ARN they match within one of its fields (as in IAM), in a URL
+    within scheme, host, port or path. "*" alone matches everything; as a namespace it includes IMDSPolicies.
     """
 
     namespaces: tuple[str, ...] = ()
     imds_policies: bool = msgspec.field(name="imdsPolicies", default=False)
     role_arns: tuple[str, ...] = msgspec.field(name="roleARNs", default=())
-    external_id: str = msgspec.field(name="externalID", default="")  # of all its roles; "" = any
+    external_id: str = msgspec.field(name="externalID", default="")  # required with its roles; "" = any
     queue_arns: tuple[str, ...] = msgspec.field(name="queueARNs", default=())
     endpoint_urls: tuple[str, ...] = msgspec.field(name="endpointURLs", default=())
     own_identity: bool = False  # the operator's own credentials
 
     def concerns(self, namespace: str) -> bool:
-        """Whether the entry is about resources of this namespace."""
+        """Whether the entry applies to resources of this namespace."""
         if namespace == CLUSTER:
             return self.imds_policies or "*" in self.namespaces
         return any(glob(pattern, namespace) for pattern in self.namespaces)
@@ -91,7 +91,7 @@ class _Need(msgspec.Struct, frozen=True):
     granted: Callable[[Grant], bool]
     missing: str
     mend: str
-    after: str = ""  # the field of a need without which this one means nothing
+    after: str = ""  # the field of another need; if that one is denied, this one is not reported
 
 
 def refusals(
@@ -114,9 +114,9 @@ def refusals(
     faults = [n for n in found if isinstance(n, Refusal)]
     entries = [grant for grant in grants.identities if grant.concerns(namespace)]
     denied = {n.field: n for n in needs if not any(map(n.granted, entries))}
-    told = [_refused(n, namespace) for n in denied.values() if n.after not in denied]
-    if faults or told:
-        return (*faults, *told)
+    refused = [_refused(n, namespace) for n in denied.values() if n.after not in denied]
+    if faults or refused:
+        return (*faults, *refused)
     if not needs or any(all(n.granted(entry) for n in needs) for entry in entries):
         return ()
     apart = ", ".join(n.field for n in needs if not n.after)
@@ -249,8 +249,9 @@ def _url_fault(url: str) -> str:
 
 
 def glob(pattern: str, text: str) -> bool:
-    """Whether the whole text fits, `*` for any characters and `?` for one. What stands between two stars is
-    looked for once, from left to right: the cost is at most pattern times text, as nothing is tried again."""
+    """Whether the pattern matches the whole text: `*` matches any characters, `?` one. Each part between two
+    stars is searched once, from left to right, without backtracking: the cost is at most the product of both
+    lengths."""
     first, *others = pattern.split("*")
     found = _part(first).match(text)
     if found is None or not others:

@@ -20,8 +20,8 @@ LABEL_LEDGER: Final = f"{GROUP}/ledger"  # shard index, on ledger ConfigMaps
 LABEL_REFRESH: Final = f"{GROUP}/s3aggregatedrefresh"  # its name, on Jobs
 LABEL_CLAIM: Final = f"{GROUP}/claim"  # id of the claim that a Job executes
 
-# On a Secret whose values may be sent as headers: a label, "true", and an annotation, the hosts that get
-# them, by comma, with a port unless it is the scheme's own.
+# On a Secret whose values may be sent as headers: the label is "true"; the annotation lists the hosts,
+# separated by commas, with a port unless it is the default of the scheme.
 SECRET_HEADERS: Final = f"{GROUP}/headers"
 SECRET_HOSTS: Final = f"{GROUP}/hosts"
 

@@ -99,7 +99,7 @@ class QueueStatus(Wire, frozen=True, omit_defaults=False):
     visible: int = 0
     in_flight: int = 0
     dlq_visible: int = 0
-    dlq_covered: int = 0  # of those, how many everything was refreshed after
+    dlq_covered: int = 0  # how many of those arrived before a refresh of everything
     checked_at: str | None = None
 
 
@@ -113,7 +113,7 @@ class LaterStatus(Wire, frozen=True):
 
 
 class ScopeStatus(LaterStatus, frozen=True):
-    """What waits, and what waits behind it."""
+    """The dirty scope and the later changes that wait behind it."""
 
     closed: bool = False
     later: LaterStatus | None = None

@@ -40,7 +40,7 @@ from caretaker.kube.store import PodIndex, Store
 from caretaker.obs.metrics import Metrics
 from caretaker.runtime.controller import Conflict, Next, Subject
 from caretaker.runtime.queue import Key
-from caretaker.runtime.tasks import OneATurn
+from caretaker.runtime.tasks import YieldingLock
 
 logger = logging.getLogger(__name__)
 
@@ -78,7 +78,7 @@ class DaemonTaskKind:
         self._memories = memories
         self._metrics = metrics
         self._scale = scale
-        self._one_a_turn = OneATurn()
+        self._yielding = YieldingLock()
 
     def forget(self, key: Key) -> None:
         """The task is gone."""
@@ -105,16 +105,16 @@ class DaemonTaskKind:
                 raise Conflict("the task went away while its ledger was read")
             task, invalid = read_task(raw)
         if not memory.has_hashes(raw.spec):
-            async with self._one_a_turn:
+            async with self._yielding:
                 memory.hashes(raw.spec, task.spec.template)
         hashes = memory.hashes(raw.spec, task.spec.template)
         revision, former = revisions_of(task.spec, task.status, hashes)
         if memory.fit is None or memory.revision != revision:
-            async with self._one_a_turn:
+            async with self._yielding:
                 memory.fit, memory.revision, memory.verdict = NodeFit(task.spec.template), revision, None
             memory.refusals.clear()
             await look_at_all(memory.fit, list(self._nodes.values()))
-        elif memory.fit.costly:  # no event has
+        elif memory.fit.costly:  # events do not compute costly verdicts
             await look_at_all(memory.fit, list(self._nodes.values()))
         memory.backoff_limit = task.spec.backoff_limit
         if not invalid and memory.verdict is None:

@@ -21,7 +21,7 @@ UNREACHABLE: Final = "node.kubernetes.io/unreachable"
 UNSCHEDULABLE: Final = "node.kubernetes.io/unschedulable"
 NETWORK_UNAVAILABLE: Final = "node.kubernetes.io/network-unavailable"
 
-COSTLY: Final = 200  # requirements of node affinity: a verdict takes about 30 µs
+COSTLY: Final = 200  # requirements of node affinity; with so many a verdict takes about 30 µs
 
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,63}")
 
@@ -78,7 +78,7 @@ def default_tolerations(pod_spec: dict[str, Any]) -> tuple[Toleration, ...]:
 
 
 class Tolerated:
-    """Tolerations as they are looked up: a template may have thousands. corev1 Toleration.ToleratesTaint."""
+    """An index of tolerations; a template may have thousands. As corev1 Toleration.ToleratesTaint."""
 
     def __init__(self, tolerations: Iterable[Toleration]) -> None:
         # (key, effect) -> the values that are tolerated; None = all. An empty key or effect is any.
@@ -116,7 +116,7 @@ class NodeFit:
         self._selector: dict[str, str] = spec.get("nodeSelector") or {}
         terms: list[dict[str, Any]] | None = required.get("nodeSelectorTerms")
         self._terms = None if terms is None else [_compiled(term) for term in terms]
-        # Whether a verdict takes long enough to let others in between those of thousands of nodes.
+        # Whether verdicts of thousands of nodes take so long that the pass has to yield in between.
         requirements = sum(len(expressions) + len(fields) for expressions, fields in self._terms or ())
         self.costly = requirements > COSTLY
         own = list(spec.get("tolerations") or ())
@@ -246,7 +246,7 @@ def _matches_term(term: _Term, node: Node) -> bool:
     return bool(expressions or fields)  # corev1: a null or empty term matches no objects
 
 
-@lru_cache(maxsize=256)  # of a node's labels, which thousands of terms may ask for
+@lru_cache(maxsize=256)  # thousands of terms may parse the same label of a node
 def _integer(text: str) -> int | None:
     """As the scheduler reads it: Go's ParseInt, 64 bits. Python's int() would read more, such as 1_000."""
     number = int(text) if _INTEGER.fullmatch(text) else None

@@ -41,7 +41,7 @@ class Memory:
         self.fit: NodeFit | None = None
         self.recall = Recall()
         self.revision = ""
-        self._hashes: tuple[bytes, tuple[str, str]] = (b"", ("", ""))  # digest of a spec -> of its template
+        self._hashes: tuple[bytes, tuple[str, str]] = (b"", ("", ""))  # (digest of a spec, its hashes_of())
         self.backoff_limit = 0
         self.verdict: str | None = None  # why the template is refused; "" = accepted; None = not checked
         self.confirmed = 0.0  # time.monotonic() of the last look at the ledger that found it as known
@@ -71,11 +71,11 @@ class Memory:
         self._absence_checked = 0.0
 
     def has_hashes(self, raw: bytes) -> bool:
-        """Whether hashes() of this spec takes no time."""
+        """Whether hashes() of this spec is cached."""
         return self._hashes[0] == hashlib.blake2b(raw).digest()
 
     def hashes(self, raw: bytes, template: dict[str, Any]) -> tuple[str, str]:
-        """hashes_of() the template, which was read from this spec, worked out once."""
+        """hashes_of() the template of this spec, cached."""
         digest = hashlib.blake2b(raw).digest()
         if self._hashes[0] != digest:
             self._hashes = digest, hashes_of(template)

@@ -280,10 +280,10 @@ def _blocked(view: View, verdict: Verdict, again: Entry | None) -> Decision:
 def _held(view: View, verdict: Verdict, again: Entry) -> tuple[float, float]:
     """(until when a blocked node keeps its slot, since when it counts as failing after that); 0 for never.
 
-    One whose run has failed keeps it until the progress deadline: the run may be why it is blocked. So does
-    one whose run was disrupted, where it is NotReady or rejected its Pods: a run that reboots or halts its
-    node ends so. If it is not back by then it counts as failing, as it would with a Pod. What was rejected
-    before it was blocked has no other deadline.
+    A node whose run has failed keeps its slot until the progress deadline: the run may be the reason why the
+    node is blocked. So does a node whose run was disrupted, if it is NotReady or rejected its Pods: a run
+    that reboots or halts its node ends like this. After the deadline it counts as failing, like a node with a
+    Pod. If its Pods were rejected before it was blocked, the deadline counts from the rejection.
     """
     down = again.disruptions and (verdict.reason == "NodeNotReady" or again.rejections)
     if not (again.attempts or down):
@@ -313,9 +313,9 @@ def _wanting(view: View, again: Entry | None, refusal: Refusal | None, reason: s
 
 
 def _rejected(view: View, again: Entry) -> Decision:
-    """A node whose kubelet rejects the Pods. A run that has ended there before without success may be why (it
-    fills the disk, and is evicted): the slot is kept until the progress deadline, and then the node counts as
-    failing."""
+    """A node whose kubelet rejects the Pods. An earlier run that failed or was disrupted there may be the
+    reason (it fills the disk, and is evicted): the slot is kept until the progress deadline. After a
+    disruption the node then counts as failing."""
     since = float(again.started_at)
     kept = since + view.spec.progress_deadline_seconds
     held = bool(again.attempts or again.disruptions) and view.now < kept

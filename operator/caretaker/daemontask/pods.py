@@ -46,8 +46,8 @@ def revisions_of(
     spec: Spec, status: Status, hashes: tuple[str, str] | None = None
 ) -> tuple[str, FormerRevision | None]:
     """(the revision, what status keeps of one that an older version gave). Older versions hashed the template
-    as it was written: its records, Pods and run keys have that name, and it keeps it. `hashes`: of the
-    template, where they are known."""
+    as it was written: its records, Pods and run keys have that name, and it keeps it. `hashes`: hashes_of()
+    the template, if they are known."""
     (meant, written), former = hashes or hashes_of(spec.template), status.former_revision
     if former is not None and former.template == meant:
         return former.revision, former
@@ -57,7 +57,7 @@ def revisions_of(
 
 
 def hashes_of(template: dict[str, Any]) -> tuple[str, str]:
-    """(of what the template means, of the template as it is written). Takes up to 50 ms."""
+    """(hash of the normalised template, hash of the template as written). Takes up to 50 ms."""
     return _hash(normalised(template)), _hash(template)
 
 
@@ -101,19 +101,19 @@ def build(task: WireMeta, spec: Spec, revision: str, start: Start) -> dict[str, 
     return _body(task, spec, revision, start, _pod_spec(spec, start.node_name, start.run_key, start.attempt))
 
 
-class Mould:
-    """Bodies as build() makes them, for many runs: what does not differ is put together and encoded once."""
+class PodEncoder:
+    """Makes the bodies of build() for many runs: the parts that all runs share are encoded once."""
 
     def __init__(self, task: WireMeta, spec: Spec, revision: str) -> None:
         self._task, self._spec, self._revision = task, spec, revision
-        # Nothing else is encoded like that: no template holds a hash of itself.
+        # A placeholder that occurs nowhere else: no template contains its own hash.
         mark = digest(msgspec.json.encode(spec.template).decode()).hex()
         encoded = msgspec.json.encode(_pod_spec(spec, f"{mark}0", f"{mark}1", f"{mark}2"))
         self._parts = re.split(rf"{mark}([012])".encode(), encoded)
         self.size = len(encoded)  # bytes
 
     def body(self, start: Start) -> dict[str, Any]:
-        """As build()'s, ready to be encoded."""
+        """The same as build(), with the Pod's spec encoded."""
         values = [
             msgspec.json.encode(text)[1:-1] for text in (start.node_name, start.run_key, str(start.attempt))
         ]

@@ -17,20 +17,20 @@ from caretaker.api.names import LABEL_NODE_HASH, LABEL_TASK
 from caretaker.api.objects import Pod, WirePod
 from caretaker.daemontask.ledger import Entry
 from caretaker.daemontask.memory import Memory
-from caretaker.daemontask.pods import Mould, Start, pod_name
+from caretaker.daemontask.pods import PodEncoder, Start, pod_name
 from caretaker.daemontask.snapshot import Snapshot, Trouble
 from caretaker.kube.client import KubeClient
 from caretaker.kube.errors import ApiError, NotLeader
 from caretaker.kube.store import Store
 from caretaker.runtime.controller import Retry
-from caretaker.runtime.tasks import OneATurn
+from caretaker.runtime.tasks import YieldingLock
 
 logger = logging.getLogger(__name__)
 
 DELETE_CONCURRENCY: Final = 32
 CREATE_CONCURRENCY: Final = 64  # requests at a time
-# Bytes of them together: of large Pods fewer are created at a time, since answers that come at the same time
-# hold up the loop one after the other.
+# Bytes of these requests together: fewer large Pods are created at a time, because responses that arrive
+# together are decoded one after the other without a yield.
 CREATE_BYTES: Final = 1 << 20
 # How long a look at the ledger counts, in seconds. With the timeout of a write it stays below the floor of
 # retention.py: a Pod that somebody else recorded since still holds its name.
@@ -49,7 +49,7 @@ class PodWriter:
         self._client = client
         self._pods = pods
         self._scale = scale
-        self._one_a_turn = OneATurn()
+        self._yielding = YieldingLock()
 
     # ------------------------------------------------------------------ create
 
@@ -65,9 +65,9 @@ class PodWriter:
         if not starts:
             return [], True
         until = memory.confirmed + CONFIRMED_SECONDS * self._scale
-        async with self._one_a_turn:
-            mould = Mould(snapshot.task.metadata, snapshot.task.spec, snapshot.revision)
-        most = max(min(CREATE_CONCURRENCY, CREATE_BYTES // mould.size), 1)
+        async with self._yielding:
+            encoder = PodEncoder(snapshot.task.metadata, snapshot.task.spec, snapshot.revision)
+        most = max(min(CREATE_CONCURRENCY, CREATE_BYTES // encoder.size), 1)
         creators: list[asyncio.Task[None]] = []
         created: list[str] = []
 
@@ -75,7 +75,7 @@ class PodWriter:
             """One slot of the width; a slow answer holds up this slot and no other."""
             while left and memory.trouble is None and time.monotonic() < until and not _is_past(edge):
                 start = left.popleft()
-                if not await self._create(snapshot, mould, start, memory):
+                if not await self._create(snapshot, encoder, start, memory):
                     continue
                 created.append(start.node_name)
                 if left and memory.trouble is None and len(creators) < most:
@@ -94,11 +94,11 @@ class PodWriter:
         memory.width = 1 if memory.trouble is not None else max(len(creators), memory.width)
         return created, not (left or memory.again) or memory.trouble is not None
 
-    async def _create(self, snapshot: Snapshot, mould: Mould, start: Start, memory: Memory) -> bool:
+    async def _create(self, snapshot: Snapshot, encoder: PodEncoder, start: Start, memory: Memory) -> bool:
         """Whether the node has a Pod now that it did not have before."""
         task = snapshot.task
         path = f"/api/v1/namespaces/{task.metadata.namespace}/pods"
-        body = mould.body(start)
+        body = encoder.body(start)
         name = body["metadata"]["name"]
         memory.creating.add(name)
         token = memory.unstarted.pop(start.node_uid, "")

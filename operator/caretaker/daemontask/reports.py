@@ -69,7 +69,7 @@ def _assumed(
 def _recall(snapshot: Snapshot, orders: Orders, view: View) -> Recall:
     recall, task = snapshot.recall or Recall(), snapshot.task
     basis = Basis(
-        spec=msgspec.structs.replace(task.spec, template={}),  # which may be large, and has a revision
+        spec=msgspec.structs.replace(task.spec, template={}),  # may be large; its revision stands for it
         revision=snapshot.revision,
         fit=snapshot.fit,
         rerun_at=orders.rerun_at,

@@ -45,7 +45,7 @@ class RawTask(msgspec.Struct):
 
 
 def user_of(namespace: str, name: str) -> User:
-    """For whom a role is assumed."""
+    """The resource as the user of an assumed role."""
     return User(namespace, SHORT, name)
 
 
@@ -70,7 +70,7 @@ def read_task(raw: RawTask) -> tuple[DaemonTask, str]:
 
 
 def _spec(raw: msgspec.Raw) -> tuple[Spec, str]:
-    """(the spec, why nothing is made of its template or ""). Raises msgspec.ValidationError."""
+    """(the spec, the reason why its template is invalid or ""). Raises msgspec.ValidationError."""
     if len(raw) > MAX_TEMPLATE_BYTES and _is_too_large((given := _given(raw)).get("template", b"")):
         rest = {name: part for name, part in given.items() if name != "template"}
         return msgspec.json.decode(msgspec.json.encode(rest), type=Spec), TOO_LARGE
@@ -81,8 +81,8 @@ def _spec(raw: msgspec.Raw) -> tuple[Spec, str]:
 
 
 def _is_too_large(template: msgspec.Raw | bytes) -> bool:
-    """By its length as the API server tells it, less what that spells as \\u003c, \\u003e and \\u0026: of
-    1.5 MiB objects would be made in 50 ms."""
+    """Whether the encoded template is too long. The API server escapes <, > and & as \\u003c, \\u003e and
+    \\u0026: the extra characters do not count. It is not decoded for this: 1.5 MiB would take 50 ms."""
     text = bytes(template)
     return len(text) - 5 * text.count(b"\\u00") > MAX_TEMPLATE_BYTES
 

@@ -359,7 +359,7 @@ class Shards:
 
 
 def write_refusal(error: ApiError | Conflict, shards: Shards) -> str:
-    """What keeps the ledger from being written, where trying again at once would not help; else empty."""
+    """The reason why the ledger cannot be written, if an immediate retry would not help; else empty."""
     if shards.unanswered >= TOO_MANY:
         return f"{error}; {shards.unanswered} writes of the ledger in a row were not answered"
     if isinstance(error, Conflict) or error.transient or error.missing_permission is not None:

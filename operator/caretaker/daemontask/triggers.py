@@ -126,7 +126,7 @@ def _concerns(memory: Memory, old: Node | None, new: Node | None) -> bool:
     if fit is None:
         return False  # its first pass is still to come
     if fit.costly:
-        return True  # its pass looks, and lets others in between
+        return True  # the pass computes the verdict, and yields in between
     if old is None or new is None or old.uid != new.uid:
         node = new or old
         return node is not None and fit.verdict(node).kind != "excluded"

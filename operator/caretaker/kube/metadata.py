@@ -49,7 +49,7 @@ def read(text: str) -> Any:
 def shallow(found: Any) -> Any:
     """A list or an event of a watch without its objects' managedFields."""
     if not isinstance(found, dict):
-        return found  # of a proxy, say; kopf finds it odd
+        return found  # not from the API server, but from a proxy, say; kopf reports it
     items = found.get("items")
     for one in [found.get("object"), *(items if isinstance(items, list) else ())]:
         meta = one.get("metadata") if isinstance(one, dict) else None

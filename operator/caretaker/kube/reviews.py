@@ -1,7 +1,7 @@
-"""Who may read our metrics: a token is reviewed, and the authorizer asked if its bearer may get /metrics.
+"""Authenticates and authorizes readers of the metrics, as kube-rbac-proxy and controller-runtime do.
 
-Inputs: a client that may create TokenReviews and SubjectAccessReviews. As kube-rbac-proxy and
-controller-runtime do it. An answer is remembered for a while, by the token's hash. No token is logged.
+A TokenReview checks the token, and a SubjectAccessReview checks that its bearer may get /metrics. Inputs: a
+client that may create both. Results are cached for a while, by the token's hash. No token is logged.
 """
 
 import asyncio
@@ -22,11 +22,11 @@ logger = logging.getLogger(__name__)
 PATH: Final = "/metrics"
 ALLOWED_SECONDS: Final = 60.0
 REFUSED_SECONDS: Final = 10.0
-KEPT: Final = 256  # answers of each kind
-AT_ONCE: Final = 2  # reviews: whoever invents tokens is not to keep the API server busy by us
+CACHED: Final = 256  # results of each kind
+AT_ONCE: Final = 2  # concurrent reviews: requests with invented tokens must not load the API server
 
 T = TypeVar("T")
-_Answers = dict[bytes, tuple[float, HTTPStatus]]  # hash -> until when, and what; oldest first
+_Results = dict[bytes, tuple[float, HTTPStatus]]  # hash -> (expiry, result); oldest first
 
 
 class _User(msgspec.Struct):
@@ -59,47 +59,47 @@ class Reviews:
     def __init__(self, client: KubeClient, clock: Callable[[], float] = time.monotonic) -> None:
         self._client = client
         self._clock = clock
-        # Apart: whoever invents tokens is not to have those forgotten that are good.
-        self._allowed: _Answers = {}
-        self._refused: _Answers = {}
+        # Two caches, so that invented tokens cannot evict valid ones.
+        self._allowed: _Results = {}
+        self._refused: _Results = {}
         self._slots = asyncio.Semaphore(AT_ONCE)
 
     async def __call__(self, token: str) -> HTTPStatus:
         """OK, UNAUTHORIZED, FORBIDDEN, or SERVICE_UNAVAILABLE while the API server does not answer."""
         try:
             key = hashlib.sha256(token.encode()).digest()
-        except UnicodeEncodeError:  # of bytes that are no UTF-8
+        except UnicodeEncodeError:  # the header was not UTF-8
             return HTTPStatus.UNAUTHORIZED
-        if (known := self._remembered(key)) is not None:
-            return known
+        if (cached := self._cached(key)) is not None:
+            return cached
         async with self._slots:
-            if (known := self._remembered(key)) is not None:
-                return known
+            if (cached := self._cached(key)) is not None:
+                return cached
             try:
-                found = await self._asked(token)
+                status = await self._reviewed(token)
             except (ApiError, msgspec.ValidationError) as error:
-                logger.warning("who may read metrics cannot be asked: %s", error)
+                logger.warning("a reader of metrics cannot be reviewed: %s", error)
                 return HTTPStatus.SERVICE_UNAVAILABLE
-        self._remember(key, found)
-        return found
+        self._cache(key, status)
+        return status
 
-    def _remembered(self, key: bytes) -> HTTPStatus | None:
+    def _cached(self, key: bytes) -> HTTPStatus | None:
         now = self._clock()
-        for answers in (self._allowed, self._refused):
-            until, found = answers.get(key, (0.0, None))
-            if now < until:
-                return found
+        for results in (self._allowed, self._refused):
+            expiry, status = results.get(key, (0.0, None))
+            if now < expiry:
+                return status
         return None
 
-    def _remember(self, key: bytes, found: HTTPStatus) -> None:
-        allowed = found is HTTPStatus.OK
-        answers = self._allowed if allowed else self._refused
-        answers.pop(key, None)
-        while len(answers) >= KEPT:
-            del answers[next(iter(answers))]
-        answers[key] = (self._clock() + (ALLOWED_SECONDS if allowed else REFUSED_SECONDS), found)
+    def _cache(self, key: bytes, status: HTTPStatus) -> None:
+        allowed = status is HTTPStatus.OK
+        results = self._allowed if allowed else self._refused
+        results.pop(key, None)
+        while len(results) >= CACHED:
+            del results[next(iter(results))]
+        results[key] = (self._clock() + (ALLOWED_SECONDS if allowed else REFUSED_SECONDS), status)
 
-    async def _asked(self, token: str) -> HTTPStatus:
+    async def _reviewed(self, token: str) -> HTTPStatus:
         review = await self._review("authentication", "TokenReview", {"token": token}, _TokenReview)
         if not review.status.authenticated:
             return HTTPStatus.UNAUTHORIZED
@@ -115,7 +115,7 @@ class Reviews:
         return HTTPStatus.OK if access.status.allowed else HTTPStatus.FORBIDDEN
 
     async def _review(self, group: str, kind: str, spec: dict[str, Any], answer: type[T]) -> T:
-        """Reviews change nothing, so a standby asks them, too."""
+        """Reviews change nothing, so a standby may create them, too."""
         body = {"apiVersion": f"{group}.k8s.io/v1", "kind": kind, "spec": spec}
         path = f"/apis/{group}.k8s.io/v1/{kind.lower()}s"
         return await self._client.create(path, body, answer, unguarded=True)

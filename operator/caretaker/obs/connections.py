@@ -1,7 +1,7 @@
-"""A bound on the connections of a listener: how many there are, and how long each may last.
+"""Bounds the number and the duration of a listener's connections.
 
-Inputs: what makes the protocol of a connection, such as aiohttp's web.Server, which has neither bound.
-Whoever sends no request keeps nobody else out. It must not look at what is sent.
+Inputs: a protocol factory such as aiohttp's web.Server, which has neither bound. A client that opens
+connections and sends no request does not keep others out. It must not read the data.
 """
 
 import asyncio
@@ -9,15 +9,15 @@ from collections.abc import Callable
 from typing import Final, cast
 
 MOST: Final = 256
-# For the request, what it takes and the answer. As Prometheus waits for a scrape by default.
+# For request, work and response together: Prometheus' default scrape timeout.
 SECONDS: Final = 10.0
 
 
 class Connections:
-    """A protocol factory for loop.create_server(), around another's.
+    """A protocol factory for loop.create_server() that wraps another one.
 
-    One more than `most`, and that which has waited longest without a request is cut; where all have asked for
-    something, the new one is. `seconds` after it was opened each is cut, whatever goes on.
+    Beyond `most` connections the oldest one without a request is closed; if all have sent one, the new one is
+    closed. Every connection is closed `seconds` after it was opened.
     """
 
     def __init__(
@@ -26,7 +26,7 @@ class Connections:
         self._make = make
         self._most = most
         self._seconds = seconds
-        self._silent: dict[asyncio.Transport, asyncio.TimerHandle] = {}  # the oldest first
+        self._silent: dict[asyncio.Transport, asyncio.TimerHandle] = {}  # without a request; the oldest first
         self._asking: dict[asyncio.Transport, asyncio.TimerHandle] = {}
 
     def __call__(self) -> asyncio.BaseProtocol:
@@ -43,26 +43,26 @@ class Connections:
                 transport.abort()
                 return
             victim = next(iter(self._silent))
-            # Before it is told to be lost: up to a hundred are accepted in one turn of the loop.
+            # Before connection_lost(): the loop accepts up to a hundred connections in one turn.
             self.closed(victim)
             victim.abort()
         timer = asyncio.get_running_loop().call_later(self._seconds, transport.abort)
         self._silent[transport] = timer
 
     def asks(self, transport: asyncio.BaseTransport | None) -> None:
-        """A whole request has come on it."""
+        """A whole request was received on it."""
         if isinstance(transport, asyncio.Transport) and transport in self._silent:
             self._asking[transport] = self._silent.pop(transport)
 
     def closed(self, transport: asyncio.Transport) -> None:
-        """It is gone."""
+        """A connection was closed."""
         for group in (self._silent, self._asking):
             if transport in group:
                 group.pop(transport).cancel()
 
 
 class _Bound(asyncio.Protocol):
-    """Passes all on."""
+    """Passes everything on to the inner protocol, and reports opening and closing."""
 
     def __init__(self, inner: asyncio.Protocol, room: Connections) -> None:
         self._inner = inner

@@ -4,8 +4,8 @@ Inputs: a prometheus registry and named checks, each a function that returns Non
 the reason in one line. A check that raises counts as failed. It must not decide what healthy means, nor who
 may read metrics.
 
-Health waits for nothing: neither for metrics nor for whoever does not send his request. Each connection is
-for one request, and bounded in time and number.
+Health checks do not wait for metrics, nor for clients that send no request. Each connection serves one
+request; connections are bounded in duration and number.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from caretaker.obs.connections import Connections
 from caretaker.obs.exposition import Exposition
 
 Check = tuple[str, Callable[[], str | None]]
-# Of a bearer's token: OK, or with which status the bearer is refused.
+# Takes a bearer token; returns OK, or the status of the refusal.
 Authorize = Callable[[str], Awaitable[HTTPStatus]]
 
 SHUTDOWN_SECONDS: Final = 1.0
@@ -46,8 +46,8 @@ class ObsServer:
     """Serves metrics and health.
 
     `healthz` and `readyz` may be appended to while it runs. 200 `ok` while every check passes, else 503
-    with one line `name: reason` for each that does not; `?verbose` lists all of them. `authorize` is asked
-    who may read metrics; without it everybody may.
+    with one line `name: reason` for each that does not; `?verbose` lists all of them. `authorize` checks the
+    bearer tokens of requests for metrics; without it no token is needed.
     """
 
     def __init__(
@@ -134,10 +134,10 @@ class ObsServer:
         answer.content_length = len(text)
         answer.force_close()
         await answer.prepare(request)
-        # In pieces of the one text, each once the one before has left: a slow reader keeps no copy of it.
+        # In pieces, each after the one before was sent: a slow reader needs no copy of the text.
         for start in range(0, len(text), PIECE):
             await answer.write(memoryview(text)[start : start + PIECE])
-            await asyncio.sleep(0)  # beside hundreds of others
+            await asyncio.sleep(0)  # there may be hundreds of readers
         return answer
 
     async def _healthz(self, request: web.Request) -> web.Response:
@@ -148,7 +148,7 @@ class ObsServer:
 
 
 def _once(connections: Connections) -> Middleware:
-    """Tells of each request, and closes its connection after the answer."""
+    """Reports each request to `connections`, and closes the connection after the response."""
 
     @web.middleware
     async def once(request: web.Request, handler: Handler) -> web.StreamResponse:

@@ -104,7 +104,7 @@ def new_reconcile_id() -> str:
 
 
 def in_pass() -> bool:
-    """Whether this is a pass, or of one: not beyond it."""
+    """Whether this code runs in a pass or in a task that the pass awaits."""
     return bool(_bound.get().get("reconcile_id"))
 
 

@@ -133,7 +133,7 @@ class LoopLag:
     def largest(self, seconds: float = WINDOW) -> float:
         """The largest lag of the last `seconds` (at most WINDOW), in seconds."""
         since = self._clock() - seconds
-        # A copy: scrapes ask from a thread of their own.
+        # A copy: a scrape reads it from another thread.
         return next((lag for at, lag in self._largest.copy() if at >= since), 0.0)
 
     def check(self, limit: float = 10.0) -> str | None:

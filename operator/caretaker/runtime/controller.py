@@ -165,8 +165,8 @@ class Controller:
             try:
                 await self.run_pass(key)
             finally:
-                if rest := self._shares.rest(key):
-                    self._queue.rest(key, rest)
+                if pause := self._shares.pause(key):
+                    self._queue.pause(key, pause)
                 self._queue.done(key)
 
     async def run_pass(self, key: Key) -> None:
@@ -215,16 +215,16 @@ class Controller:
             raise Conflict("the ledger keeps changing under the plan")
         outcome = await kind.execute(snapshot, plan)
         follow = kind.next(snapshot, plan, outcome)
-        subject, told = kind.subject(snapshot), list[Event]()
+        subject, more = kind.subject(snapshot), list[Event]()
         status = kind.status(snapshot, plan, outcome)
         if self._shares.throttled(key):
-            status, told = throttled.told(subject.status, status, format_time(time.time()))
+            status, more = throttled.with_condition(subject.status, status, format_time(time.time()))
         self._show(key, status.conditions)
         if await self._write_status(key, subject, status, follow):
             try:
                 await kind.settled(snapshot, plan, outcome)
             finally:  # what happened is told after what must not wait, and whatever became of that
-                await self._recorder.post(subject.ref, [*kind.events(snapshot, plan, status), *told])
+                await self._recorder.post(subject.ref, [*kind.events(snapshot, plan, status), *more])
         self._metrics.reconciled(key.kind, time.perf_counter() - started)
         return follow
 

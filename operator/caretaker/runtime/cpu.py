@@ -1,9 +1,9 @@
-"""What each resource takes of the event loop's CPU, and how long it rests when that is more than its share.
+"""Measures the CPU time of each resource's passes, and pauses a resource that takes more than its share.
 
-Inputs: passes, as coroutines. Their steps are timed by the thread's CPU clock, so that passes that interleave
-are told apart and waiting costs nothing; so are the steps of the tasks that a pass begins. A resource may
-take BURST seconds at once and SHARE of a core for good. What takes more rests before its next pass: until its
-share allows that, and longer each time. It knows no kind, and must not do I/O.
+Inputs: passes, as coroutines. Each step of a pass, and of the tasks that it starts, is timed by the thread's
+CPU clock: interleaved passes are measured separately, and waiting costs nothing. A resource may use BURST
+seconds at once and SHARE of a core in the long run. Beyond that its next pass is delayed until its share
+allows it, and longer each time. It knows no kind, and must not do I/O.
 """
 
 import asyncio
@@ -18,22 +18,22 @@ from caretaker.runtime.queue import Key
 
 T = TypeVar("T")
 
-SHARE: Final = 0.25  # of a core, for good
+SHARE: Final = 0.25  # of a core, in the long run
 BURST: Final = 30.0  # seconds of CPU at once: a rollout to 5,000 nodes takes 10
-REST: Final = (1.0, 60.0)  # seconds of the first rest and of the longest that doubling leads to
-REST_MAX: Final = 600.0  # seconds, where a pass has taken more than its share of as much
-LONG: Final = 0.05  # seconds of one step: all that is due in the loop waits so long
+PAUSE: Final = (1.0, 60.0)  # seconds: the first pause, and the longest that doubling leads to
+PAUSE_MAX: Final = 600.0  # seconds: the longest pause, for a resource that owes as much
+LONG: Final = 0.05  # seconds: a longer step is counted, because it delays everything in the event loop
 
 
 class Account:
-    """Counts the steps of one resource, or of one of its tasks that outlive a pass."""
+    """Sums the CPU time of one resource's passes, or of one of its tasks that outlive a pass."""
 
     def __init__(self, on_step: Callable[[float], None]) -> None:
-        self.taken = 0.0  # seconds of CPU that the passes since the last rest() have taken
+        self.taken = 0.0  # seconds of CPU since the last pause()
         self._on_step = on_step
 
     def add(self, seconds: float) -> None:
-        """One step."""
+        """Add the CPU time of one step."""
         self.taken += seconds
         if seconds >= LONG:
             self._on_step(seconds)
@@ -43,14 +43,14 @@ _account: ContextVar[Account | None] = ContextVar("caretaker_cpu", default=None)
 
 
 class Timed(Coroutine[Any, Any, T]):
-    """A coroutine whose steps are put on an account."""
+    """A coroutine whose steps are timed and added to an account."""
 
     def __init__(self, coroutine: Coroutine[Any, Any, T], account: Account) -> None:
         self._coroutine = coroutine
         self._account = account
 
     def send(self, value: Any) -> Any:
-        """A step."""
+        """See Coroutine.send; one step."""
         began = time.thread_time()
         try:
             return self._coroutine.send(value)
@@ -58,7 +58,7 @@ class Timed(Coroutine[Any, Any, T]):
             self._account.add(time.thread_time() - began)
 
     def throw(self, *error: Any) -> Any:
-        """A step that begins with an error."""
+        """See Coroutine.throw; one step."""
         began = time.thread_time()
         try:
             return self._coroutine.throw(*error)
@@ -66,7 +66,7 @@ class Timed(Coroutine[Any, Any, T]):
             self._account.add(time.thread_time() - began)
 
     def close(self) -> None:
-        """As a coroutine's."""
+        """See Coroutine.close."""
         self._coroutine.close()
 
     def __await__(self) -> Generator[Any, Any, T]:
@@ -79,7 +79,7 @@ class Timed(Coroutine[Any, Any, T]):
         return self.send(None)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._coroutine, name)  # cr_code and the like, of which a task's repr is made
+        return getattr(self._coroutine, name)  # cr_code and others, which the repr of a task reads
 
 
 def new_task(
@@ -88,10 +88,10 @@ def new_task(
     /,
     **options: Any,
 ) -> "asyncio.Task[T]":
-    """A task factory: what a pass begins is on the pass's account."""
+    """A task factory: tasks that a pass starts are timed on the account of the pass."""
     account = _account.get()
     if account is not None and isinstance(coroutine, Coroutine):
-        if not log.in_pass():  # it outlives the pass, and events keep it at work, which have to be read
+        if not log.in_pass():  # it outlives the pass: events drive it, and their work is not the pass's
             account = Account(account._on_step)
         coroutine = Timed(coroutine, account)
     return asyncio.Task(coroutine, loop=loop, **options)
@@ -102,12 +102,12 @@ class _Balance:
         self.account = account
         self.left = BURST  # seconds of CPU; below 0 = owed
         self.at = now
-        self.rests = 0  # one after the other
+        self.pauses = 0  # pauses in a row
         self.throttled = False
 
 
 class Shares:
-    """Every resource's account. `clock` gives seconds that never go back."""
+    """The accounts of all resources. `clock` is monotonic, in seconds."""
 
     def __init__(self, metrics: Metrics, clock: Callable[[], float] = time.monotonic) -> None:
         self._metrics = metrics
@@ -115,41 +115,41 @@ class Shares:
         self._balances: dict[Key, _Balance] = {}
 
     async def timed(self, key: Key, a_pass: Coroutine[Any, Any, T]) -> T:
-        """The pass, on its resource's account."""
+        """Run the pass, timed on its resource's account."""
         token = _account.set(self._balance(key).account)
         try:
             return await Timed(a_pass, self._balance(key).account)
         finally:
             _account.reset(token)
 
-    def rest(self, key: Key) -> float:
-        """A pass has ended: seconds until the next one may begin. A resource that owes CPU is throttled until
-        half of BURST is left. None of one that is gone and owes nothing."""
+    def pause(self, key: Key) -> float:
+        """A pass has ended: returns the seconds until the next one may begin. A resource that owes CPU is
+        throttled until half of BURST is left. 0 for a resource that was forgotten."""
         balance, now = self._balances.get(key), self._clock()
         if balance is None:
             return 0.0
         taken, balance.account.taken = balance.account.taken, 0.0
         self._metrics.pass_cpu.labels(key.kind).observe(taken)
         grown = balance.left + (now - balance.at) * SHARE
-        balance.left = max(min(grown, BURST) - taken, -REST_MAX * SHARE)
+        balance.left = max(min(grown, BURST) - taken, -PAUSE_MAX * SHARE)
         balance.at = now
         if balance.left >= BURST / 2:
-            balance.rests, balance.throttled = 0, False
+            balance.pauses, balance.throttled = 0, False
         if balance.left >= 0:
             return 0.0
         balance.throttled = True
-        first, most = REST
-        doubled = min(first * 2.0 ** min(balance.rests, 16), most)
-        balance.rests += 1
+        first, most = PAUSE
+        doubled = min(first * 2.0 ** min(balance.pauses, 16), most)
+        balance.pauses += 1
         return max(-balance.left / SHARE, doubled)
 
     def throttled(self, key: Key) -> bool:
-        """Whether the resource took more than its share."""
+        """Whether the resource has taken more than its share."""
         balance = self._balances.get(key)
         return balance is not None and balance.throttled
 
     def forget(self, key: Key) -> None:
-        """The resource is gone. What it owes is kept: one that is made anew would owe nothing."""
+        """The resource was deleted. A debt is kept: recreating the resource must not clear it."""
         balance = self._balances.get(key)
         if balance is not None and balance.left + (self._clock() - balance.at) * SHARE >= BURST / 2:
             del self._balances[key]

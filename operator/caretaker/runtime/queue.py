@@ -4,8 +4,8 @@ Events only add a key. The first event after a quiet second runs after 50 ms, so
 together is seen together; while events keep coming a key runs once a second. An urgent event, one that
 lets something start, need not wait for the second to end: each key has URGENT passes in hand, one more
 every second. A key is never worked on twice at once: what arrives meanwhile runs it again afterwards.
-One that took more than its share of CPU rests, whatever arrives. Failures back off per key, exponentially
-and with jitter.
+A key whose resource took more than its share of CPU is paused, whatever arrives. Failures back off per key,
+exponentially and with jitter.
 """
 
 import asyncio
@@ -57,7 +57,7 @@ class WorkQueue:
         self._busy: set[Key] = set()
         self._started: dict[Key, float] = {}
         self._failures: dict[Key, int] = {}
-        self._resting: dict[Key, float] = {}  # until when
+        self._paused: dict[Key, float] = {}  # until when
         self._spent: dict[Key, tuple[float, float]] = {}  # urgent passes used up, as of when
         self._changed = asyncio.Event()
 
@@ -99,9 +99,9 @@ class WorkQueue:
         self.add_after(key, delay)
         return delay
 
-    def rest(self, key: Key, seconds: float) -> None:
-        """No pass of this key, which is being worked on, for so long, whatever happens."""
-        self._resting[key] = until = self._clock() + seconds
+    def pause(self, key: Key, seconds: float) -> None:
+        """Do not run this key, which is being worked on, again before this time has passed."""
+        self._paused[key] = until = self._clock() + seconds
         if key in self._due:
             self._due[key] = max(self._due[key], until)
 
@@ -128,7 +128,7 @@ class WorkQueue:
                 waited = now - self._due.pop(key)
                 self._busy.add(key)
                 self._started[key] = now
-                self._resting.pop(key, None)
+                self._paused.pop(key, None)
                 return key, waited
             self._changed.clear()
             timeout = self._heap[0][0] - now if self._heap else None
@@ -149,7 +149,7 @@ class WorkQueue:
             self._changed.set()
 
     def _put(self, key: Key, due: float) -> None:
-        due = max(due, self._resting.get(key, due))
+        due = max(due, self._paused.get(key, due))
         current = self._due.get(key)
         if current is not None and current <= due:
             return

@@ -1,4 +1,4 @@
-"""Tasks end with those who began them, and let others in between."""
+"""Helpers for tasks: cancel them and wait for their end, and yield to the event loop during long work."""
 
 import asyncio
 import time
@@ -7,7 +7,7 @@ from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
 
-SLICE: Final = 0.02  # seconds of work without a look at other tasks of the event loop
+SLICE: Final = 0.02  # seconds of work between two yields to the event loop
 
 
 async def cancel(*tasks: "asyncio.Task[Any]") -> None:
@@ -21,9 +21,9 @@ async def cancel(*tasks: "asyncio.Task[Any]") -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-class OneATurn:
-    """`async with` it does what takes long and awaits nothing: no two in one turn of the event loop, where
-    all that are due follow each other and everybody else waits for them together."""
+class YieldingLock:
+    """A lock for blocks that take long and await nothing: no two of them run in one turn of the event loop.
+    Without it all that are due run one after the other, and other tasks wait for the sum."""
 
     def __init__(self) -> None:
         self._lock = asyncio.Lock()
@@ -39,8 +39,8 @@ class OneATurn:
 
 
 async def in_pieces(items: Iterable[T]) -> AsyncIterator[T]:
-    """The items; once those that were handed out have taken a SLICE, others of the event loop go first. To be
-    run to its end."""
+    """Yields the items, and yields to the event loop whenever their processing has taken a SLICE. The caller
+    has to exhaust it."""
     began = time.perf_counter()
     for item in items:
         yield item

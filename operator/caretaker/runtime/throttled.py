@@ -1,4 +1,4 @@
-"""Says on a custom resource that it took more than its share of CPU. Pure. Knows no kind."""
+"""Adds the condition CPUThrottled to the status of a resource. Pure. Knows no kind."""
 
 from typing import Any, Final
 
@@ -7,17 +7,17 @@ import msgspec
 from caretaker.api import conditions as c
 from caretaker.api.conditions import Condition, CpuReason
 from caretaker.api.events import Event
-from caretaker.runtime.cpu import REST_MAX, SHARE
+from caretaker.runtime.cpu import PAUSE_MAX, SHARE
 
 MESSAGE: Final = (
-    f"its passes took more CPU than its share of the operator, {SHARE * 100:g} % of a core, and rest up to "
-    f"{REST_MAX / 60:g} min before the next one until they take less. No other resource waits for it. Make "
-    "its spec smaller, or what it selects"
+    f"the operator pauses its passes for up to {PAUSE_MAX / 60:g} min, because they take more CPU than one "
+    f"resource may use, {SHARE * 100:g} % of a core. Other resources are not affected. Make its spec "
+    "smaller, or let it select less"
 )
 
 
-def told(before: Any, status: Any, now: str) -> tuple[Any, list[Event]]:
-    """(the status with the condition, the Event of it where that is new). `before` is what stands."""
+def with_condition(before: Any, status: Any, now: str) -> tuple[Any, list[Event]]:
+    """(the status with the condition, an Event if the condition is new). `before`: the recorded status."""
     generation = getattr(status, "observed_generation", 0)
     condition = Condition(c.CPU_THROTTLED, "True", CpuReason.SHARE_EXCEEDED, MESSAGE, generation)
     stood = c.find(before.conditions, c.CPU_THROTTLED)

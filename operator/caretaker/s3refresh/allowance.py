@@ -1,4 +1,4 @@
-"""In how many calls what waits may be refreshed, so that each event has its refresh in time.
+"""Decides how many calls may refresh a target's dirty folders, so that every event is refreshed in time.
 
 Pure: seconds in, numbers of calls out.
 """
@@ -8,34 +8,39 @@ from typing import Final
 
 import msgspec
 
-PLAIN_CALLS: Final = 4  # so many calls for single folders are better than one for a tree
+PLAIN_CALLS: Final = 4  # up to so many calls for single folders are preferred to one call for a tree
 
 
-class Line(msgspec.Struct, frozen=True):
-    """Those who want a gateway's turns beside a target: for how long it has been due and waited for its own,
-    and how many others wait or will, for each turn that the gateway gives at a time."""
+class Contention(msgspec.Struct, frozen=True):
+    """The competition for a gateway's turns.
+
+    waited  seconds for which this target has been due without a turn
+    others  other dirty targets of the gateway, divided by the number of calls that it accepts at a time
+    """
 
     waited: float = 0.0
     others: float = 0.0
 
 
-ALONE: Final = Line()
+UNCONTENDED: Final = Contention()
 
 
 def allowance(
-    age: float, took: float, whole: float, max_delay: float, min_interval: float, line: Line
+    age: float, took: float, whole: float, max_delay: float, min_interval: float, contention: Contention
 ) -> tuple[int, int]:
-    """(in how many calls what waits is to be refreshed, how many calls everything is worth).
+    """(calls allowed for the dirty folders, calls that take as long as one refresh of everything).
 
-    The last of them has to begin in time for the oldest event, and the one after it in time for the event
-    that comes next: each is to be refreshed, by a call that has ended, within maxDelay + minInterval + two
-    refreshes. What is too late already, since nobody was there, has its time again.
+    The last call must begin in time for the oldest event, and the call after it in time for the next event:
+    every event is to be followed by a refresh that has ended within maxDelay + minInterval + two refreshes.
+    An event that is already too late, for example because no operator ran, gets this time again.
 
-    age    of the oldest event
-    took   a refresh, of late; whole: one of everything
+    age    seconds since the oldest event
+    took   seconds that the last refresh took
+    whole  seconds that a refresh of everything takes
     """
-    turns = line.others + 1 if line.others else 0.0  # before its next one, with one more who comes meanwhile
-    gap = max(min_interval, took, 1.0) + max(line.waited, turns * took)  # between two calls
+    # Turns of others before this target's next one; one more for a target that becomes dirty meanwhile.
+    turns = contention.others + 1 if contention.others else 0.0
+    gap = max(min_interval, took, 1.0) + max(contention.waited, turns * took)  # between two calls
     patience = max(max_delay, min_interval) + min_interval + took
     if age > patience:
         age = min(age, max_delay)

@@ -179,7 +179,7 @@ def _any_failing(_: View, plan: Plan) -> Verdict | None:
 
 def _lost(_: View, plan: Plan) -> Verdict | None:
     lost = [t.id for t in plan.targets if t.last.result == "Lost"]
-    said = f"{_some(lost)}: the end of the last refresh was never heard of"
+    said = f"{_some(lost)}: no completion event of the last refresh was received"
     return ("False", Reason.COMPLETION_LOST, said) if lost else None
 
 
@@ -201,7 +201,7 @@ def _blind(view: View, plan: Plan) -> Verdict | None:
 
 
 def _left_in_queue(view: View, _: Plan) -> Verdict | None:
-    """Why there may be events in the queue, or in its dead-letter queue, that nothing was done about."""
+    """Reasons why the queue or its dead-letter queue may hold events that no refresh has followed."""
     found = queue_of(view)
     if found.in_flight >= NEAR_MOST_IN_FLIGHT:
         said = (
@@ -212,8 +212,8 @@ def _left_in_queue(view: View, _: Plan) -> Verdict | None:
         return "False", Reason.BACKLOG, "messages wait in the queue to be received"
     if dead := uncovered(found):
         said = (
-            f"about {dead} message(s) came into the dead-letter queue, and may be events that no refresh has "
-            "followed: send them back to the queue, or purge"
+            f"about {dead} message(s) in the dead-letter queue may be events that no refresh has followed: "
+            "send them back to the queue, or purge the dead-letter queue"
         )
         return "False", Reason.DEAD_LETTERS, said
     if view.malformed and view.snapshot.malformed == "DeadLetter":
@@ -226,7 +226,7 @@ _CAUGHT_UP_RULES: Final = (_any_failing, _lost, _under_way, _blind, _left_in_que
 
 
 def queue_of(view: View) -> QueueStatus:
-    """What status says of the queue."""
+    """status.queue."""
     before, now = view.read.status.queue, view.snapshot.now
     return status_of(view.queue, before, now, read=view.reading, covered=view.snapshot.expired)
 

@@ -52,18 +52,18 @@ TURN_SECONDS: Final = 5.0
 # Between two reads of the Secret with the keys; sooner while AWS refuses something.
 KEYS_SECONDS: Final = 300.0
 KEYS_DOUBTED_SECONDS: Final = 30.0
-# For so long a resource on its way out that may do nothing (no Secret, no grant) waits for that to change.
+# How long the deletion of a resource with onDelete: Flush waits for a missing Secret or grant.
 FLUSH_SECONDS: Final = 300.0
-# A gateway ignores a refresh that it accepts sooner after another of the same share.
+# A gateway ignores a refresh that it accepts within this time of another refresh of the same share.
 GATEWAY_SECONDS: Final = 60.0
-LISTED_AT_ONCE: Final = 50  # resources: the record of one may be close to a megabyte
+LISTED_AT_ONCE: Final = 50  # resources in one page: the status of one may take close to 1 MB
 NO_FILTER: Final = Filter()
 
 
 class S3AggregatedRefreshKind:
     """runtime.controller.Kind for S3AggregatedRefreshes. `add` asks for a pass, at once if urgent.
 
-    namespace  the only one that is served; empty = all
+    namespace  the only namespace that is served; empty = all
     """
 
     kind = KIND
@@ -91,7 +91,7 @@ class S3AggregatedRefreshKind:
         self._admission = Admission(grants)
         self._queues = Queues(aws, self._admission.owner_absent)
         self._turns = Turns()
-        self._recalled = asyncio.Event()  # the turns know of the calls of those who led before
+        self._recalled = asyncio.Event()  # set when the turns know the calls of former leaders
         self._recalling = asyncio.Lock()
         self._key_ring = KeyRing(client, add)
         self._works: dict[Key, Work] = {}
@@ -152,10 +152,10 @@ class S3AggregatedRefreshKind:
         refusal = await self._set_up(key, work, read)
         work.refused(read.flushing and refusal is not None, time.monotonic())
         shares = located(work.shares, {one.id: one.location for one in read.status.targets})
-        return self._view(key, work, read, await came.sifted_by(read.spec, shares), refusal)
+        return self._view(key, work, read, await came.with_matches(read.spec, shares), refusal)
 
     async def _recall(self) -> None:
-        """Before the first pass: when each file share may have been called for, whichever resource it was."""
+        """Before the first pass: read from all resources when each file share may last have been called."""
         async with self._recalling:
             if self._recalled.is_set():
                 return
@@ -204,10 +204,10 @@ class S3AggregatedRefreshKind:
         """Have the resource's tasks run as its spec says; why they do not."""
         spec, refusal, keys = read.spec, self._admission.refused(key, read, lambda: self._add(key)), None
         if read.flushing and refusal is not None and refusal.reason == Reason.QUEUE_CONFLICT:
-            refusal = None  # it reads no queue any more
+            refusal = None  # a flush reads no queue
         if refusal is None and spec is not None and spec.aws.secret_name:
             wait = KEYS_SECONDS if work.problem is None else KEYS_DOUBTED_SECONDS
-            # A namespace that goes takes the Secret along: the keys that are known are good enough then.
+            # Deleting a namespace deletes the Secret, too: the remembered keys are used then.
             wait = math.inf if read.flushing else wait * self._scale
             found = await self._key_ring.get(key, spec.aws.secret_name, wait)
             refusal, keys = (found, None) if isinstance(found, Refusal) else (None, found)
@@ -240,7 +240,7 @@ class S3AggregatedRefreshKind:
             code=str(problem.error_class) if problem is not None else "",
             polling=work.polling,
             behind=work.behind,
-            patience=work.refused_at + FLUSH_SECONDS * self._scale - clock,
+            flush_remaining=work.refused_at + FLUSH_SECONDS * self._scale - clock,
             reading=work.reading,
             newest=came.newest,
             more=came.more,
@@ -268,7 +268,7 @@ class S3AggregatedRefreshKind:
                     )
                 ),
                 messages=came.messages,
-                sifted=came.sifted,
+                matches=came.matches,
                 results=came.results,
                 ends=came.ends,
                 idempotent=aim.idempotent,
@@ -326,14 +326,14 @@ class S3AggregatedRefreshKind:
         work.matched = tally.count(self._metrics.s3refresh, name, taken, plan, work.matched)
         if (seen := snapshot.queue).checked:
             self._metrics.s3refresh.messages(name, seen.visible, seen.in_flight, seen.dead_letters or 0)
-        if snapshot.read.flushing and (_flushed(snapshot, plan) or snapshot.patience <= 0):
+        if snapshot.read.flushing and (_flushed(snapshot, plan) or snapshot.flush_remaining <= 0):
             kept = [name for name in snapshot.read.meta.finalizers or () if name != FINALIZER]
             raw = await self._read(key)
             if raw is not None:
                 await self._set_finalizers(key, raw.metadata.resource_version, kept)
 
     def _called(self, plan: Plan, taken: Snapshot, clock: float) -> None:
-        """Calls count from when they are made, and again from when they may have been accepted."""
+        """Record each call twice: when it is made, and when it may have been accepted."""
         accepted = [one.target for one in taken.results if one.code in ("", UNKNOWN)]
         for name in (*accepted, *(share.id for share, _ in plan.calls)):
             self._turns.called(name, clock)
@@ -360,7 +360,8 @@ class S3AggregatedRefreshKind:
         """See events.py."""
         found = transitions(snapshot.read.status, status, expired=snapshot.snapshot.expired)
         refusal = snapshot.refusal
-        if snapshot.read.flushing and refusal and snapshot.patience <= 0 and not _flushed(snapshot, plan):
+        over = snapshot.read.flushing and snapshot.flush_remaining <= 0
+        if over and refusal and not _flushed(snapshot, plan):
             found.append(given_up(refusal.message))
         return found
 
@@ -369,7 +370,7 @@ class S3AggregatedRefreshKind:
         now = time.time()
         delays = [max(plan.wake - now, MIN_DELAY)] if plan.wake else []
         if snapshot.read.flushing and snapshot.refusal is not None:
-            delays.append(max(snapshot.patience, MIN_DELAY))
+            delays.append(max(snapshot.flush_remaining, MIN_DELAY))
         shares = {share.id: share for share in snapshot.snapshot.shares.known}
         if not snapshot.snapshot.suspended and waiting_of(plan, shares, snapshot.snapshot.now):
             delays.append(TURN_SECONDS * self._scale)

@@ -14,8 +14,8 @@ work: one that comes too late finds another claim than its own and changes nothi
 D, the dirty scope, lives beside a claim and a refresh in flight: an event that comes then dirties again,
 since the refresh may already have listed that folder.
 
-The first claim of D closes it: in how many calls it is refreshed is decided then, and what comes later waits
-behind it. So nothing that keeps changing keeps anything else waiting.
+The first claim of D closes it: the number of calls for D is decided then, and later changes wait behind D in
+a scope of their own. So a folder that keeps changing does not delay the others.
 
 Where a call that is made again takes effect once (an idempotent target), an unknown outcome leaves the claim
 as it is, and W2' makes the same call again.
@@ -27,7 +27,7 @@ from typing import Final, Literal
 import msgspec
 
 from caretaker.s3refresh import folders
-from caretaker.s3refresh.allowance import ALONE, Line, allowance
+from caretaker.s3refresh.allowance import UNCONTENDED, Contention, allowance
 from caretaker.s3refresh.folders import Request, Scope
 
 Outcome = Literal["", "Succeeded", "Failed", "Assumed", "Lost"]
@@ -40,16 +40,16 @@ BACKOFF_DOUBLINGS: Final = 16
 CLOCK_SKEW_SECONDS: Final = 300.0
 # How long after it was sent a call that nobody waits for any more may still be accepted.
 CALL_SECONDS: Final = 10.0
-WHOLE_SECONDS: Final = 900.0  # a guess for a refresh of everything whose end will be told
+WHOLE_SECONDS: Final = 900.0  # assumed for a refresh of everything until a completion event gives a figure
 UNKNOWN: Final = "OutcomeUnknown"
 
 
 class Dirty(msgspec.Struct, frozen=True):
-    """What waits for a refresh, since the first event.
+    """The scope that waits for a refresh, since its first event.
 
-    closed  a part of it was claimed, or refused: nothing joins it any more
-    later   what came since then
-    most    folders in one call, where the target has refused more at a time; 0 = as many as may be
+    closed  a part of it was claimed or refused: later changes do not join it
+    later   changes since it was closed
+    most    folders in one call, after the target refused more at a time; 0 = as many as the spec allows
     """
 
     since: float
@@ -60,7 +60,7 @@ class Dirty(msgspec.Struct, frozen=True):
 
     @property
     def waiting(self) -> Scope:
-        """All of it, with what came later."""
+        """The whole scope, including later changes."""
         return self.scope if self.later is None else folders.merge(self.scope, self.later.scope)
 
 
@@ -78,7 +78,7 @@ class Claim(msgspec.Struct, frozen=True):
 class InFlight(msgspec.Struct, frozen=True):
     """A refresh that was accepted and has not been heard to end."""
 
-    notification_id: str  # empty: the answer had none, so its end is told by the share alone
+    notification_id: str  # empty: the response had none, so a completion event is matched by its share
     accepted_at: float
     request: Request
 
@@ -90,7 +90,7 @@ class Last(msgspec.Struct, frozen=True):
     accepted_at: float = 0.0
     completed_at: float = 0.0
     full_at: float = 0.0  # when a refresh of everything was last accepted, or began to be waited for
-    full_seconds: float = 0.0  # how long the last one took; 0 = not known
+    full_seconds: float = 0.0  # how long the last refresh of everything took; 0 = not known
     folders: int = 0
     result: Outcome = ""
 
@@ -113,7 +113,7 @@ class Target(msgspec.Struct, frozen=True):
     in_flight: InFlight | None = None
     last: Last = Last()
     failure: Failure | None = None
-    location: str = ""  # of a file share: where it was last found, as Share.location
+    location: str = ""  # file shares only: Share.location when it was last found
 
 
 class Pace(msgspec.Struct, frozen=True):
@@ -125,7 +125,7 @@ class Pace(msgspec.Struct, frozen=True):
     retry_initial: float = 30.0
     retry_max: float = 900.0
     tracked: bool = False  # whether completions are heard of
-    assume_after: float = 60.0  # how long a refresh in flight keeps what waits from being refreshed
+    assume_after: float = 60.0  # how long a refresh in flight delays the changes that wait behind it
     completion_timeout: float = 6 * 3600.0
     on_timeout: Literal["RefreshAgain", "Assume"] = "RefreshAgain"
     max_folders: int = 50
@@ -142,7 +142,8 @@ def at_once(pace: Pace) -> Pace:
 
 
 def located(target: Target, location: str, now: float) -> Target:
-    """Where the target was found. One that was elsewhere has missed the events of where it is."""
+    """Records the location at which the target was found. After a move everything is dirty: the events of the
+    new location were not matched to it."""
     if target.location == location:
         return target
     moved = bool(target.location)
@@ -170,11 +171,13 @@ def mark(target: Target, scope: Scope, now: float) -> Target:
     return msgspec.structs.replace(target, dirty=_joined(before, scope, now))
 
 
-def claim(target: Target, claim_id: str, owner: str, pace: Pace, now: float, line: Line = ALONE) -> Target:
+def claim(
+    target: Target, claim_id: str, owner: str, pace: Pace, now: float, contention: Contention = UNCONTENDED
+) -> Target:
     """W2: take the next call's folders out of what waits. The target must be dirty and idle."""
     if target.dirty is None or target.claim is not None or target.in_flight is not None:
         return target
-    request, left = upcoming(target, target.dirty, pace, now, line)
+    request, left = upcoming(target, target.dirty, pace, now, contention)
     return msgspec.structs.replace(
         target,
         dirty=left,
@@ -184,16 +187,16 @@ def claim(target: Target, claim_id: str, owner: str, pace: Pace, now: float, lin
 
 
 def upcoming(
-    target: Target, dirty: Dirty, pace: Pace, now: float, line: Line = ALONE
+    target: Target, dirty: Dirty, pace: Pace, now: float, contention: Contention = UNCONTENDED
 ) -> tuple[Request, Dirty | None]:
-    """(the next call, what waits then), if it is claimed now."""
+    """(the next call, the remaining dirty scope) if the target is claimed now."""
     scope = dirty.scope
     if not dirty.closed:
         took, whole = durations(target.last, pace)
         age = max(now - dirty.since, 0.0)
-        if target.failure is not None:  # it has had its time, and has it again
+        if target.failure is not None:  # after a failure the time limit starts again
             age = min(age, pace.max_delay)
-        calls, worth = allowance(age, took, whole, pace.max_delay, pace.min_interval, line)
+        calls, worth = allowance(age, took, whole, pace.max_delay, pace.min_interval, contention)
         scope = folders.narrowed(scope, pace.max_folders, calls, worth)
     request, left = folders.take(scope, min(dirty.most or pace.max_folders, pace.max_folders))
     since = min(dirty.since, now)
@@ -203,7 +206,7 @@ def upcoming(
 
 
 def durations(last: Last, pace: Pace) -> tuple[float, float]:
-    """Seconds that (a refresh, one of everything) takes: a guess before the first has ended."""
+    """Seconds that (a refresh, a refresh of everything) takes; an assumption until one has ended."""
     took, whole = (pace.min_interval, WHOLE_SECONDS) if pace.tracked else (pace.assume_after,) * 2
     if last.completed_at >= last.accepted_at > 0:
         took = last.completed_at - last.accepted_at
@@ -229,11 +232,11 @@ def accepted(
     unnamed: bool = False,
     may_fail: bool = False,
 ) -> Target:
-    """W3: the call of this claim was accepted. An empty notification id completes it at once, unless the
-    answer should have had one.
+    """W3: the call of this claim was accepted. Without a notification id the refresh is complete at once,
+    unless `unnamed` is set.
 
-    unnamed   whether it should have
-    may_fail  its end may still be a failure, so a row of failures does not end here
+    unnamed   the response should have had a notification id and has none: the refresh is in flight
+    may_fail  the refresh may still fail, so the count of failures is kept
     """
     held = target.claim
     if held is None or held.id != claim_id:
@@ -257,18 +260,18 @@ def failed(
     now: float,
     jitter: float,
     *,
-    asked: float = 0.0,
+    retry_after: float = 0.0,
 ) -> Target:
-    """W3': the call of this claim failed, or nobody knows: what it held waits again, with backoff.
+    """W3': the call of this claim failed, or its outcome is unknown: its scope is dirty again, with backoff.
 
-    `jitter` is between 0 and 1 (full jitter); `asked`: seconds that the service asks to wait at least. Never
-    sooner than minInterval: an accepted call whose answer was lost may have started it, and may do so until
-    CALL_SECONDS later if its process is gone.
+    `jitter` is between 0 and 1 (full jitter); `retry_after`: seconds of the service's Retry-After. The next
+    attempt is at least minInterval later: the call may have been accepted and its response lost. A call of a
+    process that is gone may still be accepted for CALL_SECONDS.
     """
     held = target.claim
     if held is None or held.id != claim_id:
         return target
-    failure = _one_more(target, code, message, pace, now, jitter, asked)
+    failure = _one_more(target, code, message, pace, now, jitter, retry_after)
     back = _wait_again(target, held.request.scope, held.since, now)
     at = max(failure.next_attempt_at, now + least(pace, code))
     failure = msgspec.structs.replace(failure, next_attempt_at=at)
@@ -276,13 +279,20 @@ def failed(
 
 
 def unanswered(
-    target: Target, claim_id: str, message: str, pace: Pace, now: float, jitter: float, *, asked: float = 0.0
+    target: Target,
+    claim_id: str,
+    message: str,
+    pace: Pace,
+    now: float,
+    jitter: float,
+    *,
+    retry_after: float = 0.0,
 ) -> Target:
-    """Nobody knows how the call of this claim ended, and it can be made again: it stays, with backoff.
-    `asked` as in failed()."""
+    """The outcome of this claim's call is unknown and the target is idempotent: the claim stays, with
+    backoff. `retry_after` as in failed()."""
     if target.claim is None or target.claim.id != claim_id:
         return target
-    failure = _one_more(target, UNKNOWN, message, pace, now, jitter, asked)
+    failure = _one_more(target, UNKNOWN, message, pace, now, jitter, retry_after)
     return msgspec.structs.replace(target, failure=failure)
 
 
@@ -324,8 +334,8 @@ def overdue(target: Target, pace: Pace, now: float) -> Target:
 
 
 def completion_due(target: Target, pace: Pace, now: float) -> float:
-    """When the refresh in flight is no longer waited for: sooner while something else waits behind it. A
-    start in the future, of a clock that was set back, counts as now."""
+    """When the operator stops waiting for the end of the refresh in flight: sooner while changes wait behind
+    it. A start in the future, after a clock was set back, counts as now."""
     if target.in_flight is None:
         return math.inf
     wait = pace.assume_after
@@ -350,16 +360,16 @@ def widened(target: Target) -> Target:
 
 
 def _one_more(
-    target: Target, code: str, message: str, pace: Pace, now: float, jitter: float, asked: float = 0.0
+    target: Target, code: str, message: str, pace: Pace, now: float, jitter: float, retry_after: float = 0.0
 ) -> Failure:
-    """One failure more in the row. Nobody can ask for a longer wait than retry.max."""
+    """The next failure in a row. retry.max bounds `retry_after`."""
     count = (target.failure.count if target.failure is not None else 0) + 1
     wait = min(pace.retry_initial * 2.0 ** min(count - 1, BACKOFF_DOUBLINGS), pace.retry_max) * jitter
-    return Failure(count, code, message, now + max(wait, pace.min_interval, min(asked, pace.retry_max)))
+    return Failure(count, code, message, now + max(wait, pace.min_interval, min(retry_after, pace.retry_max)))
 
 
 def least(pace: Pace, code: str) -> float:
-    """Seconds from a call to the next at least, where the last one failed with this code, if any."""
+    """Minimum seconds between two calls, where the first failed with this code ("" = it did not fail)."""
     return pace.min_interval + (CALL_SECONDS if code == UNKNOWN else 0.0)
 
 
@@ -372,12 +382,12 @@ def _ended(last: Last, flying: InFlight, result: Outcome, now: float) -> Last:
 
 
 def _wait_again(target: Target, scope: Scope, since: float, now: float) -> Target:
-    """D = D + scope, as old as the older of the two."""
+    """D = D + scope, with the earlier of the two times."""
     return msgspec.structs.replace(target, dirty=_joined(target.dirty, scope, min(since, now)))
 
 
 def _joined(before: Dirty | None, scope: Scope, now: float) -> Dirty:
-    """With this, too, since `now` at the latest. Everything leaves nothing for later."""
+    """Adds the scope, dirty since `now` or earlier. If the result is everything, `later` is empty."""
     if before is None:
         return Dirty(now, folders.merge(scope))
     since, merged = min(before.since, now), folders.merge(before.scope, scope)
@@ -385,5 +395,5 @@ def _joined(before: Dirty | None, scope: Scope, now: float) -> Dirty:
 
 
 def called_at(target: Target) -> float:
-    """When its last call may have been made, or was known to be accepted; 0 = never."""
+    """When its last call was requested or accepted, whichever is later; 0 = never."""
     return max(target.last.requested_at, target.last.accepted_at)

@@ -2,8 +2,8 @@
 
 Pure: the body of a message -> Parsed. Nothing is dropped in silence: what is no event of a known shape is
 malformed, with the reason. eventTime is not read: clocks decide nothing (a skewed one could lose an event).
-Whoever may send to the queue writes what is read here, up to 1 MiB of it: it is read in slices, and no name
-is kept that S3 would not take.
+The input is untrusted and up to 1 MiB long: it is parsed in slices, and names that S3 does not allow are
+malformed.
 Shapes: https://docs.aws.amazon.com/AmazonS3/latest/userguide/notification-content-structure.html and
 .../ev-events.html; Storage Gateway: .../filegateway/latest/files3/monitoring-file-gateway.html
 """
@@ -26,9 +26,9 @@ _UPLOADS: Final = ("Storage Gateway Object Upload Event", "Storage Gateway File 
 MAX_TOPIC: Final = 300  # characters of a topic's ARN (its name has 256 at most)
 _COMPLETION: Final = "Storage Gateway Refresh Cache Event"
 MAX_KEY_BYTES: Final = 1024  # of an object (S3 user guide, "Naming objects")
-MAX_NAME: Final = 256  # characters of a bucket's or a principal's name, more than they have
-MAX_FAULT: Final = 500  # characters of what is told of a malformed message
-SLICE: Final = 64  # records between two pauses
+MAX_NAME: Final = 256  # characters of a bucket's or a principal's name; valid ones are shorter
+MAX_FAULT: Final = 500  # characters of the fault of a malformed message
+SLICE: Final = 64  # records that are parsed in one step
 
 
 class ObjectEvent(msgspec.Struct, frozen=True):
@@ -71,12 +71,12 @@ def parse(body: str | bytes, envelope: Envelope = "Auto") -> Parsed:
 
 
 def parsing(body: str | bytes, envelope: Envelope = "Auto") -> Generator[None, None, Parsed]:
-    """parse() in steps, each as long as SLICE records take."""
+    """parse() in steps of SLICE records."""
     try:
         return (yield from _parse(_object(body, "the body"), envelope, wrapped=False))
     except MalformedError as error:
         return Parsed(malformed=str(error)[:MAX_FAULT])
-    except (TypeError, AttributeError, KeyError, ValueError, RecursionError) as error:  # nobody foresaw it
+    except (TypeError, AttributeError, KeyError, ValueError, RecursionError) as error:  # any other shape
         return Parsed(malformed=f"not of a known shape: {type(error).__name__}: {error}"[:MAX_FAULT])
 
 
@@ -127,11 +127,12 @@ def _unwrapped(found: dict[str, Any], envelope: Envelope, *, wrapped: bool) -> G
 
 
 def _subscription(found: dict[str, Any]) -> str:
-    """What a message about the subscription itself asks for. Deleted, it would hide why nothing comes."""
+    """The fault of an SNS message about the subscription itself, with the next step. If such a message were
+    deleted without a report, missing events would have no visible cause."""
     given = found.get("TopicArn")
     topic = given[:MAX_TOPIC] if isinstance(given, str) else "an SNS topic"
     if found["Type"] == "UnsubscribeConfirmation":
-        return f"the subscription of {topic} has ended, nothing more comes from it: subscribe the queue again"
+        return f"the subscription of {topic} has ended, it sends no more events: subscribe the queue again"
     return (
         f"{topic} sends nothing until its subscription is confirmed: aws sns confirm-subscription, with the "
         "Token of this message"
@@ -168,7 +169,7 @@ def _record(record: Any, place: str) -> ObjectEvent:
 
 
 def _event(kind: EventKind, bucket: str, key: str, place: str = "", principal: str = "") -> ObjectEvent:
-    """The event, unless S3 has no such names."""
+    """The event. Raises MalformedError for names that S3 does not allow."""
     where = f"{place}: " if place else ""
     if len(key) > MAX_KEY_BYTES or len(key.encode()) > MAX_KEY_BYTES:
         raise MalformedError(
@@ -245,8 +246,8 @@ def _text(found: Any, place: str, *path: str) -> str:
 
 def _decoded(quoted: str, place: str) -> str:
     """Form encoding, as S3 and SNS have it: a plus is a space."""
-    if len(quoted) > 3 * MAX_KEY_BYTES:  # three characters for each byte, at most
-        raise MalformedError(f"{place} is longer than any object's: {quoted[:100]}")
+    if len(quoted) > 3 * MAX_KEY_BYTES:  # a byte is quoted as three characters at most
+        raise MalformedError(f"{place} is longer than any object's key: {quoted[:100]}")
     try:
         return unquote_plus(quoted, errors="strict")
     except UnicodeDecodeError as error:

@@ -24,8 +24,8 @@ def transitions(before: Status, after: Status, *, expired: bool = False) -> list
 
 
 def given_up(why: str) -> Event:
-    """The resource goes without the refreshes that onDelete: Flush asks for."""
-    said = f"nothing could be refreshed before the resource goes, and what was dirty stays stale: {why}"
+    """The resource is deleted without the refreshes that onDelete: Flush asks for."""
+    said = f"the resource is deleted without a last refresh, and its dirty folders stay stale: {why}"
     return Event("Warning", "FlushGivenUp", said)
 
 

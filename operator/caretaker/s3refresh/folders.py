@@ -4,9 +4,8 @@ Pure. A folder is named as FolderList of RefreshCache has it: relative to the sh
 or a trailing slash, the root itself as "/". A *tree* is a folder with everything below it.
 
 A new or vanished directory shows only in its parent's listing, so an event concerns the object's folder and
-every ancestor. The number of folders is bounded everywhere; what is too many, or too deep, collapses into
-trees, which say more than is known, never less. Every step is linear in the bytes of the names, but for one
-sort.
+every ancestor. The number and the depth of folders are bounded: beyond the bounds they collapse into trees,
+which cover more than changed, never less. Every step but one sort is linear in the bytes of the names.
 """
 
 import re
@@ -19,8 +18,8 @@ import msgspec
 
 ROOT: Final = "/"
 MAX_LENGTH: Final = 1024  # characters of a name in FolderList (service model of storagegateway)
-MAX_DEPTH: Final = 16  # levels of a single folder; below, the one above it is a tree
-MAX_CHAIN_BYTES: Final = 4 * 1024  # of a folder's name and those of all above it
+MAX_DEPTH: Final = 16  # levels of a single folder; below them, the folder at this level becomes a tree
+MAX_CHAIN_BYTES: Final = 4 * 1024  # of the names of a folder and all its ancestors together
 MAX_FOLDERS: Final = 500  # of one target that wait for a refresh
 MAX_BYTES: Final = 16 * 1024
 MAX_CALL_BYTES: Final = 8 * 1024  # of one call: 64 targets' calls have to fit into one object
@@ -60,7 +59,7 @@ def of_key(key: str, prefix: str = "") -> Scope:
     """The folders that an event of this object makes stale, in a share of `prefix`; empty where the object is
     not below the prefix.
 
-    For a key that ends in a slash, a directory's own object, these are the directory and its parents.
+    For a key that ends in a slash (the object of a directory), these are the directory and its parents.
     """
     if not key.startswith(prefix):
         return NOTHING
@@ -68,9 +67,9 @@ def of_key(key: str, prefix: str = "") -> Scope:
 
 
 def of_folder(folder: str) -> Scope:
-    """The folder and all above it. A file gateway shows nothing below a path segment that is empty or made of
-    dots, so what lies there concerns its nearest real ancestor. Below MAX_DEPTH levels, and where the names
-    grow long, the last one becomes a tree."""
+    """The folder and all its ancestors. A file gateway shows nothing below a path segment that is empty, "."
+    or "..", so a path through one concerns the last folder before it. Below MAX_DEPTH levels, or beyond
+    MAX_CHAIN_BYTES, the last folder becomes a tree."""
     names: list[str] = []
     name, room = "", MAX_CHAIN_BYTES
     for part in folder.split("/", MAX_DEPTH):
@@ -107,7 +106,7 @@ def covers(known: Scope, scope: Scope) -> bool:
 
 
 def missing(scope: Scope, known: Scope) -> Scope:
-    """What of `scope` a refresh of `known` does not refresh."""
+    """The part of `scope` that a refresh of `known` does not cover."""
     if known.all or scope.all:
         return NOTHING if known.all else scope
     return Scope(
@@ -117,8 +116,9 @@ def missing(scope: Scope, known: Scope) -> Scope:
 
 
 def narrowed(scope: Scope, most: int, calls: int, whole: int) -> Scope:
-    """The scope as at most `calls` calls of `most` folders each refresh it: single folders if they fit, else
-    trees and the folders above them; else as few calls as it takes, or everything from `whole` calls on."""
+    """The scope, reduced so that at most `calls` calls of `most` folders each refresh it: single folders if
+    they fit, else trees and the folders above them. If that is not enough either: the fewest calls possible,
+    or everything if these are `whole` or more."""
     best, least = scope, calls_of(scope, most)
     trees = most
     while least > calls and trees:
@@ -180,8 +180,8 @@ def size(scope: Scope) -> int:
 
 
 def length(name: str) -> int:
-    """Bytes of a name in the object that etcd holds: quoted, with a comma. The API server escapes more than
-    JSON asks for: <, >, &, U+2028 and U+2029, as six characters each."""
+    """Bytes of a name in the object that etcd stores: quoted, with a comma. The API server also escapes <, >,
+    &, U+2028 and U+2029, as six characters each, which JSON does not require."""
     if name.isascii() and name.isprintable() and not _ESCAPED.search(name):
         return len(name) + 3
     more = 5 * sum(map(name.count, "<>&")) + 3 * sum(map(name.count, "\u2028\u2029"))
@@ -203,11 +203,11 @@ def _bounded(scope: Scope) -> Scope:
 
 
 def _pruned(folders: Iterable[str], trees: Iterable[str]) -> Scope:
-    """Without what lies within a tree. In the order of the names with a slash behind them, what lies within
-    one comes right after it."""
+    """Removes folders and trees that lie within a tree. Names are sorted with a trailing slash, so the
+    descendants of a tree follow it directly."""
     held = {f"{tree}/" for tree in trees}
     kept: tuple[list[str], list[str]] = ([], [])
-    outer = "/"  # begins no name
+    outer = "/"  # no name begins with it
     for name in sorted(held.union(f"{folder}/" for folder in folders if folder != ROOT)):
         if name.startswith(outer):
             continue
@@ -224,7 +224,7 @@ def _collapsed(scope: Scope, most: int) -> Scope:
     names = sorted(f"{name}/" for name in (*scope.folders, *scope.trees) if name != ROOT)
     leaves = [name for name, after in pairwise((*names, "")) if not after.startswith(name)]
     deepest = max((name.count("/") for name in leaves), default=1)
-    # The most levels at which there are few enough; one level, if there are too many even there.
+    # The largest depth at which at most `most` trees remain; 1 if there is none.
     levels = bisect_right(range(1, deepest + 1), most, key=lambda depth: len(_cut(leaves, depth))) or 1
     trees = _cut(leaves, levels)
     found = _pruned(scope.folders, trees)
@@ -234,14 +234,14 @@ def _collapsed(scope: Scope, most: int) -> Scope:
 
 
 def _cut(names: Iterable[str], depth: int) -> set[str]:
-    """The folders so many levels deep, or less, that hold these, which end in a slash."""
+    """The ancestors of these names at this depth; a name above it stays itself. Names end in a slash."""
     return {
         "/".join(name.split("/", depth)[:depth]) if name.count("/") > depth else name[:-1] for name in names
     }
 
 
 def _calls(names: Iterable[str], most: int) -> Iterator[tuple[str, ...]]:
-    """As many in each as a call and its record hold, one at least."""
+    """Splits names into calls: at least one name each, up to `most` names and MAX_CALL_BYTES."""
     chosen: list[str] = []
     size = 0
     for name in sorted(names, key=_deepest_first):

@@ -229,9 +229,9 @@ def _ending(target: Target, pace: Pace) -> str:
         return "is asked for every few seconds"
     if pace.tracked and target.dirty is not None:
         longest = _text(max(pace.assume_after, pace.min_interval))
-        return f"is told by an event, and waited for until {longest} after it began (completion.assumeAfter)"
+        return f"is reported by an event, and awaited until {longest} after it began (completion.assumeAfter)"
     if pace.tracked:
-        return f"is told by an event, within {_text(pace.completion_timeout)} (completion.timeout)"
+        return f"is reported by an event, within {_text(pace.completion_timeout)} (completion.timeout)"
     return f"is assumed after {_text(pace.assume_after)} (completion.assumeAfter)"
 
 

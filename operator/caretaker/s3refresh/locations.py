@@ -1,4 +1,4 @@
-"""Where a file share's objects are: its LocationARN as bucket and prefix, or what the record says of it.
+"""The bucket and prefix of a file share: from its LocationARN, or as recorded in status.
 
 Pure. Forms (Storage Gateway API reference, NFSFileShareInfo.LocationARN): a bucket, an access point's ARN or
 an access point's alias in place of a bucket, each with or without a prefix and a trailing slash. What an
@@ -49,9 +49,10 @@ def bucket_and_prefix(location: str, access_points: Mapping[str, str]) -> tuple[
 
 
 def located(shares: Shares, places: Mapping[str, str]) -> Shares:
-    """With those that exist and cannot be described where they were last found: they cannot be refreshed now,
-    and their events are theirs. `places` by id, as the record has them. A share that is not on it is new, and
-    is refreshed whole when it is described; of one whose place is not on it no event can be told."""
+    """Adds the shares that are listed but cannot be described, at their recorded location: they cannot be
+    refreshed now, but their events are matched to them. `places`: share id -> recorded location. A share
+    without a record is new, and is refreshed whole once it is described. With a record but no location its
+    events cannot be matched, so the result is not complete."""
     known = {share.id for share in shares.known}
     there = [share for share in shares.unseen if share.id not in known and share.id in places]
     found = [_at(share, places[share.id]) for share in there if places[share.id]]

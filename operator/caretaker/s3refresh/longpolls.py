@@ -1,8 +1,8 @@
-"""Whose turn it is to wait at SQS: so many long polls at a time, over all queues.
+"""Limits the number of long polls that run at a time, over all queues.
 
-A long poll takes a thread for as long as it waits. Beyond the bound a queue waits in line for one, and each
-waits for a shorter time, so that it is asked as often as before. The threads beyond the bound are for short
-polls, by which a backlog comes in: no long poll is ever in their way.
+A long poll occupies a thread while it waits. With more queues than the limit, each queue waits for its turn,
+and its long poll is shorter, so that it is polled as often as before. Threads beyond the limit are reserved
+for short polls, which receive a backlog.
 """
 
 import asyncio
@@ -10,13 +10,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
 
-# Of the threads that aws.session.Options gives to polls, for those of other queues than ours, too.
+# Of the threads that aws.session.Options gives to polls; the rest also serves queues of other kinds.
 MOST_LONG_POLLS: Final = 224
 LEAST_SECONDS: Final = 1
 
 
 class LongPolls:
-    """`queues`: how many want a long poll again and again."""
+    """`queues`: the number of queues that are polled."""
 
     def __init__(self, most: int = MOST_LONG_POLLS) -> None:
         self.queues = 0
@@ -25,7 +25,7 @@ class LongPolls:
 
     @asynccontextmanager
     async def turn(self, seconds: int) -> AsyncIterator[int]:
-        """A long poll's turn; how long it may wait, of the `seconds` that the queue's owner asks for."""
+        """Waits for a turn; yields the seconds that the long poll may wait, at most `seconds`."""
         async with self._free:
             shorter = seconds * self._most // max(self.queues, self._most)
             yield max(shorter, min(seconds, LEAST_SECONDS))

@@ -27,21 +27,21 @@ class Share(msgspec.Struct, frozen=True):
 
     @property
     def location(self) -> str:
-        """Where its objects are, on record; empty of a bucket, whose id says it."""
+        """Bucket and prefix as recorded in status; empty for a bucket, whose id names it."""
         return f"{self.bucket}/{self.prefix}" if self.arn else ""
 
 
-class Sifted(msgspec.Struct):
-    """What events come to."""
+class Matches(msgspec.Struct):
+    """The result of matching events."""
 
-    found: dict[str, Scope] = {}  # target id -> what they make stale
+    found: dict[str, Scope] = {}  # target id -> folders that the events make stale
     matched: int = 0  # events that concern a target
-    homeless: int = 0  # of no target
-    filtered: int = 0  # that nobody wants
+    homeless: int = 0  # events that concern none
+    filtered: int = 0  # events that spec.filter excludes
 
 
-class Sieve:
-    """Events in, what they make stale out. `shares` by bucket; `whole`: spec asks for whole shares."""
+class EventMatcher:
+    """Matches events to targets. `shares` by bucket; `whole`: the spec asks to refresh whole shares."""
 
     def __init__(
         self, filter_: Filter, shares: Mapping[str, Sequence[Share]], *, whole: bool = False
@@ -49,43 +49,43 @@ class Sieve:
         self._filter = filter_
         self._shares = shares
         self._whole = whole
-        self._sifted = Sifted()
-        self._folders: dict[str, set[str]] = {}  # target id -> folders that were not merged yet
+        self._result = Matches()
+        self._folders: dict[str, set[str]] = {}  # target id -> folders that are not merged yet
 
     def add(self, events: Iterable[ObjectEvent]) -> bool:
-        """Whether each that somebody wants concerns a target."""
-        sifted, before = self._sifted, self._sifted.homeless
+        """Match events. Returns whether each that passes the filter concerns a target."""
+        matches, before = self._result, self._result.homeless
         for event in events:
             if not wanted(self._filter, event):
-                sifted.filtered += 1
-            elif self._at_home(event):
-                sifted.matched += 1
+                matches.filtered += 1
+            elif self._matches(event):
+                matches.matched += 1
             else:
-                sifted.homeless += 1
-        return sifted.homeless == before
+                matches.homeless += 1
+        return matches.homeless == before
 
-    def join(self, other: Sifted) -> bool:
-        """What another sieve, which may know more shares, has made of events, as add() tells it."""
-        self._sifted.matched += other.matched
-        self._sifted.homeless += other.homeless
-        self._sifted.filtered += other.filtered
+    def join(self, other: Matches) -> bool:
+        """Add the result of another matcher, which may have known more shares. Returns the same as add()."""
+        self._result.matched += other.matched
+        self._result.homeless += other.homeless
+        self._result.filtered += other.filtered
         known = {share.id for some in self._shares.values() for share in some}
         for name in known & other.found.keys():
             self._merge(name, other.found[name])
         return not other.homeless and other.found.keys() <= known
 
-    def sifted(self) -> Sifted:
-        """All so far."""
+    def matches(self) -> Matches:
+        """The result for all events so far."""
         for name, some in self._folders.items():
             self._merge(name, *map(folders.of_folder, some))
         self._folders.clear()
-        return self._sifted
+        return self._result
 
-    def _at_home(self, event: ObjectEvent) -> bool:
+    def _matches(self, event: ObjectEvent) -> bool:
         found = False
         for share in self._shares.get(event.bucket, ()):
             if not event.key or (self._whole and event.key.startswith(share.prefix)):
-                self._sifted.found[share.id] = EVERYTHING
+                self._result.found[share.id] = EVERYTHING
             elif event.key.startswith(share.prefix):
                 folder = event.key[len(share.prefix) :].rpartition("/")[0]
                 self._folders.setdefault(share.id, set()).add(folder)
@@ -95,8 +95,8 @@ class Sieve:
         return found
 
     def _merge(self, name: str, *scopes: Scope) -> None:
-        known = self._sifted.found.get(name, NOTHING)
-        self._sifted.found[name] = folders.merge(known, *scopes)
+        known = self._result.found.get(name, NOTHING)
+        self._result.found[name] = folders.merge(known, *scopes)
 
 
 def wanted(filter_: Filter, event: ObjectEvent) -> bool:

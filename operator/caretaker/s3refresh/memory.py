@@ -13,7 +13,7 @@ from caretaker.s3refresh.debounce import Target
 from caretaker.s3refresh.plan import Seen
 
 _Call = tuple[str, str, int]
-ROUNDED: Final = 1e-3  # a time that was read back may be so much later than it was written
+ROUNDED: Final = 1e-3  # seconds: status rounds times, so a time may be this much later when it is read back
 
 
 class TargetMemory:
@@ -21,7 +21,7 @@ class TargetMemory:
 
     def __init__(self) -> None:
         self._events: dict[str, float] = {}
-        self._dirty: dict[str, tuple[float, float]] = {}  # since when by its own account, and by this clock
+        self._dirty: dict[str, tuple[float, float]] = {}  # dirty since: (by its record, by this clock)
         self._claims: dict[str, tuple[tuple[str, str, int] | None, float]] = {}
         self._calls: dict[str, tuple[_Call, float]] = {}
 
@@ -45,7 +45,7 @@ class TargetMemory:
             dirty = clock
         else:
             since, dirty = self._dirty.get(name, (target.dirty.since, clock))
-            if target.dirty.since > since + ROUNDED:  # what waits now came after what waited then
+            if target.dirty.since > since + ROUNDED:  # these changes are newer than the ones noted before
                 dirty = clock
             self._dirty[name] = (target.dirty.since, dirty)
             self._events.setdefault(name, clock)  # of another life: quiet from now on

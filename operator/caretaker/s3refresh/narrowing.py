@@ -1,6 +1,6 @@
-"""A call that was refused, perhaps because of one of its folders: which must not keep the others stale.
+"""Narrows a call that the target refused, so that one bad folder does not keep the others from a refresh.
 
-Pure. What is recorded covers what was to be refreshed at each step, whatever the reason was.
+Pure. At each step the recorded scope covers everything that was dirty, whatever the reason of the refusal.
 """
 
 import msgspec
@@ -19,12 +19,12 @@ def refused(
     now: float,
     jitter: float,
     *,
-    asked: float = 0.0,
+    retry_after: float = 0.0,
 ) -> Target:
-    """W3' of debounce.failed(). When it comes twice in a row, the next call names less, or more by fewer
-    names, as soon as one may be made."""
+    """W3' as in debounce.failed(). After two refusals in a row with the same code, the next call has fewer
+    folders, or one tree in place of a folder, and follows without backoff."""
     after, held = (
-        debounce.failed(target, claim_id, code, message, pace, now, jitter, asked=asked),
+        debounce.failed(target, claim_id, code, message, pace, now, jitter, retry_after=retry_after),
         target.claim,
     )
     again = target.failure is not None and target.failure.code == code
@@ -33,13 +33,16 @@ def refused(
         return after
     if held.request.scope.all:
         return after
-    failure = msgspec.structs.replace(after.failure, next_attempt_at=now + max(pace.min_interval, asked))
+    failure = msgspec.structs.replace(
+        after.failure, next_attempt_at=now + max(pace.min_interval, retry_after)
+    )
     return msgspec.structs.replace(_narrower(target, held, now), claim=None, failure=failure)
 
 
 def _narrower(target: Target, held: Claim, now: float) -> Target:
-    """D, closed, with what a refused call held: half as many folders at a time, until one alone is refused.
-    The tree above it takes its place, up to everything, which no folder can spoil."""
+    """D, closed, with the scope of the refused call: half as many folders in a call, down to a single one. If
+    that one is refused, the tree of its parent takes its place, and in the end everything, which names no
+    folder."""
     before, named = target.dirty, held.request.folders
     waits = before if before is not None and before.closed else None
     scope, most = held.request.scope, len(named) // 2

@@ -14,11 +14,11 @@ import msgspec
 from caretaker.api.hashing import h10
 from caretaker.api.s3refresh import MAX_TARGETS, Filter
 from caretaker.s3refresh import debounce, match, narrowing, timing
-from caretaker.s3refresh.allowance import Line
+from caretaker.s3refresh.allowance import Contention
 from caretaker.s3refresh.debounce import Claim, Pace, Phase, Target
 from caretaker.s3refresh.envelope import Completion, ObjectEvent
 from caretaker.s3refresh.folders import EVERYTHING, Scope
-from caretaker.s3refresh.match import Share, Sieve, Sifted
+from caretaker.s3refresh.match import EventMatcher, Matches, Share
 
 # An object in etcd is below 1.5 MiB; managedFields and the spec need some of it.
 MAX_RECORD_BYTES: Final = 768 * 1024
@@ -44,9 +44,9 @@ class Result(msgspec.Struct, frozen=True):
     notification_id: str = ""  # of an accepted call whose end is told later
     code: str = ""  # why it failed, or is not known to have succeeded; empty = accepted
     message: str = ""
-    unnamed: bool = False  # accepted without the id that its end will have
-    retry_after: float = 0.0  # seconds until the next try, where the service asks for more than our backoff
-    refused: bool = False  # what the call asked for, perhaps one of its folders
+    unnamed: bool = False  # accepted, but the response lacks the notification id
+    retry_after: float = 0.0  # seconds of the service's Retry-After
+    refused: bool = False  # the target refused the request, perhaps because of one of its folders
 
 
 class End(msgspec.Struct, frozen=True):
@@ -63,7 +63,7 @@ class Shares(msgspec.Struct, frozen=True):
     complete: bool = False
     known: tuple[Share, ...] = ()
     faults: tuple[str, ...] = ()  # what keeps it from being complete, or a share from being refreshed
-    unseen: tuple[Share, ...] = ()  # they exist, and cannot be described; see locations.located()
+    unseen: tuple[Share, ...] = ()  # listed, but cannot be described; see locations.located()
 
 
 class Seen(msgspec.Struct, frozen=True):
@@ -93,7 +93,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     resync_on_start: bool = True
     expired: bool = False  # messages may have passed their retention: everything is stale
     messages: tuple[Message, ...] = ()
-    sifted: Mapping[int, Sifted] = {}  # message id -> its events, where they were sifted before, being many
+    matches: Mapping[int, Matches] = {}  # message id -> its matched events, for large messages
     results: tuple[Result, ...] = ()
     ends: tuple[End, ...] = ()
     running: frozenset[str] = frozenset()  # ids of claims whose calls this process is making
@@ -101,8 +101,8 @@ class Snapshot(msgspec.Struct, frozen=True):
     seen: Mapping[str, Seen] = {}
     held: Mapping[str, float] = {}  # target id -> seconds until another resource's call lets it be called
     free: Mapping[str, int] = {}  # group -> calls that may start, others' turns taken off; absent = 1
-    rivals: Mapping[str, int] = {}  # group -> targets of other resources that are dirty
-    limit: int = 1  # calls at a time of one group
+    rivals: Mapping[str, int] = {}  # group -> dirty targets of other resources
+    limit: int = 1  # concurrent calls of one group
     jitter: float = 1.0
 
 
@@ -163,26 +163,26 @@ def _ended(snapshot: Snapshot, targets: dict[str, Target]) -> None:
 
 
 def _answered(snapshot: Snapshot, target: Target, result: Result) -> Target:
-    how = (snapshot.pace, snapshot.now, snapshot.jitter)
+    how, claim_id, wait = (snapshot.pace, snapshot.now, snapshot.jitter), result.claim_id, result.retry_after
     if not result.code:
         return debounce.accepted(
             target,
-            result.claim_id,
+            claim_id,
             result.notification_id,
             snapshot.now,
             unnamed=result.unnamed,
             may_fail=snapshot.idempotent,
         )
     if result.code == debounce.UNKNOWN and snapshot.idempotent:
-        return debounce.unanswered(target, result.claim_id, result.message, *how, asked=result.retry_after)
+        return debounce.unanswered(target, claim_id, result.message, *how, retry_after=wait)
     fail = narrowing.refused if result.refused else debounce.failed
-    return fail(target, result.claim_id, result.code, result.message, *how, asked=result.retry_after)
+    return fail(target, claim_id, result.code, result.message, *how, retry_after=wait)
 
 
 def _messages(snapshot: Snapshot, targets: dict[str, Target], result: Plan) -> None:
     """W1 and W4."""
     shares = match.by_bucket(snapshot.shares.known)
-    sieve = Sieve(snapshot.filter, shares, whole=snapshot.whole)
+    matcher = EventMatcher(snapshot.filter, shares, whole=snapshot.whole)
     for message in snapshot.messages:
         early = [c for c in message.completions if not _complete(snapshot, targets, c)]
         if early and not snapshot.idempotent and any(target.claim for target in targets.values()):
@@ -196,19 +196,19 @@ def _messages(snapshot: Snapshot, targets: dict[str, Target], result: Plan) -> N
                 _mark_all(snapshot, targets, EVERYTHING)
             (result.kept if snapshot.malformed == "DeadLetter" else result.done).append(message.id)
             continue
-        known = snapshot.sifted.get(message.id)
-        at_home = sieve.add(message.events) if known is None else sieve.join(known)
-        # While some share may still be found, an event that matches none is nobody's only perhaps.
-        (result.done if at_home or snapshot.shares.complete else result.kept).append(message.id)
-    sifted = sieve.sifted()
-    for name, scope in sifted.found.items():
+        known = snapshot.matches.get(message.id)
+        all_match = matcher.add(message.events) if known is None else matcher.join(known)
+        # While not all shares are known, an unmatched event may belong to one that is found later.
+        (result.done if all_match or snapshot.shares.complete else result.kept).append(message.id)
+    matches = matcher.matches()
+    for name, scope in matches.found.items():
         _mark(snapshot, targets, name, scope)
         result.heard.add(name)
-    result.matched, result.homeless, result.filtered = sifted.matched, sifted.homeless, sifted.filtered
+    result.matched, result.homeless, result.filtered = matches.matched, matches.homeless, matches.filtered
 
 
 def _complete(snapshot: Snapshot, targets: dict[str, Target], completion: Completion) -> bool:
-    """Whether a refresh in flight is the one that has ended. Where either has no id, it is the share's."""
+    """Whether the completion event belongs to a refresh in flight: by id, or by share if either has no id."""
     name = completion.notification_id
     ids = {share.id for share in snapshot.shares.known if share.arn == completion.share_arn}
     flying = {target.id: target.in_flight for target in targets.values() if target.in_flight is not None}
@@ -232,8 +232,8 @@ def _mark_all(snapshot: Snapshot, targets: dict[str, Target], scope: Scope) -> N
 
 
 def _appear(snapshot: Snapshot, targets: dict[str, Target]) -> None:
-    """A share that is new has missed what came before; so has every one at the first start, if asked, and one
-    that is found elsewhere than before."""
+    """Everything of a new share is dirty, since it has missed earlier events. The same holds for a share
+    whose location changed and, with resync on start, for all shares in the first pass."""
     before = {target.id for target in snapshot.targets}
     for share in snapshot.shares.known:
         target = targets.get(share.id, Target(id=share.id))
@@ -339,7 +339,7 @@ def _resume(snapshot: Snapshot, targets: dict[str, Target], result: Plan) -> Non
 
 
 def _claim(snapshot: Snapshot, targets: dict[str, Target], result: Plan) -> None:
-    """W2: those that are due, who stands in line for longest first, as far as slots go."""
+    """W2: claims due targets while slots are free, the longest waiting first."""
     shares = {share.id: share for share in snapshot.shares.known if share.ready}
     free = dict(snapshot.free)
     others = timing.others(targets.values(), snapshot.shares.known, snapshot.rivals, snapshot.limit)
@@ -356,10 +356,10 @@ def _claim(snapshot: Snapshot, targets: dict[str, Target], result: Plan) -> None
         free[shares[name].group] = left = free.get(shares[name].group, 1) - 1
         if left < 0:
             continue
-        claim_id = h10(snapshot.pass_id, name)
-        waited = min(snapshot.now - start, snapshot.seen.get(name, Seen()).dirty_for)
-        line = Line(waited, others.get(name, 0.0))
-        after = debounce.claim(targets[name], claim_id, snapshot.owner, snapshot.pace, snapshot.now, line)
+        claim_id, now = h10(snapshot.pass_id, name), snapshot.now
+        waited = min(now - start, snapshot.seen.get(name, Seen()).dirty_for)
+        contention = Contention(waited, others.get(name, 0.0))
+        after = debounce.claim(targets[name], claim_id, snapshot.owner, snapshot.pace, now, contention)
         targets[name] = after
         if after.claim is not None:
             result.calls.append((shares[name], after.claim))

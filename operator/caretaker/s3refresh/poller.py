@@ -20,7 +20,7 @@ from caretaker.aws.sqs import Message as Received
 from caretaker.aws.sqs import Sqs
 from caretaker.aws.words import word
 from caretaker.kube.errors import NotLeader
-from caretaker.s3refresh.held import LARGE_BYTES, Held, parsed_of
+from caretaker.s3refresh.inflight import LARGE_BYTES, InFlightMessage, parsed_of
 from caretaker.s3refresh.longpolls import LongPolls
 from caretaker.s3refresh.plan import Message
 
@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 BATCH: Final = 10  # messages of one receive, one deletion (SQS's own limit)
 # Messages that wait here before no more are received: passes are behind, and receipts grow old.
 MOST_WAITING: Final = 5000
-MOST_BYTES: Final = 8 * 1024 * 1024  # of their bodies; one may be 1 MiB long
+MOST_BYTES: Final = 8 * 1024 * 1024  # of their bodies together; one body has up to 1 MiB
 # Seconds for which a message may wait before no more are received: the API server is away, or passes fail.
 LONGEST_WAIT: Final = 15.0
 LOOK_SECONDS: Final = 1.0
@@ -49,7 +49,7 @@ RECEIVE: Final = "receive"
 _numbers = itertools.count(1)  # of messages, over all queues: a plan names those of two
 
 
-Batch = Sequence[Held]
+Batch = Sequence[InFlightMessage]
 
 
 class Poller:
@@ -78,9 +78,8 @@ class Poller:
         self.deleted = 0
         self.heard = False
         self.behind = False
-        self._full_at = self._empty_at = (
-            0.0  # when receives last came back full, and a long poll with nothing
-        )
+        self._full_at = 0.0  # when receives last came back full
+        self._empty_at = 0.0  # when a long poll last came back empty
         self.malformed: tuple[int, str] = (0, "")
         self._sqs = sqs
         self._source = source
@@ -90,9 +89,9 @@ class Poller:
         self._long_polls = long_polls or LongPolls()
         self._owner: Hashable | None = None
         self._readers: dict[Hashable, Callable[[], None]] = {}
-        self._by_name: dict[str, Held] = {}
-        self._by_number: dict[int, Held] = {}
-        self._strange: dict[int, Held] = {}  # ends that every reader so far knows nothing of
+        self._by_name: dict[str, InFlightMessage] = {}
+        self._by_number: dict[int, InFlightMessage] = {}
+        self._strange: dict[int, InFlightMessage] = {}  # completion events that no reader has recognised
         self._bytes = 0  # of what is here
         self._left = asyncio.Event()  # something was settled
         self._gate = asyncio.Semaphore(DELETIONS)
@@ -143,11 +142,11 @@ class Poller:
         )
 
     def saw(self, visible: int, at: float) -> None:
-        """So many messages were visible when the queue was looked at, by time.monotonic()."""
+        """The queue's attributes, as of time.monotonic() `at`, report so many visible messages."""
         if visible and self._empty_at < at:
-            self._fall_behind(yes=True)
+            self._set_behind(behind=True)
         elif not visible and self._full_at < at:
-            self._fall_behind(yes=False)
+            self._set_behind(behind=False)
 
     @property
     def idle(self) -> bool:
@@ -170,8 +169,8 @@ class Poller:
         later. What one of them keeps is given back to the queue; malformed messages are left to age: their
         receive count is what takes them to the dead-letter queue.
         """
-        gone: list[Held] = []
-        back: list[Held] = []
+        gone: list[InFlightMessage] = []
+        back: list[InFlightMessage] = []
         for numbers, keep, knows in ((done, False, True), (kept, True, True), (strange, False, False)):
             for held in self._answers(reader, numbers):
                 held.kept = held.kept or keep
@@ -191,7 +190,7 @@ class Poller:
             *(self._send(self._again, some) for some in _tens(soon)),
         )
 
-    def _answers(self, reader: Hashable, numbers: Iterable[int]) -> Iterable[Held]:
+    def _answers(self, reader: Hashable, numbers: Iterable[int]) -> Iterable[InFlightMessage]:
         """Those that this reader was asked about, and has answered for now."""
         for number in numbers:
             held = self._by_number.get(number)
@@ -219,7 +218,7 @@ class Poller:
             if error is None:
                 failures = 0
                 self._answered()
-                self._judge(found, width, wait)
+                self._note_backlog(found, width, wait)
                 await self._part_with_strange()
                 more = found == BATCH * width and size < LARGE_BYTES * found
                 width = min(width * 2, MOST_RECEIVES) if more else 1
@@ -232,20 +231,20 @@ class Poller:
             await asyncio.sleep(BACKOFF_SECONDS[min(failures, len(BACKOFF_SECONDS) - 1)])
             failures, width = failures + 1, 1
 
-    def _judge(self, found: int, width: int, wait: int) -> None:
-        """What full receives, and a long poll that brings nothing, say of the rest. A short poll asks some of
-        SQS's servers only."""
+    def _note_backlog(self, found: int, width: int, wait: int) -> None:
+        """Full receives mean that more messages wait; an empty long poll means that none do. An empty short
+        poll means nothing: it queries only some of SQS's servers."""
         now = time.monotonic()
         if found == BATCH * width:
             self._full_at = now
-            self._fall_behind(yes=True)
+            self._set_behind(behind=True)
         elif not found and wait:
             self._empty_at = now
-            self._fall_behind(yes=False)
+            self._set_behind(behind=False)
 
-    def _fall_behind(self, *, yes: bool) -> None:
-        if self.behind != yes:
-            self.behind = yes
+    def _set_behind(self, *, behind: bool) -> None:
+        if self.behind != behind:
+            self.behind = behind
             self._tell(self._readers)
 
     async def _room(self) -> None:
@@ -281,7 +280,7 @@ class Poller:
         return answer.get("Messages", [])
 
     async def _take_all(self, answers: Iterable[Sequence[Received] | BaseException]) -> tuple[int, int]:
-        """Keep what came; (how many messages, how long they are together)."""
+        """Keep the received messages. Returns (their number, the characters of their bodies)."""
         news: set[Hashable] = set()
         count = size = 0
         for one in (one for answer in answers if not isinstance(answer, BaseException) for one in answer):
@@ -310,7 +309,7 @@ class Poller:
         if not asked:
             # Nobody's here, and perhaps another operator's: not ours to delete.
             return set()
-        held = Held(name, receipt, len(body), message, asked)
+        held = InFlightMessage(name, receipt, len(body), message, asked)
         self._bytes += held.size
         self._by_name[name] = self._by_number[message.id] = held
         return asked
@@ -340,7 +339,7 @@ class Poller:
 
     # ---------------------------------------------------------------- deleting
 
-    def _forget(self, held: Held) -> None:
+    def _forget(self, held: InFlightMessage) -> None:
         if self._by_name.pop(held.name, None) is not None:
             self._bytes -= held.size
         self._by_number.pop(held.message.id, None)

@@ -23,8 +23,8 @@ MIN_RETENTION_SECONDS: Final = 86400
 MIN_RECEIVES: Final = 5
 
 
-# Messages of a Standard queue that may be received and not deleted: beyond, SQS hands out no more (its
-# quotas). So close to it the count, which is about, may mean that.
+# SQS returns no messages of a Standard queue while this many are in flight (SQS quotas). The second figure
+# allows for the count being approximate.
 MOST_IN_FLIGHT: Final = 120_000
 NEAR_MOST_IN_FLIGHT: Final = 100_000
 
@@ -68,8 +68,8 @@ def died(view: QueueView, before: QueueStatus) -> bool:
 def status_of(
     view: QueueView, before: QueueStatus, now: float, *, read: bool, covered: bool = False
 ) -> QueueStatus:
-    """What status tells of the queue; `before` when there is no news. `read`: it can be read now. `covered`:
-    everything is refreshed, whatever the dead letters were."""
+    """status.queue; `before` if nothing changed. `read`: the queue can be read now. `covered`: everything is
+    refreshed, so the dead letters are covered, too."""
     if not view.checked or not read:
         return before
     dead = before.dlq_visible if view.dead_letters is None else view.dead_letters
@@ -83,7 +83,7 @@ def status_of(
 
 
 def uncovered(status: QueueStatus) -> int:
-    """Dead letters that may be events which no refresh has followed."""
+    """Dead letters that may be events that no refresh has followed."""
     return max(status.dlq_visible - status.dlq_covered, 0)
 
 

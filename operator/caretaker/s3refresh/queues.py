@@ -53,7 +53,7 @@ class Queues:
 
     def join(self, key: Key, reading: Reading, on_news: Callable[[], None], *, owner: bool) -> Poller:
         """The queue's poller, with `key` among its readers."""
-        # Readers of one queue share it, whose session it is read in: that of the first.
+        # Readers of one queue share a poller; it uses the role session of the first reader.
         address = (reading.target.shared, reading.source.queue_url)
         queue = self._queues.get(address)
         if queue is None:

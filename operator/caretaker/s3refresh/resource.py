@@ -32,7 +32,7 @@ class RawRefresh(msgspec.Struct):
 
 
 def user_of(meta: WireMeta) -> User:
-    """For whom a role is assumed."""
+    """The resource as the user of an assumed role."""
     return User(meta.namespace, SHORT, meta.name)
 
 
@@ -67,14 +67,14 @@ class Read(msgspec.Struct, frozen=True):
 
 
 def refresh_path(namespace: str, name: str = "") -> str:
-    """The API path of one resource, or without a name of all in the namespace, or in all of them."""
+    """The API path of one resource; without a name of the namespace's collection; without both of all."""
     scope = f"/namespaces/{namespace}" if namespace else ""
     collection = f"/apis/{names.API_VERSION}{scope}/{PLURAL}"
     return f"{collection}/{name}" if name else collection
 
 
 def targets_of(raw: RawRefresh, now: float) -> tuple[Target, ...]:
-    """Its targets on record; none where that cannot be read."""
+    """The targets in its status; none if the status cannot be decoded."""
     try:
         status = msgspec.json.decode(raw.status, type=Status)
     except msgspec.ValidationError:

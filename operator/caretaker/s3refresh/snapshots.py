@@ -28,10 +28,8 @@ class View(msgspec.Struct, frozen=True):
     polling: bool = False  # messages are received, or would be if the queue could be read
     behind: bool = False  # the source queue may hold messages that have not been received
     reading: bool = False  # a receive has come back, and nothing is in the way
-    patience: float = (
-        math.inf
-    )  # seconds for which a refusal is waited for to end, where the resource is to go
+    flush_remaining: float = math.inf  # seconds that a flush still waits for a Secret or a grant
     newest: float = 0.0  # when the newest of the messages came, by time.monotonic()
-    more: bool = False  # messages wait for the next pass
+    more: bool = False  # further messages wait for the next pass
     malformed: int = 0  # messages of late that could not be read
     fault: str = ""  # of the last of them

@@ -1,6 +1,6 @@
-"""When a target's next call may start, and for how long it stands in line at its gateway.
+"""When a target's next call may start, and since when it waits for its gateway.
 
-Pure. Wall-clock times of a record are believed as far as this process's own clock does not know better.
+Pure. Wall-clock times of a record count only where this process has not measured the time itself.
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,11 +23,11 @@ def start_at(
 ) -> float | None:
     """When the next call may start; None while nothing waits.
 
-    last_event  when this process last heard an event of the target, by the wall clock of now
+    last_event  when this process last received an event of the target, by the wall clock of now
     dirty_for   for how many seconds this process has seen the target dirty: a clock that is set back must
-                not put maxDelay off
-    called_for  for how many seconds this process has known of the last call and how it ended
-    others      see Line: their turns have to fit into maxDelay, too
+                not extend maxDelay
+    called_for  for how many seconds this process has known of the last call and its outcome
+    others      see Contention: their turns have to fit into maxDelay, too
     """
     if target.dirty is None:
         return None
@@ -36,14 +36,14 @@ def start_at(
     fire = since if target.dirty.closed else min(last_event + pace.quiet_period, since + patience)
     interval = _interval(target, pace, called_for, now)
     attempt = target.failure.next_attempt_at if target.failure is not None else 0.0
-    # No failure waits for longer than this, whatever the clock did since.
+    # The upper bound of a backoff, even if the clock was set back.
     attempt = min(attempt, now + max(pace.retry_max, pace.min_interval + CALL_SECONDS))
     return max(fire, interval, attempt)
 
 
 def again_at(target: Target, pace: Pace, claim_age: float, now: float) -> float:
-    """When the backoff of a claim that is to be executed again has passed, for a process that has seen it
-    stand for `claim_age` seconds: none waits for longer than this, whatever the clock did since."""
+    """When the backoff of a claim that is to be executed again ends. This process has seen the claim for
+    `claim_age` seconds; that bounds the backoff even if the clock was set back."""
     if target.failure is None:
         return now
     longest = max(pace.retry_max, pace.min_interval)
@@ -53,9 +53,9 @@ def again_at(target: Target, pace: Pace, claim_age: float, now: float) -> float:
 def _interval(target: Target, pace: Pace, called_for: float, now: float) -> float:
     """When minInterval after the last call has passed.
 
-    Counted from when the call was known to be accepted, which may be seconds after it was asked for: what is
-    accepted within the interval evicts nothing. And on this process's own clock, unless the call is so long
-    ago that no skew between two operators' clocks explains it.
+    It counts from the acceptance of the call, which may be seconds after the request: the gateway ignores a
+    refresh that it accepts within the interval. This process measures it by its own clock, unless the call is
+    so long ago that the skew of another operator's clock does not matter.
     """
     called = debounce.called_at(target)
     if not called or now - called >= pace.min_interval + CLOCK_SKEW_SECONDS:
@@ -65,14 +65,14 @@ def _interval(target: Target, pace: Pace, called_for: float, now: float) -> floa
 
 
 def in_line_since(target: Target, now: float) -> float:
-    """Since when it stands in line at its gateway, behind whoever has stood there for longer: since it is
-    dirty or had its last turn, whichever is later."""
+    """Since when the target waits for its gateway: since it became dirty or had its last turn, whichever is
+    later. The longest wait goes first."""
     since = target.dirty.since if target.dirty is not None else now
     return min(max(since, target.last.requested_at), now)
 
 
 def phase_of(target: Target, start: float | None, now: float) -> Phase:
-    """What status tells of it."""
+    """The phase in status."""
     if target.claim is not None:
         return "Claimed"
     if target.in_flight is not None:
@@ -85,7 +85,7 @@ def phase_of(target: Target, start: float | None, now: float) -> Phase:
 
 
 def wanting_of(targets: Iterable[Target], shares: Mapping[str, Share]) -> dict[str, int]:
-    """Group -> how many of its targets are dirty, and therefore want a turn sooner or later."""
+    """Group -> number of its dirty targets: each needs a turn now or later."""
     found: dict[str, int] = {}
     for target in targets:
         if target.dirty is not None and (share := shares.get(target.id)) is not None and share.ready:
@@ -96,8 +96,8 @@ def wanting_of(targets: Iterable[Target], shares: Mapping[str, Share]) -> dict[s
 def others(
     targets: Iterable[Target], known: Iterable[Share], rivals: Mapping[str, int], limit: int
 ) -> dict[str, float]:
-    """Target id -> how many others want a turn, for each that its group gives at a time (`limit`). `rivals`:
-    group -> those of other resources."""
+    """Target id -> the number of other dirty targets in its group, divided by its concurrent calls (`limit`).
+    `rivals`: group -> dirty targets of other resources."""
     shares = {share.id: share for share in known if share.ready}
     wanting = [target for target in targets if target.dirty is not None and target.id in shares]
     number = wanting_of(wanting, shares)
@@ -108,14 +108,14 @@ def others(
 
 
 def resync_at(target: Target, pace: Pace) -> float | None:
-    """When everything is to be refreshed whatever events say; None = never. It counts from the first look."""
+    """When resync.interval makes everything dirty; None = never. It counts from the first discovery."""
     if not pace.resync or not target.last.full_at:
         return None
     return target.last.full_at + pace.resync
 
 
 def resynced(target: Target, pace: Pace, now: float) -> Target:
-    """Everything is stale once resync.interval has passed since it was last refreshed."""
+    """Marks everything dirty once resync.interval has passed since the last refresh of everything."""
     if pace.resync and not target.last.full_at:
         return msgspec.structs.replace(target, last=msgspec.structs.replace(target.last, full_at=now))
     at = resync_at(target, pace)

@@ -1,5 +1,5 @@
-"""Whose turn it is at a gateway: so many refreshes at a time, over all resources. Who stands in line for the
-longest goes first, and then stands at its end again, whatever else he waits for.
+"""Limits the concurrent refreshes of a gateway over all resources. The target that has waited longest goes
+first; after its turn it waits behind the others, even if it is still dirty.
 
 Pure. Inputs: each resource's targets as of its last pass; times are seconds of a clock that never goes back.
 Lost with the process, which then counts anew from what the API server has on record.
@@ -29,16 +29,16 @@ class _Stand:
 
     def __init__(self, on_free: Callable[[], None]) -> None:
         self.busy: dict[str, int] = {}  # group -> its calls
-        self.recorded: dict[str, int] = {}  # the same, as last on record
-        self.waiting: dict[str, float] = {}  # group -> since when one of its due targets stands in line
-        self.wanting: dict[str, int] = {}  # group -> its targets that want a turn, now or later
+        self.recorded: dict[str, int] = {}  # the same, as last recorded in status
+        self.waiting: dict[str, float] = {}  # group -> since when its first due target waits for a turn
+        self.wanting: dict[str, int] = {}  # group -> its dirty targets, which need a turn now or later
         self.noted = 0.0
-        self.doubted: float | None = None  # since when what is noted is on no record; None = it is on record
+        self.unrecorded: float | None = None  # since when the noted plan is not recorded; None = it is
         self.on_free = on_free
 
-    def believed(self, clock: float) -> bool:
-        """Whether others make room for what is noted: a plan that is never written holds up nobody."""
-        return self.doubted is None or clock - self.doubted < PATIENCE_SECONDS
+    def counts(self, clock: float) -> bool:
+        """Whether the noted plan takes turns from others. A plan that is never recorded stops doing so."""
+        return self.unrecorded is None or clock - self.unrecorded < PATIENCE_SECONDS
 
 
 class Turns:
@@ -49,13 +49,12 @@ class Turns:
         self._called: dict[str, float] = {}  # a file share's id -> when its last call may have been accepted
 
     def called(self, share: str, clock: float) -> None:
-        """A refresh of the file share was called for, or may have been accepted, at this time or later than
-        any before."""
+        """A refresh of the file share was requested, or may have been accepted, at this time."""
         self._called[share] = max(clock, self._called.get(share, clock))
 
     def recall(self, targets: Iterable[Target], interval: float, now: float, clock: float) -> None:
-        """These targets are on record as another process has left them. Whose last call may have been within
-        `interval`, by any clock, counts as called now; where its outcome is unknown, as long as it may still
+        """Take over targets that another process recorded. A call that may have been within `interval`, with
+        any clock skew, counts as made now. If its outcome is unknown, it counts as made when it can no longer
         be accepted."""
         for target in targets:
             at = called_at(target)
@@ -63,8 +62,8 @@ class Turns:
                 self.called(target.id, clock + (CALL_SECONDS if target.claim is not None else 0.0))
 
     def held(self, shares: Iterable[Share], interval: float, clock: float) -> dict[str, float]:
-        """Share id -> seconds until `interval` has passed since the last call: the gateway counts them by
-        share, whoever calls. Buckets have no gateway."""
+        """Share id -> seconds until `interval` has passed since the last call of any resource: the gateway
+        counts by share. Buckets have no gateway."""
         ago = {share.id: clock - self._called.get(share.id, -math.inf) for share in shares if share.arn}
         return {name: interval - passed for name, passed in ago.items() if passed < interval}
 
@@ -81,17 +80,17 @@ class Turns:
             for other, stand in self._stands.items():
                 if other == key:
                     continue
-                believed = stand.believed(clock)
-                left -= (stand.busy if believed else stand.recorded).get(group, 0)
+                counts = stand.counts(clock)
+                left -= (stand.busy if counts else stand.recorded).get(group, 0)
                 theirs = stand.waiting.get(group)
-                fresh = believed and clock - stand.noted < PATIENCE_SECONDS
+                fresh = counts and clock - stand.noted < PATIENCE_SECONDS
                 if theirs is not None and fresh and (mine is None or (theirs, other) < (mine, key)):
                     left -= 1
             free[group] = max(left, 0)
         return free
 
     def rivals(self, key: Key, groups: Iterable[str]) -> dict[str, int]:
-        """How many targets of the others want a turn in each group, now or later."""
+        """Group -> number of dirty targets of other resources."""
         stands = [stand for other, stand in self._stands.items() if other != key]
         return {group: sum(stand.wanting.get(group, 0) for stand in stands) for group in groups}
 
@@ -104,10 +103,10 @@ class Turns:
         clock: float,
         on_free: Callable[[], None],
     ) -> None:
-        """What `key` does and wants by its plan, until recorded(). Others who wait are told when it makes
-        room."""
+        """Note the calls and waits of a resource's plan. They are provisional until recorded(). Waiting
+        resources are notified when a turn becomes free."""
         stand = self._stands.setdefault(key, _Stand(on_free))
-        stand.doubted = clock if stand.doubted is None else stand.doubted
+        stand.unrecorded = clock if stand.unrecorded is None else stand.unrecorded
         before = {**stand.busy}
         left = {group for group in stand.waiting if group not in waiting}
         stand.busy, stand.waiting, stand.wanting = dict(busy), dict(waiting), dict(wanting)
@@ -115,9 +114,9 @@ class Turns:
         self._tell(key, left | {group for group, n in before.items() if busy.get(group, 0) < n})
 
     def recorded(self, key: Key) -> None:
-        """What was noted of `key` is on record."""
+        """The noted plan of this resource was written to status."""
         if (stand := self._stands.get(key)) is not None:
-            stand.doubted, stand.recorded = None, stand.busy
+            stand.unrecorded, stand.recorded = None, stand.busy
 
     def forget(self, key: Key) -> None:
         """`key` is gone."""
@@ -147,7 +146,7 @@ def busy_of(
 
 
 def waiting_of(plan: Plan, shares: Mapping[str, Share], now: float) -> dict[str, float]:
-    """Group -> since when the first of its targets that wait for a turn stands in line."""
+    """Group -> since when the first of its due targets waits for a turn."""
     found: dict[str, float] = {}
     for target in plan.targets:
         start, share = plan.starts.get(target.id), shares.get(target.id)

@@ -38,15 +38,15 @@ from caretaker.s3refresh.targets import Target
 logger = logging.getLogger(__name__)
 
 BACKOFF_SECONDS: Final = (2.0, 5.0, 15.0, 60.0)
-# A look at the queue: once a minute while messages come, or wait for somebody, else hourly. A long poll that
-# comes back empty says the rest.
+# The queue's attributes are read every minute while messages arrive or wait, else hourly: in between, an
+# empty long poll shows that the queue is empty.
 CHECK_SECONDS: Final = 60.0
 QUIET_CHECKS: Final = 60
 ENDS_SECONDS: Final = 5.0  # between two questions how what is in flight has ended
 REDISCOVER_SECONDS: Final = 10.0  # at least, between two discoveries that failed calls ask for
 NOTHING_KNOWN: Final = Shares()
-MALFORMED_SECONDS: Final = 3600.0  # for which a malformed message is told of
-PASS_EVENTS: Final = 500  # of one pass, unless its first message has more; the next pass follows at once
+MALFORMED_SECONDS: Final = 3600.0  # for which the condition reports a malformed message
+PASS_EVENTS: Final = 500  # in one pass, unless its first message has more; the next pass follows at once
 
 
 class Work:
@@ -63,8 +63,8 @@ class Work:
         self.results: list[Result] = []
         self.ends: tuple[End, ...] = ()
         self.heir = True  # no pass has judged yet what became of the messages that others had received before
-        self.refused_at = math.inf  # since when nothing may be done for it, by time.monotonic()
-        self.dead = False  # dead letters are told of, until somebody takes them away
+        self.refused_at = math.inf  # since when a Secret or grant is missing, by time.monotonic()
+        self.dead = False  # CaughtUp reports dead letters, until they are redriven or purged
         self.matched = 0  # events since the last accepted refresh
         self.on_result = on_news
         self._key = key
@@ -159,9 +159,9 @@ class Work:
         return heard and self.problem is None
 
     def messages(self) -> tuple[tuple[Message, ...], float, bool]:
-        """(what no pass has answered for yet and one can look at, when the newest of all that came by
-        time.monotonic(), whether there is more). Ends that have a queue of their own come first: events
-        may come without end."""
+        """(messages for the next pass, when the newest of all waiting messages arrived by time.monotonic(),
+        whether more messages wait). Messages of the completion queue come first: an endless flow of events
+        must not delay them."""
         found = [poller.waiting(self._key) for poller in (*self._pollers[1:], *self._pollers[:1])]
         newest = max((at for _, at in found), default=0.0)
         every = tuple(message for messages, _ in found for message in messages)
@@ -170,7 +170,7 @@ class Work:
         return some, newest, len(some) < len(every)
 
     def refused(self, yes: bool, clock: float) -> None:
-        """Whether nothing may be done for it now."""
+        """Note whether a Secret or grant is missing now."""
         self.refused_at = min(self.refused_at, clock) if yes else math.inf
 
     def malformed(self, clock: float) -> tuple[int, str]:
@@ -303,12 +303,13 @@ class Work:
                 continue
             for _ in range(QUIET_CHECKS):
                 await asyncio.sleep(CHECK_SECONDS * self._scale)
-                if self._received() != received or self._doubted:
+                if self._received() != received or self._watched:
                     break
 
     @property
-    def _doubted(self) -> bool:
-        """Whether the queue holds something that others, or time, may take away unseen."""
+    def _watched(self) -> bool:
+        """Whether the queue's counts are read every minute: CaughtUp depends on messages that may be removed
+        without this process receiving them."""
         return self.dead or self.behind or self.queue.in_flight >= NEAR_MOST_IN_FLIGHT
 
     async def _look(self, setting: Setting, sqs: Sqs) -> QueueView:

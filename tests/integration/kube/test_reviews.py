@@ -1,4 +1,4 @@
-"""Who may read metrics: real tokens, real roles, and the two rights of the chart alone."""
+"""Authentication of metrics: real tokens, real roles, and only the two rights that the chart grants."""
 
 import asyncio
 import json
@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 import chart
 from caretaker.kube.client import KubeClient
 from caretaker.kube.errors import NotLeader
-from caretaker.kube.reviews import ALLOWED_SECONDS, AT_ONCE, KEPT, REFUSED_SECONDS, Reviews
+from caretaker.kube.reviews import ALLOWED_SECONDS, AT_ONCE, CACHED, REFUSED_SECONDS, Reviews
 from caretaker.obs.http import ObsServer
 from fakes.apiserver import FakeApiServer, refusing
 from testbed.admin import Admin, path
@@ -29,7 +29,7 @@ FLAG = ("--set", "metrics.authentication=true")
 
 
 async def reader(admin: Admin, namespace: str, name: str, *, may: bool) -> str:
-    """The token of an account that may read metrics by the chart's role for that, or may not."""
+    """The token of an account with the chart's role for reading metrics (`may`), or without it."""
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}}
     await admin.apply(path("serviceaccounts", namespace, name), account)
     if may:
@@ -51,7 +51,7 @@ async def scrape(port: int, **headers: str) -> int:
 async def test_only_who_is_allowed_reads_the_metrics_of_an_operator(
     admin: Admin, cluster: Cluster, namespace: str, tmp_path: Path
 ) -> None:
-    """Also of one that does not lead."""
+    """An operator that is not the leader authenticates readers, too."""
     await admin.apply(
         path("namespaces", name=SYSTEM),
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}},
@@ -74,7 +74,7 @@ async def test_only_who_is_allowed_reads_the_metrics_of_an_operator(
         assert await scrape(port) == 401
         assert await scrape(port, Authorization="Bearer made-up") == 401
         assert await scrape(port, Authorization=f"Bearer {other}") == 403
-        async with asyncio.timeout(30):  # a binding acts some moments after it was made
+        async with asyncio.timeout(30):  # a binding takes effect some time after its creation
             while await scrape(port, Authorization=f"Bearer {good}") != 200:  # noqa: ASYNC110
                 await asyncio.sleep(1)
         assert process.healthz()[0] == 200
@@ -90,7 +90,7 @@ async def test_only_who_is_allowed_reads_the_metrics_of_an_operator(
 
 
 def answers(server: FakeApiServer, *, authenticated: bool = True, allowed: bool = True) -> list[str]:
-    """Have the fake review so; the paths that it is asked."""
+    """Let the fake return these reviews. Returns the list of reviewed kinds."""
     asked: list[str] = []
 
     def saying(status: dict[str, Any]) -> Any:
@@ -111,7 +111,7 @@ def answers(server: FakeApiServer, *, authenticated: bool = True, allowed: bool 
 
 
 class Clock:
-    """Seconds that a test moves."""
+    """A clock that the test advances."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -173,12 +173,12 @@ async def test_an_answer_is_remembered_for_a_while(
     asked, clock = answers(api, authenticated=authenticated, allowed=allowed), Clock()
     reviews = Reviews(client, clock)
     assert set(await asyncio.gather(*(reviews("a") for _ in range(20)))) == {status}
-    assert len(asked) <= AT_ONCE * each, "who comes at once shares the answer"
+    assert len(asked) <= AT_ONCE * each, "concurrent requests share a review"
     before = len(asked)
     clock.now += kept - 1
     assert (await reviews("a"), len(asked)) == (status, before)
     assert await reviews("b") is status
-    assert len(asked) == before + each, "of another token nothing is known"
+    assert len(asked) == before + each, "another token needs its own review"
     clock.now += 1
     assert await reviews("a") is status
     assert len(asked) == before + 2 * each
@@ -192,15 +192,15 @@ async def test_while_the_api_server_does_not_answer_nobody_reads(
         api.on("POST", "/apis/authentication.k8s.io/v1/tokenreviews", handler)
         assert await reviews("a") is HTTPStatus.SERVICE_UNAVAILABLE
     answers(api)
-    assert await reviews("a") is HTTPStatus.OK, "it is asked again at once"
+    assert await reviews("a") is HTTPStatus.OK, "errors are not cached"
 
 
 async def test_invented_tokens_are_not_kept_for_ever(api: FakeApiServer, client: KubeClient) -> None:
     answers(api, authenticated=False)
     reviews = Reviews(client)
-    for number in range(KEPT + 20):
+    for number in range(CACHED + 20):
         await reviews(str(number))
-    assert len(reviews._refused) == KEPT
+    assert len(reviews._refused) == CACHED
 
 
 async def test_a_token_that_is_no_text_is_nobodys(api: FakeApiServer, client: KubeClient) -> None:
@@ -220,6 +220,6 @@ async def test_invented_tokens_displace_nobody_who_may_read(api: FakeApiServer, 
     reviews = Reviews(client)
     assert await reviews("prometheus") is HTTPStatus.OK
     answers(api, authenticated=False)
-    for number in range(KEPT + 20):
+    for number in range(CACHED + 20):
         assert await reviews(str(number)) is HTTPStatus.UNAUTHORIZED
     assert await reviews("prometheus") is HTTPStatus.OK

@@ -132,7 +132,7 @@ async def test_stopping_closes_the_ports(server: ObsServer) -> None:
 
 
 class Slow:
-    """A collector that counts how often it is asked, and waits in its thread until it may answer."""
+    """A collector that counts its collections, and blocks its thread until the test releases it."""
 
     def __init__(self) -> None:
         self.asked = 0
@@ -153,7 +153,7 @@ class Slow:
 
 @pytest.fixture
 async def slow() -> AsyncIterator[tuple[Slow, ObsServer]]:
-    """A server of one slow metric, whose text is made every tenth of a second."""
+    """A server of one slow metric, which renders at most ten times a second."""
     registry, collector = CollectorRegistry(), Slow()
     registry.register(collector)
     server = ObsServer(registry, metrics_every=0.1)
@@ -172,11 +172,12 @@ async def test_many_scrapes_at_once_are_one_text_made_beside_the_loop(slow: tupl
     collector.may.set()
     answers = {(status, text) for status, text, _ in await asyncio.gather(*scrapes)}
     assert {status for status, _ in answers} == {200}
-    assert len(answers) == collector.asked <= 2, "who came after it had begun gets the next one"
+    assert len(answers) == collector.asked <= 2, "a request after the start of a rendering gets the next one"
 
 
 async def test_what_is_told_was_asked_for_before(slow: tuple[Slow, ObsServer]) -> None:
-    """No scrape gets a text from before it came, and each format is made at most once in the interval."""
+    """No scrape gets a text that was rendered before its request, and each format is rendered at most once in
+    the interval."""
     collector, server = slow
     collector.may.set()
     bound = await server.start("127.0.0.1", 0, 0)
@@ -188,7 +189,7 @@ async def test_what_is_told_was_asked_for_before(slow: tuple[Slow, ObsServer]) -
     assert loop.time() - started >= 0.2, "two intervals between three texts"
     accepts = [f"application/openmetrics-text; version=1.0.{n}; escaping=x{n}" for n in range(8)]
     seen = await asyncio.gather(*(get(bound.metrics_port, "/metrics", Accept=accept) for accept in accepts))
-    assert len({text for _, text, _ in seen}) <= 2, "odd versions make no texts of their own"
+    assert len({text for _, text, _ in seen}) <= 2, "unknown versions are not rendered separately"
 
 
 @pytest.mark.parametrize("accept", ["text/plain; version=abc", "a;b;c,,;", "*/*", "application/json"])
@@ -214,7 +215,7 @@ async def test_a_connection_is_for_one_request(server: ObsServer) -> None:
 
 
 def bounded(monkeypatch: pytest.MonkeyPatch, most: int, seconds: float) -> list[Connections]:
-    """Connections of servers that start from now on, with these bounds."""
+    """Servers that start from now on use these bounds. Returns their Connections."""
     made: list[Connections] = []
 
     def make(protocol: object) -> Connections:
@@ -261,7 +262,8 @@ async def test_who_sends_no_request_keeps_nobody_out(
 async def test_a_burst_gets_no_more_connections_than_the_bound(
     server: ObsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """asyncio accepts up to a hundred in one turn of the loop, before anything of a cut one is closed."""
+    """asyncio accepts up to a hundred connections in one turn of the loop, before connection_lost() of an
+    aborted one runs."""
     (limits, _), bound = bounded(monkeypatch, 16, 600.0), await server.start("127.0.0.1", 0, 0)
     with contextlib.ExitStack() as stack:
         address = ("127.0.0.1", bound.metrics_port)
@@ -274,7 +276,7 @@ async def test_a_burst_gets_no_more_connections_than_the_bound(
 
 
 def ended(connection: socket.socket) -> bool:
-    """Whether the other side has ended it."""
+    """Whether the server has closed it."""
     connection.setblocking(False)
     try:
         return connection.recv(1) == b""
@@ -287,7 +289,7 @@ def ended(connection: socket.socket) -> bool:
 async def test_who_takes_no_answer_is_cut_in_the_end(
     server: ObsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever a connection is about, it ends."""
+    """Every connection ends, whatever its state."""
     _, connections = bounded(monkeypatch, 16, 0.3), await server.start("127.0.0.1", 0, 0)
     for port in connections:
         reader = await silent(port)
@@ -339,7 +341,7 @@ async def test_metrics_are_for_whom_the_authorizer_lets(server: ObsServer) -> No
     for header in ({}, {"Authorization": "Basic good"}, {"Authorization": "Bearer "}):
         assert (await get(port, "/metrics", **header))[:2] == (401, "Unauthorized\n")
     assert len(asked) == 3
-    assert (await get(bound.health_port, "/healthz"))[0] == 200, "health asks nobody"
+    assert (await get(bound.health_port, "/healthz"))[0] == 200, "health needs no token"
     await guarded.stop()
 
 

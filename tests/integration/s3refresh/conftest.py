@@ -66,7 +66,7 @@ def shared_operator(
 
 
 def by_name(url: str) -> str:
-    """By the name that the shared operator may call."""
+    """The URL with the host name that the shared operator may call."""
     return url.replace("127.0.0.1", "localhost")
 
 

@@ -180,5 +180,5 @@ async def test_a_folder_that_the_gateway_refuses_keeps_no_other_from_being_refre
     calls = shared.control.calls("RefreshCache")
     assert "InvalidGatewayRequestException" in {call["code"] for call in calls}
     made = [(call["input"]["FolderList"], call["input"]["Recursive"]) for call in calls if not call["code"]]
-    assert (["x"], True) in made, "the tree above it took its place"
+    assert (["x"], True) in made, "the tree of its parent replaces it"
     assert (["/"], True) not in made[1:], "and everything was refreshed at the start only"

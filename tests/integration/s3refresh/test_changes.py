@@ -116,7 +116,7 @@ async def test_flush_waits_for_a_refresh_that_is_refused(shared: Refreshing) -> 
 
 
 async def test_flush_is_given_up_when_nothing_may_be_refreshed(shared: Refreshing) -> None:
-    """The Secret went with the namespace, say, and the operator's process that knew its keys has ended."""
+    """For example, the Secret was deleted with the namespace, and the process that knew its keys is gone."""
     source, share, resource = await one_dirty_share(shared, onDelete="Flush")
     aws = shared.body(source.queue)["spec"]["aws"]
     await resource.edit(aws={**aws, "credentialsSecretRef": {"name": "gone"}})

@@ -110,7 +110,7 @@ async def test_the_end_of_a_refresh_whose_answer_had_no_id_is_heard_of(shared: R
 
 
 async def test_what_comes_behind_a_refresh_whose_end_is_lost_waits_for_minutes(shared: Refreshing) -> None:
-    """15 of them, or completion.assumeAfter; the timeout is of what nothing waits behind."""
+    """15 of them, or completion.assumeAfter; completion.timeout applies if no changes wait behind."""
     source, share, resource = await one_share(shared, timeout="6h", assumeAfter="40s")
     shared.control.fault("no_completion")
     await shared.put(source.bucket, "a/1")

@@ -25,7 +25,7 @@ async def test_events_reach_every_known_share_while_lists_are_refused(shared: Re
 
 
 async def test_a_gateway_that_is_offline_keeps_no_other_share_waiting(shared: Refreshing) -> None:
-    """Nothing was received until all could be described, of which no event told anything."""
+    """Before, nothing was received until all shares could be described, and no event reported that."""
     source, other, control = shared.aws.source(), shared.aws.source(), shared.control
     share, offline = shared.share(source.bucket), shared.share(other.bucket)
     shared.aws.wiring.connect(other.bucket, source.queue)
@@ -44,11 +44,11 @@ async def test_a_gateway_that_is_offline_keeps_no_other_share_waiting(shared: Re
     control.clear_faults()
     await shared.fresh(offline)
     (whole,) = control.refreshes(offline)
-    assert whole["recursive"], "it is new: what it has missed nobody knows"
+    assert whole["recursive"], "it is new, and may have missed events"
     await resource.condition("Ready")
 
     control.fault("refuse", **refused)
-    await resource.edit(target=gateway(rediscoverEvery="11s"))  # whoever begins anew finds it on record only
+    await resource.edit(target=gateway(rediscoverEvery="11s"))  # discovery starts anew, with only the record
     await resource.condition("TargetsResolved", "False", "TargetsUnresolved")
     await shared.put(other.bucket, "c/1")
     await resource.when(lambda found: any(t.get("dirty") for t in found["status"]["targets"]))

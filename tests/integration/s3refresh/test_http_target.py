@@ -39,8 +39,8 @@ async def server() -> AsyncIterator[FakeApiServer]:
 
 
 class Secrets:
-    """Secrets by name, for headers to 127.0.0.1; an exception stands for one that cannot be read, bytes for
-    content that is no base64."""
+    """Secrets by name, for headers to 127.0.0.1. An exception is raised instead of returning a Secret; bytes
+    are content that is not base64."""
 
     def __init__(self, **found: Mapping[str, str] | Exception | bytes) -> None:
         self.found = found
@@ -169,7 +169,7 @@ async def test_what_an_answer_means(
 async def test_what_is_said_before_anything_is_done_says_nothing_of_an_earlier_attempt(
     server: FakeApiServer, status: int, first: str, again: str
 ) -> None:
-    """An attempt that timed out may take effect yet: a new key would have it do so twice."""
+    """An attempt that timed out may still take effect: with a new key the work would be done twice."""
     server.on("POST", "/", saying(status))
     assert (await target(server.url).refresh(BUCKET, CLAIM)).code == first
     assert (await target(server.url).refresh(BUCKET, AGAIN)).code == again
@@ -372,7 +372,7 @@ class TestHeaders:
         assert "Secret one" in result.message
         assert words in result.message
         found = await calls.discover()
-        assert (found.complete, found.faults) == (True, (result.message,)), "told before a call is due"
+        assert (found.complete, found.faults) == (True, (result.message,)), "reported before a call is due"
         assert [share.ready for share in found.known] == [True]
 
     async def test_discovery_asks_again_soon_for_a_secret_that_the_api_server_did_not_tell(self) -> None:

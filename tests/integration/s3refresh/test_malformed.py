@@ -139,7 +139,7 @@ async def test_with_dead_letter_poison_ends_in_the_dead_letter_queue_and_nothing
 
 
 def dead_and_covered(found: Json) -> tuple[int, int]:
-    """Dead letters, and how many of them everything was refreshed after."""
+    """(dead letters, how many of them are covered by a refresh of everything)."""
     queue = found["status"]["queue"]
     return queue["dlqVisible"], queue["dlqCovered"]
 
@@ -147,8 +147,8 @@ def dead_and_covered(found: Json) -> tuple[int, int]:
 async def test_dead_letters_are_followed_by_a_refresh_of_everything_or_told_until_they_are_gone(
     shared: Refreshing, sqs_proxy: SqsProxy
 ) -> None:
-    """Who had received them too often: those who led before, or somebody else while the queue is read. Those
-    that are older than the resource are not its own."""
+    """Messages that were received too often: by former leaders, or by another consumer while the queue is
+    read. Dead letters that are older than the resource do not count."""
     bucket = shared.aws.bucket("a/0")
     queue, share = shared.aws.queue(), shared.share(bucket)
     shared.aws.wiring.connect(bucket, queue)
@@ -164,7 +164,7 @@ async def test_dead_letters_are_followed_by_a_refresh_of_everything_or_told_unti
     assert (second["folders"], second["recursive"]) == (["/"], True)
     assert dead_and_covered(await resource.caught_up()) == (2, 2)
 
-    # A look every minute until what those before had in hand has come back; then none for an hour.
+    # The queue is checked every minute until messages of former leaders are visible again, then hourly.
     name = queue.url.rpartition("/")[2]
     await shared.until(
         lambda: time.time() - sqs_proxy.calls.all("GetQueueAttributes", name)[-1].at > 1.5 * MINUTE,
@@ -172,12 +172,12 @@ async def test_dead_letters_are_followed_by_a_refresh_of_everything_or_told_unti
         2 * TIMEOUT,
     )
     shared.aws.sqs.send_message(QueueUrl=queue.dead_letters, MessageBody=told)
-    await shared.put(bucket, "a/2")  # a queue by which messages come is looked at once a minute
+    await shared.put(bucket, "a/2")  # while messages arrive, the queue is checked every minute
     said = await resource.condition("CaughtUp", "False", "DeadLetters")
-    assert said["message"].startswith("about 1 message(s) came into the dead-letter queue")
+    assert said["message"].startswith("about 1 message(s) in the dead-letter queue")
     await resource.condition("Ready")
     assert dead_and_covered(await resource.get()) == (3, 2)
-    assert not any(made["recursive"] for made in shared.control.refreshes(share)[2:]), "they are only told"
+    assert not any(made["recursive"] for made in shared.control.refreshes(share)[2:]), "only reported"
     shared.aws.sqs.purge_queue(QueueUrl=queue.dead_letters)
     await resource.condition("CaughtUp")
 

@@ -28,7 +28,7 @@ def event(key: str) -> str:
 
 
 def completion(notification_id: str, more: str = "") -> str:
-    """`more`: what else the message holds."""
+    """`more`: further content of the message."""
     return json.dumps(
         {
             "more": more,

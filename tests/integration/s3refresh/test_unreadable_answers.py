@@ -1,4 +1,4 @@
-"""Answers of Storage Gateway that are none: nothing is gone, nothing is lost, nothing of them is told."""
+"""Invalid responses of Storage Gateway: no share counts as deleted, no event is lost, no body is shown."""
 
 import json
 from typing import Any
@@ -37,7 +37,7 @@ async def test_shares_that_cannot_be_read_are_not_gone(
     resource = await shared.create(source.queue)
     await resource.condition("Ready")
     shared.control.fault(operation=operation, count=None, **fault)
-    # Another setting discovers anew, and so knows of no share before.
+    # A changed setting starts discovery anew, without known shares.
     await resource.edit(filter={"prefixes": ["a/"]}, target=gateway(maxFolders=7))
     told = await resource.condition("TargetsResolved", "False", "TargetsUnresolved")
     await shared.polls_over(sqs_proxy)

@@ -66,8 +66,8 @@ class Limits:
             failing = fails and any(end.counts for end in ends)
             disrupted = fails and not all(end.rejected for end in ends)
             rejected = node.name in rejecting or self._was_rejected(node, terms)
-            # One that was refused or rejected for so long has failed, and nothing tries it again while that
-            # holds: it cannot show that a retry succeeds.
+            # A node that was refused or rejected until the deadline has failed. While that lasts its run is
+            # not retried, so no retry can succeed.
             shut = rejected or node.name in refused or self._shut(node, terms)
             over = exhausted(ends, (terms,)) or self._given_up(node, terms)
             if over or (failing and shut) or (disrupted and rejected):
@@ -245,8 +245,8 @@ class Limits:
         return found
 
     def _is_dead(self, node: str, since: float, terms: list[Terms]) -> bool:
-        """Whether it has not been Ready for the progress deadline, at the end of it that began `since`. One
-        that is back already has lost its slot to the Pod that the leader is creating."""
+        """Whether the node was not Ready during the whole progress deadline that began `since`. A node that
+        is Ready again has already lost its slot to the Pod that the leader is creating."""
         late = self._cluster.clock.now - min(one.spec.progress_deadline_seconds for one in terms)
         known = self._known(self._cluster.nodes[node].metadata.uid)
         return any(not one.ready and late >= max(since, one.ready_since) for one in known)
@@ -265,8 +265,8 @@ class Limits:
         return found
 
     def _was_blocked(self, node: Node, ends: list[End]) -> bool:
-        """Whether the node, since its last Pod ended, was refused or asked for another run, or the Pod was
-        deleted unrecorded."""
+        """Whether, since its last Pod ended, a Pod of the node was refused, another run was requested, or the
+        Pod was deleted before its end was recorded."""
         known = [end for end in ends if end.pod.uid in self._there()]
         if not known or (known[-1].rejected and len(known) == 1):
             return True
@@ -308,7 +308,7 @@ class Limits:
         return self._unknown.get(node.uid, (0, None))[1] == terms.run(node.name)
 
     def _known(self, uid: str) -> Iterator[Node]:
-        """The node as it is, and back to how the leader's pass could know it."""
+        """The node's states, from the current one back to the one that the leader's pass may have seen."""
         saw = self._leader().saw["nodes"]
         for _, version, wire in reversed(self._cluster.node_log):
             if wire.metadata.uid == uid:
@@ -336,8 +336,8 @@ class Limits:
         return found
 
     def _holding(self, failing: dict[str, list[End]], terms: list[Terms], known: int = -1) -> set[str]:
-        """Nodes that failed, were not refused or left unplaced since (later than `known`), and have retries
-        left. A node that is not Ready, or that rejects its Pods since, holds its slot until the deadline."""
+        """Nodes that failed, have retries left, and had no refused or unplaced Pod since (later than
+        `known`). A node that is not Ready, or rejects its Pods since, holds its slot until the deadline."""
         now = self._cluster.clock.now
         deadline = min(one.spec.progress_deadline_seconds for one in terms)
         found = set()
@@ -374,8 +374,8 @@ class Limits:
         return found
 
     def _taken_down(self, failing: dict[str, list[End]], every: list[Terms], resumed: float) -> set[str]:
-        """Nodes whose run was disrupted, and that have been NotReady since, or rejected Pods, for long. Not
-        those of which a clock that is ahead tells."""
+        """Nodes whose run was disrupted, and that have been NotReady or rejecting Pods since then until the
+        deadline. Without those whose times come from a clock that is ahead."""
         now, leader = self._cluster.clock.now, self._leader()
         deadline = max(one.spec.progress_deadline_seconds for one in every)
         live = {pod.node_uid for pod in (p.record() for p in self._cluster.pods.values()) if not pod.terminal}
@@ -389,7 +389,7 @@ class Limits:
             if row and now >= row[-1].at + deadline and self._told(row[-1]) > resumed:
                 found.add(node.name)
             since, version = self._cluster.unready.get(node.uid, (0.0, leader.saw["nodes"] + 1))
-            told = max(since, leader.heard.get(version, since))  # by its watch, which it believes
+            told = max(since, leader.heard.get(version, since))  # when its watch reported it
             kept = self._told(ends[-1]) + deadline
             if (
                 version <= leader.saw["nodes"]

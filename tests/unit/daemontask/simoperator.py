@@ -167,7 +167,7 @@ class SimOperator:
             listed = [(item.record(), int(item.metadata.resource_version)) for item in items.values()]
             store.replace_all(listed, cluster.version)  # type: ignore[attr-defined]
         self._told = {"nodes": len(cluster.node_log), "pods": len(cluster.pod_log)}
-        self.heard: dict[int, float] = {}  # version of an event -> when a watch told it
+        self.heard: dict[int, float] = {}  # version of an event -> when the watch delivered it
         self._listed = self.remembers = cluster.version  # what it saw before that, it does not know
         self.queue.add(KEY)
 

@@ -97,7 +97,7 @@ def test_a_template_that_fails_reaches_a_tenth_of_the_nodes(backoff_limit: int, 
 
 @pytest.mark.parametrize("name", ["n000", "new"])
 def test_a_node_that_auto_repair_puts_in_the_place_of_a_failed_one_is_another_node(name: str) -> None:
-    """Whatever its name is, it runs, and the failure of the one that is gone is forgotten."""
+    """The replacement runs, also under the name of the deleted node, whose failure no longer counts."""
     rollout = Rollout(1, 2, parallelism=1, backoff_limit=0, failure_policy=PAUSE)
     rollout.roll_on(60)
     assert rollout.ready == "Paused"
@@ -273,7 +273,7 @@ def test_a_node_that_goes_not_ready_after_its_success_counts_while_it_is_watched
 
 class Halting(Rollout):
     """A run that reboots or halts its node: the kubelet's graceful shutdown ends the Pod, which is a
-    disruption (it says DisruptionTarget), and for `down` seconds the node is NotReady."""
+    disruption (condition DisruptionTarget), and the node is NotReady for `down` seconds."""
 
     def __init__(self, count: int, down: float, **spec: Any) -> None:
         super().__init__(count, 2, **spec)
@@ -329,8 +329,8 @@ def test_a_node_that_was_disrupted_and_is_not_ready_holds_up_no_other_beyond_its
 
 
 class Filling(Rollout):
-    """A run that fills the disk of its node: it is evicted, which is a disruption, and from then on the
-    kubelet rejects every Pod, until the node is mended."""
+    """A run that fills the disk of its node: it is evicted, which is a disruption, and then the kubelet
+    rejects every Pod until the node is repaired."""
 
     def __init__(self, count: int, **spec: Any) -> None:
         super().__init__(count, 2, frozenset(), **spec)

@@ -286,7 +286,7 @@ def test_tolerations_are_looked_up_as_if_they_were_tried_one_after_the_other(
 
 
 def test_thousands_of_tolerations_cost_a_node_no_more_than_one() -> None:
-    """By CPU time, which a machine that is busy does not change much."""
+    """Measured in CPU time, which depends little on the load of the machine."""
 
     def cost(count: int) -> float:
         has = Tolerated([{"key": "k", "value": f"{n}"} for n in range(count)]).has

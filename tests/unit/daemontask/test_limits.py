@@ -63,7 +63,7 @@ class Fleet(SlowWorld):
         self.cluster.rejecting.clear()
 
     def converged_or_shut(self) -> bool:
-        """Whether every node is done that can run. What holds the rest for good is lifted."""
+        """Whether every node that can run is done. Permanent obstacles of the others are removed."""
         if self.limits.may_stop():
             self.cluster.edit(failurePolicy={"action": "Continue"})
         return self.converged(but=self.cluster.refused | self.cluster.rejecting)
@@ -179,7 +179,7 @@ class Limited(RuleBasedStateMachine):
 
     @rule(which=number, how=st.sampled_from(["not ready", "rejecting"]), seconds=st.sampled_from([1, 31]))
     def let_a_run_take_its_node_down(self, which: int, how: str, seconds: int) -> None:
-        """It ends by a disruption; then the node is gone for a while, or its kubelet rejects what comes."""
+        """A run ends by a disruption; then its node is NotReady for a while, or its kubelet rejects Pods."""
         live = self.world.live_pods()
         if not live:
             return

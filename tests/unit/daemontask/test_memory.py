@@ -58,7 +58,7 @@ async def test_other_tasks_go_on_while_many_nodes_are_looked_at(monkeypatch: pyt
 
 
 def test_a_template_is_hashed_once_for_each_spec(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It takes up to 50 ms, and a pass comes each second."""
+    """Hashing takes up to 50 ms, and a pass runs every second."""
     asked: list[dict[str, Any]] = []
 
     def hashes_of(template: dict[str, Any]) -> tuple[str, str]:

@@ -223,7 +223,7 @@ def test_a_node_whose_run_was_disrupted_is_not_ready(
 def test_a_node_whose_kubelet_rejects_its_pods(
     before: dict[str, int], since: float, until: float, failing: float, ago: float
 ) -> None:
-    """`ago`: it waits for its next try, or may be tried."""
+    """`ago`: before or after the time of its next attempt."""
     of = last(
         ago=ago, rejections=1, reason="Evicted", message="DiskPressure", started_at=int(since), **before
     )

@@ -13,7 +13,7 @@ from caretaker.api.daemontask import Spec
 from caretaker.api.objects import WireMeta
 from caretaker.daemontask.fit import DEFAULT_TOLERATIONS
 from caretaker.daemontask.pods import (
-    Mould,
+    PodEncoder,
     Start,
     build,
     owner_reference,
@@ -330,21 +330,21 @@ def test_a_mould_makes_the_same_pods(
     spec: dict[str, Any], node_name: str, key: str, nonce: str, attempt: int, deadline: int | None
 ) -> None:
     of = Spec(template={"metadata": {"labels": {"app": "x"}}, "spec": spec}, active_deadline_seconds=deadline)
-    mould = Mould(TASK, of, "rev")
+    encoder = PodEncoder(TASK, of, "rev")
     for change in (
         {"node_name": node_name, "run_key": key},
         {"attempt": attempt, "nonce": nonce, "tick": 60},
     ):
         start = msgspec.structs.replace(START, **change)
-        made = msgspec.json.decode(msgspec.json.encode(mould.body(start)))
+        made = msgspec.json.decode(msgspec.json.encode(encoder.body(start)))
         assert made == msgspec.json.decode(msgspec.json.encode(build(TASK, of, "rev", start)))
 
 
 def test_what_does_not_differ_is_put_together_once_however_many_pods_there_are() -> None:
     of = Spec(template={"spec": {"containers": [{"name": f"c{n}"} for n in range(5000)]}})
-    mould, began = Mould(TASK, of, "rev"), time.thread_time()
+    encoder, began = PodEncoder(TASK, of, "rev"), time.thread_time()
     for _ in range(10):
-        mould.body(START)
+        encoder.body(START)
     filled, began = time.thread_time() - began, time.thread_time()
     for _ in range(10):
         msgspec.json.encode(build(TASK, of, "rev", START))

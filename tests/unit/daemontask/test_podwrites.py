@@ -15,7 +15,7 @@ from unit.daemontask.build import UID, node, planned, snapshot, task
 
 
 class Api:
-    """Creates every Pod, after some turns of the event loop."""
+    """Accepts every Pod, after some turns of the event loop."""
 
     def __init__(self) -> None:
         self.under_way = self.most = 0
@@ -39,7 +39,8 @@ class Api:
     ],
 )
 async def test_of_large_pods_fewer_are_created_at_a_time(size: int, most: int) -> None:
-    """Answers hold up the event loop together. The width that smaller ones have reached does not count."""
+    """Responses that arrive together block the event loop. The concurrency that smaller Pods have reached
+    does not apply to large ones."""
     template = {"spec": {"containers": [{"name": "main", "args": ["x" * size]}]}}
     of, nodes = task(template=template), [node(f"n{number:03}") for number in range(200)]
     api, memory = Api(), Memory(UID)

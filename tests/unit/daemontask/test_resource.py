@@ -169,7 +169,7 @@ def test_of_a_status_that_cannot_be_read_the_rest_is_and_no_shard_is_forgotten(
 @pytest.mark.parametrize("beyond", [0, 1])
 @pytest.mark.parametrize("one", ["x", "\u2028", "<", "&", "\\", '"'])
 def test_of_a_template_that_is_too_large_nothing_is_made(one: str, beyond: int) -> None:
-    """It may have 1.5 MiB. What else the spec holds does not count, nor do Go's spellings of <, > and &."""
+    """A spec may have 1.5 MiB. Its other fields do not count, nor do the escapes of <, > and &."""
     of: dict[str, Any] = {"spec": {"containers": [{"name": "a", "args": [""]}]}}
     room = MAX_TEMPLATE_BYTES + beyond - len(msgspec.json.encode(of))
     width = len(msgspec.json.encode(one)) - 2

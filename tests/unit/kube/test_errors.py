@@ -1,4 +1,4 @@
-"""What is made of an answer that refuses, whoever gave it."""
+"""The errors made from refusing responses, also from other servers."""
 
 import pytest
 

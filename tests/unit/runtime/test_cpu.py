@@ -1,4 +1,4 @@
-"""What each resource takes of the event loop's CPU is counted, and what takes more than its share rests."""
+"""The CPU time of each resource's passes is measured, and a resource above its share is paused."""
 
 import asyncio
 import time
@@ -14,14 +14,14 @@ from caretaker.obs import log
 from caretaker.obs.metrics import Metrics, create_metrics
 from caretaker.runtime import cpu, throttled
 from caretaker.runtime.controller import Controller, Next, Subject
-from caretaker.runtime.cpu import BURST, LONG, REST, REST_MAX, SHARE, Shares, new_task
+from caretaker.runtime.cpu import BURST, LONG, PAUSE, PAUSE_MAX, SHARE, Shares, new_task
 from caretaker.runtime.queue import Key, WorkQueue
 
 A, B = Key("DaemonTask", "default", "a"), Key("DaemonTask", "default", "b")
 
 
 class Clock:
-    """Seconds that pass only when told."""
+    """A clock that the test advances."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -51,7 +51,7 @@ async def counted() -> None:
 
 
 def burn(seconds: float) -> None:
-    """Work of this thread, however busy the machine is."""
+    """Takes this much CPU time of the thread, whatever the load of the machine."""
     until = time.thread_time() + seconds
     while time.thread_time() < until:
         pass
@@ -95,12 +95,12 @@ async def test_what_a_pass_begins_is_on_its_account(shares: Shares) -> None:
     await one_pass(shares, A, begins())
     took = taken(shares, A)
     assert took >= 0.02
-    await asyncio.create_task(works())  # what comes after it is nobody's
+    await asyncio.create_task(works())  # work outside a pass is not counted
     assert taken(shares, A) == took
 
 
 async def test_what_outlives_a_pass_is_not(shares: Shares, metrics: Metrics) -> None:
-    """It reads the events of others; but its long steps are counted."""
+    """Its CPU time is not the pass's, but its long steps are counted."""
 
     async def works() -> None:
         burn(LONG)
@@ -125,7 +125,7 @@ async def test_steps_that_hold_the_loop_are_counted(shares: Shares, metrics: Met
 
     await one_pass(shares, A, works())
     assert count(metrics, "caretaker_long_steps_total") == 2
-    shares.rest(A)
+    shares.pause(A)
     assert count(metrics, "caretaker_pass_cpu_seconds_sum") >= 2.25 * LONG
     assert taken(shares, A) == 0
 
@@ -159,12 +159,12 @@ async def test_results_errors_and_cancellations_go_through(shares: Shares) -> No
 
 
 def passes(shares: Shares, clock: Clock, seconds: float) -> Iterator[float]:
-    """The rests after passes that take so much each, one after the other as early as they may be."""
+    """The pauses after passes of this cost, each started as early as allowed."""
     while True:
         shares._balance(A).account.add(seconds)
-        rest = shares.rest(A)
-        clock.now += max(rest, 1.0)  # the queue's second between passes of one key
-        yield rest
+        pause = shares.pause(A)
+        clock.now += max(pause, 1.0)  # the queue's second between passes of one key
+        yield pause
 
 
 def test_less_than_the_share_never_rests(shares: Shares, clock: Clock) -> None:
@@ -182,50 +182,50 @@ def test_a_burst_does_not_rest(shares: Shares, clock: Clock) -> None:
 def test_more_than_the_share_comes_ever_later_and_keeps_to_its_share(
     shares: Shares, clock: Clock, seconds: float
 ) -> None:
-    began, took, rests = clock.now, 0.0, []
-    for rest in passes(shares, clock, seconds):
+    began, took, pauses = clock.now, 0.0, []
+    for pause in passes(shares, clock, seconds):
         took += seconds
-        rests.append(rest)
+        pauses.append(pause)
         if clock.now - began > 100_000:
             break
-    resting = [rest for rest in rests if rest]
-    assert resting[0] >= REST[0]
-    assert max(resting) <= REST_MAX
-    if seconds * 4 < REST[1]:  # shorter than the longest that doubling leads to
-        assert resting[1] >= 2 * REST[0]
-        assert resting[2] >= 4 * REST[0]
-        assert max(resting) == REST[1]
-    if seconds <= REST_MAX * SHARE:
+    paused = [pause for pause in pauses if pause]
+    assert paused[0] >= PAUSE[0]
+    assert max(paused) <= PAUSE_MAX
+    if seconds * 4 < PAUSE[1]:  # shorter than the longest that doubling leads to
+        assert paused[1] >= 2 * PAUSE[0]
+        assert paused[2] >= 4 * PAUSE[0]
+        assert max(paused) == PAUSE[1]
+    if seconds <= PAUSE_MAX * SHARE:
         assert took <= BURST + (clock.now - began) * SHARE + seconds
     else:
-        assert min(resting) == REST_MAX
+        assert min(paused) == PAUSE_MAX
 
 
 def test_it_is_told_until_it_has_been_well_for_a_while(shares: Shares, clock: Clock) -> None:
     shares._balance(A).account.add(BURST + 1)
-    rest = shares.rest(A)
-    assert rest >= 1 / SHARE
+    pause = shares.pause(A)
+    assert pause >= 1 / SHARE
     assert shares.throttled(A)
     assert not shares.throttled(B)
-    clock.now += rest
-    assert (shares.rest(A), shares.throttled(A)) == (0.0, True)
+    clock.now += pause
+    assert (shares.pause(A), shares.throttled(A)) == (0.0, True)
     clock.now += BURST / 2 / SHARE
-    assert (shares.rest(A), shares.throttled(A)) == (0.0, False)
+    assert (shares.pause(A), shares.throttled(A)) == (0.0, False)
 
 
 def test_who_has_been_well_for_a_while_begins_anew(shares: Shares, clock: Clock) -> None:
     found = passes(shares, clock, 1.0)
-    assert max(next(found) for _ in range(int(BURST) + 20)) >= 16 * REST[0]
-    clock.now += 100 * BURST / SHARE  # no more is saved than BURST
-    assert shares.rest(A) == 0.0
+    assert max(next(found) for _ in range(int(BURST) + 20)) >= 16 * PAUSE[0]
+    clock.now += 100 * BURST / SHARE  # the balance is bounded by BURST
+    assert shares.pause(A) == 0.0
     shares._balance(A).account.add(BURST + SHARE / 2)
-    assert shares.rest(A) == REST[0]
+    assert shares.pause(A) == PAUSE[0]
 
 
 def test_since_when_it_is_told_and_once(shares: Shares) -> None:
-    first, events = throttled.told(Status(), Status(), "2026-01-01T00:00:00Z")
+    first, events = throttled.with_condition(Status(), Status(), "2026-01-01T00:00:00Z")
     assert [event.reason for event in events] == [CpuReason.SHARE_EXCEEDED]
-    again, events = throttled.told(first, Status(), "2026-01-02T00:00:00Z")
+    again, events = throttled.with_condition(first, Status(), "2026-01-02T00:00:00Z")
     assert events == []
     assert again == first
     assert again.conditions[0].last_transition_time == "2026-01-01T00:00:00Z"
@@ -233,10 +233,10 @@ def test_since_when_it_is_told_and_once(shares: Shares) -> None:
 
 def test_to_be_made_anew_is_no_way_out(shares: Shares, clock: Clock) -> None:
     shares._balance(A).account.add(BURST + 1)
-    shares.rest(A)
+    shares.pause(A)
     shares.forget(A)
     assert shares.throttled(A)
-    clock.now += REST_MAX
+    clock.now += PAUSE_MAX
     shares.forget(A)
     assert not shares.throttled(A)
     shares.forget(B)
@@ -245,7 +245,7 @@ def test_to_be_made_anew_is_no_way_out(shares: Shares, clock: Clock) -> None:
 def test_of_a_resource_that_is_gone_nothing_is_kept(shares: Shares) -> None:
     shares._balance(A).account.add(1.0)
     shares.forget(A)  # as its last pass does
-    assert shares.rest(A) == 0.0
+    assert shares.pause(A) == 0.0
     assert not shares._balances
 
 
@@ -258,7 +258,7 @@ class Status(msgspec.Struct, frozen=True):
 
 
 class Costly:
-    """A kind; what `cost` says is what its next pass takes."""
+    """A kind. Its next pass takes `cost` seconds of CPU."""
 
     kind = "DaemonTask"
     stopped = ()
@@ -304,7 +304,7 @@ class Costly:
 
 
 class Told:
-    """A client and an event recorder: what a person is told."""
+    """A client and an event recorder: they keep statuses and events."""
 
     def __init__(self, kind: Costly) -> None:
         self._kind = kind
@@ -328,7 +328,7 @@ async def test_a_resource_that_is_throttled_says_so_and_waits_whatever_happens(
     running = asyncio.create_task(controller.run())
 
     async def step(seconds: float, expected: int) -> dict[str, str]:
-        """An event, and so much later; conditions by type once there were so many passes."""
+        """Add the key, advance the clock; returns the conditions by type after this many passes."""
         queue.add(A, urgent=True)
         clock.now += seconds
         queue.wake()
@@ -337,7 +337,7 @@ async def test_a_resource_that_is_throttled_says_so_and_waits_whatever_happens(
         assert kind.passes == expected
         return {one.type: one.reason for one in kind.standing.conditions}
 
-    kind.cost = BURST + SHARE * 20  # 20 s of rest
+    kind.cost = BURST + SHARE * 20  # 20 s of pause
     assert await step(1, 1) == {"Ready": "Succeeded"}
     kind.cost = 0.0
     assert await step(10, 1) == {"Ready": "Succeeded"}

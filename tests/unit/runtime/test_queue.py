@@ -175,21 +175,21 @@ async def test_a_key_that_rests_comes_after_its_rest_and_no_earlier(queue: WorkQ
     queue.add_after(A, 0)
     assert await taken(queue) == A
     queue.add_after(A, 1)  # while it is worked on
-    queue.rest(A, 20)
+    queue.pause(A, 20)
     queue.done(A)
     queue.add(A, urgent=True)
     queue.add_after(A, 0)
     queue.retry(A)
     assert await due_after(queue, clock, A) == 20.0
     queue.add_after(A, 1)
-    assert await due_after(queue, clock, A) == 1.0, "it rests once"
-    assert not queue._resting
+    assert await due_after(queue, clock, A) == 1.0, "it is paused once"
+    assert not queue._paused
 
 
 async def test_while_one_rests_the_others_come(queue: WorkQueue, clock: Clock) -> None:
     queue.add_after(A, 0)
     assert await taken(queue) == A
-    queue.rest(A, 20)
+    queue.pause(A, 20)
     queue.done(A)
     queue.add(A)
     queue.add_after(B, 1)
@@ -201,6 +201,6 @@ async def test_a_rest_does_not_hurry_what_comes_later(queue: WorkQueue, clock: C
     queue.add_after(A, 0)
     assert await taken(queue) == A
     queue.add_after(A, 30)
-    queue.rest(A, 20)
+    queue.pause(A, 20)
     queue.done(A)
     assert await due_after(queue, clock, A) == 30.0

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from caretaker.runtime import tasks as module
-from caretaker.runtime.tasks import OneATurn, cancel, in_pieces
+from caretaker.runtime.tasks import YieldingLock, cancel, in_pieces
 
 
 async def slow() -> None:
@@ -58,7 +58,7 @@ async def test_others_go_on_between_pieces_and_no_item_is_left_out(monkeypatch: 
 
     beside = asyncio.create_task(other())
     assert [item async for item in in_pieces(range(50))] == list(range(50))
-    assert not turns, "what takes no time is done at once"
+    assert not turns, "fast items cause no yield"
     monkeypatch.setattr(module, "SLICE", 0.0)
     assert [item async for item in in_pieces(range(50))] == list(range(50))
     beside.cancel()
@@ -66,8 +66,8 @@ async def test_others_go_on_between_pieces_and_no_item_is_left_out(monkeypatch: 
 
 
 async def test_of_what_takes_long_no_two_come_in_one_turn_of_the_loop() -> None:
-    """Passes that came at once would else hold up all others together."""
-    one, turn, done = OneATurn(), 0, list[int]()
+    """Without it, passes that start together would delay all other tasks by their sum."""
+    one, turn, done = YieldingLock(), 0, list[int]()
 
     async def count() -> None:
         nonlocal turn

@@ -35,7 +35,7 @@ BAD = "InvalidGatewayRequestException"
 
 @dataclass
 class Site:
-    """What there is of one share in the world."""
+    """The simulated state of one share."""
 
     share: Share
     stale: dict[str, float] = field(default_factory=dict)  # folder -> since when
@@ -55,14 +55,14 @@ class Gateway:
         self._refuses = frozenset(refuses)
 
     def change(self, site: Site, key: str, now: float) -> ObjectEvent:
-        """An object changes; without a key nobody knows which."""
+        """An object changes; without a key the event does not name it."""
         found = folders.of_key(key, site.share.prefix) if key else NOTHING
         for name in (*found.folders, *found.trees):
             site.stale.setdefault(name, now)
         return ObjectEvent("ObjectCreated", site.share.bucket, key)
 
     def call(self, site: Site, claim: Claim, now: float) -> tuple[str, float]:
-        """(why it is refused, when its refresh ends)."""
+        """(code of the refusal or "", when the refresh ends)."""
         if self._refuses.intersection(claim.request.folders):
             self.refused += 1
             return BAD, now
@@ -101,7 +101,7 @@ class Resource:
         self._passes = itertools.count(1)
 
     def run_pass(self, now: float) -> None:
-        """As controller.py does it."""
+        """A pass, as in controller.py."""
         load, pace = self._load, self._load.pace
         wall = EPOCH + now
         targets = tuple(record.read(_as_stored(one), wall) for one in self._stored)
@@ -188,15 +188,15 @@ class Load:
         self.resources = [Resource(self, f"r{n}", some) for n, some in enumerate(groups)]
 
     def number(self) -> int:
-        """Of a message, or anything else."""
+        """Ask for a pass, after a message or another input."""
         return next(self._numbers)
 
     def at(self, when: float, do: Callable[..., None], *what: object) -> None:
-        """Have it done."""
+        """Schedule an action."""
         heapq.heappush(self._todo, (when, self.number(), do, what))
 
     def soon(self, resource: Resource, when: float) -> None:
-        """Have a pass made, unless one comes sooner."""
+        """Schedule a pass, unless an earlier one is scheduled."""
         if not self.now < resource.wake <= when:
             resource.wake = when
             self.at(when, self._pass, resource)
@@ -216,7 +216,7 @@ class Load:
 
     @property
     def sites(self) -> list[Site]:
-        """Each share's."""
+        """The state of each share."""
         return list(self.gateway.sites.values())
 
     def oldest(self) -> float:
@@ -225,7 +225,7 @@ class Load:
         return max(*(site.worst for site in self.sites), *stale, 0.0)
 
     def run(self, until: float) -> None:
-        """Everything that is to happen until then."""
+        """Run everything that is scheduled until this time."""
         while self._todo and self._todo[0][0] <= until:
             self.now, _, do, what = heapq.heappop(self._todo)
             do(self.now, *what)
@@ -235,6 +235,6 @@ class Load:
 def every(
     load: Load, seconds: float, share: str, keys: Callable[[int], list[str]], until: float, begin: float = 0.0
 ) -> None:
-    """Have these objects change each `seconds`."""
+    """Let these objects change every `seconds`."""
     for turn in range(int((until - begin) / seconds)):
         load.at(begin + turn * seconds, load.put, share, keys(turn))

@@ -1,4 +1,4 @@
-"""What a pass is handed of a message with very many events."""
+"""The matched events of a large message, as a pass receives them."""
 
 import asyncio
 
@@ -9,7 +9,7 @@ from caretaker.api.objects import WireMeta
 from caretaker.s3refresh.arrivals import SLICE, Arrivals
 from caretaker.s3refresh.envelope import ObjectEvent
 from caretaker.s3refresh.folders import Scope
-from caretaker.s3refresh.match import Sifted, of_buckets
+from caretaker.s3refresh.match import Matches, of_buckets
 from caretaker.s3refresh.plan import Message, Shares
 from caretaker.s3refresh.resource import RawRefresh, read
 from caretaker.s3refresh.targets.making import known
@@ -38,15 +38,15 @@ async def test_its_events_are_sifted_in_slices_and_those_of_others_are_left_to_t
 
     beside = asyncio.create_task(others())
     await asyncio.sleep(0)
-    sifted = await found.sifted_by(read(raw, known().spec).spec, SHARES)
+    matches = await found.with_matches(read(raw, known().spec).spec, SHARES)
     beside.cancel()
     some = Scope(folders=frozenset({"/", "0", "1", "2"}))
-    assert sifted.sifted == {2: Sifted({"media": some}, matched=MANY)}
-    assert sifted.shares == SHARES
+    assert matches.matches == {2: Matches({"media": some}, matched=MANY)}
+    assert matches.shares == SHARES
     assert turns >= MANY // SLICE
 
 
 @pytest.mark.parametrize("count", [MANY, 1])
 async def test_without_a_spec_nothing_is_sifted(count: int) -> None:
     found = Arrivals((message(1, count),))
-    assert (await found.sifted_by(None, SHARES)).sifted == {}
+    assert (await found.with_matches(None, SHARES)).matches == {}

@@ -1,4 +1,4 @@
-"""What receives and looks at the queue say of the messages that have not been received."""
+"""Receives and the queue's attributes show whether messages have not been received yet."""
 
 import asyncio
 import time
@@ -13,7 +13,7 @@ Script = list[int]
 
 
 class Sqs:
-    """Answers receives with so many messages each; after the last it is silent for ever."""
+    """Answers each receive with the next number of messages; after the last one it never answers."""
 
     def __init__(self, *counts: int) -> None:
         self._counts = list(counts)
@@ -30,7 +30,7 @@ class Sqs:
 
 
 async def after(*counts: int, wait: int = 20) -> tuple[Poller, list[bool]]:
-    """A poller that has received so much, and what it said of a backlog each time when it had news."""
+    """A poller after these receives, and `behind` at each of its notifications."""
     sqs: Any = Sqs(*counts)
     poller, told = Poller(sqs, SQSSource(queue_url="q"), wait, 60), []
     poller.join("owner", lambda: told.append(poller.behind), owner=True)

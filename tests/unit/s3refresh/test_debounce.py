@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from caretaker.s3refresh import debounce, narrowing, record, timing
-from caretaker.s3refresh.allowance import ALONE, Line
+from caretaker.s3refresh.allowance import UNCONTENDED, Contention
 from caretaker.s3refresh.debounce import Claim, Dirty, Failure, InFlight, Last, Pace, Target
 from caretaker.s3refresh.folders import EVERYTHING, Request, Scope
 
@@ -94,67 +94,75 @@ CALLED = Last(NOW - 121, NOW - 120, NOW - 60)
 
 
 @pytest.mark.parametrize(
-    ("target", "pace", "line", "calls"),
+    ("target", "pace", "contention", "calls"),
     [
-        pytest.param(dirty(MANY), PACE, ALONE, [False] * 4, id="as single folders, while there is time"),
         pytest.param(
-            dirty(MANY, NOW - 540), PACE, ALONE, [False] * 4, id="the last of four begins after 720 s"
+            dirty(MANY), PACE, UNCONTENDED, [False] * 4, id="as single folders, while there is time"
         ),
-        pytest.param(dirty(MANY, NOW - 600), PACE, ALONE, [True, False], id="as trees when there is less"),
-        pytest.param(dirty(MANY, NOW - 661), PACE, ALONE, [True], id="at once when there is none"),
         pytest.param(
-            dirty(MANY, NOW - 9_000), PACE, ALONE, [True, False], id="which is no help if it is late"
+            dirty(MANY, NOW - 540), PACE, UNCONTENDED, [False] * 4, id="the last of four begins after 720 s"
+        ),
+        pytest.param(
+            dirty(MANY, NOW - 600), PACE, UNCONTENDED, [True, False], id="as trees when there is less"
+        ),
+        pytest.param(dirty(MANY, NOW - 661), PACE, UNCONTENDED, [True], id="at once when there is none"),
+        pytest.param(
+            dirty(MANY, NOW - 9_000), PACE, UNCONTENDED, [True, False], id="which is no help if it is late"
         ),
         pytest.param(
             msgspec.structs.replace(dirty(MANY, NOW - 661), failure=Failure(9, "E", "no", NOW)),
             PACE,
-            ALONE,
+            UNCONTENDED,
             [True, False],
             id="what failed for long has time again",
         ),
         pytest.param(
-            dirty(MANY), PACE, Line(waited=400.0), [True], id="of a target that waits for its turns"
+            dirty(MANY), PACE, Contention(waited=400.0), [True], id="of a target that waits for its turns"
         ),
-        pytest.param(dirty(MANY), PACE, Line(others=6.0), [True], id="or is going to"),
+        pytest.param(dirty(MANY), PACE, Contention(others=6.0), [True], id="or is going to"),
         pytest.param(
             msgspec.structs.replace(dirty(MANY), last=msgspec.structs.replace(CALLED, full_seconds=900.0)),
             PACE,
-            Line(others=6.0),
+            Contention(others=6.0),
             [True, False],
             id="unless everything takes longer than another call",
         ),
         pytest.param(
             msgspec.structs.replace(dirty(MANY), last=msgspec.structs.replace(CALLED, full_seconds=400.0)),
             PACE,
-            Line(others=6.0),
+            Contention(others=6.0),
             [True],
             id="or not so long",
         ),
         pytest.param(
-            dirty(MANY), Pace(tracked=True), Line(others=6.0), [True, False], id="or perhaps, if nobody knows"
+            dirty(MANY),
+            Pace(tracked=True),
+            Contention(others=6.0),
+            [True, False],
+            id="or perhaps, if nobody knows",
         ),
         pytest.param(
             msgspec.structs.replace(dirty(MANY), last=Last(NOW - 700, NOW - 700, NOW - 100, 0, 600.0)),
             Pace(tracked=True),
-            ALONE,
+            UNCONTENDED,
             [True, False],
             id="a slow refresh has the more time",
         ),
         pytest.param(
             dirty(MANY),
             Pace(quiet_period=30, max_delay=30, tracked=True),
-            ALONE,
+            UNCONTENDED,
             [True, False],
             id="maxDelay below minInterval leaves time for two",
         ),
     ],
 )
 def test_in_how_many_calls_what_waits_is_refreshed(
-    target: Target, pace: Pace, line: Line, calls: list[bool]
+    target: Target, pace: Pace, contention: Contention, calls: list[bool]
 ) -> None:
     made = []
     while target.dirty is not None:
-        target = debounce.claim(target, "c", "me", pace, NOW, line)
+        target = debounce.claim(target, "c", "me", pace, NOW, contention)
         assert target.claim is not None
         made.append(target.claim.request.recursive)
         target = msgspec.structs.replace(target, claim=None)
@@ -168,7 +176,7 @@ def test_what_waits_behind_takes_room_on_record_too() -> None:
 
 
 class TestRefused:
-    """A call that a folder may have spoiled."""
+    """A call that was refused, perhaps because of one of its folders."""
 
     NAMES = tuple("abcdefgh")
 

@@ -1,4 +1,4 @@
-"""What ListFileShares told of has to be described: a share that is left out of an answer is not gone."""
+"""Listed shares have to be described: a share that a response omits does not count as deleted."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -17,7 +17,7 @@ def arn(number: int) -> str:
 
 
 class Gateway:
-    """Two kinds of shares, by number; `untold` are left out of descriptions; `circling`: the list has no
+    """Shares by NFS and SMB, by number; `untold` are missing in descriptions; `circling`: the list has no
     end."""
 
     def __init__(self, nfs: Sequence[int], smb: Sequence[int], untold: int = 0, *, circling: bool) -> None:
@@ -45,9 +45,9 @@ class Gateway:
 @pytest.mark.parametrize(
     ("untold", "circling", "told"),
     [
-        pytest.param(0, False, "", id="all are told of"),
-        pytest.param(2, False, f"it does not tell of {arn(2)}", id="one by NFS is not"),
-        pytest.param(3, False, f"it does not tell of {arn(3)}", id="one by SMB is not"),
+        pytest.param(0, False, "", id="all are described"),
+        pytest.param(2, False, f"it lacks {arn(2)}", id="one by NFS is not"),
+        pytest.param(3, False, f"it lacks {arn(3)}", id="one by SMB is not"),
         pytest.param(0, True, "NextMarker leads in circles", id="the list has no end"),
     ],
 )

@@ -72,7 +72,7 @@ def test_below_some_depth_an_ancestor_is_a_tree(key: str, tree: str) -> None:
 
 
 def test_hundreds_of_levels_cost_what_sixteen_do() -> None:
-    """Once 20 such keys held up the loop for 8 s, and a thousand of them kept 259 MiB."""
+    """Before the bound, 20 such keys blocked the loop for 8 s, and a thousand took 259 MiB."""
 
     def names(levels: int) -> list[str]:
         scopes = [of_key(f"{n}/" + "a/" * levels + "x") for n in range(1000)]

@@ -194,9 +194,9 @@ def test_the_next_call_names_its_folders() -> None:
 def test_a_tracked_refresh_is_waited_for_as_long_as_its_timeout_and_for_minutes_by_what_waits() -> None:
     told = upcoming(dirty(in_flight=InFlight("n", NOW - 20, CALL)), completion=TRACKED)
     assert (told.at, told.not_before) == (NOW - 20 + 900, None)
-    assert "is told by an event, and waited for until 15m after it began" in told.message
+    assert "is reported by an event, and awaited until 15m after it began" in told.message
     alone = upcoming(Target("t", in_flight=InFlight("n", NOW - 20, CALL)), completion=TRACKED)
-    assert "is told by an event, within 6h (completion.timeout)" in alone.message
+    assert "is reported by an event, within 6h (completion.timeout)" in alone.message
 
 
 @pytest.mark.parametrize("waits", [True, False])

@@ -1,4 +1,4 @@
-"""Which Secrets are sent as headers, and to which URLs."""
+"""The Secrets that are sent as headers, and the URLs that they are sent to."""
 
 import base64
 from collections.abc import Collection
@@ -46,15 +46,15 @@ def test_it_goes_to_the_hosts_that_it_names(hosts: str, url: str) -> None:
 @pytest.mark.parametrize(
     ("hosts", "url", "named"),
     [
-        ("", "https://a.example", "name a.example in"),
-        ("a.example", "https://b.example/", "name b.example in"),
-        ("a.example", "https://a.example:8443/", "name a.example:8443 in"),
-        ("a.example:8443", "https://a.example/", "name a.example in"),
-        ("a.example", "https://x.a.example/", "name x.a.example in"),
-        ("*.example", "https://a.example/", "name a.example in"),
-        ("a.example", "https://a.example.b.example/", "name a.example.b.example in"),
-        ("a.example", "https://b.example?@a.example/", "name b.example in"),
-        ("fd00::2", "https://[fd00::2]/", "name [fd00::2] in"),
+        ("", "https://a.example", "add a.example to"),
+        ("a.example", "https://b.example/", "add b.example to"),
+        ("a.example", "https://a.example:8443/", "add a.example:8443 to"),
+        ("a.example:8443", "https://a.example/", "add a.example to"),
+        ("a.example", "https://x.a.example/", "add x.a.example to"),
+        ("*.example", "https://a.example/", "add a.example to"),
+        ("a.example", "https://a.example.b.example/", "add a.example.b.example to"),
+        ("a.example", "https://b.example?@a.example/", "add b.example to"),
+        ("fd00::2", "https://[fd00::2]/", "add [fd00::2] to"),
     ],
 )
 def test_and_to_no_other(hosts: str, url: str, named: str) -> None:

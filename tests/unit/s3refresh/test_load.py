@@ -1,4 +1,4 @@
-"""Freshness while events come: how long a folder is stale at most, at a gateway that is kept busy."""
+"""Freshness under load: the longest time for which a folder is stale, at a busy gateway."""
 
 from collections.abc import Callable
 
@@ -35,12 +35,12 @@ def deep(n: int) -> str:
 
 
 def promised(pace: Pace, takes: float) -> float:
-    """maxDelay, minInterval, two refreshes; and a second in which calls are on their way."""
+    """maxDelay, minInterval, two refreshes, and a second for the requests."""
     return max(pace.max_delay, pace.min_interval) + pace.min_interval + 2 * takes + 1
 
 
 def loaded(load: Load, share: str, shape: Shape, per_minute: int, until: float) -> None:
-    """So many folders of the share change each minute, and one once."""
+    """Every minute this many folders of the share change; one more changes once."""
     load.at(10.0, load.put, share, ["other/new/x"])
     step = 15.0
     each = max(int(per_minute * step / MINUTE), 1)
@@ -60,7 +60,7 @@ def loaded(load: Load, share: str, shape: Shape, per_minute: int, until: float) 
 )
 def test_one_share_with_a_thousand_folders_a_minute(shape: Shape, pace: Pace, takes: float) -> None:
     load = Load(1, pace, lambda _: takes)
-    load.at(0.0, load.put, "s0", [""])  # how long everything takes is known from here on
+    load.at(0.0, load.put, "s0", [""])  # the duration of a refresh of everything is known from here on
     loaded(load, "s0", shape, RATE, HOURS * HOUR)
     load.run(HOURS * HOUR)
     assert load.oldest() <= promised(pace, takes if pace.tracked else pace.assume_after)
@@ -88,7 +88,7 @@ def test_twelve_shares_at_one_gateway(pace: Pace, takes: float, busy: int, toget
 
 
 def test_everything_is_not_refreshed_where_that_takes_longer_than_a_second_call() -> None:
-    """An hour for everything would keep all others from their turns."""
+    """Otherwise one refresh of everything, which takes an hour, would block the turns of all others."""
 
     def takes(scope: Scope) -> float:
         return HOUR if scope.all else 20.0
@@ -133,7 +133,7 @@ def test_a_folder_that_is_refused_keeps_no_other_from_being_refreshed(bad: str) 
     assert load.oldest() <= promised(load.pace, 60.0)
     assert load.gateway.refused <= 8
     load.run(24 * HOUR)
-    assert load.gateway.refused <= 8, "it is not tried again for ever"
+    assert load.gateway.refused <= 8, "the refused folder is not retried for ever"
 
 
 @settings(max_examples=examples(40), deadline=None)
@@ -149,8 +149,8 @@ def test_a_folder_that_is_refused_keeps_no_other_from_being_refreshed(bad: str) 
 def test_whatever_goes_on_each_is_refreshed_in_its_time(
     shares: list[int], shape: Shape, max_delay: float, most: int, takes: float, tracked: bool, together: bool
 ) -> None:
-    """`shares`: how many folders of each change in a minute. Turns of others come on top where they alone
-    take longer than maxDelay."""
+    """`shares`: for each the number of folders that change in a minute. If the turns of the others take
+    longer than maxDelay, they are added to the bound."""
     pace = Pace(quiet_period=30, max_delay=max_delay, max_folders=most, tracked=tracked, assume_after=60.0)
     load, until = Load(len(shares), pace, lambda _: takes, together=together), 0.5 * HOUR
     for n, rate in enumerate(shares):

@@ -1,4 +1,4 @@
-"""Many queues, fewer threads: who waits at SQS, and that nobody who has work waits for those who wait."""
+"""More queues than threads: long polls take turns, and a queue with messages does not wait for idle ones."""
 
 import asyncio
 from collections import Counter
@@ -16,8 +16,8 @@ BUSY: Final = "busy"
 
 
 class Sqs:
-    """As many polls at a time as there are threads. A long poll waits until it is let go; in the busy queue
-    there is always more."""
+    """SQS with a limited number of threads. A long poll waits until the test releases it; the busy queue
+    always has more messages."""
 
     def __init__(self) -> None:
         self.polled: Counter[str] = Counter()  # queue -> long polls begun
@@ -46,7 +46,7 @@ class Sqs:
         return {}
 
     async def let_go(self) -> None:
-        """The long poll that has waited longest has waited long enough."""
+        """End the long poll that has waited longest."""
         (await self._waiting.get()).set()
 
 
@@ -55,7 +55,7 @@ def _message(number: int) -> dict[str, str]:
 
 
 async def settled(sqs: Sqs) -> None:
-    """Until nothing begins any more by itself."""
+    """Wait until no further poll begins."""
     busy = True
     while busy:
         for _ in range(20):
@@ -66,7 +66,7 @@ async def settled(sqs: Sqs) -> None:
 
 @pytest.fixture
 async def idle() -> Any:
-    """(SQS, the turns) of 400 queues to which nothing comes."""
+    """(SQS, the turns) of 400 idle queues."""
     sqs: Any = Sqs()
     turns = LongPolls()
     turns.queues = QUEUES
@@ -82,7 +82,7 @@ async def idle() -> Any:
 
 
 async def test_a_backlog_comes_in_though_more_queues_are_idle_than_there_are_threads(idle: Any) -> None:
-    """All threads waited at idle queues, 20 s each: 4 to 8 messages a second."""
+    """Without turns all threads waited for idle queues, 20 s each: 4 to 8 messages a second."""
     sqs, turns = idle
     busy = Poller(sqs, SQSSource(queue_url=BUSY), 20, 60, long_polls=turns)
 
@@ -109,7 +109,7 @@ async def test_idle_queues_take_turns(idle: Any) -> None:
         await settled(sqs)
     assert len(sqs.polled) == QUEUES
     assert max(sqs.polled.values()) - min(sqs.polled.values()) <= 1
-    assert sqs.waits == {20 * MOST_LONG_POLLS // QUEUES}, "each is asked every 20 s or so"
+    assert sqs.waits == {20 * MOST_LONG_POLLS // QUEUES}, "each is polled about every 20 s"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Which events count, and what they make stale."""
+"""Events that count, and the folders that they make stale."""
 
 from typing import Final
 
@@ -10,7 +10,7 @@ from caretaker.api.s3refresh import Filter
 from caretaker.s3refresh import match
 from caretaker.s3refresh.envelope import ObjectEvent
 from caretaker.s3refresh.folders import EVERYTHING, Scope, covers, of_key
-from caretaker.s3refresh.match import Share, Sieve, Sifted
+from caretaker.s3refresh.match import EventMatcher, Matches, Share
 
 WHOLE = Share(id="whole", arn="", bucket="b")
 TEAM = Share(id="team", arn="", bucket="b", prefix="team/")
@@ -25,14 +25,14 @@ def put(*keys: str, bucket: str = "b") -> list[ObjectEvent]:
 EVERY: Final = Filter()
 
 
-def sifted(*events: ObjectEvent, filter_: Filter = EVERY, whole: bool = False) -> Sifted:
-    sieve = Sieve(filter_, SHARES, whole=whole)
-    sieve.add(events)
-    return sieve.sifted()
+def matches(*events: ObjectEvent, filter_: Filter = EVERY, whole: bool = False) -> Matches:
+    matcher = EventMatcher(filter_, SHARES, whole=whole)
+    matcher.add(events)
+    return matcher.matches()
 
 
 def test_each_share_of_the_bucket_and_prefix_is_stale_in_its_own_names() -> None:
-    found = sifted(*put("team/x/a", "y/a")).found
+    found = matches(*put("team/x/a", "y/a")).found
     assert found == {
         "whole": Scope(folders=frozenset({"/", "team", "team/x", "y"})),
         "team": Scope(folders=frozenset({"/", "x"})),
@@ -40,19 +40,19 @@ def test_each_share_of_the_bucket_and_prefix_is_stale_in_its_own_names() -> None
 
 
 def test_an_event_without_a_key_makes_everything_stale_and_spec_may_ask_for_it() -> None:
-    assert sifted(*put("")).found == {"whole": EVERYTHING, "team": EVERYTHING}
-    assert sifted(*put("y/a"), whole=True).found == {"whole": EVERYTHING}
-    assert sifted(*put("", "y/a")).found["whole"] == EVERYTHING
+    assert matches(*put("")).found == {"whole": EVERYTHING, "team": EVERYTHING}
+    assert matches(*put("y/a"), whole=True).found == {"whole": EVERYTHING}
+    assert matches(*put("", "y/a")).found["whole"] == EVERYTHING
 
 
 def test_events_are_counted_by_what_becomes_of_them() -> None:
     events = (*put("a", "b.csv", "team/c"), *put("a", "b.csv", bucket="other"))
-    found = sifted(*events, filter_=NO_CSV)
+    found = matches(*events, filter_=NO_CSV)
     assert (found.matched, found.filtered, found.homeless) == (2, 2, 1)
 
 
 @pytest.mark.parametrize(
-    ("events", "at_home"),
+    ("events", "all_match"),
     [
         (put("a"), True),
         (put("a", bucket="other"), False),
@@ -62,19 +62,19 @@ def test_events_are_counted_by_what_becomes_of_them() -> None:
     ],
     ids=["of a share", "of none", "of none, and unwanted", "nothing", "one of two"],
 )
-def test_whether_all_that_are_wanted_concern_a_share(events: list[ObjectEvent], at_home: bool) -> None:
-    sieve = Sieve(NO_CSV, SHARES)
-    sieve.add(put("z", bucket="other"))  # of an earlier message
-    assert sieve.add(events) is at_home
-    assert Sieve(NO_CSV, SHARES).join(sifted(*events, filter_=NO_CSV)) is at_home
+def test_whether_all_that_are_wanted_concern_a_share(events: list[ObjectEvent], all_match: bool) -> None:
+    matcher = EventMatcher(NO_CSV, SHARES)
+    matcher.add(put("z", bucket="other"))  # of an earlier message
+    assert matcher.add(events) is all_match
+    assert EventMatcher(NO_CSV, SHARES).join(matches(*events, filter_=NO_CSV)) is all_match
 
 
 def test_what_was_sifted_by_more_shares_is_of_those_that_are_known() -> None:
-    """A record may have no room for a share of which a message with many events was sifted."""
-    before = sifted(*put("team/x/a"))
-    sieve = Sieve(EVERY, match.by_bucket([TEAM]))
-    assert not sieve.join(before)
-    assert sieve.sifted().found.keys() == {"team"}
+    """A large message may have been matched to a share that does not fit into the record."""
+    before = matches(*put("team/x/a"))
+    matcher = EventMatcher(EVERY, match.by_bucket([TEAM]))
+    assert not matcher.join(before)
+    assert matcher.matches().found.keys() == {"team"}
 
 
 KEYS = st.lists(
@@ -84,12 +84,12 @@ KEYS = st.lists(
 
 @given(KEYS, st.integers(1, 5))
 def test_in_slices_they_come_to_the_same(keys: list[str], size: int) -> None:
-    once = sifted(*put(*keys), filter_=NO_CSV)
-    sliced, joined = Sieve(NO_CSV, SHARES), Sieve(NO_CSV, SHARES)
+    once = matches(*put(*keys), filter_=NO_CSV)
+    sliced, joined = EventMatcher(NO_CSV, SHARES), EventMatcher(NO_CSV, SHARES)
     for at in range(0, len(keys), size):
         some = put(*keys[at : at + size])
         sliced.add(some)
-        sliced.sifted()
-        joined.join(sifted(*some, filter_=NO_CSV))
-    assert sliced.sifted() == joined.sifted() == once
+        sliced.matches()
+        joined.join(matches(*some, filter_=NO_CSV))
+    assert sliced.matches() == joined.matches() == once
     assert all(covers(once.found["whole"], of_key(key)) for key in keys if key and key != "x.csv")

@@ -25,7 +25,7 @@ def test_another_call_begins_the_interval_anew() -> None:
 
 
 def test_what_is_dirty_after_what_was_dirty_counts_anew() -> None:
-    """Else a target that is never clean would seem to have waited since the first event there ever was."""
+    """Otherwise a target that is never clean would seem to wait since its first event."""
     memory, some = TargetMemory(), Scope(folders=frozenset({"a"}))
 
     def dirty_for(since: float, clock: float) -> float:

@@ -92,7 +92,7 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: self.world.ends())
     @rule(data=st.data())
     def lose_an_end(self, data: Any) -> None:
-        """The rule that sends it was deleted, say."""
+        """For example, the rule that sends it was deleted."""
         del self.world.queue[data.draw(st.sampled_from(self.world.ends()))]
 
     @precondition(lambda self: any(operator.calls for operator in self.operators))
@@ -152,12 +152,12 @@ class Machine(RuleBasedStateMachine):
         calls, waiting = len(self.world.calls), self.world.waiting()
         until(self.world, one, lambda: False, 1_000, step=20)
         assert len(self.world.calls) <= calls + max(waiting, 2), "it refreshes though nothing happened"
-        self.world.put("")  # how long everything takes is known from here on
+        self.world.put("")  # the duration of a refresh of everything is known from here on
         until(self.world, one, lambda: False, 600, step=20)
         self.refreshed_under_load(one)
 
     def refreshed_under_load(self, one: Operator) -> None:
-        """While folders keep changing, more than calls could name, each is refreshed in its time."""
+        """While more folders keep changing than the calls can hold, each is refreshed in time."""
         pace = self.world.pace
         longest = max(pace.max_delay, pace.min_interval) + pace.min_interval + 2 * pace.assume_after
         many = [f"a/{n}/x" if n % 3 else DEEP if n % 2 else f"{n}/x" for n in range(LOAD)]

@@ -10,7 +10,7 @@ from caretaker.s3refresh import debounce, folders, match
 from caretaker.s3refresh.debounce import Claim, Dirty, InFlight, Last, Pace, Target
 from caretaker.s3refresh.envelope import Completion, ObjectEvent
 from caretaker.s3refresh.folders import EVERYTHING, Request, Scope
-from caretaker.s3refresh.match import Share, Sifted
+from caretaker.s3refresh.match import Matches, Share
 from caretaker.s3refresh.plan import MAX_RECORD_BYTES, Message, Plan, Result, Seen, Shares, Snapshot, plan
 
 NOW = 1_800_000_000.0
@@ -61,12 +61,12 @@ def test_an_event_of_no_target_is_deleted_only_when_every_share_is_known() -> No
 def test_events_that_were_sifted_before_count_as_if_they_were_sifted_now() -> None:
     some = Scope(folders=frozenset({"/", "a"}))
     message = Message(1, put(0, *["x/y"] * 3).events)
-    sifted = {1: Sifted({"one": some}, matched=3, filtered=2)}
-    made = planned(Target("one"), messages=(message, put(2, "b/c")), sifted=sifted)
+    matches = {1: Matches({"one": some}, matched=3, filtered=2)}
+    made = planned(Target("one"), messages=(message, put(2, "b/c")), matches=matches)
     assert of(made).dirty == Dirty(NOW, Scope(folders=frozenset({"/", "a", "b"})))
     assert (made.done, made.matched, made.filtered) == ([1, 2], 4, 2)
-    homeless = {1: Sifted(homeless=1)}
-    unsure = planned(Target("one"), messages=(message, put(2, "b/c")), sifted=homeless, complete=False)
+    homeless = {1: Matches(homeless=1)}
+    unsure = planned(Target("one"), messages=(message, put(2, "b/c")), matches=homeless, complete=False)
     assert (unsure.done, unsure.kept) == ([2], [1])
 
 
@@ -89,7 +89,7 @@ def test_a_share_that_comes_back_is_stale() -> None:
 
 
 def test_a_share_that_is_found_elsewhere_is_stale() -> None:
-    """accessPointBuckets was wrong: what came meanwhile was nobody's, and is deleted."""
+    """accessPointBuckets was wrong: events in the meantime matched no share, and were deleted."""
     wrong = msgspec.structs.replace(ONE, bucket="typo")
     before = planned(Target("one"), shares=(wrong,), messages=(put(1, "a"),))
     assert (of(before).location, of(before).dirty, before.done) == ("typo/", None, [1])
@@ -256,11 +256,11 @@ def test_a_record_has_no_room_for_a_share_whose_many_events_were_sifted() -> Non
     shares = tuple(Share(id=f"s{n:02}", arn="", bucket="b", group="g") for n in range(MAX_TARGETS))
     other = Share(id="other", arn="", bucket="new", group="g")
     event = ObjectEvent("ObjectCreated", "new", "a/x")
-    sieve = match.Sieve(Filter(), match.by_bucket([*shares, other]))
-    sieve.add([event])
+    matcher = match.EventMatcher(Filter(), match.by_bucket([*shares, other]))
+    matcher.add([event])
     held = [Target(id=share.id) for share in shares]
     made = planned(
-        *held, shares=(*shares, other), messages=(Message(1, (event,)),), sifted={1: sieve.sifted()}
+        *held, shares=(*shares, other), messages=(Message(1, (event,)),), matches={1: matcher.matches()}
     )
     assert (made.done, made.kept, len(made.targets)) == ([], [1], MAX_TARGETS)
 

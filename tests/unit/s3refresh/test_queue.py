@@ -135,7 +135,7 @@ def test_dead_letters_that_are_older_than_the_resource_are_not_its_own() -> None
 
 
 def test_dead_letters_that_were_taken_away_do_not_cover_later_ones() -> None:
-    """Purged to none, and as many again."""
+    """Purged, then the same number of dead letters again."""
     status = QueueStatus(dlq_visible=2, dlq_covered=2, checked_at=format_time(NOW - 60))
     for dead, left in ((0, 0), (2, 2)):
         status = status_of(QueueView(checked=True, dead_letters=dead), status, NOW, read=True)

@@ -1,4 +1,4 @@
-"""Which answers of a gateway may be about one of the folders."""
+"""Refusals of a gateway that may be caused by one of the folders."""
 
 from typing import Any
 
@@ -35,8 +35,8 @@ class Answers:
 @pytest.mark.parametrize(
     ("code", "cause", "message", "status", "refused"),
     [
-        pytest.param(GATEWAY, "InvalidParameters", "no", 400, True, id="what is asked for"),
-        pytest.param(GATEWAY, "", "no", 400, True, id="nobody knows"),
+        pytest.param(GATEWAY, "InvalidParameters", "no", 400, True, id="invalid parameters"),
+        pytest.param(GATEWAY, "", "no", 400, True, id="no cause"),
         pytest.param(
             GATEWAY, "InternalError", "The specified folder x was not found", 400, True, id="a folder"
         ),

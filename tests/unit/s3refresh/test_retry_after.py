@@ -1,4 +1,4 @@
-"""Retry-After: what is understood, and how far it is believed."""
+"""Retry-After: the forms that are parsed, and the bound of the wait."""
 
 import msgspec
 import pytest
@@ -44,7 +44,7 @@ def test_seconds_and_dates(header: str, seconds: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "jitter", "wait"),
+    ("retry_after", "jitter", "wait"),
     [
         pytest.param(0.0, 0.1, 60.0, id="none asks"),
         pytest.param(30.0, 0.1, 60.0, id="less than our floor"),
@@ -52,11 +52,11 @@ def test_seconds_and_dates(header: str, seconds: float) -> None:
         pytest.param(1e9, 0.1, 900.0, id="more than the spec's longest wait"),
     ],
 )
-def test_it_lengthens_the_backoff_up_to_the_longest(asked: float, jitter: float, wait: float) -> None:
-    found = debounce.failed(CLAIMED, "c1", "HTTP429", "", PACE, NOW, jitter, asked=asked)
+def test_it_lengthens_the_backoff_up_to_the_longest(retry_after: float, jitter: float, wait: float) -> None:
+    found = debounce.failed(CLAIMED, "c1", "HTTP429", "", PACE, NOW, jitter, retry_after=retry_after)
     assert found.failure is not None
     assert found.failure.next_attempt_at == NOW + wait
-    kept = debounce.unanswered(CLAIMED, "c1", "", PACE, NOW, jitter, asked=asked)
+    kept = debounce.unanswered(CLAIMED, "c1", "", PACE, NOW, jitter, retry_after=retry_after)
     assert kept.failure is not None
     assert kept.failure.next_attempt_at == NOW + wait
     assert (kept.claim, kept.failure.code) == (CLAIMED.claim, UNKNOWN)
@@ -64,6 +64,6 @@ def test_it_lengthens_the_backoff_up_to_the_longest(asked: float, jitter: float,
 
 def test_it_never_shortens_it() -> None:
     target = msgspec.structs.replace(CLAIMED, failure=debounce.Failure(3, "HTTP503", "", NOW))
-    found = debounce.failed(target, "c1", "HTTP503", "", PACE, NOW, 1.0, asked=120.0)
+    found = debounce.failed(target, "c1", "HTTP503", "", PACE, NOW, 1.0, retry_after=120.0)
     assert found.failure is not None
     assert found.failure.next_attempt_at == NOW + 240.0

@@ -91,7 +91,7 @@ def test_calls_on_record_count_however_often_the_next_plan_is_not_written() -> N
     line.turns.recorded(A)
     line.note(A, clock=10)
     assert line.free(B, clock=10) == 1
-    assert line.free(B, clock=10 + PATIENCE_SECONDS) == 0, "the plan without the call was never written"
+    assert line.free(B, clock=10 + PATIENCE_SECONDS) == 0, "the plan without the call was never recorded"
 
 
 def test_claims_count_and_refreshes_in_flight_until_they_are_taken_to_have_ended() -> None:

@@ -1,4 +1,4 @@
-"""For whom roles are assumed: each resource by itself, but for a queue that several read."""
+"""Roles are assumed separately for each resource, except for a queue that several resources read."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ URL = "https://sqs.eu-west-1.amazonaws.com/111122223333"
 
 
 class Aws:
-    """Which clients were asked for."""
+    """Records the requested clients."""
 
     def __init__(self) -> None:
         self.targets: list[Target] = []
@@ -34,7 +34,7 @@ class Aws:
 
 
 class Client:
-    """The API server's, which is not asked for anything."""
+    """A client of the API server that is never called."""
 
     host = "https://192.0.2.1"
     guard = None
@@ -66,7 +66,7 @@ def test_queues_and_gateways_are_asked_in_the_resources_name() -> None:
 
 
 async def test_readers_of_one_queue_share_it_in_the_first_ones_session() -> None:
-    """Else each would take the ends of the other's refreshes."""
+    """Otherwise each would take the completion events of the other."""
     aws = Aws()
     queues = Queues(aws, lambda _: False)  # type: ignore[arg-type]
     (_, one), (_, other) = made(aws, "photos", "photos"), made(aws, "films", "films")

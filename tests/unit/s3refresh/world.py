@@ -94,7 +94,7 @@ class World:
         return tuple(record.read(one, wall) for one in found)
 
     def put(self, key: str) -> None:
-        """An object is written, and its event sent; without a key nobody knows which."""
+        """An object is written, and its event sent; without a key the event does not name it."""
         self.now += SOME
         number = next(self.numbers)
         event = ObjectEvent("ObjectCreated", "bucket", key)
@@ -110,7 +110,7 @@ class World:
             self._apply(call)
             return
         call.notification = f"n{next(self.numbers)}"
-        assert self.now - self.last_call >= self.pace.min_interval, "it would evict nothing"
+        assert self.now - self.last_call >= self.pace.min_interval, "the gateway would ignore it"
         self.refreshed.append((call.claim.request.scope, self.now))
         self.last_call = self.now
         self.calls.append((self.now, call.claim.request.scope))
@@ -141,7 +141,7 @@ class World:
             self.refreshed.append((job.scope, job.made))
 
     def ends(self) -> list[int]:
-        """The messages that tell of the ends of refreshes."""
+        """The completion events of refreshes."""
         return [number for number, sent in self.queue.items() if sent.message.completions]
 
     def running(self) -> list[str]:
@@ -170,7 +170,7 @@ class World:
         return all(self.is_fresh(one, at) for scope, at in self.written for one in parts(scope))
 
     def waiting(self) -> int:
-        """How many folders and trees are on record to be refreshed."""
+        """The number of dirty folders and trees in the record."""
         held = [scope for target in self.targets(EPOCH) for scope, _ in self._on_record(target)]
         return sum(len(scope.folders) + len(scope.trees) + scope.all for scope in held)
 
@@ -282,8 +282,7 @@ class Operator:
                 assert one.claim.id in self.world.settled, "given up, though it may have taken effect"
 
     def answer(self, call: Call, outcome: str) -> None:
-        """How a call ends for the process: accepted (by a gateway perhaps without an id), refused or unknown,
-        in CALL_SECONDS at most."""
+        """A call ends: accepted (perhaps without an id), refused or unknown, within CALL_SECONDS."""
         if outcome == "refused" and not call.effect:
             code = "InvalidGatewayRequestException"
         elif outcome == "unknown":
@@ -302,8 +301,8 @@ class Operator:
 
 
 def under_load(world: World, operator: Operator, keys: Iterable[str], step: float = 10.0) -> Iterator[float]:
-    """One operator at work and nothing going wrong, while these objects change one after the other. Yields
-    for how long the folder has been stale that is so for the longest."""
+    """One operator runs without faults, while these objects change one after the other. Yields the age of the
+    folder that has been stale for the longest."""
     stale: list[tuple[Scope, float]] = []
     for key in keys:
         world.put(key)

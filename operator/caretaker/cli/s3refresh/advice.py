@@ -43,7 +43,7 @@ ADVICE: Final = {
     Reason.TARGET_GONE: "bring it back; gone for good, its record can be taken away: docs/operations.md",
     Reason.REFRESH_FAILING: "mend what it says; it is tried again by itself",
     Reason.COMPLETION_LOST: "see that the gateway's events reach completion.queueURL",
-    Reason.IN_FLIGHT_LIMIT: "see who else receives from the queue and deletes nothing",
+    Reason.IN_FLIGHT_LIMIT: "find the consumer that receives from the queue without deleting",
     Reason.DEAD_LETTERS: "send them back to the queue: docs/operations.md",
     Reason.UNREADABLE: "read the dead-letter queue: something else sends to this queue",
     Reason.PERMISSION_DENIED: "give the operator's role the verb that is named",

@@ -54,9 +54,9 @@ def samples_of(spec: Spec, shares: Shares, objects: Iterable[tuple[str, str]]) -
     for bucket, key in objects:
         event = ObjectEvent(kind, bucket, key)
         left_out = () if match.wanted(spec.filter, event) else tuple(_against(spec.filter, event))
-        sieve = match.Sieve(spec.filter, by_bucket, whole=whole)
-        sieve.add([event])
-        found.append(Sample(bucket, key, left_out, sieve.sifted().found))
+        matcher = match.EventMatcher(spec.filter, by_bucket, whole=whole)
+        matcher.add([event])
+        found.append(Sample(bucket, key, left_out, matcher.matches().found))
     return found
 
 

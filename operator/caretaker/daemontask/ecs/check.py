@@ -18,7 +18,7 @@ from caretaker.daemontask.ecs import placement
 
 PAGE: Final = 100
 MOST_PAGES: Final = 200  # of container instances; a cluster has 5,000 at most (Amazon ECS service quotas)
-MOST_TOLD: Final = 3  # reasons of failures in a message
+MOST_SHOWN: Final = 3  # reasons of failures in a message
 MOST_LESSONS: Final = 6  # looks in a row that only read Facts
 # Reasons for which the cluster does not run the service at all.
 ABSENT: Final = frozenset((Reason.CLUSTER_NOT_FOUND, Reason.SERVICE_NOT_FOUND, Reason.SERVICE_INACTIVE))
@@ -389,8 +389,8 @@ def _one(answer: Answer, member: str, operation: str) -> Answer | None:
     failures = answer.get("failures") or ()
     if any(failure.get("reason") == "MISSING" for failure in failures):
         return None
-    told = ", ".join(word(failure.get("reason")) for failure in failures[:MOST_TOLD])
-    raise UnclearError(f"{operation} answered without {member}{f': {told}' if told else ''}")
+    shown = ", ".join(word(failure.get("reason")) for failure in failures[:MOST_SHOWN])
+    raise UnclearError(f"{operation} answered without {member}{f': {shown}' if shown else ''}")
 
 
 def _has(answer: Answer, operation: str, *members: str) -> None:

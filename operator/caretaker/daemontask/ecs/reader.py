@@ -141,7 +141,7 @@ class Reader:
         else:
             self._deleting = None
             if failed := answer.get("Failed"):  # with HTTP 200
-                logger.warning("%d messages come again, the first: %s", len(failed), word(failed[0]["Code"]))
+                logger.warning("%d messages not deleted, first: %s", len(failed), word(failed[0]["Code"]))
 
     def _state(self, error: AwsError | None) -> None:
         """Call on_state when the queue starts or stops working, or a malformed message appears."""
@@ -176,7 +176,7 @@ class Readers:
         self, name: Hashable, target: Target, url: str, listener: Listener, on_state: Callable[[], None]
     ) -> Reader:
         """The queue's reader, with `name` among its listeners."""
-        address = (target.shared, url)  # it is read in the session of the first
+        address = (target.shared, url)  # readers of one queue share the role session of the first
         queue = self._queues.get(address)
         if queue is None:
             reader = Reader(self._aws.sqs(target), url, self._count, self._scale)

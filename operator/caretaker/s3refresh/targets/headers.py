@@ -1,7 +1,7 @@
-"""Which values of a Secret may be sent as headers, and where to.
+"""Decides which values of a Secret are sent as headers, and to which hosts.
 
-Pure. Whoever writes the URL chooses none of it: the Secret says that it is for headers, by a label, and
-for which hosts, by an annotation. Only who may write the Secret gives them. No message holds a value.
+Pure. The author of the URL decides neither: a label on the Secret marks it for headers, and an annotation
+lists the hosts. Setting them needs write access to the Secret. No message contains a value.
 """
 
 import base64
@@ -20,7 +20,7 @@ FIELD: Final = "spec.target.http.headersFrom"
 REFUSED: Final = "HeadersRefused"
 INVALID: Final = "HeaderInvalid"
 UNREADABLE: Final = "SecretUnreadable"
-# What a call is made of, and what would change how it is read on its way.
+# Headers that the call sets itself, and headers that change how proxies and servers parse the request.
 RESERVED: Final = frozenset(
     (
         "connection",
@@ -41,14 +41,14 @@ _CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 
 class Secret(msgspec.Struct):
-    """What is read of a v1 Secret."""
+    """The members of a v1 Secret that are read."""
 
     metadata: WireMeta
     data: dict[str, str] | None = None
 
 
 class NotSentError(Exception):
-    """Nothing of the call has left. `code`: of the failure in status."""
+    """The call was not sent. `code`: failure.code in status."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -56,9 +56,9 @@ class NotSentError(Exception):
 
 
 def headers_of(secret: Secret, url: str, allowed: Collection[str]) -> dict[str, str]:
-    """The Secret's headers for a call of this URL. Raises NotSentError, naming field and fix.
+    """The Secret's headers for a call of this URL. Raises NotSentError that names the field and the fix.
 
-    allowed: `http://HOST` for each host to which headers may go without TLS; all else in it is another's.
+    allowed: `http://HOST` for each host to which headers may go without TLS; other entries are ignored.
     """
     name = secret.metadata.name
     if refusal := _refusal(secret.metadata, url, allowed):
@@ -66,7 +66,7 @@ def headers_of(secret: Secret, url: str, allowed: Collection[str]) -> dict[str, 
     found: dict[str, str] = {}
     for key, value in (secret.data or {}).items():
         if key.upper().startswith(_AWS_KEYS):
-            message = f"{FIELD}: Secret {name}: {key} is never sent: take the AWS keys out of this Secret"
+            message = f"{FIELD}: Secret {name}: {key} is never sent: remove the AWS keys from this Secret"
             raise NotSentError(REFUSED, message)
         text = _decoded(name, value)
         if key.lower() in RESERVED or _CONTROL.search(text):
@@ -81,7 +81,7 @@ def _decoded(name: str, value: str) -> str:
         text = base64.b64decode(value, validate=True).decode()
     except (binascii.Error, UnicodeDecodeError):
         raise NotSentError(UNREADABLE, f"Secret {name} cannot be decoded") from None
-    return text.rstrip("\r\n")  # as files end
+    return text.rstrip("\r\n")  # Secrets made from files end in a newline
 
 
 def _refusal(secret: WireMeta, url: str, allowed: Collection[str]) -> str:
@@ -95,19 +95,19 @@ def _refusal(secret: WireMeta, url: str, allowed: Collection[str]) -> str:
         )
     if (secret.labels or {}).get(names.SECRET_HEADERS) != "true":
         return (
-            f"Secret {secret.name} is not meant for headers: label it {names.SECRET_HEADERS}=true, and name "
-            f"the hosts that get it in its annotation {names.SECRET_HOSTS}"
+            f"Secret {secret.name} is not meant for headers: label it {names.SECRET_HEADERS}=true, and list "
+            f"the hosts it may be sent to in its annotation {names.SECRET_HOSTS}"
         )
     usual = _PORTS.get(parts.scheme, 0)
     try:
         port = parts.port if parts.port is not None else usual
     except ValueError:
-        return "spec.target.http.url has a port that cannot be"
+        return "spec.target.http.url has an invalid port"
     wanted = shown if port == usual else f"{shown}:{port}"
     hosts = (secret.annotations or {}).get(names.SECRET_HOSTS, "").lower().replace(",", " ").split()
     if not {wanted, f"{shown}:{port}"} & set(hosts):
         return (
-            f"Secret {secret.name} is not meant for {wanted}, to which spec.target.http.url leads: "
-            f"name {wanted} in its annotation {names.SECRET_HOSTS}"
+            f"Secret {secret.name} is not meant for {wanted}, the host of spec.target.http.url: "
+            f"add {wanted} to its annotation {names.SECRET_HOSTS}"
         )
     return ""

@@ -1,8 +1,8 @@
 """An HTTP service, called by POST with the claim's id as Idempotency-Key.
 
-Inputs: the spec, a way to read Secrets, what may be called besides public and private addresses. It follows
-no redirect, uses no proxy, connects to no address that api/egress.py refuses, and tells nothing of an answer
-but its status code: whoever writes the URL must not read, through status, what only the operator can reach.
+Inputs: the spec, a way to read Secrets, the allowed exceptions to api/egress.py. It follows no redirect, uses
+no proxy, connects to no address that api/egress.py refuses, and shows nothing of a response but its status
+code: the author of the URL must not read, through status, a server that only the operator can reach.
 """
 
 import asyncio
@@ -33,11 +33,12 @@ from caretaker.s3refresh.targets.retryafter import seconds_of
 logger = logging.getLogger(__name__)
 
 ReadSecret = Callable[[str], Awaitable[Secret]]
-HEADERS_SECONDS: Final = 60.0  # between two looks at the Secrets of headers: nobody tells when they change
-# Request Timeout, Conflict (one with this key is being worked on: draft-ietf-httpapi-idempotency-key-header),
-# Too Early: the call may take effect yet, or have.
+HEADERS_SECONDS: Final = 60.0  # between two reads of the header Secrets: the operator does not watch Secrets
+# Request Timeout, Conflict (by draft-ietf-httpapi-idempotency-key-header: a request with this key is in
+# progress), Too Early: the call may have taken effect, or may still do so.
 UNDECIDED: Final = frozenset((408, 409, 425))
-# Unauthorized, Forbidden, Too Many Requests: said before anything is done, and nothing of an earlier attempt.
+# Unauthorized, Forbidden, Too Many Requests: sent before the request is processed, so they report nothing
+# about an earlier attempt.
 UNTRIED: Final = frozenset((401, 403, 429))
 
 
@@ -119,7 +120,8 @@ class HttpCalls:
         self._guard = guard
 
     async def discover(self) -> Shares:
-        """The buckets; none is ready while the URL is none. Secrets may be mended until a call is due."""
+        """The buckets; none is ready while the URL is invalid. A fault of a Secret does not make them
+        unready: it may be fixed before a call is due."""
         try:
             host_of(self._spec.url)
         except ValueError as error:
@@ -129,9 +131,9 @@ class HttpCalls:
         try:
             await self._headers()
         except NotSentError as error:
-            asked = error.__cause__
-            told = not (isinstance(asked, ApiError) and asked.transient)
-            return Shares(complete=told, known=known, faults=(str(error),))
+            cause = error.__cause__
+            complete = not (isinstance(cause, ApiError) and cause.transient)
+            return Shares(complete=complete, known=known, faults=(str(error),))
         return Shares(complete=True, known=known)
 
     async def refresh(self, share: Share, claim: Claim) -> Result:
@@ -141,7 +143,7 @@ class HttpCalls:
         try:
             headers = await self._headers()
             async with asyncio.timeout(timeout):
-                status, asked = await self._post(payload_of(share, claim), claim.id, headers)
+                status, retry_after = await self._post(payload_of(share, claim), claim.id, headers)
         except NotSentError as error:
             code = UNKNOWN if claim.attempt > 1 else error.code
             return Result(share.id, claim.id, code=code, message=str(error))
@@ -150,15 +152,15 @@ class HttpCalls:
         except (aiohttp.ClientError, OSError) as error:
             message = f"the connection was lost: {type(error).__name__}"
             return Result(share.id, claim.id, code=UNKNOWN, message=message)
-        code, message = self._judged(status, claim)
-        wait = seconds_of(asked, time.time()) if code else 0.0
+        code, message = self._outcome(status, claim)
+        wait = seconds_of(retry_after, time.time()) if code else 0.0
         return Result(share.id, claim.id, code=code, message=message, retry_after=wait)
 
     async def ended(self, notification_ids: Collection[str]) -> Sequence[End]:  # noqa: ARG002
         """Nothing: what is accepted is complete."""
         return ()
 
-    def _judged(self, status: int, claim: Claim) -> tuple[str, str]:
+    def _outcome(self, status: int, claim: Claim) -> tuple[str, str]:
         wanted = self._spec.success_codes
         if status in wanted or (not wanted and 200 <= status < 300):
             return "", ""
@@ -168,7 +170,7 @@ class HttpCalls:
         return f"HTTP{status}", f"the answer was {status}{hint}"
 
     async def _post(self, body: bytes, key: str, headers: Mapping[str, str]) -> tuple[int, str]:
-        """The answer's status and Retry-After."""
+        """The response's status and Retry-After."""
         if self._guard is not None:
             self._guard(0.0)  # an overlap does no harm: the key makes it one call
         host = host_of(self._spec.url)

@@ -1,4 +1,4 @@
-"""Retry-After: how long a service asks to be left alone (RFC 9110, "Retry-After"). Pure."""
+"""Parses the Retry-After header (RFC 9110, "Retry-After"). Pure."""
 
 import re
 from email.utils import parsedate_to_datetime
@@ -9,8 +9,8 @@ _DATE: Final = re.compile(r"[A-Za-z]{3,9}, ?[0-9]{1,2}[ -][A-Za-z]{3}[ -][0-9]{2
 
 
 def seconds_of(header: str, now: float) -> float:
-    """Seconds from `now` (since the epoch); 0 for what is past, and for what is neither seconds nor an HTTP
-    date. Whoever believes it has to bound it: the number is anybody's, the date of anybody's clock."""
+    """Seconds to wait from `now` (since the epoch); 0 for a date in the past and for an invalid value. The
+    caller has to bound it: the service may send any number, or a date by a wrong clock."""
     header = header.strip()
     if _SECONDS.fullmatch(header):
         wait = float(header)

@@ -28,7 +28,7 @@ from caretaker.s3refresh.targets import Tools
 DESCRIBED_AT_ONCE: Final = 10
 DESCRIBE: Final = "DescribeFileShares"  # of NFS or SMB
 AVAILABLE: Final = "AVAILABLE"
-# What the service answers for a gateway that it cannot reach, too.
+# The service also sends it for a gateway that it cannot reach.
 GATEWAY_REFUSES: Final = "InvalidGatewayRequestException"
 GATEWAYS: Final = "spec.target.storageGateway"
 # completion.assumeAfter, where it is not given.
@@ -223,7 +223,8 @@ class StorageGatewayShares:
     async def _described(
         self, client: StorageGateway, silent: dict[str, FileShareInfo]
     ) -> AsyncIterator[Sequence[FileShare]]:
-        """Ten at a time, or one by one where one of the ten is refused: which is put into `silent`."""
+        """Describes shares, ten at a time. A batch that is refused is split; a single share that is refused
+        goes into `silent`."""
         listed = {share["FileShareARN"]: share async for share in self._listed(client)}
         for kind in ("NFS", "SMB"):
             arns = [arn for arn, one in listed.items() if one.get("FileShareType", "NFS") == kind]
@@ -263,24 +264,25 @@ async def _describe(client: StorageGateway, kind: str, arns: list[str]) -> Seque
 
 
 def _unseen(one: FileShareInfo, region: str) -> Share:
-    """A share of which nothing is known but that it exists."""
+    """A share that is listed but cannot be described."""
     arn, name = one["FileShareARN"], one.get("FileShareId", "")
     group = one.get("GatewayARN", "")
     return Share(name or arn.rpartition("/")[2], arn, "", group=group, region=region, ready=False)
 
 
 def _all(found: Sequence[FileShare], asked: Sequence[str]) -> Sequence[FileShare]:
-    """A share that is not told of is not gone: the call fails for one that does not exist."""
+    """Raises if the response omits a share. Its absence does not mean deletion: for a share that does not
+    exist the call fails."""
     missing = set(asked) - {one["FileShareARN"] for one in found}
     if missing:
-        fault = f"the answer cannot be read: it does not tell of {min(missing)}"
+        fault = f"the answer cannot be read: it lacks {min(missing)}"
         raise AwsError(ErrorClass.TRANSIENT, UNREADABLE, fault, service="storagegateway", operation=DESCRIBE)
     return found
 
 
 def _perhaps_a_folder(error: AwsError) -> bool:
-    """Whether one of the folders may be why it is refused. What the gateway does not like is told by the same
-    code as that it is busy or cannot reach the bucket, and sometimes without a cause."""
+    """Whether one of the folders may be the reason of the refusal. The gateway uses one code for an invalid
+    folder, for being busy and for an unreachable bucket, sometimes without a cause."""
     if error.status != 400 or error.code != "InvalidGatewayRequestException":
         return error.status == 400 and error.invalid
     message = error.message.lower()

@@ -69,7 +69,7 @@ def test_a_queue_that_is_read_is_told_once() -> None:
 
 
 def test_tasks_that_read_a_queue_under_one_role_share_its_reader() -> None:
-    """Else each would take the other's messages. It is read in the session of the first."""
+    """Two readers would each take the other's messages. The queue is read in the session of the first."""
     role = "arn:aws:iam::123456789012:role/ecs"
     asked: list[Target] = []
 
