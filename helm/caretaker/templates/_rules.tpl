@@ -3,7 +3,7 @@
 {{/* Of the API without namespaces. */}}
 {{- define "caretaker.rules.cluster" -}}
 {{- if .Values.metrics.authentication }}
-# Who reads metrics: the bearer of which token, and whether he may.
+# For the authentication and authorization of requests for metrics.
 - {apiGroups: [authentication.k8s.io], resources: [tokenreviews], verbs: [create]}
 - {apiGroups: [authorization.k8s.io], resources: [subjectaccessreviews], verbs: [create]}
 {{- end }}
