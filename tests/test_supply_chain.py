@@ -75,7 +75,7 @@ def test_what_tests_fetch_is_pinned_with_hashes(file: Path) -> None:
 
 @pytest.fixture
 def swapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """An index whose uv is another one, with the hash of that."""
+    """An index with a manipulated uv and a matching hash."""
     _, version, _ = bootstrap.pinned()
     folder = tmp_path / "index" / "uv"
     folder.mkdir(parents=True)
@@ -106,7 +106,7 @@ def swapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_a_uv_that_is_not_ours_is_not_taken(
     swapped: None, way: Callable[[str], bool], tmp_path: Path
 ) -> None:
-    """Whatever hash the index gives it."""
+    """Even though the hash of the index matches."""
     assert not way(str(tmp_path / "uv"))
     assert not (tmp_path / "uv" / "bin" / "uv").exists()
 

@@ -1,5 +1,5 @@
-"""Within the bounds that the chart sets the operator works, and its account touches nothing but pods and
-ledgers of DaemonTasks, in their namespaces."""
+"""The chart's admission policy: the operator works with it, and its account can write only pods and ledgers
+of DaemonTasks, in their namespaces."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -67,7 +67,7 @@ async def space(admin: Admin, name: str, **labels: str) -> None:
 
 
 def client(cluster: Cluster, config: Path) -> Admin:
-    """What asks with the bearer token of a kubeconfig."""
+    """A client with the bearer token of a kubeconfig."""
     token = str(yaml.safe_load(config.read_text())["users"][0]["user"]["token"])
     return Admin(cluster.url, token, cluster.ca)
 
@@ -85,7 +85,7 @@ def meta(name: str, **more: Any) -> Json:
 
 
 async def acting(account: Admin, namespace: str) -> None:
-    """Return once the policy refuses something: it acts some moments after it was made."""
+    """Return once the policy refuses a request: it takes effect some time after its creation."""
     trial = {"metadata": {"name": "trial"}, "data": {}}
     async with asyncio.timeout(30):
         while True:
@@ -163,7 +163,7 @@ async def test_pods_and_ledgers_are_made_in_task_namespaces_alone(
     flags: tuple[str, ...],
     allowed: set[str],
 ) -> None:
-    """With label and owner as they should be: who holds the token may invent both."""
+    """With correct label and owner: the holder of the token can invent both."""
     labelled = f"{namespace}-a"
     await space(admin, labelled, pool="a")
     config = await bounded(*(flag.replace("*", namespace) for flag in flags))

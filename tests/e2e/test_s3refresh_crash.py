@@ -146,7 +146,7 @@ async def test_killed_around(
 async def test_two_resources_of_one_share_keep_the_gateways_interval_over_a_crash(
     cluster: Cluster, admin: Admin, ministack: MiniStack, tmp_path: Path
 ) -> None:
-    """One has called, of which the other's record knows nothing."""
+    """The call of one resource is not in the record of the other."""
     scale = 0.3  # the gateway's 60 s are 18: longer than an operator takes to start
     async with refresh_place(cluster, admin, ministack.url, tmp_path) as place:
         place.control.settings(min_interval=60 * scale)

@@ -406,7 +406,7 @@ def test_no_connection_that_is_being_closed_outlives_the_event_loop(cluster: Clu
 
 
 def test_no_connection_that_a_server_has_accepted_outlives_its_event_loop() -> None:
-    """Not even one that came as the server was closed."""
+    """Including a connection that was accepted while the server closed."""
 
     async def serve() -> str:
         accepted = asyncio.get_running_loop().create_future()

@@ -83,7 +83,7 @@ def _release(
     del variables["AWS_EC2_METADATA_DISABLED"]  # the chart's own
     values = {
         "extraEnv": [{"name": name, "value": value} for name, value in variables.items()],
-        # What else the API server has to take.
+        # Further objects that the API server has to accept.
         **{name: {"enabled": True} for name in ("flowSchema", "dashboard")},
         "priorityClass": {"create": True},
         # The doubles of AWS listen on ports of their own.

@@ -57,13 +57,13 @@ async def add_headers(admin: Admin, namespace: str, name: str, url: str, **entri
 MIN_INTERVAL: Final = 60.0 * TIME_SCALE
 LOOK_SECONDS: Final = 0.1
 PLURAL: Final = "s3aggregatedrefreshes"
-# For endpoints of doubles in specs, which lead to this machine.
+# Allows endpoints of doubles, which run on this machine, in specs.
 LOOPBACK: Final = ("--egress-allow", "127.0.0.1")
 ALL: Final = {"namespaces": ["*"], "roleARNs": ["*"], "queueARNs": ["*"], "endpointURLs": ["*"]}
 
 
 def grants(folder: Path, *entries: Mapping[str, Any]) -> tuple[str, ...]:
-    """The flags that grant this; without entries everything to everybody."""
+    """The flags that grant these entries; without entries everything is granted to every namespace."""
     file = folder / "grants.json"
     file.write_text(json.dumps({"identities": list(entries) or [{**ALL, "ownIdentity": True}]}))
     return ("--aws-identities", str(file))
@@ -210,7 +210,7 @@ def sqs(queue: Queue, **more: Any) -> Json:
 
 
 def s3_event(bucket: str, key: str) -> str:
-    """What S3 sends of an object that was written."""
+    """The message that S3 sends for a written object."""
     what = {"bucket": {"name": bucket}, "object": {"key": key}}
     return json.dumps({"Records": [{"eventVersion": "2.1", "eventName": "ObjectCreated:Put", "s3": what}]})
 

@@ -124,7 +124,7 @@ async def place(admin: Admin, cluster: Cluster, namespace: str) -> AsyncIterator
 
 @asynccontextmanager
 async def in_force(place: Place, bodies: list[Json]) -> AsyncIterator[None]:
-    """While a policy and its binding act."""
+    """Until exit, a policy and its binding are in effect."""
     for one in bodies:
         await place.admin.create(path(BINDINGS[one["kind"]]), one)
     url = f"{path('daemontasks', place.namespace)}?dryRun=All"
@@ -145,7 +145,7 @@ async def in_force(place: Place, bodies: list[Json]) -> AsyncIterator[None]:
 async def test_a_task_is_refused_where_tasks_run_no_pods(
     admin: Admin, cluster: Cluster, namespace: str
 ) -> None:
-    """Also an administrator's: the operator could create none of its pods."""
+    """An administrator's task, too: the operator could create none of its pods."""
     place = Place(admin, cluster, namespace)
     policy, binding = authors("--set", "taskNamespaces.names={others}")
     here = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
@@ -230,7 +230,7 @@ async def test_no_way_to_write_goes_around_it(place: Place) -> None:
 
 @pytest.mark.parametrize("account", [None, "", "default"])
 async def test_no_account_needs_no_right_on_one(place: Place, account: str | None) -> None:
-    """However it is written that there is none."""
+    """All forms of a template without a service account."""
     resource = runs()
     resource["spec"]["template"]["spec"].update(serviceAccountName=account, serviceAccount=account)
     async with await place.user(PODS) as jane:

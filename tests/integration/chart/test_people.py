@@ -1,4 +1,4 @@
-"""The chart's ClusterRoles for people, on the real API server: what Kubernetes' own roles have by them."""
+"""The chart's ClusterRoles for people, on the real API server: the rights that Kubernetes' own roles get."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -14,14 +14,14 @@ WRITE = ("create", "update", "patch", "delete", "deletecollection")
 
 
 def people(*flags: str) -> list[Json]:
-    """Those that the chart makes."""
+    """The ClusterRoles for people that the chart makes."""
     found = chart.objects(*flags, "--show-only", "templates/people.yaml")
     return [one for one in found if one["kind"] == "ClusterRole"]
 
 
 @pytest.fixture
 async def roles(admin: Admin, namespace: str) -> AsyncIterator[None]:
-    """They are there, and users named after the roles that they have in this namespace."""
+    """Apply the ClusterRoles, and bind one user to each role in this namespace, named after the role."""
     made = people()
     for role in made:
         await admin.create(path("clusterroles"), role)
@@ -54,7 +54,7 @@ async def may(admin: Admin, namespace: str, who: str, verb: str, resource: str, 
 async def test_each_may_what_his_role_in_the_namespace_stands_for(
     roles: None, admin: Admin, namespace: str
 ) -> None:
-    async with asyncio.timeout(60):  # Kubernetes gathers the rules some moments after the roles were made
+    async with asyncio.timeout(60):  # Kubernetes aggregates roles asynchronously
         for who, verb in (("admin", "deletecollection"), ("view", "watch")):
             while not await may(admin, namespace, who, verb, "daemontasks"):  # noqa: ASYNC110
                 await asyncio.sleep(0.2)

@@ -42,7 +42,7 @@ def test_what_no_test_runs_on_is_said_and_what_cannot_do_is_refused(tmp_path: Pa
 
 
 def egress(*flags: str) -> list[Any]:
-    """The NetworkPolicy's rules for what the pods may call."""
+    """The NetworkPolicy's egress rules."""
     (made,) = chart.objects(*flags, "--show-only", "templates/networkpolicy.yaml")
     assert made["spec"]["policyTypes"] == ["Ingress", "Egress"]
     rules: list[Any] = made["spec"]["egress"]
@@ -83,7 +83,7 @@ def test_the_policy_for_cilium_is_for_the_operators_pods_and_the_agents_port() -
 
 @pytest.mark.parametrize("file", ["deploy/namespace.yaml", "examples/gitops/flux/caretaker/release.yaml"])
 def test_the_namespace_that_we_make_enforces_pod_security(file: str) -> None:
-    """In which the operator's own pods are let in: tests/integration/chart/test_lifecycle.py, tests/node."""
+    """The namespace admits the operator's own pods: tests/integration/chart/test_lifecycle.py, tests/node."""
     made = next(yaml.safe_load_all((CHECKOUT / file).read_text()))
     assert made["kind"] == "Namespace"
     assert made["metadata"]["labels"] == {"pod-security.kubernetes.io/enforce": "restricted"}

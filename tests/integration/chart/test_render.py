@@ -313,7 +313,7 @@ def test_a_kind_that_is_off_has_neither_crd_nor_rule(
 
 
 def of_people(role: Json) -> bool:
-    """Whether it is a ClusterRole that the operator does not have."""
+    """Whether it is a ClusterRole for people, which is not bound to the operator."""
     return str(role["metadata"]["name"]).endswith(("-view", "-edit", "-imds-admin"))
 
 

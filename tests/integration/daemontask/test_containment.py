@@ -14,7 +14,7 @@ from testing.world import World, blocked, condition, holds_for, stands
 TEN_YEARS = 10 * 365 * 86400.0
 ONCE = {"runGuarantee": "AtMostOnce", "backoffLimit": 0}
 PAUSE = {"maxFailedNodes": 0, "action": "Pause"}
-# As a kubelet that shuts down gracefully ends its Pods.
+# The end of a Pod in a graceful node shutdown.
 SHUT_DOWN = Outcome("Failed", 137, "Error", "node shutdown", "Terminated", "DisruptionTarget")
 
 
@@ -44,7 +44,7 @@ async def test_a_template_that_fails_reaches_no_more_nodes_than_run_at_once_and_
 
 
 async def test_a_run_that_halts_its_node_reaches_no_more_nodes_than_run_at_once(world: World) -> None:
-    """The kubelet's graceful shutdown ends the Pod, which is no failure; then the node is NotReady."""
+    """The kubelet's graceful shutdown ends the Pod, which is not a failure; then the node is NotReady."""
     await world.join(4)
     world.kubelet.default = HOLD
     task = await world.task(parallelism=1, failurePolicy=PAUSE, progressDeadlineSeconds=10)
@@ -64,7 +64,7 @@ async def test_a_run_that_halts_its_node_reaches_no_more_nodes_than_run_at_once(
 
 
 async def test_a_run_that_fills_the_disk_reaches_no_more_nodes_than_run_at_once(world: World) -> None:
-    """It is evicted, which is no failure; from then on the kubelet rejects all Pods."""
+    """The run is evicted, which is not a failure; from then on the kubelet rejects all Pods."""
     for name in await world.join(4):
         world.kubelet.script(name, EVICTED, *[rejected("Evicted")] * 9)
     task = await world.task(parallelism=1, failurePolicy=PAUSE, progressDeadlineSeconds=10)

@@ -1,4 +1,4 @@
-"""Sessions of roles: whoever reads CloudTrail learns from each for which resource it was."""
+"""Session names of roles: CloudTrail shows the resource that a role was assumed for."""
 
 from pathlib import Path
 
@@ -26,8 +26,8 @@ async def test_a_session_tells_cluster_namespace_kind_and_resource(
     ec2: Ec2,
     tmp_path: Path,
 ) -> None:
-    """Of all kinds, under one role."""
-    keys: dict[str, str] = {}  # of a session -> its name
+    """Resources of all kinds use one role."""
+    keys: dict[str, str] = {}  # key ID of a session -> name of the session
 
     def assume(call: Call) -> object:
         key = f"ASIA{len(keys)}"
@@ -80,7 +80,7 @@ async def test_a_session_tells_cluster_namespace_kind_and_resource(
                 f"ReceiveMessage prod,{namespace},dtask,agent",
             }
             await until(lambda: wanted <= signed())
-            # What policies read they share; what one changes is its own.
+            # Policies share the session for reads; each has its own session for writes.
             assert {"prod,,imdsp,", f"prod,,imdsp,{policy.name}"} <= set(keys.values())
             await fleet.clear()
             await place.clear()
