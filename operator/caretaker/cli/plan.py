@@ -5,13 +5,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from caretaker.cli import manifest
 from caretaker.cli.common import Failure, Session, Usage, add_connection, command, execute
 from caretaker.cli.kinds import VIEWS, view_of
 from caretaker.cli.manifest import Manifest
 from caretaker.cli.options import PlanOptions
+from caretaker.cli.text import json_text
 
 
 def add(commands: Any) -> None:
@@ -60,7 +59,7 @@ def main(args: argparse.Namespace) -> int:
         planned = [(d, await view_of(d.kind).plan(session, d, options)) for d in found.documents]
         if args.output == "json":
             told = {view.key: [p.json for d, p in planned if d.kind == view.kind] for view in VIEWS}
-            print(msgspec.json.format(msgspec.json.encode(told), indent=2).decode())
+            print(json_text(told))
         else:
             for number, (_, one) in enumerate(planned):
                 print("\n" * bool(number) + "\n".join(one.text))

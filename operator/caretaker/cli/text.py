@@ -6,7 +6,9 @@ Pure but for the look at the stream. No output depends on colour to be understoo
 import re
 import shutil
 from collections.abc import Mapping, Sequence
-from typing import Final, TextIO
+from typing import Any, Final, TextIO
+
+import msgspec
 
 from caretaker.daemontask.decision import State
 from caretaker.settings import colour_wanted
@@ -32,6 +34,11 @@ TASK_COLOURS: Final[Mapping[str, str]] = {
 def one_line(text: str) -> str:
     """Without line breaks and control characters: a Pod's message must not paint the terminal."""
     return _CONTROL.sub(" ", text).strip()
+
+
+def json_text(value: Any) -> str:
+    """Indented JSON."""
+    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
 
 
 def number(count: int, noun: str) -> str:

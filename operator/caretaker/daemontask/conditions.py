@@ -4,6 +4,7 @@ Pure: Facts -> conditions. Ready is decided by a chain of small rules, the first
 """
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Final
 
 from caretaker.api import conditions as c
@@ -30,11 +31,7 @@ Verdict = tuple[ConditionStatus, str, str]  # (status of Ready, reason, message)
 
 def conditions_of(facts: Facts) -> Iterable[Condition]:
     """Every condition of the kind; Reconciling, Stalled, Degraded and Suspended only while True."""
-    generation = facts.snapshot.task.metadata.generation
-
-    def condition(kind: str, status: ConditionStatus, reason: str, message: str) -> Condition:
-        return Condition(kind, status, reason, message, observed_generation=generation)
-
+    condition = partial(Condition, observed_generation=facts.snapshot.task.metadata.generation)
     status, reason, message = ready(facts)
     yield condition(c.READY, status, reason, message)
     yield condition(c.SPEC_VALID, *_spec_valid(facts))

@@ -35,7 +35,7 @@ from caretaker.daemontask.snapshot import Snapshot, Trouble
 from caretaker.daemontask.status import status_of
 from caretaker.kube.client import KubeClient
 from caretaker.kube.dryrun import by_admission
-from caretaker.kube.errors import ApiError
+from caretaker.kube.errors import ApiError, or_none
 from caretaker.kube.store import PodIndex, Store
 from caretaker.obs.metrics import Metrics
 from caretaker.runtime.controller import Conflict, Next, Subject
@@ -223,13 +223,8 @@ class DaemonTaskKind:
     async def read(self, key: Key) -> RawTask | None:
         """The task; None when it is gone, or going: the garbage collector takes Pods and ledger, which name
         it as their owner."""
-        try:
-            raw: RawTask = await self._client.get(_path(key), RawTask)
-        except ApiError as error:
-            if error.not_found:
-                return None
-            raise
-        return None if raw.metadata.deletion_timestamp is not None else raw
+        raw: RawTask | None = await or_none(self._client.get(_path(key), RawTask))
+        return None if raw is None or raw.metadata.deletion_timestamp is not None else raw
 
     async def _load_ledger(self, memory: Memory, task: DaemonTask) -> bool:
         """Read the ledger if it is not known; so too before a shard is believed lost, since another

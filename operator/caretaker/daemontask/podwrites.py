@@ -20,7 +20,7 @@ from caretaker.daemontask.memory import Memory
 from caretaker.daemontask.pods import PodEncoder, Start, pod_name
 from caretaker.daemontask.snapshot import Snapshot, Trouble
 from caretaker.kube.client import KubeClient
-from caretaker.kube.errors import ApiError, NotLeader
+from caretaker.kube.errors import ApiError, NotLeader, or_none
 from caretaker.kube.store import Store
 from caretaker.runtime.controller import Retry
 from caretaker.runtime.tasks import YieldingLock
@@ -257,12 +257,7 @@ class PodWriter:
         return (found.metadata.uid, int(found.metadata.resource_version)) != (pod.uid, version)
 
     async def _find(self, namespace: str, name: str) -> WirePod | None:
-        try:
-            found: WirePod = await self._client.get(_path(namespace, name), WirePod)
-        except ApiError as error:
-            if error.not_found:
-                return None
-            raise
+        found: WirePod | None = await or_none(self._client.get(_path(namespace, name), WirePod))
         return found
 
 

@@ -20,7 +20,7 @@ from caretaker.daemontask.losses import MOST, Loss, beyond, losses, told_of
 from caretaker.daemontask.pods import owner_reference
 from caretaker.daemontask.shard import Marks, Shard, WireConfigMap, WireMetaOnly, decode, figures
 from caretaker.kube.client import KubeClient
-from caretaker.kube.errors import ApiError
+from caretaker.kube.errors import ApiError, or_none
 from caretaker.runtime.controller import Conflict
 
 logger = logging.getLogger(__name__)
@@ -325,14 +325,11 @@ class Shards:
 
     async def _unchanged(self, index: int) -> bool:
         shard = self._shards.get(index)
-        try:
-            path = self._path_of(index)
-            found: WireMetaOnly = await self._client.get(path, WireMetaOnly, metadata_only=True)
-        except ApiError as error:
-            if error.not_found:
-                self._foreign.pop(index, None)
-                return shard is None
-            raise
+        read = self._client.get(self._path_of(index), WireMetaOnly, metadata_only=True)
+        found: WireMetaOnly | None = await or_none(read)
+        if found is None:
+            self._foreign.pop(index, None)
+            return shard is None
         meta = found.metadata
         if shard is not None:
             return (meta.uid, meta.resource_version) == (shard.uid, shard.resource_version)
@@ -343,12 +340,7 @@ class Shards:
         return False
 
     async def _by_name(self, index: int) -> WireConfigMap | None:
-        try:
-            found: WireConfigMap = await self._client.get(self._path_of(index), WireConfigMap)
-        except ApiError as error:
-            if error.not_found:
-                return None
-            raise
+        found: WireConfigMap | None = await or_none(self._client.get(self._path_of(index), WireConfigMap))
         return found
 
     def _path_of(self, index: int) -> str:

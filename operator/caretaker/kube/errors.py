@@ -5,9 +5,12 @@ next: backing off, giving up and reporting belong to the callers.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
+from typing import TypeVar
 
 import msgspec
+
+T = TypeVar("T")
 
 # The server's own "try again later" besides 5xx: too many requests, and a request that it timed out.
 _TRANSIENT = (0, 408, 429)
@@ -131,6 +134,16 @@ class Status(msgspec.Struct):
 
 
 _decode_status = msgspec.json.Decoder(Status).decode
+
+
+async def or_none(call: Awaitable[T]) -> T | None:
+    """The result of a read; None if the object does not exist."""
+    try:
+        return await call
+    except ApiError as error:
+        if error.not_found:
+            return None
+        raise
 
 
 def error_from(

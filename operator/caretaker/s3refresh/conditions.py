@@ -5,6 +5,7 @@ small rules, the first that applies wins; that something is dirty never makes it
 """
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Final
 
 from caretaker.api import conditions as c
@@ -41,11 +42,7 @@ _QUEUE_REASONS: Final = {
 
 def conditions_of(view: View, plan: Plan) -> Iterable[Condition]:
     """Every condition of the kind; Reconciling, Stalled, Suspended and MalformedMessages only while True."""
-    generation = view.read.meta.generation
-
-    def condition(kind: str, status: ConditionStatus, reason: str, message: str) -> Condition:
-        return Condition(kind, status, reason, message, observed_generation=generation)
-
+    condition = partial(Condition, observed_generation=view.read.meta.generation)
     status, reason, message = ready(view, plan)
     yield condition(c.READY, status, reason, message)
     yield condition(c.QUEUE_REACHABLE, *_queue(view))

@@ -21,7 +21,7 @@ from caretaker.api.grants import Grants
 from caretaker.api.s3refresh import Filter, Status
 from caretaker.aws.calls import Aws
 from caretaker.kube.client import KubeClient
-from caretaker.kube.errors import ApiError
+from caretaker.kube.errors import or_none
 from caretaker.obs.metrics import Metrics
 from caretaker.runtime.controller import Next, Subject
 from caretaker.runtime.queue import Key
@@ -172,12 +172,9 @@ class S3AggregatedRefreshKind:
 
     async def _read(self, key: Key) -> RawRefresh | None:
         """The resource; None when it is gone, or going with nothing left to flush."""
-        try:
-            raw: RawRefresh = await self._client.get(self.path(key), RawRefresh)
-        except ApiError as error:
-            if error.not_found:
-                return None
-            raise
+        raw: RawRefresh | None = await or_none(self._client.get(self.path(key), RawRefresh))
+        if raw is None:
+            return None
         meta = raw.metadata
         if meta.deletion_timestamp is not None:
             return raw if FINALIZER in (meta.finalizers or ()) else None

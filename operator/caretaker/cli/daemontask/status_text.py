@@ -5,8 +5,6 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
 
-import msgspec
-
 from caretaker.api.conditions import Reason
 from caretaker.api.daemontask import DaemonTask, ResultStatus
 from caretaker.api.times import parse_time
@@ -22,6 +20,7 @@ from caretaker.cli.text import (
     bar,
     counts,
     cut,
+    json_text,
     number,
     one_line,
     table,
@@ -41,7 +40,7 @@ _SHOWN: Final = 50  # nodes listed for each state, without -o wide
 def show(made: Forecast, output: str | None) -> None:
     """Print the whole of it to stdout."""
     if output == "json":
-        print(msgspec.json.format(msgspec.json.encode(as_json(made)), indent=2).decode())
+        print(json_text(as_json(made)))
     else:
         print("\n".join(as_text(made, wide=output == "wide")))
 

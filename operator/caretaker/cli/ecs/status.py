@@ -2,10 +2,9 @@
 
 import time
 
-import msgspec
-
 from caretaker.cli.common import Usage
 from caretaker.cli.ecs.text import as_json, as_text
+from caretaker.cli.text import json_text
 from caretaker.daemontask.resource import RawTask, read_ecs
 
 
@@ -18,7 +17,7 @@ def status(raw: RawTask, output: str | None, *, watch: bool) -> int:
             "follows it"
         )
     if output == "json":
-        print(msgspec.json.format(msgspec.json.encode(as_json(task)), indent=2).decode())
+        print(json_text(as_json(task)))
     else:
         print("\n".join(as_text(task, time.time(), wide=output == "wide")))
     return 0

@@ -13,7 +13,7 @@ from caretaker.api.times import parse_time
 from caretaker.cli.remarks import remarks, standing
 from caretaker.cli.s3refresh import cells
 from caretaker.cli.s3refresh.advice import advice, worth_telling
-from caretaker.cli.text import Colours, age, cut, number, one_line, table
+from caretaker.cli.text import Colours, age, cut, json_text, number, one_line, table
 from caretaker.s3refresh.debounce import Phase
 from caretaker.s3refresh.forecast import Outlook, outlooks
 from caretaker.s3refresh.resource import RawRefresh, Read, read
@@ -40,7 +40,7 @@ class Look(msgspec.Struct, frozen=True):
 def show(look: Look, output: str | None) -> None:
     """Print the whole of it to stdout."""
     if output == "json":
-        print(msgspec.json.format(msgspec.json.encode(as_json(look)), indent=2).decode())
+        print(json_text(as_json(look)))
     else:
         print("\n".join(as_text(look, wide=output == "wide")))
 

@@ -5,6 +5,7 @@ about the services; a queue that cannot be read delays changes, and makes the ta
 """
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Final
 
 from caretaker.api import conditions as c
@@ -38,11 +39,7 @@ STALLING: Final = frozenset(
 def conditions_of(snapshot: Snapshot) -> Iterable[Condition]:
     """Every condition of the target; Reconciling, Stalled, Degraded, MalformedMessages and Suspended only
     while True."""
-    generation = snapshot.meta.generation
-
-    def condition(kind: str, status: ConditionStatus, reason: str, message: str) -> Condition:
-        return Condition(kind, status, reason, message, observed_generation=generation)
-
+    condition = partial(Condition, observed_generation=snapshot.meta.generation)
     status, reason, message = ready(snapshot)
     yield condition(c.READY, status, reason, message)
     yield condition(c.SPEC_VALID, *_spec_valid(snapshot))
