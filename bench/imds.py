@@ -132,7 +132,7 @@ async def _joins(made: Cluster, admin: Admin, ec2: Ec2) -> list[Figure]:
     await herd.add(admin, 1, GOOD)
     seconds: list[float] = []
     async with operator(made, ec2.url):
-        safety = {"allowLoosening": ["HopLimit"], "canary": {"instances": 0}}
+        safety = {"allowLoosening": ["HopLimit"], "allowTightening": ["Tokens"], "canary": {"instances": 0}}
         policy = await create(admin, "joins", herd.labels, mode="Enforce", safety=safety)
         await policy.condition("Ready", "True", "Enforced")
         for _ in range(JOINS):

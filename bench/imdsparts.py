@@ -16,6 +16,7 @@ FULL_SHARE: Final = ("--imds-changes-per-second", "5")
 # Every change at once that EC2 takes.
 UNCAPPED: Final[Mapping[str, Any]] = {
     "allowLoosening": ["HopLimit"],
+    "allowTightening": ["Tokens"],
     "canary": {"instances": 0},
     "maxChangesPerMinute": 6000,
 }

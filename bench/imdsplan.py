@@ -14,7 +14,8 @@ from bench.parts import say
 from caretaker.api.durations import seconds
 from caretaker.api.imds import Options, Safety, Selector
 from caretaker.api.objects import Node
-from caretaker.imds.enforce import BATCH, PASS_SECONDS, POLL_SECONDS, Desk
+from caretaker.imds.desk import BATCH, Desk
+from caretaker.imds.enforce import PASS_SECONDS, POLL_SECONDS
 from caretaker.imds.judge import Seen
 from caretaker.imds.pace import Pace, cap, share
 from caretaker.imds.place import NODEGROUP, place_of
@@ -77,7 +78,16 @@ def _member(number: int) -> Member:
 
 
 def _desk(name: str) -> Desk:
-    return Desk(name, 1, 0.0, 0.0, allowed=("HopLimit",), canary_instances=0, free={"eu-west-1": 100})
+    return Desk(
+        name,
+        1,
+        0.0,
+        0.0,
+        loosening=("HopLimit",),
+        tightening=("Tokens",),
+        canary_instances=0,
+        free={"eu-west-1": 100},
+    )
 
 
 def _cpu(snapshot: Snapshot) -> float:

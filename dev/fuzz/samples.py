@@ -217,7 +217,11 @@ POLICY: Final[dict[str, Any]] = {
         "exclude": {"matchLabels": {"a": "c"}, "matchExpressions": [{"key": "z", "operator": "Exists"}]},
     },
     "options": {"httpPutResponseHopLimit": 2, "httpTokens": "required"},
-    "safety": {"canary": {"instances": 1, "soak": "2m"}, "allowLoosening": ["HopLimit"]},
+    "safety": {
+        "canary": {"instances": 1, "soak": "2m"},
+        "allowLoosening": ["HopLimit"],
+        "allowTightening": ["Tokens"],
+    },
     "verification": {"interval": "24h"},
     "resyncInterval": "15m",
 }

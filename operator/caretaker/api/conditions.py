@@ -174,7 +174,10 @@ class PolicyReason:
     BREAKER_OPEN: Final = "BreakerOpen"
     BLOCKED_BY_ACCOUNT_POLICY: Final = "BlockedByAccountPolicy"
     WOULD_CUT_CREDENTIALS: Final = "WouldCutOwnCredentials"
+    NODE_NOT_READY: Final = "NodeNotReady"
     LOOSENING_NOT_ALLOWED: Final = "LooseningNotAllowed"
+    TIGHTENING_NOT_ALLOWED: Final = "TighteningNotAllowed"
+    HOP_LIMIT_TOO_LOW: Final = "HopLimitTooLow"
     TAG_KEYS_UNFIT: Final = "TagKeysUnfit"
     INSTANCES_FAILING: Final = "InstancesFailing"
     FIGHTING: Final = "Fighting"
@@ -192,6 +195,19 @@ class PolicyReason:
     SOURCES_COMPLIANT: Final = "SourcesCompliant"
     SOURCES_DRIFTED: Final = "SourcesDrifted"
     SOURCES_UNKNOWN: Final = "SourcesUnknown"
+
+
+class BreakerReason:
+    """Why Enforce of an IMDSPolicy has stopped: status.breaker.reason."""
+
+    CHANGES_FAILED: Final = "ChangesFailed"
+    CHANGE_DENIED: Final = "ChangeDenied"
+    CANARY_LOST: Final = "CanaryLost"
+    CANARY_SET_BACK: Final = "CanarySetBack"
+    CANARY_NOT_READY: Final = "CanaryNotReady"
+    CANARY_UNREACHABLE: Final = "CanaryUnreachable"
+    INSTANCE_LOST: Final = "InstanceLost"
+    INSTANCE_SET_BACK: Final = "InstanceSetBack"
 
 
 class Condition(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):

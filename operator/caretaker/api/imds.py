@@ -17,10 +17,14 @@ MAX_EXCEPTIONS = 50
 MAX_GROUPS = 500
 MAX_MEND = 4096  # characters of one; together as many as MAX_MENDS
 MAX_MENDS = 262144
+MAX_CANARY = 50  # instances of one group's canary
+MAX_CHANGED = 1000  # instances that are watched after their change
+MAX_PASSED = 1000
 
 Switch = Literal["enabled", "disabled"]
-# What a change may open: a higher hop limit, tokens no longer required, the others switched on.
-Loosening = Literal["HopLimit", "Tokens", "Endpoint", "Tags", "IPv6"]
+# An option, as safety.allowLoosening names what a change may open (a higher hop limit, optional tokens, the
+# others switched on), and safety.allowTightening what it may close.
+Permit = Literal["HopLimit", "Tokens", "Endpoint", "Tags", "IPv6"]
 Expectation = Literal["PodReachable", "PodBlocked", "Any"]
 GroupKind = Literal["EKSManagedNodegroup", "KarpenterNodePool", "AutoScalingGroup"]
 SourceState = Literal[
@@ -93,17 +97,20 @@ class Aws(Wire, frozen=True):
 
 
 class Canary(Wire, frozen=True):
-    """Which instances are changed first, and how long they have to stand. 0 instances: none are."""
+    """Which instances of each group are changed first, how long they have to stand, and what becomes of those
+    that fail. 0 instances: there is no canary, and nothing is watched."""
 
     instances: int = 1
     soak: str = "2m"
+    on_failure: Literal["Keep", "Restore"] = "Keep"
 
 
 class Safety(Wire, frozen=True):
     """What Enforce may do, and when it stops."""
 
     max_hop_limit: int = 3
-    allow_loosening: tuple[Loosening, ...] = ()
+    allow_loosening: tuple[Permit, ...] = ()
+    allow_tightening: tuple[Permit, ...] = ()
     canary: Canary = Canary()
     max_changes_per_minute: int = 60
     max_drift_percent: int = 100
@@ -204,23 +211,86 @@ class PlanStatus(Wire, frozen=True, omit_defaults=False):
     ec2_node_classes: int = msgspec.field(name="ec2NodeClasses", default=0)
 
 
+class FieldChange(Wire, frozen=True):
+    """One option, from one value to another, as text; `before` is "unknown" where EC2 does not tell it."""
+
+    field: str
+    before: str = msgspec.field(name="from")
+    after: str = msgspec.field(name="to")
+
+
+class ChangedInstance(Wire, frozen=True):
+    """One instance that may have been sent a change.
+
+    at           when, or when its canary passed
+    applied      it was read so from EC2
+    ready_since  the Ready condition's lastTransitionTime of its Node: compared, never ordered; "" = the Node
+                 was not seen Ready since
+    unready      its Node was Ready, and is not any more
+    restored     it may have been sent the values from before
+    """
+
+    instance: str
+    node: str
+    at: str
+    applied: bool = False
+    ready_since: str = ""
+    unready: bool = False
+    restored: bool = False
+
+
+class ChangedGroup(Wire, frozen=True):
+    """Instances of one node group that are sent the same changes. No kind and no name: of no group."""
+
+    kind: str
+    name: str
+    changes: tuple[FieldChange, ...]
+    instances: tuple[ChangedInstance, ...]
+
+
+class GroupCanary(ChangedGroup, frozen=True):
+    """The instances of a group that are changed first. `since`: of the phase."""
+
+    phase: Literal["Changing", "Soaking", "Failed"]
+    started_at: str
+    since: str
+    message: str = ""
+
+
+class PassedChange(Wire, frozen=True):
+    """A change that a group's canary has stood."""
+
+    kind: str
+    name: str
+    field: str
+    before: str = msgspec.field(name="from")
+    after: str = msgspec.field(name="to")
+    at: str
+
+
 class CanaryStatus(Wire, frozen=True):
-    """The first instances of a generation. `since`: of the phase."""
+    """All canaries. The first five fields are of all that run, or of the last that passed: `phase` is the one
+    of the least advanced."""
 
     generation: int
     instances: tuple[str, ...]
-    phase: Literal["Changing", "Soaking", "Passed"]
+    phase: Literal["Failed", "Changing", "Soaking", "Passed"]
     started_at: str
     since: str
+    groups: tuple[GroupCanary, ...] = ()
+    passed: tuple[PassedChange, ...] = ()
 
 
 class BreakerStatus(Wire, frozen=True):
-    """Enforce has stopped, after that many failures in a row."""
+    """Enforce has stopped: why, and by which instance. `failures`: how many there were in a row."""
 
     generation: int
     failures: int
     opened_at: str
     message: str = ""
+    reason: str = "ChangesFailed"
+    instance: str = ""
+    node: str = ""
 
 
 class ScanStatus(Wire, frozen=True, omit_defaults=False):
@@ -241,6 +311,7 @@ class Status(Wire, frozen=True, omit_defaults=False):
     exceptions: tuple[ExceptionStatus, ...] = ()
     exceptions_omitted: int = 0
     canary: CanaryStatus | None = None
+    changed: tuple[ChangedGroup, ...] = ()
     breaker: BreakerStatus | None = None
     last_scan: ScanStatus = ScanStatus()
 

@@ -25,6 +25,7 @@ from caretaker.aws.services import Rate
 from caretaker.imds import plan as planning
 from caretaker.imds.conditions import View
 from caretaker.imds.deeds import Deeds, Doer, Permit
+from caretaker.imds.enforce import Enforced
 from caretaker.imds.inventory import Inventory
 from caretaker.imds.judge import STOPPED
 from caretaker.imds.look import Look, look
@@ -52,8 +53,6 @@ AGAIN_SECONDS: Final = 15.0
 PROBE_SECONDS: Final = (5.0, 60.0)
 # Until a probe that told nothing, or holds up a canary, is made again.
 RETRY_SECONDS: Final = 600.0
-# What is to be changed is read again when it was read longer ago.
-FRESH_SECONDS: Final = 60.0
 # Of whom a permission is asked.
 FIT: Final = frozenset(("running", *STOPPED))
 
@@ -126,18 +125,25 @@ class IMDSPolicyKind:
             instance_identity=means.instance_identity,
         )
         self._specs: dict[Key, Spec | None] = {}
+        self._watched: dict[Key, frozenset[str]] = {}  # Nodes whose readiness is waited for
         self._nodes: dict[str, tuple[Node, Place]] = {}
         nodes.subscribe(self._node_changed)
 
     # ---------------------------------------------------------------- life
 
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
-        """By event: no work but to remember, and to bring all policies into the queue a little later."""
+        """By event: no work but to remember, and to bring policies into the queue: at once those that watch
+        the Node, all a little later."""
         if new is None:
             if old is not None:
                 self._nodes.pop(old.name, None)
         else:
             self._nodes[new.name] = (new, place_of(new))
+        if _stands(old) != _stands(new):
+            name = new.name if new is not None else old.name if old is not None else ""
+            for key, nodes in self._watched.items():
+                if name in nodes:
+                    self._add(key)
         if _matters(old) != _matters(new):
             for key in self._specs:
                 self._add_after(key, JOIN_SECONDS * self._scale)
@@ -146,6 +152,7 @@ class IMDSPolicyKind:
         """The resource is gone; what it won is another's now."""
         self._metrics.forget(key.name)
         self._waiting.pop(key, None)
+        self._watched.pop(key, None)
         self._doer.forget(key)
         if self._specs.pop(key, None) is not None:
             self._others(key)
@@ -157,6 +164,7 @@ class IMDSPolicyKind:
         self._sourcing.clear()
         self._doer.clear()
         self._specs.clear()
+        self._watched.clear()
 
     def _others(self, key: Key) -> None:
         for other in self._specs:
@@ -190,6 +198,7 @@ class IMDSPolicyKind:
             return None  # deleted between the two reads
         if not mine.enforces:
             self._doer.forget(key)
+            self._watched.pop(key, None)
         deeds = self._doer.of(key, mine.meta.uid) if mine.enforces else None
         unsure = deeds.unsure() if deeds is not None else ()
         nodes = list(self._nodes.values())
@@ -258,13 +267,10 @@ class IMDSPolicyKind:
         return Plan() if snapshot.snapshot is None else planning.plan(snapshot.snapshot)
 
     async def confirm(self, snapshot: Gathered, plan: Plan) -> Gathered | None:
-        """What is to be changed is read again if it was read too long ago, with what comes next."""
-        if plan.enforced is None or not plan.enforced.writes or snapshot.snapshot is None:
+        """What the plan stands on is read again if it was read too long ago, with what comes next."""
+        if plan.enforced is None or not plan.enforced.ahead:
             return None
-        since = time.monotonic() - FRESH_SECONDS * self._scale
-        seen = {one.place.instance: one.seen for one in snapshot.snapshot.members if one.seen is not None}
-        if all(seen[write.instance].at >= since for write in plan.enforced.writes):
-            return None
+        since = time.monotonic()
         for region, target in snapshot.targets.items():
             ids = [instance for where, instance in plan.enforced.ahead if where == region]
             await self._inventory.again(target, ids, since)
@@ -276,6 +282,7 @@ class IMDSPolicyKind:
         if plan.enforced is not None and snapshot.deeds is not None:
             instances = {place.instance for _, place in self._nodes.values()}
             self._doer.note(snapshot.deeds, plan.enforced, instances)
+            self._watched[self._key(snapshot)] = watched(plan.enforced)
         if snapshot.snapshot is not None:
             self._metrics.found(snapshot.view.read.meta.name, msgspec.to_builtins(plan.summary))
         name, verified = snapshot.view.read.meta.name, plan.verified
@@ -372,6 +379,17 @@ def example(snapshot: Snapshot, targets: Collection[str]) -> Member | None:
 def _rests(plan: Plan) -> bool:
     """Whether nothing of the policy is under way."""
     return plan.enforced is not None and not (plan.enforced.left or plan.enforced.pending)
+
+
+def watched(enforced: Enforced) -> frozenset[str]:
+    """Nodes of what was changed a short time ago, and of canaries."""
+    canaries = enforced.canary.groups if enforced.canary is not None else ()
+    return frozenset(one.node for group in (*canaries, *enforced.changed) for one in group.instances)
+
+
+def _stands(node: Node | None) -> tuple[Any, ...] | None:
+    """Whether it is there and Ready, and since when."""
+    return None if node is None else (node.uid, node.ready, node.ready_since)
 
 
 def _matters(node: Node | None) -> tuple[Any, ...] | None:

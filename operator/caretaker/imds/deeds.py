@@ -20,7 +20,9 @@ from caretaker.aws.errors import AwsError
 from caretaker.aws.identity import Target
 from caretaker.aws.readonly import read_only
 from caretaker.aws.services import Rate
-from caretaker.imds.enforce import Desk, Enforced, Write
+from caretaker.imds.choice import Write
+from caretaker.imds.desk import FRESH_SECONDS, Desk
+from caretaker.imds.enforce import Enforced
 from caretaker.imds.hands import Hand, failed, sent, unanswered
 from caretaker.imds.inventory import Inventory
 from caretaker.imds.pace import Pace, cap
@@ -152,14 +154,19 @@ class Doer:
             now=now,
             wall=time.time(),
             tick=self._scale,
-            allowed=safety.allow_loosening,
+            # To read takes its time, however fast a test's clock runs.
+            fresh_since=time.monotonic() - max(FRESH_SECONDS * self._scale, 1.0),
+            loosening=safety.allow_loosening,
+            tightening=safety.allow_tightening,
             canary_instances=safety.canary.instances,
             canary_soak=mine.soak * self._scale,
+            on_failure=safety.canary.on_failure,
             max_drift_percent=safety.max_drift_percent,
             stop_after=safety.stop_after_consecutive_failures,
             pending_timeout=mine.pending,
             resumed_at=resumed,
             canary=mine.status.canary,
+            watched=mine.status.changed,
             breaker=mine.status.breaker,
             hands=deeds.hands,
             others=frozenset[str]().union(*(one.waits for one in self._deeds.values() if one is not deeds)),
@@ -281,7 +288,7 @@ class Doer:
         if error.throttled:
             self._share(target, now).refused(now)
         elif error.not_found:
-            deeds.keep(instance, Hand())
+            deeds.keep(instance, told)  # the plan is to know that nothing was taken
             deeds.changed.pop(instance, None)
             self._inventory.gone(target, instance)
         elif error.code == _UNSUPPORTED or _ORGANIZATION in error.message:

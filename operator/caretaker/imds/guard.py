@@ -1,6 +1,7 @@
 """Which changes Enforce leaves alone, each with the reason that is told. Pure.
 
-An opening change ("loosening", see drift.py) is made only where spec.safety.allowLoosening names it. Tags
+An opening change ("loosening", see drift.py) is made only where spec.safety.allowLoosening names it, a
+closing one ("tightening") only where allowTightening does: it may cut off whoever needs what it closes. Tags
 cannot be switched on where a tag's key holds more than the metadata service can show as a path, such as the
 slash that every node of a cluster has (Amazon EC2 user guide, "View tags for your EC2 instances using
 instance metadata").
@@ -28,16 +29,23 @@ class Held(msgspec.Struct, frozen=True, gc=False):
     message: str
 
 
-def held(change: Change, seen: Seen, allowed: Collection[str]) -> Held | None:
+def held(change: Change, seen: Seen, loosening: Collection[str], tightening: Collection[str]) -> Held | None:
     """Why the change must not be made; None = it may."""
     if change.field == _TAGS and change.desired == "enabled" and seen.unfit_tags is not False:
         why = "a tag's key holds a character that" if seen.unfit_tags else "EC2 does not tell the tags, so"
         return Held(change, Reason.TAG_KEYS_UNFIT, f"{why} EC2 would refuse it; take the option out")
-    if change.loosens and change.loosens not in allowed:
+    if change.loosens and change.loosens not in loosening:
         return Held(
             change,
             Reason.LOOSENING_NOT_ALLOWED,
             f"it opens the instance: add {change.loosens} to spec.safety.allowLoosening to have it made",
+        )
+    if change.tightens and change.tightens not in tightening:
+        return Held(
+            change,
+            Reason.TIGHTENING_NOT_ALLOWED,
+            f"it closes the instance to whoever still needs it: add {change.tightens} to "
+            "spec.safety.allowTightening to have it made",
         )
     return None
 

@@ -57,6 +57,12 @@ class Hand(msgspec.Struct, frozen=True):
         return len(self.reversals) >= REVERSALS
 
 
+def refused(hand: Hand) -> bool:
+    """Whether EC2 has told this process that it did not take the last change."""
+    told = hand.trouble[0] not in ("", NO_ANSWER, Reason.NOT_APPLIED)
+    return told and hand.sent_at is None and not hand.unsure
+
+
 def sent(hand: Hand, now: float, options: Mapping[str, Any]) -> Hand:
     """EC2 has taken a change."""
     return Hand(sent_at=now, resent=_again(hand), reversals=hand.reversals, options=options)
@@ -130,10 +136,14 @@ def _pending(hand: Hand, now: float, timeout: float, *, others: bool) -> Hand:
     if hand.unsure:
         return msgspec.structs.replace(hand, unsure=False)
     if hand.resent and overdue(hand, now, timeout):
-        return failed(
-            hand, now, Reason.NOT_APPLIED, f"EC2 took the change and did not apply it in {timeout:g} s"
-        )
+        return not_applied(hand, now, timeout)
     return hand
+
+
+def not_applied(hand: Hand, now: float, timeout: float) -> Hand:
+    """EC2 had it for too long."""
+    said = f"EC2 took the change and did not apply it in {timeout:g} s"
+    return failed(hand, now, Reason.NOT_APPLIED, said)
 
 
 def overdue(hand: Hand, now: float, timeout: float) -> bool:

@@ -17,6 +17,7 @@ from caretaker.api.times import format_time
 from caretaker.aws.errors import AwsError
 from caretaker.aws.identity import Target
 from caretaker.imds.conditions import Problem, View
+from caretaker.imds.desk import recorded
 from caretaker.imds.inventory import Inventory, Region
 from caretaker.imds.place import Place
 from caretaker.imds.plan import Member, Policy, Snapshot
@@ -55,7 +56,8 @@ async def look(
     is for tests; `operator`: it is the operator that asks, and a problem is told with what mends it there.
     What is pending is followed where it may have been changed by us."""
     assert mine.spec is not None  # noqa: S101 - the caller has looked
-    wanted = await _wanted(mine.spec, nodes)
+    changed = recorded(mine.status.canary, mine.status.changed)
+    wanted = await _wanted(mine.spec, nodes, changed)
     aws = mine.spec.aws
     targets = {name: Target.of(aws.within(name), SERVICE, user=user_of("")) for name in sorted(wanted)}
 
@@ -94,14 +96,14 @@ async def look(
     return Look(view, snapshot, age, targets)
 
 
-async def _wanted(spec: Spec, nodes: Sequence[Placed]) -> dict[str, set[str]]:
-    """Region -> instances of this policy's nodes. A group may be known by EC2's tags only, so groups do not
-    count here."""
+async def _wanted(spec: Spec, nodes: Sequence[Placed], changed: Collection[str]) -> dict[str, set[str]]:
+    """Region -> instances of this policy's nodes, and those that it has changed. A group may be known by
+    EC2's tags only, so groups do not count here."""
     wanted: dict[str, set[str]] = {}
     by_labels = msgspec.structs.replace(spec.selector, groups=())
     async for node, place in in_pieces(nodes):
         here = place.region and spec.aws.region in ("", place.region)
-        if here and selects(by_labels, node.labels, place.groups):
+        if here and (place.instance in changed or selects(by_labels, node.labels, place.groups)):
             wanted.setdefault(place.region, set()).add(place.instance)
     return wanted
 

@@ -12,7 +12,6 @@ import msgspec
 from caretaker.api.imds import (
     MAX_EXCEPTIONS,
     MAX_GROUPS,
-    CanaryStatus,
     ExceptionStatus,
     GroupStatus,
     Options,
@@ -21,8 +20,10 @@ from caretaker.api.imds import (
 )
 from caretaker.api.objects import Node
 from caretaker.api.times import parse_time
-from caretaker.imds.drift import Change, slow_and_open
-from caretaker.imds.enforce import Desk, Enforced, Found, enforce, told
+from caretaker.imds.cases import told
+from caretaker.imds.desk import Desk, Found, Group, recorded
+from caretaker.imds.drift import Change, slow_and_open, text
+from caretaker.imds.enforce import Enforced, enforce
 from caretaker.imds.guard import Held
 from caretaker.imds.judge import Case, Seen, Verdict, judge
 from caretaker.imds.launching import Launching
@@ -91,7 +92,7 @@ class Plan(msgspec.Struct):
     slow_and_open: int = 0
     drift: Counter[str] = Counter()  # by field
     # (kind, name) of a group -> (field, current, desired) -> how many nodes
-    differences: Mapping[tuple[str, str], Counter[tuple[str, str, str]]] = {}
+    differences: Mapping[Group, Counter[tuple[str, str, str]]] = {}
     enforced: Enforced | None = None
     verified: Verified | None = None
     sources: Findings = Findings()  # those of `groups`, and the others
@@ -117,10 +118,10 @@ def plan(snapshot: Snapshot) -> Plan:
         overridden += any(me.name in one.losers for one in fields.values())
         slow += verdict.state in ("compliant", "drifted", "pending") and _slow(member)
         conflicts |= {field: one.rivals for field, one in fields.items() if me.name in one.rivals}
-    enforced = None
+    enforced, verified = None, _verified(snapshot, found)
     if snapshot.desk is not None:
-        enforced, found = _enforced(found, _desk(snapshot, snapshot.desk, found))
-    verified = _verified(snapshot, found, enforced)
+        desk = _desk(snapshot, snapshot.desk, me, found, verified)
+        enforced, found = _enforced(found, desk, _elsewhere(others, desk, verdicts))
     states = Counter[str](one.verdict.state for _, one in found)
     sources = audit(heirs, lambda: _heirs(others), snapshot.launching, me.name, own)
     groups = sources.on(_groups(found, verified))
@@ -155,49 +156,58 @@ def _me(snapshot: Snapshot) -> Policy:
     return next(policy for policy in snapshot.policies if policy.name == snapshot.me)
 
 
-def _desk(snapshot: Snapshot, desk: Desk, found: Sequence[tuple[Member, Found]]) -> Desk:
-    """With what could not be asked, and what was proved, where something is: a canary stands only then."""
-    desk = msgspec.structs.replace(desk, blind=bool(snapshot.unasked))
-    if snapshot.probing is None or desk.canary is None:
-        return msgspec.structs.replace(desk, proved=frozenset() if snapshot.probing is not None else None)
-    proved = frozenset(
-        one.instance
-        for _, one in found
-        if one.instance in desk.canary.instances
-        and stands(
-            snapshot.probing,
-            snapshot.known.findings.get(one.node),
-            _since(desk.changed, desk.canary, one.instance),
-        )
+def _desk(
+    snapshot: Snapshot,
+    desk: Desk,
+    me: Policy,
+    found: Sequence[tuple[Member, Found]],
+    verified: Verified | None,
+) -> Desk:
+    """With what the policy wants, and what its probes found."""
+    desk = msgspec.structs.replace(desk, options=dict(me.options.given()))
+    if snapshot.probing is None or verified is None:
+        return desk
+    since, findings = _soaking(desk), snapshot.known.findings
+    canaries = [one for _, one in found if one.instance in since]
+    proved = [
+        one for one in canaries if stands(snapshot.probing, findings.get(one.node), since[one.instance])
+    ]
+    needed = {group: hops for group, (hops, _) in verified.groups.items() if hops is not None}
+    return msgspec.structs.replace(
+        desk,
+        proved=frozenset(one.instance for one in proved),
+        faulty={one.instance: verified.faults[one.node] for one in canaries if one.node in verified.faults},
+        unproved=(verified.reason, verified.message) if verified.proved is False else ("", ""),
+        needed=needed if snapshot.probing.expect == "PodReachable" else {},
     )
-    return msgspec.structs.replace(desk, proved=proved)
 
 
-def _since(changed: Mapping[str, float], canary: CanaryStatus | None, instance: str) -> float:
-    """What a probe of the instance must not be older than. Its change itself is forgotten by a restart; when
-    a canary began is not."""
-    known = changed.get(instance, 0.0)
-    if canary is None or instance not in canary.instances:
-        return known
-    return max(known, parse_time(canary.started_at) or 0.0)
+def _soaking(desk: Desk | None) -> dict[str, float]:
+    """Canaries' instances -> when they were seen applied, in Unix seconds: no probe that was asked for before
+    proves them. The text has lost its fraction of a second."""
+    canaries = desk.canary.groups if desk is not None and desk.canary is not None else ()
+    return {
+        one.instance: (parse_time(canary.since) or 0.0) + 1.0
+        for canary in canaries
+        if canary.phase == "Soaking"
+        for one in canary.instances
+    }
 
 
-def _verified(
-    snapshot: Snapshot, found: Sequence[tuple[Member, Found]], enforced: Enforced | None
-) -> Verified | None:
+def _verified(snapshot: Snapshot, found: Sequence[tuple[Member, Found]]) -> Verified | None:
+    """Before anything is decided: what a probe found stops all changes."""
     if snapshot.probing is None:
         return None
-    canary = enforced.canary if enforced is not None else None
-    canary = canary if canary is not None and canary.phase != "Passed" else None
-    changed = snapshot.desk.changed if snapshot.desk is not None else {}
+    soaking = _soaking(snapshot.desk)
+    changed = {**(snapshot.desk.changed if snapshot.desk is not None else {}), **soaking}
     places = [
         Place(
             node=one.node,
             groups=member.groups,
             fit=one.ready and one.verdict.state == "compliant",
             hop_limit=one.seen.options.http_put_response_hop_limit if one.seen is not None else None,
-            changed=_since(changed, canary, one.instance),
-            needed=canary is not None and one.instance in canary.instances,
+            changed=changed.get(one.instance, 0.0),
+            needed=one.instance in soaking,
         )
         for member, one in found
     ]
@@ -207,14 +217,30 @@ def _verified(
 
 def _found(member: Member, verdict: Verdict, wanted: Mapping[str, Wanted]) -> Found:
     node, place = member.node, member.place
-    return Found(node.name, place.instance, place.region, node.ready, member.seen, verdict, wanted)
+    return Found(
+        *(node.name, place.instance, place.region, node.ready, member.seen, verdict, wanted),
+        group=member.groups[0] if member.groups else ("", ""),
+        ready_since=node.ready_since,
+    )
+
+
+def _elsewhere(
+    others: Iterable[tuple[Member, Mapping[str, Wanted]]], desk: Desk, verdicts: "_Verdicts"
+) -> list[Found]:
+    """What was changed, and is not meant any more."""
+    known = recorded(desk.canary, desk.watched)
+    return [
+        _found(member, verdicts.of(member, fields), fields)
+        for member, fields in others
+        if member.place.instance in known
+    ]
 
 
 def _enforced(
-    found: Sequence[tuple[Member, Found]], desk: Desk
+    found: Sequence[tuple[Member, Found]], desk: Desk, elsewhere: Sequence[Found]
 ) -> tuple[Enforced, list[tuple[Member, Found]]]:
     """What Enforce does, and what was found with what is known of its tries."""
-    made = enforce([one for _, one in found], desk)
+    made = enforce([one for _, one in found], desk, elsewhere)
     hands = {**desk.hands, **made.hands}
     return made, [(member, told(one, hands.get(one.instance))) for member, one in found]
 
@@ -282,7 +308,7 @@ def _slow(member: Member) -> bool:
 
 
 def _groups(found: Sequence[tuple[Member, Found]], verified: Verified | None) -> tuple[GroupStatus, ...]:
-    counts: dict[tuple[str, str], Counter[str]] = {}
+    counts: dict[Group, Counter[str]] = {}
     measured = verified.groups if verified is not None else {}
     for member, one in found:
         for group in member.groups:
@@ -303,18 +329,14 @@ def _groups(found: Sequence[tuple[Member, Found]], verified: Verified | None) ->
 
 def _differences(
     found: Sequence[tuple[Member, Found]],
-) -> dict[tuple[str, str], Counter[tuple[str, str, str]]]:
-    counts: dict[tuple[str, str], Counter[tuple[str, str, str]]] = {}
+) -> dict[Group, Counter[tuple[str, str, str]]]:
+    counts: dict[Group, Counter[tuple[str, str, str]]] = {}
     for member, one in found:
         for change in one.verdict.changes:
-            difference = (change.field, _text(change.current), str(change.desired))
+            difference = (change.field, text(change.current), str(change.desired))
             for group in member.groups:
                 counts.setdefault(group, Counter())[difference] += 1
     return counts
-
-
-def _text(value: object) -> str:
-    return "unknown" if value is None else str(value)
 
 
 def _exceptions(
@@ -339,7 +361,7 @@ def _entry(one: Found, change: Change, held: Held | None) -> ExceptionStatus:
         held.reason if held is not None else one.verdict.reason,
         one.instance,
         change.field,
-        _text(change.current),
+        text(change.current),
         str(change.desired),
         (held.message if held is not None else one.verdict.message)[:1024],
     )

@@ -46,6 +46,7 @@ def status_of(view: View, plan: Plan, now: str, problem: str = "") -> Status:
         exceptions_omitted=plan.exceptions_omitted if counted else before.exceptions_omitted,
         plan=_to_change(plan) if counted else before.plan,
         canary=enforced.canary if counted else before.canary,
+        changed=enforced.changed if counted else before.changed,
         breaker=enforced.breaker if counted else before.breaker,
         last_scan=before.last_scan,
     )
@@ -95,6 +96,18 @@ def _spec_events(spec: Spec | None) -> Iterator[Event]:
         yield Event("Warning", Reason.IMDSV1_OPEN, said)
 
 
+def _passed(before: Status, after: Status) -> Iterator[Event]:
+    """Canaries that have just passed, by group."""
+    known = before.canary.passed if before.canary is not None else ()
+    new = [one for one in (after.canary.passed if after.canary is not None else ()) if one not in known]
+    if not new:
+        return
+    every = dict.fromkeys(f"{one.kind}/{one.name}" if one.name else "nodes of no group" for one in new)
+    more = f" and {len(every) - SHOWN} more" if len(every) > SHOWN else ""
+    said = f"the canary of {', '.join(list(every)[:SHOWN])}{more} stood; the others follow"
+    yield Event("Normal", Reason.CANARY_PASSED, said)
+
+
 def _same(entry: ExceptionStatus) -> ExceptionStatus:
     return msgspec.structs.replace(entry, since=None)
 
@@ -107,9 +120,7 @@ def events_of(before: Status, after: Status, spec: Spec | None) -> Sequence[Even
         if now is not None and now.status == "False" and (was is None or was.reason != now.reason):
             goes_well = now.reason in _PROGRESS
             events.append(Event("Normal" if goes_well else "Warning", now.reason, now.message))
-    if after.canary is not None and after.canary.phase == "Passed" and before.canary != after.canary:
-        chosen = ", ".join(after.canary.instances[:SHOWN])
-        events.append(Event("Normal", Reason.CANARY_PASSED, f"{chosen} stood; the others follow"))
+    events += _passed(before, after)
     slow = c.find(after.conditions, c.SLOW_AND_OPEN)
     if slow is not None and c.find(before.conditions, c.SLOW_AND_OPEN) is None:
         events.append(Event("Warning", c.SLOW_AND_OPEN, slow.message))

@@ -59,6 +59,7 @@ class Verified(msgspec.Struct, frozen=True):
     proved: bool | None
     waiting: bool = False  # for a probe
     wake: float | None = None
+    faults: Mapping[str, str] = {}  # node -> what is not as expected
 
 
 def verify(
@@ -81,12 +82,15 @@ def verify(
     waiting = not all(answered(found.get(node), mark) for node, mark in asked.items())
     ages = [(place, found[place.node]) for place in chosen if place.node in found]
     wake = min((one.at + _due(probing, place, one) - now for place, one in ages), default=None)
-    return Verified(asked, _groups(chosen, known), reason, message, proved, waiting, wake)
+    faults = {node: why for node, one in known.items() if (why := _fault(probing, one))}
+    return Verified(asked, _groups(chosen, known), reason, message, proved, waiting, wake, faults)
 
 
 def stands(probing: Probing, finding: Finding | None, since: float) -> bool:
-    """Whether a node's probe, made after `since`, found what is expected."""
-    return finding is not None and finding.at >= since and not _fault(probing, finding)
+    """Whether a node's probe that was asked for after `since` found what is expected."""
+    if finding is None or (parse_time(finding.mark) or 0.0) < since:
+        return False
+    return not _fault(probing, finding)
 
 
 def _chosen(probing: Probing, places: Sequence[Place], found: Mapping[str, Finding]) -> list[Place]:
@@ -109,6 +113,8 @@ def _mark(
 ) -> str:
     """When it was last asked for; now, if what is known is too old."""
     asked = marks.get(place.node, "")
+    if place.needed and (parse_time(asked) or 0.0) < place.changed:
+        return stamp_after(max(now, place.changed), [normalise_time(asked)])
     if finding is None or not answered(finding, asked):
         asked_at = parse_time(asked) or 0.0
         return asked if asked_at >= place.changed or finding is None else stamp_after(now, [asked])

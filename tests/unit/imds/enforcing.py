@@ -1,10 +1,19 @@
 """What the tests of Enforce's decisions start from: instances that differ by their hop limit."""
 
+import math
 from typing import Any, Final
 
-from caretaker.api.imds import CanaryStatus, Options
+from caretaker.api.imds import (
+    CanaryStatus,
+    ChangedGroup,
+    ChangedInstance,
+    FieldChange,
+    GroupCanary,
+    Options,
+    PassedChange,
+)
 from caretaker.api.times import format_time
-from caretaker.imds.enforce import Desk, Found
+from caretaker.imds.desk import Desk, Found, Group
 from caretaker.imds.judge import Case, Seen, judge
 from caretaker.imds.merge import Claim, merge
 from caretaker.imds.place import Place
@@ -16,6 +25,11 @@ GENERATION: Final = 3
 GOOD: Final = Options(2, "required", "enabled")
 BAD: Final = Options(1, "required", "enabled")
 MINE: Final = Claim(ME, 100, Options(2, "required"))
+GROUP: Final = ("EKSManagedNodegroup", "a")
+HOP: Final = "httpPutResponseHopLimit"
+RAISE: Final = FieldChange(HOP, "1", "2")
+CLOSE: Final = FieldChange("httpTokens", "optional", "required")
+READY_SINCE: Final = WALL - 86_400.0
 
 
 def found(
@@ -26,32 +40,71 @@ def found(
     ready: bool = True,
     unasked: str = "",
     mine: Claim = MINE,
+    group: Group = GROUP,
+    ready_since: float = READY_SINCE,
+    provable: bool = True,
     **seen: Any,
 ) -> Found:
-    """One node with its instance, i-NUMBER, as judged for the policy ME."""
-    name, here = f"i-{number}", Seen(options, **{"unfit_tags": True, **seen})
+    """One node with its instance, i-NUMBER, as judged for the policy ME; read just now."""
+    name, here = f"i-{number}", Seen(options, **{"unfit_tags": True, "at": math.inf, **seen})
     wanted = merge([mine, *others])
     own = frozenset(field for field, _ in mine.options.given())
     verdict = judge(Case(Place(name, region), here, wanted, ME, own, unasked))
-    return Found(f"n{number}", name, region, ready, here, verdict, wanted)
+    node = (f"n{number}", name, region, ready, here, verdict, wanted)
+    return Found(*node, group=group, ready_since=ready_since, provable=provable)
+
+
+def passed(change: FieldChange, group: Group = GROUP) -> PassedChange:
+    """As status has it."""
+    return PassedChange(*group, change.field, change.before, change.after, format_time(WALL))
+
+
+def canaries(*groups: GroupCanary, stood: tuple[PassedChange, ...] = ()) -> CanaryStatus:
+    """As status has them."""
+    at = format_time(WALL)
+    names = tuple(one.instance for group in groups for one in group.instances)
+    phase = min((one.phase for one in groups), default="Passed")
+    return CanaryStatus(GENERATION, names, phase, at, at, groups, stood)
+
+
+def changed(number: int, *, at: float = WALL, **more: Any) -> ChangedInstance:
+    """An instance that may have been sent a change, on a Node that is Ready as found() has it."""
+    given = {"ready_since": format_time(READY_SINCE), **more}
+    return ChangedInstance(f"i-{number}", f"n{number}", format_time(at), **given)
+
+
+def canary(
+    phase: str,
+    *numbers: int,
+    since: float = WALL,
+    changes: tuple[FieldChange, ...] = (RAISE,),
+    group: Group = GROUP,
+    **more: Any,
+) -> GroupCanary:
+    """As status has it."""
+    at, applied = format_time(since), phase != "Changing"
+    ones = tuple(changed(number, at=since, **{"applied": applied, **more}) for number in numbers)
+    return GroupCanary(*group, changes, ones, phase, at, at)  # type: ignore[arg-type]
+
+
+def watched(
+    *ones: ChangedInstance, changes: tuple[FieldChange, ...] = (RAISE,), group: Group = GROUP
+) -> tuple[ChangedGroup, ...]:
+    """As status has them."""
+    return (ChangedGroup(*group, changes, ones),)
 
 
 def desk(**more: Any) -> Desk:
-    """A policy that may open the hop limit, whose canary has passed, with much that is free."""
-    at = format_time(WALL)
-    passed = CanaryStatus(GENERATION, ("i-0",), "Passed", at, at)
+    """A policy that may raise the hop limit and require tokens, whose canaries have passed for both, with
+    much that is free."""
     given = {
-        "allowed": ("HopLimit",),
-        "canary": passed,
+        "loosening": ("HopLimit",),
+        "tightening": ("Tokens",),
+        "options": {HOP: 2, "httpTokens": "required"},
+        "canary": canaries(stood=(passed(RAISE), passed(CLOSE))),
         "free": {HERE: 50},
         "cap": 50,
         "now": 1_000.0,
         **more,
     }
     return Desk(ME, GENERATION, wall=WALL, **given)
-
-
-def canary(phase: str, *instances: str, since: float = WALL, generation: int = GENERATION) -> CanaryStatus:
-    """As status has it."""
-    at = format_time(since)
-    return CanaryStatus(generation, instances, phase, at, at)  # type: ignore[arg-type]

@@ -205,12 +205,20 @@ BAD = Summary(nodes=3, compliant=2, drifted=1)
 STOPS = [
     ("BreakerOpen", "Stalled"),
     ("DriftTooWide", "Stalled"),
+    ("SetButUnreachable", "Stalled"),
+    ("StillReachable", "Stalled"),
+    ("Slow", "Stalled"),
+    ("NodeNotReady", "Reconciling"),
     ("WouldCutOwnCredentials", "Stalled"),
     ("AccessDenied", "Reconciling"),
     ("NoIdentity", "Reconciling"),
     ("NotAsked", "Reconciling"),
 ]
 _HELD = Held(Change("httpTokens", "required", "optional", "p", "Tokens"), "LooseningNotAllowed", "add Tokens")
+_CLOSES = Held(
+    Change("httpTokens", "optional", "required", "p", tightens="Tokens"), "TighteningNotAllowed", "add Tokens"
+)
+_LOW = Held(Change("httpPutResponseHopLimit", 1, 2, "p", "HopLimit"), "HopLimitTooLow", "needs 3")
 _UNFIT = Held(Change("instanceMetadataTags", "disabled", "enabled", "p", "Tags"), "TagKeysUnfit", "no")
 ENFORCES = {
     **{
@@ -256,6 +264,20 @@ ENFORCES = {
         Enforced(held=(("i-1", _HELD),)),
         BAD,
         "False LooseningNotAllowed",
+        "True Enforced",
+        "Stalled",
+    ),
+    "a closing change is not allowed": (
+        Enforced(held=(("i-1", _CLOSES),)),
+        BAD,
+        "False TighteningNotAllowed",
+        "True Enforced",
+        "Stalled",
+    ),
+    "a hop limit is too low": (
+        Enforced(held=(("i-1", _LOW),)),
+        BAD,
+        "False HopLimitTooLow",
         "True Enforced",
         "Stalled",
     ),

@@ -1,113 +1,426 @@
-"""The first instances of a generation."""
+"""What becomes of instances that may have been sent a change: canaries, and those that follow them."""
+
+import math
+from typing import Any
 
 import msgspec
 import pytest
 
-from caretaker.api.imds import CanaryStatus
+from caretaker.api.imds import MAX_PASSED, FieldChange, GroupCanary, Options
 from caretaker.api.times import format_time
-from caretaker.imds.canary import State, Trial, soaked_at, step
+from caretaker.imds.canary import Record, floor, soak, soaked_at, standing, status, step
+from caretaker.imds.desk import Found
+from caretaker.imds.hands import NO_ANSWER, Hand, failed
+from caretaker.imds.merge import Claim
+from unit.imds.enforcing import (
+    BAD,
+    CLOSE,
+    GENERATION,
+    GOOD,
+    GROUP,
+    HOP,
+    ME,
+    RAISE,
+    READY_SINCE,
+    WALL,
+    canaries,
+    canary,
+    changed,
+    desk,
+    found,
+    passed,
+    watched,
+)
 
-NOW = 1_000_000.0
-SOAK = 120.0
-
-
-def trial(
-    states: dict[str, State], *candidates: str, now: float = NOW, number: int = 1, generation: int = 3
-) -> Trial:
-    return Trial(generation, number, SOAK, states, candidates, now)
-
-
-def canary(phase: str, *instances: str, since: float = NOW, generation: int = 3) -> CanaryStatus:
-    at = format_time(since)
-    return CanaryStatus(generation, instances or ("a",), phase, at, at)  # type: ignore[arg-type]
-
-
-def test_there_is_none_where_none_is_wanted_or_nothing_has_to_change() -> None:
-    assert step(None, trial({"a": "to change"}, "a", number=0)) is None
-    assert step(canary("Soaking"), trial({"a": "done"}, number=0)) is None
-    assert step(None, trial({"a": "done"})) is None
-
-
-def test_it_is_chosen_in_the_order_of_the_candidates() -> None:
-    made = step(None, trial({"a": "to change", "b": "to change", "c": "to change"}, "c", "a", "b", number=2))
-    assert made is not None
-    assert (made.instances, made.phase, made.generation) == (("c", "a"), "Changing", 3)
-    assert made.started_at == made.since == format_time(NOW)
-
-
-def test_fewer_are_chosen_where_fewer_have_to_change() -> None:
-    made = step(None, trial({"a": "to change"}, "a", number=5))
-    assert made is not None
-    assert made.instances == ("a",)
+LONG_AGO = WALL - 86_400.0
+REFUSED = failed(Hand(), 990.0, "InvalidParameterValue", "no")
+UNKNOWN_FATE = failed(Hand(), 990.0, NO_ANSWER, "no answer")
 
 
-@pytest.mark.parametrize("state", ["to change", "under way"])
-def test_it_soaks_once_all_are_applied_and_ready(state: State) -> None:
-    before = canary("Changing", "a", "b")
-    assert step(before, trial({"a": "done", "b": state}, number=2, now=NOW + 60)) == before
-    made = step(before, trial({"a": "done", "b": "done"}, number=2, now=NOW + 60))
-    assert made is not None
-    assert (made.phase, made.started_at, made.since) == ("Soaking", before.started_at, format_time(NOW + 60))
+def stepped(*every: Found, held: dict[str, set[str]] | None = None, **more: Any) -> Record:
+    return step({one.instance: one for one in every}, held or {}, desk(**more))
 
 
-def test_it_passes_only_after_the_soak() -> None:
-    before = canary("Soaking")
-    end = soaked_at(before, SOAK)
-    assert end >= NOW + SOAK
-    early = step(before, trial({"a": "done"}, "b", now=end - 0.1))
-    assert early == before
-    made = step(before, trial({"a": "done"}, "b", now=end))
-    assert made is not None
-    assert made.phase == "Passed"
+def of(record: Record) -> GroupCanary | None:
+    return record.canaries.get(GROUP)
+
+
+def phase(record: Record) -> str:
+    one = of(record)
+    return one.phase if one is not None else ""
+
+
+def reasons(record: Record) -> list[str]:
+    return [one.reason for one in record.faults]
+
+
+def instances(record: Record) -> list[str]:
+    return [one.instance for group in record.changed for one in group.instances]
+
+
+# ---------------------------------------------------------------- how an instance stands to its change
+
+
+@pytest.mark.parametrize(
+    ("one", "expected"),
+    [
+        (None, "gone"),
+        (found(1, GOOD, state="terminated"), "gone"),
+        (found(1, GOOD, state="shutting-down"), "gone"),
+        (found(1, GOOD, unasked="away"), "unknown"),
+        (found(1, GOOD, tagged=False), "unknown"),
+        (found(1, GOOD, managed=True), "left"),
+        (found(1, GOOD, mine=Claim(ME, 1, Options(3))), "left"),
+        (found(1, GOOD, mine=Claim(ME, 1, Options(None, "required"))), "left"),
+        (found(1, GOOD, Claim("q", 200, Options(2))), "left"),
+        (found(1, GOOD, Claim("q", 100, Options(3))), "left"),
+        (found(1, Options(5)), "strayed"),
+        (found(1, Options()), "strayed"),
+        (found(1, BAD), "differs"),
+        (found(1, BAD, pending=True), "differs"),
+        (found(1, GOOD, pending=True), "pending"),
+        (found(1, GOOD, pending=True, state="stopped"), "applied"),
+        (found(1, GOOD), "applied"),
+    ],
+)
+def test_an_instance_is_compared_with_its_change_by_the_values_of_ec2(
+    one: Found | None, expected: str
+) -> None:
+    assert standing(one, (RAISE,), ME) == expected
+
+
+def test_all_changes_of_an_instance_count() -> None:
+    half = found(1, Options(2, "optional", "enabled"))
+    assert standing(half, (RAISE, CLOSE), ME) == "differs"
+    assert standing(half, (RAISE,), ME) == "applied"
+
+
+# ---------------------------------------------------------------- how long it stands
+
+
+@pytest.mark.parametrize(
+    ("field", "before", "after", "seconds"),
+    [
+        ("httpTokens", "optional", "required", 900.0),
+        ("httpTokens", "unknown", "required", 900.0),
+        ("httpTokens", "required", "optional", 0.0),
+        (HOP, "3", "1", 900.0),
+        (HOP, "unknown", "2", 900.0),
+        (HOP, "9", "10", 0.0),
+        ("httpEndpoint", "enabled", "disabled", 1800.0),
+        ("httpEndpoint", "disabled", "enabled", 0.0),
+        ("httpProtocolIpv6", "enabled", "disabled", 300.0),
+        ("instanceMetadataTags", "enabled", "disabled", 300.0),
+    ],
+)
+def test_a_closing_change_stands_longer(field: str, before: str, after: str, seconds: float) -> None:
+    change = FieldChange(field, before, after)
+    assert floor([change]) == seconds
+    assert soak([change], desk(canary_soak=120.0)) == max(seconds, 120.0)
+    assert soak([RAISE, change], desk(canary_soak=7200.0)) == 7200.0
+    assert soak([change], desk(canary_soak=0.0, tick=0.1)) == seconds * 0.1
+
+
+# ---------------------------------------------------------------- Changing
+
+
+def test_it_soaks_once_all_were_read_as_applied_on_ready_nodes() -> None:
+    changing = canary("Changing", 1, 2, since=LONG_AGO)
+    both = canaries(changing)
+    half = of(stepped(found(1, GOOD), found(2), canary=both))
+    assert half is not None
+    assert (half.phase, half.since, [one.applied for one in half.instances]) == (
+        "Changing",
+        changing.since,
+        [True, False],
+    )
+    whole = of(stepped(found(1, GOOD), found(2, GOOD), canary=both))
+    assert whole is not None
+    assert (whole.phase, whole.since, whole.started_at) == (
+        "Soaking",
+        format_time(WALL),
+        changing.started_at,
+    )
+    assert {one.ready_since for one in whole.instances} == {format_time(READY_SINCE)}
+
+
+@pytest.mark.parametrize("one", [found(1, GOOD, pending=True), found(1, GOOD, unasked="away"), found(1)])
+def test_what_was_not_read_as_applied_does_not_soak(one: Found) -> None:
+    assert phase(stepped(one, canary=canaries(canary("Changing", 1)))) == "Changing"
+
+
+def test_one_that_ec2_refuses_or_another_hand_changes_gives_its_place() -> None:
+    both = canaries(canary("Changing", 1, 2))
+    refused = of(stepped(found(1), found(2), canary=both, hands={"i-1": REFUSED}))
+    assert refused is not None
+    assert [one.instance for one in refused.instances] == ["i-2"]
+    alone = stepped(found(1), canary=canaries(canary("Changing", 1)), hands={"i-1": REFUSED})
+    assert (of(alone), instances(alone)) == (None, [])
+    strayed = stepped(found(1, Options(7, "required")), found(2), canary=both)
+    kept = of(strayed)
+    assert kept is not None
+    assert ([one.instance for one in kept.instances], instances(strayed)) == (["i-2"], ["i-1"])
+
+
+# ---------------------------------------------------------------- lost and set back
+
+
+@pytest.mark.parametrize("when", ["Changing", "Soaking"])
+@pytest.mark.parametrize("gone", [[], [found(1, state="terminated")]])
+def test_one_that_may_have_been_sent_its_change_and_is_gone_fails_the_canary(
+    when: str, gone: list[Found]
+) -> None:
+    made = stepped(*gone, found(2, GOOD), canary=canaries(canary(when, 1, 2)))
+    assert (phase(made), reasons(made)) == ("Failed", ["CanaryLost"])
+    assert (made.faults[0].instance, made.faults[0].node) == ("i-1", "n1")
+    one = of(made)
+    assert one is not None
+    assert "i-1 (node n1) is gone" in one.message
+
+
+def test_one_that_ec2_refused_to_change_may_go() -> None:
+    made = stepped(canary=canaries(canary("Changing", 1)), hands={"i-1": REFUSED})
+    assert (made.faults, made.canaries) == ((), {})
+    unsure = stepped(canary=canaries(canary("Changing", 1)), hands={"i-1": UNKNOWN_FATE})
+    assert reasons(unsure) == ["CanaryLost"], "without an answer it may have been changed"
+    applied = stepped(canary=canaries(canary("Soaking", 1)), hands={"i-1": REFUSED})
+    assert reasons(applied) == ["CanaryLost"]
+
+
+@pytest.mark.parametrize("options", [BAD, Options(7, "required", "enabled")])
+@pytest.mark.parametrize("when", ["Changing", "Soaking"])
+def test_one_that_was_applied_and_is_set_back_fails_the_canary(options: Options, when: str) -> None:
+    made = stepped(found(1, options), canary=canaries(canary(when, 1, applied=True, since=LONG_AGO)))
+    assert (phase(made), reasons(made)) == ("Failed", ["CanarySetBack"])
+
+
+def test_a_canary_that_has_failed_is_judged_no_more() -> None:
+    before = canary("Failed", 1)
+    made = stepped(found(1, GOOD), canary=canaries(before))
+    assert (of(made), made.faults) == (before, ())
+
+
+def test_what_is_not_wanted_any_more_is_no_canary_and_watched_all_the_same() -> None:
+    three = found(1, GOOD, mine=Claim(ME, 1, Options(3)))
+    made = stepped(three, found(2, GOOD), canary=canaries(canary("Soaking", 1, 2, since=LONG_AGO)))
+    assert (made.canaries, sorted(instances(made)), made.faults) == ({}, ["i-1", "i-2"], ())
+    held = stepped(found(1), held={"i-1": {HOP}}, canary=canaries(canary("Changing", 1)))
+    assert (held.canaries, instances(held)) == ({}, ["i-1"])
+
+
+# ---------------------------------------------------------------- Soaking
+
+
+def test_it_passes_only_after_its_soak_and_for_its_group_alone() -> None:
+    soaking = canary("Soaking", 1, since=WALL - 120.0)
+    assert soaked_at(soaking, desk()) == WALL + 1.0
+    early = stepped(found(1, GOOD), canary=canaries(soaking))
+    assert (of(early), early.passed) == (soaking, {})
+    late = stepped(found(1, GOOD), canary=canaries(canary("Soaking", 1, since=WALL - 121.0)))
+    assert (late.canaries, list(late.passed)) == ({}, [(GROUP, RAISE)])
+    assert instances(late) == ["i-1"], "and is watched with those that follow"
+    closing = canary("Soaking", 1, since=WALL - 899.0, changes=(CLOSE,))
+    assert phase(stepped(found(1, GOOD), canary=canaries(closing))) == "Soaking"
 
 
 def test_without_a_soak_it_passes_at_once() -> None:
-    made = step(canary("Changing"), msgspec.structs.replace(trial({"a": "done"}), soak=0.0))
-    assert made is not None
-    assert made.phase == "Passed"
+    made = stepped(found(1, GOOD), canary=canaries(canary("Changing", 1)), canary_soak=0.0)
+    assert list(made.passed) == [(GROUP, RAISE)]
 
 
-def test_it_soaks_anew_after_its_node_was_not_ready() -> None:
-    shaken = step(canary("Soaking"), trial({"a": "under way"}, now=NOW + 100))
+def test_it_passes_only_by_a_reading_of_the_last_seconds() -> None:
+    soaking = canaries(canary("Soaking", 1, since=LONG_AGO))
+    old = stepped(found(1, GOOD, at=994.9), canary=soaking, fresh_since=995.0)
+    assert (phase(old), [one.instance for one in old.stale]) == ("Soaking", ["i-1"])
+    new = stepped(found(1, GOOD, at=995.0), canary=soaking, fresh_since=995.0)
+    assert (phase(new), new.stale) == ("", ())
+    early = stepped(found(1, GOOD, at=-math.inf), canary=canaries(canary("Soaking", 1)))
+    assert early.stale == (), "not before it is due"
+
+
+@pytest.mark.parametrize("one", [found(1, GOOD, unasked="away"), found(1, GOOD, pending=True)])
+def test_what_is_not_known_neither_passes_nor_fails_it(one: Found) -> None:
+    soaking = canary("Soaking", 1, since=LONG_AGO)
+    made = stepped(one, canary=canaries(soaking))
+    assert (of(made), made.faults, made.stale) == (soaking, (), ())
+
+
+def test_it_soaks_anew_after_its_node_was_not_ready_though_nobody_saw_it() -> None:
+    soaking = canaries(canary("Soaking", 1, since=LONG_AGO))
+    for since in (READY_SINCE + 1.0, READY_SINCE - 1.0):
+        made = of(stepped(found(1, GOOD, ready_since=since), canary=soaking))
+        assert made is not None
+        assert (made.phase, made.since) == ("Soaking", format_time(WALL))
+        assert made.instances[0].ready_since == format_time(since)
+
+
+def test_while_its_node_is_not_ready_it_does_not_soak_and_is_told() -> None:
+    made = stepped(found(1, GOOD, ready=False), canary=canaries(canary("Soaking", 1, since=LONG_AGO)))
+    shaken = of(made)
     assert shaken is not None
-    assert shaken.phase == "Changing"
-    again = step(shaken, trial({"a": "done"}, now=NOW + 110))
+    assert (shaken.phase, shaken.since) == ("Changing", format_time(WALL))
+    assert [one.instance for one in made.unready] == ["i-1"]
+    again = of(stepped(found(1, GOOD), canary=canaries(shaken)))
     assert again is not None
-    assert (again.phase, again.since) == ("Soaking", format_time(NOW + 110))
-
-
-@pytest.mark.parametrize("phase", ["Changing", "Soaking"])
-def test_one_that_ends_before_it_has_stood_is_replaced(phase: str) -> None:
-    made = step(canary(phase, "a", "b"), trial({"a": "gone", "b": "done", "c": "to change"}, "c", number=2))
-    assert made is not None
-    assert (made.instances, made.phase) == (("b", "c"), "Changing")
-
-
-def test_one_that_is_not_there_has_ended() -> None:
-    made = step(canary("Soaking"), trial({"c": "to change"}, "c"))
-    assert made is not None
-    assert made.instances == ("c",)
-    assert step(canary("Soaking"), trial({})) is None
-
-
-def test_what_has_passed_stays_passed_whoever_ends() -> None:
-    passed = canary("Passed")
-    assert step(passed, trial({"b": "to change"}, "b", now=NOW + 9_999)) is passed
-
-
-@pytest.mark.parametrize("phase", ["Changing", "Soaking", "Passed"])
-def test_another_generation_starts_anew(phase: str) -> None:
-    made = step(canary(phase), trial({"a": "done", "b": "to change"}, "b", generation=4))
-    assert made is not None
-    assert (made.generation, made.instances, made.phase) == (4, ("b",), "Changing")
-    assert step(canary(phase), trial({"a": "done"}, generation=4)) is None
+    assert (again.phase, again.since) == ("Soaking", format_time(WALL))
 
 
 def test_a_soak_that_began_by_a_clock_that_was_ahead_begins_anew() -> None:
-    ahead = canary("Soaking", since=NOW + 86_400)
-    made = step(ahead, trial({"a": "done"}, "b"))
+    made = of(stepped(found(1, GOOD), canary=canaries(canary("Soaking", 1, since=WALL + 86_400.0))))
     assert made is not None
-    assert (made.phase, made.since) == ("Soaking", format_time(NOW))
-    passed = step(made, trial({"a": "done"}, "b", now=soaked_at(made, SOAK)))
-    assert passed is not None
-    assert passed.phase == "Passed"
+    assert (made.phase, made.since) == ("Soaking", format_time(WALL))
+
+
+def test_where_it_is_probed_it_passes_only_once_that_is_proved() -> None:
+    soaking = canaries(canary("Soaking", 1, 2, since=LONG_AGO))
+    both = (found(1, GOOD), found(2, GOOD))
+    assert phase(stepped(*both, canary=soaking, proved=frozenset({"i-1"}))) == "Soaking"
+    assert phase(stepped(*both, canary=soaking, proved=frozenset({"i-1", "i-2"}))) == ""
+
+
+@pytest.mark.parametrize(("on_failure", "expected"), [("Keep", []), ("Restore", ["CanaryNotReady"])])
+def test_a_canary_that_is_to_be_restored_fails_when_its_node_stays_away(
+    on_failure: str, expected: list[str]
+) -> None:
+    away, late = found(1, GOOD, ready=False), WALL - 121.0
+    just = canaries(canary("Changing", 1, applied=True, unready=True, since=WALL - 119.0))
+    assert reasons(stepped(away, canary=just, on_failure=on_failure)) == []
+    long = canaries(canary("Changing", 1, applied=True, unready=True, since=late))
+    assert reasons(stepped(away, canary=long, on_failure=on_failure)) == expected
+    back = stepped(found(1, GOOD), canary=long, on_failure=on_failure)
+    assert reasons(back) == []
+    first = of(stepped(away, canary=canaries(canary("Soaking", 1, since=late)), on_failure=on_failure))
+    assert first is not None
+    assert (first.instances[0].unready, first.instances[0].at) == (True, format_time(WALL))
+
+
+@pytest.mark.parametrize(("on_failure", "expected"), [("Keep", []), ("Restore", ["CanaryUnreachable"])])
+def test_a_canary_that_is_to_be_restored_fails_by_its_probe(on_failure: str, expected: list[str]) -> None:
+    made = stepped(
+        found(1, GOOD),
+        canary=canaries(canary("Soaking", 1)),
+        proved=frozenset(),
+        faulty={"i-1": "no"},
+        on_failure=on_failure,
+    )
+    assert reasons(made) == expected
+
+
+# ---------------------------------------------------------------- those that follow
+
+
+def test_what_follows_is_watched_for_some_minutes() -> None:
+    one = changed(1, at=WALL - 121.0)
+    assert instances(stepped(found(1, GOOD), watched=watched(one))) == ["i-1"]
+    assert instances(stepped(found(1, GOOD), watched=watched(changed(1, at=WALL - 122.0)))) == []
+    longest = watched(changed(1, at=WALL - 301.0), changes=(CLOSE,))
+    assert instances(stepped(found(1, GOOD), watched=longest)) == ["i-1"]
+    over = watched(changed(1, at=WALL - 302.0), changes=(CLOSE,))
+    assert instances(stepped(found(1, GOOD), watched=over)) == []
+
+
+def test_a_clock_that_was_ahead_does_not_have_it_watched_for_ever() -> None:
+    made = stepped(found(1, GOOD), watched=watched(changed(1, at=WALL + 86_400.0)))
+    assert made.changed[0].instances[0].at == format_time(WALL)
+
+
+@pytest.mark.parametrize(
+    ("every", "reason"),
+    [
+        ([], "InstanceLost"),
+        ([found(1, GOOD, state="shutting-down")], "InstanceLost"),
+        ([found(1)], "InstanceSetBack"),
+        ([found(1, Options(9))], "InstanceSetBack"),
+    ],
+)
+def test_one_that_is_lost_or_set_back_takes_the_pass_of_its_change(every: list[Found], reason: str) -> None:
+    made = stepped(*every, watched=watched(changed(1, applied=True)))
+    assert (reasons(made), list(made.passed), instances(made)) == ([reason], [(GROUP, CLOSE)], [])
+    late = stepped(*every, watched=watched(changed(1, applied=True, at=WALL - 1_000.0)))
+    assert (late.faults, len(late.passed), instances(late)) == ((), 2, [])
+
+
+def test_what_was_never_applied_was_not_set_back_and_what_was_refused_is_not_lost() -> None:
+    made = stepped(found(1), watched=watched(changed(1)))
+    assert (made.faults, instances(made)) == ((), ["i-1"])
+    refused = stepped(watched=watched(changed(1)), hands={"i-1": REFUSED})
+    assert (refused.faults, instances(refused)) == ((), [])
+
+
+def test_a_node_that_was_ready_and_is_not_any_more_is_told_until_it_is() -> None:
+    away = found(1, GOOD, ready=False)
+    made = stepped(away, watched=watched(changed(1)))
+    assert [one.instance for one in made.unready] == ["i-1"]
+    (group,) = made.changed
+    assert group.instances[0].unready
+    late = watched(changed(1, at=LONG_AGO, unready=True))
+    assert [one.instance for one in stepped(away, watched=late).unready] == ["i-1"], "its time over or not"
+    back = stepped(found(1, GOOD), watched=late)
+    assert (back.unready, instances(back)) == ((), [])
+    assert reasons(stepped(watched=late)) == ["InstanceLost"]
+
+
+def test_a_node_that_was_not_ready_before_says_nothing() -> None:
+    joins = watched(changed(1, ready_since=""))
+    away = stepped(found(1, GOOD, ready=False), watched=joins)
+    assert (away.unready, away.changed[0].instances[0].ready_since) == ((), "")
+    came = stepped(found(1, GOOD), watched=joins)
+    assert came.changed[0].instances[0].ready_since == format_time(READY_SINCE)
+    stops = stepped(found(1, GOOD, ready=False, state="stopped"), watched=watched(changed(1)))
+    assert stops.unready == ()
+
+
+# ---------------------------------------------------------------- what has passed
+
+
+def test_what_has_passed_is_forgotten_with_the_value_that_was_wanted() -> None:
+    assert list(stepped().passed) == [(GROUP, RAISE), (GROUP, CLOSE)]
+    assert list(stepped(options={HOP: 3, "httpTokens": "required"}).passed) == [(GROUP, CLOSE)]
+    assert stepped(options={}).passed == {}
+
+
+def test_without_canaries_nothing_is_known() -> None:
+    made = stepped(canary=canaries(canary("Soaking", 1)), watched=watched(changed(2)), canary_instances=0)
+    assert made == Record()
+
+
+# ---------------------------------------------------------------- what is told
+
+
+def test_status_has_the_least_advanced_of_all_groups() -> None:
+    other = ("KarpenterNodePool", "b")
+    groups = {
+        GROUP: canary("Soaking", 1, since=WALL - 60.0),
+        other: canary("Changing", 2, since=WALL - 90.0, group=other),
+    }
+    told = status(Record(groups), desk(canary=None))
+    assert told is not None
+    assert (told.phase, told.instances, told.generation) == ("Changing", ("i-1", "i-2"), GENERATION)
+    assert (told.started_at, told.since) == (format_time(WALL - 90.0), format_time(WALL - 60.0))
+    assert [(one.kind, one.name) for one in told.groups] == [GROUP, other]
+    failed_one = {**groups, other: canary("Failed", 2, group=other)}
+    assert (status(Record(failed_one), desk()) or told).phase == "Failed"
+
+
+def test_status_keeps_who_passed_last() -> None:
+    record = Record(passed={(GROUP, RAISE): passed(RAISE)})
+    soaking = canaries(canary("Soaking", 1, since=LONG_AGO))
+    first = status(record, desk(canary=soaking))
+    assert first is not None
+    assert (first.phase, first.instances, first.since) == ("Passed", ("i-1",), format_time(WALL))
+    later = status(record, desk(canary=first))
+    assert later == first
+    assert status(Record(), desk(canary=first)) is None
+
+
+def test_status_is_bounded() -> None:
+    many = {(GROUP, FieldChange(HOP, str(n), "2")): passed(RAISE) for n in range(MAX_PASSED + 5)}
+    told = status(Record(passed=many), desk(canary=None))
+    assert told is not None
+    assert len(told.passed) == MAX_PASSED
+
+
+def test_a_status_of_an_older_version_counts_as_nothing_passed() -> None:
+    old = msgspec.structs.replace(canaries(), instances=("i-1",))
+    assert stepped(found(1, GOOD), canary=old) == Record()
+    assert status(Record(), desk(canary=old)) is None

@@ -5,22 +5,35 @@ from typing import Any
 import msgspec
 import pytest
 
-from caretaker.api.imds import BreakerStatus, Options
+from caretaker.api.imds import MAX_CHANGED, BreakerStatus, FieldChange, Options
 from caretaker.api.times import format_time, parse_time
-from caretaker.imds.enforce import (
-    BATCH,
-    PASS_SECONDS,
-    POLL_SECONDS,
-    READY_SECONDS,
-    Enforced,
-    enforce,
-    told,
-)
+from caretaker.imds.cases import told
+from caretaker.imds.desk import BATCH
+from caretaker.imds.enforce import AHEAD, PASS_SECONDS, POLL_SECONDS, READY_SECONDS, Enforced, enforce
 from caretaker.imds.hands import Hand, failed, sent
 from caretaker.imds.merge import Claim
-from unit.imds.enforcing import BAD, GENERATION, GOOD, HERE, WALL, canary, desk, found
+from unit.imds.enforcing import (
+    BAD,
+    CLOSE,
+    GENERATION,
+    GOOD,
+    GROUP,
+    HERE,
+    HOP,
+    RAISE,
+    WALL,
+    canaries,
+    canary,
+    changed,
+    desk,
+    found,
+    passed,
+    watched,
+)
 
-CALL = {"HttpPutResponseHopLimit": 2, "HttpTokens": "required", "HttpEndpoint": "enabled"}
+CALL = {"HttpPutResponseHopLimit": 2, "HttpEndpoint": "enabled"}
+WORST = Options(1, "optional", "enabled")
+OTHER = ("KarpenterNodePool", "b")
 FAILED = failed(Hand(options=CALL), 990.0, "InternalError", "no luck")
 
 
@@ -35,11 +48,11 @@ def many(count: int, **more: Any) -> list[Any]:
 # ---------------------------------------------------------------- who is changed
 
 
-def test_what_differs_is_changed_with_every_option_that_is_won() -> None:
+def test_only_what_differs_is_changed() -> None:
     made = enforce([found(1), found(2, GOOD)], desk())
     (write,) = made.writes
     assert (write.instance, write.region, dict(write.options)) == ("i-1", HERE, CALL)
-    assert (made.left, made.phase, made.ahead) == (1, "Changing", ((HERE, "i-1"),))
+    assert (made.left, made.phase, made.ahead) == (1, "Changing", ())
 
 
 def test_nothing_is_left_where_all_is_as_it_should_be() -> None:
@@ -67,9 +80,12 @@ def test_what_another_policy_has_sent_is_not_sent_again_by_this_one() -> None:
     followed = enforce([one], desk(others={"i-1"}))
     assert (followed.hands, followed.pending) == ({}, 1)
     seen = enforce([one], desk(now=500.0))
-    assert written(enforce([one], desk(hands=dict(seen.hands), now=1_000.0))) == ["i-1"], (
-        "but what a process has sent that is no more"
-    )
+    later = desk(hands=dict(seen.hands), now=1_000.0)
+    other = enforce([one], later)
+    assert (other.writes, other.pending, other.wake) == ((), 0, None), "nor what another hand has sent"
+    assert other.hands["i-1"].trouble[0] == "NotApplied"
+    known = msgspec.structs.replace(later, watched=watched(changed(1)))
+    assert written(enforce([one], known)) == ["i-1"], "but what a process has sent that is no more"
 
 
 def test_what_differs_while_another_change_is_pending_waits_for_it() -> None:
@@ -99,9 +115,9 @@ def test_no_more_are_changed_than_are_free(more: dict[str, Any], count: int) -> 
     assert made.left == 9
 
 
-def test_a_pass_changes_so_many_and_reads_ahead() -> None:
+def test_a_pass_changes_so_many() -> None:
     made = enforce(many(300), desk(cap=1_000, free={HERE: 1_000}))
-    assert (len(made.writes), len(made.ahead)) == (BATCH, 200)
+    assert (len(made.writes), made.ahead) == (BATCH, ())
 
 
 def test_a_region_that_is_used_up_holds_up_no_other() -> None:
@@ -113,7 +129,7 @@ def test_a_region_that_is_used_up_holds_up_no_other() -> None:
 
 def test_each_policy_sends_its_own_options_and_the_losers_nothing() -> None:
     tokens = Claim("q", 200, Options(http_tokens="required"))
-    made = enforce([found(1, Options(1, "optional", "enabled"), tokens)], desk())
+    made = enforce([found(1, WORST, tokens)], desk())
     assert [dict(w.options) for w in made.writes] == [
         {"HttpPutResponseHopLimit": 2, "HttpEndpoint": "enabled"}
     ]
@@ -125,14 +141,14 @@ def test_each_policy_sends_its_own_options_and_the_losers_nothing() -> None:
 
 
 def test_a_held_change_is_told_and_the_others_are_made() -> None:
-    made = enforce([found(1, Options(1, "optional", "enabled"))], desk(allowed=()))
+    made = enforce([found(1, WORST)], desk(loosening=()))
     assert [dict(w.options) for w in made.writes] == [{"HttpTokens": "required", "HttpEndpoint": "enabled"}]
     assert [(one, why.reason) for one, why in made.held] == [("i-1", "LooseningNotAllowed")]
 
 
 def test_what_is_only_held_is_no_reversal_and_nothing_to_change() -> None:
     hands = {"i-1": Hand(sent_at=10.0, landed=True, options=CALL)}
-    made = enforce([found(1)], desk(allowed=(), hands=hands))
+    made = enforce([found(1)], desk(loosening=(), hands=hands))
     assert (made.left, made.phase, made.fighting, made.hands) == (0, "Enforced", 0, {})
     assert len(made.held) == 1
 
@@ -151,8 +167,10 @@ def test_what_the_account_blocks_is_told_while_it_differs() -> None:
     hand = failed(Hand(options=CALL), 990.0, "BlockedByAccountPolicy", "no", wait=86_400.0)
     assert enforce([found(1)], desk(hands={"i-1": hand})).blocked == ("no",)
     assert enforce([found(1, GOOD)], desk(hands={"i-1": hand})).blocked == ()
-    other = found(1, mine=Claim("p", 100, Options(2)))
-    assert written(enforce([other], desk(hands={"i-1": hand}))) == ["i-1"], "another call may be allowed"
+    other = found(1, mine=Claim("p", 100, Options(3)))
+    three = passed(FieldChange(HOP, "1", "3"))
+    made = enforce([other], desk(hands={"i-1": hand}, options={HOP: 3}, canary=canaries(stood=(three,))))
+    assert written(made) == ["i-1"], "another call may be allowed"
 
 
 def test_failures_are_told_in_place_of_drift() -> None:
@@ -168,29 +186,141 @@ def test_failures_are_told_in_place_of_drift() -> None:
     assert told(found(1, GOOD), fighting).verdict.state == "compliant"
 
 
+def test_a_closing_change_is_made_only_where_its_name_is_given() -> None:
+    made = enforce([found(1, Options(2, "optional", "enabled"))], desk(tightening=()))
+    assert (made.writes, made.phase) == ((), "Enforced")
+    assert [why.reason for _, why in made.held] == ["TighteningNotAllowed"]
+
+
+def test_a_hop_limit_that_pods_were_measured_to_need_more_than_is_held() -> None:
+    both = [found(1), found(2, group=OTHER)]
+    made = enforce(
+        both, desk(needed={OTHER: 3}, canary=canaries(stood=(passed(RAISE), passed(RAISE, OTHER))))
+    )
+    assert written(made) == ["i-1"]
+    assert [(one, why.reason) for one, why in made.held] == [("i-2", "HopLimitTooLow")]
+    assert "KarpenterNodePool/b needs hop limit 3" in made.held[0][1].message
+    assert len(enforce(both, desk(needed={OTHER: 2})).held) == 0
+
+
 # ---------------------------------------------------------------- the canary
 
 
-def test_before_the_canary_is_chosen_nothing_else_is_changed() -> None:
+def chosen(made: Enforced) -> dict[tuple[str, str], list[str]]:
+    groups = made.canary.groups if made.canary is not None else ()
+    return {(one.kind, one.name): [each.instance for each in one.instances] for one in groups}
+
+
+def test_before_a_canary_has_passed_nothing_else_is_changed() -> None:
     made = enforce(many(5), desk(canary=None))
     assert (written(made), made.phase) == (["i-1"], "CanaryChanging")
     assert made.canary is not None
     assert (made.canary.instances, made.canary.phase) == (("i-1",), "Changing")
+    assert chosen(made) == {GROUP: ["i-1"]}
+    again = enforce(many(5), desk(canary=made.canary))
+    assert (written(again), chosen(again)) == (["i-1"], {GROUP: ["i-1"]})
+
+
+def test_without_canaries_all_are_changed_and_none_is_watched() -> None:
     none = enforce(many(5), desk(canary=None, canary_instances=0))
-    assert (len(none.writes), none.canary) == (5, None)
+    assert (len(none.writes), none.canary, none.changed) == (5, None, ())
+
+
+def test_each_group_has_its_own_canary() -> None:
+    every = [*many(3), *(found(number, group=OTHER) for number in (4, 5)), found(6, group=("", ""))]
+    made = enforce(every, desk(canary=None))
+    assert chosen(made) == {GROUP: ["i-1"], OTHER: ["i-4"], ("", ""): ["i-6"]}
+    assert written(made) == ["i-1", "i-4", "i-6"]
+    stood = enforce(every, desk(canary=canaries(stood=(passed(RAISE),))))
+    assert written(stood) == ["i-4", "i-6", "i-1", "i-2", "i-3"], "canaries first"
+
+
+def test_each_change_has_its_own_canary_and_one_at_a_time() -> None:
+    closing = Options(2, "optional", "enabled")
+    every = [found(1), *(found(number, closing) for number in (2, 3))]
+    made = enforce(every, desk(canary=None))
+    assert written(made) == ["i-1"]
+    raised = [found(1, GOOD), *every[1:]]
+    assert enforce(raised, desk(canary=canaries(canary("Soaking", 1)))).writes == ()
+    then = enforce(raised, desk(canary=canaries(stood=(passed(RAISE),))))
+    assert (written(then), chosen(then)) == (["i-2"], {GROUP: ["i-2"]})
+    assert dict(then.writes[0].options) == {"HttpTokens": "required", "HttpEndpoint": "enabled"}
+
+
+def test_a_change_from_another_value_is_another_change() -> None:
+    """As when a policy of higher priority is deleted."""
+    from_three = [found(number, Options(3, "required", "enabled")) for number in (1, 2, 3)]
+    lower = {"tightening": ("HopLimit", "Tokens"), "loosening": ("HopLimit",)}
+    made = enforce(from_three, desk(**lower))
+    assert (written(made), chosen(made)) == (["i-1"], {GROUP: ["i-1"]})
+
+
+def test_one_that_joins_in_a_group_whose_change_has_passed_is_changed_at_once() -> None:
+    made = enforce([found(9), found(8, Options(1, "optional", "enabled"))], desk())
+    assert (written(made), chosen(made)) == (["i-8", "i-9"], {})
+    assert [(one.changes, [each.instance for each in one.instances]) for one in made.changed] == [
+        ((RAISE, CLOSE), ["i-8"]),
+        ((RAISE,), ["i-9"]),
+    ]
+    assert written(enforce([found(9), found(7, group=OTHER)], desk())) == ["i-7", "i-9"]
+
+
+def test_a_canary_has_as_many_as_are_asked_for_with_the_same_changes() -> None:
+    every = [found(1), found(2, WORST), found(3), found(4)]
+    made = enforce(every, desk(canary=None, canary_instances=2))
+    assert chosen(made) == {GROUP: ["i-1", "i-3"]}
+    one = canaries(canary("Changing", 1))
+    joined = enforce(every, desk(canary=one, canary_instances=2))
+    assert chosen(joined) == {GROUP: ["i-1", "i-3"]}
+    stands = canaries(canary("Soaking", 1))
+    alone = enforce([found(1, GOOD), *every[1:]], desk(canary=stands, canary_instances=2))
+    assert (alone.writes, chosen(alone)) == ((), {GROUP: ["i-1"]})
+
+
+def test_one_that_cannot_be_sent_is_not_chosen() -> None:
+    late = failed(Hand(options=CALL), 990.0, "InternalError", "no luck")
+    made = enforce(many(3), desk(canary=None, hands={"i-1": late}))
+    assert written(made) == ["i-2"]
+    busy = enforce(many(3), desk(canary=None, free={HERE: 0}))
+    assert (busy.writes, busy.canary) == ((), None)
+    again = enforce(many(1), desk(canary=None, hands={"i-1": late}, now=1_020.0))
+    assert written(again) == ["i-1"], "where there is no other"
 
 
 def test_while_it_soaks_nothing_is_changed() -> None:
     every = [found(1, GOOD), *many(5)[1:]]
-    made = enforce(every, desk(canary=canary("Soaking", "i-1", since=WALL - 60)))
+    made = enforce(every, desk(canary=canaries(canary("Soaking", 1, since=WALL - 60))))
     assert (made.writes, made.phase) == ((), "CanarySoaking")
     assert made.wake == 61.0
-    passed = enforce(every, desk(canary=canary("Soaking", "i-1", since=WALL - 121)))
-    assert (len(passed.writes), passed.canary and passed.canary.phase) == (4, "Passed")
+    later = enforce(every, desk(canary=canaries(canary("Soaking", 1, since=WALL - 121))))
+    assert (len(later.writes), later.canary and later.canary.phase) == (4, "Passed")
 
 
-@pytest.mark.parametrize("more", [{"ready": False}, {"state": "stopped"}, {"state": "pending"}])
-def test_a_canary_is_an_instance_that_runs_on_a_ready_node(more: dict[str, Any]) -> None:
+def test_why_a_closing_change_stands_longer_is_told() -> None:
+    every = [found(1, GOOD), found(2, Options(2, "optional", "enabled"))]
+    made = enforce(every, desk(canary=canaries(canary("Soaking", 1, changes=(CLOSE,)))))
+    assert "a closing change for 15 min at least" in made.message
+    assert format_time(WALL + 901) in made.message
+
+
+def test_one_canary_holds_up_no_other_group() -> None:
+    every = [found(1, GOOD), found(2), found(3, group=OTHER), found(4, group=OTHER)]
+    here = canaries(canary("Soaking", 1), stood=(passed(RAISE, OTHER),))
+    made = enforce(every, desk(canary=here))
+    assert (written(made), made.phase) == (["i-3", "i-4"], "Changing")
+
+
+def test_a_canary_sends_its_own_changes_alone() -> None:
+    made = enforce([found(1, WORST)], desk(canary=canaries(canary("Changing", 1, changes=(CLOSE,)))))
+    assert [dict(one.options) for one in made.writes] == [
+        {"HttpTokens": "required", "HttpEndpoint": "enabled"}
+    ]
+
+
+@pytest.mark.parametrize(
+    "more", [{"ready": False}, {"state": "stopped"}, {"state": "pending"}, {"provable": False}]
+)
+def test_a_canary_is_an_instance_that_runs_on_a_ready_node_and_can_be_proved(more: dict[str, Any]) -> None:
     made = enforce([found(1, **more), found(2)], desk(canary=None))
     assert written(made) == ["i-2"]
     none = enforce([found(1, **more)], desk(canary=None))
@@ -198,27 +328,98 @@ def test_a_canary_is_an_instance_that_runs_on_a_ready_node(more: dict[str, Any])
     assert none.wake == READY_SECONDS
 
 
-def test_a_canary_whose_node_is_not_ready_does_not_soak() -> None:
-    made = enforce([found(1, GOOD, ready=False), found(2)], desk(canary=canary("Changing", "i-1")))
-    assert made.canary == canary("Changing", "i-1")
-    assert (made.writes, made.wake) == ((), READY_SECONDS)
+def test_a_canary_that_is_lost_stops_all_and_another_one_follows_when_it_is_resumed() -> None:
+    made = enforce(many(5)[1:], desk(canary=canaries(canary("Changing", 1), stood=(passed(RAISE, OTHER),))))
+    assert (made.writes, made.phase, made.hold) == ((), "BreakerOpen", True)
+    assert made.breaker is not None
+    assert (made.breaker.reason, made.breaker.instance, made.breaker.node) == ("CanaryLost", "i-1", "n1")
+    assert made.message.startswith("CanaryLost: i-1 (node n1) is gone")
+    assert "caretaker resume imdspolicy" in made.message
+    stays = desk(canary=made.canary, breaker=made.breaker)
+    assert enforce(many(5)[1:], stays).writes == ()
+    resumed = enforce(many(5)[1:], msgspec.structs.replace(stays, resumed_at=WALL + 1.0))
+    assert (resumed.closed, resumed.breaker, written(resumed), chosen(resumed)) == (
+        *(True, None, ["i-2"]),
+        {GROUP: ["i-2"]},
+    )
+
+
+def test_after_a_canary_that_failed_another_instance_comes_first() -> None:
+    failed_one = canaries(canary("Failed", 1))
+    made = enforce(many(3), desk(canary=failed_one))
+    assert chosen(made) == {GROUP: ["i-2"]}
+    alone = enforce(many(1), desk(canary=failed_one))
+    assert chosen(alone) == {GROUP: ["i-1"]}
+    waits = enforce(many(3), desk(canary=failed_one, free={}))
+    assert chosen(waits) == {GROUP: ["i-1"]}, "it is known until there is another"
+    nothing = enforce([found(1, GOOD)], desk(canary=failed_one))
+    assert nothing.canary is None
 
 
 def test_what_is_not_known_of_a_canary_replaces_it_by_no_other() -> None:
-    soaking = canary("Soaking", "i-1")
+    soaking = canaries(canary("Soaking", 1))
     made = enforce([found(1, GOOD, unasked="EC2 is away"), found(2)], desk(canary=soaking))
-    assert made.canary is not None
-    assert (made.canary.instances, made.writes) == (("i-1",), ())
-    blind = enforce([found(2)], desk(canary=soaking, blind=True))
-    assert blind.canary is not None
-    assert (blind.canary.instances, blind.writes) == (("i-1",), ())
-    gone = enforce([found(2)], desk(canary=soaking))
-    assert written(gone) == ["i-2"]
+    assert (chosen(made), made.writes) == ({GROUP: ["i-1"]}, ())
+    unmeant = enforce([found(2)], desk(canary=soaking), [found(1, GOOD, unasked="EC2 is away")])
+    assert (chosen(unmeant), unmeant.writes) == ({GROUP: ["i-1"]}, ())
 
 
-def test_a_canary_that_fails_holds_up_the_others() -> None:
-    made = enforce(many(3), desk(canary=canary("Changing", "i-1"), hands={"i-1": FAILED}))
-    assert (made.writes, made.wake) == ((), 20.0)
+def test_one_that_is_meant_no_more_is_watched_and_another_is_the_canary() -> None:
+    other = Claim("q", 100, Options(5))
+    made = enforce([found(2)], desk(canary=canaries(canary("Soaking", 1))), [found(1, GOOD, mine=other)])
+    assert (written(made), chosen(made)) == (["i-2"], {GROUP: ["i-2"]})
+    assert [one.instance for group in made.changed for one in group.instances] == ["i-1"]
+
+
+def test_what_is_watched_is_bounded_and_the_others_wait() -> None:
+    full = watched(*(changed(number) for number in range(1_000, 1_000 + MAX_CHANGED - 2)))
+    there = [found(number, GOOD) for number in range(1_000, 1_000 + MAX_CHANGED - 2)]
+    made = enforce([*there, *many(5)], desk(watched=full))
+    assert len(made.writes) == 2
+    assert sum(len(group.instances) for group in made.changed) == MAX_CHANGED
+
+
+# ---------------------------------------------------------------- what is read again first
+
+
+def test_what_was_read_long_ago_is_read_again_before_it_is_changed_with_what_comes_next() -> None:
+    old = many(300, at=994.9)
+    made = enforce(old, desk(fresh_since=995.0))
+    assert len(made.ahead) == AHEAD
+    assert made.ahead[0] == (HERE, "i-1")
+    assert made.wake == 0.1
+    fresh = [found(1, at=995.0), *old[1:]]
+    assert enforce(fresh, desk(fresh_since=995.0, cap=1)).ahead == ()
+
+
+def test_a_canary_is_read_again_before_it_passes() -> None:
+    due = canaries(canary("Soaking", 1, since=WALL - 121))
+    made = enforce([found(1, GOOD, at=994.9), found(2, at=999.0)], desk(canary=due, fresh_since=995.0))
+    assert (made.writes, made.ahead, made.phase) == ((), ((HERE, "i-1"), (HERE, "i-2")), "CanarySoaking")
+
+
+def test_what_was_changed_is_read_again_within_a_minute_while_more_is_changed() -> None:
+    def ahead(at: float, count: int = 1) -> set[str]:
+        every = [found(9, GOOD, at=at), *many(count, at=1_000.0)]
+        made = enforce(every, desk(fresh_since=995.0, watched=watched(changed(9))))
+        return {instance for _, instance in made.ahead}
+
+    assert ahead(940.0) == set()
+    assert ahead(939.9) == {"i-9", "i-1"}
+    assert ahead(939.9, count=0) == set(), "not while nothing is changed"
+
+
+# ---------------------------------------------------------------- what EC2 is asked for
+
+
+def test_ec2_is_asked_for_the_first_write_and_some_of_the_others() -> None:
+    made = enforce(many(9), desk(cap=1))
+    assert [one.instance for one in made.asks] == ["i-1", "i-5", "i-9"]
+    assert dict(made.asks[1].options) == CALL
+    stopped = enforce(many(2), desk(stopped=("AccessDenied", "no")))
+    assert ([one.instance for one in stopped.asks], stopped.writes) == (["i-1", "i-2"], ())
+    assert enforce([found(1, GOOD)], desk()).asks == ()
+    assert enforce(many(2), desk(failures=9)).asks == ()
 
 
 # ---------------------------------------------------------------- what stops it
@@ -232,9 +433,80 @@ def test_a_missing_permission_stops_it() -> None:
 def test_the_breaker_opens_after_so_many_failures_in_a_row() -> None:
     assert enforce(many(2), desk(failures=4)).breaker is None
     made = enforce(many(2), desk(failures=5, last_failure="i-1: no luck"))
-    assert made.breaker == BreakerStatus(GENERATION, 5, format_time(WALL), "i-1: no luck")
+    said = "5 changes failed in a row, the last one with: i-1: no luck"
+    assert made.breaker == BreakerStatus(GENERATION, 5, format_time(WALL), said)
     assert (made.writes, made.phase, made.hold) == ((), "BreakerOpen", True)
     assert "caretaker resume imdspolicy" in made.message
+
+
+def test_a_change_that_is_denied_though_it_was_allowed_stops_it() -> None:
+    made = enforce(many(2), desk(denied=("i-1", "an explicit deny")))
+    assert made.breaker is not None
+    assert (made.breaker.reason, made.breaker.instance) == ("ChangeDenied", "i-1")
+    assert "an explicit deny" in made.message
+
+
+@pytest.mark.parametrize(("options", "reason"), [(None, "InstanceLost"), (BAD, "InstanceSetBack")])
+def test_what_was_changed_and_is_lost_or_set_back_stops_it_and_takes_its_pass(
+    options: Options | None, reason: str
+) -> None:
+    there = [found(9, options)] if options is not None else []
+    after = desk(watched=watched(changed(9, applied=True)))
+    made = enforce([*there, *many(3)], after)
+    assert (made.writes, made.phase, made.breaker and made.breaker.reason) == ((), "BreakerOpen", reason)
+    again = desk(breaker=made.breaker, canary=made.canary, watched=made.changed, resumed_at=WALL + 1.0)
+    resumed = enforce([*there, *many(3)], again)
+    assert (written(resumed), chosen(resumed)) == (["i-1"], {GROUP: ["i-1"]})
+
+
+def test_while_a_node_that_was_changed_is_not_ready_nothing_is_changed() -> None:
+    every = [found(9, GOOD, ready=False), *many(3)]
+    made = enforce(every, desk(watched=watched(changed(9))))
+    assert (made.writes, made.phase, made.hold, made.breaker) == ((), "NodeNotReady", True, None)
+    assert "i-9 was changed and its Node n9 is not Ready" in made.message
+    assert made.wake == READY_SECONDS
+    back = enforce([found(9, GOOD), *many(3)], desk(watched=made.changed))
+    assert len(back.writes) == 3
+    rests = enforce(every[:1], desk(watched=watched(changed(9))))
+    assert (rests.phase, rests.wake) == ("Enforced", None)
+
+
+def test_while_a_probe_tells_otherwise_nothing_is_changed() -> None:
+    made = enforce(many(3), desk(unproved=("SetButUnreachable", "why"), proved=frozenset()))
+    assert (made.writes, made.phase, made.message, made.hold) == ((), "SetButUnreachable", "why", True)
+    assert enforce([found(1, GOOD)], desk(unproved=("Slow", "why"))).phase == "Enforced"
+
+
+# ---------------------------------------------------------------- what is given back
+
+
+def test_a_failed_canary_is_given_back_once_where_that_is_asked_for() -> None:
+    lost = canaries(canary("Soaking", 1, 2, 3, changes=(RAISE, CLOSE)))
+    every = [found(2, GOOD), found(3, Options(2, "optional", "enabled")), found(4)]
+    assert enforce(every, desk(canary=lost)).writes == ()
+    made = enforce(every, desk(canary=lost, on_failure="Restore"))
+    assert (made.phase, made.breaker and made.breaker.reason) == ("BreakerOpen", "CanaryLost")
+    assert {one.instance: dict(one.options) for one in made.writes} == {
+        "i-2": {"HttpPutResponseHopLimit": 1, "HttpTokens": "optional", "HttpEndpoint": "enabled"},
+        "i-3": {"HttpPutResponseHopLimit": 1, "HttpEndpoint": "enabled"},
+    }
+    again = enforce(every, desk(canary=made.canary, breaker=made.breaker, on_failure="Restore"))
+    assert (again.writes, again.canary) == ((), made.canary)
+
+
+def test_what_was_before_and_is_not_known_is_not_given_back() -> None:
+    unknown = FieldChange(HOP, "unknown", "2")
+    lost = canaries(canary("Soaking", 1, 2, changes=(unknown,)))
+    assert enforce([found(2, GOOD)], desk(canary=lost, on_failure="Restore")).writes == ()
+
+
+def test_what_is_given_back_keeps_to_the_pace_and_is_read_again_before() -> None:
+    lost = canaries(canary("Soaking", 1, 2, 3))
+    every = [found(number, GOOD, at=994.9) for number in (2, 3)]
+    given: dict[str, Any] = {"canary": lost, "on_failure": "Restore", "fresh_since": 995.0}
+    made = enforce(every, desk(**given, cap=1))
+    assert (written(made), made.ahead) == (["i-2"], ((HERE, "i-2"),))
+    assert enforce(every, desk(**given, stopped=("AccessDenied", "no"))).writes == ()
 
 
 OPENED = WALL - 600.0
@@ -277,7 +549,7 @@ def test_too_much_drift_is_not_touched(percent: int, stops: bool) -> None:
 
 
 def test_drift_that_nobody_would_change_stops_nothing() -> None:
-    assert enforce(many(3), desk(allowed=(), max_drift_percent=1)).phase == "Enforced"
+    assert enforce(many(3), desk(loosening=(), max_drift_percent=1)).phase == "Enforced"
 
 
 def test_gates_are_told_in_order() -> None:
@@ -310,6 +582,15 @@ def test_it_looks_again_when_something_is_due(more: dict[str, Any], wake: float 
 
 
 def test_the_soak_is_waited_for_in_scaled_time() -> None:
-    soaking = canary("Soaking", "i-1", since=WALL)
+    soaking = canaries(canary("Soaking", 1, since=WALL))
     made = enforce([found(1, GOOD), found(2)], desk(canary=soaking, canary_soak=5.0, tick=0.05))
     assert made.wake == pytest.approx(6.0 / 0.05)
+
+
+def test_a_probe_is_asked_for_soon_after_a_soak_has_begun() -> None:
+    changing = canaries(canary("Changing", 1))
+    made = enforce([found(1, GOOD), found(2)], desk(canary=changing, proved=frozenset()))
+    assert made.wake == POLL_SECONDS
+    waits = canaries(canary("Soaking", 1, since=WALL - 500))
+    later = enforce([found(1, GOOD), found(2)], desk(canary=waits, proved=frozenset()))
+    assert (later.wake, "waits for its probe" in later.message) == (READY_SECONDS, True)

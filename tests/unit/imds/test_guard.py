@@ -4,13 +4,13 @@ from typing import Any, get_args
 
 import pytest
 
-from caretaker.api.imds import Loosening, Options
+from caretaker.api.imds import Options, Permit
 from caretaker.imds.drift import changes
 from caretaker.imds.guard import held, parameters
 from caretaker.imds.judge import Seen
 from caretaker.imds.merge import Claim, merge
 
-NAMES = get_args(Loosening)
+NAMES = get_args(Permit)
 CLOSED = Options(2, "required", "disabled", "disabled", "disabled")
 OPEN = Options(3, "optional", "enabled", "enabled", "enabled")
 FIELDS = {
@@ -22,10 +22,16 @@ FIELDS = {
 }
 
 
-def told(now: Options, wanted: Options, *allowed: str, unfit: bool | None = False) -> dict[str, str]:
+def told(
+    now: Options,
+    wanted: Options,
+    *loosening: str,
+    tightening: tuple[str, ...] = NAMES,
+    unfit: bool | None = False,
+) -> dict[str, str]:
     seen = Seen(now, unfit_tags=unfit)
     found = changes(now, merge([Claim("p", 1, wanted)]))
-    kept = {change.field: held(change, seen, allowed) for change in found}
+    kept = {change.field: held(change, seen, loosening, tightening) for change in found}
     return {field: why.reason for field, why in kept.items() if why is not None}
 
 
@@ -36,13 +42,19 @@ def test_an_opening_change_is_made_only_where_its_name_is_given(field: str, name
     assert (kept.get(field) == "LooseningNotAllowed") is (name != allowed)
 
 
-def test_no_closing_change_is_held() -> None:
-    assert told(OPEN, CLOSED) == {}
+@pytest.mark.parametrize("allowed", NAMES)
+@pytest.mark.parametrize(("field", "name"), FIELDS.items())
+def test_a_closing_change_is_made_only_where_its_name_is_given(field: str, name: str, allowed: str) -> None:
+    kept = told(OPEN, CLOSED, tightening=(allowed,))
+    assert (kept.get(field) == "TighteningNotAllowed") is (name != allowed)
+    assert told(CLOSED, OPEN, *NAMES, tightening=()) == {}
 
 
-def test_what_is_not_known_counts_as_closed() -> None:
+def test_what_is_not_known_may_be_open_or_closed() -> None:
     assert set(told(Options(), OPEN)) == set(FIELDS)
     assert set(told(Options(), CLOSED)) == {"httpPutResponseHopLimit"}, "2 may be more than it has"
+    assert set(told(Options(), CLOSED, *NAMES, tightening=())) == set(FIELDS)
+    assert set(told(Options(), OPEN, *NAMES, tightening=())) == {"httpPutResponseHopLimit"}, "or less"
 
 
 @pytest.mark.parametrize(

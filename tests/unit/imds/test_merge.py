@@ -34,7 +34,9 @@ def test_equal_priorities_with_different_values_are_a_conflict_of_that_field_alo
     assert found[HOP].rivals == ("one", "two")
     assert found[HOP].losers == ("low",)
     assert found[TOKENS] == Wanted("required", "one", 100)
-    assert changes(Options(1, "optional"), found) == (Change(TOKENS, "optional", "required", "one"),)
+    assert changes(Options(1, "optional"), found) == (
+        Change(TOKENS, "optional", "required", "one", tightens="Tokens"),
+    )
 
 
 def test_a_higher_priority_ends_a_conflict_below_it() -> None:

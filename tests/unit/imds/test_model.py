@@ -29,6 +29,7 @@ class Machine(RuleBasedStateMachine):
         self.allowed = bool(allowed)
         safety: dict[str, Any] = {
             "allowLoosening": allowed,
+            "allowTightening": ["HopLimit", "Tokens"],
             "canary": {"instances": canary, "soak": "1m"},
             "maxChangesPerMinute": PER_MINUTE,
             "stopAfterConsecutiveFailures": 3,

@@ -8,6 +8,9 @@ import msgspec
 from caretaker.api.imds import (
     MAX_EXCEPTIONS,
     CanaryStatus,
+    ChangedInstance,
+    FieldChange,
+    GroupCanary,
     GroupStatus,
     GroupTerm,
     LabelSelector,
@@ -17,7 +20,7 @@ from caretaker.api.imds import (
     Summary,
 )
 from caretaker.api.objects import Node
-from caretaker.imds.enforce import Desk
+from caretaker.imds.desk import Desk
 from caretaker.imds.hands import Hand, failed
 from caretaker.imds.judge import Seen
 from caretaker.imds.place import Place, place_of
@@ -140,7 +143,7 @@ def test_what_is_listed_is_bounded_and_what_differs_comes_first() -> None:
     assert made.drift == {HOP: 30, "httpTokens": 30}
 
 
-ENFORCING = Desk("two", 1, now=1_000.0, wall=1e9, allowed=("HopLimit",), canary_instances=0, cap=9)
+ENFORCING = Desk("two", 1, now=1_000.0, wall=1e9, loosening=("HopLimit",), canary_instances=0, cap=9)
 
 
 def enforced(members: list[Member], *others: Policy, **more: object) -> Plan:
@@ -197,26 +200,48 @@ def test_what_failed_is_told_in_place_of_drift() -> None:
 
 def test_a_canary_stands_while_a_region_cannot_be_asked() -> None:
     at = "2001-01-01T00:00:00Z"
-    soaking = CanaryStatus(1, ("i-0000000f",), "Soaking", at, at)
-    ours = [member(msgspec.structs.replace(node(1), ready=True), Options(1))]
+    one = ChangedInstance("i-0000000f", "n015", at, applied=True, ready_since="1970-01-01T00:00:00Z")
+    change = FieldChange(HOP, "1", "2")
+    soaks = GroupCanary("AutoScalingGroup", "asg", (change,), (one,), "Soaking", at, at)
+    soaking = CanaryStatus(1, ("i-0000000f",), "Soaking", at, at, (soaks,))
+    far = msgspec.structs.replace(node(15, provider="aws:///us-east-1a/i-0000000f"), ready=True)
+    spot = Selector(groups=(GroupTerm("AutoScalingGroup", ("asg",)),))
+    mine = Policy("two", 100, Options(2), spot, enforces=True)
     more = {"canary": soaking, "canary_instances": 1}
-    mine = Policy("two", 100, Options(2), Selector(), enforces=True)
     desk = msgspec.structs.replace(ENFORCING, free={"eu-west-1": 9}, **more)
-    blind = planned(ours, mine, desk=desk, unasked={"us-east-1": "away"})
+    ours = [
+        member(msgspec.structs.replace(found, ready=True), Options(1), group="asg")
+        for found in (node(1), node(2))
+    ]
+    # Which group it is of is known by its tags alone, and those cannot be asked for.
+    blind = planned([*ours, member(far)], mine, desk=desk, unasked={"us-east-1": "away"})
     assert blind.enforced is not None
-    assert (blind.enforced.canary and blind.enforced.canary.instances, written(blind)) == (("i-0000000f",), 0)
-    assert written(planned(ours, mine, desk=desk)) == 1
+    assert (blind.enforced.canary, blind.enforced.breaker, written(blind)) == (soaking, None, 0)
+    gone = planned(ours, mine, desk=desk)
+    assert gone.enforced is not None
+    assert (gone.enforced.breaker and gone.enforced.breaker.reason, written(gone)) == ("CanaryLost", 0)
+
+
+def test_a_change_counts_in_the_first_group_of_its_node() -> None:
+    ready = msgspec.structs.replace(node(1, group="a"), ready=True, ready_since=7.0)
+    made = enforced([member(ready, Options(1), group="asg")], canary_instances=1)
+    assert made.enforced is not None
+    assert made.enforced.canary is not None
+    (group,) = made.enforced.canary.groups
+    assert (group.kind, group.name) == ("EKSManagedNodegroup", "a")
+    assert group.instances[0].ready_since == "1970-01-01T00:00:07Z"
 
 
 def test_what_is_held_is_told_by_option_with_the_mend() -> None:
     mine = Policy("two", 100, Options(2, "required"), Selector(), enforces=True)
-    desk = msgspec.structs.replace(ENFORCING, allowed=(), free={"eu-west-1": 9})
+    desk = msgspec.structs.replace(ENFORCING, loosening=(), free={"eu-west-1": 9})
     made = planned([member(node(1), Options(1, "optional"))], mine, desk=desk)
     assert [(e.reason, e.field) for e in made.exceptions] == [
         ("LooseningNotAllowed", HOP),
-        ("Drifted", "httpTokens"),
+        ("TighteningNotAllowed", "httpTokens"),
     ]
     assert "allowLoosening" in made.exceptions[0].message
+    assert "allowTightening" in made.exceptions[1].message
 
 
 def test_nodes_are_told_apart_by_every_label_that_any_selector_reads() -> None:

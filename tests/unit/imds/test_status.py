@@ -9,9 +9,13 @@ from caretaker.api.imds import (
     MAX_MENDS,
     BreakerStatus,
     CanaryStatus,
+    ChangedGroup,
+    ChangedInstance,
     ExceptionStatus,
+    FieldChange,
     GroupStatus,
     Options,
+    PassedChange,
     SourceStatus,
     Spec,
     Status,
@@ -150,16 +154,21 @@ def test_a_refused_change_is_told_as_a_permission_and_throttling_apart() -> None
 
 CANARY = CanaryStatus(4, ("i-1",), "Soaking", NOW, NOW)
 BREAKER = BreakerStatus(4, 5, NOW, "x")
+CHANGED = (
+    ChangedGroup(
+        *("", ""), (FieldChange("httpTokens", "optional", "required"),), (ChangedInstance("i-1", "n", NOW),)
+    ),
+)
 
 
 def test_canary_and_breaker_stand_while_it_is_suspended_and_end_with_enforce() -> None:
-    plan = Plan(summary=BAD, enforced=Enforced(canary=CANARY, breaker=BREAKER))
+    plan = Plan(summary=BAD, enforced=Enforced(canary=CANARY, changed=CHANGED, breaker=BREAKER))
     once = status_of(view(), plan, NOW)
-    assert (once.canary, once.breaker) == (CANARY, BREAKER)
+    assert (once.canary, once.changed, once.breaker) == (CANARY, CHANGED, BREAKER)
     suspended = status_of(view(once, spec=Spec(Options(2), mode="Enforce", suspend=True)), Plan(), LATER)
-    assert (suspended.canary, suspended.breaker) == (CANARY, BREAKER)
+    assert (suspended.canary, suspended.changed, suspended.breaker) == (CANARY, CHANGED, BREAKER)
     audits = status_of(view(suspended), Plan(summary=BAD), LATER)
-    assert (audits.canary, audits.breaker) == (None, None)
+    assert (audits.canary, audits.changed, audits.breaker) == (None, (), None)
 
 
 def test_progress_is_no_warning_and_a_canary_that_passed_is_told_once() -> None:
@@ -169,13 +178,18 @@ def test_progress_is_no_warning_and_a_canary_that_passed_is_told_once() -> None:
         ("Normal", "CanarySoaking"),
         ("Warning", "Drifted"),
     ]
-    passed = msgspec.structs.replace(CANARY, phase="Passed")
+    stood = tuple(PassedChange("AutoScalingGroup", name, "f", "1", "2", LATER) for name in "abcdd")
+    passed = msgspec.structs.replace(CANARY, phase="Passed", passed=stood)
     goes_on = Plan(summary=BAD, enforced=Enforced(phase="Changing", left=1, canary=passed))
     later = status_of(view(once), goes_on, LATER)
     assert [(e.type, e.reason) for e in events_of(once, later, None)] == [
         ("Normal", "Changing"),
         ("Normal", "CanaryPassed"),
     ]
+    assert events_of(once, later, None)[1].message == (
+        "the canary of AutoScalingGroup/a, AutoScalingGroup/b, AutoScalingGroup/c and 1 more stood; the "
+        "others follow"
+    )
     assert events_of(later, later, None) == []
     stopped = status_of(view(later), Plan(summary=BAD, enforced=hold("BreakerOpen")), LATER)
     assert [(e.type, e.reason) for e in events_of(later, stopped, None)] == [("Warning", "BreakerOpen")]

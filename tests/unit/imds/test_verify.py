@@ -5,10 +5,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from caretaker.api.imds import CanaryStatus, Options, Selector
+from caretaker.api.imds import CanaryStatus, ChangedInstance, FieldChange, GroupCanary, Options, Selector
 from caretaker.api.objects import Node
 from caretaker.api.times import format_micros, format_time
-from caretaker.imds.enforce import Desk
+from caretaker.imds.desk import Desk
 from caretaker.imds.judge import Seen
 from caretaker.imds.place import place_of
 from caretaker.imds.plan import Member, Plan, Policy, Snapshot, plan
@@ -141,30 +141,78 @@ def running(found: Node, hops: int) -> Member:
     return Member(found, place_of(found), Seen(Options(hops), state="running"), ())
 
 
-def test_a_canary_is_probed_anew_though_a_restart_has_forgotten_its_change() -> None:
-    """Else it would wait for the interval to pass: what was found before it began proves nothing of it."""
+def test_a_canary_passes_only_by_a_probe_that_was_asked_for_after_it_was_seen_applied() -> None:
     ready = node("i-00000001")
     first, second = running(ready, 2), running(node("i-00000002"), 1)
-    canary = CanaryStatus(
-        1, (first.place.instance,), "Changing", format_time(NOW - 60), format_time(NOW - 60)
-    )
-    desk = Desk("two", 1, now=5.0, wall=NOW, canary=canary, allowed=("HopLimit",))
+    since, epoch = format_time(NOW - 600), "1970-01-01T00:00:00Z"
+    one = ChangedInstance("i-00000001", ready.name, since, applied=True, ready_since=epoch)
+    change = FieldChange("httpPutResponseHopLimit", "1", "2")
+    soaks = GroupCanary("", "", (change,), (one,), "Soaking", since, since)
+    canary = CanaryStatus(1, ("i-00000001",), "Soaking", since, since, (soaks,))
+    desk = Desk("two", 1, now=5.0, wall=NOW, canary=canary, loosening=("HopLimit",), free={"eu-west-1": 9})
     mine = Policy("two", 100, Options(2), Selector(), enforces=True)
 
-    def made(ago: float) -> Plan:
-        known = Known({ready.name: Finding("Reachable", NOW - ago, latency_ms=3.0, needed_hops=2)})
+    def made(mark: str, **told: Any) -> Plan:
+        finding = seen(mark=mark, **told)
+        known = Known({ready.name: finding}, {ready.name: mark})
         return plan(
             Snapshot("two", [mine], [first, second], desk=desk, probing=PROBING, known=known, now=NOW)
         )
 
-    old = made(3600)
-    assert old.verified is not None
-    assert old.verified.marks[ready.name]
-    assert old.enforced is not None
-    assert (old.enforced.phase, old.enforced.canary) == ("CanaryChanging", canary)
-    assert "see Verified" in old.enforced.message
-    fresh = made(30)
-    assert fresh.verified is not None
-    assert fresh.verified.marks == {ready.name: ""}
+    for mark in ("", format_micros(NOW - 601), format_micros(NOW - 599.5)):
+        old = made(mark)
+        assert old.verified is not None
+        assert old.verified.marks[ready.name] > format_micros(NOW - 1)
+        assert old.enforced is not None
+        assert (old.enforced.phase, old.enforced.canary, old.enforced.writes) == (
+            *("CanarySoaking", canary),
+            (),
+        )
+        assert "see Verified" in old.enforced.message
+    bad = made(format_micros(NOW - 300), **SHUT)
+    assert bad.enforced is not None
+    assert (bad.enforced.phase, bad.enforced.hold, bad.enforced.writes) == ("SetButUnreachable", True, ())
+    fresh = made(format_micros(NOW - 300))
     assert fresh.enforced is not None
-    assert fresh.enforced.phase == "CanarySoaking"
+    assert (fresh.enforced.phase, len(fresh.enforced.writes)) == ("Changing", 1)
+
+
+def test_a_finding_that_counts_and_is_not_as_expected_stops_every_batch() -> None:
+    ready = node("i-00000001")
+    members = [running(ready, 2), *(running(node(f"i-0000000{n}"), 1) for n in range(2, 6))]
+    desk = Desk(
+        "two", 1, now=5.0, wall=NOW, loosening=("HopLimit",), free={"eu-west-1": 9}, canary_instances=0
+    )
+    mine = Policy("two", 100, Options(2), Selector(), enforces=True)
+
+    def writes(finding: Finding, **probing: Any) -> int:
+        asks = msgspec.structs.replace(PROBING, **probing)
+        known = Known({ready.name: finding})
+        made = plan(Snapshot("two", [mine], members, desk=desk, probing=asks, known=known, now=NOW))
+        assert made.enforced is not None
+        return len(made.enforced.writes)
+
+    assert writes(seen()) == 4
+    assert writes(seen(verdict="Blocked")) == 0
+    assert writes(seen(verdict="Blocked"), expect="Any") == 4
+    assert writes(seen(verdict=UNKNOWN)) == 4
+
+
+def test_a_hop_limit_that_is_too_low_for_a_group_is_held() -> None:
+    labels = {"eks.amazonaws.com/nodegroup": "apps"}
+    nodes = [msgspec.structs.replace(node(f"i-0000000{n}"), labels=labels) for n in (1, 2)]
+    members = [
+        Member(one, place_of(one), Seen(Options(hops), state="running"), (APPS,))
+        for one, hops in zip(nodes, (2, 3), strict=True)
+    ]
+    desk = Desk(
+        "two", 1, now=5.0, wall=NOW, tightening=("HopLimit",), free={"eu-west-1": 9}, canary_instances=0
+    )
+    mine = Policy("two", 100, Options(2), Selector(), enforces=True)
+    finding = {nodes[0].name: seen(needed_hops=3)}
+    for expect, reason in (("PodReachable", ["HopLimitTooLow"]), ("Any", [])):
+        asks = msgspec.structs.replace(PROBING, expect=expect)
+        found = Snapshot("two", [mine], members, desk=desk, probing=asks, known=Known(finding), now=NOW)
+        made = plan(found)
+        assert made.enforced is not None
+        assert [why.reason for _, why in made.enforced.held][:1] == reason

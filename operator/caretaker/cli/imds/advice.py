@@ -38,6 +38,11 @@ ADVICE: Final = {
     Reason.PENDING: "wait: EC2 applies it",
     Reason.HOP_LIMIT_ONE: "raise the hop limit to 2 where pods use IMDS, or set httpTokens to required",
     Reason.LOOSENING_NOT_ALLOWED: "name it in spec.safety.allowLoosening, or take the option out",
+    Reason.TIGHTENING_NOT_ALLOWED: "name it in spec.safety.allowTightening, or take the option out",
+    Reason.HOP_LIMIT_TOO_LOW: "raise the hop limit to the one that is named, or leave the group out",
+    Reason.NODE_NOT_READY: (
+        "see why the node is not Ready; it goes on by itself when it is, and stops when the node is deleted"
+    ),
     Reason.TAG_KEYS_UNFIT: "take instanceMetadataTags out of spec.options",
     Reason.DRIFT_TOO_WIDE: "see that the policy means these nodes, then raise spec.safety.maxDriftPercent",
     Reason.BREAKER_OPEN: "mend what the message names, then run caretaker resume imdspolicy NAME",

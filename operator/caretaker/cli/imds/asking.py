@@ -13,7 +13,8 @@ from caretaker.api.objects import Node
 from caretaker.api.times import format_time
 from caretaker.aws.calls import Aws
 from caretaker.aws.session import Options
-from caretaker.imds.enforce import Desk, Enforced
+from caretaker.imds.desk import BATCH, Desk
+from caretaker.imds.enforce import Enforced
 from caretaker.imds.inventory import Inventory
 from caretaker.imds.look import look
 from caretaker.imds.place import place_of
@@ -40,19 +41,23 @@ async def observe(
 
 
 def _enforced(mine: Read, snapshot: Snapshot, now: float) -> Enforced:
-    """Of a process that has just begun, whose permission nobody has asked for."""
+    """Of a process that has just begun, and whose permission nobody has asked for; with what has passed."""
     assert mine.spec is not None  # noqa: S101 - the caller has looked
     safety = mine.spec.safety
+    regions = {one.place.region for one in snapshot.members}
     desk = Desk(
         me=mine.meta.name,
         generation=mine.meta.generation,
         now=0.0,
         wall=now,
-        allowed=safety.allow_loosening,
+        loosening=safety.allow_loosening,
+        tightening=safety.allow_tightening,
         canary_instances=safety.canary.instances,
         canary_soak=mine.soak,
         max_drift_percent=safety.max_drift_percent,
         pending_timeout=mine.pending,
+        canary=mine.status.canary,
+        free=dict.fromkeys(regions, BATCH),
     )
     policies = [
         msgspec.structs.replace(one, enforces=True) if one.name == mine.meta.name else one

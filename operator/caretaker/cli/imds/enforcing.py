@@ -1,10 +1,14 @@
 """What Enforce would do of a policy, in words. Pure."""
 
 from collections import Counter
+from collections.abc import Iterator
 from typing import Final
 
-from caretaker.api.imds import Safety
+from caretaker.api import durations
+from caretaker.api.imds import CanaryStatus, Safety
+from caretaker.cli.imds.tables import changes, group_name, some_of
 from caretaker.cli.text import age, number
+from caretaker.imds.canary import floor
 from caretaker.imds.enforce import Enforced
 from caretaker.imds.guard import Held
 
@@ -19,27 +23,33 @@ def would(enforced: Enforced, safety: Safety, *, enforces: bool) -> list[str]:
     if not enforced.left:
         return [f"{head} change nothing", *_held(enforced)]
     seconds = enforced.left * 60 / safety.max_changes_per_minute
-    lines = [
-        f"{head} change {number(enforced.left, 'instance')}, in about {age(seconds)}, the canary's time apart"
-    ]
-    if enforced.canary is not None:
-        chosen = enforced.canary.instances
-        more = f" and {len(chosen) - _NAMES} more" if len(chosen) > _NAMES else ""
-        rest = f"the others {safety.canary.soak} after it is applied"
-        lines.append(f"  first: {', '.join(chosen[:_NAMES])}{more}; {rest}")
-    elif safety.canary.instances:
+    count = number(enforced.left, "instance")
+    lines = [f"{head} change {count}, in about {age(seconds)}, the canaries' time apart"]
+    if enforced.canary is not None and enforced.canary.groups:
+        lines += _first(enforced.canary, safety)
+    elif safety.canary.instances and not enforced.writes:
         lines.append("  no instance is fit to be the canary yet: running, on a node that is Ready")
     return [*lines, *_held(enforced)]
 
 
+def _first(canary: CanaryStatus, safety: Safety) -> Iterator[str]:
+    """The canary of each group."""
+    for one in canary.groups[:_NAMES]:
+        soak = age(max(durations.seconds(safety.canary.soak), floor(one.changes)))
+        who = f"{group_name(one)}: {some_of(one.instances)}"
+        yield f"  first of {who}: {changes(one.changes)}; the others {soak} after it is applied"
+    if len(canary.groups) > _NAMES:
+        yield f"  and the canaries of {len(canary.groups) - _NAMES} more groups"
+
+
 def _held(enforced: Enforced) -> list[str]:
     """What stays as it is, by option."""
-    count: Counter[str] = Counter()
-    why: dict[str, Held] = {}
+    count: Counter[tuple[str, str]] = Counter()
+    why: dict[tuple[str, str], Held] = {}
     for _, one in enforced.held:
-        count[one.change.field] += 1
-        why[one.change.field] = one
+        count[one.change.field, one.reason] += 1
+        why[one.change.field, one.reason] = one
     return [
-        f"  not {field} of {number(times, 'instance')}: {why[field].reason}: {why[field].message}"
-        for field, times in sorted(count.items())
+        f"  not {field} of {number(times, 'instance')}: {reason}: {why[field, reason].message}"
+        for (field, reason), times in sorted(count.items())
     ]

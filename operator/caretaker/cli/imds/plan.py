@@ -63,7 +63,7 @@ async def plan(session: Session, document: Document, options: PlanOptions) -> Pl
     others = [read(one) for one in listed if one.metadata.name != document.name]
     # Nothing is followed, and nothing changed: it is looked at as an audit does.
     spec = msgspec.structs.replace(judged.spec, aws=_mine(judged.spec.aws), mode="Audit")
-    own = msgspec.structs.replace(judged, spec=spec, status=Status())
+    own = msgspec.structs.replace(judged, spec=spec, status=Status(canary=judged.status.canary))
     records = [node.record() for node in nodes]
     status, made, enforced = await observe(session.client, own, others, records, time.time())
     forecast = _Forecast(

@@ -9,7 +9,7 @@ import msgspec
 from caretaker.cli.common import Session, Usage, get
 from caretaker.cli.imds.advice import advice, worth_telling
 from caretaker.cli.imds.sources import sources
-from caretaker.cli.imds.tables import exceptions, groups, summary
+from caretaker.cli.imds.tables import canaries, exceptions, groups, summary
 from caretaker.cli.remarks import remarks, standing
 from caretaker.imds.resource import RawPolicy, Read, read
 from caretaker.registry import IMDS_POLICY as KIND
@@ -34,7 +34,7 @@ def as_json(found: Read) -> dict[str, Any]:
 
 
 def as_text(found: Read, now: float, *, wide: bool) -> list[str]:
-    """For people: the sum, what is wrong and what to do, groups, exceptions."""
+    """For people: the sum, what is wrong and what to do, canaries, groups, exceptions."""
     status = found.status
     lines = [f"IMDSPolicy {found.meta.name}: {summary(status.summary)}"]
     told = worth_telling(status.conditions)
@@ -42,6 +42,7 @@ def as_text(found: Read, now: float, *, wide: bool) -> list[str]:
     lines += [f"  {line}" for line in (*standing(status.conditions, now), *said)]
     return [
         *lines,
+        *canaries(status.canary),
         *groups(status.groups, status.groups_omitted),
         *exceptions(status.exceptions, status.exceptions_omitted, wide=wide),
         *sources(status.groups),

@@ -3,10 +3,19 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from caretaker.api.imds import ExceptionStatus, GroupStatus, Summary
+from caretaker.api.imds import (
+    CanaryStatus,
+    ChangedGroup,
+    ChangedInstance,
+    ExceptionStatus,
+    FieldChange,
+    GroupStatus,
+    Summary,
+)
 from caretaker.cli.text import cut, number, table
 
 _STATES: Final = ("compliant", "drifted", "pending", "failed", "unknown", "gone", "skipped", "overridden")
+_SHOWN: Final = 3
 _WHY: Final = 90  # characters, without -o wide
 
 
@@ -14,6 +23,34 @@ def summary(found: Summary) -> str:
     """`20 nodes, 17 compliant, 3 drifted`."""
     parts = [f"{count} {state}" for state in _STATES if (count := getattr(found, state))]
     return ", ".join([number(found.nodes, "node"), *parts])
+
+
+def canaries(found: CanaryStatus | None) -> list[str]:
+    """A row for each canary that has not passed."""
+    if found is None or not found.groups:
+        return []
+    rows = [("CANARY OF", "CHANGE", "PHASE", "SINCE", "INSTANCES")]
+    rows += [
+        (group_name(one), changes(one.changes), one.phase, one.since, some_of(one.instances))
+        for one in found.groups
+    ]
+    return ["", *table(rows)]
+
+
+def group_name(one: ChangedGroup) -> str:
+    """`EKSManagedNodegroup/apps`."""
+    return f"{one.kind}/{one.name}" if one.name else "nodes of no group"
+
+
+def changes(found: Sequence[FieldChange]) -> str:
+    """`httpTokens optional -> required`."""
+    return ", ".join(f"{one.field} {one.before} -> {one.after}" for one in found)
+
+
+def some_of(found: Sequence[ChangedInstance]) -> str:
+    """Instances with their nodes, not all of many."""
+    more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+    return ", ".join(f"{one.instance} ({one.node})" for one in found[:_SHOWN]) + more
 
 
 def groups(found: Sequence[GroupStatus], omitted: int) -> list[str]:

@@ -1,0 +1,134 @@
+"""An instance that is looked at closer: what this policy may change, and how its last try goes on. Pure."""
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from caretaker.api.conditions import PolicyReason as Reason
+from caretaker.api.imds import FieldChange
+from caretaker.imds.desk import Desk, Found
+from caretaker.imds.drift import HOP_LIMIT, Change, change_of
+from caretaker.imds.guard import Held, ec2_name, held, parameters
+from caretaker.imds.hands import Hand, advance, not_applied, overdue
+from caretaker.imds.judge import STOPPED, Seen, State
+
+_NEW: Final = Hand()
+
+
+class Case(msgspec.Struct, frozen=True, gc=False):
+    """`state`: as far as this policy may change it; `hand` as it is now; `changes` that may be made, and
+    those that are held."""
+
+    found: Found
+    state: State
+    hand: Hand
+    changes: tuple[FieldChange, ...] = ()
+    held: tuple[Held, ...] = ()
+
+    @property
+    def order(self) -> tuple[int, str]:
+        """Failing ones last."""
+        return (self.hand.failures, self.found.node)
+
+    @property
+    def waits(self) -> bool:
+        """Whether EC2 is at it, and may still apply it."""
+        if self.state == "pending":
+            return self.hand.trouble[0] != Reason.NOT_APPLIED
+        return self.state == "drifted" and _under_way(self.found)
+
+    @property
+    def fit(self) -> bool:
+        """Whether a change of it would show soon, to somebody who looks at its node."""
+        one = self.found
+        runs = one.seen is not None and one.seen.state == "running"
+        return one.ready and one.provable and runs and self.state == "drifted"
+
+    def changes_now(self, desk: Desk) -> bool:
+        """Whether a call is to be made, now or when its backoff is over. What EC2 has not applied yet is not
+        touched, but once more when it has been at it for too long."""
+        if self.state == "drifted":
+            return not _under_way(self.found)
+        late = overdue(self.hand, desk.now, desk.pending_timeout)
+        return self.state == "pending" and late and not self.hand.resent
+
+    def options(self, me: str, changes: Iterable[FieldChange]) -> Mapping[str, Any]:
+        """What is sent to make these changes; all that is won, where it is sent once more."""
+        seen = self.found.seen
+        assert seen is not None  # noqa: S101 - nothing differs of what was not seen
+        fields = {change.field for change in changes}
+        leave = {why.change.field for why in self.held}
+        if self.state == "drifted":
+            leave |= self.found.wanted.keys() - fields
+        return parameters(self.found.wanted, me, leave, seen)
+
+
+def concerns(one: Found, desk: Desk) -> bool:
+    """Not most instances, at most times."""
+    return one.verdict.state in ("drifted", "pending") or one.instance in desk.hands
+
+
+def case_of(one: Found, desk: Desk, known: Collection[str]) -> Case:
+    """See Case. `known`: instances that may have been sent a change, by status."""
+    state, hand = one.verdict.state, hand_of(desk, one)
+    stay: tuple[Held, ...] = ()
+    if one.seen is not None and state == "drifted":
+        mine = [change for change in one.verdict.changes if change.policy == desk.me]
+        stay = tuple(why for change in mine if (why := _held(change, one, one.seen, desk)) is not None)
+        kept = {why.change.field for why in stay}
+        free = tuple(change_of(change) for change in mine if change.field not in kept)
+        if free:
+            return Case(one, state, _drifted(one, one.seen, hand, free, desk), free, stay)
+        # nothing is left that this policy may change
+        state = "pending" if _under_way(one) else "compliant"
+    hand = advance(hand, state, desk.now, desk.pending_timeout, others=one.instance in desk.others)
+    ours = bool(hand.options) or one.instance in known or not desk.canary_instances
+    if state == "pending" and not ours and overdue(hand, desk.now, desk.pending_timeout):
+        # Another hand has sent it: it is told, and is not ours to send.
+        hand = not_applied(hand, desk.now, desk.pending_timeout)
+    return Case(one, state, hand, (), stay)
+
+
+def hand_of(desk: Desk, one: Found) -> Hand:
+    """What the process remembers of it."""
+    return desk.hands.get(one.instance) or _NEW
+
+
+def told(found: Found, hand: Hand | None) -> Found:
+    """With what is known of its tries: failed in place of drifted."""
+    if hand is None or found.verdict.state not in ("drifted", "pending"):
+        return found
+    reason, message = hand.trouble
+    if hand.fighting:
+        reason, message = Reason.FIGHTING, f"another hand set it back {len(hand.reversals)} times in an hour"
+    if not reason:
+        return found
+    verdict = msgspec.structs.replace(found.verdict, state="failed", reason=reason, message=message)
+    return msgspec.structs.replace(found, verdict=verdict)
+
+
+def _held(change: Change, one: Found, seen: Seen, desk: Desk) -> Held | None:
+    needed = desk.needed.get(one.group, 0)
+    if change.field == HOP_LIMIT and needed > change.desired:
+        kind, name = one.group
+        said = (
+            f"a pod of {kind}/{name} needs hop limit {needed}, as probes measured it: set spec.options."
+            f"{HOP_LIMIT} to {needed}, or leave the group out"
+        )
+        return Held(change, Reason.HOP_LIMIT_TOO_LOW, said)
+    return held(change, seen, desk.loosening, desk.tightening)
+
+
+def _drifted(one: Found, seen: Seen, hand: Hand, free: Collection[FieldChange], desk: Desk) -> Hand:
+    """With what would be sent, where it matters that it is what was sent before."""
+    if not hand.options:
+        return advance(hand, "drifted", desk.now, desk.pending_timeout)
+    fields = [change.field for change in free]
+    options = parameters(one.wanted, desk.me, one.wanted.keys() - set(fields), seen)
+    return advance(hand, "drifted", desk.now, desk.pending_timeout, options, [*map(ec2_name, fields)])
+
+
+def _under_way(one: Found) -> bool:
+    """A change of a stopped instance comes into force when it starts: that is not waited for."""
+    return one.seen is not None and one.seen.pending and one.seen.state not in STOPPED

@@ -1,0 +1,210 @@
+"""Who is changed now, and as what: a group's canary, or one that follows it. Pure.
+
+Canaries come first. Whoever is chosen stands in status before the first call is made.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from caretaker.api.imds import (
+    MAX_CHANGED,
+    MAX_GROUPS,
+    ChangedGroup,
+    ChangedInstance,
+    FieldChange,
+    GroupCanary,
+)
+from caretaker.api.times import format_time
+from caretaker.imds.canary import Record, chosen, together
+from caretaker.imds.cases import Case
+from caretaker.imds.desk import BATCH, Desk, Found
+from caretaker.imds.drift import value
+from caretaker.imds.guard import parameters
+from caretaker.imds.merge import Wanted
+
+ASKED: Final = 3
+
+
+class Write(msgspec.Struct, frozen=True):
+    """One call."""
+
+    instance: str
+    region: str
+    options: Mapping[str, Any]  # by EC2's names
+
+
+class Choice(msgspec.Struct, frozen=True):
+    """`read`: what the writes stand on."""
+
+    record: Record
+    writes: tuple[Write, ...] = ()
+    read: tuple[Found, ...] = ()
+
+
+def covered(case: Case, record: Record, desk: Desk) -> bool:
+    """Whether its changes have passed in its group."""
+    return not desk.canary_instances or all((case.found.group, one) in record.passed for one in case.changes)
+
+
+def choose(cases: Sequence[Case], record: Record, desk: Desk) -> Choice:
+    """As many as are free."""
+    pick = _Pick(record, desk)
+    for case in cases:
+        pick.again(case)
+    for case in sorted(cases, key=pick.has_failed):
+        pick.first(case)
+    for case in cases:
+        pick.follower(case)
+    return pick.choice(cases)
+
+
+def restore(found: Mapping[str, Found], record: Record, desk: Desk) -> Choice:
+    """The values from before, once, for the instances of canaries that have failed."""
+    pick = _Pick(record, desk)
+    for canary in record.canaries.values():
+        if canary.phase == "Failed":
+            for one in canary.instances:
+                if one.instance in found and not one.restored:
+                    pick.restore(canary, one, found[one.instance])
+    return pick.choice(None)
+
+
+def asks(cases: Sequence[Case], writes: Sequence[Write], desk: Desk) -> tuple[Write, ...]:
+    """The first write, and some more of all that has to be changed, so that one that may not be changed does
+    not speak for the others."""
+    some = [cases[at] for at in sorted({0, len(cases) // 2, len(cases) - 1})] if cases else []
+    others = [
+        Write(one.found.instance, one.found.region, one.options(desk.me, one.changes))
+        for one in some
+        if one.found.seen is not None
+    ]
+    every = {one.instance: one for one in (*others, *writes[:1])}
+    first = [every[one.instance] for one in writes[:1]]
+    return tuple([*first, *(one for one in every.values() if one not in first)][:ASKED])
+
+
+class _Pick:
+    """Choice in the making."""
+
+    def __init__(self, record: Record, desk: Desk) -> None:
+        self._record = record
+        self._desk = desk
+        self._canaries = dict(record.canaries)
+        self._left = dict(desk.free)
+        self._batch = min(desk.cap, BATCH)
+        self._room = MAX_CHANGED - sum(len(group.instances) for group in record.changed)
+        self._writes: list[Write] = []
+        self._read: list[Found] = []
+        self._changed: list[ChangedGroup] = []
+        self._failed = {
+            one.instance
+            for canary in record.canaries.values()
+            if canary.phase == "Failed"
+            for one in canary.instances
+        }
+        self._known = {one.instance for group in record.changed for one in group.instances}
+
+    def choice(self, cases: Sequence[Case] | None) -> Choice:
+        """A failed canary stands until another one does, or nothing has to change there; without `cases`
+        anyhow."""
+        canaries = self._canaries
+        if cases is not None:
+            waiting = {case.found.group for case in cases if not covered(case, self._record, self._desk)}
+            canaries = {
+                group: one for group, one in canaries.items() if one.phase != "Failed" or group in waiting
+            }
+        changed = together((*self._record.changed, *self._changed))
+        record = msgspec.structs.replace(self._record, canaries=canaries, changed=changed)
+        return Choice(record, tuple(self._writes), tuple(self._read))
+
+    def has_failed(self, case: Case) -> bool:
+        """Whether a canary of its failed."""
+        return case.found.instance in self._failed
+
+    def again(self, case: Case) -> None:
+        """One that is a canary."""
+        canary = self._canaries.get(case.found.group)
+        if canary is None or canary.phase != "Changing" or not _within(case, canary):
+            return
+        changes = [one for one in case.changes if one in canary.changes]
+        if changes or case.state == "pending":
+            self._send(case, changes)
+
+    def first(self, case: Case) -> None:
+        """One that becomes a canary."""
+        if not case.fit or covered(case, self._record, self._desk):
+            return
+        canary = self._canaries.get(case.found.group)
+        if canary is None or canary.phase == "Failed":
+            if len(self._canaries) < MAX_GROUPS and self._send(case, case.changes):
+                stamp, one = format_time(self._desk.wall), chosen(case.found, self._desk)
+                kind, name = case.found.group
+                self._canaries[kind, name] = GroupCanary(
+                    kind, name, case.changes, (one,), "Changing", stamp, stamp
+                )
+        elif _joins(case, canary, self._desk) and self._send(case, case.changes):
+            instances = (*canary.instances, chosen(case.found, self._desk))
+            self._canaries[case.found.group] = msgspec.structs.replace(canary, instances=instances)
+
+    def follower(self, case: Case) -> None:
+        """One whose changes have passed. What is sent once more was sent before."""
+        one = case.found
+        canary = self._canaries.get(one.group)
+        if not covered(case, self._record, self._desk) or (canary is not None and _within(case, canary)):
+            return
+        if not self._desk.canary_instances:
+            self._send(case, case.changes)
+        elif case.state == "pending":
+            self._send(case, ())
+        elif (self._room > 0 or one.instance in self._known) and self._send(case, case.changes):
+            self._room -= one.instance not in self._known
+            kind, name = one.group
+            self._changed.append(ChangedGroup(kind, name, case.changes, (chosen(one, self._desk),)))
+
+    def restore(self, canary: GroupCanary, one: ChangedInstance, found: Found) -> None:
+        """One that has still what it was sent."""
+        if found.seen is None or not self._free(found):
+            return
+        has = dict(found.seen.options.given())
+        wanted = {
+            change.field: Wanted(before, self._desk.me, 0)
+            for change in canary.changes
+            if (before := value(change, change.before)) is not None
+            and has.get(change.field) == value(change, change.after)
+        }
+        if not wanted:
+            return
+        self._write(found, parameters(wanted, self._desk.me, (), found.seen))
+        after = self._canaries[canary.kind, canary.name]
+        instances = [
+            msgspec.structs.replace(other, restored=True) if other.instance == one.instance else other
+            for other in after.instances
+        ]
+        self._canaries[canary.kind, canary.name] = msgspec.structs.replace(after, instances=tuple(instances))
+
+    def _send(self, case: Case, changes: Sequence[FieldChange]) -> bool:
+        later = case.hand.not_before > self._desk.now
+        if case.found.seen is None or later or not self._free(case.found):
+            return False
+        self._write(case.found, case.options(self._desk.me, changes))
+        return True
+
+    def _free(self, one: Found) -> bool:
+        return len(self._writes) < self._batch and self._left.get(one.region, 0) > 0
+
+    def _write(self, one: Found, options: Mapping[str, Any]) -> None:
+        self._left[one.region] -= 1
+        self._writes.append(Write(one.instance, one.region, options))
+        self._read.append(one)
+
+
+def _within(case: Case, canary: GroupCanary) -> bool:
+    return any(one.instance == case.found.instance for one in canary.instances)
+
+
+def _joins(case: Case, canary: GroupCanary, desk: Desk) -> bool:
+    """Whether it may be one more of a canary that is being changed."""
+    room = canary.phase == "Changing" and len(canary.instances) < desk.canary_instances
+    return room and canary.changes == case.changes and not _within(case, canary)
