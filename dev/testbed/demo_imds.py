@@ -1,4 +1,4 @@
-"""The demo's step for IMDSPolicy: hop limits from audit to applied, one group by exception, felt in a pod.
+"""The demo's step for IMDSPolicy: hop limits from audit to applied, felt in a pod. A canary fails on the way.
 
 Inputs: a Stage, and the EC2 double. Nodes get the instances of the double; the latency is that of a real
 boto3 in network namespaces behind a true IP TTL (dev/hoplab), of one instance as EC2 has it in force. Where
@@ -27,11 +27,16 @@ NODEGROUP: Final = "eks.amazonaws.com/nodegroup"
 APPS, BUILDERS = "apps", "builders"
 BUILDER_NODES: Final = 3
 SLOW: Final = {"HttpPutResponseHopLimit": 1, "HttpTokens": "optional", "HttpEndpoint": "enabled"}
-SOAK: Final = "2s"
-SAFETY: Final = {
-    "allowLoosening": ["HopLimit"],
-    "canary": {"instances": 1, "soak": SOAK},
-    "maxChangesPerMinute": 600,
+SOAK: Final = "4s"
+# Closing IMDSv1 would stand for 15 minutes.
+LOOSEN: Final = {
+    "mode": "Enforce",
+    "options": {"httpTokens": None},
+    "safety": {
+        "allowLoosening": ["HopLimit"],
+        "canary": {"instances": 1, "soak": SOAK},
+        "maxChangesPerMinute": 600,
+    },
 }
 
 
@@ -51,8 +56,7 @@ async def hop_limits(stage: Stage) -> str:
         if pod.here:
             stage.say(f"the same boto3 has them after {after}, by IMDSv2")
     calls = [call for call in control.calls("ModifyInstanceMetadataOptions") if call["status"] == 200]
-    # Two policies each send the option that they win of a builder.
-    if len(calls) != len(instances) + BUILDER_NODES:
+    if len(calls) != len(instances) + 1:  # the canary that was set back was changed twice
         raise StepError(f"{len(calls)} changes of {len(instances)} instances")
     felt = f", {before} -> {after} in a pod" if pod.here else ""
     return f"{len(instances)} instances mended by {len(calls)} changes{felt}"
@@ -100,12 +104,21 @@ async def _audit(stage: Stage, count: int) -> tuple[str, str]:
 async def _enforce(
     stage: Stage, control: Control, workers: str, builders: str, instances: dict[str, str]
 ) -> None:
-    """Both policies enforce: 2 hops, and 3 where the higher priority wins."""
-    await stage.admin.patch(builders, {"spec": {"mode": "Enforce", "safety": SAFETY}})
-    found = await stage.admin.patch(workers, {"spec": {"mode": "Enforce", "safety": SAFETY}})
+    """Both policies enforce: 2 hops, and 3 where the higher priority wins. A canary fails first."""
+    await stage.admin.patch(builders, {"spec": LOOSEN})
+    found = await stage.admin.patch(workers, {"spec": LOOSEN})
     canary = await stage.admin.wait_for(workers, _soaking, STEP_SECONDS)
     (first,) = canary["status"]["canary"]["instances"]
-    stage.say(f"mode Enforce: canary {first} is changed and applied, and stands for {SOAK}")
+    stage.say(f"mode Enforce: canary {first} is changed and applied, and has to stand for {SOAK}")
+    await asyncio.to_thread(control.put_options, [first], HttpPutResponseHopLimit=1)
+    stopped = await stage.admin.wait_for(workers, lambda p: _reason(p) == "BreakerOpen", STEP_SECONDS)
+    stage.say(f"another hand sets it back, and nothing more is changed: {_message(stopped)}")
+    name = stopped["metadata"]["name"]
+    for line in (await stage.operator.command("resume", "imdspolicy", name)).splitlines():
+        stage.say(line)
+    canary = await stage.admin.wait_for(workers, _soaking, STEP_SECONDS)
+    (second,) = canary["status"]["canary"]["instances"]
+    stage.say(f"the next canary is another instance, {second}")
 
     def done(policy: Json) -> bool:
         summary = _summary(policy)
@@ -121,7 +134,7 @@ async def _enforce(
         raise StepError(f"hop limits in force: {hops}")
     stage.say(
         f"{hops.count(2)} instances of {APPS} have hop limit 2, {hops.count(3)} of {BUILDERS} have 3 by the "
-        "policy with the higher priority; all require tokens; live, without a reboot"
+        "policy with the higher priority; live, without a reboot"
     )
 
 
@@ -130,7 +143,20 @@ def _summary(policy: Json) -> dict[str, int]:
 
 
 def _soaking(policy: Json) -> bool:
-    return ((policy.get("status") or {}).get("canary") or {}).get("phase") in ("Soaking", "Passed")
+    return ((policy.get("status") or {}).get("canary") or {}).get("phase") == "Soaking"
+
+
+def _reason(policy: Json) -> str:
+    return str(_of_ready(policy).get("reason", ""))
+
+
+def _message(policy: Json) -> str:
+    return str(_of_ready(policy).get("message", ""))
+
+
+def _of_ready(policy: Json) -> Json:
+    conditions = (policy.get("status") or {}).get("conditions", [])
+    return next((dict(one) for one in conditions if one["type"] == "Ready"), {})
 
 
 def _ready(policy: Json) -> bool:
