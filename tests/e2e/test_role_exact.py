@@ -151,7 +151,7 @@ async def _policy(fleet: Fleet, admin: Admin, made: list[tuple[str, str]], *, pr
     operator's namespace are run, as they are not where it watches another one."""
     for name, _ in made:
         await steer_node(admin, name, behaviour(run_seconds=0.1, message=TOLD))
-    policy = await fleet.create(verification={"probe": probe})
+    policy = await fleet.create(options={"httpPutResponseHopLimit": 2}, verification={"probe": probe})
     await policy.summary(nodes=len(made), drifted=len(made))
     await policy.edit(mode="Enforce", safety={"allowLoosening": ["HopLimit"], "canary": {"soak": "1s"}})
     await policy.condition("Ready", "True", "Enforced")

@@ -83,7 +83,7 @@ async def test_the_documented_role_and_policies_are_enough_in_each_mode(
     told = msgspec.json.encode({"verdict": "Reachable", "latencyMs": 3, "neededHops": 2}).decode()
     for name, _ in made:
         await steer_node(admin, name, behaviour(run_seconds=0.1, message=told))
-    policy = await fleet.create(verification={"probe": True})
+    policy = await fleet.create(options={"httpPutResponseHopLimit": 2}, verification={"probe": True})
     await policy.summary(nodes=2, drifted=2)
     assert requested(operator) == allowed("imdspolicy.json")
     await policy.edit(mode="Enforce", safety={"allowLoosening": ["HopLimit"], "canary": {"soak": "1s"}})
@@ -111,7 +111,11 @@ async def test_with_the_other_kinds_off_the_roles_are_still_enough(
     user = f"system:serviceaccount:{namespace}:operator"
     with process(config, namespace, "--kinds=imdspolicies"):
         await fleet.add(2, options=SLOW)
-        policy = await fleet.create(mode="Enforce", safety={"allowLoosening": ["HopLimit"], "canary": None})
+        policy = await fleet.create(
+            mode="Enforce",
+            options={"httpPutResponseHopLimit": 2},
+            safety={"allowLoosening": ["HopLimit"], "canary": None},
+        )
         await policy.condition("Ready", "True", "Enforced")
         await fleet.delete(*nodes.names[:1])
         await policy.summary(nodes=1, compliant=1)

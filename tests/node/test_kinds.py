@@ -89,7 +89,7 @@ async def test_a_policy_mends_the_hop_limit_and_a_pod_proves_it(
     raised = {
         "mode": "Enforce",
         "options": {"httpPutResponseHopLimit": 2, "httpTokens": "required"},
-        "safety": {"allowLoosening": ["HopLimit"], "canary": {"instances": 0}},
+        "safety": {"allowLoosening": ["HopLimit"], "allowTightening": ["Tokens"], "canary": {"instances": 0}},
     }
     await admin.patch(policy.url, {"spec": raised})
     proved = await policy.when(lambda found: stands(found, "Verified", "True", "Proved"), 120)

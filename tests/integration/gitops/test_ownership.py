@@ -223,7 +223,7 @@ async def test_an_imds_policy(
 ) -> None:
     fleet = Fleet(admin, nodes, ec2.control, ec2.url)
     await fleet.add(2, options=SLOW)
-    safety = {"allowLoosening": ["HopLimit"], "canary": {"instances": 0}}
+    safety = {"allowLoosening": ["HopLimit"], "allowTightening": ["Tokens"], "canary": {"instances": 0}}
     life = Life(shell, admin, proxy, fleet.body(mode="Audit", safety=safety), path("imdspolicies"))
 
     async def work() -> None:

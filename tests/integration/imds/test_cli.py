@@ -81,20 +81,28 @@ async def test_plan_tells_what_enforce_would_change_first_and_what_it_would_leav
 ) -> None:
     made = await fleet.add(3, options=SLOW, labels={"eks.amazonaws.com/nodegroup": "apps"})
     file = tmp_path / "policy.yaml"
-    body = fleet.body("planned")
+    body = fleet.body("planned", safety={"allowTightening": ["Tokens"]})
     file.write_text(yaml.safe_dump(body))
     said = await cli("plan", "-f", str(file))
-    head = "spec.mode is Audit: nothing is changed. Enforce would change 3 instances, in about 3s, the canary"
+    head = (
+        "spec.mode is Audit: nothing is changed. Enforce would change 3 instances, in about 3s, the canaries"
+    )
     start = next(at for at, line in enumerate(said.lines) if line.startswith(head))
     rows = [line.split() for line in said.lines]
     assert ["EKSManagedNodegroup/apps", "httpPutResponseHopLimit", "1", "2", "3"] in rows
     assert ["EKSManagedNodegroup/apps", "httpTokens", "optional", "required", "3"] in rows
-    assert said.lines[start + 1].split()[1].rstrip(";") in {instance for _, instance in made}
-    assert said.lines[start + 1].endswith("the others 2m after it is applied")
+    assert said.lines[start + 1].startswith("  first of EKSManagedNodegroup/apps: i-")
+    assert said.lines[start + 1].split()[3] in {instance for _, instance in made}
+    assert said.lines[start + 1].endswith(
+        ": httpTokens optional -> required; the others 15m after it is applied"
+    )
     assert said.lines[start + 2].startswith(
         "  not httpPutResponseHopLimit of 3 instances: LooseningNotAllowed: it opens the instance: "
     )
-    body["spec"] |= {"mode": "Enforce", "safety": {"allowLoosening": ["HopLimit"], "maxDriftPercent": 50}}
+    body["spec"] |= {
+        "mode": "Enforce",
+        "safety": {"allowLoosening": ["HopLimit"], "allowTightening": ["Tokens"], "maxDriftPercent": 50},
+    }
     file.write_text(yaml.safe_dump(body))
     told = (await cli("plan", "-f", str(file), "-o", "json")).json["policies"][0]["enforce"]
     assert told[0].startswith("Enforce would change nothing: DriftTooWide: 3 of 3 instances differ")
@@ -105,7 +113,12 @@ async def test_resume_closes_the_breaker(fleet: Fleet, cli: Cli) -> None:
     await fleet.add(1, options=SLOW)
     fleet.control.fault("refuse", count=1, code="DryRunOperation", status=412)
     fleet.control.fault("refuse", count=None, code="InvalidParameterValue", message="no such luck")
-    safety = {"canary": {"instances": 0}, "stopAfterConsecutiveFailures": 1, "allowLoosening": ["HopLimit"]}
+    safety = {
+        "canary": {"instances": 0},
+        "stopAfterConsecutiveFailures": 1,
+        "allowLoosening": ["HopLimit"],
+        "allowTightening": ["Tokens"],
+    }
     policy = await fleet.create(mode="Enforce", safety=safety)
     calm = await fleet.create("calm")
     await policy.condition("Ready", "False", "BreakerOpen")

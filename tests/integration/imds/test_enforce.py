@@ -16,8 +16,9 @@ from testing.rollouts import until
 from .conftest import TIME_SCALE
 
 HOP = "httpPutResponseHopLimit"
+RAISE = {HOP: 2}
 NO_CANARY = {"instances": 0}
-OPEN: dict[str, Any] = {"allowLoosening": ["HopLimit"], "canary": NO_CANARY}
+OPEN: dict[str, Any] = {"allowLoosening": ["HopLimit"], "allowTightening": ["Tokens"], "canary": NO_CANARY}
 ENFORCE: dict[str, Any] = {"mode": "Enforce", "safety": OPEN}
 
 
@@ -114,7 +115,7 @@ async def test_what_is_never_applied_is_sent_once_more_and_then_told(fleet: Flee
 
 async def test_an_opening_change_is_only_told_until_it_is_allowed(fleet: Fleet) -> None:
     await fleet.add(2, options=SLOW)
-    policy = await fleet.create(mode="Enforce", safety={"canary": NO_CANARY})
+    policy = await fleet.create(mode="Enforce", safety={"canary": NO_CANARY, "allowTightening": ["Tokens"]})
     told = await policy.condition("Ready", "False", "LooseningNotAllowed")
     assert "add HopLimit to spec.safety.allowLoosening" in told["message"]
     found = await policy.summary(nodes=2, drifted=2)
@@ -124,15 +125,27 @@ async def test_an_opening_change_is_only_told_until_it_is_allowed(fleet: Fleet) 
     assert all(HOP.title() not in call for call in fleet.modified())
     options = [one["inForce"] for one in fleet.control.instances()]
     assert {(o["HttpTokens"], o["HttpPutResponseHopLimit"]) for o in options} == {("required", 1)}
-    await policy.edit(safety={"allowLoosening": ["HopLimit"]})
+    await policy.edit(safety={"allowLoosening": ["HopLimit"], "allowTightening": ["Tokens"]})
     await policy.condition("Ready", "True", "Enforced")
     assert {one["inForce"]["HttpPutResponseHopLimit"] for one in fleet.control.instances()} == {2}
+
+
+async def test_a_closing_change_is_only_told_until_it_is_allowed(fleet: Fleet) -> None:
+    await fleet.add(2, options=SLOW)
+    policy = await fleet.create(mode="Enforce", safety={**OPEN, "allowTightening": []})
+    told = await policy.condition("Ready", "False", "TighteningNotAllowed")
+    assert "add Tokens to spec.safety.allowTightening" in told["message"]
+    options = [one["inForce"] for one in fleet.control.instances()]
+    assert {(o["HttpTokens"], o["HttpPutResponseHopLimit"]) for o in options} == {("optional", 2)}
+    await policy.edit(safety={"allowTightening": ["Tokens"]})
+    await policy.condition("Ready", "True", "Enforced")
+    assert {one["inForce"]["HttpTokens"] for one in fleet.control.instances()} == {"required"}
 
 
 async def test_the_canary_comes_first_and_stands_before_the_others_follow(fleet: Fleet, admin: Admin) -> None:
     await fleet.add(6, options=SLOW)
     safety = {**OPEN, "canary": {"instances": 2, "soak": "40s"}}
-    policy = await fleet.create(mode="Enforce", safety=safety)
+    policy = await fleet.create(mode="Enforce", options=RAISE, safety=safety)
     found = await policy.when(lambda f: (f["status"].get("canary") or {}).get("phase") == "Soaking")
     first = found["status"]["canary"]["instances"]
     assert sorted(call["InstanceId"] for call in fleet.modified()) == sorted(first)
@@ -145,44 +158,152 @@ async def test_the_canary_comes_first_and_stands_before_the_others_follow(fleet:
     canary = (await policy.get())["status"]["canary"]
     assert (canary["phase"], canary["instances"]) == ("Passed", first)
     await events_of(admin, policy, "CanaryPassed")
-    # A node that joins later needs none; another generation does.
+    # A node that joins later needs none, nor does an edit of anything else.
+    await policy.edit(safety={"maxChangesPerMinute": 600})
     await fleet.add(1, options=SLOW)
     await policy.summary(nodes=7, compliant=7)
+    # Another value does.
+    await policy.edit(options={HOP: 3})
+    found = await policy.when(lambda f: (f["status"].get("canary") or {}).get("phase") == "Soaking")
+    assert len(fleet.modified()) == 7 + 2
 
 
-async def test_a_canary_that_ends_is_replaced(fleet: Fleet) -> None:
+def soaks(found: Json) -> bool:
+    return (found["status"].get("canary") or {}).get("phase") == "Soaking"
+
+
+def groups(found: Json) -> dict[str, list[str]]:
+    """Canaries: group -> instances."""
+    made = found["status"]["canary"].get("groups", [])
+    return {one["name"]: [each["instance"] for each in one["instances"]] for one in made}
+
+
+async def resumed(admin: Admin, policy: Policy) -> None:
+    """As `caretaker resume` does it."""
+    opened = (await policy.get())["status"]["breaker"]["openedAt"]
+    later = f"{int(opened[:4]) + 1}{opened[4:]}"
+    await admin.patch(policy.url, {"metadata": {"annotations": {"caretaker.dev/resume-at": later}}})
+
+
+async def test_a_canary_that_is_lost_stops_all_and_no_other_takes_its_place(
+    fleet: Fleet, admin: Admin
+) -> None:
     made = dict(await fleet.add(3, options=SLOW))
     names = {instance: name for name, instance in made.items()}
-    policy = await fleet.create(mode="Enforce", safety={**OPEN, "canary": {"instances": 1, "soak": "1h"}})
-    found = await policy.when(lambda f: (f["status"].get("canary") or {}).get("phase") == "Soaking")
+    canary = {"instances": 1, "soak": "1h"}
+    policy = await fleet.create(mode="Enforce", options=RAISE, safety={**OPEN, "canary": canary})
+    found = await policy.when(soaks)
     (first,) = found["status"]["canary"]["instances"]
     fleet.control.remove([first])
     await fleet.delete(names[first])
-    found = await policy.when(
-        lambda f: (
-            f["status"]["canary"]["phase"] == "Soaking" and f["status"]["canary"]["instances"] != [first]
-        )
-    )
+    told = await policy.condition("Ready", "False", "BreakerOpen")
+    assert told["message"].startswith(f"CanaryLost: {first} (node {names[first]}) is gone")
+    found = await policy.get()
+    assert (found["status"]["breaker"]["instance"], len(fleet.modified())) == (first, 1)
+    await resumed(admin, policy)
+    await policy.when(lambda f: soaks(f) and f["status"]["canary"]["instances"] != [first])
     assert len(fleet.modified()) == 2
-    assert found["status"]["summary"]["nodes"] == 2
+
+
+async def test_a_canary_that_is_set_back_by_hand_stops_all(fleet: Fleet) -> None:
+    """A resync is far off: it is read again right before it would pass."""
+    await fleet.add(4, options=SLOW)
+    canary = {"instances": 1, "soak": "2m"}
+    safety = {**OPEN, "canary": canary}
+    policy = await fleet.create(mode="Enforce", options=RAISE, safety=safety, resyncInterval="24h")
+    (first,) = (await policy.when(soaks))["status"]["canary"]["instances"]
+    fleet.control.put_options([first], HttpPutResponseHopLimit=1)
+    told = await policy.condition("Ready", "False", "BreakerOpen")
+    assert told["message"].startswith(f"CanarySetBack: {first} ")
+    assert [call["InstanceId"] for call in fleet.modified()] == [first]
+
+
+async def test_what_a_policy_of_higher_priority_leaves_behind_needs_a_canary(fleet: Fleet) -> None:
+    await fleet.add(4, options={**GOOD, "HttpPutResponseHopLimit": 3})
+    safety = {"allowTightening": ["HopLimit"], "canary": {"instances": 1, "soak": "1m"}}
+    high = await fleet.create("high", options={HOP: 3}, priority=200)
+    await high.edit(mode="Enforce")
+    policy = await fleet.create(mode="Enforce", options={HOP: 1}, safety=safety)
+    await policy.summary(nodes=4, compliant=4, overridden=4)
+    await high.delete()
+    found = await policy.when(soaks)
+    assert [call["InstanceId"] for call in fleet.modified()] == found["status"]["canary"]["instances"]
+    told = await policy.condition("Ready", "False", "CanarySoaking")
+    assert "a closing change for 15 min at least" in told["message"]
+
+
+async def test_each_group_and_each_change_has_its_own_canary(fleet: Fleet) -> None:
+    label = "eks.amazonaws.com/nodegroup"
+    loose = {**GOOD, "HttpTokens": "required", "HttpPutResponseHopLimit": 3}
+    for group, options in (("a", SLOW), ("a", loose), ("b", SLOW), ("b", loose)):
+        await fleet.add(2, options=options, labels={label: group})
+    safety = {"allowLoosening": ["HopLimit"], "allowTightening": ["HopLimit"], "canary": {"soak": "10s"}}
+    policy = await fleet.create(mode="Enforce", options=RAISE, safety=safety)
+    found = await policy.when(lambda f: soaks(f) and set(groups(f)) == {"a", "b"})
+    assert len(fleet.modified()) == 2, "one of each group"
+    # What is raised passes; what is lowered in the same group is another change.
+    found = await policy.when(lambda f: soaks(f) and len(f["status"]["canary"].get("passed", [])) == 2)
+    assert len(fleet.modified()) <= 2 + 2 + 2
+    changes = {(one["name"], one["from"], one["to"]) for one in found["status"]["canary"]["passed"]}
+    assert changes in ({("a", "1", "2"), ("b", "1", "2")}, {("a", "3", "2"), ("b", "3", "2")})
+
+
+async def test_while_a_changed_node_is_not_ready_nothing_is_changed(fleet: Fleet, admin: Admin) -> None:
+    await fleet.add(4, options=SLOW)
+    canary = {"instances": 1, "soak": "20s"}
+    safety = {**OPEN, "canary": canary, "maxChangesPerMinute": 2}
+    policy = await fleet.create(mode="Enforce", options=RAISE, safety=safety)
+    await until(lambda: len(fleet.modified()) >= 2)
+    found = await policy.when(lambda f: f["status"].get("changed"))
+    one = found["status"]["changed"][0]["instances"][-1]
+    await make_not_ready(admin, one["node"])
+    told = await policy.condition("Ready", "False", "NodeNotReady")
+    assert one["node"] in told["message"]
+    sent = len(fleet.modified())
+    await policy.edit(resyncInterval="1m")
+    await policy.condition("Ready", "False", "NodeNotReady")
+    assert len(fleet.modified()) == sent
+    await make_ready(admin, one["node"])
+    await policy.condition("Ready", "True", "Enforced", timeout=120)
+
+
+async def test_a_canary_that_has_failed_is_given_back_where_that_is_asked_for(
+    fleet: Fleet, admin: Admin
+) -> None:
+    made = dict(await fleet.add(5, options=SLOW))
+    names = {instance: name for name, instance in made.items()}
+    canary = {"instances": 2, "soak": "1h", "onFailure": "Restore"}
+    policy = await fleet.create(mode="Enforce", options=RAISE, safety={**OPEN, "canary": canary})
+    first, other = (await policy.when(soaks))["status"]["canary"]["instances"]
+    fleet.control.remove([first])
+    await fleet.delete(names[first])
+    await policy.condition("Ready", "False", "BreakerOpen")
+    await until(lambda: len(fleet.modified()) == 3)
+    assert fleet.modified()[2]["InstanceId"] == other
+    assert fleet.control.instance(other)["inForce"]["HttpPutResponseHopLimit"] == 1
+    await policy.edit(resyncInterval="1m")
+    await policy.when(lambda f: f["status"]["observedGeneration"] == f["metadata"]["generation"])
+    await policy.when(soaks)  # a change of the spec closes it, and begins with another canary
+    assert len(fleet.modified()) == 5
 
 
 async def test_a_canary_on_a_node_that_is_not_ready_does_not_pass(fleet: Fleet, admin: Admin) -> None:
     await fleet.add(2, options=SLOW)
     fleet.control.settings(apply_seconds=3600)
-    policy = await fleet.create(mode="Enforce", safety={**OPEN, "canary": {"instances": 1, "soak": "0"}})
+    canary = {"instances": 1, "soak": "0"}
+    policy = await fleet.create(mode="Enforce", options=RAISE, safety={**OPEN, "canary": canary})
     found = await policy.summary(nodes=2, pending=1, drifted=1)
     (first,) = found["status"]["canary"]["instances"]
     name = next(e["node"] for e in found["status"]["exceptions"] if e.get("instance") == first)
     await make_not_ready(admin, name)
-    await fleet.add(1)  # what the operator is told of later: then it knows of the other node, too
-    await policy.summary(nodes=3, pending=1, drifted=1, compliant=1)
+    told = await policy.condition("Ready", "False", "NodeNotReady")
+    assert f"{first} was changed and its Node {name} is not Ready" in told["message"]
     fleet.control.apply()
-    await policy.summary(nodes=3, compliant=2, drifted=1)
+    await policy.summary(nodes=2, compliant=1, drifted=1)
     assert (await policy.get())["status"]["canary"]["phase"] == "Changing"
-    await make_ready(admin, name)
     fleet.control.settings(apply_seconds=0)
-    await policy.summary(nodes=3, compliant=3)
+    await make_ready(admin, name)
+    await policy.summary(nodes=2, compliant=2)
 
 
 async def test_too_much_drift_is_not_touched(fleet: Fleet) -> None:
@@ -255,7 +376,7 @@ async def test_without_the_permission_nothing_is_sent_and_the_action_is_named(fl
 async def test_a_permission_that_is_taken_away_on_the_way_stops_it_and_nothing_is_lost(fleet: Fleet) -> None:
     await fleet.add(6, options=SLOW)
     safety = {**OPEN, "canary": {"instances": 1, "soak": "1m"}}
-    policy = await fleet.create(mode="Enforce", safety=safety)
+    policy = await fleet.create(mode="Enforce", options=RAISE, safety=safety)
     await policy.when(lambda f: (f["status"].get("canary") or {}).get("phase") == "Soaking")
     fleet.control.deny(MODIFY, f"You are not authorized to perform: ec2:{MODIFY}")
     await policy.condition("PermissionOK", "False", "AccessDenied")
@@ -383,7 +504,7 @@ async def test_the_pace_of_a_policy_holds(fleet: Fleet) -> None:
 async def test_what_was_read_long_ago_is_read_again_before_it_is_changed(fleet: Fleet) -> None:
     made = ids(await fleet.add(3, options=SLOW))
     safety = {**OPEN, "canary": {"instances": 1, "soak": "3m"}}
-    policy = await fleet.create(mode="Enforce", safety=safety, resyncInterval="24h")
+    policy = await fleet.create(mode="Enforce", options=RAISE, safety=safety, resyncInterval="24h")
     found = await policy.when(lambda f: (f["status"].get("canary") or {}).get("phase") == "Soaking")
     others = [one for one in made if one not in found["status"]["canary"]["instances"]]
     fleet.control.put_options(others[:1], **{k: v for k, v in GOOD.items() if k != "HttpEndpoint"})

@@ -36,7 +36,12 @@ DESCRIBE: Final = "DescribeInstances"
 STATUS: Final = Match(verb="patch", resource=PLURAL, subresource="status")
 OPEN: Final[Mapping[str, Any]] = {
     "mode": "Enforce",
-    "safety": {"allowLoosening": ["HopLimit"], "canary": {"instances": 0}, "maxChangesPerMinute": 6000},
+    "safety": {
+        "allowLoosening": ["HopLimit"],
+        "allowTightening": ["Tokens"],
+        "canary": {"instances": 0},
+        "maxChangesPerMinute": 6000,
+    },
 }
 
 

@@ -55,7 +55,7 @@ async def test_a_canary_survives_restarts_and_none_is_changed_twice(start: Start
     operator = start()
     await fleet.add(4, options=SLOW)
     safety = {"allowLoosening": ["HopLimit"], "canary": {"instances": 1, "soak": "2m"}}
-    policy = await fleet.create(mode="Enforce", safety=safety)
+    policy = await fleet.create(mode="Enforce", options={"httpPutResponseHopLimit": 2}, safety=safety)
     found = await policy.when(lambda f: (f["status"].get("canary") or {}).get("phase") == "Soaking")
     canary = found["status"]["canary"]
     for _ in range(2):
@@ -83,7 +83,11 @@ async def test_an_open_breaker_survives_a_restart_and_another_generation_closes_
     await fleet.add(2, options=SLOW)
     fleet.control.fault("refuse", count=1, code="DryRunOperation", status=412)
     fleet.control.fault("refuse", count=None, code="InvalidParameterValue", message="no such luck")
-    safety = {"allowLoosening": ["HopLimit"], "stopAfterConsecutiveFailures": 1}
+    safety = {
+        "allowLoosening": ["HopLimit"],
+        "allowTightening": ["Tokens"],
+        "stopAfterConsecutiveFailures": 1,
+    }
     policy = await fleet.create(mode="Enforce", safety={**safety, "canary": {"instances": 0}})
     await policy.condition("Ready", "False", "BreakerOpen")
     sent = len(fleet.modified())

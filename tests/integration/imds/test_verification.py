@@ -112,11 +112,12 @@ async def test_a_change_is_proved_again_and_a_canary_stands_only_then(fleet: Fle
     made = await fleet.add(3, labels=GROUP, options=SLOW)
     await answers(admin, [name for name, _ in made], "HopLimited", latencyMs=None)
     safety = {"allowLoosening": ["HopLimit"], "canary": {"instances": 1, "soak": "1s"}}
-    policy = await fleet.create(mode="Enforce", safety=safety, **ON)
+    policy = await fleet.create(mode="Enforce", options={"httpPutResponseHopLimit": 2}, safety=safety, **ON)
     found = await policy.when(
-        lambda f: (c := f["status"].get("canary")) is not None and c["phase"] == "Changing"
+        lambda f: (c := f["status"].get("canary")) is not None and c["phase"] == "Soaking"
     )
     await policy.condition("Verified", "False", "SetButUnreachable")
+    await policy.condition("Ready", "False", "SetButUnreachable")
     assert len(fleet.modified()) == 1, "the canary's pods do not reach IMDS, and the others wait"
     assert (await policy.get())["status"]["canary"] == found["status"]["canary"]
     await answers(admin, [name for name, _ in made])

@@ -61,7 +61,11 @@ async def test_a_session_tells_cluster_namespace_kind_and_resource(
             }
             await admin.create(path("daemontasks", namespace), task)
             urls = {"ec2": ec2.url, "autoscaling": ec2.url, "sts": fake.url}
-            safety = {"allowLoosening": ["HopLimit"], "canary": {"instances": 0}}
+            safety = {
+                "allowLoosening": ["HopLimit"],
+                "allowTightening": ["Tokens"],
+                "canary": {"instances": 0},
+            }
             policy = await fleet.create(
                 aws={"roleARN": ROLE, "endpointURLs": urls}, mode="Enforce", safety=safety
             )
