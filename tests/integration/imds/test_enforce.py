@@ -280,7 +280,7 @@ async def test_a_canary_that_has_failed_is_given_back_where_that_is_asked_for(
     await policy.condition("Ready", "False", "BreakerOpen")
     await until(lambda: len(fleet.modified()) == 3)
     assert fleet.modified()[2]["InstanceId"] == other
-    assert fleet.control.instance(other)["inForce"]["HttpPutResponseHopLimit"] == 1
+    await until(lambda: fleet.control.instance(other)["inForce"]["HttpPutResponseHopLimit"] == 1)
     await policy.edit(resyncInterval="1m")
     await policy.when(lambda f: f["status"]["observedGeneration"] == f["metadata"]["generation"])
     await policy.when(soaks)  # a change of the spec closes it, and begins with another canary
