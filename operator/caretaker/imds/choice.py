@@ -3,7 +3,7 @@
 Canaries come first. Whoever is chosen stands in status before the first call is made.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -19,7 +19,7 @@ from caretaker.api.imds import (
 from caretaker.api.times import format_time
 from caretaker.imds.canary import Record, chosen, together
 from caretaker.imds.cases import Case
-from caretaker.imds.desk import BATCH, Desk, Found
+from caretaker.imds.desk import BATCH, Desk, Found, Group
 from caretaker.imds.drift import value
 from caretaker.imds.guard import parameters
 from caretaker.imds.merge import Wanted
@@ -43,21 +43,28 @@ class Choice(msgspec.Struct, frozen=True):
     read: tuple[Found, ...] = ()
 
 
-def covered(case: Case, record: Record, desk: Desk) -> bool:
-    """Whether its changes have passed in its group."""
-    return not desk.canary_instances or all((case.found.group, one) in record.passed for one in case.changes)
+def covered(cases: Sequence[Case], record: Record, desk: Desk) -> frozenset[str]:
+    """The instances whose changes have all passed in their group."""
+    passed, without = record.passed, not desk.canary_instances
+    return frozenset(
+        case.found.instance
+        for case in cases
+        if without or all((case.found.group, one) in passed for one in case.changes)
+    )
 
 
-def choose(cases: Sequence[Case], record: Record, desk: Desk) -> Choice:
-    """As many as are free."""
+def choose(cases: Sequence[Case], follow: Collection[str], record: Record, desk: Desk) -> Choice:
+    """As many as are free; `follow`: instances whose changes have passed."""
     pick = _Pick(record, desk)
+    first = [case for case in cases if case.found.instance not in follow]
     for case in cases:
         pick.again(case)
-    for case in sorted(cases, key=pick.has_failed):
+    for case in sorted(first, key=pick.has_failed):
         pick.first(case)
     for case in cases:
-        pick.follower(case)
-    return pick.choice(cases)
+        if case.found.instance in follow:
+            pick.follower(case)
+    return pick.choice({case.found.group for case in first})
 
 
 def restore(found: Mapping[str, Found], record: Record, desk: Desk) -> Choice:
@@ -68,7 +75,7 @@ def restore(found: Mapping[str, Found], record: Record, desk: Desk) -> Choice:
             for one in canary.instances:
                 if one.instance in found and not one.restored:
                     pick.restore(canary, one, found[one.instance])
-    return pick.choice(None)
+    return pick.choice(record.canaries.keys())
 
 
 def asks(cases: Sequence[Case], writes: Sequence[Write], desk: Desk) -> tuple[Write, ...]:
@@ -106,15 +113,10 @@ class _Pick:
         }
         self._known = {one.instance for group in record.changed for one in group.instances}
 
-    def choice(self, cases: Sequence[Case] | None) -> Choice:
-        """A failed canary stands until another one does, or nothing has to change there; without `cases`
-        anyhow."""
-        canaries = self._canaries
-        if cases is not None:
-            waiting = {case.found.group for case in cases if not covered(case, self._record, self._desk)}
-            canaries = {
-                group: one for group, one in canaries.items() if one.phase != "Failed" or group in waiting
-            }
+    def choice(self, wait: Collection[Group]) -> Choice:
+        """A canary that has failed stands until another one does, in groups that `wait` for one."""
+        every = self._canaries.items()
+        canaries = {group: one for group, one in every if one.phase != "Failed" or group in wait}
         changed = together((*self._record.changed, *self._changed))
         record = msgspec.structs.replace(self._record, canaries=canaries, changed=changed)
         return Choice(record, tuple(self._writes), tuple(self._read))
@@ -134,7 +136,7 @@ class _Pick:
 
     def first(self, case: Case) -> None:
         """One that becomes a canary."""
-        if not case.fit or covered(case, self._record, self._desk):
+        if not case.fit:
             return
         canary = self._canaries.get(case.found.group)
         if canary is None or canary.phase == "Failed":
@@ -152,7 +154,7 @@ class _Pick:
         """One whose changes have passed. What is sent once more was sent before."""
         one = case.found
         canary = self._canaries.get(one.group)
-        if not covered(case, self._record, self._desk) or (canary is not None and _within(case, canary)):
+        if canary is not None and _within(case, canary):
             return
         if not self._desk.canary_instances:
             self._send(case, case.changes)

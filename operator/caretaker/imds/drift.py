@@ -80,9 +80,9 @@ def text(value: object) -> str:
 
 def value(change: FieldChange, told: str) -> Any:
     """As EC2 has it; None = not known."""
-    if told == _UNKNOWN:
-        return None
-    return int(told) if change.field == HOP_LIMIT else told
+    if change.field == HOP_LIMIT:
+        return int(told) if told.isdecimal() and len(told) < 10 else None
+    return None if told == _UNKNOWN else told
 
 
 def change_of(change: Change) -> FieldChange:

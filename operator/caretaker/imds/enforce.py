@@ -6,7 +6,7 @@ many.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -68,13 +68,14 @@ def enforce(every: Sequence[Found], desk: Desk, elsewhere: Sequence[Found] = ())
     record = step(found, held, desk)
     breaker, closed = _breaker(desk, record.faults)
     stop = _stop(every, cases, record, breaker, desk)
+    follow = covered(cases, record, desk)
     if stop is None:
-        choice = choose(cases, record, desk)
+        choice = choose(cases, follow, record, desk)
     elif breaker is not None and desk.on_failure == "Restore" and desk.stopped is None:
         choice = restore(found, record, desk)
     else:
         choice = Choice(record)
-    phase, message = stop or _phase(items, cases, choice.record, desk)
+    phase, message = stop or _phase(items, len(cases), follow, choice.record, desk)
     made = Enforced(
         writes=choice.writes,
         asks=asks(cases, choice.writes, desk) if breaker is None else (),
@@ -99,7 +100,7 @@ def enforce(every: Sequence[Found], desk: Desk, elsewhere: Sequence[Found] = ())
         ),
         slowed=desk.slowed,
     )
-    return msgspec.structs.replace(made, wake=_wake(made, cases, choice.record, desk))
+    return msgspec.structs.replace(made, wake=_wake(made, cases, follow, choice.record, desk))
 
 
 def _pending(items: Iterable[Case]) -> int:
@@ -213,12 +214,14 @@ def _too_wide(every: Sequence[Found], desk: Desk) -> tuple[str, str] | None:
 # ---------------------------------------------------------------- what is told
 
 
-def _phase(items: Iterable[Case], cases: Sequence[Case], record: Record, desk: Desk) -> tuple[str, str]:
+def _phase(
+    items: Iterable[Case], left: int, follow: Collection[str], record: Record, desk: Desk
+) -> tuple[str, str]:
     pending = _pending(items)
-    if not cases and not pending:
+    if not left and not pending:
         return Reason.ENFORCED, "nothing is left to change"
-    said = f"{len(cases)} instance(s) left to change, {pending} not applied yet"
-    if not cases or any(covered(case, record, desk) for case in cases):
+    said = f"{left} instance(s) left to change, {pending} not applied yet"
+    if not left or follow:
         return Reason.CHANGING, said
     running = [one for one in record.canaries.values() if one.phase != "Failed"]
     if not running:
@@ -249,11 +252,13 @@ def _until(canary: GroupCanary, desk: Desk) -> str:
     return f"stands until {format_time(end)}{why}, then the others follow"
 
 
-def _wake(base: Enforced, cases: Iterable[Case], record: Record, desk: Desk) -> float | None:
+def _wake(
+    base: Enforced, cases: Iterable[Case], follow: Collection[str], record: Record, desk: Desk
+) -> float | None:
     """Seconds until something is due without any event."""
     if base.ahead:
         return 0.1
-    mine = [] if base.hold else [case for case in cases if _moves(case, record, desk)]
+    mine = [] if base.hold else [case for case in cases if _moves(case, follow, record)]
     later = [case.hand.not_before - desk.now for case in mine]
     times = [seconds for seconds in later if seconds > 0]
     if base.pending or base.writes:
@@ -274,9 +279,9 @@ def _ends(canary: GroupCanary, desk: Desk) -> float:
     return (soaked_at(canary, desk) - desk.wall) / desk.tick
 
 
-def _moves(case: Case, record: Record, desk: Desk) -> bool:
+def _moves(case: Case, follow: Collection[str], record: Record) -> bool:
     """Whether it may be sent something once it is due."""
     canary = record.canaries.get(case.found.group)
     if canary is not None and any(one.instance == case.found.instance for one in canary.instances):
         return canary.phase == "Changing"
-    return covered(case, record, desk)
+    return case.found.instance in follow

@@ -41,7 +41,11 @@ async def test_a_policy_mends_what_pods_wait_for_and_shuts_what_they_should_not_
         before = await feels(pod)
         assert (before.error, before.seconds > 0.9) == ("", True), "IMDSv1, after a second's wait for IMDSv2"
 
-        safety = {"allowLoosening": ["HopLimit"], "allowTightening": ["Tokens"], "canary": {"instances": 0}}
+        safety = {
+            "allowLoosening": ["HopLimit"],
+            "allowTightening": ["HopLimit", "Tokens"],
+            "canary": {"instances": 0},
+        }
         policy = await fleet.create(mode="Enforce", safety=safety, pendingTimeout="1h")
         await policy.summary(nodes=1, pending=1)
         assert (await feels(pod)).seconds > 0.9, "what is pending is not in force"

@@ -76,6 +76,30 @@ async def test_a_canary_survives_restarts_and_none_is_changed_twice(start: Start
     assert sent[1]["at"] - sent[0]["at"] >= 2 * 60 * TIME_SCALE
 
 
+async def test_a_canary_that_is_lost_while_nobody_looks_is_not_replaced_by_the_next_operator(
+    start: Start, fleet: Fleet
+) -> None:
+    operator = start()
+    made = {instance: name for name, instance in await fleet.add(4, options=SLOW)}
+    safety = {"allowLoosening": ["HopLimit"], "canary": {"instances": 1, "soak": "1h"}}
+    policy = await fleet.create(mode="Enforce", options={"httpPutResponseHopLimit": 2}, safety=safety)
+    found = await policy.when(lambda f: (f["status"].get("canary") or {}).get("phase") == "Soaking")
+    (first,) = found["status"]["canary"]["instances"]
+    operator.kill9()
+    fleet.control.remove([first])
+    await fleet.delete(made[first])
+    operator.start()
+    told = await policy.condition("Ready", "False", "BreakerOpen")
+    assert told["message"].startswith(f"CanaryLost: {first} ")
+    operator.kill9()
+    operator.start()
+    await policy.edit(resyncInterval="20m", suspend=True)
+    await policy.condition("Ready", "True", "Suspended")
+    breaker = (await policy.get())["status"]["breaker"]
+    assert (breaker["reason"], breaker["instance"], breaker["node"]) == ("CanaryLost", first, made[first])
+    assert [call["InstanceId"] for call in fleet.modified()] == [first]
+
+
 async def test_an_open_breaker_survives_a_restart_and_another_generation_closes_it(
     start: Start, fleet: Fleet
 ) -> None:

@@ -106,6 +106,7 @@ def test_all_changes_of_an_instance_count() -> None:
         ("httpTokens", "required", "optional", 0.0),
         (HOP, "3", "1", 900.0),
         (HOP, "unknown", "2", 900.0),
+        (HOP, "9" * 5000, "a", 900.0),
         (HOP, "9", "10", 0.0),
         ("httpEndpoint", "enabled", "disabled", 1800.0),
         ("httpEndpoint", "disabled", "enabled", 0.0),
