@@ -26,7 +26,7 @@ from bench.parts import Usage, cluster, percentile, say, succeeded, task
 from bench.s3refresh import BUCKET, Doubles
 from caretaker.api.daemontask import Spec
 from caretaker.api.objects import WireMeta
-from caretaker.daemontask.pods import Mould, Start, revision_of
+from caretaker.daemontask.pods import PodEncoder, Start, revision_of
 from caretaker.daemontask.podwrites import CREATE_BYTES
 from fuzz.inputs import UNITS
 from fuzz.samples import S3
@@ -292,11 +292,11 @@ async def _posts(admin: Admin) -> str:
             Spec(template=body["spec"]["template"]),
             WireMeta(name=name, namespace="default", uid=name),
         )
-        mould = Mould(meta, spec, revision_of(spec))
-        turns = asyncio.Semaphore(max(CREATE_BYTES // mould.size, 1))
+        encoder = PodEncoder(meta, spec, revision_of(spec))
+        turns = asyncio.Semaphore(max(CREATE_BYTES // encoder.size, 1))
 
         async def one(start: Start) -> None:
-            pod = json.loads(msgspec.json.encode(mould.body(start)))
+            pod = json.loads(msgspec.json.encode(encoder.body(start)))
             del pod["metadata"]["ownerReferences"]
             pod["metadata"]["labels"] = {"app": "posts"}
             async with turns:
