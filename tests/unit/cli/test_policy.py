@@ -6,12 +6,15 @@ import msgspec
 import pytest
 
 from caretaker.api.conditions import Condition
-from caretaker.api.imds import Status
+from caretaker.api.imds import Canary, CanaryStatus, ChangedInstance, FieldChange, GroupCanary, Safety, Status
 from caretaker.api.objects import WireMeta
 from caretaker.cli.imds.advice import advice, advice_of_plan
+from caretaker.cli.imds.enforcing import would
 from caretaker.cli.imds.plan import faults_of
 from caretaker.cli.imds.status import as_text
+from caretaker.cli.imds.tables import canaries
 from caretaker.cli.manifest import read as manifest
+from caretaker.imds.enforce import Enforced
 from caretaker.imds.resource import RawPolicy, read
 
 POLICY = """\
@@ -87,3 +90,49 @@ def test_nobody_is_sent_past_the_guards_of_a_policy_that_changes_instances_itsel
 ) -> None:
     assert "Enforce changes the instances by itself" in told(reason, enforces=True)
     assert "Enforce" not in told(reason)
+
+
+AT = "2026-01-01T12:00:00Z"
+RAISE = FieldChange("httpPutResponseHopLimit", "1", "2")
+CLOSE = FieldChange("httpTokens", "optional", "required")
+
+
+def canary(name: str, *changes: FieldChange, count: int = 1, phase: str = "Soaking") -> GroupCanary:
+    ones = tuple(ChangedInstance(f"i-{n}", f"n{n}", AT) for n in range(count))
+    kind = "EKSManagedNodegroup" if name else ""
+    return GroupCanary(kind, name, changes, ones, phase, AT, AT)  # type: ignore[arg-type]
+
+
+def test_status_shows_the_canary_of_each_group() -> None:
+    made = CanaryStatus(
+        1, (), "Changing", AT, AT, (canary("a", RAISE, CLOSE, count=5), canary("", RAISE, phase="Failed"))
+    )
+    status = msgspec.Raw(msgspec.json.encode(Status(canary=made)))
+    lines = as_text(read(RawPolicy(metadata=WireMeta(name="workers"), status=status)), 0.0, wide=False)
+    assert [line.split("  ")[0] for line in lines[-3:]] == [
+        "CANARY OF",
+        "EKSManagedNodegroup/a",
+        "nodes of no group",
+    ]
+    change = "httpPutResponseHopLimit 1 -> 2, httpTokens optional -> required"
+    assert change in lines[-2]
+    assert lines[-2].endswith(f"Soaking  {AT}  i-0 (n0), i-1 (n1), i-2 (n2) and 2 more")
+    assert "Failed" in lines[-1]
+    assert canaries(None) == []
+    assert canaries(msgspec.structs.replace(made, groups=())) == []
+
+
+def test_plan_tells_the_canary_of_each_group_and_how_long_it_stands() -> None:
+    groups = (canary("a", RAISE), canary("b", CLOSE), *(canary(f"c{n}", RAISE) for n in range(4)))
+    made = Enforced(left=9, canary=CanaryStatus(1, (), "Changing", AT, AT, groups))
+    lines = would(made, Safety(), enforces=True)
+    assert lines[0] == "Enforce would change 9 instances, in about 9s, the canaries' time apart"
+    assert lines[1] == (
+        "  first of EKSManagedNodegroup/a: i-0 (n0): httpPutResponseHopLimit 1 -> 2; the others 2m after it "
+        "is applied"
+    )
+    assert lines[2].endswith("the others 15m after it is applied")
+    assert lines[6:] == ["  and the canaries of 1 more groups"]
+    nobody = would(Enforced(left=9), Safety(), enforces=True)
+    assert "no instance is fit to be the canary" in nobody[1]
+    assert len(would(Enforced(left=9), Safety(canary=Canary(0)), enforces=True)) == 1

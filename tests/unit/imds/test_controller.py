@@ -1,6 +1,6 @@
 """When an IMDSPolicy is looked at again, and what is not even tried."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,17 +10,19 @@ from prometheus_client import CollectorRegistry
 
 from caretaker.api.conditions import find
 from caretaker.api.grants import Grants
-from caretaker.api.imds import Options, ProbeStatus, Spec, Status
+from caretaker.api.imds import ChangedGroup, ChangedInstance, FieldChange, Options, ProbeStatus, Spec, Status
 from caretaker.api.objects import Node, WireMeta
 from caretaker.aws.services import Rate
 from caretaker.imds import controller as module
 from caretaker.imds.conditions import View
 from caretaker.imds.controller import Gathered, IMDSPolicyKind, Means
+from caretaker.imds.enforce import Enforced
 from caretaker.imds.plan import Plan, Snapshot
 from caretaker.imds.resource import Read
 from caretaker.imds.verify import Verified
 from caretaker.kube.store import Store
 from caretaker.obs.imds_metrics import PolicyMetrics
+from caretaker.runtime.queue import Key
 from testing.clock import Clock
 
 SEEN = Gathered(View(Read(WireMeta(name="p"), Status(), Spec(Options(2)))), Snapshot("p", (), ()))
@@ -34,13 +36,13 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return made
 
 
-def kind(**means: Any) -> IMDSPolicyKind:
+def kind(add: Callable[[Key], None] = lambda _: None, **means: Any) -> IMDSPolicyKind:
     """Without anybody to talk to."""
     nobody: Any = SimpleNamespace(ec2_writer=None)
     store: Store[Node] = Store()
     given = Means(Grants.default("ops"), "ops", Rate(2.0, 40.0), **means)
     return IMDSPolicyKind(
-        nobody, nobody, store, lambda _: None, lambda *_: None, PolicyMetrics(CollectorRegistry()), given
+        nobody, nobody, store, add, lambda *_: None, PolicyMetrics(CollectorRegistry()), given
     )
 
 
@@ -97,3 +99,25 @@ async def test_an_operator_that_would_not_run_the_probe_says_so(means: dict[str,
     assert verified is not None
     assert (verified.status, verified.reason) == ("Unknown", "ProbeUnavailable")
     assert told in verified.message
+
+
+async def test_a_node_that_was_changed_is_looked_at_as_soon_as_its_readiness_changes() -> None:
+    added: list[Key] = []
+    made = kind(add=added.append)
+    one = ChangedInstance("i-1", "n1", "2026-01-01T00:00:00Z")
+    changed = (ChangedGroup("", "", (FieldChange("httpTokens", "optional", "required"),), (one,)),)
+    deeds: Any = SimpleNamespace(keep=None, only=lambda _: None)
+    seen = msgspec.structs.replace(SEEN, snapshot=None, deeds=deeds)
+    await made.execute(seen, Plan(enforced=Enforced(changed=changed)))
+    nodes = {name: Node(name, name, {}, provider_id="", ready=True, ready_since=5.0) for name in ("n1", "n2")}
+    away = {name: msgspec.structs.replace(node, ready=False) for name, node in nodes.items()}
+    made._node_changed(nodes["n2"], away["n2"])
+    made._node_changed(nodes["n1"], msgspec.structs.replace(nodes["n1"], labels={"a": "b"}))
+    assert added == [], "not watched, or as Ready as before"
+    made._node_changed(nodes["n1"], away["n1"])
+    made._node_changed(away["n1"], msgspec.structs.replace(nodes["n1"], ready_since=9.0))
+    made._node_changed(nodes["n1"], None)
+    assert [key.name for key in added] == ["p", "p", "p"]
+    await made.execute(seen, Plan(enforced=Enforced()))
+    made._node_changed(nodes["n1"], away["n1"])
+    assert len(added) == 3

@@ -3,7 +3,17 @@
 import asyncio
 from typing import Any
 
-from caretaker.api.imds import Aws, LabelSelector, Options, Selector, Spec, Status
+from caretaker.api.imds import (
+    Aws,
+    ChangedGroup,
+    ChangedInstance,
+    FieldChange,
+    LabelSelector,
+    Options,
+    Selector,
+    Spec,
+    Status,
+)
 from caretaker.api.objects import Node, WireMeta
 from caretaker.aws.identity import Target
 from caretaker.imds.controller import example
@@ -75,6 +85,20 @@ async def test_a_region_that_is_not_meant_is_not_asked() -> None:
     regions = Regions(1)
     await look(Inventory(regions.of), NO_SOURCES, read(region=FAR), [POLICY], nodes)
     assert regions.asked == {FAR}
+
+
+async def test_what_was_changed_is_asked_for_though_it_is_meant_no_more() -> None:
+    """Else it would look as if it were gone."""
+    nodes = [(one, place_of(one)) for one in (node(1, NEAR, imds="unmanaged"), node(2, FAR))]
+    at = "2026-01-01T00:00:00Z"
+    one = ChangedInstance(nodes[0][1].instance, "n1", at)
+    changed = (ChangedGroup("", "", (FieldChange("httpTokens", "optional", "required"),), (one,)),)
+    mine = read()
+    spec = Spec(Options(2), mode="Enforce", selector=Selector(exclude=LabelSelector({"imds": "unmanaged"})))
+    mine = Read(mine.meta, Status(changed=changed), spec)
+    regions = Regions(2)
+    found = await look(Inventory(regions.of), NO_SOURCES, mine, [POLICY], nodes)
+    assert [one.seen is not None for one in found.snapshot.members] == [True, True]
 
 
 def test_a_permission_is_asked_of_an_instance_that_is_meant_and_could_be_changed() -> None:
