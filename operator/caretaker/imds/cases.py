@@ -43,7 +43,7 @@ class Case(msgspec.Struct, frozen=True, gc=False):
         """Whether a change of it would show soon, to somebody who looks at its node."""
         one = self.found
         runs = one.seen is not None and one.seen.state == "running"
-        return one.ready and one.provable and runs and self.state == "drifted"
+        return one.ready and one.provable and runs
 
     def changes_now(self, desk: Desk) -> bool:
         """Whether a call is to be made, now or when its backoff is over. What EC2 has not applied yet is not

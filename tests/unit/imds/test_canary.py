@@ -220,6 +220,7 @@ def test_it_passes_only_after_its_soak_and_for_its_group_alone() -> None:
     late = stepped(found(1, GOOD), canary=canaries(canary("Soaking", 1, since=WALL - 121.0)))
     assert (late.canaries, list(late.passed)) == ({}, [(GROUP, RAISE)])
     assert instances(late) == ["i-1"], "and is watched with those that follow"
+    assert late.changed[0].instances[0].at == format_time(WALL)
     closing = canary("Soaking", 1, since=WALL - 899.0, changes=(CLOSE,))
     assert phase(stepped(found(1, GOOD), canary=canaries(closing))) == "Soaking"
 

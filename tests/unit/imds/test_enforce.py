@@ -310,11 +310,23 @@ def test_one_canary_holds_up_no_other_group() -> None:
     assert (written(made), made.phase) == (["i-3", "i-4"], "Changing")
 
 
+def test_one_of_a_canary_that_has_its_change_is_sent_nothing_else() -> None:
+    changing = canaries(canary("Changing", 1, 2, changes=(CLOSE,)))
+    made = enforce([found(1), found(2, Options(2, "optional", "enabled"))], desk(canary=changing))
+    assert written(made) == ["i-2"]
+
+
 def test_a_canary_sends_its_own_changes_alone() -> None:
     made = enforce([found(1, WORST)], desk(canary=canaries(canary("Changing", 1, changes=(CLOSE,)))))
     assert [dict(one.options) for one in made.writes] == [
         {"HttpTokens": "required", "HttpEndpoint": "enabled"}
     ]
+
+
+def test_nothing_else_is_changed_of_a_canary_while_it_stands() -> None:
+    stands = canaries(canary("Soaking", 1, changes=(CLOSE,)), stood=(passed(RAISE),))
+    made = enforce([found(1), found(2)], desk(canary=stands))
+    assert (written(made), chosen(made)) == (["i-2"], {GROUP: ["i-1"]})
 
 
 @pytest.mark.parametrize(
@@ -492,6 +504,15 @@ def test_a_failed_canary_is_given_back_once_where_that_is_asked_for() -> None:
     }
     again = enforce(every, desk(canary=made.canary, breaker=made.breaker, on_failure="Restore"))
     assert (again.writes, again.canary) == ((), made.canary)
+
+
+def test_only_a_canary_that_has_failed_is_given_back_and_only_while_the_breaker_is_open() -> None:
+    both = canaries(canary("Failed", 1, 2), canary("Soaking", 3, group=OTHER))
+    every = [found(2, GOOD), found(3, GOOD, group=OTHER), found(4)]
+    opened = BreakerStatus(GENERATION, 0, format_time(WALL), "x", "CanaryLost")
+    assert written(enforce(every, desk(canary=both, breaker=opened, on_failure="Restore"))) == ["i-2"]
+    held = enforce(every, desk(canary=both, on_failure="Restore", max_drift_percent=1))
+    assert (held.phase, held.writes) == ("DriftTooWide", ())
 
 
 def test_what_was_before_and_is_not_known_is_not_given_back() -> None:

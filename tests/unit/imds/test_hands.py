@@ -11,6 +11,7 @@ from caretaker.imds.hands import (
     advance,
     failed,
     overdue,
+    refused,
     sent,
     unanswered,
 )
@@ -156,3 +157,12 @@ def test_what_was_refused_does_not_hold_up_what_is_wanted_now() -> None:
 def test_what_is_not_known_changes_nothing(state: State) -> None:
     for hand in (NEW, SENT, LANDED, failed(NEW, 1.0, "x", "x")):
         assert advance(hand, state, 1_000.0, TIMEOUT) == hand
+
+
+def test_only_a_definite_answer_of_ec2_says_that_nothing_was_taken() -> None:
+    told = failed(NEW, 100.0, "InvalidParameterValue", "no")
+    assert refused(told)
+    again = unanswered(told, 140.0, HOP)
+    assert [refused(one) for one in (again, advance(again, "pending", 150.0, TIMEOUT))] == [False, False]
+    unknown = [failed(NEW, 100.0, reason, "x") for reason in (NO_ANSWER, "NotApplied")]
+    assert [refused(one) for one in (NEW, SENT, LANDED, *unknown)] == [False] * 5
