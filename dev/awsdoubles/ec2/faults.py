@@ -20,13 +20,17 @@ ACTIONS: Final = {
 }
 
 
+DRY_RUN: Final = "DryRun"
+
+
 class FaultError(ValueError):
     """A fault is not spelled as it should be."""
 
 
 @dataclass
 class Fault:
-    """One fault: for the next `count` calls (None = until removed) of `operation`, on `instance` if given."""
+    """One fault: for the next `count` calls (None = until removed) of `operation`, on `instance` if given;
+    with `real` for none that is a dry run."""
 
     action: str
     operation: str = "ModifyInstanceMetadataOptions"
@@ -37,6 +41,7 @@ class Fault:
     status: int = 0  # 0: the code's own
     message: str = "An internal error has occurred: injected by the test."
     member: str = ""
+    real: bool = False
     used: int = 0
 
     def __post_init__(self) -> None:
@@ -44,8 +49,9 @@ class Fault:
             raise FaultError(f"action {self.action!r} is none of {', '.join(ACTIONS)}")
 
     def fits(self, operation: str, things: Sequence[str]) -> bool:
-        """Whether it applies to a call on these instances."""
+        """Whether it applies to a call on these instances; a dry run has DRY_RUN among them."""
         left = self.count is None or self.used < self.count
+        left = left and not (self.real and DRY_RUN in things)
         return left and operation == self.operation and (not self.instance or self.instance in things)
 
     def view(self) -> dict[str, Any]:

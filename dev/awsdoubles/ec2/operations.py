@@ -41,7 +41,9 @@ def describe_instances(world: World, region: str, body: Json, _: Mapping[str, Fa
     found = [
         (one.number, one)
         for one in here
-        if wanted(one) and not (hidden and one.operator.get("HiddenByDefault"))
+        if wanted(one)
+        and not (hidden and one.operator.get("HiddenByDefault"))
+        and one.id not in world.settings.omit
     ]
     page, token = PAGES.take(found, body, eager=world.settings.eager_tokens)
     reservations: dict[str, Json] = {}
@@ -54,7 +56,8 @@ def describe_instances(world: World, region: str, body: Json, _: Mapping[str, Fa
 
 
 def modify_metadata_options(world: World, region: str, body: Json, taken: Mapping[str, Fault]) -> Json:
-    """ "ModifyInstanceMetadataOptions"; options that are not given stay as they are."""
+    """ "ModifyInstanceMetadataOptions"; options that are not given, the endpoint too, stay as they are ("If
+    this parameter is not specified, the existing state is maintained")."""
     now = world.clock.now()
     one = _named(world, region, [body["InstanceId"]])[0]
     changes: Json = {name: body[name] for name in OPTIONS if name in body}

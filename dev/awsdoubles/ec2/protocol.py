@@ -18,7 +18,7 @@ from aiohttp import web
 
 from awsdoubles.ec2 import answers, operations, sources, sourcewrites
 from awsdoubles.ec2.errors import AwsError
-from awsdoubles.ec2.faults import Fault, Faults
+from awsdoubles.ec2.faults import DRY_RUN, Fault, Faults
 from awsdoubles.ec2.query import check, decode
 from awsdoubles.ec2.state import World
 from awsdoubles.ec2.throttle import bucket_of
@@ -159,4 +159,5 @@ def _valid(service: Service, shape: Any, operation: str, body: Json) -> None:
 
 
 def _instances_named(body: Json) -> list[str]:
-    return [body["InstanceId"]] if "InstanceId" in body else list(body.get("InstanceIds", []))
+    named = [body["InstanceId"]] if "InstanceId" in body else list(body.get("InstanceIds", []))
+    return [*named, DRY_RUN] if body.get("DryRun") else named

@@ -28,6 +28,7 @@ class Settings:
     throttling: bool = True
     eager_tokens: bool = False  # a page that is just full has a token, and the next one nothing
     omit_tags: bool = False  # instances without their tags
+    omit: list[str] = field(default_factory=list)  # instances that descriptions leave out
     endpoint_off_stands_alone: bool = True  # HttpEndpoint=disabled with other options is refused
     gone_code: str = "IncorrectInstanceState"  # for terminated instances
     managed_code: str = "UnsupportedOperation"  # for those with Operator.Managed
