@@ -59,8 +59,9 @@ class Instance(TypedDict, total=False):
 
 
 class Reservation(TypedDict, total=False):
-    """Instances that were launched together."""
+    """Instances that were launched together, and the account whose they are."""
 
+    OwnerId: Name
     Instances: Required[list[Instance]]
 
 

@@ -33,7 +33,7 @@ from caretaker.api.times import format_time, parse_time
 from caretaker.imds.desk import Desk, Found, Group
 from caretaker.imds.drift import HOP_LIMIT, closes, text, value
 from caretaker.imds.hands import Hand, refused
-from caretaker.imds.judge import STOPPED, Seen
+from caretaker.imds.judge import Seen
 
 # How long a closing change stands at least, in seconds. kubelet and SDKs go on with the credentials that they
 # have (docs/spec/imdspolicy.md, "The canary").
@@ -152,13 +152,15 @@ def standing(one: Found | None, changes: Sequence[FieldChange], me: str) -> Stan
 
 
 def _compared(seen: Seen, changes: Sequence[FieldChange]) -> Standing:
+    if not seen.confirmed:
+        return "pending"
     has = dict(seen.options.given())
     now = [(text(has.get(change.field)), change) for change in changes]
     if any(told not in (change.before, change.after) for told, change in now):
         return "strayed"
     if any(told != change.after for told, change in now):
         return "differs"
-    return "pending" if seen.pending and seen.state not in STOPPED else "applied"
+    return "pending" if seen.under_way else "applied"
 
 
 def _wanted(one: Found, change: FieldChange, me: str) -> bool:

@@ -11,7 +11,7 @@ from caretaker.imds.desk import Desk, Found
 from caretaker.imds.drift import HOP_LIMIT, Change, change_of
 from caretaker.imds.guard import Held, ec2_name, held, parameters
 from caretaker.imds.hands import Hand, advance, not_applied, overdue
-from caretaker.imds.judge import STOPPED, Seen, State
+from caretaker.imds.judge import Seen, State
 
 _NEW: Final = Hand()
 
@@ -130,5 +130,4 @@ def _drifted(one: Found, seen: Seen, hand: Hand, free: Collection[FieldChange], 
 
 
 def _under_way(one: Found) -> bool:
-    """A change of a stopped instance comes into force when it starts: that is not waited for."""
-    return one.seen is not None and one.seen.pending and one.seen.state not in STOPPED
+    return one.seen is not None and one.seen.under_way

@@ -24,7 +24,7 @@ from caretaker.imds.drift import value
 from caretaker.imds.guard import parameters
 from caretaker.imds.merge import Wanted
 
-ASKED: Final = 3
+ASKED: Final = 3  # instances of which EC2 is asked whether they may be changed, at a time
 
 
 class Write(msgspec.Struct, frozen=True):
@@ -79,17 +79,15 @@ def restore(found: Mapping[str, Found], record: Record, desk: Desk) -> Choice:
 
 
 def asks(cases: Sequence[Case], writes: Sequence[Write], desk: Desk) -> tuple[Write, ...]:
-    """The first write, and some more of all that has to be changed, so that one that may not be changed does
-    not speak for the others."""
-    some = [cases[at] for at in sorted({0, len(cases) // 2, len(cases) - 1})] if cases else []
-    others = [
-        Write(one.found.instance, one.found.region, one.options(desk.me, one.changes))
-        for one in some
-        if one.found.seen is not None
-    ]
-    every = {one.instance: one for one in (*others, *writes[:1])}
-    first = [every[one.instance] for one in writes[:1]]
-    return tuple([*first, *(one for one in every.values() if one not in first)][:ASKED])
+    """The first write, and some more from all over what has to be changed: that one may not be changed may be
+    due to its tags, which its neighbours have, too."""
+    asked = {one.instance: one for one in writes[:1]}
+    for at in (len(cases) * part // ASKED for part in range(ASKED) if cases):
+        case, found = cases[at], cases[at].found
+        if found.seen is not None:
+            write = Write(found.instance, found.region, case.options(desk.me, case.changes))
+            asked.setdefault(found.instance, write)
+    return tuple(asked.values())[:ASKED]
 
 
 class _Pick:

@@ -24,13 +24,12 @@ from caretaker.aws.readonly import read_only
 from caretaker.aws.services import Rate
 from caretaker.imds import plan as planning
 from caretaker.imds.conditions import View
-from caretaker.imds.deeds import Deeds, Doer, Permit
+from caretaker.imds.deeds import Deeds, Doer
 from caretaker.imds.enforce import Enforced
-from caretaker.imds.inventory import Inventory
-from caretaker.imds.judge import STOPPED
+from caretaker.imds.inventory import LOST_SECONDS, Inventory
 from caretaker.imds.look import Look, look
 from caretaker.imds.place import Place, place_of
-from caretaker.imds.plan import Member, Plan, Snapshot
+from caretaker.imds.plan import Plan, Snapshot
 from caretaker.imds.prober import Prober
 from caretaker.imds.resource import KIND, RawPolicy, Read, policy_path, read
 from caretaker.imds.sourcing import Sourcing
@@ -53,8 +52,6 @@ AGAIN_SECONDS: Final = 15.0
 PROBE_SECONDS: Final = (5.0, 60.0)
 # Until a probe that told nothing, or holds up a canary, is made again.
 RETRY_SECONDS: Final = 600.0
-# Of whom a permission is asked.
-FIT: Final = frozenset(("running", *STOPPED))
 
 
 class Gathered(msgspec.Struct, frozen=True):
@@ -66,6 +63,8 @@ class Gathered(msgspec.Struct, frozen=True):
     targets: Mapping[str, Target] = {}  # by region
     deeds: Deeds | None = None  # None: nothing is changed
     wanting: frozenset[str] = frozenset()  # policies that probe
+    lost: bool = False  # instances are to be asked for again soon
+    reread: bool = False  # what the plan stands on was read in this pass
 
 
 class Means(msgspec.Struct, frozen=True):
@@ -208,8 +207,8 @@ class IMDSPolicyKind:
         wanting = self._wanting(listed)
         found = await self._probed(mine, found)
         if deeds is None:
-            return Gathered(found.view, found.snapshot, found.age, wanting=wanting)
-        return await self._enforcing(mine, found, deeds, wanting)
+            return Gathered(found.view, found.snapshot, found.age, wanting=wanting, lost=found.lost)
+        return self._enforcing(mine, found, deeds, wanting)
 
     def _wanting(self, listed: Iterable[RawPolicy]) -> frozenset[str]:
         """The policies that probe."""
@@ -242,17 +241,12 @@ class IMDSPolicyKind:
             snapshot=msgspec.structs.replace(found.snapshot, probing=probing, known=known, now=time.time()),
         )
 
-    async def _enforcing(self, mine: Read, found: Look, deeds: Deeds, wanting: frozenset[str]) -> Gathered:
-        """With what Enforce works with, and the word of EC2 that it may."""
-        some = example(found.snapshot, found.targets)
-        if some is not None:
-            await self._doer.check(mine, deeds, found.targets[some.place.region], some.place.instance)
-        else:
-            deeds.permit = Permit()  # there is nobody of whom to ask it, and nothing to change
+    def _enforcing(self, mine: Read, found: Look, deeds: Deeds, wanting: frozenset[str]) -> Gathered:
+        """With what Enforce works with."""
         desk = self._doer.desk(mine, deeds, found.targets)
         snapshot = msgspec.structs.replace(found.snapshot, desk=desk)
-        view = msgspec.structs.replace(found.view, refused=deeds.permit.stopped)
-        return Gathered(view, snapshot, found.age, found.targets, deeds, wanting)
+        view = msgspec.structs.replace(found.view, refused=deeds.refused)
+        return Gathered(view, snapshot, found.age, found.targets, deeds, wanting, found.lost)
 
     def _refused(self, mine: Read) -> tuple[str, str] | None:
         if mine.spec is None:
@@ -267,14 +261,21 @@ class IMDSPolicyKind:
         return Plan() if snapshot.snapshot is None else planning.plan(snapshot.snapshot)
 
     async def confirm(self, snapshot: Gathered, plan: Plan) -> Gathered | None:
-        """What the plan stands on is read again if it was read too long ago, with what comes next."""
-        if plan.enforced is None or not plan.enforced.ahead:
+        """What the plan stands on is read again if it was read too long ago, with what comes next; once in a
+        pass, however long EC2 takes. Then EC2 says whether it would be allowed."""
+        enforced, deeds = plan.enforced, snapshot.deeds
+        if enforced is None or deeds is None:
             return None
-        since = time.monotonic()
-        for region, target in snapshot.targets.items():
-            ids = [instance for where, instance in plan.enforced.ahead if where == region]
-            await self._inventory.again(target, ids, since)
-        return await self.gather(self._key(snapshot))
+        reread = bool(enforced.ahead) and not snapshot.reread
+        if reread:
+            since = time.monotonic()
+            for region, target in snapshot.targets.items():
+                ids = [instance for where, instance in enforced.ahead if where == region]
+                await self._inventory.again(target, ids, since)
+        elif not await self._doer.ask(snapshot.view.read, deeds, enforced.asks, snapshot.targets):
+            return None
+        newer = await self.gather(self._key(snapshot))
+        return msgspec.structs.replace(newer, reread=snapshot.reread or reread) if newer is not None else None
 
     async def execute(self, snapshot: Gathered, plan: Plan) -> str:
         """Keep what the plan learnt, and have nodes probed; no option is changed before status tells of it.
@@ -332,6 +333,8 @@ class IMDSPolicyKind:
         delays = [max(snapshot.view.read.resync * self._scale - snapshot.age, 1.0 * self._scale)]
         if snapshot.view.problems or snapshot.view.source_problems:
             delays = [AGAIN_SECONDS * self._scale]
+        if snapshot.lost:
+            delays.append(LOST_SECONDS * self._scale)
         if plan.enforced is not None and plan.enforced.wake is not None:
             delays.append(plan.enforced.wake * self._scale)
         if plan.verified is not None and plan.verified.waiting:
@@ -363,17 +366,6 @@ def _unserved(means: Means) -> str:
         f"the operator runs DaemonTasks of namespace {means.watched} alone (--namespace), and the probe's "
         f"would be in its own, {means.namespace}: run it without --namespace, or in that one"
     )
-
-
-def example(snapshot: Snapshot, targets: Collection[str]) -> Member | None:
-    """An instance of which EC2 may be asked whether it could be changed: one that the policy means, where it
-    is asked. What AWS manages would be refused whoever asks."""
-    wants = snapshot.wants or planning.wants(snapshot)
-    for one, (mine, _) in zip(snapshot.members, wants, strict=True):
-        fit = one.seen is not None and one.seen.state in FIT and not one.seen.managed
-        if fit and mine and one.place.region in targets:
-            return one
-    return None
 
 
 def _rests(plan: Plan) -> bool:

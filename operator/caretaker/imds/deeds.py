@@ -7,7 +7,7 @@ before the first call is made. Every call is made once; what became of one witho
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -20,10 +20,10 @@ from caretaker.aws.errors import AwsError
 from caretaker.aws.identity import Target
 from caretaker.aws.readonly import read_only
 from caretaker.aws.services import Rate
-from caretaker.imds.choice import Write
+from caretaker.imds.choice import ASKED, Write
 from caretaker.imds.desk import FRESH_SECONDS, Desk
 from caretaker.imds.enforce import Enforced
-from caretaker.imds.hands import Hand, failed, sent, unanswered
+from caretaker.imds.hands import BACKOFF_SECONDS, Hand, failed, sent, unanswered
 from caretaker.imds.inventory import Inventory
 from caretaker.imds.pace import Pace, cap
 from caretaker.imds.resource import Read, user_of
@@ -46,10 +46,12 @@ AGAIN_SECONDS: Final = (15.0, 30.0, 60.0, 300.0)
 
 
 class Permit(msgspec.Struct, frozen=True):
-    """What a dry run said. `stopped`: (reason, message) of a refusal."""
+    """What EC2 said of what may be changed. `stopped`: (reason, message) of a refusal that stops it all;
+    `told`: of the last one, and `refusals`: how many, since EC2 last took a change."""
 
     generation: int = -1
     stopped: tuple[str, str] | None = None
+    told: tuple[str, str] | None = None
     again_at: float = 0.0
     refusals: int = 0
 
@@ -65,10 +67,19 @@ class Deeds:
         self.failures = 0
         self.last_failure = ""
         self.permit = Permit()
+        self.first: set[str] = set()  # instances that EC2 said may be changed, when it denied others
+        self.refusing: set[str] = set()  # instances that were denied, since EC2 last took a change
+        self.denied = ("", "")  # (instance, message) of a change that was denied, and would be allowed
         self.per_minute = 0
         self.cap: Pace | None = None
-
         self.waits: set[str] = set()  # instances whose hands wait for EC2
+
+    @property
+    def refused(self) -> tuple[str, str] | None:
+        """(reason, message) of a refusal, until EC2 takes a change: that it would take one is not enough."""
+        if self.denied[0]:
+            return Reason.ACCESS_DENIED, f"{self.denied[0]}: {self.denied[1]}"
+        return self.permit.told
 
     def unsure(self) -> set[str]:
         """Instances that have to be read again."""
@@ -97,6 +108,7 @@ class Deeds:
             self.keep(instance, Hand())
         for instance in self.changed.keys() - instances:
             del self.changed[instance]
+        self.first &= set(instances)
 
 
 class Doer:
@@ -119,7 +131,7 @@ class Doer:
         self._scale = scale
         self._instance_identity = instance_identity
         self._deeds: dict[Key, Deeds] = {}
-        self._shares: dict[Target, Pace] = {}
+        self._shares: dict[tuple[str, str], Pace] = {}  # by account and region, as EC2 counts
 
     def of(self, key: Key, uid: str) -> Deeds:
         """What is remembered of this very policy."""
@@ -154,8 +166,7 @@ class Doer:
             now=now,
             wall=time.time(),
             tick=self._scale,
-            # To read takes its time, however fast a test's clock runs.
-            fresh_since=time.monotonic() - max(FRESH_SECONDS * self._scale, 1.0),
+            fresh_since=self._fresh_since(),
             loosening=safety.allow_loosening,
             tightening=safety.allow_tightening,
             canary_instances=safety.canary.instances,
@@ -172,6 +183,8 @@ class Doer:
             others=frozenset[str]().union(*(one.waits for one in self._deeds.values() if one is not deeds)),
             failures=deeds.failures,
             last_failure=deeds.last_failure,
+            denied=deeds.denied,
+            first=frozenset(deeds.first),
             free={region: share.free(now) for region, share in shares.items()},
             cap=deeds.cap.free(now),
             wait=max(deeds.cap.wait(now), min(waits, default=0.0)),
@@ -189,26 +202,67 @@ class Doer:
             )
         return deeds.permit.stopped
 
-    async def check(self, mine: Read, deeds: Deeds, target: Target, instance: str) -> None:
-        """Have EC2 say whether a change would be allowed: for each generation, and again after a refusal."""
-        permit, now = deeds.permit, self._now()
-        same = permit.generation == mine.meta.generation
-        if same and (permit.stopped is None or now < permit.again_at):
-            return
-        self._share(target, now).take(now)  # EC2 counts it with the changes
-        refusal = await self._dry_run(mine, target, instance)
-        refusals = permit.refusals + 1 if same and refusal is not None else 0
-        wait = AGAIN_SECONDS[min(refusals, len(AGAIN_SECONDS) - 1)]
-        deeds.permit = Permit(mine.meta.generation, refusal, now + wait, refusals)
+    async def ask(
+        self, mine: Read, deeds: Deeds, writes: Sequence[Write], targets: Mapping[str, Target]
+    ) -> bool:
+        """Have EC2 say whether these would be allowed: for each generation, and again after a refusal. One
+        that is denied may be so for its tags: only when all are, the permission is missing. Whether anything
+        was learnt."""
+        permit, same = deeds.permit, deeds.permit.generation == mine.meta.generation
+        if not writes:
+            if permit.stopped is not None:
+                deeds.permit = Permit()  # there is nobody of whom to ask it, and nothing to change
+            return permit.stopped is not None
+        if same and (permit.stopped is None or self._now() < permit.again_at):
+            return False
+        if self._stopped(mine, deeds) is not permit.stopped:
+            return False  # nothing would be sent
+        stopped = None
+        for write in writes:
+            error = await self._dry_run(mine, write, targets[write.region])
+            stopped = refused(error) if error is not None else None
+            if error is None:
+                self._first(deeds, write.instance)
+            if error is None or not error.access_denied:
+                break
+            self._waits(deeds, write, error)
+        self._permit(mine, deeds, stopped)
+        return True
 
-    async def _dry_run(self, mine: Read, target: Target, instance: str) -> tuple[str, str] | None:
+    def _first(self, deeds: Deeds, instance: str) -> None:
+        """It comes before the others, and now: that one change is made tells more than any question."""
+        deeds.first.add(instance)
+        if (hand := deeds.hands.get(instance)) is not None and not hand.fighting:
+            deeds.keep(instance, msgspec.structs.replace(hand, not_before=self._now()))
+
+    def _permit(self, mine: Read, deeds: Deeds, stopped: tuple[str, str] | None) -> None:
+        """After a refusal it is asked again ever later, until EC2 takes a change."""
+        before, generation = deeds.permit, mine.meta.generation
+        refusals = before.refusals if before.generation == generation else 0
+        wait = AGAIN_SECONDS[min(refusals, len(AGAIN_SECONDS) - 1)]
+        told = stopped or (before.told if refusals else None)
+        refusals += stopped is not None
+        deeds.permit = Permit(generation, stopped, told, self._now() + wait, refusals)
+
+    def _waits(self, deeds: Deeds, write: Write, error: AwsError) -> None:
+        """It comes after the others. That it was asked for is no try: the next one need not wait longer."""
+        hand, now = deeds.hands.get(write.instance, Hand()), self._now()
+        told = failed(msgspec.structs.replace(hand, options=write.options), now, error.code, error.message)
+        failures, later = max(hand.failures, 1), max(hand.not_before, now + BACKOFF_SECONDS)
+        deeds.keep(write.instance, msgspec.structs.replace(told, failures=failures, not_before=later))
+
+    async def _dry_run(self, mine: Read, write: Write, target: Target) -> AwsError | None:
+        """Why it would not be allowed; None = it would. EC2 counts it with the changes."""
+        self._share(target, self._now()).take(self._now())
         try:
             await self._writer(mine, target).modify_instance_metadata_options(
-                InstanceId=instance, HttpEndpoint="enabled", DryRun=True
+                InstanceId=write.instance, **write.options, DryRun=True
             )
         except AwsError as error:
+            if error.throttled:
+                self._share(target, self._now()).refused(self._now())
             if error.code != PERMITTED and (error.access_denied or error.no_identity or error.transient):
-                return refused(error)
+                return error
         return None  # what else is wrong with it, the change itself will tell
 
     # ---------------------------------------------------------------- after a plan
@@ -216,7 +270,7 @@ class Doer:
     def note(self, deeds: Deeds, enforced: Enforced, instances: Collection[str]) -> None:
         """What the plan learnt of what was done before. `instances`: of all nodes."""
         if enforced.closed:
-            deeds.failures = 0
+            deeds.failures, deeds.denied = 0, ("", "")
         for instance, hand in enforced.hands.items():
             before = deeds.hands.get(instance, Hand())
             if hand.failures > before.failures:
@@ -234,20 +288,23 @@ class Doer:
 
         async def change(write: Write) -> None:
             async with turns:
-                if self._may_go_on(mine, deeds, targets[write.region]):
+                if self._may_go_on(mine, deeds, write, targets[write.region]):
                     await self._change(mine, deeds, write, targets[write.region])
 
         for outcome in await asyncio.gather(*map(change, writes), return_exceptions=True):
             if isinstance(outcome, BaseException):
                 raise outcome
 
-    def _may_go_on(self, mine: Read, deeds: Deeds, target: Target) -> bool:
+    def _may_go_on(self, mine: Read, deeds: Deeds, write: Write, target: Target) -> bool:
         """What was learnt since the plan was made: failures in a row, a permission that is gone, EC2 that
-        throttles, another policy that was quicker to take what was free."""
+        throttles, another policy that was quicker to take what was free; or its turn came late, and what is
+        known of it is too old."""
         assert mine.spec is not None  # noqa: S101 - only a policy that can be read is enforced
         open_still = deeds.failures < mine.spec.safety.stop_after_consecutive_failures
+        permitted = deeds.permit.stopped is None and not deeds.denied[0]
+        fresh = self._inventory.read_at(target, write.instance) >= self._fresh_since()
         now = self._now()
-        return open_still and deeds.permit.stopped is None and self._share(target, now).free(now) > 0
+        return open_still and permitted and fresh and self._share(target, now).free(now) > 0
 
     async def _change(self, mine: Read, deeds: Deeds, write: Write, target: Target) -> None:
         now = self._now()
@@ -255,6 +312,7 @@ class Doer:
         if deeds.cap is not None:
             deeds.cap.take(now)
         hand = deeds.hands.get(write.instance, Hand())
+        deeds.first.discard(write.instance)
         # Whoever is cancelled here does not know what became of it.
         deeds.keep(write.instance, unanswered(hand, now, write.options))
         self._inventory.doubt(target, write.instance, write.options)
@@ -264,13 +322,19 @@ class Doer:
             )
         except NotLeader:
             deeds.keep(write.instance, hand)  # nothing was sent
+            self._inventory.refused(target, write.instance)
             raise
         except AwsError as error:
             self._metrics.changed(error.code)
             self._failed(mine, deeds, write, target, hand, error)
+            if error.access_denied and _ORGANIZATION not in error.message:
+                await self._denied(mine, deeds, write, target, error)
             return
         self._metrics.changed("Changed")
         deeds.failures, deeds.unseen = 0, True
+        deeds.refusing.clear()
+        if deeds.permit.stopped is None:
+            deeds.permit = msgspec.structs.replace(deeds.permit, told=None, refusals=0)
         deeds.keep(write.instance, sent(hand, now, write.options))
         deeds.changed[write.instance] = time.time()
         self._inventory.changed(target, write.instance, answer.get("InstanceMetadataOptions") or {})
@@ -285,6 +349,7 @@ class Doer:
         tried = msgspec.structs.replace(hand, options=write.options)
         told = failed(tried, now, error.code, error.message)
         deeds.keep(instance, hand)
+        self._inventory.refused(target, instance)
         if error.throttled:
             self._share(target, now).refused(now)
         elif error.not_found:
@@ -295,14 +360,27 @@ class Doer:
             why = f"{error}; the account or its organization forbids it"
             blocked = failed(tried, now, Reason.BLOCKED_BY_ACCOUNT_POLICY, why, wait=mine.resync)
             deeds.failed(instance, blocked)
-        elif error.access_denied or error.no_identity:
-            # It may be this instance alone, by its tags: then the others are not kept waiting by it.
+        elif error.no_identity:
             deeds.keep(instance, told)
-            deeds.permit = Permit(mine.meta.generation, refused(error), now + AGAIN_SECONDS[0])
-        elif error.code == _INCORRECT_STATE:
+            self._permit(mine, deeds, refused(error))
+        elif error.access_denied or error.code == _INCORRECT_STATE:
             deeds.keep(instance, told)
         else:
             deeds.failed(instance, told)
+
+    async def _denied(self, mine: Read, deeds: Deeds, write: Write, target: Target, error: AwsError) -> None:
+        """It may be this instance alone, by its tags: then the others are not kept waiting by it. But if EC2
+        says that it would be allowed, it would go on like this for ever."""
+        if deeds.denied[0] or deeds.permit.stopped is not None:
+            return
+        if await self._dry_run(mine, write, target) is None:
+            why = f"EC2 says that the change would be allowed, and denies it: {error}"
+            deeds.denied = (write.instance, why)
+            return
+        deeds.refusing.add(write.instance)
+        if len(deeds.refusing) >= ASKED:
+            deeds.refusing.clear()
+            self._permit(mine, deeds, refused(error))
 
     # ---------------------------------------------------------------- parts
 
@@ -313,10 +391,19 @@ class Doer:
         return writer if mine.enforces else read_only(writer)
 
     def _share(self, target: Target, now: float) -> Pace:
-        if target not in self._shares:
+        """Of EC2's bucket, which all callers of an account have in common in a region. What is of an account
+        that is not known yet has one as well."""
+        role = target.identity.role_arn.split(":")
+        account = role[4] if len(role) > 4 else self._inventory.account(target)
+        key = (account, target.region)
+        if key not in self._shares:
             self._shares = {one: pace for one, pace in self._shares.items() if not pace.idle(now)}
-            self._shares[target] = Pace(self._rate, now)
-        return self._shares[target]
+            self._shares[key] = Pace(self._rate, now)
+        return self._shares[key]
+
+    def _fresh_since(self) -> float:
+        """By time.monotonic(). To read takes its time, however fast a test's clock runs."""
+        return time.monotonic() - max(FRESH_SECONDS * self._scale, 1.0)
 
     def _now(self) -> float:
         return time.monotonic() / self._scale

@@ -50,6 +50,7 @@ class Desk(msgspec.Struct, frozen=True):
     stopped   (reason, message) of what keeps it from changing anything: a permission, an account's policy
     watched   instances that were changed a short time ago
     denied    (instance, message) of a change that EC2 denied though it had said that it may be made
+    first     instances that EC2 said may be changed, when it denied others
     proved    instances whose probe found what it should since their soak began; None: none is made
     faulty    of a canary's instances: what the probe found instead
     unproved  (reason, message) of a finding that counts and is not as expected; ("", "") = there is none
@@ -80,6 +81,7 @@ class Desk(msgspec.Struct, frozen=True):
     failures: int = 0  # in a row
     last_failure: str = ""
     denied: tuple[str, str] = ("", "")
+    first: Collection[str] = ()
     free: Mapping[str, int] = {}
     cap: int = BATCH
     wait: float = 0.0

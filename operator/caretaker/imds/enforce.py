@@ -62,7 +62,8 @@ def enforce(every: Sequence[Found], desk: Desk, elsewhere: Sequence[Found] = ())
     """See Enforced. `elsewhere`: instances that stand in status, and that the policy means no more."""
     known = recorded(desk.canary, desk.watched)
     items = [case_of(one, desk, known) for one in every if concerns(one, desk)]
-    cases = sorted((one for one in items if one.changes_now(desk)), key=lambda one: one.order)
+    left = (one for one in items if one.changes_now(desk))
+    cases = sorted(left, key=lambda one: (one.found.instance not in desk.first, *one.order))
     found = {one.instance: one for one in (*elsewhere, *every) if one.instance in known}
     held = {one.found.instance: {why.change.field for why in one.held} for one in items if one.held}
     record = step(found, held, desk)
@@ -78,7 +79,7 @@ def enforce(every: Sequence[Found], desk: Desk, elsewhere: Sequence[Found] = ())
     phase, message = stop or _phase(items, len(cases), follow, choice.record, desk)
     made = Enforced(
         writes=choice.writes,
-        asks=asks(cases, choice.writes, desk) if breaker is None else (),
+        asks=asks(cases, choice.writes, desk) if choice.writes or desk.stopped is not None else (),
         ahead=_ahead(cases, choice, found, desk),
         left=len(cases),
         phase=phase,

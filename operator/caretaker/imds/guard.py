@@ -18,7 +18,6 @@ from caretaker.imds.judge import Seen
 from caretaker.imds.merge import Wanted
 
 _TAGS: Final = "instanceMetadataTags"
-_ENDPOINT: Final = "httpEndpoint"
 
 
 class Held(msgspec.Struct, frozen=True, gc=False):
@@ -51,19 +50,19 @@ def held(change: Change, seen: Seen, loosening: Collection[str], tightening: Col
 
 
 def parameters(wanted: Mapping[str, Wanted], mine: str, leave: Collection[str], seen: Seen) -> dict[str, Any]:
-    """What is sent: every field that the policy wins and may set, and HttpEndpoint, which EC2 wants along
-    (EC2 API reference, ModifyInstanceMetadataOptions); never an empty value. A disabled endpoint that stays
-    so is left out: EC2 takes no other option beside it. So is one that another policy closes: it may have
-    done so since the instance was read."""
-    sent = {
+    """What is sent: the fields that the policy wins, may set, and that differ. All others stay as they are,
+    and so does what another hand has set since the instance was read, such as an endpoint that it closed: "If
+    this parameter is not specified, the existing state is maintained" (EC2's service model, HttpEndpoint of
+    ModifyInstanceMetadataOptionsRequest). Where none differs, EC2 has them and has not applied them: then all
+    that are won are sent again. Never an empty value."""
+    has = dict(seen.options.given())
+    won = {
         field: one.value
         for field, one in sorted(wanted.items())
         if one.policy == mine and not one.rivals and field not in leave
     }
-    closing = _ENDPOINT in wanted and wanted[_ENDPOINT].value == "disabled"
-    if seen.options.http_endpoint == "enabled" and not closing:
-        sent.setdefault(_ENDPOINT, "enabled")
-    return {ec2_name(field): value for field, value in sent.items()}
+    differs = {field: value for field, value in won.items() if has.get(field) != value}
+    return {ec2_name(field): value for field, value in (differs or won).items()}
 
 
 def ec2_name(field: str) -> str:

@@ -5,6 +5,10 @@ same moment share one answer. It decides nothing and changes nothing; what could
 
 The cluster's instances are told from the account's others by their cluster tag, which the first look by id
 teaches; what does not carry it is asked for by id.
+
+A description may lag (Amazon EC2 API reference, "Eventual consistency"). So nothing is inferred from what it
+leaves out: what is being changed is asked for by id until EC2 tells the values that were sent; an instance is
+gone when EC2 says so, or does not tell it twice.
 """
 
 import asyncio
@@ -23,18 +27,22 @@ from caretaker.aws.ec2 import Ec2, Filter, Instance, MetadataOptions
 from caretaker.aws.errors import AwsError
 from caretaker.aws.identity import Target
 from caretaker.aws.pages import pages
-from caretaker.imds.judge import STOPPED, Seen
+from caretaker.imds.judge import ENDED, Seen
 
 log = logging.getLogger(__name__)
 
 PAGE: Final = 1000  # DescribeInstances' own limit
 IDS: Final = 200  # values of all filters of a call together (FilterLimitExceeded)
 BACKOFF_SECONDS: Final = (15.0, 30.0, 60.0, 300.0)
-# From the first change that EC2 has not applied yet (`pending`) to each further look; the last one repeats.
+# From the first change that EC2 has not told as applied to each further look; the last one repeats.
 POLL_SECONDS: Final = (3.0, 6.0, 12.0)
 # How long our own change outranks a description that does not know of it yet (Amazon EC2 API reference,
 # "Eventual consistency").
 OWN_SECONDS: Final = 30.0
+# From an answer without an instance that was asked for to the next one, which is believed.
+LOST_SECONDS: Final = 10.0
+# How long an instance that is gone is remembered as that: longer than any resyncInterval.
+GONE_SECONDS: Final = 2 * 86400.0
 # Tags that the metadata service can show (Amazon EC2 user guide, "View tags for your EC2 instances using
 # instance metadata").
 TAG_KEY: Final = re.compile(r"(?!(?:\.|\.\.|_index)$)[0-9a-zA-Z\-_+=,.@:]{1,255}")
@@ -52,11 +60,13 @@ BY_TAGS: Final = ("tagged", "group", "unfit_tags", "template", "version", "clust
 
 
 class Region(msgspec.Struct, frozen=True):
-    """One region as one identity sees it. `at` by time.monotonic(), of the last whole look; 0 = never."""
+    """One region as one identity sees it. `at` by time.monotonic(), of the last whole look; 0 = never;
+    `lost`: instances that are asked for again soon."""
 
     instances: dict[str, Seen] = {}
     at: float = 0.0
     problem: AwsError | None = None  # why the last look failed; what stands in `instances` is old then
+    lost: frozenset[str] = frozenset()
 
 
 class _Place:
@@ -70,7 +80,13 @@ class _Place:
         self.failures = 0
         self.again_at = 0.0  # not before this, after a failure
         self.own: dict[str, float] = {}  # instance -> when we changed it
-        self.tried: dict[str, Mapping[str, Any]] = {}  # instance -> what it was sent, and no answer yet
+        # instance -> when it was sent what, and no answer yet
+        self.tried: dict[str, tuple[float, Mapping[str, Any]]] = {}
+        self.before: Mapping[str, Seen] = {}  # what stood in the view before the last whole look
+        self.lost: dict[str, float] = {}  # instance -> when EC2 was first asked for it and did not tell it
+        self.gone: dict[str, float] = {}  # instance -> when it was last known to be gone
+        self.stripped: dict[str, float] = {}  # instance -> when it was first told without its group's tag
+        self.account = ""
         self.polls = 0  # looks for what is pending, since something is
         self.poll_at = 0.0
 
@@ -92,7 +108,7 @@ class Inventory:
         async with place.lock:
             now = time.monotonic()
             whole = not place.view.at or now - place.view.at >= max_age or place.view.problem is not None
-            missing = set(ids) - place.asked
+            missing = (set(ids) - place.asked) | (self._due(place, now) & set(ids))
             if (whole or missing) and now >= place.again_at:
                 await self._ask(place, self._ec2(target), set(ids) if whole else missing, whole=whole)
             return place.view
@@ -107,47 +123,63 @@ class Inventory:
                 await self._ask(place, self._ec2(target), old, whole=False)
 
     async def poll(self, target: Target) -> None:
-        """Which changes are not applied yet, in one call for all; nothing while it is too early. Those of a
-        stopped instance come into force when it starts."""
+        """Whether EC2 has applied what it was sent, by the instances' ids; nothing while it is too early.
+        What a stopped instance was sent comes into force when it starts."""
         place = self._place(target)
         async with place.lock:
-            now, known = time.monotonic(), place.view.instances
-            waiting = {one for one, seen in known.items() if seen.pending and seen.state not in STOPPED}
+            now = time.monotonic()
+            waiting = {one for one, seen in place.view.instances.items() if seen.under_way}
             if not waiting:
                 place.polls, place.poll_at = 0, 0.0
             elif not place.poll_at:
                 self._poll_later(place, now)
             elif now >= max(place.poll_at, place.again_at):
                 log.debug("EC2 is asked what is pending", extra={"pending": len(waiting), "began": now})
-                await self._poll(place, self._ec2(target), waiting)
+                await self._ask(place, self._ec2(target), waiting, whole=False)
                 self._poll_later(place, now)
 
+    def account(self, target: Target) -> str:
+        """Whose instances these are, by EC2's answers; "" = not told yet."""
+        return self._place(target).account
+
+    def read_at(self, target: Target, instance: str) -> float:
+        """When EC2 was last asked for it (time.monotonic()); -inf = what is known of it may be wrong."""
+        seen = self._place(target).view.instances.get(instance)
+        return seen.at if seen is not None else -math.inf
+
     def changed(self, target: Target, instance: str, options: MetadataOptions) -> None:
-        """EC2 has taken a change of ours, and answered with what the instance is to have."""
+        """EC2 has taken a change of ours, and answered with what the instance is to have. That it has it, a
+        description is to tell."""
         place = self._place(target)
         before = place.view.instances.get(instance)
         if before is None:
             return
         now = time.monotonic()
+        pending = options.get("State") == "pending"
         after = msgspec.structs.replace(
-            before, options=_options(options), pending=options.get("State") == "pending", at=now
+            before, options=_options(options), pending=pending, confirmed=False, at=now
         )
         place.own[instance] = now
         place.tried.pop(instance, None)
         _put(place, {instance: after})
-        if after.pending and not place.poll_at:
+        if not place.poll_at:
             self._poll_later(place, now)
 
     def doubt(self, target: Target, instance: str, options: Mapping[str, Any]) -> None:
         """It is sent these options: until EC2 has answered, what stands here is older than any limit."""
         place = self._place(target)
-        place.tried[instance] = options
+        place.tried[instance] = time.monotonic(), options
         if (before := place.view.instances.get(instance)) is not None:
             _put(place, {instance: msgspec.structs.replace(before, at=-math.inf)})
+
+    def refused(self, target: Target, instance: str) -> None:
+        """It was not taken: what EC2 tells of it from now on is believed as ever."""
+        self._place(target).tried.pop(instance, None)
 
     def gone(self, target: Target, instance: str) -> None:
         """EC2 does not know it any more."""
         place = self._place(target)
+        place.gone[instance] = time.monotonic()
         left = {one: seen for one, seen in place.view.instances.items() if one != instance}
         place.view = msgspec.structs.replace(place.view, instances=left)
 
@@ -156,28 +188,10 @@ class Inventory:
         place.polls += 1
         place.poll_at = now + wait * self._scale
 
-    async def _poll(self, place: _Place, ec2: Ec2, waiting: set[str]) -> None:
-        pending: Filter = {"Name": "metadata-options.state", "Values": ["pending"]}
-        size = IDS - len(pending["Values"])
-        if len(waiting) > size and place.tag is not None:
-            which: list[Filter] = [place.tag]
-        else:
-            which = [{"Name": "instance-id", "Values": some} for some in _chunks(sorted(waiting), size)]
-        now, found = time.monotonic(), []
-        try:
-            for one in which:
-                found += await self._describe(ec2, pending, one)
-        except AwsError as error:
-            self._failed(place, error)
-            return
-        told = _seen(place, found, now)
-        # But for what was changed, or found gone, since the question was put.
-        asked = {one: seen for one, seen in place.view.instances.items() if one in waiting and seen.at <= now}
-        applied = {
-            one: msgspec.structs.replace(asked[one], pending=False, at=now)
-            for one in asked.keys() - told.keys()
-        }
-        _put(place, {**applied, **{one: told[one] for one in told.keys() & asked.keys()}})
+    def _due(self, place: _Place, now: float) -> set[str]:
+        """Of those that EC2 did not tell, whom to ask for again."""
+        known, wait = place.view.instances, LOST_SECONDS * self._scale
+        return {one for one in place.lost if one not in known or now - known[one].at >= wait}
 
     def _place(self, target: Target) -> _Place:
         return self._places.setdefault(target, _Place(self._tag))
@@ -196,15 +210,31 @@ class Inventory:
             self._failed(place, error)
             return
         place.failures, place.again_at = 0, 0.0
-        seen = _seen(place, found, began)
+        seen = self._seen(place, found, began)
         self._keep_own(place, seen, began)
         running = {one for one, known in seen.items() if known.state == "running"}
         place.asked = ids | running if whole else place.asked | ids
-        # What was asked for by its id and not found is gone.
-        known = {} if whole else place.view.instances
-        others = {one: known[one] for one in known.keys() - ids}
-        place.view = Region({**others, **seen}, began if whole else place.view.at)
+        known = place.view.instances
+        seen |= self._not_told(place, ids - seen.keys(), began)
+        others = {} if whole else {one: known[one] for one in known.keys() - ids}
+        place.before = known if whole else place.before
+        place.lost = {one: at for one, at in place.lost.items() if one in seen or one in others}
+        place.stripped = {one: at for one, at in place.stripped.items() if one in seen or one in others}
+        at = began if whole else place.view.at
+        place.view = Region({**others, **seen}, at, lost=frozenset(place.lost))
         place.tag = self._tag or cluster_tag(found) or place.tag
+
+    def _not_told(self, place: _Place, ids: Iterable[str], asked: float) -> dict[str, Seen]:
+        """What was asked for by its id and not told: gone at the second time, not known until then."""
+        kept, wait = {}, LOST_SECONDS * self._scale
+        for one in ids:
+            if one in place.gone or asked - place.lost.setdefault(one, asked) >= wait:
+                place.lost.pop(one, None)
+                place.gone[one] = max(asked, place.gone.get(one, asked))
+            else:
+                kept[one] = msgspec.structs.replace(_known(place, one) or _NEVER, lost=True, at=asked)
+        place.gone = {one: at for one, at in place.gone.items() if asked - at < GONE_SECONDS}
+        return kept
 
     def _failed(self, place: _Place, error: AwsError) -> None:
         wait = BACKOFF_SECONDS[min(place.failures, len(BACKOFF_SECONDS) - 1)]
@@ -212,34 +242,84 @@ class Inventory:
         place.again_at = time.monotonic() + wait * self._scale
         place.view = msgspec.structs.replace(place.view, problem=error)
 
+    def _seen(self, place: _Place, found: Iterable[Instance], asked: float) -> dict[str, Seen]:
+        """By id. But for what was found to be gone since the question was put."""
+        every = {one["InstanceId"]: seen_of(one, asked) for one in found}
+        seen = {}
+        for name, one in every.items():
+            if place.gone.get(name, -math.inf) >= asked:
+                continue
+            place.gone.pop(name, None)
+            before = _known(place, name)
+            seen[name] = self._tagged(place, name, self._whole(place, name, one, before), before)
+        return seen
+
+    def _whole(self, place: _Place, name: str, one: Seen, before: Seen | None) -> Seen:
+        """With the options that it had, where EC2 tells it without any."""
+        if not one.lost:
+            place.lost.pop(name, None)
+            return one
+        place.lost.setdefault(name, one.at)
+        return msgspec.structs.replace(one, options=before.options) if before is not None else one
+
+    def _tagged(self, place: _Place, name: str, one: Seen, before: Seen | None) -> Seen:
+        """With the tags that it had, where EC2 tells none: their lack would take it out of its group, and
+        give it to another policy. That it has lost its group's alone is believed when it is told again."""
+        if one.group or before is None or not before.group:
+            place.stripped.pop(name, None)
+            return one if one.tagged or before is None else _retagged(one, before)
+        if not one.tagged:
+            return _retagged(one, before)
+        if one.at - place.stripped.setdefault(name, one.at) >= OWN_SECONDS * self._scale:
+            del place.stripped[name]
+            return one
+        return _retagged(one, before)
+
     def _keep_own(self, place: _Place, seen: dict[str, Seen], asked: float) -> None:
         """What we have just changed is not believed to be as it was before; it may be as a later change of
-        ours, of which EC2 gave no answer, would make it."""
-        place.own = {one: at for one, at in place.own.items() if asked - at < OWN_SECONDS * self._scale}
-        place.tried = {one: given for one, given in place.tried.items() if one in place.own}
-        for one in place.own.keys() & seen.keys() & place.view.instances.keys():
-            ours = place.view.instances[one]
-            if seen[one].options not in (ours.options, _changed(ours.options, place.tried.get(one, {}))):
-                seen[one] = msgspec.structs.replace(ours, state=seen[one].state, at=asked)
+        ours, of which EC2 gave no answer, would make it. Until it is told so, it is not confirmed."""
+        since = asked - OWN_SECONDS * self._scale
+        place.own = {one: at for one, at in place.own.items() if at > since}
+        place.tried = {one: tried for one, tried in place.tried.items() if tried[0] > since}
+        for one in (place.own.keys() | place.tried.keys()) & seen.keys():
+            told, ours, (_, given) = seen[one], _known(place, one), place.tried.get(one, (0.0, {}))
+            if one not in place.own or ours is None:
+                ours = told
+            if told.options not in (ours.options, _changed(ours.options, given)):
+                kept = {"options": ours.options, "pending": ours.pending, "confirmed": False}
+                seen[one] = msgspec.structs.replace(told, **kept)
+            elif _changed(told.options, given) != told.options:
+                seen[one] = msgspec.structs.replace(told, confirmed=False)
 
     async def _found(self, place: _Place, ec2: Ec2, ids: set[str], *, whole: bool) -> list[Instance]:
         if not ids:
             return []
         found: list[Instance] = []
         if whole and place.tag is not None:
-            found = await self._describe(ec2, place.tag)
+            found = await self._describe(place, ec2, place.tag)
             ids = ids - {one["InstanceId"] for one in found}
         for some in _chunks(sorted(ids)):
-            found += await self._describe(ec2, {"Name": "instance-id", "Values": some})
+            found += await self._describe(place, ec2, {"Name": "instance-id", "Values": some})
         return found
 
-    async def _describe(self, ec2: Ec2, *only: Filter) -> list[Instance]:
+    async def _describe(self, place: _Place, ec2: Ec2, only: Filter) -> list[Instance]:
         """All pages. By filter: one id that EC2 does not know would fail the whole call else."""
         found: list[Instance] = []
-        async for page in pages(ec2.describe_instances, Filters=only, MaxResults=PAGE):
+        async for page in pages(ec2.describe_instances, Filters=[only], MaxResults=PAGE):
             self.calls += 1
-            found += [one for group in page["Reservations"] for one in group["Instances"]]
+            for group in page["Reservations"]:
+                place.account = group.get("OwnerId") or place.account
+                found += group["Instances"]
         return found
+
+
+# An instance of which EC2 has told nothing yet.
+_NEVER: Final = Seen(Options(), state="", tagged=False)
+
+
+def _known(place: _Place, instance: str) -> Seen | None:
+    """What EC2 last told of it."""
+    return place.view.instances.get(instance) or place.before.get(instance)
 
 
 def _put(place: _Place, seen: dict[str, Seen]) -> None:
@@ -257,11 +337,13 @@ def _changed(options: Options, given: Mapping[str, Any]) -> Options:
 def seen_of(instance: Instance, asked: float) -> Seen:
     """The instance as decisions see it. `asked`: when, by time.monotonic()."""
     options = instance.get("MetadataOptions") or {}
+    state = (instance.get("State") or {}).get("Name", "")
     tags = {tag.get("Key", ""): tag.get("Value", "") for tag in instance.get("Tags", ())}
     return Seen(
         options=_options(options),
-        state=(instance.get("State") or {}).get("Name", ""),
+        state=state,
         pending=options.get("State") == "pending",
+        lost=not options and state not in ENDED,
         managed=bool((instance.get("Operator") or {}).get("Managed")),
         tagged=bool(tags),
         group=tags.get(GROUP_TAG, ""),
@@ -271,14 +353,6 @@ def seen_of(instance: Instance, asked: float) -> Seen:
         version=tags.get(VERSION_TAG, ""),
         cluster=tags.get(EKS_TAG) or tags.get(NODEGROUP_CLUSTER_TAG, ""),
     )
-
-
-def _seen(place: _Place, found: Iterable[Instance], asked: float) -> dict[str, Seen]:
-    """By id. An instance that had tags has them still where EC2 tells none: their lack would take it out of
-    its group, and give it to another policy."""
-    seen = {one["InstanceId"]: seen_of(one, asked) for one in found}
-    known = place.view.instances
-    return {name: one if one.tagged else _retagged(one, known.get(name, one)) for name, one in seen.items()}
 
 
 def _retagged(seen: Seen, before: Seen) -> Seen:

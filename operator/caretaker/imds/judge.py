@@ -19,22 +19,29 @@ from caretaker.imds.place import PROVIDER_MANAGED, Place
 
 State = Literal["skipped", "unknown", "gone", "pending", "drifted", "failed", "compliant"]
 # Instance states in which options cannot be changed any more (EC2 API reference, InstanceState).
-_ENDED: Final = frozenset(("shutting-down", "terminated"))
+ENDED: Final = frozenset(("shutting-down", "terminated"))
 STOPPED: Final = frozenset(("stopping", "stopped"))
 NOT_FOUND: Final = "InstanceNotFound"
 NOT_ASKED: Final = "NotAsked"
 TAGS_NOT_TOLD: Final = "TagsNotTold"
+NOT_TOLD: Final = "InstanceNotTold"
 
 
 class Seen(msgspec.Struct, frozen=True, gc=False):
     """What EC2 says of an instance. `state` as in InstanceState.Name; `managed`: by AWS, who alone may change
-    it (Operator.Managed); `tagged`: it has tags, as every instance of a cluster does."""
+    it (Operator.Managed); `tagged`: it has tags, as every instance of a cluster does.
+
+    confirmed  a description told these options; not so where we have changed them since, or may have
+    lost       EC2 was asked for it and did not tell it, or not its options
+    """
 
     options: Options
     state: str = "running"
     pending: bool = False  # MetadataOptions.State
     managed: bool = False
     tagged: bool = True
+    confirmed: bool = True
+    lost: bool = False
     group: str = ""  # the Auto Scaling group, by its tag
     unfit_tags: bool | None = None  # a tag's key is none that the metadata service can show; None: not told
     at: float = 0.0  # time.monotonic() when EC2 was asked
@@ -42,6 +49,14 @@ class Seen(msgspec.Struct, frozen=True, gc=False):
     template: str = ""
     version: str = ""
     cluster: str = ""
+
+    @property
+    def under_way(self) -> bool:
+        """Whether a change of it is to be seen in force yet. What a stopped instance is to have comes into
+        force when it starts: that is not waited for."""
+        if self.state in ENDED:
+            return False
+        return not self.confirmed or (self.pending and self.state not in STOPPED)
 
 
 class Case(msgspec.Struct, frozen=True, gc=False):
@@ -84,7 +99,14 @@ def _unknown(case: Case) -> Verdict | None:
 def _gone(case: Case) -> Verdict | None:
     if case.seen is None:
         return Verdict("gone", NOT_FOUND)
-    return Verdict("gone", case.seen.state) if case.seen.state in _ENDED else None
+    return Verdict("gone", case.seen.state) if case.seen.state in ENDED else None
+
+
+def _lost(case: Case) -> Verdict | None:
+    """An answer that leaves something out does not say that it is not there."""
+    if case.seen is None or not case.seen.lost:
+        return None
+    return Verdict("unknown", NOT_TOLD, "EC2 was asked for it and did not tell of it; it is asked again")
 
 
 def _managed(case: Case) -> Verdict | None:
@@ -108,15 +130,14 @@ def _differs(case: Case) -> Verdict | None:
     found = changes(case.seen.options, mine)
     if found:
         return Verdict("drifted", "Drifted", changes=found)
-    # What a stopped instance is to have comes into force when it starts.
-    waits = case.seen.pending and case.seen.state not in STOPPED
-    return Verdict("pending", "Pending") if waits else None
+    return Verdict("pending", "Pending") if case.seen.under_way else None
 
 
 _RULES: Final[tuple[Callable[[Case], Verdict | None], ...]] = (
     _skipped,
     _unknown,
     _gone,
+    _lost,
     _managed,
     _untagged,
     _differs,

@@ -33,12 +33,14 @@ Placed = tuple[Node, Place]
 
 
 class Look(msgspec.Struct, frozen=True):
-    """What was found. `age`: seconds since the oldest region was asked for all; `targets` by region."""
+    """What was found. `age`: seconds since the oldest region was asked for all; `targets` by region; `lost`:
+    some instances were not told, and are asked for again soon."""
 
     view: View
     snapshot: Snapshot
     age: float
     targets: Mapping[str, Target]
+    lost: bool = False
 
 
 async def look(
@@ -93,7 +95,8 @@ async def look(
     snapshot = Snapshot(
         mine.meta.name, policies, members, unasked, mine.spec.aws.region, launching=sources.known
     )
-    return Look(view, snapshot, age, targets)
+    lost = any(not region.lost.isdisjoint(wanted[name]) for name, region in regions.items())
+    return Look(view, snapshot, age, targets, lost)
 
 
 async def _wanted(spec: Spec, nodes: Sequence[Placed], changed: Collection[str]) -> dict[str, set[str]]:

@@ -282,7 +282,8 @@ class _Verdicts:
     def of(self, member: Member, fields: Mapping[str, Wanted]) -> Verdict:
         """`fields` as _Merged has them: one mapping for all that are alike."""
         seen, place = member.seen, member.place
-        known = None if seen is None else (seen.options, seen.state, seen.pending, seen.managed)
+        told = ("options", "state", "under_way", "managed", "tagged", "lost")
+        known = None if seen is None else tuple(getattr(seen, one) for one in told)
         alike = (id(fields), place.region, place.skipped, known)
         if alike not in self._known:
             unasked = self._snapshot.unasked.get(place.region, "")

@@ -164,14 +164,13 @@ async def test_a_thousand_that_are_as_they_should_be_cost_one_call_a_resync_and_
     with ledger.operator(time_scale=scale, args=("--log-level", "DEBUG")) as process:
         for policy in policies.all:
             await policy.summary(nodes=1000, compliant=1000)
-        await until(lambda: len(ledger.control.calls(MODIFY)) == 2)  # whether it may, for each that enforces
         before = await policies.versions()
         since = len(process.logs)
         ledger.control.clear_calls()
         await until(lambda: len(ledger.control.calls()) >= 10)
         assert await policies.versions() == before
     calls = ledger.control.calls()
-    assert {call["operation"] for call in calls} == {DESCRIBE}
+    assert {call["operation"] for call in calls} == {DESCRIBE}, "nor whether anything may be changed"
     # When a call arrives is the machine's doing as well: the operator's own times tell its pace.
     looks = [entry for entry in process.logs[since:] if "began" in entry]
     assert all(look["whole"] for look in looks)

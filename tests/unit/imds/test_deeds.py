@@ -1,6 +1,7 @@
 """The calls that change instances, and what is remembered of them; against a double of EC2's answers."""
 
 import asyncio
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +18,7 @@ from caretaker.aws.readonly import ReadOnlyError
 from caretaker.aws.services import Rate
 from caretaker.imds import deeds as module
 from caretaker.imds.choice import Write
+from caretaker.imds import inventory as inventory_module
 from caretaker.imds.deeds import AT_ONCE, Deeds, Doer
 from caretaker.imds.enforce import Enforced
 from caretaker.imds.hands import Hand, failed, refused
@@ -27,7 +29,7 @@ from caretaker.obs.imds_metrics import PolicyMetrics
 from caretaker.runtime.queue import Key
 
 HERE = Target("ec2", "eu-west-1")
-CALL = {"HttpPutResponseHopLimit": 2, "HttpEndpoint": "enabled"}
+CALL = {"HttpPutResponseHopLimit": 2}
 KEY, OTHER = Key("IMDSPolicy", "", "p"), Key("IMDSPolicy", "", "q")
 REFUSED = AwsError(ErrorClass.INVALID_REQUEST, "InvalidParameterValue", "no luck")
 DENIED = AwsError(ErrorClass.ACCESS_DENIED, "UnauthorizedOperation", "no", service="ec2", operation="Modify")
@@ -35,6 +37,7 @@ THROTTLED = AwsError(ErrorClass.THROTTLED, "RequestLimitExceeded")
 ENDING = AwsError(ErrorClass.IN_PROGRESS, "IncorrectInstanceState")
 UNKNOWN = AwsError(ErrorClass.UNKNOWN_OUTCOME, "Timeout")
 GONE = AwsError(ErrorClass.NOT_FOUND, "InvalidInstanceID.NotFound")
+OTHER_ACCOUNT = Identity(None, "arn:aws:iam::444455556666:role/a")
 ORGANIZATION = AwsError(ErrorClass.ACCESS_DENIED, "UnauthorizedOperation", "by a service control policy")
 
 
@@ -45,13 +48,18 @@ class Ec2:
         self.sent: list[str] = []
         self.dry: list[str] = []
         self.answer: Callable[[str], BaseException | None] = lambda _: None
+        self.asked: Callable[[str], BaseException | None] | None = None  # of dry runs; None: as of changes
         self.at_work = self.most_at_work = 0
+        self.account = "111122223333"
 
     async def modify_instance_metadata_options(self, **given: Any) -> Any:
         instance = given["InstanceId"]
         if given.get("DryRun"):
             self.dry.append(instance)
-            raise self.answer(instance) or AwsError(ErrorClass.INVALID_REQUEST, "DryRunOperation")
+            assert {**CALL, "InstanceId": instance, "DryRun": True} == given
+            raise (self.asked or self.answer)(instance) or AwsError(
+                ErrorClass.INVALID_REQUEST, "DryRunOperation"
+            )
         self.sent.append(instance)
         self.at_work += 1
         self.most_at_work = max(self.most_at_work, self.at_work)
@@ -60,6 +68,12 @@ class Ec2:
         if (error := self.answer(instance)) is not None:
             raise error
         return {"InstanceMetadataOptions": {"State": "pending", **CALL}}
+
+    async def describe_instances(self, **given: Any) -> Any:
+        ids = given["Filters"][0]["Values"]
+        made = {"State": {"Name": "running"}, "MetadataOptions": {"HttpPutResponseHopLimit": 1}}
+        instances = [{"InstanceId": one, **made} for one in ids]
+        return {"Reservations": [{"OwnerId": self.account, "Instances": instances}]}
 
 
 class Clock:
@@ -78,7 +92,8 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    monkeypatch.setattr(module, "time", made)
+    for one in (module, inventory_module):
+        monkeypatch.setattr(one, "time", made)
     return made
 
 
@@ -88,9 +103,9 @@ class World:
     def __init__(self, per_second: float = 100.0) -> None:
         self.ec2 = Ec2()
         self.targets: list[Target] = []
-        inventory = Inventory(lambda _: self.ec2)  # type: ignore[arg-type,return-value]
+        self.inventory = Inventory(lambda _: self.ec2)  # type: ignore[arg-type,return-value]
         metrics = PolicyMetrics(CollectorRegistry())
-        self.doer = Doer(self.writer, inventory, Rate(per_second, per_second * 20), metrics)
+        self.doer = Doer(self.writer, self.inventory, Rate(per_second, per_second * 20), metrics)
 
     def writer(self, target: Target) -> Any:
         self.targets.append(target)
@@ -101,9 +116,21 @@ class World:
 
     async def send(self, count: int = 1, key: Key = KEY, target: Target = HERE, **more: Any) -> Deeds:
         deeds = self.of(key)
-        writes = [Write(f"i-{number}", "here", CALL) for number in range(count)]
-        await self.doer.carry_out(policy(**more), deeds, writes, {"here": target})
+        await self.read(count, target)
+        await self.doer.carry_out(policy(**more), deeds, writes(count), {"here": target})
         return deeds
+
+    async def read(self, count: int = 1, target: Target = HERE) -> None:
+        await self.inventory.again(target, [one.instance for one in writes(count)], math.inf)
+
+    async def ask(self, count: int = 1, key: Key = KEY, **more: Any) -> Deeds:
+        deeds = self.of(key)
+        await self.doer.ask(policy(**more), deeds, writes(count), {"here": HERE})
+        return deeds
+
+
+def writes(count: int) -> list[Write]:
+    return [Write(f"i-{number}", "here", CALL) for number in range(count)]
 
 
 def policy(mode: str = "Enforce", generation: int = 1, stop_after: int = 5) -> Read:
@@ -162,10 +189,31 @@ async def test_what_is_throttled_ends_a_batch_and_is_no_failure(clock: Clock) ->
     assert (deeds.failures, deeds.hands) == (0, {})
 
 
+ROLES = [Identity(None, f"arn:aws:iam::111122223333:role/{name}") for name in ("a", "b", "c")]
+OURS = [
+    HERE,
+    *(Target("ec2", "eu-west-1", one) for one in ROLES),
+    Target("ec2", "eu-west-1", endpoint_url="https://vpce.example"),
+]
+
+
 async def test_two_policies_do_not_take_the_same_share_twice(clock: Clock) -> None:
     world = World(per_second=1.0)
     await asyncio.gather(world.send(20), world.send(20, OTHER))
     assert len(world.ec2.sent) == 20
+
+
+@pytest.mark.parametrize("told", ["111122223333", ""], ids=["the account is told", "it is not"])
+async def test_whoever_calls_an_account_has_one_share_of_a_region(clock: Clock, told: str) -> None:
+    world = World(per_second=1.0)
+    world.ec2.account = told
+    for target in OURS:
+        await world.send(20, target=target)
+    known = 1 if told else 2  # of roles the account is known, of the operator's own identity not
+    assert len(world.ec2.sent) == 20 * known
+    for other in (Target("ec2", "us-east-1"), Target("ec2", "eu-west-1", OTHER_ACCOUNT)):
+        await world.send(20, target=other)
+    assert len(world.ec2.sent) == 20 * (known + 2)
 
 
 async def test_a_permission_that_is_gone_ends_a_batch_and_opens_no_breaker(clock: Clock) -> None:
@@ -173,9 +221,52 @@ async def test_a_permission_that_is_gone_ends_a_batch_and_opens_no_breaker(clock
     world.ec2.answer = lambda _: DENIED
     deeds = await world.send(60)
     assert len(world.ec2.sent) <= AT_ONCE
-    assert deeds.failures == 0
+    assert (deeds.failures, deeds.denied) == (0, ("", ""))
     assert deeds.permit.stopped is not None
     assert deeds.permit.stopped[0] == "AccessDenied"
+
+
+async def test_what_is_denied_though_it_would_be_allowed_ends_a_batch_and_is_told(clock: Clock) -> None:
+    world = World()
+    world.ec2.answer, world.ec2.asked = (lambda _: DENIED), (lambda _: None)
+    await world.ask()
+    deeds = await world.send(60)
+    assert len(world.ec2.sent) <= AT_ONCE
+    assert deeds.denied[0] in world.ec2.sent
+    assert deeds.refused is not None
+    assert (deeds.refused[0], deeds.permit.stopped) == ("AccessDenied", None)
+    told = world.doer.desk(policy(), deeds, {}).denied
+    assert told == deeds.denied
+    assert "would be allowed, and denies it" in told[1]
+    await world.send(60)
+    assert len(world.ec2.sent) <= AT_ONCE, "nothing more"
+    world.doer.note(deeds, Enforced(closed=True), set(world.ec2.sent))
+    assert deeds.denied == ("", "")
+    assert deeds.refused is None
+
+
+async def test_some_that_are_denied_for_their_tags_keep_none_of_the_others(clock: Clock) -> None:
+    world = World()
+    world.ec2.answer = lambda instance: DENIED if instance in ("i-0", "i-7") else None
+    deeds = await world.send(60)
+    assert len(world.ec2.sent) == 60
+    assert (deeds.permit.stopped, deeds.denied, deeds.failures) == (None, ("", ""), 0)
+    assert {one for one, hand in deeds.hands.items() if hand.failures} == {"i-0", "i-7"}
+
+
+async def test_what_is_known_of_it_is_read_in_the_seconds_before(clock: Clock) -> None:
+    world = World()
+    deeds = world.of()
+    await world.read(4)
+    clock.now += 5.1
+    await world.read(2)
+    await world.doer.carry_out(policy(), deeds, writes(4), {"here": HERE})
+    assert world.ec2.sent == ["i-0", "i-1"]
+    clock.now += 4.9
+    await world.read(4)
+    clock.now += 5.0
+    await world.doer.carry_out(policy(), deeds, writes(4)[2:], {"here": HERE})
+    assert world.ec2.sent[2:] == ["i-2", "i-3"]
 
 
 async def test_an_instance_that_alone_is_denied_waits_like_one_that_fails(clock: Clock) -> None:
@@ -193,7 +284,10 @@ async def test_an_instance_that_is_ending_opens_no_breaker(clock: Clock) -> None
     assert (len(world.ec2.sent), deeds.failures) == (20, 0)
     assert {hand.failures for hand in deeds.hands.values()} == {1}
     world.ec2.answer = lambda _: GONE
-    assert all(refused(hand) for hand in (await world.send(20)).hands.values()), "nothing was taken"
+    deeds = await world.send(20)
+    assert all(refused(hand) for hand in deeds.hands.values()), "nothing was taken"
+    assert {hand.trouble[0] for hand in deeds.hands.values()} == {"InvalidInstanceID.NotFound"}
+    assert world.inventory.read_at(HERE, "i-0") == -math.inf
 
 
 async def test_what_the_organization_forbids_waits_for_the_resync(clock: Clock) -> None:
@@ -283,7 +377,7 @@ async def test_shares_that_are_full_are_not_kept(clock: Clock) -> None:
     for number in range(50):
         clock.now += 60.0
         target = Target("ec2", f"region-{number}")
-        await world.doer.carry_out(policy(), world.of(), [Write("i-0", "r", CALL)], {"r": target})
+        await world.send(target=target)
     assert len(world.doer._shares) <= 2
 
 
@@ -301,26 +395,66 @@ def test_a_resume_at_that_cannot_be_read_resumes_nothing(clock: Clock, text: str
 async def test_a_permission_is_asked_for_once_in_each_generation_and_again_after_a_refusal(
     clock: Clock,
 ) -> None:
-    world, deeds = World(), Deeds("uid")
+    world = World()
     for _ in range(3):
-        await world.doer.check(policy(), deeds, HERE, "i-0")
-    assert (len(world.ec2.dry), deeds.permit.stopped) == (1, None)
+        deeds = await world.ask(3)
+    assert (world.ec2.dry, deeds.refused) == (["i-0"], None)
     world.ec2.answer = lambda _: DENIED
-    await world.doer.check(policy(generation=2), deeds, HERE, "i-0")
-    assert deeds.permit.stopped is not None
+    await world.ask(generation=2)
+    assert deeds.refused is not None
     waits = []
     for _ in range(5):
         before, asked = clock.now, len(world.ec2.dry)
         while len(world.ec2.dry) == asked:
             clock.now += 1.0
-            await world.doer.check(policy(generation=2), deeds, HERE, "i-0")
+            await world.ask(generation=2)
         waits.append(clock.now - before)
     assert waits == [15, 30, 60, 300, 300]
     world.ec2.answer = lambda _: None
     clock.now += 300.0
-    await world.doer.check(policy(generation=2), deeds, HERE, "i-0")
-    assert deeds.permit.stopped is None
-    assert world.ec2.sent == []
+    await world.ask(generation=2)
+    assert (deeds.permit.stopped, world.ec2.sent) == (None, [])
+    assert deeds.refused is not None, "that it would be allowed is not yet a change"
+    await world.send(generation=2)
+    assert deeds.refused is None
+    assert deeds.permit.refusals == 0
+
+
+async def test_nothing_is_asked_where_nothing_is_to_be_changed(clock: Clock) -> None:
+    world = World()
+    await world.ask(0)
+    world.ec2.answer = lambda _: DENIED
+    deeds = await world.ask(1)
+    assert (world.ec2.dry, deeds.permit.stopped is None) == (["i-0"], False)
+    await world.ask(0)
+    assert (world.ec2.dry, deeds.refused) == (["i-0"], None), "another hand has made the changes"
+
+
+@pytest.mark.parametrize(
+    ("denied", "asked", "stopped"),
+    [(("i-0",), 2, False), (("i-0", "i-1"), 3, False), (("i-0", "i-1", "i-2"), 3, True)],
+)
+async def test_only_when_all_that_are_asked_for_are_denied_the_permission_is_missing(
+    clock: Clock, denied: tuple[str, ...], asked: int, stopped: bool
+) -> None:
+    world = World()
+    world.ec2.answer = lambda instance: DENIED if instance in denied else None
+    deeds = await world.ask(3)
+    assert len(world.ec2.dry) == asked
+    assert (deeds.permit.stopped is not None) is stopped
+    assert {name: hand.trouble[0] for name, hand in deeds.hands.items()} == dict.fromkeys(
+        denied, "UnauthorizedOperation"
+    )
+
+
+async def test_without_an_answer_to_the_question_nothing_is_sent_and_nobody_is_failing(clock: Clock) -> None:
+    world = World()
+    world.ec2.answer = lambda _: THROTTLED
+    deeds = await world.ask(3)
+    assert (world.ec2.dry, deeds.hands) == (["i-0"], {})
+    assert deeds.permit.stopped is not None
+    assert deeds.permit.stopped[0] == "NotAsked"
+    assert world.doer.desk(policy(), deeds, {"here": HERE}).slowed
 
 
 def test_a_hand_about_which_there_is_nothing_to_remember_is_not_kept() -> None:

@@ -45,14 +45,55 @@ def many(count: int, **more: Any) -> list[Any]:
     return [found(number, **more) for number in range(1, count + 1)]
 
 
+def asked(made: Enforced) -> list[str]:
+    return [write.instance for write in made.asks]
+
+
 # ---------------------------------------------------------------- who is changed
 
 
-def test_only_what_differs_is_changed() -> None:
+def test_what_differs_is_changed_and_nothing_else_is_sent() -> None:
     made = enforce([found(1), found(2, GOOD)], desk())
     (write,) = made.writes
-    assert (write.instance, write.region, dict(write.options)) == ("i-1", HERE, CALL)
-    assert (made.left, made.phase, made.ahead) == (1, "Changing", ())
+    assert (write.instance, write.region, dict(write.options)) == ("i-1", HERE, HOP)
+    assert (made.left, made.phase, made.ahead) == (1, "Changing", ((HERE, "i-1"),))
+
+
+def test_what_was_read_too_long_ago_is_read_again_with_what_comes_next() -> None:
+    now = [found(1, at=995.0), found(2, at=995.0), found(3, at=1.0)]
+    fresh = enforce(now, desk(cap=2))
+    assert (written(fresh), fresh.ahead) == (["i-1", "i-2"], ())
+    old = enforce(now, desk(cap=2, now=1_000.1))
+    assert (written(old), old.ahead) == (["i-1", "i-2"], ((HERE, "i-1"), (HERE, "i-2"), (HERE, "i-3")))
+    assert enforce(now, desk(cap=0)).ahead == ()
+
+
+def test_ec2_is_asked_of_what_is_to_be_sent_first_and_of_others_far_from_it() -> None:
+    made = enforce(many(9), desk())
+    assert (asked(made), dict(made.asks[0].options)) == (["i-1", "i-4", "i-7"], HOP)
+    failing = enforce(many(9), desk(hands={"i-1": FAILED}, cap=1))
+    assert asked(failing)[0] == written(failing)[0] == "i-2", "one that was denied comes last"
+    refused = enforce(many(9), desk(stopped=("AccessDenied", "no")))
+    assert (written(refused), asked(refused)) == ([], ["i-1", "i-4", "i-7"])
+    assert asked(enforce(many(2), desk())) == ["i-1", "i-2"]
+    assert asked(enforce([found(1, GOOD)], desk(stopped=("AccessDenied", "no")))) == []
+    assert asked(enforce(many(2), desk(cap=0))) == [], "nothing is sent now"
+    broken = desk(breaker=BreakerStatus(GENERATION, 5, format_time(WALL), "x"))
+    assert asked(enforce(many(2), broken)) == []
+
+
+def test_what_ec2_denies_though_it_would_allow_it_opens_the_breaker() -> None:
+    made = enforce(many(3), desk(denied=("i-1", "EC2 denies it")))
+    assert made.breaker is not None
+    assert (made.writes, made.phase, made.breaker.message) == ((), "BreakerOpen", "i-1: EC2 denies it")
+
+
+def test_those_that_fail_never_take_the_place_of_others() -> None:
+    failing = {f"i-{number}": FAILED for number in range(1, 501)}
+    made = enforce(many(510), desk(hands=failing, now=9_999.0, cap=10, free={HERE: 10}))
+    assert sorted(written(made)) == sorted(f"i-{number}" for number in range(501, 511))
+    assert {f"i-{number}" for number in range(501, 511)} <= {one for _, one in made.ahead}
+    assert len(made.ahead) == 200
 
 
 def test_nothing_is_left_where_all_is_as_it_should_be() -> None:
@@ -129,10 +170,8 @@ def test_a_region_that_is_used_up_holds_up_no_other() -> None:
 
 def test_each_policy_sends_its_own_options_and_the_losers_nothing() -> None:
     tokens = Claim("q", 200, Options(http_tokens="required"))
-    made = enforce([found(1, WORST, tokens)], desk())
-    assert [dict(w.options) for w in made.writes] == [
-        {"HttpPutResponseHopLimit": 2, "HttpEndpoint": "enabled"}
-    ]
+    made = enforce([found(1, Options(1, "optional", "enabled"), tokens)], desk())
+    assert [dict(w.options) for w in made.writes] == [HOP]
     loses = enforce([found(1, BAD, Claim("q", 200, Options(3)))], desk())
     assert (loses.writes, loses.phase) == ((), "Enforced")
 
@@ -164,7 +203,7 @@ def test_three_reversals_leave_it_alone_and_a_spec_edited_three_times_does_not()
 
 
 def test_what_the_account_blocks_is_told_while_it_differs() -> None:
-    hand = failed(Hand(options=CALL), 990.0, "BlockedByAccountPolicy", "no", wait=86_400.0)
+    hand = failed(Hand(options=HOP), 990.0, "BlockedByAccountPolicy", "no", wait=86_400.0)
     assert enforce([found(1)], desk(hands={"i-1": hand})).blocked == ("no",)
     assert enforce([found(1, GOOD)], desk(hands={"i-1": hand})).blocked == ()
     other = found(1, mine=Claim("p", 100, Options(3)))

@@ -81,27 +81,37 @@ def sends(now: Options, *claims: Claim, leave: tuple[str, ...] = ()) -> dict[str
 HERE = Options(1, "optional", "enabled", "disabled", "disabled")
 
 
-def test_every_option_that_it_wins_is_sent_and_the_endpoint_along() -> None:
-    sent = sends(HERE, Claim("p", 1, Options(2, "optional")), Claim("q", 2, Options(http_tokens="required")))
-    assert sent == {"HttpPutResponseHopLimit": 2, "HttpEndpoint": "enabled"}
-    assert sends(HERE, Claim("p", 1, Options(2, "required")), leave=("httpPutResponseHopLimit",)) == {
-        "HttpTokens": "required",
-        "HttpEndpoint": "enabled",
-    }
+def test_what_it_wins_and_differs_is_sent_and_nothing_along() -> None:
+    tokens = Claim("q", 2, Options(http_tokens="required"))
+    assert sends(HERE, Claim("p", 1, Options(2, "optional")), tokens) == {"HttpPutResponseHopLimit": 2}
+    assert sends(HERE, Claim("p", 1, Options(2, "optional", "enabled"))) == {"HttpPutResponseHopLimit": 2}
+    hop = ("httpPutResponseHopLimit",)
+    assert sends(HERE, Claim("p", 1, Options(2, "required")), leave=hop) == {"HttpTokens": "required"}
+
+
+def test_what_ec2_does_not_tell_differs() -> None:
+    both = {"HttpPutResponseHopLimit": 2, "HttpTokens": "required"}
+    assert sends(Options(), Claim("p", 1, Options(2, "required"))) == both
+
+
+def test_where_nothing_differs_all_that_it_wins_is_sent_again() -> None:
+    """EC2 tells what it took, and has not applied it."""
+    mine, tokens = Claim("p", 1, Options(1, "optional")), Claim("q", 2, Options(http_tokens="required"))
+    assert sends(HERE, mine) == {"HttpPutResponseHopLimit": 1, "HttpTokens": "optional"}
+    assert sends(HERE, mine, tokens) == {"HttpPutResponseHopLimit": 1}
 
 
 def test_an_option_in_conflict_is_not_sent() -> None:
     sent = sends(HERE, Claim("p", 1, Options(2, "required")), Claim("q", 1, Options(3)))
-    assert sent == {"HttpTokens": "required", "HttpEndpoint": "enabled"}
+    assert sent == {"HttpTokens": "required"}
 
 
-def test_an_endpoint_that_is_disabled_stays_so_unless_it_is_wanted() -> None:
+@pytest.mark.parametrize("closing", [(), (Claim("q", 2, Options(http_endpoint="disabled")),)])
+def test_an_endpoint_is_opened_or_closed_only_where_that_is_wanted(closing: tuple[Claim, ...]) -> None:
     off = Options(1, "optional", "disabled")
-    assert sends(off, Claim("p", 1, Options(http_tokens="required"))) == {"HttpTokens": "required"}
+    for now in (HERE, off):
+        assert sends(now, Claim("p", 1, Options(http_tokens="required")), *closing) == {
+            "HttpTokens": "required"
+        }
     assert sends(off, Claim("p", 1, Options(http_endpoint="enabled"))) == {"HttpEndpoint": "enabled"}
     assert sends(HERE, Claim("p", 1, Options(http_endpoint="disabled"))) == {"HttpEndpoint": "disabled"}
-
-
-def test_an_endpoint_that_another_policy_closes_is_not_opened_again() -> None:
-    closing = Claim("q", 2, Options(http_endpoint="disabled"))
-    assert sends(HERE, Claim("p", 1, Options(http_tokens="required")), closing) == {"HttpTokens": "required"}

@@ -147,6 +147,15 @@ def test_a_spec_that_wants_something_else_is_no_reversal() -> None:
     assert advance(LANDED, "drifted", 200.0, TIMEOUT, BOTH, list(BOTH)).reversals == (200.0,)
 
 
+def test_only_what_was_sent_can_be_set_back() -> None:
+    """A field that was as it should be, and so was not sent, is mended for the first time."""
+    assert advance(LANDED, "drifted", 200.0, TIMEOUT, {"HttpTokens": "required"}, ["HttpTokens"]) == NEW
+    tokens = sent(NEW, 200.0, {"HttpTokens": "required"})
+    landed = advance(tokens, "compliant", 205.0, TIMEOUT)
+    again = advance(landed, "drifted", 300.0, TIMEOUT, {"HttpTokens": "required"}, ["HttpTokens"])
+    assert again.reversals == (300.0,)
+
+
 def test_what_was_refused_does_not_hold_up_what_is_wanted_now() -> None:
     refused = failed(Hand(options=BOTH), 100.0, "BlockedByAccountPolicy", "no", wait=86_400.0)
     assert drifted(refused, 200.0, BOTH) == refused

@@ -1,7 +1,7 @@
 """How often EC2 is asked, and for what; against a double of its one call."""
 
 import asyncio
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -9,11 +9,12 @@ from caretaker.aws.classes import ErrorClass
 from caretaker.aws.errors import AwsError
 from caretaker.aws.identity import Target
 from caretaker.imds import inventory as module
-from caretaker.imds.inventory import Inventory
+from caretaker.imds.inventory import LOST_SECONDS, OWN_SECONDS, Inventory
 from testing.clock import Clock
 
 HERE = Target("ec2", "eu-west-1")
 FRESH = 900.0
+APPLIED: Final = {"State": "applied", "HttpPutResponseHopLimit": 1, "HttpTokens": "optional"}
 
 
 class Ec2:
@@ -22,7 +23,13 @@ class Ec2:
     def __init__(self, *ids: str, tag: str = "") -> None:
         tags = [{"Key": tag, "Value": "owned"}] if tag else []
         self.instances = {
-            name: {"InstanceId": name, "Tags": list(tags), "State": {"Name": "running"}} for name in ids
+            name: {
+                "InstanceId": name,
+                "Tags": list(tags),
+                "State": {"Name": "running"},
+                "MetadataOptions": APPLIED,
+            }
+            for name in ids
         }
         self.calls: list[tuple[str, list[str]]] = []
         self.error: AwsError | None = None
@@ -81,17 +88,29 @@ async def test_what_the_tag_does_not_find_is_asked_for_by_id(clock: Clock) -> No
     assert ec2.calls[1:] == [("tag-key", ["kubernetes.io/cluster/prod"]), ("instance-id", ["i-2"])]
 
 
-async def test_new_instances_alone_are_asked_for_and_those_that_are_not_there_once(clock: Clock) -> None:
+async def test_new_instances_alone_are_asked_for_and_those_that_are_not_there_twice(clock: Clock) -> None:
     ec2 = Ec2("i-1", "i-2")
     inventory = Inventory(lambda _: ec2)  # type: ignore[arg-type,return-value]
     await inventory.look(HERE, {"i-1"}, FRESH)
     clock.now += 5
     found = await inventory.look(HERE, {"i-1", "i-2", "i-9"}, FRESH)
-    assert set(found.instances) == {"i-1", "i-2"}
+    assert (set(found.instances), set(found.lost)) == ({"i-1", "i-2", "i-9"}, {"i-9"})
     assert ec2.calls[1:] == [("instance-id", ["i-2", "i-9"])]
+    clock.now += LOST_SECONDS - 1
     await inventory.look(HERE, {"i-1", "i-2", "i-9"}, FRESH)
     assert len(ec2.calls) == 2
+    clock.now += 1
+    found = await inventory.look(HERE, {"i-1", "i-2", "i-9"}, FRESH)
+    assert (set(found.instances), set(found.lost)) == ({"i-1", "i-2"}, set())
+    assert ec2.calls[2:] == [("instance-id", ["i-9"])]
+    for _ in range(3):
+        clock.now += 60
+        await inventory.look(HERE, {"i-1", "i-2", "i-9"}, FRESH)
+    assert len(ec2.calls) == 3
     assert found.at == 1000.0, "it was no whole look"
+    clock.now += FRESH
+    found = await inventory.look(HERE, {"i-1", "i-2", "i-9"}, FRESH)
+    assert set(found.instances) == {"i-1", "i-2"}, "it is known to be gone"
 
 
 async def test_ids_go_by_200_a_call_and_pages_are_followed(clock: Clock) -> None:
@@ -167,6 +186,8 @@ def test_an_instance_is_read_as_the_api_tells_it() -> None:
     assert (found.template, found.version, found.cluster) == ("lt-1", "7", "prod")
     bare = module.seen_of({"InstanceId": "i-2"}, 7.0)
     assert (dict(bare.options.given()), bare.state, bare.group, bare.at) == ({}, "", "", 7.0)
+    assert (bare.lost, found.lost) == (True, False), "its options are not told"
+    assert not module.seen_of({"InstanceId": "i-2", "State": {"Name": "terminated"}}, 7.0).lost
 
 
 class Waiting:
@@ -188,10 +209,9 @@ class Waiting:
 @pytest.mark.parametrize(
     ("count", "tag", "calls"),
     [
-        pytest.param(199, "", 1, id="as many as one call takes"),
-        pytest.param(200, "", 2, id="one more than fits beside the state that is asked for"),
-        pytest.param(450, "", 3, id="many without a tag"),
-        pytest.param(200, "kubernetes.io/cluster/prod", 1, id="too many, but the tag says who"),
+        pytest.param(200, "", 1, id="as many as one call takes"),
+        pytest.param(201, "", 2, id="one more"),
+        pytest.param(450, "kubernetes.io/cluster/prod", 3, id="many"),
     ],
 )
 async def test_what_is_pending_is_asked_for_within_the_limit_of_a_call(
@@ -259,7 +279,57 @@ async def test_what_is_asked_for_by_id_and_not_found_is_gone(clock: Clock) -> No
     clock.now += 61
     await inventory.again(HERE, ["i-1"], clock.now - 60)
     found = await inventory.look(HERE, {"i-1", "i-2"}, FRESH)
+    assert found.instances["i-1"].lost, "the answer may lag"
+    clock.now += LOST_SECONDS
+    await inventory.again(HERE, ["i-1"], clock.now)
+    found = await inventory.look(HERE, {"i-1", "i-2"}, FRESH)
     assert set(found.instances) == {"i-2"}
+    ec2.instances |= Ec2("i-1").instances
+    clock.now += 1
+    await inventory.again(HERE, ["i-1"], clock.now)
+    assert "i-1" in (await inventory.look(HERE, {"i-1", "i-2"}, FRESH)).instances, "EC2 tells it after all"
+
+
+async def test_an_answer_that_lags_changes_no_verdict_of_an_instance_that_it_leaves_out(clock: Clock) -> None:
+    ec2 = Ec2("i-1", tag="kubernetes.io/cluster/prod")
+    inventory = Inventory(lambda _: ec2)  # type: ignore[arg-type,return-value]
+    before = (await inventory.look(HERE, {"i-1"}, FRESH)).instances["i-1"]
+    kept = ec2.instances.pop("i-1")
+    clock.now += FRESH
+    found = await inventory.look(HERE, {"i-1"}, FRESH)
+    lost = found.instances["i-1"]
+    assert (lost.lost, lost.options, lost.tagged, set(found.lost)) == (True, before.options, True, {"i-1"})
+    ec2.instances["i-1"] = kept
+    clock.now += LOST_SECONDS
+    found = await inventory.look(HERE, {"i-1"}, FRESH)
+    assert (found.instances["i-1"].lost, set(found.lost)) == (False, set())
+
+
+async def test_one_whose_options_are_not_told_keeps_them_and_is_never_gone(clock: Clock) -> None:
+    ec2 = Ec2("i-1")
+    inventory = Inventory(lambda _: ec2)  # type: ignore[arg-type,return-value]
+    before = (await inventory.look(HERE, {"i-1"}, FRESH)).instances["i-1"]
+    del ec2.instances["i-1"]["MetadataOptions"]
+    for _ in range(4):
+        clock.now += FRESH
+        found = (await inventory.look(HERE, {"i-1"}, FRESH)).instances["i-1"]
+        assert (found.lost, found.options) == (True, before.options)
+    ec2.instances["i-1"]["MetadataOptions"] = APPLIED
+    clock.now += LOST_SECONDS
+    assert not (await inventory.look(HERE, {"i-1"}, FRESH)).instances["i-1"].lost
+
+
+async def test_whose_account_it_is_is_told_by_ec2(clock: Clock) -> None:
+    class Owned(Ec2):
+        async def describe_instances(self, **given: Any) -> Any:
+            answer = await super().describe_instances(**given)
+            return {"Reservations": [{**one, "OwnerId": "111122223333"} for one in answer["Reservations"]]}
+
+    ec2 = Owned("i-1")
+    inventory = Inventory(lambda _: ec2)  # type: ignore[arg-type,return-value]
+    assert inventory.account(HERE) == ""
+    await inventory.look(HERE, {"i-1"}, FRESH)
+    assert inventory.account(HERE) == "111122223333"
 
 
 PENDING = {"State": "pending", "HttpPutResponseHopLimit": 2}
@@ -280,25 +350,22 @@ async def test_a_look_for_what_is_pending_that_fails_is_made_good_by_the_next_on
 
 
 class Slow(Ec2):
-    """Its answers wait while `open` is not set; `pending` instances match a filter for them."""
+    """Its answers wait while `open` is not set."""
 
     def __init__(self, *ids: str) -> None:
         super().__init__(*ids)
         self.open = asyncio.Event()
         self.open.set()
         self.asked = asyncio.Event()
-        self.pending: set[str] = set()
+
+    def tell(self, instance: str, **options: Any) -> None:
+        self.instances[instance]["MetadataOptions"] = {**APPLIED, **options}
 
     async def describe_instances(self, **given: Any) -> Any:
+        answer = await super().describe_instances(**given)  # as it is when the question comes
         self.asked.set()
         await self.open.wait()
-        if len(given["Filters"]) == 1:
-            return await super().describe_instances(**given)
-        self.calls.append(("pending", []))
-        if self.error is not None:
-            raise self.error
-        found = [{**self.instances[one], "MetadataOptions": PENDING} for one in sorted(self.pending)]
-        return {"Reservations": [{"Instances": found}]}
+        return answer
 
 
 async def test_pending_is_looked_for_after_3_6_and_every_12_seconds(clock: Clock) -> None:
@@ -306,7 +373,7 @@ async def test_pending_is_looked_for_after_3_6_and_every_12_seconds(clock: Clock
     inventory = Inventory(lambda _: ec2)  # type: ignore[arg-type,return-value]
     await inventory.look(HERE, {"i-1"}, FRESH)
     inventory.changed(HERE, "i-1", PENDING)  # type: ignore[arg-type]
-    ec2.pending = {"i-1"}
+    ec2.instances["i-1"]["MetadataOptions"] = PENDING
     began, at = clock.now, []
     for _ in range(60):
         clock.now += 1
@@ -315,7 +382,7 @@ async def test_pending_is_looked_for_after_3_6_and_every_12_seconds(clock: Clock
         if len(ec2.calls) > before:
             at.append(clock.now - began)
     assert at == [3, 9, 21, 33, 45, 57]
-    ec2.pending = set()
+    ec2.instances["i-1"]["MetadataOptions"] = {**PENDING, "State": "applied"}
     clock.now += 12
     await inventory.poll(HERE)
     assert not (await inventory.look(HERE, {"i-1"}, FRESH)).instances["i-1"].pending
@@ -330,33 +397,96 @@ async def test_what_changes_while_pending_is_looked_for_is_not_taken_for_applied
     inventory = Inventory(lambda _: ec2)  # type: ignore[arg-type,return-value]
     await inventory.look(HERE, {"i-1", "i-2", "i-3"}, FRESH)
     for one in ("i-1", "i-2", "i-3"):
-        inventory.changed(HERE, one, PENDING)  # type: ignore[arg-type]
+        inventory.changed(HERE, one, {**APPLIED, **PENDING})  # type: ignore[arg-type]
+    for one in ("i-1", "i-2", "i-3"):
+        ec2.tell(one, HttpPutResponseHopLimit=2)
     clock.now += 3
     ec2.open.clear()
     ec2.asked.clear()
     polling = asyncio.create_task(inventory.poll(HERE))
     await ec2.asked.wait()
     clock.now += 1
-    inventory.changed(HERE, "i-1", PENDING)  # type: ignore[arg-type]
+    inventory.changed(HERE, "i-1", {**PENDING, "HttpPutResponseHopLimit": 3})  # type: ignore[arg-type]
     inventory.gone(HERE, "i-2")
     ec2.open.set()
     await polling
     found = (await inventory.look(HERE, {"i-1", "i-2", "i-3"}, FRESH)).instances
-    assert {one: seen.pending for one, seen in found.items()} == {"i-1": True, "i-3": False}
+    assert {one: seen.under_way for one, seen in found.items()} == {"i-1": True, "i-3": False}
+
+
+async def test_applied_is_what_ec2_tells_of_the_instance_and_nothing_else(clock: Clock) -> None:
+    """Not its answer to the change, nor that it lists nothing as pending: another hand may set it back."""
+    ec2 = Slow("i-1")
+    inventory = Inventory(lambda _: ec2)  # type: ignore[arg-type,return-value]
+    await inventory.look(HERE, {"i-1"}, FRESH)
+
+    async def poll() -> Any:
+        clock.now += 12
+        await inventory.poll(HERE)
+        seen = (await inventory.look(HERE, {"i-1"}, FRESH)).instances["i-1"]
+        return seen.options.http_put_response_hop_limit, seen.under_way
+
+    inventory.changed(HERE, "i-1", {**PENDING, **APPLIED, "HttpPutResponseHopLimit": 2})  # type: ignore[arg-type]
+    seen = (await inventory.look(HERE, {"i-1"}, FRESH)).instances["i-1"]
+    assert (seen.options.http_put_response_hop_limit, seen.under_way) == (2, True)
+    ec2.tell("i-1", HttpPutResponseHopLimit=2, State="pending")
+    assert await poll() == (2, True)
+    ec2.tell("i-1", HttpPutResponseHopLimit=2)
+    assert await poll() == (2, False)
+    assert [name for name, _ in ec2.calls] == ["instance-id"] * 3
+
+    inventory.changed(HERE, "i-1", {**APPLIED, **PENDING, "HttpPutResponseHopLimit": 3})  # type: ignore[arg-type]
+    ec2.tell("i-1", HttpPutResponseHopLimit=1)
+    assert [await poll() for _ in range(3)] == [(3, True), (3, True), (1, False)]
+
+
+async def test_one_that_ends_while_it_is_pending_is_told_so(clock: Clock) -> None:
+    ec2 = Slow("i-1")
+    inventory = Inventory(lambda _: ec2)  # type: ignore[arg-type,return-value]
+    await inventory.look(HERE, {"i-1"}, FRESH)
+    inventory.changed(HERE, "i-1", PENDING)  # type: ignore[arg-type]
+    ec2.instances["i-1"]["State"] = {"Name": "terminated"}
+    clock.now += 3
+    await inventory.poll(HERE)
+    assert (await inventory.look(HERE, {"i-1"}, FRESH)).instances["i-1"].state == "terminated"
+    clock.now += 60
+    await inventory.poll(HERE)
+    assert len(ec2.calls) == 2, "nothing is waited for"
 
 
 async def test_our_own_change_outranks_a_description_that_does_not_know_of_it(clock: Clock) -> None:
     ec2 = Ec2("i-1")
-    ec2.instances["i-1"]["MetadataOptions"] = {"State": "applied", "HttpPutResponseHopLimit": 1}
     inventory = Inventory(lambda _: ec2)  # type: ignore[arg-type,return-value]
     await inventory.look(HERE, {"i-1"}, FRESH)
     inventory.changed(HERE, "i-1", PENDING)  # type: ignore[arg-type]
     seen = []
     for _ in range(3):
-        clock.now += 14
-        found = await inventory.look(HERE, {"i-1"}, 1.0)
-        seen.append(found.instances["i-1"].options.http_put_response_hop_limit)
-    assert seen == [2, 2, 1]
+        clock.now += OWN_SECONDS / 2 - 1
+        one = (await inventory.look(HERE, {"i-1"}, 1.0)).instances["i-1"]
+        seen.append((one.options.http_put_response_hop_limit, one.under_way))
+    assert seen == [(2, True), (2, True), (1, False)], "nor is it believed before it is told"
+
+
+async def test_without_an_answer_a_description_that_does_not_show_the_change_proves_nothing(
+    clock: Clock,
+) -> None:
+    ec2 = Slow("i-1", "i-2")
+    inventory = Inventory(lambda _: ec2)  # type: ignore[arg-type,return-value]
+    await inventory.look(HERE, {"i-1", "i-2"}, FRESH)
+    for one in ("i-1", "i-2"):
+        inventory.doubt(HERE, one, {"HttpPutResponseHopLimit": 2})
+    ec2.tell("i-2", HttpPutResponseHopLimit=2)
+    seen = []
+    for _ in range(2):
+        await inventory.again(HERE, ["i-1", "i-2"], clock.now + 1)
+        found = (await inventory.look(HERE, {"i-1", "i-2"}, FRESH)).instances
+        seen.append({name: one.under_way for name, one in found.items()})
+        clock.now += OWN_SECONDS
+    assert seen == [{"i-1": True, "i-2": False}, {"i-1": False, "i-2": False}]
+    inventory.doubt(HERE, "i-1", {"HttpPutResponseHopLimit": 2})
+    inventory.refused(HERE, "i-1")
+    await inventory.again(HERE, ["i-1"], clock.now + 1)
+    assert not (await inventory.look(HERE, {"i-1"}, FRESH)).instances["i-1"].under_way, "EC2 did not take it"
 
 
 async def test_a_region_that_hangs_holds_up_no_other(clock: Clock) -> None:
@@ -415,6 +545,17 @@ async def test_after_a_change_a_second_one_without_an_answer_is_believed_as_ec2_
     assert seen.http_tokens == expected["HttpTokens"]
 
 
+async def test_a_whole_look_for_others_forgets_no_change_of_ours(clock: Clock) -> None:
+    ec2 = Slow("i-1", "i-2")
+    inventory = Inventory(lambda _: ec2)  # type: ignore[arg-type,return-value]
+    await inventory.look(HERE, {"i-1", "i-2"}, FRESH)
+    clock.now += FRESH
+    inventory.changed(HERE, "i-1", {**APPLIED, **PENDING})  # type: ignore[arg-type]
+    await inventory.look(HERE, {"i-2"}, FRESH)
+    seen = (await inventory.look(HERE, {"i-1"}, FRESH)).instances["i-1"]
+    assert (seen.options.http_put_response_hop_limit, seen.under_way) == (2, True)
+
+
 async def test_an_instance_that_had_tags_has_them_where_an_answer_tells_none(clock: Clock) -> None:
     """Its group would lose it, and another policy get it."""
     ec2 = Ec2("i-1", tag="kubernetes.io/cluster/prod")
@@ -429,8 +570,22 @@ async def test_an_instance_that_had_tags_has_them_where_an_answer_tells_none(clo
     assert (again.group, again.tagged, again.unfit_tags) == ("dind", True, True)
     assert (again.state, again.at) == ("stopped", clock.now)
     ec2.instances["i-1"]["Tags"] = [{"Key": "Name", "Value": "x"}]
+    groups = []
+    for _ in range(3):
+        clock.now += FRESH
+        groups.append((await inventory.look(HERE, {"i-1"}, FRESH)).instances["i-1"].group)
+    assert groups == ["dind", "", ""], "one answer without its group's tag is not enough"
+
+
+async def test_the_tags_of_one_that_another_policys_look_did_not_ask_for_are_kept(clock: Clock) -> None:
+    ec2 = Ec2("i-1", "i-2")
+    ec2.instances["i-2"]["Tags"] = [{"Key": "aws:autoscaling:groupName", "Value": "dind"}]
+    inventory = Inventory(lambda _: ec2)  # type: ignore[arg-type,return-value]
+    await inventory.look(HERE, {"i-1", "i-2"}, FRESH)
+    ec2.instances["i-2"]["Tags"] = []
     clock.now += FRESH
-    assert (await inventory.look(HERE, {"i-1"}, FRESH)).instances["i-1"].group == ""
+    await inventory.look(HERE, {"i-1"}, FRESH)
+    assert (await inventory.look(HERE, {"i-2"}, FRESH)).instances["i-2"].group == "dind"
 
 
 async def test_one_of_which_no_tags_were_ever_told_is_not_taken_for_one_without(clock: Clock) -> None:

@@ -26,6 +26,38 @@ CASES = {
         "",
         Verdict("pending", "Pending"),
     ),
+    "no description has told what it was sent": (
+        HERE,
+        Seen(Options(2), confirmed=False),
+        TWO,
+        "",
+        Verdict("pending", "Pending"),
+    ),
+    "stopped, and no description has told it": (
+        HERE,
+        Seen(Options(2), "stopped", confirmed=False),
+        TWO,
+        "",
+        Verdict("pending", "Pending"),
+    ),
+    "EC2 was asked for it and did not tell it": (
+        HERE,
+        Seen(Options(2), lost=True),
+        TWO,
+        "",
+        Verdict(
+            "unknown",
+            "InstanceNotTold",
+            "EC2 was asked for it and did not tell of it; it is asked again",
+        ),
+    ),
+    "it had ended before it was not told": (
+        HERE,
+        Seen(Options(2), "terminated", lost=True),
+        TWO,
+        "",
+        Verdict("gone", "terminated"),
+    ),
     "another change is pending, and ours is not made": (
         HERE,
         Seen(Options(1), pending=True),

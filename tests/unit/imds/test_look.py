@@ -16,13 +16,11 @@ from caretaker.api.imds import (
 )
 from caretaker.api.objects import Node, WireMeta
 from caretaker.aws.identity import Target
-from caretaker.imds.controller import example
 from caretaker.imds.inventory import Inventory
-from caretaker.imds.judge import Seen
 from caretaker.imds.launching import Launching
 from caretaker.imds.look import look
 from caretaker.imds.place import place_of
-from caretaker.imds.plan import Member, Policy, Snapshot
+from caretaker.imds.plan import Policy
 from caretaker.imds.resource import Read
 from caretaker.imds.sourcing import Look as Sources
 
@@ -99,23 +97,3 @@ async def test_what_was_changed_is_asked_for_though_it_is_meant_no_more() -> Non
     regions = Regions(2)
     found = await look(Inventory(regions.of), NO_SOURCES, mine, [POLICY], nodes)
     assert [one.seen is not None for one in found.snapshot.members] == [True, True]
-
-
-def test_a_permission_is_asked_of_an_instance_that_is_meant_and_could_be_changed() -> None:
-    def member(number: int, region: str = FAR, seen: Seen | None = None, **labels: str) -> Member:
-        one = node(number, region, **labels)
-        return Member(one, place_of(one), seen, ())
-
-    fit = Seen(Options(1))
-    members = [
-        member(1, NEAR, fit),
-        member(2),
-        member(3, seen=Seen(Options(1), managed=True)),
-        member(4, seen=Seen(Options(1), state="terminated")),
-        member(5, seen=fit, imds="unmanaged"),
-        member(6, seen=fit),
-    ]
-    mine = Policy("p", 100, Options(2), Selector(exclude=LabelSelector({"imds": "unmanaged"})))
-    found = example(Snapshot("p", [mine], members), {FAR})
-    assert found is members[5]
-    assert example(Snapshot("p", [mine], members[:5]), {FAR}) is None

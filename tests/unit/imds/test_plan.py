@@ -188,6 +188,20 @@ def test_a_policy_for_another_region_wins_nothing_here() -> None:
     assert audit.summary == Summary(nodes=2, compliant=1, drifted=1, overridden=1)
 
 
+def test_one_of_which_no_tags_are_told_is_unknown_beside_its_like_and_is_sent_nothing() -> None:
+    """A higher policy may have it, by a tag that EC2 does not tell."""
+    dind = Policy("dind", 200, Options(3), Selector(groups=(GroupTerm("AutoScalingGroup", ("dind",)),)), True)
+    members = [member(node(1), Options(3), group="dind"), *(member(node(n), Options(3)) for n in (2, 3, 4))]
+    members[1:] = [
+        msgspec.structs.replace(one, seen=msgspec.structs.replace(one.seen, **told))
+        for one, told in zip(members[1:], ({}, {"tagged": False}, {"lost": True}), strict=True)
+    ]
+    made = enforced(members, msgspec.structs.replace(dind, enforces=True))
+    assert made.summary == Summary(nodes=4, compliant=1, drifted=1, unknown=2, overridden=1)
+    assert made.enforced is not None
+    assert [write.instance for write in made.enforced.writes] == [members[1].place.instance]
+
+
 def test_what_failed_is_told_in_place_of_drift() -> None:
     hand = failed(Hand(), 990.0, "InternalError", "no luck")
     made = enforced([member(node(1), Options(1)), member(node(2), Options(1))], hands={"i-00000001": hand})
