@@ -137,7 +137,7 @@ async def test_what_is_denied_though_the_dry_run_passes_is_not_tried_again_and_a
     found = await policy.get()
     assert stands(found, "PermissionOK", "False", "AccessDenied")
     fleet.control.clear_faults()
-    await policy.edit(safety={"maxDriftPercent": 99})
+    await policy.edit(safety={"stopAfterConsecutiveFailures": 9})
     await policy.condition("Ready", "True", "Enforced")
     await policy.condition("PermissionOK", "True", "Permitted")
 
