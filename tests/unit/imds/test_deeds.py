@@ -17,8 +17,8 @@ from caretaker.aws.identity import Identity, Target, User
 from caretaker.aws.readonly import ReadOnlyError
 from caretaker.aws.services import Rate
 from caretaker.imds import deeds as module
-from caretaker.imds.choice import Write
 from caretaker.imds import inventory as inventory_module
+from caretaker.imds.choice import Write
 from caretaker.imds.deeds import AT_ONCE, Deeds, Doer
 from caretaker.imds.enforce import Enforced
 from caretaker.imds.hands import Hand, failed, refused

@@ -31,7 +31,7 @@ from unit.imds.enforcing import (
     watched,
 )
 
-CALL = {"HttpPutResponseHopLimit": 2, "HttpEndpoint": "enabled"}
+CALL = {"HttpPutResponseHopLimit": 2}
 WORST = Options(1, "optional", "enabled")
 OTHER = ("KarpenterNodePool", "b")
 FAILED = failed(Hand(options=CALL), 990.0, "InternalError", "no luck")
@@ -55,22 +55,22 @@ def asked(made: Enforced) -> list[str]:
 def test_what_differs_is_changed_and_nothing_else_is_sent() -> None:
     made = enforce([found(1), found(2, GOOD)], desk())
     (write,) = made.writes
-    assert (write.instance, write.region, dict(write.options)) == ("i-1", HERE, HOP)
-    assert (made.left, made.phase, made.ahead) == (1, "Changing", ((HERE, "i-1"),))
+    assert (write.instance, write.region, dict(write.options)) == ("i-1", HERE, CALL)
+    assert (made.left, made.phase, made.ahead) == (1, "Changing", ())
 
 
 def test_what_was_read_too_long_ago_is_read_again_with_what_comes_next() -> None:
     now = [found(1, at=995.0), found(2, at=995.0), found(3, at=1.0)]
-    fresh = enforce(now, desk(cap=2))
+    fresh = enforce(now, desk(cap=2, fresh_since=995.0))
     assert (written(fresh), fresh.ahead) == (["i-1", "i-2"], ())
-    old = enforce(now, desk(cap=2, now=1_000.1))
+    old = enforce(now, desk(cap=2, fresh_since=995.1))
     assert (written(old), old.ahead) == (["i-1", "i-2"], ((HERE, "i-1"), (HERE, "i-2"), (HERE, "i-3")))
-    assert enforce(now, desk(cap=0)).ahead == ()
+    assert enforce(now, desk(cap=0, fresh_since=995.1)).ahead == ()
 
 
 def test_ec2_is_asked_of_what_is_to_be_sent_first_and_of_others_far_from_it() -> None:
     made = enforce(many(9), desk())
-    assert (asked(made), dict(made.asks[0].options)) == (["i-1", "i-4", "i-7"], HOP)
+    assert (asked(made), dict(made.asks[0].options)) == (["i-1", "i-4", "i-7"], CALL)
     failing = enforce(many(9), desk(hands={"i-1": FAILED}, cap=1))
     assert asked(failing)[0] == written(failing)[0] == "i-2", "one that was denied comes last"
     refused = enforce(many(9), desk(stopped=("AccessDenied", "no")))
@@ -90,7 +90,8 @@ def test_what_ec2_denies_though_it_would_allow_it_opens_the_breaker() -> None:
 
 def test_those_that_fail_never_take_the_place_of_others() -> None:
     failing = {f"i-{number}": FAILED for number in range(1, 501)}
-    made = enforce(many(510), desk(hands=failing, now=9_999.0, cap=10, free={HERE: 10}))
+    now = desk(hands=failing, now=9_999.0, cap=10, free={HERE: 10}, fresh_since=9_994.0)
+    made = enforce(many(510, at=1.0), now)
     assert sorted(written(made)) == sorted(f"i-{number}" for number in range(501, 511))
     assert {f"i-{number}" for number in range(501, 511)} <= {one for _, one in made.ahead}
     assert len(made.ahead) == 200
@@ -171,7 +172,7 @@ def test_a_region_that_is_used_up_holds_up_no_other() -> None:
 def test_each_policy_sends_its_own_options_and_the_losers_nothing() -> None:
     tokens = Claim("q", 200, Options(http_tokens="required"))
     made = enforce([found(1, Options(1, "optional", "enabled"), tokens)], desk())
-    assert [dict(w.options) for w in made.writes] == [HOP]
+    assert [dict(w.options) for w in made.writes] == [CALL]
     loses = enforce([found(1, BAD, Claim("q", 200, Options(3)))], desk())
     assert (loses.writes, loses.phase) == ((), "Enforced")
 
@@ -181,7 +182,7 @@ def test_each_policy_sends_its_own_options_and_the_losers_nothing() -> None:
 
 def test_a_held_change_is_told_and_the_others_are_made() -> None:
     made = enforce([found(1, WORST)], desk(loosening=()))
-    assert [dict(w.options) for w in made.writes] == [{"HttpTokens": "required", "HttpEndpoint": "enabled"}]
+    assert [dict(w.options) for w in made.writes] == [{"HttpTokens": "required"}]
     assert [(one, why.reason) for one, why in made.held] == [("i-1", "LooseningNotAllowed")]
 
 
@@ -203,7 +204,7 @@ def test_three_reversals_leave_it_alone_and_a_spec_edited_three_times_does_not()
 
 
 def test_what_the_account_blocks_is_told_while_it_differs() -> None:
-    hand = failed(Hand(options=HOP), 990.0, "BlockedByAccountPolicy", "no", wait=86_400.0)
+    hand = failed(Hand(options=CALL), 990.0, "BlockedByAccountPolicy", "no", wait=86_400.0)
     assert enforce([found(1)], desk(hands={"i-1": hand})).blocked == ("no",)
     assert enforce([found(1, GOOD)], desk(hands={"i-1": hand})).blocked == ()
     other = found(1, mine=Claim("p", 100, Options(3)))
@@ -283,7 +284,7 @@ def test_each_change_has_its_own_canary_and_one_at_a_time() -> None:
     assert enforce(raised, desk(canary=canaries(canary("Soaking", 1)))).writes == ()
     then = enforce(raised, desk(canary=canaries(stood=(passed(RAISE),))))
     assert (written(then), chosen(then)) == (["i-2"], {GROUP: ["i-2"]})
-    assert dict(then.writes[0].options) == {"HttpTokens": "required", "HttpEndpoint": "enabled"}
+    assert dict(then.writes[0].options) == {"HttpTokens": "required"}
 
 
 def test_a_change_from_another_value_is_another_change() -> None:
@@ -357,9 +358,7 @@ def test_one_of_a_canary_that_has_its_change_is_sent_nothing_else() -> None:
 
 def test_a_canary_sends_its_own_changes_alone() -> None:
     made = enforce([found(1, WORST)], desk(canary=canaries(canary("Changing", 1, changes=(CLOSE,)))))
-    assert [dict(one.options) for one in made.writes] == [
-        {"HttpTokens": "required", "HttpEndpoint": "enabled"}
-    ]
+    assert [dict(one.options) for one in made.writes] == [{"HttpTokens": "required"}]
 
 
 def test_nothing_else_is_changed_of_a_canary_while_it_stands() -> None:
@@ -460,19 +459,6 @@ def test_what_was_changed_is_read_again_within_a_minute_while_more_is_changed() 
     assert ahead(939.9, count=0) == set(), "not while nothing is changed"
 
 
-# ---------------------------------------------------------------- what EC2 is asked for
-
-
-def test_ec2_is_asked_for_the_first_write_and_some_of_the_others() -> None:
-    made = enforce(many(9), desk(cap=1))
-    assert [one.instance for one in made.asks] == ["i-1", "i-5", "i-9"]
-    assert dict(made.asks[1].options) == CALL
-    stopped = enforce(many(2), desk(stopped=("AccessDenied", "no")))
-    assert ([one.instance for one in stopped.asks], stopped.writes) == (["i-1", "i-2"], ())
-    assert enforce([found(1, GOOD)], desk()).asks == ()
-    assert enforce(many(2), desk(failures=9)).asks == ()
-
-
 # ---------------------------------------------------------------- what stops it
 
 
@@ -538,8 +524,8 @@ def test_a_failed_canary_is_given_back_once_where_that_is_asked_for() -> None:
     made = enforce(every, desk(canary=lost, on_failure="Restore"))
     assert (made.phase, made.breaker and made.breaker.reason) == ("BreakerOpen", "CanaryLost")
     assert {one.instance: dict(one.options) for one in made.writes} == {
-        "i-2": {"HttpPutResponseHopLimit": 1, "HttpTokens": "optional", "HttpEndpoint": "enabled"},
-        "i-3": {"HttpPutResponseHopLimit": 1, "HttpEndpoint": "enabled"},
+        "i-2": {"HttpPutResponseHopLimit": 1, "HttpTokens": "optional"},
+        "i-3": {"HttpPutResponseHopLimit": 1},
     }
     again = enforce(every, desk(canary=made.canary, breaker=made.breaker, on_failure="Restore"))
     assert (again.writes, again.canary) == ((), made.canary)

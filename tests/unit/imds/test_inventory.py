@@ -460,6 +460,14 @@ async def test_our_own_change_outranks_a_description_that_does_not_know_of_it(cl
     await inventory.look(HERE, {"i-1"}, FRESH)
     inventory.changed(HERE, "i-1", PENDING)  # type: ignore[arg-type]
     seen = []
+    applied = {**PENDING, "State": "applied"}
+    for state in (PENDING, applied):
+        inventory.changed(HERE, "i-1", state)  # type: ignore[arg-type]
+        clock.now += 1
+        await inventory.again(HERE, ["i-1"], clock.now)
+        one = (await inventory.look(HERE, {"i-1"}, FRESH)).instances["i-1"]
+        assert (one.options.http_put_response_hop_limit, one.under_way) == (2, True), state
+    clock.now -= 1
     for _ in range(3):
         clock.now += OWN_SECONDS / 2 - 1
         one = (await inventory.look(HERE, {"i-1"}, 1.0)).instances["i-1"]
