@@ -94,7 +94,7 @@ async def test_a_canarys_verdict_costs_so_many_calls(fleet: Fleet) -> None:
     fleet.control.settings(apply_seconds=0)
     await fleet.add(3, options=SLOW)
     safety = {**OPEN, "canary": {"instances": 1, "soak": "0"}}
-    policy = await fleet.create(mode="Enforce", safety=safety)
+    policy = await fleet.create(mode="Enforce", options={HOP: 2}, safety=safety)
     await policy.when(lambda f: (f["status"].get("canary") or {}).get("phase") == "Passed")
     calls = fleet.control.calls()
     second = [at for at, one in enumerate(calls) if one["operation"] == MODIFY][2:3]
