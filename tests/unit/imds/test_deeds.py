@@ -254,6 +254,29 @@ async def test_some_that_are_denied_for_their_tags_keep_none_of_the_others(clock
     assert {one for one, hand in deeds.hands.items() if hand.failures} == {"i-0", "i-7"}
 
 
+async def test_three_that_are_denied_in_a_row_are_no_matter_of_tags(clock: Clock) -> None:
+    world = World()
+    await world.read(6)
+    world.ec2.answer = lambda instance: DENIED if instance != "i-2" else None
+    deeds, stopped = world.of(), []
+    for one in writes(6):
+        await world.doer.carry_out(policy(), deeds, [one], {"here": HERE})
+        stopped.append(deeds.permit.stopped is not None)
+    assert stopped == [False, False, False, False, False, True]
+
+
+async def test_one_that_may_be_changed_where_others_may_not_comes_before_all(clock: Clock) -> None:
+    world = World()
+    world.ec2.answer = lambda _: DENIED
+    await world.send(2)
+    world.ec2.answer = lambda instance: DENIED if instance == "i-0" else None
+    deeds = await world.ask(3)
+    assert (deeds.first, world.doer.desk(policy(), deeds, {}).first) == ({"i-1"}, {"i-1"})
+    assert deeds.hands["i-1"].not_before == clock.now
+    await world.send(3)
+    assert deeds.first == set()
+
+
 async def test_what_is_known_of_it_is_read_in_the_seconds_before(clock: Clock) -> None:
     world = World()
     deeds = world.of()

@@ -73,6 +73,8 @@ def test_ec2_is_asked_of_what_is_to_be_sent_first_and_of_others_far_from_it() ->
     assert (asked(made), dict(made.asks[0].options)) == (["i-1", "i-4", "i-7"], CALL)
     failing = enforce(many(9), desk(hands={"i-1": FAILED}, cap=1))
     assert asked(failing)[0] == written(failing)[0] == "i-2", "one that was denied comes last"
+    first = enforce(many(9), desk(first={"i-5"}, cap=1))
+    assert asked(first)[0] == written(first)[0] == "i-5", "one that EC2 said may be changed comes first"
     refused = enforce(many(9), desk(stopped=("AccessDenied", "no")))
     assert (written(refused), asked(refused)) == ([], ["i-1", "i-4", "i-7"])
     assert asked(enforce(many(2), desk())) == ["i-1", "i-2"]
