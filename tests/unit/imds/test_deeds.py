@@ -1,6 +1,7 @@
 """The calls that change instances, and what is remembered of them; against a double of EC2's answers."""
 
 import asyncio
+import contextlib
 import math
 from collections.abc import Callable
 from typing import Any
@@ -100,12 +101,13 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 class World:
     """One Doer before one Ec2."""
 
-    def __init__(self, per_second: float = 100.0) -> None:
+    def __init__(self, per_second: float = 100.0, *, instance_identity: bool = False) -> None:
         self.ec2 = Ec2()
         self.targets: list[Target] = []
         self.inventory = Inventory(lambda _: self.ec2)  # type: ignore[arg-type,return-value]
         metrics = PolicyMetrics(CollectorRegistry())
-        self.doer = Doer(self.writer, self.inventory, Rate(per_second, per_second * 20), metrics)
+        rate = Rate(per_second, per_second * 20)
+        self.doer = Doer(self.writer, self.inventory, rate, metrics, instance_identity=instance_identity)
 
     def writer(self, target: Target) -> Any:
         self.targets.append(target)
@@ -252,6 +254,23 @@ async def test_some_that_are_denied_for_their_tags_keep_none_of_the_others(clock
     assert len(world.ec2.sent) == 60
     assert (deeds.permit.stopped, deeds.denied, deeds.failures) == (None, ("", ""), 0)
     assert {one for one, hand in deeds.hands.items() if hand.failures} == {"i-0", "i-7"}
+
+
+@pytest.mark.parametrize(
+    ("answer", "under_way"),
+    [(REFUSED, False), (THROTTLED, False), (NotLeader("gone"), False), (UNKNOWN, True)],
+    ids=["refused", "throttled", "not sent", "no answer"],
+)
+async def test_what_ec2_did_not_take_is_believed_as_it_is_read(
+    clock: Clock, answer: BaseException, under_way: bool
+) -> None:
+    world = World()
+    world.ec2.answer = lambda _: answer
+    with contextlib.suppress(NotLeader):
+        await world.send()
+    await world.read()
+    seen = (await world.inventory.look(HERE, {"i-0"}, 900.0)).instances["i-0"]
+    assert seen.under_way is under_way
 
 
 async def test_three_that_are_denied_in_a_row_are_no_matter_of_tags(clock: Clock) -> None:
@@ -451,6 +470,15 @@ async def test_nothing_is_asked_where_nothing_is_to_be_changed(clock: Clock) -> 
     assert (world.ec2.dry, deeds.permit.stopped is None) == (["i-0"], False)
     await world.ask(0)
     assert (world.ec2.dry, deeds.refused) == (["i-0"], None), "another hand has made the changes"
+
+
+async def test_nothing_is_asked_where_the_operator_would_cut_itself_off(clock: Clock) -> None:
+    world = World(instance_identity=True)
+    mine = policy()
+    assert mine.spec is not None
+    cut = msgspec.structs.replace(mine.spec, options=Options(1))
+    await world.doer.ask(msgspec.structs.replace(mine, spec=cut), world.of(), writes(1), {"here": HERE})
+    assert world.ec2.dry == []
 
 
 @pytest.mark.parametrize(
