@@ -202,6 +202,11 @@ def test_one_of_which_no_tags_are_told_is_unknown_beside_its_like_and_is_sent_no
     assert [write.instance for write in made.enforced.writes] == [members[1].place.instance]
 
 
+def test_one_that_no_description_has_told_is_pending_beside_its_like() -> None:
+    members = [member(node(1), Options(2)), member(node(2), Options(2), confirmed=False)]
+    assert planned(members).summary == Summary(nodes=2, compliant=1, pending=1)
+
+
 def test_what_failed_is_told_in_place_of_drift() -> None:
     hand = failed(Hand(), 990.0, "InternalError", "no luck")
     made = enforced([member(node(1), Options(1)), member(node(2), Options(1))], hands={"i-00000001": hand})
