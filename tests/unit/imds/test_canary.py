@@ -95,6 +95,12 @@ def test_all_changes_of_an_instance_count() -> None:
     assert standing(half, (RAISE,), ME) == "applied"
 
 
+@pytest.mark.parametrize("options", [BAD, GOOD, Options(3, "required", "enabled")])
+def test_nobody_is_judged_by_what_no_description_has_told(options: Options) -> None:
+    """It may lag behind a change of ours: neither applied nor set back."""
+    assert standing(found(1, options, confirmed=False), (RAISE,), ME) == "pending"
+
+
 # ---------------------------------------------------------------- how long it stands
 
 

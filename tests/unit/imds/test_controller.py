@@ -121,3 +121,9 @@ async def test_a_node_that_was_changed_is_looked_at_as_soon_as_its_readiness_cha
     await made.execute(seen, Plan(enforced=Enforced()))
     made._node_changed(nodes["n1"], away["n1"])
     assert len(added) == 3
+
+
+@pytest.mark.usefixtures("clock")
+def test_an_instance_that_was_not_told_is_asked_for_again_soon() -> None:
+    lost = msgspec.structs.replace(SEEN, lost=True)
+    assert kind().next(lost, Plan(), "").delay == 10.0

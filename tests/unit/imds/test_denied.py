@@ -96,6 +96,26 @@ def test_a_permission_that_is_missing_is_told_until_a_change_is_made() -> None:
     world.close()
 
 
+def test_what_ec2_tells_too_slowly_is_not_acted_upon_and_not_read_again_and_again() -> None:
+    """In a pass: it goes on a pass later, when EC2 is quicker."""
+
+    class Slow(Denying):
+        seconds = 6.0
+
+        async def describe_instances(self, **given: Any) -> Any:
+            answer = await super().describe_instances(**given)
+            self.now += self.seconds
+            return answer
+
+    world = Slow(3)
+    world.run(HOUR / 60)
+    assert world.sends == []
+    world.seconds = 1.0
+    world.run(HOUR / 10)
+    assert world.made() == 3
+    world.close()
+
+
 def test_nobody_is_asked_where_nothing_is_to_be_changed() -> None:
     world = Denying(6)
     for one in world.instances.values():

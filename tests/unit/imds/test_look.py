@@ -78,6 +78,14 @@ async def test_regions_are_asked_side_by_side() -> None:
         assert [one.seen is not None for one in found.snapshot.members] == [True, True]
 
 
+async def test_an_instance_that_was_not_told_whole_is_told_to_be_asked_for_again() -> None:
+    nodes = [(one, place_of(one)) for one in (node(1, NEAR), node(2, FAR))]
+    mine = await look(Inventory(Regions(1).of), NO_SOURCES, read(region=NEAR), [POLICY], nodes)
+    assert mine.lost, "its options were not"
+    none = await look(Inventory(Regions(0).of), NO_SOURCES, read(region="eu-north-1"), [POLICY], nodes)
+    assert not none.lost
+
+
 async def test_a_region_that_is_not_meant_is_not_asked() -> None:
     nodes = [(one, place_of(one)) for one in (node(1, NEAR), node(2, FAR))]
     regions = Regions(1)
