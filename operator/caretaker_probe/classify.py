@@ -159,6 +159,8 @@ def _forbidden(seen: Observation) -> Finding | None:
     if isinstance(seen.without, Answer) and seen.without.status != 403:
         detail = "a token is refused (403) while metadata answers: a proxy on the way, or an emulator"
         return Finding("Proxied", detail, needed_hops=hops, imdsv1=imdsv1(seen))
+    if not isinstance(seen.without, Answer):
+        return None  # whether metadata is given without a token was not learned
     return Finding(
         "EndpointDisabled", "everything is refused (403): HttpEndpoint is disabled", needed_hops=hops
     )

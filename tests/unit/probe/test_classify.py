@@ -70,7 +70,10 @@ CASES = [
     pytest.param(Observation(failure=REFUSED), "Refused", {}, id="nobody listens"),
     pytest.param(DISABLED, "EndpointDisabled", {"imdsv1": None}, id="everything is forbidden"),
     pytest.param(
-        replace(DISABLED, without=SILENT), "EndpointDisabled", {}, id="a token is forbidden, and silence"
+        replace(DISABLED, without=SILENT),
+        "Unexpected",
+        {"imdsv1": None},
+        id="a token is forbidden, and silence",
     ),
     pytest.param(
         replace(DISABLED, without=answer(200, ID)),
