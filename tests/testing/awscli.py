@@ -1,7 +1,8 @@
 """Shell commands that name `aws` and `kubectl`, run by a real shell, with stand-ins for the two.
 
 Each stand-in hands its arguments to the test's process, which reads them by botocore's models, as the AWS CLI
-does, and calls a double; what the double is not (EKS, the API server) is validated and kept.
+does, and calls a double; what the double is not (EKS, instance refreshes, the API server) is validated and
+kept, and answered as a test says.
 """
 
 import json
@@ -36,11 +37,16 @@ _SHELL: Final = "/bin/sh"
 
 
 class Shell:
-    """Runs commands. `calls`: (service, operation, parameters) in order; `patches`: arguments of kubectl."""
+    """Runs commands. `calls`: (service, operation, parameters) in order; `patches`: arguments of kubectl;
+    `answers`: to operations of which no double knows."""
 
     def __init__(self, folder: Path, url: str) -> None:
         self.calls: list[tuple[str, str, dict[str, Any]]] = []
         self.patches: list[list[str]] = []
+        self.answers: dict[str, dict[str, Any]] = {
+            "DescribeInstanceRefreshes": {"InstanceRefreshes": []},
+            "UpdateNodegroupVersion": {},
+        }
         self._folder = folder
         self._url = url
         self._clients: dict[tuple[str, str], Any] = {}
@@ -104,11 +110,13 @@ class Shell:
         if report.has_errors():
             raise ValueError(report.generate_report())
         self.calls.append((service, name, params))
-        if service == "eks":
-            return "{}"
-        found = getattr(self._client(service, given["region"]), xform_name(name))(**params)
+        if service == "eks" or name in self.answers:
+            found = self.answers[name]
+        else:
+            found = getattr(self._client(service, given["region"]), xform_name(name))(**params)
+        found = jmespath.search(given.get("query", "@"), found)
         if given.get("output") == "text":
-            return str(jmespath.search(given["query"], found))
+            return "\t".join(map(str, found)) if isinstance(found, list) else str(found)
         return json.dumps(found, default=str)
 
     def _client(self, service: str, region: str) -> Any:
@@ -123,6 +131,8 @@ class Shell:
 
 def _parameters(shape: Any, given: Mapping[str, str]) -> dict[str, Any]:
     members = {xform_name(name, "-"): name for name in shape.members}
+    if "nodegroupName" in shape.members:
+        members["kubernetes-version"] = "version"  # --version is the AWS CLI's own
     return {members[key]: _value(shape.members[members[key]], value) for key, value in given.items()}
 
 
@@ -130,4 +140,6 @@ def _value(shape: Any, text: str) -> Any:
     """JSON, or the CLI's shorthand `name=value,name=value`."""
     if shape.type_name == "structure":
         return json.loads(text) if text.startswith("{") else dict(part.split("=") for part in text.split(","))
+    if shape.type_name == "list":
+        return [text]
     return int(text) if shape.type_name == "integer" else text

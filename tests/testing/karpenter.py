@@ -7,7 +7,8 @@ from typing import Any, Final
 from testbed.admin import Admin, Json, path
 
 GROUP: Final = "karpenter.k8s.aws"
-URL: Final = f"/apis/{GROUP}/v1/ec2nodeclasses"
+URLS: Final = {version: f"/apis/{GROUP}/{version}/ec2nodeclasses" for version in ("v1", "v1beta1")}
+URL: Final = URLS["v1"]
 NAME: Final = f"ec2nodeclasses.{GROUP}"
 _OPTIONS: Final = {
     "httpEndpoint": {"type": "string", "enum": ["enabled", "disabled"]},
@@ -18,13 +19,13 @@ _OPTIONS: Final = {
 
 
 @asynccontextmanager
-async def node_classes(admin: Admin) -> AsyncIterator[None]:
-    """The kind exists meanwhile; it is the whole control plane's."""
+async def node_classes(admin: Admin, served: str = "v1") -> AsyncIterator[None]:
+    """The kind exists meanwhile, of this version alone; it is the whole control plane's."""
     options = {"type": "object", "properties": _OPTIONS}
     spec = {"type": "object", "properties": {"metadataOptions": options}}
     schema = {"type": "object", "properties": {"spec": spec}}
     names = {"kind": "EC2NodeClass", "plural": "ec2nodeclasses", "singular": "ec2nodeclass"}
-    version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+    version = {"name": served, "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
     body: Json = {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -46,10 +47,10 @@ def _established(crd: Json) -> bool:
     return any(c["type"] == "Established" and c["status"] == "True" for c in conditions)
 
 
-def node_class(name: str, **options: Any) -> Json:
+def node_class(name: str, version: str = "v1", **options: Any) -> Json:
     """One with these metadataOptions."""
     return {
-        "apiVersion": f"{GROUP}/v1",
+        "apiVersion": f"{GROUP}/{version}",
         "kind": "EC2NodeClass",
         "metadata": {"name": name},
         "spec": {"metadataOptions": options},

@@ -22,11 +22,13 @@ STACK_TAG: Final = "aws:cloudformation:stack-name"
 
 
 class Version(msgspec.Struct, frozen=True):
-    """One version of a launch template. `block`: its MetadataOptions; `rest`: a digest of all else."""
+    """One version of a launch template. `block`: its MetadataOptions; `rest`: a digest of all else; `image`:
+    its AMI, "" = whoever launches from it decides."""
 
     number: int
     block: Mapping[str, Any]
     rest: str = ""
+    image: str = ""
 
     @property
     def options(self) -> Options:
@@ -60,12 +62,12 @@ class Launcher(msgspec.Struct, frozen=True):
 
 
 class Group(msgspec.Struct, frozen=True):
-    """An Auto Scaling group. No `launchers`: a launch configuration, or nothing. `mixed` as Auto Scaling has
-    it, to be sent back whole."""
+    """An Auto Scaling group. No `launchers`: a launch configuration, or nothing. `mixed`: it has a mixed
+    instances policy."""
 
     name: str
     launchers: tuple[Launcher, ...] = ()
-    mixed: Mapping[str, Any] | None = None
+    mixed: bool = False
     stack: str = ""
 
 
@@ -97,7 +99,7 @@ def group_of(found: AutoScalingGroup) -> Group:
     return Group(
         found["AutoScalingGroupName"],
         tuple(dict.fromkeys(launchers)),
-        dict(mixed) if mixed is not None else None,
+        mixed is not None,
         tags.get(STACK_TAG, ""),
     )
 
@@ -123,4 +125,5 @@ def _version(found: LaunchTemplateVersion) -> Version:
     block = {name: value for name, value in (data.get("MetadataOptions") or {}).items() if name != "State"}
     rest = {name: value for name, value in data.items() if name != "MetadataOptions"}
     text = json.dumps(rest, sort_keys=True, default=str)
-    return Version(found["VersionNumber"], block, hashlib.sha256(text.encode()).hexdigest())
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    return Version(found["VersionNumber"], block, digest, str(data.get("ImageId") or ""))

@@ -3,23 +3,32 @@
 Inputs: what is known of the source and the options that it should have. Whether a mend is right to propose is
 decided in sources.py.
 
+A command may be run long after the source was looked at. So its first steps read the source again, and end it
+where that is not as it was, or an update or instance refresh runs: nothing that was changed since is undone,
+and a command that is run twice makes one version.
+
 The block of metadata options is written whole: whether EC2 merges the block of a new version with that of
-its source, or replaces it, is nowhere said ("CreateLaunchTemplateVersion" in the EC2 API reference). The same
-goes for the MixedInstancesPolicy of a group, whose Overrides are sent along ("UpdateAutoScalingGroup" in the
-Auto Scaling API reference); of a template's id and name in it only one may be.
+its source, or replaces it, is nowhere said ("CreateLaunchTemplateVersion" in the EC2 API reference). The
+MixedInstancesPolicy of a group goes whole, too ("UpdateAutoScalingGroup" in the Auto Scaling API reference),
+as it is read by the command, with other versions put in by a JMESPath expression (the AWS CLI's --query); of
+a template's id and name in it only one may be sent.
 """
 
 import json
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
-from caretaker.imds.launching import Group, Launcher, Template, Version, launcher_of
+from caretaker.imds.launching import DEFAULT, Group, Launcher, Template, Version
 
 CLUSTER: Final = "CLUSTER"  # to be filled in, where no tag tells the cluster's name
-_NUMBER: Final = ("--query", "LaunchTemplateVersion.VersionNumber", "--output", "text")
+_TEXT: Final = ("--output", "text")
+_NUMBER: Final = ("--query", "LaunchTemplateVersion.VersionNumber", *_TEXT)
+# Statuses of an instance refresh that is over ("InstanceRefresh", Auto Scaling API reference): with any other
+# one it runs.
+_ENDED: Final = '`["Successful","Failed","Cancelled","RollbackFailed","RollbackSuccessful"]`'
 
 
 class NewVersion(msgspec.Struct, frozen=True):
@@ -50,6 +59,37 @@ class Script:
         self._steps: list[str] = []
         self._made = 0
 
+    # ---------------------------------------------------------------- is it still so?
+
+    def unchanged(self, template: Template) -> None:
+        """Nobody has made a version of the template, or another one its default, since it was looked at."""
+        same = f"LatestVersionNumber==`{template.latest}` && DefaultVersionNumber==`{template.default}`"
+        command = self._aws(
+            *("ec2", "describe-launch-templates", "--launch-template-ids", template.id),
+            *("--query", f"LaunchTemplates[?{same}].LaunchTemplateId", *_TEXT),
+        )
+        self._unless(f'[ -n "$({command})" ]', f"{template.id} has new versions or another default")
+
+    def as_seen(self, group: Group, launchers: Iterable[Launcher]) -> None:
+        """The group still refers to these, and no instance refresh of it runs."""
+        same = " && ".join(_refers(group, launcher) for launcher in launchers)
+        command = self._aws(
+            *("autoscaling", "describe-auto-scaling-groups", "--auto-scaling-group-names", group.name),
+            *("--query", f"AutoScalingGroups[?{same}].AutoScalingGroupName", *_TEXT),
+        )
+        self._unless(f'[ -n "$({command})" ]', "the Auto Scaling group refers to something else")
+        command = self._aws(
+            *("autoscaling", "describe-instance-refreshes", "--auto-scaling-group-name", group.name),
+            *("--query", f"length(InstanceRefreshes[?!contains({_ENDED}, Status)])", *_TEXT),
+        )
+        self._unless(f'[ "$({command})" = 0 ]', "an instance refresh runs")
+
+    def _unless(self, test: str, why: str) -> None:
+        said = shlex.quote(f"nothing is changed: {why}; run caretaker plan again")
+        self._steps.append(f"{{ {test} || {{ echo {said} >&2; false; }}; }}")
+
+    # ---------------------------------------------------------------- changes
+
     def version(self, new: NewVersion, *, named: bool) -> str:
         """Have the version; if `named`, the number or shell variable by which it is then referred to."""
         if new.reuse:
@@ -79,29 +119,42 @@ class Script:
         command = self._aws(
             "autoscaling", "update-auto-scaling-group", "--auto-scaling-group-name", group.name
         )
-        if group.mixed is None:
+        if not group.mixed:
             ((template, version),) = changed.values()
             self._steps.append(
                 f'{command} --launch-template "LaunchTemplateId={template.id},Version={version}"'
             )
             return
         marks = {launcher: f"@{number}@" for number, launcher in enumerate(changed)}
-        text = shlex.quote(_compact(_referring(group.mixed, marks)))
+        read = self._aws(
+            *("autoscaling", "describe-auto-scaling-groups", "--auto-scaling-group-names", group.name),
+            *("--query", _referring(marks), "--output", "json"),
+        )
         for launcher, mark in marks.items():
             version = changed[launcher][1]
             # Between two parts in single quotes, where a shell would not look for variables.
-            text = text.replace(mark, f"'\"{version}\"'" if version.startswith("$") else version)
-        self._steps.append(f"{command} --mixed-instances-policy {text}")
+            read = read.replace(mark, f"'\"{version}\"'" if version.startswith("$") else version)
+        self._steps.append(f"m=$({read})")
+        self._steps.append(f'{command} --mixed-instances-policy "$m"')
 
-    def nodegroup(self, cluster: str, name: str, template: Template, version: str) -> None:
-        """UpdateNodegroupVersion of EKS."""
-        command = self._aws(
-            "eks",
-            "update-nodegroup-version",
-            *("--cluster-name", cluster or CLUSTER),
-            *("--nodegroup-name", name),
-        )
-        self._steps.append(f'{command} --launch-template "id={template.id},version={version}"')
+    def nodegroup(self, cluster: str, name: str, template: Template, new: NewVersion) -> None:
+        """UpdateNodegroupVersion of EKS, to the version and with the release that its nodes have: without a
+        release it would take the newest. Where the template names the AMI, none may be given."""
+        about = ("--cluster-name", cluster or CLUSTER, "--nodegroup-name", name)
+        same = f"status=={_literal('ACTIVE')} && launchTemplate.version=={_literal(str(new.source.number))}"
+        release = f"[nodegroup][?{same}].join({_literal(' ')}, [version, releaseVersion])"
+        read = self._aws("eks", "describe-nodegroup", *about, "--query", release, *_TEXT)
+        self._steps.append(f"r=$({read})")
+        why = f"the node group is being updated, or is not of version {new.source.number}"
+        self._unless('[ -n "$r" ]', why)
+        if not new.reuse:
+            self.unchanged(template)
+        version = self.version(new, named=True)
+        command = self._aws("eks", "update-nodegroup-version", *about)
+        command = f'{command} --launch-template "id={template.id},version={version}"'
+        if not new.source.image:
+            command += ' --kubernetes-version "${r% *}" --release-version "${r#* }"'
+        self._steps.append(command)
 
     def _aws(self, *words: str) -> str:
         region = ("--region", self._region) if self._region else ()
@@ -118,26 +171,40 @@ def patch_node_class(name: str, options: Mapping[str, Any]) -> str:
     return shlex.join(("kubectl", "patch", "ec2nodeclass", name, "--type", "merge", "-p", body))
 
 
-def _referring(mixed: Mapping[str, Any], versions: Mapping[Launcher, str]) -> dict[str, Any]:
-    """The policy with other versions."""
-    of_all = dict(mixed.get("LaunchTemplate") or {})
-    if of_all.get("LaunchTemplateSpecification"):
-        of_all["LaunchTemplateSpecification"] = _changed(of_all["LaunchTemplateSpecification"], versions)
-    if of_all.get("Overrides"):
-        of_all["Overrides"] = [
-            {**one, "LaunchTemplateSpecification": _changed(one["LaunchTemplateSpecification"], versions)}
-            if one.get("LaunchTemplateSpecification")
-            else one
-            for one in of_all["Overrides"]
-        ]
-    return {**mixed, "LaunchTemplate": of_all}
+def _of(launcher: Launcher) -> str:
+    """The condition on a LaunchTemplateSpecification that it is this reference."""
+    member = "LaunchTemplateId" if launcher.template.startswith("lt-") else "LaunchTemplateName"
+    version = f"(Version || {_literal(DEFAULT)})=={_literal(launcher.version)}"
+    return f"{member}=={_literal(launcher.template)} && {version}"
 
 
-def _changed(one: Mapping[str, Any], versions: Mapping[Launcher, str]) -> dict[str, Any]:
-    launcher = launcher_of(one)  # type: ignore[arg-type]
-    both = one.get("LaunchTemplateId") and one.get("LaunchTemplateName")
-    kept = {name: value for name, value in one.items() if not (both and name == "LaunchTemplateName")}
-    return {**kept, "Version": versions.get(launcher, launcher.version)}
+def _refers(group: Group, launcher: Launcher) -> str:
+    """The condition on a group that it still has this reference."""
+    if not group.mixed:
+        return f"[LaunchTemplate][?{_of(launcher)}]"
+    every = "[LaunchTemplateSpecification, Overrides[].LaunchTemplateSpecification]"
+    # In parentheses, since a filter would go on with each element of what was flattened.
+    return f"(MixedInstancesPolicy.LaunchTemplate.{every}[])[?{_of(launcher)}]"
+
+
+def _referring(versions: Mapping[Launcher, str]) -> str:
+    """What makes of a group its MixedInstancesPolicy with other versions; all else in it stays."""
+    one = "LaunchTemplateSpecification"
+    new = [f"{_of(launcher)} && {_literal(mark)}" for launcher, mark in versions.items()]
+    which = " || ".join((*new, "Version", _literal(DEFAULT)))
+    # Of the id and the name one alone may be sent.
+    named = (
+        "LaunchTemplateId && {LaunchTemplateId: LaunchTemplateId} || {LaunchTemplateName: LaunchTemplateName}"
+    )
+    told = f"{{{one}: {one}.merge({named}, {{Version: {which}}})}}"
+    own = f"Overrides[].merge(@, {one} && {told} || `{{}}`)"
+    whole = f"LaunchTemplate.merge(@, {told}, Overrides && {{Overrides: {own}}} || `{{}}`)"
+    return f"AutoScalingGroups[0].MixedInstancesPolicy.merge(@, {{LaunchTemplate: {whole}}})"
+
+
+def _literal(text: str) -> str:
+    """As JMESPath has it, without the quotes that a shell would need more of."""
+    return f"`{json.dumps(text)}`"
 
 
 def _compact(value: Any) -> str:

@@ -29,6 +29,7 @@ class Origin(msgspec.Struct, frozen=True, order=True):
     template: str = ""
     version: str = ""
     cluster: str = ""
+    image: str = ""  # of a managed node group's nodes
 
 
 class Heir(msgspec.Struct, frozen=True):
@@ -48,7 +49,8 @@ class Heirs:
     def add(self, groups: tuple[GroupName, ...], place: Place, seen: Seen | None, fields: Fields) -> None:
         """One node; `fields` is the same object for the same policies."""
         launch = (seen.group, seen.template, seen.version, seen.cluster) if seen is not None else ()
-        key = (groups, place.region, place.node_class, place.template, place.version, launch, id(fields))
+        launcher = (place.node_class, place.template, place.version, place.image)
+        key = (groups, place.region, launcher, launch, id(fields))
         if key not in self._found and not (seen is not None and seen.managed):
             origin = origin_of(groups, place, seen)
             if origin is not None:
@@ -69,7 +71,9 @@ def origin_of(groups: Iterable[GroupName], place: Place, seen: Seen | None) -> O
         cluster = seen.cluster if seen is not None else ""
         if place.template:
             version = place.version or DEFAULT
-            return Origin("EKSTemplate", nodegroup, place.region, place.template, version, cluster)
+            return Origin(
+                "EKSTemplate", nodegroup, place.region, place.template, version, cluster, place.image
+            )
         own = (seen.template, seen.version) if seen is not None else ("", "")
         return Origin("EKS", nodegroup, place.region, *own, cluster)
     if group := named.get("AutoScalingGroup"):

@@ -6,6 +6,8 @@ Mode" and "Hybrid nodes"; Karpenter, "NodePools" and "NodeClasses".
 """
 
 import re
+from collections import Counter
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -19,6 +21,10 @@ NODECLASS: Final = "karpenter.k8s.aws/ec2nodeclass"
 # The user's own launch template of a managed node group; not there where EKS has made one.
 SOURCE_TEMPLATE: Final = "eks.amazonaws.com/sourceLaunchTemplateId"
 SOURCE_VERSION: Final = "eks.amazonaws.com/sourceLaunchTemplateVersion"
+NODEGROUP_IMAGE: Final = "eks.amazonaws.com/nodegroup-image"
+# Set by the kubelet; the older name where the newer one is absent.
+OS_LABELS: Final = ("kubernetes.io/os", "beta.kubernetes.io/os")
+LINUX: Final = "linux"
 # aws:///eu-west-1a/i-0abc; a Local Zone's or Wavelength Zone's name holds its region's first.
 _PROVIDER_ID: Final = re.compile(r"aws:///([a-z]{2,}(?:-[a-z]+)+-\d+)[a-z0-9-]*/(i-[0-9a-f]{8,17})")
 
@@ -39,6 +45,8 @@ class Place(msgspec.Struct, frozen=True, gc=False):
     groups   kind of group -> name, as far as the Node's labels tell
     node_class, template, version  Karpenter's EC2NodeClass, or the user's launch template of a managed node
                                    group and its version; "" = no label tells
+    image    the AMI of a managed node group's node; "" = no label tells
+    unprobed why the probe cannot run on the node; "" = it can
     """
 
     instance: str = ""
@@ -48,6 +56,8 @@ class Place(msgspec.Struct, frozen=True, gc=False):
     node_class: str = ""
     template: str = ""
     version: str = ""
+    image: str = ""
+    unprobed: str = ""
 
 
 def place_of(node: Node) -> Place:
@@ -70,4 +80,22 @@ def place_of(node: Node) -> Place:
         node_class=labels.get(NODECLASS, ""),
         template=labels.get(SOURCE_TEMPLATE, ""),
         version=labels.get(SOURCE_VERSION, ""),
+        image=labels.get(NODEGROUP_IMAGE, ""),
+        unprobed=_unprobed(labels),
     )
+
+
+def _unprobed(labels: Mapping[str, str]) -> str:
+    """The probe's image is for Linux, of any architecture. Without a label the system is taken for Linux."""
+    system = next((labels[label] for label in OS_LABELS if labels.get(label)), LINUX)
+    return "" if system == LINUX else f"its operating system is {system}"
+
+
+def most(told: Mapping[tuple[str, ...], int]) -> str:
+    """The cluster of more than half of the instances whose tags name one; "" = of no one. `told`: names ->
+    how many instances have these."""
+    total = sum(count for names, count in told.items() if names)
+    each = Counter[str]()
+    for names, count in told.items():
+        each.update(dict.fromkeys(names, count))
+    return next((name for name, count in each.items() if count * 2 > total), "")

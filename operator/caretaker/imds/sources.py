@@ -25,6 +25,7 @@ from caretaker.imds.merge import Wanted
 from caretaker.imds.origins import GroupName, Heir, Kind, Origin
 
 MAX_MESSAGE: Final = 1024
+SHOWN: Final = 3
 _NOT_SEEN: Final = "the launch template could not be looked at"
 # The worst first: that of a group's sources is shown.
 _ORDER: Final[tuple[SourceState, ...]] = (
@@ -123,6 +124,7 @@ class _Judge:
         self._known = known
         self._heirs = heirs
         self._all: dict[tuple[str, ...], dict[str, set[Any]]] | None = None
+        self._every: Sequence[Heir] | None = None
 
     def of(self, origin: Origin, wanted: Mapping[str, Wanted]) -> SourceStatus:
         """One origin against what a policy wants."""
@@ -193,11 +195,26 @@ class _Judge:
         found = self._launched(origin.region, launcher, wanted)
         if found.template is None or not found.differs or found.blocked:
             return found.status
+        if (why := self._mixed(origin)) != "":
+            return msgspec.structs.replace(found.status, message=f"{found.status.message}; {why}")
         script = Script(origin.region)
-        version = script.version(found.new, named=True)
-        script.nodegroup(origin.cluster, origin.name, found.template, version)
+        script.nodegroup(origin.cluster, origin.name, found.template, found.new)
         said = f"{found.status.message}; EKS then replaces all nodes of the node group"
         return msgspec.structs.replace(found.status, message=said, mend=str(script))
+
+    def _mixed(self, origin: Origin) -> str:
+        """Why there is no command while the nodes of a node group come from different versions or images:
+        which one EKS launches from next cannot be told by them."""
+        every = (one.origin for one in self._known_heirs())
+        mine = (origin.kind, origin.name, origin.region)
+        here = [one for one in every if (one.kind, one.name, one.region) == mine]
+        different = sorted({f"version {one.version} {one.image}".rstrip() for one in here})
+        if len(different) < 2:
+            return ""
+        return (
+            f"its nodes come from {' and '.join(different[:SHOWN])}: an update of the node group runs, or "
+            "has failed, so that there is no command until it is done"
+        )
 
     # ---------------------------------------------------------------- Auto Scaling
 
@@ -266,8 +283,13 @@ class _Judge:
     def _everybody(self) -> Mapping[tuple[str, ...], Mapping[str, set[Any]]]:
         """What all policies want, by source: see _targets()."""
         if self._all is None:
-            self._all = _targets(self._heirs(), self._known)
+            self._all = _targets(self._known_heirs(), self._known)
         return self._all
+
+    def _known_heirs(self) -> Sequence[Heir]:
+        if self._every is None:
+            self._every = self._heirs()
+        return self._every
 
     def _displaced(self, key: tuple[str, str, str], new: NewVersion) -> str:
         """Why the new version must not be made: it would be $Latest, and nodes that follow that would come
@@ -322,15 +344,17 @@ def _keys(origin: Origin, known: Launching) -> Iterable[tuple[str, ...]]:
 def _mend(region: str, group: Group, found: Mapping[Launcher, _Launched]) -> str:
     """New versions, then whatever each reference needs."""
     script = Script(region)
+    wrong = {launcher: one for launcher, one in found.items() if one.differs}
+    script.as_seen(group, wrong)
+    for template in {one.new.template.id: one.new.template for one in wrong.values()}.values():
+        script.unchanged(template)
     pinned: dict[Launcher, tuple[Template, str]] = {}
-    for launcher, one in found.items():
-        if not one.differs or one.template is None:
-            continue
+    for launcher, one in wrong.items():
         version = script.version(one.new, named=launcher.version != LATEST)
         if launcher.version == DEFAULT:
-            script.default(one.template, version)
+            script.default(one.new.template, version)
         elif launcher.version != LATEST:
-            pinned[launcher] = (one.template, version)
+            pinned[launcher] = (one.new.template, version)
     if pinned:
         script.group(group, pinned)
     return str(script)

@@ -47,7 +47,8 @@ NAMES: Final = 100  # groups of one call: DescribeAutoScalingGroups' largest pag
 IDS: Final = 100  # values of a filter: the vendor's limit is 200 in a call, in all filters
 PAGE: Final = 200  # DescribeLaunchTemplateVersions' own limit
 TAGS: Final = 1000  # DescribeTags' own limit
-NODE_CLASSES: Final = "/apis/karpenter.k8s.aws/v1/ec2nodeclasses"
+# The newest first: Karpenter served v1beta1 alone before version 1.0.
+NODE_CLASSES: Final = tuple(f"/apis/karpenter.k8s.aws/{v}/ec2nodeclasses" for v in ("v1", "v1beta1"))
 
 
 class Needs(msgspec.Struct):
@@ -322,13 +323,23 @@ class Sourcing:
             if place.due(max_age) or (place.problem is not None and time.monotonic() >= place.again_at):
                 place.at, problem = time.monotonic(), None
                 try:
-                    listed, _ = await self._client.list(NODE_CLASSES, _NodeClass)
-                    place.found = {one.metadata.name: _options(one) for one in listed}
+                    place.found = await self._served()
                 except ApiError as error:
-                    place.found = {} if error.not_found else None
-                    problem = None if error.not_found else error
+                    place.found, problem = None, error
                 place.done(problem, self._scale)
             return place.found
+
+    async def _served(self) -> dict[str, Options]:
+        """By the first version of the API that is served."""
+        for url in NODE_CLASSES:
+            try:
+                listed, _ = await self._client.list(url, _NodeClass)
+            except ApiError as error:
+                if not error.not_found:
+                    raise
+                continue
+            return {one.metadata.name: _options(one) for one in listed}
+        return {}
 
 
 def needs_of(members: Iterable[Member]) -> dict[str, Needs]:

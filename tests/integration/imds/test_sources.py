@@ -11,7 +11,7 @@ import pytest
 from testbed.admin import Admin, Json, path
 from testing.awscli import Shell
 from testing.imds import Fleet
-from testing.karpenter import URL, node_class, node_classes
+from testing.karpenter import URLS, node_class, node_classes
 from testing.operator import OperatorProcess
 from testing.rollouts import until
 
@@ -24,9 +24,16 @@ RESYNC = "1m"  # 3 s here
 MOVING = ("latest", "default", "pinned", "mixed")
 
 
+def nodegroup(shell: Shell, version: str = "1", status: str = "ACTIVE") -> None:
+    """What EKS tells of any node group."""
+    about = {"version": "1.29", "releaseVersion": "1.29.0-20240129", "status": status}
+    shell.answers["DescribeNodegroup"] = {"nodegroup": {**about, "launchTemplate": {"version": version}}}
+
+
 @pytest.fixture
 def shell(fleet: Fleet, tmp_path: Path) -> Iterator[Shell]:
     with Shell.open(tmp_path, fleet.url) as opened:
+        nodegroup(opened)
         yield opened
 
 
@@ -45,11 +52,13 @@ async def launched(fleet: Fleet, group: str, template: str, version: str) -> Non
     await fleet.add(1, group=group)
 
 
+@pytest.mark.parametrize("image", [True, False], ids=["the template names the AMI", "EKS chooses the AMI"])
 async def test_each_reference_is_told_and_its_command_mends_what_is_launched_next(
-    fleet: Fleet, shell: Shell, admin: Admin
+    fleet: Fleet, shell: Shell, admin: Admin, image: bool
 ) -> None:
     control = fleet.control
-    ids = {name: str(control.put_template(name, [BAD])["id"]) for name in (*MOVING, "stack", "eks-1", "mine")}
+    bad = BAD if image else {"MetadataOptions": BAD["MetadataOptions"]}
+    ids = {name: str(control.put_template(name, [bad])["id"]) for name in (*MOVING, "stack", "eks-1", "mine")}
     control.put_template("stack", [], tags={"aws:cloudformation:stack-name": "net"})
     for name, version in (("latest", "$Latest"), ("default", "$Default"), ("pinned", "1"), ("stack", "1")):
         await launched(fleet, name, ids[name], version)
@@ -109,12 +118,113 @@ async def test_each_reference_is_told_and_its_command_mends_what_is_launched_nex
             "clusterName": "prod",
             "nodegroupName": "mine",
             "launchTemplate": {"id": ids["mine"], "version": "2"},
+            **({} if image else {"version": "1.29", "releaseVersion": "1.29.0-20240129"}),
         },
     )
     found = await resource.when(lambda f: all(states(f)[name] == "Compliant" for name in MOVING))
     # Its nodes still come from version 1: EKS has not replaced them. What is left to do is the update alone.
     left = await resource.when(lambda f: "create" not in sources(f)["mine"].get("mend", "create"))
-    assert sources(left)["mine"]["mend"].startswith("aws eks update-nodegroup-version ")
+    assert "aws eks update-nodegroup-version " in sources(left)["mine"]["mend"]
+
+
+async def mixed(fleet: Fleet, template: str, capacity: int = 1) -> Json:
+    """A node of the group `mixed`; its mixed instances policy."""
+    of_all = {"LaunchTemplateId": template, "LaunchTemplateName": "x", "Version": "1"}
+    own = {"InstanceType": "c6g.large", "LaunchTemplateSpecification": of_all}
+    overrides = [{"InstanceType": "m5.large", "WeightedCapacity": "2"}, own]
+    policy = {
+        "LaunchTemplate": {"LaunchTemplateSpecification": of_all, "Overrides": overrides},
+        "InstancesDistribution": {"OnDemandBaseCapacity": capacity},
+    }
+    fleet.control.put_group("mixed", MixedInstancesPolicy=policy)
+    await fleet.add(1, group="mixed")
+    return policy
+
+
+WRITES = (
+    "CreateLaunchTemplateVersion",
+    "ModifyLaunchTemplate",
+    "UpdateAutoScalingGroup",
+    "UpdateNodegroupVersion",
+)
+
+
+def written(shell: Shell) -> list[str]:
+    return [operation for _, operation, _ in shell.calls if operation in WRITES]
+
+
+async def test_a_command_changes_nothing_where_the_source_is_not_as_it_was_looked_at(
+    fleet: Fleet, shell: Shell
+) -> None:
+    """It may be run hours later: whatever somebody has done since stays."""
+    control = fleet.control
+    ids = {name: str(control.put_template(name, [BAD])["id"]) for name in (*MOVING, "mine")}
+    for name, version in (("latest", "$Latest"), ("default", "$Default"), ("pinned", "1")):
+        await launched(fleet, name, ids[name], version)
+    await mixed(fleet, ids["mixed"])
+    labels = {"nodegroup": "mine", "sourceLaunchTemplateId": ids["mine"], "sourceLaunchTemplateVersion": "1"}
+    await fleet.add(1, labels={f"eks.amazonaws.com/{key}": value for key, value in labels.items()})
+    policy = await fleet.create(resyncInterval="24h")
+    found = await policy.when(lambda f: len(states(f)) == 5)
+    assert set(states(found).values()) == {"Drifted"}
+    mends = {name: source["mend"] for name, source in sources(found).items()}
+
+    def stops(name: str, why: str) -> None:
+        done = shell.run(mends[name])
+        assert (done.returncode, done.stdout, written(shell)) == (1, "", []), done
+        assert done.stderr == f"nothing is changed: {why}; run caretaker plan again\n"
+
+    for status in ("InProgress", "Baking", "SomethingNew"):
+        shell.answers["DescribeInstanceRefreshes"] = {"InstanceRefreshes": [{"Status": status}]}
+        for name in MOVING:
+            stops(name, "an instance refresh runs")
+    shell.answers["DescribeInstanceRefreshes"] = {"InstanceRefreshes": [{"Status": "Successful"}]}
+    for version, status in (("1", "UPDATING"), ("2", "ACTIVE")):
+        nodegroup(shell, version, status)
+        stops("mine", "the node group is being updated, or is not of version 1")
+    nodegroup(shell)
+    for name in ("latest", "default", "mine"):
+        control.put_template(name, [{**BAD, "ImageId": "ami-2"}])
+        stops(name, f"{ids[name]} has new versions or another default")
+    other = {"LaunchTemplateId": ids["latest"], "Version": "1"}
+    control.put_group("pinned", LaunchTemplate=other)
+    stops("pinned", "the Auto Scaling group refers to something else")
+    policy_of_group = {"LaunchTemplate": {"LaunchTemplateSpecification": other}}
+    control.put_group("mixed", MixedInstancesPolicy=policy_of_group)
+    stops("mixed", "the Auto Scaling group refers to something else")
+
+
+async def test_a_command_that_is_run_twice_makes_one_version(fleet: Fleet, shell: Shell) -> None:
+    template = str(fleet.control.put_template("pinned", [BAD])["id"])
+    await launched(fleet, "pinned", template, "1")
+    policy = await fleet.create(resyncInterval="24h")
+    found = await policy.when(lambda f: states(f) == {"pinned": "Drifted"})
+    mend = sources(found)["pinned"]["mend"]
+    assert [shell.run(mend).returncode for _ in range(3)] == [0, 1, 1]
+    assert written(shell) == ["CreateLaunchTemplateVersion", "UpdateAutoScalingGroup"]
+
+
+async def test_a_mixed_instances_policy_is_taken_as_it_is_when_the_command_is_run(
+    fleet: Fleet, shell: Shell
+) -> None:
+    control = fleet.control
+    template = str(control.put_template("mixed", [BAD])["id"])
+    later = await mixed(fleet, template)
+    policy = await fleet.create(resyncInterval="24h")
+    found = await policy.when(lambda f: states(f) == {"mixed": "Drifted"})
+    overrides = later["LaunchTemplate"]["Overrides"]
+    overrides += [{"InstanceType": "r6g.large", "WeightedCapacity": "4"}]
+    later["InstancesDistribution"]["OnDemandBaseCapacity"] = 9
+    control.put_group("mixed", MixedInstancesPolicy=later)
+    done = shell.run(sources(found)["mixed"]["mend"])
+    assert (done.returncode, done.stderr) == (0, "")
+    (sent,) = (params for _, operation, params in shell.calls if operation == "UpdateAutoScalingGroup")
+    new = {"LaunchTemplateId": template, "Version": "2"}
+    overrides[1] = {**overrides[1], "LaunchTemplateSpecification": new}
+    assert sent["MixedInstancesPolicy"] == {
+        "LaunchTemplate": {"LaunchTemplateSpecification": new, "Overrides": overrides},
+        "InstancesDistribution": {"OnDemandBaseCapacity": 9},
+    }
 
 
 async def seen(fleet: Fleet, count: int) -> None:
@@ -173,8 +283,9 @@ async def test_a_denied_action_is_named_while_the_instances_are_audited(
     await policy.condition("SourcesCompliant", "True", "SourcesCompliant")
 
 
+@pytest.mark.parametrize("served", URLS)
 async def test_node_classes_are_found_once_their_crd_is_there_and_the_command_mends_them(
-    fleet: Fleet, shell: Shell, admin: Admin, operator: OperatorProcess
+    fleet: Fleet, shell: Shell, admin: Admin, operator: OperatorProcess, served: str
 ) -> None:
     labels = {"karpenter.sh/nodepool": "pool", "karpenter.k8s.aws/ec2nodeclass": "default"}
     await fleet.add(2, labels=labels)
@@ -183,16 +294,19 @@ async def test_node_classes_are_found_once_their_crd_is_there_and_the_command_me
     assert states(found) == {"pool": "Ephemeral"}
     await policy.condition("SourcesCompliant", "Unknown", "SourcesUnknown")
     assert operator.metric("caretaker_missing_permission", verb="list", resource="ec2nodeclasses") == 0
-    async with node_classes(admin):
-        await admin.create(URL, node_class("default", httpPutResponseHopLimit=1, httpEndpoint="enabled"))
+    async with node_classes(admin, served):
+        url = URLS[served]
+        await admin.create(
+            url, node_class("default", served, httpPutResponseHopLimit=1, httpEndpoint="enabled")
+        )
         found = await policy.when(lambda f: states(f) == {"pool": "Drifted"})
         source = sources(found)["pool"]
         assert source["message"].endswith("; Karpenter then replaces all nodes of the class")
         assert found["status"]["plan"] == {"instances": 0, "launchTemplates": 0, "ec2NodeClasses": 1}
         assert shell.run(source["mend"]).returncode == 0
-        await admin.patch(f"{URL}/default", patch_of(shell.patches[0]))
+        await admin.patch(f"{url}/default", patch_of(shell.patches[0]))
         await policy.when(lambda f: states(f) == {"pool": "Compliant"})
-        options = (await admin.get(f"{URL}/default"))["spec"]["metadataOptions"]
+        options = (await admin.get(f"{url}/default"))["spec"]["metadataOptions"]
         assert options == {"httpPutResponseHopLimit": 2, "httpEndpoint": "enabled", "httpTokens": "required"}
     await policy.when(lambda f: states(f) == {"pool": "Ephemeral"})
 

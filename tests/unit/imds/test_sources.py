@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from caretaker.api.imds import GroupStatus, Options, SourceStatus
+from caretaker.api.imds import MAX_MEND, GroupStatus, Options, SourceStatus
 from caretaker.imds.judge import Seen
 from caretaker.imds.launching import Group, Launcher, Launching, Template, Version, group_of, template_of
 from caretaker.imds.merge import Claim, merge
@@ -60,6 +60,44 @@ DATA = (
     """ --launch-template-data '{"MetadataOptions":{"HttpPutResponseHopLimit":2,"HttpTokens":"required"}}'"""
 )
 NUMBER = " --query LaunchTemplateVersion.VersionNumber --output text"
+
+IN = "--region eu-west-1"
+
+
+def unless(test: str, why: str) -> str:
+    told = f"{{ echo 'nothing is changed: {why}; run caretaker plan again' >&2; false; }}; }} && "
+    return f"{{ [ {test} ] || {told}"
+
+
+def same(latest: int, default: int) -> str:
+    """Goes on only if the template is as it was."""
+    numbers = f"LatestVersionNumber==`{latest}` && DefaultVersionNumber==`{default}`"
+    query = f"'LaunchTemplates[?{numbers}].LaunchTemplateId'"
+    asked = "aws ec2 describe-launch-templates --region eu-west-1 --launch-template-ids lt-1 --query"
+    return unless(f'-n "$({asked} {query} --output text)"', "lt-1 has new versions or another default")
+
+
+def refers(version: str) -> str:
+    """Goes on only if the group refers to this version, and no instance refresh runs."""
+    asked = f"aws autoscaling describe-auto-scaling-groups {IN} --auto-scaling-group-names spot"
+    which = f'LaunchTemplateId==`"lt-1"` && (Version || `"$Default"`)==`"{version}"`'
+    query = f"'AutoScalingGroups[?[LaunchTemplate][?{which}]].AutoScalingGroupName'"
+    seen = f'-n "$({asked} --query {query} --output text)"'
+    return unless(seen, "the Auto Scaling group refers to something else") + REFRESH
+
+
+REFRESH = unless(
+    f'"$(aws autoscaling describe-instance-refreshes {IN} --auto-scaling-group-name spot --query '
+    """'length(InstanceRefreshes[?!contains(`["Successful","Failed","Cancelled","RollbackFailed","""
+    """"RollbackSuccessful"]`, Status)])' --output text)" = 0""",
+    "an instance refresh runs",
+)
+ACTIVE = (
+    f"r=$(aws eks describe-nodegroup {IN} --cluster-name prod --nodegroup-name apps --query "
+    """'[nodegroup][?status==`"ACTIVE"` && launchTemplate.version==`"1"`]"""
+    """.join(`" "`, [version, releaseVersion])' --output text) && """
+) + unless('-n "$r"', "the node group is being updated, or is not of version 1")
+RELEASE = ' --kubernetes-version "${r% *}" --release-version "${r#* }"'
 GROUP = "aws autoscaling update-auto-scaling-group --region eu-west-1 --auto-scaling-group-name spot"
 NODEGROUP = (
     "aws eks update-nodegroup-version --region eu-west-1 --cluster-name prod --nodegroup-name apps "
@@ -79,7 +117,7 @@ STATES: dict[str, tuple[Launching, tuple[str, str], dict[str, Any], str, str]] =
         SPOT,
         {},
         "Drifted",
-        f"{CREATE}2{DATA}",
+        f"{refers('$Latest')}{same(2, 1)}{CREATE}2{DATA}",
     ),
     "$Default, as it should be though the latest is not": (
         known(template(GOOD, BAD), group=of_group("$Default")),
@@ -93,29 +131,31 @@ STATES: dict[str, tuple[Launching, tuple[str, str], dict[str, Any], str, str]] =
         SPOT,
         {},
         "Unset",
-        f"v1=$({CREATE}2{DATA}{NUMBER}) && aws ec2 modify-launch-template --region eu-west-1 "
-        '--launch-template-id lt-1 --default-version "$v1"',
+        f"{refers('$Default')}{same(2, 2)}v1=$({CREATE}2{DATA}{NUMBER}) && aws ec2 modify-launch-template "
+        f'{IN} --launch-template-id lt-1 --default-version "$v1"',
     ),
     "$Default, and somebody has made the version already": (
         known(template(BAD, GOOD), group=of_group("$Default")),
         SPOT,
         {},
         "Drifted",
-        'aws ec2 modify-launch-template --region eu-west-1 --launch-template-id lt-1 --default-version "2"',
+        f"{refers('$Default')}{same(2, 1)}aws ec2 modify-launch-template {IN} --launch-template-id lt-1 "
+        '--default-version "2"',
     ),
     "by number: a new version, and the group refers to it": (
         known(template(BAD, OTHER), group=of_group("1")),
         SPOT,
         {},
         "Drifted",
-        f'v1=$({CREATE}1{DATA}{NUMBER}) && {GROUP} --launch-template "LaunchTemplateId=lt-1,Version=$v1"',
+        f"{refers('1')}{same(2, 1)}v1=$({CREATE}1{DATA}{NUMBER}) && {GROUP} --launch-template "
+        '"LaunchTemplateId=lt-1,Version=$v1"',
     ),
     "nothing is set at all": (
         known(template({}), group=of_group("$Latest")),
         SPOT,
         {},
         "Unset",
-        f"{CREATE}1{DATA}",
+        f"{refers('$Latest')}{same(1, 1)}{CREATE}1{DATA}",
     ),
     "a template of CloudFormation's": (
         known(template(BAD, stack="net"), group=of_group("$Latest")),
@@ -143,7 +183,7 @@ STATES: dict[str, tuple[Launching, tuple[str, str], dict[str, Any], str, str]] =
         SPOT,
         {},
         "Drifted",
-        f"{CREATE}1{DATA}",
+        f"{refers('$Latest')}{same(1, 1)}{CREATE}1{DATA}",
     ),
     "a launch configuration": (known(group=Group("spot")), SPOT, {}, "Unsupported", ""),
     "a group that is gone": (Launching({(HERE, "spot"): None}), SPOT, {}, "Unsupported", ""),
@@ -173,14 +213,14 @@ STATES: dict[str, tuple[Launching, tuple[str, str], dict[str, Any], str, str]] =
         APPS,
         MINE,
         "Drifted",
-        f'v1=$({CREATE}1{DATA}{NUMBER}) && {NODEGROUP}"id=lt-1,version=$v1"',
+        f'{ACTIVE}{same(2, 1)}v1=$({CREATE}1{DATA}{NUMBER}) && {NODEGROUP}"id=lt-1,version=$v1"{RELEASE}',
     ),
     "a node group whose template has the version already": (
         known(template(BAD, GOOD)),
         APPS,
         MINE,
         "Drifted",
-        f'{NODEGROUP}"id=lt-1,version=2"',
+        f'{ACTIVE}{NODEGROUP}"id=lt-1,version=2"{RELEASE}',
     ),
     "an EC2NodeClass as it should be": (
         known(classes={"default": Options(2, "required")}),
@@ -249,7 +289,7 @@ def test_a_new_version_keeps_what_the_policy_does_not_manage() -> None:
 def test_a_latest_version_that_differs_in_something_else_is_not_taken() -> None:
     made = Template("lt-1", {1: Version(1, BAD, "a"), 2: Version(2, GOOD, "b")}, 2, 1, "")
     mend = found(known(made, group=of_group("$Default"))).groups[SPOT].mend
-    assert mend.startswith(f"v1=$({CREATE}1 ")
+    assert f"v1=$({CREATE}1 " in mend
 
 
 MIXED = {
@@ -281,14 +321,9 @@ def test_a_mixed_instances_policy_is_as_good_as_its_worst_template_and_sent_back
     one = known(template(BAD), template(GOOD, name="lt-2"), template(GOOD, name="lt-3"), group=group)
     source = found(one).groups[SPOT]
     assert (source.state, source.launch_template, source.version) == ("Drifted", "lt-1", "1")
-    assert source.mend == (
-        f"v1=$({CREATE}1{DATA}{NUMBER}) && {GROUP} --mixed-instances-policy "
-        """'{"InstancesDistribution":{"OnDemandBaseCapacity":1},"LaunchTemplate":{"LaunchTemplateSpecification":"""
-        """{"LaunchTemplateId":"lt-1","Version":"'"$v1"'"},"Overrides":[{"InstanceType":"m5.large","""
-        """"WeightedCapacity":"2"},{"InstanceType":"c6g.large","LaunchTemplateSpecification":"""
-        """{"LaunchTemplateId":"lt-2","Version":"1"}},{"InstanceType":"r6g.large","LaunchTemplateSpecification":"""
-        """{"LaunchTemplateId":"lt-3","Version":"$Latest"}}]}}'"""
-    )
+    assert '"InstanceType"' not in source.mend, "no copy of what it is now: that is read when it is run"
+    assert source.mend.endswith(f') && {GROUP} --mixed-instances-policy "$m"')
+    assert len(source.mend) < MAX_MEND
     all_of_them = known(template(GOOD), template(GOOD, name="lt-2"), template(GOOD, name="lt-3"), group=group)
     assert found(all_of_them).groups[SPOT].state == "Compliant"
     two = known(template(GOOD), template(BAD, name="lt-2"), template({}, name="lt-3"), group=group)
@@ -472,3 +507,41 @@ def test_no_version_is_made_that_others_would_come_from_by_latest(reference: str
 def test_a_version_that_serves_those_who_follow_latest_as_well_is_made() -> None:
     source = of_two(Version(2, {**GOOD, "HttpEndpoint": "enabled"}, "old")).groups[SPOT]
     assert "create-launch-template-version" in source.mend
+
+
+def of_nodes(*places: Place, image: str = "") -> SourceStatus:
+    """A node group whose nodes are there, of a template whose versions 7 and 8 have other images."""
+    old, new = Version(7, BAD, "old", image), Version(8, GOOD, "new", image)
+    heirs, others = Heirs(), Heirs()
+    for number, place in enumerate(places):
+        (heirs if not number else others).add((APPS,), place, Seen(Options(), cluster="prod"), ME)
+    made = known(Template("lt-1", {7: old, 8: new}, 8, 7, ""))
+    return audit(heirs, lambda: others, made, "me", OWN).groups[APPS]
+
+
+def of_version(version: str, image: str = "ami-1") -> Place:
+    return Place("i-1", HERE, template="lt-1", version=version, image=image)
+
+
+@pytest.mark.parametrize(
+    ("other", "told"),
+    [
+        pytest.param(of_version("8", "ami-2"), "version 7 ami-1 and version 8 ami-2", id="another version"),
+        pytest.param(of_version("7", "ami-2"), "version 7 ami-1 and version 7 ami-2", id="another image"),
+    ],
+)
+def test_there_is_no_command_while_a_node_group_is_being_updated(other: Place, told: str) -> None:
+    """From the labels of its old nodes it would take version 8 back to what 7 was. The other node need not be
+    one that the policy means."""
+    source = of_nodes(of_version("7"), other)
+    assert (source.state, source.mend) == ("Drifted", "")
+    assert f"its nodes come from {told}: an update of the node group runs" in source.message
+    assert of_nodes(of_version("7"), of_version("7")).mend
+
+
+def test_a_release_is_not_named_where_the_template_names_the_image() -> None:
+    assert "--release-version" in of_nodes(of_version("7")).mend
+    mend = of_nodes(of_version("7"), image="ami-1").mend
+    assert "describe-nodegroup" in mend
+    assert "--release-version" not in mend
+    assert "--kubernetes-version" not in mend

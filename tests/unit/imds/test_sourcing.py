@@ -33,6 +33,7 @@ class Cloud:
         self.calls: list[tuple[str, Any]] = []
         self.errors: dict[str, Exception] = {}
         self.classes: dict[str, dict[str, Any]] = {}
+        self.unserved: set[str] = set()  # paths
 
     def _call(self, operation: str, what: Any) -> None:
         self.calls.append((operation, what))
@@ -87,6 +88,8 @@ class Cloud:
 
     async def list(self, path: str, kind: Any) -> Any:
         self._call("classes", path)
+        if path in self.unserved:
+            raise ApiError(404, "NotFound")
         found = [
             {"metadata": {"name": name}, "spec": {"metadataOptions": options}}
             for name, options in self.classes.items()
@@ -263,7 +266,8 @@ async def test_node_classes_are_listed_once_a_resync_and_may_come_later(
     for _ in range(3):
         found = await look(sourcing, KARPENTER)
     assert (found.known.classes, found.problems) == ({}, ())
-    assert cloud.calls == [("classes", "/apis/karpenter.k8s.aws/v1/ec2nodeclasses")]
+    urls = [f"/apis/karpenter.k8s.aws/{version}/ec2nodeclasses" for version in ("v1", "v1beta1")]
+    assert cloud.calls == [("classes", url) for url in urls]
     cloud.errors.clear()
     cloud.classes["default"] = {"httpProtocolIPv6": "enabled", "httpPutResponseHopLimit": 1}
     cloud.classes["later"] = {"httpTokens": "something new"}
@@ -274,6 +278,19 @@ async def test_node_classes_are_listed_once_a_resync_and_may_come_later(
         "later": Options(),
     }
     assert (await look(sourcing, member())).known.classes is None, "no node of this policy comes from one"
+
+
+async def test_node_classes_of_the_older_version_are_read_where_it_alone_is_served(
+    sourcing: Sourcing, cloud: Cloud, clock: Clock
+) -> None:
+    cloud.unserved.add("/apis/karpenter.k8s.aws/v1/ec2nodeclasses")
+    cloud.classes["default"] = {"httpPutResponseHopLimit": 1}
+    found = await look(sourcing, KARPENTER)
+    assert found.known.classes == {"default": Options(1, instance_metadata_tags="disabled")}
+    assert found.problems == ()
+    cloud.errors["classes"] = problem = ApiError(403, "Forbidden", "cannot list")
+    clock.now += FRESH
+    assert (await look(sourcing, KARPENTER)).problems == (problem,)
 
 
 async def test_node_classes_that_may_not_be_listed_are_told_and_tried_again(
