@@ -182,11 +182,13 @@ class PolicyReason:
     INSTANCES_FAILING: Final = "InstancesFailing"
     FIGHTING: Final = "Fighting"
     NOT_APPLIED: Final = "NotApplied"
+    OTHER_CLUSTER: Final = "OtherCluster"
     THROTTLED: Final = "RequestLimitExceeded"
     # Of the probe.
     PROVED: Final = "Proved"
     PROBING: Final = "Probing"
     NOT_PROVED: Final = "NotProved"
+    NOT_PROBEABLE: Final = "NotProbeable"
     PROBE_UNAVAILABLE: Final = "ProbeUnavailable"
     SET_BUT_UNREACHABLE: Final = "SetButUnreachable"
     STILL_REACHABLE: Final = "StillReachable"

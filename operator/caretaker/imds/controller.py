@@ -289,8 +289,8 @@ class IMDSPolicyKind:
         name, verified = snapshot.view.read.meta.name, plan.verified
         if snapshot.snapshot is None or not (verified is not None or self._prober.serves(name)):
             return ""
-        marks = verified.marks if verified is not None else {}
-        return await self._prober.want(name, marks, snapshot.wanting, self._nodes)
+        marks, first = (verified.marks, verified.first) if verified is not None else ({}, frozenset[str]())
+        return await self._prober.want(name, marks, snapshot.wanting, self._nodes, first)
 
     async def settled(self, snapshot: Gathered, plan: Plan, outcome: str) -> None:  # noqa: ARG002
         """The status stands: make the changes."""

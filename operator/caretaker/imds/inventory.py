@@ -56,7 +56,7 @@ NODEGROUP_CLUSTER_TAG: Final = "eks:cluster-name"
 TEMPLATE_TAG: Final = "aws:ec2launchtemplate:id"
 VERSION_TAG: Final = "aws:ec2launchtemplate:version"
 # The fields of Seen that tags tell.
-BY_TAGS: Final = ("tagged", "group", "unfit_tags", "template", "version", "cluster")
+BY_TAGS: Final = ("tagged", "group", "unfit_tags", "template", "version", "cluster", "clusters")
 
 
 class Region(msgspec.Struct, frozen=True):
@@ -97,6 +97,7 @@ class Inventory:
     def __init__(self, ec2: Callable[[Target], Ec2], scale: float = 1.0, cluster: str = "") -> None:
         """`cluster`: by whose tag instances are asked for; "" = by the one that they are found to have."""
         self.calls = 0
+        self.cluster = cluster
         self._ec2 = ec2
         self._scale = scale
         self._tag: Filter | None = {"Name": "tag-key", "Values": [OWNED_TAG + cluster]} if cluster else None
@@ -352,7 +353,15 @@ def seen_of(instance: Instance, asked: float) -> Seen:
         template=tags.get(TEMPLATE_TAG, ""),
         version=tags.get(VERSION_TAG, ""),
         cluster=tags.get(EKS_TAG) or tags.get(NODEGROUP_CLUSTER_TAG, ""),
+        clusters=tuple(sorted(_clusters(tags))),
     )
+
+
+def _clusters(tags: Mapping[str, str]) -> set[str]:
+    """The clusters that an instance is of, by all tags that tell it."""
+    told = {tags.get(EKS_TAG, ""), tags.get(NODEGROUP_CLUSTER_TAG, "")}
+    told |= {key.removeprefix(OWNED_TAG) for key in tags if key.startswith(OWNED_TAG)}
+    return told - {""}
 
 
 def _retagged(seen: Seen, before: Seen) -> Seen:

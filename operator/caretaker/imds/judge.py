@@ -12,6 +12,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from caretaker.api.conditions import PolicyReason as Reason
 from caretaker.api.imds import Options
 from caretaker.imds.drift import Change, changes
 from caretaker.imds.merge import Wanted
@@ -25,6 +26,14 @@ NOT_FOUND: Final = "InstanceNotFound"
 NOT_ASKED: Final = "NotAsked"
 TAGS_NOT_TOLD: Final = "TagsNotTold"
 NOT_TOLD: Final = "InstanceNotTold"
+
+
+_SKIPS: Final = {
+    Reason.OTHER_CLUSTER: (
+        "the tags of the instance that spec.providerID names are of another cluster: see who has set it; if "
+        "it is one of this cluster, name the cluster by --cluster-name"
+    )
+}
 
 
 class Seen(msgspec.Struct, frozen=True, gc=False):
@@ -45,10 +54,12 @@ class Seen(msgspec.Struct, frozen=True, gc=False):
     group: str = ""  # the Auto Scaling group, by its tag
     unfit_tags: bool | None = None  # a tag's key is none that the metadata service can show; None: not told
     at: float = 0.0  # time.monotonic() when EC2 was asked
-    # By their tags: the launch template and its version that it came from, and the cluster.
+    # By their tags: the launch template and its version that it came from, the cluster as EKS tells it, and
+    # all clusters that are named.
     template: str = ""
     version: str = ""
     cluster: str = ""
+    clusters: tuple[str, ...] = ()
 
     @property
     def under_way(self) -> bool:
@@ -89,7 +100,8 @@ def judge(case: Case) -> Verdict:
 
 
 def _skipped(case: Case) -> Verdict | None:
-    return Verdict("skipped", case.place.skipped) if case.place.skipped else None
+    skipped = case.place.skipped
+    return Verdict("skipped", skipped, _SKIPS.get(skipped, "")) if skipped else None
 
 
 def _unknown(case: Case) -> Verdict | None:

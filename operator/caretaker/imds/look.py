@@ -5,6 +5,7 @@ Inputs: the inventory, the policies, the nodes with their places. It must not ju
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
@@ -19,7 +20,7 @@ from caretaker.aws.identity import Target
 from caretaker.imds.conditions import Problem, View
 from caretaker.imds.desk import recorded
 from caretaker.imds.inventory import Inventory, Region
-from caretaker.imds.place import Place
+from caretaker.imds.place import Place, most
 from caretaker.imds.plan import Member, Policy, Snapshot
 from caretaker.imds.resource import Read, user_of
 from caretaker.imds.select import selects
@@ -73,9 +74,9 @@ async def look(
     found = await asyncio.gather(*(ask(name, target) for name, target in targets.items()))
     regions = dict(zip(targets, found, strict=True))
     members = [_member(node, place, regions.get(place.region)) for node, place in nodes]
-    sources = await _sources(
-        sourcing, mine, policies, [m for m in members if m.place.region in regions], scale
-    )
+    members = _at_home(members, inventory.cluster)
+    here = [m for m in members if m.place.region in regions and not m.place.skipped]
+    sources = await _sources(sourcing, mine, policies, here, scale)
     problems = {
         name: _problem(region.problem, operator)
         for name, region in regions.items()
@@ -134,6 +135,22 @@ def _member(node: Node, place: Place, region: Region | None) -> Member:
         (*place.groups, ("AutoScalingGroup", seen.group)) if seen is not None and tagged else place.groups
     )
     return Member(node, place, seen, groups)
+
+
+def _at_home(members: list[Member], cluster: str) -> list[Member]:
+    """Those whose instance is another cluster's, by its tags, are skipped: a Node may name any instance.
+    `cluster`: the name of this one, "" = that of most of its instances."""
+    told = Counter(one.seen.clusters for one in members if one.seen is not None)
+    ours = cluster or most(told)
+    others = {names for names in told if names and ours not in names}
+    if not others:
+        return members
+    return [
+        msgspec.structs.replace(one, place=msgspec.structs.replace(one.place, skipped=Reason.OTHER_CLUSTER))
+        if one.seen is not None and one.seen.clusters in others
+        else one
+        for one in members
+    ]
 
 
 def _problem(error: AwsError | ApiError, operator: bool) -> Problem:

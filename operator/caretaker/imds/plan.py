@@ -9,6 +9,7 @@ from typing import Final
 
 import msgspec
 
+from caretaker.api.conditions import PolicyReason as Reason
 from caretaker.api.imds import (
     MAX_EXCEPTIONS,
     MAX_GROUPS,
@@ -33,7 +34,7 @@ from caretaker.imds.place import Place as Whereabouts
 from caretaker.imds.probe import Known
 from caretaker.imds.select import names, selects
 from caretaker.imds.sources import Findings, audit
-from caretaker.imds.verify import Place, Probing, Verified, stands, verify
+from caretaker.imds.verify import Place, Probing, Verified, required, stands, unprovable, verify
 
 # In this order exceptions are listed where there are too many.
 _TOLD: Final = ("failed", "drifted", "unknown", "pending", "gone", "skipped")
@@ -112,15 +113,16 @@ def plan(snapshot: Snapshot) -> Plan:
             others.append((member, fields))
             continue
         verdict = verdicts.of(member, fields)
-        found.append((member, _found(member, verdict, fields)))
+        found.append((member, _found(member, verdict, fields, probed=snapshot.probing is not None)))
         if verdict.state != "skipped":
             heirs.add(member.groups, member.place, member.seen, fields)
         overridden += any(me.name in one.losers for one in fields.values())
         slow += verdict.state in ("compliant", "drifted", "pending") and _slow(member)
         conflicts |= {field: one.rivals for field, one in fields.items() if me.name in one.rivals}
-    enforced, verified = None, _verified(snapshot, found)
+    places = _places(snapshot, found)
+    enforced, verified = None, _verified(snapshot, places)
     if snapshot.desk is not None:
-        desk = _desk(snapshot, snapshot.desk, me, found, verified)
+        desk = _desk(snapshot, snapshot.desk, me, found, verified, places)
         enforced, found = _enforced(found, desk, _elsewhere(others, desk, verdicts))
     states = Counter[str](one.verdict.state for _, one in found)
     sources = audit(heirs, lambda: _heirs(others), snapshot.launching, me.name, own)
@@ -162,23 +164,22 @@ def _desk(
     me: Policy,
     found: Sequence[tuple[Member, Found]],
     verified: Verified | None,
+    places: Sequence[Place],
 ) -> Desk:
     """With what the policy wants, and what its probes found."""
     desk = msgspec.structs.replace(desk, options=dict(me.options.given()))
     if snapshot.probing is None or verified is None:
         return desk
-    since, findings = _soaking(desk), snapshot.known.findings
-    canaries = [one for _, one in found if one.instance in since]
-    proved = [
-        one for one in canaries if stands(snapshot.probing, findings.get(one.node), since[one.instance])
-    ]
-    needed = {group: hops for group, (hops, _) in verified.groups.items() if hops is not None}
+    probing, findings, now = snapshot.probing, snapshot.known.findings, snapshot.now
+    canaries = [(one, place) for (_, one), place in zip(found, places, strict=True) if place.needed]
+    proved = [one for one, place in canaries if stands(probing, place, findings.get(one.node), now)]
+    needed = required(probing, places, findings, now) if probing.expect == "PodReachable" else {}
     return msgspec.structs.replace(
         desk,
         proved=frozenset(one.instance for one in proved),
-        faulty={one.instance: verified.faults[one.node] for one in canaries if one.node in verified.faults},
+        faulty={one.instance: why for one, _ in canaries if (why := verified.faults.get(one.node))},
         unproved=(verified.reason, verified.message) if verified.proved is False else ("", ""),
-        needed=needed if snapshot.probing.expect == "PodReachable" else {},
+        needed=needed,
     )
 
 
@@ -194,33 +195,57 @@ def _soaking(desk: Desk | None) -> dict[str, float]:
     }
 
 
-def _verified(snapshot: Snapshot, found: Sequence[tuple[Member, Found]]) -> Verified | None:
+def _places(snapshot: Snapshot, found: Sequence[tuple[Member, Found]]) -> Sequence[Place]:
+    """One for each that is found, in order, where nodes are probed."""
+    if snapshot.probing is None:
+        return ()
+    soaking = _soaking(snapshot.desk)
+    changed = {**(snapshot.desk.changed if snapshot.desk is not None else {}), **soaking}
+    return [
+        _place(member, one, changed.get(one.instance, 0.0), needed=one.instance in soaking)
+        for member, one in found
+    ]
+
+
+def _verified(snapshot: Snapshot, places: Sequence[Place]) -> Verified | None:
     """Before anything is decided: what a probe found stops all changes."""
     if snapshot.probing is None:
         return None
-    soaking = _soaking(snapshot.desk)
-    changed = {**(snapshot.desk.changed if snapshot.desk is not None else {}), **soaking}
-    places = [
-        Place(
-            node=one.node,
-            groups=member.groups,
-            fit=one.ready and one.verdict.state == "compliant",
-            hop_limit=one.seen.options.http_put_response_hop_limit if one.seen is not None else None,
-            changed=changed.get(one.instance, 0.0),
-            needed=one.instance in soaking,
-        )
-        for member, one in found
-    ]
     known = snapshot.known
     return verify(snapshot.probing, places, known.findings, known.marks, snapshot.now)
 
 
-def _found(member: Member, verdict: Verdict, wanted: Mapping[str, Wanted]) -> Found:
-    node, place = member.node, member.place
+def _place(member: Member, one: Found, changed: float, *, needed: bool) -> Place:
+    seen, unprobed = one.seen, member.place.unprobed
+    endpoint = one.wanted.get("httpEndpoint")
+    disabled = seen is not None and seen.options.http_endpoint == "disabled"
+    shut = disabled and endpoint is not None and endpoint.value == "disabled" and not endpoint.rivals
+    if disabled and not shut:
+        unprobed = unprobed or "its metadata endpoint is disabled, which no policy asks for"
+    return Place(
+        node=one.node,
+        groups=member.groups,
+        fit=one.ready and one.verdict.state == "compliant",
+        hop_limit=seen.options.http_put_response_hop_limit if seen is not None else None,
+        changed=changed,
+        needed=needed,
+        shut=shut,
+        unprobed=unprobed,
+    )
+
+
+def _found(member: Member, verdict: Verdict, wanted: Mapping[str, Wanted], *, probed: bool = False) -> Found:
+    node, place, why = member.node, member.place, ""
+    if probed and verdict.state == "drifted":
+        why = unprovable(place.unprobed, member.seen, verdict.changes)
+    if why:
+        said = f"a probe cannot prove its change, so that it is no canary: {why}"
+        verdict = msgspec.structs.replace(verdict, reason=Reason.NOT_PROBEABLE, message=said)
     return Found(
         *(node.name, place.instance, place.region, node.ready, member.seen, verdict, wanted),
         group=member.groups[0] if member.groups else ("", ""),
         ready_since=node.ready_since,
+        provable=not why,
     )
 
 

@@ -8,7 +8,7 @@ its verdicts mean: docs/imds-probe.md.
 The ledger is read as documented (docs/spec/daemontask.md): the kinds know nothing of each other's code.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final, Literal
 
 import msgspec
@@ -39,6 +39,8 @@ _RUN_SECONDS: Final = 60  # the probe takes at most 14
 _START_SECONDS: Final = 600
 _KEPT_SECONDS: Final = 300  # for whoever wants to read a log
 _AT_ONCE: Final = 20
+# Bytes of all terms that name nodes, and of all marks: a template may have 256 KiB, and so may annotations.
+_ROOM: Final = 128 * 1024
 
 
 class Finding(msgspec.Struct, frozen=True, gc=False):
@@ -103,6 +105,26 @@ def task(
             },
         },
     }
+
+
+def fitting(marks: Mapping[str, str], first: Collection[str], found: Mapping[str, Finding]) -> dict[str, str]:
+    """Of these nodes and their marks (of normalise_time's form) as many as one task has room for: `first`,
+    then those whose probe is waited for, the longest first; what is answered stays in the ledger though the
+    task names it no more."""
+
+    def order(node: str) -> tuple[bool, bool, str, str]:
+        finding = found.get(node)
+        done = finding is not None and finding.mark >= marks[node]
+        return done, node not in first, "" if done else marks[node], node
+
+    kept: dict[str, str] = {}
+    left = _ROOM
+    for node in sorted(marks, key=order):
+        left -= len(node) + _TERM
+        if left < 0:
+            break
+        kept[node] = marks[node]
+    return kept
 
 
 def needs_write(current: Any, wanted: Any) -> bool:
@@ -198,7 +220,6 @@ def _pod(image: str, nodes: list[str], mode: str) -> dict[str, Any]:
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": 1,
-        "nodeSelector": {"kubernetes.io/os": "linux"},
         "affinity": {"nodeAffinity": _affinity(nodes)},
         # A taint or a cordon is no reason not to look at a node that a policy holds.
         "tolerations": [{"operator": "Exists"}],
@@ -226,6 +247,10 @@ def _pod(image: str, nodes: list[str], mode: str) -> dict[str, Any]:
             }
         ],
     }
+
+
+# Bytes by which a node's term is longer than its name; its mark takes less.
+_TERM: Final = 80
 
 
 def _affinity(nodes: list[str]) -> dict[str, Any]:

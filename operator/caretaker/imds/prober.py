@@ -14,7 +14,17 @@ import msgspec
 
 from caretaker.api import names
 from caretaker.api.objects import Node, WireMeta
-from caretaker.imds.probe import LEDGER_SELECTOR, TASK_NAME, Known, findings, needs_write, task
+from caretaker.api.times import normalise_time
+from caretaker.imds.probe import (
+    LEDGER_SELECTOR,
+    TASK_NAME,
+    Finding,
+    Known,
+    findings,
+    fitting,
+    needs_write,
+    task,
+)
 from caretaker.kube.client import KubeClient
 from caretaker.kube.errors import ApiError
 from caretaker.runtime.controller import Conflict
@@ -29,6 +39,13 @@ class _Shard(msgspec.Struct):
     data: dict[str, str] = {}
 
 
+class _Demand(msgspec.Struct, frozen=True):
+    """What a policy asks for: node -> mark, as normalise_time() writes it, and those that come first."""
+
+    marks: Mapping[str, str]
+    first: Collection[str] = ()
+
+
 class Prober:
     """Keeps the task. `image`: the probe's; `unserved`: why nobody would run it, "" = somebody does."""
 
@@ -37,13 +54,15 @@ class Prober:
         self._namespace = namespace
         self._image = image
         self._unserved = unserved
-        self._demands: dict[str, Mapping[str, str]] = {}  # policy -> its marks
+        self._demands: dict[str, _Demand] = {}  # by policy
+        self._found: Mapping[str, Finding] = {}  # what was known last
         self._settled = False  # the task is known to be what the demands make of it
         self._lock = asyncio.Lock()
 
     def clear(self) -> None:
         """Another process may have written it."""
         self._demands.clear()
+        self._found = {}
         self._settled = False
 
     def serves(self, policy: str) -> bool:
@@ -57,6 +76,7 @@ class Prober:
         try:
             body = await self._read()
             if body is None:
+                self._found = {}
                 return Known()
             url = f"/api/v1/namespaces/{self._namespace}/configmaps"
             shards, _ = await self._client.list(url, _Shard, params={"labelSelector": LEDGER_SELECTOR})
@@ -66,21 +86,28 @@ class Prober:
             return Known(problem=str(error))
         # A task of before, switched off and on again, may have left its own for the garbage collector.
         own = [shard.data for shard in shards if _owned(shard.metadata, body["metadata"]["uid"])]
-        return Known(findings(own, nodes), _marks(body))
+        self._found = findings(own, nodes)
+        # With those for which the task has no room yet.
+        return Known(self._found, self._merged(_marks(body)))
 
     async def want(
-        self, policy: str, marks: Mapping[str, str], wanting: Collection[str], nodes: Collection[str]
+        self,
+        policy: str,
+        marks: Mapping[str, str],
+        wanting: Collection[str],
+        nodes: Collection[str],
+        first: Collection[str] = (),
     ) -> str:
-        """These nodes for this policy; `wanting` names all policies that probe, `nodes` all that there are.
-        Why it could not be written, or "". Until every one of them has told its nodes, as after a restart,
-        none that is there is taken off."""
+        """These nodes for this policy, `first` before all others where there is no room for all; `wanting`
+        names all policies that probe, `nodes` all that there are. Why it could not be written, or "". Until
+        every one of them has told its nodes, as after a restart, none that is there is taken off."""
         if self._unserved:
             return self._unserved
         async with self._lock:
             self._settled = False
             self._demands = {name: its for name, its in self._demands.items() if name in wanting}
             if policy in wanting:
-                self._demands[policy] = marks
+                self._demands[policy] = _Demand(marks, first)
             return await self._keep(wanting, nodes)
 
     async def _keep(self, wanting: Collection[str], nodes: Collection[str]) -> str:
@@ -100,14 +127,20 @@ class Prober:
 
     def _wanted(self, kept: dict[str, Any] | None, nodes: Collection[str]) -> dict[str, Any] | None:
         """What all ask for, and what is there in `kept` already."""
-        merged: dict[str, str] = {}
+        before: dict[str, str] = {}
         if kept is not None:
             before = {**dict.fromkeys(_nodes(kept), ""), **_marks(kept)}
-            merged = {node: mark for node, mark in before.items() if node in nodes}
+        merged = self._merged({node: mark for node, mark in before.items() if node in nodes})
+        first = frozenset(node for its in self._demands.values() for node in its.first)
+        return task(self._namespace, self._image, fitting(merged, first, self._found))
+
+    def _merged(self, before: Mapping[str, str]) -> dict[str, str]:
+        """The latest mark of each node."""
+        merged = {node: normalise_time(mark) for node, mark in before.items()}
         for its in self._demands.values():
-            for node, mark in its.items():
+            for node, mark in its.marks.items():
                 merged[node] = max(merged.get(node, ""), mark)
-        return task(self._namespace, self._image, merged)
+        return merged
 
     async def _write(self, body: dict[str, Any] | None, wanted: dict[str, Any] | None) -> None:
         url = _TASKS.format(self._namespace)

@@ -184,6 +184,7 @@ def test_an_instance_is_read_as_the_api_tells_it() -> None:
     }
     assert (found.state, found.pending, found.managed, found.group) == ("stopped", True, True, "spot-1")
     assert (found.template, found.version, found.cluster) == ("lt-1", "7", "prod")
+    assert found.clusters == ("prod",)
     bare = module.seen_of({"InstanceId": "i-2"}, 7.0)
     assert (dict(bare.options.given()), bare.state, bare.group, bare.at) == ({}, "", "", 7.0)
     assert (bare.lost, found.lost) == (True, False), "its options are not told"
@@ -226,6 +227,23 @@ async def test_what_is_pending_is_asked_for_within_the_limit_of_a_call(
     await inventory.poll(HERE)
     assert len(ec2.values) == calls
     assert max(ec2.values) <= 200, "of all filters of a call together"
+
+
+@pytest.mark.parametrize(
+    ("tags", "clusters"),
+    [
+        ({}, ()),
+        ({"Name": "a"}, ()),
+        ({"kubernetes.io/cluster/b": "owned", "kubernetes.io/cluster/a": "shared"}, ("a", "b")),
+        ({"aws:eks:cluster-name": "a", "kubernetes.io/cluster/a": "owned"}, ("a",)),
+        ({"eks:cluster-name": "a", "aws:eks:cluster-name": "b"}, ("a", "b")),
+    ],
+)
+def test_the_clusters_of_an_instance_are_all_that_its_tags_name(
+    tags: dict[str, str], clusters: tuple[str, ...]
+) -> None:
+    told: Any = {"InstanceId": "i", "Tags": [{"Key": key, "Value": value} for key, value in tags.items()]}
+    assert module.seen_of(told, 0.0).clusters == clusters
 
 
 @pytest.mark.parametrize(

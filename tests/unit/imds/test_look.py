@@ -3,6 +3,9 @@
 import asyncio
 from typing import Any
 
+import msgspec
+import pytest
+
 from caretaker.api.imds import (
     Aws,
     ChangedGroup,
@@ -16,11 +19,12 @@ from caretaker.api.imds import (
 )
 from caretaker.api.objects import Node, WireMeta
 from caretaker.aws.identity import Target
+from caretaker.imds.desk import Desk
 from caretaker.imds.inventory import Inventory
 from caretaker.imds.launching import Launching
 from caretaker.imds.look import look
 from caretaker.imds.place import place_of
-from caretaker.imds.plan import Policy
+from caretaker.imds.plan import Policy, plan
 from caretaker.imds.resource import Read
 from caretaker.imds.sourcing import Look as Sources
 
@@ -105,3 +109,50 @@ async def test_what_was_changed_is_asked_for_though_it_is_meant_no_more() -> Non
     regions = Regions(2)
     found = await look(Inventory(regions.of), NO_SOURCES, mine, [POLICY], nodes)
     assert [one.seen is not None for one in found.snapshot.members] == [True, True]
+
+
+class Tagged:
+    """Instances with the tags of clusters."""
+
+    def __init__(self, *clusters: str) -> None:
+        self.clusters = {f"i-{number:08x}": name for number, name in enumerate(clusters)}
+
+    async def describe_instances(self, **given: Any) -> Any:
+        by = given["Filters"][0]
+        ids = by["Values"] if by["Name"] == "instance-id" else self.clusters
+        found = [
+            {
+                "InstanceId": one,
+                "State": {"Name": "running"},
+                "MetadataOptions": {"HttpPutResponseHopLimit": 1},
+                "Tags": [{"Key": f"kubernetes.io/cluster/{self.clusters[one]}", "Value": "owned"}],
+            }
+            for one in ids
+        ]
+        return {"Reservations": [{"Instances": found}]}
+
+
+@pytest.mark.parametrize(
+    ("clusters", "named", "skipped"),
+    [
+        pytest.param("aab", "", "b", id="that of most is ours"),
+        pytest.param("aab", "b", "aa", id="the operator was told"),
+        pytest.param("ab", "", "ab", id="nobody knows which is ours"),
+        pytest.param("aa", "", "", id="all are ours"),
+    ],
+)
+async def test_an_instance_of_another_cluster_is_never_held(clusters: str, named: str, skipped: str) -> None:
+    """Whoever makes a Node may have it name any instance of the account."""
+    ec2 = Tagged(*clusters)
+    nodes = [(one, place_of(one)) for one in (node(number, NEAR) for number in range(len(clusters)))]
+    inventory = Inventory(lambda _: ec2, cluster=named)  # type: ignore[arg-type,return-value]
+    found = await look(inventory, NO_SOURCES, read(), [POLICY], nodes)
+    told = [clusters[number] for number, one in enumerate(found.snapshot.members) if one.place.skipped]
+    assert "".join(told) == skipped
+    desk = Desk("p", 1, 1.0, 1.8e9, allowed=("HopLimit",), canary_instances=0, free={NEAR: 9})
+    made = plan(msgspec.structs.replace(found.snapshot, desk=desk))
+    assert made.enforced is not None
+    assert len(made.enforced.writes) == len(clusters) - len(skipped)
+    assert [one.reason for one in made.exceptions if one.reason != "Drifted"] == ["OtherCluster"] * len(
+        skipped
+    )

@@ -3,7 +3,7 @@
 import pytest
 
 from caretaker.api.objects import Node
-from caretaker.imds.place import Place, place_of
+from caretaker.imds.place import Place, most, place_of
 
 EC2 = "aws:///eu-west-1a/i-0123456789abcdef0"
 ID = "i-0123456789abcdef0"
@@ -43,6 +43,26 @@ CASES = {
             version="7",
         ),
     ),
+    "a managed node group's with the AMI that EKS tells": (
+        EC2,
+        {"eks.amazonaws.com/nodegroup-image": "ami-1"},
+        Place(ID, "eu-west-1", image="ami-1"),
+    ),
+    "Windows": (
+        EC2,
+        {"kubernetes.io/os": "windows"},
+        Place(ID, "eu-west-1", unprobed="its operating system is windows"),
+    ),
+    "Windows, by the older label alone": (
+        EC2,
+        {"beta.kubernetes.io/os": "windows"},
+        Place(ID, "eu-west-1", unprobed="its operating system is windows"),
+    ),
+    "Linux, of any architecture": (
+        EC2,
+        {"kubernetes.io/os": "linux", "kubernetes.io/arch": "arm64", "beta.kubernetes.io/os": "old"},
+        Place(ID, "eu-west-1"),
+    ),
     "an empty group's label names no group": (
         EC2,
         {"karpenter.sh/nodepool": ""},
@@ -78,3 +98,22 @@ CASES = {
 @pytest.mark.parametrize(("provider_id", "labels", "expected"), CASES.values(), ids=CASES.keys())
 def test_place(provider_id: str, labels: dict[str, str], expected: Place) -> None:
     assert place_of(Node("n", "u", labels, provider_id=provider_id)) == expected
+
+
+@pytest.mark.parametrize(
+    ("told", "ours"),
+    [
+        ({}, ""),
+        ({(): 5}, ""),
+        ({("a",): 1}, "a"),
+        ({("a",): 2, ("b",): 1}, "a"),
+        ({("a",): 2, ("b",): 1, (): 9}, "a"),
+        ({("a",): 1, ("b",): 1}, ""),
+        ({("a",): 2, ("b",): 1, ("c",): 1}, ""),
+        ({("a", "b"): 1, ("b",): 1}, "b"),
+    ],
+)
+def test_the_cluster_is_that_of_more_than_half_of_the_tagged_instances(
+    told: dict[tuple[str, ...], int], ours: str
+) -> None:
+    assert most(told) == ours

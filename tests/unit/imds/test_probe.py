@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from caretaker.api import names
-from caretaker.api.daemontask import DaemonTask, Spec
+from caretaker.api.daemontask import MAX_TEMPLATE_BYTES, DaemonTask, Spec
 from caretaker.api.objects import Node, Taint, WireMeta
 from caretaker.api.template import wrong_type
 from caretaker.daemontask import fit
@@ -24,6 +24,7 @@ from caretaker.imds.probe import (
     Finding,
     answered,
     findings,
+    fitting,
     needs_write,
     task,
 )
@@ -210,3 +211,39 @@ def test_names_are_those_of_the_code() -> None:
     assert names.RERUN_NODES in body(a="")["metadata"]["annotations"]
     assert EMULATED in get_args(classify.Verdict)
     assert UNKNOWN not in get_args(classify.Verdict)
+
+
+MANY = [f"ip-10-{n >> 8}-{n & 255}-100.eu-west-1.compute.internal" for n in range(5000)]
+
+
+@pytest.mark.parametrize("every", [MANY, [f"{n:05d}{'n' * 248}" for n in range(2000)]], ids=["many", "long"])
+def test_the_task_fits_into_the_api_whatever_is_asked_for(every: list[str]) -> None:
+    kept = fitting(dict.fromkeys(every, NONCE), (), {})
+    made = task("ops", "image", kept)
+    assert made is not None
+    template = len(json.dumps(made["spec"]["template"], separators=(",", ":")))
+    annotation = len(made["metadata"]["annotations"][names.RERUN_NODES])
+    assert template < MAX_TEMPLATE_BYTES
+    assert annotation < 256 * 1024
+    assert len(kept) > 300
+    assert fitting(dict.fromkeys(every[:300], NONCE), (), {}).keys() == set(every[:300])
+
+
+def test_canaries_come_first_then_who_has_waited_longest_then_who_is_answered() -> None:
+    """Of the answered the ledger knows; all the others have their turn as these are answered."""
+    marks = dict.fromkeys(MANY, NONCE)
+    early = "2026-01-31T11:00:00.000000+00:00"
+    marks[MANY[-2]] = early
+    kept = fitting(marks, {MANY[-1]}, {})
+    assert list(kept)[:3] == [MANY[-1], MANY[-2], MANY[0]]
+    found, turns = dict[str, Finding](), 0
+    while len(found) < len(marks):
+        named = fitting(marks, (), found)
+        assert len(named) > 1000, "as many as there is room for"
+        found |= {name: Finding("Reachable", 1.0, NONCE) for name in named}
+        turns += 1
+    assert turns == 5, "nobody twice before all others"
+    asked = {**marks, MANY[7]: "2026-01-31T13:00:00.000000+00:00"}
+    assert next(iter(fitting(asked, {MANY[-1]}, found))) == MANY[7], (
+        "a canary that is answered waits for nothing"
+    )

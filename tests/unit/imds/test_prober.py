@@ -2,7 +2,7 @@
 
 import contextlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -61,11 +61,14 @@ class Api:
         return [msgspec.convert(one, kind) for one in found], "1"
 
     def nodes(self) -> str:
+        return "".join(self.named())
+
+    def named(self) -> Sequence[str]:
         """Those that the task names."""
         assert self.task is not None
         affinity = self.task["spec"]["template"]["spec"]["affinity"]["nodeAffinity"]
         terms = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
-        return "".join(term["matchFields"][0]["values"][0] for term in terms)
+        return [term["matchFields"][0]["values"][0] for term in terms]
 
 
 DOWN, TAKEN = ApiError(503, "ServiceUnavailable"), ApiError(409, "AlreadyExists", "exists")
@@ -151,6 +154,30 @@ async def test_a_right_that_is_missing_is_told_and_stops_nothing(api: Api) -> No
         api.errors[verb] = ApiError(403, "Forbidden", f'User "x" cannot {verb} resource "daemontasks"')
         assert f"cannot {verb} resource" in await want(made, "p", "a", "p")
     assert "cannot get resource" in (await made.known({})).problem
+
+
+async def test_nodes_for_which_there_is_no_room_have_their_turn(api: Api) -> None:
+    made = prober(api)
+    names = [f"n{number:04d}" for number in range(4000)]
+    nodes = {name: Node(name, f"u{name}", {}) for name in names}
+    marks = dict.fromkeys(names, "")
+    marks[names[-1]] = mark = "2026-01-31T12:00:00.000000+00:00"
+    ran: set[str] = set()
+    for turn in range(1, 5):
+        await made.want("p", marks, {"p"}, names, {names[-1]})
+        named = set(api.named())
+        assert (names[-1] in named) == (turn != 2), "canaries come first; in the third there is room to spare"
+        assert named >= set(names) - ran or not named & ran, "what is answered gets the room that is left"
+        ran |= named
+        entry = {"result": "Succeeded", "seq": 1, "nonce": mark, "results": {"verdict": "Reachable"}}
+        told = {name: json.dumps({**entry, "nodeUID": f"u{name}"}) for name in ran}
+        api.ledger = [("u", told)]
+        known = await made.known(nodes)
+        assert known.findings.keys() == ran
+        assert known.marks[names[-1]] == mark, "though the task has it no more"
+        if len(ran) == len(names):
+            break
+    assert len(ran) == len(names)
 
 
 async def test_where_its_namespace_is_not_served_it_is_told_and_not_made(api: Api) -> None:

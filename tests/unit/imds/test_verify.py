@@ -9,11 +9,12 @@ from caretaker.api.imds import CanaryStatus, ChangedInstance, FieldChange, Group
 from caretaker.api.objects import Node
 from caretaker.api.times import format_micros, format_time
 from caretaker.imds.desk import Desk
+from caretaker.imds.drift import Change
 from caretaker.imds.judge import Seen
 from caretaker.imds.place import place_of
 from caretaker.imds.plan import Member, Plan, Policy, Snapshot, plan
 from caretaker.imds.probe import UNKNOWN, Finding, Known
-from caretaker.imds.verify import Place, Probing, Verified, verify
+from caretaker.imds.verify import Place, Probing, Verified, required, stands, unprovable, verify
 
 NOW = 1_800_000_000.0
 DAY, AGAIN = 86400.0, 600.0
@@ -22,8 +23,10 @@ APPS = ("EKSManagedNodegroup", "apps")
 HERE = Place("a", (APPS,), fit=True, hop_limit=2)
 
 
-def seen(ago: float = 60.0, verdict: str = "Reachable", **more: Any) -> Finding:
-    return Finding(verdict, NOW - ago, **{"latency_ms": 3.0, "needed_hops": 2, **more})
+def seen(ago: float = 60.0, verdict: str = "Reachable", asked: float | None = None, **more: Any) -> Finding:
+    """`asked`: so long ago by its mark; None = it answers none."""
+    mark = format_micros(NOW - asked) if asked is not None else ""
+    return Finding(verdict, NOW - ago, mark, **{"latency_ms": 3.0, "needed_hops": 2, **more})
 
 
 def judged(place: Place = HERE, finding: Finding | None = None, mark: str = "", **probing: Any) -> Verified:
@@ -42,8 +45,11 @@ SHUT = {"verdict": "HopLimited", "latency_ms": None}
     [
         pytest.param(HERE, seen(), False, id="as it should be, and fresh"),
         pytest.param(HERE, seen(DAY), True, id="as old as the interval"),
-        pytest.param(LATE, seen(101), True, id="older than the last change"),
-        pytest.param(LATE, seen(99), False, id="newer than that"),
+        pytest.param(LATE, seen(99, asked=101), True, id="asked for before the last change"),
+        pytest.param(LATE, seen(-99), True, id="asked for by no mark, by a node whose clock is ahead"),
+        pytest.param(LATE, seen(101, asked=99), False, id="newer, by a node whose clock is behind"),
+        pytest.param(HERE, seen(-9 * DAY, asked=DAY), True, id="as old as the interval, by a clock ahead"),
+        pytest.param(HERE, seen(-9 * DAY, asked=DAY - 1), False, id="fresh, by a clock ahead"),
         pytest.param(HERE, seen(AGAIN - 1, UNKNOWN), False, id="failed just now"),
         pytest.param(HERE, seen(AGAIN, UNKNOWN), True, id="failed a while ago"),
         pytest.param(
@@ -61,7 +67,154 @@ SHUT = {"verdict": "HopLimited", "latency_ms": None}
 )
 def test_when_a_node_is_probed_again(place: Place, finding: Finding, again: bool) -> None:
     found = judged(place, finding)
-    assert (found.marks != {"a": ""}, found.waiting) == (again, again)
+    assert (found.marks["a"] > finding.mark, found.waiting) == (again, again)
+
+
+def test_a_canary_always_gets_a_mark() -> None:
+    """The first run of a node answers none, and so could be from before its change."""
+    place = msgspec.structs.replace(CANARY, changed=NOW - 5)
+    first = judged(place)
+    assert first.marks == {"a": format_micros(NOW)}
+    assert judged(place, None, first.marks["a"]).marks == first.marks
+    assert first.first == {"a"}
+    assert judged(HERE).marks == {"a": ""}
+
+
+@pytest.mark.parametrize("ahead", [30.0, 3600.0])
+def test_a_mark_of_a_clock_that_is_ahead_proves_nothing_until_then(ahead: float) -> None:
+    """Nobody knows whether it was asked for before the change; it is not asked for again meanwhile."""
+    place = msgspec.structs.replace(CANARY, changed=NOW - 5)
+    finding = seen(1, asked=-ahead)
+    found = judged(place, finding, finding.mark)
+    assert (found.reason, found.marks) == ("Probing", {"a": finding.mark})
+    assert not stands(PROBING, place, finding, NOW)
+    assert stands(PROBING, place, finding, NOW + ahead)
+    assert found.wake == pytest.approx(ahead, abs=1e-3)
+
+
+def test_a_change_by_a_clock_that_is_ahead_is_asked_for_once() -> None:
+    place = msgspec.structs.replace(CANARY, changed=NOW + 20)
+    first = judged(place, seen(50))
+    assert first.marks["a"] >= format_micros(NOW + 20)
+    assert judged(place, seen(50), first.marks["a"]).marks == first.marks
+
+
+@pytest.mark.parametrize(
+    ("finding", "proves"),
+    [
+        pytest.param(seen(asked=4), True, id="asked for after the change"),
+        pytest.param(seen(asked=5), True, id="asked for as it was seen"),
+        pytest.param(seen(asked=5.001), False, id="asked for before it was seen"),
+        pytest.param(seen(-60), False, id="by the node's clock alone"),
+        pytest.param(seen(asked=4, needed_hops=3), False, id="contradicts the hop limit"),
+        pytest.param(seen(asked=4, verdict="Blocked"), False, id="not as expected"),
+        pytest.param(None, False, id="none"),
+    ],
+)
+def test_what_a_canary_stands_by(finding: Finding | None, proves: bool) -> None:
+    place = msgspec.structs.replace(CANARY, changed=NOW - 5)
+    assert stands(PROBING, place, finding, NOW) == proves
+
+
+def test_what_contradicts_the_hop_limit_is_no_proof_and_no_fault() -> None:
+    found = judged(HERE, seen(needed_hops=3))
+    assert (found.reason, found.proved, found.faults) == ("NotProved", None, {})
+    assert "contradicts the hop limit 2 that is set" in found.message
+    limited = seen(**SHUT, imdsv1="Closed")
+    assert judged(HERE, limited, expect="PodBlocked").reason == "NotProved"
+    assert judged(HERE, limited).reason == "SetButUnreachable", "told until it is made again"
+
+
+V1 = {"latency_ms": None, "needed_hops": 3}
+
+
+@pytest.mark.parametrize(
+    ("finding", "reason"),
+    [
+        pytest.param(
+            seen(verdict="HopLimited", imdsv1="Closed", **V1), "Proved", id="limited, and v1 closed"
+        ),
+        pytest.param(
+            seen(verdict="HopLimited", imdsv1="Open", **V1), "StillReachable", id="limited, v1 open"
+        ),
+        pytest.param(seen(verdict="HopLimited", **V1), "NotProved", id="limited, v1 not learned"),
+        pytest.param(seen(verdict="Blocked"), "Proved", id="no connection at all"),
+        pytest.param(seen(verdict="Refused"), "Proved", id="nobody listens"),
+        pytest.param(seen(verdict="EndpointDisabled"), "Proved", id="all is refused"),
+        pytest.param(seen(verdict="Proxied", imdsv1="Open"), "StillReachable", id="a proxy gives it"),
+        pytest.param(seen(verdict="Silent", imdsv1="Open"), "StillReachable", id="no token, and v1 open"),
+        pytest.param(seen(verdict="Silent"), "StillReachable", id="somebody takes connections"),
+        pytest.param(seen(verdict="Unexpected"), "StillReachable", id="whatever it is"),
+        pytest.param(seen(), "StillReachable", id="with a token"),
+    ],
+)
+def test_a_pod_is_blocked_only_if_it_gets_nothing_without_a_token_either(
+    finding: Finding, reason: str
+) -> None:
+    place = msgspec.structs.replace(HERE, hop_limit=1)
+    found = judged(place, finding, expect="PodBlocked")
+    assert found.reason == reason
+    asks = msgspec.structs.replace(PROBING, expect="PodBlocked")
+    assert stands(asks, place, finding, NOW) == (reason == "Proved")
+
+
+@pytest.mark.parametrize("expect", ["PodReachable", "PodBlocked"])
+def test_where_the_endpoint_is_to_be_disabled_nothing_may_reach_it(expect: str) -> None:
+    place = msgspec.structs.replace(HERE, shut=True)
+    assert judged(place, seen(verdict="EndpointDisabled"), expect=expect).reason == "Proved"
+    assert judged(place, seen(), expect=expect).reason == "StillReachable"
+
+
+def test_a_node_on_which_the_probe_cannot_run_is_left_out_and_told() -> None:
+    places = [Place("a", (APPS,), fit=True, unprobed="its operating system is windows")]
+    places += [Place(name, (APPS,), fit=True) for name in "bcd"]
+    made = verify(PROBING, places, {"b": seen(), "c": seen()}, {}, NOW)
+    assert sorted(made.marks) == ["b", "c"]
+    assert made.reason == "Proved"
+    assert made.message.endswith("; 1 node(s) cannot be probed, a: its operating system is windows")
+
+
+def test_what_is_not_as_expected_is_among_the_chosen_and_made_again() -> None:
+    """It stops all changes: it must not stand until nobody looks at it any more."""
+    places = [Place(name, (APPS,), fit=True) for name in "abcd"]
+    found = {"a": seen(), "b": seen(verdict=UNKNOWN), "c": seen(), "d": seen(verdict="Blocked")}
+    made = verify(PROBING, places, found, {}, NOW)
+    assert sorted(made.marks) == ["a", "d"]
+    assert made.faults == {"d": "a pod does not reach IMDS (Blocked, and needs hop limit 2)"}
+    late = [msgspec.structs.replace(place, changed=NOW - 5) for place in places]
+    assert verify(PROBING, late, found, {}, NOW).faults == {}, "of before the change"
+    failed = verify(PROBING, places, {"b": found["b"]}, {}, NOW)
+    assert (failed.faults, failed.reason) == ({}, "NotProved"), "a probe that failed has found nothing"
+
+
+def test_the_hop_limit_that_a_group_needs_is_known_whatever_is_set() -> None:
+    late = {"fit": False, "changed": NOW - 5}
+    places = [Place("a", (APPS,), **late), Place("b", (APPS,), fit=True), Place("c", (APPS,), **late)]
+    places += [Place("d", (), fit=True), Place("e", (), fit=True)]
+    found = {"a": seen(), "b": seen(needed_hops=None), "c": seen(2 * DAY, needed_hops=3)}
+    found["d"] = seen(verdict="HopLimited", needed_hops=4)
+    assert required(PROBING, places, found, NOW) == {APPS: 2, ("", ""): 4}
+
+
+ENABLED, DISABLED = Seen(Options(2, http_endpoint="enabled")), Seen(Options(2, http_endpoint="disabled"))
+
+
+@pytest.mark.parametrize(
+    ("unprobed", "here", "field", "provable"),
+    [
+        pytest.param("", ENABLED, "httpTokens", True, id="any"),
+        pytest.param("", None, "httpTokens", True, id="nothing is known"),
+        pytest.param("windows", ENABLED, "httpTokens", False, id="the probe cannot run"),
+        pytest.param("", DISABLED, "httpTokens", False, id="nothing to be seen of it"),
+        pytest.param("", DISABLED, "httpEndpoint", True, id="it is about that"),
+        pytest.param("", DISABLED, "httpTokens httpEndpoint", True, id="it is about that, too"),
+    ],
+)
+def test_whether_a_probe_could_prove_a_change(
+    unprobed: str, here: Seen | None, field: str, provable: bool
+) -> None:
+    changes = [Change(one, "a", "b", "p") for one in field.split()]
+    assert bool(unprovable(unprobed, here, changes)) != provable
 
 
 def test_a_re_run_that_was_asked_for_is_not_asked_for_again() -> None:
@@ -75,7 +228,9 @@ def test_a_re_run_that_was_asked_for_is_not_asked_for_again() -> None:
     [
         pytest.param(HERE, seen(DAY), "Proved", id="only aged: it counts until the next one"),
         pytest.param(HERE, seen(DAY + AGAIN), "Probing", id="the next one does not come"),
-        pytest.param(LATE, seen(101), "Probing", id="before a change"),
+        pytest.param(LATE, seen(99, asked=101), "Probing", id="asked for before a change"),
+        pytest.param(HERE, seen(-9 * DAY, asked=DAY), "Proved", id="only aged, by a clock ahead"),
+        pytest.param(HERE, seen(-9 * DAY, asked=DAY + AGAIN), "Probing", id="far too old, by a clock ahead"),
         pytest.param(HERE, seen(AGAIN, UNKNOWN, detail="ImagePullBackOff"), "NotProved", id="failed"),
         pytest.param(HERE, None, "Probing", id="never"),
     ],
@@ -93,6 +248,7 @@ def test_what_was_found_counts_until_the_next_is_there(
         pytest.param(HERE, seen(60), DAY - 60, id="as it should be: the interval"),
         pytest.param(HERE, seen(60, UNKNOWN), AGAIN - 60, id="failed"),
         pytest.param(CANARY, seen(60, "Blocked"), AGAIN - 60, id="a canary waits for it"),
+        pytest.param(HERE, seen(-9 * DAY, asked=60), DAY - 60, id="by the mark, where the clock is ahead"),
         pytest.param(HERE, None, None, id="never"),
     ],
 )
@@ -152,15 +308,15 @@ def test_a_canary_passes_only_by_a_probe_that_was_asked_for_after_it_was_seen_ap
     desk = Desk("two", 1, now=5.0, wall=NOW, canary=canary, loosening=("HopLimit",), free={"eu-west-1": 9})
     mine = Policy("two", 100, Options(2), Selector(), enforces=True)
 
-    def made(mark: str, **told: Any) -> Plan:
-        finding = seen(mark=mark, **told)
-        known = Known({ready.name: finding}, {ready.name: mark})
+    def made(asked: float | None, **told: Any) -> Plan:
+        finding = seen(asked=asked, **told)
+        known = Known({ready.name: finding}, {ready.name: finding.mark})
         return plan(
             Snapshot("two", [mine], [first, second], desk=desk, probing=PROBING, known=known, now=NOW)
         )
 
-    for mark in ("", format_micros(NOW - 601), format_micros(NOW - 599.5)):
-        old = made(mark)
+    for asked in (None, 601, 599.5):
+        old = made(asked)
         assert old.verified is not None
         assert old.verified.marks[ready.name] > format_micros(NOW - 1)
         assert old.enforced is not None
@@ -169,10 +325,10 @@ def test_a_canary_passes_only_by_a_probe_that_was_asked_for_after_it_was_seen_ap
             (),
         )
         assert "see Verified" in old.enforced.message
-    bad = made(format_micros(NOW - 300), **SHUT)
+    bad = made(300, **SHUT)
     assert bad.enforced is not None
     assert (bad.enforced.phase, bad.enforced.hold, bad.enforced.writes) == ("SetButUnreachable", True, ())
-    fresh = made(format_micros(NOW - 300))
+    fresh = made(300)
     assert fresh.enforced is not None
     assert (fresh.enforced.phase, len(fresh.enforced.writes)) == ("Changing", 1)
 
@@ -216,3 +372,51 @@ def test_a_hop_limit_that_is_too_low_for_a_group_is_held() -> None:
         made = plan(found)
         assert made.enforced is not None
         assert [why.reason for _, why in made.enforced.held][:1] == reason
+
+
+WINDOWS = Node(
+    "a", "a", {"kubernetes.io/os": "windows"}, provider_id="aws:///eu-west-1a/i-00000001", ready=True
+)
+
+
+@pytest.mark.parametrize("shut", [False, True], ids=["Windows", "its endpoint is disabled"])
+def test_what_a_probe_cannot_prove_is_no_canary_and_told(shut: bool) -> None:
+    """It would hold up all others for ever. Without a probe any will do."""
+    first = running(msgspec.structs.replace(WINDOWS, labels={}) if shut else WINDOWS, 1)
+    if shut:
+        first = msgspec.structs.replace(
+            first, seen=Seen(Options(1, http_endpoint="disabled"), state="running")
+        )
+    other = running(node("i-00000002"), 1)
+    desk = Desk("two", 1, now=5.0, wall=NOW, loosening=("HopLimit",), free={"eu-west-1": 9})
+    mine = Policy("two", 100, Options(2), Selector(), enforces=True)
+    asked = plan(Snapshot("two", [mine], [first, other], desk=desk, probing=PROBING, now=NOW))
+    assert asked.enforced is not None
+    assert asked.enforced.canary is not None
+    assert asked.enforced.canary.instances == ("i-00000002",)
+    told = {one.instance: (one.reason, one.message) for one in asked.exceptions}
+    assert told["i-00000001"][0] == "NotProbeable"
+    assert "so that it is no canary" in told["i-00000001"][1]
+    unasked = plan(Snapshot("two", [mine], [first, other], desk=desk, now=NOW))
+    assert unasked.enforced is not None
+    assert unasked.enforced.canary is not None
+    assert unasked.enforced.canary.instances == ("i-00000001",)
+    assert {one.reason for one in unasked.exceptions} == {"Drifted"}
+
+
+def test_an_endpoint_that_nobody_wants_disabled_is_not_probed() -> None:
+    found = running(node("i-00000001"), 2)
+    off = msgspec.structs.replace(found, seen=Seen(Options(2, http_endpoint="disabled"), state="running"))
+    mine = Policy("two", 100, Options(2), Selector())
+    made = plan(Snapshot("two", [mine], [off], probing=PROBING, now=NOW)).verified
+    assert made is not None
+    assert made.marks == {}
+    assert "its metadata endpoint is disabled, which no policy asks for" in made.message
+    closed = Policy("off", 100, Options(http_endpoint="disabled"), Selector())
+    made = plan(Snapshot("two", [mine, closed], [off], probing=PROBING, now=NOW)).verified
+    assert made is not None
+    assert made.marks == {"i-00000001": ""}
+    rival = Policy("on", 100, Options(http_endpoint="enabled"), Selector())
+    made = plan(Snapshot("two", [mine, closed, rival], [off], probing=PROBING, now=NOW)).verified
+    assert made is not None
+    assert made.marks == {}, "what two policies contest is what none of them asks for"
