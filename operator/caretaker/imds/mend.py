@@ -71,18 +71,22 @@ class Script:
         self._unless(f'[ -n "$({command})" ]', f"{template.id} has new versions or another default")
 
     def as_seen(self, group: Group, launchers: Iterable[Launcher]) -> None:
-        """The group still refers to these, and no instance refresh of it runs."""
+        """The group still refers to these."""
         same = " && ".join(_refers(group, launcher) for launcher in launchers)
         command = self._aws(
             *("autoscaling", "describe-auto-scaling-groups", "--auto-scaling-group-names", group.name),
             *("--query", f"AutoScalingGroups[?{same}].AutoScalingGroupName", *_TEXT),
         )
         self._unless(f'[ -n "$({command})" ]', "the Auto Scaling group refers to something else")
+
+    def at_rest(self, groups: Iterable[str]) -> None:
+        """No instance refresh of these groups runs."""
         command = self._aws(
-            *("autoscaling", "describe-instance-refreshes", "--auto-scaling-group-name", group.name),
+            *("autoscaling", "describe-instance-refreshes", "--auto-scaling-group-name", "@g@"),
             *("--query", f"length(InstanceRefreshes[?!contains({_ENDED}, Status)])", *_TEXT),
-        )
-        self._unless(f'[ "$({command})" = 0 ]', "an instance refresh runs")
+        ).replace("@g@", '"$g"')
+        test = f'(for g in {shlex.join(groups)}; do [ "$({command})" = 0 ] || exit 1; done)'
+        self._unless(test, "an instance refresh runs")
 
     def _unless(self, test: str, why: str) -> None:
         said = shlex.quote(f"nothing is changed: {why}; run caretaker plan again")

@@ -237,7 +237,13 @@ class _Judge:
         if pinned and group.stack:
             said = f"{status.message}; the Auto Scaling group belongs to CloudFormation stack {group.stack}"
             return msgspec.structs.replace(status, state="IaCOwned", message=said)
-        return msgspec.structs.replace(status, mend=_mend(region, group, found))
+        moving = {launcher for launcher, one in found.items() if one.differs and _moves(launcher)}
+        followers = {
+            other.name
+            for (where, _), other in self._known.groups.items()
+            if where == region and other is not None and moving.intersection(other.launchers)
+        }
+        return msgspec.structs.replace(status, mend=_mend(region, group, found, {name} | followers))
 
     # ---------------------------------------------------------------- launch templates
 
@@ -341,11 +347,14 @@ def _keys(origin: Origin, known: Launching) -> Iterable[tuple[str, ...]]:
             yield ("template", origin.region, launcher.template, launcher.version)
 
 
-def _mend(region: str, group: Group, found: Mapping[Launcher, _Launched]) -> str:
-    """New versions, then whatever each reference needs."""
+def _mend(region: str, group: Group, found: Mapping[Launcher, _Launched], followers: Iterable[str]) -> str:
+    """New versions, then whatever each reference needs. `followers`: groups whose nodes come from these, the
+    group itself among them. For all that follow the same it is the same command."""
     script = Script(region)
     wrong = {launcher: one for launcher, one in found.items() if one.differs}
-    script.as_seen(group, wrong)
+    if fixed := [launcher for launcher in wrong if not _moves(launcher)]:
+        script.as_seen(group, fixed)
+    script.at_rest(sorted(followers))
     for template in {one.new.template.id: one.new.template for one in wrong.values()}.values():
         script.unchanged(template)
     pinned: dict[Launcher, tuple[Template, str]] = {}

@@ -91,6 +91,7 @@ async def test_set_but_unreachable_is_told_with_the_hop_limit_that_is_needed(
     ("verdict", "wanted", "status", "reason"),
     [
         ("HopLimited", {"expect": "PodBlocked"}, "True", "Proved"),
+        ("HopLimited", {"expect": "PodBlocked", "imdsv1": "Open"}, "False", "StillReachable"),
         ("Blocked", {"expect": "PodBlocked"}, "True", "Proved"),
         ("Reachable", {"expect": "PodBlocked"}, "False", "StillReachable"),
         ("Blocked", {"expect": "Any"}, "True", "Proved"),
@@ -103,7 +104,9 @@ async def test_set_but_unreachable_is_told_with_the_hop_limit_that_is_needed(
 async def test_what_is_expected_decides(
     fleet: Fleet, admin: Admin, verdict: str, wanted: Json, status: str, reason: str
 ) -> None:
-    await answers(admin, [name for name, _ in await fleet.add(1)], verdict)
+    wanted = dict(wanted)
+    told = {"neededHops": 3 if verdict == "HopLimited" else 2, "imdsv1": wanted.pop("imdsv1", "Closed")}
+    await answers(admin, [name for name, _ in await fleet.add(1)], verdict, **told)
     policy = await fleet.create(verification={"probe": True, **wanted})
     await policy.condition("Verified", status, reason)
 

@@ -66,7 +66,7 @@ IN = "--region eu-west-1"
 
 def unless(test: str, why: str) -> str:
     told = f"{{ echo 'nothing is changed: {why}; run caretaker plan again' >&2; false; }}; }} && "
-    return f"{{ [ {test} ] || {told}"
+    return f"{{ {test} || {told}"
 
 
 def same(latest: int, default: int) -> str:
@@ -74,29 +74,33 @@ def same(latest: int, default: int) -> str:
     numbers = f"LatestVersionNumber==`{latest}` && DefaultVersionNumber==`{default}`"
     query = f"'LaunchTemplates[?{numbers}].LaunchTemplateId'"
     asked = "aws ec2 describe-launch-templates --region eu-west-1 --launch-template-ids lt-1 --query"
-    return unless(f'-n "$({asked} {query} --output text)"', "lt-1 has new versions or another default")
+    return unless(f'[ -n "$({asked} {query} --output text)" ]', "lt-1 has new versions or another default")
 
 
 def refers(version: str) -> str:
-    """Goes on only if the group refers to this version, and no instance refresh runs."""
+    """Goes on only if the group refers to this version."""
     asked = f"aws autoscaling describe-auto-scaling-groups {IN} --auto-scaling-group-names spot"
     which = f'LaunchTemplateId==`"lt-1"` && (Version || `"$Default"`)==`"{version}"`'
     query = f"'AutoScalingGroups[?[LaunchTemplate][?{which}]].AutoScalingGroupName'"
-    seen = f'-n "$({asked} --query {query} --output text)"'
-    return unless(seen, "the Auto Scaling group refers to something else") + REFRESH
+    seen = f'[ -n "$({asked} --query {query} --output text)" ]'
+    return unless(seen, "the Auto Scaling group refers to something else")
 
 
-REFRESH = unless(
-    f'"$(aws autoscaling describe-instance-refreshes {IN} --auto-scaling-group-name spot --query '
-    """'length(InstanceRefreshes[?!contains(`["Successful","Failed","Cancelled","RollbackFailed","""
-    """"RollbackSuccessful"]`, Status)])' --output text)" = 0""",
-    "an instance refresh runs",
-)
+def at_rest(*groups: str) -> str:
+    """Goes on only if no instance refresh runs."""
+    asked = f'aws autoscaling describe-instance-refreshes {IN} --auto-scaling-group-name "$g" --query '
+    ended = '`["Successful","Failed","Cancelled","RollbackFailed","RollbackSuccessful"]`'
+    count = f"{asked}'length(InstanceRefreshes[?!contains({ended}, Status)])' --output text"
+    test = f'(for g in {" ".join(groups)}; do [ "$({count})" = 0 ] || exit 1; done)'
+    return unless(test, "an instance refresh runs")
+
+
+REST = at_rest("spot")
 ACTIVE = (
     f"r=$(aws eks describe-nodegroup {IN} --cluster-name prod --nodegroup-name apps --query "
     """'[nodegroup][?status==`"ACTIVE"` && launchTemplate.version==`"1"`]"""
     """.join(`" "`, [version, releaseVersion])' --output text) && """
-) + unless('-n "$r"', "the node group is being updated, or is not of version 1")
+) + unless('[ -n "$r" ]', "the node group is being updated, or is not of version 1")
 RELEASE = ' --kubernetes-version "${r% *}" --release-version "${r#* }"'
 GROUP = "aws autoscaling update-auto-scaling-group --region eu-west-1 --auto-scaling-group-name spot"
 NODEGROUP = (
@@ -117,7 +121,7 @@ STATES: dict[str, tuple[Launching, tuple[str, str], dict[str, Any], str, str]] =
         SPOT,
         {},
         "Drifted",
-        f"{refers('$Latest')}{same(2, 1)}{CREATE}2{DATA}",
+        f"{REST}{same(2, 1)}{CREATE}2{DATA}",
     ),
     "$Default, as it should be though the latest is not": (
         known(template(GOOD, BAD), group=of_group("$Default")),
@@ -131,7 +135,7 @@ STATES: dict[str, tuple[Launching, tuple[str, str], dict[str, Any], str, str]] =
         SPOT,
         {},
         "Unset",
-        f"{refers('$Default')}{same(2, 2)}v1=$({CREATE}2{DATA}{NUMBER}) && aws ec2 modify-launch-template "
+        f"{REST}{same(2, 2)}v1=$({CREATE}2{DATA}{NUMBER}) && aws ec2 modify-launch-template "
         f'{IN} --launch-template-id lt-1 --default-version "$v1"',
     ),
     "$Default, and somebody has made the version already": (
@@ -139,7 +143,7 @@ STATES: dict[str, tuple[Launching, tuple[str, str], dict[str, Any], str, str]] =
         SPOT,
         {},
         "Drifted",
-        f"{refers('$Default')}{same(2, 1)}aws ec2 modify-launch-template {IN} --launch-template-id lt-1 "
+        f"{REST}{same(2, 1)}aws ec2 modify-launch-template {IN} --launch-template-id lt-1 "
         '--default-version "2"',
     ),
     "by number: a new version, and the group refers to it": (
@@ -147,7 +151,7 @@ STATES: dict[str, tuple[Launching, tuple[str, str], dict[str, Any], str, str]] =
         SPOT,
         {},
         "Drifted",
-        f"{refers('1')}{same(2, 1)}v1=$({CREATE}1{DATA}{NUMBER}) && {GROUP} --launch-template "
+        f"{refers('1')}{REST}{same(2, 1)}v1=$({CREATE}1{DATA}{NUMBER}) && {GROUP} --launch-template "
         '"LaunchTemplateId=lt-1,Version=$v1"',
     ),
     "nothing is set at all": (
@@ -155,7 +159,7 @@ STATES: dict[str, tuple[Launching, tuple[str, str], dict[str, Any], str, str]] =
         SPOT,
         {},
         "Unset",
-        f"{refers('$Latest')}{same(1, 1)}{CREATE}1{DATA}",
+        f"{REST}{same(1, 1)}{CREATE}1{DATA}",
     ),
     "a template of CloudFormation's": (
         known(template(BAD, stack="net"), group=of_group("$Latest")),
@@ -183,7 +187,7 @@ STATES: dict[str, tuple[Launching, tuple[str, str], dict[str, Any], str, str]] =
         SPOT,
         {},
         "Drifted",
-        f"{refers('$Latest')}{same(1, 1)}{CREATE}1{DATA}",
+        f"{REST}{same(1, 1)}{CREATE}1{DATA}",
     ),
     "a launch configuration": (known(group=Group("spot")), SPOT, {}, "Unsupported", ""),
     "a group that is gone": (Launching({(HERE, "spot"): None}), SPOT, {}, "Unsupported", ""),
@@ -545,3 +549,16 @@ def test_a_release_is_not_named_where_the_template_names_the_image() -> None:
     assert "describe-nodegroup" in mend
     assert "--release-version" not in mend
     assert "--kubernetes-version" not in mend
+
+
+def test_groups_that_follow_the_same_have_the_same_command() -> None:
+    """One will do for all of them, and it is told once."""
+    launchers = (Launcher("lt-1", "$Latest"),)
+    groups = {(HERE, name): Group(name, launchers) for name in ("a", "b")}
+    groups[HERE, "c"] = Group("c", (Launcher("lt-1", "1"),))
+    groups["us-east-1", "d"] = Group("d", launchers)
+    heirs = Heirs()
+    for name in "ab":
+        heirs.add((("AutoScalingGroup", name),), Place("i-1", HERE), Seen(Options(), group=name), ME)
+    found = audit(heirs, tuple, Launching(groups, {(HERE, "lt-1"): template(BAD)}), "me", OWN).groups
+    assert {one.mend for one in found.values()} == {f"{at_rest('a', 'b')}{same(1, 1)}{CREATE}1{DATA}"}
