@@ -163,8 +163,9 @@ async def test_plan_and_status_show_what_launches_future_nodes_with_the_command_
         told = "AutoScalingGroup/a, AutoScalingGroup/b: httpPutResponseHopLimit is not set, should be 2"
         place = said.lines.index(told)
         data = """'{"MetadataOptions":{"HttpPutResponseHopLimit":2,"HttpTokens":"required"}}'"""
-        assert said.lines[place + 1] == (
-            f"  aws ec2 create-launch-template-version --region eu-west-1 --launch-template-id {template} "
+        assert said.lines[place + 1].startswith("  { (for g in a b; do "), "one command for both"
+        assert said.lines[place + 1].endswith(
+            f" && aws ec2 create-launch-template-version --region eu-west-1 --launch-template-id {template} "
             f"--source-version 1 --launch-template-data {data}"
         )
     as_json = (await cli("plan", "-f", str(file), "-o", "json")).json["policies"][0]
