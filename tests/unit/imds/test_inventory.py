@@ -589,11 +589,13 @@ async def test_an_instance_that_had_tags_has_them_where_an_answer_tells_none(clo
     inventory = Inventory(lambda _: ec2)  # type: ignore[arg-type,return-value]
     first = (await inventory.look(HERE, {"i-1"}, FRESH)).instances["i-1"]
     assert (first.group, first.tagged, first.unfit_tags) == ("dind", True, True)
+    assert first.clusters == ("prod",)
     ec2.instances["i-1"]["Tags"] = []
     ec2.instances["i-1"]["State"] = {"Name": "stopped"}
     clock.now += FRESH
     again = (await inventory.look(HERE, {"i-1"}, FRESH)).instances["i-1"]
     assert (again.group, again.tagged, again.unfit_tags) == ("dind", True, True)
+    assert again.clusters == ("prod",)
     assert (again.state, again.at) == ("stopped", clock.now)
     ec2.instances["i-1"]["Tags"] = [{"Key": "Name", "Value": "x"}]
     groups = []

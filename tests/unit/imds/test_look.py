@@ -125,7 +125,9 @@ class Tagged:
                 "InstanceId": one,
                 "State": {"Name": "running"},
                 "MetadataOptions": {"HttpPutResponseHopLimit": 1},
-                "Tags": [{"Key": f"kubernetes.io/cluster/{self.clusters[one]}", "Value": "owned"}],
+                "Tags": [
+                    {"Key": f"kubernetes.io/cluster/{self.clusters[one]}".rstrip("."), "Value": "owned"}
+                ],
             }
             for one in ids
         ]
@@ -139,6 +141,7 @@ class Tagged:
         pytest.param("aab", "b", "aa", id="the operator was told"),
         pytest.param("ab", "", "ab", id="nobody knows which is ours"),
         pytest.param("aa", "", "", id="all are ours"),
+        pytest.param("aab.", "", "b", id="what has no such tag may be ours"),
     ],
 )
 async def test_an_instance_of_another_cluster_is_never_held(clusters: str, named: str, skipped: str) -> None:

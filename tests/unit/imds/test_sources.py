@@ -523,6 +523,13 @@ def of_nodes(*places: Place, image: str = "") -> SourceStatus:
     return audit(heirs, lambda: others, made, "me", OWN).groups[APPS]
 
 
+def test_images_differ_among_nodes_that_are_alike_else() -> None:
+    heirs = Heirs()
+    for image in ("ami-1", "ami-2"):
+        heirs.add((APPS,), of_version("1", image), Seen(Options(), cluster="prod"), ME)
+    assert audit(heirs, tuple, known(template(BAD)), "me", OWN).groups[APPS].mend == ""
+
+
 def of_version(version: str, image: str = "ami-1") -> Place:
     return Place("i-1", HERE, template="lt-1", version=version, image=image)
 
