@@ -152,7 +152,7 @@ async def test_an_instance_of_another_cluster_is_never_held(clusters: str, named
     found = await look(inventory, NO_SOURCES, read(), [POLICY], nodes)
     told = [clusters[number] for number, one in enumerate(found.snapshot.members) if one.place.skipped]
     assert "".join(told) == skipped
-    desk = Desk("p", 1, 1.0, 1.8e9, allowed=("HopLimit",), canary_instances=0, free={NEAR: 9})
+    desk = Desk("p", 1, 1.0, 1.8e9, loosening=("HopLimit",), canary_instances=0, free={NEAR: 9})
     made = plan(msgspec.structs.replace(found.snapshot, desk=desk))
     assert made.enforced is not None
     assert len(made.enforced.writes) == len(clusters) - len(skipped)
