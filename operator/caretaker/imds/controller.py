@@ -24,10 +24,11 @@ from caretaker.aws.readonly import read_only
 from caretaker.aws.services import Rate
 from caretaker.imds import plan as planning
 from caretaker.imds.conditions import View
-from caretaker.imds.deeds import Deeds, Doer
+from caretaker.imds.deeds import Doer
 from caretaker.imds.enforce import Enforced
 from caretaker.imds.inventory import LOST_SECONDS, Inventory
 from caretaker.imds.look import Look, look
+from caretaker.imds.memory import Deeds
 from caretaker.imds.place import Place, place_of
 from caretaker.imds.plan import Plan, Snapshot
 from caretaker.imds.prober import Prober

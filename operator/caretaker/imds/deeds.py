@@ -1,4 +1,4 @@
-"""Enforce's hands: what a process remembers of each policy, and the calls that change instances.
+"""The calls of Enforce that change instances.
 
 Inputs: a plan's writes, AWS. It decides nothing: who is changed stands in the plan, which the status has told
 before the first call is made. Every call is made once; what became of one without an answer is read from EC2.
@@ -25,6 +25,7 @@ from caretaker.imds.desk import FRESH_SECONDS, Desk
 from caretaker.imds.enforce import Enforced
 from caretaker.imds.hands import BACKOFF_SECONDS, Hand, failed, sent, unanswered
 from caretaker.imds.inventory import Inventory
+from caretaker.imds.memory import Deeds, Permit
 from caretaker.imds.pace import Pace, cap
 from caretaker.imds.resource import Read, user_of
 from caretaker.kube.errors import NotLeader
@@ -43,72 +44,6 @@ _INCORRECT_STATE: Final = "IncorrectInstanceState"
 AT_ONCE: Final = 8
 # Until the permission is tried again, after it was refused.
 AGAIN_SECONDS: Final = (15.0, 30.0, 60.0, 300.0)
-
-
-class Permit(msgspec.Struct, frozen=True):
-    """What EC2 said of what may be changed. `stopped`: (reason, message) of a refusal that stops it all;
-    `told`: of the last one, and `refusals`: how many, since EC2 last took a change."""
-
-    generation: int = -1
-    stopped: tuple[str, str] | None = None
-    told: tuple[str, str] | None = None
-    again_at: float = 0.0
-    refusals: int = 0
-
-
-class Deeds:
-    """One policy's."""
-
-    def __init__(self, uid: str) -> None:
-        self.uid = uid
-        self.hands: dict[str, Hand] = {}
-        self.changed: dict[str, float] = {}  # instance -> when, in Unix seconds
-        self.unseen = False  # something was changed that other policies have not looked at
-        self.failures = 0
-        self.last_failure = ""
-        self.permit = Permit()
-        self.first: set[str] = set()  # instances that EC2 said may be changed, when it denied others
-        self.refusing: set[str] = set()  # instances that were denied, since EC2 last took a change
-        self.denied = ("", "")  # (instance, message) of a change that was denied, and would be allowed
-        self.per_minute = 0
-        self.cap: Pace | None = None
-        self.waits: set[str] = set()  # instances whose hands wait for EC2
-
-    @property
-    def refused(self) -> tuple[str, str] | None:
-        """(reason, message) of a refusal, until EC2 takes a change: that it would take one is not enough."""
-        if self.denied[0]:
-            return Reason.ACCESS_DENIED, f"{self.denied[0]}: {self.denied[1]}"
-        return self.permit.told
-
-    def unsure(self) -> set[str]:
-        """Instances that have to be read again."""
-        return {instance for instance, hand in self.hands.items() if hand.unsure}
-
-    def keep(self, instance: str, hand: Hand) -> None:
-        """Remember it; nothing of one about which there is nothing to remember."""
-        if hand == Hand():
-            self.hands.pop(instance, None)
-        else:
-            self.hands[instance] = hand
-        if hand.waits:
-            self.waits.add(instance)
-        else:
-            self.waits.discard(instance)
-
-    def failed(self, instance: str, hand: Hand) -> None:
-        """One more in a row."""
-        self.keep(instance, hand)
-        self.failures += 1
-        self.last_failure = f"{instance}: {hand.trouble[1]}"
-
-    def only(self, instances: Collection[str]) -> None:
-        """Forget those that have no node any more."""
-        for instance in self.hands.keys() - instances:
-            self.keep(instance, Hand())
-        for instance in self.changed.keys() - instances:
-            del self.changed[instance]
-        self.first &= set(instances)
 
 
 class Doer:

@@ -20,10 +20,11 @@ from caretaker.aws.services import Rate
 from caretaker.imds import deeds as module
 from caretaker.imds import inventory as inventory_module
 from caretaker.imds.choice import Write
-from caretaker.imds.deeds import AT_ONCE, Deeds, Doer
+from caretaker.imds.deeds import AT_ONCE, Doer
 from caretaker.imds.enforce import Enforced
 from caretaker.imds.hands import Hand, failed, refused
 from caretaker.imds.inventory import Inventory
+from caretaker.imds.memory import Deeds
 from caretaker.imds.resource import Read
 from caretaker.kube.errors import NotLeader
 from caretaker.obs.imds_metrics import PolicyMetrics

@@ -1,0 +1,78 @@
+"""What a process remembers of each policy that enforces. No I/O.
+
+It is lost with the process: nothing that correctness needs is in it.
+"""
+
+from collections.abc import Collection
+
+import msgspec
+
+from caretaker.api.conditions import PolicyReason as Reason
+from caretaker.imds.hands import Hand
+from caretaker.imds.pace import Pace
+
+
+class Permit(msgspec.Struct, frozen=True):
+    """What EC2 said of what may be changed. `stopped`: (reason, message) of a refusal that stops it all;
+    `told`: of the last one, and `refusals`: how many, since EC2 last took a change."""
+
+    generation: int = -1
+    stopped: tuple[str, str] | None = None
+    told: tuple[str, str] | None = None
+    again_at: float = 0.0
+    refusals: int = 0
+
+
+class Deeds:
+    """One policy's."""
+
+    def __init__(self, uid: str) -> None:
+        self.uid = uid
+        self.hands: dict[str, Hand] = {}
+        self.changed: dict[str, float] = {}  # instance -> when, in Unix seconds
+        self.unseen = False  # something was changed that other policies have not looked at
+        self.failures = 0
+        self.last_failure = ""
+        self.permit = Permit()
+        self.first: set[str] = set()  # instances that EC2 said may be changed, when it denied others
+        self.refusing: set[str] = set()  # instances that were denied, since EC2 last took a change
+        self.denied = ("", "")  # (instance, message) of a change that was denied, and would be allowed
+        self.per_minute = 0
+        self.cap: Pace | None = None
+        self.waits: set[str] = set()  # instances whose hands wait for EC2
+
+    @property
+    def refused(self) -> tuple[str, str] | None:
+        """(reason, message) of a refusal, until EC2 takes a change: that it would take one is not enough."""
+        if self.denied[0]:
+            return Reason.ACCESS_DENIED, f"{self.denied[0]}: {self.denied[1]}"
+        return self.permit.told
+
+    def unsure(self) -> set[str]:
+        """Instances that have to be read again."""
+        return {instance for instance, hand in self.hands.items() if hand.unsure}
+
+    def keep(self, instance: str, hand: Hand) -> None:
+        """Remember it; nothing of one about which there is nothing to remember."""
+        if hand == Hand():
+            self.hands.pop(instance, None)
+        else:
+            self.hands[instance] = hand
+        if hand.waits:
+            self.waits.add(instance)
+        else:
+            self.waits.discard(instance)
+
+    def failed(self, instance: str, hand: Hand) -> None:
+        """One more in a row."""
+        self.keep(instance, hand)
+        self.failures += 1
+        self.last_failure = f"{instance}: {hand.trouble[1]}"
+
+    def only(self, instances: Collection[str]) -> None:
+        """Forget those that have no node any more."""
+        for instance in self.hands.keys() - instances:
+            self.keep(instance, Hand())
+        for instance in self.changed.keys() - instances:
+            del self.changed[instance]
+        self.first &= set(instances)
