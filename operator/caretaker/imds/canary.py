@@ -30,7 +30,7 @@ from caretaker.api.imds import (
     PassedChange,
 )
 from caretaker.api.times import format_time, parse_time
-from caretaker.imds.desk import Desk, Found, Group
+from caretaker.imds.desk import FRESH_SECONDS, WATCH_SECONDS, Desk, Found, Group
 from caretaker.imds.drift import HOP_LIMIT, closes, text, value
 from caretaker.imds.hands import Hand, refused
 from caretaker.imds.judge import Seen
@@ -119,7 +119,12 @@ def soak(changes: Iterable[FieldChange], desk: Desk) -> float:
 
 def soaked_at(canary: GroupCanary, desk: Desk) -> float:
     """When it will have stood long enough, in Unix seconds; `since` has lost its fraction of a second."""
-    return (parse_time(canary.since) or 0.0) + 1.0 + soak(canary.changes, desk)
+    end = (parse_time(canary.since) or 0.0) + 1.0 + soak(canary.changes, desk)
+    since, began = desk.soaks.get((canary.kind, canary.name), ("", 0.0))
+    if since != canary.since:
+        return end  # another process has seen it begin
+    # The wall's clock may have been set since.
+    return max(end, desk.wall + soak(canary.changes, desk) - (desk.now - began) * desk.tick)
 
 
 def chosen(one: Found, desk: Desk) -> ChangedInstance:
@@ -288,15 +293,23 @@ class _Step:
             phase="Soaking",
             since=canary.since if goes_on else self._now,
         )
-        return None if self._passes(soaks, [state for _, state in stay]) else soaks
+        states = [state for _, state in stay]
+        if self._passes(soaks, states):
+            return None
+        if all(state == "applied" for state in states):
+            self._stale += [one for one in self._of(soaks) if not _is_fresh(one, self._desk, WATCH_SECONDS)]
+        return soaks
+
+    def _of(self, canary: GroupCanary) -> list[Found]:
+        return [self._found[one.instance] for one in canary.instances]
 
     def _passes(self, canary: GroupCanary, states: Iterable[Standing]) -> bool:
-        desk, found = self._desk, [self._found[one.instance] for one in canary.instances]
+        desk, found = self._desk, self._of(canary)
         over = soak(canary.changes, desk) <= 0.0 or desk.wall >= soaked_at(canary, desk)
         proved = desk.proved is None or all(one.instance in desk.proved for one in found)
         if not over or not proved or any(state != "applied" for state in states):
             return False
-        old = [one for one in found if one.seen is None or not desk.fresh(one.seen)]
+        old = [one for one in found if not _is_fresh(one, desk)]
         self._stale += old
         if old:
             return False
@@ -321,7 +334,10 @@ class _Step:
         found, at = self._found.get(one.instance), parse_time(one.at) or 0.0
         state = self._standing(one, group.changes)
         at = min(at, self._desk.wall)  # by a clock that was ahead it would be watched for ever
-        over = self._desk.wall - at > window
+        sent_at = self._desk.hands.get(one.instance, Hand()).sent_at
+        # The wall's clock may have been set since.
+        recent = sent_at is not None and (self._desk.now - sent_at) * self._desk.tick <= window
+        over = self._desk.wall - at > window and not recent
         lost = state == "gone"
         if self._was_refused(one) or (over and not one.unready and (lost or state in _BACK)):
             return None
@@ -358,6 +374,10 @@ class _Step:
     def _was_refused(self, one: ChangedInstance) -> bool:
         """Whether nothing was taken of what it was sent."""
         return not one.applied and refused(self._desk.hands.get(one.instance, Hand()))
+
+
+def _is_fresh(one: Found, desk: Desk, seconds: float = FRESH_SECONDS) -> bool:
+    return one.seen is not None and desk.fresh(one.seen, seconds)
 
 
 def _still_wanted(desk: Desk) -> dict[tuple[Group, FieldChange], PassedChange]:

@@ -95,6 +95,7 @@ class Doer:
         shares = {region: self._share(target, now) for region, target in targets.items()}
         waits = [share.wait(now) for share in shares.values()]
         resumed = parse_time((mine.meta.annotations or {}).get(names.RESUME_AT)) or 0.0
+        deeds.begun(mine.status.canary)
         return Desk(
             me=mine.meta.name,
             generation=mine.meta.generation,
@@ -113,6 +114,7 @@ class Doer:
             resumed_at=resumed,
             canary=mine.status.canary,
             watched=mine.status.changed,
+            soaks=deeds.soaks,
             breaker=mine.status.breaker,
             hands=deeds.hands,
             others=frozenset[str]().union(*(one.waits for one in self._deeds.values() if one is not deeds)),
@@ -213,6 +215,7 @@ class Doer:
             else:
                 deeds.keep(instance, hand)
         deeds.only(instances)
+        deeds.begins(enforced.canary, self._now())
 
     async def carry_out(
         self, mine: Read, deeds: Deeds, writes: Iterable[Write], targets: Mapping[str, Target]

@@ -15,6 +15,9 @@ Group = tuple[str, str]  # kind and name; ("", "") = of no group
 BATCH: Final = 100  # changes in one pass
 # What is to be changed, and a canary that is to pass, is read again when it was read longer ago.
 FRESH_SECONDS: Final = 5.0
+# What was changed is read again when it was read longer ago: canaries that soak, and with the next changes
+# the others.
+WATCH_SECONDS: Final = 60.0
 
 
 class Found(msgspec.Struct, frozen=True, gc=False):
@@ -49,6 +52,7 @@ class Desk(msgspec.Struct, frozen=True):
     wait      seconds until both allow one
     stopped   (reason, message) of what keeps it from changing anything: a permission, an account's policy
     watched   instances that were changed a short time ago
+    soaks     group -> (since, now) of soaks that this process has seen begin
     denied    (instance, message) of a change that EC2 denied though it had said that it may be made
     first     instances that EC2 said may be changed, when it denied others
     proved    instances whose probe found what it should since their soak began; None: none is made
@@ -75,6 +79,7 @@ class Desk(msgspec.Struct, frozen=True):
     resumed_at: float = 0.0  # Unix seconds; what stopped before it is to go on
     canary: CanaryStatus | None = None
     watched: tuple[ChangedGroup, ...] = ()
+    soaks: Mapping[Group, tuple[str, float]] = {}
     breaker: BreakerStatus | None = None
     hands: Mapping[str, Hand] = {}
     others: Collection[str] = ()
@@ -93,9 +98,9 @@ class Desk(msgspec.Struct, frozen=True):
     unproved: tuple[str, str] = ("", "")
     needed: Mapping[Group, int] = {}
 
-    def fresh(self, seen: Seen, longer: float = 0.0) -> bool:
-        """Whether it was read in the last seconds, or in so many more."""
-        return seen.at >= self.fresh_since - longer * self.tick
+    def fresh(self, seen: Seen, seconds: float = FRESH_SECONDS) -> bool:
+        """Whether it was read in the last `seconds`."""
+        return seen.at >= self.fresh_since - (seconds - FRESH_SECONDS) * self.tick
 
 
 def recorded(canary: CanaryStatus | None, watched: Iterable[ChangedGroup]) -> set[str]:

@@ -18,13 +18,11 @@ from caretaker.api.times import format_time, parse_time
 from caretaker.imds.canary import Fault, Record, floor, soak, soaked_at, status, step
 from caretaker.imds.cases import Case, case_of, concerns, hand_of
 from caretaker.imds.choice import Choice, Write, asks, choose, covered, restore
-from caretaker.imds.desk import FRESH_SECONDS, Desk, Found, recorded
+from caretaker.imds.desk import WATCH_SECONDS, Desk, Found, recorded
 from caretaker.imds.guard import Held
 from caretaker.imds.hands import Hand
 
 AHEAD: Final = 200  # instances that one call reads again
-# What was changed is read again, with what is to be changed, when it was read longer ago.
-WATCH_SECONDS: Final = 60.0
 # Between two passes while there is more to change: each may cost a status write.
 PASS_SECONDS: Final = 3.0
 POLL_SECONDS: Final = 3.0
@@ -129,7 +127,7 @@ def _ahead(
 
 def _unwatched(one: Found, desk: Desk) -> bool:
     ended = one.verdict.state in ("gone", "unknown", "skipped")
-    return not ended and one.seen is not None and not desk.fresh(one.seen, WATCH_SECONDS - FRESH_SECONDS)
+    return not ended and one.seen is not None and not desk.fresh(one.seen, WATCH_SECONDS)
 
 
 # ---------------------------------------------------------------- gates
@@ -266,10 +264,10 @@ def _wake(
         times.append(POLL_SECONDS)
     if any(seconds <= 0 for seconds in later):
         times.append(max(desk.wait, PASS_SECONDS))
-    if base.left and not (base.hold and base.phase != Reason.NODE_NOT_READY):
+    if not base.hold or base.phase == Reason.NODE_NOT_READY:
         ends = [_ends(one, desk) for one in record.canaries.values() if one.phase == "Soaking"]
-        times += [seconds for seconds in ends if seconds > 0]
-        if not times:
+        times += [min(seconds, WATCH_SECONDS) for seconds in ends if seconds > 0]
+        if base.left and not times:
             times.append(READY_SECONDS)
     return max(min(times), 0.1) if times else None
 

@@ -32,6 +32,7 @@ class Hand(msgspec.Struct, frozen=True):
     """One instance.
 
     options  what was sent last, by EC2's names; empty: nothing by this process
+    taken    EC2 has taken a change, and refused to take it once more
     trouble  (reason, message) of the last failure, "" = none
     """
 
@@ -42,6 +43,7 @@ class Hand(msgspec.Struct, frozen=True):
     reversals: tuple[float, ...] = ()
     failures: int = 0
     not_before: float = 0.0
+    taken: bool = False
     trouble: tuple[str, str] = ("", "")
     options: Mapping[str, Any] = {}
 
@@ -58,9 +60,9 @@ class Hand(msgspec.Struct, frozen=True):
 
 
 def refused(hand: Hand) -> bool:
-    """Whether EC2 has told this process that it did not take the last change."""
+    """Whether EC2 has told this process that it took nothing of the change."""
     told = hand.trouble[0] not in ("", NO_ANSWER, Reason.NOT_APPLIED)
-    return told and hand.sent_at is None and not hand.unsure
+    return told and hand.sent_at is None and not hand.unsure and not hand.taken
 
 
 def sent(hand: Hand, now: float, options: Mapping[str, Any]) -> Hand:
@@ -77,6 +79,7 @@ def failed(hand: Hand, now: float, reason: str, message: str, wait: float = 0.0)
         resent=False,
         unsure=False,
         failures=hand.failures + 1,
+        taken=hand.taken or _again(hand),
         not_before=now + wait,
         trouble=(reason, message),
     )

@@ -8,6 +8,8 @@ from collections.abc import Collection
 import msgspec
 
 from caretaker.api.conditions import PolicyReason as Reason
+from caretaker.api.imds import CanaryStatus
+from caretaker.imds.desk import Group
 from caretaker.imds.hands import Hand
 from caretaker.imds.pace import Pace
 
@@ -39,6 +41,7 @@ class Deeds:
         self.denied = ("", "")  # (instance, message) of a change that was denied, and would be allowed
         self.per_minute = 0
         self.cap: Pace | None = None
+        self.soaks: dict[Group, tuple[str, float]] = {}  # group -> (since, when by a clock that goes on)
         self.waits: set[str] = set()  # instances whose hands wait for EC2
 
     @property
@@ -47,6 +50,22 @@ class Deeds:
         if self.denied[0]:
             return Reason.ACCESS_DENIED, f"{self.denied[0]}: {self.denied[1]}"
         return self.permit.told
+
+    def begun(self, canary: CanaryStatus | None) -> None:
+        """Soaks of the status that this process has not seen begin: the wall's clock alone tells of them."""
+        self._soak(canary, float("-inf"))
+
+    def begins(self, canary: CanaryStatus | None, now: float) -> None:
+        """Soaks that begin now, and those that go on."""
+        self._soak(canary, now)
+
+    def _soak(self, canary: CanaryStatus | None, now: float) -> None:
+        soaking = [one for one in (canary.groups if canary else ()) if one.phase == "Soaking"]
+        known, self.soaks = self.soaks, {}
+        for one in soaking:
+            group = (one.kind, one.name)
+            before = known.get(group)
+            self.soaks[group] = before if before and before[0] == one.since else (one.since, now)
 
     def unsure(self) -> set[str]:
         """Instances that have to be read again."""

@@ -225,7 +225,8 @@ def _place(member: Member, one: Found, changed: float, *, needed: bool) -> Place
     return Place(
         node=one.node,
         groups=member.groups,
-        fit=one.ready and one.verdict.state == "compliant",
+        # A canary that soaks has its changes; what differs besides is not the policy's to set.
+        fit=one.ready and (needed or one.verdict.state == "compliant"),
         hop_limit=seen.options.http_put_response_hop_limit if seen is not None else None,
         changed=changed,
         needed=needed,

@@ -242,8 +242,36 @@ def test_it_passes_only_by_a_reading_of_the_last_seconds() -> None:
     assert (phase(old), [one.instance for one in old.stale]) == ("Soaking", ["i-1"])
     new = stepped(found(1, GOOD, at=995.0), canary=soaking, fresh_since=995.0)
     assert (phase(new), new.stale) == ("", ())
-    early = stepped(found(1, GOOD, at=-math.inf), canary=canaries(canary("Soaking", 1)))
-    assert early.stale == (), "not before it is due"
+
+
+@pytest.mark.parametrize(("at", "read"), [(939.9, ["i-1"]), (940.0, [])])
+def test_while_it_soaks_it_is_read_once_a_minute(at: float, read: list[str]) -> None:
+    """One that is set back, and again as it was, has not stood."""
+    made = stepped(found(1, GOOD, at=at), canary=canaries(canary("Soaking", 1)), fresh_since=995.0)
+    assert (phase(made), [one.instance for one in made.stale]) == ("Soaking", read)
+
+
+@pytest.mark.parametrize(
+    ("since", "began", "passes"),
+    [
+        pytest.param(LONG_AGO, (format_time(LONG_AGO), 1_000.0 - 119.0), False, id="the clock was set ahead"),
+        pytest.param(LONG_AGO, (format_time(LONG_AGO), 1_000.0 - 120.0), True, id="it has stood"),
+        pytest.param(LONG_AGO, (format_time(LONG_AGO + 5), 1_000.0), True, id="of another soak"),
+        pytest.param(LONG_AGO, (format_time(LONG_AGO), -math.inf), True, id="another process saw it begin"),
+    ],
+)
+def test_a_clock_that_is_set_ends_no_soak(since: float, began: tuple[str, float], passes: bool) -> None:
+    one = canary("Soaking", 1, since=since)
+    made = stepped(found(1, GOOD), canary=canaries(one), soaks={(one.kind, one.name): began}, now=1_000.0)
+    assert (of(made) is None) is passes
+
+
+@pytest.mark.parametrize(("sent_at", "lost"), [(900.0, True), (600.0, False), (None, False)])
+def test_a_clock_that_is_set_ends_no_watch(sent_at: float | None, lost: bool) -> None:
+    group = watched(changed(1, at=LONG_AGO))
+    hands = {"i-1": Hand(sent_at=sent_at, landed=True)}
+    made = stepped(watched=group, hands=hands, now=1_000.0)
+    assert bool(made.faults) is lost
 
 
 @pytest.mark.parametrize("one", [found(1, GOOD, unasked="away"), found(1, GOOD, pending=True)])

@@ -333,7 +333,9 @@ def test_while_it_soaks_nothing_is_changed() -> None:
     every = [found(1, GOOD), *many(5)[1:]]
     made = enforce(every, desk(canary=canaries(canary("Soaking", 1, since=WALL - 60))))
     assert (made.writes, made.phase) == ((), "CanarySoaking")
-    assert made.wake == 61.0
+    assert made.wake == 60.0, "it is read once a minute"
+    soon = enforce(every, desk(canary=canaries(canary("Soaking", 1, since=WALL - 90))))
+    assert soon.wake == 31.0
     later = enforce(every, desk(canary=canaries(canary("Soaking", 1, since=WALL - 121))))
     assert (len(later.writes), later.canary and later.canary.phase) == (4, "Passed")
 
@@ -631,8 +633,8 @@ def test_it_looks_again_when_something_is_due(more: dict[str, Any], wake: float 
 
 def test_the_soak_is_waited_for_in_scaled_time() -> None:
     soaking = canaries(canary("Soaking", 1, since=WALL))
-    made = enforce([found(1, GOOD), found(2)], desk(canary=soaking, canary_soak=5.0, tick=0.05))
-    assert made.wake == pytest.approx(6.0 / 0.05)
+    made = enforce([found(1, GOOD), found(2)], desk(canary=soaking, canary_soak=1.0, tick=0.05))
+    assert made.wake == pytest.approx(2.0 / 0.05)
 
 
 def test_a_probe_is_asked_for_soon_after_a_soak_has_begun() -> None:

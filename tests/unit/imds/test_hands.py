@@ -175,3 +175,11 @@ def test_only_a_definite_answer_of_ec2_says_that_nothing_was_taken() -> None:
     assert [refused(one) for one in (again, advance(again, "pending", 150.0, TIMEOUT))] == [False, False]
     unknown = [failed(NEW, 100.0, reason, "x") for reason in (NO_ANSWER, "NotApplied")]
     assert [refused(one) for one in (NEW, SENT, LANDED, *unknown)] == [False] * 5
+
+
+def test_a_second_call_that_is_refused_takes_nothing_back() -> None:
+    """The first one may still be applied."""
+    again = failed(SENT, 240.0, "UnauthorizedOperation", "no")
+    assert not refused(again)
+    assert not refused(failed(again, 300.0, "UnauthorizedOperation", "no"))
+    assert refused(failed(drifted(again, 400.0, BOTH), 400.0, "UnauthorizedOperation", "no"))

@@ -1,5 +1,6 @@
 """What a pass finds: verdicts counted by state and group, what is listed, who conflicts."""
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -25,6 +26,7 @@ from caretaker.imds.hands import Hand, failed
 from caretaker.imds.judge import Seen
 from caretaker.imds.place import Place, place_of
 from caretaker.imds.plan import Member, Plan, Policy, Snapshot, plan, wants
+from caretaker.imds.verify import Probing
 
 HOP = "httpPutResponseHopLimit"
 TWO = Policy("two", 100, Options(2), Selector())
@@ -282,3 +284,18 @@ def test_what_is_known_of_an_instance_tells_it_apart_from_those_that_are_alike()
     members = [member(node(n), Options(2), **kind) for n, kind in enumerate(kinds)]
     made = planned([*members, member(node(9))])
     assert made.summary == Summary(nodes=5, compliant=1, pending=1, skipped=1, gone=2)
+
+
+def test_a_canary_is_probed_though_another_difference_of_it_is_held() -> None:
+    """Else it would wait for its probe for ever."""
+    at = "2001-01-01T00:00:00Z"
+    one = ChangedInstance("i-00000001", "n001", at, applied=True, ready_since="1970-01-01T00:00:00Z")
+    change = FieldChange("httpTokens", "optional", "required")
+    soaks = GroupCanary("", "", (change,), (one,), "Soaking", at, at)
+    status = CanaryStatus(1, ("i-00000001",), "Soaking", at, at, (soaks,))
+    mine = Policy("two", 100, Options(2, "required"), Selector(), enforces=True)
+    desk = msgspec.structs.replace(ENFORCING, canary=status, canary_instances=1, tightening=("Tokens",))
+    held = member(msgspec.structs.replace(node(1), ready=True), Options(3, "required"), at=math.inf)
+    made = planned([held], mine, desk=desk, probing=Probing(), now=desk.wall)
+    assert made.verified is not None
+    assert made.verified.marks.keys() == {"n001"}
