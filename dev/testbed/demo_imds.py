@@ -1,4 +1,4 @@
-"""The demo's step for IMDSPolicy: hop limits from audit to applied, felt in a pod. A canary fails on the way.
+"""The demo's step for IMDSPolicy: hop limits from audit to applied, felt in a pod. A canary is lost on the way.
 
 Inputs: a Stage, and the EC2 double. Nodes get the instances of the double; the latency is that of a real
 boto3 in network namespaces behind a true IP TTL (dev/hoplab), of one instance as EC2 has it in force. Where
@@ -56,7 +56,7 @@ async def hop_limits(stage: Stage) -> str:
         if pod.here:
             stage.say(f"the same boto3 has them after {after}, by IMDSv2")
     calls = [call for call in control.calls("ModifyInstanceMetadataOptions") if call["status"] == 200]
-    if len(calls) != len(instances) + 1:  # the canary that was set back was changed twice
+    if len(calls) != len(instances) + 1:  # the canary that was lost had been changed, too
         raise StepError(f"{len(calls)} changes of {len(instances)} instances")
     felt = f", {before} -> {after} in a pod" if pod.here else ""
     return f"{len(instances)} instances mended by {len(calls)} changes{felt}"
@@ -104,21 +104,21 @@ async def _audit(stage: Stage, count: int) -> tuple[str, str]:
 async def _enforce(
     stage: Stage, control: Control, workers: str, builders: str, instances: dict[str, str]
 ) -> None:
-    """Both policies enforce: 2 hops, and 3 where the higher priority wins. A canary fails first."""
+    """Both policies enforce: 3 hops where the higher priority wins, and 2. The first canary is lost."""
     await stage.admin.patch(builders, {"spec": LOOSEN})
-    found = await stage.admin.patch(workers, {"spec": LOOSEN})
-    canary = await stage.admin.wait_for(workers, _soaking, STEP_SECONDS)
-    (first,) = canary["status"]["canary"]["instances"]
+    first = await _canary(stage, builders)
     stage.say(f"mode Enforce: canary {first} is changed and applied, and has to stand for {SOAK}")
-    await asyncio.to_thread(control.put_options, [first], HttpPutResponseHopLimit=1)
-    stopped = await stage.admin.wait_for(workers, lambda p: _reason(p) == "BreakerOpen", STEP_SECONDS)
-    stage.say(f"another hand sets it back, and nothing more is changed: {_message(stopped)}")
-    name = stopped["metadata"]["name"]
-    for line in (await stage.operator.command("resume", "imdspolicy", name)).splitlines():
+    node = next(name for name, instance in instances.items() if instance == first)
+    del instances[node]
+    await asyncio.to_thread(control.remove, [first])
+    await stage.admin.delete(path("nodes", name=node))
+    stopped = await stage.admin.wait_for(builders, lambda p: _reason(p) == "BreakerOpen", STEP_SECONDS)
+    stage.say(f"its node dies, and nothing more is changed: {_message(stopped)}")
+    for line in (await stage.operator.command("resume", "imdspolicy", "builders")).splitlines():
         stage.say(line)
-    canary = await stage.admin.wait_for(workers, _soaking, STEP_SECONDS)
-    (second,) = canary["status"]["canary"]["instances"]
-    stage.say(f"the next canary is another instance, {second}")
+    stage.say(f"the next canary is another instance, {await _canary(stage, builders)}")
+    found = await stage.admin.patch(workers, {"spec": LOOSEN})
+    stage.say(f"canary {await _canary(stage, workers)} of {APPS} comes first, the others after it")
 
     def done(policy: Json) -> bool:
         summary = _summary(policy)
@@ -130,7 +130,8 @@ async def _enforce(
     for url in (builders, workers):
         await stage.admin.wait_for(url, done, STEP_SECONDS)
     hops = [one["inForce"]["HttpPutResponseHopLimit"] for one in control.instances(list(instances.values()))]
-    if sorted(hops) != [2] * (len(hops) - BUILDER_NODES) + [3] * BUILDER_NODES:
+    builders_left = BUILDER_NODES - 1
+    if sorted(hops) != [2] * (len(hops) - builders_left) + [3] * builders_left:
         raise StepError(f"hop limits in force: {hops}")
     stage.say(
         f"{hops.count(2)} instances of {APPS} have hop limit 2, {hops.count(3)} of {BUILDERS} have 3 by the "
@@ -140,6 +141,13 @@ async def _enforce(
 
 def _summary(policy: Json) -> dict[str, int]:
     return dict(policy.get("status", {}).get("summary", {}))
+
+
+async def _canary(stage: Stage, policy: str) -> str:
+    """The instance that stands."""
+    found = await stage.admin.wait_for(policy, _soaking, STEP_SECONDS)
+    (instance,) = found["status"]["canary"]["instances"]
+    return str(instance)
 
 
 def _soaking(policy: Json) -> bool:
