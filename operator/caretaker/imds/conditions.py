@@ -28,7 +28,7 @@ STALLING: Final = frozenset(
         *(Reason.INVALID_SPEC, Reason.NOT_GRANTED, Reason.CONFLICT, Reason.BREAKER_OPEN),
         *(Reason.DRIFT_TOO_WIDE, Reason.BLOCKED_BY_ACCOUNT_POLICY, Reason.WOULD_CUT_CREDENTIALS),
         *(Reason.LOOSENING_NOT_ALLOWED, Reason.TIGHTENING_NOT_ALLOWED, Reason.HOP_LIMIT_TOO_LOW),
-        *(Reason.TAG_KEYS_UNFIT, Reason.FIGHTING),
+        *(Reason.TAG_KEYS_UNFIT, Reason.FIGHTING, Reason.NOT_PROBEABLE),
         *(Reason.SET_BUT_UNREACHABLE, Reason.STILL_REACHABLE, Reason.SLOW),
     )
 )

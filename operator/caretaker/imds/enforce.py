@@ -74,7 +74,7 @@ def enforce(every: Sequence[Found], desk: Desk, elsewhere: Sequence[Found] = ())
         choice = restore(found, record, desk)
     else:
         choice = Choice(record)
-    phase, message = stop or _phase(items, len(cases), follow, choice.record, desk)
+    phase, message = stop or _phase(items, cases, follow, choice.record, desk)
     made = Enforced(
         writes=choice.writes,
         asks=asks(cases, choice.writes, desk) if choice.writes or desk.stopped is not None else (),
@@ -82,7 +82,7 @@ def enforce(every: Sequence[Found], desk: Desk, elsewhere: Sequence[Found] = ())
         left=len(cases),
         phase=phase,
         message=message,
-        hold=stop is not None,
+        hold=stop is not None or phase == Reason.NOT_PROBEABLE,
         canary=status(choice.record, desk),
         changed=choice.record.changed,
         breaker=breaker,
@@ -214,9 +214,9 @@ def _too_wide(every: Sequence[Found], desk: Desk) -> tuple[str, str] | None:
 
 
 def _phase(
-    items: Iterable[Case], left: int, follow: Collection[str], record: Record, desk: Desk
+    items: Iterable[Case], cases: Sequence[Case], follow: Collection[str], record: Record, desk: Desk
 ) -> tuple[str, str]:
-    pending = _pending(items)
+    left, pending = len(cases), _pending(items)
     if not left and not pending:
         return Reason.ENFORCED, "nothing is left to change"
     said = f"{left} instance(s) left to change, {pending} not applied yet"
@@ -224,14 +224,28 @@ def _phase(
         return Reason.CHANGING, said
     running = [one for one in record.canaries.values() if one.phase != "Failed"]
     if not running:
-        probed = "" if desk.proved is None else " and can be probed"
-        return Reason.CANARY_CHANGING, f"no instance that runs on a Ready node{probed} is there; {said}"
+        return _no_canary(cases, said)
     first = min(running, key=lambda one: (one.phase == "Soaking", one.kind, one.name))
     more = f", and those of {len(running) - 1} more group(s)" if len(running) > 1 else ""
     if first.phase == "Soaking":
         return Reason.CANARY_SOAKING, f"{_names(first)}{more} {_until(first, desk)}; {said}"
     proved = "" if desk.proved is None else ", and stands once a probe finds what is expected: see Verified"
     return Reason.CANARY_CHANGING, f"{_names(first)}{more} comes first{proved}; {said}"
+
+
+def _no_canary(cases: Sequence[Case], said: str) -> tuple[str, str]:
+    """Why no instance is changed first."""
+    one = next((case.found for case in cases if not case.fit), None)
+    if one is None:
+        return Reason.CANARY_CHANGING, f"no canary is chosen yet; {said}"
+    if not any(case.found.provable for case in cases):
+        return Reason.NOT_PROBEABLE, f"{one.instance} (node {one.node}): {one.verdict.message}; {said}"
+    runs = one.seen is not None and one.seen.state == "running"
+    why = "its Node is not Ready" if runs else "it is not running"
+    return (
+        Reason.CANARY_CHANGING,
+        f"no instance can be the canary: {one.instance} (node {one.node}): {why}; {said}",
+    )
 
 
 def _names(canary: GroupCanary) -> str:

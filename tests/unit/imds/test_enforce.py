@@ -372,14 +372,23 @@ def test_nothing_else_is_changed_of_a_canary_while_it_stands() -> None:
 
 
 @pytest.mark.parametrize(
-    "more", [{"ready": False}, {"state": "stopped"}, {"state": "pending"}, {"provable": False}]
+    ("more", "phase", "why"),
+    [
+        ({"ready": False}, "CanaryChanging", "its Node is not Ready"),
+        ({"state": "stopped"}, "CanaryChanging", "it is not running"),
+        ({"state": "pending"}, "CanaryChanging", "it is not running"),
+        ({"provable": False}, "NotProbeable", ""),
+    ],
 )
-def test_a_canary_is_an_instance_that_runs_on_a_ready_node_and_can_be_proved(more: dict[str, Any]) -> None:
+def test_a_canary_is_an_instance_that_runs_on_a_ready_node_and_can_be_proved(
+    more: dict[str, Any], phase: str, why: str
+) -> None:
     made = enforce([found(1, **more), found(2)], desk(canary=None))
     assert written(made) == ["i-2"]
     none = enforce([found(1, **more)], desk(canary=None))
-    assert (none.writes, none.phase, none.canary) == ((), "CanaryChanging", None)
-    assert none.wake == READY_SECONDS
+    assert (none.writes, none.phase, none.canary) == ((), phase, None)
+    assert f"i-1 (node n1): {why}" in none.message
+    assert (none.hold, none.wake) == ((False, READY_SECONDS) if why else (True, None))
 
 
 def test_a_canary_that_is_lost_stops_all_and_another_one_follows_when_it_is_resumed() -> None:
