@@ -1,0 +1,290 @@
+"""What happens in the random histories of test_model.py: the rules, without the verdict."""
+
+from random import Random
+from typing import Any, Final
+
+import hypothesis.strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from caretaker.kube.errors import ApiError
+from unit.imds.world.truth import FIELDS, LABELS, TEAM, WORDS, Group
+from unit.imds.world.world import BAD, World
+
+GROUPS: Final[list[Group]] = [
+    ("EKSManagedNodegroup", "a"),
+    ("KarpenterNodePool", "b"),
+    ("AutoScalingGroup", "c"),
+    ("", ""),
+]
+NAMES: Final = ["base", "hops", "shut"]
+DAY: Final = 86_400.0
+HARM: Final = [("HttpEndpoint", "disabled"), ("HttpPutResponseHopLimit", 1), ("HttpTokens", "required")]
+HOPS: Final = st.sampled_from([1, 2, 3])
+TOKENS: Final = st.sampled_from(["optional", "required", "required"])
+OPTIONS: Final = st.one_of(
+    st.fixed_dictionaries({"httpPutResponseHopLimit": HOPS}),
+    st.fixed_dictionaries({"httpTokens": TOKENS}),
+    st.fixed_dictionaries({"httpPutResponseHopLimit": HOPS, "httpTokens": TOKENS}),
+    st.just({"httpEndpoint": "disabled"}),
+    st.fixed_dictionaries({"httpEndpoint": st.just("enabled"), "httpTokens": TOKENS}),
+)
+LAUNCHED: Final = st.fixed_dictionaries(
+    {"HttpPutResponseHopLimit": HOPS, "HttpTokens": TOKENS, "HttpEndpoint": st.just("enabled")}
+)
+ALLOWED: Final = st.one_of(
+    st.just(WORDS), st.just(WORDS), st.just(WORDS), st.lists(st.sampled_from(WORDS), unique=True)
+)
+SAFETY: Final = st.fixed_dictionaries(
+    {
+        "allowLoosening": ALLOWED,
+        "allowTightening": ALLOWED,
+        "canary": st.fixed_dictionaries(
+            {
+                "instances": st.sampled_from([1, 1, 1, 2]),
+                "soak": st.sampled_from(["1m", "5m"]),
+                "onFailure": st.sampled_from(["Keep", "Keep", "Restore"]),
+            }
+        ),
+        "maxChangesPerMinute": st.sampled_from([6, 60]),
+        "stopAfterConsecutiveFailures": st.just(3),
+    }
+)
+SELECTOR: Final = st.sampled_from(
+    [
+        {},
+        {},
+        {"nodeSelector": {"matchLabels": {TEAM: "x"}}},
+        *({"groups": [{"kind": kind, "names": [name]}]} for kind, name in GROUPS if kind),
+    ]
+)
+VERIFICATION: Final = st.sampled_from(
+    [
+        *({} for _ in range(3)),
+        {"probe": True, "expect": "PodReachable"},
+        {"probe": True, "expect": "Any", "nodesPerGroup": 1},
+        {"probe": True, "expect": "PodBlocked"},
+    ]
+)
+SPEC: Final = st.fixed_dictionaries(
+    {
+        "mode": st.sampled_from(["Enforce", "Enforce", "Enforce", "Audit"]),
+        "priority": st.sampled_from([10, 50, 100]),
+        "options": OPTIONS,
+        "safety": SAFETY,
+        "selector": SELECTOR,
+        "verification": VERIFICATION,
+    }
+)
+ROLLOUT: Final = st.sampled_from(
+    [
+        {"httpPutResponseHopLimit": 2},
+        {"httpTokens": "required"},
+        {"httpEndpoint": "disabled"},
+        {"httpPutResponseHopLimit": 2, "httpTokens": "required"},
+    ]
+)
+KEPT: Final = {"pendingTimeout": "1m", "resyncInterval": "10m"}
+
+
+class History(RuleBasedStateMachine):
+    """A cluster with a few groups, and up to three policies that overlap."""
+
+    world: World
+
+    @initialize(
+        data=st.data(),
+        count=st.integers(1, 3),
+        harm=st.booleans(),
+        rhythm=st.integers(0, 10_000),
+        plain=st.booleans(),
+    )
+    def start(self, data: Any, count: int, harm: bool, rhythm: int, plain: bool) -> None:
+        """Half of them begin with a rollout in which all nodes are alike, for much to be at stake."""
+        self.rhythm, self.plain = Random(rhythm), plain
+        groups = data.draw(st.permutations(GROUPS))[:count]
+        launched = st.just(BAD) if plain else LAUNCHED
+        self.world = World({group: data.draw(launched) for group in groups})
+        for group in groups:
+            for _ in range(data.draw(st.integers(3 if plain else 1, 4))):
+                self.joins(data, group)
+        if harm:
+            for group in groups:
+                kills = data.draw(st.lists(st.sampled_from(HARM), max_size=2))
+                self.world.harmful.update((group, name, value) for name, value in kills)
+        self.world.ails_after = data.draw(st.sampled_from([1.0, 20.0, 40.0]))
+        self.world.repaired_after = data.draw(st.sampled_from([60.0, 400.0]))
+        for name in NAMES[: data.draw(st.integers(1, 3))]:
+            rollout = {"mode": "Enforce", "options": data.draw(ROLLOUT), "selector": {}, "priority": 100}
+            spec = data.draw(SPEC)
+            self.world.apply(name, **(spec | rollout if plain and name == NAMES[0] else spec), **KEPT)
+
+    # ------------------------------------------------------------ what they draw from
+
+    def node(self, data: Any) -> str:
+        """Mostly one that was changed: there is more to be got wrong."""
+        nodes = sorted(self.world.cluster.nodes)
+        changed = [node for node in nodes if any(then.by for then in self.world.instance_of(node).past)]
+        return str(data.draw(st.sampled_from((changed if data.draw(st.booleans()) else []) or nodes)))
+
+    def policy(self, data: Any) -> str:
+        return str(data.draw(st.sampled_from(sorted(self.world.cluster.policies))))
+
+    def joins(self, data: Any, group: Group) -> None:
+        skew = data.draw(st.sampled_from([0.0, -DAY, DAY, 7.0]))
+        labels = {TEAM: data.draw(st.sampled_from(["x", "y"]))}
+        options = None if self.plain else data.draw(st.one_of(st.none(), LAUNCHED))
+        self.world.join(group, skew=skew, options=options, **labels)
+
+    @invariant()
+    def time_passes(self) -> None:
+        """Long or short, so that what happens next meets anything: a call under way, a soak, a rest."""
+        if hasattr(self, "world"):
+            self.world.run(self.rhythm.choice([0.0, 0.03, 0.05, 0.2, 3.0, 20.0, 61.0, 130.0, 400.0, 1_900.0]))
+
+    # ------------------------------------------------------------ EC2
+
+    @rule(
+        faults=st.lists(st.sampled_from(["refuse", "throttle", "deny", "lose", "drop", "state"]), max_size=4)
+    )
+    def changes_fail(self, faults: list[str]) -> None:
+        self.world.ec2.faults = faults
+
+    @rule(faults=st.lists(st.sampled_from(["throttle", "cut", "away"]), min_size=1, max_size=3))
+    def descriptions_fail(self, faults: list[str]) -> None:
+        self.world.ec2.blind = faults
+
+    @rule(lags=st.lists(st.sampled_from([0.0, 1.0, 4.0, 8.0]), min_size=1, max_size=3))
+    def descriptions_lag(self, lags: list[float]) -> None:
+        self.world.ec2.lag(*lags)
+
+    @rule(every=st.sampled_from([0, 0, 1, 2, 3]), page=st.sampled_from([1000, 2]))
+    def descriptions_lack(self, every: int, page: int) -> None:
+        self.world.ec2.untold, self.world.ec2.page = every, page
+
+    @rule(seconds=st.sampled_from([0.0, 5.0, 90.0, 1e9]))
+    def changes_take(self, seconds: float) -> None:
+        self.world.ec2.applies_in = seconds
+
+    @precondition(lambda self: self.world.ec2.instances)
+    @rule(data=st.data())
+    def is_denied(self, data: Any) -> None:
+        names = st.sampled_from(sorted(self.world.ec2.instances))
+        self.world.ec2.denied = set(data.draw(st.lists(names, max_size=2)))
+        self.world.ec2.denied_option = data.draw(st.sampled_from([None, None, *HARM]))
+
+    @precondition(lambda self: self.world.cluster.nodes)
+    @rule(
+        data=st.data(), hops=HOPS, tokens=TOKENS, endpoint=st.sampled_from(["enabled", "enabled", "disabled"])
+    )
+    def another_hand(self, data: Any, hops: int, tokens: str, endpoint: str) -> None:
+        one = self.world.instance_of(self.node(data))
+        changed: dict[str, Any] = dict(zip(FIELDS, (hops, tokens, endpoint), strict=True))
+        only = data.draw(st.sampled_from([*FIELDS, "", "launch"]))
+        if only == "launch":
+            changed = one.launched
+        elif only:
+            changed = {only: changed[only]}
+        if one.runs:
+            self.world.ec2.put(one, takes=0.0, **changed)
+
+    # ------------------------------------------------------------ the cluster
+
+    @precondition(lambda self: len(self.world.cluster.nodes) < 10)
+    @rule(data=st.data())
+    def join(self, data: Any) -> None:
+        self.joins(data, data.draw(st.sampled_from(sorted(self.world.groups))))
+
+    @precondition(lambda self: self.world.cluster.nodes)
+    @rule(data=st.data(), leaves_in=st.sampled_from([0.0, 40.0, 300.0, None]))
+    def ends(self, data: Any, leaves_in: float | None) -> None:
+        self.world.end(self.node(data), leaves_in=leaves_in)
+
+    @precondition(lambda self: self.world.cluster.nodes)
+    @rule(data=st.data())
+    def leaves(self, data: Any) -> None:
+        self.world.cluster.remove_node(self.node(data))
+
+    @precondition(lambda self: self.world.cluster.nodes)
+    @rule(data=st.data(), ready=st.booleans())
+    def readiness(self, data: Any, ready: bool) -> None:
+        node = self.node(data)
+        if self.world.instance_of(node).name not in self.world.ailing:
+            self.world.cluster.set_ready(node, ready)
+
+    @precondition(lambda self: self.world.cluster.nodes)
+    @rule(data=st.data())
+    def flaps(self, data: Any) -> None:
+        self.world.cluster.flap(self.node(data))
+
+    @precondition(lambda self: self.world.cluster.nodes)
+    @rule(data=st.data(), team=st.sampled_from(["x", "y"]))
+    def relabel(self, data: Any, team: str) -> None:
+        node = self.node(data)
+        labels = {**self.world.cluster.nodes[node].labels, TEAM: team}
+        kind, name = data.draw(st.sampled_from(sorted(self.world.groups)))
+        if kind in LABELS and data.draw(st.booleans()):
+            labels = {TEAM: team, LABELS[kind]: name}
+        self.world.label(node, labels)
+
+    @rule(takes=st.sampled_from([1.0, 30.0, 300.0]), told=st.sampled_from([0.0, 10.0, 200.0]))
+    def probes_take(self, takes: float, told: float) -> None:
+        self.world.cluster.probe_takes, self.world.cluster.probe_told = takes, told
+
+    @precondition(lambda self: self.world.cluster.nodes)
+    @rule(data=st.data(), hops=st.sampled_from([1, 2, 9]))
+    def a_pod_is_farther(self, data: Any, hops: int) -> None:
+        self.world.cluster.needs_of[self.node(data)] = hops
+
+    # ------------------------------------------------------------ the operator
+
+    @rule()
+    def restart(self) -> None:
+        self.world.operator.restart()
+
+    @rule()
+    def change_leader(self) -> None:
+        self.world.operator.change_leader()
+
+    @rule(calls=st.integers(0, 6), effect=st.booleans())
+    def is_killed_at_a_call(self, calls: int, effect: bool) -> None:
+        self.world.operator.kill_in, self.world.operator.effect = calls, effect
+
+    @rule()
+    def status_conflict(self) -> None:
+        self.world.operator.conflict = True
+
+    @rule(statuses=st.lists(st.sampled_from([0, 409, 429, 500]), min_size=1, max_size=2))
+    def the_api_server_fails(self, statuses: list[int]) -> None:
+        self.world.operator.api_faults = [ApiError(status, "no") for status in statuses]
+
+    @rule(slow=st.lists(st.sampled_from([0.02, 0.5, 3.0, 7.0, 20.0]), min_size=1, max_size=6))
+    def calls_are_slow(self, slow: list[float]) -> None:
+        self.world.operator.slow = slow
+
+    @rule(skew=st.sampled_from([-3_600.0, 0.0, 3_600.0]))
+    def clock_jumps(self, skew: float) -> None:
+        self.world.clock.jump(skew)
+
+    # ------------------------------------------------------------ people
+
+    @precondition(lambda self: self.world.cluster.policies)
+    @rule(data=st.data())
+    def resume(self, data: Any) -> None:
+        self.world.resume(self.policy(data))
+
+    @precondition(lambda self: self.world.cluster.policies)
+    @rule(data=st.data(), new=SPEC, suspend=st.booleans())
+    def edit(self, data: Any, new: dict[str, Any], suspend: bool) -> None:
+        what = data.draw(st.sampled_from([*new, "suspend", "suspend"]))
+        changed = {"suspend": suspend} if what == "suspend" else {what: new[what]}
+        self.world.apply(self.policy(data), **changed)
+
+    @rule(name=st.sampled_from(NAMES), new=SPEC)
+    def create(self, name: str, new: dict[str, Any]) -> None:
+        if name not in self.world.cluster.policies:
+            self.world.apply(name, **new, **KEPT)
+
+    @precondition(lambda self: self.world.cluster.policies)
+    @rule(data=st.data())
+    def delete(self, data: Any) -> None:
+        self.world.delete(self.policy(data))

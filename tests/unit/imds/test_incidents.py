@@ -1,0 +1,195 @@
+"""What may happen while a canary stands, and right after it has: one thing in each history, at each moment.
+The judge of world/judge.py looks at every change that is sent."""
+
+from collections.abc import Callable, Iterator
+from itertools import product
+from random import Random
+from typing import Any, Final
+
+import pytest
+
+from testing.examples import examples
+from unit.imds.world.truth import LABELS, TEAM, WORDS, Group
+from unit.imds.world.world import World
+
+A: Final[Group] = ("EKSManagedNodegroup", "a")
+B: Final[Group] = ("AutoScalingGroup", "b")
+SOAK: Final = 120.0
+SPEC: Final[dict[str, Any]] = {
+    "mode": "Enforce",
+    "options": {"httpPutResponseHopLimit": 2},
+    "safety": {
+        "allowLoosening": WORDS,
+        "allowTightening": WORDS,
+        "canary": {"instances": 1, "soak": "2m"},
+        "maxChangesPerMinute": 6,
+    },
+    "resyncInterval": "10m",
+    "pendingTimeout": "1m",
+}
+
+
+def back(world: World, node: str) -> None:
+    world.ec2.put(world.instance_of(node), takes=0.0, HttpPutResponseHopLimit=1)
+
+
+def back_and_forth(world: World, node: str) -> None:
+    back(world, node)
+    world.run(90.0)
+    world.ec2.put(world.instance_of(node), takes=0.0, HttpPutResponseHopLimit=2)
+
+
+def unready(world: World, node: str) -> None:
+    world.cluster.set_ready(node, False)
+    world.run(100.0)
+    world.cluster.set_ready(node, True)
+
+
+def stays_unready(world: World, node: str) -> None:
+    world.cluster.set_ready(node, False)
+    world.run(600.0)
+
+
+def lagging(world: World, node: str) -> None:
+    world.ec2.lag(8.0, 0.0)
+    back(world, node)
+
+
+def gone_and_back(before: dict[str, Any], after: dict[str, Any]) -> Callable[[World, str], None]:
+    def edit(world: World, _: str) -> None:
+        world.apply("p", **before)
+        world.run(30.0)
+        world.apply("p", **after)
+
+    return edit
+
+
+def made_anew(world: World, _: str) -> None:
+    world.delete("p")
+    world.run(10.0)
+    world.apply("p", **SPEC)
+
+
+INCIDENTS: Final[dict[str, Callable[[World, str], object]]] = {
+    "it is set back": back,
+    "it is set back, and again as it was": back_and_forth,
+    "its Node flaps between two looks": lambda world, node: world.cluster.flap(node),
+    "its Node is not Ready for a while": unready,
+    "its Node stays not Ready": stays_unready,
+    "it is terminated, its Node leaves": lambda world, node: world.end(node),
+    "it is terminated, its Node stays": lambda world, node: world.end(node, leaves_in=None),
+    "its Node is deleted": lambda world, node: world.cluster.remove_node(node),
+    "its Node comes to another group": lambda world, node: world.label(node, {LABELS[A[0]]: "b"}),
+    "the operator is restarted": lambda world, _: world.operator.restart(),
+    "another process leads": lambda world, _: world.operator.change_leader(),
+    "the wall clock leaps": lambda world, _: world.clock.jump(3_600.0),
+    "descriptions lag": lagging,
+    "descriptions lack tags": lambda world, _: setattr(world.ec2, "untold", 1),
+    "its policy is edited": lambda world, _: world.apply("p", options={"httpPutResponseHopLimit": 3}),
+    "its policy audits for a while": gone_and_back({"mode": "Audit"}, {"mode": "Enforce"}),
+    "its policy is suspended for a while": gone_and_back({"suspend": True}, {"suspend": False}),
+    "it is resumed": lambda world, _: world.resume("p"),
+    "its policy is made anew": made_anew,
+}
+MOMENTS: Final = {
+    "while it is changed": 1.5,
+    "as it soaks": 30.0,
+    "as its soak ends": SOAK + 8.0,
+    "as the others follow": SOAK + 40.0,
+}
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    made = World({A: {}, B: {}})
+    for number in range(32):
+        made.join((A, B)[number % 2], team="x")
+    made.ec2.applies_in = 3.0
+    yield made
+    made.close()
+
+
+def canary(world: World, group: Group = A) -> str:
+    """Its Node."""
+    found = world.cluster.status("p").canary
+    names = {one.instance for one in world.judge.taken[world.cluster.policy("p").uid].values() if one.canary}
+    assert found is not None
+    return next(
+        one.node
+        for one in world.ec2.instances.values()
+        if one.name in names and world.judge.group(one) == group
+    )
+
+
+def right(world: World) -> bool:
+    wanted = world.cluster.policy("p").options()["HttpPutResponseHopLimit"]
+    nodes = map(world.instance_of, world.cluster.nodes)
+    return all(one.last.options["HttpPutResponseHopLimit"] == wanted for one in nodes if one.runs)
+
+
+def ends_well(world: World) -> None:
+    """Once all is calm and somebody has looked."""
+    world.run(1_800.0)
+    world.calm()
+    for _ in range(3):
+        world.run(3_600.0, until=lambda: right(world))
+        world.resume("p")
+    assert right(world), world.ready("p")
+
+
+def some(every: list[Any]) -> list[Any]:
+    """A few in `make unit`."""
+    return Random(0).sample(every, min(examples(len(every)), len(every)))
+
+
+@pytest.mark.parametrize(("incident", "moment"), some(list(product(INCIDENTS, MOMENTS))))
+def test_nothing_follows_a_canary_that_has_not_stood(world: World, incident: str, moment: str) -> None:
+    world.apply("p", **SPEC)
+    world.run(MOMENTS[moment])
+    INCIDENTS[incident](world, canary(world))
+    ends_well(world)
+
+
+WORSE: Final = [name for name in INCIDENTS if name.startswith("it") and name != "it is resumed"]
+
+
+@pytest.mark.parametrize("incident", some(WORSE))
+def test_nothing_follows_one_that_got_worse(world: World, incident: str) -> None:
+    world.apply("p", **SPEC)
+    world.run(SOAK + 40.0)
+    sent = max(world.judge.taken[world.cluster.policy("p").uid].values(), key=lambda one: one.at)
+    assert not sent.canary
+    world.run(40.0)
+    INCIDENTS[incident](world, world.ec2.instances[sent.instance].node)
+    ends_well(world)
+
+
+@pytest.mark.parametrize(("calls", "effect"), some(list(product(range(60), [True, False]))))
+def test_it_may_be_killed_at_any_call(world: World, calls: int, effect: bool) -> None:
+    world.apply("p", **SPEC)
+    world.operator.kill_in, world.operator.effect = calls, effect
+    ends_well(world)
+
+
+@pytest.mark.parametrize("leaves", ["deleted", "audits", "yields", "lets go"])
+def test_what_another_policy_frees_needs_a_canary_of_its_own(world: World, leaves: str) -> None:
+    """The baseline has passed its canary long ago, for other changes."""
+    for one in world.ec2.instances.values():
+        world.ec2.put(one, takes=0.0, HttpPutResponseHopLimit=3)
+    world.apply(
+        "p", **SPEC | {"options": {"httpPutResponseHopLimit": 1, "httpTokens": "required"}, "priority": 10}
+    )
+    world.apply("exception", **SPEC | {"options": {"httpPutResponseHopLimit": 3}})
+    world.run(3_600.0)
+    if leaves == "deleted":
+        world.delete("exception")
+    elif leaves == "audits":
+        world.apply("exception", mode="Audit")
+    elif leaves == "yields":
+        world.apply("exception", priority=1)
+    else:
+        world.apply("exception", selector={"nodeSelector": {"matchLabels": {TEAM: "y"}}})
+    before = len(world.judge.sends)
+    world.run(600.0)
+    assert 0 < len(world.judge.sends) - before <= 2  # a canary of each group
+    ends_well(world)

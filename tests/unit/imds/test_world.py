@@ -1,0 +1,231 @@
+"""The judge of the histories sees what it has to: an operator that breaks a rule is told which."""
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import msgspec
+import pytest
+
+from unit.imds.world.ec2 import Instance
+from unit.imds.world.judge import Breach
+from unit.imds.world.told import GROUPED
+from unit.imds.world.truth import WORDS, Group
+from unit.imds.world.world import World
+
+GROUP: Final[Group] = ("EKSManagedNodegroup", "a")
+HOPS: Final = {"HttpPutResponseHopLimit": 2}
+SPEC: Final[dict[str, Any]] = {
+    "mode": "Enforce",
+    "options": {"httpPutResponseHopLimit": 2},
+    "safety": {"allowLoosening": WORDS, "canary": {"instances": 1, "soak": "2m"}, "maxChangesPerMinute": 3},
+}
+PASSED: Final = {"kind": GROUP[0], "name": GROUP[1], "field": "httpPutResponseHopLimit", "from": 1, "to": 2}
+pytestmark = pytest.mark.skipif(not GROUPED, reason="the status has no canary of a group")
+
+
+class Hand:
+    """An operator by hand: passes, statuses and changes as a test wants them."""
+
+    def __init__(self, **spec: Any) -> None:
+        self.world = World({GROUP: {}})
+        for _ in range(6):
+            self.world.join(GROUP)
+        self.world.ec2.applies_in = 0.0
+        self.world.apply("p", **{**SPEC, **spec})
+        self.judge = self.world.judge
+        self.status: dict[str, Any] = {}
+        self.begin()
+
+    def begin(self, after: float = 0.0) -> None:
+        self.world.clock.now += after
+        self.judge.begins("p")
+
+    def one(self, number: int) -> Instance:
+        return self.world.instance_of(f"n{number}")
+
+    def send(self, number: int, options: dict[str, Any] = HOPS, after: float = 0.0) -> None:
+        self.begin(after)
+        self.judge.sent("p", self.one(number), options, True)
+        self.world.ec2.put(self.one(number), by="p", **options)
+
+    def tell(self, *canaries: int, **more: Any) -> None:
+        group = {
+            "kind": GROUP[0],
+            "name": GROUP[1],
+            "phase": "Changing",
+            "instances": [{"instance": self.one(number).name} for number in canaries],
+        }
+        before, self.status = self.status, {"canary": {"groups": [group] if canaries else [], **more}}
+        raw = self.world.cluster.policies["p"]
+        raw.status = msgspec.Raw(msgspec.json.encode(self.status))
+        self.judge.stored("p", before, self.status)
+
+    def passes(self, number: int = 1, after: float = 130.0) -> None:
+        """A canary as it should be."""
+        self.tell(number)
+        self.send(number)
+        self.world.clock.now += after
+        self.tell(passed=[PASSED | {"at": f"{self.world.clock.now}"}])
+
+
+@pytest.fixture
+def make() -> Iterator[Callable[..., Hand]]:
+    made: list[Hand] = []
+
+    def hand(**spec: Any) -> Hand:
+        made.append(Hand(**spec))
+        return made[-1]
+
+    yield hand
+    for one in made:
+        one.world.close()
+
+
+Make = Callable[..., Hand]
+
+
+def test_what_is_done_by_the_rules_is_let_through(make: Make) -> None:
+    hand = make()
+    hand.passes()
+    hand.send(2)
+    hand.send(3, after=30.0)
+
+
+def broken(hand: Hand, number: int = 2, after: float = 0.0, options: dict[str, Any] = HOPS) -> str:
+    """The rule."""
+    with pytest.raises(Breach) as found:
+        hand.send(number, options, after)
+    return found.value.rule
+
+
+def test_nobody_but_the_canary_comes_first(make: Make) -> None:
+    hand = make()
+    hand.tell(1)
+    hand.send(1)
+    assert broken(hand) == "canary"
+
+
+@pytest.mark.parametrize("after", [30.0, 100.0])
+def test_a_canary_stands_for_its_soak(make: Make, after: float) -> None:
+    hand = make()
+    hand.passes(after=after)
+    assert broken(hand) == "canary"
+
+
+def test_a_canary_that_was_set_back_has_not_stood(make: Make) -> None:
+    hand = make()
+    hand.tell(1)
+    hand.send(1)
+    hand.world.clock.now += 100.0
+    hand.world.ec2.put(hand.one(1), HttpPutResponseHopLimit=1)
+    hand.world.clock.now += 30.0
+    hand.tell(passed=[PASSED])
+    assert broken(hand) == "canary"
+
+
+def test_a_canary_whose_node_was_not_ready_has_not_stood(make: Make) -> None:
+    hand = make()
+    hand.tell(1)
+    hand.send(1)
+    hand.world.clock.now += 60.0
+    hand.world.cluster.flap("n1")
+    hand.world.clock.now += 70.0
+    hand.tell(passed=[PASSED])
+    assert broken(hand) == "canary"
+
+
+def test_a_canary_that_ended_has_not_stood(make: Make) -> None:
+    hand = make()
+    hand.tell(1)
+    hand.send(1)
+    hand.world.end("n1", leaves_in=None)
+    hand.world.clock.now += 130.0
+    hand.tell(passed=[PASSED])
+    assert broken(hand) == "canary"
+
+
+def test_a_canary_without_a_proof_has_not_stood_where_one_is_asked_for(make: Make) -> None:
+    hand = make(verification={"probe": True})
+    hand.passes()
+    assert broken(hand) == "canary"
+
+
+def test_what_has_passed_is_one_change_of_one_group(make: Make) -> None:
+    hand = make()
+    hand.passes()
+    assert broken(hand, options={"HttpTokens": "required"}) in ("allowed", "canary")
+    hand.world.label("n2", {"eks.amazonaws.com/nodegroup": "b"})
+    assert broken(hand) == "canary"
+
+
+def test_a_pass_that_stands_no_more_is_none(make: Make) -> None:
+    hand = make()
+    hand.passes()
+    hand.tell()
+    assert broken(hand) == "canary"
+
+
+def test_a_canary_is_no_larger_than_asked_for(make: Make) -> None:
+    hand = make()
+    hand.tell(1)
+    hand.send(1)
+    hand.tell(2)
+    assert broken(hand) == "width"
+
+
+WORSE: Final[list[tuple[str, Callable[[World], object], float]]] = [
+    ("lost", lambda world: world.end("n3"), 1.0),
+    ("lost", lambda world: world.end("n3", leaves_in=None), 70.0),
+    ("not ready", lambda world: world.cluster.set_ready("n3", False), 1.0),
+    ("set back", lambda world: world.ec2.put(world.instance_of("n3"), HttpPutResponseHopLimit=1), 70.0),
+]
+
+
+@pytest.mark.parametrize(("rule", "happens", "after"), WORSE)
+def test_nothing_follows_once_one_is_worse(
+    make: Make, rule: str, happens: Callable[[World], object], after: float
+) -> None:
+    hand = make(safety={**SPEC["safety"], "canary": {"soak": "20m"}})
+    hand.passes(after=1_201.0)
+    hand.send(3)
+    happens(hand.world)
+    assert broken(hand, after=after) == rule
+
+
+def test_only_what_differs_and_is_allowed_is_sent(make: Make) -> None:
+    hand = make()
+    hand.passes()
+    assert broken(hand, options=HOPS | {"HttpEndpoint": "enabled"}) == "differs"
+    hand.world.ec2.put(hand.one(2), HttpPutResponseHopLimit=3)
+    assert broken(hand, after=10.0) == "allowed"
+
+
+def test_an_audit_sends_nothing_and_nobody_sends_too_fast(make: Make) -> None:
+    hand = make()
+    hand.passes()
+    for number in (2, 3, 4):
+        hand.send(number)
+    assert broken(hand, 5) == "pace"
+    hand.world.apply("p", mode="Audit")
+    assert broken(hand, 6, after=100.0) == "mode"
+
+
+def test_what_is_pending_is_left_alone(make: Make) -> None:
+    hand = make()
+    hand.passes()
+    hand.world.ec2.applies_in = 30.0
+    hand.send(2)
+    assert broken(hand, 2, after=1.0) == "twice"
+
+
+def test_a_finding_that_is_not_as_expected_stops_all(make: Make) -> None:
+    hand = make(safety={**SPEC["safety"], "canary": {"instances": 1, "soak": "2m"}})
+    hand.passes()
+    hand.send(2)
+    hand.world.cluster.needs = 9
+    hand.world.clock.now += 5.0
+    found = hand.world.cluster._measure("n2")
+    found.asked = found.at + 60.0
+    hand.world.cluster.measured["n2"].append(found)
+    hand.world.cluster.apply("p", {"verification": {"probe": True}})
+    assert broken(hand, 3, after=1.0) == "probe"

@@ -1,0 +1,394 @@
+"""The judge: it knows what is true in EC2 and of every Node, and looks at each change that is sent.
+
+What the operator has been told does not interest it. Three things it takes from what stands in the API server
+at that moment: the spec, which instances the status names as canaries, and which changes it says have passed.
+Whether they had a right to pass, it has looked at itself when that was written.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+from typing import Any, Final
+
+import msgspec
+
+from unit.imds.world.clock import Clock
+from unit.imds.world.cluster import Cluster
+from unit.imds.world.ec2 import Ec2, Instance
+from unit.imds.world.told import GROUPED, Change, as_expected, named, passed, typed
+from unit.imds.world.truth import WATCH_SECONDS, Asked, Group, group_of, groups_of, winners
+
+FRESH: Final = 5.0  # a change is made from a reading that is no older
+DETECTION: Final = 60.0  # until a change that was set back, or an end that no Node tells of, is seen
+SEEN: Final = 30.0  # until it is read at the latest that a change is in force
+SLACK: Final = 2.0  # times in status have no fractions
+PENDING_TIMEOUT: Final = 60.0
+
+
+class Breach(AssertionError):  # noqa: N818 - as a rule has it
+    """A rule is broken. `rule` names it."""
+
+    def __init__(self, rule: str, message: str) -> None:
+        super().__init__(f"{rule}: {message}")
+        self.rule = rule
+
+
+class Sent(msgspec.Struct):
+    """A change that EC2 has taken. `ready`: whether its Node was, when it was sent."""
+
+    at: float
+    instance: str
+    before: Mapping[str, Any]
+    options: Mapping[str, Any]
+    ready: bool
+    canary: bool
+    forgiven: float = 0.0  # what happened before was settled by a person
+    restored: bool = False
+
+
+class Judge:
+    """`breaches` counts instead of ending the history where `counts` is set."""
+
+    def __init__(self, cluster: Cluster, ec2: Ec2, clock: Clock) -> None:
+        self._cluster, self._ec2, self._clock, self._now = cluster, ec2, clock, clock.monotonic
+        self.counts = False
+        self.clocks = True  # of a process that has seen a whole soak a clock that is set must not end it
+        self.edited = 0.0  # when a spec or a label was changed last
+        self.strange = 0.0  # when the last process began to lead
+        self.breaches: Counter[str] = Counter()
+        self.examples: dict[str, str] = {}
+        self.harmful: set[tuple[Group, str, Any]] = set()
+        self.harmed: list[
+            tuple[str, bool]
+        ] = []  # (instance, whether as a canary) that a harmful change reached
+        self.sends: list[tuple[float, str, str]] = []  # (at, policy, instance) by this process
+        self.answered: dict[
+            str, tuple[float, str, dict[str, Any]]
+        ] = {}  # instance -> the last one, this process
+        self.taken: dict[str, dict[str, Sent]] = defaultdict(dict)  # policy's uid -> instance -> the last one
+        self.tries: dict[str, dict[Change, set[str]]] = defaultdict(lambda: defaultdict(set))
+        self.proofs: dict[str, dict[Change, str]] = defaultdict(dict)  # "" = proved, else what it lacks
+        self.began: dict[str, tuple[float, Asked]] = {}  # the pass of each policy
+        self.passes: dict[str, list[float]] = defaultdict(list)
+
+    def breach(self, rule: str, message: str) -> None:
+        """It is one."""
+        if not self.counts:
+            raise Breach(rule, f"{message} (at {self._now():.1f})")
+        self.breaches[rule] += 1
+        self.examples.setdefault(rule, f"{message} (at {self._now():.1f})")
+
+    # ------------------------------------------------------------ what happens
+
+    def restarted(self) -> None:
+        """Another process leads."""
+        self.strange = self._now()
+        self.sends.clear()
+        self.answered.clear()
+
+    def begins(self, name: str) -> None:
+        """A pass of a policy begins."""
+        asked = self._cluster.policy(name)
+        self.began[name] = (self._now(), asked)
+        self.passes[asked.uid].append(self._now())
+        if asked.spec.get("mode") != "Enforce":
+            self.proofs[asked.uid].clear()
+
+    def acted(self, name: str) -> None:
+        """A person resumes it, or changes its spec."""
+        uid = self._cluster.policy(name).uid
+        self.tries[uid].clear()
+        for sent in self.taken[uid].values():
+            sent.forgiven = self._now()
+
+    def strays(self) -> None:
+        """A person has edited policies or labels: what is another's to decide now is no canary's any more."""
+        self.edited = self._now()
+        for asked in self._cluster.asked():
+            for change, tried in self.tries[asked.uid].items():
+                tried &= {name for name in tried if self._decides(asked, change, self._ec2.instances[name])}
+
+    def _decides(self, asked: Asked, change: Change, one: Instance) -> bool:
+        group, name, _, after = change
+        labels = self._cluster.labels[one.node]
+        winner, value = winners(self._cluster.asked(), labels, groups_of(labels, one.asg)).get(
+            name, (asked, "")
+        )
+        return self.group(one) == group and winner.uid == asked.uid and str(value) == after
+
+    def stored(self, name: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
+        """A status: has what it says to have passed stood?"""
+        asked = self._cluster.policy(name)
+        known = passed(before)
+        for change, at in passed(after).items():
+            if known.get(change) != at:
+                self.proofs[asked.uid][change] = self._lacks(asked, change, named(before, change[0]))
+        was, canary = (before.get("canary") or {}), (after.get("canary") or {})
+        if not GROUPED and canary.get("phase") == "Passed" != was.get("phase"):
+            for one in map(self._ec2.instances.__getitem__, canary["instances"]):
+                for change in self._undergone(asked.uid, one):
+                    self.proofs[asked.uid][change] = self._lacks(asked, change, {one.name})
+
+    def _undergone(self, uid: str, one: Instance) -> list[Change]:
+        sent = self.taken[uid].get(one.name)
+        if sent is None:
+            return []
+        return [
+            (self.group(one), name, str(sent.before[name]), str(value))
+            for name, value in sent.options.items()
+        ]
+
+    # ------------------------------------------------------------ whether a canary has stood
+
+    def group(self, one: Instance) -> Group:
+        """The first of its groups."""
+        return group_of(self._cluster.labels[one.node], one.asg)
+
+    def _lacks(self, asked: Asked, change: Change, canaries: set[str]) -> str:
+        if not canaries:
+            return "no instance is named as its canary"
+        found = (self._stands(asked, change, self._ec2.instances[one]) for one in sorted(canaries))
+        return next((why for why in found if why), "")
+
+    def _stands(self, asked: Asked, change: Change, one: Instance) -> str:
+        """What a canary lacks; "" = nothing."""
+        _, name, before, after = change
+        now, value = self._now(), one.last.options[name]
+        soak = asked.soak(name, typed(before, value), typed(after, value))
+        until = now - FRESH - self._ec2.longest_lag
+        told = f"{one.name} of {change}"
+        steps = [then.options[name] for then in one.past]
+        if not any(str(a) == before and str(b) == after for a, b in pairwise(steps)):
+            return f"{told} was never changed so"
+        if not one.runs and one.last.at < until:
+            return f"{told} has ended"
+        return self._has_not_stood(asked, one, name, typed(after, value), soak, told)
+
+    def _has_not_stood(
+        self, asked: Asked, one: Instance, name: str, value: Any, soak: float, told: str
+    ) -> str:
+        now = self._now()
+        # What happened in the last seconds may be read by nobody yet; what soaks shortly is read at its end.
+        until = now - FRESH - self._ec2.longest_lag
+        since = min(now - soak + SLACK, until)
+        if self._clock.jumped > since and (self.strange > since or not self.clocks):
+            return ""  # no clock tells its process how long it was
+        if soak and not one.held(name, value, since, until):
+            return f"{told} has not stood for {soak:g} s"
+        if not self._cluster.ready_throughout(one.node, since):
+            return f"{told} was not on a Node that was Ready all the time"
+        if asked.verification.get("probe") and not self._proved(asked, one, name, value):
+            return f"{told} was not proved by a probe"
+        return ""
+
+    def _proved(self, asked: Asked, one: Instance, name: str, value: Any) -> bool:
+        since = one.in_force(name, value)
+        found = [
+            m for m in self._cluster.measured[one.node] if m.instance == one.name and m.shown <= self._now()
+        ]
+        return any(m.at >= since for m in found) and not as_expected(asked, found[-1], self._shut(one))
+
+    def _shut(self, one: Instance) -> bool:
+        labels = self._cluster.labels[one.node]
+        decided = winners(self._cluster.asked(), labels, groups_of(labels, one.asg)).get("HttpEndpoint")
+        return decided is not None and decided[1] == "disabled"
+
+    # ------------------------------------------------------------ what is sent
+
+    def sent(self, policy: str, one: Instance, options: dict[str, Any], taken: bool) -> None:
+        """A change on its way to EC2; {} is a dry run."""
+        began, asked = self.began[policy]
+        if not asked.enforces:
+            self.breach("mode", f"{policy} only audits, or is suspended")
+        if not options:
+            return
+        if policy not in self._cluster.policies:
+            if self._now() - began > FRESH:
+                self.breach("mode", f"{policy} is gone")
+            return
+        status = msgspec.json.decode(self._cluster.policies[policy].status)
+        self.sends.append((self._now(), policy, one.name))
+        self._judge_pace(policy, asked)
+        restores = self._restores(asked, one, options)
+        if not restores:
+            self._judge_twice(policy, one, options, began)
+            self._judge_values(asked, one, options)
+        if asked.canary and not restores:
+            self._judge_canary(asked, one, options, status, taken)
+            self._judge_watch(asked, one, began)
+            self._judge_probes(asked, began)
+        if taken:
+            self._take(asked, one, options, status, restores)
+
+    def _take(
+        self, asked: Asked, one: Instance, options: dict[str, Any], status: Any, restores: bool
+    ) -> None:
+        node, before = self._cluster.nodes.get(one.node), one.last.options
+        known = self.taken[asked.uid].get(one.name)
+        canary = one.name in named(status, self.group(one))
+        if known is not None and known.options == options and one.pending(self._now()):
+            before = dict(known.before)  # it is sent once more
+        self.taken[asked.uid][one.name] = Sent(
+            *(self._now(), one.name, dict(before), options, node is not None and node.ready, canary),
+            restored=restores,
+            forgiven=known.forgiven if known is not None else 0.0,
+        )
+        self.answered[one.name] = (self._now(), asked.name, options)
+        for name, value in options.items():
+            if (self.group(one), name, value) in self.harmful and before[name] != value:
+                self.harmed.append((one.name, canary))
+                if asked.canary and not canary:
+                    self.breach("blast", f"{one.name} is reached by {name}={value} outside a canary")
+
+    def _judge_pace(self, policy: str, asked: Asked) -> None:
+        most = asked.safety("maxChangesPerMinute", 60)
+        count = sum(at > self._now() - 60 for at, who, _ in self.sends if who == policy)
+        if count > most:
+            self.breach("pace", f"{count} changes within a minute")
+
+    def _judge_twice(self, policy: str, one: Instance, options: dict[str, Any], began: float) -> None:
+        """What this process knew to be on its way is left alone."""
+        at, who, before = self.answered.get(one.name, (-1e9, "", {}))
+        late = self._now() - at >= PENDING_TIMEOUT - SLACK
+        last = one.last
+        known = last.at == at and (who == policy or at < began)
+        if one.runs and one.pending(self._now()) and not late and known:
+            what = "the same" if before == options else "another change"
+            self.breach("twice", f"{one.name} is sent {what} by {policy} while that of {who} is pending")
+
+    def _judge_values(self, asked: Asked, one: Instance, options: dict[str, Any]) -> None:
+        since = self._now() - FRESH - self._ec2.longest_lag
+        node = self._cluster.nodes.get(one.node)
+        labels = node.labels if node is not None else {}
+        wins = winners(self._cluster.asked(), labels, groups_of(labels, one.asg))
+        for name, value in options.items():
+            had = one.values(name, since)
+            if had == {value} and not one.pending(self._now()):  # else it is sent once more
+                self.breach("differs", f"{one.name} has {name}={value} already")
+                continue
+            if not any(asked.allows(name, before, value) for before in had):
+                self.breach("allowed", f"{name} of {one.name} from {had} to {value} is not allowed")
+            if (
+                node is not None
+                and wins.get(name, (asked, value))[0].name != asked.name
+                and self._steady(asked)
+            ):
+                self.breach("wins", f"{asked.name} does not decide {name} of {one.name}")
+
+    def _steady(self, asked: Asked) -> bool:
+        """Whether no spec or label was changed since the pass began."""
+        return self.began[asked.name][0] > self.edited
+
+    def _restores(self, asked: Asked, one: Instance, options: dict[str, Any]) -> bool:
+        """Whether it undoes a canary that failed, as its author has asked for."""
+        sent = self.taken[asked.uid].get(one.name)
+        if sent is None or sent.restored or asked.safety("canary", {}).get("onFailure") != "Restore":
+            return False
+        return all(sent.before.get(name) == value for name, value in options.items()) and sent.canary
+
+    def _judge_canary(
+        self, asked: Asked, one: Instance, options: dict[str, Any], status: Any, taken: bool
+    ) -> None:
+        since, group = self._now() - FRESH - self._ec2.longest_lag, self.group(one)
+        first, stands = one.name in named(status, group), passed(status)
+        for name, value in options.items():
+            had = one.values(name, since) - {value}
+            changes = [(group, name, str(before), str(value)) for before in had]
+            proofs = self.proofs[asked.uid]
+            if not changes or any(
+                proofs.get(change) == "" and (change in stands or not GROUPED) for change in changes
+            ):
+                continue
+            if not first:
+                why = next((proofs[change] for change in changes if change in proofs), "it never passed")
+                self.breach("canary", f"{one.name} is sent {changes}: {why}")
+            elif taken:
+                tried = self.tries[asked.uid][group, name, str(one.last.options[name]), str(value)]
+                tried.add(one.name)
+                if len(tried) > asked.canary:
+                    self.breach("width", f"{sorted(tried)} are sent {changes} and none has passed")
+
+    # ------------------------------------------------------------ whether those that were changed are well
+
+    def _judge_watch(self, asked: Asked, one: Instance, began: float) -> None:
+        for sent in self.taken[asked.uid].values():
+            soak = max(
+                (asked.soak(name, sent.before[name], value) for name, value in sent.options.items()),
+                default=0.0,
+            )
+            ends = sent.at + min(soak, WATCH_SECONDS) - SLACK
+            if sent.restored or self._clock.jumped > sent.at:
+                continue
+            changed = self._ec2.instances[sent.instance]
+            if changed is one:
+                self._judge_fight(asked, sent, one, ends)
+                continue
+            for rule, seen in self._worse(asked, sent, changed):
+                looked = any(seen < at <= min(ends, began) for at in self.passes[asked.uid])
+                if rule == "not ready":  # until it is Ready again
+                    looked = seen < began <= ends
+                if looked and sent.at <= seen and (sent.forgiven < seen or rule == "not ready"):
+                    self.breach(rule, f"{one.name} is changed after {changed.name}, at {seen:.1f}")
+
+    def _judge_fight(self, asked: Asked, sent: Sent, one: Instance, ends: float) -> None:
+        """What another hand has set back is left to it."""
+        was = [then for then in one.past if then.at <= sent.at or then.by]
+        back = one.last
+        stood = back.at - max(then.in_force for then in was) > SEEN
+        if stood and self._set_back(asked, sent, back) and sent.forgiven < back.at and self._now() < ends:
+            self.breach("set back", f"{one.name} is changed again after another hand set it back")
+
+    def _worse(self, asked: Asked, sent: Sent, one: Instance) -> Iterator[tuple[str, float]]:
+        """(rule, when it can be known) of all that was not as it should be."""
+        late = DETECTION + self._ec2.longest_lag
+        removed = self._cluster.removed.get(one.node)
+        if one.ended is not None or removed is not None:
+            times = [
+                at for at in (removed, None if one.ended is None else one.ended + late) if at is not None
+            ]
+            yield "lost", min(times)
+        log = self._cluster.ready[one.node]
+        if one.node in self._cluster.nodes and sent.ready and log and not log[-1][1]:
+            yield "not ready", log[-1][0]
+        back = next(
+            (then for then in one.past if then.at >= sent.at and self._set_back(asked, sent, then)), None
+        )
+        if back is not None and self._set_back(asked, sent, one.last) and one.runs:
+            yield "set back", back.at + late
+
+    def _set_back(self, asked: Asked, sent: Sent, then: Any) -> bool:
+        """By another hand than ours, where the policy still wants what it sent."""
+        if then.by:
+            return False
+        node = self._cluster.nodes.get(self._ec2.instances[sent.instance].node)
+        if node is None:
+            return False
+        asg = self._ec2.instances[sent.instance].asg
+        wins = winners(self._cluster.asked(), node.labels, groups_of(node.labels, asg))
+        return any(
+            then.options[name] != value
+            and name in wins
+            and wins[name][0].uid == asked.uid
+            and wins[name][1] == value
+            for name, value in sent.options.items()
+        )
+
+    def _judge_probes(self, asked: Asked, began: float) -> None:
+        """A finding that counts and is not as expected stops all."""
+        if not asked.verification.get("probe"):
+            return
+        for name, found in self._cluster.measured.items():
+            shown = [one for one in found if one.shown < began]
+            if name not in self._cluster.nodes or not shown:
+                continue
+            one, last = self._ec2.instances[shown[-1].instance], shown[-1]
+            sent = self.taken[asked.uid].get(one.name)
+            wanted = asked.options().items()
+            counts = sent is not None and one.last.in_force + SEEN <= last.asked
+            if (
+                counts
+                and wanted <= one.last.options.items()
+                and one.last.at <= last.at
+                and (why := as_expected(asked, last, self._shut(one)))
+            ):
+                self.breach("probe", f"something is changed though {name}: {why}")

@@ -1,0 +1,51 @@
+"""What a status says, and a probe: the little that the judge takes from others."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from caretaker.api.imds import CanaryStatus
+from unit.imds.world.cluster import Measured
+from unit.imds.world.truth import Asked, Group, ec2_name
+
+# The status of before had one canary for all, and no word of what has passed.
+GROUPED: Final = "groups" in CanaryStatus.__struct_fields__
+Change = tuple[Group, str, str, str]  # group, EC2's name of the field, from, to
+
+
+def as_expected(asked: Asked, found: Measured, shut: bool) -> str:
+    """What is not; "" = nothing. `shut`: by a policy, so that nobody is to reach it."""
+    if shut and found.verdict == "EndpointDisabled":
+        return ""
+    expect = asked.verification.get("expect", "PodReachable")
+    if expect == "PodReachable" and found.verdict != "Reachable":
+        return f"a pod does not reach IMDS ({found.verdict})"
+    if expect == "PodBlocked" and (found.verdict == "Reachable" or found.open):
+        return f"a pod reaches IMDS ({found.verdict}, v1 {found.open})"
+    return ""
+
+
+def typed(text: str, like: Any) -> Any:
+    return int(text) if isinstance(like, int) else text
+
+
+def passed(status: Mapping[str, Any]) -> dict[Change, str]:
+    """Change -> when."""
+    passed = (status.get("canary") or {}).get("passed", ())
+    return {((one.get("kind", ""), one.get("name", "")), *_change(one)): one.get("at", "") for one in passed}
+
+
+def _change(one: Mapping[str, Any]) -> tuple[str, str, str]:
+    return ec2_name(one["field"]), str(one.get("from", "")), str(one.get("to", ""))
+
+
+def named(status: Mapping[str, Any], group: Group) -> set[str]:
+    """The canaries of a group."""
+    canary = status.get("canary") or {}
+    if not GROUPED:
+        return set(canary.get("instances", ()))
+    return {
+        instance["instance"]
+        for one in canary.get("groups", ())
+        if (one.get("kind", ""), one.get("name", "")) == group
+        for instance in one.get("instances", ())
+    }
