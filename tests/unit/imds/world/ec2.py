@@ -127,6 +127,8 @@ class Ec2:
         self, now: Callable[[], float], sent: Callable[[Instance, dict[str, Any], bool], str]
     ) -> None:
         self._now, self._sent = now, sent
+        self.dry = self.denials = 0  # dry runs, and changes that were denied
+        self.tells = True  # a dry run says what the change would be answered
         self.became: Callable[[Instance], None] = lambda _: None
         self.instances: dict[str, Instance] = {}
         self.calm()
@@ -223,6 +225,8 @@ class Ec2:
         name, dry = given.pop("InstanceId"), given.pop("DryRun", False)
         one = self.instances[name]
         fault = self.fault(one, given, dry)
+        fault = "" if dry and fault == "deny" and not self.tells else fault
+        self.dry, self.denials = self.dry + dry, self.denials + (fault == "deny" and not dry)
         by = self._sent(one, {} if dry else given, not dry and fault in TAKEN)
         if not dry and fault in TAKEN:
             self.put(one, by=by, **given)
