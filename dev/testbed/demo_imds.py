@@ -1,4 +1,4 @@
-"""The demo's step for IMDSPolicy: hop limits from audit to applied, felt in a pod, with a canary that is lost.
+"""The demo's step for IMDSPolicy: hop limits from audit to applied, felt in a pod; a canary is lost.
 
 Inputs: a Stage, and the EC2 double. Nodes get the instances of the double; the latency is that of a real
 boto3 in network namespaces behind a true IP TTL (dev/hoplab), of one instance as EC2 has it in force. Where

@@ -205,6 +205,7 @@ BAD = Summary(nodes=3, compliant=2, drifted=1)
 STOPS = [
     ("BreakerOpen", "Stalled"),
     ("DriftTooWide", "Stalled"),
+    ("NotProbeable", "Stalled"),
     ("SetButUnreachable", "Stalled"),
     ("StillReachable", "Stalled"),
     ("Slow", "Stalled"),

@@ -8,7 +8,6 @@ import pytest
 
 from unit.imds.world.ec2 import Instance
 from unit.imds.world.judge import Breach
-from unit.imds.world.told import GROUPED
 from unit.imds.world.truth import WORDS, Group
 from unit.imds.world.world import World
 
@@ -20,7 +19,6 @@ SPEC: Final[dict[str, Any]] = {
     "safety": {"allowLoosening": WORDS, "canary": {"instances": 1, "soak": "2m"}, "maxChangesPerMinute": 3},
 }
 PASSED: Final = {"kind": GROUP[0], "name": GROUP[1], "field": "httpPutResponseHopLimit", "from": 1, "to": 2}
-pytestmark = pytest.mark.skipif(not GROUPED, reason="the status has no canary of a group")
 
 
 class Hand:

@@ -15,7 +15,7 @@ import msgspec
 from unit.imds.world.clock import Clock
 from unit.imds.world.cluster import Cluster
 from unit.imds.world.ec2 import Ec2, Instance
-from unit.imds.world.told import GROUPED, Change, as_expected, named, passed, typed
+from unit.imds.world.told import Change, as_expected, named, passed, typed
 from unit.imds.world.truth import WATCH_SECONDS, Asked, Group, group_of, groups_of, winners
 
 FRESH: Final = 5.0  # a change is made from a reading that is no older
@@ -123,22 +123,6 @@ class Judge:
         for change, at in passed(after).items():
             if known.get(change) != at:
                 self.proofs[asked.uid][change] = self._lacks(asked, change, named(before, change[0]))
-        was, canary = (before.get("canary") or {}), (after.get("canary") or {})
-        if not GROUPED and canary.get("phase") == "Passed" != was.get("phase"):
-            for one in map(self._ec2.instances.__getitem__, canary["instances"]):
-                for change in self._undergone(asked.uid, one):
-                    self.proofs[asked.uid][change] = self._lacks(asked, change, {one.name})
-
-    def _undergone(self, uid: str, one: Instance) -> list[Change]:
-        sent = self.taken[uid].get(one.name)
-        if sent is None:
-            return []
-        return [
-            (self.group(one), name, str(sent.before[name]), str(value))
-            for name, value in sent.options.items()
-        ]
-
-    # ------------------------------------------------------------ whether a canary has stood
 
     def group(self, one: Instance) -> Group:
         """The first of its groups."""
@@ -295,9 +279,7 @@ class Judge:
             had = one.values(name, since) - {value}
             changes = [(group, name, str(before), str(value)) for before in had]
             proofs = self.proofs[asked.uid]
-            if not changes or any(
-                proofs.get(change) == "" and (change in stands or not GROUPED) for change in changes
-            ):
+            if not changes or any(proofs.get(change) == "" and change in stands for change in changes):
                 continue
             if not first:
                 why = next((proofs[change] for change in changes if change in proofs), "it never passed")

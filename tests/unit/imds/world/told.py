@@ -1,14 +1,12 @@
 """What a status says, and a probe: the little that the judge takes from others."""
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
-from caretaker.api.imds import CanaryStatus
 from unit.imds.world.cluster import Measured
 from unit.imds.world.truth import Asked, Group, ec2_name
 
 # The status of before had one canary for all, and no word of what has passed.
-GROUPED: Final = "groups" in CanaryStatus.__struct_fields__
 Change = tuple[Group, str, str, str]  # group, EC2's name of the field, from, to
 
 
@@ -41,8 +39,6 @@ def _change(one: Mapping[str, Any]) -> tuple[str, str, str]:
 def named(status: Mapping[str, Any], group: Group) -> set[str]:
     """The canaries of a group."""
     canary = status.get("canary") or {}
-    if not GROUPED:
-        return set(canary.get("instances", ()))
     return {
         instance["instance"]
         for one in canary.get("groups", ())
