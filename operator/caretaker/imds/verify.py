@@ -180,9 +180,10 @@ def _since(place: Place, finding: Finding, now: float) -> bool:
 
 
 def _age(finding: Finding, now: float) -> float:
-    """By the node's clock, unless that is ahead: then by ours."""
-    made = finding.at if finding.at <= now else parse_time(finding.mark) or now
-    return now - made
+    """By the node's clock, within what ours knows: it was made after it was asked for, and is not ahead."""
+    asked = parse_time(finding.mark) or 0.0
+    made = finding.at if finding.at <= now else asked or now
+    return now - max(made, min(asked, now))
 
 
 def _due(probing: Probing, place: Place, finding: Finding) -> float:

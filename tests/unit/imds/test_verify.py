@@ -50,6 +50,8 @@ SHUT = {"verdict": "HopLimited", "latency_ms": None}
         pytest.param(LATE, seen(101, asked=99), False, id="newer, by a node whose clock is behind"),
         pytest.param(HERE, seen(-9 * DAY, asked=DAY), True, id="as old as the interval, by a clock ahead"),
         pytest.param(HERE, seen(-9 * DAY, asked=DAY - 1), False, id="fresh, by a clock ahead"),
+        pytest.param(HERE, seen(9 * DAY, asked=DAY - 1), False, id="fresh, by a clock behind"),
+        pytest.param(HERE, seen(9 * DAY, asked=DAY), True, id="as old as the interval, by a clock behind"),
         pytest.param(HERE, seen(AGAIN - 1, UNKNOWN), False, id="failed just now"),
         pytest.param(HERE, seen(AGAIN, UNKNOWN), True, id="failed a while ago"),
         pytest.param(
