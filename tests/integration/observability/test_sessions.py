@@ -37,7 +37,7 @@ async def test_a_session_tells_cluster_namespace_kind_and_resource(
     with FakeAws() as fake:
         fake.on("AssumeRole", assume)  # type: ignore[arg-type]
         where = {"region": aws.region, "roleARN": ROLE}
-        args = (*grants(tmp_path), *LOOPBACK, "--cluster-name", "testbed")
+        args = (*grants(tmp_path), *LOOPBACK, "--cluster-name", "test")
         env = aws.environment(storage_gateway.url)
         place = Refreshing(admin, namespace, aws, storage_gateway.control)
         fleet = Fleet(admin, nodes, ec2.control, ec2.url)
@@ -76,16 +76,16 @@ async def test_a_session_tells_cluster_namespace_kind_and_resource(
                 return {f"{action} {name}" for action, name in by if name}
 
             wanted = {
-                f"{action} testbed,{namespace},s3ar,{name}"
+                f"{action} test,{namespace},s3ar,{name}"
                 for action in ("ListFileShares", "GetQueueAttributes")
                 for name in ("photos", "films")
             } | {
-                f"DescribeServices testbed,{namespace},dtask,agent",
-                f"ReceiveMessage testbed,{namespace},dtask,agent",
+                f"DescribeServices test,{namespace},dtask,agent",
+                f"ReceiveMessage test,{namespace},dtask,agent",
             }
             await until(lambda: wanted <= signed())
             # Policies share the session for reads; each has its own session for writes.
-            assert {"testbed,,imdsp,", f"testbed,,imdsp,{policy.name}"} <= set(keys.values())
+            assert {"test,,imdsp,", f"test,,imdsp,{policy.name}"} <= set(keys.values())
             await fleet.clear()
             await place.clear()
             await admin.delete(path("daemontasks", namespace, "agent"))
