@@ -297,7 +297,8 @@ class _Step:
         if self._passes(soaks, states):
             return None
         if all(state == "applied" for state in states):
-            self._stale += [one for one in self._of(soaks) if not _is_fresh(one, self._desk, WATCH_SECONDS)]
+            old = [one for one in self._of(soaks) if not _is_fresh(one, self._desk, WATCH_SECONDS)]
+            self._stale += [one for one in old if one not in self._stale]
         return soaks
 
     def _of(self, canary: GroupCanary) -> list[Found]:

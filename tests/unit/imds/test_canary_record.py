@@ -1,0 +1,150 @@
+"""What status keeps of canaries and of those that follow them, and how the clocks of a test count."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from caretaker.api.imds import CanaryStatus, ChangedInstance
+from caretaker.api.times import format_time
+from caretaker.imds.canary import Record, chosen, soaked_at, standing, status, step
+from caretaker.imds.desk import Found
+from caretaker.imds.hands import Hand
+from unit.imds.enforcing import (
+    BAD,
+    CLOSE,
+    GENERATION,
+    GOOD,
+    GROUP,
+    ME,
+    RAISE,
+    WALL,
+    canaries,
+    canary,
+    changed,
+    desk,
+    found,
+    passed,
+    watched,
+)
+
+B, C = ("EKSManagedNodegroup", "b"), ("EKSManagedNodegroup", "c")
+LONG_AGO = WALL - 86_400.0
+
+
+def stepped(*every: Found, **more: Any) -> Record:
+    return step({one.instance: one for one in every}, {}, desk(**more))
+
+
+def of(*running: str) -> Record:
+    """Canaries of several groups, in these phases."""
+    made = [
+        canary(phase, number, group=group, since=WALL - number)
+        for number, (phase, group) in enumerate(zip(running, (GROUP, B, C), strict=False), 1)
+    ]
+    return Record(canaries={(one.kind, one.name): one for one in made})
+
+
+@pytest.mark.parametrize(
+    ("running", "phase"),
+    [
+        (("Soaking", "Changing"), "Changing"),
+        (("Changing", "Soaking", "Failed"), "Failed"),
+        (("Soaking", "Soaking"), "Soaking"),
+    ],
+)
+def test_the_least_advanced_group_is_the_phase_of_all(running: tuple[str, ...], phase: str) -> None:
+    told = status(of(*running), desk())
+    assert told is not None
+    assert (told.phase, told.instances) == (phase, tuple(f"i-{n}" for n in range(1, len(running) + 1)))
+    assert told.started_at == format_time(WALL - len(running))
+    assert told.since == format_time(WALL - 1)
+
+
+def test_what_has_passed_is_kept_while_others_run_and_after() -> None:
+    stood = passed(RAISE)
+    record = msgspec.structs.replace(of("Soaking"), passed={(GROUP, RAISE): stood})
+    running = status(record, desk())
+    assert running is not None
+    assert running.passed == (stood,)
+    before = CanaryStatus(GENERATION, ("i-7",), "Passed", "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z")
+    stale = msgspec.structs.replace(before, groups=running.groups)
+    after = status(Record(passed={(GROUP, RAISE): stood}), desk(canary=stale))
+    assert after == msgspec.structs.replace(before, passed=(stood,)), "nothing is written without a reason"
+
+
+def test_a_canary_that_fails_tells_since_when() -> None:
+    made = stepped(canary=canaries(canary("Soaking", 1, since=LONG_AGO))).canaries[GROUP]
+    assert (made.phase, made.since, made.message) == ("Failed", format_time(WALL), made.message)
+    assert made.message
+
+
+def test_a_node_that_is_not_ready_has_no_period() -> None:
+    assert chosen(found(1, ready=False), desk()).ready_since == ""
+    assert chosen(found(1), desk()).ready_since
+
+
+def test_a_node_that_no_policy_can_hold_is_left_though_ec2_was_not_asked() -> None:
+    one = found(1, GOOD, managed=True)
+    assert standing(msgspec.structs.replace(one, seen=None), (RAISE,), ME) == "left"
+
+
+@pytest.mark.parametrize(("elapsed", "left"), [(119.0, 1.0), (30.0, 90.0)])
+def test_a_soak_is_measured_in_the_scaled_time_of_tests(elapsed: float, left: float) -> None:
+    """`now` counts what `tick` seconds of the wall are."""
+    soaking = canary("Soaking", 1, since=LONG_AGO)
+    began = {GROUP: (soaking.since, 1_000.0 - elapsed)}
+    here = desk(soaks=began, now=1_000.0, tick=0.5, canary_soak=60.0)
+    assert soaked_at(soaking, here) == pytest.approx(WALL + left * 0.5)
+
+
+def test_a_soak_that_begins_now_goes_on() -> None:
+    soaking = canary("Soaking", 1, since=WALL)
+    assert stepped(found(1, GOOD), canary=canaries(soaking)).canaries[GROUP].since == soaking.since
+
+
+def test_all_that_is_old_is_read_again() -> None:
+    two = [canary("Soaking", 1, since=LONG_AGO), canary("Soaking", 2, since=LONG_AGO, group=B)]
+    old = [found(1, GOOD, at=0.0), found(2, GOOD, at=0.0, group=B)]
+    made = stepped(*old, canary=canaries(*two), fresh_since=995.0)
+    assert [one.instance for one in made.stale] == ["i-1", "i-2"]
+
+
+@pytest.mark.parametrize(("was", "options", "applied"), [(True, GOOD, True), (False, GOOD, True)])
+def test_one_that_follows_was_applied_once_it_was_seen_so(was: bool, options: Any, applied: bool) -> None:
+    made = stepped(found(1, options), watched=watched(changed(1, applied=was)))
+    assert [one.applied for group in made.changed for one in group.instances] == [applied]
+
+
+def test_one_that_follows_is_not_set_back_before_it_was_applied() -> None:
+    made = stepped(found(1, BAD), watched=watched(changed(1)))
+    assert [one.applied for group in made.changed for one in group.instances] == [False]
+    assert made.faults == ()
+
+
+def test_what_has_not_passed_can_be_lost() -> None:
+    made = stepped(watched=watched(changed(1), changes=(CLOSE,)), canary=canaries(stood=(passed(RAISE),)))
+    assert [one.reason for one in made.faults] == ["InstanceLost"]
+    assert [change for _, change in made.passed] == [RAISE]
+
+
+@pytest.mark.parametrize(("ago", "lost"), [(51.0, True), (52.0, False)])
+def test_the_watch_is_as_long_in_scaled_time(ago: float, lost: bool) -> None:
+    group = watched(changed(1, at=WALL - ago))
+    assert bool(stepped(watched=group, tick=1 / 6, canary_soak=900.0).faults) is lost
+
+
+@pytest.mark.parametrize(("ago", "lost"), [(121.0 / 0.5, True), (122.0 / 0.5, False)])
+def test_what_this_process_sent_is_watched_by_its_own_clock(ago: float, lost: bool) -> None:
+    group = watched(changed(1, at=LONG_AGO))
+    hands = {"i-1": Hand(sent_at=1_000.0 - ago, landed=True)}
+    assert bool(stepped(watched=group, hands=hands, now=1_000.0, tick=0.5).faults) is lost
+
+
+@pytest.mark.parametrize(("ago", "fails"), [(10.0, False), (11.0, True)])
+def test_a_node_may_be_away_for_pending_timeout_in_scaled_time(ago: float, fails: bool) -> None:
+    one = ChangedInstance("i-1", "n1", format_time(WALL - ago), applied=True, unready=True)
+    group = msgspec.structs.replace(canary("Changing", 1), instances=(one,))
+    more = {"on_failure": "Restore", "pending_timeout": 20.0, "tick": 0.5}
+    made = stepped(found(1, GOOD, ready=False), canary=canaries(group), **more)
+    assert [one.reason for one in made.faults] == (["CanaryNotReady"] if fails else [])
