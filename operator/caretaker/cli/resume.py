@@ -73,11 +73,11 @@ async def _policy(session: Session, name: str) -> int:
     raw = await get(session, IMDS_POLICY, name, RawPolicy)
     breaker = read(raw).status.breaker
     if breaker is None:
-        print(f"IMDSPolicy {name} has not stopped: nothing to resume")
+        print(f"The breaker of IMDSPolicy {name} is not open: nothing to resume")
         return 0
     stamp = stamp_after(time.time(), [normalise_time(breaker.opened_at)])
     await annotate(session, raw, policy_path(name), lambda _: {names.RESUME_AT: stamp})
-    print(f"IMDSPolicy {name} goes on; it had stopped with: {breaker.message}")
+    print(f"IMDSPolicy {name} resumes. The breaker was open because of {breaker.reason}: {breaker.message}")
     return 0
 
 

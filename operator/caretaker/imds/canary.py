@@ -243,17 +243,16 @@ class _Step:
     def _fault(self, one: ChangedInstance, state: Standing) -> Fault | None:
         """Why the canary has failed."""
         if state == "gone" and not self._was_refused(one):
-            said = "is gone, after it may have been sent the change and before it had stood"
+            said = "was terminated or its Node was deleted after it was sent the change"
             return _told(BreakerReason.CANARY_LOST, one, said)
         if one.applied and state in _BACK:
-            return _told(
-                BreakerReason.CANARY_SET_BACK, one, "had the change and was set back by another hand"
-            )
+            said = "had the change, and then another client reverted it"
+            return _told(BreakerReason.CANARY_SET_BACK, one, said)
         if self._desk.on_failure == "Restore" and self._too_long(one):
-            said = "has the change, and its Node is not Ready since pendingTimeout"
+            said = "has the change, and its Node has not been Ready for spec.pendingTimeout"
             return _told(BreakerReason.CANARY_NOT_READY, one, said)
         if self._desk.on_failure == "Restore" and one.instance in self._desk.faulty:
-            said = f"has the change, and the probe is not content: {self._desk.faulty[one.instance]}"
+            said = f"has the change, and failed the probe: {self._desk.faulty[one.instance]}"
             return _told(BreakerReason.CANARY_UNREACHABLE, one, said)
         return None
 
@@ -366,10 +365,10 @@ class _Step:
         for change in group.changes:
             self._passed.pop(((group.kind, group.name), change), None)
         if lost:
-            said = "is gone, shortly after it may have been sent the change"
+            said = "was terminated or its Node was deleted shortly after it was sent the change"
             self._faults.append(_told(BreakerReason.INSTANCE_LOST, one, said))
         else:
-            said = "had the change and was set back by another hand"
+            said = "had the change, and then another client reverted it"
             self._faults.append(_told(BreakerReason.INSTANCE_SET_BACK, one, said))
 
     def _was_refused(self, one: ChangedInstance) -> bool:
@@ -395,4 +394,4 @@ def _group(of: ChangedGroup, instances: Iterable[ChangedInstance]) -> ChangedGro
 
 
 def _told(reason: str, one: ChangedInstance, said: str) -> Fault:
-    return Fault(reason, one.instance, one.node, f"{one.instance} (node {one.node}) {said}")
+    return Fault(reason, one.instance, one.node, f"instance {one.instance} (node {one.node}) {said}")

@@ -101,7 +101,10 @@ def told(found: Found, hand: Hand | None) -> Found:
         return found
     reason, message = hand.trouble
     if hand.fighting:
-        reason, message = Reason.FIGHTING, f"another hand set it back {len(hand.reversals)} times in an hour"
+        reason, message = (
+            Reason.FIGHTING,
+            f"another client reverted it {len(hand.reversals)} times in an hour",
+        )
     if not reason:
         return found
     verdict = msgspec.structs.replace(found.verdict, state="failed", reason=reason, message=message)
@@ -113,8 +116,8 @@ def _held(change: Change, one: Found, seen: Seen, desk: Desk) -> Held | None:
     if change.field == HOP_LIMIT and needed > change.desired:
         kind, name = one.group
         said = (
-            f"a pod of {kind}/{name} needs hop limit {needed}, as probes measured it: set spec.options."
-            f"{HOP_LIMIT} to {needed}, or leave the group out"
+            f"pods of {kind}/{name} need hop limit {needed}, as measured by the probe: set spec.options."
+            f"{HOP_LIMIT} to {needed}, or exclude the group"
         )
         return Held(change, Reason.HOP_LIMIT_TOO_LOW, said)
     return held(change, seen, desk.loosening, desk.tightening)

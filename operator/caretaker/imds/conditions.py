@@ -80,7 +80,7 @@ def conditions_of(view: View, plan: Plan, problem: str = "") -> Iterable[Conditi
     if plan.enforced is not None:
         yield condition(c.ENFORCING, *_enforcing(plan.enforced))
         if plan.enforced.slowed:
-            said = "EC2 refused some changes for being too many: they are sent more slowly for some minutes"
+            said = "EC2 throttled changes; they are sent more slowly for some minutes"
             yield condition(c.THROTTLED, "True", Reason.THROTTLED, said)
     if plan.verified is not None:
         yield condition(c.VERIFIED, *_verified(plan.verified, problem or view.probe_problem))
@@ -91,14 +91,16 @@ def conditions_of(view: View, plan: Plan, problem: str = "") -> Iterable[Conditi
         )
         yield condition(c.SLOW_AND_OPEN, "True", Reason.HOP_LIMIT_ONE, said)
     if view.read.spec is not None and view.read.spec.suspend:
-        yield condition(c.SUSPENDED, "True", Reason.SUSPENDED, "spec.suspend is true: nothing is looked at")
+        yield condition(
+            c.SUSPENDED, "True", Reason.SUSPENDED, "spec.suspend is true: the policy is not evaluated"
+        )
 
 
 def _ready(view: View, plan: Plan) -> Verdict:
     if view.refusal is not None:
         return "False", *view.refusal
     if view.read.spec is not None and view.read.spec.suspend:
-        return "True", Reason.SUSPENDED, "suspended; what it wins it goes on winning"
+        return "True", Reason.SUSPENDED, "Suspended; its options keep their precedence over other policies"
     if plan.conflicts:
         return "False", Reason.CONFLICT, _conflict(plan)
     if view.problems:
@@ -138,7 +140,7 @@ def _enforced(enforced: Enforced, found: Summary) -> Verdict:
     if enforced.held:
         first = enforced.held[0][1]
         rest = len({instance for instance, why in enforced.held})
-        said = f"spec.options.{first.change.field} of {rest} instance(s) stays as it is: {first.message}"
+        said = f"spec.options.{first.change.field} is not changed on {rest} instance(s): {first.message}"
         return "False", first.reason, said
     if found.failed:
         return _failing(found)
@@ -158,12 +160,10 @@ def _failing(found: Summary) -> Verdict:
 def _trouble(enforced: Enforced) -> tuple[str, str] | None:
     """What somebody has to look at while the others are being changed."""
     if enforced.blocked:
-        said = f"{len(enforced.blocked)} instance(s) stay as they are until the resync: {enforced.blocked[0]}"
+        said = f"{len(enforced.blocked)} instance(s) wait for the next resync: {enforced.blocked[0]}"
         return Reason.BLOCKED_BY_ACCOUNT_POLICY, said
     if enforced.fighting:
-        said = (
-            f"another hand keeps setting back {enforced.fighting} instance(s); each is left alone for an hour"
-        )
+        said = f"another client keeps reverting {enforced.fighting} instance(s); each is skipped for an hour"
         return Reason.FIGHTING, said
     return None
 
@@ -249,7 +249,7 @@ def _unseen(view: View) -> tuple[str, str] | None:
     if view.refusal is not None:
         return view.refusal
     if view.read.spec is not None and view.read.spec.suspend:
-        return Reason.SUSPENDED, "nothing is looked at while it is suspended"
+        return Reason.SUSPENDED, "the policy is suspended and not evaluated"
     return None
 
 

@@ -133,9 +133,9 @@ class Doer:
     def _stopped(self, mine: Read, deeds: Deeds) -> tuple[str, str] | None:
         if self._instance_identity and (field := _cuts(mine)):
             return Reason.WOULD_CUT_CREDENTIALS, (
-                f"spec.options.{field}: the operator may take its credentials from IMDS "
-                "(--aws-instance-identity), which this would cut off: give it others, such as IRSA or EKS "
-                "Pod Identity, and switch that off"
+                f"spec.options.{field} would cut the operator off from IMDS, where it may get its "
+                "credentials (--aws-instance-identity): give it credentials by IRSA or EKS Pod Identity, "
+                "and remove that flag"
             )
         return deeds.permit.stopped
 
@@ -312,7 +312,7 @@ class Doer:
         if deeds.denied[0] or deeds.permit.stopped is not None:
             return
         if await self._dry_run(mine, write, target) is None:
-            why = f"EC2 says that the change would be allowed, and denies it: {error}"
+            why = f"EC2 denied the change although it had allowed the dry run: {error}"
             deeds.denied = (write.instance, why)
             return
         deeds.refusing.add(write.instance)

@@ -158,9 +158,9 @@ def _failures(desk: Desk) -> Fault | None:
     """What the process remembers of its tries."""
     instance, message = desk.denied
     if instance:
-        return Fault(BreakerReason.CHANGE_DENIED, instance, "", f"{instance}: {message}")
+        return Fault(BreakerReason.CHANGE_DENIED, instance, "", f"instance {instance}: {message}")
     if desk.failures >= desk.stop_after:
-        said = f"{desk.failures} changes failed in a row, the last one with: {desk.last_failure}"
+        said = f"{desk.failures} changes failed in a row; the last error is: {desk.last_failure}"
         return Fault(BreakerReason.CHANGES_FAILED, "", "", said)
     return None
 
@@ -177,8 +177,8 @@ def _stop(
         return desk.stopped
     if breaker is not None:
         return Reason.BREAKER_OPEN, (
-            f"{breaker.reason}: {breaker.message}; nothing is changed until somebody has looked: find out "
-            "why, then run `caretaker resume imdspolicy`, or change the spec"
+            f"{breaker.reason}: {breaker.message}. No instance is changed until you run "
+            f"`caretaker resume imdspolicy {desk.me}` or change the spec"
         )
     if not cases:
         return None
@@ -193,8 +193,8 @@ def _unready(record: Record) -> str:
     one = record.unready[0]
     more = f" and {len(record.unready) - 1} more" if len(record.unready) > 1 else ""
     return (
-        f"{one.instance} was changed and its Node {one.node} is not Ready{more}: nothing is changed until it "
-        "is Ready again; if the change broke it, mend or delete the Node"
+        f"Node {one.node} is not Ready after its instance {one.instance} was changed{more}. No instance is "
+        "changed until the Node is Ready; if the change broke it, restore the instance's options"
     )
 
 
@@ -204,9 +204,9 @@ def _too_wide(every: Sequence[Found], desk: Desk) -> tuple[str, str] | None:
     if drifted * 100 <= desk.max_drift_percent * judged:
         return None
     return Reason.DRIFT_TOO_WIDE, (
-        f"{drifted} of {judged} instances differ, which is more than spec.safety.maxDriftPercent "
-        f"{desk.max_drift_percent} allows to be changed: see that the policy means what it should, then "
-        "raise it"
+        f"{drifted} of {judged} instances differ; spec.safety.maxDriftPercent allows "
+        f"{desk.max_drift_percent} %. No instance is changed. Check spec.selector and spec.options, then "
+        "raise maxDriftPercent"
     )
 
 
@@ -218,51 +218,52 @@ def _phase(
 ) -> tuple[str, str]:
     left, pending = len(cases), _pending(items)
     if not left and not pending:
-        return Reason.ENFORCED, "nothing is left to change"
-    said = f"{left} instance(s) left to change, {pending} not applied yet"
+        return Reason.ENFORCED, "no instance is left to change"
+    said = f"{left} instance(s) left to change, {pending} pending in EC2"
     if not left or follow:
         return Reason.CHANGING, said
     running = [one for one in record.canaries.values() if one.phase != "Failed"]
     if not running:
         return _no_canary(cases, said)
     first = min(running, key=lambda one: (one.phase == "Soaking", one.kind, one.name))
-    more = f", and those of {len(running) - 1} more group(s)" if len(running) > 1 else ""
+    more = f"; {len(running) - 1} more group(s) have a canary" if len(running) > 1 else ""
     if first.phase == "Soaking":
-        return Reason.CANARY_SOAKING, f"{_names(first)}{more} {_until(first, desk)}; {said}"
-    proved = "" if desk.proved is None else ", and stands once a probe finds what is expected: see Verified"
-    return Reason.CANARY_CHANGING, f"{_names(first)}{more} comes first{proved}; {said}"
+        return Reason.CANARY_SOAKING, f"{_names(first)} {_until(first, desk)}{more}; {said}"
+    proved = "" if desk.proved is None else ", and has to pass the probe afterwards"
+    return Reason.CANARY_CHANGING, f"{_names(first)} is being changed{proved}{more}; {said}"
 
 
 def _no_canary(cases: Sequence[Case], said: str) -> tuple[str, str]:
     """Why no instance is changed first."""
     one = next((case.found for case in cases if not case.fit), None)
     if one is None:
-        return Reason.CANARY_CHANGING, f"no canary is chosen yet; {said}"
+        return Reason.CANARY_CHANGING, f"No canary has been chosen yet; {said}"
     if not any(case.found.provable for case in cases):
-        return Reason.NOT_PROBEABLE, f"{one.instance} (node {one.node}): {one.verdict.message}; {said}"
+        why = one.verdict.message
+        return Reason.NOT_PROBEABLE, f"instance {one.instance} (node {one.node}): {why}; {said}"
     runs = one.seen is not None and one.seen.state == "running"
     why = "its Node is not Ready" if runs else "it is not running"
     return (
         Reason.CANARY_CHANGING,
-        f"no instance can be the canary: {one.instance} (node {one.node}): {why}; {said}",
+        f"No instance is eligible as a canary: {one.instance} (node {one.node}): {why}; {said}",
     )
 
 
 def _names(canary: GroupCanary) -> str:
     names = ", ".join(one.instance for one in canary.instances[:3])
     of = f" of {canary.kind}/{canary.name}" if canary.name else ""
-    return f"canary {names}{of}"
+    return f"Canary {names}{of}"
 
 
 def _until(canary: GroupCanary, desk: Desk) -> str:
     end = soaked_at(canary, desk)
     if desk.wall >= end:
-        return "has stood long enough and waits for its probe: see Verified"
+        return "has soaked, and waits for its probe (condition Verified)"
     why = ""
     if soak(canary.changes, desk) > desk.canary_soak:
         minutes = floor(canary.changes) / 60
-        why = f" (a closing change for {minutes:g} min at least: cached credentials hide its damage)"
-    return f"stands until {format_time(end)}{why}, then the others follow"
+        why = f" (a closing change soaks at least {minutes:g} min: clients cache credentials)"
+    return f"soaks until {format_time(end)}{why}, then the remaining instances are changed"
 
 
 def _wake(

@@ -31,20 +31,24 @@ class Held(msgspec.Struct, frozen=True, gc=False):
 def held(change: Change, seen: Seen, loosening: Collection[str], tightening: Collection[str]) -> Held | None:
     """Why the change must not be made; None = it may."""
     if change.field == _TAGS and change.desired == "enabled" and seen.unfit_tags is not False:
-        why = "a tag's key holds a character that" if seen.unfit_tags else "EC2 does not tell the tags, so"
-        return Held(change, Reason.TAG_KEYS_UNFIT, f"{why} EC2 would refuse it; take the option out")
+        why = (
+            "a tag key has characters that IMDS does not support"
+            if seen.unfit_tags
+            else "its tags are unknown"
+        )
+        return Held(change, Reason.TAG_KEYS_UNFIT, f"EC2 would refuse it, because {why}; remove the option")
     if change.loosens and change.loosens not in loosening:
         return Held(
             change,
             Reason.LOOSENING_NOT_ALLOWED,
-            f"it opens the instance: add {change.loosens} to spec.safety.allowLoosening to have it made",
+            f"it opens the instance; to allow it, add {change.loosens} to spec.safety.allowLoosening",
         )
     if change.tightens and change.tightens not in tightening:
         return Held(
             change,
             Reason.TIGHTENING_NOT_ALLOWED,
-            f"it closes the instance to whoever still needs it: add {change.tightens} to "
-            "spec.safety.allowTightening to have it made",
+            f"it cuts off clients that still use what it closes; to allow it, add {change.tightens} to "
+            "spec.safety.allowTightening",
         )
     return None
 

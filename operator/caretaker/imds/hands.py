@@ -145,7 +145,7 @@ def _pending(hand: Hand, now: float, timeout: float, *, others: bool) -> Hand:
 
 def not_applied(hand: Hand, now: float, timeout: float) -> Hand:
     """EC2 had it for too long."""
-    said = f"EC2 took the change and did not apply it in {timeout:g} s"
+    said = f"EC2 accepted the change and did not apply it within {timeout:g} s"
     return failed(hand, now, Reason.NOT_APPLIED, said)
 
 

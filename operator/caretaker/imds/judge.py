@@ -30,8 +30,8 @@ NOT_TOLD: Final = "InstanceNotTold"
 
 _SKIPS: Final = {
     Reason.OTHER_CLUSTER: (
-        "the tags of the instance that spec.providerID names are of another cluster: see who has set it; if "
-        "it is one of this cluster, name the cluster by --cluster-name"
+        "the instance in spec.providerID has the tags of another cluster: check who set spec.providerID; if "
+        "the instance belongs to this cluster, set --cluster-name"
     )
 }
 
@@ -118,7 +118,9 @@ def _lost(case: Case) -> Verdict | None:
     """An answer that leaves something out does not say that it is not there."""
     if case.seen is None or not case.seen.lost:
         return None
-    return Verdict("unknown", NOT_TOLD, "EC2 was asked for it and did not tell of it; it is asked again")
+    return Verdict(
+        "unknown", NOT_TOLD, "EC2's response lacks the instance or its options; EC2 is asked again"
+    )
 
 
 def _managed(case: Case) -> Verdict | None:
@@ -130,7 +132,9 @@ def _untagged(case: Case) -> Verdict | None:
     """The group that it is of may be known by its tags alone, and with it what it should have."""
     if case.seen is None or case.seen.tagged:
         return None
-    return Verdict("unknown", TAGS_NOT_TOLD, "EC2 tells no tags of it, and a cluster's instances have some")
+    return Verdict(
+        "unknown", TAGS_NOT_TOLD, "EC2 reports no tags of the instance, but instances of a cluster have tags"
+    )
 
 
 def _differs(case: Case) -> Verdict | None:

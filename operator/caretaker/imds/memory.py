@@ -48,7 +48,7 @@ class Deeds:
     def refused(self) -> tuple[str, str] | None:
         """(reason, message) of a refusal, until EC2 takes a change: that it would take one is not enough."""
         if self.denied[0]:
-            return Reason.ACCESS_DENIED, f"{self.denied[0]}: {self.denied[1]}"
+            return Reason.ACCESS_DENIED, f"instance {self.denied[0]}: {self.denied[1]}"
         return self.permit.told
 
     def begun(self, canary: CanaryStatus | None) -> None:

@@ -221,7 +221,7 @@ def _place(member: Member, one: Found, changed: float, *, needed: bool) -> Place
     disabled = seen is not None and seen.options.http_endpoint == "disabled"
     shut = disabled and endpoint is not None and endpoint.value == "disabled" and not endpoint.rivals
     if disabled and not shut:
-        unprobed = unprobed or "its metadata endpoint is disabled, which no policy asks for"
+        unprobed = unprobed or "its metadata endpoint is disabled, although no policy disables it"
     return Place(
         node=one.node,
         groups=member.groups,
@@ -240,7 +240,7 @@ def _found(member: Member, verdict: Verdict, wanted: Mapping[str, Wanted], *, pr
     if probed and verdict.state == "drifted":
         why = unprovable(place.unprobed, member.seen, verdict.changes)
     if why:
-        said = f"a probe cannot prove its change, so that it is no canary: {why}"
+        said = f"not eligible as a canary, because a probe cannot verify its change: {why}"
         verdict = msgspec.structs.replace(verdict, reason=Reason.NOT_PROBEABLE, message=said)
     return Found(
         *(node.name, place.instance, place.region, node.ready, member.seen, verdict, wanted),

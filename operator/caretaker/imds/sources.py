@@ -212,8 +212,8 @@ class _Judge:
         if len(different) < 2:
             return ""
         return (
-            f"its nodes come from {' and '.join(different[:SHOWN])}: an update of the node group runs, or "
-            "has failed, so that there is no command until it is done"
+            f"its nodes come from {' and '.join(different[:SHOWN])}: an update of the node group is "
+            "running or has failed; there is no command until it is complete"
         )
 
     # ---------------------------------------------------------------- Auto Scaling
@@ -280,9 +280,7 @@ class _Judge:
         fields = self._everybody().get(key, {})
         contested = sorted(one.field for one in differs if len(fields.get(one.field, ())) > 1)
         fields_told = ", ".join(contested)
-        said = (
-            f"other nodes from there should have another {fields_told}: give this group a source of its own"
-        )
+        said = f"other nodes from this source need another {fields_told}: give this group its own source"
         target = {field: next(iter(values)) for field, values in fields.items() if len(values) == 1}
         return target, said if contested else ""
 

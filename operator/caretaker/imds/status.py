@@ -102,9 +102,9 @@ def _passed(before: Status, after: Status) -> Iterator[Event]:
     new = [one for one in (after.canary.passed if after.canary is not None else ()) if one not in known]
     if not new:
         return
-    every = dict.fromkeys(f"{one.kind}/{one.name}" if one.name else "nodes of no group" for one in new)
+    every = dict.fromkeys(f"{one.kind}/{one.name}" if one.name else "nodes without a group" for one in new)
     more = f" and {len(every) - SHOWN} more" if len(every) > SHOWN else ""
-    said = f"the canary of {', '.join(list(every)[:SHOWN])}{more} stood; the others follow"
+    said = f"Canary of {', '.join(list(every)[:SHOWN])}{more} passed; changing the remaining instances"
     yield Event("Normal", Reason.CANARY_PASSED, said)
 
 

@@ -135,7 +135,7 @@ def unprovable(unprobed: str, seen: Seen | None, changes: Iterable[Change]) -> s
         return unprobed
     shut = seen is not None and seen.options.http_endpoint == "disabled"
     if shut and all(change.field != "httpEndpoint" for change in changes):
-        return "its metadata endpoint is disabled, so that a probe would find the same before and after"
+        return "its metadata endpoint is disabled, so a probe finds the same before and after"
     return ""
 
 
@@ -249,7 +249,7 @@ def _open(finding: Finding) -> str:
     if finding.imdsv1 == "Open":
         return f"a pod reaches IMDSv1, without a token ({finding.verdict})"
     if finding.verdict == HOP_LIMITED:
-        return f"whether a pod reaches IMDSv1 was not learned ({finding.verdict})"
+        return f"it is unknown whether a pod reaches IMDSv1 ({finding.verdict})"
     return f"a pod reaches IMDS ({finding.verdict})"
 
 
@@ -259,7 +259,7 @@ def _doubt(place: Place, finding: Finding) -> str:
         return ""
     return (
         f"{finding.verdict} with {finding.needed_hops} needed hops contradicts the hop limit "
-        f"{place.hop_limit} that is set, and is made again"
+        f"{place.hop_limit} that is set; the node is probed again"
     )
 
 
@@ -270,19 +270,19 @@ def _judged(
     wrong = [(place, finding, why) for place, finding in told if (why := _fault(probing, place, finding))]
     if wrong:
         place, finding, why = wrong[0]
-        said = f"{len(wrong)} of {len(told)} probed node(s) are not as expected; {place.node}: {why}"
+        said = f"{len(wrong)} of {len(told)} probed node(s) have an unexpected result; {place.node}: {why}"
         return _failed(probing, place, finding, said)
     doubts = [f"{place.node}: {why}" for place, finding in told if (why := _doubt(place, finding))]
     if doubts:
         return (
             Reason.NOT_PROVED,
-            f"{len(doubts)} of {len(told)} probed node(s) prove nothing; {doubts[0]}",
+            f"{len(doubts)} of {len(told)} probed node(s) have no valid result; {doubts[0]}",
             None,
         )
     if len(told) < len(chosen):
-        return Reason.PROBING, f"{len(told)} of {len(chosen)} node(s) are probed", None
+        return Reason.PROBING, f"{len(told)} of {len(chosen)} node(s) have been probed", None
     if not told:
-        return Reason.PROBING, "no node is there to be probed", None
+        return Reason.PROBING, "there is no node to probe", None
     return Reason.PROVED, f"{len(told)} node(s) were probed from inside a pod", True
 
 

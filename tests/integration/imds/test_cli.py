@@ -84,20 +84,18 @@ async def test_plan_tells_what_enforce_would_change_first_and_what_it_would_leav
     body = fleet.body("planned", safety={"allowTightening": ["Tokens"]})
     file.write_text(yaml.safe_dump(body))
     said = await cli("plan", "-f", str(file))
-    head = (
-        "spec.mode is Audit: nothing is changed. Enforce would change 3 instances, in about 3s, the canaries"
-    )
+    head = "spec.mode is Audit: nothing is changed. Enforce would change 3 instances in about 3s, plus"
     start = next(at for at, line in enumerate(said.lines) if line.startswith(head))
     rows = [line.split() for line in said.lines]
     assert ["EKSManagedNodegroup/apps", "httpPutResponseHopLimit", "1", "2", "3"] in rows
     assert ["EKSManagedNodegroup/apps", "httpTokens", "optional", "required", "3"] in rows
-    assert said.lines[start + 1].startswith("  first of EKSManagedNodegroup/apps: i-")
+    assert said.lines[start + 1].startswith("  canary of EKSManagedNodegroup/apps: i-")
     assert said.lines[start + 1].split()[3] in {instance for _, instance in made}
     assert said.lines[start + 1].endswith(
-        ": httpTokens optional -> required; the others 15m after it is applied"
+        ": httpTokens optional -> required; the remaining instances 15m after it is applied"
     )
     assert said.lines[start + 2].startswith(
-        "  not httpPutResponseHopLimit of 3 instances: LooseningNotAllowed: it opens the instance: "
+        "  not changed: httpPutResponseHopLimit of 3 instances: LooseningNotAllowed: it opens the instance; "
     )
     body["spec"] |= {
         "mode": "Enforce",
@@ -127,10 +125,12 @@ async def test_resume_closes_the_breaker(fleet: Fleet, cli: Cli) -> None:
     fleet.control.clear_faults()
     said = await cli("resume", "imdspolicy", policy.name)
     assert said.code == 0
-    assert said.lines[0].startswith(f"IMDSPolicy {policy.name} goes on; it had stopped with:")
+    assert said.lines[0].startswith(
+        f"IMDSPolicy {policy.name} resumes. The breaker was open because of ChangesFailed: "
+    )
     await policy.condition("Ready", "True", "Enforced")
     said = await cli("resume", f"imdsp/{calm.name}")
-    assert said.lines == [f"IMDSPolicy {calm.name} has not stopped: nothing to resume"]
+    assert said.lines == [f"The breaker of IMDSPolicy {calm.name} is not open: nothing to resume"]
 
 
 async def test_plan_of_what_the_server_refuses_names_the_line(cli: Cli, fleet: Fleet, tmp_path: Path) -> None:

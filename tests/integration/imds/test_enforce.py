@@ -283,7 +283,7 @@ async def test_a_canary_that_is_lost_stops_all_and_no_other_takes_its_place(
     fleet.control.remove([first])
     await fleet.delete(names[first])
     told = await policy.condition("Ready", "False", "BreakerOpen")
-    assert told["message"].startswith(f"CanaryLost: {first} (node {names[first]}) is gone")
+    assert told["message"].startswith(f"CanaryLost: instance {first} (node {names[first]}) was terminated")
     found = await policy.get()
     assert (found["status"]["breaker"]["instance"], len(fleet.modified())) == (first, 1)
     await resumed(admin, policy)
@@ -300,7 +300,7 @@ async def test_a_canary_that_is_set_back_by_hand_stops_all(fleet: Fleet) -> None
     (first,) = (await policy.when(soaks))["status"]["canary"]["instances"]
     fleet.control.put_options([first], HttpPutResponseHopLimit=1)
     told = await policy.condition("Ready", "False", "BreakerOpen")
-    assert told["message"].startswith(f"CanarySetBack: {first} ")
+    assert told["message"].startswith(f"CanarySetBack: instance {first} ")
     assert [call["InstanceId"] for call in fleet.modified()] == [first]
 
 
@@ -315,7 +315,7 @@ async def test_what_a_policy_of_higher_priority_leaves_behind_needs_a_canary(fle
     found = await policy.when(soaks)
     assert [call["InstanceId"] for call in fleet.modified()] == found["status"]["canary"]["instances"]
     told = await policy.condition("Ready", "False", "CanarySoaking")
-    assert "a closing change for 15 min at least" in told["message"]
+    assert "a closing change soaks at least 15 min" in told["message"]
 
 
 async def test_each_group_and_each_change_has_its_own_canary(fleet: Fleet) -> None:
@@ -383,7 +383,7 @@ async def test_a_canary_on_a_node_that_is_not_ready_does_not_pass(fleet: Fleet, 
     name = next(e["node"] for e in found["status"]["exceptions"] if e.get("instance") == first)
     await make_not_ready(admin, name)
     told = await policy.condition("Ready", "False", "NodeNotReady")
-    assert f"{first} was changed and its Node {name} is not Ready" in told["message"]
+    assert f"Node {name} is not Ready after its instance {first} was changed" in told["message"]
     fleet.control.apply()
     await policy.summary(nodes=2, compliant=1, drifted=1)
     assert (await policy.get())["status"]["canary"]["phase"] == "Changing"
@@ -504,7 +504,7 @@ async def test_what_is_set_back_is_mended_at_the_resync_and_left_alone_after_the
         fleet.control.put_options([one], HttpPutResponseHopLimit=1)
         await policy.when(lambda f: f["status"]["summary"]["compliant"] == 0)
     told = await policy.condition("Ready", "False", "Fighting")
-    assert "another hand" in told["message"]
+    assert "another client" in told["message"]
     assert reasons(await policy.summary(nodes=1, failed=1)) == {"Fighting"}
     assert len(fleet.modified()) == 3
 

@@ -90,7 +90,7 @@ async def test_a_canary_that_is_lost_while_nobody_looks_is_not_replaced_by_the_n
     await fleet.delete(made[first])
     operator.start()
     told = await policy.condition("Ready", "False", "BreakerOpen")
-    assert told["message"].startswith(f"CanaryLost: {first} ")
+    assert told["message"].startswith(f"CanaryLost: instance {first} ")
     operator.kill9()
     operator.start()
     await policy.edit(resyncInterval="20m", suspend=True)

@@ -43,7 +43,7 @@ def test_what_is_refused_to_whoever_asks_is_no_fault_of_the_file(reason: str) ->
 
 @pytest.mark.parametrize("reason", ["CanaryChanging", "CanarySoaking", "Changing"])
 def test_status_tells_once_how_far_a_change_is(reason: str) -> None:
-    message = "canary i-0a stands until 12:02:01, then the others follow"
+    message = "Canary i-0a soaks until 12:02:01, then the remaining instances are changed"
     conditions = [
         Condition("Ready", "False", reason, message),
         Condition("Reconciling", "True", reason, message),
@@ -88,7 +88,7 @@ def test_plan_advises_whoever_asks_and_status_whoever_runs_the_operator(reason: 
 def test_nobody_is_sent_past_the_guards_of_a_policy_that_changes_instances_itself(
     reason: str, told: Callable[..., str]
 ) -> None:
-    assert "Enforce changes the instances by itself" in told(reason, enforces=True)
+    assert "Enforce changes the instances" in told(reason, enforces=True)
     assert "Enforce" not in told(reason)
 
 
@@ -112,7 +112,7 @@ def test_status_shows_the_canary_of_each_group() -> None:
     assert [line.split("  ")[0] for line in lines[-3:]] == [
         "CANARY OF",
         "EKSManagedNodegroup/a",
-        "nodes of no group",
+        "nodes without a group",
     ]
     change = "httpPutResponseHopLimit 1 -> 2, httpTokens optional -> required"
     assert change in lines[-2]
@@ -126,13 +126,13 @@ def test_plan_tells_the_canary_of_each_group_and_how_long_it_stands() -> None:
     groups = (canary("a", RAISE), canary("b", CLOSE), *(canary(f"c{n}", RAISE) for n in range(4)))
     made = Enforced(left=9, canary=CanaryStatus(1, (), "Changing", AT, AT, groups))
     lines = would(made, Safety(), enforces=True)
-    assert lines[0] == "Enforce would change 9 instances, in about 9s, the canaries' time apart"
+    assert lines[0] == "Enforce would change 9 instances in about 9s, plus the time of the canaries"
     assert lines[1] == (
-        "  first of EKSManagedNodegroup/a: i-0 (n0): httpPutResponseHopLimit 1 -> 2; the others 2m after it "
-        "is applied"
+        "  canary of EKSManagedNodegroup/a: i-0 (n0): httpPutResponseHopLimit 1 -> 2; the remaining "
+        "instances 2m after it is applied"
     )
-    assert lines[2].endswith("the others 15m after it is applied")
-    assert lines[6:] == ["  and the canaries of 1 more groups"]
+    assert lines[2].endswith("the remaining instances 15m after it is applied")
+    assert lines[6:] == ["  and canaries of 1 more groups"]
     nobody = would(Enforced(left=9), Safety(), enforces=True)
-    assert "no instance is fit to be the canary" in nobody[1]
+    assert "there is no canary yet" in nobody[1]
     assert len(would(Enforced(left=9), Safety(canary=Canary(0)), enforces=True)) == 1

@@ -182,7 +182,7 @@ def test_one_that_may_have_been_sent_its_change_and_is_gone_fails_the_canary(
     assert (made.faults[0].instance, made.faults[0].node) == ("i-1", "n1")
     one = of(made)
     assert one is not None
-    assert "i-1 (node n1) is gone" in one.message
+    assert "instance i-1 (node n1) was terminated or its Node was deleted" in one.message
 
 
 def test_one_that_ec2_refused_to_change_may_go() -> None:

@@ -240,7 +240,7 @@ async def test_what_is_denied_though_it_would_be_allowed_ends_a_batch_and_is_tol
     assert (deeds.refused[0], deeds.permit.stopped) == ("AccessDenied", None)
     told = world.doer.desk(policy(), deeds, {}).denied
     assert told == deeds.denied
-    assert "would be allowed, and denies it" in told[1]
+    assert "although it had allowed the dry run" in told[1]
     await world.send(60)
     assert len(world.ec2.sent) <= AT_ONCE, "nothing more"
     world.doer.note(deeds, Enforced(closed=True), set(world.ec2.sent))

@@ -87,7 +87,11 @@ def test_ec2_is_asked_of_what_is_to_be_sent_first_and_of_others_far_from_it() ->
 def test_what_ec2_denies_though_it_would_allow_it_opens_the_breaker() -> None:
     made = enforce(many(3), desk(denied=("i-1", "EC2 denies it")))
     assert made.breaker is not None
-    assert (made.writes, made.phase, made.breaker.message) == ((), "BreakerOpen", "i-1: EC2 denies it")
+    assert (made.writes, made.phase, made.breaker.message) == (
+        (),
+        "BreakerOpen",
+        "instance i-1: EC2 denies it",
+    )
 
 
 def test_those_that_fail_never_take_the_place_of_others() -> None:
@@ -241,7 +245,7 @@ def test_a_hop_limit_that_pods_were_measured_to_need_more_than_is_held() -> None
     )
     assert written(made) == ["i-1"]
     assert [(one, why.reason) for one, why in made.held] == [("i-2", "HopLimitTooLow")]
-    assert "KarpenterNodePool/b needs hop limit 3" in made.held[0][1].message
+    assert "pods of KarpenterNodePool/b need hop limit 3" in made.held[0][1].message
     assert len(enforce(both, desk(needed={OTHER: 2})).held) == 0
 
 
@@ -343,7 +347,7 @@ def test_while_it_soaks_nothing_is_changed() -> None:
 def test_why_a_closing_change_stands_longer_is_told() -> None:
     every = [found(1, GOOD), found(2, Options(2, "optional", "enabled"))]
     made = enforce(every, desk(canary=canaries(canary("Soaking", 1, changes=(CLOSE,)))))
-    assert "a closing change for 15 min at least" in made.message
+    assert "a closing change soaks at least 15 min" in made.message
     assert format_time(WALL + 901) in made.message
 
 
@@ -396,8 +400,10 @@ def test_a_canary_that_is_lost_stops_all_and_another_one_follows_when_it_is_resu
     assert (made.writes, made.phase, made.hold) == ((), "BreakerOpen", True)
     assert made.breaker is not None
     assert (made.breaker.reason, made.breaker.instance, made.breaker.node) == ("CanaryLost", "i-1", "n1")
-    assert made.message.startswith("CanaryLost: i-1 (node n1) is gone")
-    assert "caretaker resume imdspolicy" in made.message
+    assert made.message.startswith(
+        "CanaryLost: instance i-1 (node n1) was terminated or its Node was deleted"
+    )
+    assert "`caretaker resume imdspolicy p`" in made.message
     stays = desk(canary=made.canary, breaker=made.breaker)
     assert enforce(many(5)[1:], stays).writes == ()
     resumed = enforce(many(5)[1:], msgspec.structs.replace(stays, resumed_at=WALL + 1.0))
@@ -483,10 +489,10 @@ def test_a_missing_permission_stops_it() -> None:
 def test_the_breaker_opens_after_so_many_failures_in_a_row() -> None:
     assert enforce(many(2), desk(failures=4)).breaker is None
     made = enforce(many(2), desk(failures=5, last_failure="i-1: no luck"))
-    said = "5 changes failed in a row, the last one with: i-1: no luck"
+    said = "5 changes failed in a row; the last error is: i-1: no luck"
     assert made.breaker == BreakerStatus(GENERATION, 5, format_time(WALL), said)
     assert (made.writes, made.phase, made.hold) == ((), "BreakerOpen", True)
-    assert "caretaker resume imdspolicy" in made.message
+    assert "`caretaker resume imdspolicy p`" in made.message
 
 
 def test_a_change_that_is_denied_though_it_was_allowed_stops_it() -> None:
@@ -513,7 +519,7 @@ def test_while_a_node_that_was_changed_is_not_ready_nothing_is_changed() -> None
     every = [found(9, GOOD, ready=False), *many(3)]
     made = enforce(every, desk(watched=watched(changed(9))))
     assert (made.writes, made.phase, made.hold, made.breaker) == ((), "NodeNotReady", True, None)
-    assert "i-9 was changed and its Node n9 is not Ready" in made.message
+    assert "Node n9 is not Ready after its instance i-9 was changed" in made.message
     assert made.wake == READY_SECONDS
     back = enforce([found(9, GOOD), *many(3)], desk(watched=made.changed))
     assert len(back.writes) == 3

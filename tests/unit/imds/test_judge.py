@@ -48,7 +48,7 @@ CASES = {
         Verdict(
             "unknown",
             "InstanceNotTold",
-            "EC2 was asked for it and did not tell of it; it is asked again",
+            "EC2's response lacks the instance or its options; EC2 is asked again",
         ),
     ),
     "it had ended before it was not told": (
@@ -104,7 +104,11 @@ CASES = {
         Seen(Options(1), tagged=False),
         TWO,
         "",
-        Verdict("unknown", "TagsNotTold", "EC2 tells no tags of it, and a cluster's instances have some"),
+        Verdict(
+            "unknown",
+            "TagsNotTold",
+            "EC2 reports no tags of the instance, but instances of a cluster have tags",
+        ),
     ),
     "it has ended, whatever its tags": (
         HERE,

@@ -381,7 +381,7 @@ def test_a_template_whose_nodes_should_differ_has_no_command() -> None:
     )
     source = audit(mine, lambda: others, one, "me", OWN).groups[SPOT]
     assert (source.state, source.mend) == ("Drifted", "")
-    assert "other nodes from there should have another httpPutResponseHopLimit" in source.message
+    assert "other nodes from this source need another httpPutResponseHopLimit" in source.message
 
 
 def test_karpenter_never_sets_tags() -> None:
@@ -546,7 +546,7 @@ def test_there_is_no_command_while_a_node_group_is_being_updated(other: Place, t
     one that the policy means."""
     source = of_nodes(of_version("7"), other)
     assert (source.state, source.mend) == ("Drifted", "")
-    assert f"its nodes come from {told}: an update of the node group runs" in source.message
+    assert f"its nodes come from {told}: an update of the node group is running" in source.message
     assert of_nodes(of_version("7"), of_version("7")).mend
 
 

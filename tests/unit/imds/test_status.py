@@ -187,8 +187,8 @@ def test_progress_is_no_warning_and_a_canary_that_passed_is_told_once() -> None:
         ("Normal", "CanaryPassed"),
     ]
     assert events_of(once, later, None)[1].message == (
-        "the canary of AutoScalingGroup/a, AutoScalingGroup/b, AutoScalingGroup/c and 1 more stood; the "
-        "others follow"
+        "Canary of AutoScalingGroup/a, AutoScalingGroup/b, AutoScalingGroup/c and 1 more passed; changing "
+        "the remaining instances"
     )
     assert events_of(later, later, None) == []
     stopped = status_of(view(later), Plan(summary=BAD, enforced=hold("BreakerOpen")), LATER)

@@ -326,7 +326,7 @@ def test_a_canary_passes_only_by_a_probe_that_was_asked_for_after_it_was_seen_ap
             *("CanarySoaking", canary),
             (),
         )
-        assert "see Verified" in old.enforced.message
+        assert "waits for its probe" in old.enforced.message
     bad = made(300, **SHUT)
     assert bad.enforced is not None
     assert (bad.enforced.phase, bad.enforced.hold, bad.enforced.writes) == ("SetButUnreachable", True, ())
@@ -398,7 +398,7 @@ def test_what_a_probe_cannot_prove_is_no_canary_and_told(shut: bool) -> None:
     assert asked.enforced.canary.instances == ("i-00000002",)
     told = {one.instance: (one.reason, one.message) for one in asked.exceptions}
     assert told["i-00000001"][0] == "NotProbeable"
-    assert "so that it is no canary" in told["i-00000001"][1]
+    assert "not eligible as a canary" in told["i-00000001"][1]
     unasked = plan(Snapshot("two", [mine], [first, other], desk=desk, now=NOW))
     assert unasked.enforced is not None
     assert unasked.enforced.canary is not None
@@ -413,7 +413,7 @@ def test_an_endpoint_that_nobody_wants_disabled_is_not_probed() -> None:
     made = plan(Snapshot("two", [mine], [off], probing=PROBING, now=NOW)).verified
     assert made is not None
     assert made.marks == {}
-    assert "its metadata endpoint is disabled, which no policy asks for" in made.message
+    assert "its metadata endpoint is disabled, although no policy disables it" in made.message
     closed = Policy("off", 100, Options(http_endpoint="disabled"), Selector())
     made = plan(Snapshot("two", [mine, closed], [off], probing=PROBING, now=NOW)).verified
     assert made is not None

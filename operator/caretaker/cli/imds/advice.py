@@ -37,18 +37,19 @@ ADVICE: Final = {
     Reason.DRIFTED: "change the instances and what launches them; each is listed below",
     Reason.PENDING: "wait: EC2 applies it",
     Reason.HOP_LIMIT_ONE: "raise the hop limit to 2 where pods use IMDS, or set httpTokens to required",
-    Reason.LOOSENING_NOT_ALLOWED: "name it in spec.safety.allowLoosening, or take the option out",
-    Reason.TIGHTENING_NOT_ALLOWED: "name it in spec.safety.allowTightening, or take the option out",
-    Reason.HOP_LIMIT_TOO_LOW: "raise the hop limit to the one that is named, or leave the group out",
+    Reason.LOOSENING_NOT_ALLOWED: "add it to spec.safety.allowLoosening, or remove the option",
+    Reason.TIGHTENING_NOT_ALLOWED: "add it to spec.safety.allowTightening, or remove the option",
+    Reason.HOP_LIMIT_TOO_LOW: "raise the hop limit to the value in the message, or exclude the group",
     Reason.NODE_NOT_READY: (
-        "see why the node is not Ready; it goes on by itself when it is, and stops when the node is deleted"
+        "find out why the Node is not Ready; changes go on when it is Ready, and the breaker opens if it is "
+        "deleted"
     ),
-    Reason.TAG_KEYS_UNFIT: "take instanceMetadataTags out of spec.options",
-    Reason.DRIFT_TOO_WIDE: "see that the policy means these nodes, then raise spec.safety.maxDriftPercent",
-    Reason.BREAKER_OPEN: "mend what the message names, then run caretaker resume imdspolicy NAME",
-    Reason.INSTANCES_FAILING: "see the exceptions below; they are tried again by themselves",
-    Reason.BLOCKED_BY_ACCOUNT_POLICY: "have the account's rule changed, or take the option out",
-    Reason.FIGHTING: "find who else sets it: CloudTrail has ModifyInstanceMetadataOptions",
+    Reason.TAG_KEYS_UNFIT: "remove instanceMetadataTags from spec.options",
+    Reason.DRIFT_TOO_WIDE: "check spec.selector and spec.options, then raise spec.safety.maxDriftPercent",
+    Reason.BREAKER_OPEN: "find the cause and fix it, then run caretaker resume imdspolicy NAME",
+    Reason.INSTANCES_FAILING: "see the exceptions below; the changes are retried automatically",
+    Reason.BLOCKED_BY_ACCOUNT_POLICY: "change the rule of the account, or remove the option",
+    Reason.FIGHTING: "find the other client: CloudTrail records ModifyInstanceMetadataOptions",
     Reason.WOULD_CUT_CREDENTIALS: "give the operator IRSA or Pod Identity, not --aws-instance-identity",
     Reason.SET_BUT_UNREACHABLE: "see docs/imds-probe.md for the verdict; it names the hop limit it needs",
     Reason.STILL_REACHABLE: "lower the hop limit to 1, or block 169.254.169.254 by a network policy",
@@ -63,10 +64,10 @@ ADVICE: Final = {
 
 # Of a policy that changes instances by itself: whoever did it by hand would get past its guards.
 _OF_ENFORCE: Final = {
-    Reason.DRIFTED: "Enforce changes the instances by itself; Ready says what it waits for, if anything",
+    Reason.DRIFTED: "Enforce changes the instances; Ready shows what it waits for",
     Reason.HOP_LIMIT_ONE: (
-        "have httpPutResponseHopLimit: 2 where pods use IMDS, or httpTokens: required, in spec.options; then "
-        "Enforce changes the instances by itself"
+        "set httpPutResponseHopLimit: 2 if pods use IMDS, or httpTokens: required, in spec.options; then "
+        "Enforce changes the instances"
     ),
 }
 

@@ -21,14 +21,14 @@ def would(enforced: Enforced, safety: Safety, *, enforces: bool) -> list[str]:
     if enforced.hold:
         return [f"{head} change nothing: {enforced.phase}: {enforced.message}", *_held(enforced)]
     if not enforced.left:
-        return [f"{head} change nothing", *_held(enforced)]
+        return [f"{head} change no instance", *_held(enforced)]
     seconds = enforced.left * 60 / safety.max_changes_per_minute
     count = number(enforced.left, "instance")
-    lines = [f"{head} change {count}, in about {age(seconds)}, the canaries' time apart"]
+    lines = [f"{head} change {count} in about {age(seconds)}, plus the time of the canaries"]
     if enforced.canary is not None and enforced.canary.groups:
         lines += _first(enforced.canary, safety)
     elif safety.canary.instances and not enforced.writes:
-        lines.append("  no instance is fit to be the canary yet: running, on a node that is Ready")
+        lines.append("  there is no canary yet: no instance is running on a Ready Node")
     return [*lines, *_held(enforced)]
 
 
@@ -37,9 +37,10 @@ def _first(canary: CanaryStatus, safety: Safety) -> Iterator[str]:
     for one in canary.groups[:_NAMES]:
         soak = age(max(durations.seconds(safety.canary.soak), floor(one.changes)))
         who = f"{group_name(one)}: {some_of(one.instances)}"
-        yield f"  first of {who}: {changes(one.changes)}; the others {soak} after it is applied"
+        rest = f"the remaining instances {soak} after it is applied"
+        yield f"  canary of {who}: {changes(one.changes)}; {rest}"
     if len(canary.groups) > _NAMES:
-        yield f"  and the canaries of {len(canary.groups) - _NAMES} more groups"
+        yield f"  and canaries of {len(canary.groups) - _NAMES} more groups"
 
 
 def _held(enforced: Enforced) -> list[str]:
@@ -50,6 +51,6 @@ def _held(enforced: Enforced) -> list[str]:
         count[one.change.field, one.reason] += 1
         why[one.change.field, one.reason] = one
     return [
-        f"  not {field} of {number(times, 'instance')}: {reason}: {why[field, reason].message}"
+        f"  not changed: {field} of {number(times, 'instance')}: {reason}: {why[field, reason].message}"
         for (field, reason), times in sorted(count.items())
     ]

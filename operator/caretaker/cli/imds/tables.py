@@ -39,7 +39,7 @@ def canaries(found: CanaryStatus | None) -> list[str]:
 
 def group_name(one: ChangedGroup) -> str:
     """`EKSManagedNodegroup/apps`."""
-    return f"{one.kind}/{one.name}" if one.name else "nodes of no group"
+    return f"{one.kind}/{one.name}" if one.name else "nodes without a group"
 
 
 def changes(found: Sequence[FieldChange]) -> str:
