@@ -1,8 +1,8 @@
-"""The demo's step for IMDSPolicy: hop limits from audit to applied, felt in a pod; a canary is lost.
+"""The demo's step for IMDSPolicy: hop limits from audit to applied, as a pod sees them; one canary is lost.
 
 Inputs: a Stage, and the EC2 double. Nodes get the instances of the double; the latency is that of a real
-boto3 in network namespaces behind a true IP TTL (dev/hoplab), of one instance as EC2 has it in force. Where
-the machine cannot have such namespaces it is said, and the rest is shown all the same.
+boto3 in network namespaces behind a true IP TTL (dev/hoplab), of one instance with its options in force. On
+a machine without such namespaces the demo says so and shows the rest.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ APPS, BUILDERS = "apps", "builders"
 BUILDER_NODES: Final = 3
 SLOW: Final = {"HttpPutResponseHopLimit": 1, "HttpTokens": "optional", "HttpEndpoint": "enabled"}
 SOAK: Final = "4s"
-# Closing IMDSv1 would stand for 15 minutes.
+# Without httpTokens: closing IMDSv1 would soak for 15 minutes.
 LOOSEN: Final = {
     "mode": "Enforce",
     "options": {"httpTokens": None},
@@ -56,10 +56,10 @@ async def hop_limits(stage: Stage) -> str:
         if pod.here:
             stage.say(f"the same boto3 has them after {after}, by IMDSv2")
     calls = [call for call in control.calls("ModifyInstanceMetadataOptions") if call["status"] == 200]
-    if len(calls) != len(instances) + 1:  # the canary that was lost had been changed, too
+    if len(calls) != len(instances) + 1:  # the lost canary had been changed as well
         raise StepError(f"{len(calls)} changes of {len(instances)} instances")
     felt = f", {before} -> {after} in a pod" if pod.here else ""
-    return f"{len(instances)} instances mended by {len(calls)} changes{felt}"
+    return f"{len(instances)} instances changed by {len(calls)} calls{felt}"
 
 
 async def _instances(stage: Stage, control: Control) -> dict[str, str]:
@@ -104,21 +104,31 @@ async def _audit(stage: Stage, count: int) -> tuple[str, str]:
 async def _enforce(
     stage: Stage, control: Control, workers: str, builders: str, instances: dict[str, str]
 ) -> None:
-    """Both policies enforce: 3 hops where the higher priority wins, and 2. The first canary is lost."""
+    """Both policies enforce: 3 hops by that of higher priority, 2 by the other. The first canary is lost."""
     await stage.admin.patch(builders, {"spec": LOOSEN})
     first = await _canary(stage, builders)
-    stage.say(f"mode Enforce: canary {first} is changed and applied, and has to stand for {SOAK}")
+    stage.say(
+        f"mode Enforce: canary {first} is changed, EC2 has applied the change, and the soak of {SOAK} begins"
+    )
     node = next(name for name, instance in instances.items() if instance == first)
     del instances[node]
     await asyncio.to_thread(control.remove, [first])
     await stage.admin.delete(path("nodes", name=node))
     stopped = await stage.admin.wait_for(builders, lambda p: _reason(p) == "BreakerOpen", STEP_SECONDS)
-    stage.say(f"its node dies, and nothing more is changed: {_message(stopped)}")
+    stage.say(
+        f"the instance is terminated and its Node deleted. Ready=False BreakerOpen: {_message(stopped)}"
+    )
+    for line in (await stage.operator.command("status", "imdspolicy", "builders")).splitlines():
+        if line.startswith(("IMDSPolicy", "CANARY OF")) or "  Failed  " in line:
+            stage.say(line)
+    stage.say("caretaker resume imdspolicy builders")
     for line in (await stage.operator.command("resume", "imdspolicy", "builders")).splitlines():
         stage.say(line)
-    stage.say(f"the next canary is another instance, {await _canary(stage, builders)}")
+    stage.say(f"the next canary is another instance: {await _canary(stage, builders)}")
     found = await stage.admin.patch(workers, {"spec": LOOSEN})
-    stage.say(f"canary {await _canary(stage, workers)} of {APPS} comes first, the others after it")
+    stage.say(
+        f"canary {await _canary(stage, workers)} of {APPS} soaks, then the remaining instances are changed"
+    )
 
     def done(policy: Json) -> bool:
         summary = _summary(policy)
@@ -144,7 +154,7 @@ def _summary(policy: Json) -> dict[str, int]:
 
 
 async def _canary(stage: Stage, policy: str) -> str:
-    """The instance that stands."""
+    """The instance that soaks."""
     found = await stage.admin.wait_for(policy, _soaking, STEP_SECONDS)
     (instance,) = found["status"]["canary"]["instances"]
     return str(instance)
