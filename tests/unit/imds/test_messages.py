@@ -1,0 +1,252 @@
+"""What Ready and the breaker say while Enforce works, whole sentence by whole sentence."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from caretaker.api.times import format_time
+from caretaker.imds.enforce import Enforced, enforce
+from caretaker.imds.hands import NO_ANSWER, Hand, failed
+from unit.imds.enforcing import (
+    BAD,
+    CLOSE,
+    GOOD,
+    GROUP,
+    RAISE,
+    WALL,
+    canaries,
+    canary,
+    changed,
+    desk,
+    found,
+    passed,
+    watched,
+)
+
+B, NONE = ("EKSManagedNodegroup", "b"), ("", "")
+LEFT = "; 1 instance(s) left to change, 0 pending in EC2"
+LONG_AGO = WALL - 86_400.0
+
+
+def made(*every: Any, **more: Any) -> Enforced:
+    return enforce(every, desk(**{"canary": None, **more}))
+
+
+def soaking(*numbers: int, **more: Any) -> Any:
+    return canary("Soaking", *numbers, **more)
+
+
+@pytest.mark.parametrize(
+    ("result", "phase", "message"),
+    [
+        pytest.param(made(found(1, GOOD)), "Enforced", "no instance is left to change", id="all is done"),
+        pytest.param(
+            made(found(1, GOOD, pending=True)),
+            "Changing",
+            "0 instance(s) left to change, 1 pending in EC2",
+            id="EC2 applies the last one",
+        ),
+        pytest.param(
+            made(found(1)),
+            "CanaryChanging",
+            "Canary i-1 of EKSManagedNodegroup/a is being changed" + LEFT,
+            id="the first is sent",
+        ),
+        pytest.param(
+            made(found(1, group=NONE), proved=frozenset()),
+            "CanaryChanging",
+            "Canary i-1 is being changed, and has to pass the probe afterwards" + LEFT,
+            id="of no group, with a probe",
+        ),
+        pytest.param(
+            made(*(found(n) for n in range(1, 5)), canary_instances=4),
+            "CanaryChanging",
+            "Canary i-1, i-2, i-3 of EKSManagedNodegroup/a is being changed"
+            "; 4 instance(s) left to change, 0 pending in EC2",
+            id="three are named",
+        ),
+        pytest.param(
+            made(found(1), found(2, group=B)),
+            "CanaryChanging",
+            "Canary i-1 of EKSManagedNodegroup/a is being changed; 1 more group(s) have a canary"
+            "; 2 instance(s) left to change, 0 pending in EC2",
+            id="two groups",
+        ),
+        pytest.param(
+            made(found(1), found(2, GOOD, group=B), canary=canaries(soaking(2, group=B))),
+            "CanaryChanging",
+            "Canary i-1 of EKSManagedNodegroup/a is being changed; 1 more group(s) have a canary" + LEFT,
+            id="the least advanced is told",
+        ),
+        pytest.param(
+            made(found(1, GOOD), found(2), canary=canaries(soaking(1))),
+            "CanarySoaking",
+            f"Canary i-1 of EKSManagedNodegroup/a soaks until {format_time(WALL + 121)}, then the remaining "
+            f"instances are changed{LEFT}",
+            id="it soaks",
+        ),
+        pytest.param(
+            made(found(1, GOOD), found(2), canary=canaries(soaking(1)), canary_soak=0.0, fresh_since=1e9),
+            "Changing",
+            "1 instance(s) left to change, 0 pending in EC2",
+            id="without a soak the others follow",
+        ),
+        pytest.param(
+            made(
+                found(1, GOOD),
+                found(2, GOOD, group=B),
+                found(3),
+                canary=canaries(soaking(1), soaking(2, group=B, changes=(CLOSE,))),
+                canary_soak=900.0,
+            ),
+            "CanarySoaking",
+            f"Canary i-1 of EKSManagedNodegroup/a soaks until {format_time(WALL + 901)}, then the remaining "
+            f"instances are changed; 1 more group(s) have a canary{LEFT}",
+            id="as long as a closing change",
+        ),
+        pytest.param(
+            made(found(1, GOOD), found(2), canary=canaries(soaking(1, changes=(CLOSE,)))),
+            "CanarySoaking",
+            f"Canary i-1 of EKSManagedNodegroup/a soaks until {format_time(WALL + 901)} (a closing change "
+            f"soaks at least 15 min: clients cache credentials), then the remaining instances are changed"
+            f"{LEFT}",
+            id="a closing change",
+        ),
+        pytest.param(
+            made(
+                *(found(1, GOOD), found(2)),
+                canary=canaries(soaking(1, since=WALL - 121)),
+                proved=frozenset(),
+            ),
+            "CanarySoaking",
+            "Canary i-1 of EKSManagedNodegroup/a has soaked, and waits for its probe (condition Verified)"
+            + LEFT,
+            id="the probe is late",
+        ),
+        pytest.param(
+            made(found(1), cap=0),
+            "CanaryChanging",
+            "No canary has been chosen yet" + LEFT,
+            id="nothing is free",
+        ),
+        pytest.param(
+            made(found(1, ready=False)),
+            "CanaryChanging",
+            "No instance is eligible as a canary: i-1 (node n1): its Node is not Ready" + LEFT,
+            id="nobody is Ready",
+        ),
+        pytest.param(
+            made(found(9, GOOD, ready=False), found(1), canary=canaries(stood=(passed(RAISE),)),
+                 watched=watched(changed(9, applied=True))),
+            "NodeNotReady",
+            "Node n9 is not Ready after its instance i-9 was changed. No instance is changed until the Node "
+            "is Ready; if the change broke it, restore the instance's options",
+            id="one that was changed is not Ready",
+        ),
+        pytest.param(
+            made(*(found(n, GOOD, ready=False) for n in (7, 8, 9)), found(1),
+                 watched=watched(*(changed(n, applied=True) for n in (7, 8, 9)))),
+            "NodeNotReady",
+            "Node n7 is not Ready after its instance i-7 was changed and 2 more. No instance is changed "
+            "until the Node is Ready; if the change broke it, restore the instance's options",
+            id="three of them",
+        ),
+        pytest.param(
+            made(found(1), found(2, GOOD), found(3, GOOD, pending=True), max_drift_percent=33),
+            "DriftTooWide",
+            "1 of 3 instances differ; spec.safety.maxDriftPercent allows 33 %. No instance is changed. Check "
+            "spec.selector and spec.options, then raise maxDriftPercent",
+            id="too many differ",
+        ),
+        pytest.param(
+            made(found(1), unproved=("Slow", "a pod waits")), "Slow", "a pod waits", id="what a probe found"
+        ),
+        pytest.param(
+            made(found(1), failures=5, last_failure="i-9: no"),
+            "BreakerOpen",
+            "ChangesFailed: 5 changes failed in a row; the last error is: i-9: no. No instance is changed "
+            "until you run `caretaker resume imdspolicy p` or change the spec",
+            id="failures in a row",
+        ),
+        pytest.param(
+            made(found(1), denied=("i-9", "no")),
+            "BreakerOpen",
+            "ChangeDenied: instance i-9: no. No instance is changed until you run `caretaker resume "
+            "imdspolicy p` or change the spec",
+            id="a denied change",
+        ),
+    ],
+)  # fmt: skip
+def test_what_it_does_and_what_stops_it(result: Enforced, phase: str, message: str) -> None:
+    assert (result.phase, result.message) == (phase, message)
+
+
+def opened(*every: Any, **more: Any) -> tuple[str, int, str, str]:
+    breaker = made(*every, **more).breaker
+    assert breaker is not None
+    return breaker.reason, breaker.failures, breaker.instance, breaker.node
+
+
+def test_the_breaker_names_what_opened_it() -> None:
+    failing = {"failures": 5, "last_failure": "x" * 2000}
+    assert opened(found(1), **failing) == ("ChangesFailed", 5, "", "")
+    assert opened(found(1), denied=("i-9", "no"), failures=1) == ("ChangeDenied", 0, "i-9", "")
+    lost = canaries(canary("Changing", 9))
+    assert opened(found(1), canary=lost, failures=1) == ("CanaryLost", 0, "i-9", "n9")
+    breaker = made(found(1), **failing).breaker
+    assert breaker is not None
+    assert len(breaker.message) == 1024
+
+
+FAILED = failed(Hand(), 990.0, "InvalidParameterValue", "no")
+FOUGHT = Hand(reversals=(1.0, 2.0, 3.0), not_before=1_020.0)
+BLOCKED = failed(Hand(), 990.0, "BlockedByAccountPolicy", "not here")
+
+
+@pytest.mark.parametrize(
+    ("hand", "counts"),
+    [(Hand(), (0, 0, ())), (FAILED, (1, 0, ())), (FOUGHT, (1, 1, ())), (BLOCKED, (1, 0, ("not here",)))],
+)
+def test_what_fails_is_counted(hand: Hand, counts: tuple[int, int, tuple[str, ...]]) -> None:
+    result = made(found(1), hands={"i-1": hand}, slowed=True)
+    assert (result.failing, result.fighting, result.blocked) == counts
+    assert result.slowed
+
+
+@pytest.mark.parametrize(
+    ("reading", "read"), [({}, True), ({"unasked": "away"}, False), ({"managed": True}, False)]
+)
+def test_what_is_watched_is_read_again_with_the_next_changes(reading: dict[str, Any], read: bool) -> None:
+    """Not what EC2 cannot tell now, nor what is nobody's to change: it would never be fresh."""
+    old = found(9, GOOD, at=0.0, **reading)
+    result = made(
+        *(old, found(1)),
+        canary=canaries(stood=(passed(RAISE),)),
+        watched=watched(changed(9, applied=True)),
+        fresh_since=995.0,
+    )
+    assert {one for _, one in result.ahead} == ({"i-9", "i-1"} if read else set())
+
+
+def test_a_failed_canary_is_not_told_as_one_that_runs() -> None:
+    broken = canary("Failed", 9)
+    result = made(found(1), canary=canaries(broken), cap=0)
+    assert result.message.startswith("No canary has been chosen yet")
+
+
+@pytest.mark.parametrize(("not_before", "wake"), [(1_000.0, 7.5), (1_000.5, 0.5), (1_001.0, 1.0)])
+def test_a_backoff_is_waited_for(not_before: float, wake: float) -> None:
+    hand = msgspec.structs.replace(FAILED, not_before=not_before)
+    more = {"canary": canaries(stood=(passed(RAISE),)), "wait": 7.5, "cap": 0}
+    assert made(found(1), hands={"i-1": hand}, **more).wake == pytest.approx(wake)
+
+
+def test_only_a_canary_that_is_being_changed_wakes_for_its_backoff() -> None:
+    late = msgspec.structs.replace(failed(Hand(), 990.0, NO_ANSWER, "x"), not_before=1_002.0)
+    stands = canaries(soaking(1, changes=(CLOSE,)))
+    result = made(found(1, BAD), canary=stands, hands={"i-1": late})
+    assert result.wake == 60.0
+    changes = canaries(canary("Changing", 1))
+    assert made(found(1), canary=changes, hands={"i-1": late}).wake == pytest.approx(2.0)
+    assert GROUP in {(one.kind, one.name) for one in changes.groups}
