@@ -268,7 +268,7 @@ class PassedChange(Wire, frozen=True):
     at: str
 
 
-class CanaryStatus(Wire, frozen=True):
+class CanaryStatus(Wire, frozen=True, omit_defaults=False):
     """All canaries. The first five fields are of all that run, or of the last that passed: `phase` is the one
     of the least advanced."""
 
@@ -281,7 +281,7 @@ class CanaryStatus(Wire, frozen=True):
     passed: tuple[PassedChange, ...] = ()
 
 
-class BreakerStatus(Wire, frozen=True):
+class BreakerStatus(Wire, frozen=True, omit_defaults=False):
     """Enforce has stopped: why, and by which instance. `failures`: how many there were in a row."""
 
     generation: int
@@ -300,7 +300,8 @@ class ScanStatus(Wire, frozen=True, omit_defaults=False):
 
 
 class Status(Wire, frozen=True, omit_defaults=False):
-    """IMDSPolicy status."""
+    """IMDSPolicy status. It is written as a merge patch: an object that left something out would keep what
+    stands there."""
 
     observed_generation: int = -1
     conditions: tuple[Condition, ...] = ()
