@@ -258,7 +258,7 @@ class GroupCanary(ChangedGroup, frozen=True):
 
 
 class PassedChange(Wire, frozen=True):
-    """A change that a group's canary has stood."""
+    """A change that a group's canary has stood. `proved`: by a probe, too."""
 
     kind: str
     name: str
@@ -266,6 +266,7 @@ class PassedChange(Wire, frozen=True):
     before: str = msgspec.field(name="from")
     after: str = msgspec.field(name="to")
     at: str
+    proved: bool = False
 
 
 class CanaryStatus(Wire, frozen=True, omit_defaults=False):

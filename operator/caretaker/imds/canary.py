@@ -13,12 +13,12 @@ What stands in status is all that is known, so that it survives a restart: it wa
 call. Times of Nodes are compared for being the same, never ordered.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Final, Literal
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Final
 
 import msgspec
 
-from caretaker.api.conditions import BreakerReason
+from caretaker.api.conditions import BreakerReason, PolicyReason
 from caretaker.api.imds import (
     MAX_CANARY,
     MAX_PASSED,
@@ -32,8 +32,9 @@ from caretaker.api.imds import (
 from caretaker.api.times import format_time, parse_time
 from caretaker.imds.desk import FRESH_SECONDS, WATCH_SECONDS, Desk, Found, Group
 from caretaker.imds.drift import HOP_LIMIT, closes, text, value
+from caretaker.imds.guard import ec2_name
 from caretaker.imds.hands import Hand, refused
-from caretaker.imds.judge import Seen
+from caretaker.imds.standing import BACK, Standing, standing
 
 # How long a closing change stands at least, in seconds. kubelet and SDKs go on with the credentials that they
 # have (docs/spec/imdspolicy.md, "The canary").
@@ -42,8 +43,6 @@ FLOOR: Final = 300.0
 # How long an instance is watched after its change, at most.
 WINDOW_SECONDS: Final = 300.0
 
-Standing = Literal["gone", "unknown", "left", "strayed", "differs", "pending", "applied"]
-_BACK: Final = frozenset(("strayed", "differs"))
 _ORDER: Final = ("Failed", "Changing", "Soaking")
 
 
@@ -127,6 +126,18 @@ def soaked_at(canary: GroupCanary, desk: Desk) -> float:
     return max(end, desk.wall + soak(canary.changes, desk) - (desk.now - began) * desk.tick)
 
 
+def window(changes: Iterable[FieldChange], desk: Desk) -> float:
+    """Seconds of the wall for which an instance is watched; times have lost their fraction of a second."""
+    return min(soak(changes, desk), WINDOW_SECONDS * desk.tick) + 1.0
+
+
+def watched_until(record: Record, desk: Desk) -> Iterator[float]:
+    """When those that are watched have been for long enough, in Unix seconds."""
+    for group in record.changed:
+        seconds = window(group.changes, desk)
+        yield from ((parse_time(one.at) or 0.0) + seconds for one in group.instances)
+
+
 def chosen(one: Found, desk: Desk) -> ChangedInstance:
     """An instance that is going to be sent a change."""
     return ChangedInstance(
@@ -142,37 +153,6 @@ def together(groups: Iterable[ChangedGroup]) -> tuple[ChangedGroup, ...]:
             (one.instance, one) for one in group.instances
         )
     return tuple(ChangedGroup(*key, tuple(some.values())) for key, some in by.items() if some)
-
-
-def standing(one: Found | None, changes: Sequence[FieldChange], me: str) -> Standing:
-    """How an instance stands to the changes that it was sent, by the values that EC2 has."""
-    if one is None or one.verdict.state == "gone":
-        return "gone"
-    skipped = one.verdict.state == "skipped"
-    if one.verdict.state == "unknown" or (one.seen is None and not skipped):
-        return "unknown"
-    if skipped or one.seen is None or not all(_wanted(one, change, me) for change in changes):
-        return "left"
-    return _compared(one.seen, changes)
-
-
-def _compared(seen: Seen, changes: Sequence[FieldChange]) -> Standing:
-    if not seen.confirmed:
-        return "pending"
-    has = dict(seen.options.given())
-    now = [(text(has.get(change.field)), change) for change in changes]
-    if any(told not in (change.before, change.after) for told, change in now):
-        return "strayed"
-    if any(told != change.after for told, change in now):
-        return "differs"
-    return "pending" if seen.under_way else "applied"
-
-
-def _wanted(one: Found, change: FieldChange, me: str) -> bool:
-    """Whether the policy still wants it of this instance."""
-    wanted = one.wanted.get(change.field)
-    mine = wanted is not None and wanted.policy == me and not wanted.rivals
-    return mine and wanted is not None and text(wanted.value) == change.after
 
 
 def _token(one: Found) -> str:
@@ -219,18 +199,19 @@ class _Step:
     def _judged(self, canary: GroupCanary) -> GroupCanary | None:
         """None = it is no more: it has passed, or there is nobody left in it."""
         stood = [(one, self._standing(one, canary.changes)) for one in canary.instances]
-        fault = next((why for one, state in stood if (why := self._fault(one, state)) is not None), None)
+        faults = (self._fault(one, state, canary.changes) for one, state in stood)
+        fault = next((why for why in faults if why is not None), None)
         if fault is not None:
             self._faults.append(fault)
             return msgspec.structs.replace(canary, phase="Failed", since=self._now, message=fault.message)
-        if any(state == "left" for _, state in stood):
+        if any(state in ("left", "out") for _, state in stood):
             self._changed.append(_group(canary, [one for one, _ in stood]))
             return None
         self._changed.append(_group(canary, [one for one, state in stood if state == "strayed"]))
         stay = [
             (self._seen(one, state), state)
             for one, state in stood
-            if state != "strayed" and not self._was_refused(one)
+            if state != "strayed" and not self._was_refused(one, state)
         ]
         return self._phase(canary, stay) if stay else None
 
@@ -240,12 +221,15 @@ class _Step:
             return "left"
         return standing(self._found.get(one.instance), changes, self._desk.me)
 
-    def _fault(self, one: ChangedInstance, state: Standing) -> Fault | None:
+    def _fault(self, one: ChangedInstance, state: Standing, changes: Iterable[FieldChange]) -> Fault | None:
         """Why the canary has failed."""
-        if state == "gone" and not self._was_refused(one):
+        if state == "gone" and not self._was_refused(one, state):
             said = "was terminated or its Node was deleted after it was sent the change"
             return _told(BreakerReason.CANARY_LOST, one, said)
-        if one.applied and state in _BACK:
+        if state == "out" and self._same_spec():
+            said = "left the policy by its labels or tags after it was sent the change"
+            return _told(BreakerReason.CANARY_LOST, one, said)
+        if (one.applied and state in BACK) or (state == "strayed" and self._was_taken(one, changes)):
             said = "had the change, and then another client reverted it"
             return _told(BreakerReason.CANARY_SET_BACK, one, said)
         if self._desk.on_failure == "Restore" and self._too_long(one):
@@ -255,6 +239,16 @@ class _Step:
             said = f"has the change, and failed the probe: {self._desk.faulty[one.instance]}"
             return _told(BreakerReason.CANARY_UNREACHABLE, one, said)
         return None
+
+    def _same_spec(self) -> bool:
+        """Whether status is of this spec already: whoever edits it may mean to take instances out."""
+        return self._desk.canary is not None and self._desk.canary.generation == self._desk.generation
+
+    def _was_taken(self, one: ChangedInstance, changes: Iterable[FieldChange]) -> bool:
+        """Whether EC2 has told this process that it took the change."""
+        hand = self._desk.hands.get(one.instance, Hand())
+        sent = all(text(hand.options.get(ec2_name(change.field))) == change.after for change in changes)
+        return hand.waits and not hand.unsure and sent
 
     def _too_long(self, one: ChangedInstance) -> bool:
         found = self._found.get(one.instance)
@@ -274,15 +268,16 @@ class _Step:
     def _phase(
         self, canary: GroupCanary, stay: Sequence[tuple[ChangedInstance, Standing]]
     ) -> GroupCanary | None:
-        ones = [one for one, _ in stay]
-        if not all(one.applied and not one.unready for one in ones):
-            since = canary.since if canary.phase == "Changing" else self._now
-            return msgspec.structs.replace(canary, instances=tuple(ones), phase="Changing", since=since)
+        ones, states = [one for one, _ in stay], [state for _, state in stay]
         tokens = [_token(self._found[one.instance]) for one in ones]
         same = all(one.ready_since == token for one, token in zip(ones, tokens, strict=True))
         # By a clock that was ahead of this one: what is left of its soak is not known.
         ahead = (parse_time(canary.since) or 0.0) > self._desk.wall
+        stands = all(one.applied and not one.unready for one in ones)
         goes_on = canary.phase == "Soaking" and same and not ahead
+        if not stands or not (goes_on or all(state == "applied" for state in states)):
+            since = canary.since if canary.phase == "Changing" else self._now
+            return msgspec.structs.replace(canary, instances=tuple(ones), phase="Changing", since=since)
         soaks = msgspec.structs.replace(
             canary,
             instances=tuple(
@@ -292,7 +287,6 @@ class _Step:
             phase="Soaking",
             since=canary.since if goes_on else self._now,
         )
-        states = [state for _, state in stay]
         if self._passes(soaks, states):
             return None
         if all(state == "applied" for state in states):
@@ -307,16 +301,17 @@ class _Step:
         desk, found = self._desk, self._of(canary)
         over = soak(canary.changes, desk) <= 0.0 or desk.wall >= soaked_at(canary, desk)
         proved = desk.proved is None or all(one.instance in desk.proved for one in found)
-        if not over or not proved or any(state != "applied" for state in states):
+        runs = all(one.seen is not None and one.seen.state == "running" for one in found)
+        if not over or not proved or not runs or any(state != "applied" for state in states):
             return False
         old = [one for one in found if not _is_fresh(one, desk)]
         self._stale += old
         if old:
             return False
         for change in canary.changes:
-            self._passed[(canary.kind, canary.name), change] = PassedChange(
-                canary.kind, canary.name, change.field, change.before, change.after, self._now
-            )
+            told = (canary.kind, canary.name, change.field, change.before, change.after, self._now)
+            passed = PassedChange(*told, proved=desk.proved is not None)
+            self._passed[(canary.kind, canary.name), change] = passed
         stood = [msgspec.structs.replace(one, at=self._now) for one in canary.instances]
         self._changed.append(_group(canary, stood))
         return True
@@ -325,40 +320,43 @@ class _Step:
 
     def watch(self, group: ChangedGroup) -> None:
         """Instances of one group, some minutes long."""
-        window = min(soak(group.changes, self._desk), WINDOW_SECONDS * self._desk.tick) + 1.0
-        kept = [after for one in group.instances if (after := self._watched(group, one, window)) is not None]
+        ones = (self._watched(group, one) for one in group.instances)
+        kept = [one for one in ones if one is not None]
         self._changed.append(_group(group, kept))
 
-    def _watched(self, group: ChangedGroup, one: ChangedInstance, window: float) -> ChangedInstance | None:
-        """None = it is watched no more."""
-        found, at = self._found.get(one.instance), parse_time(one.at) or 0.0
-        state = self._standing(one, group.changes)
-        at = min(at, self._desk.wall)  # by a clock that was ahead it would be watched for ever
-        sent_at = self._desk.hands.get(one.instance, Hand()).sent_at
-        # The wall's clock may have been set since.
-        recent = sent_at is not None and (self._desk.now - sent_at) * self._desk.tick <= window
-        over = self._desk.wall - at > window and not recent
+    def _watched(self, group: ChangedGroup, one: ChangedInstance) -> ChangedInstance | None:
+        """None = it is watched no more: it was seen as it should be, after its time."""
+        found, state = self._found.get(one.instance), self._standing(one, group.changes)
         lost = state == "gone"
-        if self._was_refused(one) or (over and not one.unready and (lost or state in _BACK)):
+        if self._was_refused(one, state):
             return None
-        if lost or (one.applied and state in _BACK):
+        # However late: nobody has looked since.
+        if lost or (one.applied and state in BACK):
             self._lose(group, one, lost=lost)
             return None
         assert found is not None  # noqa: S101 - it would be gone
+        if state == "applied" and not one.applied:
+            one = msgspec.structs.replace(one, applied=True, at=self._now)  # its time begins
         running = found.seen is not None and found.seen.state == "running"
         unready = bool(one.ready_since) and not found.ready and running
         if unready:
             self._unready.append(one)
-        elif over:
+        elif self._over(one, state, window(group.changes, self._desk), running=running):
             return None
+        # By a clock that was ahead it would be watched for ever.
+        at = format_time(min(parse_time(one.at) or 0.0, self._desk.wall))
         token = _token(found) if found.ready else one.ready_since
-        return msgspec.structs.replace(
-            one,
-            at=format_time(at),
-            applied=one.applied or state == "applied",
-            ready_since=token,
-            unready=unready,
-        )
+        return msgspec.structs.replace(one, at=at, ready_since=token, unready=unready)
+
+    def _over(self, one: ChangedInstance, state: Standing, seconds: float, *, running: bool) -> bool:
+        """Whether its time is over; that of one which is not known, or not applied yet, is not."""
+        hand = self._desk.hands.get(one.instance, Hand())
+        comes = state == "pending" and not one.applied and hand.trouble[0] != PolicyReason.NOT_APPLIED
+        if state == "unknown" or (comes and running):
+            return False
+        # The wall's clock may have been set since.
+        recent = hand.sent_at is not None and (self._desk.now - hand.sent_at) * self._desk.tick <= seconds
+        return self._desk.wall - (parse_time(one.at) or 0.0) > seconds and not recent
 
     def _lose(self, group: ChangedGroup, one: ChangedInstance, *, lost: bool) -> None:
         """What has failed one has to pass anew."""
@@ -371,9 +369,14 @@ class _Step:
             said = "had the change, and then another client reverted it"
             self._faults.append(_told(BreakerReason.INSTANCE_SET_BACK, one, said))
 
-    def _was_refused(self, one: ChangedInstance) -> bool:
+    def _was_refused(self, one: ChangedInstance, state: Standing) -> bool:
         """Whether nothing was taken of what it was sent."""
-        return not one.applied and refused(self._desk.hands.get(one.instance, Hand()))
+        told = not one.applied and refused(self._desk.hands.get(one.instance, Hand()))
+        if not told or one.instance not in self._desk.inherited:
+            return told
+        # Another process may have sent it, of which EC2's first answers need not know.
+        seen = self._found[one.instance].seen if state in BACK else None
+        return seen is not None and seen.at >= self._desk.believed_since
 
 
 def _is_fresh(one: Found, desk: Desk, seconds: float = FRESH_SECONDS) -> bool:
@@ -385,7 +388,7 @@ def _still_wanted(desk: Desk) -> dict[tuple[Group, FieldChange], PassedChange]:
     return {
         ((one.kind, one.name), FieldChange(one.field, one.before, one.after)): one
         for one in every
-        if text(desk.options.get(one.field)) == one.after
+        if text(desk.options.get(one.field)) == one.after and (one.proved or desk.proved is None)
     }
 
 

@@ -138,7 +138,8 @@ class _Pick:
             return
         canary = self._canaries.get(case.found.group)
         if canary is None or canary.phase == "Failed":
-            if len(self._canaries) < MAX_GROUPS and self._send(case, case.changes):
+            room = canary is not None or len(self._canaries) < MAX_GROUPS
+            if room and self._send(case, case.changes):
                 stamp, one = format_time(self._desk.wall), chosen(case.found, self._desk)
                 kind, name = case.found.group
                 self._canaries[kind, name] = GroupCanary(

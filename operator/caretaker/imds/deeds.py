@@ -21,10 +21,10 @@ from caretaker.aws.identity import Target
 from caretaker.aws.readonly import read_only
 from caretaker.aws.services import Rate
 from caretaker.imds.choice import ASKED, Write
-from caretaker.imds.desk import FRESH_SECONDS, Desk
+from caretaker.imds.desk import FRESH_SECONDS, Desk, recorded
 from caretaker.imds.enforce import Enforced
 from caretaker.imds.hands import BACKOFF_SECONDS, Hand, failed, sent, unanswered
-from caretaker.imds.inventory import Inventory
+from caretaker.imds.inventory import OWN_SECONDS, Inventory
 from caretaker.imds.memory import Deeds, Permit
 from caretaker.imds.pace import Pace, cap
 from caretaker.imds.resource import Read, user_of
@@ -96,6 +96,7 @@ class Doer:
         waits = [share.wait(now) for share in shares.values()]
         resumed = parse_time((mine.meta.annotations or {}).get(names.RESUME_AT)) or 0.0
         deeds.begun(mine.status.canary)
+        deeds.inherit(recorded(mine.status.canary, mine.status.changed), time.monotonic())
         return Desk(
             me=mine.meta.name,
             generation=mine.meta.generation,
@@ -115,6 +116,8 @@ class Doer:
             canary=mine.status.canary,
             watched=mine.status.changed,
             soaks=deeds.soaks,
+            inherited=frozenset(deeds.inherited or ()),
+            believed_since=deeds.inherited_at + OWN_SECONDS * self._scale,
             breaker=mine.status.breaker,
             hands=deeds.hands,
             others=frozenset[str]().union(*(one.waits for one in self._deeds.values() if one is not deeds)),

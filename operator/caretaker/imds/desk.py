@@ -53,6 +53,8 @@ class Desk(msgspec.Struct, frozen=True):
     stopped   (reason, message) of what keeps it from changing anything: a permission, an account's policy
     watched   instances that were changed a short time ago
     soaks     group -> (since, now) of soaks that this process has seen begin
+    inherited instances that another process may have sent their change, by the status that this one found
+    believed_since  of these: what was read since then, by the clock of Seen.at, knows of it
     denied    (instance, message) of a change that EC2 denied though it had said that it may be made
     first     instances that EC2 said may be changed, when it denied others
     proved    instances whose probe found what it should since their soak began; None: none is made
@@ -80,6 +82,8 @@ class Desk(msgspec.Struct, frozen=True):
     canary: CanaryStatus | None = None
     watched: tuple[ChangedGroup, ...] = ()
     soaks: Mapping[Group, tuple[str, float]] = {}
+    inherited: Collection[str] = ()
+    believed_since: float = 0.0
     breaker: BreakerStatus | None = None
     hands: Mapping[str, Hand] = {}
     others: Collection[str] = ()

@@ -15,7 +15,7 @@ from caretaker.api.conditions import BreakerReason
 from caretaker.api.conditions import PolicyReason as Reason
 from caretaker.api.imds import BreakerStatus, CanaryStatus, ChangedGroup, GroupCanary
 from caretaker.api.times import format_time, parse_time
-from caretaker.imds.canary import Fault, Record, floor, soak, soaked_at, status, step
+from caretaker.imds.canary import Fault, Record, floor, soak, soaked_at, status, step, watched_until
 from caretaker.imds.cases import Case, case_of, concerns, hand_of
 from caretaker.imds.choice import Choice, Write, asks, choose, covered, restore
 from caretaker.imds.desk import WATCH_SECONDS, Desk, Found, recorded
@@ -279,11 +279,13 @@ def _wake(
         times.append(POLL_SECONDS)
     if any(seconds <= 0 for seconds in later):
         times.append(max(desk.wait, PASS_SECONDS))
-    if not base.hold or base.phase == Reason.NODE_NOT_READY:
+    if base.breaker is None:
         ends = [_ends(one, desk) for one in record.canaries.values() if one.phase == "Soaking"]
         times += [min(seconds, WATCH_SECONDS) for seconds in ends if seconds > 0]
-        if base.left and not times:
-            times.append(READY_SECONDS)
+    if (not base.hold or base.phase == Reason.NODE_NOT_READY) and base.left and not times:
+        times.append(READY_SECONDS)
+    ends = [(end - desk.wall) / desk.tick for end in watched_until(record, desk)]
+    times += [seconds for seconds in ends if seconds > 0]
     return max(min(times), 0.1) if times else None
 
 

@@ -43,6 +43,8 @@ class Deeds:
         self.cap: Pace | None = None
         self.soaks: dict[Group, tuple[str, float]] = {}  # group -> (since, when by a clock that goes on)
         self.waits: set[str] = set()  # instances whose hands wait for EC2
+        self.inherited: set[str] | None = None  # instances of the status that was found; None: none was yet
+        self.inherited_at = 0.0
 
     @property
     def refused(self) -> tuple[str, str] | None:
@@ -50,6 +52,12 @@ class Deeds:
         if self.denied[0]:
             return Reason.ACCESS_DENIED, f"instance {self.denied[0]}: {self.denied[1]}"
         return self.permit.told
+
+    def inherit(self, known: Collection[str], now: float) -> None:
+        """Instances that stand in status: at first those that another process may have changed."""
+        if self.inherited is None:
+            self.inherited, self.inherited_at = set(known), now
+        self.inherited &= set(known)
 
     def begun(self, canary: CanaryStatus | None) -> None:
         """Soaks of the status that this process has not seen begin: the wall's clock alone tells of them."""

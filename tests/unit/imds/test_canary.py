@@ -8,10 +8,11 @@ import pytest
 
 from caretaker.api.imds import MAX_PASSED, FieldChange, GroupCanary, Options
 from caretaker.api.times import format_time
-from caretaker.imds.canary import Record, floor, soak, soaked_at, standing, status, step
+from caretaker.imds.canary import Record, floor, soak, soaked_at, status, step
 from caretaker.imds.desk import Found
-from caretaker.imds.hands import NO_ANSWER, Hand, failed
+from caretaker.imds.hands import NO_ANSWER, Hand, failed, sent, unanswered
 from caretaker.imds.merge import Claim
+from caretaker.imds.standing import standing
 from unit.imds.enforcing import (
     BAD,
     CLOSE,
@@ -69,9 +70,9 @@ def instances(record: Record) -> list[str]:
         (found(1, GOOD, state="shutting-down"), "gone"),
         (found(1, GOOD, unasked="away"), "unknown"),
         (found(1, GOOD, tagged=False), "unknown"),
-        (found(1, GOOD, managed=True), "left"),
+        (found(1, GOOD, managed=True), "out"),
         (found(1, GOOD, mine=Claim(ME, 1, Options(3))), "left"),
-        (found(1, GOOD, mine=Claim(ME, 1, Options(None, "required"))), "left"),
+        (found(1, GOOD, mine=Claim(ME, 1, Options(None, "required"))), "out"),
         (found(1, GOOD, Claim("q", 200, Options(2))), "left"),
         (found(1, GOOD, Claim("q", 100, Options(3))), "left"),
         (found(1, Options(5)), "strayed"),
@@ -79,7 +80,8 @@ def instances(record: Record) -> list[str]:
         (found(1, BAD), "differs"),
         (found(1, BAD, pending=True), "differs"),
         (found(1, GOOD, pending=True), "pending"),
-        (found(1, GOOD, pending=True, state="stopped"), "applied"),
+        (found(1, GOOD, pending=True, state="stopped"), "pending"),
+        (found(1, GOOD, state="stopped"), "applied"),
         (found(1, GOOD), "applied"),
     ],
 )
@@ -201,6 +203,38 @@ def test_one_that_was_applied_and_is_set_back_fails_the_canary(options: Options,
     assert (phase(made), reasons(made)) == ("Failed", ["CanarySetBack"])
 
 
+@pytest.mark.parametrize("when", ["Changing", "Soaking"])
+def test_one_that_labels_take_out_of_the_policy_gives_its_place_to_no_other(when: str) -> None:
+    """Such as the label that a node gets because it is broken."""
+    out = found(1, GOOD, mine=Claim("q", 1, Options(None, "required")))
+    before = canaries(canary(when, 1))
+    made = stepped(out, canary=before)
+    assert (phase(made), reasons(made)) == ("Failed", ["CanaryLost"])
+    assert "taken out of the policy by its labels" in made.faults[0].message
+    edited = stepped(out, canary=msgspec.structs.replace(before, generation=GENERATION - 1))
+    assert (edited.canaries, instances(edited), edited.faults) == ({}, ["i-1"], ())
+
+
+def test_one_that_another_hand_sets_to_a_third_value_after_ec2_took_the_change_fails_the_canary() -> None:
+    both, third = canaries(canary("Changing", 1)), found(1, Options(7, "required"))
+    taken = sent(Hand(), 990.0, {"HttpPutResponseHopLimit": 2})
+    assert reasons(stepped(third, canary=both, hands={"i-1": taken})) == ["CanarySetBack"]
+    unsure = unanswered(Hand(), 990.0, {"HttpPutResponseHopLimit": 2})
+    other = sent(Hand(), 990.0, {"HttpTokens": "required"})
+    for hand in (Hand(), unsure, other, REFUSED):
+        assert reasons(stepped(third, canary=both, hands={"i-1": hand})) == []
+
+
+def test_one_that_another_process_may_have_sent_its_change_is_not_refused_by_a_second_call() -> None:
+    """EC2's first answers after a restart may not know of the first one."""
+    both = canaries(canary("Changing", 1))
+    later = {"hands": {"i-1": REFUSED}, "inherited": {"i-1"}, "believed_since": 500.0}
+    early = stepped(found(1, at=499.0), canary=both, **later)
+    assert phase(early) == "Changing"
+    assert reasons(stepped(canary=both, **later)) == ["CanaryLost"]
+    assert stepped(found(1, at=500.0), canary=both, **later).canaries == {}
+
+
 def test_a_canary_that_has_failed_is_judged_no_more() -> None:
     before = canary("Failed", 1)
     made = stepped(found(1, GOOD), canary=canaries(before))
@@ -266,12 +300,25 @@ def test_a_clock_that_is_set_ends_no_soak(since: float, began: tuple[str, float]
     assert (of(made) is None) is passes
 
 
-@pytest.mark.parametrize(("sent_at", "lost"), [(900.0, True), (600.0, False), (None, False)])
-def test_a_clock_that_is_set_ends_no_watch(sent_at: float | None, lost: bool) -> None:
-    group = watched(changed(1, at=LONG_AGO))
+@pytest.mark.parametrize(("sent_at", "kept"), [(900.0, True), (600.0, False), (None, False)])
+def test_a_clock_that_is_set_ends_no_watch(sent_at: float | None, kept: bool) -> None:
+    group = watched(changed(1, at=LONG_AGO, applied=True))
     hands = {"i-1": Hand(sent_at=sent_at, landed=True)}
-    made = stepped(watched=group, hands=hands, now=1_000.0)
-    assert bool(made.faults) is lost
+    made = stepped(found(1, GOOD), watched=group, hands=hands, now=1_000.0)
+    assert bool(instances(made)) is kept
+
+
+@pytest.mark.parametrize("one", [found(1, GOOD, unasked="away"), found(1, GOOD, pending=True)])
+def test_a_soak_begins_only_by_what_is_read_as_applied_now(one: Found) -> None:
+    before = canary("Changing", 1, applied=True)
+    assert phase(stepped(one, canary=canaries(before))) == "Changing"
+    moved = msgspec.structs.replace(one, ready_since=READY_SINCE + 1.0)
+    assert phase(stepped(moved, canary=canaries(canary("Soaking", 1, since=LONG_AGO)))) == "Changing"
+
+
+def test_one_that_stops_does_not_pass() -> None:
+    soaking = canaries(canary("Soaking", 1, since=LONG_AGO))
+    assert phase(stepped(found(1, GOOD, state="stopping"), canary=soaking)) == "Soaking"
 
 
 @pytest.mark.parametrize("one", [found(1, GOOD, unasked="away"), found(1, GOOD, pending=True)])
@@ -346,13 +393,30 @@ def test_a_canary_that_is_to_be_restored_fails_by_its_probe(on_failure: str, exp
 
 
 def test_what_follows_is_watched_for_some_minutes() -> None:
-    one = changed(1, at=WALL - 121.0)
-    assert instances(stepped(found(1, GOOD), watched=watched(one))) == ["i-1"]
-    assert instances(stepped(found(1, GOOD), watched=watched(changed(1, at=WALL - 122.0)))) == []
-    longest = watched(changed(1, at=WALL - 301.0), changes=(CLOSE,))
-    assert instances(stepped(found(1, GOOD), watched=longest)) == ["i-1"]
-    over = watched(changed(1, at=WALL - 302.0), changes=(CLOSE,))
-    assert instances(stepped(found(1, GOOD), watched=over)) == []
+    def kept(seconds: float, *changes: FieldChange) -> list[str]:
+        one = changed(1, at=WALL - seconds, applied=True)
+        return instances(stepped(found(1, GOOD), watched=watched(one, changes=changes)))
+
+    assert (kept(121.0, RAISE), kept(122.0, RAISE)) == (["i-1"], [])
+    assert (kept(301.0, CLOSE), kept(302.0, CLOSE)) == (["i-1"], [])
+
+
+def test_its_time_begins_once_it_was_read_as_applied() -> None:
+    late = watched(changed(1, at=LONG_AGO))
+    waits = found(1, GOOD, pending=True)
+    assert instances(stepped(waits, watched=late)) == ["i-1"], "EC2 takes long"
+    given_up = failed(Hand(), 990.0, "NotApplied", "no")
+    assert instances(stepped(waits, watched=late, hands={"i-1": given_up})) == []
+    stopped = found(1, GOOD, pending=True, state="stopped")
+    assert instances(stepped(stopped, watched=late)) == [], "in force when it starts, whenever that is"
+    assert instances(stepped(found(1), watched=late)) == [], "never taken"
+    (came,) = stepped(found(1, GOOD), watched=late).changed
+    assert (came.instances[0].at, came.instances[0].applied) == (format_time(WALL), True)
+
+
+def test_what_is_not_known_is_watched_until_it_is() -> None:
+    late = watched(changed(1, at=LONG_AGO, applied=True))
+    assert instances(stepped(found(1, GOOD, unasked="away"), watched=late)) == ["i-1"]
 
 
 def test_a_clock_that_was_ahead_does_not_have_it_watched_for_ever() -> None:
@@ -372,8 +436,8 @@ def test_a_clock_that_was_ahead_does_not_have_it_watched_for_ever() -> None:
 def test_one_that_is_lost_or_set_back_takes_the_pass_of_its_change(every: list[Found], reason: str) -> None:
     made = stepped(*every, watched=watched(changed(1, applied=True)))
     assert (reasons(made), list(made.passed), instances(made)) == ([reason], [(GROUP, CLOSE)], [])
-    late = stepped(*every, watched=watched(changed(1, applied=True, at=WALL - 1_000.0)))
-    assert (late.faults, len(late.passed), instances(late)) == ((), 2, [])
+    late = stepped(*every, watched=watched(changed(1, applied=True, at=LONG_AGO)))
+    assert reasons(late) == [reason], "nobody has looked since, as while no operator ran"
 
 
 def test_what_was_never_applied_was_not_set_back_and_what_was_refused_is_not_lost() -> None:
@@ -389,7 +453,7 @@ def test_a_node_that_was_ready_and_is_not_any_more_is_told_until_it_is() -> None
     assert [one.instance for one in made.unready] == ["i-1"]
     (group,) = made.changed
     assert group.instances[0].unready
-    late = watched(changed(1, at=LONG_AGO, unready=True))
+    late = watched(changed(1, at=LONG_AGO, unready=True, applied=True))
     assert [one.instance for one in stepped(away, watched=late).unready] == ["i-1"], "its time over or not"
     back = stepped(found(1, GOOD), watched=late)
     assert (back.unready, instances(back)) == ((), [])
@@ -413,6 +477,20 @@ def test_what_has_passed_is_forgotten_with_the_value_that_was_wanted() -> None:
     assert list(stepped().passed) == [(GROUP, RAISE), (GROUP, CLOSE)]
     assert list(stepped(options={HOP: 3, "httpTokens": "required"}).passed) == [(GROUP, CLOSE)]
     assert stepped(options={}).passed == {}
+
+
+def test_what_passed_without_a_probe_does_not_count_once_nodes_are_probed() -> None:
+    assert stepped(proved=frozenset()).passed == {}
+    proved = msgspec.structs.replace(passed(RAISE), proved=True)
+    both = canaries(stood=(proved, passed(CLOSE)))
+    assert list(stepped(canary=both, proved=frozenset()).passed) == [(GROUP, RAISE)]
+    assert len(stepped(canary=both).passed) == 2, "and a proof is no fault where none is asked for"
+
+
+@pytest.mark.parametrize("proved", [None, frozenset({"i-1"})])
+def test_what_passes_tells_whether_a_probe_proved_it(proved: frozenset[str] | None) -> None:
+    made = stepped(found(1, GOOD), canary=canaries(canary("Soaking", 1, since=LONG_AGO)), proved=proved)
+    assert made.passed[GROUP, RAISE].proved is (proved is not None)
 
 
 def test_without_canaries_nothing_is_known() -> None:

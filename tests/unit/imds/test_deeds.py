@@ -23,12 +23,13 @@ from caretaker.imds.choice import Write
 from caretaker.imds.deeds import AT_ONCE, Doer
 from caretaker.imds.enforce import Enforced
 from caretaker.imds.hands import Hand, failed, refused
-from caretaker.imds.inventory import Inventory
+from caretaker.imds.inventory import OWN_SECONDS, Inventory
 from caretaker.imds.memory import Deeds
 from caretaker.imds.resource import Read
 from caretaker.kube.errors import NotLeader
 from caretaker.obs.imds_metrics import PolicyMetrics
 from caretaker.runtime.queue import Key
+from unit.imds.enforcing import changed, watched
 
 HERE = Target("ec2", "eu-west-1")
 CALL = {"HttpPutResponseHopLimit": 2}
@@ -430,6 +431,16 @@ def test_a_resume_at_that_cannot_be_read_resumes_nothing(clock: Clock, text: str
     meta = msgspec.structs.replace(mine.meta, annotations={"caretaker.dev/resume-at": text})
     mine = msgspec.structs.replace(mine, meta=meta)
     assert world.doer.desk(mine, world.of(), {}).resumed_at == 0.0
+
+
+def test_what_stands_in_status_at_first_is_believed_by_what_is_read_later(clock: Clock) -> None:
+    world, mine, deeds = World(), policy(), Deeds("u")
+    status = Status(changed=watched(changed(1)))
+    mine = msgspec.structs.replace(mine, status=status)
+    for _ in range(2):
+        desk = world.doer.desk(mine, deeds, {})
+        assert (desk.inherited, desk.believed_since) == ({"i-1"}, 1_000.0 + OWN_SECONDS)
+        clock.now += 5.0
 
 
 # ---------------------------------------------------------------- the dry run

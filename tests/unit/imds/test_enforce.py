@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from caretaker.api.imds import MAX_CHANGED, BreakerStatus, FieldChange, Options
+from caretaker.api.imds import MAX_CHANGED, MAX_GROUPS, BreakerStatus, FieldChange, Options
 from caretaker.api.times import format_time, parse_time
 from caretaker.imds.cases import told
 from caretaker.imds.desk import BATCH
@@ -301,6 +301,22 @@ def test_a_change_from_another_value_is_another_change() -> None:
     assert (written(made), chosen(made)) == (["i-1"], {GROUP: ["i-1"]})
 
 
+def test_one_that_differs_in_more_than_what_has_passed_is_not_changed() -> None:
+    both = [found(number, Options(1, "optional", "enabled")) for number in (1, 2, 3)]
+    for change in (RAISE, CLOSE):
+        made = enforce(both, desk(canary=canaries(stood=(passed(change),))))
+        assert (written(made), chosen(made)) == (["i-1"], {GROUP: ["i-1"]})
+
+
+def test_where_as_many_canaries_failed_as_fit_into_status_another_takes_the_place_of_each() -> None:
+    groups = [("KarpenterNodePool", f"g{number}") for number in range(MAX_GROUPS)]
+    lost = canaries(*(canary("Failed", 10_000 + n, group=group) for n, group in enumerate(groups)))
+    every = [found(number, group=group) for number, group in enumerate(groups)]
+    assert len(enforce(every, desk(canary=lost)).writes) == 50
+    one_more = [found(number, group=("AutoScalingGroup", "g")) for number in (1, 2)]
+    assert enforce(one_more, desk(canary=lost)).writes == ()
+
+
 def test_one_that_joins_in_a_group_whose_change_has_passed_is_changed_at_once() -> None:
     made = enforce([found(9), found(8, Options(1, "optional", "enabled"))], desk())
     assert (written(made), chosen(made)) == (["i-8", "i-9"], {})
@@ -524,7 +540,17 @@ def test_while_a_node_that_was_changed_is_not_ready_nothing_is_changed() -> None
     back = enforce([found(9, GOOD), *many(3)], desk(watched=made.changed))
     assert len(back.writes) == 3
     rests = enforce(every[:1], desk(watched=watched(changed(9))))
-    assert (rests.phase, rests.wake) == ("Enforced", None)
+    assert (rests.phase, rests.wake) == ("Enforced", 121.0), "until it need not be watched any more"
+
+
+def test_while_a_canary_soaks_it_is_looked_at_each_minute_whatever_keeps_the_others() -> None:
+    soaking = canaries(canary("Soaking", 9))
+    held = desk(canary=soaking, unproved=("Slow", "why"), proved=frozenset(), canary_soak=3_600.0)
+    made = enforce([found(9, GOOD), *many(3)], held)
+    assert (made.phase, made.wake) == ("Slow", 3.0), "its probe is to be asked for"
+    too_wide = desk(canary=soaking, max_drift_percent=1, canary_soak=3_600.0)
+    made = enforce([found(9, GOOD), *many(3)], too_wide)
+    assert (made.phase, made.wake) == ("DriftTooWide", 60.0)
 
 
 def test_while_a_probe_tells_otherwise_nothing_is_changed() -> None:

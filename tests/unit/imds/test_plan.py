@@ -1,7 +1,7 @@
 """What a pass finds: verdicts counted by state and group, what is listed, who conflicts."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -21,14 +21,17 @@ from caretaker.api.imds import (
     Summary,
 )
 from caretaker.api.objects import Node
+from caretaker.api.times import format_micros, parse_time
 from caretaker.imds.desk import Desk
 from caretaker.imds.hands import Hand, failed
 from caretaker.imds.judge import Seen
 from caretaker.imds.place import Place, place_of
 from caretaker.imds.plan import Member, Plan, Policy, Snapshot, plan, wants
+from caretaker.imds.probe import Finding, Known
 from caretaker.imds.verify import Probing
 
 HOP = "httpPutResponseHopLimit"
+SINCE = "2001-09-09T01:45:00Z"  # 100 s ago
 TWO = Policy("two", 100, Options(2), Selector())
 
 
@@ -286,16 +289,30 @@ def test_what_is_known_of_an_instance_tells_it_apart_from_those_that_are_alike()
     assert made.summary == Summary(nodes=5, compliant=1, pending=1, skipped=1, gone=2)
 
 
+def probed(options: Options, known: Known | None = None, **more: Any) -> Mapping[str, str]:
+    """The marks of a canary that soaks since SINCE."""
+    one = ChangedInstance("i-00000001", "n001", SINCE, applied=True, ready_since="1970-01-01T00:00:00Z")
+    change = FieldChange("httpTokens", "optional", "required")
+    soaks = GroupCanary("", "", (change,), (one,), "Soaking", SINCE, SINCE)
+    status = CanaryStatus(1, ("i-00000001",), "Soaking", SINCE, SINCE, (soaks,))
+    mine = Policy("two", 100, Options(2, "required"), Selector(), enforces=True)
+    given = {"canary": status, "canary_instances": 1, "tightening": ("Tokens",), **more}
+    desk = msgspec.structs.replace(ENFORCING, **given)
+    held = member(msgspec.structs.replace(node(1), ready=True), options, at=math.inf)
+    made = planned([held], mine, desk=desk, probing=Probing(), now=desk.wall, known=known or Known())
+    assert made.verified is not None
+    return made.verified.marks
+
+
 def test_a_canary_is_probed_though_another_difference_of_it_is_held() -> None:
     """Else it would wait for its probe for ever."""
-    at = "2001-01-01T00:00:00Z"
-    one = ChangedInstance("i-00000001", "n001", at, applied=True, ready_since="1970-01-01T00:00:00Z")
-    change = FieldChange("httpTokens", "optional", "required")
-    soaks = GroupCanary("", "", (change,), (one,), "Soaking", at, at)
-    status = CanaryStatus(1, ("i-00000001",), "Soaking", at, at, (soaks,))
-    mine = Policy("two", 100, Options(2, "required"), Selector(), enforces=True)
-    desk = msgspec.structs.replace(ENFORCING, canary=status, canary_instances=1, tightening=("Tokens",))
-    held = member(msgspec.structs.replace(node(1), ready=True), Options(3, "required"), at=math.inf)
-    made = planned([held], mine, desk=desk, probing=Probing(), now=desk.wall)
-    assert made.verified is not None
-    assert made.verified.marks.keys() == {"n001"}
+    assert probed(Options(3, "required")).keys() == {"n001"}
+
+
+def test_a_canary_is_probed_once_more_after_it_was_seen_applied() -> None:
+    """What was found between its change and that may be of the options from before."""
+    since = parse_time(SINCE) or 0.0
+    between = format_micros(since - 30.0)
+    early = Known({"n001": Finding("Reachable", since - 20.0, between)}, {"n001": between})
+    marks = probed(Options(2, "required"), early, changed={"i-00000001": since - 60.0})
+    assert marks["n001"] > format_micros(since + 1.0)

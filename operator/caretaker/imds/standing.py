@@ -1,0 +1,55 @@
+"""How an instance stands to the changes that it was sent. Pure.
+
+gone     it has ended, EC2 does not know it, or its Node is deleted
+unknown  EC2 was asked and did not say
+out      no policy means it any more, though the policy may be as it was: its labels or tags are not
+left     the policy, or another one, wants something else of it
+strayed  it has a value that is neither of the two
+differs  it has the value from before
+pending  it has the value, and that is not in force yet
+applied  it has the value
+"""
+
+from collections.abc import Sequence
+from typing import Final, Literal
+
+from caretaker.api.imds import FieldChange
+from caretaker.imds.desk import Found
+from caretaker.imds.drift import text
+from caretaker.imds.judge import Seen
+
+Standing = Literal["gone", "unknown", "out", "left", "strayed", "differs", "pending", "applied"]
+BACK: Final = frozenset(("strayed", "differs"))
+
+
+def standing(one: Found | None, changes: Sequence[FieldChange], me: str) -> Standing:
+    """By the values that EC2 has."""
+    if one is None or one.verdict.state == "gone":
+        return "gone"
+    if one.verdict.state == "skipped":
+        return "out"
+    if one.verdict.state == "unknown" or one.seen is None:
+        return "unknown"
+    if any(change.field not in one.wanted for change in changes):
+        return "out"
+    if not all(_wanted(one, change, me) for change in changes):
+        return "left"
+    return _compared(one.seen, changes)
+
+
+def _compared(seen: Seen, changes: Sequence[FieldChange]) -> Standing:
+    if not seen.confirmed:
+        return "pending"
+    has = dict(seen.options.given())
+    now = [(text(has.get(change.field)), change) for change in changes]
+    if any(told not in (change.before, change.after) for told, change in now):
+        return "strayed"
+    if any(told != change.after for told, change in now):
+        return "differs"
+    return "pending" if seen.pending else "applied"
+
+
+def _wanted(one: Found, change: FieldChange, me: str) -> bool:
+    """Whether the policy still wants it of this instance."""
+    wanted = one.wanted[change.field]
+    return wanted.policy == me and not wanted.rivals and text(wanted.value) == change.after
