@@ -210,7 +210,7 @@ def test_one_that_labels_take_out_of_the_policy_gives_its_place_to_no_other(when
     before = canaries(canary(when, 1))
     made = stepped(out, canary=before)
     assert (phase(made), reasons(made)) == ("Failed", ["CanaryLost"])
-    assert "taken out of the policy by its labels" in made.faults[0].message
+    assert "left the policy by its labels" in made.faults[0].message
     edited = stepped(out, canary=msgspec.structs.replace(before, generation=GENERATION - 1))
     assert (edited.canaries, instances(edited), edited.faults) == ({}, ["i-1"], ())
 
