@@ -22,7 +22,7 @@ async def test_the_change_of_one_that_is_lost_has_to_pass_anew(fleet: Fleet, adm
     fleet.control.remove([lost])
     await fleet.delete(names[lost])
     told = await policy.condition("Ready", "False", "BreakerOpen")
-    assert told["message"].startswith(f"InstanceLost: {lost} ")
+    assert told["message"].startswith(f"InstanceLost: instance {lost} ")
     found = await policy.get()
     assert found["status"].get("canary") is None, "nothing has passed any more"
     opened, sent = found["status"]["breaker"]["openedAt"], len(fleet.modified())
