@@ -200,7 +200,7 @@ class PolicyReason:
 
 
 class BreakerReason:
-    """Why Enforce of an IMDSPolicy has stopped: status.breaker.reason."""
+    """Values of status.breaker.reason of an IMDSPolicy."""
 
     CHANGES_FAILED: Final = "ChangesFailed"
     CHANGE_DENIED: Final = "ChangeDenied"

@@ -15,15 +15,15 @@ from caretaker.api.objects import WireMeta
 
 MAX_EXCEPTIONS = 50
 MAX_GROUPS = 500
-MAX_MEND = 4096  # characters of one; together as many as MAX_MENDS
+MAX_MEND = 4096  # characters of one command; MAX_MENDS of all
 MAX_MENDS = 262144
-MAX_CANARY = 50  # instances of one group's canary
-MAX_CHANGED = 1000  # instances that are watched after their change
+MAX_CANARY = 50  # instances in status.canary.instances
+MAX_CHANGED = 1000  # watched instances
 MAX_PASSED = 1000
 
 Switch = Literal["enabled", "disabled"]
-# An option, as safety.allowLoosening names what a change may open (a higher hop limit, optional tokens, the
-# others switched on), and safety.allowTightening what it may close.
+# Values of safety.allowLoosening (a higher hop limit, optional tokens, the others enabled) and of
+# safety.allowTightening (the opposite changes).
 Permit = Literal["HopLimit", "Tokens", "Endpoint", "Tags", "IPv6"]
 Expectation = Literal["PodReachable", "PodBlocked", "Any"]
 GroupKind = Literal["EKSManagedNodegroup", "KarpenterNodePool", "AutoScalingGroup"]
@@ -37,7 +37,7 @@ class Wire(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 
 
 class Options(Wire, frozen=True):
-    """Metadata options; None is not managed in a spec, not known of an instance."""
+    """Metadata options. None: not set in a spec; unknown for an instance."""
 
     http_put_response_hop_limit: int | None = None
     http_tokens: Literal["optional", "required"] | None = None
@@ -97,8 +97,8 @@ class Aws(Wire, frozen=True):
 
 
 class Canary(Wire, frozen=True):
-    """Which instances of each group are changed first, how long they have to stand, and what becomes of those
-    that fail. 0 instances: there is no canary, and nothing is watched."""
+    """The number of instances of each group that are changed first, their soak, and the action on failure.
+    0 instances: no canary, and changed instances are not watched."""
 
     instances: int = 1
     soak: str = "2m"
@@ -118,7 +118,7 @@ class Safety(Wire, frozen=True):
 
 
 class Verification(Wire, frozen=True):
-    """Whether some nodes of each group are probed from inside a pod, and what is to be found there."""
+    """Whether some nodes of each group are probed from a pod, and the expected result."""
 
     probe: bool = False
     nodes_per_group: int = 3
@@ -143,8 +143,7 @@ class Spec(Wire, frozen=True):
 
 
 class Summary(Wire, frozen=True, omit_defaults=False):
-    """Nodes that the policy means, each counted once; `overridden` counts again those where another policy
-    wins a field."""
+    """Selected nodes, each counted once; `overridden`: those where another policy wins a field."""
 
     nodes: int = 0
     compliant: int = 0
@@ -166,7 +165,7 @@ class ProbeStatus(Wire, frozen=True):
 
 
 class SourceStatus(Wire, frozen=True):
-    """What launches a group's future nodes. `mend`: shell commands; "" = none is needed, or there is none."""
+    """The source of a group's future nodes. `mend`: fix commands for a shell; "" = not needed, or none."""
 
     state: SourceState
     launch_template: str = ""
@@ -191,7 +190,7 @@ class GroupStatus(Wire, frozen=True, omit_defaults=False):
 
 
 class ExceptionStatus(Wire, frozen=True):
-    """One field of one node that is not as it should be, or why a node is not looked at."""
+    """One differing field of a node, or the reason for which a node is skipped."""
 
     node: str
     reason: str
@@ -204,7 +203,7 @@ class ExceptionStatus(Wire, frozen=True):
 
 
 class PlanStatus(Wire, frozen=True, omit_defaults=False):
-    """What would have to change: instances by Enforce, what launches them by somebody else."""
+    """Pending changes: instances, by Enforce; sources of future nodes, by their owner."""
 
     instances: int = 0
     launch_templates: int = 0
@@ -212,7 +211,7 @@ class PlanStatus(Wire, frozen=True, omit_defaults=False):
 
 
 class FieldChange(Wire, frozen=True):
-    """One option, from one value to another, as text; `before` is "unknown" where EC2 does not tell it."""
+    """One option with its old and new value, as text; `before` is "unknown" if EC2 does not report it."""
 
     field: str
     before: str = msgspec.field(name="from")
@@ -220,14 +219,14 @@ class FieldChange(Wire, frozen=True):
 
 
 class ChangedInstance(Wire, frozen=True):
-    """One instance that may have been sent a change.
+    """An instance that was, or may have been, sent a change.
 
-    at           when, or when its canary passed
-    applied      it was read so from EC2
-    ready_since  the Ready condition's lastTransitionTime of its Node: compared, never ordered; "" = the Node
-                 was not seen Ready since
-    unready      its Node was Ready, and is not any more
-    restored     it may have been sent the values from before
+    at           time of the change, or when the canary passed
+    applied      EC2 reported the change as applied
+    ready_since  lastTransitionTime of the Node's Ready condition: compared for equality, never ordered; "" =
+                 the Node has not been seen Ready since
+    unready      the Node was Ready and is now NotReady
+    restored     the previous values were, or may have been, sent
     """
 
     instance: str
@@ -240,7 +239,7 @@ class ChangedInstance(Wire, frozen=True):
 
 
 class ChangedGroup(Wire, frozen=True):
-    """Instances of one node group that are sent the same changes. No kind and no name: of no group."""
+    """Instances of a node group with the same changes. Empty kind and name: nodes without a group."""
 
     kind: str
     name: str
@@ -249,7 +248,7 @@ class ChangedGroup(Wire, frozen=True):
 
 
 class GroupCanary(ChangedGroup, frozen=True):
-    """The instances of a group that are changed first. `since`: of the phase."""
+    """The canary of a group. `since`: start of the phase."""
 
     phase: Literal["Changing", "Soaking", "Failed"]
     started_at: str
@@ -258,7 +257,7 @@ class GroupCanary(ChangedGroup, frozen=True):
 
 
 class PassedChange(Wire, frozen=True):
-    """A change that a group's canary has stood. `proved`: by a probe, too."""
+    """A change that passed on the canary of a group. `proved`: with a probe."""
 
     kind: str
     name: str
@@ -270,8 +269,8 @@ class PassedChange(Wire, frozen=True):
 
 
 class CanaryStatus(Wire, frozen=True, omit_defaults=False):
-    """All canaries. The first five fields are of all that run, or of the last that passed: `phase` is the one
-    of the least advanced."""
+    """All canaries. The first five fields summarise the running ones, or the last that passed; `phase` is the
+    least advanced."""
 
     generation: int
     instances: tuple[str, ...]
@@ -283,7 +282,7 @@ class CanaryStatus(Wire, frozen=True, omit_defaults=False):
 
 
 class BreakerStatus(Wire, frozen=True, omit_defaults=False):
-    """Enforce has stopped: why, and by which instance. `failures`: how many there were in a row."""
+    """The open breaker: reason and instance. `failures`: number of consecutive failures."""
 
     generation: int
     failures: int
@@ -295,7 +294,7 @@ class BreakerStatus(Wire, frozen=True, omit_defaults=False):
 
 
 class ScanStatus(Wire, frozen=True, omit_defaults=False):
-    """When EC2 was asked what stands above; written only with a change."""
+    """Time of the EC2 read behind this status; written only with another change."""
 
     at: str | None = None
 
