@@ -1,16 +1,16 @@
-"""The instances that may have been sent a change, and what has become of them. Pure.
+"""Canaries and watched instances: their next state, from status and from what was read. Pure.
 
 A canary belongs to a change: (group, field, from, to). The first instances of a group are changed alone; the
-others follow once these have stood the same change.
+remaining instances are changed when the same change has passed.
 
-    Changing  they are being changed; one that EC2 refuses to change, or that another hand changes first,
-              gives its place to another
-    Soaking   all were read as applied, on Nodes that were Ready all the time since
-    Failed    one was lost or set back: the breaker opens, and the next canary is a new one
-    passed    the change may be made to the others of the group, which are watched for some minutes after it
+    Changing  being changed; an instance that EC2 refuses to change, or that another client changes first, is
+              replaced by another one
+    Soaking   EC2 reported all as applied, and their Nodes have been Ready since
+    Failed    an instance was lost or reverted: the breaker opens, and the next canary is a new one
+    passed    the remaining instances of the group may be changed, and are watched for some minutes
 
-What stands in status is all that is known, so that it survives a restart: it was written before the first
-call. Times of Nodes are compared for being the same, never ordered.
+The state is in status alone, so it survives a restart: status is written before the first call. Times of
+Nodes are compared for equality, never ordered.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -36,11 +36,11 @@ from caretaker.imds.guard import ec2_name
 from caretaker.imds.hands import Hand, refused
 from caretaker.imds.standing import BACK, Standing, standing
 
-# How long a closing change stands at least, in seconds. kubelet and SDKs go on with the credentials that they
-# have (docs/spec/imdspolicy.md, "The canary").
+# Minimum soak of a closing change, in seconds: kubelet and SDKs cache credentials (docs/spec/imdspolicy.md,
+# "Soak of closing changes").
 FLOORS: Final = {"httpTokens": 900.0, HOP_LIMIT: 900.0, "httpEndpoint": 1800.0}
 FLOOR: Final = 300.0
-# How long an instance is watched after its change, at most.
+# The longest watch of an instance after its change.
 WINDOW_SECONDS: Final = 300.0
 
 _ORDER: Final = ("Failed", "Changing", "Soaking")
@@ -56,11 +56,11 @@ class Fault(msgspec.Struct, frozen=True):
 
 
 class Record(msgspec.Struct, frozen=True):
-    """What status is to tell.
+    """The next state, for status.
 
-    faults   what has just failed
-    unready  instances whose Nodes were Ready when they were changed, and are not any more
-    stale    instances that have to be read again before a canary passes
+    faults   failures since the last pass
+    unready  instances whose Nodes were Ready at the change and are now NotReady
+    stale    instances to read again before a canary passes
     """
 
     canaries: Mapping[Group, GroupCanary] = {}
@@ -72,8 +72,8 @@ class Record(msgspec.Struct, frozen=True):
 
 
 def step(found: Mapping[str, Found], held: Mapping[str, Collection[str]], desk: Desk) -> Record:
-    """What has become of the instances that stand in status. `found` has them by id, as far as their Nodes
-    are there, `held` the fields of each that may not be changed."""
+    """The next state of the instances in status. `found`: those with a Node, by ID; `held`: their fields
+    that may not be changed."""
     if not desk.canary_instances:
         return Record()
     made = _Step(found, held, desk)
@@ -85,7 +85,7 @@ def step(found: Mapping[str, Found], held: Mapping[str, Collection[str]], desk: 
 
 
 def status(record: Record, desk: Desk) -> CanaryStatus | None:
-    """As it is told; None = nothing has been changed, and nothing is."""
+    """status.canary; None = there is no canary, and no change has passed."""
     before, running = desk.canary, [record.canaries[group] for group in sorted(record.canaries)]
     passed = tuple(record.passed.values())[-MAX_PASSED:]
     if not running and not passed:
@@ -106,47 +106,47 @@ def status(record: Record, desk: Desk) -> CanaryStatus | None:
 
 
 def floor(changes: Iterable[FieldChange]) -> float:
-    """Seconds for which these have to stand at least."""
+    """Minimum soak of these changes, in seconds."""
     closing = [one for one in changes if closes(value(one, one.before), value(one, one.after))]
     return max((FLOORS.get(one.field, FLOOR) for one in closing), default=0.0)
 
 
 def soak(changes: Iterable[FieldChange], desk: Desk) -> float:
-    """Seconds of the wall for which these have to stand."""
+    """Soak of these changes, in seconds of the wall clock."""
     return max(desk.canary_soak, floor(changes) * desk.tick)
 
 
 def soaked_at(canary: GroupCanary, desk: Desk) -> float:
-    """When it will have stood long enough, in Unix seconds; `since` has lost its fraction of a second."""
+    """End of the soak, in Unix seconds; `since` is rounded down to a second, so one is added."""
     end = (parse_time(canary.since) or 0.0) + 1.0 + soak(canary.changes, desk)
     since, began = desk.soaks.get((canary.kind, canary.name), ("", 0.0))
     if since != canary.since:
-        return end  # another process has seen it begin
-    # The wall's clock may have been set since.
+        return end  # the soak began in another process
+    # The wall clock may have been set since.
     return max(end, desk.wall + soak(canary.changes, desk) - (desk.now - began) * desk.tick)
 
 
 def window(changes: Iterable[FieldChange], desk: Desk) -> float:
-    """Seconds of the wall for which an instance is watched; times have lost their fraction of a second."""
+    """Length of the watch, in seconds of the wall clock; plus one, since times are rounded down."""
     return min(soak(changes, desk), WINDOW_SECONDS * desk.tick) + 1.0
 
 
 def watched_until(record: Record, desk: Desk) -> Iterator[float]:
-    """When those that are watched have been for long enough, in Unix seconds."""
+    """End of the watch of each instance, in Unix seconds."""
     for group in record.changed:
         seconds = window(group.changes, desk)
         yield from ((parse_time(one.at) or 0.0) + seconds for one in group.instances)
 
 
 def chosen(one: Found, desk: Desk) -> ChangedInstance:
-    """An instance that is going to be sent a change."""
+    """An instance whose change will be sent."""
     return ChangedInstance(
         one.instance, one.node, format_time(desk.wall), ready_since=_token(one) if one.ready else ""
     )
 
 
 def together(groups: Iterable[ChangedGroup]) -> tuple[ChangedGroup, ...]:
-    """Those with the same changes in one; of an instance that stands twice there the last counts."""
+    """Merge groups with the same changes; of duplicate instances the last one counts."""
     by: dict[tuple[str, str, tuple[FieldChange, ...]], dict[str, ChangedInstance]] = {}
     for group in groups:
         by.setdefault((group.kind, group.name, group.changes), {}).update(
@@ -159,11 +159,11 @@ def _token(one: Found) -> str:
     return format_time(one.ready_since)
 
 
-# ---------------------------------------------------------------- what has become of them
+# ---------------------------------------------------------------- next state
 
 
 class _Step:
-    """Record in the making."""
+    """Builds a Record."""
 
     def __init__(self, found: Mapping[str, Found], held: Mapping[str, Collection[str]], desk: Desk) -> None:
         self._found = found
@@ -178,7 +178,7 @@ class _Step:
         self._stale: list[Found] = []
 
     def record(self) -> Record:
-        """What was found out."""
+        """The result."""
         return Record(
             self._canaries,
             self._passed,
@@ -191,13 +191,13 @@ class _Step:
     # ------------------------------------------------------------ canaries
 
     def canary(self, canary: GroupCanary) -> None:
-        """One group's."""
+        """The canary of one group."""
         after = canary if canary.phase == "Failed" else self._judged(canary)
         if after is not None:
             self._canaries[canary.kind, canary.name] = after
 
     def _judged(self, canary: GroupCanary) -> GroupCanary | None:
-        """None = it is no more: it has passed, or there is nobody left in it."""
+        """None = the canary has passed, or has no instances left."""
         stood = [(one, self._standing(one, canary.changes)) for one in canary.instances]
         faults = (self._fault(one, state, canary.changes) for one, state in stood)
         fault = next((why for why in faults if why is not None), None)
@@ -241,11 +241,11 @@ class _Step:
         return None
 
     def _same_spec(self) -> bool:
-        """Whether status is of this spec already: whoever edits it may mean to take instances out."""
+        """Whether status is of this spec: an edit of the spec may exclude instances on purpose."""
         return self._desk.canary is not None and self._desk.canary.generation == self._desk.generation
 
     def _was_taken(self, one: ChangedInstance, changes: Iterable[FieldChange]) -> bool:
-        """Whether EC2 has told this process that it took the change."""
+        """Whether EC2 has confirmed to this process that it accepted the change."""
         hand = self._desk.hands.get(one.instance, Hand())
         sent = all(text(hand.options.get(ec2_name(change.field))) == change.after for change in changes)
         return hand.waits and not hand.unsure and sent
@@ -257,7 +257,7 @@ class _Step:
         return self._desk.wall - (parse_time(one.at) or 0.0) > self._desk.pending_timeout * self._desk.tick
 
     def _seen(self, one: ChangedInstance, state: Standing) -> ChangedInstance:
-        """As it is now; `at` becomes when its Node was first seen not Ready."""
+        """The current state; `at` becomes the time at which the Node was first seen NotReady."""
         found = self._found[one.instance]
         unready = not found.ready
         if unready:
@@ -271,7 +271,7 @@ class _Step:
         ones, states = [one for one, _ in stay], [state for _, state in stay]
         tokens = [_token(self._found[one.instance]) for one in ones]
         same = all(one.ready_since == token for one, token in zip(ones, tokens, strict=True))
-        # By a clock that was ahead of this one: what is left of its soak is not known.
+        # `since` is from a clock that was ahead of this one: the rest of the soak is unknown.
         ahead = (parse_time(canary.since) or 0.0) > self._desk.wall
         stands = all(one.applied and not one.unready for one in ones)
         goes_on = canary.phase == "Soaking" and same and not ahead
@@ -316,50 +316,50 @@ class _Step:
         self._changed.append(_group(canary, stood))
         return True
 
-    # ------------------------------------------------------------ those that are watched
+    # ------------------------------------------------------------ watched instances
 
     def watch(self, group: ChangedGroup) -> None:
-        """Instances of one group, some minutes long."""
+        """The watched instances of one group."""
         ones = (self._watched(group, one) for one in group.instances)
         kept = [one for one in ones if one is not None]
         self._changed.append(_group(group, kept))
 
     def _watched(self, group: ChangedGroup, one: ChangedInstance) -> ChangedInstance | None:
-        """None = it is watched no more: it was seen as it should be, after its time."""
+        """None = the watch is over: the instance was seen with the change after its time."""
         found, state = self._found.get(one.instance), self._standing(one, group.changes)
         lost = state == "gone"
         if self._was_refused(one, state):
             return None
-        # However late: nobody has looked since.
+        # However late: this is the first look since then.
         if lost or (one.applied and state in BACK):
             self._lose(group, one, lost=lost)
             return None
         assert found is not None  # noqa: S101 - it would be gone
         if state == "applied" and not one.applied:
-            one = msgspec.structs.replace(one, applied=True, at=self._now)  # its time begins
+            one = msgspec.structs.replace(one, applied=True, at=self._now)  # the watch begins
         running = found.seen is not None and found.seen.state == "running"
         unready = bool(one.ready_since) and not found.ready and running
         if unready:
             self._unready.append(one)
         elif self._over(one, state, window(group.changes, self._desk), running=running):
             return None
-        # By a clock that was ahead it would be watched for ever.
+        # With a time from a clock that was ahead the watch would not end.
         at = format_time(min(parse_time(one.at) or 0.0, self._desk.wall))
         token = _token(found) if found.ready else one.ready_since
         return msgspec.structs.replace(one, at=at, ready_since=token, unready=unready)
 
     def _over(self, one: ChangedInstance, state: Standing, seconds: float, *, running: bool) -> bool:
-        """Whether its time is over; that of one which is not known, or not applied yet, is not."""
+        """Whether the watch is over; not while the instance is unknown, or its change pending."""
         hand = self._desk.hands.get(one.instance, Hand())
         comes = state == "pending" and not one.applied and hand.trouble[0] != PolicyReason.NOT_APPLIED
         if state == "unknown" or (comes and running):
             return False
-        # The wall's clock may have been set since.
+        # The wall clock may have been set since.
         recent = hand.sent_at is not None and (self._desk.now - hand.sent_at) * self._desk.tick <= seconds
         return self._desk.wall - (parse_time(one.at) or 0.0) > seconds and not recent
 
     def _lose(self, group: ChangedGroup, one: ChangedInstance, *, lost: bool) -> None:
-        """What has failed one has to pass anew."""
+        """The changes of a failed instance have to pass again."""
         for change in group.changes:
             self._passed.pop(((group.kind, group.name), change), None)
         if lost:
@@ -370,11 +370,11 @@ class _Step:
             self._faults.append(_told(BreakerReason.INSTANCE_SET_BACK, one, said))
 
     def _was_refused(self, one: ChangedInstance, state: Standing) -> bool:
-        """Whether nothing was taken of what it was sent."""
+        """Whether EC2 refused the change."""
         told = not one.applied and refused(self._desk.hands.get(one.instance, Hand()))
         if not told or one.instance not in self._desk.inherited:
             return told
-        # Another process may have sent it, of which EC2's first answers need not know.
+        # Another process may have sent it, and EC2's first responses may not show that yet.
         seen = self._found[one.instance].seen if state in BACK else None
         return seen is not None and seen.at >= self._desk.believed_since
 

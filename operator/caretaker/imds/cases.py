@@ -1,4 +1,4 @@
-"""An instance that is looked at closer: what this policy may change, and how its last try goes on. Pure."""
+"""An instance with the changes that this policy may make, and the state of its last attempt. Pure."""
 
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
@@ -17,8 +17,8 @@ _NEW: Final = Hand()
 
 
 class Case(msgspec.Struct, frozen=True, gc=False):
-    """`state`: as far as this policy may change it; `hand` as it is now; `changes` that may be made, and
-    those that are held."""
+    """`state`: with regard to what this policy may change; `hand`: the last attempt; `changes`: allowed ones;
+    `held`: the others."""
 
     found: Found
     state: State
@@ -28,35 +28,35 @@ class Case(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def order(self) -> tuple[int, str]:
-        """Failing ones last."""
+        """Failed ones last."""
         return (self.hand.failures, self.found.node)
 
     @property
     def waits(self) -> bool:
-        """Whether EC2 is at it, and may still apply it."""
+        """Whether EC2 has accepted a change and may still apply it."""
         if self.state == "pending":
             return self.hand.trouble[0] != Reason.NOT_APPLIED
         return self.state == "drifted" and _under_way(self.found)
 
     @property
     def fit(self) -> bool:
-        """Whether a change of it would show soon, to somebody who looks at its node."""
+        """Whether it is eligible as a canary: running, on a Ready Node, and a probe can verify the change."""
         one = self.found
         runs = one.seen is not None and one.seen.state == "running"
         return one.ready and one.provable and runs
 
     def changes_now(self, desk: Desk) -> bool:
-        """Whether a call is to be made, now or when its backoff is over. What EC2 has not applied yet is not
-        touched, but once more when it has been at it for too long."""
+        """Whether a call is to be made, now or after its backoff. A pending change is sent once more, after
+        pendingTimeout."""
         if self.state == "drifted":
             return not _under_way(self.found)
         late = overdue(self.hand, desk.now, desk.pending_timeout)
         return self.state == "pending" and late and not self.hand.resent
 
     def options(self, me: str, changes: Iterable[FieldChange]) -> Mapping[str, Any]:
-        """What is sent to make these changes; all that is won, where it is sent once more."""
+        """Parameters of the call for these changes; for a resend all options that the policy wins."""
         seen = self.found.seen
-        assert seen is not None  # noqa: S101 - nothing differs of what was not seen
+        assert seen is not None  # noqa: S101 - an instance that was not seen has no changes
         fields = {change.field for change in changes}
         leave = {why.change.field for why in self.held}
         if self.state == "drifted":
@@ -65,12 +65,12 @@ class Case(msgspec.Struct, frozen=True, gc=False):
 
 
 def concerns(one: Found, desk: Desk) -> bool:
-    """Not most instances, at most times."""
+    """Whether Enforce has to look at the instance; most are compliant and without an attempt."""
     return one.verdict.state in ("drifted", "pending") or one.instance in desk.hands
 
 
 def case_of(one: Found, desk: Desk, known: Collection[str]) -> Case:
-    """See Case. `known`: instances that may have been sent a change, by status."""
+    """See Case. `known`: instances that were sent a change, by status."""
     state, hand = one.verdict.state, hand_of(desk, one)
     stay: tuple[Held, ...] = ()
     if one.seen is not None and state == "drifted":
@@ -80,23 +80,23 @@ def case_of(one: Found, desk: Desk, known: Collection[str]) -> Case:
         free = tuple(change_of(change) for change in mine if change.field not in kept)
         if free:
             return Case(one, state, _drifted(one, one.seen, hand, free, desk), free, stay)
-        # nothing is left that this policy may change
+        # no change is left that this policy may make
         state = "pending" if _under_way(one) else "compliant"
     hand = advance(hand, state, desk.now, desk.pending_timeout, others=one.instance in desk.others)
     ours = bool(hand.options) or one.instance in known or not desk.canary_instances
     if state == "pending" and not ours and overdue(hand, desk.now, desk.pending_timeout):
-        # Another hand has sent it: it is told, and is not ours to send.
+        # Another client has sent it: report it, and do not send it again.
         hand = not_applied(hand, desk.now, desk.pending_timeout)
     return Case(one, state, hand, (), stay)
 
 
 def hand_of(desk: Desk, one: Found) -> Hand:
-    """What the process remembers of it."""
+    """The last attempt that the process remembers."""
     return desk.hands.get(one.instance) or _NEW
 
 
 def told(found: Found, hand: Hand | None) -> Found:
-    """With what is known of its tries: failed in place of drifted."""
+    """With the state failed in place of drifted, if the last attempt failed."""
     if hand is None or found.verdict.state not in ("drifted", "pending"):
         return found
     reason, message = hand.trouble
@@ -124,7 +124,7 @@ def _held(change: Change, one: Found, seen: Seen, desk: Desk) -> Held | None:
 
 
 def _drifted(one: Found, seen: Seen, hand: Hand, free: Collection[FieldChange], desk: Desk) -> Hand:
-    """With what would be sent, where it matters that it is what was sent before."""
+    """Advanced with the parameters that would be sent now, to compare them with those sent before."""
     if not hand.options:
         return advance(hand, "drifted", desk.now, desk.pending_timeout)
     fields = [change.field for change in free]

@@ -1,6 +1,6 @@
-"""Who is changed now, and as what: a group's canary, or one that follows it. Pure.
+"""Chooses the instances to change now: canaries first, then instances whose changes have passed. Pure.
 
-Canaries come first. Whoever is chosen stands in status before the first call is made.
+Chosen instances are written to status before the first call.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -24,7 +24,7 @@ from caretaker.imds.drift import value
 from caretaker.imds.guard import parameters
 from caretaker.imds.merge import Wanted
 
-ASKED: Final = 3  # instances of which EC2 is asked whether they may be changed, at a time
+ASKED: Final = 3  # instances in a dry run
 
 
 class Write(msgspec.Struct, frozen=True):
@@ -36,7 +36,7 @@ class Write(msgspec.Struct, frozen=True):
 
 
 class Choice(msgspec.Struct, frozen=True):
-    """`read`: what the writes stand on."""
+    """`read`: the instances of the writes, as they were read."""
 
     record: Record
     writes: tuple[Write, ...] = ()
@@ -44,7 +44,7 @@ class Choice(msgspec.Struct, frozen=True):
 
 
 def covered(cases: Sequence[Case], record: Record, desk: Desk) -> frozenset[str]:
-    """The instances whose changes have all passed in their group."""
+    """Instances whose changes have all passed in their group."""
     passed, without = record.passed, not desk.canary_instances
     return frozenset(
         case.found.instance
@@ -54,7 +54,7 @@ def covered(cases: Sequence[Case], record: Record, desk: Desk) -> frozenset[str]
 
 
 def choose(cases: Sequence[Case], follow: Collection[str], record: Record, desk: Desk) -> Choice:
-    """As many as are free; `follow`: instances whose changes have passed."""
+    """As many as the limits allow; `follow`: instances whose changes have passed."""
     pick = _Pick(record, desk)
     first = [case for case in cases if case.found.instance not in follow]
     for case in cases:
@@ -68,7 +68,7 @@ def choose(cases: Sequence[Case], follow: Collection[str], record: Record, desk:
 
 
 def restore(found: Mapping[str, Found], record: Record, desk: Desk) -> Choice:
-    """The values from before, once, for the instances of canaries that have failed."""
+    """Write the previous values back, once, to the instances of failed canaries."""
     pick = _Pick(record, desk)
     for canary in record.canaries.values():
         if canary.phase == "Failed":
@@ -79,8 +79,8 @@ def restore(found: Mapping[str, Found], record: Record, desk: Desk) -> Choice:
 
 
 def asks(cases: Sequence[Case], writes: Sequence[Write], desk: Desk) -> tuple[Write, ...]:
-    """The first write, and some more from all over what has to be changed: that one may not be changed may be
-    due to its tags, which its neighbours have, too."""
+    """The first write, and others spread over all that is left: a denial may be due to tags, which neighbours
+    in the list often share."""
     asked = {one.instance: one for one in writes[:1]}
     for at in (len(cases) * part // ASKED for part in range(ASKED) if cases):
         case, found = cases[at], cases[at].found
@@ -91,7 +91,7 @@ def asks(cases: Sequence[Case], writes: Sequence[Write], desk: Desk) -> tuple[Wr
 
 
 class _Pick:
-    """Choice in the making."""
+    """Builds a Choice."""
 
     def __init__(self, record: Record, desk: Desk) -> None:
         self._record = record
@@ -112,7 +112,7 @@ class _Pick:
         self._known = {one.instance for group in record.changed for one in group.instances}
 
     def choice(self, wait: Collection[Group]) -> Choice:
-        """A canary that has failed stands until another one does, in groups that `wait` for one."""
+        """A failed canary is kept until the next one is chosen, in groups that `wait` for one."""
         every = self._canaries.items()
         canaries = {group: one for group, one in every if one.phase != "Failed" or group in wait}
         changed = together((*self._record.changed, *self._changed))
@@ -120,11 +120,11 @@ class _Pick:
         return Choice(record, tuple(self._writes), tuple(self._read))
 
     def has_failed(self, case: Case) -> bool:
-        """Whether a canary of its failed."""
+        """Whether the instance was in a failed canary."""
         return case.found.instance in self._failed
 
     def again(self, case: Case) -> None:
-        """One that is a canary."""
+        """An instance of a canary."""
         canary = self._canaries.get(case.found.group)
         if canary is None or canary.phase != "Changing" or not _within(case, canary):
             return
@@ -133,7 +133,7 @@ class _Pick:
             self._send(case, changes)
 
     def first(self, case: Case) -> None:
-        """One that becomes a canary."""
+        """An instance that becomes a canary."""
         if not case.fit:
             return
         canary = self._canaries.get(case.found.group)
@@ -150,7 +150,7 @@ class _Pick:
             self._canaries[case.found.group] = msgspec.structs.replace(canary, instances=instances)
 
     def follower(self, case: Case) -> None:
-        """One whose changes have passed. What is sent once more was sent before."""
+        """An instance whose changes have passed. A pending one was sent the change before."""
         one = case.found
         canary = self._canaries.get(one.group)
         if canary is not None and _within(case, canary):
@@ -165,7 +165,7 @@ class _Pick:
             self._changed.append(ChangedGroup(kind, name, case.changes, (chosen(one, self._desk),)))
 
     def restore(self, canary: GroupCanary, one: ChangedInstance, found: Found) -> None:
-        """One that has still what it was sent."""
+        """An instance that still has the change."""
         if found.seen is None or not self._free(found):
             return
         has = dict(found.seen.options.given())
@@ -206,6 +206,6 @@ def _within(case: Case, canary: GroupCanary) -> bool:
 
 
 def _joins(case: Case, canary: GroupCanary, desk: Desk) -> bool:
-    """Whether it may be one more of a canary that is being changed."""
+    """Whether the instance may join a canary in phase Changing."""
     room = canary.phase == "Changing" and len(canary.instances) < desk.canary_instances
     return room and canary.changes == case.changes and not _within(case, canary)

@@ -1,4 +1,4 @@
-"""What Enforce's decisions start from: the instances, and what the process and the status know. Pure."""
+"""The input of Enforce's decisions: the instances, the state of the process, and status. Pure."""
 
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final, Literal
@@ -13,19 +13,19 @@ from caretaker.imds.merge import Wanted
 Group = tuple[str, str]  # kind and name; ("", "") = of no group
 
 BATCH: Final = 100  # changes in one pass
-# What is to be changed, and a canary that is to pass, is read again when it was read longer ago.
+# Instances are read again before a change, and before a canary passes, if the last read is older.
 FRESH_SECONDS: Final = 5.0
-# What was changed is read again when it was read longer ago: canaries that soak, and with the next changes
-# the others.
+# Changed instances are read again if the last read is older: soaking canaries, and with the next changes the
+# watched ones.
 WATCH_SECONDS: Final = 60.0
 
 
 class Found(msgspec.Struct, frozen=True, gc=False):
     """One instance.
 
-    ready, ready_since  the Node's Ready condition, and its lastTransitionTime by the clock of whoever set it
-    group               in which its changes count
-    provable            the probe could run there
+    ready, ready_since  the Node's Ready condition, and its lastTransitionTime by the clock of its writer
+    group               of its canary
+    provable            a probe could verify its change
     """
 
     node: str
@@ -41,25 +41,25 @@ class Found(msgspec.Struct, frozen=True, gc=False):
 
 
 class Desk(msgspec.Struct, frozen=True):
-    """What Enforce works with, beside what was found.
+    """What Enforce works with, besides the instances.
 
     now       seconds of a clock that never goes back; wall: Unix seconds, of which `tick` are one of those
-    fresh_since  what was read since then, by the clock of Seen.at, was read in the last FRESH_SECONDS
-    options   what the policy wants, by field
+    fresh_since  reads since then, by the clock of Seen.at, are at most FRESH_SECONDS old
+    options   the options of the policy, by field
     hands     instance -> Hand
-    others    instances for which EC2 has a change of another policy that was not seen applied
-    free      region -> how many changes EC2's bucket allows now; cap: how many the policy's own does
+    others    instances with a pending change of another policy
+    free      region -> number of changes that EC2's limit allows now; cap: that the policy's rate allows
     wait      seconds until both allow one
-    stopped   (reason, message) of what keeps it from changing anything: a permission, an account's policy
-    watched   instances that were changed a short time ago
-    soaks     group -> (since, now) of soaks that this process has seen begin
-    inherited instances that another process may have sent their change, by the status that this one found
-    believed_since  of these: what was read since then, by the clock of Seen.at, knows of it
-    denied    (instance, message) of a change that EC2 denied though it had said that it may be made
-    first     instances that EC2 said may be changed, when it denied others
-    proved    instances whose probe found what it should since their soak began; None: none is made
-    faulty    of a canary's instances: what the probe found instead
-    unproved  (reason, message) of a finding that counts and is not as expected; ("", "") = there is none
+    stopped   (reason, message) if no change may be made: a permission, an account policy
+    watched   recently changed instances
+    soaks     group -> (since, now) of soaks that began in this process
+    inherited instances in the status that this process found: another process may have sent their change
+    believed_since  reads of these since then, by the clock of Seen.at, show that change
+    denied    (instance, message) of a change that EC2 denied after it had allowed the dry run
+    first     instances whose dry run EC2 allowed when it denied others
+    proved    instances that passed the probe since their soak began; None: there is no probe
+    faulty    instances of a canary -> unexpected result of the probe
+    unproved  (reason, message) of an unexpected result that counts; ("", "") = none
     needed    group -> the hop limit that its pods need, as measured
     """
 
@@ -78,7 +78,7 @@ class Desk(msgspec.Struct, frozen=True):
     max_drift_percent: int = 100
     stop_after: int = 5
     pending_timeout: float = 120.0
-    resumed_at: float = 0.0  # Unix seconds; what stopped before it is to go on
+    resumed_at: float = 0.0  # Unix seconds; closes a breaker that opened before
     canary: CanaryStatus | None = None
     watched: tuple[ChangedGroup, ...] = ()
     soaks: Mapping[Group, tuple[str, float]] = {}
@@ -108,6 +108,6 @@ class Desk(msgspec.Struct, frozen=True):
 
 
 def recorded(canary: CanaryStatus | None, watched: Iterable[ChangedGroup]) -> set[str]:
-    """Instances that may have been sent a change, by status."""
+    """Instances that were sent a change, by status."""
     every = (*(canary.groups if canary is not None else ()), *watched)
     return {one.instance for group in every for one in group.instances}

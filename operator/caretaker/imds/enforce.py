@@ -1,8 +1,8 @@
 """What Enforce changes now, what it waits for, and what stops it.
 
-Pure: what was found and what the process remembers (Desk) -> Enforced. Gates stand in the order in which
-they are told; behind the last one the canaries, the policy's own cap and our share of EC2's bucket say how
-many.
+Pure: instances and the state of the process (Desk) -> Enforced. Gates are checked in the order in which they
+are reported. Behind the last gate the canaries, the policy's rate and our share of EC2's limit decide the
+number of changes.
 """
 
 import math
@@ -22,42 +22,42 @@ from caretaker.imds.desk import WATCH_SECONDS, Desk, Found, recorded
 from caretaker.imds.guard import Held
 from caretaker.imds.hands import Hand
 
-AHEAD: Final = 200  # instances that one call reads again
-# Between two passes while there is more to change: each may cost a status write.
+AHEAD: Final = 200  # instances that one call reads
+# Between two passes while changes are left: each pass may write status.
 PASS_SECONDS: Final = 3.0
 POLL_SECONDS: Final = 3.0
-# Until a Node is looked at again that may become a canary's: that it is Ready starts no pass.
+# Between two passes without an eligible canary: a Node that becomes Ready starts no pass.
 READY_SECONDS: Final = 15.0
 
 
 class Enforced(msgspec.Struct, frozen=True):
-    """`left`: instances that are still to be changed, these writes included. `hands`: those that are other
-    than they were. `wake`: seconds until a pass may do more; None = at the resync."""
+    """`left`: instances that are still to be changed, including these writes. `hands`: the new Hands. `wake`:
+    seconds until the next pass; None = at the resync."""
 
     writes: tuple[Write, ...] = ()
-    asks: tuple[Write, ...] = ()  # of which EC2 is to say whether they may be made
-    # (region, instance) to be read again before anything of this is done, as too old; () = nothing is.
+    asks: tuple[Write, ...] = ()  # for the dry run
+    # (region, instance) to read again first, because the last read is too old.
     ahead: tuple[tuple[str, str], ...] = ()
     left: int = 0
-    phase: str = Reason.ENFORCED  # a reason: what it does, or waits for
+    phase: str = Reason.ENFORCED  # reason of the conditions
     message: str = ""
-    hold: bool = False  # nothing is changed until somebody acts, or EC2 permits
+    hold: bool = False  # no instance is changed until the cause is removed
     canary: CanaryStatus | None = None
     changed: tuple[ChangedGroup, ...] = ()
     breaker: BreakerStatus | None = None
-    closed: bool = False  # the breaker was: failures count anew
+    closed: bool = False  # the breaker was closed: failures start at 0
     hands: Mapping[str, Hand] = {}
     held: tuple[tuple[str, Held], ...] = ()  # (instance, ...) changes that are not made
     pending: int = 0
-    failing: int = 0  # of `left`: the last try failed
+    failing: int = 0  # of `left`: the last attempt failed
     fighting: int = 0
-    blocked: tuple[str, ...] = ()  # what EC2 said of each that the account's own policy keeps as it is
+    blocked: tuple[str, ...] = ()  # EC2's error for each instance that an account policy blocks
     slowed: bool = False
     wake: float | None = None
 
 
 def enforce(every: Sequence[Found], desk: Desk, elsewhere: Sequence[Found] = ()) -> Enforced:
-    """See Enforced. `elsewhere`: instances that stand in status, and that the policy means no more."""
+    """See Enforced. `elsewhere`: instances in status that the policy no longer selects."""
     known = recorded(desk.canary, desk.watched)
     items = [case_of(one, desk, known) for one in every if concerns(one, desk)]
     left = (one for one in items if one.changes_now(desk))
@@ -109,7 +109,7 @@ def _pending(items: Iterable[Case]) -> int:
 def _ahead(
     cases: Iterable[Case], choice: Choice, found: Mapping[str, Found], desk: Desk
 ) -> tuple[tuple[str, str], ...]:
-    """What is too old of that on which this stands, and with it what comes next."""
+    """Instances whose last read is too old for these writes; with them the next ones, to save calls."""
     old = [one for one in choice.read if one.seen is not None and not desk.fresh(one.seen)]
     if choice.writes:
         old += [one for one in found.values() if one.seen is not None and _unwatched(one, desk)]
@@ -134,7 +134,7 @@ def _unwatched(one: Found, desk: Desk) -> bool:
 
 
 def _breaker(desk: Desk, faults: Sequence[Fault]) -> tuple[BreakerStatus | None, bool]:
-    """(the breaker if it is open, whether it has just been closed)."""
+    """(the open breaker or None, whether it has just been closed)."""
     before = desk.breaker
     if before is not None:
         opened = parse_time(before.opened_at) or 0.0
@@ -146,7 +146,7 @@ def _breaker(desk: Desk, faults: Sequence[Fault]) -> tuple[BreakerStatus | None,
         fault = _failures(desk)
     if fault is None:
         return None, closed
-    # What was resumed before, by a clock that may be ahead, says nothing of this.
+    # An earlier resume-at from a clock that is ahead must not close this breaker.
     stamp = format_time(max(desk.wall, math.ceil(desk.resumed_at)))
     said, count = fault.message[:1024], desk.failures if fault.reason == BreakerReason.CHANGES_FAILED else 0
     return BreakerStatus(
@@ -155,7 +155,7 @@ def _breaker(desk: Desk, faults: Sequence[Fault]) -> tuple[BreakerStatus | None,
 
 
 def _failures(desk: Desk) -> Fault | None:
-    """What the process remembers of its tries."""
+    """Faults of changes, which the process remembers."""
     instance, message = desk.denied
     if instance:
         return Fault(BreakerReason.CHANGE_DENIED, instance, "", f"instance {instance}: {message}")
@@ -172,7 +172,7 @@ def _stop(
     breaker: BreakerStatus | None,
     desk: Desk,
 ) -> tuple[str, str] | None:
-    """Why nothing is changed."""
+    """Why no instance is changed."""
     if desk.stopped is not None:
         return desk.stopped
     if breaker is not None:
@@ -210,7 +210,7 @@ def _too_wide(every: Sequence[Found], desk: Desk) -> tuple[str, str] | None:
     )
 
 
-# ---------------------------------------------------------------- what is told
+# ---------------------------------------------------------------- messages
 
 
 def _phase(
@@ -234,7 +234,7 @@ def _phase(
 
 
 def _no_canary(cases: Sequence[Case], said: str) -> tuple[str, str]:
-    """Why no instance is changed first."""
+    """Why there is no canary."""
     one = next((case.found for case in cases if not case.fit), None)
     if one is None:
         return Reason.CANARY_CHANGING, f"No canary has been chosen yet; {said}"
@@ -269,7 +269,7 @@ def _until(canary: GroupCanary, desk: Desk) -> str:
 def _wake(
     base: Enforced, cases: Iterable[Case], follow: Collection[str], record: Record, desk: Desk
 ) -> float | None:
-    """Seconds until something is due without any event."""
+    """Seconds until the next pass if no event comes before."""
     if base.ahead:
         return 0.1
     mine = [] if base.hold else [case for case in cases if _moves(case, follow, record)]
@@ -296,7 +296,7 @@ def _ends(canary: GroupCanary, desk: Desk) -> float:
 
 
 def _moves(case: Case, follow: Collection[str], record: Record) -> bool:
-    """Whether it may be sent something once it is due."""
+    """Whether its change may be sent when it is due."""
     canary = record.canaries.get(case.found.group)
     if canary is not None and any(one.instance == case.found.instance for one in canary.instances):
         return canary.phase == "Changing"

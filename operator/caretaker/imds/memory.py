@@ -1,6 +1,6 @@
-"""What a process remembers of each policy that enforces. No I/O.
+"""The memory of a process of each policy in Enforce. No I/O.
 
-It is lost with the process: nothing that correctness needs is in it.
+It is lost with the process, so correctness must not depend on it.
 """
 
 from collections.abc import Collection
@@ -15,8 +15,8 @@ from caretaker.imds.pace import Pace
 
 
 class Permit(msgspec.Struct, frozen=True):
-    """What EC2 said of what may be changed. `stopped`: (reason, message) of a refusal that stops it all;
-    `told`: of the last one, and `refusals`: how many, since EC2 last took a change."""
+    """Results of dry runs. `stopped`: (reason, message) of a refusal that stops all changes; `told`: of the
+    last refusal, and `refusals`: their number, since EC2 last accepted a change."""
 
     generation: int = -1
     stopped: tuple[str, str] | None = None
@@ -26,45 +26,45 @@ class Permit(msgspec.Struct, frozen=True):
 
 
 class Deeds:
-    """One policy's."""
+    """The memory of one policy."""
 
     def __init__(self, uid: str) -> None:
         self.uid = uid
         self.hands: dict[str, Hand] = {}
         self.changed: dict[str, float] = {}  # instance -> when, in Unix seconds
-        self.unseen = False  # something was changed that other policies have not looked at
+        self.unseen = False  # there are changes that other policies have not read
         self.failures = 0
         self.last_failure = ""
         self.permit = Permit()
-        self.first: set[str] = set()  # instances that EC2 said may be changed, when it denied others
-        self.refusing: set[str] = set()  # instances that were denied, since EC2 last took a change
-        self.denied = ("", "")  # (instance, message) of a change that was denied, and would be allowed
+        self.first: set[str] = set()  # instances whose dry run EC2 allowed when it denied others
+        self.refusing: set[str] = set()  # instances that were denied since EC2 last accepted a change
+        self.denied = ("", "")  # (instance, message) of a change that was denied after an allowed dry run
         self.per_minute = 0
         self.cap: Pace | None = None
-        self.soaks: dict[Group, tuple[str, float]] = {}  # group -> (since, when by a clock that goes on)
-        self.waits: set[str] = set()  # instances whose hands wait for EC2
-        self.inherited: set[str] | None = None  # instances of the status that was found; None: none was yet
+        self.soaks: dict[Group, tuple[str, float]] = {}  # group -> (since, monotonic time)
+        self.waits: set[str] = set()  # instances whose Hand waits for EC2
+        self.inherited: set[str] | None = None  # instances in the first status; None: not read yet
         self.inherited_at = 0.0
 
     @property
     def refused(self) -> tuple[str, str] | None:
-        """(reason, message) of a refusal, until EC2 takes a change: that it would take one is not enough."""
+        """(reason, message) of a refusal, until EC2 accepts a change: an allowed dry run is not enough."""
         if self.denied[0]:
             return Reason.ACCESS_DENIED, f"instance {self.denied[0]}: {self.denied[1]}"
         return self.permit.told
 
     def inherit(self, known: Collection[str], now: float) -> None:
-        """Instances that stand in status: at first those that another process may have changed."""
+        """Take the instances of the first status, and drop those that leave it."""
         if self.inherited is None:
             self.inherited, self.inherited_at = set(known), now
         self.inherited &= set(known)
 
     def begun(self, canary: CanaryStatus | None) -> None:
-        """Soaks of the status that this process has not seen begin: the wall's clock alone tells of them."""
+        """Soaks in status that began in another process: only the wall clock measures them."""
         self._soak(canary, float("-inf"))
 
     def begins(self, canary: CanaryStatus | None, now: float) -> None:
-        """Soaks that begin now, and those that go on."""
+        """Soaks that begin now, and those that continue."""
         self._soak(canary, now)
 
     def _soak(self, canary: CanaryStatus | None, now: float) -> None:
@@ -76,11 +76,11 @@ class Deeds:
             self.soaks[group] = before if before and before[0] == one.since else (one.since, now)
 
     def unsure(self) -> set[str]:
-        """Instances that have to be read again."""
+        """Instances to read again."""
         return {instance for instance, hand in self.hands.items() if hand.unsure}
 
     def keep(self, instance: str, hand: Hand) -> None:
-        """Remember it; nothing of one about which there is nothing to remember."""
+        """Remember it; an empty Hand is removed."""
         if hand == Hand():
             self.hands.pop(instance, None)
         else:
@@ -91,13 +91,13 @@ class Deeds:
             self.waits.discard(instance)
 
     def failed(self, instance: str, hand: Hand) -> None:
-        """One more in a row."""
+        """Count one more consecutive failure."""
         self.keep(instance, hand)
         self.failures += 1
         self.last_failure = f"{instance}: {hand.trouble[1]}"
 
     def only(self, instances: Collection[str]) -> None:
-        """Forget those that have no node any more."""
+        """Forget instances without a Node."""
         for instance in self.hands.keys() - instances:
             self.keep(instance, Hand())
         for instance in self.changed.keys() - instances:

@@ -1,13 +1,13 @@
-"""How an instance stands to the changes that it was sent. Pure.
+"""The state of an instance with respect to the changes that it was sent. Pure.
 
-gone     it has ended, EC2 does not know it, or its Node is deleted
-unknown  EC2 was asked and did not say
-out      no policy means it any more, though the policy may be as it was: its labels or tags are not
-left     the policy, or another one, wants something else of it
-strayed  it has a value that is neither of the two
-differs  it has the value from before
-pending  it has the value, and that is not in force yet
-applied  it has the value
+gone     the instance has ended, EC2 does not know it, or its Node is deleted
+unknown  EC2 was asked and did not report it
+out      no policy selects it any more, by its labels or tags; the policy itself may be unchanged
+left     this policy, or another one, now wants another value
+strayed  it has a value that is neither the old nor the new one
+differs  it has the old value
+pending  it has the new value, and EC2 has not applied it yet
+applied  it has the new value
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ BACK: Final = frozenset(("strayed", "differs"))
 
 
 def standing(one: Found | None, changes: Sequence[FieldChange], me: str) -> Standing:
-    """By the values that EC2 has."""
+    """By the values in EC2."""
     if one is None or one.verdict.state == "gone":
         return "gone"
     if one.verdict.state == "skipped":
@@ -50,6 +50,6 @@ def _compared(seen: Seen, changes: Sequence[FieldChange]) -> Standing:
 
 
 def _wanted(one: Found, change: FieldChange, me: str) -> bool:
-    """Whether the policy still wants it of this instance."""
+    """Whether the policy still wants this change of the instance."""
     wanted = one.wanted[change.field]
     return wanted.policy == me and not wanted.rivals and text(wanted.value) == change.after
