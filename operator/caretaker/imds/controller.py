@@ -29,7 +29,7 @@ from caretaker.imds.enforce import Enforced
 from caretaker.imds.inventory import LOST_SECONDS, Inventory
 from caretaker.imds.look import Look, look
 from caretaker.imds.memory import Deeds
-from caretaker.imds.place import Place, place_of
+from caretaker.imds.place import Place, matters, place_of, stands
 from caretaker.imds.plan import Plan, Snapshot
 from caretaker.imds.prober import Prober
 from caretaker.imds.resource import KIND, RawPolicy, Read, policy_path, read
@@ -40,7 +40,7 @@ from caretaker.kube.client import KubeClient
 from caretaker.kube.errors import ApiError
 from caretaker.kube.store import Store
 from caretaker.obs.imds_metrics import PolicyMetrics
-from caretaker.runtime.controller import Next, Subject
+from caretaker.runtime.controller import Conflict, Next, Retry, Subject
 from caretaker.runtime.queue import Key
 from caretaker.runtime.tasks import in_pieces
 
@@ -53,6 +53,7 @@ AGAIN_SECONDS: Final = 15.0
 PROBE_SECONDS: Final = (5.0, 60.0)
 # Until a probe that told nothing, or holds up a canary, is made again.
 RETRY_SECONDS: Final = 600.0
+_CRD: Final = "see that the CRD is the one of this version (kubectl apply -f crds/)"
 
 
 class Gathered(msgspec.Struct, frozen=True):
@@ -139,12 +140,12 @@ class IMDSPolicyKind:
                 self._nodes.pop(old.name, None)
         else:
             self._nodes[new.name] = (new, place_of(new))
-        if _stands(old) != _stands(new):
+        if stands(old) != stands(new):
             name = new.name if new is not None else old.name if old is not None else ""
             for key, nodes in self._watched.items():
                 if name in nodes:
                     self._add(key)
-        if _matters(old) != _matters(new):
+        if matters(old) != matters(new):
             for key in self._specs:
                 self._add_after(key, JOIN_SECONDS * self._scale)
 
@@ -297,10 +298,20 @@ class IMDSPolicyKind:
         """The status stands: make the changes."""
         if plan.enforced is not None and plan.enforced.writes and snapshot.deeds is not None:
             mine = snapshot.view.read
+            await self._recorded(mine, plan.enforced)
             await self._doer.carry_out(mine, snapshot.deeds, plan.enforced.writes, snapshot.targets)
         elif snapshot.deeds is not None and snapshot.deeds.unseen and _rests(plan):
             snapshot.deeds.unseen = False
             self._others(self._key(snapshot))  # what was changed is different for them, too
+
+    async def _recorded(self, mine: Read, enforced: Enforced) -> None:
+        """Who is to be changed stands in the API server, which leaves out what the CRD of an older version
+        does not know, and the spec is still the one that was planned from."""
+        now = read(await self._client.get(policy_path(mine.meta.name), RawPolicy))
+        if (now.meta.uid, now.meta.generation) != (mine.meta.uid, mine.meta.generation):
+            raise Conflict("the policy has changed")
+        if (now.status.canary, now.status.changed) != (enforced.canary, enforced.changed):
+            raise Retry(f"status does not have what was written, so that nothing is changed: {_CRD}")
 
     def _key(self, snapshot: Gathered) -> Key:
         return Key(KIND, "", snapshot.view.read.meta.name)
@@ -378,13 +389,3 @@ def watched(enforced: Enforced) -> frozenset[str]:
     """Nodes of what was changed a short time ago, and of canaries."""
     canaries = enforced.canary.groups if enforced.canary is not None else ()
     return frozenset(one.node for group in (*canaries, *enforced.changed) for one in group.instances)
-
-
-def _stands(node: Node | None) -> tuple[Any, ...] | None:
-    """Whether it is there and Ready, and since when."""
-    return None if node is None else (node.uid, node.ready, node.ready_since)
-
-
-def _matters(node: Node | None) -> tuple[Any, ...] | None:
-    """What a policy reads of a Node: heartbeats, taints and readiness are nothing to it."""
-    return None if node is None else (node.uid, node.provider_id, node.labels)

@@ -8,7 +8,7 @@ Mode" and "Hybrid nodes"; Karpenter, "NodePools" and "NodeClasses".
 import re
 from collections import Counter
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -99,3 +99,13 @@ def most(told: Mapping[tuple[str, ...], int]) -> str:
     for names, count in told.items():
         each.update(dict.fromkeys(names, count))
     return next((name for name, count in each.items() if count * 2 > total), "")
+
+
+def stands(node: Node | None) -> tuple[Any, ...] | None:
+    """Whether it is there and Ready, and since when."""
+    return None if node is None else (node.uid, node.ready, node.ready_since)
+
+
+def matters(node: Node | None) -> tuple[Any, ...] | None:
+    """What a policy reads of a Node: heartbeats, taints and readiness are nothing to it."""
+    return None if node is None else (node.uid, node.provider_id, node.labels)

@@ -605,6 +605,16 @@ async def test_an_instance_that_had_tags_has_them_where_an_answer_tells_none(clo
     assert groups == ["dind", "", ""], "one answer without its group's tag is not enough"
 
 
+async def test_so_has_one_that_is_of_no_auto_scaling_group(clock: Clock) -> None:
+    ec2 = Ec2("i-1", tag="kubernetes.io/cluster/prod")
+    inventory = Inventory(lambda _: ec2)  # type: ignore[arg-type,return-value]
+    await inventory.look(HERE, {"i-1"}, FRESH)
+    ec2.instances["i-1"]["Tags"] = []
+    clock.now += FRESH
+    seen = (await inventory.look(HERE, {"i-1"}, FRESH)).instances["i-1"]
+    assert (seen.tagged, seen.clusters) == (True, ("prod",))
+
+
 async def test_the_tags_of_one_that_another_policys_look_did_not_ask_for_are_kept(clock: Clock) -> None:
     ec2 = Ec2("i-1", "i-2")
     ec2.instances["i-2"]["Tags"] = [{"Key": "aws:autoscaling:groupName", "Value": "dind"}]
