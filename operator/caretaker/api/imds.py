@@ -18,6 +18,7 @@ MAX_GROUPS = 500
 MAX_MEND = 4096  # characters of one command; MAX_MENDS of all
 MAX_MENDS = 262144
 MAX_CANARY = 50  # instances in status.canary.instances
+MAX_CANARIES = 1000  # instances of all canaries
 MAX_CHANGED = 1000  # watched instances
 MAX_PASSED = 1000
 

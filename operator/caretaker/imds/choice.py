@@ -9,6 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from caretaker.api.imds import (
+    MAX_CANARIES,
     MAX_CHANGED,
     MAX_GROUPS,
     ChangedGroup,
@@ -23,6 +24,7 @@ from caretaker.imds.desk import BATCH, Desk, Found, Group
 from caretaker.imds.drift import value
 from caretaker.imds.guard import parameters
 from caretaker.imds.merge import Wanted
+from caretaker.imds.standing import standing
 
 ASKED: Final = 3  # instances in a dry run
 
@@ -73,9 +75,14 @@ def restore(found: Mapping[str, Found], record: Record, desk: Desk) -> Choice:
     for canary in record.canaries.values():
         if canary.phase == "Failed":
             for one in canary.instances:
-                if one.instance in found and not one.restored:
+                if one.instance in found and not one.restored and _meant(found[one.instance], canary, desk):
                     pick.restore(canary, one, found[one.instance])
     return pick.choice(record.canaries.keys())
+
+
+def _meant(one: Found, canary: GroupCanary, desk: Desk) -> bool:
+    """Whether the policy still wants of it what it was sent."""
+    return standing(one, canary.changes, desk.me) not in ("left", "out")
 
 
 def asks(cases: Sequence[Case], writes: Sequence[Write], desk: Desk) -> tuple[Write, ...]:
@@ -100,6 +107,8 @@ class _Pick:
         self._left = dict(desk.free)
         self._batch = min(desk.cap, BATCH)
         self._room = MAX_CHANGED - sum(len(group.instances) for group in record.changed)
+        running = sum(one.phase != "Failed" for one in self._canaries.values())
+        self._places = MAX_CANARIES - running * desk.canary_instances
         self._writes: list[Write] = []
         self._read: list[Found] = []
         self._changed: list[ChangedGroup] = []
@@ -139,7 +148,9 @@ class _Pick:
         canary = self._canaries.get(case.found.group)
         if canary is None or canary.phase == "Failed":
             room = canary is not None or len(self._canaries) < MAX_GROUPS
-            if room and self._send(case, case.changes):
+            size = self._desk.canary_instances
+            if room and self._places >= size and self._send(case, case.changes):
+                self._places -= size
                 stamp, one = format_time(self._desk.wall), chosen(case.found, self._desk)
                 kind, name = case.found.group
                 self._canaries[kind, name] = GroupCanary(

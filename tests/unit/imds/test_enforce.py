@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from caretaker.api.imds import MAX_CHANGED, MAX_GROUPS, BreakerStatus, FieldChange, Options
+from caretaker.api.imds import MAX_CANARIES, MAX_CHANGED, MAX_GROUPS, BreakerStatus, FieldChange, Options
 from caretaker.api.times import format_time, parse_time
 from caretaker.imds.cases import told
 from caretaker.imds.desk import BATCH
@@ -20,6 +20,7 @@ from unit.imds.enforcing import (
     GROUP,
     HERE,
     HOP,
+    ME,
     RAISE,
     WALL,
     canaries,
@@ -308,6 +309,19 @@ def test_one_that_differs_in_more_than_what_has_passed_is_not_changed() -> None:
         assert (written(made), chosen(made)) == (["i-1"], {GROUP: ["i-1"]})
 
 
+def test_canaries_have_so_many_instances_together() -> None:
+    """Each is told in status, which has to fit into a resource."""
+    none: dict[str, Any] = {"canary": None, "free": {HERE: 5_000}, "cap": 5_000}
+    groups = [("KarpenterNodePool", f"g{number}") for number in range(30)]
+    every = [found(number, group=group) for number, group in enumerate(groups)]
+    assert len(enforce(every, desk(**none, canary_instances=50)).writes) == MAX_CANARIES // 50
+    assert len(enforce(every, desk(**none, canary_instances=10)).writes) == 30
+    running = canaries(*(canary("Changing", 1_000 + n, group=group) for n, group in enumerate(groups[:20])))
+    more = [*(found(1_000 + n, group=group) for n, group in enumerate(groups[:20])), *every]
+    made = enforce(more, desk(**{**none, "canary": running}, canary_instances=50))
+    assert len(chosen(made)) == 20
+
+
 def test_where_as_many_canaries_failed_as_fit_into_status_another_takes_the_place_of_each() -> None:
     groups = [("KarpenterNodePool", f"g{number}") for number in range(MAX_GROUPS)]
     lost = canaries(*(canary("Failed", 10_000 + n, group=group) for n, group in enumerate(groups)))
@@ -583,6 +597,15 @@ def test_only_a_canary_that_has_failed_is_given_back_and_only_while_the_breaker_
     assert written(enforce(every, desk(canary=both, breaker=opened, on_failure="Restore"))) == ["i-2"]
     held = enforce(every, desk(canary=both, on_failure="Restore", max_drift_percent=1))
     assert (held.phase, held.writes) == ("DriftTooWide", ())
+
+
+@pytest.mark.parametrize("mine", [Claim(ME, 100, Options(3)), Claim(ME, 100, Options(None, "required"))])
+def test_what_the_policy_does_not_mean_any_more_is_not_given_back(mine: Claim) -> None:
+    lost = canaries(canary("Failed", 1, 2))
+    opened = BreakerStatus(GENERATION, 0, format_time(WALL), "x", "CanaryLost")
+    given: dict[str, Any] = {"canary": lost, "breaker": opened, "on_failure": "Restore"}
+    assert written(enforce([found(1, GOOD)], desk(**given))) == ["i-1"]
+    assert written(enforce([found(1, GOOD, mine=mine)], desk(**given))) == []
 
 
 def test_what_was_before_and_is_not_known_is_not_given_back() -> None:
