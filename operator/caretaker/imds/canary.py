@@ -226,7 +226,7 @@ class _Step:
         if state == "gone" and not self._was_refused(one, state):
             said = "was terminated or its Node was deleted after it was sent the change"
             return _told(BreakerReason.CANARY_LOST, one, said)
-        if state == "out" and self._same_spec():
+        if state == "out" and self._same_spec() and not self._was_refused(one, state):
             said = "left the policy by its labels or tags after it was sent the change"
             return _told(BreakerReason.CANARY_LOST, one, said)
         if (one.applied and state in BACK) or (state == "strayed" and self._was_taken(one, changes)):

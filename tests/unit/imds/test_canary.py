@@ -211,6 +211,8 @@ def test_one_that_labels_take_out_of_the_policy_gives_its_place_to_no_other(when
     made = stepped(out, canary=before)
     assert (phase(made), reasons(made)) == ("Failed", ["CanaryLost"])
     assert "left the policy by its labels" in made.faults[0].message
+    refused = stepped(out, canary=canaries(canary("Changing", 1)), hands={"i-1": REFUSED})
+    assert (refused.canaries, refused.faults) == ({}, ())
     edited = stepped(out, canary=msgspec.structs.replace(before, generation=GENERATION - 1))
     assert (edited.canaries, instances(edited), edited.faults) == ({}, ["i-1"], ())
 
