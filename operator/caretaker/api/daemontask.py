@@ -213,7 +213,7 @@ class PostedEvent(Wire, frozen=True):
     time: str
 
 
-class Rollout(Wire, frozen=True):
+class Rollout(Wire, frozen=True, omit_defaults=False):
     """What annotations asked for last, and the Events of the rollout since, by reason."""
 
     rerun_at: str | None = None

@@ -1,12 +1,6 @@
 """A status stays within what the API server takes, however much there is to tell, and replaces what
 stood there."""
 
-from collections.abc import Iterator
-from types import UnionType
-from typing import Any, Union, get_args, get_origin
-
-import msgspec
-
 from caretaker.api.conditions import find
 from caretaker.api.imds import Options, Spec, Status
 from caretaker.api.objects import WireMeta
@@ -28,21 +22,3 @@ def test_a_conflict_of_very_many_policies_fits_into_a_condition() -> None:
     ready = find(made.conditions, "Ready")
     assert ready is not None
     assert "and 397 more" in ready.message
-
-
-def objects(kind: Any) -> Iterator[type[msgspec.Struct]]:
-    """Those of a status that stand in no list: a merge patch goes into them (RFC 7396)."""
-    if get_origin(kind) in (Union, UnionType):
-        for one in get_args(kind):
-            yield from objects(one)
-    elif isinstance(kind, type) and issubclass(kind, msgspec.Struct):
-        yield kind
-        for field in msgspec.structs.fields(kind):
-            yield from objects(field.type)
-
-
-def test_what_is_empty_again_replaces_what_stood_there() -> None:
-    """A canary that has passed, a change that has lost its pass, a breaker that opens for another reason."""
-    every = {kind.__name__: kind.__struct_config__.omit_defaults for kind in objects(Status)}
-    assert {"CanaryStatus", "BreakerStatus"} <= every.keys()
-    assert [name for name, omits in every.items() if omits] == []
