@@ -129,7 +129,7 @@ def _nobody(found: Summary) -> str:
 
 
 def _enforced(enforced: Enforced, found: Summary) -> Verdict:
-    """What keeps it from its end is told before what it is busy with."""
+    """Blocking reasons are reported before progress."""
     trouble = None if enforced.hold else _trouble(enforced)
     if trouble is not None:
         return "False", *trouble

@@ -1,7 +1,7 @@
 """The calls of Enforce that change instances.
 
-Inputs: a plan's writes, AWS. It decides nothing: who is changed stands in the plan, which the status has told
-before the first call is made. Every call is made once; what became of one without an answer is read from EC2.
+Inputs: a plan's writes, AWS. It makes no decisions: the plan lists the instances, and status lists them
+before the first call. Each call is made once; the outcome of a call without an answer is read from EC2.
 """
 
 import asyncio
@@ -34,20 +34,20 @@ from caretaker.runtime.queue import Key
 
 logger = logging.getLogger(__name__)
 
-PERMITTED: Final = "DryRunOperation"  # EC2's answer to a dry run that would have been allowed
-# What an account may forbid beyond IAM: EC2's own enforcement, or a policy of the organization.
+PERMITTED: Final = "DryRunOperation"  # EC2's error code for a dry run that it allows
+# Denials beyond IAM: EC2's own enforcement for the account, or a policy of the organization.
 _UNSUPPORTED: Final = "UnsupportedOperation"
 _ORGANIZATION: Final = "service control policy"
-# It has begun to end, or to stop: no fault of ours or of the options.
+# The instance is ending or stopping; neither the call nor the options are at fault.
 _INCORRECT_STATE: Final = "IncorrectInstanceState"
-# Calls of one batch at a time: when EC2 refuses, so many more are under way.
+# Concurrent calls of a batch: so many may still be in flight when EC2 refuses one.
 AT_ONCE: Final = 8
-# Until the permission is tried again, after it was refused.
+# Between two dry runs after a refusal.
 AGAIN_SECONDS: Final = (15.0, 30.0, 60.0, 300.0)
 
 
 class Doer:
-    """All policies'. `scale` is for tests: seconds of the machine in one of ours."""
+    """The writer of all policies. `scale`, for tests: seconds of the machine in one of ours."""
 
     def __init__(
         self,
@@ -69,14 +69,14 @@ class Doer:
         self._shares: dict[tuple[str, str], Pace] = {}  # by account and region, as EC2 counts
 
     def of(self, key: Key, uid: str) -> Deeds:
-        """What is remembered of this very policy."""
+        """The memory of this policy; another UID is another policy."""
         found = self._deeds.get(key)
         if found is None or found.uid != uid:
             found = self._deeds[key] = Deeds(uid)
         return found
 
     def forget(self, key: Key) -> None:
-        """The policy is gone, or only audits: what comes after that is a new beginning."""
+        """The policy is deleted, or in Audit: its next Enforce starts with an empty memory."""
         self._deeds.pop(key, None)
 
     def clear(self) -> None:
@@ -86,7 +86,7 @@ class Doer:
     # ---------------------------------------------------------------- before a plan
 
     def desk(self, mine: Read, deeds: Deeds, targets: Mapping[str, Target]) -> Desk:
-        """What the plan works with; `targets` by region."""
+        """The input of the plan; `targets` by region."""
         assert mine.spec is not None  # noqa: S101 - only a policy that can be read is enforced
         safety, now = mine.spec.safety, self._now()
         if deeds.cap is None or deeds.per_minute != safety.max_changes_per_minute:
@@ -145,13 +145,13 @@ class Doer:
     async def ask(
         self, mine: Read, deeds: Deeds, writes: Sequence[Write], targets: Mapping[str, Target]
     ) -> bool:
-        """Have EC2 say whether these would be allowed: for each generation, and again after a refusal. One
-        that is denied may be so for its tags: only when all are, the permission is missing. Whether anything
-        was learnt."""
+        """Dry runs of these writes: once for each generation, and again after a refusal. A single denial may
+        be due to tags: only if all are denied, the permission is missing. Returns whether a dry run was
+        made."""
         permit, same = deeds.permit, deeds.permit.generation == mine.meta.generation
         if not writes:
             if permit.stopped is not None:
-                deeds.permit = Permit()  # there is nobody of whom to ask it, and nothing to change
+                deeds.permit = Permit()  # there is no instance to ask for, and none to change
             return permit.stopped is not None
         if same and (permit.stopped is None or self._now() < permit.again_at):
             return False
@@ -170,13 +170,13 @@ class Doer:
         return True
 
     def _first(self, deeds: Deeds, instance: str) -> None:
-        """It comes before the others, and now: that one change is made tells more than any question."""
+        """Change this instance next: an accepted change proves more than a dry run."""
         deeds.first.add(instance)
         if (hand := deeds.hands.get(instance)) is not None and not hand.fighting:
             deeds.keep(instance, msgspec.structs.replace(hand, not_before=self._now()))
 
     def _permit(self, mine: Read, deeds: Deeds, stopped: tuple[str, str] | None) -> None:
-        """After a refusal it is asked again ever later, until EC2 takes a change."""
+        """After refusals the next dry run is delayed, until EC2 accepts a change."""
         before, generation = deeds.permit, mine.meta.generation
         refusals = before.refusals if before.generation == generation else 0
         wait = AGAIN_SECONDS[min(refusals, len(AGAIN_SECONDS) - 1)]
@@ -185,14 +185,14 @@ class Doer:
         deeds.permit = Permit(generation, stopped, told, self._now() + wait, refusals)
 
     def _waits(self, deeds: Deeds, write: Write, error: AwsError) -> None:
-        """It comes after the others. That it was asked for is no try: the next one need not wait longer."""
+        """Move it behind the others. A dry run is no attempt, so the backoff does not grow."""
         hand, now = deeds.hands.get(write.instance, Hand()), self._now()
         told = failed(msgspec.structs.replace(hand, options=write.options), now, error.code, error.message)
         failures, later = max(hand.failures, 1), max(hand.not_before, now + BACKOFF_SECONDS)
         deeds.keep(write.instance, msgspec.structs.replace(told, failures=failures, not_before=later))
 
     async def _dry_run(self, mine: Read, write: Write, target: Target) -> AwsError | None:
-        """Why it would not be allowed; None = it would. EC2 counts it with the changes."""
+        """The refusal of a dry run; None = allowed. EC2's limit counts dry runs like changes."""
         self._share(target, self._now()).take(self._now())
         try:
             await self._writer(mine, target).modify_instance_metadata_options(
@@ -203,12 +203,12 @@ class Doer:
                 self._share(target, self._now()).refused(self._now())
             if error.code != PERMITTED and (error.access_denied or error.no_identity or error.transient):
                 return error
-        return None  # what else is wrong with it, the change itself will tell
+        return None  # the change itself will report any other error
 
     # ---------------------------------------------------------------- after a plan
 
     def note(self, deeds: Deeds, enforced: Enforced, instances: Collection[str]) -> None:
-        """What the plan learnt of what was done before. `instances`: of all nodes."""
+        """Take over the plan's Hands. `instances`: of all nodes."""
         if enforced.closed:
             deeds.failures, deeds.denied = 0, ("", "")
         for instance, hand in enforced.hands.items():
@@ -223,8 +223,8 @@ class Doer:
     async def carry_out(
         self, mine: Read, deeds: Deeds, writes: Iterable[Write], targets: Mapping[str, Target]
     ) -> None:
-        """Make the calls, some at a time. One that fails keeps none of the others from being made, unless all
-        of them have to wait."""
+        """Make the calls, some concurrently. A failed call does not stop the others, unless none may be
+        made."""
         turns = asyncio.Semaphore(AT_ONCE)
 
         async def change(write: Write) -> None:
@@ -237,9 +237,8 @@ class Doer:
                 raise outcome
 
     def _may_go_on(self, mine: Read, deeds: Deeds, write: Write, target: Target) -> bool:
-        """What was learnt since the plan was made: failures in a row, a permission that is gone, EC2 that
-        throttles, another policy that was quicker to take what was free; or its turn came late, and what is
-        known of it is too old."""
+        """Whether the call may still be made. Since the plan there may have been consecutive failures, a
+        refused permission, throttling, or calls of another policy; or the read is now too old."""
         assert mine.spec is not None  # noqa: S101 - only a policy that can be read is enforced
         open_still = deeds.failures < mine.spec.safety.stop_after_consecutive_failures
         permitted = deeds.permit.stopped is None and not deeds.denied[0]
@@ -254,7 +253,7 @@ class Doer:
             deeds.cap.take(now)
         hand = deeds.hands.get(write.instance, Hand())
         deeds.first.discard(write.instance)
-        # Whoever is cancelled here does not know what became of it.
+        # A cancelled call has an unknown outcome.
         deeds.keep(write.instance, unanswered(hand, now, write.options))
         self._inventory.doubt(target, write.instance, write.options)
         try:
@@ -286,7 +285,7 @@ class Doer:
         instance, now = write.instance, self._now()
         logger.warning("%s was not changed: %s", instance, error)
         if error.unknown_outcome:
-            return  # it stands as unanswered
+            return  # it is kept as unanswered
         tried = msgspec.structs.replace(hand, options=write.options)
         told = failed(tried, now, error.code, error.message)
         deeds.keep(instance, hand)
@@ -294,7 +293,7 @@ class Doer:
         if error.throttled:
             self._share(target, now).refused(now)
         elif error.not_found:
-            deeds.keep(instance, told)  # the plan is to know that nothing was taken
+            deeds.keep(instance, told)  # tells the plan that EC2 refused the change
             deeds.changed.pop(instance, None)
             self._inventory.gone(target, instance)
         elif error.code == _UNSUPPORTED or _ORGANIZATION in error.message:
@@ -310,8 +309,8 @@ class Doer:
             deeds.failed(instance, told)
 
     async def _denied(self, mine: Read, deeds: Deeds, write: Write, target: Target, error: AwsError) -> None:
-        """It may be this instance alone, by its tags: then the others are not kept waiting by it. But if EC2
-        says that it would be allowed, it would go on like this for ever."""
+        """The denial may be due to the tags of this instance: then the others go on. If EC2 allows the dry
+        run of the same call, retries would never end: then the breaker opens."""
         if deeds.denied[0] or deeds.permit.stopped is not None:
             return
         if await self._dry_run(mine, write, target) is None:
@@ -326,14 +325,14 @@ class Doer:
     # ---------------------------------------------------------------- parts
 
     def _writer(self, mine: Read, target: Target) -> Ec2Writer:
-        """An audit gets one that refuses to change anything."""
+        """In Audit one that refuses all changes."""
         mine_alone = target.used_by(user_of(mine.meta.name))
         writer = self._ec2(msgspec.structs.replace(mine_alone, once=True))
         return writer if mine.enforces else read_only(writer)
 
     def _share(self, target: Target, now: float) -> Pace:
-        """Of EC2's bucket, which all callers of an account have in common in a region. What is of an account
-        that is not known yet has one as well."""
+        """Our share of EC2's limit, which all callers of an account and region have in common. An unknown
+        account has a share of its own."""
         role = target.identity.role_arn.split(":")
         account = role[4] if len(role) > 4 else self._inventory.account(target)
         key = (account, target.region)
@@ -343,7 +342,7 @@ class Doer:
         return self._shares[key]
 
     def _fresh_since(self) -> float:
-        """By time.monotonic(). To read takes its time, however fast a test's clock runs."""
+        """By time.monotonic(). At least a second, since reads take real time in scaled tests, too."""
         return time.monotonic() - max(FRESH_SECONDS * self._scale, 1.0)
 
     def _now(self) -> float:
@@ -361,7 +360,7 @@ def refused(error: AwsError) -> tuple[str, str]:
 
 
 def _cuts(mine: Read) -> str:
-    """The option that would keep pods from IMDS; "" = none."""
+    """The option that would cut pods off from IMDS; "" = none."""
     options = mine.spec.options if mine.spec is not None else None
     if options is not None and options.http_put_response_hop_limit == 1:
         return "httpPutResponseHopLimit"

@@ -1,7 +1,7 @@
-"""How an instance differs from what is wanted of it, and whether the change would open or close it. Pure.
+"""Differences between an instance and its desired options, and whether a change opens or closes it. Pure.
 
-Opening ("loosening") is: a higher hop limit, tokens no longer required, the endpoint, tags or IPv6 switched
-on. Closing ("tightening") is the contrary. A hop limit of 1 with optional tokens is the worst pair: slow for
+Opening ("loosening") is: a higher hop limit, tokens no longer required, the endpoint, tags or IPv6 enabled.
+Closing ("tightening") is the opposite. A hop limit of 1 with optional tokens is the worst pair: slow for
 pods and open to IMDSv1.
 """
 
@@ -15,7 +15,7 @@ from caretaker.imds.merge import Wanted
 
 HOP_LIMIT: Final = "httpPutResponseHopLimit"
 _UNKNOWN: Final = "unknown"
-# As spec.safety.allowLoosening and allowTightening name them.
+# Values of spec.safety.allowLoosening and allowTightening.
 _NAMES: Final = {
     "httpPutResponseHopLimit": "HopLimit",
     "httpTokens": "Tokens",
@@ -27,10 +27,10 @@ _OPEN: Final = {"optional", "enabled"}
 
 
 class Change(msgspec.Struct, frozen=True, gc=False):
-    """One field that is not as it should be. `current` None: EC2 does not tell it.
+    """One field that differs. `current` None: EC2 does not report it.
 
-    loosens   the name under which such a change has to be allowed; "" = it does not open the instance
-    tightens  the same of one that closes it
+    loosens   value of allowLoosening that allows the change; "" = it does not open the instance
+    tightens  value of allowTightening that allows it; "" = it does not close the instance
     """
 
     field: str
@@ -60,7 +60,7 @@ def _change(field: str, current: Any, wanted: Wanted) -> Change:
 
 
 def opens(current: Any, desired: Any) -> bool:
-    """Whether it opens the instance. What is not known may be open or closed: a number may do either."""
+    """Whether it opens the instance. From an unknown value a number may open or close."""
     if isinstance(desired, int):
         return current is None or desired > current
     return desired in _OPEN
@@ -74,19 +74,19 @@ def closes(current: Any, desired: Any) -> bool:
 
 
 def text(value: object) -> str:
-    """As status has a value."""
+    """The value as text, for status."""
     return _UNKNOWN if value is None else str(value)
 
 
 def value(change: FieldChange, told: str) -> Any:
-    """As EC2 has it; None = not known."""
+    """The value of EC2 from text; None = unknown."""
     if change.field == HOP_LIMIT:
         return int(told) if told.isdecimal() and len(told) < 10 else None
     return None if told == _UNKNOWN else told
 
 
 def change_of(change: Change) -> FieldChange:
-    """What counts of it."""
+    """The change as in status."""
     return FieldChange(change.field, text(change.current), text(change.desired))
 
 

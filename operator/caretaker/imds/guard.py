@@ -1,10 +1,9 @@
-"""Which changes Enforce leaves alone, each with the reason that is told. Pure.
+"""Changes that Enforce does not make, each with its reason. Pure.
 
-An opening change ("loosening", see drift.py) is made only where spec.safety.allowLoosening names it, a
-closing one ("tightening") only where allowTightening does: it may cut off whoever needs what it closes. Tags
-cannot be switched on where a tag's key holds more than the metadata service can show as a path, such as the
-slash that every node of a cluster has (Amazon EC2 user guide, "View tags for your EC2 instances using
-instance metadata").
+An opening change ("loosening", see drift.py) has to be in spec.safety.allowLoosening, a closing one
+("tightening"), which may cut off clients, in allowTightening. Tags cannot be enabled if a tag key has
+characters that the metadata service does not support in a path, such as the slash in the cluster tag of every
+node (Amazon EC2 user guide, "View tags for your EC2 instances using instance metadata").
 """
 
 from collections.abc import Collection, Mapping
@@ -54,11 +53,11 @@ def held(change: Change, seen: Seen, loosening: Collection[str], tightening: Col
 
 
 def parameters(wanted: Mapping[str, Wanted], mine: str, leave: Collection[str], seen: Seen) -> dict[str, Any]:
-    """What is sent: the fields that the policy wins, may set, and that differ. All others stay as they are,
-    and so does what another hand has set since the instance was read, such as an endpoint that it closed: "If
+    """Parameters of the call: fields that the policy wins, may set, and that differ. All other fields keep
+    their values, also those that another client has changed since the read, such as a disabled endpoint: "If
     this parameter is not specified, the existing state is maintained" (EC2's service model, HttpEndpoint of
-    ModifyInstanceMetadataOptionsRequest). Where none differs, EC2 has them and has not applied them: then all
-    that are won are sent again. Never an empty value."""
+    ModifyInstanceMetadataOptionsRequest). If no field differs, the change is pending in EC2: then all won
+    fields are sent again. Never an empty value."""
     has = dict(seen.options.given())
     won = {
         field: one.value

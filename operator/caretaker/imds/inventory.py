@@ -1,14 +1,14 @@
-"""What EC2 says of the cluster's instances: one look for all policies, and one for those that are new.
+"""The cluster's instances as EC2 describes them: one full read for all policies, and reads by ID.
 
-Inputs: AWS, the ids that policies ask for. One lock for each identity and region: policies that look at the
-same moment share one answer. It decides nothing and changes nothing; what could not be asked is told.
+Inputs: AWS, the IDs that policies ask for. There is one lock for each identity and region: policies that read
+at the same time share a response. It makes no decisions and no changes; failed reads are reported.
 
-The cluster's instances are told from the account's others by their cluster tag, which the first look by id
-teaches; what does not carry it is asked for by id.
+A full read lists the instances with the cluster tag, which the first read by ID reveals; instances without it
+are read by ID.
 
-A description may lag (Amazon EC2 API reference, "Eventual consistency"). So nothing is inferred from what it
-leaves out: what is being changed is asked for by id until EC2 tells the values that were sent; an instance is
-gone when EC2 says so, or does not tell it twice.
+A description may lag (Amazon EC2 API reference, "Eventual consistency"). So a missing entry proves nothing:
+changed instances are read by ID until EC2 reports the values that were sent. An instance is gone if EC2 says
+so, or if two responses lack it.
 """
 
 import asyncio
@@ -34,16 +34,16 @@ log = logging.getLogger(__name__)
 PAGE: Final = 1000  # DescribeInstances' own limit
 IDS: Final = 200  # values of all filters of a call together (FilterLimitExceeded)
 BACKOFF_SECONDS: Final = (15.0, 30.0, 60.0, 300.0)
-# From the first change that EC2 has not told as applied to each further look; the last one repeats.
+# From the first pending change to each further read; the last one repeats.
 POLL_SECONDS: Final = (3.0, 6.0, 12.0)
-# How long our own change outranks a description that does not know of it yet (Amazon EC2 API reference,
-# "Eventual consistency").
+# How long our own change outranks a description without it (Amazon EC2 API reference, "Eventual
+# consistency").
 OWN_SECONDS: Final = 30.0
-# From an answer without an instance that was asked for to the next one, which is believed.
+# From a response that lacks an instance to the next one, which counts.
 LOST_SECONDS: Final = 10.0
-# How long an instance that is gone is remembered as that: longer than any resyncInterval.
+# How long a gone instance is remembered: longer than any resyncInterval.
 GONE_SECONDS: Final = 2 * 86400.0
-# Tags that the metadata service can show (Amazon EC2 user guide, "View tags for your EC2 instances using
+# Tag keys that the metadata service supports (Amazon EC2 user guide, "View tags for your EC2 instances using
 # instance metadata").
 TAG_KEY: Final = re.compile(r"(?!(?:\.|\.\.|_index)$)[0-9a-zA-Z\-_+=,.@:]{1,255}")
 GROUP_TAG: Final = "aws:autoscaling:groupName"
@@ -52,42 +52,42 @@ EKS_TAG: Final = "aws:eks:cluster-name"
 OWNED_TAG: Final = "kubernetes.io/cluster/"
 # Of instances of managed node groups (Amazon EKS user guide, "Managed node groups").
 NODEGROUP_CLUSTER_TAG: Final = "eks:cluster-name"
-# Set on every instance that came from one (Amazon EC2 user guide, "Tag your Amazon EC2 resources").
+# Set on every instance from a launch template (Amazon EC2 user guide, "Tag your Amazon EC2 resources").
 TEMPLATE_TAG: Final = "aws:ec2launchtemplate:id"
 VERSION_TAG: Final = "aws:ec2launchtemplate:version"
-# The fields of Seen that tags tell.
+# The fields of Seen that come from tags.
 BY_TAGS: Final = ("tagged", "group", "unfit_tags", "template", "version", "cluster", "clusters")
 
 
 class Region(msgspec.Struct, frozen=True):
-    """One region as one identity sees it. `at` by time.monotonic(), of the last whole look; 0 = never;
-    `lost`: instances that are asked for again soon."""
+    """One region as one identity sees it. `at`: of the last full read, by time.monotonic(); 0 = never;
+    `lost`: instances that are read again soon."""
 
     instances: dict[str, Seen] = {}
     at: float = 0.0
-    problem: AwsError | None = None  # why the last look failed; what stands in `instances` is old then
+    problem: AwsError | None = None  # of the last read; `instances` is then from an earlier one
     lost: frozenset[str] = frozenset()
 
 
 class _Place:
-    """What is kept of a region."""
+    """The state of a region."""
 
     def __init__(self, tag: Filter | None) -> None:
         self.lock = asyncio.Lock()
         self.view = Region()
-        self.asked: set[str] = set()  # ids that EC2 was asked for since the last whole look
-        self.tag = tag  # what the cluster's instances have in common
+        self.asked: set[str] = set()  # IDs that were read since the last full read
+        self.tag = tag  # cluster tag
         self.failures = 0
         self.again_at = 0.0  # not before this, after a failure
         self.own: dict[str, float] = {}  # instance -> when we changed it
-        # instance -> when it was sent what, and no answer yet
+        # instance -> (when, parameters) of a call without an answer
         self.tried: dict[str, tuple[float, Mapping[str, Any]]] = {}
-        self.before: Mapping[str, Seen] = {}  # what stood in the view before the last whole look
-        self.lost: dict[str, float] = {}  # instance -> when EC2 was first asked for it and did not tell it
-        self.gone: dict[str, float] = {}  # instance -> when it was last known to be gone
-        self.stripped: dict[str, float] = {}  # instance -> when it was first told without its group's tag
+        self.before: Mapping[str, Seen] = {}  # the instances before the last full read
+        self.lost: dict[str, float] = {}  # instance -> time of the first response that lacks it
+        self.gone: dict[str, float] = {}  # instance -> when it was last found to be gone
+        self.stripped: dict[str, float] = {}  # instance -> time of the first response without its group tag
         self.account = ""
-        self.polls = 0  # looks for what is pending, since something is
+        self.polls = 0  # reads of pending instances, since there are some
         self.poll_at = 0.0
 
 
@@ -95,7 +95,7 @@ class Inventory:
     """Regions by Target. `calls` counts pages of DescribeInstances."""
 
     def __init__(self, ec2: Callable[[Target], Ec2], scale: float = 1.0, cluster: str = "") -> None:
-        """`cluster`: by whose tag instances are asked for; "" = by the one that they are found to have."""
+        """`cluster`: name of the cluster, for its tag; "" = derive the tag from the instances."""
         self.calls = 0
         self.cluster = cluster
         self._ec2 = ec2
@@ -115,7 +115,7 @@ class Inventory:
             return place.view
 
     async def again(self, target: Target, ids: Collection[str], since: float) -> None:
-        """Ask for those of these that were asked for before `since` (time.monotonic())."""
+        """Read those of these whose last read is before `since` (time.monotonic())."""
         place = self._place(target)
         async with place.lock:
             known = place.view.instances
@@ -124,8 +124,8 @@ class Inventory:
                 await self._ask(place, self._ec2(target), old, whole=False)
 
     async def poll(self, target: Target) -> None:
-        """Whether EC2 has applied what it was sent, by the instances' ids; nothing while it is too early.
-        What a stopped instance was sent comes into force when it starts."""
+        """Read pending instances by ID, if it is time. A stopped instance is not read: EC2 applies its change
+        when it starts."""
         place = self._place(target)
         async with place.lock:
             now = time.monotonic()
@@ -135,22 +135,22 @@ class Inventory:
             elif not place.poll_at:
                 self._poll_later(place, now)
             elif now >= max(place.poll_at, place.again_at):
-                log.debug("EC2 is asked what is pending", extra={"pending": len(waiting), "began": now})
+                log.debug("reading pending instances from EC2", extra={"pending": len(waiting), "began": now})
                 await self._ask(place, self._ec2(target), waiting, whole=False)
                 self._poll_later(place, now)
 
     def account(self, target: Target) -> str:
-        """Whose instances these are, by EC2's answers; "" = not told yet."""
+        """The account of the instances; "" = not known yet."""
         return self._place(target).account
 
     def read_at(self, target: Target, instance: str) -> float:
-        """When EC2 was last asked for it (time.monotonic()); -inf = what is known of it may be wrong."""
+        """Time of its last read (time.monotonic()); -inf = the known values may be wrong."""
         seen = self._place(target).view.instances.get(instance)
         return seen.at if seen is not None else -math.inf
 
     def changed(self, target: Target, instance: str, options: MetadataOptions) -> None:
-        """EC2 has taken a change of ours, and answered with what the instance is to have. That it has it, a
-        description is to tell."""
+        """EC2 has accepted our change, and answered with the new values. A description has to confirm
+        them."""
         place = self._place(target)
         before = place.view.instances.get(instance)
         if before is None:
@@ -167,18 +167,18 @@ class Inventory:
             self._poll_later(place, now)
 
     def doubt(self, target: Target, instance: str, options: Mapping[str, Any]) -> None:
-        """It is sent these options: until EC2 has answered, what stands here is older than any limit."""
+        """It is being sent these options: until EC2 answers, the known values count as too old."""
         place = self._place(target)
         place.tried[instance] = time.monotonic(), options
         if (before := place.view.instances.get(instance)) is not None:
             _put(place, {instance: msgspec.structs.replace(before, at=-math.inf)})
 
     def refused(self, target: Target, instance: str) -> None:
-        """It was not taken: what EC2 tells of it from now on is believed as ever."""
+        """EC2 refused the change: descriptions count at once again."""
         self._place(target).tried.pop(instance, None)
 
     def gone(self, target: Target, instance: str) -> None:
-        """EC2 does not know it any more."""
+        """EC2 no longer knows it."""
         place = self._place(target)
         place.gone[instance] = time.monotonic()
         left = {one: seen for one, seen in place.view.instances.items() if one != instance}
@@ -190,7 +190,7 @@ class Inventory:
         place.poll_at = now + wait * self._scale
 
     def _due(self, place: _Place, now: float) -> set[str]:
-        """Of those that EC2 did not tell, whom to ask for again."""
+        """Instances that the last response lacked, and that are due for the next read."""
         known, wait = place.view.instances, LOST_SECONDS * self._scale
         return {one for one in place.lost if one not in known or now - known[one].at >= wait}
 
@@ -198,7 +198,7 @@ class Inventory:
         return self._places.setdefault(target, _Place(self._tag))
 
     def clear(self) -> None:
-        """Another process may have changed everything."""
+        """Forget all: another process may have led in between."""
         self._places.clear()
 
     async def _ask(self, place: _Place, ec2: Ec2, ids: set[str], *, whole: bool) -> None:
@@ -226,7 +226,7 @@ class Inventory:
         place.tag = self._tag or cluster_tag(found) or place.tag
 
     def _not_told(self, place: _Place, ids: Iterable[str], asked: float) -> dict[str, Seen]:
-        """What was asked for by its id and not told: gone at the second time, not known until then."""
+        """Instances that a response lacks: unknown at first, gone at the second time."""
         kept, wait = {}, LOST_SECONDS * self._scale
         for one in ids:
             if one in place.gone or asked - place.lost.setdefault(one, asked) >= wait:
@@ -244,7 +244,7 @@ class Inventory:
         place.view = msgspec.structs.replace(place.view, problem=error)
 
     def _seen(self, place: _Place, found: Iterable[Instance], asked: float) -> dict[str, Seen]:
-        """By id. But for what was found to be gone since the question was put."""
+        """By ID, without instances that were found to be gone after the request."""
         every = {one["InstanceId"]: seen_of(one, asked) for one in found}
         seen = {}
         for name, one in every.items():
@@ -256,7 +256,7 @@ class Inventory:
         return seen
 
     def _whole(self, place: _Place, name: str, one: Seen, before: Seen | None) -> Seen:
-        """With the options that it had, where EC2 tells it without any."""
+        """With the previous options, if the response has none."""
         if not one.lost:
             place.lost.pop(name, None)
             return one
@@ -264,8 +264,9 @@ class Inventory:
         return msgspec.structs.replace(one, options=before.options) if before is not None else one
 
     def _tagged(self, place: _Place, name: str, one: Seen, before: Seen | None) -> Seen:
-        """With the tags that it had, where EC2 tells none: their lack would take it out of its group, and
-        give it to another policy. That it has lost its group's alone is believed when it is told again."""
+        """With the previous tags, if the response has none: without tags it would leave its group, and
+        another policy might select it. If only the group's tag is missing, a later response has to confirm
+        that."""
         if one.group or before is None or not before.group:
             place.stripped.pop(name, None)
             return one if one.tagged or before is None else _retagged(one, before)
@@ -277,8 +278,9 @@ class Inventory:
         return _retagged(one, before)
 
     def _keep_own(self, place: _Place, seen: dict[str, Seen], asked: float) -> None:
-        """What we have just changed is not believed to be as it was before; it may be as a later change of
-        ours, of which EC2 gave no answer, would make it. Until it is told so, it is not confirmed."""
+        """A description with the values from before our change does not count for OWN_SECONDS. It may also
+        have the values of a later change of ours without an answer. Until EC2 reports them, they are
+        unconfirmed."""
         since = asked - OWN_SECONDS * self._scale
         place.own = {one: at for one, at in place.own.items() if at > since}
         place.tried = {one: tried for one, tried in place.tried.items() if tried[0] > since}
@@ -304,7 +306,7 @@ class Inventory:
         return found
 
     async def _describe(self, place: _Place, ec2: Ec2, only: Filter) -> list[Instance]:
-        """All pages. By filter: one id that EC2 does not know would fail the whole call else."""
+        """All pages. By filter: as a parameter, one unknown ID would fail the whole call."""
         found: list[Instance] = []
         async for page in pages(ec2.describe_instances, Filters=[only], MaxResults=PAGE):
             self.calls += 1
@@ -314,12 +316,12 @@ class Inventory:
         return found
 
 
-# An instance of which EC2 has told nothing yet.
+# An instance that EC2 has not described yet.
 _NEVER: Final = Seen(Options(), state="", tagged=False)
 
 
 def _known(place: _Place, instance: str) -> Seen | None:
-    """What EC2 last told of it."""
+    """Its last description."""
     return place.view.instances.get(instance) or place.before.get(instance)
 
 
@@ -336,7 +338,7 @@ def _changed(options: Options, given: Mapping[str, Any]) -> Options:
 
 
 def seen_of(instance: Instance, asked: float) -> Seen:
-    """The instance as decisions see it. `asked`: when, by time.monotonic()."""
+    """The instance as the decisions see it. `asked`: time of the request, by time.monotonic()."""
     options = instance.get("MetadataOptions") or {}
     state = (instance.get("State") or {}).get("Name", "")
     tags = {tag.get("Key", ""): tag.get("Value", "") for tag in instance.get("Tags", ())}
@@ -358,7 +360,7 @@ def seen_of(instance: Instance, asked: float) -> Seen:
 
 
 def _clusters(tags: Mapping[str, str]) -> set[str]:
-    """The clusters that an instance is of, by all tags that tell it."""
+    """All clusters in the tags of an instance."""
     told = {tags.get(EKS_TAG, ""), tags.get(NODEGROUP_CLUSTER_TAG, "")}
     told |= {key.removeprefix(OWNED_TAG) for key in tags if key.startswith(OWNED_TAG)}
     return told - {""}
@@ -370,7 +372,7 @@ def _retagged(seen: Seen, before: Seen) -> Seen:
 
 
 def cluster_tag(instances: Iterable[Instance]) -> Filter | None:
-    """The cluster tag that most of these instances carry; None where none does."""
+    """The most frequent cluster tag of these instances; None = no instance has one."""
     count: Counter[tuple[str, str]] = Counter()
     for instance in instances:
         count.update(set(_cluster_tags(instance)))

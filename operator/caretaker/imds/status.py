@@ -97,7 +97,7 @@ def _spec_events(spec: Spec | None) -> Iterator[Event]:
 
 
 def _passed(before: Status, after: Status) -> Iterator[Event]:
-    """Canaries that have just passed, by group."""
+    """The event for groups whose canary has just passed."""
     known = before.canary.passed if before.canary is not None else ()
     new = [one for one in (after.canary.passed if after.canary is not None else ()) if one not in known]
     if not new:

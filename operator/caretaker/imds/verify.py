@@ -1,12 +1,11 @@
-"""Which nodes are probed from inside a pod, and what that proves of a policy. Pure.
+"""Chooses the nodes to probe, and evaluates the results for a policy. Pure.
 
 A probe costs packets to a service that takes 1,024 a second from an instance (Amazon EC2 user guide, "Query
 throttling"), so it runs only on some nodes of each group: once, after a change, and each interval. Times are
 Unix seconds; marks are RFC 3339, as DaemonTask's re-runs take them.
 
-Whether a finding is newer than a change is told by the mark that it answers, which is our own stamp, and
-never by the clock of the node. A finding proves something only if it is that, and fits the hop limit that is
-set.
+A finding verifies a change only if it answers a mark that was set after the change, and fits the hop limit
+that is set. Marks have the operator's clock; the clock of the node does not count.
 """
 
 import math
@@ -25,16 +24,16 @@ from caretaker.imds.probe import EMULATED, UNKNOWN, Finding, answered
 # Verdicts of the probe (docs/imds-probe.md).
 REACHABLE: Final = "Reachable"
 HOP_LIMITED: Final = "HopLimited"
-# Nothing is given, with or without a token.
+# No metadata, with or without a token.
 _SHUT: Final = frozenset(("Blocked", "EndpointDisabled", "Refused"))
 _NOTHING: Final = frozenset((UNKNOWN, EMULATED))
 
-Group = tuple[str, str]  # kind and name; ("", "") = of no group
+Group = tuple[str, str]  # kind and name; ("", "") = no group
 
 
 class Probing(msgspec.Struct, frozen=True):
-    """What a policy asks for. `interval` in seconds; `retry`, too: after so long a doubtful finding is made
-    again, the shortest interval that a policy may ask for."""
+    """The settings of a policy. `interval` and `retry` in seconds; `retry`: for doubtful findings, the
+    shortest interval that a policy may set."""
 
     per_group: int = 3
     expect: Expectation = "PodReachable"
@@ -44,8 +43,8 @@ class Probing(msgspec.Struct, frozen=True):
 
 
 class Place(msgspec.Struct, frozen=True, gc=False):
-    """A node that may be probed. `fit`: its Node is Ready, and its instance as it should be and applied.
-    `changed`: when its options were last seen applied after a change, as far as is known; 0 = never."""
+    """A node that may be probed. `fit`: the Node is Ready, and the instance compliant. `changed`: when its
+    last change was seen applied, if known; 0 = never."""
 
     node: str
     groups: tuple[Group, ...]
@@ -53,14 +52,14 @@ class Place(msgspec.Struct, frozen=True, gc=False):
     hop_limit: int | None = None
     changed: float = 0.0
     needed: bool = False  # a canary
-    shut: bool = False  # HttpEndpoint is disabled, as it should be
+    shut: bool = False  # HttpEndpoint is disabled by a policy
     unprobed: str = ""  # why the probe cannot run there
 
 
 class Verified(msgspec.Struct, frozen=True):
-    """`marks`: node -> the re-run that is asked of it; `first`: of these the canaries, who come first;
-    `groups`: what was found; (reason, message, whether it is proved: None = not known yet); `wake`: seconds
-    until one is to be made again, None = none was made; `faults`: node -> what is not as expected there."""
+    """`marks`: node -> mark of the re-run; `first`: canaries among them, which are probed first; `groups`:
+    results; `proved`: None = not known yet; `wake`: seconds until the next re-run, None = there is none;
+    `faults`: node -> unexpected result."""
 
     marks: Mapping[str, str]
     groups: Mapping[Group, tuple[int | None, ProbeStatus]]
@@ -80,7 +79,7 @@ def verify(
     marks: Mapping[str, str],
     now: float,
 ) -> Verified:
-    """`found` and `marks` by node, as they stand."""
+    """`found` and `marks`: the current ones, by node."""
     chosen = _chosen(probing, places, found)
     asked = {place.node: _mark(probing, place, found.get(place.node), marks, now) for place in chosen}
     known = {
@@ -108,7 +107,7 @@ def verify(
 
 
 def stands(probing: Probing, place: Place, finding: Finding | None, now: float) -> bool:
-    """Whether a node's probe, asked for after `place.changed`, found what is expected."""
+    """Whether the node passed a probe that was requested after `place.changed`."""
     if finding is None or not _since(place, finding, now):
         return False
     return not _fault(probing, place, finding) and not _outdated(place, finding)
@@ -117,8 +116,8 @@ def stands(probing: Probing, place: Place, finding: Finding | None, now: float) 
 def required(
     probing: Probing, places: Iterable[Place], found: Mapping[str, Finding], now: float
 ) -> dict[Group, int]:
-    """The hop limit that a pod of each group needs, as far as it was measured. No option has a part in that,
-    so findings of before a change count as well."""
+    """The measured hop limit that a pod of each group needs. It does not depend on the options, so findings
+    from before a change count as well."""
     most: dict[Group, int] = {}
     for place in places:
         finding = found.get(place.node)
@@ -130,7 +129,7 @@ def required(
 
 
 def unprovable(unprobed: str, seen: Seen | None, changes: Iterable[Change]) -> str:
-    """Why a probe could not prove these changes of an instance; "" = it could. `unprobed` as of its place."""
+    """Why a probe cannot verify these changes of an instance; "" = it can. `unprobed`: of its Place."""
     if unprobed:
         return unprobed
     shut = seen is not None and seen.options.http_endpoint == "disabled"
@@ -140,8 +139,9 @@ def unprovable(unprobed: str, seen: Seen | None, changes: Iterable[Change]) -> s
 
 
 def _chosen(probing: Probing, places: Sequence[Place], found: Mapping[str, Finding]) -> list[Place]:
-    """Of each group as many as are asked for, those that were probed before first, and of these those that
-    are not as expected: what stops all changes is made again; and the canaries."""
+    """The canaries, and the number of nodes of each group that the policy sets: first those that were probed
+    before, and of these those with an unexpected result, since that stops all changes and has to be
+    repeated."""
 
     def order(place: Place) -> tuple[bool, bool, bool, str]:
         finding = found.get(place.node)
@@ -163,8 +163,8 @@ def _chosen(probing: Probing, places: Sequence[Place], found: Mapping[str, Findi
 def _mark(
     probing: Probing, place: Place, finding: Finding | None, marks: Mapping[str, str], now: float
 ) -> str:
-    """When it was last asked for; now, if what is known is too old. What was asked for by a clock that is
-    ahead is waited for, and not asked for again."""
+    """The mark of the last request; now, if the finding is too old. A request by a clock that is ahead is
+    waited for, and not repeated."""
     asked = max(normalise_time(marks.get(place.node)), finding.mark if finding is not None else "")
     old = bool(place.changed) and asked < format_micros(place.changed)
     if finding is not None and answered(finding, asked):
@@ -173,7 +173,7 @@ def _mark(
 
 
 def _since(place: Place, finding: Finding, now: float) -> bool:
-    """Whether it was asked for after the last change that is known of, by a clock that is not ahead."""
+    """Whether it was requested after the last known change, by a clock that is not ahead."""
     if not place.changed:
         return True
     return format_micros(place.changed) <= finding.mark <= format_micros(now)
@@ -187,22 +187,21 @@ def _age(finding: Finding, now: float) -> float:
 
 
 def _due(probing: Probing, place: Place, finding: Finding) -> float:
-    """Age in seconds at which it is to be made again: soon where it tells nothing, is older than it seems, or
-    holds up a canary."""
+    """Age in seconds at which it is repeated: soon if it is unknown, outdated, or blocks a canary."""
     doubtful = finding.verdict == UNKNOWN or _outdated(place, finding)
     doubtful = doubtful or (place.needed and bool(_fault(probing, place, finding)))
     return min(probing.retry, probing.interval) if doubtful else probing.interval
 
 
 def _wake(probing: Probing, place: Place, finding: Finding, now: float) -> float:
-    """Seconds until it is to be made again, or begins to count."""
+    """Seconds until it is repeated, or begins to count."""
     ahead = (parse_time(finding.mark) or 0.0) - now if place.changed else 0.0
     return ahead if ahead > 0 else _due(probing, place, finding) - _age(finding, now)
 
 
 def _outdated(place: Place, finding: Finding) -> bool:
-    """Whether it cannot be of the hop limit that is set now: somebody else has changed that since, or a
-    process that remembers it no more."""
+    """Whether it contradicts the current hop limit: another client changed that since, or a process that no
+    longer remembers it."""
     limit, needed = place.hop_limit, finding.needed_hops
     if limit is None or needed is None:
         return False
@@ -212,12 +211,12 @@ def _outdated(place: Place, finding: Finding) -> bool:
 
 
 def _lasts(probing: Probing, finding: Finding, now: float) -> bool:
-    """Whether it counts until the next one is there."""
+    """Whether it counts until the next one."""
     return _age(finding, now) < probing.interval + probing.retry
 
 
 def _fault(probing: Probing, place: Place, finding: Finding) -> str:
-    """What is not as expected; "" = nothing."""
+    """The unexpected result; "" = as expected."""
     if finding.verdict in _NOTHING:
         return f"{finding.verdict}: {finding.detail}"
     if probing.expect == "Any":
@@ -233,17 +232,17 @@ def _fault(probing: Probing, place: Place, finding: Finding) -> str:
 
 
 def _wrong(probing: Probing, place: Place, finding: Finding | None) -> str:
-    """What is not as expected; a probe that failed tells nothing of that."""
+    """The unexpected result; a probe that failed has none."""
     return "" if finding is None or finding.verdict in _NOTHING else _fault(probing, place, finding)
 
 
 def _blocked(probing: Probing, place: Place) -> bool:
-    """Whether a pod there should get nothing."""
+    """Whether pods on the node should not reach IMDS."""
     return probing.expect == "PodBlocked" or place.shut
 
 
 def _open(finding: Finding) -> str:
-    """How a pod gets at metadata. The hop limit holds up the answer with the token alone, never IMDSv1's."""
+    """How a pod reaches metadata. The hop limit blocks only the response with the token, never IMDSv1."""
     if finding.verdict in _SHUT or (finding.verdict == HOP_LIMITED and finding.imdsv1 == "Closed"):
         return ""
     if finding.imdsv1 == "Open":
@@ -254,7 +253,7 @@ def _open(finding: Finding) -> str:
 
 
 def _doubt(place: Place, finding: Finding) -> str:
-    """Why it proves nothing though it is as expected; "" = it does."""
+    """Why an expected result does not count; "" = it counts."""
     if not _outdated(place, finding):
         return ""
     return (
@@ -299,7 +298,7 @@ def _failed(probing: Probing, place: Place, finding: Finding, said: str) -> tupl
 
 
 def _left_out(places: Iterable[Place]) -> str:
-    """Nodes that no probe proves anything of."""
+    """Nodes that cannot be probed."""
     left = [(place.node, place.unprobed) for place in places if place.unprobed]
     if not left:
         return ""
@@ -310,7 +309,7 @@ def _left_out(places: Iterable[Place]) -> str:
 def _groups(
     chosen: Sequence[Place], known: Mapping[str, Finding]
 ) -> dict[Group, tuple[int | None, ProbeStatus]]:
-    """The hop limit that each group needs, and what was measured in it."""
+    """For each group the hop limit that pods need, and the measurements."""
     of: dict[Group, list[Finding]] = {}
     for place in chosen:
         if place.node in known:
