@@ -263,8 +263,8 @@ class IMDSPolicyKind:
         return Plan() if snapshot.snapshot is None else planning.plan(snapshot.snapshot)
 
     async def confirm(self, snapshot: Gathered, plan: Plan) -> Gathered | None:
-        """What the plan stands on is read again if it was read too long ago, with what comes next; once in a
-        pass, however long EC2 takes. Then EC2 says whether it would be allowed."""
+        """Read the plan's instances again if their last read is too old, with the next ones; once in a pass,
+        however long EC2 takes. Then make the dry runs."""
         enforced, deeds = plan.enforced, snapshot.deeds
         if enforced is None or deeds is None:
             return None
