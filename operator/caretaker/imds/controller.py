@@ -53,7 +53,7 @@ AGAIN_SECONDS: Final = 15.0
 PROBE_SECONDS: Final = (5.0, 60.0)
 # Until a probe that told nothing, or holds up a canary, is made again.
 RETRY_SECONDS: Final = 600.0
-_CRD: Final = "see that the CRD is the one of this version (kubectl apply -f crds/)"
+_CRD: Final = "apply the CRDs of this version (kubectl apply -f crds/)"
 
 
 class Gathered(msgspec.Struct, frozen=True):
@@ -305,13 +305,13 @@ class IMDSPolicyKind:
             self._others(self._key(snapshot))  # what was changed is different for them, too
 
     async def _recorded(self, mine: Read, enforced: Enforced) -> None:
-        """Who is to be changed stands in the API server, which leaves out what the CRD of an older version
-        does not know, and the spec is still the one that was planned from."""
+        """Check that the stored status lists the instances to change, since the API server drops fields that
+        an older CRD does not have, and that the spec is still that of the plan."""
         now = read(await self._client.get(policy_path(mine.meta.name), RawPolicy))
         if (now.meta.uid, now.meta.generation) != (mine.meta.uid, mine.meta.generation):
             raise Conflict("the policy has changed")
         if (now.status.canary, now.status.changed) != (enforced.canary, enforced.changed):
-            raise Retry(f"status does not have what was written, so that nothing is changed: {_CRD}")
+            raise Retry(f"status lacks what was written, so no instance is changed: {_CRD}")
 
     def _key(self, snapshot: Gathered) -> Key:
         return Key(KIND, "", snapshot.view.read.meta.name)
