@@ -363,7 +363,7 @@ class _Step:
         for change in group.changes:
             self._passed.pop(((group.kind, group.name), change), None)
         if lost:
-            said = "was terminated or its Node was deleted shortly after it was sent the change"
+            said = "was terminated or its Node was deleted after it was sent the change"
             self._faults.append(_told(BreakerReason.INSTANCE_LOST, one, said))
         else:
             said = "had the change, and then another client reverted it"

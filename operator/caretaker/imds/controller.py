@@ -133,8 +133,8 @@ class IMDSPolicyKind:
     # ---------------------------------------------------------------- life
 
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
-        """By event: no work but to remember, and to bring policies into the queue: at once those that watch
-        the Node, all a little later."""
+        """On an event: only remember it, and enqueue policies: at once those that watch the Node, all others
+        a little later."""
         if new is None:
             if old is not None:
                 self._nodes.pop(old.name, None)

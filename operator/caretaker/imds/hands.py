@@ -3,7 +3,7 @@
 Nothing that correctness needs: what was sent is to be seen in EC2 itself, pending or applied. Times are
 seconds of a clock that never goes back.
 
-    sent -> pending -> applied ("landed") -> drifted again ("reversed": another hand sets it back)
+    sent -> pending -> applied ("landed") -> drifted again ("reversed": another client reverts it)
          -> pending too long: sent once more -> NotApplied, a failure
          -> refused, a failure: the next try after 30 s, doubling to 30 min
          -> no answer ("unsure"): the instance is read again before anything else

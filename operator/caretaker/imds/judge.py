@@ -1,4 +1,4 @@
-"""What one policy has to say of one node. Pure: a chain of small rules over one Case, the first that applies
+"""The verdict of one policy on one node. Pure: a chain of small rules over one Case; the first that applies
 wins.
 
     skipped    no policy can apply, and why          unknown    EC2 was asked and did not say
@@ -40,8 +40,8 @@ class Seen(msgspec.Struct, frozen=True, gc=False):
     """What EC2 says of an instance. `state` as in InstanceState.Name; `managed`: by AWS, who alone may change
     it (Operator.Managed); `tagged`: it has tags, as every instance of a cluster does.
 
-    confirmed  a description told these options; not so where we have changed them since, or may have
-    lost       EC2 was asked for it and did not tell it, or not its options
+    confirmed  a description has these options, and we have not changed them since
+    lost       the response lacked the instance or its options
     """
 
     options: Options
@@ -63,8 +63,8 @@ class Seen(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def under_way(self) -> bool:
-        """Whether a change of it is to be seen in force yet. What a stopped instance is to have comes into
-        force when it starts: that is not waited for."""
+        """Whether EC2 still has to apply a change. For a stopped instance EC2 does so at its start, which is
+        not waited for."""
         if self.state in ENDED:
             return False
         return not self.confirmed or (self.pending and self.state not in STOPPED)
@@ -115,7 +115,7 @@ def _gone(case: Case) -> Verdict | None:
 
 
 def _lost(case: Case) -> Verdict | None:
-    """An answer that leaves something out does not say that it is not there."""
+    """An instance that a response lacks may still exist."""
     if case.seen is None or not case.seen.lost:
         return None
     return Verdict(
@@ -129,7 +129,7 @@ def _managed(case: Case) -> Verdict | None:
 
 
 def _untagged(case: Case) -> Verdict | None:
-    """The group that it is of may be known by its tags alone, and with it what it should have."""
+    """Its group, and with that its desired options, may depend on the tags."""
     if case.seen is None or case.seen.tagged:
         return None
     return Verdict(

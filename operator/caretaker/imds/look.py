@@ -34,8 +34,8 @@ Placed = tuple[Node, Place]
 
 
 class Look(msgspec.Struct, frozen=True):
-    """What was found. `age`: seconds since the oldest region was asked for all; `targets` by region; `lost`:
-    some instances were not told, and are asked for again soon."""
+    """The result. `age`: seconds since the oldest full read of a region; `targets` by region; `lost`:
+    responses lacked some instances, which are read again soon."""
 
     view: View
     snapshot: Snapshot
@@ -101,8 +101,8 @@ async def look(
 
 
 async def _wanted(spec: Spec, nodes: Sequence[Placed], changed: Collection[str]) -> dict[str, set[str]]:
-    """Region -> instances of this policy's nodes, and those that it has changed. A group may be known by
-    EC2's tags only, so groups do not count here."""
+    """Region -> instances of this policy's nodes, and those that it has changed. Groups do not count here,
+    since they may be known only by EC2's tags."""
     wanted: dict[str, set[str]] = {}
     by_labels = msgspec.structs.replace(spec.selector, groups=())
     async for node, place in in_pieces(nodes):
@@ -138,8 +138,8 @@ def _member(node: Node, place: Place, region: Region | None) -> Member:
 
 
 def _at_home(members: list[Member], cluster: str) -> list[Member]:
-    """Those whose instance is another cluster's, by its tags, are skipped: a Node may name any instance.
-    `cluster`: the name of this one, "" = that of most of its instances."""
+    """Skip nodes whose instance has the tags of another cluster, since a Node may name any instance.
+    `cluster`: name of this cluster, "" = derive it from the instances."""
     told = Counter(one.seen.clusters for one in members if one.seen is not None)
     ours = cluster or most(told)
     others = {names for names in told if names and ours not in names}

@@ -86,14 +86,14 @@ def place_of(node: Node) -> Place:
 
 
 def _unprobed(labels: Mapping[str, str]) -> str:
-    """The probe's image is for Linux, of any architecture. Without a label the system is taken for Linux."""
+    """The probe's image is for Linux, for any architecture. A node without the label counts as Linux."""
     system = next((labels[label] for label in OS_LABELS if labels.get(label)), LINUX)
     return "" if system == LINUX else f"its operating system is {system}"
 
 
 def most(told: Mapping[tuple[str, ...], int]) -> str:
-    """The cluster of more than half of the instances whose tags name one; "" = of no one. `told`: names ->
-    how many instances have these."""
+    """The cluster of more than half of the instances whose tags name one; "" = there is none. `told`: names
+    -> number of instances with these names."""
     total = sum(count for names, count in told.items() if names)
     each = Counter[str]()
     for names, count in told.items():
@@ -102,10 +102,10 @@ def most(told: Mapping[tuple[str, ...], int]) -> str:
 
 
 def stands(node: Node | None) -> tuple[Any, ...] | None:
-    """Whether it is there and Ready, and since when."""
+    """Whether the Node exists and is Ready, and since when."""
     return None if node is None else (node.uid, node.ready, node.ready_since)
 
 
 def matters(node: Node | None) -> tuple[Any, ...] | None:
-    """What a policy reads of a Node: heartbeats, taints and readiness are nothing to it."""
+    """What a policy reads of a Node: not heartbeats, taints or readiness."""
     return None if node is None else (node.uid, node.provider_id, node.labels)

@@ -166,7 +166,7 @@ def _desk(
     verified: Verified | None,
     places: Sequence[Place],
 ) -> Desk:
-    """With what the policy wants, and what its probes found."""
+    """With the options of the policy, and the results of its probes."""
     desk = msgspec.structs.replace(desk, options=dict(me.options.given()))
     if snapshot.probing is None or verified is None:
         return desk
@@ -184,8 +184,8 @@ def _desk(
 
 
 def _soaking(desk: Desk | None) -> dict[str, float]:
-    """Canaries' instances -> when they were seen applied, in Unix seconds: no probe that was asked for before
-    proves them. The text has lost its fraction of a second."""
+    """Instances of soaking canaries -> when they were seen applied, in Unix seconds: earlier probe requests
+    do not verify them. Plus one, since the time is rounded down to a second."""
     canaries = desk.canary.groups if desk is not None and desk.canary is not None else ()
     return {
         one.instance: (parse_time(canary.since) or 0.0) + 1.0
@@ -196,7 +196,7 @@ def _soaking(desk: Desk | None) -> dict[str, float]:
 
 
 def _places(snapshot: Snapshot, found: Sequence[tuple[Member, Found]]) -> Sequence[Place]:
-    """One for each that is found, in order, where nodes are probed."""
+    """A Place for each instance, in order, if nodes are probed."""
     if snapshot.probing is None:
         return ()
     soaking = _soaking(snapshot.desk)
@@ -208,7 +208,7 @@ def _places(snapshot: Snapshot, found: Sequence[tuple[Member, Found]]) -> Sequen
 
 
 def _verified(snapshot: Snapshot, places: Sequence[Place]) -> Verified | None:
-    """Before anything is decided: what a probe found stops all changes."""
+    """Evaluated before all decisions: an unexpected result stops all changes."""
     if snapshot.probing is None:
         return None
     known = snapshot.known
@@ -225,7 +225,7 @@ def _place(member: Member, one: Found, changed: float, *, needed: bool) -> Place
     return Place(
         node=one.node,
         groups=member.groups,
-        # A canary that soaks has its changes; what differs besides is not the policy's to set.
+        # A soaking canary has its changes; any other difference is not for this policy to change.
         fit=one.ready and (needed or one.verdict.state == "compliant"),
         hop_limit=seen.options.http_put_response_hop_limit if seen is not None else None,
         changed=changed,
@@ -253,7 +253,7 @@ def _found(member: Member, verdict: Verdict, wanted: Mapping[str, Wanted], *, pr
 def _elsewhere(
     others: Iterable[tuple[Member, Mapping[str, Wanted]]], desk: Desk, verdicts: "_Verdicts"
 ) -> list[Found]:
-    """What was changed, and is not meant any more."""
+    """Changed instances that the policy no longer selects."""
     known = recorded(desk.canary, desk.watched)
     return [
         _found(member, verdicts.of(member, fields), fields)
