@@ -141,12 +141,24 @@ class Judge:
         soak = asked.soak(name, typed(before, value), typed(after, value))
         until = now - FRESH - self._ec2.longest_lag
         told = f"{one.name} of {change}"
-        steps = [then.options[name] for then in one.past]
-        if not any(str(a) == before and str(b) == after for a, b in pairwise(steps)):
+        if not self._undergone(one, name, before, after):
             return f"{told} was never changed so"
         if not one.runs and one.last.at < until:
             return f"{told} has ended"
         return self._has_not_stood(asked, one, name, typed(after, value), soak, told)
+
+    def _undergone(self, one: Instance, name: str, before: str, after: str) -> bool:
+        """Whether it was ever changed so. What another client sets between a reading and the call is not told
+        to anybody."""
+        unread = FRESH + self._ec2.longest_lag
+        return any(
+            str(then.options[name]) == after
+            and any(
+                str(was.options[name]) == before and until.at >= then.at - unread
+                for was, until in pairwise(one.past[: at + 1])
+            )
+            for at, then in enumerate(one.past)
+        )
 
     def _has_not_stood(
         self, asked: Asked, one: Instance, name: str, value: Any, soak: float, told: str
