@@ -191,8 +191,11 @@ class Doer:
         failures, later = max(hand.failures, 1), max(hand.not_before, now + BACKOFF_SECONDS)
         deeds.keep(write.instance, msgspec.structs.replace(told, failures=failures, not_before=later))
 
-    async def _dry_run(self, mine: Read, write: Write, target: Target) -> AwsError | None:
-        """The refusal of a dry run; None = allowed. EC2's limit counts dry runs like changes."""
+    async def _dry_run(
+        self, mine: Read, write: Write, target: Target, *, sure: bool = False
+    ) -> AwsError | None:
+        """The refusal of a dry run; None = allowed. EC2's limit counts dry runs like changes. `sure`: None
+        only for EC2's own permission."""
         self._share(target, self._now()).take(self._now())
         try:
             await self._writer(mine, target).modify_instance_metadata_options(
@@ -201,7 +204,8 @@ class Doer:
         except AwsError as error:
             if error.throttled:
                 self._share(target, self._now()).refused(self._now())
-            if error.code != PERMITTED and (error.access_denied or error.no_identity or error.transient):
+            told = sure or error.access_denied or error.no_identity or error.transient
+            if error.code != PERMITTED and told:
                 return error
         return None  # the change itself will report any other error
 
@@ -313,7 +317,7 @@ class Doer:
         run of the same call, retries would never end: then the breaker opens."""
         if deeds.denied[0] or deeds.permit.stopped is not None:
             return
-        if await self._dry_run(mine, write, target) is None:
+        if await self._dry_run(mine, write, target, sure=True) is None:
             why = f"EC2 denied the change although it had allowed the dry run: {error}"
             deeds.denied = (write.instance, why)
             return

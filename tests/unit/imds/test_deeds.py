@@ -249,6 +249,12 @@ async def test_what_is_denied_though_it_would_be_allowed_ends_a_batch_and_is_tol
     assert deeds.refused is None
 
 
+async def test_only_ec2s_own_permission_tells_that_a_denied_change_would_be_allowed(clock: Clock) -> None:
+    world = World()
+    world.ec2.answer, world.ec2.asked = (lambda _: DENIED), (lambda _: REFUSED)
+    assert (await world.send(1)).denied == ("", "")
+
+
 async def test_some_that_are_denied_for_their_tags_keep_none_of_the_others(clock: Clock) -> None:
     world = World()
     world.ec2.answer = lambda instance: DENIED if instance in ("i-0", "i-7") else None
