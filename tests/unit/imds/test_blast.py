@@ -10,6 +10,7 @@ from testing.examples import examples
 from unit.imds.world.truth import WORDS, Group
 from unit.imds.world.world import World
 
+pytestmark = pytest.mark.random
 GROUPS: Final[list[Group]] = [
     ("EKSManagedNodegroup", "a"),
     ("EKSManagedNodegroup", "b"),

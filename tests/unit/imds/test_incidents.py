@@ -12,6 +12,7 @@ from testing.examples import examples
 from unit.imds.world.truth import LABELS, TEAM, WORDS, Group
 from unit.imds.world.world import World
 
+pytestmark = pytest.mark.random
 A: Final[Group] = ("EKSManagedNodegroup", "a")
 B: Final[Group] = ("AutoScalingGroup", "b")
 SOAK: Final = 120.0
