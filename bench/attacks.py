@@ -24,10 +24,6 @@ from bench.daemontask import Joins
 from bench.figures import Figure
 from bench.parts import Usage, cluster, percentile, say, succeeded, task
 from bench.s3refresh import BUCKET, Doubles
-from caretaker.api.daemontask import Spec
-from caretaker.api.objects import WireMeta
-from caretaker.daemontask.pods import PodEncoder, Start, revision_of
-from caretaker.daemontask.podwrites import CREATE_BYTES
 from fuzz.inputs import UNITS
 from fuzz.samples import S3
 from testbed.admin import Admin, path
@@ -123,7 +119,6 @@ async def run() -> list[Figure]:
             ]
             for name, attack in ATTACKS.items():
                 found += await _under(place, name, attack, quiet)
-            found.append(await _without_operator(place, quiet))
     return found
 
 
@@ -151,16 +146,6 @@ async def _under(
 
 def _rss(process: OperatorProcess) -> float:
     return Usage(process.pid).rss()
-
-
-async def _without_operator(place: Place, quiet: Times) -> Figure:
-    """The part of the API server, of etcd and of the machine in the times under large specs: the same Pods,
-    by plain POSTs, as many at a time."""
-    posting = asyncio.ensure_future(_posts(place.admin))
-    times = await _timed(place, "posts")
-    note = await posting
-    say(f"specs of 250 KiB, the same Pods by plain POSTs: {note}")
-    return Figure("the same Pods by plain POSTs: node Ready -> Pod / quiet", times.join / quiet.join, "x")
 
 
 # ---------------------------------------------------------------- the tenant who is timed
@@ -279,41 +264,6 @@ async def _specs(place: Place) -> str:
         await place.admin.patch(path("daemontasks", "default", f"attack-{name}"), patch)
     await asyncio.sleep(SETTLE / 2)
     return ", ".join(SPECS)
-
-
-async def _posts(admin: Admin) -> str:
-    """The Pods of those DaemonTasks, twice, as their operator makes them, without a DaemonTask."""
-    nodes, pods = await admin.list(path("nodes")), path("pods", "default")
-
-    async def post(name: str, part: dict[str, Any]) -> None:
-        body = task(name)
-        body["spec"]["template"]["spec"] |= part
-        spec, meta = (
-            Spec(template=body["spec"]["template"]),
-            WireMeta(name=name, namespace="default", uid=name),
-        )
-        encoder = PodEncoder(meta, spec, revision_of(spec))
-        turns = asyncio.Semaphore(max(CREATE_BYTES // encoder.size, 1))
-
-        async def one(start: Start) -> None:
-            pod = json.loads(msgspec.json.encode(encoder.body(start)))
-            del pod["metadata"]["ownerReferences"]
-            pod["metadata"]["labels"] = {"app": "posts"}
-            async with turns:
-                await admin.create(pods, pod)
-
-        starts = [
-            Start(node["metadata"]["name"], node["metadata"]["uid"], 1, 1, "", "", "", "NewNode")
-            for node in nodes
-        ]
-        await asyncio.gather(*map(one, starts))
-
-    for _ in range(2):
-        began = time.monotonic()
-        await asyncio.gather(*(post(f"posts-{name}", part) for name, part in SPECS.items()))
-        await admin.delete(f"{pods}?labelSelector=app=posts", grace=0)
-        await asyncio.sleep(max(SETTLE / 2 - (time.monotonic() - began), 0))
-    return f"{2 * len(SPECS) * len(nodes)} Pods"
 
 
 def _filled(make: Callable[[int], dict[str, Any]]) -> list[dict[str, Any]]:
