@@ -1,4 +1,4 @@
-"""Canaries and watched instances: their next state, from status and from what was read. Pure.
+"""The next state of canaries and watched instances, from status and readings. Pure.
 
 A canary belongs to a change: (group, field, from, to). The first instances of a group are changed alone; the
 remaining instances are changed when the same change has passed.

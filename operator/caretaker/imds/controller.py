@@ -386,6 +386,6 @@ def _rests(plan: Plan) -> bool:
 
 
 def watched(enforced: Enforced) -> frozenset[str]:
-    """Nodes of what was changed a short time ago, and of canaries."""
+    """The Nodes of canaries and of recently changed instances."""
     canaries = enforced.canary.groups if enforced.canary is not None else ()
     return frozenset(one.node for group in (*canaries, *enforced.changed) for one in group.instances)

@@ -60,7 +60,7 @@ class Hand(msgspec.Struct, frozen=True):
 
 
 def refused(hand: Hand) -> bool:
-    """Whether EC2 has told this process that it took nothing of the change."""
+    """Whether EC2 definitely rejected the change, as far as this process has seen."""
     told = hand.trouble[0] not in ("", NO_ANSWER, Reason.NOT_APPLIED)
     return told and hand.sent_at is None and not hand.unsure and not hand.taken
 

@@ -3,9 +3,9 @@
 Inputs: what is known of the source and the options that it should have. Whether a mend is right to propose is
 decided in sources.py.
 
-A command may be run long after the source was looked at. So its first steps read the source again, and end it
-where that is not as it was, or an update or instance refresh runs: nothing that was changed since is undone,
-and a command that is run twice makes one version.
+A user may run a command long after the operator read the source. The first steps read the source again, and
+stop if it has changed or if an update or instance refresh is running. The command undoes no later edit, and
+running it twice creates one version.
 
 The block of metadata options is written whole: whether EC2 merges the block of a new version with that of
 its source, or replaces it, is nowhere said ("CreateLaunchTemplateVersion" in the EC2 API reference). The
@@ -59,10 +59,10 @@ class Script:
         self._steps: list[str] = []
         self._made = 0
 
-    # ---------------------------------------------------------------- is it still so?
+    # ---------------------------------------------------------------- checks
 
     def unchanged(self, template: Template) -> None:
-        """Nobody has made a version of the template, or another one its default, since it was looked at."""
+        """Stop if the template has a new version or another default since it was read."""
         same = f"LatestVersionNumber==`{template.latest}` && DefaultVersionNumber==`{template.default}`"
         command = self._aws(
             *("ec2", "describe-launch-templates", "--launch-template-ids", template.id),
@@ -71,7 +71,7 @@ class Script:
         self._unless(f'[ -n "$({command})" ]', f"{template.id} has new versions or another default")
 
     def as_seen(self, group: Group, launchers: Iterable[Launcher]) -> None:
-        """The group still refers to these."""
+        """Stop if the group no longer refers to these."""
         same = " && ".join(_refers(group, launcher) for launcher in launchers)
         command = self._aws(
             *("autoscaling", "describe-auto-scaling-groups", "--auto-scaling-group-names", group.name),
@@ -80,7 +80,7 @@ class Script:
         self._unless(f'[ -n "$({command})" ]', "the Auto Scaling group refers to something else")
 
     def at_rest(self, groups: Iterable[str]) -> None:
-        """No instance refresh of these groups runs."""
+        """Stop if an instance refresh of these groups is running."""
         command = self._aws(
             *("autoscaling", "describe-instance-refreshes", "--auto-scaling-group-name", "@g@"),
             *("--query", f"length(InstanceRefreshes[?!contains({_ENDED}, Status)])", *_TEXT),
@@ -192,11 +192,11 @@ def _refers(group: Group, launcher: Launcher) -> str:
 
 
 def _referring(versions: Mapping[Launcher, str]) -> str:
-    """What makes of a group its MixedInstancesPolicy with other versions; all else in it stays."""
+    """A JMESPath expression: the group's MixedInstancesPolicy with these versions, otherwise unchanged."""
     one = "LaunchTemplateSpecification"
     new = [f"{_of(launcher)} && {_literal(mark)}" for launcher, mark in versions.items()]
     which = " || ".join((*new, "Version", _literal(DEFAULT)))
-    # Of the id and the name one alone may be sent.
+    # The API accepts either the id or the name.
     named = (
         "LaunchTemplateId && {LaunchTemplateId: LaunchTemplateId} || {LaunchTemplateName: LaunchTemplateName}"
     )
@@ -207,7 +207,7 @@ def _referring(versions: Mapping[Launcher, str]) -> str:
 
 
 def _literal(text: str) -> str:
-    """As JMESPath has it, without the quotes that a shell would need more of."""
+    """A JMESPath literal. It needs no quotes that the shell would interpret."""
     return f"`{json.dumps(text)}`"
 
 

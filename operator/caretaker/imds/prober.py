@@ -55,7 +55,7 @@ class Prober:
         self._image = image
         self._unserved = unserved
         self._demands: dict[str, _Demand] = {}  # by policy
-        self._found: Mapping[str, Finding] = {}  # what was known last
+        self._found: Mapping[str, Finding] = {}  # the last result
         self._settled = False  # the task is known to be what the demands make of it
         self._lock = asyncio.Lock()
 

@@ -327,7 +327,7 @@ async def test_each_group_and_each_change_has_its_own_canary(fleet: Fleet) -> No
     policy = await fleet.create(mode="Enforce", options=RAISE, safety=safety)
     found = await policy.when(lambda f: soaks(f) and set(groups(f)) == {"a", "b"})
     assert len(fleet.modified()) == 2, "one of each group"
-    # What is raised passes; what is lowered in the same group is another change.
+    # Raising passes; lowering in the same group is another change.
     found = await policy.when(lambda f: soaks(f) and len(f["status"]["canary"].get("passed", [])) == 2)
     assert len(fleet.modified()) <= 2 + 2 + 2
     changes = {(one["name"], one["from"], one["to"]) for one in found["status"]["canary"]["passed"]}

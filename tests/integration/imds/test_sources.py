@@ -156,7 +156,7 @@ def written(shell: Shell) -> list[str]:
 async def test_a_command_changes_nothing_where_the_source_is_not_as_it_was_looked_at(
     fleet: Fleet, shell: Shell
 ) -> None:
-    """It may be run hours later: whatever somebody has done since stays."""
+    """A user may run it hours later: later edits stay."""
     control = fleet.control
     ids = {name: str(control.put_template(name, [BAD])["id"]) for name in (*MOVING, "mine")}
     for name, version in (("latest", "$Latest"), ("default", "$Default"), ("pinned", "1")):

@@ -1,4 +1,4 @@
-"""An instance that is lost shortly after its change: the stored status forgets what has passed, too."""
+"""A watched instance is lost: the stored status drops the passed change."""
 
 from testbed.admin import Admin
 from testing.imds import SLOW, Fleet

@@ -472,7 +472,7 @@ def test_a_node_that_was_not_ready_before_says_nothing() -> None:
     assert stops.unready == ()
 
 
-# ---------------------------------------------------------------- what has passed
+# ---------------------------------------------------------------- passed changes
 
 
 def test_what_has_passed_is_forgotten_with_the_value_that_was_wanted() -> None:
@@ -500,7 +500,7 @@ def test_without_canaries_nothing_is_known() -> None:
     assert made == Record()
 
 
-# ---------------------------------------------------------------- what is told
+# ---------------------------------------------------------------- status
 
 
 def test_status_has_the_least_advanced_of_all_groups() -> None:

@@ -41,7 +41,7 @@ async def observe(
 
 
 def _enforced(mine: Read, snapshot: Snapshot, now: float) -> Enforced:
-    """Of a process that has just begun, and whose permission nobody has asked for; with what has passed."""
+    """The plan of a new process without a dry run, with the passed changes of status."""
     assert mine.spec is not None  # noqa: S101 - the caller has looked
     safety = mine.spec.safety
     regions = {one.place.region for one in snapshot.members}

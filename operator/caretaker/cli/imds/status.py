@@ -34,7 +34,7 @@ def as_json(found: Read) -> dict[str, Any]:
 
 
 def as_text(found: Read, now: float, *, wide: bool) -> list[str]:
-    """For people: the sum, what is wrong and what to do, canaries, groups, exceptions."""
+    """Text output: summary, problems with their fixes, canaries, groups, exceptions."""
     status = found.status
     lines = [f"IMDSPolicy {found.meta.name}: {summary(status.summary)}"]
     told = worth_telling(status.conditions)
