@@ -205,7 +205,7 @@ def _changed(old: Any, step: Step, size: int) -> Any:
 
 
 def _one(old: Any, step: Step) -> Any:
-    """What a step repeats: an item, a value or the whole field."""
+    """The part that a step repeats: an item, a value or the whole field."""
     if isinstance(old, list) and old:
         return old[step.place % len(old)]
     if isinstance(old, dict) and old and step.how == "keys":

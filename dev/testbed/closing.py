@@ -26,7 +26,7 @@ async def connections_cut(patience: float = PATIENCE) -> None:
     was closed. Return once they are closed, or `patience` seconds later."""
     loop: Any = asyncio.get_running_loop()
     deadline = loop.time() + patience
-    await asyncio.sleep(_LOOK_SECONDS)  # who was accepted just now has a transport then
+    await asyncio.sleep(_LOOK_SECONDS)  # new connections have a transport by then
     while loop.time() < deadline and (left := list(loop._transports.values())):
         for transport in left:
             transport.abort()

@@ -47,7 +47,7 @@ _ORDER: Final = ("Failed", "Changing", "Soaking")
 
 
 class Fault(msgspec.Struct, frozen=True):
-    """What opens the breaker."""
+    """The cause of an open breaker."""
 
     reason: str
     instance: str

@@ -81,7 +81,7 @@ def restore(found: Mapping[str, Found], record: Record, desk: Desk) -> Choice:
 
 
 def _meant(one: Found, canary: GroupCanary, desk: Desk) -> bool:
-    """Whether the policy still wants of it what it was sent."""
+    """Whether the policy still wants the values that were sent."""
     return standing(one, canary.changes, desk.me) not in ("left", "out")
 
 

@@ -66,7 +66,7 @@ class Gathered(msgspec.Struct, frozen=True):
     deeds: Deeds | None = None  # None: nothing is changed
     wanting: frozenset[str] = frozenset()  # policies that probe
     lost: bool = False  # instances are to be asked for again soon
-    reread: bool = False  # what the plan stands on was read in this pass
+    reread: bool = False  # the plan's readings are of this pass
 
 
 class Means(msgspec.Struct, frozen=True):
@@ -244,7 +244,7 @@ class IMDSPolicyKind:
         )
 
     def _enforcing(self, mine: Read, found: Look, deeds: Deeds, wanting: frozenset[str]) -> Gathered:
-        """With what Enforce works with."""
+        """The same with the inputs of Enforce."""
         desk = self._doer.desk(mine, deeds, found.targets)
         snapshot = msgspec.structs.replace(found.snapshot, desk=desk)
         view = msgspec.structs.replace(found.view, refused=deeds.refused)

@@ -291,7 +291,7 @@ def _wake(
 
 def _ends(canary: GroupCanary, desk: Desk) -> float:
     if desk.proved is not None and canary.since == format_time(desk.wall):
-        return POLL_SECONDS  # its probe is to be asked for
+        return POLL_SECONDS  # the next pass requests its probe
     return (soaked_at(canary, desk) - desk.wall) / desk.tick
 
 

@@ -187,7 +187,7 @@ def _refers(group: Group, launcher: Launcher) -> str:
     if not group.mixed:
         return f"[LaunchTemplate][?{_of(launcher)}]"
     every = "[LaunchTemplateSpecification, Overrides[].LaunchTemplateSpecification]"
-    # In parentheses, since a filter would go on with each element of what was flattened.
+    # The parentheses end the projection: without them the filter applies to each flattened element.
     return f"(MixedInstancesPolicy.LaunchTemplate.{every}[])[?{_of(launcher)}]"
 
 

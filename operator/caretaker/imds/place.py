@@ -107,5 +107,5 @@ def stands(node: Node | None) -> tuple[Any, ...] | None:
 
 
 def matters(node: Node | None) -> tuple[Any, ...] | None:
-    """What a policy reads of a Node: not heartbeats, taints or readiness."""
+    """The fields of a Node that policies use, without heartbeats, taints and readiness."""
     return None if node is None else (node.uid, node.provider_id, node.labels)

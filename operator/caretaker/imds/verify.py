@@ -180,7 +180,7 @@ def _since(place: Place, finding: Finding, now: float) -> bool:
 
 
 def _age(finding: Finding, now: float) -> float:
-    """By the node's clock, within what ours knows: it was made after it was asked for, and is not ahead."""
+    """By the node's clock, bounded by the operator's: after the request and not in the future."""
     asked = parse_time(finding.mark) or 0.0
     made = finding.at if finding.at <= now else asked or now
     return now - max(made, min(asked, now))

@@ -1,4 +1,4 @@
-"""What happens in the random histories of test_model.py: the rules, without the verdict."""
+"""The rules of the random histories in test_model.py."""
 
 from random import Random
 from typing import Any, Final
@@ -118,7 +118,7 @@ class History(RuleBasedStateMachine):
             spec = data.draw(SPEC)
             self.world.apply(name, **(spec | rollout if plain and name == NAMES[0] else spec), **KEPT)
 
-    # ------------------------------------------------------------ what they draw from
+    # ------------------------------------------------------------ strategies
 
     def node(self, data: Any) -> str:
         """Mostly one that was changed: there is more to be got wrong."""

@@ -1,4 +1,4 @@
-"""What becomes of instances that may have been sent a change: canaries, and those that follow them."""
+"""The next state of canaries and of watched instances."""
 
 import math
 from typing import Any
@@ -59,7 +59,7 @@ def instances(record: Record) -> list[str]:
     return [one.instance for group in record.changed for one in group.instances]
 
 
-# ---------------------------------------------------------------- how an instance stands to its change
+# ---------------------------------------------------------------- state of an instance
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_nobody_is_judged_by_what_no_description_has_told(options: Options) -> N
     assert standing(found(1, options, confirmed=False), (RAISE,), ME) == "pending"
 
 
-# ---------------------------------------------------------------- how long it stands
+# ---------------------------------------------------------------- soak
 
 
 @pytest.mark.parametrize(

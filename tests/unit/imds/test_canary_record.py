@@ -1,4 +1,4 @@
-"""What status keeps of canaries and of those that follow them, and how the clocks of a test count."""
+"""Canaries and watched instances in status, and scaled time."""
 
 from typing import Any
 
@@ -91,7 +91,7 @@ def test_a_node_that_no_policy_can_hold_is_out_though_ec2_was_not_asked() -> Non
 
 @pytest.mark.parametrize(("elapsed", "left"), [(119.0, 1.0), (30.0, 90.0)])
 def test_a_soak_is_measured_in_the_scaled_time_of_tests(elapsed: float, left: float) -> None:
-    """`now` counts what `tick` seconds of the wall are."""
+    """One second of `now` is `tick` seconds of the wall clock."""
     soaking = canary("Soaking", 1, since=LONG_AGO)
     began = {GROUP: (soaking.since, 1_000.0 - elapsed)}
     here = desk(soaks=began, now=1_000.0, tick=0.5, canary_soak=60.0)

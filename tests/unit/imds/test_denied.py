@@ -1,4 +1,4 @@
-"""Instances that may not be changed: what becomes of the others; the operator's own code in virtual time."""
+"""Denied instances do not stop the others. The operator's own code in virtual time."""
 
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -310,7 +310,7 @@ def test_one_that_differs_in_more_than_what_has_passed_is_not_changed() -> None:
 
 
 def test_canaries_have_so_many_instances_together() -> None:
-    """Each is told in status, which has to fit into a resource."""
+    """Status lists each of them, and has to fit into a resource."""
     none: dict[str, Any] = {"canary": None, "free": {HERE: 5_000}, "cap": 5_000}
     groups = [("KarpenterNodePool", f"g{number}") for number in range(30)]
     every = [found(number, group=group) for number, group in enumerate(groups)]
@@ -478,7 +478,7 @@ def test_what_is_watched_is_bounded_and_the_others_wait() -> None:
     assert sum(len(group.instances) for group in made.changed) == MAX_CHANGED
 
 
-# ---------------------------------------------------------------- what is read again first
+# ---------------------------------------------------------------- fresh readings
 
 
 def test_what_was_read_long_ago_is_read_again_before_it_is_changed_with_what_comes_next() -> None:
@@ -573,7 +573,7 @@ def test_while_a_probe_tells_otherwise_nothing_is_changed() -> None:
     assert enforce([found(1, GOOD)], desk(unproved=("Slow", "why"))).phase == "Enforced"
 
 
-# ---------------------------------------------------------------- what is given back
+# ---------------------------------------------------------------- restore
 
 
 def test_a_failed_canary_is_given_back_once_where_that_is_asked_for() -> None:

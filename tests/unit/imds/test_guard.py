@@ -95,7 +95,7 @@ def test_what_ec2_does_not_tell_differs() -> None:
 
 
 def test_where_nothing_differs_all_that_it_wins_is_sent_again() -> None:
-    """EC2 tells what it took, and has not applied it."""
+    """EC2 reports the accepted values before it applies them."""
     mine, tokens = Claim("p", 1, Options(1, "optional")), Claim("q", 2, Options(http_tokens="required"))
     assert sends(HERE, mine) == {"HttpPutResponseHopLimit": 1, "HttpTokens": "optional"}
     assert sends(HERE, mine, tokens) == {"HttpPutResponseHopLimit": 1}

@@ -129,7 +129,7 @@ def right(world: World) -> bool:
 
 
 def ends_well(world: World) -> None:
-    """Once all is calm and somebody has looked."""
+    """After all faults have ended and the breaker was closed."""
     world.run(1_800.0)
     world.calm()
     for _ in range(3):

@@ -145,7 +145,7 @@ class Tagged:
     ],
 )
 async def test_an_instance_of_another_cluster_is_never_held(clusters: str, named: str, skipped: str) -> None:
-    """Whoever makes a Node may have it name any instance of the account."""
+    """A user who creates a Node can make it name any instance of the account."""
     ec2 = Tagged(*clusters)
     nodes = [(one, place_of(one)) for one in (node(number, NEAR) for number in range(len(clusters)))]
     inventory = Inventory(lambda _: ec2, cluster=named)  # type: ignore[arg-type,return-value]

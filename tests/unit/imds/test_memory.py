@@ -1,4 +1,4 @@
-"""What a process remembers of a policy that enforces."""
+"""In-memory state of an enforcing policy."""
 
 from caretaker.imds.memory import Deeds
 

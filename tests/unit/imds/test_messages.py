@@ -1,4 +1,4 @@
-"""What Ready and the breaker say while Enforce works, whole sentence by whole sentence."""
+"""The whole messages of Ready and of the breaker in mode Enforce."""
 
 from typing import Any
 
@@ -218,7 +218,7 @@ def test_what_fails_is_counted(hand: Hand, counts: tuple[int, int, tuple[str, ..
     ("reading", "read"), [({}, True), ({"unasked": "away"}, False), ({"managed": True}, False)]
 )
 def test_what_is_watched_is_read_again_with_the_next_changes(reading: dict[str, Any], read: bool) -> None:
-    """Not what EC2 cannot tell now, nor what is nobody's to change: it would never be fresh."""
+    """Unknown and unmanaged instances are not read: their readings would never be fresh."""
     old = found(9, GOOD, at=0.0, **reading)
     result = made(
         *(old, found(1)),

@@ -16,7 +16,7 @@ NAMED = re.compile(r"\b(i-[0-9a-f]{8}|n\d+)\b")
 
 
 class Machine(History):
-    """With what has to be so in the end."""
+    """The random histories, with the expected end state."""
 
     def teardown(self) -> None:
         if not hasattr(self, "world"):
@@ -71,7 +71,7 @@ class Machine(History):
         return not asked.enforces or not (under_way or status.breaker or any(self.wrong(asked)))
 
     def wrong(self, asked: Asked) -> Iterator[tuple[str, str, object]]:
-        """What the policy decides, may set and has not set."""
+        """Options that the policy wins and may set, and that still differ."""
         world = self.world
         for node in world.cluster.nodes.values():
             one = world.instance_of(node.name)

@@ -310,7 +310,7 @@ def test_a_canary_is_probed_though_another_difference_of_it_is_held() -> None:
 
 
 def test_a_canary_is_probed_once_more_after_it_was_seen_applied() -> None:
-    """What was found between its change and that may be of the options from before."""
+    """A finding from before that time may be of the former options."""
     since = parse_time(SINCE) or 0.0
     between = format_micros(since - 30.0)
     early = Known({"n001": Finding("Reachable", since - 20.0, between)}, {"n001": between})

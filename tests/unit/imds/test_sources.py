@@ -559,7 +559,7 @@ def test_a_release_is_not_named_where_the_template_names_the_image() -> None:
 
 
 def test_groups_that_follow_the_same_have_the_same_command() -> None:
-    """One will do for all of them, and it is told once."""
+    """One command serves all of them."""
     launchers = (Launcher("lt-1", "$Latest"),)
     groups = {(HERE, name): Group(name, launchers) for name in ("a", "b")}
     groups[HERE, "c"] = Group("c", (Launcher("lt-1", "1"),))

@@ -84,7 +84,7 @@ def test_a_canary_always_gets_a_mark() -> None:
 
 @pytest.mark.parametrize("ahead", [30.0, 3600.0])
 def test_a_mark_of_a_clock_that_is_ahead_proves_nothing_until_then(ahead: float) -> None:
-    """Nobody knows whether it was asked for before the change; it is not asked for again meanwhile."""
+    """The operator cannot order it and the change; it waits, and requests no other probe."""
     place = msgspec.structs.replace(CANARY, changed=NOW - 5)
     finding = seen(1, asked=-ahead)
     found = judged(place, finding, finding.mark)
@@ -177,7 +177,7 @@ def test_a_node_on_which_the_probe_cannot_run_is_left_out_and_told() -> None:
 
 
 def test_what_is_not_as_expected_is_among_the_chosen_and_made_again() -> None:
-    """It stops all changes: it must not stand until nobody looks at it any more."""
+    """It stops all changes, so it is probed again."""
     places = [Place(name, (APPS,), fit=True) for name in "abcd"]
     found = {"a": seen(), "b": seen(verdict=UNKNOWN), "c": seen(), "d": seen(verdict="Blocked")}
     made = verify(PROBING, places, found, {}, NOW)

@@ -1,4 +1,4 @@
-"""The judge of the histories sees what it has to: an operator that breaks a rule is told which."""
+"""The judge reports each broken rule by its name."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, Final

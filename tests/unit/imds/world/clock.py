@@ -1,4 +1,4 @@
-"""Time that passes only where somebody waits for it: one clock for the operator, EC2 and the cluster."""
+"""Virtual time: one clock for the operator, EC2 and the cluster."""
 
 import asyncio
 import selectors

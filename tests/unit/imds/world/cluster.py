@@ -26,7 +26,7 @@ DOWN: Final = ApiError(503, "ServiceUnavailable")
 
 
 class Measured(msgspec.Struct):
-    """What a probe found, and when by the clock that does not lie; `shown` when it could be read."""
+    """A probe's result with its true time; `shown`: when the operator can read it."""
 
     at: float
     shown: float
@@ -48,7 +48,7 @@ class Cluster:
         self.labels: dict[str, dict[str, str]] = {}  # of all that there ever were
         self.ready: dict[str, list[tuple[float, bool]]] = defaultdict(list)  # by node, since when
         self.removed: dict[str, float] = {}  # node -> when
-        self.skews: dict[str, float] = {}  # of the clock that tells of a node
+        self.skews: dict[str, float] = {}  # of the clock in a node's conditions
         self.watchers: list[Watcher] = []
         self.instance: Callable[[str], Instance]  # of a Node
         self.tasks: dict[str, dict[str, Any]] = {}
@@ -82,7 +82,7 @@ class Cluster:
             self.put_node(msgspec.structs.replace(self.nodes[name], ready=ready))
 
     def flap(self, name: str) -> None:
-        """NotReady for a moment that no watch shows: only the time of the condition tells of it."""
+        """NotReady for a moment that no watch shows: only lastTransitionTime changes."""
         node, now = self.nodes[name], self._clock.now
         if node.ready:
             self.ready[name] += [(now, False), (now, True)]
@@ -152,7 +152,7 @@ class Cluster:
         self._versions += 1
         return str(self._versions)
 
-    # ------------------------------------------------------------ what the operator reads and writes
+    # ------------------------------------------------------------ requests of the operator
 
     def get(self, path: str) -> Any:
         """One object."""

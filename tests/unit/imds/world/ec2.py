@@ -34,7 +34,7 @@ TAKEN: Final = frozenset(("", "lose"))  # faults with which a change is made all
 
 
 class Then(msgspec.Struct):
-    """What an instance was from `at` on: EC2 tells new options at once, and has them in force later."""
+    """State of an instance from `at` on: EC2 reports new options at once and applies them later."""
 
     at: float
     options: dict[str, Any]
@@ -128,7 +128,7 @@ class Ec2:
     ) -> None:
         self._now, self._sent = now, sent
         self.dry = self.denials = 0  # dry runs, and changes that were denied
-        self.tells = True  # a dry run says what the change would be answered
+        self.tells = True  # a dry run gives the answer of the change
         self.became: Callable[[Instance], None] = lambda _: None
         self.instances: dict[str, Instance] = {}
         self.calm()
@@ -139,7 +139,7 @@ class Ec2:
         self.blind: list[str] = []  # of the next descriptions
         self.lags: Iterator[float] = itertools.repeat(0.0)
         self.longest_lag = 0.0
-        self.untold = 0  # every so many-th is told without tags; 0 = none
+        self.untold = 0  # each n-th instance is described without tags; 0 = none
         self.denied: set[str] = set()  # instances, by their tags
         self.denied_option: tuple[str, Any] | None = None  # by a condition key
         self.page = 1000
@@ -149,7 +149,7 @@ class Ec2:
         """One after the other, of each description."""
         self.lags, self.longest_lag = itertools.cycle(lags), max(lags)
 
-    # ------------------------------------------------------------ what happens
+    # ------------------------------------------------------------ events
 
     def put(self, one: Instance, *, by: str = "", takes: float | None = None, **changed: Any) -> None:
         """New options."""
@@ -164,7 +164,7 @@ class Ec2:
             one.past.append(Then(self._now(), one.last.options, self._now(), "terminated"))
             self.became(one)
 
-    # ------------------------------------------------------------ what is asked
+    # ------------------------------------------------------------ describe
 
     def describe(self, given: dict[str, Any]) -> dict[str, Any]:
         """One page."""
@@ -218,7 +218,7 @@ class Ec2:
             **({} if lacks else {"Tags": tags}),
         }
 
-    # ------------------------------------------------------------ what is changed
+    # ------------------------------------------------------------ modify
 
     def modify(self, given: dict[str, Any]) -> dict[str, Any]:
         """Change one."""
