@@ -142,7 +142,8 @@ class Cluster:
             raise ApiError(404, "NotFound")
         if raw.metadata.uid != uid or raw.metadata.resource_version != version:
             raise ApiError(409, "Conflict")
-        self._put(name, raw.metadata, raw.spec, msgspec.Raw(msgspec.json.encode(status)))
+        merged = _merged(msgspec.json.decode(raw.status), msgspec.json.decode(msgspec.json.encode(status)))
+        self._put(name, raw.metadata, raw.spec, msgspec.Raw(msgspec.json.encode(merged)))
 
     def _put(self, name: str, meta: WireMeta, spec: msgspec.Raw, status: msgspec.Raw) -> None:
         meta = msgspec.structs.replace(meta, resource_version=self._version())
@@ -259,3 +260,16 @@ class Cluster:
         verdict = "EndpointDisabled" if options["HttpEndpoint"] == "disabled" else verdict
         is_open = options["HttpTokens"] == "optional" and verdict != "EndpointDisabled"
         return Measured(now, now + self.probe_told, verdict, needed, is_open, one.name)
+
+
+def _merged(before: Any, patch: Any) -> Any:
+    """A merge patch (RFC 7396), as the API server applies it."""
+    if not isinstance(patch, dict):
+        return patch
+    merged = dict(before) if isinstance(before, dict) else {}
+    for name, value in patch.items():
+        if value is None:
+            merged.pop(name, None)
+        else:
+            merged[name] = _merged(merged.get(name), value)
+    return merged
