@@ -63,6 +63,7 @@ class Reason:
     SUSPENDED: Final = "Suspended"
     AWAITING_SCHEDULE: Final = "AwaitingSchedule"
     HELD_BY_BUDGET: Final = "HeldByBudget"
+    LARGE_PODS: Final = "LargePods"
     INVALID_SPEC: Final = "InvalidSpec"
     ACCEPTED: Final = "Accepted"
     NOT_CHECKED: Final = "NotChecked"

@@ -25,10 +25,10 @@ class TokenBucket:
         self._fill(now)
         return max(0.0, (1.0 - self._tokens) / self._rate.per_second)
 
-    def take(self, now: float) -> float:
-        """Take a token, one that flows in later if need be; seconds to wait for it, in order of the calls."""
+    def take(self, now: float, tokens: float = 1.0) -> float:
+        """Take tokens, which flow in later if need be; seconds to wait for them, in order of the calls."""
         self._fill(now)
-        self._tokens -= 1
+        self._tokens -= tokens
         return max(0.0, -self._tokens / self._rate.per_second)
 
     def drain(self, now: float) -> None:

@@ -12,6 +12,7 @@ from caretaker.api.conditions import Condition, ConditionStatus, Reason
 from caretaker.api.names import LABEL_TASK
 from caretaker.api.times import format_time
 from caretaker.daemontask.budgets import held_words
+from caretaker.daemontask.bulk import BYTES
 from caretaker.daemontask.facts import Facts
 from caretaker.daemontask.intents import was_unreadable
 from caretaker.daemontask.messages import (
@@ -229,6 +230,12 @@ def _progressing(facts: Facts) -> Verdict:
     return _moving(facts)
 
 
+LARGE_PODS: Final = (
+    f"large Pods are created slowly, {BYTES.per_second / 1024:g} KiB a second for all tasks of a namespace, "
+    "so that other tasks are not delayed. Make spec.template smaller: move what is large into a ConfigMap"
+)
+
+
 def _moving(facts: Facts) -> Verdict:
     """Of a task that nothing is wrong with."""
     budget = facts.plan.budget
@@ -239,6 +246,8 @@ def _moving(facts: Facts) -> Verdict:
     if facts.complete:
         moving = facts.active or facts.pending
         return "True", Reason.RUNNING if moving else Reason.ROLLOUT_COMPLETE, progress(facts)
+    if facts.plan.paced:
+        return "True", Reason.LARGE_PODS, f"{LARGE_PODS}; {progress(facts)}"
     return "True", Reason.ROLLING_OUT, progress(facts)
 
 

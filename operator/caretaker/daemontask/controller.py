@@ -113,6 +113,7 @@ class DaemonTaskKind:
             async with self._yielding:
                 memory.fit, memory.revision, memory.verdict = NodeFit(task.spec.template), revision, None
             memory.refusals.clear()
+            memory.pod_bytes = len(raw.spec)
             await look_at_all(memory.fit, list(self._nodes.values()))
         elif memory.fit.costly:  # events do not compute costly verdicts
             await look_at_all(memory.fit, list(self._nodes.values()))
@@ -168,7 +169,7 @@ class DaemonTaskKind:
             started, complete = await self._writer.start(snapshot, plan.starts, memory, plan.edge)
             outcome.created, outcome.started = len(started), frozenset(started)
             await self._withdraw(snapshot, plan, memory)
-            more = snapshot.careful and memory.trouble is None and plan.queued > 0
+            more = snapshot.careful and memory.trouble is None and plan.queued > 0 and not plan.paced
             plan.more = plan.more or more or not (complete and as_seen)
             memory.trouble = memory.trouble or refused
         outcome.trouble = memory.trouble
@@ -258,7 +259,7 @@ class DaemonTaskKind:
 
     def _snapshot(self, task: DaemonTask, memory: Memory, ledger: Ledger, invalid: str) -> Snapshot:
         assert memory.fit is not None  # noqa: S101 - gather has just set it
-        shards, now = _loaded(memory), time.time()
+        shards, now, clock = _loaded(memory), time.time(), time.monotonic()
         pods = self._index.pods_of(task.metadata.namespace, task.metadata.uid)
         return Snapshot(
             task=task,
@@ -281,6 +282,8 @@ class DaemonTaskKind:
             scale=self._scale,
             token=uuid.uuid4().hex[:TOKEN],
             unstarted=memory.unstarted,
+            allowed=memory.bulk.allowed(memory.pod_bytes, clock),
+            allowed_at=now + memory.bulk.wait(clock),
             careful=task.spec.at_most_once and _keeps_from_starting(memory.trouble),
             namesakes=namesakes_of(self._index, task.metadata),
             recall=memory.recall,

@@ -27,6 +27,8 @@ _EACH: Final = ("Suspended", "Resumed", "ScheduleMissed")
 _BY_SCHEDULE = (Reason.AWAITING_SCHEDULE, Reason.RUNNING)
 # Reasons of Degraded that have Events of their own, which a graver reason does not hide.
 _WITH_EVENTS = (Reason.NODES_FAILED, Reason.INVALID_RESULTS)
+# Reasons of Progressing that are worth an Event.
+_OF_PROGRESSING = (Reason.PROGRESS_DEADLINE_EXCEEDED, Reason.LARGE_PODS)
 _ABSENT: Final = Condition("", "False", "")
 # In place of messages that count nodes, which differ from one pass to the next.
 _WORDS: Final[Mapping[str, str]] = {
@@ -34,6 +36,7 @@ _WORDS: Final[Mapping[str, str]] = {
     Reason.PROGRESS_DEADLINE_EXCEEDED: "nodes wait for longer than progressDeadlineSeconds; the condition "
     "Progressing names the first",
     Reason.LEDGER_CORRUPT: "ledger entries cannot be read; the condition Degraded names the first node",
+    Reason.LARGE_PODS: "large Pods are created slowly; the condition Progressing says what to do",
     Reason.HELD_BY_BUDGET: "a budget lets no node start; the condition Progressing says until when",
 }
 
@@ -132,7 +135,8 @@ def _conditions(before: Status, after: Status) -> Iterator[Event]:
         yield Event("Normal", "Suspended", "nothing new is started until spec.suspend is false")
     if was and not now:
         yield Event("Normal", "Resumed", "runs may start again")
-    if _reason(after, c.PROGRESSING) == Reason.PROGRESS_DEADLINE_EXCEEDED != _reason(before, c.PROGRESSING):
+    moving = _reason(after, c.PROGRESSING)
+    if moving in _OF_PROGRESSING and moving != _reason(before, c.PROGRESSING):
         yield _of_condition(_condition(after, c.PROGRESSING))
     stalled = _reason(after, c.STALLED)
     if stalled and stalled != _reason(before, c.STALLED) and stalled != Reason.PROGRESS_DEADLINE_EXCEEDED:

@@ -12,6 +12,7 @@ from typing import Any, Final
 from caretaker.api.conditions import Reason
 from caretaker.api.names import LABEL_TASK, POD_NODE_NAME
 from caretaker.api.objects import Node, Pod, WireMeta
+from caretaker.daemontask.bulk import Bulk
 from caretaker.daemontask.decision import BACKOFF_BASE, BACKOFF_MAX
 from caretaker.daemontask.fit import NodeFit
 from caretaker.daemontask.ledger import Entry
@@ -33,7 +34,7 @@ VANISH_WINDOW: Final = 600.0
 class Memory:
     """One task, by UID."""
 
-    def __init__(self, uid: str, unstarted: dict[str, str] | None = None) -> None:
+    def __init__(self, uid: str, unstarted: dict[str, str] | None = None, bulk: Bulk | None = None) -> None:
         self.uid = uid
         # Node UID -> token of an intent of this process that ran nothing, as only this process can know.
         self.unstarted: dict[str, str] = {} if unstarted is None else unstarted
@@ -48,6 +49,8 @@ class Memory:
         self.flushed = 0.0
         self.flush_at = 0.0
         self.width = 1
+        self.bulk = bulk or Bulk(time.monotonic())
+        self.pod_bytes = 0  # about, of one Pod
         self.queued = False  # whether nodes wait for a slot
         self.trouble: Trouble | None = None
         self.retry_after = 0.0
@@ -242,6 +245,7 @@ class Memories:
         self._by_key: dict[Key, Memory] = {}
         # By task UID; outlives a term of leadership, since nobody else ever learns it.
         self._unstarted: dict[str, dict[str, str]] = {}
+        self._bulk: dict[str, Bulk] = {}  # by namespace
 
     def of(self, key: Key, uid: str) -> Memory:
         """The memory of this very task: one that was deleted and made again starts empty."""
@@ -249,7 +253,8 @@ class Memories:
         if memory is None or memory.uid != uid:
             if memory is not None:
                 self._unstarted.pop(memory.uid, None)
-            memory = self._by_key[key] = Memory(uid, self._unstarted.setdefault(uid, {}))
+            bulk = self._bulk.setdefault(key.namespace, Bulk(time.monotonic()))
+            memory = self._by_key[key] = Memory(uid, self._unstarted.setdefault(uid, {}), bulk)
         return memory
 
     def find(self, key: Key) -> Memory | None:

@@ -62,6 +62,7 @@ class Plan(msgspec.Struct):
     wake: float = 0.0
     queued: int = 0  # nodes that only wait for a slot
     tick: Tick = Tick()
+    paced: bool = False  # whether nodes wait because their Pods are large
     edge: float = 0.0  # from then on budgets may allow fewer: nothing of `starts` is begun; 0 = never
     awaiting: int = 0  # pending nodes that wait for the schedule's first tick
     budget: Allowance | None = None  # what keeps nodes waiting, where that is a budget
@@ -320,7 +321,8 @@ def _start(snapshot: Snapshot, result: Plan, wanting: list[NodeReport], room: Ro
     if result.rollout.gated or result.rollout.probing:
         wanting = rollout.may_begin(snapshot, result.rollout, holders, wanting)
     over = len(holders) + kept > room.width
-    if over or result.tick.taken or result.rollout.gated:  # what would make way could not start anew
+    cannot = over or snapshot.allowed == 0
+    if cannot or result.tick.taken or result.rollout.gated:  # what would make way could not start anew
         result.outdated, result.replaced = len(result.replaced), []
     result.deletes.extend(result.replaced)
     if snapshot.now < snapshot.refused_until:
@@ -328,6 +330,8 @@ def _start(snapshot: Snapshot, result: Plan, wanting: list[NodeReport], room: Ro
         return
     most = 1 if snapshot.careful or snapshot.refused_until else BATCH
     shares = share_out(snapshot, room.width - kept, holders, wanting, most)
+    shares, result.paced = slots.paced(shares, snapshot.allowed)
+    _wake(result, snapshot.allowed_at if result.paced else 0.0)
     if shares.short or over:
         result.budget = room.budget
         _wake(result, room.edge)

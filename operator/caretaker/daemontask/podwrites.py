@@ -67,6 +67,7 @@ class PodWriter:
         until = memory.confirmed + CONFIRMED_SECONDS * self._scale
         async with self._yielding:
             encoder = PodEncoder(snapshot.task.metadata, snapshot.task.spec, snapshot.revision)
+        memory.pod_bytes = encoder.size
         most = max(min(CREATE_CONCURRENCY, CREATE_BYTES // encoder.size), 1)
         creators: list[asyncio.Task[None]] = []
         created: list[str] = []
@@ -98,6 +99,7 @@ class PodWriter:
         """Whether the node has a Pod now that it did not have before."""
         task = snapshot.task
         path = f"/api/v1/namespaces/{task.metadata.namespace}/pods"
+        memory.bulk.take(encoder.size, time.monotonic())
         body = encoder.body(start)
         name = body["metadata"]["name"]
         memory.creating.add(name)

@@ -91,6 +91,13 @@ def share_out(
     return Shares(starts, own, free, idle, short)
 
 
+def paced(shares: Shares, allowed: int | None) -> tuple[Shares, bool]:
+    """(the first `allowed` starts, whether there were more); None = all of them."""
+    if allowed is None or len(shares.starts) <= allowed:
+        return shares, False
+    return msgspec.structs.replace(shares, starts=shares.starts[:allowed], own=min(shares.own, allowed)), True
+
+
 def _is_idle(report: NodeReport) -> bool:
     """Whether the node waits for its next attempt: in its backoff, or after its kubelet rejected the last."""
     entry, decision = report.entry, report.decision

@@ -48,6 +48,9 @@ class Snapshot(msgspec.Struct, frozen=True):
     token: str = ""  # of the intents that this pass writes: no other pass has it
     unstarted: Mapping[str, str] = {}  # node UID -> token of an intent that is known to have run nothing
     careful: bool = False  # the last Pod was refused: one intent at a time
+    # How many Pods of a large template may be created now; None = any number.
+    allowed: int | None = None
+    allowed_at: float = 0.0  # when the next one may be, in seconds since the epoch
     former: FormerRevision | None = None  # `revision`, where it is that of an older version
     recall: Recall | None = None  # what the last plan found of each node; None: ask all of them
 

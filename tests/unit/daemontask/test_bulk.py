@@ -1,0 +1,169 @@
+"""Pods of a large template are created slowly, and hold up no other namespace."""
+
+import time
+from typing import Any
+
+import msgspec
+import pytest
+
+from caretaker.api import conditions as c
+from caretaker.api.conditions import Reason
+from caretaker.daemontask.bulk import BYTES, FREE, PAUSE, Bulk
+from caretaker.daemontask.events import transitions
+from caretaker.daemontask.facts import Outcome
+from caretaker.daemontask.memory import Memories, Memory
+from caretaker.daemontask.plan import Plan, plan
+from caretaker.daemontask.podwrites import CREATE_BYTES, PodWriter
+from caretaker.daemontask.slots import Shares, paced
+from caretaker.daemontask.snapshot import Snapshot
+from caretaker.daemontask.status import status_of
+from caretaker.kube.store import Store
+from caretaker.runtime.queue import Key
+from unit.daemontask.build import NOW, UID, node, pod, snapshot, started, task
+from unit.daemontask.test_podwrites import Api
+
+KIB = 1024
+NODES = [node(f"n{number:03}") for number in range(40)]
+
+
+def seen(allowed: int | None, pods: Any = None, nodes: Any = None, **spec: Any) -> Snapshot:
+    found = snapshot(task(**spec), NODES if nodes is None else nodes, pods)
+    return msgspec.structs.replace(found, allowed=allowed, allowed_at=NOW + 3)
+
+
+def progressing(of: Snapshot, found: Plan) -> tuple[str, str, str]:
+    condition = c.find(status_of(of, found, Outcome()).conditions, c.PROGRESSING)
+    assert condition is not None
+    return condition.status, condition.reason, condition.message
+
+
+@pytest.mark.parametrize(
+    ("size", "allowed"),
+    [
+        pytest.param(FREE, None, id="small: any number"),
+        pytest.param(FREE + 1, 1024 * KIB, id="by what exceeds the free size"),
+        pytest.param(FREE + 512 * KIB, 2, id="as many as the burst has bytes"),
+        pytest.param(FREE + 700 * KIB, 2, id="the last one may be larger than what is left"),
+        pytest.param(9_000 * KIB, 1, id="one, however large"),
+    ],
+)
+def test_how_many_pods_may_be_created_at_first(size: int, allowed: int | None) -> None:
+    assert Bulk(100.0).allowed(size, 100.0) == allowed
+
+
+def test_in_the_long_run_so_many_bytes_a_second() -> None:
+    bulk, size, created, now = Bulk(0.0), FREE + 128 * KIB, 0, 0.0
+    while now < 100.0:
+        for _ in range(bulk.allowed(size, now) or 0):
+            bulk.take(size, now)
+            created += 1
+        assert bulk.wait(now) >= PAUSE
+        now += bulk.wait(now)
+    most = (BYTES.burst + 100 * BYTES.per_second) / (128 * KIB)
+    assert most - 2 <= created <= most + 2
+
+
+def test_a_debt_is_waited_for() -> None:
+    bulk = Bulk(0.0)
+    bulk.take(FREE + 2048 * KIB, 0.0)
+    assert (bulk.allowed(FREE + KIB, 0.0), bulk.wait(0.0)) == (0, pytest.approx(4.0, abs=0.01))
+    assert bulk.allowed(FREE, 0.0) is None
+    assert bulk.allowed(FREE + KIB, 4.5) == 128
+
+
+def test_small_pods_take_nothing() -> None:
+    bulk = Bulk(0.0)
+    for _ in range(5_000):
+        bulk.take(FREE, 0.0)
+    assert bulk.allowed(FREE + 512 * KIB, 0.0) == 2
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_plan_starts_those_that_are_allowed_and_wakes_for_the_next(strict: bool) -> None:
+    found = plan(seen(3, run_guarantee="AtMostOnce" if strict else "AtLeastOnce"))
+    assert (len(found.starts), found.queued, found.paced) == (3, 37, True)
+    assert len(found.intents) == (3 if strict else 0)
+    assert (found.more, found.wake) == (False, NOW + 3)
+
+
+def test_none_is_allowed_now() -> None:
+    found = plan(seen(0))
+    assert (found.starts, found.queued, found.paced, found.wake) == ([], 40, True, NOW + 3)
+
+
+@pytest.mark.parametrize("allowed", [None, 40, 41])
+def test_enough_are_allowed(allowed: int | None) -> None:
+    found = plan(seen(allowed))
+    assert (len(found.starts), found.queued, found.paced) == (40, 0, False)
+
+
+def test_a_rollout_that_waits_for_its_slots_is_not_paced() -> None:
+    """Or it would be planned each second, and would report what is not so."""
+    first = plan(seen(None, parallelism=2))
+    pods = [pod(one) for one in NODES if one.name in started(first)]
+    found = plan(seen(1, pods, parallelism=2))
+    assert (found.starts, found.paced, found.queued) == ([], False, 38)
+
+
+def test_a_pod_that_could_not_be_replaced_now_runs_on() -> None:
+    old = [pod(one, revision="old") for one in NODES]
+    assert len(plan(seen(None, old, concurrency_policy="Replace")).deletes) == 40
+    found = plan(seen(0, old, concurrency_policy="Replace"))
+    assert (found.deletes, found.outdated) == ([], 40)
+
+
+def test_those_that_hold_a_slot_go_first() -> None:
+    reports: Any = list("abcd")
+    assert paced(Shares(reports, own=3), 2) == (Shares(["a", "b"], own=2), True)  # type: ignore[list-item]
+    assert paced(Shares(reports, own=1), 2) == (Shares(["a", "b"], own=1), True)  # type: ignore[list-item]
+    assert paced(Shares(reports, own=1), 4) == (Shares(reports, own=1), False)
+
+
+def test_the_status_and_one_event_say_so() -> None:
+    of = seen(3)
+    found = plan(of)
+    status, reason, message = progressing(of, found)
+    assert (status, reason) == ("True", Reason.LARGE_PODS)
+    assert message.startswith(
+        "large Pods are created slowly, 256 KiB a second for all tasks of a namespace, so that other tasks "
+        "are not delayed. Make spec.template smaller: move what is large into a ConfigMap; "
+    )
+    after = status_of(of, found, Outcome())
+    told = [event for event in transitions(of.task.status, after) if event.reason == Reason.LARGE_PODS]
+    assert [(event.type, event.message) for event in told] == [
+        ("Warning", "large Pods are created slowly; the condition Progressing says what to do")
+    ]
+    again = msgspec.structs.replace(of, task=msgspec.structs.replace(of.task, status=after))
+    assert not transitions(after, status_of(again, plan(again), Outcome()))
+
+
+def test_a_rollout_of_small_pods_says_nothing_of_it() -> None:
+    of = seen(None)
+    assert progressing(of, plan(of))[1] == Reason.ROLLING_OUT
+
+
+async def test_what_was_created_counts() -> None:
+    template = {"spec": {"containers": [{"name": "main", "args": ["x" * (CREATE_BYTES // 4)]}]}}
+    of = snapshot(task(template=template), NODES)
+    api, memory, starts = Api(), Memory(UID), plan(of).starts
+    memory.confirmed = time.monotonic()
+    client: Any = api
+    created, _ = await PodWriter(client, Store(), 1.0).start(of, starts[:8], memory)
+    assert len(created) == 8
+    assert memory.pod_bytes > CREATE_BYTES // 4
+    assert memory.bulk.allowed(memory.pod_bytes, time.monotonic()) == 0
+    assert 2.0 < memory.bulk.wait(time.monotonic()) < 5.0
+
+
+def test_a_namespace_has_one_allowance() -> None:
+    memories, now = Memories(), time.monotonic()
+    one, other, elsewhere = (
+        memories.of(Key("DaemonTask", namespace, name), name)
+        for namespace, name in (("a", "one"), ("a", "other"), ("b", "elsewhere"))
+    )
+    one.bulk.take(FREE + 2048 * KIB, now)
+    large = FREE + 128 * KIB
+    assert (other.bulk.allowed(large, now), elsewhere.bulk.allowed(large, now)) == (0, 8)
+    memories.drop(Key("DaemonTask", "a", "one"))
+    again = memories.of(Key("DaemonTask", "a", "one"), "again")
+    assert again.bulk.allowed(large, now) == 0
