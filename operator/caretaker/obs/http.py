@@ -29,6 +29,8 @@ Authorize = Callable[[str], Awaitable[HTTPStatus]]
 
 SHUTDOWN_SECONDS: Final = 1.0
 PIECE: Final = 16 * 1024
+# Between two responses with metrics, in seconds: hundreds of them at once would delay all passes.
+TURN_SECONDS: Final = 0.01
 
 
 class ListenError(OSError):
@@ -61,6 +63,7 @@ class ObsServer:
     ) -> None:
         self._exposition = Exposition(registry, metrics_every)
         self._authorize = authorize
+        self._turn = asyncio.Lock()
         self.healthz: list[Check] = list(healthz)
         self.readyz: list[Check] = list(readyz)
         self._runners: list[web.AppRunner] = []
@@ -129,6 +132,9 @@ class ObsServer:
                 headers = {"WWW-Authenticate": "Bearer"} if status is HTTPStatus.UNAUTHORIZED else {}
                 return web.Response(status=status, text=f"{status.phrase}\n", headers=headers)
         text, content_type = await self._exposition.get(request.headers.get("Accept", ""))
+        async with self._turn:
+            if request.transport is not None and not request.transport.is_closing():
+                await asyncio.sleep(TURN_SECONDS)
         # The header as it is: aiohttp's content_type argument refuses parameters.
         answer = web.StreamResponse(headers={"Content-Type": content_type})
         answer.content_length = len(text)
@@ -137,7 +143,7 @@ class ObsServer:
         # In pieces, each after the one before was sent: a slow reader needs no copy of the text.
         for start in range(0, len(text), PIECE):
             await answer.write(memoryview(text)[start : start + PIECE])
-            await asyncio.sleep(0)  # there may be hundreds of readers
+            await asyncio.sleep(0)  # there may be hundreds of slow readers
         return answer
 
     async def _healthz(self, request: web.Request) -> web.Response:

@@ -175,6 +175,33 @@ async def test_many_scrapes_at_once_are_one_text_made_beside_the_loop(slow: tupl
     assert len(answers) == collector.asked <= 2, "a request after the start of a rendering gets the next one"
 
 
+async def test_scrapes_are_answered_one_after_the_other(server: ObsServer) -> None:
+    """Hundreds of responses at once would delay all passes."""
+    bound = await server.start("127.0.0.1", 0, 0)
+    loop, ends = asyncio.get_running_loop(), list[float]()
+
+    async def scrape() -> None:
+        assert (await get(bound.metrics_port, "/metrics"))[0] == 200
+        ends.append(loop.time())
+
+    await asyncio.gather(*(scrape() for _ in range(30)))
+    assert max(ends) - min(ends) >= 20 * obs_http.TURN_SECONDS
+
+
+async def test_who_has_gone_takes_no_turn(server: ObsServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the turns of these would last longer than a connection may."""
+    monkeypatch.setattr(obs_http, "TURN_SECONDS", 0.5)
+    bound = await server.start("127.0.0.1", 0, 0)
+    for count in range(31):
+        reader, writer = await asyncio.open_connection("127.0.0.1", bound.metrics_port)
+        writer.write(b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n")
+        await writer.drain()
+        if count < 30:
+            writer.close()
+    assert (await reader.read()).startswith(b"HTTP/1.1 200")
+    writer.close()
+
+
 async def test_what_is_told_was_asked_for_before(slow: tuple[Slow, ObsServer]) -> None:
     """No scrape gets a text that was rendered before its request, and each format is rendered at most once in
     the interval."""
