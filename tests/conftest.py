@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -28,6 +29,9 @@ __all__ = [
     "sqs_server",
     "storage_gateway",
 ]
+
+# A shell that starts the suite in the background has it ignore SIGINT, and all that the tests start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Chance decides what is tried, not how busy the machine is. On CI, hypothesis has a profile of its own.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -14,6 +14,8 @@ def run(work: Callable[[], int | None], *errors: type[Exception], quiet: bool = 
     ended itself.
     """
     signal.signal(signal.SIGTERM, _terminate)
+    # A shell that starts a program in the background has it ignore SIGINT, and all that it starts.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         return work() or 0
     except errors as error:
