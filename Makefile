@@ -105,7 +105,7 @@ chart: setup ## write what follows from others: the chart's CRDs, the table of i
 # for their memory.
 .PHONY: integration
 integration: program doubles gotools ## the tests against a real control plane
-	GOGC=400 GOMEMLIMIT=1GiB $(PYTHON) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder \
+	GOGC=400 GOMEMLIMIT=1GiB $(PYTHON) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 20 \
 	  tests/e2e tests/integration/test_*.py tests/integration/s3refresh tests/integration $(PYTEST_ARGS)
 
 .PHONY: e2e-node
@@ -124,7 +124,11 @@ node: setup
 	@if $(PYTHON) -m realnode check; then $(MAKE) --no-print-directory e2e-node; else test -z "$${CI:-}"; fi
 
 .PHONY: test
-test: lint unit models lowest integration node ## everything: lint, unit, integration and e2e tests, a real node where root may
+test: ## everything: lint, unit, integration and e2e tests, a real node where root may; prints the time of each part
+	@times=; for part in lint unit models lowest integration node; do \
+	  began=$$(date +%s); $(MAKE) --no-print-directory $$part || exit; \
+	  times="$$times$$(printf '%6d s  %s' $$(($$(date +%s) - began)) $$part)\n"; \
+	done; printf "$$times"
 
 .PHONY: soak
 soak: program doubles ## the random soak tests alone, for MINUTES=1

@@ -31,6 +31,40 @@ ECS: Final = {
         "version": 7,
     },
 }
+INSTANCES: Final = {
+    "Reservations": [
+        {
+            "OwnerId": "123456789012",
+            "Instances": [
+                {
+                    "InstanceId": "i-0123456789abcdef0",
+                    "State": {"Name": "running"},
+                    "MetadataOptions": {
+                        "State": "applied",
+                        "HttpTokens": "required",
+                        "HttpPutResponseHopLimit": 1,
+                        "HttpEndpoint": "enabled",
+                        "HttpProtocolIpv6": "disabled",
+                        "InstanceMetadataTags": "disabled",
+                    },
+                    "Tags": [{"Key": "kubernetes.io/cluster/prod", "Value": "owned"}],
+                    "Operator": {"Managed": False},
+                }
+            ],
+        }
+    ],
+    "NextToken": "t",
+}
+QUEUE: Final = {
+    "Attributes": {
+        "QueueArn": "arn:aws:sqs:eu-west-1:123456789012:a",
+        "ApproximateNumberOfMessages": "3",
+        "ApproximateNumberOfMessagesNotVisible": "0",
+        "MaximumMessageSize": "262144",
+        "MessageRetentionPeriod": "345600",
+        "RedrivePolicy": '{"deadLetterTargetArn":"arn:aws:sqs:eu-west-1:123456789012:b","maxReceiveCount":5}',
+    }
+}
 META: Final = {
     "name": "a",
     "namespace": "ns",

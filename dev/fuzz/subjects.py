@@ -19,7 +19,8 @@ from caretaker.api.daemontask import Result, Status
 from caretaker.api.events import ObjectRef
 from caretaker.api.grants import Grants, refusals
 from caretaker.api.objects import Node, Taint, WireMeta, WireNode, WirePod
-from caretaker.api.s3refresh import Filter
+from caretaker.api.s3refresh import Filter, SQSSource
+from caretaker.aws.answers import fault_of
 from caretaker.cli import manifest
 from caretaker.cli.common import Failure
 from caretaker.daemontask import calendar, results
@@ -31,13 +32,14 @@ from caretaker.daemontask.resource import RawTask, read_ecs, read_task
 from caretaker.daemontask.shard import WireConfigMap, decode
 from caretaker.imds import probe, select
 from caretaker.imds import resource as imds_resource
+from caretaker.imds.inventory import cluster_tag, seen_of
 from caretaker.imds.place import place_of
 from caretaker.kube import dryrun, metadata
 from caretaker.kube.errors import error_from
 from caretaker.obs import log
 from caretaker.obs.bounded import Bounded
 from caretaker.runtime.events import cut, event_name
-from caretaker.s3refresh import envelope, match
+from caretaker.s3refresh import envelope, match, queue
 from caretaker.s3refresh import resource as s3_resource
 from caretaker.s3refresh.match import Share
 from caretaker.s3refresh.targets.making import known
@@ -224,6 +226,26 @@ def _refresh(spec: bytes) -> Any:
     return s3_resource.read(s3_resource.RawRefresh(META, msgspec.Raw(_sound(spec))), known().spec)
 
 
+def _answer(operation: str, read: Callable[[Any], Any], sample: Any) -> Subject:
+    """A response of AWS, as botocore has parsed it."""
+
+    def call(content: bytes) -> Any:
+        answer = msgspec.json.decode(content)
+        return None if fault_of(operation, answer) else read(answer)
+
+    return Subject(_json(MIB, call, sample), (*READ_ERRORS, RecursionError))
+
+
+def _instances(answer: Any) -> Any:
+    every = [one for group in answer["Reservations"] for one in group["Instances"]]
+    return [seen_of(one, 1.0) for one in every], cluster_tag(every)
+
+
+def _attributes(answer: Any) -> Any:
+    found = answer["Attributes"]
+    return queue.view_of(found, SQSSource("https://sqs/1/a"), None), queue.dead_letter_queue(found)
+
+
 def _watched(line: bytes) -> Any:
     return metadata.shallow(metadata.read(line.decode(errors="replace")))
 
@@ -286,6 +308,8 @@ SUBJECTS: Final[dict[str, Subject]] = {
             samples.ENTRY,
         )
     ),
+    "aws-instances": _answer("DescribeInstances", _instances, samples.INSTANCES),
+    "aws-queue": _answer("GetQueueAttributes", _attributes, samples.QUEUE),
     # The file is written by whoever runs the operator, and is read once.
     "grants-file": Subject(_json(TEMPLATE, _grants, samples.GRANTS), (ValueError,), 1.0),
     "grants-role": Subject(_text(2048, _role)),

@@ -4,6 +4,7 @@ Pure. A response that lacks a required member, or has a member of another type, 
 exists nor that it does not. Members that our code does not read are not checked.
 """
 
+import re
 import typing
 from typing import Any, Final
 
@@ -37,6 +38,13 @@ def _response_types() -> dict[str, Any]:
 
 
 _RESPONSE_TYPES: Final = _response_types()
+# SQS returns these numbers as text.
+_NUMBERS: Final = (
+    "ApproximateNumberOfMessages",
+    "ApproximateNumberOfMessagesNotVisible",
+    "MaximumMessageSize",
+    "MessageRetentionPeriod",
+)
 # HTTP 200 alone does not report the result of a batch: every entry is in one of these two members.
 _RESULT_MEMBERS: Final = dict.fromkeys(
     ("DeleteMessageBatch", "ChangeMessageVisibilityBatch"), ("Successful", "Failed")
@@ -53,7 +61,15 @@ def fault_of(operation: str, answer: Any) -> str:
         msgspec.convert(answer, response_type)
     except msgspec.ValidationError as error:
         return str(error)
+    if operation == "GetQueueAttributes" and (name := _no_number(answer["Attributes"])):
+        return f"Expected a number - at `$.Attributes.{name}`"
     either = _RESULT_MEMBERS.get(operation, ())
     if either and not any(answer.get(member) for member in either):
         return f"Object has neither of the fields {' and '.join(f'`{member}`' for member in either)}"
     return ""
+
+
+def _no_number(attributes: dict[str, str]) -> str:
+    """The first attribute that is no number and should be; "" = none."""
+    texts = ((name, attributes.get(name, "0")) for name in _NUMBERS)
+    return next((name for name, text in texts if re.fullmatch("[0-9]{1,15}", text) is None), "")

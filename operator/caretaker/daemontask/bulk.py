@@ -12,8 +12,8 @@ from caretaker.aws.bucket import TokenBucket
 from caretaker.aws.services import Rate
 
 FREE: Final = 16 * 1024  # bytes of a Pod that do not count
-BYTES: Final = Rate(per_second=256.0 * 1024, burst=1024.0 * 1024)
-PAUSE: Final = 1.0  # seconds, at least, until the next ones
+BYTES: Final = Rate(per_second=128.0 * 1024, burst=512.0 * 1024)
+PAUSE: Final = 2.0  # seconds, at least, until the next ones
 
 
 class Bulk:

@@ -28,7 +28,7 @@ from caretaker.daemontask.pace import due_in
 from caretaker.daemontask.plan import Plan, doubtful, keep_slots, plan, unlisted
 from caretaker.daemontask.pods import revisions_of
 from caretaker.daemontask.podwrites import CONFIRMED_SECONDS, PodWriter, run_all
-from caretaker.daemontask.resource import KIND, RawTask, read_task, refusal_of, task_path
+from caretaker.daemontask.resource import KIND, RawTask, refusal_of, task_path
 from caretaker.daemontask.results import figures
 from caretaker.daemontask.shards import Shards, Written, write_refusal
 from caretaker.daemontask.snapshot import Snapshot, Trouble
@@ -93,8 +93,8 @@ class DaemonTaskKind:
         raw = raw or await self.read(key)
         if raw is None:
             return None
-        task, invalid = read_task(raw)
-        memory = self._memories.of(key, task.metadata.uid)
+        memory = self._memories.of(key, raw.metadata.uid)
+        task, invalid = memory.read(raw)
         # Told before the ledger is read, which is never behind it therefore.
         told = task.status.ledger
         if await self._load_ledger(memory, task):
@@ -103,7 +103,7 @@ class DaemonTaskKind:
             raw = await self.read(key)
             if raw is None or raw.metadata.uid != memory.uid:
                 raise Conflict("the task went away while its ledger was read")
-            task, invalid = read_task(raw)
+            task, invalid = memory.read(raw)
         if not memory.has_hashes(raw.spec):
             async with self._yielding:
                 memory.hashes(raw.spec, task.spec.template)

@@ -330,7 +330,7 @@ def _put(place: _Place, seen: dict[str, Seen]) -> None:
 
 
 def _options(options: Mapping[str, Any]) -> Options:
-    return msgspec.convert({name[0].lower() + name[1:]: value for name, value in options.items()}, Options)
+    return msgspec.convert({name[:1].lower() + name[1:]: value for name, value in options.items()}, Options)
 
 
 def _changed(options: Options, given: Mapping[str, Any]) -> Options:

@@ -107,7 +107,7 @@ def dead_letter_queue(found: Mapping[str, str]) -> tuple[str, str] | None:
     """(account, name) of the queue's dead-letter queue; None when it has none."""
     try:
         arn = str(json.loads(found.get("RedrivePolicy") or "{}")["deadLetterTargetArn"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return None
     account, _, name = arn.partition(":sqs:")[2].partition(":")[2].partition(":")
     return (account, name) if account and name else None
@@ -153,7 +153,7 @@ def _redrive(found: Mapping[str, str], url: str) -> str:
     try:
         policy = json.loads(found.get("RedrivePolicy") or "{}")
         receives = int(policy.get("maxReceiveCount", 0))
-    except (ValueError, AttributeError, TypeError):
+    except (ValueError, AttributeError, TypeError, OverflowError, RecursionError):
         receives = 0
     if not receives:
         return f"{url} has no dead-letter queue (RedrivePolicy), and malformed is DeadLetter: {mend}"

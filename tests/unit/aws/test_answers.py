@@ -140,5 +140,21 @@ def test_a_name_is_no_longer_than_aws_has_it(operation: str) -> None:
             structure[member] = "x"
 
 
+@pytest.mark.parametrize("told", ["", "-1", "1.5", "1e3", "many", "٣", "9" * 16])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "ApproximateNumberOfMessages",
+        "ApproximateNumberOfMessagesNotVisible",
+        "MaximumMessageSize",
+        "MessageRetentionPeriod",
+    ],
+)
+def test_a_number_of_a_queue_is_one(name: str, told: str) -> None:
+    fault = fault_of("GetQueueAttributes", {"Attributes": {name: told}})
+    assert fault == f"Expected a number - at `$.Attributes.{name}`"
+    assert not fault_of("GetQueueAttributes", {"Attributes": {name: "262144", "QueueArn": "a"}})
+
+
 def test_an_operation_that_nothing_is_read_of_is_not_looked_at() -> None:
     assert fault_of("PutObject", {"x": 1}) == ""

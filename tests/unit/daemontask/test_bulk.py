@@ -41,9 +41,9 @@ def progressing(of: Snapshot, found: Plan) -> tuple[str, str, str]:
     ("size", "allowed"),
     [
         pytest.param(FREE, None, id="small: any number"),
-        pytest.param(FREE + 1, 1024 * KIB, id="by what exceeds the free size"),
-        pytest.param(FREE + 512 * KIB, 2, id="as many as the burst has bytes"),
-        pytest.param(FREE + 700 * KIB, 2, id="the last one may be larger than what is left"),
+        pytest.param(FREE + 1, 512 * KIB, id="by what exceeds the free size"),
+        pytest.param(FREE + 256 * KIB, 2, id="as many as the burst has bytes"),
+        pytest.param(FREE + 300 * KIB, 2, id="the last one may be larger than what is left"),
         pytest.param(9_000 * KIB, 1, id="one, however large"),
     ],
 )
@@ -66,16 +66,16 @@ def test_in_the_long_run_so_many_bytes_a_second() -> None:
 def test_a_debt_is_waited_for() -> None:
     bulk = Bulk(0.0)
     bulk.take(FREE + 2048 * KIB, 0.0)
-    assert (bulk.allowed(FREE + KIB, 0.0), bulk.wait(0.0)) == (0, pytest.approx(4.0, abs=0.01))
+    assert (bulk.allowed(FREE + KIB, 0.0), bulk.wait(0.0)) == (0, pytest.approx(12.0, abs=0.01))
     assert bulk.allowed(FREE, 0.0) is None
-    assert bulk.allowed(FREE + KIB, 4.5) == 128
+    assert bulk.allowed(FREE + KIB, 12.5) == 64
 
 
 def test_small_pods_take_nothing() -> None:
     bulk = Bulk(0.0)
     for _ in range(5_000):
         bulk.take(FREE, 0.0)
-    assert bulk.allowed(FREE + 512 * KIB, 0.0) == 2
+    assert bulk.allowed(FREE + 256 * KIB, 0.0) == 2
 
 
 @pytest.mark.parametrize("strict", [False, True])
@@ -125,7 +125,7 @@ def test_the_status_and_one_event_say_so() -> None:
     status, reason, message = progressing(of, found)
     assert (status, reason) == ("True", Reason.LARGE_PODS)
     assert message.startswith(
-        "large Pods are created slowly, 256 KiB a second for all tasks of a namespace, so that other tasks "
+        "large Pods are created slowly, 128 KiB a second for all tasks of a namespace, so that other tasks "
         "are not delayed. Make spec.template smaller: move what is large into a ConfigMap; "
     )
     after = status_of(of, found, Outcome())
@@ -152,7 +152,7 @@ async def test_what_was_created_counts() -> None:
     assert len(created) == 8
     assert memory.pod_bytes > CREATE_BYTES // 4
     assert memory.bulk.allowed(memory.pod_bytes, time.monotonic()) == 0
-    assert 2.0 < memory.bulk.wait(time.monotonic()) < 5.0
+    assert 9.0 < memory.bulk.wait(time.monotonic()) < 13.0
 
 
 def test_a_namespace_has_one_allowance() -> None:
@@ -163,7 +163,7 @@ def test_a_namespace_has_one_allowance() -> None:
     )
     one.bulk.take(FREE + 2048 * KIB, now)
     large = FREE + 128 * KIB
-    assert (other.bulk.allowed(large, now), elsewhere.bulk.allowed(large, now)) == (0, 8)
+    assert (other.bulk.allowed(large, now), elsewhere.bulk.allowed(large, now)) == (0, 4)
     memories.drop(Key("DaemonTask", "a", "one"))
     again = memories.of(Key("DaemonTask", "a", "one"), "again")
     assert again.bulk.allowed(large, now) == 0

@@ -51,6 +51,20 @@ REDRIVE = {"RedrivePolicy": json.dumps({"deadLetterTargetArn": "arn:dlq", "maxRe
             "has no dead-letter queue",
             id="a policy of another form",
         ),
+        pytest.param(
+            URL,
+            {"RedrivePolicy": '{"maxReceiveCount": 1e999}'},
+            "DeadLetter",
+            "has no dead-letter queue",
+            id="a count that is no number",
+        ),
+        pytest.param(
+            URL,
+            {"RedrivePolicy": "[" * 100_000},
+            "DeadLetter",
+            "has no dead-letter queue",
+            id="a policy that nests deep",
+        ),
     ],
 )
 def test_fault_of(url: str, found: dict[str, str], malformed: str, words: str) -> None:
@@ -165,4 +179,5 @@ def test_a_look_becomes_a_view() -> None:
 def test_dead_letter_queue(policy: dict[str, str], place: tuple[str, str] | None) -> None:
     assert dead_letter_queue({"RedrivePolicy": json.dumps(policy)}) == place
     assert dead_letter_queue({"RedrivePolicy": "{"}) is None
+    assert dead_letter_queue({"RedrivePolicy": "[" * 100_000}) is None
     assert dead_letter_queue({}) is None
