@@ -11,6 +11,7 @@ import msgspec
 
 from caretaker.api.names import LABEL_REVISION, LABEL_TASK
 from caretaker.api.objects import Node, Pod
+from caretaker.daemontask.bulk import FREE
 from caretaker.daemontask.memory import Memories, Memory
 from caretaker.kube.store import Store
 from caretaker.runtime.queue import Key
@@ -22,7 +23,7 @@ SLOW: Final = 10.0  # seconds after which a Pod's start is news
 class Enqueue(Protocol):
     """WorkQueue.add."""
 
-    def __call__(self, key: Key, *, urgent: bool = False) -> None: ...
+    def __call__(self, key: Key, *, urgent: bool = False, patient: bool = False) -> None: ...
 
 
 class Triggers:
@@ -52,7 +53,8 @@ class Triggers:
             self.nodes.pop(old.name, None)
         for key, memory in self._memories.items():
             if _concerns(memory, old, new):
-                self._on_key(key, urgent=_may_start(memory, new))
+                large = memory.pod_bytes > FREE
+                self._on_key(key, urgent=not large and _may_start(memory, new), patient=large)
             if new is None and old is not None:
                 memory.node_gone(old)
 

@@ -65,11 +65,12 @@ class WorkQueue:
         now = self._clock()
         return sum(1 for due in self._due.values() if due <= now)
 
-    def add(self, key: Key, *, urgent: bool = False) -> None:
-        """An event: something about this key changed. `urgent`: it may let something start."""
+    def add(self, key: Key, *, urgent: bool = False, patient: bool = False) -> None:
+        """An event: something about this key changed. `urgent`: it may let something start. `patient`: the
+        keys of the same event go first, because a pass over this one takes the API server long."""
         now = self._clock()
         last = self._started.get(key)
-        due = now + COLLAPSE
+        due = now + (self._storm if patient else COLLAPSE)
         if last is not None and now - last < self._storm and not (urgent and self._spend(key, now, due)):
             due = max(last + self._storm, due)
         self._put(key, due)

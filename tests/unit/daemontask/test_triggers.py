@@ -5,6 +5,7 @@ import time
 import pytest
 
 from caretaker.api.objects import Node, Pod
+from caretaker.daemontask.bulk import FREE
 from caretaker.daemontask.fit import COSTLY, NodeFit
 from caretaker.daemontask.memory import Memories
 from caretaker.daemontask.triggers import SLOW, Triggers
@@ -47,9 +48,24 @@ def test_a_node_is_not_held_against_thousands_of_terms_by_an_event() -> None:
     memories, nodes = Memories(), Store[Node]()
     memory = memories.of(KEY, UID)
     memory.fit = NodeFit({"spec": {"affinity": {"nodeAffinity": required}}})
-    keys: list[tuple[Key, bool]] = []
-    Triggers(KEY.kind, memories, nodes, Store[Pod](), lambda key, urgent=False: keys.append((key, urgent)))
+    keys: list[tuple[Key, dict[str, bool]]] = []
+    Triggers(KEY.kind, memories, nodes, Store[Pod](), lambda key, **how: keys.append((key, how)))
     nodes.apply(A, 5)
     nodes.apply(node("a", labels={"k1": ""}), 6)
-    assert keys == [(KEY, False)] * 2
+    assert keys == [(KEY, {"urgent": False, "patient": False})] * 2
     assert not memory.fit._memo
+
+
+@pytest.mark.parametrize(
+    ("size", "how"),
+    [(FREE, {"urgent": True, "patient": False}), (FREE + 1, {"urgent": False, "patient": True})],
+    ids=["at once", "a task with large Pods after the others"],
+)
+def test_a_node_that_joins_is_looked_at(size: int, how: dict[str, bool]) -> None:
+    memories, nodes = Memories(), Store[Node]()
+    memory = memories.of(KEY, UID)
+    memory.fit, memory.pod_bytes = NodeFit({"spec": {}}), size
+    keys: list[tuple[Key, dict[str, bool]]] = []
+    Triggers(KEY.kind, memories, nodes, Store[Pod](), lambda key, **how: keys.append((key, how)))
+    nodes.apply(A, 5)
+    assert keys == [(KEY, how)]

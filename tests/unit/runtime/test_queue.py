@@ -86,6 +86,17 @@ async def test_an_urgent_event_does_not_wait_for_the_second_to_end(queue: WorkQu
     assert await due_after(queue, clock, A) == COLLAPSE
 
 
+async def test_a_patient_key_waits_for_a_second_from_the_first_event(queue: WorkQueue, clock: Clock) -> None:
+    queue.add(A, patient=True)
+    clock.now += 0.4
+    queue.add(A, patient=True)
+    assert await due_after(queue, clock, A) == pytest.approx(STORM_INTERVAL - 0.4)
+    clock.now += 60
+    queue.add(A, patient=True)
+    queue.add(A)
+    assert await due_after(queue, clock, A) == COLLAPSE
+
+
 async def test_a_storm_of_urgent_events_is_a_storm_like_any_other(queue: WorkQueue, clock: Clock) -> None:
     waits = []
     for _ in range(URGENT + 3):
