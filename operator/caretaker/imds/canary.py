@@ -80,7 +80,7 @@ def step(found: Mapping[str, Found], held: Mapping[str, Collection[str]], desk: 
     for canary in desk.canary.groups if desk.canary is not None else ():
         made.canary(canary)
     for group in desk.watched:
-        made.watch(group)
+        made.watch(group, group.instances)
     return made.record()
 
 
@@ -205,9 +205,9 @@ class _Step:
             self._faults.append(fault)
             return msgspec.structs.replace(canary, phase="Failed", since=self._now, message=fault.message)
         if any(state in ("left", "out") for _, state in stood):
-            self._changed.append(_group(canary, [one for one, _ in stood]))
+            self.watch(canary, [one for one, _ in stood])
             return None
-        self._changed.append(_group(canary, [one for one, state in stood if state == "strayed"]))
+        self.watch(canary, [one for one, state in stood if state == "strayed"])
         stay = [
             (self._seen(one, state), state)
             for one, state in stood
@@ -318,11 +318,10 @@ class _Step:
 
     # ------------------------------------------------------------ watched instances
 
-    def watch(self, group: ChangedGroup) -> None:
-        """The watched instances of one group."""
-        ones = (self._watched(group, one) for one in group.instances)
-        kept = [one for one in ones if one is not None]
-        self._changed.append(_group(group, kept))
+    def watch(self, group: ChangedGroup, instances: Iterable[ChangedInstance]) -> None:
+        """These instances of one group."""
+        ones = (self._watched(group, one) for one in instances)
+        self._changed.append(_group(group, [one for one in ones if one is not None]))
 
     def _watched(self, group: ChangedGroup, one: ChangedInstance) -> ChangedInstance | None:
         """None = the watch is over: the instance was seen with the change after its time."""

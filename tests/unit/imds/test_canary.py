@@ -169,6 +169,8 @@ def test_one_that_ec2_refuses_or_another_hand_changes_gives_its_place() -> None:
     kept = of(strayed)
     assert kept is not None
     assert ([one.instance for one in kept.instances], instances(strayed)) == (["i-2"], ["i-1"])
+    broken = stepped(found(1, Options(7, "required"), ready=False), found(2), canary=both)
+    assert [one.instance for one in broken.unready] == ["i-1"]
 
 
 # ---------------------------------------------------------------- lost and set back
@@ -245,8 +247,13 @@ def test_a_canary_that_has_failed_is_judged_no_more() -> None:
 
 def test_what_is_not_wanted_any_more_is_no_canary_and_watched_all_the_same() -> None:
     three = found(1, GOOD, mine=Claim(ME, 1, Options(3)))
-    made = stepped(three, found(2, GOOD), canary=canaries(canary("Soaking", 1, 2, since=LONG_AGO)))
+    both = canaries(canary("Soaking", 1, 2))
+    made = stepped(three, found(2, GOOD), canary=both)
     assert (made.canaries, sorted(instances(made)), made.faults) == ({}, ["i-1", "i-2"], ())
+    broken = stepped(three, found(2, GOOD, ready=False), canary=both)
+    assert [one.instance for one in broken.unready] == ["i-2"], "from the first pass on"
+    over = stepped(three, found(2, GOOD), canary=canaries(canary("Soaking", 1, 2, since=LONG_AGO)))
+    assert (over.canaries, instances(over)) == ({}, [])
     held = stepped(found(1), held={"i-1": {HOP}}, canary=canaries(canary("Changing", 1)))
     assert (held.canaries, instances(held)) == ({}, ["i-1"])
 

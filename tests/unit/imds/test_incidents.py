@@ -51,6 +51,15 @@ def stays_unready(world: World, node: str) -> None:
     world.run(600.0)
 
 
+def unready_and_edited(world: World, node: str) -> None:
+    """The edit takes the canary out of its change."""
+    world.cluster.set_ready(node, False)
+    world.run(20.0)
+    world.apply("p", options={"httpPutResponseHopLimit": 3})
+    world.run(100.0)
+    world.cluster.set_ready(node, True)
+
+
 def lagging(world: World, node: str) -> None:
     world.ec2.lag(8.0, 0.0)
     back(world, node)
@@ -77,6 +86,7 @@ INCIDENTS: Final[dict[str, Callable[[World, str], object]]] = {
     "its Node flaps between two looks": lambda world, node: world.cluster.flap(node),
     "its Node is not Ready for a while": unready,
     "its Node stays not Ready": stays_unready,
+    "its Node is not Ready, and its policy is edited": unready_and_edited,
     "it is terminated, its Node leaves": lambda world, node: world.end(node),
     "it is terminated, its Node stays": lambda world, node: world.end(node, leaves_in=None),
     "its Node is deleted": lambda world, node: world.cluster.remove_node(node),
