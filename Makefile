@@ -57,7 +57,7 @@ unit: setup ## the unit tests: no I/O, seconds
 	$(PYTHON) -m pytest -n logical --dist worksteal tests/unit tests/test_*.py $(PYTEST_ARGS)
 
 .PHONY: models
-models: setup ## the random models of stores and kinds and all else that is random, in full (`make unit` tries a few); MODEL_PERCENT=100
+models: setup ## the random models of stores and kinds and all else that is random, in full (`make unit` tries a few); MODEL_PERCENT=100, MODEL_SEED=7 for others than those of every run
 	MODEL_PERCENT=$(MODEL_PERCENT) $(PYTHON) -m pytest -n logical --dist worksteal -m "hypothesis or random" tests/unit $(PYTEST_ARGS)
 
 .PHONY: mutants

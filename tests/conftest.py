@@ -1,17 +1,17 @@
 """Fixtures of the whole suite; what needs a server starts it only when a test asks for one."""
 
 import gc
-import os
 import signal
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
+from hypothesis.internal.conjecture import providers
 
 from testing import forks
 from testing.aws import aws, ec2, ecs, elasticmq, ministack, sqs_proxy, sqs_server, storage_gateway
 from testing.cluster import admin, bare, cluster, namespace, nodes, recorders
-from testing.examples import examples
+from testing.examples import OTHERS, SEED, examples
 
 __all__ = [
     "admin",
@@ -33,11 +33,26 @@ __all__ = [
 # A shell that starts the suite in the background has it ignore SIGINT, and all that the tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Chance decides what is tried, not how busy the machine is. On CI, hypothesis has a profile of its own.
-settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-_base = settings.get_profile("ci" if "CI" in os.environ else "patient")
-settings.register_profile("tried", _base, max_examples=examples(_base.max_examples, quick_percent=25))
+# Neither chance, earlier failures nor how busy the machine is decide what is tried: see testing/examples.py.
+_base = settings.get_profile("ci")
+settings.register_profile(
+    "tried", _base, derandomize=not OTHERS, max_examples=examples(_base.max_examples, quick_percent=25)
+)
 settings.load_profile("tried")
+# Nor which modules happen to be loaded: hypothesis has no setting that keeps it from their constants.
+providers._get_local_constants = providers.Constants
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Before hypothesis reads its options."""
+    if OTHERS:
+        config.option.hypothesis_seed = str(SEED)
+
+
+def pytest_report_header() -> str:
+    """Told with every run."""
+    return f"random tests: {f'MODEL_SEED={SEED}' if OTHERS else 'those of every run'}"
 
 
 def pytest_collection_finish() -> None:

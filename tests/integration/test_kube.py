@@ -19,6 +19,7 @@ from caretaker.kube.errors import ApiError
 from caretaker.kube.reflector import Reflector, Timing
 from caretaker.kube.store import Store
 from testing.apiproxy import ApiProxy
+from testing.examples import SEED
 from testing.faults import Match, Stall
 
 LABEL = "test.caretaker.dev/kube"
@@ -328,8 +329,7 @@ class TestReflector:
     async def test_the_store_equals_the_server_after_any_trouble(
         self, cluster: ACluster, client: KubeClient, namespace: str, tmp_path: Path
     ) -> None:
-        seed = random.randrange(10**6)
-        chance = random.Random(seed)
+        chance = random.Random(SEED)
         async with proxied(cluster, tmp_path) as (proxy, through), mirroring(through, namespace) as mirror:
             await mirror.store.synced.wait()
             for _ in range(60):
@@ -346,7 +346,7 @@ class TestReflector:
             items, _ = await client.list(pods(namespace), WirePod)
             assert {p.name: p for p in mirror.store.values()} == {
                 item.metadata.name: item.record() for item in items
-            }, f"seed {seed}"
+            }
 
 
 async def a_write(client: KubeClient, store: Store[Pod], namespace: str, chance: random.Random) -> None:

@@ -1,4 +1,6 @@
-"""How many random examples or histories are tried: a few in `make unit`, all of them in `make test`.
+"""Which random examples and histories are tried, and how many: a few in `make unit`, all in `make test`.
+
+Every run of a commit tries the same ones, so that no commit fails by chance. `MODEL_SEED=n` tries others.
 
 The models of the kinds take as long as all other unit tests together, the rest of what hypothesis tries a
 fifth of that. `MODEL_PERCENT=100` (`make models`) is their measure; a larger one tries more than that.
@@ -8,6 +10,8 @@ import os
 from typing import Final
 
 QUICK_PERCENT: Final = 8
+OTHERS: Final = "MODEL_SEED" in os.environ
+SEED: Final = int(os.environ.get("MODEL_SEED", "0"))
 
 
 def examples(full: int, quick_percent: int = QUICK_PERCENT) -> int:

@@ -38,7 +38,7 @@ def test_what_was_found_is_not_found_again(name: str, recipe: Recipe) -> None:
 
 @pytest.mark.parametrize("name", SUBJECTS)
 def test_nothing_that_others_write_raises_what_nobody_expects_or_stays(name: str) -> None:
-    @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+    @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
     @given(RECIPES)
     def attempt(recipe: Recipe) -> None:
         tried(SUBJECTS[name], recipe, math.inf)

@@ -74,7 +74,7 @@ async def test_the_types_are_those_of_kubernetes() -> None:
 def _drawn(strategy: st.SearchStrategy[Json], count: int) -> list[Json]:
     found: list[Json] = []
 
-    @settings(max_examples=count, phases=[Phase.generate], database=None, deadline=None)
+    @settings(max_examples=count, phases=[Phase.generate])
     @given(strategy)
     def collect(template: Json) -> None:
         found.append(template)

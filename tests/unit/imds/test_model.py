@@ -88,6 +88,6 @@ TestEnforce.settings = settings(
     max_examples=examples(100),
     stateful_step_count=30,
     deadline=None,
-    phases=[Phase.reuse, Phase.generate],
+    phases=[Phase.generate],
     suppress_health_check=list(HealthCheck),
 )
