@@ -50,17 +50,19 @@ class MutantsError(Exception):
 
 
 def modules(kind: str) -> list[str]:
-    """Those of a kind that import-linter keeps from I/O, and ALSO; without `caretaker.`."""
+    """Those of a kind that import-linter keeps from I/O, and ALSO; without `caretaker.`. mutmut refuses a
+    module without functions."""
     contracts = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
     pure = [name.removeprefix("caretaker.") for one in contracts for name in one.get("source_modules", ())]
-    return sorted(name for name in {*pure, *ALSO} if name.startswith(f"{kind}."))
+    found = sorted(name for name in {*pure, *ALSO} if name.startswith(f"{kind}."))
+    return [name for name in found if "def " in (CHECKOUT / "operator" / _file(name)).read_text()]
 
 
 class Workplace:
     """The copy, with one module to mutate."""
 
     def __init__(self, module: str) -> None:
-        self._source = Path("src", "caretaker", *module.split(".")).with_suffix(".py")
+        self._source = Path("src", _file(module))
         self._kind = module.partition(".")[0]
         self._notes = NOTES / f"{module}.json"
 
@@ -102,6 +104,10 @@ class Workplace:
         """What each mutant changes, as `mutmut show` has it."""
         command = [str(PROGRAM.with_name("python")), "-c", _SHOW, str(self._source), *names]
         return dict(json.loads(subprocess.run(command, cwd=WORK, check=True, capture_output=True).stdout))
+
+
+def _file(module: str) -> Path:
+    return Path("caretaker", *module.split(".")).with_suffix(".py")
 
 
 def _keep_notes() -> None:

@@ -65,5 +65,5 @@ def test_an_entry_that_no_mutant_needs_is_told() -> None:
 def test_the_list_has_a_reason_for_each_and_names_modules_that_are_mutated() -> None:
     listed = equivalents(FILE.read_text())
     assert all(listed.values())
-    places = [name for kind in ("daemontask", "s3refresh", "imds", "aws") for name in modules(kind)]
+    places = [name for kind in ("daemontask", "s3refresh", "imds", "aws", "api") for name in modules(kind)]
     assert [one for one in listed if not any(one.place.startswith(f"{name}.") for name in places)] == []
