@@ -223,7 +223,7 @@ def url_matches(pattern: str, url: str) -> bool:
 
 def _url_parts(url: SplitResult) -> tuple[str, str, str, str]:
     host, port = _host_and_port(url.netloc)
-    default = {"https": "443", "http": "80"}.get(url.scheme, "")
+    default = "80" if url.scheme == "http" else "443"
     return url.scheme, host.lower(), port or default, url.path.rstrip("/")
 
 

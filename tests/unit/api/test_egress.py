@@ -57,10 +57,28 @@ def test_these_may_not(address: str, what: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("address", "what"),
+    [
+        ("169.254.169.254", "link-local, where metadata services are"),
+        ("fd00:ec2::254", "a service of the EC2 instance, such as its metadata"),
+        ("64:ff9b:1::1", "translated to an IPv4 address that cannot be told"),
+        ("168.63.129.16", "a service of the machine's cloud"),
+        ("10.96.0.1", "the API server's"),
+    ],
+)
+def test_what_a_refusal_says(address: str, what: str) -> None:
+    assert Egress().refusal("a.example", address, API_SERVER) == (
+        f"a.example leads to {address}, which is {what}, and refused unless "
+        "`caretaker run --egress-allow` names it"
+    )
+
+
+@pytest.mark.parametrize(
     ("allowed", "address"),
     [
         (["127.0.0.0/8"], "127.0.0.1"),
         (["127.0.0.1"], "127.0.0.1"),
+        (["127.0.0.1/8"], "127.9.9.9"),
         (["127.0.0.1"], "::ffff:127.0.0.1"),
         (["::1"], "::1"),
         (["10.96.0.1"], "10.96.0.1"),
@@ -71,6 +89,10 @@ def test_these_may_not(address: str, what: str) -> None:
 )
 def test_unless_the_operator_allows_it(allowed: Collection[str], address: str) -> None:
     assert Egress(allowed).refusal("host", address, API_SERVER) == ""
+
+
+def test_a_host_is_allowed_in_any_case_and_with_a_last_dot() -> None:
+    assert Egress(["A.AX."]).refusal(host_of("http://a.ax"), "127.0.0.1", API_SERVER) == ""
 
 
 @pytest.mark.parametrize(
@@ -88,6 +110,7 @@ def test_and_that_one_alone(allowed: Collection[str]) -> None:
         ("http://my_service.ns.svc/x", "my_service.ns.svc"),
         ("http://[2001:db8::1]:80/", "2001:db8::1"),
         ("http://example.com?x", "example.com"),
+        ("http://XML.example.AX./", "xml.example.ax"),
     ],
 )
 def test_the_host_of_a_url(url: str, host: str) -> None:
@@ -115,5 +138,8 @@ def test_the_host_of_a_url(url: str, host: str) -> None:
     ],
 )
 def test_a_url_that_could_be_read_in_two_ways_is_none(url: str) -> None:
-    with pytest.raises(ValueError, match="must be http"):
+    with pytest.raises(ValueError, match="must be") as raised:
         host_of(url)
+    assert str(raised.value) == (
+        "must be http:// or https://, a host, and a path of ASCII characters; credentials go into headersFrom"
+    )

@@ -84,8 +84,12 @@ def test_one_entry_has_to_grant_it_all() -> None:
     """A role granted for one queue must not open another that a second role was granted for."""
     setting = grants(TEAM_A, {**TEAM_B, "namespaces": ["team-a"]})
     (found,) = refusals(setting, "team-a", spec(ROLE_A), {FIELD: QUEUE_B})
-    assert found.field == "spec.aws.roleARN"
-    assert f"spec.aws.roleARN, {FIELD} by different entries" in found.message
+    assert found == Refusal(
+        "spec.aws.roleARN",
+        "team-a",
+        f"namespace team-a is granted spec.aws.roleARN, {FIELD} by different entries of --aws-identities "
+        "(with Helm: aws.identities), never by one: name them together in one entry",
+    )
 
 
 def test_by_default_the_operators_own_identity_is_all_that_is_granted_and_to_its_own_alone() -> None:
@@ -192,6 +196,7 @@ class TestExternalIds:
         ("a*\n", "a\n", True),
         ("a", "a\n", False),
         ("a*", "a\nb", True),
+        ("a?b", "a\nb", True),
     ],
 )
 def test_stars_and_question_marks(pattern: str, text: str, fits: bool) -> None:
@@ -297,6 +302,11 @@ def test_what_a_refusal_says(aws: AwsSpec, queue: str, told: str) -> None:
     assert (str(found), found.namespace) == (told, "team-a")
 
 
+def test_a_queue_that_is_not_named_is_told_without_its_url() -> None:
+    told = "must be a queue URL, https://sqs.REGION.amazonaws.com/ACCOUNT/NAME"
+    assert refusals(grants(TEAM_A), "team-a", spec(ROLE_A), {FIELD: ""}) == (Refusal(FIELD, "team-a", told),)
+
+
 def test_what_the_refusal_of_an_external_id_says() -> None:
     fixed = {**TEAM_A, "externalID": "prod-7"}
     (found,) = refusals(grants(fixed), "team-a", AwsSpec("eu-west-1", ROLE_A, "x"), {FIELD: QUEUE_A})
@@ -321,6 +331,7 @@ def test_what_the_refusal_of_an_external_id_says() -> None:
         ("arn:aws:iam::123456789012:*", "arn:aws:iam::999999999999:x:123456789012:role/a", False),
         ("arn:aws:sqs:*:123456789012:q", "arn:aws:sqs:eu-west-1:999999999999:123456789012:q", False),
         ("arn:aws:iam::1*", ROLE_A, False),
+        ("arn:aws:iam::123456789012:role:a:b", "arn:aws:iam::123456789012:role:a:b", True),
         (ROLE_A, "", False),
     ],
 )
@@ -347,6 +358,8 @@ def test_patterns_of_arns_stay_within_a_field(pattern: str, arn: str, fits: bool
         ("https://a.dev/X", "https://a.dev/x", False),
         ("https://a.dev/x", "https://a.dev/x/", True),
         ("https://a.dev/x/", "https://a.dev/x", True),
+        ("https://a.dev/X", "https://a.dev/", False),
+        ("https://\u017f.dev", "https://s.dev", False),  # whose capital letter is the same
         ("https://[::1]", "https://[::1]:443", True),
         ("https://[::1]", "https://[::1]:444", False),
         ("https://[::1]:*", "https://[::1]", True),
@@ -394,7 +407,10 @@ def test_patterns_of_urls_stay_within_a_part(pattern: str, url: str, fits: bool)
         ({"namespaces": ["a"], "roleArns": []}, "unknown field `roleArns`"),
         ({"namespaces": ["a"], "roleARNs": ["team-a"]}, r"roleARNs\[0\]: team-a is no ARN of iam"),
         ({"namespaces": ["a"], "roleARNs": [ARN_A]}, "is no ARN of iam in six fields"),
-        ({"namespaces": ["a"], "queueARNs": [QUEUE_A]}, "is no ARN of sqs in six fields"),
+        (
+            {"namespaces": ["a"], "queueARNs": ["*", QUEUE_A]},
+            rf"identities\[0\].queueARNs\[1\]: {QUEUE_A} is no ARN of sqs in six fields",
+        ),
         ({"namespaces": ["a"], "endpointURLs": ["localhost"]}, r"endpointURLs\[0\]: localhost is no http"),
         ({"namespaces": ["a"], "ownIdentity": "yes"}, "Expected `bool`"),
     ],
@@ -402,6 +418,15 @@ def test_patterns_of_urls_stay_within_a_part(pattern: str, url: str, fits: bool)
 def test_a_setting_that_is_wrong_is_told_by_its_field(entry: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         grants(entry)
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [{"endpointURLs": ["*"]}, {"roleARNs": ["arn:aws:iam::123456789012:role:a:b"]}],
+    ids=str,
+)
+def test_what_a_setting_may_hold(entry: dict[str, Any]) -> None:
+    assert grants({"namespaces": ["a"], **entry}).identities[0].namespaces == ("a",)
 
 
 def test_an_empty_file_grants_nothing_by_mistake_no_more_than_by_intent() -> None:

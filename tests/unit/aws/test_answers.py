@@ -1,6 +1,7 @@
 """The required members of the response of every operation that is used."""
 
 import copy
+import importlib.util
 import typing
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -11,6 +12,7 @@ from botocore import xform_name
 from botocore.loaders import create_loader
 from botocore.model import ServiceModel
 
+from caretaker.aws import answers
 from caretaker.aws.answers import PROTOCOLS, fault_of
 from caretaker.aws.sts import AssumeRoleResponse
 
@@ -20,11 +22,14 @@ NAMES = {
     for service in SERVICES
     for name in ServiceModel(create_loader().load_service_model(service, "service-2")).operation_names
 }
-FORMS: dict[str, Any] = {
-    NAMES[name]: typing.get_type_hints(method, include_extras=True)["return"]
+METHODS = [
+    (name, method)
     for protocol in PROTOCOLS
     for name, method in vars(protocol).items()
     if not name.startswith("_")
+]
+FORMS: dict[str, Any] = {
+    NAMES[name]: typing.get_type_hints(method, include_extras=True)["return"] for name, method in METHODS
 }
 FORMS["AssumeRoleWithWebIdentity"] = AssumeRoleResponse
 EXAMPLES = {str: "x", int: 1, bool: True, datetime: datetime(2026, 1, 1, tzinfo=UTC), Any: "x"}
@@ -60,6 +65,21 @@ def each(operation: str) -> Iterator[tuple[Any, dict[str, Any], str, bool]]:
     for at, _ in enumerate(places(form, whole(form))):
         answer = whole(form)
         yield answer, *list(places(form, answer))[at]
+
+
+def test_no_two_services_share_an_operation() -> None:
+    """The answer to one of them would be held against the type of the other."""
+    assert len({name for name, _ in METHODS}) == len(METHODS)
+
+
+def test_every_operation_is_known_once_the_module_is_loaded() -> None:
+    spec = importlib.util.find_spec(answers.__name__)
+    assert spec is not None
+    assert spec.loader is not None
+    loaded = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(loaded)
+    for operation in FORMS:
+        assert loaded.fault_of(operation, None) == "Expected `object`, got `null`"
 
 
 @pytest.mark.parametrize("operation", FORMS)

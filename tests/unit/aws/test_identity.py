@@ -53,6 +53,7 @@ def test_keys_are_read_from_a_secret() -> None:
         (secret(AWS_ACCESS_KEY_ID="A"), "lacks the key AWS_SECRET_ACCESS_KEY"),
         ({}, "lacks the key AWS_ACCESS_KEY_ID"),
         ({"AWS_ACCESS_KEY_ID": "not base64!"}, "AWS_ACCESS_KEY_ID is not base64"),
+        ({"AWS_ACCESS_KEY_ID": "QUtJ!QQ=="}, "AWS_ACCESS_KEY_ID is not base64"),
         (secret(AWS_ACCESS_KEY_ID="\xff"), "AWS_ACCESS_KEY_ID is not base64 of plain text"),
     ],
 )
@@ -64,10 +65,18 @@ def test_a_secret_that_lacks_something_is_told_without_its_values(data: dict[str
 
 def test_a_secret_that_was_not_read_is_never_the_operators_own_identity() -> None:
     spec = AwsSpec("eu-west-1", credentials_secret_ref=SecretRef("s"))
-    with pytest.raises(ValueError, match="must come together"):
+    told = "^spec.aws.credentialsSecretRef and the Secret's keys must come together$"
+    with pytest.raises(ValueError, match=told):
         Identity.of(spec)
-    with pytest.raises(ValueError, match="must come together"):
+    with pytest.raises(ValueError, match=told):
         Identity.of(AwsSpec("eu-west-1"), Keys("A", "s"))
+
+
+@pytest.mark.parametrize("role", ["", ROLE])
+def test_a_secret_that_was_read_is_the_identity_or_assumes_the_role(role: str) -> None:
+    spec, keys = AwsSpec("eu-west-1", role, credentials_secret_ref=SecretRef("s")), Keys("A", "s")
+    identity = Target.of(spec, "sqs", keys).identity
+    assert (identity.keys, identity.role_arn, identity.source) == (keys, role, Identity(keys))
 
 
 def test_no_secret_is_shown() -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from caretaker.aws.bucket import TokenBucket
 from caretaker.aws.limits import Limiter
-from caretaker.aws.services import Rate, iam_action, is_write, policy, sped_up
+from caretaker.aws.services import Rate, api_name, iam_action, is_write, policy, sped_up
 from fakes.virtualtime import run
 
 
@@ -25,6 +25,19 @@ def test_tokens_flow_in_up_to_the_burst() -> None:
     assert not bucket.full(1.0)
     assert bucket.full(1000.0)
     assert [bucket.take(1000.0) for _ in range(4)] == [0, 0, 0, 0.5]
+
+
+def test_how_many_pass_at_once_and_how_long_the_next_one_waits() -> None:
+    bucket, found = TokenBucket(Rate(2, 9), now=0.0, tokens=2.0), []
+    for _ in range(5):
+        found.append((bucket.free(0.0), bucket.wait(0.0)))
+        bucket.take(0.0)
+    assert found == [(2, 0.0), (1, 0.0), (0, 0.5), (0, 1.0), (0, 1.5)]
+    assert (bucket.free(2.0), bucket.wait(2.0)) == (1, 0.0)
+
+
+def test_a_token_that_rounding_has_made_smaller_is_one() -> None:
+    assert TokenBucket(Rate(1, 1), now=0.0, tokens=1 - 1e-12).free(0.0) == 1
 
 
 def test_a_clock_that_steps_back_gives_nothing_away() -> None:
@@ -105,6 +118,14 @@ def test_full_buckets_are_forgotten_and_empty_ones_are_not() -> None:
 )
 def test_what_is_not_known_to_be_harmless_is_a_write(operation: str, write: bool) -> None:
     assert is_write(operation) is write
+
+
+@pytest.mark.parametrize(
+    ("method", "operation"),
+    [("run_task", "RunTask"), ("delete_message_batch", "DeleteMessageBatch"), ("", "")],
+)
+def test_the_operation_of_a_method(method: str, operation: str) -> None:
+    assert api_name(method) == operation
 
 
 def test_a_refresh_is_never_sent_twice_for_one_call() -> None:
