@@ -12,7 +12,7 @@ from caretaker.api.s3refresh import Filter, QueueStatus, Source, Spec, SQSSource
 from caretaker.api.times import format_time
 from caretaker.aws.errors import ErrorClass
 from caretaker.s3refresh import plan as planning
-from caretaker.s3refresh.debounce import Dirty, Failure, Last, Pace, Target
+from caretaker.s3refresh.debounce import Claim, Dirty, Failure, InFlight, Last, Pace, Target
 from caretaker.s3refresh.folders import EVERYTHING, Request
 from caretaker.s3refresh.match import Share
 from caretaker.s3refresh.plan import Snapshot
@@ -41,6 +41,7 @@ def view(
     spec: Spec | None = SPEC,
     before: Status | None = None,
     malformed_are: planning.Malformed = "DeadLetter",
+    expired: bool = False,
     **more: Any,
 ) -> View:
     """A resource that does well, but for what is given."""
@@ -58,6 +59,7 @@ def view(
             now=NOW,
             suspended=True,
             malformed=malformed_are,
+            expired=expired,
         ),
         **more,
     )
@@ -105,12 +107,22 @@ CASES: Final[dict[str, tuple[View, tuple[str, str], dict[str, tuple[str, str]]]]
     "a queue that will not do": (
         view(queue=QueueView(checked=True, fault="no dead-letter queue")),
         ("False", "QueueUnsuitable"),
-        {c.STALLED: ("True", "QueueUnsuitable")},
+        {c.STALLED: ("True", "QueueUnsuitable"), c.CAUGHT_UP: ("True", "UpToDate")},
     ),
     "just begun": (
         view(shares=planning.Shares(), polling=False, queue=QueueView()),
         ("False", "Starting"),
         {c.QUEUE_REACHABLE: ("Unknown", "NotChecked"), c.TARGETS_RESOLVED: ("Unknown", "NotChecked")},
+    ),
+    "the queue has not been looked at yet": (
+        view(queue=QueueView()),
+        ("False", "Starting"),
+        {c.QUEUE_REACHABLE: ("Unknown", "NotChecked"), c.CAUGHT_UP: ("Unknown", "Starting")},
+    ),
+    "the queue is not read yet": (
+        view(polling=False),
+        ("False", "Starting"),
+        {c.QUEUE_REACHABLE: ("True", "Reachable")},
     ),
     "discovery fails": (
         view(shares=planning.Shares(faults=("eu-west-1: throttled",))),
@@ -127,10 +139,25 @@ CASES: Final[dict[str, tuple[View, tuple[str, str], dict[str, tuple[str, str]]]]
         ("False", "NoTargets"),
         {c.TARGETS_RESOLVED: ("False", "NoTargets")},
     ),
+    "a share that cannot be described": (
+        view(shares=msgspec.structs.replace(FOUND, faults=("share-2: throttled",))),
+        ("False", "TargetsUnresolved"),
+        {c.CAUGHT_UP: ("Unknown", "TargetsUnresolved")},
+    ),
     "dirty is not unready": (
         view(Target("share-1", dirty=Dirty(NOW, EVERYTHING))),
         ("True", "Consuming"),
         {c.CAUGHT_UP: ("False", "Waiting")},
+    ),
+    "a call that is being made": (
+        view(Target("share-1", claim=Claim("c", "other", NOW, CALL, NOW))),
+        ("True", "Consuming"),
+        {c.CAUGHT_UP: ("False", "Refreshing")},
+    ),
+    "a refresh under way": (
+        view(Target("share-1", dirty=Dirty(NOW, EVERYTHING), in_flight=InFlight("n", NOW, CALL))),
+        ("True", "Consuming"),
+        {c.CAUGHT_UP: ("False", "Refreshing")},
     ),
     "the third failure in a row": (
         view(FAILED),
@@ -177,6 +204,11 @@ CASES: Final[dict[str, tuple[View, tuple[str, str], dict[str, tuple[str, str]]]]
         view(queue=QueueView(checked=True, dead_letters=3), reading=True, before=LOOKED),
         ("True", "Consuming"),
         {c.CAUGHT_UP: ("False", "DeadLetters")},
+    ),
+    "dead letters that have come before everything is refreshed": (
+        view(queue=QueueView(checked=True, dead_letters=3), reading=True, before=LOOKED, expired=True),
+        ("True", "Consuming"),
+        {c.CAUGHT_UP: ("False", "Waiting")},
     ),
     "dead letters that were there before the resource": (
         view(queue=QueueView(checked=True, dead_letters=3), reading=True),

@@ -4,16 +4,19 @@ import msgspec
 import pytest
 
 from caretaker.api import conditions as c
+from caretaker.api.events import Event
 from caretaker.api.s3refresh import Status
 from caretaker.aws.errors import ErrorClass
 from caretaker.s3refresh import plan as planning
-from caretaker.s3refresh.conditions import conditions_of
-from caretaker.s3refresh.debounce import Claim, Failure, Last, Target
-from caretaker.s3refresh.events import transitions
-from caretaker.s3refresh.plan import Plan
+from caretaker.s3refresh.conditions import conditions_of, queue_of, regained
+from caretaker.s3refresh.debounce import Claim, Failure, InFlight, Last, Target
+from caretaker.s3refresh.events import given_up, transitions
+from caretaker.s3refresh.folders import Request
+from caretaker.s3refresh.match import Share
+from caretaker.s3refresh.plan import Plan, Shares
 from caretaker.s3refresh.snapshots import Refusal, View
 from caretaker.s3refresh.status import status_of
-from unit.s3refresh.states import CALL, CASES, FAILED, NOW, view
+from unit.s3refresh.states import CALL, CASES, FAILED, NOW, SPEC, view
 
 
 def said(view: View) -> dict[str, tuple[str, str]]:
@@ -30,6 +33,131 @@ def test_conditions(given: View, ready: tuple[str, str], other: dict[str, tuple[
     assert (c.STALLED in found) + (c.RECONCILING in found) == (ready[0] != "True")
 
 
+# Of a case, what a condition says of it.
+SAID: list[tuple[str, str, str]] = [
+    ("all is well", c.READY, "1 target(s) are kept fresh"),
+    ("all is well", c.QUEUE_REACHABLE, "the queue can be read, and will do"),
+    ("all is well", c.TARGETS_RESOLVED, "1 target(s)"),
+    ("all is well", c.CAUGHT_UP, "every event has been followed by a refresh"),
+    ("not granted: events may wait that nobody has seen", c.READY, "no"),
+    (
+        "not granted: events may wait that nobody has seen",
+        c.CAUGHT_UP,
+        "events may wait that have not been received: no",
+    ),
+    ("somebody else's queue", c.QUEUE_REACHABLE, "taken"),
+    ("suspended", c.READY, "suspended; what is dirty is kept"),
+    ("suspended", c.SUSPENDED, "spec.suspend is true: nothing is received"),
+    ("no permission to look at the queue", c.QUEUE_REACHABLE, "sqs: no"),
+    ("a queue that will not do", c.QUEUE_REACHABLE, "no dead-letter queue"),
+    ("just begun", c.READY, "the queue and the targets have not been looked at yet"),
+    ("just begun", c.QUEUE_REACHABLE, "the queue has not been looked at yet"),
+    ("just begun", c.TARGETS_RESOLVED, "targets have not been looked for yet"),
+    ("discovery fails", c.TARGETS_RESOLVED, "eu-west-1: throttled"),
+    ("a share that cannot be described", c.TARGETS_RESOLVED, "share-2: throttled"),
+    (
+        "a share that went while it was dirty",
+        c.TARGETS_RESOLVED,
+        "share-9: dirty, and not there any more; it is refreshed as soon as it is found again",
+    ),
+    (
+        "nothing to refresh",
+        c.TARGETS_RESOLVED,
+        "there is nothing to refresh: no file share matches spec.target",
+    ),
+    ("dirty is not unready", c.CAUGHT_UP, "1 target(s) wait for their refresh"),
+    ("a call that is being made", c.CAUGHT_UP, "1 target(s) are being refreshed"),
+    ("the third failure in a row", c.READY, "share-1: AccessDenied: no"),
+    ("the third failure in a row", c.CAUGHT_UP, "share-1: AccessDenied: no"),
+    (
+        "a refresh whose end was never heard of",
+        c.CAUGHT_UP,
+        "share-1: no completion event of the last refresh was received",
+    ),
+    (
+        "messages that cannot be read",
+        c.MALFORMED_MESSAGES,
+        "messages of the last hour could not be read, the latest: no JSON",
+    ),
+    (
+        "messages that cannot be read",
+        c.CAUGHT_UP,
+        "messages that could not be read may be events, the latest: no JSON",
+    ),
+    ("a backlog", c.CAUGHT_UP, "messages wait in the queue to be received"),
+    (
+        "as much in flight as SQS allows",
+        c.CAUGHT_UP,
+        "about 100000 messages are in flight, and SQS hands out none beyond 120000",
+    ),
+    (
+        "dead letters that came while the queue was read",
+        c.CAUGHT_UP,
+        "about 1 message(s) in the dead-letter queue may be events that no refresh has followed: "
+        "send them back to the queue, or purge the dead-letter queue",
+    ),
+]
+
+
+@pytest.mark.parametrize(("case", "kind", "message"), SAID)
+def test_what_a_condition_says(case: str, kind: str, message: str) -> None:
+    given = CASES[case][0]
+    found = c.find(tuple(conditions_of(given, planning.plan(given.snapshot))), kind)
+    assert found is not None
+    assert (found.message, found.observed_generation) == (message, 3)
+
+
+def known(*names: str) -> Shares:
+    return Shares(complete=True, known=tuple(Share(name, f"arn:{name}", "b") for name in names))
+
+
+@pytest.mark.parametrize(
+    ("number", "told"), [(3, "s2; s3"), (4, "s2; s3; s4"), (6, "s2; s3; s4; and 2 more")]
+)
+def test_targets_that_the_record_has_no_room_for_are_told(number: int, told: str) -> None:
+    names = [f"s{at}" for at in range(number, 0, -1)]
+    found = dict.fromkeys([True, False], "")
+    for has_spec in found:
+        given = view(
+            shares=known(*names), spec=SPEC if has_spec else None, refusal=Refusal("InvalidSpec", "x")
+        )
+        resolved = c.find(tuple(conditions_of(given, Plan(targets=(Target("s1"),)))), c.TARGETS_RESOLVED)
+        assert resolved is not None
+        found[has_spec] = f"{resolved.reason}: {resolved.message}"
+    assert found == {
+        False: f"Resolved: {number} target(s)",
+        True: f"TargetsUnresolved: {told}: a resource keeps 64 targets, and those that are gone while dirty "
+        "count: name fewer in spec.target, and the others in a resource with a queue of its own",
+    }
+
+
+def test_dead_letters_are_covered_once_everything_is_refreshed() -> None:
+    late = CASES["dead letters that have come before everything is refreshed"][0]
+    assert queue_of(late).dlq_covered == 3
+
+
+@pytest.mark.parametrize(
+    ("standing", "refusal", "expected"),
+    [
+        ("QueueConflict", None, True),
+        ("NotGranted", None, True),
+        ("InvalidSpec", Refusal("CredentialsUnavailable", "no"), True),
+        ("QueueConflict", Refusal("NotGranted", "no"), False),
+        ("Consuming", None, False),
+        ("QueueNotFound", None, False),
+        ("", None, False),
+        ("", Refusal("NotGranted", "no"), False),
+    ],
+)
+def test_a_queue_is_regained_once_nothing_keeps_the_resource_from_it(
+    standing: str, refusal: Refusal | None, expected: bool
+) -> None:
+    ready = c.Condition(c.READY, "False", standing, "x", 1)
+    other = c.Condition(c.CAUGHT_UP, "Unknown", "NotGranted", "x", 1)
+    before = Status(conditions=(other, ready) if standing else (other,))
+    assert regained(before, refusal) is expected
+
+
 def test_without_a_spec_the_record_stands() -> None:
     busy = Target("share-1", claim=Claim("c", "me", NOW, CALL, NOW))
     first = status_of(view(busy), planning.plan(view(busy).snapshot))
@@ -37,38 +165,89 @@ def test_without_a_spec_the_record_stands() -> None:
     assert status_of(broken, Plan()).targets == first.targets
 
 
+LAST = Last(requested_at=NOW - 1, accepted_at=NOW, folders=3)
+
+
 class TestEvents:
-    def of(self, before: View, after: View) -> list[tuple[str, str]]:
-        """The Events of a change, by type and reason."""
+    def of(self, before: View, after: View) -> list[tuple[str, str, str]]:
+        """The Events of a change."""
         old = status_of(before, planning.plan(before.snapshot))
         new = status_of(after, planning.plan(after.snapshot))
         assert transitions(new, new) == [], "a restart repeats nothing"
-        return [(event.type, event.reason) for event in transitions(old, new)]
+        return [(event.type, event.reason, event.message) for event in transitions(old, new)]
 
     def test_nothing_new_is_no_event(self) -> None:
         assert self.of(view(), view()) == []
 
-    def test_a_refresh_that_was_accepted(self) -> None:
-        after = view(Target("share-1", last=Last(requested_at=NOW - 1, accepted_at=NOW, folders=3)))
-        assert self.of(view(), after) == [("Normal", "RefreshStarted")]
+    @pytest.mark.parametrize(
+        ("request_", "told"),
+        [
+            (None, "3 folder(s)"),
+            (Request(("/",), recursive=True), "everything"),
+            (Request(("/",), recursive=False), "3 folder(s)"),
+            (Request(("a",), recursive=True), "3 folder(s)"),
+        ],
+    )
+    def test_a_refresh_that_was_accepted(self, request_: Request | None, told: str) -> None:
+        flying = None if request_ is None else InFlight("n", NOW, request_)
+        after = view(Target("share-1", in_flight=flying, last=LAST))
+        assert self.of(view(), after) == [("Normal", "RefreshStarted", f"share-1: {told}")]
+
+    def test_the_refresh_of_a_share_that_is_new_on_record(self) -> None:
+        after = status_of(
+            view(Target("share-1", last=LAST)),
+            Plan(targets=(Target("share-1", last=LAST),), phases={"share-1": "Clean"}),
+        )
+        assert [event.reason for event in transitions(Status(), after)] == ["RefreshStarted"]
 
     def test_a_refresh_that_failed_is_told_once_for_each_reason(self) -> None:
         again = view(msgspec.structs.replace(FAILED, failure=Failure(4, "AccessDenied", "no", NOW + 99)))
         assert self.of(view(FAILED), again) == []
         once = view(msgspec.structs.replace(FAILED, failure=Failure(1, "Busy", "no", NOW)))
-        assert self.of(view(), once) == [("Warning", "RefreshFailed")]
-        assert ("Warning", "RefreshFailed") in self.of(once, view(FAILED))
+        assert self.of(view(), once) == [("Warning", "RefreshFailed", "share-1: Busy: no")]
+        assert ("Warning", "RefreshFailed", "share-1: AccessDenied: no") in self.of(once, view(FAILED))
 
     def test_what_goes_wrong_is_told_once_and_not_by_ready_too(self) -> None:
         gone = view(problem="sqs: gone", code=ErrorClass.NOT_FOUND.value)
-        assert self.of(view(), gone) == [("Warning", "QueueNotFound")]
-        assert self.of(view(), view(refusal=Refusal("NotGranted", "no"))) == [("Warning", "NotGranted")]
+        assert self.of(view(), gone) == [("Warning", "QueueNotFound", "sqs: gone")]
+        no = view(refusal=Refusal("NotGranted", "no"))
+        assert self.of(view(), no) == [("Warning", "NotGranted", "no")]
+        nothing = view(shares=Shares(complete=True))
+        assert [reason for _, reason, _ in self.of(view(), nothing)] == ["NoTargets"]
+
+    def test_two_things_that_go_wrong_are_told_each(self) -> None:
+        both = view(problem="sqs: gone", code=ErrorClass.NOT_FOUND.value, shares=Shares(complete=True))
+        assert [reason for _, reason, _ in self.of(view(), both)] == ["QueueNotFound", "NoTargets"]
+
+    def test_what_is_not_known_yet_is_no_event(self) -> None:
+        assert self.of(view(), CASES["just begun"][0]) == []
+
+    def test_what_changes_its_reason_is_told_again(self) -> None:
+        gone = view(problem="sqs: gone", code=ErrorClass.NOT_FOUND.value)
+        failing = view(problem="sqs: 500", code=ErrorClass.TRANSIENT.value)
+        assert self.of(gone, failing) == [("Warning", "QueueUnreachable", "sqs: 500")]
 
     def test_a_lost_completion_and_malformed_messages(self) -> None:
         lost = view(Target("share-1", last=Last(result="Lost")))
-        assert self.of(view(), lost) == [("Warning", "CompletionLost")]
-        assert self.of(view(), view(malformed=1, fault="x")) == [("Warning", "MalformedMessages")]
+        assert self.of(view(), lost) == [
+            ("Warning", "CompletionLost", "share-1: the end of its refresh was not heard of")
+        ]
+        assert self.of(view(), view(malformed=1, fault="x")) == [
+            ("Warning", "MalformedMessages", "messages of the last hour could not be read, the latest: x")
+        ]
 
     def test_events_that_may_have_expired(self) -> None:
         (event,) = transitions(Status(), Status(), expired=True)
-        assert event.reason == "EventsMayHaveExpired"
+        assert event == Event(
+            "Warning",
+            "EventsMayHaveExpired",
+            "the queue was not read for long, or by another resource, or its dead-letter queue grew: "
+            "everything is refreshed",
+        )
+
+    def test_a_flush_that_is_given_up(self) -> None:
+        assert given_up("no Secret") == Event(
+            "Warning",
+            "FlushGivenUp",
+            "the resource is deleted without a last refresh, and its dirty folders stay stale: no Secret",
+        )
