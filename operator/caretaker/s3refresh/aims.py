@@ -85,9 +85,5 @@ def aim_of(spec: Spec | None) -> Aim:
 def spec_type(aims: Iterable[type[Aim]]) -> type[Spec]:
     """Spec whose target has these members, each under its name in the CRD."""
     members = [(aim.member, aim | None, None) for aim in aims]
-    target = msgspec.defstruct(
-        "TargetSpec", members, bases=(TargetSpec,), frozen=True, omit_defaults=True, rename=None
-    )
-    fields = [("target", target)]
-    made = msgspec.defstruct("Spec", fields, bases=(Spec,), frozen=True, kw_only=True, omit_defaults=True)
-    return cast(type[Spec], made)
+    target = msgspec.defstruct(TargetSpec.__name__, members, bases=(TargetSpec,))
+    return cast(type[Spec], msgspec.defstruct(Spec.__name__, [("target", target)], bases=(Spec,)))

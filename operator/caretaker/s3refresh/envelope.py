@@ -86,15 +86,14 @@ def _parse(found: dict[str, Any], envelope: Envelope, *, wrapped: bool) -> Gener
         return _gateway(found)
     if kind == "SNS":
         return (yield from _unwrapped(found, envelope, wrapped=wrapped))
-    wanted = ("S3" if wrapped else envelope) if envelope != "Auto" else kind
-    if envelope == "SNS" and not wrapped:
+    if envelope == "SNS":
         raise MalformedError(
             "no SNS notification, although spec.source.sqs.envelope is SNS (raw delivery is S3)"
         )
     if kind == "test":
         return Parsed()
-    if wanted not in ("Auto", kind):
-        raise MalformedError(f"an event of {kind}, although envelope is {wanted}")
+    if envelope not in ("Auto", kind):
+        raise MalformedError(f"an event of {kind}, although envelope is {envelope}")
     return _bridge(found) if kind == "EventBridge" else (yield from _records(found))
 
 
@@ -206,7 +205,7 @@ def _gateway(found: dict[str, Any]) -> Parsed:
         return Parsed(completions=(Completion(name[:MAX_NAME], arn[:MAX_NAME]),))
     if what in _UPLOADS:
         bucket = _if_text(detail.get("bucket-name")) or next(
-            (arn.rpartition(":::")[2].partition("/")[0] for arn in resources if ":s3:::" in arn), ""
+            (arn.partition(":::")[2].partition("/")[0] for arn in resources if ":s3:::" in arn), ""
         )
         if not bucket:
             raise MalformedError("an upload without a bucket")

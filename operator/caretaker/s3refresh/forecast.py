@@ -97,11 +97,10 @@ def hold_of(read: Read) -> str:
     return ""
 
 
-def bounds(target: Target, pace: Pace, now: float) -> tuple[float, float]:
+def bounds(target: Target, dirty: Dirty, pace: Pace, now: float) -> tuple[float, float]:
     """(the earliest, the latest) start of the next call of a target that is dirty and idle."""
-    since = min(target.dirty.since, now) if target.dirty is not None else now
-    closed = target.dirty is not None and target.dirty.closed
-    floor, last = _floor(target, pace, now).at or 0.0, since + (0.0 if closed else pace.max_delay)
+    since = min(dirty.since, now)
+    floor, last = _floor(target, pace, now).at or 0.0, since + (0.0 if dirty.closed else pace.max_delay)
     return max(min(since + pace.quiet_period, last), floor), max(last, floor)
 
 
@@ -115,7 +114,7 @@ def _next(
     elif held:
         found = Next("Held", f"nothing is started: {held}; {KEPT}")
     else:
-        found = _unfound(target, known) or _dirty(target, phase, read, now)
+        found = _unfound(target, known) or _dirty(target, target.dirty, phase, read, now)
     return msgspec.structs.replace(found, request=_request(target, read.pace, now))
 
 
@@ -166,10 +165,10 @@ def _new(share: Share, read: Read, held: str, now: float) -> Outlook:
     return Outlook(target, "Debouncing" if stale else "Clean", upcoming, share)
 
 
-def _dirty(target: Target, phase: Phase, read: Read, now: float) -> Next:
+def _dirty(target: Target, dirty: Dirty, phase: Phase, read: Read, now: float) -> Next:
     pace = debounce.at_once(read.pace) if read.flushing else read.pace
     floor = _floor(target, pace, now)
-    earliest, latest = bounds(target, pace, now)
+    earliest, latest = bounds(target, dirty, pace, now)
     if target.in_flight is not None:
         return _behind(target, pace, floor, latest, now)
     quiet = f"{_text(pace.quiet_period)} (quietPeriod) after the last event"

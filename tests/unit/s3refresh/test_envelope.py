@@ -84,6 +84,18 @@ def gateway(what: str, resources: tuple[str, ...] = (), **detail: Any) -> dict[s
             [ObjectEvent("LifecycleExpiration", "bucket", "a b/ü+.txt")],
             id="S3: an expiration (hole 20)",
         ),
+        pytest.param(
+            sns(json.dumps(bridge())),
+            "SNS",
+            [ObjectEvent("ObjectCreated", "bucket", "a b/ü+.txt")],
+            id="EventBridge by SNS",
+        ),
+        pytest.param(
+            json.dumps(bridge("Object Restore Completed")),
+            "Auto",
+            [ObjectEvent("Other", "bucket", "a b/ü+.txt")],
+            id="EventBridge: an event of another sort",
+        ),
         pytest.param(s3(record(), record()), "Auto", [CREATED, CREATED], id="several records"),
         pytest.param(s3(record(more={"x": 1})), "Auto", [CREATED], id="fields of later versions"),
         pytest.param(
@@ -112,6 +124,12 @@ def gateway(what: str, resources: tuple[str, ...] = (), **detail: Any) -> dict[s
             [ObjectEvent("ObjectCreated", "bucket", "")],
             id="another gateway's uploads, nobody says which",
         ),
+        pytest.param(
+            json.dumps(gateway("Storage Gateway File Upload Event", (SHARE, "arn:aws:s3:::bucket/a:::b/"))),
+            "Auto",
+            [ObjectEvent("ObjectCreated", "bucket", "")],
+            id="below a prefix with colons",
+        ),
     ],
 )
 def test_events(body: str, envelope: Envelope, events: list[ObjectEvent]) -> None:
@@ -131,6 +149,20 @@ def test_events(body: str, envelope: Envelope, events: list[ObjectEvent]) -> Non
             gateway("Storage Gateway Refresh Cache Event", (SHARE,)),
             Completion("", SHARE),
             id="without an id",
+        ),
+        pytest.param(
+            gateway("Storage Gateway Refresh Cache Event", **{"notification-id": "n-1"}),
+            Completion("n-1", ""),
+            id="without a share",
+        ),
+        pytest.param(
+            gateway(
+                "Storage Gateway Refresh Cache Event",
+                (f"{SHARE}{'x' * 300}",),
+                **{"notification-id": "n" * 300},
+            ),
+            Completion("n" * 256, f"{SHARE}{'x' * 300}"[:256]),
+            id="with long names",
         ),
         pytest.param(
             {**gateway("Storage Gateway Refresh Cache Event", (SHARE,)), "folderList": ["/"]},
@@ -181,58 +213,96 @@ def test_of_what_cannot_be_read_little_is_told(body: str) -> None:
     assert 0 < len(parse(body).malformed) <= MAX_FAULT
 
 
+NEITHER = "neither Records, s3:TestEvent, an EventBridge event nor an SNS notification"
+LONG = "a key of more than 1024 bytes, which no object has: "
 DEEP = '{"Records":' + "[" * 5000 + "]" * 5000 + "}"
 
 
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        pytest.param("", "no JSON", id="empty"),
-        pytest.param("hello", "no JSON", id="text"),
-        pytest.param("[]", "no JSON object", id="a list"),
-        pytest.param("null", "no JSON object", id="null"),
-        pytest.param("{}", "neither Records", id="an empty object"),
+        pytest.param("[]", "the body is no JSON object", id="a list"),
+        pytest.param("null", "the body is no JSON object", id="null"),
+        pytest.param("{}", NEITHER, id="an empty object"),
         pytest.param('{"Records": 3}', "Records is no list", id="Records as a number"),
         pytest.param('{"Records": [3]}', "Records[0].eventVersion is missing", id="a record as a number"),
         pytest.param(s3({}), "Records[0].eventVersion is missing", id="an empty record"),
-        pytest.param(s3(record(eventVersion="3.0")), "eventVersion is 3.0", id="a later major version"),
-        pytest.param(s3(record(eventName=None)), "eventName is no text", id="no event name"),
-        pytest.param(s3(record(s3={})), "s3.object is missing", id="no object"),
-        pytest.param(s3(record(s3={"object": {"key": ""}})), "key is no text", id="an empty key"),
         pytest.param(
-            s3(record(s3={"object": {"key": "%FF"}, "bucket": {"name": "b"}})), "not UTF-8", id="a broken key"
+            s3(record(eventVersion="3.0")),
+            "Records[0].eventVersion is 3.0, known are 2.x",
+            id="a later major version",
         ),
-        pytest.param(s3(record(), {"eventVersion": "2.1"}), "Records[1]", id="one bad record of two"),
+        pytest.param(
+            s3(record(eventVersion="3" * 21)),
+            f"Records[0].eventVersion is {'3' * 20}, known are 2.x",
+            id="a long version",
+        ),
+        pytest.param(s3(record(eventName=None)), "Records[0].eventName is no text", id="no event name"),
+        pytest.param(s3(record(s3={})), "Records[0].s3.object is missing", id="no object"),
+        pytest.param(
+            s3(record(s3={"object": {"key": ""}})), "Records[0].s3.object.key is no text", id="an empty key"
+        ),
+        pytest.param(
+            s3(keyed("%FF" * 40)),
+            f"Records[0].s3.object.key is not UTF-8: {'%FF' * 33}%",
+            id="a broken key",
+        ),
+        pytest.param(
+            s3(record(), {"eventVersion": "2.1"}),
+            "Records[1].eventName is missing",
+            id="one bad record of two",
+        ),
         pytest.param(sns(None), "Message is no text", id="SNS without a message"),
         pytest.param(
             json.dumps({"Type": "SubscriptionConfirmation", "TopicArn": "arn:t", "Token": "secret"}),
-            "arn:t sends nothing until its subscription is confirmed: aws sns confirm-subscription",
+            "arn:t sends nothing until its subscription is confirmed: aws sns confirm-subscription, with the "
+            "Token of this message",
             id="a subscription that waits for its confirmation",
         ),
         pytest.param(
             json.dumps({"Type": "UnsubscribeConfirmation", "TopicArn": ["t"]}),
-            "the subscription of an SNS topic has ended",
+            "the subscription of an SNS topic has ended, it sends no more events: subscribe the queue again",
             id="a subscription that has ended",
         ),
-        pytest.param(sns("{"), "Message is no JSON", id="SNS around half an event"),
-        pytest.param(sns(sns(s3())), "within an SNS", id="SNS in SNS"),
+        pytest.param(
+            json.dumps({"Type": "UnsubscribeConfirmation", "TopicArn": "t" * 301}),
+            f"the subscription of {'t' * 300} has ended, it sends no more events: subscribe the queue again",
+            id="a topic with a long name",
+        ),
+        pytest.param(sns(sns(s3())), "an SNS notification within an SNS notification", id="SNS in SNS"),
         pytest.param(
             json.dumps({"source": "aws.s3"}), "detail-type is missing", id="half an EventBridge event"
+        ),
+        pytest.param(
+            json.dumps(bridge(object={"key": ""})), "detail.object.key is no text", id="EventBridge: no key"
+        ),
+        pytest.param(
+            json.dumps({"source": "aws.storagegateway"}),
+            "detail-type is missing",
+            id="half an event of a gateway",
         ),
         pytest.param(
             json.dumps({**bridge(), "detail": "x"}), "detail.bucket is missing", id="a detail that is text"
         ),
         pytest.param(
-            json.dumps(gateway("Storage Gateway Refresh Cache Event")), "without notification-id", id="whose?"
+            json.dumps(gateway("Storage Gateway Refresh Cache Event")),
+            "a refresh that ended, without notification-id and share",
+            id="whose?",
         ),
         pytest.param(
-            json.dumps(gateway("Storage Gateway File Upload Event")), "without a bucket", id="where?"
+            json.dumps(gateway("Storage Gateway File Upload Event")),
+            "an upload without a bucket",
+            id="where?",
         ),
-        pytest.param(s3(keyed("k" * 1025)), "Records[0]: a key of more than 1024 bytes", id="a key too long"),
-        pytest.param(s3(keyed("ü" * 513)), "more than 1024 bytes", id="a key too long in bytes"),
-        pytest.param(s3(keyed("a/" * 30_000)), "Records[0].s3.object.key is longer", id="a key of 60 KB"),
+        pytest.param(s3(keyed("k" * 1025)), f"Records[0]: {LONG}{'k' * 100}", id="a key too long"),
+        pytest.param(s3(keyed("ü" * 513)), f"Records[0]: {LONG}{'ü' * 100}", id="a key too long in bytes"),
         pytest.param(
-            json.dumps(bridge(object={"key": "k" * 1025})), "more than 1024 bytes", id="EventBridge: too long"
+            s3(keyed("ab" * 1537)),
+            f"Records[0].s3.object.key is longer than any object's key: {'ab' * 50}",
+            id="a key of more characters than quoting needs",
+        ),
+        pytest.param(
+            json.dumps(bridge(object={"key": "k" * 1025})), f"{LONG}{'k' * 100}", id="EventBridge: too long"
         ),
         pytest.param(
             json.dumps(
@@ -240,43 +310,67 @@ DEEP = '{"Records":' + "[" * 5000 + "]" * 5000 + "}"
                     "Storage Gateway Object Upload Event", **{"bucket-name": "b", "object-key": "k" * 1025}
                 )
             ),
-            "more than 1024 bytes",
+            f"{LONG}{'k' * 100}",
             id="an upload: too long",
         ),
         pytest.param(
             s3(record(userIdentity={"principalId": "p" * 257})),
-            "more than 256 characters",
+            "Records[0]: a name of more than 256 characters",
             id="a long principal",
         ),
         pytest.param(
             s3(record(s3={"object": {"key": "k"}, "bucket": {"name": "b" * 257}})),
-            "more than 256 characters",
+            "Records[0]: a name of more than 256 characters",
             id="a long bucket",
         ),
-        pytest.param(s3(record(eventVersion=[[]])), "eventVersion is no text", id="a version that is a list"),
-        pytest.param(DEEP, "", id="5,000 lists in each other"),
-        pytest.param('{"Records": ["\ud800"]}', "", id="half a surrogate"),
-        pytest.param('{"source": "aws.ec2"}', "neither Records", id="another service's event"),
+        pytest.param(
+            s3(record(eventVersion=[[]])),
+            "Records[0].eventVersion is no text, known are 2.x",
+            id="a version that is a list",
+        ),
+        pytest.param('{"source": "aws.ec2"}', NEITHER, id="another service's event"),
     ],
 )
 def test_what_cannot_be_read_is_told(body: str, words: str) -> None:
+    assert parse(body) == Parsed(malformed=words)
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        pytest.param("", "the body is no JSON: ", id="empty"),
+        pytest.param("hello", "the body is no JSON: ", id="text"),
+        pytest.param(sns("{"), "Message is no JSON: ", id="SNS around half an event"),
+        pytest.param(DEEP, "the body is no JSON: ", id="5,000 lists in each other"),
+        pytest.param('{"Records": ["\ud800"]}', "the body is no JSON: ", id="half a surrogate"),
+    ],
+)
+def test_what_is_no_json_is_told_with_the_words_of_the_parser(body: str, words: str) -> None:
     found = parse(body)
-    assert words in found.malformed
-    assert found.malformed
+    assert found.malformed.startswith(words)
     assert (found.events, found.completions) == ((), ())
 
 
 @pytest.mark.parametrize(
-    ("body", "envelope"),
+    ("body", "envelope", "told"),
     [
-        pytest.param(sns(s3()), "S3", id="SNS where S3 is expected"),
-        pytest.param(s3(), "SNS", id="S3 where SNS is expected"),
-        pytest.param(s3(), "EventBridge", id="S3 where EventBridge is expected"),
-        pytest.param(json.dumps(bridge()), "S3", id="EventBridge where S3 is expected"),
+        (sns(s3()), "S3", "an SNS notification, although envelope is S3"),
+        (sns(s3()), "EventBridge", "an SNS notification, although envelope is EventBridge"),
+        (
+            s3(),
+            "SNS",
+            "no SNS notification, although spec.source.sqs.envelope is SNS (raw delivery is S3)",
+        ),
+        (s3(), "EventBridge", "an event of S3, although envelope is EventBridge"),
+        (json.dumps(bridge()), "S3", "an event of EventBridge, although envelope is S3"),
     ],
 )
-def test_an_envelope_that_was_not_asked_for_is_told(body: str, envelope: Envelope) -> None:
-    assert f"envelope is {envelope}" in parse(body, envelope).malformed
+def test_an_envelope_that_was_not_asked_for_is_told(body: str, envelope: Envelope, told: str) -> None:
+    assert parse(body, envelope) == Parsed(malformed=told)
+
+
+def test_a_gateway_event_with_a_detail_of_another_shape_breaks_nothing() -> None:
+    assert parse(json.dumps({"source": "aws.storagegateway", "detail-type": "x", "detail": "y"})) == Parsed()
 
 
 @pytest.mark.parametrize("resources", [5, "arn", {"a": 1}, None, [5, None, {}]], ids=str)

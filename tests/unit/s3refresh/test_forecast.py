@@ -12,7 +12,7 @@ from caretaker.api.aws import AwsSpec
 from caretaker.api.conditions import Condition
 from caretaker.api.conditions import RefreshReason as Reason
 from caretaker.api.objects import WireMeta
-from caretaker.api.s3refresh import Resync, Source, Spec, SQSSource, Status
+from caretaker.api.s3refresh import Debounce, Resync, Source, Spec, SQSSource, Status
 from caretaker.s3refresh import plan, record, timing
 from caretaker.s3refresh.debounce import Claim, Dirty, Failure, InFlight, Last, Pace, Phase, Target
 from caretaker.s3refresh.folders import EVERYTHING, Request, Scope
@@ -28,6 +28,8 @@ A = Scope(folders=frozenset({"/", "a"}))
 CALL = Request(("a", "/"), recursive=False)
 CLAIM = Claim("c1", "me", NOW - 2, CALL, NOW - 40)
 SHARE = Share("t", "arn:t", "bucket", group="gateway")
+GONE = msgspec.structs.replace(SHARE, ready=False)
+QUIET = "30s (quietPeriod) after the last event, at most 10m (maxDelay) after the first"
 TRACKED = Completion(queue_url="https://sqs.eu-west-1.amazonaws.com/123456789012/ends")
 
 
@@ -73,7 +75,7 @@ def dirty(since: float = NOW - 10, **fields: Any) -> Target:
             dirty(),
             "Quiet",
             NOW + 590,
-            "30s (quietPeriod) after the last event, at most 10m (maxDelay) after the first",
+            QUIET,
             id="dirty: when it is quiet, at the latest after maxDelay",
         ),
         pytest.param(
@@ -87,27 +89,58 @@ def dirty(since: float = NOW - 10, **fields: Any) -> Target:
             dirty(failure=Failure(2, "Throttled", "slow", NOW + 700)),
             "Failed",
             NOW + 700,
-            "next try after 2 failures: Throttled",
+            "the next try after 2 failures: Throttled",
             id="backoff ends after maxDelay",
         ),
         pytest.param(
             dirty(since=NOW - 601),
             "Due",
             NOW - 1,
-            "about to start it",
+            "the operator is about to start it",
             id="due, and no pass has looked since",
         ),
         pytest.param(
-            dirty(since=NOW + 9_000), "Quiet", NOW + 600, "maxDelay", id="a since in the future counts as now"
+            dirty(since=NOW - 600), "Due", NOW, "the operator is about to start it", id="due this moment"
+        ),
+        pytest.param(
+            dirty(since=NOW + 9_000), "Quiet", NOW + 600, QUIET, id="a since in the future counts as now"
+        ),
+        pytest.param(
+            Target("t", dirty=Dirty(NOW - 10, A, closed=True)),
+            "Due",
+            NOW - 10,
+            "the operator is about to start it",
+            id="the rest of what was claimed waits for no event",
+        ),
+        pytest.param(
+            Target("t", dirty=Dirty(NOW - 10, A, closed=True), last=Last(NOW - 20, NOW - 18)),
+            "MinInterval",
+            NOW + 42,
+            "60s (minInterval) after the last call",
+            id="and for minInterval alone",
+        ),
+        pytest.param(
+            dirty(since=NOW - 595, last=Last(NOW - 20, NOW - 18), failure=Failure(1, "X", "", NOW + 42)),
+            "Failed",
+            NOW + 42,
+            "the next try after 1 failure: X",
+            id="backoff and minInterval end together",
         ),
         pytest.param(
             dirty(failure=Failure(1, "X", "", NOW + 90_000)),
             "Failed",
             NOW + 900,
-            "1 failure: X",
+            "the next try after 1 failure: X",
             id="no failure waits for longer than retry.max, whatever its clock said",
         ),
-        pytest.param(Target("t", claim=CLAIM), "Calling", None, "being made", id="claimed"),
+        pytest.param(Target("t", claim=CLAIM), "Calling", None, "the call is being made", id="claimed"),
+        pytest.param(
+            dirty(claim=CLAIM, failure=Failure(1, "OutcomeUnknown", "", NOW)),
+            "Calling",
+            None,
+            "the call is being made",
+            id="claimed, and called again this moment",
+        ),
         pytest.param(
             dirty(claim=CLAIM, failure=Failure(1, "OutcomeUnknown", "", NOW + 30)),
             "Failed",
@@ -126,15 +159,68 @@ def dirty(since: float = NOW - 10, **fields: Any) -> Target:
             Target("t", in_flight=InFlight("n", NOW - 20, CALL)),
             "InFlight",
             None,
-            "nothing waits; the end of the refresh in flight is assumed after 60s",
+            "nothing waits; the end of the refresh in flight is assumed after 60s (completion.assumeAfter)",
             id="a refresh in flight alone",
         ),
     ],
 )
 def test_the_next_call(of: Target, why: str, at: float | None, words: str) -> None:
     told = upcoming(of)
-    assert (told.why, told.at) == (why, at)
-    assert words in told.message
+    assert (told.why, told.at, told.message) == (why, at, words)
+
+
+@pytest.mark.parametrize(
+    ("fields", "of", "why", "at", "words"),
+    [
+        pytest.param(
+            {"debounce": Debounce(min_interval="15m")},
+            dirty(failure=Failure(1, "X", "", NOW + 90_000)),
+            "Failed",
+            NOW + 910,
+            "the next try after 1 failure: X",
+            id="a failure waits for minInterval after a call that came late, too",
+        ),
+        pytest.param(
+            {"debounce": Debounce(quiet_period="2m")},
+            dirty(),
+            "Quiet",
+            NOW + 590,
+            "2m (quietPeriod) after the last event, at most 10m (maxDelay) after the first",
+            id="durations are told as people write them",
+        ),
+        pytest.param(
+            {"debounce": Debounce(quiet_period="90s", max_delay="1h")},
+            dirty(),
+            "Quiet",
+            NOW + 3590,
+            "90s (quietPeriod) after the last event, at most 1h (maxDelay) after the first",
+            id="hours, too",
+        ),
+        pytest.param(
+            {"suspend": True, "resync": Resync(interval="1h")},
+            Target("t", last=Last(NOW - 100, NOW - 100, NOW - 90, full_at=NOW - 100)),
+            "Clean",
+            None,
+            "nothing waits",
+            id="no resync of a resource that is held",
+        ),
+    ],
+)
+def test_the_next_call_as_the_spec_has_it(
+    fields: dict[str, Any], of: Target, why: str, at: float | None, words: str
+) -> None:
+    told = upcoming(of, **fields)
+    assert (told.why, told.at, told.message) == (why, at, words)
+
+
+def test_a_time_that_is_none_is_now() -> None:
+    before = read(dirty())
+    (one,) = before.status.targets
+    assert one.dirty is not None
+    spoilt = msgspec.structs.replace(one, dirty=msgspec.structs.replace(one.dirty, since="yesterday"))
+    status = msgspec.structs.replace(before.status, targets=(spoilt,))
+    (found,) = outlooks(msgspec.structs.replace(before, status=status), NOW)
+    assert (found.next.why, found.next.at) == ("Quiet", NOW + 600)
 
 
 def test_what_the_events_decide_is_a_bound_and_what_time_decides_is_not() -> None:
@@ -165,6 +251,34 @@ def test_what_the_events_decide_is_a_bound_and_what_time_decides_is_not() -> Non
             None,
             "30s (quietPeriod) after the last event",
             id="minInterval ends before it can be quiet",
+        ),
+        pytest.param(
+            dirty(since=NOW - 90, last=Last(NOW - 65, NOW - 65)),
+            "Quiet",
+            None,
+            QUIET,
+            id="minInterval has ended",
+        ),
+        pytest.param(
+            dirty(since=NOW - 90, last=Last(NOW - 60, NOW - 60)),
+            "Quiet",
+            None,
+            QUIET,
+            id="minInterval ends this moment",
+        ),
+        pytest.param(
+            dirty(in_flight=InFlight("n", NOW - 20, CALL)),
+            "InFlight",
+            NOW + 40,
+            "after the refresh in flight",
+            id="behind a refresh whose end is assumed, and that is no more on record",
+        ),
+        pytest.param(
+            dirty(in_flight=InFlight("n", NOW - 60, CALL)),
+            "InFlight",
+            None,
+            "after the refresh in flight",
+            id="behind a refresh whose end is assumed this moment",
         ),
         pytest.param(
             dirty(in_flight=InFlight("n", NOW - 20, CALL), last=Last(NOW - 21, NOW - 20)),
@@ -199,6 +313,12 @@ def test_a_tracked_refresh_is_waited_for_as_long_as_its_timeout_and_for_minutes_
     assert "is reported by an event, within 6h (completion.timeout)" in alone.message
 
 
+def test_behind_a_refresh_min_interval_counts_as_well() -> None:
+    flying = dirty(in_flight=InFlight("n", NOW - 20, CALL), last=Last(NOW - 20, NOW - 20))
+    assert upcoming(flying, debounce=Debounce(min_interval="5m")).not_before == NOW + 280
+    assert upcoming(flying, aim=JobTarget({"spec": {}})).not_before == NOW + 40
+
+
 @pytest.mark.parametrize("waits", [True, False])
 def test_the_end_of_a_job_has_no_time(waits: bool) -> None:
     flying = InFlight("n", NOW - 20, CALL)
@@ -214,7 +334,9 @@ def test_a_target_that_is_due_and_was_not_started_waits_for_its_turn() -> None:
     assert (told.why, told.at) == ("Turn", NOW - 3)
     assert told.message == "it waits for its turn at the gateway"
     unresolved = [(c.TARGETS_RESOLVED, "False", Reason.TARGETS_UNRESOLVED)]
-    assert "TargetsResolved" in upcoming(due, phase="Due", conditions=unresolved).message
+    assert upcoming(due, phase="Due", conditions=unresolved).message == (
+        "it waits for its turn at the gateway, or for what TargetsResolved tells"
+    )
 
 
 @pytest.mark.parametrize(
@@ -231,8 +353,7 @@ def test_a_target_that_is_due_and_was_not_started_waits_for_its_turn() -> None:
 def test_nothing_is_started_for_a_resource_that_is_held(how: dict[str, Any], words: str) -> None:
     told = upcoming(dirty(), **how)
     assert (told.why, told.at) == ("Held", None)
-    assert words in told.message
-    assert "what waits is kept" in told.message
+    assert told.message == f"nothing is started: {words}; what waits is kept"
 
 
 def test_a_verdict_about_an_older_spec_holds_nothing() -> None:
@@ -258,29 +379,58 @@ def test_a_resync_is_told_while_nothing_waits() -> None:
     clean = Target("t", last=Last(NOW - 100, NOW - 100, NOW - 90, full_at=NOW - 100))
     told = upcoming(clean, resync=Resync(interval="1h"))
     assert (told.why, told.at) == ("Resync", NOW - 100 + 3600)
-    assert "1h (resync.interval)" in told.message
+    assert told.message == "everything, 1h (resync.interval) after everything was last refreshed"
     assert upcoming(clean).why == "Clean"
 
 
 class TestDiscovered:
     def test_a_target_that_is_not_found_or_not_available_waits(self) -> None:
-        assert upcoming(dirty(), shares=found()).why == "NotFound"
-        gone = msgspec.structs.replace(SHARE, ready=False)
-        assert upcoming(dirty(), shares=found(gone)).why == "NotAvailable"
+        told = upcoming(dirty(), shares=found())
+        assert (told.why, told.message) == ("NotFound", "it is not found any more; what waits is kept")
+        told = upcoming(dirty(), shares=found(GONE))
+        assert (told.why, told.message) == ("NotAvailable", "it is not AVAILABLE; what waits is kept")
         assert upcoming(dirty(), shares=found(SHARE)).why == "Quiet"
+
+    def test_a_target_is_told_as_it_is_on_record_and_found(self) -> None:
+        (told,) = outlooks(read(dirty(), phase="Due"), NOW, found(SHARE))
+        assert (told.target, told.phase, told.share) == (dirty(), "Due", SHARE)
+        (told,) = outlooks(read(dirty()), NOW)
+        assert (told.target, told.phase, told.share) == (dirty(), "Debouncing", None)
+
+    def test_a_share_that_is_new_may_not_be_available_or_be_held(self) -> None:
+        (told,) = outlooks(read(), NOW, found(GONE))
+        assert (told.next.why, told.next.message) == (
+            "NotAvailable",
+            "it is not AVAILABLE; what waits is kept",
+        )
+        (told,) = outlooks(read(suspend=True), NOW, found(GONE))
+        assert (told.next.why, told.next.message) == ("Held", "nothing is started: spec.suspend is true")
 
     def test_a_share_beside_those_on_record_is_stale(self) -> None:
         new = msgspec.structs.replace(SHARE, id="u")
         _, told = outlooks(read(Target("t")), NOW, found(SHARE, new))
         assert (told.target.id, told.next.why, told.share) == ("u", "New", new)
-        assert told.next.message.startswith("everything (it is new), after 30s without an event")
+        assert told.next.message == "everything (it is new), after 30s without an event (quietPeriod)"
+        assert (told.next.at, told.next.latest, told.phase) == (NOW + 600, True, "Debouncing")
         assert told.next.request == Request(("/",), recursive=True)
 
-    @pytest.mark.parametrize(("on_start", "why"), [(True, "New"), (False, "Clean")])
-    def test_at_the_first_start_that_is_as_the_spec_says(self, on_start: bool, why: str) -> None:
+    @pytest.mark.parametrize(
+        ("on_start", "why", "phase", "words"),
+        [
+            (
+                True,
+                "New",
+                "Debouncing",
+                "everything (resync.onStart), after 30s without an event (quietPeriod)",
+            ),
+            (False, "Clean", "Clean", "nothing before an event comes (resync.onStart is false)"),
+        ],
+    )
+    def test_at_the_first_start_that_is_as_the_spec_says(
+        self, on_start: bool, why: str, phase: str, words: str
+    ) -> None:
         (told,) = outlooks(read(resync=Resync(on_start=on_start)), NOW, found(SHARE))
-        assert told.next.why == why
-        assert ("resync.onStart" in told.next.message) is True
+        assert (told.next.why, told.phase, told.next.message) == (why, phase, words)
         assert (told.next.request is None) is not on_start
 
     def test_one_that_is_found_after_all_have_left_is_stale(self) -> None:
@@ -303,7 +453,8 @@ def test_the_operator_starts_within_the_bounds(
     target = dirty(NOW - since, last=Last(asked, asked), failure=failure)
     last_event = max(NOW - event, NOW - since)
     start = timing.start_at(target, pace, last_event, 0.0, called, NOW)
-    earliest, latest = bounds(target, pace, NOW)
+    assert target.dirty is not None
+    earliest, latest = bounds(target, target.dirty, pace, NOW)
     assert start is not None
     # A start in the past is one now.
     assert max(earliest, NOW) <= max(start, NOW) <= max(latest, NOW)

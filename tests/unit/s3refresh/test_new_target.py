@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from caretaker.api.objects import WireMeta
+from caretaker.api.s3refresh import Spec, TargetSpec
 from caretaker.s3refresh import aims, targets
 from caretaker.s3refresh.debounce import Claim
 from caretaker.s3refresh.envelope import ObjectEvent
@@ -141,6 +142,20 @@ def test_a_field_that_it_does_not_take_is_told_with_its_path() -> None:
     found = judged({"fileName": 3})
     assert found.spec is None
     assert "spec.target.linesOfFile.fileName" in found.invalid
+
+
+def test_the_spec_with_it_is_as_frozen_and_as_short_as_without() -> None:
+    member = {"fileName": "x", "atATime": 2}
+    found = judged(member).spec
+    assert found is not None
+    assert isinstance(found, Spec)
+    assert isinstance(found.target, TargetSpec)
+    for part in (found, found.target):
+        with pytest.raises(AttributeError, match="immutable type"):
+            setattr(part, part.__struct_fields__[0], None)
+    assert msgspec.json.decode(msgspec.json.encode(found)) == refresh(
+        target={"linesOfFile": member}, filter={"buckets": ["media"]}
+    )
 
 
 def test_the_others_are_as_they_were() -> None:
