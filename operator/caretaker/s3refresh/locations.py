@@ -29,21 +29,20 @@ def bucket_and_prefix(location: str, access_points: Mapping[str, str]) -> tuple[
     slash.
     """
     fields = location.split(":", _ARN_FIELDS - 1)
-    if len(fields) < _ARN_FIELDS or fields[2] != "s3" or not fields[5]:
+    if len(fields) < _ARN_FIELDS or fields[2] != "s3" or fields[5].partition("/")[0] == "":
         raise UnresolvedError(f"LocationARN {location!r} is of no known form")
-    resource = fields[5]
+    resource, bucket = fields[5], None
     if resource.startswith(("accesspoint/", "accesspoint:")):
         name, _, prefix = resource[len("accesspoint/") :].partition("/")
         arn = location[: len(location) - len(prefix)].rstrip("/")
-        bucket = access_points.get(arn) or access_points.get(name, "")
+        bucket = access_points.get(arn) or access_points.get(name)
         if not bucket:
             raise UnresolvedError(_mend(f"access point {name}", name))
     else:
-        bucket, _, prefix = resource.partition("/")
-        if _ALIAS.fullmatch(bucket):
-            alias, bucket = bucket, access_points.get(bucket, "")
-            if not bucket:
-                raise UnresolvedError(_mend(f"access point alias {alias}", alias))
+        name, _, prefix = resource.partition("/")
+        bucket = access_points.get(name) if _ALIAS.fullmatch(name) else name
+        if not bucket:
+            raise UnresolvedError(_mend(f"access point alias {name}", name))
     prefix = prefix.strip("/")
     return bucket, f"{prefix}/" if prefix else ""
 

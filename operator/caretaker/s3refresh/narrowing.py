@@ -19,7 +19,7 @@ def refused(
     now: float,
     jitter: float,
     *,
-    retry_after: float = 0.0,
+    retry_after: float,
 ) -> Target:
     """W3' as in debounce.failed(). After two refusals in a row with the same code, the next call has fewer
     folders, or one tree in place of a folder, and follows without backoff."""
@@ -47,8 +47,7 @@ def _narrower(target: Target, held: Claim, now: float) -> Target:
     waits = before if before is not None and before.closed else None
     scope, most = held.request.scope, len(named) // 2
     if not most:
-        above = folders.parent(named[0])
-        scope = folders.EVERYTHING if above == folders.ROOT else Scope(trees=frozenset((above,)))
+        scope = Scope(trees=frozenset((folders.parent(named[0]),)))
     scope = folders.merge(scope, waits.scope if waits is not None else NOTHING)
     since = min(held.since, now, waits.since if waits is not None else now)
     if scope.all:

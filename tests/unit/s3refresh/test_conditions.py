@@ -6,6 +6,7 @@ import pytest
 from caretaker.api import conditions as c
 from caretaker.api.events import Event
 from caretaker.api.s3refresh import Status
+from caretaker.api.times import format_time
 from caretaker.aws.errors import ErrorClass
 from caretaker.s3refresh import plan as planning
 from caretaker.s3refresh.conditions import conditions_of, queue_of, regained
@@ -14,6 +15,7 @@ from caretaker.s3refresh.events import given_up, transitions
 from caretaker.s3refresh.folders import Request
 from caretaker.s3refresh.match import Share
 from caretaker.s3refresh.plan import Plan, Shares
+from caretaker.s3refresh.queue import QueueView
 from caretaker.s3refresh.snapshots import Refusal, View
 from caretaker.s3refresh.status import status_of
 from unit.s3refresh.states import CALL, CASES, FAILED, NOW, SPEC, view
@@ -163,6 +165,15 @@ def test_without_a_spec_the_record_stands() -> None:
     first = status_of(view(busy), planning.plan(view(busy).snapshot))
     broken = view(spec=None, before=first, refusal=Refusal("InvalidSpec", "spec.x"))
     assert status_of(broken, Plan()).targets == first.targets
+
+
+def test_status_is_of_the_spec_and_the_pass() -> None:
+    claimed = Target("share-1", claim=Claim("c", "other", NOW, CALL, NOW))
+    given = view(claimed, queue=QueueView(checked=True, visible=4), reading=True)
+    found = status_of(given, planning.plan(given.snapshot))
+    assert (found.observed_generation, found.queue.visible) == (3, 4)
+    assert {one.last_transition_time for one in found.conditions} == {format_time(NOW)}
+    assert [target.phase for target in found.targets] == ["Claimed"]
 
 
 LAST = Last(requested_at=NOW - 1, accepted_at=NOW, folders=3)

@@ -180,10 +180,10 @@ class TestRefused:
 
     NAMES = tuple("abcdefgh")
 
-    def refused(self, target: Target, at: float = NOW) -> Target:
+    def refused(self, target: Target, at: float = NOW, retry_after: float = 0.0) -> Target:
         claim = target.claim
         assert claim is not None
-        return narrowing.refused(target, claim.id, "Bad", "no", PACE, at, 1.0)
+        return narrowing.refused(target, claim.id, "Bad", "no", PACE, at, 1.0, retry_after=retry_after)
 
     def claimed(self, *names: str, **more: Any) -> Target:
         call = Request(names, recursive=False)
@@ -192,6 +192,34 @@ class TestRefused:
     def test_once_it_is_made_again(self) -> None:
         after = self.refused(self.claimed(*self.NAMES))
         assert after.dirty == Dirty(NOW - 40, Scope(folders=frozenset(self.NAMES)))
+
+    def test_once_it_is_not_apart_from_what_came_meanwhile(self) -> None:
+        after = self.refused(self.claimed("a", "c", dirty=Dirty(NOW - 3, B)))
+        assert after.dirty == Dirty(NOW - 40, Scope(folders=frozenset({"/", "a", "b", "c"})))
+
+    @pytest.mark.parametrize("failure", [None, Failure(1, "Bad", "no", NOW - 5)])
+    def test_it_is_never_made_before_the_service_says(self, failure: Failure | None) -> None:
+        after = self.refused(self.claimed(*self.NAMES, failure=failure), retry_after=300.0)
+        assert after.failure is not None
+        assert after.failure.next_attempt_at == NOW + 300
+
+    def test_an_answer_to_another_call_changes_nothing(self) -> None:
+        failure = Failure(1, "Bad", "no", NOW - 5)
+        for target in (Target("t", failure=failure), self.claimed(*self.NAMES, failure=failure)):
+            after = narrowing.refused(target, "c0", "Bad", "no", PACE, NOW, 1.0, retry_after=0.0)
+            assert after is target
+
+    def test_the_first_event_of_both_counts(self) -> None:
+        left = Dirty(NOW - 90, A, closed=True, most=2)
+        after = self.refused(self.claimed("c", "d", dirty=left)).dirty
+        assert after is not None
+        assert after.since == NOW - 90
+        ahead = self.claimed("c", "d", dirty=msgspec.structs.replace(left, since=NOW + 50))
+        assert ahead.claim is not None
+        claim = msgspec.structs.replace(ahead.claim, since=NOW + 60)
+        after = self.refused(msgspec.structs.replace(ahead, claim=claim)).dirty
+        assert after is not None
+        assert after.since == NOW, "a since in the future is now"
 
     def test_twice_it_is_made_with_half_as_many(self) -> None:
         failure = Failure(1, "Bad", "no", NOW - 5)

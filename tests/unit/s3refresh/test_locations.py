@@ -1,5 +1,7 @@
 """Where a share's objects are."""
 
+import re
+
 import pytest
 
 from caretaker.s3refresh.locations import UnresolvedError, bucket_and_prefix, located
@@ -18,7 +20,13 @@ ALIAS = "finance-hrzrlukc5m36ft7okagglf3gmwluquse1b-s3alias"
         pytest.param("arn:aws:s3:::bucket/team/a/", ("bucket", "team/a/"), id="a prefix"),
         pytest.param("arn:aws:s3:::bucket/team", ("bucket", "team/"), id="a prefix without a slash"),
         pytest.param("arn:aws-us-gov:s3:::bucket/team/", ("bucket", "team/"), id="another partition"),
+        pytest.param("arn:aws:s3:::bucket/a:b/X/", ("bucket", "a:b/X/"), id="a prefix with a colon"),
         pytest.param(POINT, ("ledger", ""), id="an access point"),
+        pytest.param(
+            "arn:aws:s3:eu-west-1:111122223333:accesspoint:finance/team/",
+            ("ledger", "team/"),
+            id="an access point with a colon",
+        ),
         pytest.param(f"{POINT}/team/", ("ledger", "team/"), id="an access point with a prefix"),
         pytest.param(f"arn:aws:s3:::{ALIAS}/team/", ("ledger", "team/"), id="an access point's alias"),
     ],
@@ -29,22 +37,38 @@ def test_bucket_and_prefix(location: str, found: tuple[str, str]) -> None:
 
 def test_an_access_point_may_be_given_by_its_arn() -> None:
     assert bucket_and_prefix(f"{POINT}/team/", {POINT: "ledger"}) == ("ledger", "team/")
+    assert bucket_and_prefix(f"{POINT}X/team/", {f"{POINT}X": "ledger"}) == ("ledger", "team/")
 
 
 @pytest.mark.parametrize(
     ("location", "words"),
     [
         pytest.param(
-            POINT, "add `finance: BUCKET` to spec.target.storageGateway", id="an unknown access point"
+            POINT,
+            "which bucket access point finance belongs to is not known: add `finance: BUCKET` to "
+            "spec.target.storageGateway.accessPointBuckets",
+            id="an unknown access point",
         ),
-        pytest.param(f"arn:aws:s3:::{ALIAS}", f"add `{ALIAS}: BUCKET`", id="an unknown alias"),
-        pytest.param("bucket", "of no known form", id="no ARN"),
-        pytest.param("arn:aws:fsx:::x", "of no known form", id="another service"),
-        pytest.param("", "of no known form", id="nothing"),
+        pytest.param(
+            f"arn:aws:s3:::{ALIAS}",
+            f"which bucket access point alias {ALIAS} belongs to is not known: add `{ALIAS}: BUCKET` to "
+            "spec.target.storageGateway.accessPointBuckets",
+            id="an unknown alias",
+        ),
+        *(
+            pytest.param(location, f"LocationARN {location!r} is of no known form", id=name)
+            for name, location in (
+                ("no ARN", "bucket"),
+                ("another service", "arn:aws:fsx:::x"),
+                ("no bucket", "arn:aws:s3:::"),
+                ("a prefix alone", "arn:aws:s3:::/team"),
+                ("nothing", ""),
+            )
+        ),
     ],
 )
 def test_what_cannot_be_told(location: str, words: str) -> None:
-    with pytest.raises(UnresolvedError, match=words):
+    with pytest.raises(UnresolvedError, match=f"^{re.escape(words)}$"):
         bucket_and_prefix(location, {})
 
 
@@ -65,6 +89,11 @@ def test_a_share_that_cannot_be_described(places: dict[str, str], known: list[st
     found = located(Shares(True, (share("s1", "b1"),), unseen=(share("s2"),)), places)
     assert ([one.location for one in found.known], found.complete) == (known, complete)
     assert not any(one.ready for one in found.known[1:])
+
+
+def test_one_that_cannot_be_described_is_of_its_bucket_and_is_not_refreshed() -> None:
+    found = located(Shares(True, unseen=(Share("s", "arn:s", "", group="g"),)), {"s": "b/team/a/"})
+    assert found.known == (Share("s", "arn:s", "b", "team/a/", group="g", ready=False),)
 
 
 def test_one_that_was_described_counts_as_it_is_now() -> None:

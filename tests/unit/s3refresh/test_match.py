@@ -55,18 +55,27 @@ def test_events_are_counted_by_what_becomes_of_them() -> None:
     ("events", "all_match"),
     [
         (put("a"), True),
+        (put("team/c"), True),
         (put("a", bucket="other"), False),
         (put("a.csv", bucket="other"), True),
         ([], True),
         ([*put("a", bucket="other"), *put("a")], False),
     ],
-    ids=["of a share", "of none", "of none, and unwanted", "nothing", "one of two"],
+    ids=["of a share", "of both", "of none", "of none, and unwanted", "nothing", "one of two"],
 )
 def test_whether_all_that_are_wanted_concern_a_share(events: list[ObjectEvent], all_match: bool) -> None:
     matcher = EventMatcher(NO_CSV, SHARES)
     matcher.add(put("z", bucket="other"))  # of an earlier message
     assert matcher.add(events) is all_match
     assert EventMatcher(NO_CSV, SHARES).join(matches(*events, filter_=NO_CSV)) is all_match
+
+
+def test_what_was_sifted_before_counts_as_well() -> None:
+    matcher = EventMatcher(NO_CSV, SHARES)
+    for at in (1, 2):
+        matcher.join(matches(*put("a", "b.csv"), *put("a", bucket="other"), filter_=NO_CSV))
+        found = matcher.matches()
+        assert (found.matched, found.filtered, found.homeless) == (at, at, at)
 
 
 def test_what_was_sifted_by_more_shares_is_of_those_that_are_known() -> None:

@@ -1,9 +1,14 @@
 """What a process remembers of a target, from pass to pass."""
 
+from typing import Any
+
+import msgspec
+
 from caretaker.s3refresh import record
-from caretaker.s3refresh.debounce import Dirty, Last, Target
-from caretaker.s3refresh.folders import Scope
-from caretaker.s3refresh.memory import TargetMemory
+from caretaker.s3refresh.debounce import Claim, Dirty, Failure, Last, Target
+from caretaker.s3refresh.folders import Request, Scope
+from caretaker.s3refresh.memory import ROUNDED, TargetMemory
+from caretaker.s3refresh.plan import Seen
 
 FINER = 1795289935.8123457  # than the record's microseconds, as time.time() is
 
@@ -34,6 +39,57 @@ def test_what_is_dirty_after_what_was_dirty_counts_anew() -> None:
     assert dirty_for(100.0, 0.0) == 0.0
     assert dirty_for(100.0, 50.0) == 50.0
     assert dirty_for(100.0000005, 60.0) == 60.0, "the same, read back"
+    assert dirty_for(100.0000005 + ROUNDED, 60.0) == 60.0, "and rounded"
     assert dirty_for(40.0, 70.0) == 70.0, "what failed waits again"
     assert dirty_for(150.0, 80.0) == 0.0
     assert dirty_for(150.0, 90.0) == 10.0
+
+
+def test_what_was_clean_in_between_counts_anew() -> None:
+    memory, dirty = TargetMemory(), Target("t", dirty=Dirty(100.0, Scope(all=True)))
+    for clock, target in ((0.0, dirty), (10.0, Target("t"))):
+        memory.look([target], clock)
+    assert memory.look([dirty], 20.0)["t"].dirty_for == 0.0
+
+
+def test_the_events_of_another_life_count_from_the_first_look() -> None:
+    memory, dirty = TargetMemory(), Target("t", dirty=Dirty(100.0, Scope(all=True)))
+    assert memory.look([Target("t")], 0.0)["t"].last_event is None
+    memory.look([dirty], 5.0)
+    assert memory.look([dirty], 25.0)["t"].last_event == 20.0
+    memory.heard(["t"], 30.0)
+    assert memory.look([dirty], 32.0)["t"].last_event == 2.0
+
+
+def test_a_claim_ages_until_another_process_or_attempt_has_it() -> None:
+    memory = TargetMemory()
+    claim = Claim("c", "me", 100.0, Request(("/",), recursive=False), 90.0)
+
+    def age(clock: float, **changed: Any) -> float:
+        held = msgspec.structs.replace(claim, **changed)
+        return memory.look([Target("t", claim=held)], clock)["t"].claim_age
+
+    assert [age(0.0), age(7.0)] == [0.0, 7.0]
+    assert [age(8.0, owner="other"), age(9.0, owner="other")] == [0.0, 1.0]
+    assert age(10.0, owner="other", attempt=2) == 0.0
+    assert age(11.0, id="d") == 0.0
+    assert memory.look([Target("t")], 20.0)["t"].claim_age == 0.0
+    assert age(21.0, id="d") == 0.0
+
+
+def test_a_failure_begins_the_interval_anew() -> None:
+    memory = TargetMemory()
+    memory.look([Target("t")], 0.0)
+    failed = Target("t", failure=Failure(1, "X", "", 0.0))
+    assert memory.look([failed], 60.0)["t"].called_for == 0.0
+    assert memory.look([failed], 70.0)["t"].called_for == 10.0
+
+
+def test_nothing_is_kept_of_a_target_that_is_gone() -> None:
+    memory, claim = TargetMemory(), Claim("c", "me", 100.0, Request(("/",), recursive=False), 90.0)
+    both = [Target(name, dirty=Dirty(100.0, Scope(all=True)), claim=claim) for name in "tu"]
+    memory.look(both, 0.0)
+    memory.look(both[:1], 10.0)
+    found = memory.look(both, 20.0)
+    assert found["t"] == Seen(last_event=20.0, dirty_for=20.0, claim_age=20.0, called_for=20.0)
+    assert found["u"] == Seen(last_event=0.0, dirty_for=0.0, claim_age=0.0, called_for=0.0)

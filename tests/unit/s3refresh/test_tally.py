@@ -7,7 +7,7 @@ from prometheus_client import CollectorRegistry
 
 from caretaker.api.s3refresh import Filter
 from caretaker.obs.s3refresh_metrics import S3RefreshMetrics
-from caretaker.s3refresh.debounce import UNKNOWN, Claim, Dirty, InFlight, Pace, Target
+from caretaker.s3refresh.debounce import UNKNOWN, Claim, Dirty, InFlight, Last, Pace, Target
 from caretaker.s3refresh.envelope import ObjectEvent
 from caretaker.s3refresh.folders import Request, Scope
 from caretaker.s3refresh.match import Share
@@ -108,3 +108,43 @@ def test_until_when_the_oldest_change_should_be_refreshed(
     registry, _ = counted(target, **changed)
     labels = {"namespace": "ns", "name": "r"}
     assert registry.get_sample_value("caretaker_s3refresh_due_timestamp_seconds", labels) == expected
+
+
+def told(registry: CollectorRegistry, name: str) -> float | None:
+    return registry.get_sample_value(f"caretaker_s3refresh_{name}")
+
+
+@pytest.mark.parametrize("seconds", [0.5, 9.0])
+def test_how_long_a_refresh_took(seconds: float) -> None:
+    flying = Target("one", in_flight=InFlight("n", NOW - seconds, CALL), last=Last(accepted_at=NOW - seconds))
+    registry, _ = counted(flying, ends=(End("n"),))
+    assert told(registry, "refresh_duration_seconds_sum") == seconds
+    assert told(registry, "refresh_duration_seconds_count") == 1
+
+
+@pytest.mark.parametrize(
+    ("target", "ends"),
+    [
+        pytest.param(FLYING, (End("n", "JobFailed"),), id="one that failed"),
+        pytest.param(
+            Target("one", last=Last(accepted_at=NOW - 9, completed_at=NOW - 2, result="Succeeded")),
+            (),
+            id="one that ended before",
+        ),
+    ],
+)
+def test_what_took_no_time_now(target: Target, ends: tuple[End, ...]) -> None:
+    registry, _ = counted(target, ends=ends)
+    assert told(registry, "refresh_duration_seconds_count") == 0
+
+
+def test_a_call_that_was_refused_is_no_refresh() -> None:
+    registry, since = counted(CLAIMED, results=(Result("one", "c", code="AccessDenied"),))
+    assert (told(registry, "folders_refreshed_total"), told(registry, "lag_seconds_count")) == (0, 0)
+    assert since == 7
+
+
+def test_a_lag_of_less_than_a_second() -> None:
+    claim = Claim("c", "me", NOW - 0.25, CALL, NOW - 0.5)
+    registry, _ = counted(Target("one", claim=claim), results=(Result("one", "c", "n"),))
+    assert told(registry, "lag_seconds_sum") == 0.5

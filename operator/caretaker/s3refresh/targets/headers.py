@@ -36,7 +36,6 @@ RESERVED: Final = frozenset(
     )
 )
 _AWS_KEYS: Final = "AWS_"
-_PORTS: Final = {"https": 443, "http": 80}
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 
@@ -98,7 +97,7 @@ def _refusal(secret: WireMeta, url: str, allowed: Collection[str]) -> str:
             f"Secret {secret.name} is not meant for headers: label it {names.SECRET_HEADERS}=true, and list "
             f"the hosts it may be sent to in its annotation {names.SECRET_HOSTS}"
         )
-    usual = _PORTS.get(parts.scheme, 0)
+    usual = 443 if parts.scheme == "https" else 80
     try:
         port = parts.port if parts.port is not None else usual
     except ValueError:
