@@ -256,6 +256,7 @@ def test_what_is_not_wanted_any_more_is_no_canary_and_watched_all_the_same() -> 
     assert (over.canaries, instances(over)) == ({}, [])
     held = stepped(found(1), held={"i-1": {HOP}}, canary=canaries(canary("Changing", 1)))
     assert (held.canaries, instances(held)) == ({}, ["i-1"])
+    assert [(one.kind, one.name, one.changes) for one in held.changed] == [(*GROUP, (RAISE,))]
 
 
 # ---------------------------------------------------------------- Soaking

@@ -199,6 +199,63 @@ def test_the_breaker_names_what_opened_it() -> None:
     assert len(breaker.message) == 1024
 
 
+RESTORE = {"on_failure": "Restore"}
+AWAY = canaries(canary("Changing", 1, applied=True, unready=True, since=LONG_AGO))
+
+
+@pytest.mark.parametrize(
+    ("result", "reason", "message"),
+    [
+        pytest.param(
+            made(canary=canaries(canary("Changing", 1))),
+            "CanaryLost",
+            "was terminated or its Node was deleted after it was sent the change",
+            id="a canary is gone",
+        ),
+        pytest.param(
+            made(found(1, GOOD, managed=True), canary=canaries(canary("Changing", 1))),
+            "CanaryLost",
+            "left the policy by its labels or tags after it was sent the change",
+            id="a canary is out of the policy",
+        ),
+        pytest.param(
+            made(found(1), canary=canaries(canary("Soaking", 1))),
+            "CanarySetBack",
+            "had the change, and then another client reverted it",
+            id="a canary is set back",
+        ),
+        pytest.param(
+            made(found(1, GOOD, ready=False), canary=AWAY, **RESTORE),
+            "CanaryNotReady",
+            "has the change, and its Node has not been Ready for spec.pendingTimeout",
+            id="the Node of a canary stays away",
+        ),
+        pytest.param(
+            made(found(1, GOOD), canary=canaries(soaking(1)), faulty={"i-1": "no way"}, **RESTORE),
+            "CanaryUnreachable",
+            "has the change, and failed the probe: no way",
+            id="a canary fails its probe",
+        ),
+        pytest.param(
+            made(watched=watched(changed(1))),
+            "InstanceLost",
+            "was terminated or its Node was deleted after it was sent the change",
+            id="one that follows is gone",
+        ),
+        pytest.param(
+            made(found(1), watched=watched(changed(1, applied=True))),
+            "InstanceSetBack",
+            "had the change, and then another client reverted it",
+            id="one that follows is set back",
+        ),
+    ],
+)
+def test_the_breaker_tells_what_became_of_the_instance(result: Enforced, reason: str, message: str) -> None:
+    assert result.breaker is not None
+    assert (result.breaker.reason, result.breaker.message) == (reason, f"instance i-1 (node n1) {message}")
+    assert (result.breaker.instance, result.breaker.node) == ("i-1", "n1")
+
+
 FAILED = failed(Hand(), 990.0, "InvalidParameterValue", "no")
 FOUGHT = Hand(reversals=(1.0, 2.0, 3.0), not_before=1_020.0)
 BLOCKED = failed(Hand(), 990.0, "BlockedByAccountPolicy", "not here")
