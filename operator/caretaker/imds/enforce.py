@@ -235,12 +235,13 @@ def _phase(
 
 def _no_canary(cases: Sequence[Case], said: str) -> tuple[str, str]:
     """Why there is no canary."""
-    one = next((case.found for case in cases if not case.fit), None)
-    if one is None:
+    if any(case.fit for case in cases):
         return Reason.CANARY_CHANGING, f"No canary has been chosen yet; {said}"
-    if not any(case.found.provable for case in cases):
-        why = one.verdict.message
-        return Reason.NOT_PROBEABLE, f"instance {one.instance} (node {one.node}): {why}; {said}"
+    one = next((case.found for case in cases if case.found.provable), None)
+    if one is None:
+        first = cases[0].found
+        why = f"instance {first.instance} (node {first.node}): {first.verdict.message}; {said}"
+        return Reason.NOT_PROBEABLE, why
     runs = one.seen is not None and one.seen.state == "running"
     why = "its Node is not Ready" if runs else "it is not running"
     return (

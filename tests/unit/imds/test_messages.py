@@ -29,6 +29,14 @@ LEFT = "; 1 instance(s) left to change, 0 pending in EC2"
 LONG_AGO = WALL - 86_400.0
 
 
+# Instances, and what is set of the desk.
+Given = tuple[tuple[Any, ...], dict[str, Any]]
+
+
+def given(*every: Any, **more: Any) -> Given:
+    return every, more
+
+
 def made(*every: Any, **more: Any) -> Enforced:
     return enforce(every, desk(**{"canary": None, **more}))
 
@@ -37,63 +45,70 @@ def soaking(*numbers: int, **more: Any) -> Any:
     return canary("Soaking", *numbers, **more)
 
 
+def unprobeable(number: int) -> Any:
+    one = found(number, provable=False)
+    return msgspec.structs.replace(
+        one, verdict=msgspec.structs.replace(one.verdict, message="no probe runs there")
+    )
+
+
 @pytest.mark.parametrize(
-    ("result", "phase", "message"),
+    ("asked", "phase", "message"),
     [
-        pytest.param(made(found(1, GOOD)), "Enforced", "no instance is left to change", id="all is done"),
+        pytest.param(given(found(1, GOOD)), "Enforced", "no instance is left to change", id="all is done"),
         pytest.param(
-            made(found(1, GOOD, pending=True)),
+            given(found(1, GOOD, pending=True)),
             "Changing",
             "0 instance(s) left to change, 1 pending in EC2",
             id="EC2 applies the last one",
         ),
         pytest.param(
-            made(found(1)),
+            given(found(1)),
             "CanaryChanging",
             "Canary i-1 of EKSManagedNodegroup/a is being changed" + LEFT,
             id="the first is sent",
         ),
         pytest.param(
-            made(found(1, group=NONE), proved=frozenset()),
+            given(found(1, group=NONE), proved=frozenset()),
             "CanaryChanging",
             "Canary i-1 is being changed, and has to pass the probe afterwards" + LEFT,
             id="of no group, with a probe",
         ),
         pytest.param(
-            made(*(found(n) for n in range(1, 5)), canary_instances=4),
+            given(*(found(n) for n in range(1, 5)), canary_instances=4),
             "CanaryChanging",
             "Canary i-1, i-2, i-3 of EKSManagedNodegroup/a is being changed"
             "; 4 instance(s) left to change, 0 pending in EC2",
             id="three are named",
         ),
         pytest.param(
-            made(found(1), found(2, group=B)),
+            given(found(1), found(2, group=B)),
             "CanaryChanging",
             "Canary i-1 of EKSManagedNodegroup/a is being changed; 1 more group(s) have a canary"
             "; 2 instance(s) left to change, 0 pending in EC2",
             id="two groups",
         ),
         pytest.param(
-            made(found(1), found(2, GOOD, group=B), canary=canaries(soaking(2, group=B))),
+            given(found(1), found(2, GOOD, group=B), canary=canaries(soaking(2, group=B))),
             "CanaryChanging",
             "Canary i-1 of EKSManagedNodegroup/a is being changed; 1 more group(s) have a canary" + LEFT,
             id="the least advanced is told",
         ),
         pytest.param(
-            made(found(1, GOOD), found(2), canary=canaries(soaking(1))),
+            given(found(1, GOOD), found(2), canary=canaries(soaking(1))),
             "CanarySoaking",
             f"Canary i-1 of EKSManagedNodegroup/a soaks until {format_time(WALL + 121)}, then the remaining "
             f"instances are changed{LEFT}",
             id="it soaks",
         ),
         pytest.param(
-            made(found(1, GOOD), found(2), canary=canaries(soaking(1)), canary_soak=0.0, fresh_since=1e9),
+            given(found(1, GOOD), found(2), canary=canaries(soaking(1)), canary_soak=0.0, fresh_since=1e9),
             "Changing",
             "1 instance(s) left to change, 0 pending in EC2",
             id="without a soak the others follow",
         ),
         pytest.param(
-            made(
+            given(
                 found(1, GOOD),
                 found(2, GOOD, group=B),
                 found(3),
@@ -106,7 +121,7 @@ def soaking(*numbers: int, **more: Any) -> Any:
             id="as long as a closing change",
         ),
         pytest.param(
-            made(found(1, GOOD), found(2), canary=canaries(soaking(1, changes=(CLOSE,)))),
+            given(found(1, GOOD), found(2), canary=canaries(soaking(1, changes=(CLOSE,)))),
             "CanarySoaking",
             f"Canary i-1 of EKSManagedNodegroup/a soaks until {format_time(WALL + 901)} (a closing change "
             f"soaks at least 15 min: clients cache credentials), then the remaining instances are changed"
@@ -114,7 +129,7 @@ def soaking(*numbers: int, **more: Any) -> Any:
             id="a closing change",
         ),
         pytest.param(
-            made(
+            given(
                 *(found(1, GOOD), found(2)),
                 canary=canaries(soaking(1, since=WALL - 121)),
                 proved=frozenset(),
@@ -125,19 +140,38 @@ def soaking(*numbers: int, **more: Any) -> Any:
             id="the probe is late",
         ),
         pytest.param(
-            made(found(1), cap=0),
+            given(found(1), cap=0),
             "CanaryChanging",
             "No canary has been chosen yet" + LEFT,
             id="nothing is free",
         ),
         pytest.param(
-            made(found(1, ready=False)),
+            given(found(1, ready=False)),
             "CanaryChanging",
             "No instance is eligible as a canary: i-1 (node n1): its Node is not Ready" + LEFT,
             id="nobody is Ready",
         ),
         pytest.param(
-            made(found(9, GOOD, ready=False), found(1), canary=canaries(stood=(passed(RAISE),)),
+            given(unprobeable(1)),
+            "NotProbeable",
+            "instance i-1 (node n1): no probe runs there" + LEFT,
+            id="nobody can be probed",
+        ),
+        pytest.param(
+            given(unprobeable(1), found(2, ready=False), found(3), cap=0),
+            "CanaryChanging",
+            "No canary has been chosen yet; 3 instance(s) left to change, 0 pending in EC2",
+            id="nothing is free for the one that is eligible",
+        ),
+        pytest.param(
+            given(unprobeable(1), found(2, state="stopped")),
+            "CanaryChanging",
+            "No instance is eligible as a canary: i-2 (node n2): it is not running"
+            "; 2 instance(s) left to change, 0 pending in EC2",
+            id="one cannot be probed, one does not run",
+        ),
+        pytest.param(
+            given(found(9, GOOD, ready=False), found(1), canary=canaries(stood=(passed(RAISE),)),
                  watched=watched(changed(9, applied=True))),
             "NodeNotReady",
             "Node n9 is not Ready after its instance i-9 was changed. No instance is changed until the Node "
@@ -145,7 +179,7 @@ def soaking(*numbers: int, **more: Any) -> Any:
             id="one that was changed is not Ready",
         ),
         pytest.param(
-            made(*(found(n, GOOD, ready=False) for n in (7, 8, 9)), found(1),
+            given(*(found(n, GOOD, ready=False) for n in (7, 8, 9)), found(1),
                  watched=watched(*(changed(n, applied=True) for n in (7, 8, 9)))),
             "NodeNotReady",
             "Node n7 is not Ready after its instance i-7 was changed and 2 more. No instance is changed "
@@ -153,24 +187,24 @@ def soaking(*numbers: int, **more: Any) -> Any:
             id="three of them",
         ),
         pytest.param(
-            made(found(1), found(2, GOOD), found(3, GOOD, pending=True), max_drift_percent=33),
+            given(found(1), found(2, GOOD), found(3, GOOD, pending=True), max_drift_percent=33),
             "DriftTooWide",
             "1 of 3 instances differ; spec.safety.maxDriftPercent allows 33 %. No instance is changed. Check "
             "spec.selector and spec.options, then raise maxDriftPercent",
             id="too many differ",
         ),
         pytest.param(
-            made(found(1), unproved=("Slow", "a pod waits")), "Slow", "a pod waits", id="what a probe found"
+            given(found(1), unproved=("Slow", "a pod waits")), "Slow", "a pod waits", id="what a probe found"
         ),
         pytest.param(
-            made(found(1), failures=5, last_failure="i-9: no"),
+            given(found(1), failures=5, last_failure="i-9: no"),
             "BreakerOpen",
             "ChangesFailed: 5 changes failed in a row; the last error is: i-9: no. No instance is changed "
             "until you run `caretaker resume imdspolicy p` or change the spec",
             id="failures in a row",
         ),
         pytest.param(
-            made(found(1), denied=("i-9", "no")),
+            given(found(1), denied=("i-9", "no")),
             "BreakerOpen",
             "ChangeDenied: instance i-9: no. No instance is changed until you run `caretaker resume "
             "imdspolicy p` or change the spec",
@@ -178,7 +212,8 @@ def soaking(*numbers: int, **more: Any) -> Any:
         ),
     ],
 )  # fmt: skip
-def test_what_it_does_and_what_stops_it(result: Enforced, phase: str, message: str) -> None:
+def test_what_it_does_and_what_stops_it(asked: Given, phase: str, message: str) -> None:
+    result = made(*asked[0], **asked[1])
     assert (result.phase, result.message) == (phase, message)
 
 
@@ -204,53 +239,54 @@ AWAY = canaries(canary("Changing", 1, applied=True, unready=True, since=LONG_AGO
 
 
 @pytest.mark.parametrize(
-    ("result", "reason", "message"),
+    ("asked", "reason", "message"),
     [
         pytest.param(
-            made(canary=canaries(canary("Changing", 1))),
+            given(canary=canaries(canary("Changing", 1))),
             "CanaryLost",
             "was terminated or its Node was deleted after it was sent the change",
             id="a canary is gone",
         ),
         pytest.param(
-            made(found(1, GOOD, managed=True), canary=canaries(canary("Changing", 1))),
+            given(found(1, GOOD, managed=True), canary=canaries(canary("Changing", 1))),
             "CanaryLost",
             "left the policy by its labels or tags after it was sent the change",
             id="a canary is out of the policy",
         ),
         pytest.param(
-            made(found(1), canary=canaries(canary("Soaking", 1))),
+            given(found(1), canary=canaries(canary("Soaking", 1))),
             "CanarySetBack",
             "had the change, and then another client reverted it",
             id="a canary is set back",
         ),
         pytest.param(
-            made(found(1, GOOD, ready=False), canary=AWAY, **RESTORE),
+            given(found(1, GOOD, ready=False), canary=AWAY, **RESTORE),
             "CanaryNotReady",
             "has the change, and its Node has not been Ready for spec.pendingTimeout",
             id="the Node of a canary stays away",
         ),
         pytest.param(
-            made(found(1, GOOD), canary=canaries(soaking(1)), faulty={"i-1": "no way"}, **RESTORE),
+            given(found(1, GOOD), canary=canaries(soaking(1)), faulty={"i-1": "no way"}, **RESTORE),
             "CanaryUnreachable",
             "has the change, and failed the probe: no way",
             id="a canary fails its probe",
         ),
         pytest.param(
-            made(watched=watched(changed(1))),
+            given(watched=watched(changed(1))),
             "InstanceLost",
             "was terminated or its Node was deleted after it was sent the change",
             id="one that follows is gone",
         ),
         pytest.param(
-            made(found(1), watched=watched(changed(1, applied=True))),
+            given(found(1), watched=watched(changed(1, applied=True))),
             "InstanceSetBack",
             "had the change, and then another client reverted it",
             id="one that follows is set back",
         ),
     ],
 )
-def test_the_breaker_tells_what_became_of_the_instance(result: Enforced, reason: str, message: str) -> None:
+def test_the_breaker_tells_what_became_of_the_instance(asked: Given, reason: str, message: str) -> None:
+    result = made(*asked[0], **asked[1])
     assert result.breaker is not None
     assert (result.breaker.reason, result.breaker.message) == (reason, f"instance i-1 (node n1) {message}")
     assert (result.breaker.instance, result.breaker.node) == ("i-1", "n1")
@@ -272,15 +308,22 @@ def test_what_fails_is_counted(hand: Hand, counts: tuple[int, int, tuple[str, ..
 
 
 @pytest.mark.parametrize(
-    ("reading", "read"), [({}, True), ({"unasked": "away"}, False), ({"managed": True}, False)]
+    ("reading", "read"),
+    [
+        ({}, True),
+        ({"unasked": "away"}, False),
+        ({"managed": True}, False),
+        ({"state": "terminated"}, False),
+    ],
 )
 def test_what_is_watched_is_read_again_with_the_next_changes(reading: dict[str, Any], read: bool) -> None:
-    """Unknown and unmanaged instances are not read: their readings would never be fresh."""
+    """Those that have ended, and unknown and unmanaged ones are not: their readings would never be fresh."""
     old = found(9, GOOD, at=0.0, **reading)
     result = made(
         *(old, found(1)),
         canary=canaries(stood=(passed(RAISE),)),
-        watched=watched(changed(9, applied=True)),
+        watched=watched(changed(9)),
+        hands={"i-9": FAILED},
         fresh_since=995.0,
     )
     assert {one for _, one in result.ahead} == ({"i-9", "i-1"} if read else set())
