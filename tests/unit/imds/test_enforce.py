@@ -370,6 +370,8 @@ def test_while_it_soaks_nothing_is_changed() -> None:
     assert made.wake == 60.0, "it is read once a minute"
     soon = enforce(every, desk(canary=canaries(canary("Soaking", 1, since=WALL - 90))))
     assert soon.wake == 31.0
+    last = enforce(every, desk(canary=canaries(canary("Soaking", 1, since=WALL - 120))))
+    assert last.wake == 1.0
     later = enforce(every, desk(canary=canaries(canary("Soaking", 1, since=WALL - 121))))
     assert (len(later.writes), later.canary and later.canary.phase) == (4, "Passed")
 
@@ -555,6 +557,10 @@ def test_while_a_node_that_was_changed_is_not_ready_nothing_is_changed() -> None
     assert len(back.writes) == 3
     rests = enforce(every[:1], desk(watched=watched(changed(9))))
     assert (rests.phase, rests.wake) == ("Enforced", 121.0), "until it need not be watched any more"
+    soon = enforce([found(9, GOOD)], desk(watched=watched(changed(9, at=WALL - 120, applied=True))))
+    assert soon.wake == 1.0
+    scaled = enforce(every[:1], desk(watched=watched(changed(9)), tick=0.5))
+    assert scaled.wake == 121.0 / 0.5
 
 
 def test_while_a_canary_soaks_it_is_looked_at_each_minute_whatever_keeps_the_others() -> None:
@@ -705,6 +711,7 @@ def test_a_probe_is_asked_for_soon_after_a_soak_has_begun() -> None:
     changing = canaries(canary("Changing", 1))
     made = enforce([found(1, GOOD), found(2)], desk(canary=changing, proved=frozenset()))
     assert made.wake == POLL_SECONDS
-    waits = canaries(canary("Soaking", 1, since=WALL - 500))
-    later = enforce([found(1, GOOD), found(2)], desk(canary=waits, proved=frozenset()))
-    assert (later.wake, "waits for its probe" in later.message) == (READY_SECONDS, True)
+    for ago in (121, 500):
+        waits = canaries(canary("Soaking", 1, since=WALL - ago))
+        later = enforce([found(1, GOOD), found(2)], desk(canary=waits, proved=frozenset()))
+        assert (later.wake, "waits for its probe" in later.message) == (READY_SECONDS, True)

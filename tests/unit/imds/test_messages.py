@@ -196,6 +196,7 @@ def unprobeable(number: int) -> Any:
         pytest.param(
             given(found(1), unproved=("Slow", "a pod waits")), "Slow", "a pod waits", id="what a probe found"
         ),
+        pytest.param(given(found(1), unproved=("Slow", "")), "Slow", "", id="and does not explain"),
         pytest.param(
             given(found(1), failures=5, last_failure="i-9: no"),
             "BreakerOpen",
@@ -293,13 +294,20 @@ def test_the_breaker_tells_what_became_of_the_instance(asked: Given, reason: str
 
 
 FAILED = failed(Hand(), 990.0, "InvalidParameterValue", "no")
+SILENT = failed(Hand(), 990.0, "Timeout", "")
 FOUGHT = Hand(reversals=(1.0, 2.0, 3.0), not_before=1_020.0)
 BLOCKED = failed(Hand(), 990.0, "BlockedByAccountPolicy", "not here")
 
 
 @pytest.mark.parametrize(
     ("hand", "counts"),
-    [(Hand(), (0, 0, ())), (FAILED, (1, 0, ())), (FOUGHT, (1, 1, ())), (BLOCKED, (1, 0, ("not here",)))],
+    [
+        (Hand(), (0, 0, ())),
+        (FAILED, (1, 0, ())),
+        (SILENT, (1, 0, ())),
+        (FOUGHT, (1, 1, ())),
+        (BLOCKED, (1, 0, ("not here",))),
+    ],
 )
 def test_what_fails_is_counted(hand: Hand, counts: tuple[int, int, tuple[str, ...]]) -> None:
     result = made(found(1), hands={"i-1": hand}, slowed=True)
