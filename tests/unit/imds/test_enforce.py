@@ -72,6 +72,7 @@ def test_what_was_read_too_long_ago_is_read_again_with_what_comes_next() -> None
 def test_ec2_is_asked_of_what_is_to_be_sent_first_and_of_others_far_from_it() -> None:
     made = enforce(many(9), desk())
     assert (asked(made), dict(made.asks[0].options)) == (["i-1", "i-4", "i-7"], CALL)
+    assert {one.region for one in made.asks} == {HERE}
     failing = enforce(many(9), desk(hands={"i-1": FAILED}, cap=1))
     assert asked(failing)[0] == written(failing)[0] == "i-2", "one that was denied comes last"
     first = enforce(many(9), desk(first={"i-5"}, cap=1))
@@ -115,7 +116,7 @@ def test_a_pending_instance_is_not_touched_before_its_timeout_and_once_after() -
     early = enforce([one], desk(hands=hands, now=1_019.9))
     assert (early.writes, early.pending, early.wake) == ((), 1, POLL_SECONDS)
     late = enforce([one], desk(hands=hands, now=1_020.0))
-    assert written(late) == ["i-1"]
+    assert (written(late), late.changed) == (["i-1"], ())
     again = {"i-1": sent(hands["i-1"], 1_020.0, CALL)}
     assert written(enforce([one], desk(hands=again, now=1_139.0))) == []
     over = enforce([one], desk(hands=again, now=1_140.0))
@@ -334,10 +335,10 @@ def test_where_as_many_canaries_failed_as_fit_into_status_another_takes_the_plac
 def test_one_that_joins_in_a_group_whose_change_has_passed_is_changed_at_once() -> None:
     made = enforce([found(9), found(8, Options(1, "optional", "enabled"))], desk())
     assert (written(made), chosen(made)) == (["i-8", "i-9"], {})
-    assert [(one.changes, [each.instance for each in one.instances]) for one in made.changed] == [
-        ((RAISE, CLOSE), ["i-8"]),
-        ((RAISE,), ["i-9"]),
+    changes = [
+        ((one.kind, one.name), one.changes, [each.instance for each in one.instances]) for one in made.changed
     ]
+    assert changes == [(GROUP, (RAISE, CLOSE), ["i-8"]), (GROUP, (RAISE,), ["i-9"])]
     assert written(enforce([found(9), found(7, group=OTHER)], desk())) == ["i-7", "i-9"]
 
 
@@ -626,6 +627,12 @@ def test_what_is_given_back_keeps_to_the_pace_and_is_read_again_before() -> None
     given: dict[str, Any] = {"canary": lost, "on_failure": "Restore", "fresh_since": 995.0}
     made = enforce(every, desk(**given, cap=1))
     assert (written(made), made.ahead) == (["i-2"], ((HERE, "i-2"),))
+    after = msgspec.structs.replace(desk(**given, cap=1), canary=made.canary, breaker=made.breaker)
+    then = enforce(every, after)
+    assert (written(then), written(enforce(every, msgspec.structs.replace(after, canary=then.canary)))) == (
+        ["i-3"],
+        [],
+    )
     assert enforce(every, desk(**given, stopped=("AccessDenied", "no"))).writes == ()
 
 

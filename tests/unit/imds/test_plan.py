@@ -5,10 +5,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
+import pytest
 
 from caretaker.api.imds import (
     MAX_EXCEPTIONS,
+    MAX_GROUPS,
     CanaryStatus,
+    ChangedGroup,
     ChangedInstance,
     FieldChange,
     GroupCanary,
@@ -16,6 +19,7 @@ from caretaker.api.imds import (
     GroupTerm,
     LabelSelector,
     Options,
+    ProbeStatus,
     Requirement,
     Selector,
     Summary,
@@ -316,3 +320,171 @@ def test_a_canary_is_probed_once_more_after_it_was_seen_applied() -> None:
     early = Known({"n001": Finding("Reachable", since - 20.0, between)}, {"n001": between})
     marks = probed(Options(2, "required"), early, changed={"i-00000001": since - 60.0})
     assert marks["n001"] > format_micros(since + 1.0)
+
+
+def exceptions(made: Plan) -> list[tuple[str, str, str, str, str, str, str]]:
+    return [(e.node, e.reason, e.instance, e.field, e.current, e.desired, e.message) for e in made.exceptions]
+
+
+def test_what_is_told_of_a_node() -> None:
+    members = [
+        member(node(1), Options(None, "optional")),
+        member(node(2), Options(2, "required"), lost=True),
+        member(node(3), Options(2, "required")),
+    ]
+    both = Policy("two", 100, Options(2, "required"), Selector())
+    assert exceptions(planned(members, both)) == [
+        ("n001", "Drifted", "i-00000001", HOP, "unknown", "2", ""),
+        ("n001", "Drifted", "i-00000001", "httpTokens", "optional", "required", ""),
+        (
+            *("n002", "InstanceNotTold", "i-00000002", "", "", ""),
+            "EC2's response lacks the instance or its options; EC2 is asked again",
+        ),
+    ]
+
+
+def test_a_message_is_bounded() -> None:
+    long = failed(Hand(), 990.0, "InternalError", "x" * 2000)
+    made = enforced([member(node(1), Options(1))], hands={"i-00000001": long})
+    assert exceptions(made) == [("n001", "InternalError", "i-00000001", HOP, "1", "2", "x" * 1024)]
+    unasked = planned([member(node(1), Options(1))], unasked={"eu-west-1": "y" * 2000})
+    assert exceptions(unasked) == [("n001", "NotAsked", "i-00000001", "", "", "", "y" * 1024)]
+
+
+def test_differences_are_counted_by_group() -> None:
+    both = Policy("two", 100, Options(2, "required"), Selector())
+    members = [
+        member(node(1, group="a"), Options(1, "required"), group="asg"),
+        member(node(2, group="a"), Options(1, "optional")),
+        member(node(3, group="b"), Options(None, "required")),
+        member(node(4), Options(1, "required")),
+    ]
+    hop, tokens = (HOP, "1", "2"), ("httpTokens", "optional", "required")
+    assert planned(members, both).differences == {
+        ("EKSManagedNodegroup", "a"): {hop: 2, tokens: 1},
+        ("AutoScalingGroup", "asg"): {hop: 1},
+        ("EKSManagedNodegroup", "b"): {(HOP, "unknown", "2"): 1},
+    }
+
+
+def test_groups_are_bounded_and_the_others_counted() -> None:
+    def groups(count: int) -> Plan:
+        return planned([member(node(n, group=f"g{n:04d}"), Options(2)) for n in range(count)])
+
+    fits, many = groups(MAX_GROUPS), groups(MAX_GROUPS + 3)
+    assert (len(fits.groups), fits.groups_omitted, fits.exceptions_omitted) == (MAX_GROUPS, 0, 0)
+    assert (len(many.groups), many.groups_omitted) == (MAX_GROUPS, 3)
+
+
+@pytest.mark.parametrize(
+    ("options", "seen", "slow"),
+    [
+        (Options(1, "optional"), {}, 1),
+        (Options(1, "optional"), {"pending": True}, 1),
+        (Options(2, "optional"), {}, 0),
+        (Options(1, "optional"), {"state": "terminated"}, 0),
+        (Options(1, "optional"), {"managed": True}, 0),
+        (Options(1, "optional"), {"lost": True}, 0),
+    ],
+)
+@pytest.mark.parametrize("wanted", [1, 2])
+def test_the_worst_pair_is_counted_of_what_was_looked_at(
+    options: Options, seen: dict[str, object], slow: int, wanted: int
+) -> None:
+    mine = Policy("two", 100, Options(wanted), Selector())
+    assert planned([member(node(1), options, **seen)], mine).slow_and_open == slow
+
+
+def test_a_conflict_of_others_is_theirs_to_tell() -> None:
+    tokens = [Policy(n, 50, Options(None, t), Selector()) for n, t in (("a", "optional"), ("b", "required"))]  # type: ignore[arg-type]
+    made = planned([member(node(1), Options(2))], TWO, *tokens)
+    assert made.conflicts == ()
+
+
+WINDOWS = {"kubernetes.io/os": "windows"}
+CANNOT = "not eligible as a canary, because a probe cannot verify its change: "
+
+
+def test_why_one_is_no_canary_is_told() -> None:
+    members = [
+        member(node(1, WINDOWS), Options(1)),
+        member(node(2), Options(1, http_endpoint="disabled")),
+        member(node(3), Options(1)),
+        member(node(4, WINDOWS), Options(2)),
+    ]
+    drifted = [
+        (f"n00{n}", reason, f"i-0000000{n}", HOP, "1", "2", said)
+        for n, reason, said in (
+            (1, "NotProbeable", f"{CANNOT}its operating system is windows"),
+            (
+                2,
+                "NotProbeable",
+                f"{CANNOT}its metadata endpoint is disabled, so a probe finds the same before and after",
+            ),
+            (3, "Drifted", ""),
+        )
+    ]
+    assert exceptions(planned(members, probing=Probing(), now=1e9)) == drifted
+    assert [e.reason for e in planned(members).exceptions] == ["Drifted"] * 3
+
+
+def test_what_probes_measured_is_told_by_group() -> None:
+    ready = [msgspec.structs.replace(node(n, group=g), ready=True) for n, g in ((1, "a"), (2, "b"))]
+    members = [member(one, Options(3)) for one in ready]
+    mine = Policy("two", 100, Options(3), Selector())
+    found = Known({"n001": Finding("Reachable", 1e9 - 5.0, "", 3.0, 2)})
+    made = planned(members, mine, probing=Probing(), now=1e9, known=found)
+    assert [(g.name, g.required_hop_limit, g.probe) for g in made.groups] == [
+        ("a", 2, ProbeStatus(1, 1, 3.0)),
+        ("b", None, None),
+    ]
+    assert made.verified is not None
+    assert made.verified.message == "1 of 2 node(s) have been probed"
+
+
+@pytest.mark.parametrize(
+    ("ready", "options", "policies", "told"),
+    [
+        (True, Options(2, http_endpoint="enabled"), (), "0 of 1 node(s) have been probed"),
+        (False, Options(2, http_endpoint="enabled"), (), "there is no node to probe"),
+        (True, Options(1, http_endpoint="enabled"), (), "there is no node to probe"),
+        (
+            *(True, Options(2, http_endpoint="disabled"), ()),
+            "there is no node to probe; 1 node(s) cannot be probed, n001: its metadata endpoint is disabled, "
+            "although no policy disables it",
+        ),
+        (
+            *(True, Options(2, http_endpoint="disabled"), ("disabled",)),
+            "0 of 1 node(s) have been probed",
+        ),
+        (
+            *(True, Options(2, http_endpoint="disabled"), ("disabled", "enabled")),
+            "there is no node to probe; 1 node(s) cannot be probed, n001: its metadata endpoint is disabled, "
+            "although no policy disables it",
+        ),
+    ],
+)
+def test_which_nodes_are_probed(ready: bool, options: Options, policies: Any, told: str) -> None:
+    one = member(msgspec.structs.replace(node(1), ready=ready), options)
+    others = [Policy(end, 50, Options(http_endpoint=end), Selector()) for end in policies]
+    made = planned([one], TWO, *others, probing=Probing(), now=1e9)
+    assert made.verified is not None
+    assert made.verified.message == told
+
+
+def test_an_instance_that_the_policy_no_longer_selects_is_judged_as_it_is() -> None:
+    """It was changed, and is watched while it has a Node."""
+    one = ChangedInstance("i-00000001", "n001", SINCE, applied=True)
+    group = ChangedGroup("", "", (FieldChange(HOP, "1", "2"),), (one,))
+    mine = Policy("two", 100, Options(2), Selector(exclude=LabelSelector({"imds": "no"})), enforces=True)
+    desk = msgspec.structs.replace(ENFORCING, watched=(group,), canary_instances=1)
+    gone = member(node(1, {"imds": "no"}), Options(2), state="terminated")
+    for members, reason in (([gone], "InstanceLost"), ([], "InstanceLost")):
+        made = planned(members, mine, desk=desk).enforced
+        assert made is not None
+        assert made.breaker is not None
+        assert made.breaker.reason == reason
+    stays = planned([member(node(1, {"imds": "no"}), Options(2))], mine, desk=desk)
+    assert stays.summary == Summary()
+    assert stays.enforced is not None
+    assert stays.enforced.breaker is None

@@ -105,6 +105,58 @@ def test_it_asks_over_the_protocol_that_is_wanted() -> None:
     assert container["command"] == ["python3", "-m", "caretaker_probe"]
 
 
+def test_the_whole_task() -> None:
+    def term(name: str) -> dict[str, Any]:
+        return {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [name]}]}
+
+    made = body(b=MARK, a="")
+    template = made["spec"].pop("template")
+    assert made == {
+        "apiVersion": "caretaker.dev/v1alpha1",
+        "kind": "DaemonTask",
+        "metadata": {
+            "name": TASK_NAME,
+            "namespace": "ops",
+            "labels": {"app.kubernetes.io/managed-by": "caretaker"},
+            "annotations": {"caretaker.dev/rerun-nodes": f'{{"b":"{MARK}"}}'},
+        },
+        "spec": {
+            "rerunOn": [],
+            "parallelism": 20,
+            "backoffLimit": 1,
+            "failurePolicy": {"maxFailedNodes": "100%", "action": "Continue"},
+            "activeDeadlineSeconds": 60,
+            "progressDeadlineSeconds": 600,
+            "ttlSecondsAfterFinished": 300,
+            "results": list(RESULTS),
+        },
+    }
+    pod = template.pop("spec")
+    assert template == {"metadata": {"labels": {"app.kubernetes.io/name": TASK_NAME}}}
+    (container,) = pod.pop("containers")
+    del pod["securityContext"], container["securityContext"]
+    affinity = pod.pop("affinity")
+    assert affinity == {
+        "nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term("a"), term("b")]}
+        }
+    }
+    assert pod == {
+        "restartPolicy": "Never",
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": 1,
+        "tolerations": [{"operator": "Exists"}],
+    }
+    assert container == {
+        "name": "probe",
+        "image": "registry.example/caretaker:1",
+        "command": ["python3", "-m", "caretaker_probe"],
+        "env": [{"name": "AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE", "value": "IPv4"}],
+        "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}, "limits": {"memory": "64Mi"}},
+    }
+
+
 def test_its_results_are_what_the_probe_writes() -> None:
     longest = max(get_args(classify.Verdict), key=len)
     found = classify.Finding(longest, "", 12345.67, 8, "Closed", "i" * 64).as_json()
@@ -176,6 +228,26 @@ def shard(results: dict[str, Any] | None = None, node: str = "a", **changes: Any
             Finding("Blocked", 1000, NONCE),
             id="of two entries that with the higher seq",
         ),
+        pytest.param(
+            [shard({"verdict": "Blocked"}, seq=2), shard(REACHABLE, seq=1)],
+            Finding("Blocked", 1000, NONCE),
+            id="whichever comes first",
+        ),
+        pytest.param(
+            [{**shard(REACHABLE, node="gone"), "b": "{", **shard(REACHABLE)}],
+            Finding("Reachable", 1000, NONCE, 3.5, 2, "Closed"),
+            id="beside one that is gone and one that cannot be read",
+        ),
+        pytest.param(
+            [shard(None, result="Failed", message="too long")],
+            Finding(UNKNOWN, 1000, NONCE, detail="too long"),
+            id="the run failed without a reason",
+        ),
+        pytest.param(
+            [shard(None, result="Failed")],
+            Finding(UNKNOWN, 1000, NONCE, detail="the probe failed"),
+            id="the run failed, and nothing is told",
+        ),
         pytest.param([shard(REACHABLE, node_uid="earlier")], None, id="the node was replaced"),
         pytest.param([shard(REACHABLE, node="gone")], None, id="a node that is gone"),
         pytest.param([{"a": "{"}], None, id="an entry that cannot be read"),
@@ -190,7 +262,8 @@ def test_findings(shards: list[dict[str, str]], found: Finding | None) -> None:
 @pytest.mark.parametrize("results", [None, {}, {"verdict": 3}, {"verdict": "Reachable", "neededHops": "two"}])
 def test_results_that_are_none_are_no_verdict(results: Any) -> None:
     found = findings([shard(results)], {"a": A})["a"]
-    assert (found.verdict, "told nothing of use" in found.detail) == (UNKNOWN, True)
+    assert (found.verdict, found.at, found.mark) == (UNKNOWN, 1000, NONCE)
+    assert found.detail.startswith("the probe told nothing of use: ")
 
 
 def test_a_node_without_a_known_instance_is_compared_with_none() -> None:

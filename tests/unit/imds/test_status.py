@@ -16,6 +16,7 @@ from caretaker.api.imds import (
     GroupStatus,
     Options,
     PassedChange,
+    PlanStatus,
     SourceStatus,
     Spec,
     Status,
@@ -24,7 +25,9 @@ from caretaker.api.imds import (
 from caretaker.imds.conditions import View
 from caretaker.imds.enforce import Enforced
 from caretaker.imds.plan import Plan
+from caretaker.imds.sources import MAX_MESSAGE, Findings
 from caretaker.imds.status import events_of, status_of
+from caretaker.imds.verify import Verified
 from unit.imds.states import (
     BAD,
     CASES,
@@ -196,16 +199,95 @@ def test_progress_is_no_warning_and_a_canary_that_passed_is_told_once() -> None:
 
 
 @pytest.mark.parametrize(
+    ("stood", "named"),
+    [
+        ((("", ""),), "nodes without a group"),
+        ((("KarpenterNodePool", "a"), ("", "")), "KarpenterNodePool/a, nodes without a group"),
+        (tuple(("G", name) for name in "abc"), "G/a, G/b, G/c"),
+        (tuple(("G", name) for name in "abcdef"), "G/a, G/b, G/c and 3 more"),
+    ],
+)
+def test_groups_whose_canary_passed_are_named(stood: tuple[tuple[str, str], ...], named: str) -> None:
+    known = PassedChange("G", "known", "f", "1", "2", NOW)
+    before = Status(canary=msgspec.structs.replace(CANARY, passed=(known,)))
+    every = (known, *(PassedChange(*group, "f", "1", "2", LATER) for group in stood))
+    after = Status(canary=msgspec.structs.replace(CANARY, passed=every))
+    said = f"Canary of {named} passed; changing the remaining instances"
+    for status, events in ((before, [("Normal", "CanaryPassed", said)]), (after, [])):
+        assert [(e.type, e.reason, e.message) for e in events_of(status, after, None)] == events
+    assert events_of(after, Status(), None) == []
+
+
+def test_what_an_event_tells_is_what_the_condition_tells() -> None:
+    bad = status_of(view(), DRIFT, NOW)
+    good = status_of(view(bad), msgspec.structs.replace(GOOD, slow_and_open=1), LATER)  # type: ignore[type-var]
+    for before, after, kinds in ((Status(), bad, ["Compliant"]), (bad, good, ["SlowAndOpen", "Compliant"])):
+        told = [find(after.conditions, kind) for kind in kinds]
+        assert [e.message for e in events_of(before, after, None)] == [one.message for one in told if one]
+
+
+def test_one_that_was_never_told_false_tells_no_success() -> None:
+    unknown = status_of(view(), Plan(summary=Summary(nodes=1, unknown=1)), NOW)
+    assert events_of(unknown, status_of(view(unknown), GOOD, LATER), None) == []
+
+
+def test_all_that_a_pass_finds_is_in_status() -> None:
+    plan = Plan(
+        summary=BAD,
+        groups=(GroupStatus("AutoScalingGroup", "a", 3),),
+        groups_omitted=1,
+        exceptions=DRIFT.exceptions,
+        exceptions_omitted=2,
+        sources=Findings(launch_templates=3, node_classes=4),
+    )
+    once = status_of(view(), plan, NOW)
+    assert (once.groups, once.groups_omitted, once.exceptions_omitted) == (plan.groups, 1, 2)
+    assert once.plan == PlanStatus(BAD.drifted, 3, 4)
+    assert (once.observed_generation, once.summary) == (4, BAD)
+    suspended = view(once, spec=Spec(Options(2), suspend=True))
+    refused = view(once, spec=None, refusal=("InvalidSpec", "no"))
+    for seen in (suspended, refused):
+        later = status_of(seen, Plan(), LATER)
+        stays = (later.groups, later.groups_omitted, later.exceptions, later.exceptions_omitted, later.plan)
+        assert stays == (once.groups, 1, once.exceptions, 2, once.plan)
+        assert (later.summary, later.last_scan.at) == (BAD, SCANNED)
+    held = status_of(view(), msgspec.structs.replace(plan, enforced=Enforced(left=7)), NOW)  # type: ignore[type-var]
+    assert held.plan == PlanStatus(7, 3, 4)
+
+
+def test_why_a_task_cannot_be_written_is_told_before_why_it_cannot_be_read() -> None:
+    plan = Plan(summary=BAD, verified=Verified({}, {}, "Proved", "all", True))
+    told = find(status_of(view(probe_problem="unread"), plan, NOW, "unwritten").conditions, "Verified")
+    assert told is not None
+    assert told.message == "the DaemonTask of the probe: unwritten"
+
+
+def test_a_message_gives_way_to_the_note_that_a_command_is_too_long() -> None:
+    note = "; the commands are too long to stand here: caretaker plan -f prints them"
+    for message, kept in (("short", "short"), ("x" * MAX_MESSAGE, "x" * (MAX_MESSAGE - len(note)))):
+        source = SourceStatus("Drifted", "lt-1", message=message, mend="x" * (MAX_MEND + 1))
+        group = GroupStatus("AutoScalingGroup", "a", 3, source=source)
+        (made,) = status_of(view(), Plan(groups=(group,)), NOW).groups
+        shown = msgspec.structs.replace(source, message=kept + note, mend="")
+        assert made == msgspec.structs.replace(group, source=shown)
+
+
+@pytest.mark.parametrize(
     ("options", "warned"),
     [
         (Options(2), True),
         (Options(2, "optional"), True),
         (Options(2, "required"), False),
         (Options(1), False),
+        (Options(http_tokens="optional"), False),
     ],
 )
 def test_a_spec_that_opens_imdsv1_to_pods_is_warned_of_once(options: Options, warned: bool) -> None:
     made = status_of(view(spec=Spec(options)), GOOD, NOW)
-    reasons = [event.reason for event in events_of(Status(), made, Spec(options))]
-    assert ("IMDSv1ReachableFromPods" in reasons) is warned
+    events = [(e.type, e.reason, e.message) for e in events_of(Status(), made, Spec(options))]
+    said = (
+        "spec.options: with a hop limit of 2 or more pods reach IMDSv1 as well, unless httpTokens is "
+        "required: add it here if no other policy has it for these nodes"
+    )
+    assert events == ([("Warning", "IMDSv1ReachableFromPods", said)] if warned else [])
     assert events_of(made, made, Spec(options)) == []
