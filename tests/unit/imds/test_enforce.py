@@ -72,7 +72,7 @@ def test_what_was_read_too_long_ago_is_read_again_with_what_comes_next() -> None
 def test_ec2_is_asked_of_what_is_to_be_sent_first_and_of_others_far_from_it() -> None:
     made = enforce(many(9), desk())
     assert (asked(made), dict(made.asks[0].options)) == (["i-1", "i-4", "i-7"], CALL)
-    assert {one.region for one in made.asks} == {HERE}
+    assert [(one.region, dict(one.options)) for one in made.asks] == [(HERE, CALL)] * 3
     failing = enforce(many(9), desk(hands={"i-1": FAILED}, cap=1))
     assert asked(failing)[0] == written(failing)[0] == "i-2", "one that was denied comes last"
     first = enforce(many(9), desk(first={"i-5"}, cap=1))
@@ -117,6 +117,8 @@ def test_a_pending_instance_is_not_touched_before_its_timeout_and_once_after() -
     assert (early.writes, early.pending, early.wake) == ((), 1, POLL_SECONDS)
     late = enforce([one], desk(hands=hands, now=1_020.0))
     assert (written(late), late.changed) == (["i-1"], ())
+    first = enforce([one], desk(hands=hands, now=1_020.0, canary=canaries(canary("Changing", 1))))
+    assert (written(first), dict(first.writes[0].options)) == (["i-1"], {**CALL, "HttpTokens": "required"})
     again = {"i-1": sent(hands["i-1"], 1_020.0, CALL)}
     assert written(enforce([one], desk(hands=again, now=1_139.0))) == []
     over = enforce([one], desk(hands=again, now=1_140.0))
@@ -328,6 +330,7 @@ def test_where_as_many_canaries_failed_as_fit_into_status_another_takes_the_plac
     lost = canaries(*(canary("Failed", 10_000 + n, group=group) for n, group in enumerate(groups)))
     every = [found(number, group=group) for number, group in enumerate(groups)]
     assert len(enforce(every, desk(canary=lost)).writes) == 50
+    assert len(enforce(every, desk(canary=lost, canary_instances=3)).writes) == 50, "they take no place"
     one_more = [found(number, group=("AutoScalingGroup", "g")) for number in (1, 2)]
     assert enforce(one_more, desk(canary=lost)).writes == ()
 

@@ -2,11 +2,12 @@
 
 from typing import Any, get_args
 
+import msgspec
 import pytest
 
 from caretaker.api.imds import Options, Permit
 from caretaker.imds.drift import changes
-from caretaker.imds.guard import held, parameters
+from caretaker.imds.guard import Held, held, parameters
 from caretaker.imds.judge import Seen
 from caretaker.imds.merge import Claim, merge
 
@@ -72,6 +73,39 @@ def test_tags_are_switched_on_only_where_all_keys_can_be_shown(unfit: bool | Non
         Options(instance_metadata_tags="enabled"), Options(instance_metadata_tags="disabled"), unfit=unfit
     )
     assert off == {}
+
+
+UNFIT = "a tag key has characters that IMDS does not support"
+OPENS = "it opens the instance; to allow it, add Tokens to spec.safety.allowLoosening"
+CUTS = (
+    "it cuts off clients that still use what it closes; to allow it, add Tokens to "
+    "spec.safety.allowTightening"
+)
+
+
+@pytest.mark.parametrize(
+    ("field", "ends", "unfit", "reason", "message"),
+    [
+        (
+            *("instanceMetadataTags", ("disabled", "enabled"), True),
+            "TagKeysUnfit",
+            f"EC2 would refuse it, because {UNFIT}; remove the option",
+        ),
+        (
+            *("instanceMetadataTags", ("disabled", "enabled"), None),
+            "TagKeysUnfit",
+            "EC2 would refuse it, because its tags are unknown; remove the option",
+        ),
+        ("httpTokens", ("required", "optional"), False, "LooseningNotAllowed", OPENS),
+        ("httpTokens", ("optional", "required"), False, "TighteningNotAllowed", CUTS),
+    ],
+)
+def test_why_a_change_is_not_made_is_told_whole(
+    field: str, ends: tuple[str, str], unfit: bool | None, reason: str, message: str
+) -> None:
+    now, wanted = (msgspec.convert({field: end}, Options) for end in ends)
+    (change,) = changes(now, merge([Claim("p", 1, wanted)]))
+    assert held(change, Seen(now, unfit_tags=unfit), (), ()) == Held(change, reason, message)
 
 
 def sends(now: Options, *claims: Claim, leave: tuple[str, ...] = ()) -> dict[str, Any]:
