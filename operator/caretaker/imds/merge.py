@@ -36,7 +36,7 @@ def merge(claims: Iterable[Claim]) -> Mapping[str, Wanted]:
     for claim in claims:
         for field, value in claim.options.given():
             fields.setdefault(field, []).append((-claim.priority, claim.policy, value))
-    return {field: _winner(sorted(found, key=lambda one: one[:2])) for field, found in fields.items()}
+    return {field: _winner(sorted(found)) for field, found in fields.items()}
 
 
 def _winner(found: list[tuple[int, str, Any]]) -> Wanted:
