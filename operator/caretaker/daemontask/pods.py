@@ -124,9 +124,9 @@ class PodEncoder:
 
 def _pod_spec(spec: Spec, node_name: str, run_key: str, attempt: int | str) -> dict[str, Any]:
     pod_spec: dict[str, Any] = dict(spec.template.get("spec") or {})
-    pod_spec.setdefault("restartPolicy", "Never")
-    if spec.active_deadline_seconds is not None:
-        pod_spec.setdefault("activeDeadlineSeconds", spec.active_deadline_seconds)
+    pod_spec["restartPolicy"] = pod_spec.get("restartPolicy") or "Never"
+    if spec.active_deadline_seconds is not None and pod_spec.get("activeDeadlineSeconds") is None:
+        pod_spec["activeDeadlineSeconds"] = spec.active_deadline_seconds
     pod_spec["affinity"] = _pin(pod_spec.get("affinity") or {}, node_name)
     pod_spec["tolerations"] = [*(pod_spec.get("tolerations") or ()), *default_tolerations(pod_spec)]
     for group in ("initContainers", "containers"):

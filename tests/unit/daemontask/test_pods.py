@@ -135,6 +135,8 @@ def test_what_the_template_says_itself_stands() -> None:
     found = body({"spec": own}, active_deadline_seconds=60)["spec"]
     assert (found["restartPolicy"], found["activeDeadlineSeconds"]) == ("OnFailure", 5)
     assert body({"spec": {}}, active_deadline_seconds=60)["spec"]["activeDeadlineSeconds"] == 60
+    empty = body({"spec": {"restartPolicy": "", "activeDeadlineSeconds": None}}, active_deadline_seconds=60)
+    assert (empty["spec"]["restartPolicy"], empty["spec"]["activeDeadlineSeconds"]) == ("Never", 60)
 
 
 def test_its_tolerations_come_first() -> None:
