@@ -18,6 +18,10 @@ SUITE ?=
 KIND ?= daemontask
 MODULES ?=
 FRESH ?=
+# Of `make stress`.
+TEST ?=
+TIMES ?= 50
+LOAD ?= 2
 # Of `make fuzz`.
 SUBJECTS ?=
 # Which control plane is built and started, such as 1.34; by default the newest one that is known.
@@ -68,6 +72,10 @@ mutants: setup ## hours: what the unit tests notice of small changes of the pure
 .PHONY: fuzz
 fuzz: setup ## every decoder and planner with the largest inputs, then at random for MINUTES=1; SUBJECTS="s3-message redact" for some
 	PYTHONPATH=operator:dev $(PYTHON) -m fuzz "$(MINUTES)" $(SUBJECTS)
+
+.PHONY: stress
+stress: program doubles gotools ## repeat tests beside busy processes until one fails: TEST=tests/unit/kube or TEST="a word", TIMES=50 LOAD=2
+	@$(PYTHON) -m stress "$(TEST)" --times $(TIMES) --load $(LOAD)
 
 .PHONY: audit
 audit: setup ## lock, hashes and licences of what is shipped, and where to ask for known vulnerabilities; offline

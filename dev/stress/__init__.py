@@ -1,0 +1,1 @@
+"""`make stress TEST=...`: repeats tests beside processes that burn the CPUs, until one fails."""
