@@ -17,21 +17,40 @@ PAUSE: Final = 2.0  # seconds, at least, until the next ones
 
 
 class Bulk:
-    """The allowance of one namespace."""
+    """The allowance of one namespace. Its tasks take turns."""
 
     def __init__(self, now: float) -> None:
         self._bucket = TokenBucket(BYTES, now)
+        self._waiting: dict[str, float] = {}  # task -> when it last said so; the next one first
 
-    def allowed(self, size: int, now: float) -> int | None:
-        """How many Pods of `size` bytes may be created now; None = any number. The last of them may be larger
-        than what is left."""
+    def allowed(self, task: str, size: int, now: float) -> int | None:
+        """How many Pods of `size` bytes the task may create now; None = any number. The last of them may be
+        larger than what is left. 0 while another task has been waiting for longer."""
         cost = size - FREE
-        return math.ceil(self._bucket.free(now) / cost) if cost > 0 else None
+        if cost <= 0:
+            return None
+        self._waiting = {one: at for one, at in self._waiting.items() if now - at <= 3 * PAUSE}
+        if next(iter(self._waiting), task) != task:
+            return 0
+        return math.ceil(self._bucket.free(now) / cost)
+
+    def spent(self, size: int, now: float) -> bool:
+        """Whether no other Pod of `size` bytes may be created in this pass."""
+        return size > FREE and not self._bucket.free(now)
+
+    def waits(self, task: str, now: float) -> None:
+        """The task has nodes that wait. It is forgotten unless it says so again with each of its passes."""
+        self._waiting[task] = now
 
     def wait(self, now: float) -> float:
         """Seconds until the next Pod, when no other one may be created."""
         return max(self._bucket.wait(now), PAUSE)
 
-    def take(self, size: int, now: float) -> None:
-        """A Pod of `size` bytes is created."""
+    def take(self, task: str, size: int, now: float) -> None:
+        """The task creates a Pod of `size` bytes. In its next pass the others go first, if they wait."""
         self._bucket.take(now, max(size - FREE, 0))
+        self._waiting.pop(task, None)
+
+    def full(self, now: float) -> bool:
+        """Whether nothing would be lost by forgetting it."""
+        return self._bucket.full(now)

@@ -246,7 +246,7 @@ def _moving(facts: Facts) -> Verdict:
     if facts.complete:
         moving = facts.active or facts.pending
         return "True", Reason.RUNNING if moving else Reason.ROLLOUT_COMPLETE, progress(facts)
-    if facts.plan.paced:
+    if facts.snapshot.allowed is not None and facts.pending:
         return "True", Reason.LARGE_PODS, f"{LARGE_PODS}; {progress(facts)}"
     return "True", Reason.ROLLING_OUT, progress(facts)
 

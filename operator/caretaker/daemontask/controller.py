@@ -26,9 +26,9 @@ from caretaker.daemontask.losses import expected
 from caretaker.daemontask.memory import Memories, Memory, look_at_all, namesakes_of
 from caretaker.daemontask.pace import due_in
 from caretaker.daemontask.plan import Plan, doubtful, keep_slots, plan, unlisted
-from caretaker.daemontask.pods import revisions_of
+from caretaker.daemontask.pods import PodEncoder, revisions_of
 from caretaker.daemontask.podwrites import CONFIRMED_SECONDS, PodWriter, run_all
-from caretaker.daemontask.resource import KIND, RawTask, refusal_of, task_path
+from caretaker.daemontask.resource import KIND, RawTask, read_task, refusal_of, task_path
 from caretaker.daemontask.results import figures
 from caretaker.daemontask.shards import Shards, Written, write_refusal
 from caretaker.daemontask.snapshot import Snapshot, Trouble
@@ -93,8 +93,8 @@ class DaemonTaskKind:
         raw = raw or await self.read(key)
         if raw is None:
             return None
-        memory = self._memories.of(key, raw.metadata.uid)
-        task, invalid = memory.read(raw)
+        task, invalid = read_task(raw)
+        memory = self._memories.of(key, task.metadata.uid)
         # Told before the ledger is read, which is never behind it therefore.
         told = task.status.ledger
         if await self._load_ledger(memory, task):
@@ -103,7 +103,7 @@ class DaemonTaskKind:
             raw = await self.read(key)
             if raw is None or raw.metadata.uid != memory.uid:
                 raise Conflict("the task went away while its ledger was read")
-            task, invalid = memory.read(raw)
+            task, invalid = read_task(raw)
         if not memory.has_hashes(raw.spec):
             async with self._yielding:
                 memory.hashes(raw.spec, task.spec.template)
@@ -112,8 +112,8 @@ class DaemonTaskKind:
         if memory.fit is None or memory.revision != revision:
             async with self._yielding:
                 memory.fit, memory.revision, memory.verdict = NodeFit(task.spec.template), revision, None
+                memory.pod_bytes = PodEncoder(task.metadata, task.spec, revision).size
             memory.refusals.clear()
-            memory.pod_bytes = len(raw.spec)
             await look_at_all(memory.fit, list(self._nodes.values()))
         elif memory.fit.costly:  # events do not compute costly verdicts
             await look_at_all(memory.fit, list(self._nodes.values()))
@@ -159,6 +159,8 @@ class DaemonTaskKind:
         memory = self._memory(snapshot)
         outcome = Outcome()
         memory.trouble, memory.queued = None, plan.queued > 0
+        if plan.paced_at:
+            memory.bulk.waits(memory.uid, time.monotonic())
         memory.unplaced = frozenset(report.node.uid for report in plan.unplaced)
         memory.trouble = await self._record(snapshot, plan, memory)
         if memory.trouble is None:
@@ -169,7 +171,7 @@ class DaemonTaskKind:
             started, complete = await self._writer.start(snapshot, plan.starts, memory, plan.edge)
             outcome.created, outcome.started = len(started), frozenset(started)
             await self._withdraw(snapshot, plan, memory)
-            more = snapshot.careful and memory.trouble is None and plan.queued > 0 and not plan.paced
+            more = snapshot.careful and memory.trouble is None and plan.queued > 0 and not plan.paced_at
             plan.more = plan.more or more or not (complete and as_seen)
             memory.trouble = memory.trouble or refused
         outcome.trouble = memory.trouble
@@ -282,7 +284,7 @@ class DaemonTaskKind:
             scale=self._scale,
             token=uuid.uuid4().hex[:TOKEN],
             unstarted=memory.unstarted,
-            allowed=memory.bulk.allowed(memory.pod_bytes, clock),
+            allowed=memory.bulk.allowed(memory.uid, memory.pod_bytes, clock),
             allowed_at=now + memory.bulk.wait(clock),
             careful=task.spec.at_most_once and _keeps_from_starting(memory.trouble),
             namesakes=namesakes_of(self._index, task.metadata),

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from caretaker.api.conditions import Reason
-from caretaker.api.daemontask import DaemonTask, Spec
 from caretaker.api.names import LABEL_TASK, POD_NODE_NAME
 from caretaker.api.objects import Node, Pod, WireMeta
 from caretaker.daemontask.bulk import Bulk
@@ -20,7 +19,6 @@ from caretaker.daemontask.ledger import Entry
 from caretaker.daemontask.pods import hashes_of
 from caretaker.daemontask.recall import Recall
 from caretaker.daemontask.refusals import Refusals
-from caretaker.daemontask.resource import RawTask, read_spec, read_status
 from caretaker.daemontask.shards import Shards
 from caretaker.daemontask.snapshot import PodsByNode, Trouble
 from caretaker.kube.errors import ApiError
@@ -44,7 +42,6 @@ class Memory:
         self.fit: NodeFit | None = None
         self.recall = Recall()
         self.revision = ""
-        self._spec: tuple[bytes, Spec, str] | None = None  # (digest, read_spec())
         self._hashes: tuple[bytes, tuple[str, str]] = (b"", ("", ""))  # (digest of a spec, its hashes_of())
         self.backoff_limit = 0
         self.verdict: str | None = None  # why the template is refused; "" = accepted; None = not checked
@@ -53,7 +50,7 @@ class Memory:
         self.flush_at = 0.0
         self.width = 1
         self.bulk = bulk or Bulk(time.monotonic())
-        self.pod_bytes = 0  # about, of one Pod
+        self.pod_bytes = 0  # of one Pod, as it is sent
         self.queued = False  # whether nodes wait for a slot
         self.trouble: Trouble | None = None
         self.retry_after = 0.0
@@ -75,14 +72,6 @@ class Memory:
         self._ended: dict[str, Pod] = {}  # UID -> Pod that was seen to end and is gone, but not recorded yet
         self._absent: dict[str, float] = {}
         self._absence_checked = 0.0
-
-    def read(self, raw: RawTask) -> tuple[DaemonTask, str]:
-        """read_task(), with the spec cached."""
-        digest = hashlib.blake2b(raw.spec).digest()
-        if self._spec is None or self._spec[0] != digest:
-            self._spec = digest, *read_spec(raw.spec)
-        _, spec, fault = self._spec
-        return DaemonTask(raw.metadata, spec, read_status(raw.status)), fault
 
     def has_hashes(self, raw: bytes) -> bool:
         """Whether hashes() of this spec is cached."""
@@ -284,6 +273,10 @@ class Memories:
         """The task is gone."""
         if (memory := self._by_key.pop(key, None)) is not None:
             self._unstarted.pop(memory.uid, None)
+        alone = all(other.namespace != key.namespace for other in self._by_key)
+        bulk = self._bulk.get(key.namespace)
+        if alone and bulk is not None and bulk.full(time.monotonic()):  # a debt is kept
+            del self._bulk[key.namespace]
 
 
 async def look_at_all(fit: NodeFit, nodes: Iterable[Node]) -> None:

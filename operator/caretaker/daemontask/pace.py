@@ -22,6 +22,8 @@ def due_in(plan: Plan, *, refused: str, planned: float, flush_at: float, now: fl
     # What is due now follows from a record of this pass. It waits for the ledger's next write, if one is put
     # off; and for the backoff where that write, or the start that would follow, was refused, since it stays
     # due all the while. A Pod that may not be deleted holds up nothing of it.
-    waits = bool(flush_at) or refused not in ("", Reason.POD_DELETION_REFUSED)
-    wakes = [at for at in (plan.wake, flush_at) if at and (at > planned or not waits)]
+    held = refused not in ("", Reason.POD_DELETION_REFUSED)
+    wakes = [at for at in (plan.wake, flush_at) if at and (at > planned or not (flush_at or held))]
+    if plan.paced_at and not held:
+        wakes.append(plan.paced_at)
     return max(min(wakes) - now, MIN_DELAY) if wakes else None

@@ -62,7 +62,7 @@ class Plan(msgspec.Struct):
     wake: float = 0.0
     queued: int = 0  # nodes that only wait for a slot
     tick: Tick = Tick()
-    paced: bool = False  # whether nodes wait because their Pods are large
+    paced_at: float = 0.0  # when the next large Pods may be created, and nodes wait for it; 0 = none does
     edge: float = 0.0  # from then on budgets may allow fewer: nothing of `starts` is begun; 0 = never
     awaiting: int = 0  # pending nodes that wait for the schedule's first tick
     budget: Allowance | None = None  # what keeps nodes waiting, where that is a budget
@@ -311,9 +311,8 @@ def _give_up(snapshot: Snapshot, result: Plan) -> None:
 
 
 def _start(snapshot: Snapshot, result: Plan, wanting: list[NodeReport], room: Room, kept: int) -> None:
-    """Starts for as many nodes as have a free slot, at most BATCH a pass; none for a tick that is still to be
-    stored, and while failures gate the rollout, of failing nodes alone. `kept` slots are held by Pods whose
-    deletion was refused."""
+    """Starts for nodes with a free slot, at most BATCH; none for a tick that is not stored, and of failing
+    nodes alone while failures gate the rollout. `kept` slots are held by Pods whose deletion was refused."""
     holders = result.holders
     if not (wanting or result.replaced):
         return
@@ -321,23 +320,24 @@ def _start(snapshot: Snapshot, result: Plan, wanting: list[NodeReport], room: Ro
     if result.rollout.gated or result.rollout.probing:
         wanting = rollout.may_begin(snapshot, result.rollout, holders, wanting)
     over = len(holders) + kept > room.width
-    cannot = over or snapshot.allowed == 0
-    if cannot or result.tick.taken or result.rollout.gated:  # what would make way could not start anew
+    if over or result.tick.taken or result.rollout.gated:  # what would make way could not start anew
         result.outdated, result.replaced = len(result.replaced), []
+    if (count := slots.replaceable(snapshot, len(wanting))) < len(result.replaced):
+        result.outdated, result.replaced = len(result.replaced) - count, result.replaced[:count]
+        result.paced_at = snapshot.allowed_at
     result.deletes.extend(result.replaced)
     if snapshot.now < snapshot.refused_until:
         _wake(result, snapshot.refused_until)
         return
     most = 1 if snapshot.careful or snapshot.refused_until else BATCH
     shares = share_out(snapshot, room.width - kept, holders, wanting, most)
-    shares, result.paced = slots.paced(shares, snapshot.allowed)
-    _wake(result, snapshot.allowed_at if result.paced else 0.0)
     if shares.short or over:
         result.budget = room.budget
         _wake(result, room.edge)
-    waiting = shares.short or over or result.rollout.gated
-    if waiting and slots.all_stuck(snapshot, holders) and not shares.starts:
-        result.jammed = holders
+    stuck = not shares.starts and slots.all_stuck(snapshot, holders)
+    result.jammed = holders if stuck and (shares.short or over or result.rollout.gated) else result.jammed
+    shares, paced = slots.paced(shares, snapshot.allowed)
+    result.paced_at = snapshot.allowed_at if paced else result.paced_at
     if not shares.starts or result.tick.taken:
         return
     result.edge, result.shares = room.edge, shares

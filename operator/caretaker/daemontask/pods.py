@@ -110,7 +110,8 @@ class PodEncoder:
         mark = digest(msgspec.json.encode(spec.template).decode()).hex()
         encoded = msgspec.json.encode(_pod_spec(spec, f"{mark}0", f"{mark}1", f"{mark}2"))
         self._parts = re.split(rf"{mark}([012])".encode(), encoded)
-        self.size = len(encoded)  # bytes
+        # Bytes of a Pod as it is sent, about.
+        self.size = len(encoded) + len(msgspec.json.encode(spec.template.get("metadata")))
 
     def body(self, start: Start) -> dict[str, Any]:
         """The same as build(), with the Pod's spec encoded."""

@@ -57,21 +57,16 @@ def task_path(namespace: str, name: str = "") -> str:
 
 def read_task(raw: RawTask) -> tuple[DaemonTask, str]:
     """(the task, why its spec cannot be read or ""). A spec older than a stricter CRD is shown."""
-    spec, fault = read_spec(raw.spec)
-    return DaemonTask(raw.metadata, spec, read_status(raw.status)), fault
-
-
-def read_spec(raw: msgspec.Raw) -> tuple[Spec, str]:
-    """(the spec, why it cannot be read or ""). Takes up to 15 ms."""
+    status = _status(raw.status)
     try:
-        spec, invalid = _spec(raw)
+        spec, invalid = _spec(raw.spec)
     except msgspec.ValidationError as error:
-        spec, invalid = _readable(raw), str(error).replace("`$", "`spec")
+        spec, invalid = _readable(raw.spec), str(error).replace("`$", "`spec")
     if invalid:
         spec = msgspec.structs.replace(spec, template={})
     readable, odd = amounts.readable(spec)
     faults = "; ".join(told for told in (odd, ticks.faults_of(spec)) if told)
-    return readable, invalid or faults
+    return DaemonTask(raw.metadata, readable, status), invalid or faults
 
 
 def _spec(raw: msgspec.Raw) -> tuple[Spec, str]:
@@ -92,7 +87,7 @@ def _is_too_large(template: msgspec.Raw | bytes) -> bool:
     return len(text) - 5 * text.count(b"\\u00") > MAX_TEMPLATE_BYTES
 
 
-def read_status(raw: msgspec.Raw) -> Status:
+def _status(raw: msgspec.Raw) -> Status:
     """What can be read of it; a newer version may have written the rest, or somebody by hand. The next write
     mends it. How many shards the ledger has is never taken for none."""
     try:

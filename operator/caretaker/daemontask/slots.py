@@ -6,6 +6,7 @@ the run does to them.
 """
 
 import heapq
+import sys
 from collections.abc import Iterable, Sequence
 from functools import lru_cache, partial
 from typing import Final
@@ -89,6 +90,15 @@ def share_out(
     starts += _first(snapshot, firsts, min(free, most - own))
     short = len(retries) > max(free + idle, 0) or len(firsts) > max(free, 0)
     return Shares(starts, own, free, idle, short)
+
+
+def replaceable(snapshot: Snapshot, wanting: int) -> int:
+    """How many Pods may make way for new ones: of large Pods no more than may start, those included that are
+    on their way."""
+    if snapshot.allowed is None:
+        return sys.maxsize
+    going = sum(bool(pod.deletion) for pods in snapshot.pods.values() for pod in pods.values())
+    return max(snapshot.allowed - wanting - going, 0)
 
 
 def paced(shares: Shares, allowed: int | None) -> tuple[Shares, bool]:

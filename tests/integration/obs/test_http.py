@@ -175,7 +175,7 @@ async def test_many_scrapes_at_once_are_one_text_made_beside_the_loop(slow: tupl
     assert len(answers) == collector.asked <= 2, "a request after the start of a rendering gets the next one"
 
 
-async def test_scrapes_are_answered_one_after_the_other(server: ObsServer) -> None:
+async def test_scrapes_are_not_answered_all_at_once(server: ObsServer) -> None:
     """Hundreds of responses at once would delay all passes."""
     bound = await server.start("127.0.0.1", 0, 0)
     loop, ends = asyncio.get_running_loop(), list[float]()

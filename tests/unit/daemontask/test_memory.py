@@ -4,14 +4,11 @@ import asyncio
 from typing import Any
 
 import pytest
-from msgspec import Raw
 
-from caretaker.api.objects import WireMeta
 from caretaker.daemontask import memory as memory_module
 from caretaker.daemontask import pods
 from caretaker.daemontask.fit import NodeFit
 from caretaker.daemontask.memory import ABSENCE, Memory, look_at_all
-from caretaker.daemontask.resource import RawTask, read_task
 from caretaker.runtime import tasks
 from unit.daemontask.build import NOW, TEMPLATE, entry, node
 
@@ -79,22 +76,3 @@ def test_a_template_is_hashed_once_for_each_spec(monkeypatch: pytest.MonkeyPatch
     ):
         assert memory.hashes(spec, template) == pods.hashes_of(template)
     assert asked == [TEMPLATE, other, TEMPLATE]
-
-
-def test_a_spec_is_read_once_and_everything_else_each_time() -> None:
-    memory = Memory("uid")
-
-    def raw(spec: bytes, generation: int, status: bytes = b"{}") -> RawTask:
-        return RawTask(WireMeta(name="t", uid="uid", generation=generation), Raw(spec), Raw(status))
-
-    spec = b'{"template":{"spec":{"containers":[{"name":"a","image":"b"}]}},"suspend":true}'
-    first, fault = memory.read(raw(spec, 1))
-    assert (first, fault) == read_task(raw(spec, 1))
-    second, _ = memory.read(raw(spec, 2, b'{"pending":3}'))
-    assert second.spec is first.spec
-    assert (second.metadata.generation, second.status.pending) == (2, 3)
-    changed = raw(spec.replace(b"true", b"false"), 3)
-    assert memory.read(changed) == read_task(changed)
-    wrong = raw(b'{"suspend":3}', 4)
-    assert memory.read(wrong) == memory.read(wrong) == read_task(wrong)
-    assert memory.read(wrong)[1]

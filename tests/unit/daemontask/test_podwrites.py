@@ -8,6 +8,8 @@ import msgspec
 import pytest
 
 from caretaker.api.objects import WirePod
+from caretaker.aws.services import Rate
+from caretaker.daemontask import bulk
 from caretaker.daemontask.memory import Memory
 from caretaker.daemontask.podwrites import CREATE_BYTES, CREATE_CONCURRENCY, PodWriter
 from caretaker.kube.store import Store
@@ -38,9 +40,12 @@ class Api:
         pytest.param(CREATE_BYTES * 2, 1, id="one at a time, however large"),
     ],
 )
-async def test_of_large_pods_fewer_are_created_at_a_time(size: int, most: int) -> None:
+async def test_of_large_pods_fewer_are_created_at_a_time(
+    size: int, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Responses that arrive together block the event loop. The concurrency that smaller Pods have reached
     does not apply to large ones."""
+    monkeypatch.setattr(bulk, "BYTES", Rate(1e9, 1e9))
     template = {"spec": {"containers": [{"name": "main", "args": ["x" * size]}]}}
     of, nodes = task(template=template), [node(f"n{number:03}") for number in range(200)]
     api, memory = Api(), Memory(UID)

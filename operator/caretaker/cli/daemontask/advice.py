@@ -57,7 +57,9 @@ _ONCE: Final = {Reason.NODES_FAILED: ONCE, Reason.LEDGER_CORRUPT: ONCE_CORRUPT}
 
 def worth_telling(conditions: Iterable[Condition]) -> list[Condition]:
     """The conditions that say that something is wrong or waits for somebody, each reason once."""
+    conditions = list(conditions)
     found = remarks.worth_telling(conditions, _GOOD, CALM)
+    found |= {one.reason: one for one in conditions if one.reason == Reason.LARGE_PODS}
     if Reason.PAUSED in found:  # Stalled calls the same NodesFailed
         found.pop(Reason.NODES_FAILED, None)
     return list(found.values())

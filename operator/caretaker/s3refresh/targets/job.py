@@ -145,7 +145,7 @@ def build(resource: WireMeta, spec: JobTarget, share: Share, claim: Claim) -> di
     """The body of the POST that makes this claim's call."""
     template_meta: dict[str, Any] = spec.template.get("metadata") or {}
     pod_spec: dict[str, Any] = dict(spec.template.get("spec") or {})
-    pod_spec.setdefault("restartPolicy", "Never")
+    pod_spec["restartPolicy"] = pod_spec.get("restartPolicy") or "Never"
     payload = {"name": names.ENV_PAYLOAD, "value": payload_of(share, claim).decode()}
     for group in ("initContainers", "containers"):
         if pod_spec.get(group):
