@@ -34,7 +34,7 @@ from caretaker.imds.desk import FRESH_SECONDS, WATCH_SECONDS, Desk, Found, Group
 from caretaker.imds.drift import HOP_LIMIT, closes, text, value
 from caretaker.imds.guard import ec2_name
 from caretaker.imds.hands import Hand, refused
-from caretaker.imds.standing import BACK, Standing, standing
+from caretaker.imds.standing import BACK, Standing, runs, standing, unready
 
 # Minimum soak of a closing change, in seconds: kubelet and SDKs cache credentials (docs/spec/imdspolicy.md,
 # "Soak of closing changes").
@@ -179,22 +179,24 @@ class _Step:
 
     def record(self) -> Record:
         """The result."""
-        return Record(
-            self._canaries,
-            self._passed,
-            together(self._changed),
-            tuple(self._faults),
-            tuple(self._unready),
-            tuple(self._stale),
-        )
+        told = tuple(self._faults), tuple(self._unready), tuple(self._stale)
+        return Record(self._canaries, self._passed, together(self._changed), *told)
 
     # ------------------------------------------------------------ canaries
 
     def canary(self, canary: GroupCanary) -> None:
         """The canary of one group."""
-        after = canary if canary.phase == "Failed" else self._judged(canary)
+        after = self._failed(canary) if canary.phase == "Failed" else self._judged(canary)
         if after is not None:
             self._canaries[canary.kind, canary.name] = after
+
+    def _failed(self, canary: GroupCanary) -> GroupCanary:
+        """The breaker may be closed again: an instance that still has the change counts if it is unready."""
+        for one in canary.instances:
+            has = not one.restored and self._standing(one, canary.changes) not in ("gone", *BACK)
+            if has and unready(one, self._found[one.instance]):
+                self._unready.append(one)
+        return canary
 
     def _judged(self, canary: GroupCanary) -> GroupCanary | None:
         """None = the canary has passed, or has no instances left."""
@@ -259,11 +261,11 @@ class _Step:
     def _seen(self, one: ChangedInstance, state: Standing) -> ChangedInstance:
         """The current state; `at` becomes the time at which the Node was first seen NotReady."""
         found = self._found[one.instance]
-        unready = not found.ready
-        if unready:
+        if not found.ready:
             self._unready.append(one)
-        at = self._now if unready and not one.unready else one.at
-        return msgspec.structs.replace(one, at=at, applied=one.applied or state == "applied", unready=unready)
+        at = self._now if not (found.ready or one.unready) else one.at
+        applied = one.applied or state == "applied"
+        return msgspec.structs.replace(one, at=at, applied=applied, unready=not found.ready)
 
     def _phase(
         self, canary: GroupCanary, stay: Sequence[tuple[ChangedInstance, Standing]]
@@ -301,8 +303,7 @@ class _Step:
         desk, found = self._desk, self._of(canary)
         over = soak(canary.changes, desk) <= 0.0 or desk.wall >= soaked_at(canary, desk)
         proved = desk.proved is None or all(one.instance in desk.proved for one in found)
-        runs = all(one.seen is not None and one.seen.state == "running" for one in found)
-        if not over or not proved or not runs or any(state != "applied" for state in states):
+        if not over or not proved or not all(map(runs, found)) or any(state != "applied" for state in states):
             return False
         old = [one for one in found if not _is_fresh(one, desk)]
         self._stale += old
@@ -336,16 +337,15 @@ class _Step:
         assert found is not None  # noqa: S101 - it would be gone
         if state == "applied" and not one.applied:
             one = msgspec.structs.replace(one, applied=True, at=self._now)  # the watch begins
-        running = found.seen is not None and found.seen.state == "running"
-        unready = bool(one.ready_since) and not found.ready and running
-        if unready:
+        is_unready = unready(one, found)
+        if is_unready:
             self._unready.append(one)
-        elif self._over(one, state, window(group.changes, self._desk), running=running):
+        elif self._over(one, state, window(group.changes, self._desk), running=runs(found)):
             return None
         # With a time from a clock that was ahead the watch would not end.
         at = format_time(min(parse_time(one.at) or 0.0, self._desk.wall))
         token = _token(found) if found.ready else one.ready_since
-        return msgspec.structs.replace(one, at=at, ready_since=token, unready=unready)
+        return msgspec.structs.replace(one, at=at, ready_since=token, unready=is_unready)
 
     def _over(self, one: ChangedInstance, state: Standing, seconds: float, *, running: bool) -> bool:
         """Whether the watch is over; not while the instance is unknown, or its change pending."""

@@ -113,16 +113,14 @@ class _Pick:
         self._read: list[Found] = []
         self._changed: list[ChangedGroup] = []
         self._failed = {
-            one.instance
-            for canary in record.canaries.values()
-            if canary.phase == "Failed"
-            for one in canary.instances
+            name for canary in record.canaries.values() if canary.phase == "Failed" for name in _names(canary)
         }
         self._known = {one.instance for group in record.changed for one in group.instances}
 
     def choice(self, wait: Collection[Group]) -> Choice:
-        """A failed canary is kept until the next one is chosen, in groups that `wait` for one."""
-        every = self._canaries.items()
+        """A failed canary is kept in groups that `wait` for the next one, and while one of it is unready."""
+        unready, every = {one.instance for one in self._record.unready}, self._canaries.items()
+        wait = {*wait, *(group for group, canary in every if unready.intersection(_names(canary)))}
         canaries = {group: one for group, one in every if one.phase != "Failed" or group in wait}
         changed = together((*self._record.changed, *self._changed))
         record = msgspec.structs.replace(self._record, canaries=canaries, changed=changed)
@@ -212,8 +210,12 @@ class _Pick:
         self._read.append(one)
 
 
+def _names(canary: GroupCanary) -> set[str]:
+    return {one.instance for one in canary.instances}
+
+
 def _within(case: Case, canary: GroupCanary) -> bool:
-    return any(one.instance == case.found.instance for one in canary.instances)
+    return case.found.instance in _names(canary)
 
 
 def _joins(case: Case, canary: GroupCanary, desk: Desk) -> bool:

@@ -21,6 +21,7 @@ from caretaker.imds.choice import Choice, Write, asks, choose, covered, restore
 from caretaker.imds.desk import WATCH_SECONDS, Desk, Found, recorded
 from caretaker.imds.guard import Held
 from caretaker.imds.hands import Hand
+from caretaker.imds.standing import runs
 
 AHEAD: Final = 200  # instances that one call reads
 # Between two passes while changes are left: each pass may write status.
@@ -242,8 +243,7 @@ def _no_canary(cases: Sequence[Case], said: str) -> tuple[str, str]:
         first = cases[0].found
         why = f"instance {first.instance} (node {first.node}): {first.verdict.message}; {said}"
         return Reason.NOT_PROBEABLE, why
-    runs = one.seen is not None and one.seen.state == "running"
-    why = "its Node is not Ready" if runs else "it is not running"
+    why = "its Node is not Ready" if runs(one) else "it is not running"
     return (
         Reason.CANARY_CHANGING,
         f"No instance is eligible as a canary: {one.instance} (node {one.node}): {why}; {said}",

@@ -13,7 +13,7 @@ applied  it has the new value
 from collections.abc import Sequence
 from typing import Final, Literal
 
-from caretaker.api.imds import FieldChange
+from caretaker.api.imds import ChangedInstance, FieldChange
 from caretaker.imds.desk import Found
 from caretaker.imds.drift import text
 from caretaker.imds.judge import Seen
@@ -35,6 +35,16 @@ def standing(one: Found | None, changes: Sequence[FieldChange], me: str) -> Stan
     if not all(_wanted(one, change, me) for change in changes):
         return "left"
     return _compared(one.seen, changes)
+
+
+def runs(one: Found) -> bool:
+    """Whether EC2 reports it as running."""
+    return one.seen is not None and one.seen.state == "running"
+
+
+def unready(one: ChangedInstance, found: Found) -> bool:
+    """Whether its Node was Ready when it was sent the change, and is NotReady."""
+    return bool(one.ready_since) and not found.ready and runs(found)
 
 
 def _compared(seen: Seen, changes: Sequence[FieldChange]) -> Standing:

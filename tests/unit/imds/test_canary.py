@@ -245,6 +245,26 @@ def test_a_canary_that_has_failed_is_judged_no_more() -> None:
     assert (of(made), made.faults) == (before, ())
 
 
+@pytest.mark.parametrize(
+    ("one", "more", "counts"),
+    [
+        pytest.param(found(1, GOOD, ready=False), {}, True, id="it has the change"),
+        pytest.param(found(1, GOOD), {}, False, id="it is Ready"),
+        pytest.param(found(1, GOOD, ready=False, state="stopped"), {}, False, id="it does not run"),
+        pytest.param(found(1, ready=False), {}, False, id="it was set back"),
+        pytest.param(found(1, GOOD, ready=False, state="terminated"), {}, False, id="it is lost"),
+        pytest.param(found(1, GOOD, ready=False), {"restored": True}, False, id="it was restored"),
+        pytest.param(found(1, GOOD, ready=False), {"ready_since": ""}, False, id="it never was Ready"),
+    ],
+)
+def test_one_of_a_failed_canary_counts_while_its_node_is_not_ready(
+    one: Found, more: dict[str, Any], counts: bool
+) -> None:
+    """After a resume, which closes the breaker and leaves the canary until the next one."""
+    made = stepped(one, canary=canaries(canary("Failed", 1, **more)))
+    assert [broken.instance for broken in made.unready] == (["i-1"] if counts else [])
+
+
 def test_what_is_not_wanted_any_more_is_no_canary_and_watched_all_the_same() -> None:
     three = found(1, GOOD, mine=Claim(ME, 1, Options(3)))
     both = canaries(canary("Soaking", 1, 2))

@@ -161,6 +161,29 @@ def test_nothing_follows_a_canary_that_has_not_stood(world: World, incident: str
     ends_well(world)
 
 
+@pytest.mark.parametrize("left", [True, False], ids=["others are to be changed", "none is"])
+def test_a_failed_canary_that_is_not_ready_stops_all_after_a_resume(world: World, left: bool) -> None:
+    """The other instance of it was lost. `left`: in its group."""
+    safety = {**SPEC["safety"], "canary": {"instances": 2, "soak": "4m"}, "maxChangesPerMinute": 60}
+    world.apply("p", **SPEC | {"safety": safety})
+    world.run(40.0)
+    ours = [one for one in world.ec2.instances.values() if world.judge.group(one) == A]
+    lost, broken = (one for one in ours if one.last.by)
+    world.cluster.set_ready(broken.node, False)
+    world.run(10.0)
+    world.end(lost.node)
+    if not left:
+        for one in ours:
+            world.ec2.put(one, takes=0.0, HttpPutResponseHopLimit=2)
+    world.run(10.0)
+    assert world.cluster.status("p").breaker is not None
+    world.resume("p")
+    world.run(120.0)
+    assert world.ready("p") == "NodeNotReady"
+    world.cluster.set_ready(broken.node, True)
+    ends_well(world)
+
+
 WORSE: Final = [name for name in INCIDENTS if name.startswith("it") and name != "it is resumed"]
 
 
