@@ -216,6 +216,25 @@ def test_what_is_pending_is_left_alone(make: Make) -> None:
     assert broken(hand, 2, after=1.0) == "twice"
 
 
+def test_what_is_pending_too_long_is_sent_once_more_whatever_another_has_sent(make: Make) -> None:
+    safety = {**SPEC["safety"], "canary": {"instances": 0}, "allowTightening": WORDS}
+    hand = make(safety=safety)
+    hand.world.apply("q", **SPEC | {"options": {"httpTokens": "required"}, "safety": safety})
+
+    def other(after: float) -> None:
+        hand.world.clock.now += after
+        hand.judge.begins("q")
+        hand.judge.sent("q", hand.one(1), {"HttpTokens": "required"}, True)
+        hand.world.ec2.put(hand.one(1), by="q", HttpTokens="required")
+
+    hand.world.ec2.applies_in = 1e9
+    hand.send(1, after=1.0)
+    other(0.0)
+    other(61.0)
+    hand.send(1, after=1.0)
+    assert broken(hand, 1, after=1.0) == "twice"
+
+
 def test_a_finding_that_is_not_as_expected_stops_all(make: Make) -> None:
     hand = make(safety={**SPEC["safety"], "canary": {"instances": 1, "soak": "2m"}})
     hand.passes()

@@ -86,6 +86,12 @@ class Instance:
         """Whether a change is not in force yet."""
         return now < self.last.in_force
 
+    def pending_since(self, since: float, now: float) -> bool:
+        """Whether nothing that was changed since then has ever been in force."""
+        changed = [then for then in self.past if then.at >= since]
+        ends = [*(then.at for then in changed[1:]), now]
+        return all(end < then.in_force for then, end in zip(changed, ends, strict=True))
+
     def then(self, at: float) -> Then | None:
         """As it was."""
         return next((then for then in reversed(self.past) if then.at <= at), None)

@@ -62,9 +62,8 @@ class Judge:
             tuple[str, bool]
         ] = []  # (instance, whether as a canary) that a harmful change reached
         self.sends: list[tuple[float, str, str]] = []  # (at, policy, instance) by this process
-        self.answered: dict[
-            str, tuple[float, str, dict[str, Any]]
-        ] = {}  # instance -> the last one, this process
+        # instance -> policy -> the last one, this process
+        self.answered: dict[str, dict[str, tuple[float, dict[str, Any]]]] = defaultdict(dict)
         self.taken: dict[str, dict[str, Sent]] = defaultdict(dict)  # policy's uid -> instance -> the last one
         self.tries: dict[str, dict[Change, set[str]]] = defaultdict(lambda: defaultdict(set))
         self.proofs: dict[str, dict[Change, str]] = defaultdict(dict)  # "" = proved, else what it lacks
@@ -229,7 +228,7 @@ class Judge:
             restored=restores,
             forgiven=known.forgiven if known is not None else 0.0,
         )
-        self.answered[one.name] = (self._now(), asked.name, options)
+        self.answered[one.name][asked.name] = (self._now(), options)
         for name, value in options.items():
             if (self.group(one), name, value) in self.harmful and before[name] != value:
                 self.harmed.append((one.name, canary))
@@ -243,9 +242,14 @@ class Judge:
             self.breach("pace", f"{count} changes within a minute")
 
     def _judge_twice(self, policy: str, one: Instance, options: dict[str, Any], began: float) -> None:
-        """What this process knew to be on its way is left alone."""
-        at, who, before = self.answered.get(one.name, (-1e9, "", {}))
-        late = self._now() - at >= PENDING_TIMEOUT - SLACK
+        """What this process knew to be on its way is left alone; what was so for too long is sent once more,
+        whatever another policy has sent since."""
+        told = self.answered[one.name]
+        who = max(told, key=lambda policy: told[policy][0], default="")
+        at, before = told.get(who, (-1e9, {}))
+        own, same = told.get(policy, (at, options))
+        since = own if same == options and one.pending_since(own, self._now()) else at
+        late = self._now() - since >= PENDING_TIMEOUT - SLACK
         last = one.last
         known = last.at == at and (who == policy or at < began)
         if one.runs and one.pending(self._now()) and not late and known:
