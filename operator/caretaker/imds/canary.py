@@ -60,7 +60,7 @@ class Record(msgspec.Struct, frozen=True):
 
     faults   failures since the last pass
     unready  instances whose Nodes were Ready at the change and are now NotReady
-    stale    instances to read again before a canary passes
+    stale    instances to read again before a canary passes or a watch ends
     """
 
     canaries: Mapping[Group, GroupCanary] = {}
@@ -337,11 +337,12 @@ class _Step:
         assert found is not None  # noqa: S101 - it would be gone
         if state == "applied" and not one.applied:
             one = msgspec.structs.replace(one, applied=True, at=self._now)  # the watch begins
-        is_unready = unready(one, found)
-        if is_unready:
+        if is_unready := unready(one, found):
             self._unready.append(one)
         elif self._over(one, state, window(group.changes, self._desk), running=runs(found)):
-            return None
+            if found.seen is None or _is_fresh(found, self._desk, WATCH_SECONDS):
+                return None
+            self._stale.append(found)  # it may have been lost since
         # With a time from a clock that was ahead the watch would not end.
         at = format_time(min(parse_time(one.at) or 0.0, self._desk.wall))
         token = _token(found) if found.ready else one.ready_since

@@ -112,7 +112,7 @@ def _ahead(
 ) -> tuple[tuple[str, str], ...]:
     """Instances whose last read is too old for these writes; with them the next ones, to save calls."""
     old = [one for one in choice.read if one.seen is not None and not desk.fresh(one.seen)]
-    if choice.writes:
+    if choice.writes or choice.record.stale:
         old += [one for one in found.values() if one.seen is not None and _unwatched(one, desk)]
     old += choice.record.stale
     if not old:

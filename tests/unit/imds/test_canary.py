@@ -11,6 +11,7 @@ from caretaker.api.times import format_time
 from caretaker.imds.canary import Record, floor, soak, soaked_at, status, step
 from caretaker.imds.desk import Found
 from caretaker.imds.hands import NO_ANSWER, Hand, failed, sent, unanswered
+from caretaker.imds.judge import Verdict
 from caretaker.imds.merge import Claim
 from caretaker.imds.standing import standing
 from unit.imds.enforcing import (
@@ -447,6 +448,20 @@ def test_its_time_begins_once_it_was_read_as_applied() -> None:
 def test_what_is_not_known_is_watched_until_it_is() -> None:
     late = watched(changed(1, at=LONG_AGO, applied=True))
     assert instances(stepped(found(1, GOOD, unasked="away"), watched=late)) == ["i-1"]
+
+
+@pytest.mark.parametrize(("at", "left"), [(939.9, ["i-1"]), (940.0, [])])
+def test_its_watch_ends_by_a_reading_of_the_last_minute(at: float, left: list[str]) -> None:
+    """It may have been lost without a word since an older one."""
+    late = watched(changed(1, at=LONG_AGO, applied=True))
+    made = stepped(found(1, GOOD, at=at), watched=late, fresh_since=995.0)
+    assert (instances(made), [one.instance for one in made.stale]) == (left, left)
+
+
+def test_the_watch_of_one_that_is_not_read_any_more_ends_all_the_same() -> None:
+    skipped = msgspec.structs.replace(found(1), seen=None, verdict=Verdict("skipped"))
+    made = stepped(skipped, watched=watched(changed(1, at=LONG_AGO, applied=True)), fresh_since=995.0)
+    assert (instances(made), made.stale) == ([], ())
 
 
 def test_a_clock_that_was_ahead_does_not_have_it_watched_for_ever() -> None:

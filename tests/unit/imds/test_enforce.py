@@ -514,6 +514,14 @@ def test_what_was_changed_is_read_again_within_a_minute_while_more_is_changed() 
     assert ahead(939.9, count=0) == set(), "not while nothing is changed"
 
 
+def test_with_one_whose_watch_ends_the_other_old_ones_are_read() -> None:
+    """One call a minute is enough for all."""
+    every = [found(7, GOOD, at=939.9), found(8, GOOD, at=939.9), found(9, GOOD, at=940.0)]
+    late = watched(changed(7, at=WALL - 1_000, applied=True), changed(8), changed(9))
+    made = enforce(every, desk(fresh_since=995.0, watched=late))
+    assert made.ahead == ((HERE, "i-7"), (HERE, "i-8"))
+
+
 # ---------------------------------------------------------------- what stops it
 
 

@@ -198,6 +198,34 @@ def test_nothing_follows_one_that_got_worse(world: World, incident: str) -> None
     ends_well(world)
 
 
+def test_one_that_is_lost_after_the_last_change_stops_what_joins_later(world: World) -> None:
+    """Its Node stays, and there is no other change with which it would be read."""
+    world.apply("p", **SPEC | {"safety": SPEC["safety"] | {"maxChangesPerMinute": 60}})
+    world.run(600.0, until=lambda: right(world))
+    world.run(30.0)
+    last = max(world.judge.taken[world.cluster.policy("p").uid].values(), key=lambda one: one.at)
+    world.end(world.ec2.instances[last.instance].node, leaves_in=None)
+    world.run(300.0)
+    world.join(A)
+    world.run(60.0)
+    assert world.ready("p") == "BreakerOpen"
+    ends_well(world)
+
+
+@pytest.mark.parametrize("answers", ["away", "lags", "lacks"])
+def test_a_watch_whose_end_cannot_be_read_starts_no_pass_after_the_other(world: World, answers: str) -> None:
+    world.apply("p", **SPEC | {"safety": SPEC["safety"] | {"maxChangesPerMinute": 60}})
+    world.run(600.0, until=lambda: right(world))
+    world.run(30.0)
+    if answers == "away":
+        world.ec2.blind = ["away"] * 10_000
+    elif answers == "lags":
+        world.ec2.lag(8.0)
+    else:
+        world.ec2.untold = 1
+    assert world.run(600.0)["p"] <= 120
+
+
 @pytest.mark.parametrize(("calls", "effect"), some(list(product(range(60), [True, False]))))
 def test_it_may_be_killed_at_any_call(world: World, calls: int, effect: bool) -> None:
     world.apply("p", **SPEC)
