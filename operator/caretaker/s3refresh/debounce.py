@@ -246,7 +246,7 @@ def accepted(
         last = msgspec.structs.replace(last, full_at=now)
     flying = InFlight(notification_id, now, held.request) if notification_id or unnamed else None
     if flying is None:
-        last = _ended(last, InFlight("", now, held.request), "Succeeded", now)
+        last = _ended(last, held.request, now, "Succeeded", now)
     failure = target.failure if flying is not None and may_fail else None
     return msgspec.structs.replace(target, claim=None, in_flight=flying, failure=failure, last=last)
 
@@ -286,7 +286,7 @@ def unanswered(
     now: float,
     jitter: float,
     *,
-    retry_after: float = 0.0,
+    retry_after: float,
 ) -> Target:
     """The outcome of this claim's call is unknown and the target is idempotent: the claim stays, with
     backoff. `retry_after` as in failed()."""
@@ -301,7 +301,7 @@ def completed(target: Target, notification_id: str, now: float) -> Target:
     flying = target.in_flight
     if flying is None or flying.notification_id != notification_id:
         return target
-    last = _ended(target.last, flying, "Succeeded", now)
+    last = _ended(target.last, flying.request, flying.accepted_at, "Succeeded", now)
     return msgspec.structs.replace(target, in_flight=None, failure=None, last=last)
 
 
@@ -327,7 +327,8 @@ def overdue(target: Target, pace: Pace, now: float) -> Target:
     heard = pace.tracked and pace.on_timeout == "RefreshAgain"  # an end is to be heard of
     if not heard or target.last.result == "Lost":
         result: Outcome = "Lost" if heard else "Assumed"
-        return msgspec.structs.replace(target, in_flight=None, last=_ended(target.last, flying, result, now))
+        last = _ended(target.last, flying.request, flying.accepted_at, result, now)
+        return msgspec.structs.replace(target, in_flight=None, last=last)
     back = _wait_again(target, flying.request.scope, now, now)
     last = msgspec.structs.replace(back.last, result="Lost")
     return msgspec.structs.replace(back, in_flight=None, last=last)
@@ -373,10 +374,10 @@ def least(pace: Pace, code: str) -> float:
     return pace.min_interval + (CALL_SECONDS if code == UNKNOWN else 0.0)
 
 
-def _ended(last: Last, flying: InFlight, result: Outcome, now: float) -> Last:
+def _ended(last: Last, request: Request, accepted_at: float, result: Outcome, now: float) -> Last:
     last = msgspec.structs.replace(last, completed_at=now, result=result)
-    if flying.request.scope.all:
-        took = float(round(now - flying.accepted_at))
+    if request.scope.all:
+        took = float(round(now - accepted_at))
         last = msgspec.structs.replace(last, full_seconds=max(took, 1.0))
     return last
 

@@ -6,6 +6,7 @@ from typing import Final
 
 import msgspec
 
+from caretaker.api.aws import ARN_FIELDS
 from caretaker.api.s3refresh import QueueStatus, SQSSource
 from caretaker.api.times import format_time, parse_time
 
@@ -54,7 +55,7 @@ def unread(view: QueueView, before: QueueStatus, now: float) -> bool:
     seen = parse_time(before.checked_at)
     if not view.checked or seen is None:
         return False
-    return now - seen > max(view.retention / 2, 2 * _renewed_after(view))
+    return now - seen > view.retention / 2
 
 
 def died(view: QueueView, before: QueueStatus) -> bool:
@@ -106,11 +107,11 @@ def view_of(found: Mapping[str, str], source: SQSSource, dead_letters: int | Non
 def dead_letter_queue(found: Mapping[str, str]) -> tuple[str, str] | None:
     """(account, name) of the queue's dead-letter queue; None when it has none."""
     try:
-        arn = str(json.loads(found.get("RedrivePolicy") or "{}")["deadLetterTargetArn"])
+        arn = str(json.loads(found["RedrivePolicy"])["deadLetterTargetArn"])
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
-    account, _, name = arn.partition(":sqs:")[2].partition(":")[2].partition(":")
-    return (account, name) if account and name else None
+    fields = arn.split(":")
+    return (fields[4], fields[5]) if len(fields) == ARN_FIELDS and all(fields[4:]) else None
 
 
 def fault_of(found: Mapping[str, str], source: SQSSource) -> str:
@@ -151,11 +152,8 @@ def no_dead_letter_queue(source: SQSSource, name: str) -> str:
 def _redrive(found: Mapping[str, str], url: str) -> str:
     mend = f"add one with maxReceiveCount {MIN_RECEIVES} or more, or set spec.source.sqs.malformed to Discard"
     try:
-        policy = json.loads(found.get("RedrivePolicy") or "{}")
-        receives = int(policy.get("maxReceiveCount", 0))
-    except (ValueError, AttributeError, TypeError, OverflowError, RecursionError):
-        receives = 0
-    if not receives:
+        receives = int(json.loads(found["RedrivePolicy"])["maxReceiveCount"])
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return f"{url} has no dead-letter queue (RedrivePolicy), and malformed is DeadLetter: {mend}"
     if receives < MIN_RECEIVES:
         return f"{url}: maxReceiveCount is {receives}, so that an outage fills the dead-letter queue: {mend}"

@@ -27,14 +27,15 @@ class Key(Hashable, Protocol):
 class _Stand:
     """One resource at the gateways."""
 
-    def __init__(self, on_free: Callable[[], None]) -> None:
+    wanting: dict[str, int]  # group -> its dirty targets, which need a turn now or later
+    noted: float  # when its last plan was noted
+    on_free: Callable[[], None]
+
+    def __init__(self) -> None:
         self.busy: dict[str, int] = {}  # group -> its calls
         self.recorded: dict[str, int] = {}  # the same, as last recorded in status
         self.waiting: dict[str, float] = {}  # group -> since when its first due target waits for a turn
-        self.wanting: dict[str, int] = {}  # group -> its dirty targets, which need a turn now or later
-        self.noted = 0.0
         self.unrecorded: float | None = None  # since when the noted plan is not recorded; None = it is
-        self.on_free = on_free
 
     def counts(self, clock: float) -> bool:
         """Whether the noted plan takes turns from others. A plan that is never recorded stops doing so."""
@@ -105,7 +106,7 @@ class Turns:
     ) -> None:
         """Note the calls and waits of a resource's plan. They are provisional until recorded(). Waiting
         resources are notified when a turn becomes free."""
-        stand = self._stands.setdefault(key, _Stand(on_free))
+        stand = self._stands.setdefault(key, _Stand())
         stand.unrecorded = clock if stand.unrecorded is None else stand.unrecorded
         before = {**stand.busy}
         left = {group for group in stand.waiting if group not in waiting}

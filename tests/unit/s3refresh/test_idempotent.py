@@ -191,7 +191,7 @@ def test_resuming_nothing_changes_nothing() -> None:
 
 
 def test_an_unknown_outcome_of_another_claim_counts_for_nothing() -> None:
-    assert debounce.unanswered(CLAIMED, "c2", "?", Pace(), NOW, 1.0) is CLAIMED
+    assert debounce.unanswered(CLAIMED, "c2", "?", Pace(), NOW, 1.0, retry_after=9.0) is CLAIMED
 
 
 def test_buckets_are_targets_of_their_own() -> None:

@@ -2,6 +2,7 @@
 
 import json
 
+import msgspec
 import pytest
 
 from caretaker.api.s3refresh import QueueStatus, SQSSource
@@ -11,6 +12,7 @@ from caretaker.s3refresh.queue import (
     dead_letter_queue,
     died,
     fault_of,
+    no_dead_letter_queue,
     status_of,
     uncovered,
     unread,
@@ -18,6 +20,8 @@ from caretaker.s3refresh.queue import (
 )
 
 URL = "https://sqs.eu-west-1.amazonaws.com/111122223333/events"
+MEND = "add one with maxReceiveCount 5 or more, or set spec.source.sqs.malformed to Discard"
+NO_DLQ = f"{URL} has no dead-letter queue (RedrivePolicy), and malformed is DeadLetter: {MEND}"
 REDRIVE = {"RedrivePolicy": json.dumps({"deadLetterTargetArn": "arn:dlq", "maxReceiveCount": 5})}
 
 
@@ -27,28 +31,50 @@ REDRIVE = {"RedrivePolicy": json.dumps({"deadLetterTargetArn": "arn:dlq", "maxRe
         pytest.param(URL, REDRIVE, "DeadLetter", "", id="as it should be"),
         pytest.param(URL, {}, "Discard", "", id="no dead-letter queue, and none is needed"),
         pytest.param(
-            f"{URL}.fifo", REDRIVE, "DeadLetter", "FIFO queue, which S3 cannot send to", id="FIFO by name"
+            f"{URL}.fifo",
+            REDRIVE,
+            "DeadLetter",
+            f"{URL}.fifo is a FIFO queue, which S3 cannot send to: use a Standard queue",
+            id="FIFO by name",
         ),
-        pytest.param(URL, {**REDRIVE, "FifoQueue": "true"}, "DeadLetter", "use a Standard queue", id="FIFO"),
         pytest.param(
-            URL, {**REDRIVE, "MaximumMessageSize": "1024"}, "DeadLetter", "set it to 65536", id="too small"
+            URL,
+            {**REDRIVE, "FifoQueue": "true"},
+            "DeadLetter",
+            f"{URL} is a FIFO queue, which S3 cannot send to: use a Standard queue",
+            id="FIFO",
         ),
         pytest.param(
-            URL, {**REDRIVE, "MessageRetentionPeriod": "60"}, "DeadLetter", "set it to 86400", id="too short"
+            URL,
+            {**REDRIVE, "MaximumMessageSize": "65535"},
+            "DeadLetter",
+            f"{URL}: MaximumMessageSize is 65535, and larger events are lost without a word: set it to 65536 "
+            "at least",
+            id="too small",
         ),
-        pytest.param(URL, {}, "DeadLetter", "has no dead-letter queue", id="no dead-letter queue"),
+        pytest.param(URL, {**REDRIVE, "MaximumMessageSize": "65536"}, "DeadLetter", "", id="large enough"),
+        pytest.param(
+            URL,
+            {**REDRIVE, "MessageRetentionPeriod": "86399"},
+            "DeadLetter",
+            f"{URL}: MessageRetentionPeriod is 86399 s, and events of a longer outage are lost: set it to "
+            "86400 at least",
+            id="too short",
+        ),
+        pytest.param(URL, {**REDRIVE, "MessageRetentionPeriod": "86400"}, "DeadLetter", "", id="long enough"),
+        pytest.param(URL, {}, "DeadLetter", NO_DLQ, id="no dead-letter queue"),
         pytest.param(
             URL,
             {"RedrivePolicy": json.dumps({"maxReceiveCount": "2"})},
             "DeadLetter",
-            "maxReceiveCount is 2",
+            f"{URL}: maxReceiveCount is 2, so that an outage fills the dead-letter queue: {MEND}",
             id="dead letters too soon",
         ),
         pytest.param(
             URL,
             {"RedrivePolicy": "[]"},
             "DeadLetter",
-            "has no dead-letter queue",
+            NO_DLQ,
             id="a policy of another form",
         ),
         pytest.param(
@@ -69,9 +95,15 @@ REDRIVE = {"RedrivePolicy": json.dumps({"deadLetterTargetArn": "arn:dlq", "maxRe
 )
 def test_fault_of(url: str, found: dict[str, str], malformed: str, words: str) -> None:
     source = SQSSource(queue_url=url, malformed=malformed)  # type: ignore[arg-type]
-    fault = fault_of(found, source)
-    assert words in fault
-    assert bool(fault) == bool(words)
+    assert fault_of(found, source) == (f"spec.source.sqs.queueURL: {words}" if words else "")
+    assert view_of(found, source, None).fault == fault_of(found, source)
+
+
+def test_a_dead_letter_queue_that_does_not_exist() -> None:
+    assert no_dead_letter_queue(SQSSource(queue_url=URL), "dead") == (
+        f"spec.source.sqs.queueURL: the dead-letter queue dead of {URL} does not exist, so that what cannot "
+        "be read comes again until it expires: create it, or name another one in its RedrivePolicy"
+    )
 
 
 NOW = 1_800_000_000.0
@@ -87,7 +119,9 @@ def stood(seconds_ago: float, dead: int = 0) -> QueueStatus:
     [
         pytest.param(QueueView(), stood(9 * DAY), False, id="not looked at yet"),
         pytest.param(QueueView(checked=True), QueueStatus(), False, id="never read: resync.onStart decides"),
-        pytest.param(QueueView(checked=True, retention=4 * DAY), stood(DAY), False, id="read lately"),
+        pytest.param(
+            QueueView(checked=True, retention=4 * DAY), stood(2 * DAY), False, id="read half of that ago"
+        ),
         pytest.param(
             QueueView(checked=True, retention=4 * DAY), stood(2 * DAY + 1), True, id="unread for too long"
         ),
@@ -120,6 +154,9 @@ def test_status_of_is_news_only() -> None:
     assert status_of(view, told, NOW - 60, read=True).checked_at == format_time(NOW - 60)
     assert status_of(view, QueueStatus(), NOW, read=False) == QueueStatus(), "it cannot be read"
     assert status_of(QueueView(), told, NOW + 9_999, read=True) is told, "it was not looked at"
+    short = msgspec.structs.replace(view, retention=3_600)
+    assert status_of(short, told, NOW + 449, read=True) is told
+    assert status_of(short, told, NOW + 450, read=True).checked_at == format_time(NOW + 450)
     unseen = QueueView(checked=True, visible=5, in_flight=2, retention=4 * DAY)
     assert status_of(unseen, told, NOW, read=True) is told, "dead letters that cannot be seen are not none"
 
@@ -165,6 +202,8 @@ def test_a_look_becomes_a_view() -> None:
     }
     view = view_of(found, SQSSource(queue_url=URL), 4)
     assert view == QueueView(checked=True, visible=7, in_flight=3, dead_letters=4, retention=345_600)
+    untold = view_of(REDRIVE, SQSSource(queue_url=URL), None)
+    assert untold == QueueView(checked=True, visible=0, in_flight=0, dead_letters=None, retention=86_400)
 
 
 @pytest.mark.parametrize(
@@ -173,6 +212,9 @@ def test_a_look_becomes_a_view() -> None:
         ({"deadLetterTargetArn": "arn:aws:sqs:eu-west-1:111122223333:dead"}, ("111122223333", "dead")),
         ({"deadLetterTargetArn": "arn:aws-cn:sqs:cn-north-1:1:d-q"}, ("1", "d-q")),
         ({"deadLetterTargetArn": "nonsense"}, None),
+        ({"deadLetterTargetArn": "arn:aws:sqs:eu-west-1::dead"}, None),
+        ({"deadLetterTargetArn": "arn:aws:sqs:eu-west-1:111122223333:"}, None),
+        ({"deadLetterTargetArn": "arn:aws:sqs:eu-west-1:111122223333:dead:letters"}, None),
         ({}, None),
     ],
 )

@@ -7,7 +7,9 @@ from caretaker.api import conditions as c
 from caretaker.api.conditions import Condition
 from caretaker.api.objects import WireMeta
 from caretaker.api.s3refresh import QueueStatus, Status, TargetStatus
-from caretaker.s3refresh.resource import FINALIZER, RawRefresh, Read
+from caretaker.s3refresh.debounce import Dirty, Target
+from caretaker.s3refresh.folders import EVERYTHING
+from caretaker.s3refresh.resource import FINALIZER, RawRefresh, Read, refresh_path, targets_of
 from caretaker.s3refresh.resource import read as judged
 from caretaker.s3refresh.targets.making import known
 
@@ -70,6 +72,58 @@ def test_a_spec_that_an_older_crd_let_in_is_told_with_its_field(spec: object, wo
     assert found.spec is None
     assert words in found.invalid
     assert not found.active
+    assert (found.meta, found.status, found.lost) == (META, Status(), False)
+
+
+def test_what_stands_is_kept_without_a_spec() -> None:
+    found = read(raw({}, {"observedGeneration": 4}))
+    assert (found.spec, found.status.observed_generation, found.lost) == (None, 4, False)
+    assert read(raw({}, {"targets": "none"})).lost is True
+
+
+@pytest.mark.parametrize("scale", [1.0, 0.5])
+def test_the_pace_is_the_specs(scale: float) -> None:
+    debounce = {"quietPeriod": "5s", "maxDelay": "2m", "minInterval": "70s"}
+    retry = {"initial": "10s", "max": "20s"}
+    spec = {**SPEC, "debounce": debounce, "retry": retry, "resync": {"interval": "1h"}}
+    found = judged(raw(spec), known().spec, scale).pace
+    waits = (found.quiet_period, found.max_delay, found.resync)
+    assert waits == (5.0, 120.0, 3600.0)
+    scaled = (found.min_interval, found.retry_initial, found.retry_max, found.claim_lost)
+    assert scaled == tuple(scale * one for one in (70.0, 10.0, 20.0, 120.0))
+    if scale == 1.0:
+        assert read(raw(spec)).pace == found
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"debounce": {"quietPeriod": "x"}}, "debounce.quietPeriod"),
+        ({"debounce": {"maxDelay": "x"}}, "debounce.maxDelay"),
+        ({"debounce": {"minInterval": "x"}}, "debounce.minInterval"),
+        ({"retry": {"initial": "x"}}, "retry.initial"),
+        ({"retry": {"max": "x"}}, "retry.max"),
+        ({"resync": {"interval": "x"}}, "resync.interval"),
+    ],
+)
+def test_a_duration_that_is_none_is_told_by_its_field(fields: dict[str, object], field: str) -> None:
+    assert read(raw({**SPEC, **fields})).invalid.startswith(f"spec.{field}: ")
+
+
+def test_where_resources_are() -> None:
+    group = "/apis/caretaker.dev/v1alpha1"
+    assert refresh_path("ns", "r") == f"{group}/namespaces/ns/s3aggregatedrefreshes/r"
+    assert refresh_path("ns") == f"{group}/namespaces/ns/s3aggregatedrefreshes"
+    assert refresh_path("") == f"{group}/s3aggregatedrefreshes"
+
+
+def test_the_targets_on_record() -> None:
+    status = {"targets": [{"id": "t", "dirty": {"since": "yesterday", "all": True}}, {"id": "u"}]}
+    assert targets_of(raw(status=status), 9.0) == (
+        Target("t", dirty=Dirty(9.0, EVERYTHING)),
+        Target("u"),
+    )
+    assert targets_of(raw(status={"targets": "none"}), 9.0) == ()
 
 
 def test_a_status_that_somebody_else_wrote_counts_as_lost() -> None:

@@ -1,5 +1,7 @@
 """Whose turn it is at a gateway."""
 
+from typing import Any
+
 import pytest
 
 from caretaker.runtime.queue import Key
@@ -47,6 +49,32 @@ def test_who_waits_longest_goes_first() -> None:
     assert line.free(C) == 0, "who has just come stands behind both"
 
 
+def test_who_waits_for_one_of_several_leaves_the_others() -> None:
+    line = Line()
+    line.note(A, since=10)
+    assert line.free(B, limit=2) == 1
+
+
+def test_who_waits_no_more_makes_room() -> None:
+    line = Line()
+    line.note(A, since=10)
+    line.note(B, since=20)
+    line.note(A)
+    assert line.told == [B]
+
+
+def test_who_makes_room_and_who_goes_on_tells_nobody() -> None:
+    line = Line()
+    line.note(A, busy=2, since=10)
+    line.note(A, busy=1, since=10)
+    assert line.told == [], "it knows itself"
+    line.note(B, since=20)
+    line.note(A, busy=1, since=10)
+    assert line.told == []
+    line.turns.forget(C)
+    assert line.told == []
+
+
 def test_who_waits_is_told_when_there_is_room_and_nobody_else() -> None:
     line = Line()
     line.note(A, busy=1)
@@ -70,19 +98,21 @@ def test_a_resource_that_goes_makes_room() -> None:
 
 def test_a_resource_whose_passes_fail_does_not_hold_up_the_line_for_ever() -> None:
     line = Line()
-    line.note(A, since=10, clock=0)
-    line.note(B, since=20, clock=PATIENCE_SECONDS - 1)
-    assert line.free(B, clock=PATIENCE_SECONDS - 1) == 0
-    assert line.free(B, clock=PATIENCE_SECONDS) == 1
+    line.note(A, since=10, clock=50)
+    line.turns.recorded(A)
+    line.note(B, since=20, clock=49 + PATIENCE_SECONDS)
+    assert line.free(B, clock=49 + PATIENCE_SECONDS) == 0
+    assert line.free(B, clock=50 + PATIENCE_SECONDS) == 1
 
 
 def test_a_plan_that_is_never_written_holds_up_nobody_for_long() -> None:
     line = Line()
-    for clock in (0, 20, PATIENCE_SECONDS):
+    late = 50 + PATIENCE_SECONDS
+    for clock in (50, 70, late):
         line.note(A, busy=1, since=10, clock=clock)
-        assert line.free(B, clock=clock) == (1 if clock == PATIENCE_SECONDS else 0)
+        assert line.free(B, clock=clock) == (1 if clock == late else 0)
     line.turns.recorded(A)
-    assert line.free(B, clock=PATIENCE_SECONDS) == 0
+    assert line.free(B, clock=late) == 0
 
 
 def test_calls_on_record_count_however_often_the_next_plan_is_not_written() -> None:
@@ -99,7 +129,7 @@ def test_claims_count_and_refreshes_in_flight_until_they_are_taken_to_have_ended
     targets = [
         Target("s0", claim=Claim("c", "me", 0.0, CALL, 0.0)),
         Target("s1", in_flight=InFlight("n", 100.0, CALL)),
-        Target("s2", in_flight=InFlight("n", 10.0, CALL)),
+        Target("s2", in_flight=InFlight("n", 60.0, CALL)),
         Target("s3"),
         Target("gone", claim=Claim("c", "me", 0.0, CALL, 0.0)),
     ]
@@ -170,4 +200,17 @@ def test_who_had_a_turn_stands_behind_those_who_became_dirty_before_it() -> None
     starts = {"heavy": 90.0, "light": 70.0}
     assert waiting_of(Plan((heavy,), starts=starts), shares, 100.0) == {G: 70.0}
     assert waiting_of(Plan((heavy, light), starts=starts), shares, 100.0) == {G: 40.0}
+    assert waiting_of(Plan((light, heavy), starts=starts), shares, 100.0) == {G: 40.0}
+    assert waiting_of(Plan((heavy, light), starts=starts), shares, 70.0) == {G: 40.0}
     assert waiting_of(Plan((heavy, light), starts=starts), shares, 60.0) == {}
+
+
+@pytest.mark.parametrize(
+    "busy",
+    [{"claim": Claim("c", "me", 0.0, CALL, 0.0)}, {"in_flight": InFlight("n", 0.0, CALL)}],
+    ids=["claimed", "in flight"],
+)
+def test_who_has_a_turn_does_not_wait_for_one(busy: dict[str, Any]) -> None:
+    share = Share(id="s", arn="", bucket="b", group=G)
+    target = Target("s", dirty=Dirty(10.0, Scope(all=True)), **busy)
+    assert waiting_of(Plan((target,), starts={"s": 20.0}), {"s": share}, 100.0) == {}
