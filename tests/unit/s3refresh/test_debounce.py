@@ -5,6 +5,15 @@ from typing import Any
 import msgspec
 import pytest
 
+from caretaker.api.s3refresh import (
+    ClaimStatus,
+    FailureStatus,
+    InFlightStatus,
+    LastStatus,
+    LaterStatus,
+    ScopeStatus,
+    TargetStatus,
+)
 from caretaker.s3refresh import debounce, narrowing, record, timing
 from caretaker.s3refresh.allowance import UNCONTENDED, Contention
 from caretaker.s3refresh.debounce import Claim, Dirty, Failure, InFlight, Last, Pace, Target
@@ -477,6 +486,12 @@ def test_how_long_everything_takes_is_remembered(took: float, known: float) -> N
     assert debounce.accepted(at_once, "c1", "", NOW).last.full_seconds == 1.0
 
 
+def test_a_resource_on_its_way_out_waits_for_nothing_more() -> None:
+    going = debounce.at_once(PACE)
+    assert going == msgspec.structs.replace(PACE, quiet_period=0.0, max_delay=0.0)
+    assert timing.start_at(dirty(since=NOW), going, NOW, 0, 0, NOW) == NOW
+
+
 def test_a_clean_target_never_starts() -> None:
     assert timing.start_at(Target("t"), PACE, NOW, 0, 0, NOW) is None
 
@@ -507,3 +522,133 @@ def test_a_clean_target_never_starts() -> None:
 def test_what_is_recorded_reads_as_it_was(target: Target) -> None:
     written = msgspec.json.encode(record.write(target, "Clean"))
     assert record.read(msgspec.json.decode(written, type=type(record.write(target, "Clean"))), NOW) == target
+
+
+def test_how_a_target_is_recorded() -> None:
+    target = Target(
+        "t",
+        dirty=Dirty(
+            NOW - 9,
+            Scope(folders=frozenset({"b", "a"}), trees=frozenset({"d", "c"})),
+            closed=True,
+            later=Dirty(NOW - 1.5, EVERYTHING),
+            most=25,
+        ),
+        claim=Claim("c1", "me", NOW - 5, Request(("a", "/"), recursive=True), NOW - 40, 3),
+        in_flight=InFlight("n1", NOW - 30, Request(("a",), recursive=True)),
+        last=Last(NOW - 31, NOW - 30, NOW - 23.6, NOW - 29, 7.4, 2, "Succeeded"),
+        failure=Failure(2, "E", "n" * 1025, NOW + 60),
+        location="bucket/team/",
+    )
+    assert msgspec.to_builtins(record.write(target, "Claimed")) == {
+        "id": "t",
+        "phase": "Claimed",
+        "location": "bucket/team/",
+        "dirty": {
+            "since": "2027-01-15T07:59:51.000000+00:00",
+            "folders": ("a", "b"),
+            "trees": ("c", "d"),
+            "closed": True,
+            "later": {"since": "2027-01-15T07:59:58.500000+00:00", "all": True},
+            "maxFolders": 25,
+        },
+        "claim": {
+            "id": "c1",
+            "owner": "me",
+            "startedAt": "2027-01-15T07:59:55.000000+00:00",
+            "since": "2027-01-15T07:59:20.000000+00:00",
+            "folders": ("a", "/"),
+            "recursive": True,
+            "attempt": 3,
+        },
+        "inFlight": {
+            "notificationID": "n1",
+            "acceptedAt": "2027-01-15T07:59:30.000000+00:00",
+            "folders": ("a",),
+            "recursive": True,
+        },
+        "last": {
+            "requestedAt": "2027-01-15T07:59:29.000000+00:00",
+            "acceptedAt": "2027-01-15T07:59:30.000000+00:00",
+            "completedAt": "2027-01-15T07:59:36.400000+00:00",
+            "fullAt": "2027-01-15T07:59:31.000000+00:00",
+            "fullSeconds": 7,
+            "durationSeconds": 6,
+            "folders": 2,
+            "result": "Succeeded",
+        },
+        "failure": {
+            "count": 2,
+            "code": "E",
+            "message": "n" * 1024,
+            "nextAttemptAt": "2027-01-15T08:01:00.000000+00:00",
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    ("last", "told"),
+    [
+        pytest.param(Last(), None, id="never called"),
+        pytest.param(Last(NOW - 9), {"requestedAt": "2027-01-15T07:59:51.000000+00:00"}, id="called"),
+        pytest.param(Last(full_seconds=0.4, folders=1), {"folders": 1}, id="less than a second"),
+        pytest.param(
+            Last(0.0, NOW, NOW - 1, result="Succeeded"),
+            {
+                "acceptedAt": "2027-01-15T08:00:00.000000+00:00",
+                "completedAt": "2027-01-15T07:59:59.000000+00:00",
+                "result": "Succeeded",
+            },
+            id="by a clock that was set back",
+        ),
+        pytest.param(
+            Last(0.0, NOW, NOW, result="Succeeded"),
+            {
+                "acceptedAt": "2027-01-15T08:00:00.000000+00:00",
+                "completedAt": "2027-01-15T08:00:00.000000+00:00",
+                "durationSeconds": 0,
+                "result": "Succeeded",
+            },
+            id="at once",
+        ),
+        pytest.param(
+            Last(0.0, 0.0, NOW, result="Succeeded"),
+            {"completedAt": "2027-01-15T08:00:00.000000+00:00", "result": "Succeeded"},
+            id="nobody knows since when",
+        ),
+        pytest.param(
+            Last(0.0, NOW - 9, NOW, result="Assumed"),
+            {
+                "acceptedAt": "2027-01-15T07:59:51.000000+00:00",
+                "completedAt": "2027-01-15T08:00:00.000000+00:00",
+                "result": "Assumed",
+            },
+            id="whose end was not heard of",
+        ),
+    ],
+)
+def test_how_the_last_call_is_recorded(last: Last, told: dict[str, object] | None) -> None:
+    assert msgspec.to_builtins(record.write(Target("t", last=last), "Clean").last) == told
+
+
+def test_what_cannot_be_read_back_is_now_or_everything() -> None:
+    found = record.read(
+        TargetStatus(
+            "t",
+            dirty=ScopeStatus("x", folders=("a",), later=LaterStatus("y", trees=("b",))),
+            claim=ClaimStatus("c", "me", "x", "y", ()),
+            in_flight=InFlightStatus("n", "x", ()),
+            last=LastStatus(requested_at="x", accepted_at="y", completed_at="z", full_at="x"),
+            failure=FailureStatus(1),
+        ),
+        NOW,
+    )
+    whole = Request(("/",), recursive=True)
+    later = Dirty(NOW, Scope(trees=frozenset({"b"})))
+    assert found == Target(
+        "t",
+        dirty=Dirty(NOW, Scope(folders=frozenset({"a"})), later=later),
+        claim=Claim("c", "me", NOW, whole, NOW),
+        in_flight=InFlight("n", NOW, whole),
+        failure=Failure(1, "", "", NOW),
+    )

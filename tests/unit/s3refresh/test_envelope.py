@@ -370,7 +370,10 @@ def test_an_envelope_that_was_not_asked_for_is_told(body: str, envelope: Envelop
 
 
 def test_a_gateway_event_with_a_detail_of_another_shape_breaks_nothing() -> None:
-    assert parse(json.dumps({"source": "aws.storagegateway", "detail-type": "x", "detail": "y"})) == Parsed()
+    uploads = gateway("Storage Gateway File Upload Event", ("arn:aws:s3:::bucket/pre/",))
+    assert parse(json.dumps({**uploads, "detail": "y"})).events == (
+        ObjectEvent("ObjectCreated", "bucket", ""),
+    )
 
 
 @pytest.mark.parametrize("resources", [5, "arn", {"a": 1}, None, [5, None, {}]], ids=str)
