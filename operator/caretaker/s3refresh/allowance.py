@@ -44,5 +44,5 @@ def allowance(
     patience = max(max_delay, min_interval) + min_interval + took
     if age > patience:
         age = min(age, max_delay)
-    calls = min(1 + int((patience - age) // gap), int(patience // gap), PLAIN_CALLS)
+    calls = min(1 + int((patience - age) / gap), int(patience / gap), PLAIN_CALLS)
     return max(calls, 1), 1 + math.ceil(max(whole - took, 0.0) / gap)

@@ -48,7 +48,7 @@ def conditions_of(view: View, plan: Plan) -> Iterable[Condition]:
     yield condition(c.QUEUE_REACHABLE, *_queue(view))
     yield condition(c.TARGETS_RESOLVED, *_targets(view, plan))
     yield condition(c.CAUGHT_UP, *_caught_up(view, plan))
-    if status != "True" and reason in STALLING:
+    if reason in STALLING:
         yield condition(c.STALLED, "True", reason, message)
     elif status != "True":
         yield condition(c.RECONCILING, "True", reason, message)

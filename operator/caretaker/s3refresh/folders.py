@@ -223,7 +223,7 @@ def _collapsed(scope: Scope, most: int) -> Scope:
     tree but the root's own would hold them, and that one would be everything."""
     names = sorted(f"{name}/" for name in (*scope.folders, *scope.trees) if name != ROOT)
     leaves = [name for name, after in pairwise((*names, "")) if not after.startswith(name)]
-    deepest = max((name.count("/") for name in leaves), default=1)
+    deepest = max(name.count("/") for name in leaves)
     # The largest depth at which at most `most` trees remain; 1 if there is none.
     levels = bisect_right(range(1, deepest + 1), most, key=lambda depth: len(_cut(leaves, depth))) or 1
     trees = _cut(leaves, levels)
@@ -235,9 +235,7 @@ def _collapsed(scope: Scope, most: int) -> Scope:
 
 def _cut(names: Iterable[str], depth: int) -> set[str]:
     """The ancestors of these names at this depth; a name above it stays itself. Names end in a slash."""
-    return {
-        "/".join(name.split("/", depth)[:depth]) if name.count("/") > depth else name[:-1] for name in names
-    }
+    return {"/".join(name.split("/")[:depth]) if name.count("/") > depth else name[:-1] for name in names}
 
 
 def _calls(names: Iterable[str], most: int) -> Iterator[tuple[str, ...]]:

@@ -216,7 +216,7 @@ def _complete(snapshot: Snapshot, targets: dict[str, Target], completion: Comple
     by_share = [
         one for one, refresh in flying.items() if one in ids and "" in (name, refresh.notification_id)
     ]
-    for one in (same or by_share)[:1]:
+    for one in same or by_share:
         targets[one] = debounce.completed(targets[one], flying[one].notification_id, snapshot.now)
     return bool(same or by_share)
 

@@ -68,7 +68,11 @@ def view(
 FAILED = Target("share-1", dirty=Dirty(NOW, EVERYTHING), failure=Failure(3, "AccessDenied", "no", NOW + 9))
 # What is seen, (status, reason) of Ready, and of other conditions.
 CASES: Final[dict[str, tuple[View, tuple[str, str], dict[str, tuple[str, str]]]]] = {
-    "all is well": (view(), ("True", "Consuming"), {c.CAUGHT_UP: ("True", "UpToDate")}),
+    "all is well": (
+        view(),
+        ("True", "Consuming"),
+        {c.CAUGHT_UP: ("True", "UpToDate"), c.TARGETS_RESOLVED: ("True", "Resolved")},
+    ),
     "not granted: events may wait that nobody has seen": (
         view(refusal=Refusal("NotGranted", "no")),
         ("False", "NotGranted"),

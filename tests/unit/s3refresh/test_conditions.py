@@ -48,6 +48,8 @@ SAID: list[tuple[str, str, str]] = [
         "events may wait that have not been received: no",
     ),
     ("somebody else's queue", c.QUEUE_REACHABLE, "taken"),
+    ("somebody else's queue", c.STALLED, "taken"),
+    ("an SQS that fails", c.RECONCILING, "sqs: 500"),
     ("suspended", c.READY, "suspended; what is dirty is kept"),
     ("suspended", c.SUSPENDED, "spec.suspend is true: nothing is received"),
     ("no permission to look at the queue", c.QUEUE_REACHABLE, "sqs: no"),

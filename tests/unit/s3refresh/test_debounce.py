@@ -15,7 +15,7 @@ from caretaker.api.s3refresh import (
     TargetStatus,
 )
 from caretaker.s3refresh import debounce, narrowing, record, timing
-from caretaker.s3refresh.allowance import UNCONTENDED, Contention
+from caretaker.s3refresh.allowance import UNCONTENDED, Contention, allowance
 from caretaker.s3refresh.debounce import Claim, Dirty, Failure, InFlight, Last, Pace, Target
 from caretaker.s3refresh.folders import EVERYTHING, Request, Scope
 
@@ -100,6 +100,28 @@ class TestClaim:
 
 MANY = Scope(folders=frozenset({"/", "d", *(f"d/{n:03}" for n in range(180))}))
 CALLED = Last(NOW - 121, NOW - 120, NOW - 60)
+
+
+@pytest.mark.parametrize(
+    ("age", "took", "whole", "contention", "expected"),
+    [
+        pytest.param(0, 0, 0, UNCONTENDED, (4, 1), id="there is time for all that are preferred"),
+        pytest.param(0, 200, 300, UNCONTENDED, (4, 2), id="each takes 200 s"),
+        pytest.param(0, 250, 1500, UNCONTENDED, (3, 6), id="slow ones"),
+        pytest.param(600, 10, 100, UNCONTENDED, (2, 3), id="old ones"),
+        pytest.param(610, 10, 100, UNCONTENDED, (2, 3), id="the last call begins in time for the oldest"),
+        pytest.param(611, 10, 100, UNCONTENDED, (1, 3), id="and the one after it does not"),
+        pytest.param(670, 10, 100, UNCONTENDED, (1, 3), id="just in time"),
+        pytest.param(671, 10, 100, UNCONTENDED, (2, 3), id="too late: the time again"),
+        pytest.param(0, 100, 900, Contention(waited=300.0), (1, 3), id="waited for its turn"),
+        pytest.param(0, 100, 900, Contention(others=1.0), (2, 4), id="another's turn, and one more"),
+        pytest.param(0, 100, 900, Contention(waited=150.0, others=1.0), (2, 4), id="the longer of both"),
+    ],
+)
+def test_how_many_calls_leave_time_for_the_next(
+    age: float, took: float, whole: float, contention: Contention, expected: tuple[int, int]
+) -> None:
+    assert allowance(age, took, whole, 600.0, 60.0, contention) == expected
 
 
 @pytest.mark.parametrize(
@@ -237,6 +259,10 @@ class TestRefused:
         assert after.dirty == Dirty(NOW - 40, scope, closed=True, later=Dirty(NOW - 3, B), most=4)
         assert after.failure == Failure(2, "Bad", "no", NOW + PACE.min_interval)
 
+    def test_which_needs_no_backoff(self) -> None:
+        after = self.refused(self.claimed(*self.NAMES, failure=Failure(4, "Bad", "no", NOW - 5)))
+        assert after.failure == Failure(5, "Bad", "no", NOW + PACE.min_interval)
+
     def test_another_failure_in_between_counts(self) -> None:
         failure = Failure(1, "Busy", "no", NOW - 5)
         after = self.refused(self.claimed(*self.NAMES, failure=failure)).dirty
@@ -301,6 +327,20 @@ class TestAnswers:
         assert after.dirty == Dirty(NOW - 40, Scope(folders=frozenset({"/", "a", "b"})))
         assert after.failure == Failure(1, "E", "no", NOW + 60)
         assert after.claim is None
+
+    def test_failed_waits_with_what_was_closed(self) -> None:
+        left = Dirty(NOW - 9, B, closed=True, later=Dirty(NOW - 1, A), most=3)
+        after = debounce.failed(msgspec.structs.replace(CLAIMED, dirty=left), "c1", "E", "no", PACE, NOW, 1.0)
+        both = Scope(folders=frozenset({"/", "a", "b"}))
+        assert after.dirty == Dirty(NOW - 40, both, closed=True, later=Dirty(NOW - 1, A), most=3)
+
+    def test_no_more_is_waited_for_than_the_spec_and_the_service_ask_for(self) -> None:
+        pace = Pace(retry_initial=0.0, min_interval=0.0)
+        for after in (
+            debounce.failed(CLAIMED, "c1", "E", "no", pace, NOW, 1.0),
+            debounce.broken(FLYING, "n1", "E", "no", pace, NOW, 1.0),
+        ):
+            assert after.failure == Failure(1, "E", "no", NOW)
 
     def test_backoff_doubles_to_its_end(self) -> None:
         waits = []
@@ -506,6 +546,8 @@ def test_a_clean_target_never_starts() -> None:
         Target("t", dirty=Dirty(NOW - 9, A, closed=True, later=Dirty(NOW - 1, EVERYTHING), most=25)),
         Target("t", dirty=Dirty(NOW - 9, A, closed=True, later=Dirty(NOW - 1, B))),
         Target("t", last=Last(NOW - 9, NOW - 8, NOW - 1, NOW - 8, 7.0)),
+        Target("t", last=Last(full_at=NOW - 8, folders=3)),
+        Target("t", claim=Claim("c1", "me", NOW, Request(("a",), recursive=True), NOW)),
         CLAIMED,
         debounce.resume(CLAIMED, "you"),
         FLYING,
@@ -515,7 +557,20 @@ def test_a_clean_target_never_starts() -> None:
         debounce.located(FLYING, "bucket/team/", NOW),
     ],
     ids=[
-        *("clean", "dirty", "all", "trees", "closed", "later", "full", "claimed", "resumed", "in flight"),
+        *(
+            "clean",
+            "dirty",
+            "all",
+            "trees",
+            "closed",
+            "later",
+            "full",
+            "called",
+            "trees claimed",
+            "claimed",
+            "resumed",
+            "in flight",
+        ),
         *("broken", "failed", "done", "located"),
     ],
 )

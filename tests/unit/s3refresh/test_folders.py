@@ -141,6 +141,25 @@ def test_hundreds_of_leaves_are_few_trees_and_their_ancestors_stay_single() -> N
     assert (set(second.folders), second.recursive) == ({"/", "a"}, False)
 
 
+def test_a_leaf_above_the_others_is_a_tree_of_its_own() -> None:
+    first, second = requests(narrowed(merge(HUNDREDS, of_key("top/x")), 50, 2, 2))
+    assert (set(first.folders), first.recursive) == ({"top", *(f"a/b{n}" for n in range(30))}, True)
+    assert (set(second.folders), second.recursive) == ({"/", "a"}, False)
+
+
+@pytest.mark.parametrize(
+    ("keys", "trees"),
+    [
+        pytest.param([f"d{n}/{m}/x" for n in range(60) for m in range(10)], 60, id="wide at the top"),
+        pytest.param([f"d{n}/" + "e/" * 9 + "x" for n in range(50)], 50, id="as many as there may be, deep"),
+    ],
+)
+def test_more_than_is_kept_are_trees_at_the_top(keys: list[str], trees: int) -> None:
+    assert len({name for key in keys for name in of_key(key).folders}) > MAX_FOLDERS
+    tops = frozenset(f"d{n}" for n in range(trees))
+    assert merge(*map(of_key, keys)) == Scope(folders=frozenset({"/"}), trees=tops)
+
+
 def test_what_one_call_has_to_refresh_is_everything_unless_that_is_worth_more_calls() -> None:
     assert narrowed(SIXTY, 50, 1, 2) == EVERYTHING
     assert len(requests(narrowed(HUNDREDS, 50, 1, 3))) == 2

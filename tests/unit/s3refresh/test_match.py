@@ -70,6 +70,33 @@ def test_whether_all_that_are_wanted_concern_a_share(events: list[ObjectEvent], 
     assert EventMatcher(NO_CSV, SHARES).join(matches(*events, filter_=NO_CSV)) is all_match
 
 
+@pytest.mark.parametrize(
+    ("filter_", "event", "passes"),
+    [
+        (EVERY, ObjectEvent("ObjectCreated", "b", "a"), True),
+        (EVERY, ObjectEvent("Other", "b", "a"), False),
+        (Filter(events=("ObjectRemoved",)), ObjectEvent("ObjectRemoved", "b", "a"), True),
+        (Filter(events=("ObjectRemoved",)), ObjectEvent("ObjectCreated", "b", "a"), False),
+        (Filter(buckets=("b", "c")), ObjectEvent("ObjectCreated", "b", "a"), True),
+        (Filter(buckets=("c",)), ObjectEvent("ObjectCreated", "b", "a"), False),
+        (Filter(ignore_principals=("AWS:x*",)), ObjectEvent("ObjectCreated", "b", "a", "AWS:xy"), False),
+        (Filter(ignore_principals=("AWS:x*",)), ObjectEvent("ObjectCreated", "b", "a", "AWS:y"), True),
+        (Filter(ignore_principals=("AWS:x*",)), ObjectEvent("ObjectCreated", "b", "a", "aws:xy"), True),
+        (Filter(prefixes=("a/", "b/")), ObjectEvent("ObjectCreated", "b", "b/c"), True),
+        (Filter(prefixes=("a/", "b/")), ObjectEvent("ObjectCreated", "b", "c/a/"), False),
+        (Filter(prefixes=("a/",)), ObjectEvent("ObjectCreated", "b", ""), True),
+        (Filter(exclude_prefixes=("a/",)), ObjectEvent("ObjectCreated", "b", "a/c"), False),
+        (Filter(exclude_prefixes=("a/",)), ObjectEvent("ObjectCreated", "b", "b/a/"), True),
+        (Filter(suffixes=(".csv",)), ObjectEvent("ObjectCreated", "b", "a.csv"), True),
+        (Filter(suffixes=(".csv",)), ObjectEvent("ObjectCreated", "b", "a.csv.gz"), False),
+        (Filter(exclude_suffixes=(".csv",)), ObjectEvent("ObjectCreated", "b", "a.csv"), False),
+        (Filter(exclude_suffixes=(".csv",)), ObjectEvent("ObjectCreated", "b", "a.csv.gz"), True),
+    ],
+)
+def test_what_a_filter_lets_pass(filter_: Filter, event: ObjectEvent, passes: bool) -> None:
+    assert match.wanted(filter_, event) is passes
+
+
 def test_what_was_sifted_before_counts_as_well() -> None:
     matcher = EventMatcher(NO_CSV, SHARES)
     for at in (1, 2):

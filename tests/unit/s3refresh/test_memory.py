@@ -73,7 +73,8 @@ def test_a_claim_ages_until_another_process_or_attempt_has_it() -> None:
     assert [age(8.0, owner="other"), age(9.0, owner="other")] == [0.0, 1.0]
     assert age(10.0, owner="other", attempt=2) == 0.0
     assert age(11.0, id="d") == 0.0
-    assert memory.look([Target("t")], 20.0)["t"].claim_age == 0.0
+    for clock in (20.0, 20.5):
+        assert memory.look([Target("t")], clock)["t"].claim_age == 0.0
     assert age(21.0, id="d") == 0.0
 
 

@@ -70,6 +70,24 @@ def test_events_that_were_sifted_before_count_as_if_they_were_sifted_now() -> No
     assert (unsure.done, unsure.kept) == ([2], [1])
 
 
+@pytest.mark.parametrize(("refused", "closed"), [(True, True), (False, False)])
+def test_a_call_that_is_refused_again_is_made_with_fewer_folders(refused: bool, closed: bool) -> None:
+    claim = Claim("c", "me", NOW - 5, CALL, NOW - 40)
+    target = Target("one", claim=claim, failure=debounce.Failure(1, "Bad", "no", NOW - 5))
+    result = Result("one", "c", code="Bad", message="no", refused=refused, retry_after=100.0)
+    dirty = of(planned(target, results=(result,), running=frozenset({"c"})))
+    assert dirty.dirty == Dirty(
+        NOW - 40, Scope(folders=frozenset({"/", "a"})), closed=closed, most=1 if closed else 0
+    )
+    assert dirty.failure == debounce.Failure(2, "Bad", "no", NOW + 100)
+
+
+def test_the_end_of_a_refresh_is_now() -> None:
+    flying = Target("one", in_flight=InFlight("n", NOW - 9, CALL))
+    made = planned(flying, messages=(Message(1, completions=(Completion("n", "arn:one"),)),))
+    assert (of(made).last.completed_at, of(made).in_flight, made.done) == (NOW, None, [1])
+
+
 def test_a_share_that_is_gone_leaves_no_record_behind_unless_something_is_left_to_do() -> None:
     some = Scope(folders=frozenset({"a"}))
     dirty = Target("dirty", dirty=Dirty(NOW - 9, some))
