@@ -331,7 +331,7 @@ def _resume(snapshot: Snapshot, targets: dict[str, Target], result: Plan) -> Non
     if not snapshot.idempotent:
         return
     for share in snapshot.shares.known:
-        target = targets.get(share.id, Target(share.id))
+        target = targets[share.id]
         if share.ready and _again_at(snapshot, target) <= snapshot.now:
             after = targets[share.id] = debounce.resume(target, snapshot.owner)
             if after.claim is not None:
@@ -375,7 +375,7 @@ def _start(
     start = timing.start_at(
         target, snapshot.pace, last_event, seen.dirty_for, seen.called_for, snapshot.now, rivals
     )
-    held = snapshot.held.get(target.id, 0.0)
+    held = snapshot.held.get(target.id)
     return max(start, snapshot.now + held) if start is not None and held else start
 
 

@@ -18,6 +18,7 @@ from caretaker.s3refresh import debounce, narrowing, record, timing
 from caretaker.s3refresh.allowance import UNCONTENDED, Contention, allowance
 from caretaker.s3refresh.debounce import Claim, Dirty, Failure, InFlight, Last, Pace, Target
 from caretaker.s3refresh.folders import EVERYTHING, Request, Scope
+from caretaker.s3refresh.match import Share
 
 NOW = 1_800_000_000.0
 PACE = Pace()
@@ -385,6 +386,12 @@ class TestEnds:
         after = debounce.overdue(FLYING, PACE, NOW + 30)
         assert (after.in_flight, after.dirty, after.last.result) == (None, None, "Assumed")
 
+    def test_how_long_everything_took_is_assumed_as_well(self) -> None:
+        whole = Request(("/",), recursive=True)
+        flying = msgspec.structs.replace(FLYING, in_flight=InFlight("n1", NOW - 30, whole))
+        after = debounce.overdue(flying, PACE, NOW + 30).last
+        assert (after.completed_at, after.full_seconds, after.result) == (NOW + 30, 60.0, "Assumed")
+
     def test_a_lost_completion_refreshes_again_once_and_is_then_given_up(self) -> None:
         pace = Pace(tracked=True, completion_timeout=100)
         again = debounce.overdue(FLYING, pace, NOW + 70)
@@ -524,6 +531,51 @@ def test_how_long_everything_takes_is_remembered(took: float, known: float) -> N
     assert debounce.completed(some, "n2", NOW + 99).last.full_seconds == known
     at_once = msgspec.structs.replace(CLAIMED, claim=msgspec.structs.replace(CLAIM, request=whole))
     assert debounce.accepted(at_once, "c1", "", NOW).last.full_seconds == 1.0
+
+
+@pytest.mark.parametrize(
+    ("last", "pace", "expected"),
+    [
+        (Last(), PACE, (60.0, 60.0)),
+        (Last(), Pace(tracked=True, assume_after=7.0), (60.0, 900.0)),
+        (Last(0.0, NOW, NOW), PACE, (0.0, 60.0)),
+        (Last(0.0, NOW, NOW + 5, full_seconds=80.0), PACE, (5.0, 80.0)),
+        (Last(0.0, NOW, NOW - 5), PACE, (60.0, 60.0)),
+        (Last(0.0, 0.0, NOW), PACE, (60.0, 60.0)),
+    ],
+)
+def test_how_long_refreshes_take(last: Last, pace: Pace, expected: tuple[float, float]) -> None:
+    assert debounce.durations(last, pace) == expected
+
+
+@pytest.mark.parametrize(
+    ("target", "start", "phase"),
+    [
+        (Target("t"), None, "Clean"),
+        (dirty(), None, "Debouncing"),
+        (dirty(), NOW + 1, "Debouncing"),
+        (dirty(), NOW, "Due"),
+        (CLAIMED, NOW, "Claimed"),
+        (FLYING, None, "InFlight"),
+        (msgspec.structs.replace(FLYING, dirty=Dirty(NOW, A)), NOW, "InFlight"),
+        (msgspec.structs.replace(dirty(), failure=Failure(1, "E", "no", NOW)), NOW, "Backoff"),
+    ],
+)
+def test_the_phase_of_a_target(target: Target, start: float | None, phase: str) -> None:
+    assert timing.phase_of(target, start, NOW) == phase
+
+
+def test_who_wants_a_turn() -> None:
+    shares = {
+        name: Share(name, f"arn:{name}", "b", group=group, ready=ready)
+        for name, group, ready in (("a", "g", True), ("b", "g", True), ("c", "h", True), ("d", "h", False))
+    }
+    some = Dirty(NOW, A)
+    targets = [*(Target(name, dirty=some) for name in "abcde"), Target("f")]
+    assert timing.wanting_of(targets, shares) == {"g": 2, "h": 1}
+    assert timing.wanting_of([Target("a"), Target("b", dirty=some)], shares) == {"g": 1}
+    assert timing.others(targets, shares.values(), {"g": 3}, 2) == {"a": 2.0, "b": 2.0, "c": 0.0}
+    assert timing.others(targets, shares.values(), {}, 0) == {"a": 1.0, "b": 1.0, "c": 0.0}
 
 
 def test_a_resource_on_its_way_out_waits_for_nothing_more() -> None:

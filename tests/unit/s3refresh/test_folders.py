@@ -7,11 +7,13 @@ from hypothesis import strategies as st
 from caretaker.s3refresh.folders import (
     EVERYTHING,
     MAX_BYTES,
+    MAX_CALL_BYTES,
     MAX_DEPTH,
     MAX_FOLDERS,
     NOTHING,
     Request,
     Scope,
+    calls_of,
     covers,
     length,
     merge,
@@ -193,6 +195,7 @@ def test_everything_is_one_call_for_the_root_and_all_below() -> None:
         ("a/b", '"a/b"'),
         ("ü", '"ü"'),
         ("a&b", r'"a\u0026b"'),
+        ("X&", r'"X\u0026"'),
         ("<a>", r'"\u003ca\u003e"'),
         ("\x01\n", r'"\u0001\n"'),
         ('"\\', r'"\"\\"'),
@@ -237,6 +240,41 @@ def merge_unbounded(scopes: list[Scope]) -> Scope:
         folders=frozenset(name for scope in scopes for name in scope.folders),
         trees=frozenset(name for scope in scopes for name in scope.trees),
     )
+
+
+def test_a_name_as_long_as_a_call_takes_is_a_folder() -> None:
+    assert of_key("x" * 1024 + "/k") == plain("/", "x" * 1024)
+
+
+def test_everything_is_one_call() -> None:
+    assert calls_of(EVERYTHING, 50) == 1
+
+
+@pytest.mark.parametrize(("number", "calls"), [(8, [8]), (9, [8, 1])])
+def test_a_call_has_no_more_names_than_fit(number: int, calls: list[int]) -> None:
+    names = {f"{n}" + "x" * 1020 for n in range(number)}
+    assert sum(map(length, sorted(names)[:8])) == MAX_CALL_BYTES
+    assert [len(call.folders) for call in requests(plain(*names))] == calls
+
+
+def test_as_many_folders_and_trees_as_are_kept() -> None:
+    names = [f"d{n}" for n in range(MAX_FOLDERS)]
+    kept = Scope(folders=frozenset(names[:300]), trees=frozenset(names[300:]))
+    assert merge(kept) == kept
+    assert merge(kept, plain("e")) == EVERYTHING
+
+
+def test_as_many_bytes_as_are_kept() -> None:
+    names = [f"{n}" + "x" * 1020 for n in range(10, 26)]
+    names = [name[:1021] for name in names]
+    assert size(plain(*names)) == MAX_BYTES
+    assert merge(plain(*names)) == plain(*names)
+
+
+def test_what_is_too_long_as_fifty_trees_is_half_as_many() -> None:
+    keys = [f"t/m{n % 20}/{n:02}{'x' * 330}/{m}/k" for n in range(50) for m in range(10)]
+    trees = frozenset(f"t/m{n}" for n in range(20))
+    assert merge(*map(of_key, keys)) == Scope(folders=frozenset({"/", "t"}), trees=trees)
 
 
 def test_within_follows_whole_names() -> None:

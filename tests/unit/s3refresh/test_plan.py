@@ -82,6 +82,61 @@ def test_a_call_that_is_refused_again_is_made_with_fewer_folders(refused: bool, 
     assert dirty.failure == debounce.Failure(2, "Bad", "no", NOW + 100)
 
 
+@pytest.mark.parametrize(
+    ("malformed", "done", "kept", "stale"),
+    [("DeadLetter", [], [1], False), ("Discard", [1], [], False), ("RefreshAll", [1], [], True)],
+)
+def test_what_becomes_of_a_message_that_cannot_be_read(
+    malformed: str, done: list[int], kept: list[int], stale: bool
+) -> None:
+    made = planned(Target("one"), messages=(Message(1, malformed=True),), malformed=malformed)
+    assert (made.done, made.kept) == (done, kept)
+    assert of(made).dirty == (Dirty(NOW, EVERYTHING) if stale else None)
+
+
+@pytest.mark.parametrize(
+    ("first", "on_start", "stale"),
+    [(False, False, True), (False, True, True), (True, True, True), (True, False, False)],
+)
+def test_a_new_share_is_stale_but_at_the_first_start_if_asked(
+    first: bool, on_start: bool, stale: bool
+) -> None:
+    made = planned(first=first, resync_on_start=on_start)
+    assert of(made).dirty == (Dirty(NOW, EVERYTHING) if stale else None)
+
+
+def test_a_claim_has_an_id_of_its_pass_and_target() -> None:
+    due = Dirty(NOW - 9_000, Scope(folders=frozenset({"a"})))
+    targets = (Target("one", dirty=due), Target("two", dirty=due))
+    ids = {
+        claim.id
+        for name in ("p", "q")
+        for _, claim in planned(*targets, shares=(ONE, TWO), pass_id=name, free={"g": 2}).calls
+    }
+    assert len(ids) == 4
+
+
+def test_a_target_that_cannot_be_called_starts_when_it_would_without_the_others() -> None:
+    away = msgspec.structs.replace(ONE, ready=False)
+    target = Target("one", dirty=Dirty(NOW - 595, Scope(folders=frozenset({"a"}))))
+    made = planned(target, shares=(away,), seen={"one": Seen(last_event=0.0)})
+    assert made.starts == {"one": NOW + 5}
+
+
+def test_the_largest_record_is_shortened_first_and_no_more_than_needed() -> None:
+    def wide(name: str, number: int) -> Target:
+        names = frozenset(f"{n:03}{'x' * 150}" for n in range(number))
+        return Target(name, dirty=Dirty(NOW, Scope(folders=names)))
+
+    targets = [wide(f"t{n:02}", 60 + n) for n in range(60)]
+    shares = tuple(Share(target.id, "", "c", group="g") for target in targets)
+    made = planned(*targets, shares=shares, suspended=True)
+    widened = [target.id for target in made.targets if target.dirty is not None and target.dirty.scope.all]
+    total = sum(map(debounce.size, made.targets))
+    assert widened == [f"t{n}" for n in range(60 - len(widened), 60)]
+    assert MAX_RECORD_BYTES - 16_000 < total <= MAX_RECORD_BYTES
+
+
 def test_the_end_of_a_refresh_is_now() -> None:
     flying = Target("one", in_flight=InFlight("n", NOW - 9, CALL))
     made = planned(flying, messages=(Message(1, completions=(Completion("n", "arn:one"),)),))
