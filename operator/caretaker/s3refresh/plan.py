@@ -358,7 +358,7 @@ def _claim(snapshot: Snapshot, targets: dict[str, Target], result: Plan) -> None
             continue
         claim_id, now = h10(snapshot.pass_id, name), snapshot.now
         waited = min(now - start, snapshot.seen.get(name, Seen()).dirty_for)
-        contention = Contention(waited, others.get(name, 0.0))
+        contention = Contention(waited, others[name])
         after = debounce.claim(targets[name], claim_id, snapshot.owner, snapshot.pace, now, contention)
         targets[name] = after
         if after.claim is not None:

@@ -125,6 +125,16 @@ def test_how_many_calls_leave_time_for_the_next(
     assert allowance(age, took, whole, 600.0, 60.0, contention) == expected
 
 
+def test_where_nothing_keeps_calls_apart_a_second_does() -> None:
+    assert allowance(0.0, 0.0, 5.0, 600.0, 0.0, UNCONTENDED) == (4, 6)
+
+
+def test_what_is_left_of_a_since_in_the_future_is_dirty_since_now() -> None:
+    left = debounce.claim(dirty(MANY, NOW + 50), "c", "me", PACE, NOW).dirty
+    assert left is not None
+    assert (left.since, left.closed) == (NOW, True)
+
+
 @pytest.mark.parametrize(
     ("target", "pace", "contention", "calls"),
     [
@@ -465,6 +475,14 @@ class TestEnds:
             id="long ago",
         ),
         pytest.param(
+            msgspec.structs.replace(dirty(), last=Last(NOW - 360)),
+            NOW - 40,
+            10,
+            0,
+            NOW - 10,
+            id="just so long ago",
+        ),
+        pytest.param(
             msgspec.structs.replace(dirty(), failure=Failure(2, "E", "no", NOW + 50)),
             NOW - 40,
             10,
@@ -515,6 +533,7 @@ def test_the_turns_of_others_have_to_fit_into_max_delay(others: float, start: fl
             id="whichever is later",
         ),
         pytest.param(dirty(since=NOW + 90), NOW, id="since now at the latest"),
+        pytest.param(Target("t"), NOW, id="clean: since now"),
     ],
 )
 def test_since_when_it_stands_in_line(target: Target, since: float) -> None:

@@ -153,6 +153,7 @@ def test_a_leaf_above_the_others_is_a_tree_of_its_own() -> None:
     ("keys", "trees"),
     [
         pytest.param([f"d{n}/{m}/x" for n in range(60) for m in range(10)], 60, id="wide at the top"),
+        pytest.param([f"d{n}/{m}/x" for n in range(499) for m in range(2)], 499, id="as wide as may be"),
         pytest.param([f"d{n}/" + "e/" * 9 + "x" for n in range(50)], 50, id="as many as there may be, deep"),
     ],
 )
@@ -164,7 +165,7 @@ def test_more_than_is_kept_are_trees_at_the_top(keys: list[str], trees: int) -> 
 
 def test_what_one_call_has_to_refresh_is_everything_unless_that_is_worth_more_calls() -> None:
     assert narrowed(SIXTY, 50, 1, 2) == EVERYTHING
-    assert len(requests(narrowed(HUNDREDS, 50, 1, 3))) == 2
+    assert narrowed(HUNDREDS, 50, 1, 3) == narrowed(HUNDREDS, 50, 2, 2), "no wider than what saves a call"
     few = of_key("a/b")
     assert narrowed(few, 50, 1, 2) == few
 
@@ -250,9 +251,9 @@ def test_everything_is_one_call() -> None:
     assert calls_of(EVERYTHING, 50) == 1
 
 
-@pytest.mark.parametrize(("number", "calls"), [(8, [8]), (9, [8, 1])])
+@pytest.mark.parametrize(("number", "calls"), [(8, [8]), (9, [8, 1]), (16, [8, 8])])
 def test_a_call_has_no_more_names_than_fit(number: int, calls: list[int]) -> None:
-    names = {f"{n}" + "x" * 1020 for n in range(number)}
+    names = {f"{n:x}" + "x" * 1020 for n in range(number)}
     assert sum(map(length, sorted(names)[:8])) == MAX_CALL_BYTES
     assert [len(call.folders) for call in requests(plain(*names))] == calls
 
@@ -275,6 +276,19 @@ def test_what_is_too_long_as_fifty_trees_is_half_as_many() -> None:
     keys = [f"t/m{n % 20}/{n:02}{'x' * 330}/{m}/k" for n in range(50) for m in range(10)]
     trees = frozenset(f"t/m{n}" for n in range(20))
     assert merge(*map(of_key, keys)) == Scope(folders=frozenset({"/", "t"}), trees=trees)
+
+
+def test_trees_hide_nothing_but_what_lies_within_them() -> None:
+    scope = Scope(folders=frozenset({"XX/XXa", "t/u", "tu"}), trees=frozenset({"t", "t/v"}))
+    assert merge(scope) == Scope(folders=frozenset({"XX/XXa", "tu"}), trees=frozenset({"t"}))
+
+
+def test_trees_are_no_wider_than_the_calls_need() -> None:
+    """Below a chain of folders that is as long as a call: two calls for four trees and the chain."""
+    chain = "t/" + "c/" * 8
+    scope = merge(*(of_key(f"{chain}a{n % 4}/b{n}/k") for n in range(8)))
+    trees = frozenset(f"{chain}a{n}" for n in range(4))
+    assert narrowed(scope, 10, 2, 2) == Scope(folders=of_key(f"{chain}k").folders, trees=trees)
 
 
 def test_within_follows_whole_names() -> None:

@@ -39,6 +39,12 @@ def test_each_share_of_the_bucket_and_prefix_is_stale_in_its_own_names() -> None
     }
 
 
+def test_a_share_of_another_prefix_hides_none() -> None:
+    matcher = EventMatcher(EVERY, match.by_bucket([TEAM, WHOLE]))
+    matcher.add(put("y/a"))
+    assert matcher.matches().found.keys() == {"whole"}
+
+
 def test_an_event_without_a_key_makes_everything_stale_and_spec_may_ask_for_it() -> None:
     assert matches(*put("")).found == {"whole": EVERYTHING, "team": EVERYTHING}
     assert matches(*put("y/a"), whole=True).found == {"whole": EVERYTHING}

@@ -116,6 +116,20 @@ def test_a_claim_has_an_id_of_its_pass_and_target() -> None:
     assert len(ids) == 4
 
 
+def test_a_gateway_without_room_holds_up_no_other() -> None:
+    due = Dirty(NOW - 9_000, Scope(folders=frozenset({"a"})))
+    other = Share(id="zoo", arn="arn:zoo", bucket="c", group="h")
+    targets = [Target(name, dirty=due) for name in ("one", "two", "zoo")]
+    made = planned(*targets, shares=(ONE, TWO, other))
+    assert [share.id for share, _ in made.calls] == ["one", "zoo"], "one at a time, unless more is said"
+
+
+def test_who_is_due_since_a_moment_has_not_waited_for_turns() -> None:
+    many = Dirty(NOW - 600, Scope(folders=frozenset(f"d{n}" for n in range(150))))
+    made = planned(Target("one", dirty=many), seen={"one": Seen(last_event=0.0, dirty_for=600.0)})
+    assert [claim.request.recursive for _, claim in made.calls] == [False]
+
+
 def test_a_target_that_cannot_be_called_starts_when_it_would_without_the_others() -> None:
     away = msgspec.structs.replace(ONE, ready=False)
     target = Target("one", dirty=Dirty(NOW - 595, Scope(folders=frozenset({"a"}))))
