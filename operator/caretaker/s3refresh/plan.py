@@ -289,10 +289,11 @@ def _time(snapshot: Snapshot, targets: dict[str, Target]) -> None:
     for target in list(targets.values()):
         after = debounce.overdue(target, snapshot.pace, snapshot.now)
         after = timing.resynced(after, snapshot.pace, snapshot.now)
-        if _abandoned_at(snapshot, after) <= snapshot.now and not _stays(snapshot, after):
+        lost = _abandoned_at(snapshot, after) <= snapshot.now and not _stays(snapshot, after)
+        if after.claim is not None and lost:
             after = debounce.failed(
                 after,
-                after.claim.id if after.claim is not None else "",
+                after.claim.id,
                 debounce.UNKNOWN,
                 "the process that made the call ended before it was answered",
                 snapshot.pace,

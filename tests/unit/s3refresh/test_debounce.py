@@ -516,6 +516,23 @@ def test_what_was_closed_goes_on_without_a_quiet_period() -> None:
 )
 def test_the_turns_of_others_have_to_fit_into_max_delay(others: float, start: float) -> None:
     assert timing.start_at(dirty(), PACE, NOW + 10_000, 10, 0, NOW, others) == start
+    assert timing.start_at(dirty(), Pace(tracked=True), NOW + 10_000, 10, 0, NOW, others) == start
+
+
+def test_no_backoff_is_longer_than_retry_max_or_what_a_late_call_needs() -> None:
+    failing = msgspec.structs.replace(dirty(), failure=Failure(2, "E", "no", NOW + 10**6))
+    assert timing.start_at(failing, Pace(min_interval=900.0), NOW - 40, 10, 0, NOW) == NOW + 910
+
+
+@pytest.mark.parametrize(
+    ("busy", "stale"),
+    [({}, True), ({"claim": CLAIM}, False), ({"in_flight": FLYING.in_flight}, False)],
+    ids=["idle", "claimed", "in flight"],
+)
+def test_everything_is_refreshed_again_once_nothing_is_under_way(busy: dict[str, Any], stale: bool) -> None:
+    target = Target("t", last=Last(full_at=NOW - 3600), **busy)
+    after = timing.resynced(target, Pace(resync=3600.0), NOW)
+    assert after.dirty == (Dirty(NOW, EVERYTHING) if stale else None)
 
 
 @pytest.mark.parametrize(

@@ -278,6 +278,11 @@ def test_what_is_too_long_as_fifty_trees_is_half_as_many() -> None:
     assert merge(*map(of_key, keys)) == Scope(folders=frozenset({"/", "t"}), trees=trees)
 
 
+def test_as_many_as_fifty_are_trees() -> None:
+    scope = merge(*(of_key(f"t/m{n % 48}/l{n}/k") for n in range(48 * 11)))
+    assert scope == Scope(folders=frozenset({"/", "t"}), trees=frozenset(f"t/m{n}" for n in range(48)))
+
+
 def test_trees_hide_nothing_but_what_lies_within_them() -> None:
     scope = Scope(folders=frozenset({"XX/XXa", "t/u", "tu"}), trees=frozenset({"t", "t/v"}))
     assert merge(scope) == Scope(folders=frozenset({"XX/XXa", "tu"}), trees=frozenset({"t"}))

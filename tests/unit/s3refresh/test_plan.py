@@ -151,6 +151,43 @@ def test_the_largest_record_is_shortened_first_and_no_more_than_needed() -> None
     assert MAX_RECORD_BYTES - 16_000 < total <= MAX_RECORD_BYTES
 
 
+def test_whole_shares_are_refreshed_if_asked() -> None:
+    assert of(planned(Target("one"), messages=(put(1, "a/b"),), whole=True)).dirty == Dirty(NOW, EVERYTHING)
+
+
+@pytest.mark.parametrize(
+    ("claimed", "idempotent", "kept", "strange"),
+    [(True, False, [1], []), (True, True, [], [1]), (False, False, [], [1])],
+)
+def test_the_end_of_an_unknown_refresh_may_be_of_a_call_that_is_not_answered_yet(
+    claimed: bool, idempotent: bool, kept: list[int], strange: list[int]
+) -> None:
+    claim = Claim("c", "me", NOW - 5, CALL, NOW - 40) if claimed else None
+    messages = (Message(1, completions=(Completion("n9", "arn:nine"),)), put(2, "a"))
+    running = frozenset({"c"})
+    made = planned(Target("one", claim=claim), messages=messages, idempotent=idempotent, running=running)
+    assert (made.kept, made.strange, made.done) == (kept, strange, [2])
+
+
+def test_what_follows_a_message_that_cannot_be_read_is_read() -> None:
+    made = planned(Target("one"), messages=(Message(1, malformed=True), put(2, "a")))
+    assert (made.kept, made.done) == ([1], [2])
+
+
+def test_a_claim_of_a_process_that_ended_has_failed() -> None:
+    claim = Claim("c", "me", NOW - 5, CALL, NOW - 40)
+    after = of(planned(Target("one", claim=claim), pace=Pace(retry_initial=600.0)))
+    told = "the process that made the call ended before it was answered"
+    assert after.failure == debounce.Failure(1, debounce.UNKNOWN, told, NOW + 70)
+    assert after.dirty == Dirty(NOW - 40, Scope(folders=frozenset({"/", "a"})))
+
+
+def test_a_claim_of_another_process_is_looked_at_again_when_that_may_be_dead() -> None:
+    claim = Claim("c", "other", NOW - 5, CALL, NOW - 40)
+    failing = Target("one", claim=claim, failure=debounce.Failure(1, "E", "no", NOW + 800))
+    assert planned(failing, seen={"one": Seen(claim_age=20.0)}).wake == NOW + 100
+
+
 def test_the_end_of_a_refresh_is_now() -> None:
     flying = Target("one", in_flight=InFlight("n", NOW - 9, CALL))
     made = planned(flying, messages=(Message(1, completions=(Completion("n", "arn:one"),)),))
