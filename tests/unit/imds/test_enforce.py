@@ -232,7 +232,14 @@ def test_failures_are_told_in_place_of_drift() -> None:
         "no luck",
     )
     fighting = Hand(reversals=(1.0, 2.0, 3.0))
-    assert told(one, fighting).verdict.reason == "Fighting"
+    fought = told(one, fighting).verdict
+    assert (fought.state, fought.reason, fought.message, fought.changes) == (
+        *("failed", "Fighting", "another client reverted it 3 times in an hour"),
+        one.verdict.changes,
+    )
+    pending, late = found(1, GOOD, pending=True), failed(Hand(), 990.0, "NotApplied", "late")
+    assert told(pending, Hand()) is pending
+    assert (told(pending, late).verdict.state, told(pending, late).verdict.message) == ("failed", "late")
     assert told(found(1, GOOD), fighting).verdict.state == "compliant"
 
 
@@ -249,7 +256,12 @@ def test_a_hop_limit_that_pods_were_measured_to_need_more_than_is_held() -> None
     )
     assert written(made) == ["i-1"]
     assert [(one, why.reason) for one, why in made.held] == [("i-2", "HopLimitTooLow")]
-    assert "pods of KarpenterNodePool/b need hop limit 3" in made.held[0][1].message
+    assert made.held[0][1].message == (
+        "pods of KarpenterNodePool/b need hop limit 3, as measured by the probe: set "
+        "spec.options.httpPutResponseHopLimit to 3, or exclude the group"
+    )
+    tokens = enforce([found(1, Options(2, "optional"))], desk(needed={GROUP: 9}))
+    assert (written(tokens), tokens.held) == (["i-1"], ())
     assert len(enforce(both, desk(needed={OTHER: 2})).held) == 0
 
 
