@@ -203,6 +203,24 @@ def test_what_is_only_held_is_no_reversal_and_nothing_to_change() -> None:
     assert len(made.held) == 1
 
 
+def test_where_nothing_may_be_changed_the_last_attempt_goes_on_by_what_is_seen() -> None:
+    hand = Hand(sent_at=990.0, options=CALL)
+    waits = enforce([found(1, pending=True)], desk(loosening=(), hands={"i-1": hand}))
+    assert (waits.pending, waits.hands, len(waits.held)) == (1, {}, 1)
+    landed = enforce([found(1)], desk(loosening=(), hands={"i-1": hand}))
+    assert landed.hands == {"i-1": msgspec.structs.replace(hand, landed=True)}
+    gone = enforce([found(1, state="terminated")], desk(hands={"i-1": hand}))
+    assert gone.hands == {"i-1": Hand()}
+
+
+def test_tags_that_the_metadata_service_cannot_show_are_not_enabled() -> None:
+    tags = Claim(ME, 100, Options(instance_metadata_tags="enabled"))
+    made = enforce([found(1, Options(2, instance_metadata_tags="disabled"), mine=tags)], desk())
+    assert [why.reason for _, why in made.held] == ["TagKeysUnfit"]
+    fit = found(1, Options(2, instance_metadata_tags="disabled"), mine=tags, unfit_tags=False)
+    assert enforce([fit], desk(loosening=("Tags",), canary_instances=0)).held == ()
+
+
 def test_three_reversals_leave_it_alone_and_a_spec_edited_three_times_does_not() -> None:
     hand = Hand(sent_at=10.0, landed=True, options=CALL, reversals=(700.0, 800.0))
     fought = enforce([found(1)], desk(hands={"i-1": hand}))

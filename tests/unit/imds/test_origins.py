@@ -1,0 +1,147 @@
+"""What launches the successors of a node; what a launch template or group says as the API tells it."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from caretaker.api.imds import Options, Selector
+from caretaker.imds.desk import Desk, recorded
+from caretaker.imds.judge import Seen
+from caretaker.imds.launching import Group, Launcher, group_of, template_of
+from caretaker.imds.mend import bounded
+from caretaker.imds.merge import Claim, merge
+from caretaker.imds.origins import Heir, Heirs, Origin, origin_of
+from caretaker.imds.place import Place, matters, stands
+from caretaker.imds.select import names
+from unit.imds.enforcing import canaries, canary, changed, watched
+from unit.imds.test_place import EC2
+from unit.imds.test_plan import node
+
+HERE = "eu-west-1"
+POOL, APPS, SPOT = (
+    ("KarpenterNodePool", "pool"),
+    ("EKSManagedNodegroup", "apps"),
+    ("AutoScalingGroup", "spot"),
+)
+SEEN = Seen(Options(), group="spot", template="lt-9", version="4", cluster="prod")
+MINE = {"template": "lt-1", "version": "7", "image": "ami-1"}
+
+
+@pytest.mark.parametrize(
+    ("groups", "place", "seen", "origin"),
+    [
+        ((POOL, SPOT), {"node_class": "c"}, SEEN, Origin("EC2NodeClass", "c", "")),
+        ((POOL, SPOT), {}, SEEN, Origin("Karpenter", "pool", "")),
+        ((APPS, SPOT), MINE, SEEN, Origin("EKSTemplate", "apps", HERE, "lt-1", "7", "prod", "ami-1")),
+        ((APPS,), MINE, None, Origin("EKSTemplate", "apps", HERE, "lt-1", "7", "", "ami-1")),
+        ((APPS,), {"template": "lt-1"}, None, Origin("EKSTemplate", "apps", HERE, "lt-1", "$Default")),
+        ((APPS, SPOT), {}, SEEN, Origin("EKS", "apps", HERE, "lt-9", "4", "prod")),
+        ((APPS,), {}, None, Origin("EKS", "apps", HERE)),
+        ((SPOT,), {}, SEEN, Origin("AutoScalingGroup", "spot", HERE)),
+        ((), {}, SEEN, None),
+    ],
+)
+def test_origin(groups: Any, place: dict[str, str], seen: Seen | None, origin: Origin | None) -> None:
+    assert origin_of(groups, Place("i-1", HERE, **place), seen) == origin  # type: ignore[arg-type]
+
+
+def test_nodes_that_are_alike_are_one_heir_and_all_others_are_not() -> None:
+    fields, other = (merge([Claim("p", 1, Options(hops))]) for hops in (2, 3))
+    place = {**MINE, "node_class": ""}
+    heirs = Heirs()
+    for _ in range(2):
+        heirs.add((APPS,), Place("i-1", HERE, **place), SEEN, fields)  # type: ignore[arg-type]
+    heirs.add((APPS,), Place("i-2", HERE, **place), Seen(Options(), managed=True), fields)  # type: ignore[arg-type]
+    heirs.add((), Place("i-2", HERE), SEEN, fields)
+    made = Origin("EKSTemplate", "apps", HERE, "lt-1", "7", "prod", "ami-1")
+    assert list(heirs) == [Heir((APPS,), made, fields)]
+    heirs.add((APPS,), Place("i-3", HERE, **place), SEEN, other)  # type: ignore[arg-type]
+    for more in ({"template": "x"}, {"version": "x"}, {"image": "x"}, {"node_class": "x"}):
+        heirs.add((APPS,), Place("i-4", HERE, **{**place, **more}), SEEN, fields)  # type: ignore[arg-type]
+    heirs.add((APPS,), Place("i-5", "us-east-1", **place), SEEN, fields)  # type: ignore[arg-type]
+    heirs.add((APPS,), Place("i-6", HERE, **place), None, fields)  # type: ignore[arg-type]
+    for named in ({"group": "x"}, {"template": "x"}, {"version": "x"}, {"cluster": "x"}):
+        heirs.add((APPS,), Place("i-7", HERE, **place), Seen(Options(), **named), fields)  # type: ignore[arg-type]
+    assert len(list(heirs)) == 12
+
+
+def test_a_group_as_the_api_tells_it() -> None:
+    named: Any = {"AutoScalingGroupName": "g", "LaunchTemplate": {"LaunchTemplateId": "lt-1", "Version": "3"}}
+    assert group_of(named) == Group("g", (Launcher("lt-1", "3"),))
+    tags: Any = [{"Key": "a", "Value": "b"}, {"Key": "aws:cloudformation:stack-name", "Value": "net"}, {}]
+    assert group_of({**named, "Tags": tags}) == Group("g", (Launcher("lt-1", "3"),), stack="net")
+    mixed: Any = {"AutoScalingGroupName": "g", "MixedInstancesPolicy": {}}
+    assert group_of(mixed) == Group("g", mixed=True)
+    spec = {"LaunchTemplateName": "a"}
+    policy: Any = {
+        "LaunchTemplate": {
+            "LaunchTemplateSpecification": spec,
+            "Overrides": [{}, {"LaunchTemplateSpecification": spec}, {"LaunchTemplateSpecification": {}}],
+        }
+    }
+    assert group_of({**mixed, "MixedInstancesPolicy": policy}) == Group(
+        "g", (Launcher("a", "$Default"),), mixed=True
+    )
+
+
+def test_versions_as_the_api_tells_them() -> None:
+    def version(number: int, **data: Any) -> Any:
+        return {"LaunchTemplateId": "lt-1", "VersionNumber": number, "LaunchTemplateData": data}
+
+    bare: Any = {"LaunchTemplateId": "lt-1", "VersionNumber": 3}
+    block = {"State": "applied", "HttpTokens": "required"}
+    made = template_of(
+        [
+            version(1, ImageId="ami-1", UserData="x", MetadataOptions=block),
+            version(2, UserData="x", ImageId="ami-1"),
+            bare,
+        ],
+        "net",
+    )
+    assert made is not None
+    assert (made.id, made.latest, made.default, made.stack) == ("lt-1", 3, 0, "net")
+    one, two, three = (made.versions[number] for number in (1, 2, 3))
+    assert (one.number, one.block, one.image) == (1, {"HttpTokens": "required"}, "ami-1")
+    assert (three.block, three.image, three.options) == ({}, "", Options())
+    assert one.rest == two.rest != three.rest
+
+
+def test_fix_commands_are_kept_while_there_is_room() -> None:
+    mends = ["xx", "", "xxxx", "xxx", "xx", "x"]
+    assert bounded(mends, 3, 6) == ["xx", "", "", "xxx", "", "x"]
+    assert bounded(mends, 4, 100) == mends
+
+
+def test_labels_that_a_selector_reads() -> None:
+    wanted = {
+        "nodeSelector": {"matchLabels": {"a": "1"}, "matchExpressions": [{"key": "b", "operator": "Exists"}]},
+        "exclude": {"matchLabels": {"c": "1"}, "matchExpressions": [{"key": "d", "operator": "Exists"}]},
+    }
+    assert list(names(msgspec.convert(wanted, Selector))) == ["a", "b", "c", "d"]
+    assert list(names(Selector())) == []
+
+
+def test_what_of_a_node_starts_a_pass() -> None:
+    one = node(1, {"a": "b"}, provider=EC2)
+    assert (stands(None), matters(None)) == (None, None)
+    assert stands(one) == ("u1", one.ready, one.ready_since)
+    assert matters(one) == ("u1", EC2, {"a": "b"})
+
+
+@pytest.mark.parametrize(
+    ("at", "seconds", "fresh"),
+    [(995.0, None, True), (994.9, None, False), (967.5, 60.0, True), (967.4, 60.0, False)],
+)
+def test_a_reading_is_fresh_for_some_seconds_of_scaled_time(
+    at: float, seconds: float | None, fresh: bool
+) -> None:
+    desk = Desk("p", 1, 0.0, 0.0, tick=0.5, fresh_since=995.0)
+    seen = Seen(Options(), at=at)
+    assert (desk.fresh(seen) if seconds is None else desk.fresh(seen, seconds)) is fresh
+
+
+def test_instances_that_were_sent_a_change_are_those_of_canaries_and_the_watched() -> None:
+    made = recorded(canaries(canary("Soaking", 1, 2)), watched(changed(3)))
+    assert made == {"i-1", "i-2", "i-3"}
+    assert recorded(None, ()) == set()
