@@ -209,6 +209,10 @@ def test_where_nothing_may_be_changed_the_last_attempt_goes_on_by_what_is_seen()
     assert (waits.pending, waits.hands, len(waits.held)) == (1, {}, 1)
     landed = enforce([found(1)], desk(loosening=(), hands={"i-1": hand}))
     assert landed.hands == {"i-1": msgspec.structs.replace(hand, landed=True)}
+    done = enforce([found(1, GOOD)], desk(hands={"i-1": hand}))
+    assert done.hands == landed.hands
+    of_another_process = enforce([found(1)], desk(hands={"i-1": Hand(sent_at=990.0)}))
+    assert of_another_process.hands == {"i-1": Hand()}
     gone = enforce([found(1, state="terminated")], desk(hands={"i-1": hand}))
     assert gone.hands == {"i-1": Hand()}
 
