@@ -37,6 +37,16 @@ def test_a_share_is_in_ec2s_own_proportion() -> None:
     assert share(2.0) == Rate(2.0, 38.0)
 
 
+@pytest.mark.parametrize(
+    ("per_minute", "rate"),
+    [(1, (1 / 60, 1.0)), (20, (20 / 60, 1.0)), (30, (28.5 / 60, 1.5)), (60, (57 / 60, 3.0))],
+)
+def test_what_may_be_sent_at_once_is_taken_off_what_flows_in(
+    per_minute: int, rate: tuple[float, float]
+) -> None:
+    assert cap(per_minute) == Rate(*rate)
+
+
 def test_a_refusal_halves_the_rate_and_a_minute_without_doubles_it() -> None:
     pace = Pace(Rate(4.0, 80.0), 0.0)
     assert (pace.free(0.0), pace.slowed(0.0)) == (80, False)
@@ -68,6 +78,13 @@ def test_it_never_stops_altogether() -> None:
         pace.refused(float(number * 2))
     assert pace.wait(198.0) <= 1 / (2.0 * SLOWEST)
     assert pace.free(198.0 + 1 / (2.0 * SLOWEST)) == 1
+
+
+def test_however_slow_it_sends_one_at_a_time() -> None:
+    pace = Pace(Rate(4.0, 40.0), 0.0)
+    for number in range(100):
+        pace.refused(float(number * 2))
+    assert pace.free(198.0 + 48.0) == 1
 
 
 def test_what_is_full_and_quick_may_be_forgotten() -> None:

@@ -1,5 +1,6 @@
 """What is remembered of an instance that was changed, arrow by arrow of the diagram in hands.py."""
 
+import msgspec
 import pytest
 
 from caretaker.imds.hands import (
@@ -183,3 +184,25 @@ def test_a_second_call_that_is_refused_takes_nothing_back() -> None:
     assert not refused(again)
     assert not refused(failed(again, 300.0, "UnauthorizedOperation", "no"))
     assert refused(failed(drifted(again, 400.0, BOTH), 400.0, "UnauthorizedOperation", "no"))
+
+
+def test_what_is_remembered_after_a_failure_and_without_an_answer() -> None:
+    again = sent(advance(SENT, "pending", 220.0, TIMEOUT), 220.0, HOP)
+    assert failed(again, 240.0, "UnauthorizedOperation", "no") == Hand(
+        failures=1, not_before=270.0, taken=True, trouble=("UnauthorizedOperation", "no"), options=HOP
+    )
+    assert unanswered(LANDED, 200.0, BOTH) == Hand(sent_at=200.0, unsure=True, options=BOTH)
+
+
+def test_what_is_told_of_a_failure() -> None:
+    again = sent(advance(SENT, "pending", 220.0, TIMEOUT), 220.0, HOP)
+    late = advance(again, "pending", 340.0, TIMEOUT)
+    assert late.trouble == ("NotApplied", "EC2 accepted the change and did not apply it within 120 s")
+    silent = drifted(unanswered(NEW, 100.0, HOP), 101.0)
+    assert silent.trouble == (NO_ANSWER, "EC2 did not answer, and did not make the change")
+
+
+def test_reversals_of_one_that_fails_are_forgotten_after_an_hour() -> None:
+    hand = failed(Hand(options=HOP, reversals=(0.0, 3_000.0)), 3_500.0, "InternalError", "no")
+    assert drifted(hand, 3_599.0).reversals == (0.0, 3_000.0)
+    assert drifted(hand, 3_600.0) == msgspec.structs.replace(hand, reversals=(3_000.0,))

@@ -82,6 +82,18 @@ CASES = {
     "another policy wins the only field": (HERE, Seen(Options(1)), HIGHER, "", Verdict("compliant")),
     "in a conflict nothing is to be changed": (HERE, Seen(Options(1)), RIVAL, "", Verdict("compliant")),
     "no instance of EC2": (Place(skipped="Fargate"), None, TWO, "", Verdict("skipped", "Fargate")),
+    "an instance of another cluster": (
+        Place(skipped="OtherCluster"),
+        None,
+        TWO,
+        "",
+        Verdict(
+            "skipped",
+            "OtherCluster",
+            "the instance in spec.providerID has the tags of another cluster: check who set "
+            "spec.providerID; if the instance belongs to this cluster, set --cluster-name",
+        ),
+    ),
     "its region could not be asked": (
         HERE,
         None,

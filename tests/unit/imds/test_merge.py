@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from caretaker.api.imds import Options
-from caretaker.imds.drift import Change, changes, slow_and_open
+from caretaker.api.imds import FieldChange, Options
+from caretaker.imds.drift import Change, changes, slow_and_open, value
 from caretaker.imds.merge import Claim, Wanted, merge
 
 HOP, TOKENS = "httpPutResponseHopLimit", "httpTokens"
@@ -101,3 +101,19 @@ PAIRS = {
 @pytest.mark.parametrize(("options", "expected"), PAIRS.values(), ids=PAIRS.keys())
 def test_slow_and_open(options: Options, expected: bool) -> None:
     assert slow_and_open(options) is expected
+
+
+@pytest.mark.parametrize(
+    ("field", "told", "expected"),
+    [
+        (HOP, "2", 2),
+        (HOP, "999999999", 999_999_999),
+        (HOP, "1000000000", None),
+        (HOP, "unknown", None),
+        (HOP, "-1", None),
+        (TOKENS, "required", "required"),
+        (TOKENS, "unknown", None),
+    ],
+)
+def test_a_value_is_read_back_from_status(field: str, told: str, expected: object) -> None:
+    assert value(FieldChange(field, told, "x"), told) == expected
