@@ -73,7 +73,7 @@ class Pace:
 
     def _recover(self, now: float) -> None:
         while self._factor < 1.0 and now - self._refused >= RECOVERY_SECONDS:
-            self._factor, self._refused = min(self._factor * 2, 1.0), self._refused + RECOVERY_SECONDS
+            self._factor, self._refused = self._factor * 2, self._refused + RECOVERY_SECONDS
             self._renew(now)
 
     def _renew(self, now: float) -> None:
