@@ -80,6 +80,13 @@ def test_it_never_stops_altogether() -> None:
     assert pace.free(198.0 + 1 / (2.0 * SLOWEST)) == 1
 
 
+def test_it_recovers_by_doubling() -> None:
+    pace = Pace(Rate(4.0, 80.0), 0.0)
+    pace.refused(0.0)
+    pace.refused(2.0)
+    assert [pace.free(2.0 + after) for after in (59.0, 60.0, 119.0, 120.0, 200.0)] == [20, 20, 40, 40, 80]
+
+
 def test_however_slow_it_sends_one_at_a_time() -> None:
     pace = Pace(Rate(4.0, 40.0), 0.0)
     for number in range(100):
