@@ -465,8 +465,10 @@ def test_the_watch_of_one_that_is_not_read_any_more_ends_all_the_same() -> None:
 
 
 def test_a_clock_that_was_ahead_does_not_have_it_watched_for_ever() -> None:
-    made = stepped(found(1, GOOD), watched=watched(changed(1, at=WALL + 86_400.0)))
-    assert made.changed[0].instances[0].at == format_time(WALL)
+    for applied in (False, True):
+        group = watched(changed(1, at=WALL + 86_400.0, applied=applied))
+        made = stepped(found(1, GOOD), watched=group)
+        assert made.changed[0].instances[0].at == format_time(WALL)
 
 
 @pytest.mark.parametrize(
@@ -567,6 +569,7 @@ def test_status_keeps_who_passed_last() -> None:
     first = status(record, desk(canary=soaking))
     assert first is not None
     assert (first.phase, first.instances, first.since) == ("Passed", ("i-1",), format_time(WALL))
+    assert first.started_at == soaking.started_at
     later = status(record, desk(canary=first))
     assert later == first
     assert status(Record(), desk(canary=first)) is None

@@ -9,7 +9,7 @@ from caretaker.api.imds import CanaryStatus, ChangedInstance
 from caretaker.api.times import format_time
 from caretaker.imds.canary import Record, chosen, soaked_at, standing, status, step
 from caretaker.imds.desk import Found
-from caretaker.imds.hands import Hand
+from caretaker.imds.hands import Hand, failed
 from unit.imds.enforcing import (
     BAD,
     CLOSE,
@@ -18,6 +18,7 @@ from unit.imds.enforcing import (
     GROUP,
     ME,
     RAISE,
+    READY_SINCE,
     WALL,
     canaries,
     canary,
@@ -68,7 +69,7 @@ def test_what_has_passed_is_kept_while_others_run_and_after() -> None:
     assert running is not None
     assert running.passed == (stood,)
     before = CanaryStatus(GENERATION, ("i-7",), "Passed", "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z")
-    stale = msgspec.structs.replace(before, groups=running.groups)
+    stale = msgspec.structs.replace(before, groups=running.groups, generation=GENERATION - 1)
     after = status(Record(passed={(GROUP, RAISE): stood}), desk(canary=stale))
     assert after == msgspec.structs.replace(before, passed=(stood,)), "nothing is written without a reason"
 
@@ -81,7 +82,8 @@ def test_a_canary_that_fails_tells_since_when() -> None:
 
 def test_a_node_that_is_not_ready_has_no_period() -> None:
     assert chosen(found(1, ready=False), desk()).ready_since == ""
-    assert chosen(found(1), desk()).ready_since
+    since = format_time(READY_SINCE)
+    assert chosen(found(1), desk()) == ChangedInstance("i-1", "n1", format_time(WALL), ready_since=since)
 
 
 def test_a_node_that_no_policy_can_hold_is_out_though_ec2_was_not_asked() -> None:
@@ -116,6 +118,13 @@ def test_all_that_is_old_is_read_again() -> None:
 def test_one_that_follows_was_applied_once_it_was_seen_so(was: bool, options: Any, applied: bool) -> None:
     made = stepped(found(1, options), watched=watched(changed(1, applied=was)))
     assert [one.applied for group in made.changed for one in group.instances] == [applied]
+
+
+def test_one_that_follows_and_another_process_may_have_changed_is_refused_by_what_is_believed() -> None:
+    hand = failed(Hand(), 990.0, "InvalidParameterValue", "no")
+    more = {"hands": {"i-1": hand}, "inherited": {"i-1"}, "believed_since": 500.0}
+    for at, kept in ((499.0, ["i-1"]), (500.0, [])):
+        assert still(stepped(found(1, at=at), watched=watched(changed(1)), **more)) == kept
 
 
 def test_one_that_follows_is_not_set_back_before_it_was_applied() -> None:

@@ -95,6 +95,12 @@ def unprobeable(number: int) -> Any:
             id="the least advanced is told",
         ),
         pytest.param(
+            given(found(1, GOOD), found(2, group=B), canary=canaries(soaking(1))),
+            "CanaryChanging",
+            "Canary i-2 of EKSManagedNodegroup/b is being changed; 1 more group(s) have a canary" + LEFT,
+            id="whatever its name",
+        ),
+        pytest.param(
             given(found(1, GOOD), found(2), canary=canaries(soaking(1))),
             "CanarySoaking",
             f"Canary i-1 of EKSManagedNodegroup/a soaks until {format_time(WALL + 121)}, then the remaining "
@@ -177,6 +183,14 @@ def unprobeable(number: int) -> Any:
             "Node n9 is not Ready after its instance i-9 was changed. No instance is changed until the Node "
             "is Ready; if the change broke it, restore the instance's options",
             id="one that was changed is not Ready",
+        ),
+        pytest.param(
+            given(*(found(n, GOOD, ready=False) for n in (7, 8)), found(1),
+                  watched=watched(*(changed(n, applied=True) for n in (7, 8)))),
+            "NodeNotReady",
+            "Node n7 is not Ready after its instance i-7 was changed and 1 more. No instance is changed "
+            "until the Node is Ready; if the change broke it, restore the instance's options",
+            id="two of them",
         ),
         pytest.param(
             given(*(found(n, GOOD, ready=False) for n in (7, 8, 9)), found(1),

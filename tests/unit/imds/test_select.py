@@ -37,6 +37,10 @@ CASES = {
         {"nodeSelector": {"matchExpressions": [{"key": "arch", "operator": "NotIn", "values": ["arm64"]}]}},
         False,
     ),
+    "NotIn with another value": (
+        {"nodeSelector": {"matchExpressions": [{"key": "arch", "operator": "NotIn", "values": ["amd64"]}]}},
+        True,
+    ),
     "NotIn without the label": (
         {"nodeSelector": {"matchExpressions": [{"key": "zone", "operator": "NotIn", "values": ["a"]}]}},
         True,
