@@ -1,5 +1,6 @@
 """What launches the successors of a node; what a launch template or group says as the API tells it."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -71,13 +72,19 @@ def test_a_group_as_the_api_tells_it() -> None:
     assert group_of(named) == Group("g", (Launcher("lt-1", "3"),))
     tags: Any = [{"Key": "a", "Value": "b"}, {"Key": "aws:cloudformation:stack-name", "Value": "net"}, {}]
     assert group_of({**named, "Tags": tags}) == Group("g", (Launcher("lt-1", "3"),), stack="net")
+    empty: Any = [{"Key": "aws:cloudformation:stack-name"}]
+    assert group_of({**named, "Tags": empty}).stack == ""
     mixed: Any = {"AutoScalingGroupName": "g", "MixedInstancesPolicy": {}}
     assert group_of(mixed) == Group("g", mixed=True)
     spec = {"LaunchTemplateName": "a"}
     policy: Any = {
         "LaunchTemplate": {
             "LaunchTemplateSpecification": spec,
-            "Overrides": [{}, {"LaunchTemplateSpecification": spec}, {"LaunchTemplateSpecification": {}}],
+            "Overrides": [
+                {},
+                {"LaunchTemplateSpecification": spec},
+                {"LaunchTemplateSpecification": {"Version": "2"}},
+            ],
         }
     }
     assert group_of({**mixed, "MixedInstancesPolicy": policy}) == Group(
@@ -105,6 +112,19 @@ def test_versions_as_the_api_tells_them() -> None:
     assert (one.number, one.block, one.image) == (1, {"HttpTokens": "required"}, "ami-1")
     assert (three.block, three.image, three.options) == ({}, "", Options())
     assert one.rest == two.rest != three.rest
+    assert [made.version(name) for name in ("1", "x", "")] == [one, None, None]
+
+
+def test_versions_that_differ_in_a_time_differ() -> None:
+    def rest(day: int) -> str:
+        spot = {"SpotOptions": {"ValidUntil": datetime(2026, 1, day, tzinfo=UTC)}}
+        data = {"InstanceMarketOptions": spot}
+        found: Any = [{"LaunchTemplateId": "lt-1", "VersionNumber": 1, "LaunchTemplateData": data}]
+        made = template_of(found)
+        assert made is not None
+        return made.versions[1].rest
+
+    assert rest(1) == rest(1) != rest(2)
 
 
 def test_fix_commands_are_kept_while_there_is_room() -> None:
