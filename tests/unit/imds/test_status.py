@@ -49,7 +49,7 @@ from unit.imds.states import (
 def test_conditions(seen: View, plan: Plan, expected: dict[str, str]) -> None:
     made = status_of(seen, plan, NOW)
     assert {x.type: f"{x.status} {x.reason}" for x in made.conditions} == expected
-    assert {x.observed_generation for x in made.conditions} == {4}
+    assert {(x.observed_generation, x.last_transition_time) for x in made.conditions} == {(4, NOW)}
 
 
 def test_a_conflict_names_the_option_the_policies_and_the_mend() -> None:
@@ -260,6 +260,9 @@ def test_why_a_task_cannot_be_written_is_told_before_why_it_cannot_be_read() -> 
     told = find(status_of(view(probe_problem="unread"), plan, NOW, "unwritten").conditions, "Verified")
     assert told is not None
     assert told.message == "the DaemonTask of the probe: unwritten"
+    told = find(status_of(view(), plan, NOW).conditions, "Verified")
+    assert told is not None
+    assert (told.status, told.message) == ("True", "all")
 
 
 def test_a_message_gives_way_to_the_note_that_a_command_is_too_long() -> None:
