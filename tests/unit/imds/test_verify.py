@@ -195,7 +195,11 @@ def test_the_hop_limit_that_a_group_needs_is_known_whatever_is_set() -> None:
     places += [Place("d", (), fit=True), Place("e", (), fit=True)]
     found = {"a": seen(), "b": seen(needed_hops=None), "c": seen(2 * DAY, needed_hops=3)}
     found["d"] = seen(verdict="HopLimited", needed_hops=4)
+    found["e"] = seen(needed_hops=1)
     assert required(PROBING, places, found, NOW) == {APPS: 2, ("", ""): 4}
+    assert required(PROBING, places[-1:], found, NOW) == {("", ""): 1}
+    none = {"d": seen(needed_hops=0)}
+    assert required(PROBING, places, none, NOW) == {("", ""): 0}
 
 
 ENABLED, DISABLED = Seen(Options(2, http_endpoint="enabled")), Seen(Options(2, http_endpoint="disabled"))
