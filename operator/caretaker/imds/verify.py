@@ -87,7 +87,7 @@ def verify(
         for place in chosen
         if (finding := found.get(place.node)) is not None
         and _since(place, finding, now)
-        and (answered(finding, asked[place.node]) or _lasts(probing, finding, now))
+        and _lasts(probing, finding, now)
     }
     reason, message, proved = _judged(probing, chosen, known)
     waiting = not all(answered(found.get(node), mark) for node, mark in asked.items())
