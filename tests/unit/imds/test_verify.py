@@ -82,7 +82,7 @@ def test_a_canary_always_gets_a_mark() -> None:
     assert judged(HERE).marks == {"a": ""}
 
 
-@pytest.mark.parametrize("ahead", [30.0, 3600.0])
+@pytest.mark.parametrize("ahead", [0.5, 30.0, 3600.0])
 def test_a_mark_of_a_clock_that_is_ahead_proves_nothing_until_then(ahead: float) -> None:
     """The operator cannot order it and the change; it waits, and requests no other probe."""
     place = msgspec.structs.replace(CANARY, changed=NOW - 5)
@@ -198,6 +198,8 @@ def test_the_hop_limit_that_a_group_needs_is_known_whatever_is_set() -> None:
     found["e"] = seen(needed_hops=1)
     assert required(PROBING, places, found, NOW) == {APPS: 2, ("", ""): 4}
     assert required(PROBING, places[-1:], found, NOW) == {("", ""): 1}
+    two = [Place(name, (APPS,), fit=True) for name in "ab"]
+    assert required(PROBING, two, {"a": seen(needed_hops=3), "b": seen()}, NOW) == {APPS: 3}
     none = {"d": seen(needed_hops=0)}
     assert required(PROBING, places, none, NOW) == {("", ""): 0}
 
@@ -255,6 +257,8 @@ def test_what_was_found_counts_until_the_next_is_there(
         pytest.param(HERE, seen(60, UNKNOWN), AGAIN - 60, id="failed"),
         pytest.param(CANARY, seen(60, "Blocked"), AGAIN - 60, id="a canary waits for it"),
         pytest.param(HERE, seen(-9 * DAY, asked=60), DAY - 60, id="by the mark, where the clock is ahead"),
+        pytest.param(HERE, seen(0, asked=60), DAY, id="just made"),
+        pytest.param(HERE, seen(60, asked=-30), DAY, id="by a mark ahead, where nothing was changed"),
         pytest.param(HERE, None, None, id="never"),
     ],
 )
@@ -285,7 +289,10 @@ def test_a_canary_is_probed_beside_those_of_its_group() -> None:
     places = [Place(name, (APPS,), fit=True) for name in "abcd"]
     places += [Place("z", (APPS,), fit=True, needed=True)]
     made = verify(PROBING, places, {"a": seen(), "b": seen()}, {}, NOW)
-    assert "z" in made.marks
+    assert sorted(made.marks) == ["a", "z"], "and one of those"
+    one = msgspec.structs.replace(PROBING, per_group=1)
+    assert sorted(verify(one, places, {}, {}, NOW).marks) == ["z"]
+    assert sorted(verify(one, places[:-1], {}, {}, NOW).marks) == ["a"]
 
 
 def test_a_mark_of_somebody_else_is_kept() -> None:
