@@ -1,0 +1,138 @@
+"""What a pass hands on: to the sources of future nodes, to Enforce and to the probes."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from caretaker.api.imds import (
+    CanaryStatus,
+    ChangedInstance,
+    FieldChange,
+    GroupCanary,
+    GroupTerm,
+    Options,
+    PassedChange,
+    Selector,
+)
+from caretaker.api.times import format_micros, parse_time
+from caretaker.imds.launching import Group, Launcher, Launching, Template, Version
+from caretaker.imds.plan import Plan, Policy
+from caretaker.imds.probe import Finding, Known
+from caretaker.imds.verify import Probing
+from unit.imds.test_plan import ENFORCING, HOP, SINCE, TWO, enforced, member, node, planned, probed, written
+
+HERE = "eu-west-1"
+LAUNCHERS = (Launcher("lt-1", "$Latest"),)
+LAUNCHING = Launching(
+    {(HERE, name): Group(name, LAUNCHERS) for name in ("spot", "web", "far")},
+    {(HERE, "lt-1"): Template("lt-1", {1: Version(1, {"HttpPutResponseHopLimit": 1})}, 1, 1, "")},
+)
+SPOT, DIFFERS = ("AutoScalingGroup", "spot"), "httpPutResponseHopLimit is 1, should be 2"
+
+
+def term(name: str) -> Selector:
+    return Selector(groups=(GroupTerm("AutoScalingGroup", (name,)),))
+
+
+def test_sources_are_judged_by_the_nodes_of_all_policies() -> None:
+    members = [member(node(n), Options(2), group=group) for n, group in ((1, "spot"), (2, "web"))]
+    mine = Policy("two", 100, Options(2), term("spot"))
+    other = Policy("three", 100, Options(3), term("web"))
+    alone = planned(members, mine, launching=LAUNCHING).sources
+    assert [(name, one.state, one.message) for name, one in alone.groups.items()] == [
+        (SPOT, "Drifted", DIFFERS)
+    ]
+    assert alone.groups[SPOT].mend
+    both = planned(members, mine, other, launching=LAUNCHING)
+    assert both.sources.groups[SPOT].message == (
+        f"{DIFFERS}; other nodes from this source need another {HOP}: give this group its own source"
+    )
+    assert [one.source for one in both.groups] == [both.sources.groups[SPOT]]
+
+
+def test_what_another_policy_wins_is_not_asked_of_a_source() -> None:
+    members = [member(node(1), Options(2), group="spot")]
+    higher = Policy("three", 200, Options(3), Selector())
+    made = planned(members, TWO, higher, launching=LAUNCHING).sources
+    assert made.groups[SPOT].state == "Compliant"
+
+
+def test_the_tags_of_an_instance_tell_its_source() -> None:
+    one = member(node(1, group="apps"), Options(2), template="lt-1", version="1")
+    source = planned([one], launching=LAUNCHING).sources.groups["EKSManagedNodegroup", "apps"]
+    assert (source.state, source.launch_template, source.version) == ("EKSOwned", "lt-1", "1")
+
+
+def test_a_node_that_is_skipped_has_no_source() -> None:
+    far = member(node(1, provider="aws:///us-east-1a/i-00000001"), Options(2), group="far")
+    assert planned([far], launching=LAUNCHING, region=HERE).sources.groups == {}
+
+
+def test_a_conflict_on_one_node_is_told_whatever_comes_after() -> None:
+    rival = Policy("three", 100, Options(3), term("spot"))
+    members = [member(node(1), Options(2), group="spot"), member(node(2), Options(2))]
+    assert planned(members, TWO, rival).conflicts == ((HOP, ("three", "two")),)
+
+
+def test_a_change_that_has_passed_is_made_on_the_others() -> None:
+    stood = PassedChange("", "", HOP, "1", "2", SINCE)
+    status = CanaryStatus(1, (), "Passed", SINCE, SINCE, (), (stood,))
+    members = [member(node(n), Options(1)) for n in (1, 2, 3)]
+    assert written(enforced(members, canary=status, canary_instances=1)) == 3
+
+
+def soaks(options: Options, known: Known, **more: Any) -> Plan:
+    one = ChangedInstance("i-00000001", "n001", SINCE, applied=True, ready_since="1970-01-01T00:00:00Z")
+    group = GroupCanary("", "", (FieldChange(HOP, "1", "2"),), (one,), "Soaking", SINCE, SINCE)
+    status = CanaryStatus(1, ("i-00000001",), "Soaking", SINCE, SINCE, (group,))
+    desk = msgspec.structs.replace(ENFORCING, canary=status, canary_instances=1, **more)
+    mine = Policy("two", 100, Options(2), Selector(), enforces=True)
+    ready = member(msgspec.structs.replace(node(1), ready=True), options)
+    return planned([ready, member(node(2))], mine, desk=desk, probing=Probing(), now=1e9, known=known)
+
+
+@pytest.mark.parametrize(("on_failure", "reason"), [("Restore", "CanaryUnreachable"), ("Keep", "")])
+def test_what_a_probe_finds_of_a_canary_fails_it(on_failure: Any, reason: str) -> None:
+    mark = format_micros(1e9 - 50.0)
+    known = Known({"n001": Finding("Blocked", 1e9 - 40.0, mark)}, {"n001": mark})
+    made = soaks(Options(2), known, on_failure=on_failure)
+    assert made.enforced is not None
+    assert made.verified is not None
+    breaker = made.enforced.breaker
+    assert (breaker.reason if breaker is not None else "") == reason
+    if breaker is not None:
+        assert breaker.message == (
+            "instance i-00000001 (node n001) has the change, and failed the probe: a pod does not reach IMDS "
+            "(Blocked)"
+        )
+
+
+@pytest.mark.parametrize(("after", "again"), [(0.9, True), (1.0, False), (1.5, False)])
+def test_a_probe_that_was_asked_for_after_the_change_is_not_asked_for_again(
+    after: float, again: bool
+) -> None:
+    since = parse_time(SINCE) or 0.0
+    mark = format_micros(since + after)
+    known = Known({"n001": Finding("Reachable", since + 5.0, mark)}, {"n001": mark})
+    assert (probed(Options(2, "required"), known)["n001"] != mark) is again
+
+
+def test_what_is_set_is_told_beside_what_a_probe_found() -> None:
+    ready = member(msgspec.structs.replace(node(1), ready=True), Options(2))
+    known = Known({"n001": Finding("HopLimited", 1e9 - 5.0, "", None, 3)})
+    made = planned([ready], probing=Probing(), now=1e9, known=known).verified
+    assert made is not None
+    assert made.message == (
+        "1 of 1 probed node(s) have an unexpected result; n001: a pod does not reach IMDS (HopLimited, and "
+        "needs hop limit 3); the hop limit is set to 2"
+    )
+
+
+def test_where_a_policy_disables_the_endpoint_nothing_may_reach_it() -> None:
+    ready = member(msgspec.structs.replace(node(1), ready=True), Options(2, http_endpoint="disabled"))
+    off = Policy("off", 100, Options(http_endpoint="disabled"), Selector())
+    known = Known({"n001": Finding("Reachable", 1e9 - 5.0, "", 3.0, 2)})
+    made = planned([ready], TWO, off, probing=Probing(), now=1e9, known=known).verified
+    assert made is not None
+    assert (made.reason, made.proved) == ("StillReachable", False)
