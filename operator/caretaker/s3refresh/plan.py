@@ -291,15 +291,9 @@ def _time(snapshot: Snapshot, targets: dict[str, Target]) -> None:
         after = timing.resynced(after, snapshot.pace, snapshot.now)
         lost = _abandoned_at(snapshot, after) <= snapshot.now and not _stays(snapshot, after)
         if after.claim is not None and lost:
-            after = debounce.failed(
-                after,
-                after.claim.id,
-                debounce.UNKNOWN,
-                "the process that made the call ended before it was answered",
-                snapshot.pace,
-                snapshot.now,
-                0.0,
-            )
+            why = "the process that made the call ended before it was answered"
+            claim, pace, now = after.claim.id, snapshot.pace, snapshot.now
+            after = debounce.failed(after, claim, debounce.UNKNOWN, why, pace, now, 0.0)
         targets[target.id] = after
 
 
