@@ -256,6 +256,7 @@ def test_a_call_has_no_more_names_than_fit(number: int, calls: list[int]) -> Non
     names = {f"{n:x}" + "x" * 1020 for n in range(number)}
     assert sum(map(length, sorted(names)[:8])) == MAX_CALL_BYTES
     assert [len(call.folders) for call in requests(plain(*names))] == calls
+    assert calls_of(plain(*names), 50) == len(calls)
 
 
 def test_as_many_folders_and_trees_as_are_kept() -> None:
