@@ -218,8 +218,10 @@ def test_one_that_no_description_has_told_is_pending_beside_its_like() -> None:
 
 def test_what_failed_is_told_in_place_of_drift() -> None:
     hand = failed(Hand(), 990.0, "InternalError", "no luck")
-    made = enforced([member(node(1), Options(1)), member(node(2), Options(1))], hands={"i-00000001": hand})
+    members = [member(node(n, group="a"), Options(1)) for n in (1, 2)]
+    made = enforced(members, hands={"i-00000001": hand})
     assert made.summary == Summary(nodes=2, drifted=1, failed=1)
+    assert [(one.nodes, one.compliant, one.drifted) for one in made.groups] == [(2, 0, 2)]
     assert [(e.node, e.reason, e.message) for e in made.exceptions] == [
         ("n001", "InternalError", "no luck"),
         ("n002", "Drifted", ""),
