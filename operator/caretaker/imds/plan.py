@@ -183,12 +183,12 @@ def _desk(
     )
 
 
-def _soaking(desk: Desk | None) -> dict[str, float]:
-    """Instances of soaking canaries -> when they were seen applied, in Unix seconds: earlier probe requests
-    do not verify them. Plus one, since the time is rounded down to a second."""
+def _soaking(desk: Desk | None) -> dict[str, tuple[float, float]]:
+    """Instances of soaking canaries -> when they were seen applied, and when they were chosen, in Unix
+    seconds: earlier probe requests do not verify them. Plus one, since times are rounded down to a second."""
     canaries = desk.canary.groups if desk is not None and desk.canary is not None else ()
     return {
-        one.instance: (parse_time(canary.since) or 0.0) + 1.0
+        one.instance: ((parse_time(canary.since) or 0.0) + 1.0, (parse_time(canary.started_at) or 0.0) + 1.0)
         for canary in canaries
         if canary.phase == "Soaking"
         for one in canary.instances
@@ -200,9 +200,9 @@ def _places(snapshot: Snapshot, found: Sequence[tuple[Member, Found]]) -> Sequen
     if snapshot.probing is None:
         return ()
     soaking = _soaking(snapshot.desk)
-    changed = {**(snapshot.desk.changed if snapshot.desk is not None else {}), **soaking}
+    changed = snapshot.desk.changed if snapshot.desk is not None else {}
     return [
-        _place(member, one, changed.get(one.instance, 0.0), needed=one.instance in soaking)
+        _place(member, one, changed.get(one.instance, 0.0), soaking.get(one.instance))
         for member, one in found
     ]
 
@@ -215,7 +215,7 @@ def _verified(snapshot: Snapshot, places: Sequence[Place]) -> Verified | None:
     return verify(snapshot.probing, places, known.findings, known.marks, snapshot.now)
 
 
-def _place(member: Member, one: Found, changed: float, *, needed: bool) -> Place:
+def _place(member: Member, one: Found, changed: float, soaks: tuple[float, float] | None) -> Place:
     seen, unprobed = one.seen, member.place.unprobed
     endpoint = one.wanted.get("httpEndpoint")
     disabled = seen is not None and seen.options.http_endpoint == "disabled"
@@ -226,10 +226,11 @@ def _place(member: Member, one: Found, changed: float, *, needed: bool) -> Place
         node=one.node,
         groups=member.groups,
         # A soaking canary has its changes; any other difference is not for this policy to change.
-        fit=one.ready and (needed or one.verdict.state == "compliant"),
+        fit=one.ready and (soaks is not None or one.verdict.state == "compliant"),
         hop_limit=seen.options.http_put_response_hop_limit if seen is not None else None,
-        changed=changed,
-        needed=needed,
+        changed=changed if soaks is None else soaks[0],
+        needed=soaks is not None,
+        began=0.0 if soaks is None else soaks[1],
         shut=shut,
         unprobed=unprobed,
     )

@@ -44,7 +44,7 @@ class Probing(msgspec.Struct, frozen=True):
 
 class Place(msgspec.Struct, frozen=True, gc=False):
     """A node that may be probed. `fit`: the Node is Ready, and the instance compliant. `changed`: when its
-    last change was seen applied, if known; 0 = never."""
+    last change was seen applied, if known; 0 = never. `began`: when it became a canary; 0 = it is none."""
 
     node: str
     groups: tuple[Group, ...]
@@ -52,6 +52,7 @@ class Place(msgspec.Struct, frozen=True, gc=False):
     hop_limit: int | None = None
     changed: float = 0.0
     needed: bool = False  # a canary
+    began: float = 0.0
     shut: bool = False  # HttpEndpoint is disabled by a policy
     unprobed: str = ""  # why the probe cannot run there
 
@@ -86,7 +87,7 @@ def verify(
         place.node: finding
         for place in chosen
         if (finding := found.get(place.node)) is not None
-        and _since(place, finding, now)
+        and (_since(place, finding, now) or _still_wrong(probing, place, finding))
         and _lasts(probing, finding, now)
     }
     reason, message, proved = _judged(probing, chosen, known)
@@ -177,6 +178,13 @@ def _since(place: Place, finding: Finding, now: float) -> bool:
     if not place.changed:
         return True
     return format_micros(place.changed) <= finding.mark <= format_micros(now)
+
+
+def _still_wrong(probing: Probing, place: Place, finding: Finding) -> bool:
+    """Whether it is an unexpected result of this canary, whose soak has begun anew since: it counts until the
+    next one."""
+    mine = bool(place.began) and format_micros(place.began) <= finding.mark
+    return mine and bool(_wrong(probing, place, finding)) and not _outdated(place, finding)
 
 
 def _age(finding: Finding, now: float) -> float:

@@ -255,3 +255,27 @@ def test_what_another_policy_frees_needs_a_canary_of_its_own(world: World, leave
     world.run(600.0)
     assert 0 < len(world.judge.sends) - before <= 2  # a canary of each group
     ends_well(world)
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_what_the_probe_has_found_is_not_forgotten_with_a_flap(world: World, restarts: bool) -> None:
+    """The soak begins anew; until the next result nothing else is changed."""
+    safety = {**SPEC["safety"], "maxChangesPerMinute": 60}
+    world.apply("p", **SPEC | {"verification": {"probe": True, "expect": "PodReachable"}, "safety": safety})
+    world.run(5.0)
+    node = canary(world)
+    world.cluster.needs_of[node] = 9
+    world.run(300.0)
+    assert world.ready("p") == "SetButUnreachable"
+    before = world.cluster.status("p").canary
+    sent = [instance for _, _, instance in world.judge.sends]
+    world.cluster.flap(node)
+    world.cluster.probe_takes = 30.0
+    if restarts:
+        world.operator.restart()
+    world.run(20.0)
+    after = world.cluster.status("p").canary
+    assert before is not None
+    assert after is not None
+    assert after.since != before.since, "it soaks anew"
+    assert {instance for _, _, instance in world.judge.sends} <= set(sent)

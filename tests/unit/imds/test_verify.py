@@ -94,6 +94,26 @@ def test_a_mark_of_a_clock_that_is_ahead_proves_nothing_until_then(ahead: float)
     assert found.wake == pytest.approx(ahead, abs=1e-3)
 
 
+@pytest.mark.parametrize(
+    ("finding", "reason"),
+    [
+        pytest.param(seen(asked=99, **SHUT, needed_hops=3), "SetButUnreachable", id="unexpected"),
+        pytest.param(seen(asked=100, **SHUT, needed_hops=3), "SetButUnreachable", id="as it was chosen"),
+        pytest.param(seen(asked=101, **SHUT, needed_hops=3), "Probing", id="from before it was a canary"),
+        pytest.param(seen(asked=99), "Probing", id="as expected: it has to be proved again"),
+        pytest.param(seen(asked=99, **SHUT), "Probing", id="the hop limit is large enough now"),
+        pytest.param(seen(asked=99, verdict=UNKNOWN), "Probing", id="a probe that failed says nothing"),
+    ],
+)
+def test_an_unexpected_result_of_a_canary_counts_though_its_soak_began_anew(
+    finding: Finding, reason: str
+) -> None:
+    place = msgspec.structs.replace(CANARY, changed=NOW - 5, began=NOW - 100)
+    found = judged(place, finding)
+    assert (found.reason, found.proved) == (reason, False if reason == "SetButUnreachable" else None)
+    assert found.marks["a"] > finding.mark, "and it is probed again"
+
+
 def test_a_change_by_a_clock_that_is_ahead_is_asked_for_once() -> None:
     place = msgspec.structs.replace(CANARY, changed=NOW + 20)
     first = judged(place, seen(50))
