@@ -31,7 +31,7 @@ ECS: Final = {
         "version": 7,
     },
 }
-INSTANCES: Final = {
+INSTANCES: Final[dict[str, Any]] = {
     "Reservations": [
         {
             "OwnerId": "123456789012",

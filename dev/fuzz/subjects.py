@@ -43,7 +43,7 @@ from caretaker.s3refresh import envelope, match, queue
 from caretaker.s3refresh import resource as s3_resource
 from caretaker.s3refresh.match import Share
 from caretaker.s3refresh.targets.making import known
-from fuzz import samples
+from fuzz import planners, samples
 from fuzz.cost import SECONDS
 from fuzz.inputs import Recipe, built, count, encoded, fitted, text
 
@@ -62,6 +62,7 @@ NODE: Final = Node(
 )
 SHARES: Final = {"media": [Share(f"s{i}", "", "media", "in/" if i % 2 else "") for i in range(12)]}
 DECLARED: Final = tuple(Result(f"r{i}", "Text" if i % 2 else "Number") for i in range(8))
+EMPTY: Final = msgspec.Raw(b"{}")
 READ_ERRORS: Final = (msgspec.ValidationError, msgspec.DecodeError, UnicodeError)
 
 Call = Callable[[], Any]
@@ -163,6 +164,26 @@ def _cron(expression: str) -> Any:
 def _message(body: bytes) -> Any:
     parsed = envelope.parse(body.decode(errors="surrogatepass"))
     return _matched(parsed.events)
+
+
+def _task_to_plan(content: bytes) -> Any:
+    try:
+        raw = msgspec.json.decode(_sound(content), type=dict[str, msgspec.Raw])
+    except msgspec.ValidationError:
+        return None
+    task, invalid = read_task(RawTask(META, raw.get("spec", EMPTY), raw.get("status", EMPTY)))
+    return None if invalid else planners.task(task)
+
+
+def _policy_to_plan(spec: bytes) -> Any:
+    return _imds(spec).policy()
+
+
+def _message_to_plan(body: bytes) -> Any:
+    try:
+        return envelope.parse(body.decode(errors="surrogatepass"))
+    except envelope.MalformedError:
+        return None
 
 
 def _key(key: str) -> Any:
@@ -275,6 +296,15 @@ SUBJECTS: Final[dict[str, Subject]] = {
             schema="daemontasks.status",
         )
     ),
+    "daemontask-plan": Subject(
+        _prepared(
+            OBJECT,
+            _task_to_plan,
+            planners.planned_task,
+            {"spec": {**samples.TASK, "template": samples.TEMPLATE}, "status": samples.TASK_STATUS},
+        ),
+        seconds=4 * SECONDS,
+    ),
     "daemontask-revision": _of_template(
         lambda task: revisions_of(task.spec, Status(), hashes_of(task.spec.template))
     ),
@@ -291,6 +321,9 @@ SUBJECTS: Final[dict[str, Subject]] = {
     "durations": Subject(_text(MIB, durations.seconds), (ValueError,)),
     "times": Subject(_text(MIB, times.parse_time)),
     "s3-message": Subject(_json(MIB, _message, samples.S3, samples.BRIDGE, samples.GATEWAY, samples.SNS)),
+    "s3-plan": Subject(
+        _prepared(MIB, _message_to_plan, lambda parsed: planners.refresh(parsed, SHARES), samples.S3)
+    ),
     "s3-garbage": Subject(_text(MIB, envelope.parse)),
     "s3-key": Subject(_text(KEY - 3, _key)),
     "s3-spec": Subject(_json(OBJECT, _refresh, samples.REFRESH, schema="s3aggregatedrefreshes.spec")),
@@ -299,6 +332,14 @@ SUBJECTS: Final[dict[str, Subject]] = {
     ),
     "ecs-garbage": Subject(_text(MIB, ecs_envelope.parse)),
     "imds-spec": Subject(_json(OBJECT, _imds, samples.POLICY, schema="imdspolicies.spec")),
+    "imds-plan": Subject(
+        _prepared(
+            OBJECT,
+            _policy_to_plan,
+            lambda policy: planners.policy(policy, samples.INSTANCES["Reservations"][0]["Instances"][0]),
+            samples.POLICY,
+        )
+    ),
     "imds-selector": Subject(_json(OBJECT, _selects, samples.POLICY, schema="imdspolicies.spec")),
     "imds-provider": Subject(_text(OBJECT, lambda told: place_of(Node("n", "u", {}, provider_id=told)))),
     "imds-probe": Subject(
