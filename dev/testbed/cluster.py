@@ -42,6 +42,8 @@ ANSWER_SECONDS: Final = 2.0  # of one look whether the API server answers: Ctrl-
 START_ATTEMPTS: Final = 3
 APISERVER: Final = "kube-apiserver"
 KWOK: Final = "kwok"
+# A kwok that starts beside nodes may end with "concurrent map writes" (v0.8.0, pkg/utils/cel/environment.go).
+KWOK_STARTS: Final = 3
 # Below the ports that Linux and macOS hand out to outgoing connections, which would otherwise take a
 # port between our looking and the component's binding.
 PORT_RANGE: Final = (20000, 30000)
@@ -170,13 +172,9 @@ class Cluster:
         its pod would then stay as it is for ever. Where a cluster has nodes of kwok's, the return waits until
         it plays them again.
         """
-        todo = commands(self._started())
-        self._processes.start(APISERVER, todo[APISERVER])
+        self._processes.start(APISERVER, commands(self._started())[APISERVER])
         self._await(self._ready, "the API server's /readyz")
-        self._processes.stop([KWOK], hard=True)
-        # A new kwok has a new identity and would wait until the old one's node Leases expire.
-        self._call("DELETE", path("leases", "kube-node-lease"))
-        self._processes.start(KWOK, todo[KWOK])
+        self._start_kwok_anew()
         _run_apart(self._nudge_pods())
 
     def restart_apiserver(self, *, hard: bool = False) -> None:
@@ -260,9 +258,24 @@ class Cluster:
     async def _first_nodes(self) -> None:
         await self.add_nodes(self._nodes)
 
+    def _start_kwok_anew(self) -> None:
+        self._processes.stop([KWOK], hard=True)
+        # A new kwok has a new identity and would wait until the old one's node Leases expire.
+        self._call("DELETE", path("leases", "kube-node-lease"))
+        self._processes.start(KWOK, commands(self._started())[KWOK])
+
     async def _nudge_pods(self) -> None:
+        left = KWOK_STARTS
+
+        def check() -> None:
+            nonlocal left
+            if left and KWOK in self._processes.dead():
+                left -= 1
+                self._start_kwok_anew()
+            self._complain_of_the_dead()
+
         async with asyncio.timeout(START_TIMEOUT), self.admin() as admin:
-            await kwok.nudge_pods(admin, self._complain_of_the_dead)
+            await kwok.nudge_pods(admin, check)
 
     def _ready(self) -> bool:
         return self._answers("/readyz")
