@@ -24,8 +24,8 @@ class Bulk:
         self._waiting: dict[str, float] = {}  # task -> when it last said so; the next one first
 
     def allowed(self, task: str, size: int, now: float) -> int | None:
-        """How many Pods of `size` bytes the task may create now; None = any number. The last of them may be
-        larger than what is left. 0 while another task has been waiting for longer."""
+        """How many Pods of `size` bytes the task may create now; None = any number. The last one may exceed
+        the remaining bytes. 0 while another task has waited longer."""
         cost = size - FREE
         if cost <= 0:
             return None

@@ -232,7 +232,7 @@ def _progressing(facts: Facts) -> Verdict:
 
 LARGE_PODS: Final = (
     f"large Pods are created slowly, {BYTES.per_second / 1024:g} KiB a second for all tasks of a namespace, "
-    "so that other tasks are not delayed. Make spec.template smaller: move what is large into a ConfigMap"
+    "so that other tasks are not delayed. Make spec.template smaller: move large fields into a ConfigMap"
 )
 
 

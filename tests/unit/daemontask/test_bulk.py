@@ -131,7 +131,7 @@ def test_the_status_and_one_event_say_so() -> None:
     assert (status, reason) == ("True", Reason.LARGE_PODS)
     assert message.startswith(
         "large Pods are created slowly, 128 KiB a second for all tasks of a namespace, so that other tasks "
-        "are not delayed. Make spec.template smaller: move what is large into a ConfigMap; "
+        "are not delayed. Make spec.template smaller: move large fields into a ConfigMap; "
     )
     after = status_of(of, found, Outcome())
     told = [event for event in transitions(of.task.status, after) if event.reason == Reason.LARGE_PODS]

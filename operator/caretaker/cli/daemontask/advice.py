@@ -35,7 +35,7 @@ ADVICE: Final = {
     Reason.NODES_FAILED: "caretaker logs {name} --failed; mend, then caretaker rerun {name} --failed",
     Reason.NODES_BLOCKED: "see the reasons below; the nodes run by themselves once that is over",
     Reason.PAUSED: "mend the template and apply it again, or go on as it is: caretaker resume {name}",
-    Reason.LARGE_PODS: "wait, or make spec.template smaller: move what is large into a ConfigMap",
+    Reason.LARGE_PODS: "wait, or make spec.template smaller: move large fields into a ConfigMap",
     Reason.HELD_BY_BUDGET: "wait until the time that is told; where none is, edit spec.budgets",
     Reason.SUSPENDED: "set spec.suspend to false to go on",
     Reason.INVALID_SPEC: "correct the field that is named and apply again",
