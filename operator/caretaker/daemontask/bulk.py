@@ -1,12 +1,14 @@
-"""How many Pods of a large template may be created now. Pure: the time is an argument, in monotonic seconds.
+"""How many Pods of a large template may be created now, and when its task may be looked at again. Pure: the
+time is an argument, in monotonic seconds.
 
-The API server, the scheduler and every watcher decode each change of a Pod whole: 300 Pods of 250 KiB,
-created as fast as small ones, delay the Pods of other tasks by seconds (docs/benchmarks.md, "Attacks").
-So the bytes of large Pods are limited, for all tasks of a namespace together.
+The API server, the scheduler and every watcher decode each change of a Pod or a task whole. A Pod of 250 KiB
+takes 0.2 s of the API server's CPU until it has ended, 2 s if it is a list of variables, and a status update
+of its task 0.2 s: as fast as small ones they delay the Pods of other tasks by seconds (docs/benchmarks.md,
+"attacks"). So the bytes of large Pods and tasks are limited, for all tasks of a namespace together.
 """
 
 import math
-from typing import Final
+from typing import Any, Final
 
 from caretaker.aws.bucket import TokenBucket
 from caretaker.aws.services import Rate
@@ -14,13 +16,35 @@ from caretaker.aws.services import Rate
 FREE: Final = 16 * 1024  # bytes of a Pod that do not count
 BYTES: Final = Rate(per_second=128.0 * 1024, burst=512.0 * 1024)
 PAUSE: Final = 2.0  # seconds, at least, until the next ones
+# Bytes that an entry of these lists and maps counts beside its own: managedFields of a Pod has each of them,
+# and every change of the Pod decodes, merges and encodes that. 0.1 ms of the API server's CPU.
+ENTRY: Final = 128
+_TRACKED: Final = (
+    *("annotations", "labels", "matchLabels", "env", "ports"),
+    *("claims", "limits", "requests", "overhead", "resourceClaims", "schedulingGates"),
+    *("volumes", "volumeMounts", "volumeDevices", "volumeAttributes", "options"),
+    *("hostAliases", "imagePullSecrets", "topologySpreadConstraints"),
+)
+_ENTRIES: Final = {**dict.fromkeys(_TRACKED, 1), "containers": 8, "initContainers": 8}  # with their defaults
+
+
+def cost_of(size: int, template: dict[str, Any]) -> int:
+    """The bytes that a Pod of this template counts, which is sent with `size` bytes."""
+    entries, left = 0, list[tuple[str, Any]]([("", template)])
+    while left:
+        name, one = left.pop()
+        if isinstance(one, dict | list):
+            entries += _ENTRIES.get(name, 0) * len(one)
+            left.extend(one.items() if isinstance(one, dict) else (("", part) for part in one))
+    return size + ENTRY * entries
 
 
 class Bulk:
-    """The allowance of one namespace. Its tasks take turns."""
+    """The allowance of one namespace. Its tasks take turns. The size of a Pod is its cost_of()."""
 
     def __init__(self, now: float) -> None:
         self._bucket = TokenBucket(BYTES, now)
+        self._passes = TokenBucket(BYTES, now)
         self._waiting: dict[str, float] = {}  # task -> when it last said so; the next one first
 
     def allowed(self, task: str, size: int, now: float) -> int | None:
@@ -51,6 +75,12 @@ class Bulk:
         self._bucket.take(now, max(size - FREE, 0))
         self._waiting.pop(task, None)
 
+    def looked_at(self, size: int, now: float) -> float:
+        """A pass over a task whose spec has `size` bytes. Seconds until the next one may begin."""
+        if size <= FREE:
+            return 0.0
+        return self._passes.take(now, size - FREE)
+
     def full(self, now: float) -> bool:
         """Whether nothing would be lost by forgetting it."""
-        return self._bucket.full(now)
+        return self._bucket.full(now) and self._passes.full(now)

@@ -112,7 +112,7 @@ class DaemonTaskKind:
         if memory.fit is None or memory.revision != revision:
             async with self._yielding:
                 memory.fit, memory.revision, memory.verdict = NodeFit(task.spec.template), revision, None
-                memory.pod_bytes = PodEncoder(task.metadata, task.spec, revision).size
+                memory.pod_cost = PodEncoder(task.metadata, task.spec, revision).cost
             memory.refusals.clear()
             await look_at_all(memory.fit, list(self._nodes.values()))
         elif memory.fit.costly:  # events do not compute costly verdicts
@@ -215,11 +215,11 @@ class DaemonTaskKind:
         """At once while work is left, else at the plan's time; with backoff after a refusal."""
         memory = self._memory(snapshot)
         refused = outcome.trouble.reason if outcome.trouble is not None else ""
+        pause = memory.bulk.looked_at(memory.spec_bytes, time.monotonic())
         if plan.more and not refused:
-            return Next(at_once=True)
-        times = {"planned": snapshot.now, "flush_at": memory.flush_at, "now": time.time()}
-        delay = due_in(plan, refused=refused, **times)
-        return Next(retry=True, after=memory.retry_after, delay=delay) if refused else Next(delay=delay)
+            return Next(at_once=True, pause=pause)
+        delay = due_in(plan, refused=refused, planned=snapshot.now, flush_at=memory.flush_at, now=time.time())
+        return Next(delay, retry=bool(refused), after=memory.retry_after if refused else 0.0, pause=pause)
 
     # ------------------------------------------------------------------ gather
 
@@ -284,7 +284,7 @@ class DaemonTaskKind:
             scale=self._scale,
             token=uuid.uuid4().hex[:TOKEN],
             unstarted=memory.unstarted,
-            allowed=memory.bulk.allowed(memory.uid, memory.pod_bytes, clock),
+            allowed=memory.bulk.allowed(memory.uid, memory.pod_cost, clock),
             allowed_at=now + memory.bulk.wait(clock),
             careful=task.spec.at_most_once and _keeps_from_starting(memory.trouble),
             namesakes=namesakes_of(self._index, task.metadata),

@@ -50,7 +50,8 @@ class Memory:
         self.flush_at = 0.0
         self.width = 1
         self.bulk = bulk or Bulk(time.monotonic())
-        self.pod_bytes = 0  # of one Pod, as it is sent
+        self.pod_cost = 0  # of one Pod: see bulk.py
+        self.spec_bytes = 0
         self.queued = False  # whether nodes wait for a slot
         self.trouble: Trouble | None = None
         self.retry_after = 0.0
@@ -78,10 +79,10 @@ class Memory:
         return self._hashes[0] == hashlib.blake2b(raw).digest()
 
     def hashes(self, raw: bytes, template: dict[str, Any]) -> tuple[str, str]:
-        """hashes_of() the template of this spec, cached."""
+        """hashes_of() the template of this spec, cached, as is its size."""
         digest = hashlib.blake2b(raw).digest()
         if self._hashes[0] != digest:
-            self._hashes = digest, hashes_of(template)
+            self._hashes, self.spec_bytes = (digest, hashes_of(template)), len(raw)
         return self._hashes[1]
 
     def refused(self, node_uid: str, error: ApiError, now: float, scale: float) -> None:

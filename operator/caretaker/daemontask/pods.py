@@ -13,6 +13,7 @@ from caretaker.api.daemontask import FormerRevision, Spec, Status
 from caretaker.api.hashing import digest, h10
 from caretaker.api.objects import Pod, WireMeta
 from caretaker.api.times import format_time, parse_time
+from caretaker.daemontask.bulk import cost_of
 from caretaker.daemontask.fit import default_tolerations
 from caretaker.daemontask.normal import normalised
 
@@ -110,8 +111,9 @@ class PodEncoder:
         mark = digest(msgspec.json.encode(spec.template).decode()).hex()
         encoded = msgspec.json.encode(_pod_spec(spec, f"{mark}0", f"{mark}1", f"{mark}2"))
         self._parts = re.split(rf"{mark}([012])".encode(), encoded)
-        # Bytes of a Pod as it is sent, about.
+        # Bytes of a Pod as it is sent, about, and what it counts.
         self.size = len(encoded) + len(msgspec.json.encode(spec.template.get("metadata")))
+        self.cost = cost_of(self.size, spec.template)
 
     def body(self, start: Start) -> dict[str, Any]:
         """The same as build(), with the Pod's spec encoded."""

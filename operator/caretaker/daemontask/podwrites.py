@@ -74,7 +74,7 @@ class PodWriter:
         async def create() -> None:
             """One slot of the width; a slow answer holds up this slot and no other."""
             while left and memory.trouble is None and time.monotonic() < until and not _is_past(edge):
-                if memory.bulk.spent(encoder.size, time.monotonic()):
+                if memory.bulk.spent(encoder.cost, time.monotonic()):
                     return  # another task of the namespace was quicker
                 start = left.popleft()
                 if not await self._create(snapshot, encoder, start, memory):
@@ -100,7 +100,7 @@ class PodWriter:
         """Whether the node has a Pod now that it did not have before."""
         task = snapshot.task
         path = f"/api/v1/namespaces/{task.metadata.namespace}/pods"
-        memory.bulk.take(memory.uid, encoder.size, time.monotonic())
+        memory.bulk.take(memory.uid, encoder.cost, time.monotonic())
         body = encoder.body(start)
         name = body["metadata"]["name"]
         memory.creating.add(name)

@@ -53,7 +53,7 @@ class Triggers:
             self.nodes.pop(old.name, None)
         for key, memory in self._memories.items():
             if _concerns(memory, old, new):
-                large = memory.pod_bytes > FREE
+                large = memory.spec_bytes > FREE
                 self._on_key(key, urgent=not large and _may_start(memory, new), patient=large)
             if new is None and old is not None:
                 memory.node_gone(old)

@@ -65,6 +65,7 @@ class Next(msgspec.Struct, frozen=True):
     at_once: bool = False  # work is left now
     retry: bool = False  # what was refused is tried again with backoff
     after: float = 0.0  # at least this many seconds, as a Retry-After asked
+    pause: float = 0.0  # seconds without a pass, whatever arrives
 
 
 class Kind(Protocol, Generic[S, P, O]):
@@ -263,6 +264,8 @@ class Controller:
         if follow is None:
             self._queue.forget(key)
             return
+        if follow.pause:
+            self._queue.pause(key, follow.pause)
         if follow.retry:
             self._queue.retry(key, follow.after)
             if follow.delay is not None:  # what was not refused keeps its time

@@ -101,8 +101,9 @@ class WorkQueue:
         return delay
 
     def pause(self, key: Key, seconds: float) -> None:
-        """Do not run this key, which is being worked on, again before this time has passed."""
-        self._paused[key] = until = self._clock() + seconds
+        """Do not run this key, which is being worked on, again before this time has passed, nor before that
+        of another pause."""
+        self._paused[key] = until = max(self._clock() + seconds, self._paused.get(key, 0.0))
         if key in self._due:
             self._due[key] = max(self._due[key], until)
 

@@ -1,9 +1,12 @@
 """One bad template, one refused node, one Pod that does not go: none of them reaches the rest."""
 
+import asyncio
+import time
 from typing import Any
 
 import pytest
 
+from caretaker.daemontask.bulk import BYTES, ENTRY, FREE, cost_of
 from testbed.admin import Admin, path
 from testing.apiproxy import ApiProxy
 from testing.cluster import Nodes
@@ -41,6 +44,46 @@ async def test_a_template_that_fails_reaches_no_more_nodes_than_run_at_once_and_
     world.kubelet.default = SUCCEED
     await task.edit(template=world.template(labels={"mended": "yes"}))
     await task.done(30, timeout=90)
+
+
+async def test_large_tasks_of_a_namespace_are_looked_at_less_often(world: World, proxy: ApiProxy) -> None:
+    """Each pass over one reads and writes it, which takes the API server long; whatever happens meanwhile."""
+    world.kubelet.default = HOLD
+    size, began = 240 * 1024, time.monotonic()
+    template = world.template(containers=[{"name": "main", "image": "test:1", "args": ["x" * size]}])
+    tasks = [await world.task(name, template=template) for name in ("one", "two", "three")]
+    for _ in range(20):
+        await world.join()
+        await asyncio.sleep(0.4)
+    elapsed = time.monotonic() - began
+    mine = ("patch", "daemontasks", world.namespace)
+    written = proxy.ledger.calls(lambda c: (c.verb, c.resource, c.namespace) == mine)
+    assert len(written) <= len(tasks) + (BYTES.burst + elapsed * BYTES.per_second) / (size - FREE) + 1
+    for task in tasks:
+        await task.counts(desired=20, timeout=60)
+
+
+def tracked(schemas: dict[str, Any], schema: Any, seen: set[str]) -> set[str]:
+    """Names of the fields whose entries the API server tracks one by one, by its own schema."""
+    found = set[str]()
+    for part in (schema, *schema.get("allOf", ())):
+        if (name := part.get("$ref", "").rpartition("/")[2]) and name not in seen:
+            found |= tracked(schemas, schemas[name], seen | {name})
+    for name, field in schema.get("properties", {}).items():
+        merged = field.get("x-kubernetes-list-type") == "map"
+        if merged or ("additionalProperties" in field and field.get("x-kubernetes-map-type") != "atomic"):
+            found.add(name)
+        if merged or field.get("type") != "array":
+            found |= tracked(schemas, field.get("items", field), seen)
+    return found
+
+
+async def test_the_fields_whose_entries_are_tracked_count_more(admin: Admin) -> None:
+    schemas = (await admin.get("/openapi/v3/api/v1"))["components"]["schemas"]
+    names = tracked(schemas, schemas["io.k8s.api.core.v1.PodTemplateSpec"], set())
+    assert {"env", "volumeMounts", "labels"} <= names
+    of_no_template = {"ephemeralContainers", "ownerReferences"}
+    assert not {name for name in names - of_no_template if cost_of(0, {name: [{}]}) < ENTRY}
 
 
 async def test_a_run_that_halts_its_node_reaches_no_more_nodes_than_run_at_once(world: World) -> None:

@@ -10,7 +10,7 @@ from caretaker.api import conditions as c
 from caretaker.api.conditions import Reason
 from caretaker.api.daemontask import Spec
 from caretaker.api.objects import WireMeta
-from caretaker.daemontask.bulk import BYTES, FREE, PAUSE, Bulk
+from caretaker.daemontask.bulk import BYTES, ENTRY, FREE, PAUSE, Bulk, cost_of
 from caretaker.daemontask.events import transitions
 from caretaker.daemontask.facts import Outcome
 from caretaker.daemontask.memory import Memories, Memory
@@ -211,6 +211,55 @@ async def test_what_was_created_counts() -> None:
     assert (len(created), complete) == (3, False), "another task may have been quicker since the plan"
     assert memory.bulk.allowed("t", CREATE_BYTES // 4, time.monotonic()) == 0
     assert 1.0 < memory.bulk.wait(time.monotonic()) < 3.0
+
+
+@pytest.mark.parametrize(
+    ("template", "entries"),
+    [
+        pytest.param({}, 0, id="none"),
+        pytest.param({"metadata": {"labels": {"a": 1}, "annotations": {"c": 1, "e": 1}}}, 3, id="metadata"),
+        pytest.param({"spec": {"volumes": [{}], "tolerations": [{}, {}]}}, 1, id="tolerations are one"),
+        pytest.param(
+            {"spec": {"containers": [{"env": [{}] * 3, "args": ["a", "b"]}, {"ports": [{}], "env": None}]}},
+            4 + 16,
+            id="of each container; arguments are one",
+        ),
+        pytest.param({"spec": {"overhead": {"cpu": 1}, "containers": 7, "env": "text"}}, 1, id="of the Pod"),
+    ],
+)
+def test_what_the_api_server_tracks_by_entry_counts_more(template: dict[str, Any], entries: int) -> None:
+    assert cost_of(1000, template) == 1000 + ENTRY * entries
+
+
+def test_a_pod_of_many_variables_counts_more_than_one_of_long_ones() -> None:
+    def cost(env: list[dict[str, str]]) -> int:
+        return PodEncoder(
+            META, Spec(template={"spec": {"containers": [{"name": "a", "env": env}]}}), "r"
+        ).cost
+
+    many = cost([{"name": f"V{number:04}"} for number in range(10_000)])
+    few = cost([{"name": "V", "value": "x" * 160_000}])
+    assert many - few >= 9_000 * ENTRY
+
+
+def test_large_tasks_of_a_namespace_are_looked_at_in_turn() -> None:
+    """Each pass takes its bytes: the more of them, the less often each."""
+    for tasks in (1, 4, 20):
+        bulk, due, passes = Bulk(0.0), dict.fromkeys(range(tasks), 0.0), 0
+        while (now := min(due.values())) < 1000.0:
+            one = min(due, key=due.__getitem__)
+            due[one] = now + max(bulk.looked_at(FREE + 256 * KIB, now), 0.01)
+            passes += 1
+        assert 500 <= passes <= 502 + tasks
+
+
+def test_a_small_task_may_be_looked_at_at_any_time() -> None:
+    bulk = Bulk(0.0)
+    assert bulk.looked_at(FREE + 2048 * KIB, 0.0) == pytest.approx(12.0)
+    assert bulk.looked_at(FREE, 0.0) == 0.0
+    assert bulk.allowed("t", FREE + 256 * KIB, 0.0) == 2, "Pods have an allowance of their own"
+    assert not bulk.full(15.0)
+    assert bulk.full(16.1)
 
 
 def test_a_namespace_has_one_allowance() -> None:

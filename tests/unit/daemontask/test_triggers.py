@@ -59,12 +59,12 @@ def test_a_node_is_not_held_against_thousands_of_terms_by_an_event() -> None:
 @pytest.mark.parametrize(
     ("size", "how"),
     [(FREE, {"urgent": True, "patient": False}), (FREE + 1, {"urgent": False, "patient": True})],
-    ids=["at once", "a task with large Pods after the others"],
+    ids=["at once", "a large task after the others"],
 )
 def test_a_node_that_joins_is_looked_at(size: int, how: dict[str, bool]) -> None:
     memories, nodes = Memories(), Store[Node]()
     memory = memories.of(KEY, UID)
-    memory.fit, memory.pod_bytes = NodeFit({"spec": {}}), size
+    memory.fit, memory.spec_bytes = NodeFit({"spec": {}}), size
     keys: list[tuple[Key, dict[str, bool]]] = []
     Triggers(KEY.kind, memories, nodes, Store[Pod](), lambda key, **how: keys.append((key, how)))
     nodes.apply(A, 5)

@@ -197,6 +197,19 @@ async def test_a_key_that_rests_comes_after_its_rest_and_no_earlier(queue: WorkQ
     assert not queue._paused
 
 
+@pytest.mark.parametrize("pauses", [(20, 5), (5, 20)])
+async def test_of_two_pauses_the_longer_counts(
+    queue: WorkQueue, clock: Clock, pauses: tuple[float, float]
+) -> None:
+    queue.add_after(A, 0)
+    assert await taken(queue) == A
+    for pause in pauses:
+        queue.pause(A, pause)
+    queue.add(A)
+    queue.done(A)
+    assert await due_after(queue, clock, A) == 20.0
+
+
 async def test_while_one_rests_the_others_come(queue: WorkQueue, clock: Clock) -> None:
     queue.add_after(A, 0)
     assert await taken(queue) == A
