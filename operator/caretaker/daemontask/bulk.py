@@ -40,47 +40,41 @@ def cost_of(size: int, template: dict[str, Any]) -> int:
 
 
 class Bulk:
-    """The allowance of one namespace. Its tasks take turns. The size of a Pod is its cost_of()."""
+    """The allowance of one namespace, for Pods and for passes. The size of a Pod is its cost_of().
+
+    A task that waits for a Pod has a turn: the time when what was used up before it asked is there again.
+    Then it may create one, whatever the others have used since.
+    """
 
     def __init__(self, now: float) -> None:
-        self._bucket = TokenBucket(BYTES, now)
+        self._pods = TokenBucket(BYTES, now)
         self._passes = TokenBucket(BYTES, now)
-        self._waiting: dict[str, float] = {}  # task -> when it last said so; the next one first
 
-    def allowed(self, task: str, size: int, now: float) -> int | None:
-        """How many Pods of `size` bytes the task may create now; None = any number. The last one may exceed
-        the remaining bytes. 0 while another task has waited longer."""
+    def turn(self, now: float) -> float:
+        """When the turn comes of a task that asks now."""
+        return now + self._pods.take(now, 0.0)
+
+    def allowed(self, size: int, now: float, turn: float) -> int | None:
+        """How many Pods of `size` bytes may be created now; None = any number. The last one may exceed the
+        remaining bytes."""
         cost = size - FREE
         if cost <= 0:
             return None
-        self._waiting = {one: at for one, at in self._waiting.items() if now - at <= 3 * PAUSE}
-        if next(iter(self._waiting), task) != task:
-            return 0
-        return math.ceil(self._bucket.free(now) / cost)
+        return max(math.ceil(self._pods.free(now) / cost), int(now >= turn))
 
     def spent(self, size: int, now: float) -> bool:
         """Whether no other Pod of `size` bytes may be created in this pass."""
-        return size > FREE and not self._bucket.free(now)
+        return size > FREE and not self._pods.free(now)
 
-    def waits(self, task: str, now: float) -> None:
-        """The task has nodes that wait. It is forgotten unless it says so again with each of its passes."""
-        self._waiting[task] = now
-
-    def wait(self, now: float) -> float:
-        """Seconds until the next Pod, when no other one may be created."""
-        return max(self._bucket.wait(now), PAUSE)
-
-    def take(self, task: str, size: int, now: float) -> None:
-        """The task creates a Pod of `size` bytes. In its next pass the others go first, if they wait."""
-        self._bucket.take(now, max(size - FREE, 0))
-        self._waiting.pop(task, None)
+    def take(self, size: int, now: float) -> float:
+        """A Pod of `size` bytes is created. Returns the next turn of its task."""
+        self._pods.take(now, max(size - FREE, 0))
+        return self.turn(now)
 
     def looked_at(self, size: int, now: float) -> float:
         """A pass over a task whose spec has `size` bytes. Seconds until the next one may begin."""
-        if size <= FREE:
-            return 0.0
-        return self._passes.take(now, size - FREE)
+        return self._passes.take(now, size - FREE) if size > FREE else 0.0
 
     def full(self, now: float) -> bool:
         """Whether nothing would be lost by forgetting it."""
-        return self._bucket.full(now) and self._passes.full(now)
+        return self._pods.full(now) and self._passes.full(now)

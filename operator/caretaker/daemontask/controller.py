@@ -159,8 +159,6 @@ class DaemonTaskKind:
         memory = self._memory(snapshot)
         outcome = Outcome()
         memory.trouble, memory.queued = None, plan.queued > 0
-        if plan.paced_at:
-            memory.bulk.waits(memory.uid, time.monotonic())
         memory.unplaced = frozenset(report.node.uid for report in plan.unplaced)
         memory.trouble = await self._record(snapshot, plan, memory)
         if memory.trouble is None:
@@ -261,7 +259,8 @@ class DaemonTaskKind:
 
     def _snapshot(self, task: DaemonTask, memory: Memory, ledger: Ledger, invalid: str) -> Snapshot:
         assert memory.fit is not None  # noqa: S101 - gather has just set it
-        shards, now, clock = _loaded(memory), time.time(), time.monotonic()
+        shards, now = _loaded(memory), time.time()
+        allowed, wait = memory.allowed(time.monotonic())
         pods = self._index.pods_of(task.metadata.namespace, task.metadata.uid)
         return Snapshot(
             task=task,
@@ -284,8 +283,8 @@ class DaemonTaskKind:
             scale=self._scale,
             token=uuid.uuid4().hex[:TOKEN],
             unstarted=memory.unstarted,
-            allowed=memory.bulk.allowed(memory.uid, memory.pod_cost, clock),
-            allowed_at=now + memory.bulk.wait(clock),
+            allowed=allowed,
+            allowed_at=now + wait,
             careful=task.spec.at_most_once and _keeps_from_starting(memory.trouble),
             namesakes=namesakes_of(self._index, task.metadata),
             recall=memory.recall,

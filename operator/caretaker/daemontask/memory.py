@@ -12,7 +12,7 @@ from typing import Any, Final
 from caretaker.api.conditions import Reason
 from caretaker.api.names import LABEL_TASK, POD_NODE_NAME
 from caretaker.api.objects import Node, Pod, WireMeta
-from caretaker.daemontask.bulk import Bulk
+from caretaker.daemontask.bulk import PAUSE, Bulk
 from caretaker.daemontask.decision import BACKOFF_BASE, BACKOFF_MAX
 from caretaker.daemontask.fit import NodeFit
 from caretaker.daemontask.ledger import Entry
@@ -51,6 +51,7 @@ class Memory:
         self.width = 1
         self.bulk = bulk or Bulk(time.monotonic())
         self.pod_cost = 0  # of one Pod: see bulk.py
+        self.turn: float | None = None  # time.monotonic(): see Bulk; None = it has not asked
         self.spec_bytes = 0
         self.queued = False  # whether nodes wait for a slot
         self.trouble: Trouble | None = None
@@ -84,6 +85,12 @@ class Memory:
         if self._hashes[0] != digest:
             self._hashes, self.spec_bytes = (digest, hashes_of(template)), len(raw)
         return self._hashes[1]
+
+    def allowed(self, now: float) -> tuple[int | None, float]:
+        """(how many Pods may be created now, seconds until another one): see Bulk.allowed()."""
+        if self.turn is None:
+            self.turn = self.bulk.turn(now)
+        return self.bulk.allowed(self.pod_cost, now, self.turn), max(self.turn - now, PAUSE)
 
     def refused(self, node_uid: str, error: ApiError, now: float, scale: float) -> None:
         """A Pod was not created. Its node goes behind the others; where they will fare alike, all wait."""

@@ -69,14 +69,15 @@ class PodWriter:
             encoder = PodEncoder(snapshot.task.metadata, snapshot.task.spec, snapshot.revision)
         most = max(min(CREATE_CONCURRENCY, CREATE_BYTES // encoder.size), 1)
         creators: list[asyncio.Task[None]] = []
+        begun: list[Start] = []
         created: list[str] = []
 
         async def create() -> None:
             """One slot of the width; a slow answer holds up this slot and no other."""
             while left and memory.trouble is None and time.monotonic() < until and not _is_past(edge):
-                if memory.bulk.spent(encoder.cost, time.monotonic()):
+                if begun and memory.bulk.spent(encoder.cost, time.monotonic()):
                     return  # another task of the namespace was quicker
-                start = left.popleft()
+                begun.append(start := left.popleft())
                 if not await self._create(snapshot, encoder, start, memory):
                     continue
                 created.append(start.node_name)
@@ -100,7 +101,7 @@ class PodWriter:
         """Whether the node has a Pod now that it did not have before."""
         task = snapshot.task
         path = f"/api/v1/namespaces/{task.metadata.namespace}/pods"
-        memory.bulk.take(memory.uid, encoder.cost, time.monotonic())
+        memory.turn = memory.bulk.take(encoder.cost, time.monotonic())
         body = encoder.body(start)
         name = body["metadata"]["name"]
         memory.creating.add(name)

@@ -53,34 +53,51 @@ def progressing(of: Snapshot, found: Plan) -> tuple[str, str, str]:
     ],
 )
 def test_how_many_pods_may_be_created_at_first(size: int, allowed: int | None) -> None:
-    assert Bulk(100.0).allowed("t", size, 100.0) == allowed
+    assert Bulk(100.0).allowed(size, 100.0, 101.0) == allowed
+
+
+def alone() -> Memory:
+    """The memory of a task whose Pods have 128 KiB that count."""
+    memory = Memory(UID, bulk=Bulk(0.0))
+    memory.pod_cost = FREE + 128 * KIB
+    return memory
+
+
+def created(memory: Memory, now: float) -> int:
+    """How many Pods it creates now: all that it may."""
+    allowed, _ = memory.allowed(now)
+    for _ in range(allowed or 0):
+        memory.turn = memory.bulk.take(memory.pod_cost, now)
+    return allowed or 0
 
 
 def test_in_the_long_run_so_many_bytes_a_second() -> None:
-    bulk, size, created, now = Bulk(0.0), FREE + 128 * KIB, 0, 0.0
+    memory, found, now = alone(), 0, 0.0
     while now < 100.0:
-        for _ in range(bulk.allowed("t", size, now) or 0):
-            bulk.take("t", size, now)
-            created += 1
-        assert bulk.wait(now) >= PAUSE
-        now += bulk.wait(now)
+        found += created(memory, now)
+        wait = memory.allowed(now)[1]
+        assert wait >= PAUSE
+        now += wait
     most = (BYTES.burst + 100 * BYTES.per_second) / (128 * KIB)
-    assert most - 2 <= created <= most + 2
+    assert most - 2 <= found <= most + 2
 
 
 def test_a_debt_is_waited_for() -> None:
-    bulk = Bulk(0.0)
-    bulk.take("t", FREE + 2048 * KIB, 0.0)
-    assert (bulk.allowed("t", FREE + KIB, 0.0), bulk.wait(0.0)) == (0, pytest.approx(12.0, abs=0.01))
-    assert bulk.allowed("t", FREE, 0.0) is None
-    assert bulk.allowed("t", FREE + KIB, 12.5) == 64
+    memory = alone()
+    assert memory.allowed(0.0) == (4, PAUSE)
+    memory.turn = memory.bulk.take(FREE + 2048 * KIB, 0.0)
+    assert memory.allowed(0.0) == (0, 12.0)
+    assert memory.allowed(11.9)[0] == 0
+    assert memory.allowed(12.0) == (1, PAUSE)
+    memory.pod_cost = FREE
+    assert memory.allowed(0.0)[0] is None
 
 
 def test_small_pods_take_nothing() -> None:
-    bulk = Bulk(0.0)
+    memory = alone()
     for _ in range(5_000):
-        bulk.take("t", FREE, 0.0)
-    assert bulk.allowed("t", FREE + 256 * KIB, 0.0) == 2
+        memory.turn = memory.bulk.take(FREE, 0.0)
+    assert memory.allowed(0.0)[0] == 4
 
 
 @pytest.mark.parametrize("strict", [False, True])
@@ -179,26 +196,29 @@ def test_slots_that_are_free_are_not_stuck() -> None:
         assert not plan(seen(allowed, late, parallelism=5)).jammed
 
 
-def test_tasks_of_a_namespace_take_turns() -> None:
-    """Of two that look at different moments of the second each gets its share."""
-    bulk, size, created = Bulk(0.0), FREE + 240 * KIB, {"early": 0, "late": 0}
-    for step in range(6_000):
-        now = step / 10
-        for name, phase in (("early", 0), ("late", 19)):
-            if step % 20 == phase:
-                for _ in range(bulk.allowed(name, size, now) or 0):
-                    bulk.take(name, size, now)
-                    created[name] += 1
-                bulk.waits(name, now)
-    assert sum(created.values()) >= 280
-    assert min(created.values()) >= 0.4 * max(created.values())
+@pytest.mark.parametrize("sizes", [(128, 128), (128, 2048), (128, 128, 2048), (*(128,) * 15, *(2048,) * 5)])
+def test_tasks_of_a_namespace_take_turns(sizes: tuple[int, ...]) -> None:
+    """However large the Pods of the others, each creates as many as any other."""
+    bulk, tasks = Bulk(0.0), [alone() for _ in sizes]
+    due, found, spent = dict.fromkeys(range(len(sizes)), 0.0), [0] * len(sizes), 0
+    for number, size in enumerate(sizes):
+        tasks[number].bulk, tasks[number].pod_cost = bulk, FREE + size * KIB
+    while (now := min(due.values())) < 3600.0:
+        number = min(due, key=due.__getitem__)
+        found[number] += (new := created(tasks[number], now))
+        spent += new * sizes[number]
+        due[number] = now + max(bulk.looked_at(FREE + 128 * KIB, now), tasks[number].allowed(now)[1])
+    assert max(found) - min(found) <= 5
+    assert 3500 * 128 <= spent <= 3600 * 128 + 512 + sum(sizes)
 
 
-def test_one_that_waits_no_more_is_forgotten() -> None:
-    bulk, size = Bulk(0.0), FREE + 100 * KIB
-    bulk.waits("gone", 0.0)
-    assert bulk.allowed("other", size, 3 * PAUSE) == 0
-    assert bulk.allowed("other", size, 3 * PAUSE + 0.1) == 6
+def test_a_new_task_waits_for_what_others_have_used() -> None:
+    old, new = alone(), alone()
+    new.bulk = old.bulk
+    old.turn = old.bulk.take(FREE + 2048 * KIB, 0.0)
+    assert new.allowed(2.0) == (0, 10.0)
+    old.turn = old.bulk.take(FREE + 2048 * KIB, 3.0)
+    assert new.allowed(12.0)[0] == 1, "what is used after it asked counts no more"
 
 
 async def test_what_was_created_counts() -> None:
@@ -207,10 +227,12 @@ async def test_what_was_created_counts() -> None:
     api, memory, starts = Api(), Memory(UID), plan(of).starts
     memory.confirmed = time.monotonic()
     client: Any = api
-    created, complete = await PodWriter(client, Store(), 1.0).start(of, starts[:8], memory)
-    assert (len(created), complete) == (3, False), "another task may have been quicker since the plan"
-    assert memory.bulk.allowed("t", CREATE_BYTES // 4, time.monotonic()) == 0
-    assert 1.0 < memory.bulk.wait(time.monotonic()) < 3.0
+    made, complete = await PodWriter(client, Store(), 1.0).start(of, starts[:8], memory)
+    assert (len(made), complete) == (3, False), "another task may have been quicker since the plan"
+    memory.pod_cost = CREATE_BYTES // 4
+    allowed, wait = memory.allowed(time.monotonic())
+    assert allowed == 0
+    assert PAUSE <= wait < 3.0
 
 
 @pytest.mark.parametrize(
@@ -257,7 +279,7 @@ def test_a_small_task_may_be_looked_at_at_any_time() -> None:
     bulk = Bulk(0.0)
     assert bulk.looked_at(FREE + 2048 * KIB, 0.0) == pytest.approx(12.0)
     assert bulk.looked_at(FREE, 0.0) == 0.0
-    assert bulk.allowed("t", FREE + 256 * KIB, 0.0) == 2, "Pods have an allowance of their own"
+    assert bulk.allowed(FREE + 256 * KIB, 0.0, 1.0) == 2, "Pods have an allowance of their own"
     assert not bulk.full(15.0)
     assert bulk.full(16.1)
 
@@ -268,10 +290,12 @@ def test_a_namespace_has_one_allowance() -> None:
         memories.of(Key("DaemonTask", namespace, name), name)
         for namespace, name in (("a", "one"), ("a", "other"), ("b", "elsewhere"))
     )
-    one.bulk.take("t", FREE + 2048 * KIB, now)
-    large = FREE + 128 * KIB
-    assert (other.bulk.allowed("t", large, now), elsewhere.bulk.allowed("t", large, now)) == (0, 4)
+    one.bulk.take(FREE + 2048 * KIB, now)
+    for memory in (other, elsewhere):
+        memory.pod_cost = FREE + 128 * KIB
+    assert (other.allowed(now)[0], elsewhere.allowed(now)[0]) == (0, 4)
     memories.drop(Key("DaemonTask", "a", "one"))
     memories.drop(Key("DaemonTask", "a", "other"))
     again = memories.of(Key("DaemonTask", "a", "one"), "again")
-    assert again.bulk.allowed("t", large, now) == 0
+    again.pod_cost = FREE + 128 * KIB
+    assert again.allowed(now)[0] == 0
