@@ -14,7 +14,7 @@ from caretaker.aws.bucket import TokenBucket
 from caretaker.aws.services import Rate
 
 FREE: Final = 16 * 1024  # bytes of a Pod that do not count
-BYTES: Final = Rate(per_second=128.0 * 1024, burst=512.0 * 1024)
+BYTES: Final = Rate(per_second=128.0 * 1024, burst=256.0 * 1024)
 PAUSE: Final = 2.0  # seconds, at least, until the next ones
 # Bytes that an entry of these lists and maps counts beside its own: managedFields of a Pod has each of them,
 # and every change of the Pod decodes, merges and encodes that. 0.1 ms of the API server's CPU.
