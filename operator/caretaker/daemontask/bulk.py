@@ -50,10 +50,6 @@ class Bulk:
         self._pods = TokenBucket(BYTES, now)
         self._passes = TokenBucket(BYTES, now)
 
-    def turn(self, now: float) -> float:
-        """When the turn comes of a task that asks now."""
-        return now + self._pods.take(now, 0.0)
-
     def allowed(self, size: int, now: float, turn: float) -> int | None:
         """How many Pods of `size` bytes may be created now; None = any number. The last one may exceed the
         remaining bytes."""
@@ -67,9 +63,8 @@ class Bulk:
         return size > FREE and not self._pods.free(now)
 
     def take(self, size: int, now: float) -> float:
-        """A Pod of `size` bytes is created. Returns the next turn of its task."""
-        self._pods.take(now, max(size - FREE, 0))
-        return self.turn(now)
+        """A Pod of `size` bytes is created, or its template is tried. Returns the next turn of its task."""
+        return now + self._pods.take(now, max(size - FREE, 0))
 
     def looked_at(self, size: int, now: float) -> float:
         """A pass over a task whose spec has `size` bytes. Seconds until the next one may begin."""

@@ -111,7 +111,8 @@ class DaemonTaskKind:
         revision, former = revisions_of(task.spec, task.status, hashes)
         if memory.fit is None or memory.revision != revision:
             async with self._yielding:
-                memory.fit, memory.revision, memory.verdict = NodeFit(task.spec.template), revision, None
+                memory.fit, memory.revision = NodeFit(task.spec.template), revision
+                memory.verdict = memory.turn = None
                 memory.pod_cost = PodEncoder(task.metadata, task.spec, revision).cost
             memory.refusals.clear()
             await look_at_all(memory.fit, list(self._nodes.values()))

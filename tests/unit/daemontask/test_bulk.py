@@ -79,16 +79,16 @@ def test_in_the_long_run_so_many_bytes_a_second() -> None:
         assert wait >= PAUSE
         now += wait
     most = (BYTES.burst + 100 * BYTES.per_second) / (128 * KIB)
-    assert most - 2 <= found <= most + 2
+    assert most - 3 <= found <= most, "its dry run counts"
 
 
 def test_a_debt_is_waited_for() -> None:
     memory = alone()
-    assert memory.allowed(0.0) == (2, PAUSE)
+    assert memory.allowed(0.0) == (1, PAUSE), "its dry run counts"
     memory.turn = memory.bulk.take(FREE + 1792 * KIB, 0.0)
-    assert memory.allowed(0.0) == (0, 12.0)
-    assert memory.allowed(11.9)[0] == 0
-    assert memory.allowed(12.0) == (1, PAUSE)
+    assert memory.allowed(0.0) == (0, 13.0)
+    assert memory.allowed(12.9)[0] == 0
+    assert memory.allowed(13.0) == (1, PAUSE)
     memory.pod_cost = FREE
     assert memory.allowed(0.0)[0] is None
 
@@ -216,9 +216,9 @@ def test_a_new_task_waits_for_what_others_have_used() -> None:
     old, new = alone(), alone()
     new.bulk = old.bulk
     old.turn = old.bulk.take(FREE + 1792 * KIB, 0.0)
-    assert new.allowed(2.0) == (0, 10.0)
+    assert new.allowed(2.0) == (0, 11.0)
     old.turn = old.bulk.take(FREE + 1792 * KIB, 3.0)
-    assert new.allowed(12.0)[0] == 1, "what is used after it asked counts no more"
+    assert new.allowed(13.0)[0] == 1, "what is used after it asked counts no more"
 
 
 async def test_what_was_created_counts() -> None:
@@ -293,7 +293,7 @@ def test_a_namespace_has_one_allowance() -> None:
     one.bulk.take(FREE + 1792 * KIB, now)
     for memory in (other, elsewhere):
         memory.pod_cost = FREE + 128 * KIB
-    assert (other.allowed(now)[0], elsewhere.allowed(now)[0]) == (0, 2)
+    assert (other.allowed(now)[0], elsewhere.allowed(now)[0]) == (0, 1)
     memories.drop(Key("DaemonTask", "a", "one"))
     memories.drop(Key("DaemonTask", "a", "other"))
     again = memories.of(Key("DaemonTask", "a", "one"), "again")
