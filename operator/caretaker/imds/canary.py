@@ -3,8 +3,8 @@
 A canary belongs to a change: (group, field, from, to). The first instances of a group are changed alone; the
 remaining instances are changed when the same change has passed.
 
-    Changing  being changed; an instance that EC2 refuses to change, or that another client changes first, is
-              replaced by another one
+    Changing  being changed, or too few: others may still join; an instance that EC2 refuses to change, or
+              that another client changes first, is replaced by another one
     Soaking   EC2 reported all as applied, and their Nodes have been Ready since
     Failed    an instance was lost or reverted: the breaker opens, and the next canary is a new one
     passed    the remaining instances of the group may be changed, and are watched for some minutes
@@ -45,6 +45,8 @@ WINDOW_SECONDS: Final = 300.0
 
 _ORDER: Final = ("Failed", "Changing", "Soaking")
 
+Change = tuple[Group, tuple[FieldChange, ...]]
+
 
 class Fault(msgspec.Struct, frozen=True):
     """The cause of an open breaker."""
@@ -71,12 +73,17 @@ class Record(msgspec.Struct, frozen=True):
     stale: tuple[Found, ...] = ()
 
 
-def step(found: Mapping[str, Found], held: Mapping[str, Collection[str]], desk: Desk) -> Record:
+def step(
+    found: Mapping[str, Found],
+    held: Mapping[str, Collection[str]],
+    desk: Desk,
+    others: Mapping[Change, Collection[str]] = {},
+) -> Record:
     """The next state of the instances in status. `found`: those with a Node, by ID; `held`: their fields
-    that may not be changed."""
+    that may not be changed; `others`: instances that may join the canary of their change."""
     if not desk.canary_instances:
         return Record()
-    made = _Step(found, held, desk)
+    made = _Step(found, held, desk, others)
     for canary in desk.canary.groups if desk.canary is not None else ():
         made.canary(canary)
     for group in desk.watched:
@@ -165,10 +172,17 @@ def _token(one: Found) -> str:
 class _Step:
     """Builds a Record."""
 
-    def __init__(self, found: Mapping[str, Found], held: Mapping[str, Collection[str]], desk: Desk) -> None:
+    def __init__(
+        self,
+        found: Mapping[str, Found],
+        held: Mapping[str, Collection[str]],
+        desk: Desk,
+        others: Mapping[Change, Collection[str]],
+    ) -> None:
         self._found = found
         self._held = held
         self._desk = desk
+        self._others = others
         self._now = format_time(desk.wall)
         self._canaries: dict[Group, GroupCanary] = {}
         self._passed = _still_wanted(desk)
@@ -277,7 +291,8 @@ class _Step:
         ahead = (parse_time(canary.since) or 0.0) > self._desk.wall
         stands = all(one.applied and not one.unready for one in ones)
         goes_on = canary.phase == "Soaking" and same and not ahead
-        if not stands or not (goes_on or all(state == "applied" for state in states)):
+        begins = goes_on or all(state == "applied" for state in states)
+        if not stands or not begins or self._lacks(canary, ones):
             since = canary.since if canary.phase == "Changing" else self._now
             return msgspec.structs.replace(canary, instances=tuple(ones), phase="Changing", since=since)
         soaks = msgspec.structs.replace(
@@ -295,6 +310,12 @@ class _Step:
             old = [one for one in self._of(soaks) if not _is_fresh(one, self._desk, WATCH_SECONDS)]
             self._stale += [one for one in old if one not in self._stale]
         return soaks
+
+    def _lacks(self, canary: GroupCanary, ones: Sequence[ChangedInstance]) -> bool:
+        """Whether another instance is to join first."""
+        room = len(ones) < self._desk.canary_instances
+        others = self._others.get(((canary.kind, canary.name), canary.changes), ())
+        return room and bool(set(others) - {one.instance for one in ones})
 
     def _of(self, canary: GroupCanary) -> list[Found]:
         return [self._found[one.instance] for one in canary.instances]

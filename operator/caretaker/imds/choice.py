@@ -18,7 +18,7 @@ from caretaker.api.imds import (
     GroupCanary,
 )
 from caretaker.api.times import format_time
-from caretaker.imds.canary import Record, chosen, together
+from caretaker.imds.canary import Change, Record, chosen, together
 from caretaker.imds.cases import Case
 from caretaker.imds.desk import BATCH, Desk, Found, Group
 from caretaker.imds.drift import value
@@ -53,6 +53,19 @@ def covered(cases: Sequence[Case], record: Record, desk: Desk) -> frozenset[str]
         for case in cases
         if without or all((case.found.group, one) in passed for one in case.changes)
     )
+
+
+def able(cases: Sequence[Case], desk: Desk) -> Mapping[Change, Collection[str]]:
+    """Instances that may join the canary of their change. One whose change failed is not waited for, and none
+    is when status has no room for as many canaries as the spec now asks for."""
+    running = sum(one.phase != "Failed" for one in desk.canary.groups) if desk.canary is not None else 0
+    if running * desk.canary_instances > MAX_CANARIES:
+        return {}
+    found: dict[Change, set[str]] = {}
+    for case in cases:
+        if case.fit and not case.hand.failures and not case.hand.fighting:
+            found.setdefault((case.found.group, case.changes), set()).add(case.found.instance)
+    return found
 
 
 def choose(cases: Sequence[Case], follow: Collection[str], record: Record, desk: Desk) -> Choice:
@@ -154,7 +167,7 @@ class _Pick:
                 self._canaries[kind, name] = GroupCanary(
                     kind, name, case.changes, (one,), "Changing", stamp, stamp
                 )
-        elif _joins(case, canary, self._desk) and self._send(case, case.changes):
+        elif self._places >= 0 and joins(case, canary, self._desk) and self._send(case, case.changes):
             instances = (*canary.instances, chosen(case.found, self._desk))
             self._canaries[case.found.group] = msgspec.structs.replace(canary, instances=instances)
 
@@ -218,7 +231,7 @@ def _within(case: Case, canary: GroupCanary) -> bool:
     return case.found.instance in _names(canary)
 
 
-def _joins(case: Case, canary: GroupCanary, desk: Desk) -> bool:
+def joins(case: Case, canary: GroupCanary, desk: Desk) -> bool:
     """Whether the instance may join a canary in phase Changing."""
     room = canary.phase == "Changing" and len(canary.instances) < desk.canary_instances
-    return room and canary.changes == case.changes and not _within(case, canary)
+    return room and case.fit and canary.changes == case.changes and not _within(case, canary)

@@ -17,7 +17,7 @@ from caretaker.api.imds import BreakerStatus, CanaryStatus, ChangedGroup, GroupC
 from caretaker.api.times import format_time, parse_time
 from caretaker.imds.canary import Fault, Record, floor, soak, soaked_at, status, step, watched_until
 from caretaker.imds.cases import Case, case_of, concerns, hand_of
-from caretaker.imds.choice import Choice, Write, asks, choose, covered, restore
+from caretaker.imds.choice import Choice, Write, able, asks, choose, covered, joins, restore
 from caretaker.imds.desk import WATCH_SECONDS, Desk, Found, recorded
 from caretaker.imds.guard import Held
 from caretaker.imds.hands import Hand
@@ -65,7 +65,7 @@ def enforce(every: Sequence[Found], desk: Desk, elsewhere: Sequence[Found] = ())
     cases = sorted(left, key=lambda one: (one.found.instance not in desk.first, *one.order))
     found = {one.instance: one for one in (*elsewhere, *every) if one.instance in known}
     held = {one.found.instance: {why.change.field for why in one.held} for one in items if one.held}
-    record = step(found, held, desk)
+    record = step(found, held, desk, able(cases, desk))
     breaker, closed = _breaker(desk, record.faults)
     stop = _stop(every, cases, record, breaker, desk)
     follow = covered(cases, record, desk)
@@ -273,7 +273,7 @@ def _wake(
     """Seconds until the next pass if no event comes before."""
     if base.ahead:
         return 0.1
-    mine = [] if base.hold else [case for case in cases if _moves(case, follow, record)]
+    mine = [] if base.hold else [case for case in cases if _moves(case, follow, record, desk)]
     later = [case.hand.not_before - desk.now for case in mine]
     times = [seconds for seconds in later if seconds > 0]
     if base.pending or base.writes:
@@ -296,9 +296,9 @@ def _ends(canary: GroupCanary, desk: Desk) -> float:
     return (soaked_at(canary, desk) - desk.wall) / desk.tick
 
 
-def _moves(case: Case, follow: Collection[str], record: Record) -> bool:
+def _moves(case: Case, follow: Collection[str], record: Record, desk: Desk) -> bool:
     """Whether its change may be sent when it is due."""
     canary = record.canaries.get(case.found.group)
     if canary is not None and any(one.instance == case.found.instance for one in canary.instances):
         return canary.phase == "Changing"
-    return case.found.instance in follow
+    return case.found.instance in follow or (canary is not None and joins(case, canary, desk))

@@ -386,9 +386,76 @@ def test_a_canary_has_as_many_as_are_asked_for_with_the_same_changes() -> None:
     one = canaries(canary("Changing", 1))
     joined = enforce(every, desk(canary=one, canary_instances=2))
     assert chosen(joined) == {GROUP: ["i-1", "i-3"]}
-    stands = canaries(canary("Soaking", 1))
-    alone = enforce([found(1, GOOD), *every[1:]], desk(canary=stands, canary_instances=2))
-    assert (alone.writes, chosen(alone)) == ((), {GROUP: ["i-1"]})
+    soaks = canaries(canary("Soaking", 1, since=WALL - 1_000))
+    late = enforce([found(1, GOOD), *every[1:]], desk(canary=soaks, canary_instances=2))
+    assert (written(late), chosen(late)) == (["i-3"], {GROUP: ["i-1", "i-3"]}), "no canary of one passes"
+    whole = canaries(canary("Soaking", 1, 3))
+    full = enforce([found(1, GOOD), found(3, GOOD), *every[3:]], desk(canary=whole, canary_instances=2))
+    assert (written(full), chosen(full), full.phase) == ([], {GROUP: ["i-1", "i-3"]}, "CanarySoaking")
+
+
+def test_a_canary_waits_for_the_pace_before_it_soaks() -> None:
+    every = [found(1, GOOD), found(2), found(3)]
+    given: dict[str, Any] = {"canary_instances": 2, "canary_soak": 60.0}
+    waits = desk(canary=canaries(canary("Changing", 1, since=WALL - 900)), cap=0, wait=40.0, **given)
+    made = enforce(every, waits)
+    assert (made.writes, made.phase, made.wake) == ((), "CanaryChanging", 40.0)
+    assert made.canary is not None
+    assert (made.canary.phase, chosen(made)) == ("Changing", {GROUP: ["i-1"]})
+    joined = enforce(every, desk(canary=made.canary, **given))
+    assert (written(joined), chosen(joined)) == (["i-2"], {GROUP: ["i-1", "i-2"]})
+    soaks = enforce([found(1, GOOD), found(2, GOOD), found(3)], desk(canary=joined.canary, **given))
+    assert soaks.canary is not None
+    assert (soaks.writes, soaks.canary.phase, soaks.canary.since) == ((), "Soaking", format_time(WALL))
+
+
+@pytest.mark.parametrize(
+    ("other", "more"),
+    [
+        pytest.param(found(2, ready=False), {}, id="its Node is not Ready"),
+        pytest.param(found(2, state="stopped"), {}, id="it does not run"),
+        pytest.param(found(2, provable=False), {}, id="no probe can verify it"),
+        pytest.param(found(2, GOOD), {}, id="it has the change"),
+        pytest.param(found(2, pending=True), {}, id="another change of it is pending"),
+        pytest.param(found(2, WORST), {}, id="it needs another change as well"),
+        pytest.param(found(2, group=OTHER), {}, id="it is in another group"),
+        pytest.param(found(2), {"hands": {"i-2": FAILED}}, id="EC2 refused its change"),
+        pytest.param(
+            found(2), {"hands": {"i-2": FAILED}, "now": 9_999.0}, id="EC2 refused it, and it is to be retried"
+        ),
+        pytest.param(
+            found(2), {"hands": {"i-2": Hand(reversals=(1.0, 2.0, 3.0), not_before=2_000.0)}}, id="a fight"
+        ),
+        pytest.param(found(2), {"canary_instances": 1}, id="one is enough"),
+        pytest.param(found(2), {"canary_instances": MAX_CANARIES + 1}, id="status has no room"),
+    ],
+)
+def test_a_canary_waits_for_no_instance_that_may_never_join(other: Any, more: dict[str, Any]) -> None:
+    """cap: no other canary may be chosen either."""
+    given = {"canary_instances": 2, "cap": 0, **more}
+    changing = canaries(canary("Changing", 1))
+    made = enforce([found(1, GOOD), other], desk(canary=changing, **given))
+    assert made.canary is not None
+    assert [one.phase for one in made.canary.groups] == ["Soaking"]
+
+
+def test_a_canary_that_soaks_is_given_no_more_instances_than_status_has_room_for() -> None:
+    """spec.safety.canary.instances was raised."""
+    groups = [("KarpenterNodePool", f"g{number}") for number in range(21)]
+    soaking = canaries(*(canary("Soaking", 1_000 + n, group=group) for n, group in enumerate(groups)))
+    every = [
+        one
+        for n, group in enumerate(groups)
+        for one in (found(1_000 + n, GOOD, group=group), found(n, group=group))
+    ]
+    many_more: dict[str, Any] = {"canary": soaking, "free": {HERE: 5_000}, "cap": 5_000}
+    made = enforce(every, desk(**many_more, canary_instances=50))
+    assert (made.writes, made.phase) == ((), "CanarySoaking")
+    assert len(enforce(every, desk(**many_more, canary_instances=47)).writes) == 21
+    changing = canaries(*(canary("Changing", 1_000 + n, group=group) for n, group in enumerate(groups)))
+    raised = enforce(every, desk(**{**many_more, "canary": changing}, canary_instances=50))
+    assert raised.canary is not None
+    assert (raised.writes, raised.canary.phase) == ((), "Soaking")
 
 
 def test_one_that_cannot_be_sent_is_not_chosen() -> None:

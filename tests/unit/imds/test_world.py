@@ -51,6 +51,7 @@ class Hand:
             "kind": GROUP[0],
             "name": GROUP[1],
             "phase": "Changing",
+            "changes": [{key: PASSED[key] for key in ("field", "from", "to")}],
             "instances": [{"instance": self.one(number).name} for number in canaries],
         }
         before, self.status = self.status, {"canary": {"groups": [group] if canaries else [], **more}}
@@ -169,6 +170,37 @@ def test_a_canary_is_no_larger_than_asked_for(make: Make) -> None:
     hand.send(1)
     hand.tell(2)
     assert broken(hand) == "width"
+
+
+@pytest.mark.parametrize("differs", [True, False])
+def test_a_canary_has_as_many_instances_as_are_asked_for(make: Make, differs: bool) -> None:
+    hand = make(safety={**SPEC["safety"], "canary": {"instances": 2, "soak": "2m"}})
+    hand.begin(1_000.0)
+    for number in range(2, 7):
+        hand.world.end(f"n{number}")
+    if differs:
+        hand.world.join(GROUP)
+    hand.begin(1_000.0)
+    if differs:
+        with pytest.raises(Breach, match=r"count: .* passes without i-00000007"):
+            hand.passes()
+    else:
+        hand.passes()
+
+
+@pytest.mark.parametrize(("launched", "rule"), [(1, "blast"), (2, "")])
+def test_what_kills_reaches_nobody_but_canaries_that_it_could_kill(
+    make: Make, launched: int, rule: str
+) -> None:
+    hand = make()
+    hand.world.harmful.add((GROUP, "HttpPutResponseHopLimit", 2))
+    hand.one(1).past[0].options["HttpPutResponseHopLimit"] = launched
+    hand.world.ec2.put(hand.one(1), takes=0.0, HttpPutResponseHopLimit=1)
+    hand.passes()
+    if rule:
+        assert broken(hand) == rule
+    else:
+        hand.send(2)
 
 
 WORSE: Final[list[tuple[str, Callable[[World], object], float]]] = [

@@ -15,7 +15,7 @@ import msgspec
 from unit.imds.world.clock import Clock
 from unit.imds.world.cluster import Cluster
 from unit.imds.world.ec2 import Ec2, Instance
-from unit.imds.world.told import Change, as_expected, named, passed, typed
+from unit.imds.world.told import Change, as_expected, changes_of, named, passed, typed
 from unit.imds.world.truth import WATCH_SECONDS, Asked, Group, group_of, groups_of, winners
 
 FRESH: Final = 5.0  # a change is made from a reading that is no older
@@ -23,6 +23,7 @@ DETECTION: Final = 60.0  # until a change that was set back, or an end that no N
 SEEN: Final = 30.0  # until it is read at the latest that a change is in force
 SLACK: Final = 2.0  # times in status have no fractions
 PENDING_TIMEOUT: Final = 60.0
+RESYNC: Final = 600.0  # until what another client changes is read
 
 
 class Breach(AssertionError):  # noqa: N818 - as a rule has it
@@ -67,6 +68,8 @@ class Judge:
         self.taken: dict[str, dict[str, Sent]] = defaultdict(dict)  # policy's uid -> instance -> the last one
         self.tries: dict[str, dict[Change, set[str]]] = defaultdict(lambda: defaultdict(set))
         self.proofs: dict[str, dict[Change, str]] = defaultdict(dict)  # "" = proved, else what it lacks
+        self.provers: dict[str, dict[Change, set[str]]] = defaultdict(dict)  # the canaries that have passed
+        self.refused: set[str] = set()  # instances that EC2 did not change, or was asked about in a dry run
         self.began: dict[str, tuple[float, Asked]] = {}  # the pass of each policy
         self.passes: dict[str, list[float]] = defaultdict(list)
 
@@ -121,7 +124,10 @@ class Judge:
         known = passed(before)
         for change, at in passed(after).items():
             if known.get(change) != at:
-                self.proofs[asked.uid][change] = self._lacks(asked, change, named(before, change[0]))
+                canaries = named(before, change[0])
+                self.proofs[asked.uid][change] = self._lacks(asked, change, canaries)
+                self.provers[asked.uid][change] = canaries
+                self._judge_count(name, change[0], changes_of(before, change[0]), canaries)
 
     def group(self, one: Instance) -> Group:
         """The first of its groups."""
@@ -145,6 +151,33 @@ class Judge:
         if not one.runs and one.last.at < until:
             return f"{told} has ended"
         return self._has_not_stood(asked, one, name, typed(after, value), soak, told)
+
+    def _judge_count(
+        self, name: str, group: Group, changes: set[tuple[str, str, str]], canaries: set[str]
+    ) -> None:
+        """A canary has as many instances as its policy asks for, if there are as many."""
+        began, asked = self.began[name]
+        unsure = asked.verification.get("probe") or self._ec2.untold or self._ec2.blind
+        if unsure or not self._steady(asked) or len(canaries) >= asked.canary:
+            return
+        for one in self._ec2.instances.values():
+            stays = one.last.in_force < began - RESYNC and self._cluster.ready_throughout(one.node, began)
+            known = one.name in canaries | self.refused
+            alike = self.group(one) == group and self._lacking(asked, one) == changes
+            if stays and one.runs and not known and alike:
+                self.breach("count", f"the change of {sorted(canaries)} passes without {one.name}")
+
+    def _lacking(self, asked: Asked, one: Instance) -> set[tuple[str, str, str]]:
+        """(EC2's name of the field, from, to) of what the policy may change on an instance."""
+        labels = self._cluster.labels[one.node]
+        wins = winners(self._cluster.asked(), labels, groups_of(labels, one.asg))
+        return {
+            (field, str(one.last.options[field]), str(value))
+            for field, (winner, value) in wins.items()
+            if winner.uid == asked.uid
+            and one.last.options[field] != value
+            and asked.allows(field, one.last.options[field], value)
+        }
 
     def _undergone(self, one: Instance, name: str, before: str, after: str) -> bool:
         """Whether it was ever changed so. What another client sets between a reading and the call is not told
@@ -195,6 +228,8 @@ class Judge:
         began, asked = self.began[policy]
         if not asked.enforces:
             self.breach("mode", f"{policy} only audits, or is suspended")
+        if not taken:
+            self.refused.add(one.name)
         if not options:
             return
         if policy not in self._cluster.policies:
@@ -230,10 +265,21 @@ class Judge:
         )
         self.answered[one.name][asked.name] = (self._now(), options)
         for name, value in options.items():
-            if (self.group(one), name, value) in self.harmful and before[name] != value:
+            if self._kills(one, name, value) and before[name] != value:
                 self.harmed.append((one.name, canary))
-                if asked.canary and not canary:
+                change = self.group(one), name, str(before[name]), str(value)
+                if asked.canary and not canary and not self._immune(asked, change, value):
                     self.breach("blast", f"{one.name} is reached by {name}={value} outside a canary")
+
+    def _kills(self, one: Instance, name: str, value: Any) -> bool:
+        return (self.group(one), name, value) in self.harmful and one.launched[name] != value
+
+    def _immune(self, asked: Asked, change: Change, value: Any) -> bool:
+        """Whether the change could kill no instance of its canary: they were launched with the value."""
+        canaries = self.provers[asked.uid].get(change, set())
+        return bool(canaries) and all(
+            self._ec2.instances[one].launched[change[1]] == value for one in canaries
+        )
 
     def _judge_pace(self, policy: str, asked: Asked) -> None:
         most = asked.safety("maxChangesPerMinute", 60)

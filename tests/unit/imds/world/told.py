@@ -36,6 +36,13 @@ def _change(one: Mapping[str, Any]) -> tuple[str, str, str]:
     return ec2_name(one["field"]), str(one.get("from", "")), str(one.get("to", ""))
 
 
+def changes_of(status: Mapping[str, Any], group: Group) -> set[tuple[str, str, str]]:
+    """Of the canary of a group."""
+    canary = status.get("canary") or {}
+    found = [one for one in canary.get("groups", ()) if (one.get("kind", ""), one.get("name", "")) == group]
+    return {_change(change) for one in found for change in one.get("changes", ())}
+
+
 def named(status: Mapping[str, Any], group: Group) -> set[str]:
     """The canaries of a group."""
     canary = status.get("canary") or {}
