@@ -13,7 +13,7 @@ The state is in status alone, so it survives a restart: status is written before
 Nodes are compared for equality, never ordered.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -31,17 +31,11 @@ from caretaker.api.imds import (
 )
 from caretaker.api.times import format_time, parse_time
 from caretaker.imds.desk import FRESH_SECONDS, WATCH_SECONDS, Desk, Found, Group
-from caretaker.imds.drift import HOP_LIMIT, closes, text, value
+from caretaker.imds.drift import text
 from caretaker.imds.guard import ec2_name
 from caretaker.imds.hands import Hand, refused
+from caretaker.imds.soak import soak, soaked_at, watched_until
 from caretaker.imds.standing import BACK, Standing, runs, standing, unready
-
-# Minimum soak of a closing change, in seconds: kubelet and SDKs cache credentials (docs/spec/imdspolicy.md,
-# "Soak of closing changes").
-FLOORS: Final = {"httpTokens": 900.0, HOP_LIMIT: 900.0, "httpEndpoint": 1800.0}
-FLOOR: Final = 300.0
-# The longest watch of an instance after its change.
-WINDOW_SECONDS: Final = 300.0
 
 _ORDER: Final = ("Failed", "Changing", "Soaking")
 
@@ -109,40 +103,7 @@ def status(record: Record, desk: Desk) -> CanaryStatus | None:
     return CanaryStatus(desk.generation, names, "Passed", started, stamp, (), passed)
 
 
-# ---------------------------------------------------------------- changes
-
-
-def floor(changes: Iterable[FieldChange]) -> float:
-    """Minimum soak of these changes, in seconds."""
-    closing = [one for one in changes if closes(value(one, one.before), value(one, one.after))]
-    return max((FLOORS.get(one.field, FLOOR) for one in closing), default=0.0)
-
-
-def soak(changes: Iterable[FieldChange], desk: Desk) -> float:
-    """Soak of these changes, in seconds of the wall clock."""
-    return max(desk.canary_soak, floor(changes) * desk.tick)
-
-
-def soaked_at(canary: GroupCanary, desk: Desk) -> float:
-    """End of the soak, in Unix seconds; `since` is rounded down to a second, so one is added."""
-    end = (parse_time(canary.since) or 0.0) + 1.0 + soak(canary.changes, desk)
-    since, began = desk.soaks.get((canary.kind, canary.name), ("", 0.0))
-    if since != canary.since:
-        return end  # the soak began in another process
-    # The wall clock may have been set since.
-    return max(end, desk.wall + soak(canary.changes, desk) - (desk.now - began) * desk.tick)
-
-
-def window(changes: Iterable[FieldChange], desk: Desk) -> float:
-    """Length of the watch, in seconds of the wall clock; plus one, since times are rounded down."""
-    return min(soak(changes, desk), WINDOW_SECONDS * desk.tick) + 1.0
-
-
-def watched_until(record: Record, desk: Desk) -> Iterator[float]:
-    """End of the watch of each instance, in Unix seconds."""
-    for group in record.changed:
-        seconds = window(group.changes, desk)
-        yield from ((parse_time(one.at) or 0.0) + seconds for one in group.instances)
+# ---------------------------------------------------------------- changed instances
 
 
 def chosen(one: Found, desk: Desk) -> ChangedInstance:
@@ -360,7 +321,7 @@ class _Step:
             one = msgspec.structs.replace(one, applied=True, at=self._now)  # the watch begins
         if is_unready := unready(one, found):
             self._unready.append(one)
-        elif self._over(one, state, window(group.changes, self._desk), running=runs(found)):
+        elif self._over(one, state, group.changes, running=runs(found)):
             if found.seen is None or _is_fresh(found, self._desk, WATCH_SECONDS):
                 return None
             self._stale.append(found)  # it may have been lost since
@@ -369,15 +330,15 @@ class _Step:
         token = _token(found) if found.ready else one.ready_since
         return msgspec.structs.replace(one, at=at, ready_since=token, unready=is_unready)
 
-    def _over(self, one: ChangedInstance, state: Standing, seconds: float, *, running: bool) -> bool:
+    def _over(
+        self, one: ChangedInstance, state: Standing, changes: Iterable[FieldChange], *, running: bool
+    ) -> bool:
         """Whether the watch is over; not while the instance is unknown, or its change pending."""
         hand = self._desk.hands.get(one.instance, Hand())
         comes = state == "pending" and not one.applied and hand.trouble[0] != PolicyReason.NOT_APPLIED
         if state == "unknown" or (comes and running):
             return False
-        # The wall clock may have been set since.
-        recent = hand.sent_at is not None and (self._desk.now - hand.sent_at) * self._desk.tick <= seconds
-        return self._desk.wall - (parse_time(one.at) or 0.0) > seconds and not recent
+        return self._desk.wall >= watched_until(one, changes, self._desk)
 
     def _lose(self, group: ChangedGroup, one: ChangedInstance, *, lost: bool) -> None:
         """The changes of a failed instance have to pass again."""

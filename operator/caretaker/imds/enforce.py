@@ -15,12 +15,13 @@ from caretaker.api.conditions import BreakerReason
 from caretaker.api.conditions import PolicyReason as Reason
 from caretaker.api.imds import BreakerStatus, CanaryStatus, ChangedGroup, GroupCanary
 from caretaker.api.times import format_time, parse_time
-from caretaker.imds.canary import Fault, Record, floor, soak, soaked_at, status, step, watched_until
+from caretaker.imds.canary import Fault, Record, status, step
 from caretaker.imds.cases import Case, case_of, concerns, hand_of
 from caretaker.imds.choice import Choice, Write, able, asks, choose, covered, joins, restore
 from caretaker.imds.desk import WATCH_SECONDS, Desk, Found, recorded
 from caretaker.imds.guard import Held
 from caretaker.imds.hands import Hand
+from caretaker.imds.soak import floor, soak, soaked_at, watched_until
 from caretaker.imds.standing import runs
 
 AHEAD: Final = 200  # instances that one call reads
@@ -285,8 +286,8 @@ def _wake(
         times += [min(seconds, WATCH_SECONDS) for seconds in ends if seconds > 0]
     if (not base.hold or base.phase == Reason.NODE_NOT_READY) and base.left and not times:
         times.append(READY_SECONDS)
-    ends = [(end - desk.wall) / desk.tick for end in watched_until(record, desk)]
-    times += [seconds for seconds in ends if seconds > 0]
+    watches = (watched_until(one, group.changes, desk) for group in record.changed for one in group.instances)
+    times += [(end - desk.wall) / desk.tick for end in watches if end > desk.wall]
     return max(min(times), 0.1) if times else None
 
 

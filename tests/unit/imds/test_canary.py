@@ -8,11 +8,13 @@ import pytest
 
 from caretaker.api.imds import MAX_PASSED, FieldChange, GroupCanary, Options
 from caretaker.api.times import format_time
-from caretaker.imds.canary import Record, floor, soak, soaked_at, status, step
+from caretaker.imds.canary import Record, status, step
 from caretaker.imds.desk import Found
+from caretaker.imds.enforce import enforce
 from caretaker.imds.hands import NO_ANSWER, Hand, failed, sent, unanswered
 from caretaker.imds.judge import Verdict
 from caretaker.imds.merge import Claim
+from caretaker.imds.soak import floor, soak, soaked_at
 from caretaker.imds.standing import standing
 from unit.imds.enforcing import (
     BAD,
@@ -428,8 +430,18 @@ def test_what_follows_is_watched_for_some_minutes() -> None:
         one = changed(1, at=WALL - seconds, applied=True)
         return instances(stepped(found(1, GOOD), watched=watched(one, changes=changes)))
 
-    assert (kept(121.0, RAISE), kept(122.0, RAISE)) == (["i-1"], [])
-    assert (kept(301.0, CLOSE), kept(302.0, CLOSE)) == (["i-1"], [])
+    assert (kept(120.0, RAISE), kept(121.0, RAISE)) == (["i-1"], [])
+    assert (kept(300.0, CLOSE), kept(301.0, CLOSE)) == (["i-1"], [])
+
+
+@pytest.mark.parametrize(("ago", "left"), [(240.0, 2.0), (241.0, 1.0), (242.0, None)])
+def test_a_watch_that_goes_on_starts_a_pass_at_its_end(ago: float, left: float | None) -> None:
+    """By the wall clock it is long over. One second of `now` is half a second of the wall clock."""
+    hands = {"i-1": sent(Hand(), 1_000.0 - ago, {"HttpPutResponseHopLimit": 2})}
+    group = watched(changed(1, at=LONG_AGO, applied=True))
+    here: dict[str, Any] = {"hands": hands, "now": 1_000.0, "tick": 0.5}
+    assert instances(stepped(found(1, GOOD), watched=group, **here)) == (["i-1"] if left else [])
+    assert enforce([found(1, GOOD)], desk(watched=group, **here)).wake == left
 
 
 def test_its_time_begins_once_it_was_read_as_applied() -> None:

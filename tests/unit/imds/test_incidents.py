@@ -233,6 +233,15 @@ def test_one_that_is_lost_after_the_last_change_stops_what_joins_later(world: Wo
     ends_well(world)
 
 
+def test_a_watch_that_ends_in_the_second_of_a_pass_is_over_with_it(world: World) -> None:
+    """Nothing else would start a pass before the resync."""
+    world.operator.latency = 0.0
+    world.apply("p", **SPEC | {"safety": SPEC["safety"] | {"maxChangesPerMinute": 60}})
+    world.run(600.0, until=lambda: right(world))
+    world.run(150.0)
+    assert world.cluster.status("p").changed == ()
+
+
 @pytest.mark.parametrize("answers", ["away", "lags", "lacks"])
 def test_a_watch_whose_end_cannot_be_read_starts_no_pass_after_the_other(world: World, answers: str) -> None:
     world.apply("p", **SPEC | {"safety": SPEC["safety"] | {"maxChangesPerMinute": 60}})

@@ -8,9 +8,9 @@ from caretaker.api import durations
 from caretaker.api.imds import CanaryStatus, Safety
 from caretaker.cli.imds.tables import changes, group_name, some_of
 from caretaker.cli.text import age, number
-from caretaker.imds.canary import floor
 from caretaker.imds.enforce import Enforced
 from caretaker.imds.guard import Held
+from caretaker.imds.soak import floor
 
 _NAMES: Final = 5
 
