@@ -240,8 +240,14 @@ def _fault(probing: Probing, place: Place, finding: Finding) -> str:
 
 
 def _wrong(probing: Probing, place: Place, finding: Finding | None) -> str:
-    """The unexpected result; a probe that failed has none."""
-    return "" if finding is None or finding.verdict in _NOTHING else _fault(probing, place, finding)
+    """The unexpected result; one that says nothing is none."""
+    return "" if finding is None or _unsaid(probing, place, finding) else _fault(probing, place, finding)
+
+
+def _unsaid(probing: Probing, place: Place, finding: Finding) -> bool:
+    """Whether the probe failed, or did not learn whether IMDSv1 is closed where that counts."""
+    limited = finding.verdict == HOP_LIMITED and _blocked(probing, place)
+    return finding.verdict in _NOTHING or (limited and finding.imdsv1 is None)
 
 
 def _blocked(probing: Probing, place: Place) -> bool:
@@ -294,11 +300,10 @@ def _judged(
 
 
 def _failed(probing: Probing, place: Place, finding: Finding, said: str) -> tuple[str, str, bool | None]:
-    if finding.verdict in _NOTHING:
+    if _unsaid(probing, place, finding):
         return Reason.NOT_PROVED, said, None
     if _blocked(probing, place):
-        unknown = finding.verdict == HOP_LIMITED and finding.imdsv1 is None
-        return (Reason.NOT_PROVED, said, None) if unknown else (Reason.STILL_REACHABLE, said, False)
+        return Reason.STILL_REACHABLE, said, False
     if finding.verdict == REACHABLE:
         return Reason.SLOW, said, False
     limit = f"; the hop limit is set to {place.hop_limit}" if place.hop_limit is not None else ""

@@ -209,6 +209,26 @@ def test_what_is_not_as_expected_is_among_the_chosen_and_made_again() -> None:
     assert (failed.faults, failed.reason) == ({}, "NotProved"), "a probe that failed has found nothing"
 
 
+@pytest.mark.parametrize("place", [HERE, msgspec.structs.replace(HERE, shut=True)], ids=["blocked", "shut"])
+def test_a_limited_pod_of_which_imdsv1_was_not_learned_is_no_unexpected_result(place: Place) -> None:
+    """Nor does it count until the next one where a soak begins anew, or take the place of others."""
+    one = msgspec.structs.replace(place, hop_limit=1)
+    limited = seen(verdict="HopLimited", **V1)
+    for imdsv1, faults in (
+        (None, {}),
+        ("Closed", {}),
+        ("Open", {"a": "a pod reaches IMDSv1, without a token (HopLimited)"}),
+    ):
+        finding = msgspec.structs.replace(limited, imdsv1=imdsv1)
+        assert judged(one, finding, expect="PodBlocked").faults == faults
+    canary = msgspec.structs.replace(one, needed=True, changed=NOW - 5, began=NOW - 100)
+    assert judged(canary, seen(asked=99, verdict="HopLimited", **V1), expect="PodBlocked").reason == "Probing"
+    others = [msgspec.structs.replace(one, node=name) for name in "abc"]
+    asks = msgspec.structs.replace(PROBING, per_group=1, expect="PodBlocked")
+    good = seen(verdict="EndpointDisabled")
+    assert sorted(verify(asks, others, {"a": good, "b": limited}, {}, NOW).marks) == ["a"]
+
+
 def test_the_hop_limit_that_a_group_needs_is_known_whatever_is_set() -> None:
     late = {"fit": False, "changed": NOW - 5}
     places = [Place("a", (APPS,), **late), Place("b", (APPS,), fit=True), Place("c", (APPS,), **late)]
@@ -364,6 +384,33 @@ def test_a_canary_passes_only_by_a_probe_that_was_asked_for_after_it_was_seen_ap
     fresh = made(300)
     assert fresh.enforced is not None
     assert (fresh.enforced.phase, len(fresh.enforced.writes)) == ("Changing", 1)
+
+
+@pytest.mark.parametrize(
+    ("told", "reason"),
+    [
+        pytest.param({"verdict": "HopLimited"}, "", id="it was not learned whether IMDSv1 is closed"),
+        pytest.param({"verdict": UNKNOWN}, "", id="the probe failed"),
+        pytest.param({"verdict": "HopLimited", "imdsv1": "Open"}, "CanaryUnreachable", id="IMDSv1 is open"),
+        pytest.param({"verdict": "Reachable"}, "CanaryUnreachable", id="reachable"),
+    ],
+)
+def test_a_canary_that_is_to_be_restored_fails_only_by_a_result(told: dict[str, Any], reason: str) -> None:
+    ready = node("i-00000001")
+    since, epoch = format_time(NOW - 600), "1970-01-01T00:00:00Z"
+    one = ChangedInstance("i-00000001", ready.name, since, applied=True, ready_since=epoch)
+    change = FieldChange("httpPutResponseHopLimit", "2", "1")
+    soaks = GroupCanary("", "", (change,), (one,), "Soaking", since, since)
+    canary = CanaryStatus(1, ("i-00000001",), "Soaking", since, since, (soaks,))
+    desk = Desk("two", 1, now=5.0, wall=NOW, canary=canary, tightening=("HopLimit",), on_failure="Restore")
+    mine = Policy("two", 100, Options(1), Selector(), enforces=True)
+    known = Known({ready.name: seen(asked=300, **{**V1, **told})})
+    asks = msgspec.structs.replace(PROBING, expect="PodBlocked")
+    members = [running(ready, 1), running(node("i-00000002"), 2)]
+    made = plan(Snapshot("two", [mine], members, desk=desk, probing=asks, known=known, now=NOW)).enforced
+    assert made is not None
+    assert (made.breaker.reason if made.breaker is not None else "") == reason
+    assert made.phase == ("BreakerOpen" if reason else "CanarySoaking")
 
 
 def test_a_finding_that_counts_and_is_not_as_expected_stops_every_batch() -> None:
