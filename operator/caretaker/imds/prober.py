@@ -114,7 +114,11 @@ class Prober:
         told = self._demands.keys() >= set(wanting)
         try:
             body = await self._read()
-            await self._write(body, self._wanted(None if told else body, nodes))
+            wanted = self._wanted(None if told else body, nodes)
+            # Without a node to probe, as when EC2 does not answer, what was found still counts: it is in the
+            # task's ledger.
+            if wanted is not None or not wanting:
+                await self._write(body, wanted)
         except ApiError as error:
             if error.already_exists:
                 raise Conflict(str(error)) from error

@@ -309,3 +309,21 @@ def test_what_the_probe_has_found_is_not_forgotten_with_a_flap(world: World, res
     assert after is not None
     assert after.since != before.since, "it soaks anew"
     assert {instance for _, _, instance in world.judge.sends} <= set(sent)
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_what_the_probe_has_found_is_not_forgotten_while_ec2_does_not_answer(
+    world: World, restarts: bool
+) -> None:
+    world.cluster.needs_of["n11"], world.cluster.probe_told = 9, 30.0
+    world.apply("p", **SPEC | {"verification": {"probe": True, "expect": "PodReachable"}})
+    world.run(600.0, until=lambda: world.ready("p") == "SetButUnreachable")
+    assert not right(world)
+    sent = len(world.judge.sends)
+    if restarts:
+        world.operator.restart()
+        sent = 0
+    world.ec2.blind = ["away"]
+    world.run(700.0)
+    assert world.ec2.blind == []
+    assert (world.ready("p"), len(world.judge.sends)) == ("SetButUnreachable", sent)

@@ -116,6 +116,19 @@ async def test_what_another_process_left_is_taken_back(api: Api) -> None:
     assert not later.serves("q")
 
 
+async def test_what_was_found_is_kept_while_no_node_can_be_probed(api: Api) -> None:
+    """As when EC2 does not answer. The ledger would be deleted with the task."""
+    made = prober(api)
+    await want(made, "p", "ab", "p")
+    for one in (made, prober(api)):
+        await want(one, "p", "", "p")
+        assert (api.nodes(), api.writes) == ("ab", ["create"])
+    await want(made, "p", "c", "p")
+    assert api.nodes() == "c"
+    await want(made, "p", "", "")
+    assert api.task is None
+
+
 async def test_after_a_restart_no_node_is_taken_off_before_every_policy_has_told(api: Api) -> None:
     before = prober(api)
     await want(before, "p", "ab", "pq")
