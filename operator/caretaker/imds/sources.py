@@ -19,7 +19,7 @@ import msgspec
 
 from caretaker.api.imds import GroupStatus, Options, SourceState, SourceStatus
 from caretaker.imds.drift import Change, changes
-from caretaker.imds.launching import DEFAULT, LATEST, Group, Launcher, Launching, Template, Version
+from caretaker.imds.launching import DEFAULT, LATEST, Group, Launcher, Launching, Template
 from caretaker.imds.mend import NewVersion, Script, ec2_name, patch_node_class
 from caretaker.imds.merge import Wanted
 from caretaker.imds.origins import GroupName, Heir, Kind, Origin
@@ -69,9 +69,10 @@ def audit(
     only where something has to change."""
     mine = list(heirs)
     judge = _Judge(known, lambda: [*mine, *others()])
+    wanted = _wanted(mine, me, own)
     found: dict[GroupName, list[SourceStatus]] = {}
-    for (group, origin), options in sorted(_wanted(mine, me, own).items(), key=lambda item: item[0]):
-        found.setdefault(group, []).append(judge.of(origin, options))
+    for group, origin in sorted(wanted):
+        found.setdefault(group, []).append(judge.of(origin, wanted[group, origin]))
     shown = {group: _worst(sources) for group, sources in found.items()}
     return Findings(
         groups=shown,
@@ -193,12 +194,12 @@ class _Judge:
     def _eks_template(self, origin: Origin, wanted: Mapping[str, Wanted]) -> SourceStatus:
         launcher = Launcher(origin.template, origin.version)
         found = self._launched(origin.region, launcher, wanted)
-        if found.template is None or not found.differs or found.blocked:
+        if not found.differs or found.blocked:
             return found.status
         if (why := self._mixed(origin)) != "":
             return msgspec.structs.replace(found.status, message=f"{found.status.message}; {why}")
         script = Script(origin.region)
-        script.nodegroup(origin.cluster, origin.name, found.template, found.new)
+        script.nodegroup(origin.cluster, origin.name, found.new.template, found.new)
         said = f"{found.status.message}; EKS then replaces all nodes of the node group"
         return msgspec.structs.replace(found.status, message=said, mend=str(script))
 
@@ -261,9 +262,9 @@ class _Judge:
         differs = changes(version.options, wanted)
         of = msgspec.structs.replace(of, launch_template=template.id, state=_state(differs))
         if not differs:
-            return _Launched(of, template)
+            return _Launched(of)
         target, contested = self._target(("template", *key, launcher.version), differs)
-        new = NewVersion(template, version, target, _reusable(template, version, target))
+        new = _reusing(NewVersion(template, version, target))
         contested = contested or self._displaced((*key, launcher.version), new)
         said = "; ".join(filter(None, (_differences(differs), _follow(launcher), contested)))
         if template.stack:
@@ -272,13 +273,13 @@ class _Judge:
             )
             of = msgspec.structs.replace(of, state="IaCOwned")
         of = msgspec.structs.replace(of, message=said)
-        return _Launched(of, template, differs, new, blocked=bool(contested or template.stack))
+        return _Launched(of, differs, new, blocked=bool(contested or template.stack))
 
     def _target(self, key: tuple[str, ...], differs: Sequence[Change]) -> tuple[dict[str, Any], str]:
         """All options that nodes from there should have, by all policies; and which of those in question
         cannot be had, since nodes from there should differ."""
-        fields = self._everybody().get(key, {})
-        contested = sorted(one.field for one in differs if len(fields.get(one.field, ())) > 1)
+        fields = self._everybody()[key]
+        contested = sorted(one.field for one in differs if len(fields[one.field]) > 1)
         fields_told = ", ".join(contested)
         said = f"other nodes from this source need another {fields_told}: give this group its own source"
         target = {field: next(iter(values)) for field, values in fields.items() if len(values) == 1}
@@ -316,7 +317,6 @@ class _Launched(msgspec.Struct, frozen=True):
     """A launch template by one reference. `blocked`: there is no command that would mend it."""
 
     status: SourceStatus
-    template: Template | None = None
     differs: tuple[Change, ...] = ()
     new: Any = None  # a NewVersion where it differs
     blocked: bool = False
@@ -367,12 +367,11 @@ def _mend(region: str, group: Group, found: Mapping[Launcher, _Launched], follow
     return str(script)
 
 
-def _reusable(template: Template, source: Version, target: Mapping[str, Any]) -> int:
-    """The latest version, if it is the source with these options: somebody has made it already."""
-    latest = template.versions.get(template.latest)
-    new = NewVersion(template, source, target)
-    same = latest is not None and latest.rest == source.rest and dict(latest.block) == new.block
-    return template.latest if same else 0
+def _reusing(new: NewVersion) -> NewVersion:
+    """With the latest version, if it is the source with these options: somebody has made it already."""
+    latest = new.template.version(LATEST)
+    same = latest is not None and latest.rest == new.source.rest and dict(latest.block) == new.block
+    return msgspec.structs.replace(new, reuse=new.template.latest) if same else new
 
 
 def _moves(launcher: Launcher) -> bool:
