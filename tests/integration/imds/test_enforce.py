@@ -258,6 +258,11 @@ def soaks(found: Json) -> bool:
     return (found["status"].get("canary") or {}).get("phase") == "Soaking"
 
 
+def both_soak(found: Json) -> bool:
+    """The operator may hear of the policy before it hears of a second Node, which joins the canary then."""
+    return soaks(found) and len(found["status"]["canary"]["instances"]) == 2
+
+
 def groups(found: Json) -> dict[str, list[str]]:
     """Canaries: group -> instances."""
     made = found["status"]["canary"].get("groups", [])
@@ -360,7 +365,7 @@ async def test_a_canary_that_has_failed_is_given_back_where_that_is_asked_for(
     names = {instance: name for name, instance in made.items()}
     canary = {"instances": 2, "soak": "1h", "onFailure": "Restore"}
     policy = await fleet.create(mode="Enforce", options=RAISE, safety={**OPEN, "canary": canary})
-    first, other = (await policy.when(soaks))["status"]["canary"]["instances"]
+    first, other = (await policy.when(both_soak))["status"]["canary"]["instances"]
     fleet.control.remove([first])
     await fleet.delete(names[first])
     await policy.condition("Ready", "False", "BreakerOpen")
@@ -369,8 +374,19 @@ async def test_a_canary_that_has_failed_is_given_back_where_that_is_asked_for(
     await until(lambda: fleet.control.instance(other)["inForce"]["HttpPutResponseHopLimit"] == 1)
     await policy.edit(resyncInterval="1m")
     await policy.when(lambda f: f["status"]["observedGeneration"] == f["metadata"]["generation"])
-    await policy.when(soaks)  # a change of the spec closes it, and begins with another canary
+    await policy.when(both_soak)  # a change of the spec closes it, and begins with another canary
     assert len(fleet.modified()) == 5
+
+
+async def test_a_second_that_comes_while_a_canary_of_two_soaks_joins_it(fleet: Fleet) -> None:
+    made = await fleet.add(3, options=SLOW, joined=False)
+    await fleet.join(made[:1])
+    canary = {"instances": 2, "soak": "1h"}
+    policy = await fleet.create(mode="Enforce", options=RAISE, safety={**OPEN, "canary": canary})
+    assert (await policy.when(soaks))["status"]["canary"]["instances"] == ids(made[:1])
+    await fleet.join(made[1:])
+    both = (await policy.when(both_soak))["status"]["canary"]["instances"]
+    assert [call["InstanceId"] for call in fleet.modified()] == both
 
 
 async def test_a_canary_on_a_node_that_is_not_ready_does_not_pass(fleet: Fleet, admin: Admin) -> None:
