@@ -130,6 +130,17 @@ def test_why_there_is_no_command_for_a_template_whose_nodes_should_differ_is_tol
     assert (source.message, source.mend) == (f"{HOP}; {FOLLOW}; {CONTESTED}", "")
 
 
+def test_all_options_that_nodes_of_a_source_should_have_differently_are_told() -> None:
+    place = Place("i-1", HERE, node_class="default")
+    other = (("KarpenterNodePool", "other"), place, claim(3, "optional"))
+    launching = known(classes={"default": Options(1)})
+    source = of((POOL, place, ME), launching=launching, others=(other,)).groups[POOL]
+    assert source.message == (
+        f"{HOP}, {TOKENS}; other nodes from this source need another httpPutResponseHopLimit, httpTokens: "
+        "give this group its own source"
+    )
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -187,6 +198,12 @@ def test_why_there_is_no_command_while_a_node_group_is_being_updated_is_told() -
     )
 
 
+def test_versions_without_an_image_are_told_by_their_numbers() -> None:
+    places = [Place("i-1", HERE, template="lt-1", version=version) for version in ("1", "2")]
+    source = of(*((APPS, one, ME) for one in places), launching=known(template(BAD, BAD))).groups[APPS]
+    assert f"{HOP}; its nodes come from version 1 and version 2: an update" in source.message
+
+
 def test_a_message_is_bounded() -> None:
     long = "x" * 2 * MAX_MESSAGE
     place = Place("i-1", HERE, node_class=long)
@@ -196,8 +213,8 @@ def test_a_message_is_bounded() -> None:
         *((POOL, one, ME) for one in (place, Place("i-1", HERE, node_class="a" + long))),
         launching=known(classes={}),
     ).groups[POOL]
-    assert len(both.message) <= MAX_MESSAGE
-    assert both.message.endswith("x; and 1 more source(s) of the group")
+    told = f"there is no EC2NodeClass a{long}"[: MAX_MESSAGE - 64]
+    assert both.message == f"{told}; and 1 more source(s) of the group"
 
 
 def test_a_source_that_is_as_it_should_be_is_not_counted_among_the_others() -> None:

@@ -420,7 +420,7 @@ def test_the_worst_source_of_a_group_is_shown_and_the_others_are_counted() -> No
 
 def test_groups_are_told_by_what_is_known_and_sources_are_counted_once() -> None:
     heirs = Heirs()
-    for group in ("a", "b", "c", "d"):
+    for group in ("a", "b", "c", "d", "e"):
         seen = Seen(Options(), group=group)
         heirs.add((("AutoScalingGroup", group),), Place("i-1", HERE), seen, ME)
     heirs.add((POOL,), Place("i-2", HERE, node_class="default"), None, ME)
@@ -429,13 +429,10 @@ def test_groups_are_told_by_what_is_known_and_sources_are_counted_once() -> None
     launchers = (Launcher("lt-1", "$Latest"),)
     groups: dict[tuple[str, str], Group | None] = {(HERE, n): Group(n, launchers) for n in ("a", "b")}
     groups[HERE, "c"] = Group("c")
-    made = audit(
-        heirs,
-        tuple,
-        Launching(groups, {(HERE, "lt-1"): template(BAD)}, {"default": Options(1)}),
-        "me",
-        OWN,
-    )
+    groups[HERE, "e"] = Group("e", (Launcher("lt-2", "1"),))
+    templates = {(HERE, "lt-1"): template(BAD), (HERE, "lt-2"): template(GOOD, name="lt-2")}
+    made = audit(heirs, tuple, Launching(groups, templates, {"default": Options(1)}), "me", OWN)
+    assert made.groups["AutoScalingGroup", "e"].state == "Compliant"
     assert made.wrong == (
         "AutoScalingGroup/a: Drifted",
         "AutoScalingGroup/b: Drifted",
@@ -508,6 +505,34 @@ def test_no_version_is_made_that_others_would_come_from_by_latest(reference: str
     assert "source of its own" in source.message
 
 
+def of_three(version: str, *blocks: dict[str, Any]) -> SourceStatus:
+    """`spot` should have another hop limit, `a` and `b` different values of another option."""
+    names = ("spot", "a", "b")
+    launchers = [Launcher("lt-1", reference) for reference in (version, "$Latest", "$Latest")]
+    launching = Launching(
+        {(HERE, name): Group(name, (one,)) for name, one in zip(names, launchers, strict=True)},
+        {(HERE, "lt-1"): template(*blocks)},
+    )
+    hop = merge([Claim("me", 100, Options(2))])
+    heirs, others = Heirs(), Heirs()
+    heirs.add((SPOT,), Place("i-1", HERE), None, hop)
+    for name, tokens in (("a", "required"), ("b", "optional")):
+        wanted = merge([Claim("me", 100, Options(2)), Claim(name, 100, Options(None, tokens))])
+        others.add((("AutoScalingGroup", name),), Place("i-2", HERE), None, wanted)
+    return audit(heirs, lambda: others, launching, "me", OWN).groups[SPOT]
+
+
+def test_a_new_latest_version_leaves_alone_what_those_who_follow_it_want_differently() -> None:
+    source = of_three("$Latest", BAD)
+    assert (source.state, source.message) == ("Drifted", "httpPutResponseHopLimit is 1, should be 2")
+    assert "create-launch-template-version" in source.mend
+
+
+def test_a_latest_version_that_is_there_already_displaces_none() -> None:
+    source = of_three("1", BAD, GOOD)
+    assert source.mend.endswith(f'{GROUP} --launch-template "LaunchTemplateId=lt-1,Version=2"')
+
+
 def test_a_version_that_serves_those_who_follow_latest_as_well_is_made() -> None:
     source = of_two(Version(2, {**GOOD, "HttpEndpoint": "enabled"}, "old")).groups[SPOT]
     assert "create-launch-template-version" in source.mend
@@ -556,6 +581,25 @@ def test_a_release_is_not_named_where_the_template_names_the_image() -> None:
     assert "describe-nodegroup" in mend
     assert "--release-version" not in mend
     assert "--kubernetes-version" not in mend
+
+
+def test_a_group_that_follows_what_is_as_it_should_be_is_not_asked_for_a_refresh() -> None:
+    """The command changes nothing for `web`, and need not wait for its instance refresh."""
+    good, bad = (Launcher(name, "$Latest") for name in ("good", "bad"))
+    groups = {"spot": (good, bad), "web": (good,), "old": (bad,)}
+    launching = Launching(
+        {(HERE, name): Group(name, launchers) for name, launchers in groups.items()} | {(HERE, "gone"): None},
+        {(HERE, name): template(block, name="lt-1") for name, block in (("good", GOOD), ("bad", BAD))},
+    )
+    assert found(launching).groups[SPOT].mend.startswith(at_rest("old", "spot"))
+
+
+def test_a_template_that_a_group_refers_to_by_name_is_told_by_its_id() -> None:
+    for block, state in ((BAD, "Drifted"), (GOOD, "Compliant")):
+        group = Group("spot", (Launcher("workers", "$Latest"),))
+        launching = Launching({(HERE, "spot"): group}, {(HERE, "workers"): template(block)})
+        source = found(launching).groups[SPOT]
+        assert (source.state, source.launch_template) == (state, "lt-1")
 
 
 def test_groups_that_follow_the_same_have_the_same_command() -> None:
