@@ -139,11 +139,12 @@ class ObsServer:
         answer = web.StreamResponse(headers={"Content-Type": content_type})
         answer.content_length = len(text)
         answer.force_close()
-        await answer.prepare(request)
-        # In pieces, each after the one before was sent: a slow reader needs no copy of the text.
-        for start in range(0, len(text), PIECE):
-            await answer.write(memoryview(text)[start : start + PIECE])
-            await asyncio.sleep(0)  # there may be hundreds of slow readers
+        with contextlib.suppress(ConnectionError):  # the client has closed the connection
+            await answer.prepare(request)
+            # In pieces, each after the one before was sent: a slow reader needs no copy of the text.
+            for start in range(0, len(text), PIECE):
+                await answer.write(memoryview(text)[start : start + PIECE])
+                await asyncio.sleep(0)  # there may be hundreds of slow readers
         return answer
 
     async def _healthz(self, request: web.Request) -> web.Response:

@@ -188,6 +188,19 @@ async def test_scrapes_are_not_answered_all_at_once(server: ObsServer) -> None:
     assert max(ends) - min(ends) >= 20 * obs_http.TURN_SECONDS
 
 
+async def test_a_client_that_closes_its_connection_is_no_error(
+    server: ObsServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    bound = await server.start("127.0.0.1", 0, 0)
+    for _ in range(20):
+        _, writer = await asyncio.open_connection("127.0.0.1", bound.metrics_port)
+        writer.write(b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n")
+        await writer.drain()
+        writer.close()
+    assert (await get(bound.metrics_port, "/metrics"))[0] == 200
+    assert not [record for record in caplog.records if record.exc_info]
+
+
 async def test_who_has_gone_takes_no_turn(server: ObsServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else the turns of these would last longer than a connection may."""
     monkeypatch.setattr(obs_http, "TURN_SECONDS", 0.5)
