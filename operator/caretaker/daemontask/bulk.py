@@ -43,7 +43,8 @@ class Bulk:
     """The allowance of one namespace, for Pods and for passes. The size of a Pod is its cost_of().
 
     A task that waits for a Pod has a turn: the time when what was used up before it asked is there again.
-    Then it may create one, whatever the others have used since.
+    Then it may create one, whatever the others have used since. One that waits no more has none: else many
+    tasks that were idle would all create one at once.
     """
 
     def __init__(self, now: float) -> None:

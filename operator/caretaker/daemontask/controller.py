@@ -157,9 +157,9 @@ class DaemonTaskKind:
 
     async def execute(self, snapshot: Snapshot, plan: Plan) -> Outcome:
         """Records and intents first, then deletes, then starts; without the records neither."""
-        memory = self._memory(snapshot)
-        outcome = Outcome()
+        memory, outcome = self._memory(snapshot), Outcome()
         memory.trouble, memory.queued = None, plan.queued > 0
+        memory.idle = not (plan.starts or plan.replaced or plan.paced_at)
         memory.unplaced = frozenset(report.node.uid for report in plan.unplaced)
         memory.trouble = await self._record(snapshot, plan, memory)
         if memory.trouble is None:
@@ -169,6 +169,7 @@ class DaemonTaskKind:
             memory.queued = plan.queued > 0
             started, complete = await self._writer.start(snapshot, plan.starts, memory, plan.edge)
             outcome.created, outcome.started = len(started), frozenset(started)
+            memory.idle = not plan.paced_at and (memory.idle or bool(started))
             await self._withdraw(snapshot, plan, memory)
             more = snapshot.careful and memory.trouble is None and plan.queued > 0 and not plan.paced_at
             plan.more = plan.more or more or not (complete and as_seen)

@@ -52,6 +52,7 @@ class Memory:
         self.bulk = bulk or Bulk(time.monotonic())
         self.pod_cost = 0  # of one Pod: see bulk.py
         self.turn: float | None = None  # time.monotonic(): see Bulk; None = not with this template
+        self.idle = False  # whether the last pass has left no Pod that waits for the turn
         self.spec_bytes = 0
         self.queued = False  # whether nodes wait for a slot
         self.trouble: Trouble | None = None
@@ -90,6 +91,8 @@ class Memory:
         """(how many Pods may be created now, seconds until another one): see Bulk.allowed()."""
         if self.turn is None:  # the dry run of the template takes the API server as long as a Pod
             self.turn = self.bulk.take(self.pod_cost, now)
+        elif self.idle:
+            self.turn = self.bulk.take(0, now)
         return self.bulk.allowed(self.pod_cost, now, self.turn), max(self.turn - now, PAUSE)
 
     def refused(self, node_uid: str, error: ApiError, now: float, scale: float) -> None:

@@ -24,9 +24,12 @@ from caretaker.daemontask.status import status_of
 from caretaker.kube.store import Store
 from caretaker.runtime.queue import Key
 from unit.daemontask.build import NOW, UID, node, pod, snapshot, started, task
+from unit.daemontask.simoperator import KEY
+from unit.daemontask.simworld import Make
 from unit.daemontask.test_podwrites import Api
 
 KIB = 1024
+LARGE = {"spec": {"containers": [{"name": "a", "image": "b", "args": ["x" * 96 * KIB]}]}}
 META = WireMeta(name="t", namespace="default", uid=UID)
 NODES = [node(f"n{number:03}") for number in range(40)]
 
@@ -210,6 +213,64 @@ def test_tasks_of_a_namespace_take_turns(sizes: tuple[int, ...]) -> None:
         due[number] = now + max(bulk.looked_at(FREE + 128 * KIB, now), tasks[number].allowed(now)[1])
     assert max(found) - min(found) <= 5
     assert 3500 * 128 <= spent <= 3600 * 128 + 256 + sum(sizes)
+
+
+def test_a_turn_ends_with_what_waits_for_it_and_no_earlier(make: Make) -> None:
+    world = make(template=LARGE, parallelism=1, concurrencyPolicy="Forbid")
+    one = world.act(0)
+    one.begin()
+    while one.busy:
+        if one.client.calls[0].what.endswith("/pods"):
+            one.refuse(0, 403)
+        else:
+            one.answer()
+    memory = one.memories.find(KEY)
+    assert memory is not None
+    assert not memory.idle, "a Pod was refused"
+    world.cluster.edit(suspend=True)
+    world.whole_pass(0)
+    assert memory.idle, "suspended"
+    world.cluster.edit(suspend=False)
+    for _ in range(3):
+        world.let_time_pass(30)
+        world.whole_pass(0)
+    for name in sorted(world.cluster.pods):
+        world.cluster.bind(name)
+    world.let_time_pass(30)
+    world.whole_pass(0)
+    assert memory.idle, "the other node waits for a slot"
+    world.cluster.edit_raw(
+        template={"spec": {**LARGE["spec"], "hostNetwork": True}}, concurrencyPolicy="Replace"
+    )
+    world.whole_pass(0)
+    assert not memory.idle, "one makes way"
+
+
+@pytest.mark.parametrize("running", [False, True])
+@pytest.mark.parametrize("spec", [{}, {"runGuarantee": "AtMostOnce"}])
+def test_a_turn_is_not_kept_for_later(make: Make, spec: dict[str, Any], running: bool) -> None:
+    """Many tasks whose Pods have all been created, and a node joins: each waits for what the others use."""
+    world = make(template=LARGE, **spec)
+    world.whole_pass(0)
+    for name in sorted(world.cluster.pods):
+        world.cluster.bind(name)
+    if not running:
+        world.run_pods()
+        world.whole_pass(0)
+    world.let_time_pass(3600)
+    memory = world.act(0).memories.find(KEY)
+    assert memory is not None
+    memory.bulk.take(FREE + 1792 * KIB, world.clock.now)
+    assert len(before := set(world.cluster.pods)) == 2
+    world.cluster.add_node("c")
+    for seconds in (0, 11.9):
+        world.let_time_pass(seconds)
+        world.whole_pass(0)
+        assert set(world.cluster.pods) <= before
+    memory.bulk.take(FREE + 1792 * KIB, world.clock.now)
+    world.let_time_pass(0.2)
+    world.whole_pass(0)
+    assert len(set(world.cluster.pods) - before) == 1, "what is used after it asked counts no more"
 
 
 def test_a_new_task_waits_for_what_others_have_used() -> None:
