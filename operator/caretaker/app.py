@@ -136,7 +136,7 @@ class App:
             self._queue,
             [
                 k
-                for k in (Targets(self._kind, self._ecs), self._refreshes, self._policies)
+                for k in (Targets(self._kind, self._ecs, self._memories), self._refreshes, self._policies)
                 if k.kind in served
             ],
             EventRecorder(client, identity=settings.identity),

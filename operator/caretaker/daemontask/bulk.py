@@ -68,7 +68,7 @@ class Bulk:
         return now + self._pods.take(now, max(size - FREE, 0))
 
     def looked_at(self, size: int, now: float) -> float:
-        """A pass over a task whose spec has `size` bytes. Seconds until the next one may begin."""
+        """A pass over a task whose spec has `size` bytes; its bytes are taken. Seconds until it may begin."""
         return self._passes.take(now, size - FREE) if size > FREE else 0.0
 
     def full(self, now: float) -> bool:

@@ -215,11 +215,10 @@ class DaemonTaskKind:
         """At once while work is left, else at the plan's time; with backoff after a refusal."""
         memory = self._memory(snapshot)
         refused = outcome.trouble.reason if outcome.trouble is not None else ""
-        pause = memory.bulk.looked_at(memory.spec_bytes, time.monotonic())
         if plan.more and not refused:
-            return Next(at_once=True, pause=pause)
+            return Next(at_once=True)
         delay = due_in(plan, refused=refused, planned=snapshot.now, flush_at=memory.flush_at, now=time.time())
-        return Next(delay, retry=bool(refused), after=memory.retry_after if refused else 0.0, pause=pause)
+        return Next(delay, retry=bool(refused), after=memory.retry_after if refused else 0.0)
 
     # ------------------------------------------------------------------ gather
 

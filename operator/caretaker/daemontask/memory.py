@@ -54,6 +54,7 @@ class Memory:
         self.turn: float | None = None  # time.monotonic(): see Bulk; None = not with this template
         self.idle = False  # whether the last pass has left no Pod that waits for the turn
         self.spec_bytes = 0
+        self.begins: float | None = None  # time.monotonic(): the next pass; None = none has been asked for
         self.queued = False  # whether nodes wait for a slot
         self.trouble: Trouble | None = None
         self.retry_after = 0.0
@@ -85,7 +86,18 @@ class Memory:
         digest = hashlib.blake2b(raw).digest()
         if self._hashes[0] != digest:
             self._hashes, self.spec_bytes = (digest, hashes_of(template)), len(raw)
+            self.bulk.looked_at(self.spec_bytes, time.monotonic())  # a size that wait() did not know
         return self._hashes[1]
+
+    def wait(self, now: float) -> float:
+        """Seconds until the next pass may begin, in order of those who ask; 0 = it begins. What it takes of
+        the allowance is taken whatever becomes of it."""
+        if self.begins is None:
+            self.begins = now + self.bulk.looked_at(self.spec_bytes, now)
+        if now < self.begins:
+            return self.begins - now
+        self.begins = None
+        return 0.0
 
     def allowed(self, now: float) -> tuple[int | None, float]:
         """(how many Pods may be created now, seconds until another one): see Bulk.allowed()."""
@@ -271,6 +283,11 @@ class Memories:
     def find(self, key: Key) -> Memory | None:
         """The memory, if the task has been looked at."""
         return self._by_key.get(key)
+
+    def wait(self, key: Key, now: float) -> float:
+        """Memory.wait(), if the task has been looked at."""
+        memory = self._by_key.get(key)
+        return memory.wait(now) if memory is not None else 0.0
 
     def items(self) -> Iterator[tuple[Key, Memory]]:
         """Every task that has been looked at."""

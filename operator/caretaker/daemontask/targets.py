@@ -3,6 +3,7 @@
 It decides nothing but whose a task is: that of spec.ecs where there is one.
 """
 
+import time
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -12,9 +13,10 @@ from caretaker.daemontask.controller import DaemonTaskKind
 from caretaker.daemontask.ecs.controller import EcsTarget
 from caretaker.daemontask.ecs.plan import Plan as EcsPlan
 from caretaker.daemontask.ecs.snapshot import Snapshot as EcsSnapshot
+from caretaker.daemontask.memory import Memories
 from caretaker.daemontask.resource import has_ecs, read_ecs
 from caretaker.daemontask.snapshot import Snapshot
-from caretaker.runtime.controller import Next, Subject
+from caretaker.runtime.controller import Later, Next, Subject
 from caretaker.runtime.queue import Key
 
 Gathered = Snapshot | EcsSnapshot
@@ -23,11 +25,12 @@ Gathered = Snapshot | EcsSnapshot
 class Targets:
     """See the module."""
 
-    def __init__(self, nodes: DaemonTaskKind, ecs: EcsTarget) -> None:
+    def __init__(self, nodes: DaemonTaskKind, ecs: EcsTarget, memories: Memories) -> None:
         self.kind = nodes.kind
         self.stopped: Collection[str] = nodes.stopped
         self._nodes = nodes
         self._ecs = ecs
+        self._memories = memories
 
     def forget(self, key: Key) -> None:
         """The task is gone."""
@@ -36,6 +39,8 @@ class Targets:
 
     async def gather(self, key: Key) -> Gathered | None:
         """The task, and what its target knows."""
+        if wait := self._memories.wait(key, time.monotonic()):
+            raise Later(wait)
         raw = await self._nodes.read(key)
         if raw is None:
             return None

@@ -48,6 +48,14 @@ class Retry(Exception):  # noqa: N818
         self.after = after
 
 
+class Later(Exception):  # noqa: N818
+    """The pass may not begin yet; it comes after `seconds`, whatever arrives."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"in {seconds:.1f} s")
+        self.seconds = seconds
+
+
 class Subject(msgspec.Struct, frozen=True):
     """The custom resource of a pass, as the loop needs to know it."""
 
@@ -65,7 +73,6 @@ class Next(msgspec.Struct, frozen=True):
     at_once: bool = False  # work is left now
     retry: bool = False  # what was refused is tried again with backoff
     after: float = 0.0  # at least this many seconds, as a Retry-After asked
-    pause: float = 0.0  # seconds without a pass, whatever arrives
 
 
 class Kind(Protocol, Generic[S, P, O]):
@@ -80,7 +87,7 @@ class Kind(Protocol, Generic[S, P, O]):
         """The API path of the resource."""
 
     async def gather(self, key: Key) -> S | None:
-        """Everything the plan reads; None = the resource is gone or needs nothing."""
+        """Everything the plan reads; None = the resource is gone or needs nothing. Raises Later."""
 
     def plan(self, snapshot: S) -> P:
         """Pure."""
@@ -176,6 +183,9 @@ class Controller:
         with log.bind(kind=key.kind, namespace=key.namespace, name=key.name, reconcile_id=reconcile_id):
             try:
                 follow = await self._shares.timed(key, self._pass(key, self._kinds[key.kind]))
+            except Later as later:
+                self._queue.pause(key, later.seconds)
+                self._queue.add_after(key, later.seconds)
             except NotLeader:
                 # Usually the Lease is gone and nobody works this off; but it may be renewed yet.
                 self._queue.retry(key)
@@ -264,8 +274,6 @@ class Controller:
         if follow is None:
             self._queue.forget(key)
             return
-        if follow.pause:
-            self._queue.pause(key, follow.pause)
         if follow.retry:
             self._queue.retry(key, follow.after)
             if follow.delay is not None:  # what was not refused keeps its time

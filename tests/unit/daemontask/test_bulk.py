@@ -336,6 +336,34 @@ def test_large_tasks_of_a_namespace_are_looked_at_in_turn() -> None:
         assert 500 <= passes <= 501 + tasks
 
 
+def test_of_many_large_tasks_that_were_idle_few_are_looked_at_at_once() -> None:
+    """As a node joins, a tick comes or all of them fail. Each in turn, in order of the calls."""
+    memories, now = Memories(), time.monotonic() + 3600
+    keys = [Key("DaemonTask", "a", str(number)) for number in range(100)]
+    for key in keys:
+        memories.of(key, key.name).spec_bytes = FREE + 128 * KIB
+    waits = [memories.wait(key, now) for key in keys]
+    assert waits == pytest.approx([0.0, 0.0, *range(1, 99)])
+    begun = [memories.wait(key, now + 50.5) for key in keys[2:]].count(0.0)
+    assert begun == 50, "asked again, it takes nothing"
+    assert memories.wait(keys[-1], now + 50.5) == pytest.approx(47.5)
+    assert memories.wait(keys[2], now + 50.5) == pytest.approx(48.5), "and the next pass is the last one's"
+    small = Key("DaemonTask", "a", "small")
+    memories.of(small, "small").spec_bytes = FREE
+    assert [memories.wait(one, now) for one in (small, Key("DaemonTask", "b", "new"))] == [0.0, 0.0]
+
+
+def test_a_spec_that_was_small_is_counted_when_it_is_read() -> None:
+    memory = alone()
+    memory.bulk = Bulk(time.monotonic())
+    assert memory.wait(time.monotonic()) == 0.0
+    memory.hashes(b"x" * (FREE + 512 * KIB), {})
+    memory.hashes(b"x" * (FREE + 512 * KIB), {})
+    assert 5.5 < memory.wait(time.monotonic()) <= 6.0
+    memory.hashes(b"x", {})
+    assert memory.wait(time.monotonic()) > 5.0, "what was asked for stands"
+
+
 def test_a_small_task_may_be_looked_at_at_any_time() -> None:
     bulk = Bulk(0.0)
     assert bulk.looked_at(FREE + 1792 * KIB, 0.0) == pytest.approx(12.0)

@@ -1,12 +1,13 @@
 """The loop begins and ends with the Lease, and may begin again: no key is lost on the way."""
 
 import asyncio
+import time
 from typing import Any
 
 import pytest
 
 from caretaker.obs.metrics import create_metrics
-from caretaker.runtime.controller import Controller
+from caretaker.runtime.controller import Controller, Later
 from caretaker.runtime.queue import Key, WorkQueue
 
 A, B = Key("DaemonTask", "default", "a"), Key("DaemonTask", "default", "b")
@@ -24,6 +25,8 @@ class Seen:
         self.passes.put_nowait(key)
         if key.name == "torn":
             raise asyncio.CancelledError
+        if key.name == "later":
+            raise Later(600)
 
     def forget(self, key: Key) -> None:
         """Nothing is kept."""
@@ -80,6 +83,21 @@ async def test_what_comes_as_the_lease_goes_is_answered_when_it_is_back(how: str
     loop.controller.stop()
     await asyncio.wait({again}, timeout=10)
     assert again.done()
+
+
+async def test_a_pass_that_may_not_begin_yet_comes_later_whatever_arrives() -> None:
+    loop, later = Loop(), Key("DaemonTask", "default", "later")
+    running = await loop.begin()
+    loop.queue.add_after(later, 0)
+    await loop.passed(later)
+    loop.queue.add_after(A, 0)
+    await loop.passed(A)
+    assert loop.queue.pending(later)
+    loop.queue.add(later, urgent=True)
+    assert loop.queue._due[later] >= time.monotonic() + 500
+    assert loop.queue.retry(later) < 1, "it has not failed"
+    loop.controller.stop()
+    await asyncio.wait({running}, timeout=10)
 
 
 async def test_no_pass_begins_after_the_stop() -> None:
