@@ -8,6 +8,7 @@ from caretaker.s3refresh.folders import (
     EVERYTHING,
     MAX_BYTES,
     MAX_CALL_BYTES,
+    MAX_CHAIN_BYTES,
     MAX_DEPTH,
     MAX_FOLDERS,
     NOTHING,
@@ -90,6 +91,14 @@ def test_as_deep_as_a_single_folder_goes() -> None:
     assert of_key("d/" * MAX_DEPTH + "k") == plain("/", *names)
 
 
+@pytest.mark.parametrize(("more", "trees"), [(0, 0), (1, 1)])
+def test_as_long_as_a_chain_of_folders_may_be(more: int, trees: int) -> None:
+    parts = ["x" * 800, *"yyy", "z" * (77 + more)]
+    names = ["/".join(parts[:n]) for n in range(1, 6)]
+    assert sum(map(len, names)) == MAX_CHAIN_BYTES + more
+    assert len(of_key(f"{names[-1]}/k").trees) == trees
+
+
 def test_a_first_folder_too_long_for_any_call_is_everything() -> None:
     assert of_key("x" * 1025 + "/k") == EVERYTHING
 
@@ -124,6 +133,11 @@ def test_up_to_fifty_folders_are_one_call_of_single_folders() -> None:
     names = {"/", *(f"d{n}" for n in range(49))}
     request, left = take(plain(*names), 50)
     assert (set(request.folders), request.recursive, left) == (names, False, NOTHING)
+
+
+def test_more_trees_than_fit_into_a_call_are_several_calls() -> None:
+    request, left = take(Scope(trees=frozenset({"a", "b", "c"})), 2)
+    assert (request, left) == (Request(("a", "b"), recursive=True), Scope(trees=frozenset({"c"})))
 
 
 SIXTY = merge(*(of_key(f"data/d{n}/x") for n in range(60)), of_key("new/x"))
@@ -277,6 +291,11 @@ def test_what_is_too_long_as_fifty_trees_is_half_as_many() -> None:
     keys = [f"t/m{n % 20}/{n:02}{'x' * 330}/{m}/k" for n in range(50) for m in range(10)]
     trees = frozenset(f"t/m{n}" for n in range(20))
     assert merge(*map(of_key, keys)) == Scope(folders=frozenset({"/", "t"}), trees=trees)
+
+
+def test_what_is_too_long_as_three_trees_is_one() -> None:
+    keys = [f"t/{n}{'&' * 200}/" + f"{'&' * 150}/" * 6 + "k" for n in range(2)]
+    assert merge(*map(of_key, keys)) == Scope(folders=frozenset({"/"}), trees=frozenset({"t"}))
 
 
 def test_as_many_as_fifty_are_trees() -> None:

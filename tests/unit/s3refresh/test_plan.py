@@ -151,6 +151,33 @@ def test_the_largest_record_is_shortened_first_and_no_more_than_needed() -> None
     assert MAX_RECORD_BYTES - 16_000 < total <= MAX_RECORD_BYTES
 
 
+def long_names(number: int) -> frozenset[str]:
+    """So many KiB of names: quotes and a comma are stored with each."""
+    return frozenset(f"{n:02}{'x' * 1019}" for n in range(number))
+
+
+@pytest.mark.parametrize(("more", "widened"), [(0, 0), (1, 1)])
+def test_records_of_exactly_the_largest_size_stay(more: int, widened: int) -> None:
+    targets = [Target(f"t{n:02}", dirty=Dirty(NOW, Scope(folders=long_names(16)))) for n in range(48)]
+    assert sum(map(debounce.size, targets)) == MAX_RECORD_BYTES
+    targets += [Target("z", dirty=Dirty(NOW, Scope(folders=frozenset({"a"}))))] * more
+    shares = tuple(Share(target.id, "", "c", group="g") for target in targets)
+    made = planned(*targets, shares=shares, suspended=True)
+    assert sum(target.dirty == Dirty(NOW, EVERYTHING) for target in made.targets) == widened
+
+
+def test_what_is_refreshed_now_stays_on_record_and_counts() -> None:
+    flying, waiting = (
+        InFlight("n", NOW - 9, Request(tuple(long_names(8)), False)),
+        Scope(folders=long_names(8)),
+    )
+    targets = [Target(f"t{n:02}", dirty=Dirty(NOW, waiting), in_flight=flying) for n in range(60)]
+    shares = tuple(Share(target.id, "", "c", group="g") for target in targets)
+    made = planned(*targets, shares=shares, suspended=True)
+    assert sum(map(debounce.size, made.targets)) == MAX_RECORD_BYTES
+    assert sum(target.dirty == Dirty(NOW, EVERYTHING) for target in made.targets) == 24
+
+
 def test_whole_shares_are_refreshed_if_asked() -> None:
     assert of(planned(Target("one"), messages=(put(1, "a/b"),), whole=True)).dirty == Dirty(NOW, EVERYTHING)
 
