@@ -1,4 +1,4 @@
-"""How many Pods of a large template may be created now, and when its task may be looked at again. Pure: the
+"""How many Pods of a large template may be created now, and when a pass over its task may begin. Pure: the
 time is an argument, in monotonic seconds.
 
 The API server, the scheduler and every watcher decode each change of a Pod or a task whole. A Pod of 250 KiB
@@ -42,9 +42,9 @@ def cost_of(size: int, template: dict[str, Any]) -> int:
 class Bulk:
     """The allowance of one namespace, for Pods and for passes. The size of a Pod is its cost_of().
 
-    A task that waits for a Pod has a turn: the time when what was used up before it asked is there again.
-    Then it may create one, whatever the others have used since. One that waits no more has none: else many
-    tasks that were idle would all create one at once.
+    A task with a waiting Pod has a turn: the time by which the bytes used before it asked are refilled. Then
+    it may create one, whatever other tasks have used since. A task without a waiting Pod has no turn: many
+    idle tasks would otherwise all create a Pod at once.
     """
 
     def __init__(self, now: float) -> None:
@@ -64,11 +64,12 @@ class Bulk:
         return size > FREE and not self._pods.free(now)
 
     def take(self, size: int, now: float) -> float:
-        """A Pod of `size` bytes is created, or its template is tried. Returns the next turn of its task."""
+        """Takes the bytes of a Pod, or of the dry run of its template. Returns the next turn of its task."""
         return now + self._pods.take(now, max(size - FREE, 0))
 
-    def looked_at(self, size: int, now: float) -> float:
-        """A pass over a task whose spec has `size` bytes; its bytes are taken. Seconds until it may begin."""
+    def take_pass(self, size: int, now: float) -> float:
+        """Takes the bytes of a pass over a task with a spec of `size` bytes. Returns the seconds until it may
+        begin."""
         return self._passes.take(now, size - FREE) if size > FREE else 0.0
 
     def full(self, now: float) -> bool:

@@ -26,7 +26,7 @@ from caretaker.daemontask.losses import expected
 from caretaker.daemontask.memory import Memories, Memory, look_at_all, namesakes_of
 from caretaker.daemontask.pace import due_in
 from caretaker.daemontask.plan import Plan, doubtful, keep_slots, plan, unlisted
-from caretaker.daemontask.pods import PodEncoder, revisions_of
+from caretaker.daemontask.pods import pod_cost, revisions_of
 from caretaker.daemontask.podwrites import CONFIRMED_SECONDS, PodWriter, run_all
 from caretaker.daemontask.resource import KIND, RawTask, read_task, refusal_of, task_path
 from caretaker.daemontask.results import figures
@@ -113,7 +113,7 @@ class DaemonTaskKind:
             async with self._yielding:
                 memory.fit, memory.revision = NodeFit(task.spec.template), revision
                 memory.verdict = memory.turn = None
-                memory.pod_cost = PodEncoder(task.metadata, task.spec, revision).cost
+                memory.pod_cost = pod_cost(task.metadata, task.spec, revision)
             memory.refusals.clear()
             await look_at_all(memory.fit, list(self._nodes.values()))
         elif memory.fit.costly:  # events do not compute costly verdicts

@@ -52,7 +52,7 @@ class Memory:
         self.bulk = bulk or Bulk(time.monotonic())
         self.pod_cost = 0  # of one Pod: see bulk.py
         self.turn: float | None = None  # time.monotonic(): see Bulk; None = not with this template
-        self.idle = False  # whether the last pass has left no Pod that waits for the turn
+        self.idle = False  # whether no Pod was waiting for the turn after the last pass
         self.spec_bytes = 0
         self.begins: float | None = None  # time.monotonic(): the next pass; None = none has been asked for
         self.queued = False  # whether nodes wait for a slot
@@ -86,14 +86,14 @@ class Memory:
         digest = hashlib.blake2b(raw).digest()
         if self._hashes[0] != digest:
             self._hashes, self.spec_bytes = (digest, hashes_of(template)), len(raw)
-            self.bulk.looked_at(self.spec_bytes, time.monotonic())  # a size that wait() did not know
+            self.bulk.take_pass(self.spec_bytes, time.monotonic())  # wait() did not know this size
         return self._hashes[1]
 
     def wait(self, now: float) -> float:
-        """Seconds until the next pass may begin, in order of those who ask; 0 = it begins. What it takes of
-        the allowance is taken whatever becomes of it."""
+        """Seconds until the next pass may begin; 0 = it begins. Tasks that ask first begin first. The bytes
+        count even if the pass fails."""
         if self.begins is None:
-            self.begins = now + self.bulk.looked_at(self.spec_bytes, now)
+            self.begins = now + self.bulk.take_pass(self.spec_bytes, now)
         if now < self.begins:
             return self.begins - now
         self.begins = None

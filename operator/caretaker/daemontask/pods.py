@@ -111,9 +111,8 @@ class PodEncoder:
         mark = digest(msgspec.json.encode(spec.template).decode()).hex()
         encoded = msgspec.json.encode(_pod_spec(spec, f"{mark}0", f"{mark}1", f"{mark}2"))
         self._parts = re.split(rf"{mark}([012])".encode(), encoded)
-        # Bytes of a Pod as it is sent, about, and what it counts.
+        # Bytes of a Pod as it is sent, about.
         self.size = len(encoded) + len(msgspec.json.encode(spec.template.get("metadata")))
-        self.cost = cost_of(self.size, spec.template)
 
     def body(self, start: Start) -> dict[str, Any]:
         """The same as build(), with the Pod's spec encoded."""
@@ -123,6 +122,11 @@ class PodEncoder:
         parts = list(self._parts)
         parts[1::2] = [values[int(place)] for place in parts[1::2]]
         return _body(self._task, self._spec, self._revision, start, msgspec.Raw(b"".join(parts)))
+
+
+def pod_cost(task: WireMeta, spec: Spec, revision: str) -> int:
+    """The bytes that a Pod counts: see cost_of()."""
+    return cost_of(PodEncoder(task, spec, revision).size, spec.template)
 
 
 def _pod_spec(spec: Spec, node_name: str, run_key: str, attempt: int | str) -> dict[str, Any]:

@@ -75,7 +75,7 @@ class PodWriter:
         async def create() -> None:
             """One slot of the width; a slow answer holds up this slot and no other."""
             while left and memory.trouble is None and time.monotonic() < until and not _is_past(edge):
-                if begun and memory.bulk.spent(encoder.cost, time.monotonic()):
+                if begun and memory.bulk.spent(memory.pod_cost, time.monotonic()):
                     return  # another task of the namespace was quicker
                 begun.append(start := left.popleft())
                 if not await self._create(snapshot, encoder, start, memory):
@@ -101,7 +101,7 @@ class PodWriter:
         """Whether the node has a Pod now that it did not have before."""
         task = snapshot.task
         path = f"/api/v1/namespaces/{task.metadata.namespace}/pods"
-        memory.turn = memory.bulk.take(encoder.cost, time.monotonic())
+        memory.turn = memory.bulk.take(memory.pod_cost, time.monotonic())
         body = encoder.body(start)
         name = body["metadata"]["name"]
         memory.creating.add(name)

@@ -16,7 +16,7 @@ from caretaker.daemontask.facts import Outcome
 from caretaker.daemontask.memory import Memories, Memory
 from caretaker.daemontask.pace import due_in
 from caretaker.daemontask.plan import Plan, plan
-from caretaker.daemontask.pods import PodEncoder
+from caretaker.daemontask.pods import PodEncoder, pod_cost
 from caretaker.daemontask.podwrites import CREATE_BYTES, PodWriter
 from caretaker.daemontask.slots import Shares, paced
 from caretaker.daemontask.snapshot import Snapshot
@@ -210,7 +210,7 @@ def test_tasks_of_a_namespace_take_turns(sizes: tuple[int, ...]) -> None:
         number = min(due, key=due.__getitem__)
         found[number] += (new := created(tasks[number], now))
         spent += new * sizes[number]
-        due[number] = now + max(bulk.looked_at(FREE + 128 * KIB, now), tasks[number].allowed(now)[1])
+        due[number] = now + max(bulk.take_pass(FREE + 128 * KIB, now), tasks[number].allowed(now)[1])
     assert max(found) - min(found) <= 5
     assert 3500 * 128 <= spent <= 3600 * 128 + 256 + sum(sizes)
 
@@ -286,11 +286,10 @@ async def test_what_was_created_counts() -> None:
     template = {"spec": {"containers": [{"name": "main", "args": ["x" * (CREATE_BYTES // 4)]}]}}
     of = snapshot(task(template=template), NODES)
     api, memory, starts = Api(), Memory(UID), plan(of).starts
-    memory.confirmed = time.monotonic()
+    memory.confirmed, memory.pod_cost = time.monotonic(), CREATE_BYTES // 4
     client: Any = api
     made, complete = await PodWriter(client, Store(), 1.0).start(of, starts[:8], memory)
     assert (len(made), complete) == (2, False), "another task may have been quicker since the plan"
-    memory.pod_cost = CREATE_BYTES // 4
     allowed, wait = memory.allowed(time.monotonic())
     assert allowed == 0
     assert PAUSE <= wait < 3.0
@@ -316,9 +315,7 @@ def test_what_the_api_server_tracks_by_entry_counts_more(template: dict[str, Any
 
 def test_a_pod_of_many_variables_counts_more_than_one_of_long_ones() -> None:
     def cost(env: list[dict[str, str]]) -> int:
-        return PodEncoder(
-            META, Spec(template={"spec": {"containers": [{"name": "a", "env": env}]}}), "r"
-        ).cost
+        return pod_cost(META, Spec(template={"spec": {"containers": [{"name": "a", "env": env}]}}), "r")
 
     many = cost([{"name": f"V{number:04}"} for number in range(10_000)])
     few = cost([{"name": "V", "value": "x" * 160_000}])
@@ -331,7 +328,7 @@ def test_large_tasks_of_a_namespace_are_looked_at_in_turn() -> None:
         bulk, due, passes = Bulk(0.0), dict.fromkeys(range(tasks), 0.0), 0
         while (now := min(due.values())) < 1000.0:
             one = min(due, key=due.__getitem__)
-            due[one] = now + max(bulk.looked_at(FREE + 256 * KIB, now), 0.01)
+            due[one] = now + max(bulk.take_pass(FREE + 256 * KIB, now), 0.01)
             passes += 1
         assert 500 <= passes <= 501 + tasks
 
@@ -366,8 +363,8 @@ def test_a_spec_that_was_small_is_counted_when_it_is_read() -> None:
 
 def test_a_small_task_may_be_looked_at_at_any_time() -> None:
     bulk = Bulk(0.0)
-    assert bulk.looked_at(FREE + 1792 * KIB, 0.0) == pytest.approx(12.0)
-    assert bulk.looked_at(FREE, 0.0) == 0.0
+    assert bulk.take_pass(FREE + 1792 * KIB, 0.0) == pytest.approx(12.0)
+    assert bulk.take_pass(FREE, 0.0) == 0.0
     assert bulk.allowed(FREE + 128 * KIB, 0.0, 1.0) == 2, "Pods have an allowance of their own"
     assert not bulk.full(13.9)
     assert bulk.full(14.1)
