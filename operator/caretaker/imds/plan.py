@@ -3,8 +3,10 @@
 Pure: Snapshot -> Plan. All policies are in the snapshot, since they decide together what a node should have.
 """
 
+import heapq
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Final
 
 import msgspec
@@ -63,6 +65,8 @@ class Member(msgspec.Struct, frozen=True, gc=False):
 
 # Whether a policy means a node, and field -> who wins it there.
 Want = tuple[bool, Mapping[str, Wanted]]
+# (groups, verdict, how many nodes have both)
+Alike = tuple[tuple[Group, ...], Verdict, int]
 
 
 class Snapshot(msgspec.Struct, frozen=True):
@@ -125,19 +129,20 @@ def plan(snapshot: Snapshot) -> Plan:
         desk = _desk(snapshot, snapshot.desk, me, found, verified, places)
         enforced, found = _enforced(found, desk, _elsewhere(others, desk, verdicts))
     states = Counter[str](one.verdict.state for _, one in found)
+    alike = _alike(found)
     sources = audit(heirs, lambda: _heirs(others), snapshot.launching, me.name, own)
-    groups = sources.on(_groups(found, verified))
-    exceptions = _exceptions(found, enforced)
+    groups = sources.on(_groups(alike, verified))
+    exceptions, omitted = _exceptions(found, enforced)
     return Plan(
         summary=Summary(nodes=len(found), overridden=overridden, **states),
         groups=groups[:MAX_GROUPS],
         groups_omitted=max(len(groups) - MAX_GROUPS, 0),
-        exceptions=exceptions[:MAX_EXCEPTIONS],
-        exceptions_omitted=max(len(exceptions) - MAX_EXCEPTIONS, 0),
+        exceptions=exceptions,
+        exceptions_omitted=omitted,
         conflicts=tuple(sorted(conflicts.items())),
         slow_and_open=slow,
-        drift=Counter(change.field for _, one in found for change in one.verdict.changes),
-        differences=_differences(found),
+        drift=_drift(alike),
+        differences=_differences(alike),
         enforced=enforced,
         verified=verified,
         sources=sources,
@@ -335,12 +340,21 @@ def _slow(member: Member) -> bool:
     return member.seen is not None and slow_and_open(member.seen.options)
 
 
-def _groups(found: Sequence[tuple[Member, Found]], verified: Verified | None) -> tuple[GroupStatus, ...]:
+def _alike(found: Sequence[tuple[Member, Found]]) -> list[Alike]:
+    """The nodes of the same groups with the same Verdict of _Verdicts, counted once for all that follows."""
+    verdicts = {id(one.verdict): one.verdict for _, one in found}
+    counts = Counter((member.groups, id(one.verdict)) for member, one in found)
+    return [(groups, verdicts[verdict], count) for (groups, verdict), count in counts.items()]
+
+
+def _groups(alike: Iterable[Alike], verified: Verified | None) -> tuple[GroupStatus, ...]:
     counts: dict[Group, Counter[str]] = {}
     measured = verified.groups if verified is not None else {}
-    for member, one in found:
-        for group in member.groups:
-            counts.setdefault(group, Counter()).update(("nodes", one.verdict.state))
+    for groups, verdict, nodes in alike:
+        for group in groups:
+            count = counts.setdefault(group, Counter())
+            count["nodes"] += nodes
+            count[verdict.state] += nodes
     return tuple(
         GroupStatus(
             kind=kind,  # type: ignore[arg-type]
@@ -355,25 +369,39 @@ def _groups(found: Sequence[tuple[Member, Found]], verified: Verified | None) ->
     )
 
 
-def _differences(
-    found: Sequence[tuple[Member, Found]],
-) -> dict[Group, Counter[tuple[str, str, str]]]:
+def _drift(alike: Iterable[Alike]) -> Counter[str]:
+    counts = Counter[str]()
+    for _, verdict, nodes in alike:
+        for change in verdict.changes:
+            counts[change.field] += nodes
+    return counts
+
+
+def _differences(alike: Iterable[Alike]) -> dict[Group, Counter[tuple[str, str, str]]]:
     counts: dict[Group, Counter[tuple[str, str, str]]] = {}
-    for member, one in found:
-        for change in one.verdict.changes:
+    for groups, verdict, nodes in alike:
+        for change in verdict.changes:
             difference = (change.field, text(change.current), str(change.desired))
-            for group in member.groups:
-                counts.setdefault(group, Counter())[difference] += 1
+            for group in groups:
+                counts.setdefault(group, Counter())[difference] += nodes
     return counts
 
 
 def _exceptions(
     found: Sequence[tuple[Member, Found]], enforced: Enforced | None
-) -> tuple[ExceptionStatus, ...]:
-    listed = [one for _, one in found if one.verdict.reason]
-    listed.sort(key=lambda one: (_TOLD.index(one.verdict.state), one.node))
-    held = {(instance, why.change.field): why for instance, why in enforced.held} if enforced else {}
-    return tuple(entry for one in listed for entry in _entries(one, held))
+) -> tuple[tuple[ExceptionStatus, ...], int]:
+    """At most MAX_EXCEPTIONS, and how many there are beyond."""
+    known = [one for _, one in found if one.verdict.reason]
+    count = sum(len(one.verdict.changes) or 1 for one in known)
+    # Each has one entry or more.
+    listed = heapq.nsmallest(
+        MAX_EXCEPTIONS, known, key=lambda one: (_TOLD.index(one.verdict.state), one.node)
+    )
+    instances = {one.instance for one in listed}
+    every = enforced.held if enforced is not None else ()
+    held = {(instance, why.change.field): why for instance, why in every if instance in instances}
+    entries = tuple(islice((entry for one in listed for entry in _entries(one, held)), MAX_EXCEPTIONS))
+    return entries, count - len(entries)
 
 
 def _entries(one: Found, held: Mapping[tuple[str, str], Held]) -> list[ExceptionStatus]:
