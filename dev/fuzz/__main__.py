@@ -83,7 +83,7 @@ class _Run:
         usual = sys.getrecursionlimit()
         sys.setrecursionlimit(RECURSION_LIMIT)  # as `caretaker run`; hypothesis has another
         try:
-            took = judge(call, self._subject.typed, self._subject.seconds, size)
+            took = judge(call, self._subject.typed, self._subject.seconds, size, self._subject.base)
         finally:
             sys.setrecursionlimit(usual)
         self.count += 1

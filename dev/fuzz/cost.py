@@ -8,9 +8,12 @@ import gc
 import time
 import tracemalloc
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, Final
 
 SECONDS: Final = 0.05
+LAG: Final = 0.25  # of the event loop, at the most
+BASE_SECONDS: Final = 5.0
 KEPT: Final = 1 << 20  # bytes
 TRIES: Final = 3
 # Smaller inputs keep nothing of that size, and tracing takes several times as long as the call.
@@ -45,18 +48,43 @@ def kept(call: Callable[[], Any]) -> int:
         tracemalloc.stop()
 
 
-def judge(call: Callable[[], Any], typed: tuple[type[Exception], ...], most: float, size: int) -> float:
-    """CPU seconds of a call that is well: any error is of `typed`, it takes `most` at the most, and nothing
-    of it stays. Raises the fault, if there is one."""
+def judge(
+    call: Callable[[], Any],
+    typed: tuple[type[Exception], ...],
+    most: float,
+    size: int,
+    base: Callable[[], Any] | None = None,
+) -> float:
+    """CPU seconds of a call that is well: any error is of `typed`, it takes at the most `most` more than
+    `base`, both together no longer than the event loop may lag, and nothing of it stays. Raises the fault, if
+    there is one."""
 
     def quiet() -> None:
         with contextlib.suppress(*typed):
             call()
 
-    took = seconds(quiet, most)
+    took = _beyond(quiet, most, base) if base is not None else seconds(quiet, most)
     if took > most:
         raise CostlyError(f"{took * 1000:.0f} ms of CPU, more than {most * 1000:.0f}")
     # Twice: the first call of all fills caches that are bounded.
     if size >= TRACED and (left := kept(quiet)) > KEPT and (left := kept(quiet)) > KEPT:
         raise CostlyError(f"{left >> 10} KiB stay, more than {KEPT >> 10}")
     return took
+
+
+def _beyond(call: Callable[[], Any], most: float, base: Callable[[], Any]) -> float:
+    """CPU seconds beyond those of `base`. Both are measured anew where these are many: the speed of a machine
+    varies."""
+    spent = _usual(base, int(time.monotonic() / BASE_SECONDS))
+    took = seconds(call, spent + most / 2)
+    if took > spent + most / 2:
+        spent = seconds(base)
+        took = seconds(call, spent)
+    if most < LAG < took:
+        raise CostlyError(f"{took * 1000:.0f} ms of CPU, of which the least input takes {spent * 1000:.0f}")
+    return max(took - spent, 0.0)
+
+
+@lru_cache(maxsize=1)
+def _usual(base: Callable[[], Any], _when: int) -> float:
+    return seconds(base)

@@ -1,61 +1,123 @@
-"""What planners are given beside the input of a recipe: nodes, instances, shares."""
+"""Passes of planners over 5,000 nodes, or one message: what a pass does in one turn of the event loop.
 
+What it does in pieces, with other tasks in between, is done before: the verdicts of nodes, and what policies
+want of them.
+"""
+
+from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
 
-from caretaker.api.daemontask import DaemonTask
-from caretaker.api.objects import Node
+from caretaker.api.daemontask import DaemonTask, Result
+from caretaker.api.imds import Options, Selector
 from caretaker.api.s3refresh import Filter
+from caretaker.daemontask import events as task_events
 from caretaker.daemontask import plan as task_plan
 from caretaker.daemontask.facts import Outcome
 from caretaker.daemontask.fit import NodeFit
-from caretaker.daemontask.ledger import Ledger
+from caretaker.daemontask.ledger import Entry, Ledger
 from caretaker.daemontask.snapshot import Snapshot
 from caretaker.daemontask.status import status_of
 from caretaker.imds import plan as policy_plan
-from caretaker.imds.inventory import seen_of
-from caretaker.imds.place import place_of
+from caretaker.imds import status as policy_status
+from caretaker.imds.conditions import View
+from caretaker.imds.desk import Desk
+from caretaker.imds.probe import Known
+from caretaker.imds.resource import Read
+from caretaker.imds.verify import Probing
 from caretaker.s3refresh import plan as refresh_plan
 from caretaker.s3refresh.debounce import Pace
 from caretaker.s3refresh.envelope import Parsed
 from caretaker.s3refresh.match import Share
+from fuzz import fleet
+from fuzz.fleet import NOW
 
-NODES: Final = 100
-NOW: Final = 1.8e9
-_LABELS: Final = {"kubernetes.io/os": "linux", "eks.amazonaws.com/nodegroup": "apps-1"}
-
-
-def _node(number: int) -> Node:
-    return Node(
-        *(f"n{number}", f"u{number}", _LABELS),
-        provider_id=f"aws:///eu-west-1a/i-{number:08x}",
-        ready=True,
-    )
+# Other policies that mean all nodes.
+_RIVALS: Final = tuple(
+    policy_plan.Policy(f"p{number}", 50 + number, Options(2, "required"), Selector()) for number in range(9)
+)
 
 
-_NODES: Final = {node.name: node for node in map(_node, range(NODES))}
+@lru_cache(maxsize=8)
+def _fit(template: bytes) -> NodeFit:
+    """With all verdicts known, as they are before a plan is made."""
+    fit = NodeFit(msgspec.json.decode(template))
+    for node in fleet.BY_NAME.values():
+        fit.verdict(node)
+    return fit
+
+
+@lru_cache(maxsize=8)
+def _entries(told: tuple[Result, ...]) -> dict[str, Entry]:
+    return fleet.entries(told)
 
 
 def task(of: DaemonTask) -> Snapshot:
-    """A pass over these nodes, whose verdicts are known."""
-    fit = NodeFit(of.spec.template)
-    for node in _NODES.values():
-        fit.verdict(node)
-    return Snapshot(of, "r", fit, _NODES, {}, Ledger({}), NOW)
+    """A pass over all nodes, of which every tenth has a Pod of which nothing is recorded."""
+    entries = _entries(of.spec.results)
+    ledger = Ledger(entries, shards=5, since=dict.fromkeys(entries, 0.0))
+    fit = _fit(msgspec.json.encode(of.spec.template))
+    return Snapshot(of, fleet.REVISION, fit, fleet.BY_NAME, fleet.pods(), ledger, NOW)
 
 
 def planned_task(snapshot: Snapshot) -> Any:
-    """The plan and what status says of it."""
+    """The plan, what is to be read again before it is carried out, what status says of it, and events."""
     plan = task_plan.plan(snapshot)
-    return status_of(snapshot, plan, Outcome())
+    task_plan.doubtful(snapshot, plan)
+    task_plan.unlisted(snapshot, plan)
+    status = status_of(snapshot, plan, Outcome())
+    return task_events.transitions(snapshot.task.status, status, plan.duplicates), status
 
 
-def policy(of: policy_plan.Policy, instance: Any) -> Any:
-    """The plan of one policy over these nodes, which are all alike."""
-    seen, group = seen_of(instance, 1.0), (("EKSManagedNodegroup", "apps-1"),)
-    members = [policy_plan.Member(node, place_of(node), seen, group) for node in _NODES.values()]
-    return policy_plan.plan(policy_plan.Snapshot(of.name, [of], members, now=NOW))
+def policy(of: Read) -> tuple[View, policy_plan.Snapshot]:
+    """A pass over all nodes with other policies beside."""
+    mine = of.policy()
+    assert mine is not None
+    snapshot = policy_plan.Snapshot(
+        mine.name,
+        [mine, *_RIVALS],
+        fleet.members(),
+        desk=_desk(of) if of.enforces else None,
+        probing=_probing(of) if of.probes else None,
+        known=Known(fleet.findings()),
+        now=NOW,
+    )
+    return View(of, asked=True), msgspec.structs.replace(snapshot, wants=list(policy_plan.wants(snapshot)))
+
+
+def _desk(of: Read) -> Desk:
+    assert of.spec is not None
+    safety = of.spec.safety
+    return Desk(
+        of.meta.name,
+        *(of.meta.generation, 100.0, NOW),
+        loosening=safety.allow_loosening,
+        tightening=safety.allow_tightening,
+        canary_instances=safety.canary.instances,
+        canary_soak=of.soak,
+        on_failure=safety.canary.on_failure,
+        max_drift_percent=safety.max_drift_percent,
+        pending_timeout=of.pending,
+        canary=of.status.canary,
+        watched=of.status.changed,
+        breaker=of.status.breaker,
+        free={"eu-west-1": 100},
+    )
+
+
+def _probing(of: Read) -> Probing:
+    assert of.spec is not None
+    asked = of.spec.verification
+    return Probing(asked.nodes_per_group, asked.expect, asked.max_latency_milliseconds, of.interval)
+
+
+def planned_policy(prepared: tuple[View, policy_plan.Snapshot]) -> Any:
+    """The plan, what status says of it, and events."""
+    view, snapshot = prepared
+    plan = policy_plan.plan(snapshot)
+    status = policy_status.status_of(view, plan, "2027-01-15T08:00:00Z")
+    return policy_status.events_of(view.read.status, status, view.read.spec), status
 
 
 def refresh(parsed: Parsed, shares: dict[str, list[Share]]) -> Any:

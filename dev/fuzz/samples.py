@@ -138,6 +138,15 @@ TASK: Final = {
     "failurePolicy": {"maxFailedNodes": "5%", "action": "Pause"},
     "results": [{"name": "diskUsed", "type": "Number", "unit": "%"}],
 }
+# For planners: their nodes are selected, so that there is something to plan.
+EVERY_NODE: Final = {
+    "spec": {"nodeSelector": {"kubernetes.io/os": "linux"}, "containers": [{"name": "main"}]}
+}
+PLANNED_TASK: Final = {
+    **TASK,
+    "template": EVERY_NODE,
+    "results": [{"name": "diskUsed", "type": "Number", "unit": "%"}, {"name": "kernel", "type": "Text"}],
+}
 CONDITION: Final = {
     "type": "Ready",
     "status": "True",
@@ -163,6 +172,16 @@ TASK_STATUS: Final = {
     "ledger": {"shards": 1, "recorded": 1, "writes": [1], "done_run": "", "done_at": None},
     "rollout": {"rerunAt": "2026-01-01T00:00:00Z", "events": [{"reason": "r", "time": "t"}]},
     "ecs": [{"cluster": "c"}],
+}
+# What a plan reads of it. The last tick is that of fuzz.fleet.
+PLANNED_STATUS: Final = {
+    **{field: TASK_STATUS[field] for field in ("currentRevision", "conditions", "ledger", "rollout")},
+    "lastScheduleTime": "2027-01-15T02:55:00Z",
+    "observedSchedule": {
+        "schedule": TASK["schedule"],
+        "timeZone": TASK["timeZone"],
+        "since": "2026-01-01T00:00:00Z",
+    },
 }
 ENTRY: Final = {
     "nodeUID": "n",
@@ -258,6 +277,60 @@ POLICY: Final[dict[str, Any]] = {
     },
     "verification": {"interval": "24h"},
     "resyncInterval": "15m",
+}
+_ALL: Final = ["HopLimit", "Tokens", "Endpoint", "IPv6", "Tags"]
+PLANNED_POLICY: Final[dict[str, Any]] = {
+    **POLICY,
+    "aws": {"region": "eu-west-1"},
+    "selector": {
+        "nodeSelector": {"matchLabels": {"kubernetes.io/os": "linux"}},
+        "groups": [{"kind": "EKSManagedNodegroup", "names": ["apps-*"]}],
+        "exclude": {"matchExpressions": [{"key": "z", "operator": "Exists"}]},
+    },
+    "options": {
+        "httpPutResponseHopLimit": 2,
+        "httpTokens": "required",
+        "httpEndpoint": "enabled",
+        "httpProtocolIpv6": "disabled",
+        "instanceMetadataTags": "disabled",
+    },
+    "safety": {
+        "canary": {"instances": 1, "soak": "2m", "onFailure": "Restore"},
+        "allowLoosening": _ALL,
+        "allowTightening": _ALL,
+    },
+    "verification": {"probe": True, "interval": "24h"},
+}
+# With all that a pass may do for each node.
+LEAST_POLICY: Final = {
+    "mode": "Enforce",
+    "options": {"httpTokens": "required"},
+    "verification": {"probe": True},
+}
+_CHANGE: Final = {"field": "httpTokens", "from": "optional", "to": "required"}
+_CHANGED: Final = {
+    "kind": "EKSManagedNodegroup",
+    "name": "apps-1",
+    "changes": [_CHANGE],
+    "instances": [{"instance": "i-01234567891", "node": "n1", "at": "2027-01-15T07:59:00Z", "applied": True}],
+}
+_AT: Final = {"startedAt": "2027-01-15T07:50:00Z", "since": "2027-01-15T07:55:00Z"}
+POLICY_STATUS: Final[dict[str, Any]] = {
+    "exceptions": [
+        {"node": "n1", "reason": "r", "instance": "i-01234567891", "since": "2027-01-15T07:55:00Z"}
+    ],
+    "canary": {
+        "generation": 0,
+        "instances": ["i-01234567891"],
+        "phase": "Soaking",
+        **_AT,
+        "groups": [{**_CHANGED, **_AT, "phase": "Soaking"}],
+        "passed": [
+            {"kind": "EKSManagedNodegroup", "name": "apps-1", **_CHANGE, "at": "2027-01-15T07:00:00Z"}
+        ],
+    },
+    "changed": [_CHANGED],
+    "breaker": {"generation": 7, "failures": 1, "openedAt": "2027-01-15T07:00:00Z"},
 }
 REFRESH: Final[dict[str, Any]] = {
     "aws": {"region": "eu-west-1"},

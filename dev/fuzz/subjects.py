@@ -76,11 +76,13 @@ class Inputs(msgspec.Struct, frozen=True):
 
 
 class Subject(msgspec.Struct, frozen=True):
-    """One call. `typed`: errors that its callers expect; `seconds`: CPU time that it may take."""
+    """One call. `typed`: errors that its callers expect; `seconds`: CPU time that it may take, beyond that of
+    `base`, which does the same for the least input."""
 
     inputs: Inputs
     typed: tuple[type[Exception], ...] = ()
     seconds: float = SECONDS
+    base: Call | None = None
 
 
 def _text(limit: int, call: Callable[[str], Any]) -> Inputs:
@@ -92,7 +94,7 @@ def _text(limit: int, call: Callable[[str], Any]) -> Inputs:
 
 
 def _json(limit: int, call: Callable[[bytes], Any], *of: Any, schema: str = "") -> Inputs:
-    """Inputs of one of these samples, within the bounds of `schema`: a CRD, and spec or status."""
+    """Inputs of one of these samples, within the bounds of `schema`: a CRD, or its spec or status."""
 
     def make(recipe: Recipe) -> tuple[Call, int]:
         made = built(of, recipe, limit)
@@ -104,9 +106,10 @@ def _json(limit: int, call: Callable[[bytes], Any], *of: Any, schema: str = "") 
 
 @cache
 def _schema(name: str) -> Any:
-    plural, part = name.split(".")
+    plural, _, part = name.partition(".")
     crd = yaml.safe_load((CRDS / f"{plural}.yaml").read_text())
-    return crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"][part]
+    whole = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    return whole["properties"][part] if part else whole
 
 
 def _task(spec: bytes) -> Any:
@@ -128,9 +131,11 @@ def _sound(content: bytes) -> bytes:
     return content
 
 
-def _prepared(limit: int, prepare: Callable[[bytes], Any], call: Callable[[Any], Any], sample: Any) -> Inputs:
+def _prepared(
+    limit: int, prepare: Callable[[bytes], Any], call: Callable[[Any], Any], sample: Any, schema: str = ""
+) -> Inputs:
     """What `prepare` makes of the input is not judged: it is another subject's, or nobody's."""
-    raw = _json(limit, prepare, sample)
+    raw = _json(limit, prepare, sample, schema=schema)
 
     def make(recipe: Recipe) -> tuple[Call, int]:
         prepared, size = raw.make(recipe)
@@ -166,17 +171,37 @@ def _message(body: bytes) -> Any:
     return _matched(parsed.events)
 
 
-def _task_to_plan(content: bytes) -> Any:
+def _planner(
+    prepare: Callable[[bytes], Any], call: Callable[[Any], Any], sample: Any, least: Any, schema: str
+) -> Subject:
+    """A pass over many nodes. That of `least` shows what the nodes cost, the others what an input adds."""
+
+    @cache
+    def prepared() -> Any:
+        return prepare(encoded(least))
+
+    return Subject(_prepared(OBJECT, prepare, call, sample, schema), base=lambda: call(prepared()))
+
+
+def _parts(content: bytes) -> tuple[msgspec.Raw, msgspec.Raw] | None:
+    """Spec and status of an object."""
     try:
-        raw = msgspec.json.decode(_sound(content), type=dict[str, msgspec.Raw])
+        found = msgspec.json.decode(_sound(content), type=dict[str, msgspec.Raw])
     except msgspec.ValidationError:
         return None
-    task, invalid = read_task(RawTask(META, raw.get("spec", EMPTY), raw.get("status", EMPTY)))
-    return None if invalid else planners.task(task)
+    return found.get("spec", EMPTY), found.get("status", EMPTY)
 
 
-def _policy_to_plan(spec: bytes) -> Any:
-    return _imds(spec).policy()
+def _task_to_plan(content: bytes) -> Any:
+    parts = _parts(content)
+    task, invalid = read_task(RawTask(META, *parts)) if parts is not None else (None, "")
+    return None if task is None or invalid else planners.task(task)
+
+
+def _policy_to_plan(content: bytes) -> Any:
+    parts = _parts(content)
+    found = imds_resource.read(imds_resource.RawPolicy(META, *parts)) if parts is not None else None
+    return None if found is None or found.spec is None else planners.policy(found)
 
 
 def _message_to_plan(body: bytes) -> Any:
@@ -296,14 +321,12 @@ SUBJECTS: Final[dict[str, Subject]] = {
             schema="daemontasks.status",
         )
     ),
-    "daemontask-plan": Subject(
-        _prepared(
-            OBJECT,
-            _task_to_plan,
-            planners.planned_task,
-            {"spec": {**samples.TASK, "template": samples.TEMPLATE}, "status": samples.TASK_STATUS},
-        ),
-        seconds=4 * SECONDS,
+    "daemontask-plan": _planner(
+        _task_to_plan,
+        planners.planned_task,
+        {"spec": samples.PLANNED_TASK, "status": samples.PLANNED_STATUS},
+        {"spec": {"template": samples.EVERY_NODE}},
+        "daemontasks",
     ),
     "daemontask-revision": _of_template(
         lambda task: revisions_of(task.spec, Status(), hashes_of(task.spec.template))
@@ -332,13 +355,12 @@ SUBJECTS: Final[dict[str, Subject]] = {
     ),
     "ecs-garbage": Subject(_text(MIB, ecs_envelope.parse)),
     "imds-spec": Subject(_json(OBJECT, _imds, samples.POLICY, schema="imdspolicies.spec")),
-    "imds-plan": Subject(
-        _prepared(
-            OBJECT,
-            _policy_to_plan,
-            lambda policy: planners.policy(policy, samples.INSTANCES["Reservations"][0]["Instances"][0]),
-            samples.POLICY,
-        )
+    "imds-plan": _planner(
+        _policy_to_plan,
+        planners.planned_policy,
+        {"spec": samples.PLANNED_POLICY, "status": samples.POLICY_STATUS},
+        {"spec": samples.LEAST_POLICY},
+        "imdspolicies",
     ),
     "imds-selector": Subject(_json(OBJECT, _selects, samples.POLICY, schema="imdspolicies.spec")),
     "imds-provider": Subject(_text(OBJECT, lambda told: place_of(Node("n", "u", {}, provider_id=told)))),

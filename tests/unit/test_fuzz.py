@@ -17,6 +17,7 @@ EXAMPLES = max(3 * int(os.environ.get("MODEL_PERCENT", "0")) // 10, 2)
 SEEDS = [
     pytest.param("daemontask-spec", (Step(91, "items", "a", LARGEST),), id="a template of 1.5 MiB"),
     pytest.param("s3-key", (Step(0, "text", "a/", LARGEST),), id="a key of 512 folders"),
+    pytest.param("imds-plan", (Step(0, "drop"),), id="5,000 nodes, each with options that differ"),
     pytest.param("watch-line", (Step(0, "text", "a", 1),), id="a line that is no object"),
 ]
 
@@ -26,7 +27,7 @@ def tried(subject: Subject, recipe: Recipe, most: float) -> None:
     usual = sys.getrecursionlimit()
     sys.setrecursionlimit(RECURSION_LIMIT)
     try:
-        judge(call, subject.typed, most, size)
+        judge(call, subject.typed, most, size, subject.base)
     finally:
         sys.setrecursionlimit(usual)
 
