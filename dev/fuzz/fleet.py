@@ -13,7 +13,7 @@ import msgspec
 from caretaker.api import names
 from caretaker.api.daemontask import Result
 from caretaker.api.imds import Options
-from caretaker.api.objects import ContainerEnd, Node, Pod
+from caretaker.api.objects import ContainerEnd, Node, Pod, Taint
 from caretaker.daemontask.ledger import Entry
 from caretaker.imds.judge import Seen
 from caretaker.imds.place import NODEGROUP, place_of
@@ -54,6 +54,16 @@ _OPTIONS: Final = (
     Options(2, "required", "enabled", "disabled", "disabled"),
     Options(1, "optional", "disabled", "disabled", "disabled"),
     Options(3, "required", "enabled", "disabled", "enabled"),
+)
+
+
+# Another one, with many labels and taints.
+NODE: Final = Node(
+    "n",
+    "u",
+    {"kubernetes.io/os": "linux", "cores": "8", **{f"a{i}": f"{i}" for i in range(60)}},
+    tuple(Taint(f"t{i}", "NoSchedule", f"{i}") for i in range(30)),
+    ready=True,
 )
 
 

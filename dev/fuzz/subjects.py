@@ -18,7 +18,7 @@ from caretaker.api.aws import AwsSpec
 from caretaker.api.daemontask import Result, Status
 from caretaker.api.events import ObjectRef
 from caretaker.api.grants import Grants, refusals
-from caretaker.api.objects import Node, Taint, WireMeta, WireNode, WirePod
+from caretaker.api.objects import Node, WireMeta, WireNode, WirePod
 from caretaker.api.s3refresh import Filter, SQSSource
 from caretaker.aws.answers import fault_of
 from caretaker.cli import manifest
@@ -43,7 +43,7 @@ from caretaker.s3refresh import envelope, match, queue
 from caretaker.s3refresh import resource as s3_resource
 from caretaker.s3refresh.match import Share
 from caretaker.s3refresh.targets.making import known
-from fuzz import planners, samples
+from fuzz import fleet, planners, samples
 from fuzz.cost import SECONDS
 from fuzz.inputs import Recipe, built, count, encoded, fitted, text
 
@@ -53,13 +53,6 @@ TEMPLATE: Final = 256 * 1024
 KEY: Final = 1024
 CRDS: Final = Path(__file__).parents[2] / "crds"
 META: Final = WireMeta(name="a", namespace="ns", uid="u", resource_version="7")
-NODE: Final = Node(
-    "n",
-    "u",
-    {"kubernetes.io/os": "linux", "cores": "8", **{f"a{i}": f"{i}" for i in range(60)}},
-    tuple(Taint(f"t{i}", "NoSchedule", f"{i}") for i in range(30)),
-    ready=True,
-)
 SHARES: Final = {"media": [Share(f"s{i}", "", "media", "in/" if i % 2 else "") for i in range(12)]}
 DECLARED: Final = tuple(Result(f"r{i}", "Text" if i % 2 else "Number") for i in range(8))
 EMPTY: Final = msgspec.Raw(b"{}")
@@ -265,7 +258,7 @@ def _imds(spec: bytes) -> Any:
 def _selects(spec: bytes) -> Any:
     mine = _imds(spec)
     groups = [("EKSManagedNodegroup", "apps-" + "a" * 58), ("AutoScalingGroup", "a" * 255)]
-    return mine.spec is not None and select.selects(mine.spec.selector, NODE.labels, groups)
+    return mine.spec is not None and select.selects(mine.spec.selector, fleet.NODE.labels, groups)
 
 
 def _refresh(spec: bytes) -> Any:
@@ -331,7 +324,7 @@ SUBJECTS: Final[dict[str, Subject]] = {
     "daemontask-revision": _of_template(
         lambda task: revisions_of(task.spec, Status(), hashes_of(task.spec.template))
     ),
-    "daemontask-fit": _of_template(lambda task: NodeFit(task.spec.template).verdict(NODE)),
+    "daemontask-fit": _of_template(lambda task: NodeFit(task.spec.template).verdict(fleet.NODE)),
     "daemontask-pod": _of_template(_pod),
     "ledger-shard": Subject(
         _prepared(MIB, _shard, lambda item: decode(0, item), {f"n{i}": samples.ENTRY for i in range(8)})
@@ -367,7 +360,7 @@ SUBJECTS: Final[dict[str, Subject]] = {
     "imds-probe": Subject(
         _json(
             MIB,
-            lambda entry: probe.findings([{"n": entry.decode(errors="replace")}], {"n": NODE}),
+            lambda entry: probe.findings([{"n": entry.decode(errors="replace")}], {"n": fleet.NODE}),
             samples.ENTRY,
         )
     ),

@@ -3,17 +3,14 @@
 Pure: Snapshot -> Plan. All policies are in the snapshot, since they decide together what a node should have.
 """
 
-import heapq
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
 from typing import Final
 
 import msgspec
 
 from caretaker.api.conditions import PolicyReason as Reason
 from caretaker.api.imds import (
-    MAX_EXCEPTIONS,
     MAX_GROUPS,
     ExceptionStatus,
     GroupStatus,
@@ -25,9 +22,9 @@ from caretaker.api.objects import Node
 from caretaker.api.times import parse_time
 from caretaker.imds.cases import told
 from caretaker.imds.desk import Desk, Found, Group, recorded
-from caretaker.imds.drift import Change, slow_and_open, text
+from caretaker.imds.drift import slow_and_open, text
 from caretaker.imds.enforce import Enforced, enforce
-from caretaker.imds.guard import Held
+from caretaker.imds.exceptions import exceptions_of
 from caretaker.imds.judge import Case, Seen, Verdict, judge
 from caretaker.imds.launching import Launching
 from caretaker.imds.merge import Claim, Wanted, merge
@@ -38,8 +35,6 @@ from caretaker.imds.select import names, selects
 from caretaker.imds.sources import Findings, audit
 from caretaker.imds.verify import Place, Probing, Verified, required, stands, unprovable, verify
 
-# In this order exceptions are listed where there are too many.
-_TOLD: Final = ("failed", "drifted", "unknown", "pending", "gone", "skipped")
 OTHER_REGION: Final = "OtherRegion"
 
 
@@ -132,7 +127,7 @@ def plan(snapshot: Snapshot) -> Plan:
     alike = _alike(found)
     sources = audit(heirs, lambda: _heirs(others), snapshot.launching, me.name, own)
     groups = sources.on(_groups(alike, verified))
-    exceptions, omitted = _exceptions(found, enforced)
+    exceptions, omitted = exceptions_of((one for _, one in found), enforced)
     return Plan(
         summary=Summary(nodes=len(found), overridden=overridden, **states),
         groups=groups[:MAX_GROUPS],
@@ -385,39 +380,3 @@ def _differences(alike: Iterable[Alike]) -> dict[Group, Counter[tuple[str, str, 
             for group in groups:
                 counts.setdefault(group, Counter())[difference] += nodes
     return counts
-
-
-def _exceptions(
-    found: Sequence[tuple[Member, Found]], enforced: Enforced | None
-) -> tuple[tuple[ExceptionStatus, ...], int]:
-    """At most MAX_EXCEPTIONS, and how many there are beyond."""
-    known = [one for _, one in found if one.verdict.reason]
-    count = sum(len(one.verdict.changes) or 1 for one in known)
-    # Each has one entry or more.
-    listed = heapq.nsmallest(
-        MAX_EXCEPTIONS, known, key=lambda one: (_TOLD.index(one.verdict.state), one.node)
-    )
-    instances = {one.instance for one in listed}
-    every = enforced.held if enforced is not None else ()
-    held = {(instance, why.change.field): why for instance, why in every if instance in instances}
-    entries = tuple(islice((entry for one in listed for entry in _entries(one, held)), MAX_EXCEPTIONS))
-    return entries, count - len(entries)
-
-
-def _entries(one: Found, held: Mapping[tuple[str, str], Held]) -> list[ExceptionStatus]:
-    verdict = one.verdict
-    if not verdict.changes:
-        return [ExceptionStatus(one.node, verdict.reason, one.instance, message=verdict.message[:1024])]
-    return [_entry(one, change, held.get((one.instance, change.field))) for change in verdict.changes]
-
-
-def _entry(one: Found, change: Change, held: Held | None) -> ExceptionStatus:
-    return ExceptionStatus(
-        one.node,
-        held.reason if held is not None else one.verdict.reason,
-        one.instance,
-        change.field,
-        text(change.current),
-        str(change.desired),
-        (held.message if held is not None else one.verdict.message)[:1024],
-    )

@@ -1,0 +1,51 @@
+"""The nodes that status lists as exceptions: what an IMDSPolicy does not, or not yet, hold on them. Pure."""
+
+import heapq
+from collections.abc import Iterable, Mapping
+from itertools import islice
+from typing import Final
+
+from caretaker.api.imds import MAX_EXCEPTIONS, ExceptionStatus
+from caretaker.imds.desk import Found
+from caretaker.imds.drift import Change, text
+from caretaker.imds.enforce import Enforced
+from caretaker.imds.guard import Held
+
+# In this order exceptions are listed where there are too many.
+_ORDER: Final = ("failed", "drifted", "unknown", "pending", "gone", "skipped")
+
+
+def exceptions_of(
+    found: Iterable[Found], enforced: Enforced | None
+) -> tuple[tuple[ExceptionStatus, ...], int]:
+    """(at most MAX_EXCEPTIONS of these nodes, how many there are beyond)."""
+    known = [one for one in found if one.verdict.reason]
+    count = sum(len(one.verdict.changes) or 1 for one in known)
+    # Each has one entry or more.
+    listed = heapq.nsmallest(
+        MAX_EXCEPTIONS, known, key=lambda one: (_ORDER.index(one.verdict.state), one.node)
+    )
+    instances = {one.instance for one in listed}
+    every = enforced.held if enforced is not None else ()
+    held = {(instance, why.change.field): why for instance, why in every if instance in instances}
+    entries = tuple(islice((entry for one in listed for entry in _entries(one, held)), MAX_EXCEPTIONS))
+    return entries, count - len(entries)
+
+
+def _entries(one: Found, held: Mapping[tuple[str, str], Held]) -> list[ExceptionStatus]:
+    verdict = one.verdict
+    if not verdict.changes:
+        return [ExceptionStatus(one.node, verdict.reason, one.instance, message=verdict.message[:1024])]
+    return [_entry(one, change, held.get((one.instance, change.field))) for change in verdict.changes]
+
+
+def _entry(one: Found, change: Change, held: Held | None) -> ExceptionStatus:
+    return ExceptionStatus(
+        one.node,
+        held.reason if held is not None else one.verdict.reason,
+        one.instance,
+        change.field,
+        text(change.current),
+        str(change.desired),
+        (held.message if held is not None else one.verdict.message)[:1024],
+    )
