@@ -28,11 +28,13 @@ SUBJECTS ?=
 export KUBERNETES
 BENCH ?=
 PYTEST_ARGS ?=
+# Of `make integration`; the same tests take longer in `make slow`.
+SOAK_MINUTES ?= 0.15
 HOPLAB_ARGS ?=
-# Integration tests wait more than they work: several control planes side by side, a file of tests on one of them.
+# Integration tests wait more than they compute: several control planes side by side, a file of tests on each.
 # In order: an operator that a folder shares watches all namespaces, and must not outlast its folder. The long
 # files come first, so that the workers end together.
-WORKERS ?= 5
+WORKERS ?= 8
 
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/caretaker
 UV := $(or $(shell command -v uv 2>/dev/null),$(CACHE)/uv/bin/uv)
@@ -58,7 +60,7 @@ lint: setup ## style, types and layers
 
 .PHONY: unit
 unit: setup ## the unit tests: no I/O, seconds
-	$(PYTHON) -m pytest -n logical --dist worksteal tests/unit tests/test_*.py $(PYTEST_ARGS)
+	$(PYTHON) -m pytest -n logical --dist worksteal -m "not slow" tests/unit tests/test_*.py $(PYTEST_ARGS)
 
 .PHONY: models
 models: setup ## the random models of stores and kinds and all else that is random, in full (`make unit` tries a few); MODEL_PERCENT=100, MODEL_SEED=7 for others than those of every run
@@ -109,22 +111,19 @@ gotools: setup
 chart: setup ## write what follows from others: the chart's CRDs, the table of its values, deploy/
 	@$(PYTHON) -m chart
 
-# What `make test` leaves to `make test-all`: the tests of our tooling, of recipes, and of other projects' tools.
-TOOLING := $(addprefix tests/integration/,awsdoubles chart gitops hoplab observability recipes test_apiproxy.py \
-  test_bench.py test_cronticks.py test_docs_commands.py test_iam_examples.py test_processes.py test_stress.py \
-  test_testbed.py test_testbed_cluster.py) tests/e2e/test_demo.py
 # With less garbage collection an API server takes a sixth less CPU (28.5 -> 24 s for 208 tests); the limit is
 # for their memory.
 CLUSTERS := GOGC=400 GOMEMLIMIT=1GiB $(PYTHON) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 20
 
-.PHONY: integration
-integration: program doubles gotools ## the tests against a real control plane
-	$(CLUSTERS) $(addprefix --ignore ,$(TOOLING)) tests/e2e \
-	  $(filter-out $(TOOLING),$(wildcard tests/integration/test_*.py)) tests/integration/s3refresh tests/integration $(PYTEST_ARGS)
+ALL_CLUSTERS := tests/e2e $(wildcard tests/integration/test_*.py) tests/integration/s3refresh tests/integration
 
-.PHONY: tooling
-tooling: program doubles gotools ## the tests of our tooling, recipes and chart, and with other projects' tools
-	$(CLUSTERS) $(TOOLING) $(PYTEST_ARGS)
+.PHONY: integration
+integration: program doubles gotools ## the tests against a real control plane, but for the slow ones
+	SOAK_MINUTES=$(SOAK_MINUTES) $(CLUSTERS) -m "not slow" $(ALL_CLUSTERS) $(PYTEST_ARGS)
+
+.PHONY: slow
+slow: program doubles gotools ## what `make test` leaves out: long tests, tests of our tooling and recipes, other projects' tools
+	$(CLUSTERS) -m "slow and not random or soak" $(ALL_CLUSTERS) tests/unit tests/test_*.py $(PYTEST_ARGS)
 
 .PHONY: e2e-node
 e2e-node: program doubles gotools ## the operator on a real node, in the image of our Dockerfile; needs root on Linux
@@ -154,7 +153,7 @@ test: ## what every change needs: lint, unit, integration and e2e tests; prints 
 
 .PHONY: test-all
 test-all: ## all the rest: random models in full, oldest dependencies, tooling, a real node where root may
-	$(call timed,models lowest tooling node)
+	$(call timed,models lowest slow node)
 
 .PHONY: soak
 soak: program doubles ## the random soak tests alone, for MINUTES=1

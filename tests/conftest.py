@@ -3,6 +3,7 @@
 import gc
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -33,6 +34,27 @@ __all__ = [
 # A shell that starts the suite in the background has it ignore SIGINT, and all that the tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# Of our tooling, of recipes, and with other projects' tools: a change of the operator seldom breaks them.
+_TOOLING = {
+    "awsdoubles",
+    "chart",
+    "gitops",
+    "hoplab",
+    "observability",
+    "recipes",
+    "test_apiproxy.py",
+    "test_bench.py",
+    "test_cronticks.py",
+    "test_demo.py",
+    "test_docs_commands.py",
+    "test_iam_examples.py",
+    "test_processes.py",
+    "test_stress.py",
+    "test_testbed.py",
+    "test_testbed_cluster.py",
+}
+_FOLDER = Path(__file__).parent
+
 # Neither chance, earlier failures nor how busy the machine is decide what is tried: see testing/examples.py.
 _base = settings.get_profile("ci")
 settings.register_profile(
@@ -48,6 +70,15 @@ def pytest_configure(config: pytest.Config) -> None:
     """Before hypothesis reads its options."""
     if OTHERS:
         config.option.hypothesis_seed = str(SEED)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Before pytest selects by mark."""
+    for item in items:
+        top, *rest = item.path.relative_to(_FOLDER).parts
+        if top in ("integration", "e2e") and rest[0] in _TOOLING:
+            item.add_marker(pytest.mark.slow)
 
 
 def pytest_report_header() -> str:

@@ -102,6 +102,7 @@ def swapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         server.shutdown()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", [bootstrap.by_venv, bootstrap.by_download], ids=["pip", "download"])
 def test_a_uv_that_is_not_ours_is_not_taken(
     swapped: None, way: Callable[[str], bool], tmp_path: Path

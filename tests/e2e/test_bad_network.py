@@ -8,12 +8,16 @@ import itertools
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+import pytest
+
 from testbed.admin import Admin
 from testbed.cluster import Cluster
 from testing.apiproxy import ApiProxy
 from testing.faults import Answer, LoseReply, Match
 from testing.rollouts import Rollouts, rollouts, together, until
 from testing.world import Task
+
+pytestmark = pytest.mark.slow
 
 NODES = 6
 RETRY_AFTER = 2

@@ -58,13 +58,15 @@ Story = Callable[[Rollouts, Point, When], Awaitable[None]]
     [
         # Two at a time: of more, one life could create what the next ones are to be killed at.
         pytest.param(Point("create", "pods", (1, 2, 3), parallelism=2), id="creating Pods"),
-        pytest.param(Point("create", "configmaps"), id="creating a ledger shard"),
+        pytest.param(Point("create", "configmaps"), id="creating a ledger shard", marks=pytest.mark.slow),
         pytest.param(Point("patch", "configmaps", (1, 1), backoff_limit=2), id="recording in the ledger"),
-        pytest.param(Point("patch", "daemontasks", (1, 2), "status"), id="writing status"),
+        pytest.param(
+            Point("patch", "daemontasks", (1, 2), "status"), id="writing status", marks=pytest.mark.slow
+        ),
         # One life: the deletes go out at once, so how many are left for the next one is a matter of luck.
-        pytest.param(Point("delete", "pods", ttl=True), id="deleting recorded Pods"),
-        pytest.param(Point("create", "events", (1, 1)), id="posting Events"),
-        pytest.param(Point("create", "leases", elect=True), id="creating the Lease"),
+        pytest.param(Point("delete", "pods", ttl=True), id="deleting recorded Pods", marks=pytest.mark.slow),
+        pytest.param(Point("create", "events", (1, 1)), id="posting Events", marks=pytest.mark.slow),
+        pytest.param(Point("create", "leases", elect=True), id="creating the Lease", marks=pytest.mark.slow),
         pytest.param(Point("patch", "leases", (1, 2), elect=True), id="renewing the Lease"),
     ],
 )
@@ -99,7 +101,11 @@ async def survive(place: Rollouts, point: Point, when: When) -> None:
     "point",
     [
         pytest.param(Point("create", "configmaps", parallelism=2), id="writing the first intents"),
-        pytest.param(Point("patch", "configmaps", (1, 2), parallelism=2), id="writing results and intents"),
+        pytest.param(
+            Point("patch", "configmaps", (1, 2), parallelism=2),
+            id="writing results and intents",
+            marks=pytest.mark.slow,
+        ),
         pytest.param(Point("create", "pods", (1, 2), parallelism=2), id="creating what was intended"),
     ],
 )
@@ -139,10 +145,16 @@ async def survive_once(place: Rollouts, point: Point, when: When) -> None:
 @pytest.mark.parametrize(
     "point",
     [
-        pytest.param(Point("patch", "daemontasks", (1, 1), "status"), id="storing the tick"),
+        pytest.param(
+            Point("patch", "daemontasks", (1, 1), "status"), id="storing the tick", marks=pytest.mark.slow
+        ),
         pytest.param(Point("create", "pods", (1, 2), parallelism=2), id="creating Pods for it"),
         # Two at a time: all at once, one create of the shard may record them all.
-        pytest.param(Point("patch", "configmaps", parallelism=2), id="recording what ran for it"),
+        pytest.param(
+            Point("patch", "configmaps", parallelism=2),
+            id="recording what ran for it",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 async def test_killed_while_it_acts_on_a_tick(

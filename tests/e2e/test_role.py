@@ -17,6 +17,8 @@ from testing.operator import OperatorProcess
 from testing.rights import refused
 from testing.roles import KOPF, METRIC, SYSTEM, ready, small_task, until
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 async def operator(

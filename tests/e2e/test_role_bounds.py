@@ -18,6 +18,8 @@ from testing.operator import OperatorProcess
 from testing.roles import KOPF, SYSTEM, ready, small_task
 from testing.s3refreshes import refresh
 
+pytestmark = pytest.mark.slow
+
 ACCOUNT = "system:serviceaccount:caretaker-system:caretaker"
 PLURALS = {
     "ValidatingAdmissionPolicy": "validatingadmissionpolicies",

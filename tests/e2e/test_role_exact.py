@@ -38,7 +38,7 @@ POOL = {"karpenter.sh/nodepool": "pool", "karpenter.k8s.aws/ec2nodeclass": "defa
 TOLD = msgspec.json.encode({"verdict": "Reachable", "latencyMs": 3, "neededHops": 2}).decode()
 
 
-@pytest.fixture(params=["every namespace", "one namespace"])
+@pytest.fixture(params=["every namespace", pytest.param("one namespace", marks=pytest.mark.slow)])
 def watched(request: pytest.FixtureRequest, namespace: str) -> str:
     """The chart's watchNamespace: "" = all."""
     return namespace if request.param == "one namespace" else ""

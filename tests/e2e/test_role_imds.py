@@ -22,6 +22,8 @@ from testing.refreshing import LOOPBACK, grants
 from testing.rights import refused, used
 from testing.roles import KOPF, METRIC, SYSTEM, until
 
+pytestmark = pytest.mark.slow
+
 IAM = CHECKOUT / "docs" / "iam"
 
 

@@ -24,6 +24,8 @@ from testing.refreshing import operator as refresher
 from testing.rights import refused
 from testing.roles import KOPF, METRIC, SYSTEM, ready, small_task, until
 
+pytestmark = pytest.mark.slow
+
 SECRET = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
 IAM = CHECKOUT / "docs" / "iam"
 ROLE = {"roleARN": "arn:aws:iam::111122223333:role/media-refresh", "externalID": "caretaker-my-cluster"}

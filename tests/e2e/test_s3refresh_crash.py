@@ -115,18 +115,36 @@ def stories(points: Iterable[Point]) -> dict[str, Story]:
     return {str(point): partial(survive, point) for point in points}
 
 
-GROUPS = {
-    "a status write": stories(Point(at, when, refused=at == "W3'") for at, when in POINTS if at in WRITES),
-    "a call of AWS": {
-        **stories(Point(at, when) for at, when in POINTS if at in CALLS),
-        **stories(Point("W4", when, tracked=True) for when in ("before", "after")),
-        "with its last receive": die_with_the_last_receive,
-    },
-}
+GROUPS = [
+    pytest.param(
+        stories(
+            [
+                Point("W1", "before"),
+                Point("W3", "before"),
+                Point("RefreshCache", "after"),
+            ]
+        ),
+        id="some of both",
+    ),
+    pytest.param(
+        stories(Point(at, when, refused=at == "W3'") for at, when in POINTS if at in WRITES),
+        id="a status write",
+        marks=pytest.mark.slow,
+    ),
+    pytest.param(
+        {
+            **stories(Point(at, when) for at, when in POINTS if at in CALLS),
+            **stories(Point("W4", when, tracked=True) for when in ("before", "after")),
+            "with its last receive": die_with_the_last_receive,
+        },
+        id="a call of AWS",
+        marks=pytest.mark.slow,
+    ),
+]
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("group", GROUPS.values(), ids=GROUPS)
+@pytest.mark.parametrize("group", GROUPS)
 async def test_killed_around(
     group: dict[str, Story], cluster: Cluster, admin: Admin, ministack: MiniStack, tmp_path: Path
 ) -> None:
@@ -142,6 +160,7 @@ async def test_killed_around(
     await together(one(name, story) for name, story in group.items())
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 async def test_two_resources_of_one_share_keep_the_gateways_interval_over_a_crash(
     cluster: Cluster, admin: Admin, ministack: MiniStack, tmp_path: Path

@@ -45,6 +45,7 @@ def skewed(seconds: float) -> tuple[str, ...]:
     return (sys.executable, "-c", _SKEWED, str(seconds), "run")
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 async def test_two_at_once_without_election(
     cluster: Cluster, admin: Admin, ministack: MiniStack, tmp_path: Path
@@ -149,6 +150,7 @@ async def test_a_stop_leaves_nothing_to_take_over(place: Place) -> None:
     place.promises()
 
 
+@pytest.mark.slow
 async def test_nothing_is_deleted_while_the_api_server_is_away(place: Place) -> None:
     """Messages that nothing could be written about stay the queue's, and no more of them are received."""
     source = place.aws.source()

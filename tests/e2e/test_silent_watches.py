@@ -6,6 +6,8 @@ Nothing scales the 70 s of silence that this takes; the three wait for it side b
 import time
 from pathlib import Path
 
+import pytest
+
 from testbed.admin import Admin
 from testbed.cluster import Cluster
 from testing.faults import Match, Stall
@@ -15,6 +17,7 @@ STALL_SECONDS = 70  # of silence, after which a watch is given up; the same in k
 RESOURCES = ("nodes", "pods", "daemontasks")
 
 
+@pytest.mark.slow
 async def test_a_watch_that_falls_silent_recovers_by_itself(
     cluster: Cluster, admin: Admin, tmp_path: Path
 ) -> None:

@@ -90,6 +90,7 @@ async def test_killed_leader_is_followed_within_the_lease(place: Rollouts) -> No
     assert place.history.pods.runs_per_node() == dict.fromkeys(place.nodes.names, 1)
 
 
+@pytest.mark.slow
 async def test_standby_with_a_stale_cache_repeats_nothing(place: Rollouts) -> None:
     """Runs that were finished, recorded and deleted while the standby's watches stood still."""
     names = await place.nodes.add(NODES)

@@ -41,6 +41,7 @@ async def watching(proxy: ApiProxy) -> None:
         await until(lambda resource=resource: proxy.open_watches(Match(resource=resource)))
 
 
+@pytest.mark.slow
 async def test_one_sees_the_world_seconds_late(place: Rollouts) -> None:
     *good, bad = await place.nodes.add(NODES)
     await place.fail_on(bad)
@@ -60,6 +61,7 @@ async def test_one_sees_the_world_seconds_late(place: Rollouts) -> None:
     assert prompt.ledger.writes()
 
 
+@pytest.mark.slow
 async def test_one_sees_the_world_seconds_late_and_no_run_has_a_second_pod(place: Rollouts) -> None:
     *good, bad = await place.nodes.add(NODES)
     await place.fail_on(bad)

@@ -23,6 +23,8 @@ from testing.cluster import apply_crd, crd
 from testing.daemontasks import task
 from testing.s3refreshes import refresh
 
+pytestmark = pytest.mark.slow
+
 KINDS = (DAEMON_TASK, S3_AGGREGATED_REFRESH)
 SPECS = {DAEMON_TASK: task(suspend=True), S3_AGGREGATED_REFRESH: refresh(suspend=True)}
 TIMEOUT = 40.0  # seconds

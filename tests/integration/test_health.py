@@ -4,6 +4,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from testbed.cluster import Cluster
 from testing.apiproxy import ApiProxy
 from testing.faults import Hang, Match
@@ -26,6 +28,7 @@ def operator(proxy: ApiProxy, folder: Path) -> OperatorProcess:
     return OperatorProcess(kubeconfig, namespace="default", leader_elect=False, time_scale=SCALE)
 
 
+@pytest.mark.slow
 def test_an_api_server_that_is_away_is_no_reason_to_restart(cluster: Cluster, tmp_path: Path) -> None:
     """In a long outage both replicas would end up in CrashLoopBackOff, and come back late."""
     with ApiProxy(cluster.kubeconfig, "health") as proxy, operator(proxy, tmp_path) as process:

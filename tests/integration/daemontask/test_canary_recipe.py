@@ -3,6 +3,8 @@
 import copy
 from typing import Any, Final
 
+import pytest
+
 from testing.kubelet import HOLD, fail, measured
 from testing.recipes import document
 from testing.world import World, holds_for, node_of, stands
@@ -66,6 +68,7 @@ async def test_a_bad_certificate_reaches_one_canary_and_nobody_else(world: World
     assert len(world.kubelet.ran) == 3
 
 
+@pytest.mark.slow
 async def test_the_fleet_waits_for_the_canaries_and_leaves_them_alone(world: World) -> None:
     others, canaries = await fleet(world)
     world.kubelet.default = GOOD

@@ -15,6 +15,8 @@ from testing.apiproxy import ApiProxy
 from testing.cli import Cli
 from testing.world import World, allowed
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def watched(cluster: Cluster) -> Iterator[ApiProxy]:

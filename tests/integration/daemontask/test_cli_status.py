@@ -16,6 +16,8 @@ from testing.cli import Cli, Said, spawn
 from testing.kubelet import HOLD, fail
 from testing.world import TIMEOUT, World
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def watched(cluster: Cluster) -> Iterator[ApiProxy]:

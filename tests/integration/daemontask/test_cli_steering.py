@@ -19,6 +19,8 @@ from testing.kubelet import HOLD, fail
 from testing.kubeletlogs import KubeletLogs
 from testing.world import Task, World, stands
 
+pytestmark = pytest.mark.slow
+
 RERUN_AT, RERUN_NODES = "caretaker.dev/rerun-at", "caretaker.dev/rerun-nodes"
 
 

@@ -20,6 +20,8 @@ from testing.kubelet import Kubelet
 from testing.operator import OperatorProcess
 from testing.world import World, condition, holds_for, seq_of, stands
 
+pytestmark = pytest.mark.slow
+
 CRD_URL = path("customresourcedefinitions", name="daemontasks.caretaker.dev")
 
 

@@ -14,6 +14,8 @@ from testing.kubelet import EVICTED, Kubelet, rejected
 from testing.operator import OperatorProcess
 from testing.world import World, blocked, condition
 
+pytestmark = pytest.mark.slow
+
 Recorders = Callable[[], PodRecorder]
 
 TIME_SCALE = 0.002  # the longest backoff, 10 min, is 1.2 s

@@ -18,6 +18,8 @@ from testing.kubelet import HOLD, SUCCEED, Kubelet
 from testing.operator import OperatorProcess
 from testing.world import TIMEOUT, World, allowed, condition, stands
 
+pytestmark = pytest.mark.slow
+
 METRIC = "caretaker_missing_permission"
 RULES: list[dict[str, Any]] = [
     {"apiGroups": ["caretaker.dev"], "resources": ["daemontasks"], "verbs": ["get", "list", "watch"]},

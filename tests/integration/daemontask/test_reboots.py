@@ -10,6 +10,8 @@ from testing.faults import Answer, Match
 from testing.kubelet import EVICTED, HOLD, SUCCEED, Outcome, fail
 from testing.world import Task, World, holds_for, stands
 
+pytestmark = pytest.mark.slow
+
 Recorders = Callable[[], PodRecorder]
 
 ON_REBOOT = {"rerunOn": ["TemplateChange", "NodeReboot"]}

@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from testbed.admin import path
 from testbed.recorder import PodRecorder, is_active, owner_uid
 from testing.apicalls import Call
@@ -11,6 +13,8 @@ from testing.apiproxy import ApiProxy
 from testing.kubelet import HOLD, SUCCEED, fail
 from testing.policies import denied
 from testing.world import TIMEOUT, Task, World, condition, holds_for, node_of, stands
+
+pytestmark = pytest.mark.slow
 
 Recorders = Callable[[], PodRecorder]
 

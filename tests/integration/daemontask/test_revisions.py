@@ -4,6 +4,7 @@ import asyncio
 import subprocess
 from typing import Any
 
+import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
@@ -52,6 +53,7 @@ async def test_other_words_for_a_template_run_nothing_again_and_another_meaning_
     assert len(world.kubelet.ran) == 4
 
 
+@pytest.mark.slow
 async def test_templates_of_one_revision_are_one_pod_to_the_api_server(admin: Admin, namespace: str) -> None:
     """Of random words for random meanings; the other way round a revision may tell more apart."""
     meanings = [FULL, *changes(FULL)]

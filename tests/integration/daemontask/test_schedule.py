@@ -3,6 +3,8 @@
 import time
 from datetime import datetime
 
+import pytest
+
 from testbed.admin import Json, path
 from testing.apiproxy import ApiProxy
 from testing.kubelet import HOLD, SUCCEED
@@ -55,6 +57,7 @@ async def test_the_same_tick_never_runs_twice_though_its_pods_are_deleted(world:
     assert (made["spec"]["nodeName"], made["metadata"]["annotations"][AT]) == (later, this_year())
 
 
+@pytest.mark.slow
 async def test_a_tick_comes_by_itself_and_nothing_is_written_before_it(world: World, proxy: ApiProxy) -> None:
     await world.join(2)
     await world.until(lambda: time.time() % MINUTE < 40)
@@ -134,6 +137,7 @@ async def test_a_budget_limits_how_many_run_and_says_so(world: World) -> None:
     await task.counts(active=3, pending=0)
 
 
+@pytest.mark.slow
 async def test_a_window_that_closes_lets_the_rollout_go_on_by_itself(world: World) -> None:
     """Closed to it are the first 30 s of every minute."""
     await world.join(2)

@@ -13,6 +13,8 @@ from testing.customresource import condition, stands
 from testing.ecstasks import SERVICE, SOON, EcsTasks
 from testing.operator import OperatorProcess
 
+pytestmark = pytest.mark.slow
+
 ASG = [{"capacityProvider": "asg", "weight": 1}]
 
 

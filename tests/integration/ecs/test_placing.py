@@ -11,6 +11,7 @@ DISTINCT = {"type": "distinctInstance"}
 EXTERNAL = "ecs.capability.external"
 
 
+@pytest.mark.slow
 async def test_a_service_under_managed_scaling_does_not_grow_its_own_group(place: EcsTasks) -> None:
     place.control.put_provider("asg", target=80, maximum=40)
     place.cluster(providers=ASG, desired=10)

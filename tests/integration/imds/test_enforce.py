@@ -454,6 +454,7 @@ async def test_one_that_fails_is_tried_again_by_itself_while_the_others_are_chan
     assert tried[2] - tried[1] >= 60 * TIME_SCALE
 
 
+@pytest.mark.slow
 async def test_an_answer_that_is_lost_is_looked_up_and_nothing_is_sent_twice(fleet: Fleet) -> None:
     await fleet.add(4, options=SLOW)
     fleet.control.fault("lose_reply", count=4)
@@ -509,6 +510,7 @@ async def test_what_the_account_forbids_waits_for_the_resync(fleet: Fleet, code:
     assert len(fleet.control.calls(MODIFY)) == sent
 
 
+@pytest.mark.slow
 async def test_what_is_set_back_is_mended_at_the_resync_and_left_alone_after_the_third_time(
     fleet: Fleet,
 ) -> None:
@@ -601,6 +603,7 @@ async def test_the_pace_of_a_policy_holds(fleet: Fleet) -> None:
     assert all(later - earlier >= minute * 0.95 for earlier, later in zip(at, at[6:], strict=False))
 
 
+@pytest.mark.slow
 async def test_what_was_read_long_ago_is_read_again_before_it_is_changed(fleet: Fleet) -> None:
     made = ids(await fleet.add(3, options=SLOW))
     safety = {**OPEN, "canary": {"instances": 1, "soak": "3m"}}

@@ -182,6 +182,7 @@ async def test_a_thousand_that_are_as_they_should_be_cost_one_call_a_resync_and_
 # ---------------------------------------------------------------- everything to do
 
 
+@pytest.mark.slow
 async def test_a_thousand_that_differ_are_changed_once_each_within_the_bucket(
     ledger: Ledger, policies: Policies
 ) -> None:
@@ -282,6 +283,7 @@ async def leading(operators: Sequence[OperatorProcess]) -> OperatorProcess:
     return found[0]
 
 
+@pytest.mark.slow
 async def test_of_two_operators_one_works_and_the_other_goes_on_where_it_was_killed(
     ledger: Ledger, policies: Policies, namespace: str
 ) -> None:
@@ -308,6 +310,7 @@ async def test_of_two_operators_one_works_and_the_other_goes_on_where_it_was_kil
     assert {call["status"] for call in ledger.sent()} == {200}
 
 
+@pytest.mark.slow
 async def test_nodes_that_come_and_go_and_an_api_server_that_restarts_change_nothing_of_that(
     ledger: Ledger, policies: Policies, admin: Admin
 ) -> None:

@@ -17,6 +17,8 @@ from testing.rollouts import until
 
 from .conftest import TIME_SCALE
 
+pytestmark = pytest.mark.slow
+
 GOOD = {"HttpPutResponseHopLimit": 2, "HttpTokens": "required"}
 BAD = {"ImageId": "ami-1", "MetadataOptions": {"HttpPutResponseHopLimit": 1, "HttpProtocolIpv6": "disabled"}}
 RIGHT = {"MetadataOptions": GOOD}

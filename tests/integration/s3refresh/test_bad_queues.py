@@ -14,6 +14,8 @@ from testbed.admin import ApiError
 from testing.aws import Source
 from testing.refreshing import Refreshing, gateway, sqs
 
+pytestmark = pytest.mark.slow
+
 FIELD = "spec.source.sqs.queueURL"
 
 

@@ -11,6 +11,8 @@ from testbed.admin import Json
 from testing.aws import Source
 from testing.refreshing import TIMEOUT, Refresh, Refreshing, gateway
 
+pytestmark = pytest.mark.slow
+
 LATER = {"quietPeriod": "5m", "maxDelay": "10m"}  # dirty for as long as a test wants it
 SOON = {"quietPeriod": "1s", "maxDelay": "1s"}
 REFUSED = {"status": 400, "code": "AccessDeniedException", "message": "no", "count": None}

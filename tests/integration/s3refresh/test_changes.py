@@ -115,6 +115,7 @@ async def test_flush_waits_for_a_refresh_that_is_refused(shared: Refreshing) -> 
     await shared.fresh(share)
 
 
+@pytest.mark.slow
 async def test_flush_is_given_up_when_nothing_may_be_refreshed(shared: Refreshing) -> None:
     """For example, the Secret was deleted with the namespace, and the process that knew its keys is gone."""
     source, share, resource = await one_dirty_share(shared, onDelete="Flush")
@@ -185,6 +186,7 @@ async def test_after_a_pause_in_which_events_may_have_expired_everything_is_refr
     assert "EventsMayHaveExpired" in reasons
 
 
+@pytest.mark.slow
 async def test_every_interval_everything_is_refreshed(shared: Refreshing) -> None:
     bucket = shared.aws.bucket("a/0")
     share = shared.share(bucket)

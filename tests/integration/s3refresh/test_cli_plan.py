@@ -19,6 +19,8 @@ from testing.aws import Aws
 from testing.cli import Cli
 from testing.refreshing import PLURAL
 
+pytestmark = pytest.mark.slow
+
 NOBODY = "http://127.0.0.1:1"  # a port on which nothing listens
 
 

@@ -179,6 +179,7 @@ async def test_a_resource_deleted_under_a_watch_is_told(
     assert "S3AggregatedRefresh r was deleted" in said.err
 
 
+@pytest.mark.slow
 async def test_a_refresh_that_fails_is_told_and_a_watch_sees_it_mended(
     shared: Refreshing, cli: Cli, watched: ApiProxy
 ) -> None:

@@ -122,6 +122,7 @@ async def test_what_comes_behind_a_refresh_whose_end_is_lost_waits_for_minutes(s
     await shared.fresh(share)
 
 
+@pytest.mark.slow
 async def test_an_end_that_is_told_before_the_call_is_answered_waits_for_it(shared: Refreshing) -> None:
     source, share, resource = await one_share(shared, **PATIENT)
     shared.control.fault("early_completion")
@@ -234,7 +235,7 @@ def most_at_a_time(refreshes: list[Json]) -> int:
     )
 
 
-@pytest.mark.parametrize("limit", [1, 2])
+@pytest.mark.parametrize("limit", [pytest.param(1, marks=pytest.mark.slow), 2])
 async def test_a_gateway_has_so_many_refreshes_at_a_time_over_all_resources(
     limit: int, shared: Refreshing
 ) -> None:

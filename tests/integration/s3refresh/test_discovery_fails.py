@@ -2,7 +2,11 @@
 
 import asyncio
 
+import pytest
+
 from testing.refreshing import Refreshing, gateway
+
+pytestmark = pytest.mark.slow
 
 
 async def test_events_reach_every_known_share_while_lists_are_refused(shared: Refreshing) -> None:

@@ -4,10 +4,14 @@ import json
 import time
 from typing import Any
 
+import pytest
+
 from awsdoubles.envelopes import Queue
 from awsdoubles.sqsproxy.proxy import SqsProxy
 from testbed.admin import Json
 from testing.refreshing import TIME_SCALE, TIMEOUT, Refreshing, sqs
+
+pytestmark = pytest.mark.slow
 
 TEST_EVENT = json.dumps({"Service": "Amazon S3", "Event": "s3:TestEvent", "Bucket": "any"})
 LONG_KEY = (  # longer than any of S3's, and 32,000 levels deep

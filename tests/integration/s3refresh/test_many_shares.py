@@ -1,11 +1,14 @@
 """Two resources on one share, and more shares than one resource keeps a record of."""
 
+import pytest
+
 from caretaker.api.s3refresh import MAX_TARGETS
 from testing.refreshing import Refreshing, gateway, s3_event
 
 SOON = {"quietPeriod": "0s", "maxDelay": "1s"}
 
 
+@pytest.mark.slow
 async def test_two_resources_on_one_share_keep_its_interval_together(shared: Refreshing) -> None:
     """A second refresh within 60 s does nothing, says the vendor: it would be lost without a word."""
     first, second = shared.aws.source(), shared.aws.source()

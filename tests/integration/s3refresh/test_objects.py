@@ -116,7 +116,16 @@ def all_at_once(*acts: Callable[[], object]) -> None:
             done.result()
 
 
-@pytest.mark.parametrize("envelope", list(Envelope), ids=str)
+@pytest.mark.parametrize(
+    "envelope",
+    [
+        Envelope.S3,
+        Envelope.EVENTBRIDGE,
+        pytest.param(Envelope.SNS, marks=pytest.mark.slow),
+        pytest.param(Envelope.SNS_RAW, marks=pytest.mark.slow),
+    ],
+    ids=str,
+)
 async def test_500_objects_become_one_refresh_of_the_right_folders(
     envelope: Envelope, shared: Refreshing
 ) -> None:

@@ -2,12 +2,16 @@
 
 from pathlib import Path
 
+import pytest
+
 from awsdoubles.gateway.server import StorageGateway
 from awsdoubles.sqsproxy.proxy import SqsProxy
 from testbed.admin import Admin
 from testbed.cluster import Cluster
 from testing.aws import Aws
 from testing.refreshing import ALL, Refreshing, gateway, grants, operator
+
+pytestmark = pytest.mark.slow
 
 SOON = {"quietPeriod": "1s", "maxDelay": "5s"}
 

@@ -17,6 +17,8 @@ from testbed.paths import CHECKOUT
 from testing.aws import Aws
 from testing.polling import OWNER, TIMEOUT, Polling, polling
 
+pytestmark = pytest.mark.slow
+
 SHARE = "arn:aws:storagegateway:eu-west-1:111122223333:share/share-E51FBS9C"
 OTHER = "other"
 LONG = 120  # seconds: nothing comes again

@@ -66,6 +66,7 @@ def spec(nodes: Nodes, bucket: str) -> dict[str, Any]:
     return {name: made[name] for name in ("filter", "debounce", "target")}
 
 
+@pytest.mark.slow
 async def test_its_own_copies_start_one_more_job_which_finds_nothing_and_is_the_last(
     shared: Refreshing, nodes: Nodes, tmp_path: Path
 ) -> None:

@@ -9,6 +9,8 @@ from awsdoubles.sqsproxy.proxy import SqsProxy
 from testing.operator import OperatorProcess
 from testing.refreshing import Refreshing, gateway, stands
 
+pytestmark = pytest.mark.slow
+
 DESCRIBE = "DescribeNFSFileShares"
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -126,6 +127,7 @@ class Fleet:
                     self._add(msgspec.structs.replace(one, phase=phase, finished=self.now, ends=ends))
 
 
+@pytest.mark.slow
 async def test_a_rollout_over_5000_nodes_by_1_percent_posts_at_most_10_events() -> None:
     """60 nodes fail, each twice, and the operator is restarted meanwhile."""
     fleet = Fleet(5000, 60, **WIDE, failure_policy=FailurePolicy("10%"))

@@ -12,6 +12,8 @@ from caretaker.kube.errors import ApiError
 from unit.daemontask.simcluster import PODS
 from unit.daemontask.simworld import Make, SimWorld
 
+pytestmark = pytest.mark.slow
+
 ONCE: dict[str, Any] = {"runGuarantee": "AtMostOnce", "backoffLimit": 0}
 GUARANTEES = pytest.mark.parametrize("guarantee", [{}, ONCE], ids=["AtLeastOnce", "AtMostOnce"])
 

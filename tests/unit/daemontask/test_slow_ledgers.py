@@ -10,6 +10,8 @@ from caretaker.api import names
 from caretaker.daemontask import ledger
 from unit.daemontask.simworld import Make, SimWorld
 
+pytestmark = pytest.mark.slow
+
 ONCE: dict[str, Any] = {"runGuarantee": "AtMostOnce", "backoffLimit": 0}
 LEAST: dict[str, Any] = {}
 NODES = 12

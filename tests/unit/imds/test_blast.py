@@ -46,8 +46,14 @@ def world(canary: int, options: dict[str, Any], **more: Any) -> World:
     return made
 
 
-@pytest.mark.parametrize("canary", [1, 3])
-@pytest.mark.parametrize("where", [GROUPS, GROUPS[2:3]], ids=["all groups", "one group"])
+@pytest.mark.parametrize("canary", [1, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "where",
+    [
+        pytest.param(GROUPS, id="all groups"),
+        pytest.param(GROUPS[2:3], id="one group", marks=pytest.mark.slow),
+    ],
+)
 @pytest.mark.parametrize("harm", HARM)
 def test_what_kills_a_canary_reaches_nobody_else(harm: str, where: list[Group], canary: int) -> None:
     name, value, options = HARM[harm]

@@ -8,6 +8,8 @@ import pytest
 from unit.imds.world.truth import Group
 from unit.imds.world.world import World
 
+pytestmark = pytest.mark.slow
+
 HOUR = 3600.0
 GROUP: Group = ("EKSManagedNodegroup", "a")
 

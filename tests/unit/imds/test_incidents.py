@@ -12,7 +12,7 @@ from testing.examples import SEED, examples
 from unit.imds.world.truth import LABELS, TEAM, WORDS, Group
 from unit.imds.world.world import World
 
-pytestmark = pytest.mark.random
+pytestmark = [pytest.mark.random, pytest.mark.slow]
 A: Final[Group] = ("EKSManagedNodegroup", "a")
 B: Final[Group] = ("AutoScalingGroup", "b")
 SOAK: Final = 120.0

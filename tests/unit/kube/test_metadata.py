@@ -72,6 +72,7 @@ print("read")
 """
 
 
+@pytest.mark.slow
 def test_no_message_ends_the_process_however_deep_it_nests() -> None:
     ended = subprocess.run([sys.executable, "-c", DEEP], capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stdout) == (0, "read\n"), ended.stderr[-500:]

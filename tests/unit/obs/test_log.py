@@ -291,6 +291,7 @@ def test_a_long_text_is_cut_and_says_how_long_it_was() -> None:
     assert log.redact(text[: log.MOST]) == text[: log.MOST]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "secret", ["https://me:hunter2hunter2@host/", f"token {TOKEN}", f"password={SECRET_KEY}"]
 )

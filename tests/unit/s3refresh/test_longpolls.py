@@ -11,6 +11,8 @@ from caretaker.aws.session import Options
 from caretaker.s3refresh.longpolls import MOST_LONG_POLLS, LongPolls
 from caretaker.s3refresh.poller import BATCH, MOST_RECEIVES, Poller
 
+pytestmark = pytest.mark.slow
+
 QUEUES: Final = 400
 BUSY: Final = "busy"
 
