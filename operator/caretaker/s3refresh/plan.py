@@ -126,7 +126,8 @@ class Plan(msgspec.Struct):
 def plan(snapshot: Snapshot) -> Plan:
     """The next state of every target."""
     result = Plan()
-    targets = {target.id: target for target in snapshot.targets}
+    believed = (timing.not_ahead(target, snapshot.pace, snapshot.now) for target in snapshot.targets)
+    targets = {target.id: target for target in believed}
     _ended(snapshot, targets)
     _leave(snapshot, targets)
     snapshot = _admit(snapshot, targets)

@@ -12,6 +12,34 @@ from caretaker.s3refresh.debounce import CALL_SECONDS, CLOCK_SKEW_SECONDS, Pace,
 from caretaker.s3refresh.match import Share
 
 
+def not_ahead(target: Target, pace: Pace, now: float) -> Target:
+    """The target without times that lie ahead by more than a skew: they count as now, in the record, too.
+    Another operator's wrong clock or an edited status must not keep the target or its gateway waiting."""
+    latest = now + CLOCK_SKEW_SECONDS
+
+    def told(moment: float) -> float:
+        return moment if moment <= latest else now
+
+    flying, last, failure = target.in_flight, target.last, target.failure
+    if flying is not None:
+        flying = msgspec.structs.replace(flying, accepted_at=told(flying.accepted_at))
+    last = msgspec.structs.replace(
+        last,
+        requested_at=told(last.requested_at),
+        accepted_at=told(last.accepted_at),
+        full_at=told(last.full_at),
+    )
+    longest = _longest(pace)
+    if failure is not None and failure.next_attempt_at > latest + longest:
+        failure = msgspec.structs.replace(failure, next_attempt_at=now + longest)
+    return msgspec.structs.replace(target, in_flight=flying, last=last, failure=failure)
+
+
+def _longest(pace: Pace) -> float:
+    """The longest backoff."""
+    return max(pace.retry_max, pace.min_interval + CALL_SECONDS)
+
+
 def start_at(
     target: Target,
     pace: Pace,
@@ -37,7 +65,7 @@ def start_at(
     interval = _interval(target, pace, called_for, now)
     attempt = target.failure.next_attempt_at if target.failure is not None else 0.0
     # The upper bound of a backoff, even if the clock was set back.
-    attempt = min(attempt, now + max(pace.retry_max, pace.min_interval + CALL_SECONDS))
+    attempt = min(attempt, now + _longest(pace))
     return max(fire, interval, attempt)
 
 

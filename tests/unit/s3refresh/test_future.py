@@ -1,0 +1,80 @@
+"""Times in the record that lie ahead: another operator's clock was wrong, or somebody edited the status."""
+
+from typing import Any
+
+import pytest
+
+from caretaker.api.s3refresh import Filter
+from caretaker.s3refresh import turns
+from caretaker.s3refresh.debounce import CLOCK_SKEW_SECONDS, Dirty, Failure, InFlight, Last, Pace, Target
+from caretaker.s3refresh.folders import Request, Scope
+from caretaker.s3refresh.match import Share
+from caretaker.s3refresh.plan import Plan, Seen, Shares, Snapshot, plan
+
+NOW = 1_800_000_000.0
+YEARS = NOW + 1e9
+SHARE = Share(id="share", arn="arn:share", bucket="bucket", group="gateway")
+CALL = Request(("a", "/"), recursive=False)
+DIRTY = Dirty(NOW - 900, Scope(folders=frozenset({"/", "a"})))
+PACE = Pace(tracked=True)
+
+
+def planned(target: Target, now: float = NOW, **more: Any) -> Plan:
+    given: dict[str, Any] = {
+        "targets": (target,),
+        "first": False,
+        "shares": Shares(complete=True, known=(SHARE,)),
+        "filter": Filter(),
+        "pace": PACE,
+        "owner": "me",
+        "pass_id": "p",
+        "now": now,
+        **more,
+    }
+    return plan(Snapshot(**given))
+
+
+def later(made: Plan, seconds: float, **more: Any) -> Plan:
+    (target,) = made.targets
+    return planned(target, NOW + seconds, **more)
+
+
+def busy(made: Plan, now: float) -> dict[str, int]:
+    return turns.busy_of(made.targets, {"share": SHARE}, PACE.assume_after, now)
+
+
+def test_a_refresh_in_flight_from_the_future_frees_its_target_and_its_gateway() -> None:
+    first = planned(Target("share", dirty=DIRTY, in_flight=InFlight("n", YEARS, CALL)))
+    then = later(first, PACE.assume_after, free={"gateway": 0})
+    assert busy(then, NOW + PACE.assume_after) == {}, "other shares of the gateway have their turns"
+    assert then.targets[0].in_flight is None
+
+
+def test_a_backoff_until_the_far_future_ends() -> None:
+    first = planned(Target("share", dirty=DIRTY, failure=Failure(1, "Busy", "no", YEARS)))
+    assert not first.calls
+    then = later(first, PACE.retry_max, seen={"share": Seen(dirty_for=PACE.retry_max)})
+    assert len(then.calls) == 1
+
+
+def test_a_last_call_from_the_future_takes_no_place_in_the_line() -> None:
+    """It would be behind all others of its gateway until then."""
+    first = planned(Target("share", dirty=DIRTY, last=Last(YEARS, YEARS)), free={"gateway": 0})
+    then = later(first, 600.0, free={"gateway": 0})
+    assert turns.waiting_of(then, {"share": SHARE}, NOW + 600) == {"gateway": NOW}
+
+
+def test_a_refresh_of_everything_in_the_future_does_not_put_off_the_next() -> None:
+    pace = Pace(resync=3600.0)
+    first = planned(Target("share", last=Last(full_at=YEARS)), pace=pace)
+    (then,) = later(first, 3600.0, pace=pace).targets
+    assert then.dirty is not None or then.claim is not None
+
+
+@pytest.mark.parametrize("ahead", [0.0, CLOCK_SKEW_SECONDS])
+def test_what_is_ahead_by_an_ordinary_skew_stays(ahead: float) -> None:
+    at = NOW + ahead
+    target = Target(
+        *("share", DIRTY, None, InFlight("n", at, CALL), Last(at, at, full_at=at), None, SHARE.location)
+    )
+    assert planned(target).targets == (target,)
