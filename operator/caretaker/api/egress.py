@@ -14,6 +14,9 @@ Address: TypeAlias = IPv4Address | IPv6Address
 
 # Also the `pattern` of target.http.url. No user, no backslash, no fragment: URL parsers disagree about them.
 URL: Final = r"^https?://([A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(:[0-9]{1,5})?([/?][!-\"$-\[\]-~]*)?$"
+# getaddrinfo() raises UnicodeError for others.
+_LABELS: Final = re.compile(r"[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*")
+_LAST_PORT: Final = 65535
 
 _REFUSED: Final = tuple(
     (ip_network(network), what)
@@ -29,7 +32,9 @@ _REFUSED: Final = tuple(
         ("ff00::/8", "multicast"),
         # fd00:ec2::254 is EC2's metadata service, ::23 that of EKS Pod Identity; AWS has the range to itself.
         ("fd00:ec2::/32", "a service of the EC2 instance, such as its metadata"),
-        # Metadata services that are not link-local: Azure's wire server, Alibaba Cloud's, Oracle Cloud's.
+        # Metadata services that are not link-local: Google Cloud's by IPv6, Azure's wire server, and those of
+        # Alibaba Cloud and Oracle Cloud.
+        ("fd20:ce::254/128", "a service of the machine's cloud"),
         ("168.63.129.16/32", "a service of the machine's cloud"),
         ("100.100.100.200/32", "a service of the machine's cloud"),
         ("192.0.0.192/32", "a service of the machine's cloud"),
@@ -49,7 +54,21 @@ def host_of(url: str) -> str:
             "must be http:// or https://, a host, and a path of ASCII characters; "
             "credentials go into headersFrom"
         )
-    return found[1].strip("[]").rstrip(".").lower()
+    host = found[1].strip("[]").removesuffix(".").lower()
+    if not (_is_ipv6(host) if found[1].startswith("[") else _LABELS.fullmatch(host)):
+        raise ValueError(
+            "has no host: parts of a name have 1 to 63 characters, and only an IPv6 address has brackets"
+        )
+    if int((found[2] or ":0")[1:]) > _LAST_PORT:
+        raise ValueError(f"has no port: the last one is {_LAST_PORT}")
+    return host
+
+
+def _is_ipv6(text: str) -> bool:
+    try:
+        return ip_address(text).version == 6
+    except ValueError:
+        return False
 
 
 class Egress:

@@ -232,6 +232,10 @@ def _host_and_port(netloc: str) -> tuple[str, str]:
     return (host, port) if colon and not port.endswith("]") else (netloc, "")
 
 
+# As botocore requires; it raises ValueError for others.
+_HOST: Final = re.compile(r"(?=.{1,255}$)((?!-)[a-z0-9-]{1,63}(?<!-)\.)*(?!-)[a-z0-9-]{1,63}(?<!-)\.?")
+
+
 def _url_fault(url: str) -> str:
     """What is wrong with an endpoint's URL; "" when nothing is."""
     if not re.fullmatch(r"[!-~]+", url) or "\\" in url or "%" in url:
@@ -243,6 +247,8 @@ def _url_fault(url: str) -> str:
         return f"is no URL ({error})"
     if parts.scheme not in ("http", "https") or not parts.hostname:
         return "is no http or https URL"
+    if ":" not in parts.hostname and not _HOST.fullmatch(parts.hostname):
+        return "has no host that botocore accepts"
     if "@" in parts.netloc or "?" in url or "#" in url:
         return "must have no user, query or fragment"
     return "must have no .. in its path" if ".." in parts.path.split("/") else ""

@@ -402,6 +402,16 @@ async def test_discovery_finds_the_buckets_and_judges_the_url() -> None:
     assert found.faults[0].startswith("spec.target.http.url: must be")
 
 
+@pytest.mark.parametrize("url", ["https://a..b/", f"https://{'a' * 64}/"])
+async def test_a_host_that_no_resolver_takes_is_told_and_not_called(url: str) -> None:
+    """The CRD lets it through. A claim may be older than the URL."""
+    found = await target(url).discover()
+    assert [share.ready for share in found.known] == [False]
+    assert found.faults[0].startswith("spec.target.http.url: has no host")
+    result = await target(url).refresh(BUCKET, CLAIM)
+    assert (result.code, result.message[:20]) == ("Unreachable", "spec.target.http.url")
+
+
 async def test_nothing_is_in_flight() -> None:
     calls = target("https://example.com/refresh")
     assert calls.idempotent

@@ -44,6 +44,7 @@ def test_public_and_private_addresses_may_be_called(address: str) -> None:
         ("64:ff9b:1::a9fe:a9fe", "cannot be told"),
         ("64:ff9b:1:a9fe:a9:fe00::", "cannot be told"),
         ("168.63.129.16", "cloud"),
+        ("fd20:ce::254", "cloud"),
         ("100.100.100.200", "cloud"),
         ("::ffff:100.100.100.200", "cloud"),
         ("192.0.0.192", "cloud"),
@@ -143,3 +144,30 @@ def test_a_url_that_could_be_read_in_two_ways_is_none(url: str) -> None:
     assert str(raised.value) == (
         "must be http:// or https://, a host, and a path of ASCII characters; credentials go into headersFrom"
     )
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "a..b",
+        ".a",
+        ".",
+        "..",
+        "a..",
+        "a" * 64,
+        f"b.{'a' * 64}",
+        "[1::2::3]",
+        "[1.2.3.4]",
+        "[....]",
+        "[::1::]",
+    ],
+)
+def test_a_host_that_no_resolver_takes_is_none(host: str) -> None:
+    with pytest.raises(ValueError, match="has no host"):
+        host_of(f"https://{host}:443/")
+
+
+def test_a_port_that_nothing_listens_at_is_none() -> None:
+    assert host_of("https://a:65535/") == "a"
+    with pytest.raises(ValueError, match="has no port"):
+        host_of("https://a:65536/")

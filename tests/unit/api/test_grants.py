@@ -277,6 +277,15 @@ _FILE = "an entry for team-a in the file of the operator's --aws-identities (wit
             "spec.aws.endpointURLs.sqs: is no URL (Port out of range 0-65535); "
             "write https://HOST[:PORT][/PATH]",
         ),
+        *(
+            (
+                spec(sqs=url, secret="s"),
+                "",
+                "spec.aws.endpointURLs.sqs: has no host that botocore accepts; "
+                "write https://HOST[:PORT][/PATH]",
+            )
+            for url in ("https://a..b", f"https://{'a' * 64}.b", "https://.", "https://a_b", "https://-a/")
+        ),
         (
             spec(ROLE_A),
             QUEUE_B,

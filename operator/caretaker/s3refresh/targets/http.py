@@ -173,7 +173,10 @@ class HttpCalls:
         """The response's status and Retry-After."""
         if self._guard is not None:
             self._guard(0.0)  # an overlap does no harm: the key makes it one call
-        host = host_of(self._spec.url)
+        try:
+            host = host_of(self._spec.url)
+        except ValueError as error:
+            raise NotSentError("Unreachable", f"spec.target.http.url: {error}") from error
         api_server = await _addresses(self._api_server)
         refusals: list[str] = []
 
