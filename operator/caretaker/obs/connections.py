@@ -36,18 +36,19 @@ class Connections:
     def __len__(self) -> int:
         return len(self._silent) + len(self._asking)
 
-    def opened(self, transport: asyncio.Transport) -> None:
-        """A connection was accepted."""
+    def opened(self, transport: asyncio.Transport) -> bool:
+        """A connection was accepted; returns whether it is kept."""
         if len(self) >= self._most:
             if not self._silent:
                 transport.abort()
-                return
+                return False
             victim = next(iter(self._silent))
             # Before connection_lost(): the loop accepts up to a hundred connections in one turn.
             self.closed(victim)
             victim.abort()
         timer = asyncio.get_running_loop().call_later(self._seconds, transport.abort)
         self._silent[transport] = timer
+        return True
 
     def asks(self, transport: asyncio.BaseTransport | None) -> None:
         """A whole request was received on it."""
@@ -74,11 +75,13 @@ class _Bound(asyncio.Protocol):
         self.resume_writing = inner.resume_writing  # type: ignore[method-assign]
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
-        self._room.opened(self._transport)
-        self._inner.connection_made(transport)
+        kept = cast(asyncio.Transport, transport)
+        # aiohttp raises if a connection is lost in the turn in which it was made.
+        if self._room.opened(kept):
+            self._transport = kept
+            self._inner.connection_made(transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        assert self._transport is not None  # noqa: S101 - it was made before
-        self._room.closed(self._transport)
-        self._inner.connection_lost(exc)
+        if self._transport is not None:
+            self._room.closed(self._transport)
+            self._inner.connection_lost(exc)

@@ -101,7 +101,8 @@ class ObsServer:
     async def _listen(self, routes: list[web.RouteDef], host: str, port: int, flag: str) -> int:
         app = web.Application()
         app.add_routes(routes)
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=SHUTDOWN_SECONDS)
+        # No lingering: a body that a client does not send must not keep its connection open.
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=SHUTDOWN_SECONDS, lingering_time=0)
         self._runners.append(runner)
         try:
             listening = _bind(host, port)

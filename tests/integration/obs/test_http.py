@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import socket
 import threading
 from collections.abc import AsyncIterator, Iterator
@@ -297,6 +298,38 @@ async def test_who_sends_no_request_keeps_nobody_out(
         assert len(cut) >= 40 - 16
         assert cut == half_open[: len(cut)], "the oldest first"
     assert [len(one) <= 16 for one in metrics] == [True, True]
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/x"])
+async def test_who_does_not_send_the_body_keeps_nobody_out(
+    server: ObsServer, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    """The server waits for no body: such a connection would count as one with a request."""
+    _, bound = bounded(monkeypatch, 16, 600.0), await server.start("127.0.0.1", 0, 0)
+    half = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n".encode()
+    answers = [await silent(bound.health_port, half) for _ in range(16)]
+    for reader in answers:
+        assert (await asyncio.wait_for(reader.readline(), 10)).startswith(b"HTTP/1.1 ")
+        await asyncio.wait_for(reader.read(), 5)
+    assert (await get(bound.health_port, "/healthz"))[0] == 200
+
+
+async def test_who_is_refused_leaves_no_traceback(
+    slow: tuple[Slow, ObsServer], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    _, server = slow
+    (limits, _), bound = bounded(monkeypatch, 4, 600.0), await server.start("127.0.0.1", 0, 0)
+    for _ in range(4):
+        await silent(bound.metrics_port, b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+    while len(limits) < 4 or limits._silent:  # noqa: ASYNC110 - nothing tells
+        await asyncio.sleep(0)
+    for _ in range(20):
+        reader = await silent(bound.metrics_port)
+        with contextlib.suppress(ConnectionError):
+            assert await reader.read() == b""
+    gc.collect()
+    await asyncio.sleep(0)
+    assert not [record for record in caplog.records if record.exc_info]
 
 
 async def test_a_burst_gets_no_more_connections_than_the_bound(
