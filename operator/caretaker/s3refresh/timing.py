@@ -20,19 +20,25 @@ def not_ahead(target: Target, pace: Pace, now: float) -> Target:
     def told(moment: float) -> float:
         return moment if moment <= latest else now
 
-    flying, last, failure = target.in_flight, target.last, target.failure
+    dirty, flying, last, failure = target.dirty, target.in_flight, target.last, target.failure
+    if dirty is not None:
+        later = dirty.later
+        if later is not None:
+            later = msgspec.structs.replace(later, since=told(later.since))
+        dirty = msgspec.structs.replace(dirty, since=told(dirty.since), later=later)
     if flying is not None:
         flying = msgspec.structs.replace(flying, accepted_at=told(flying.accepted_at))
     last = msgspec.structs.replace(
         last,
         requested_at=told(last.requested_at),
         accepted_at=told(last.accepted_at),
+        completed_at=told(last.completed_at),
         full_at=told(last.full_at),
     )
     longest = _longest(pace)
     if failure is not None and failure.next_attempt_at > latest + longest:
         failure = msgspec.structs.replace(failure, next_attempt_at=now + longest)
-    return msgspec.structs.replace(target, in_flight=flying, last=last, failure=failure)
+    return msgspec.structs.replace(target, dirty=dirty, in_flight=flying, last=last, failure=failure)
 
 
 def _longest(pace: Pace) -> float:

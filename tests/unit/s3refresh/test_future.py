@@ -5,8 +5,17 @@ from typing import Any
 import pytest
 
 from caretaker.api.s3refresh import Filter
-from caretaker.s3refresh import turns
-from caretaker.s3refresh.debounce import CLOCK_SKEW_SECONDS, Dirty, Failure, InFlight, Last, Pace, Target
+from caretaker.s3refresh import debounce, turns
+from caretaker.s3refresh.debounce import (
+    CALL_SECONDS,
+    CLOCK_SKEW_SECONDS,
+    Dirty,
+    Failure,
+    InFlight,
+    Last,
+    Pace,
+    Target,
+)
 from caretaker.s3refresh.folders import Request, Scope
 from caretaker.s3refresh.match import Share
 from caretaker.s3refresh.plan import Plan, Seen, Shares, Snapshot, plan
@@ -64,6 +73,34 @@ def test_a_last_call_from_the_future_takes_no_place_in_the_line() -> None:
     assert turns.waiting_of(then, {"share": SHARE}, NOW + 600) == {"gateway": NOW}
 
 
+def test_changes_from_the_future_keep_their_place_in_the_line() -> None:
+    """Else they would become younger with every look, and all others of the gateway would go first."""
+    ahead = Dirty(YEARS, DIRTY.scope, closed=True, later=Dirty(YEARS, Scope(folders=frozenset({"b"}))))
+    first = planned(Target("share", dirty=ahead), free={"gateway": 0})
+    then = later(first, 600.0, free={"gateway": 0})
+    assert turns.waiting_of(then, {"share": SHARE}, NOW + 600) == {"gateway": NOW}
+    (target,) = then.targets
+    assert target.dirty is not None
+    assert target.dirty.later is not None
+    assert target.dirty.later.since == NOW
+
+
+def test_a_last_refresh_from_the_future_did_not_take_until_then() -> None:
+    """The time that a refresh takes decides how many calls the next changes get."""
+    an_hour = NOW + 3600
+    (target,) = planned(Target("share", last=Last(an_hour, an_hour, an_hour + 20))).targets
+    assert debounce.durations(target.last, PACE)[0] <= 20
+
+
+@pytest.mark.parametrize("pace", [Pace(retry_max=900.0), Pace(retry_max=5.0, min_interval=60.0)])
+def test_the_longest_backoff_stays_and_a_longer_one_is_cut(pace: Pace) -> None:
+    longest = max(pace.retry_max, pace.min_interval + CALL_SECONDS)
+    legal = NOW + CLOCK_SKEW_SECONDS + longest
+    for told, kept in ((legal, legal), (legal + 1, NOW + longest)):
+        target = Target("share", dirty=DIRTY, failure=Failure(1, "Busy", "no", told))
+        assert [one.failure for one in planned(target, pace=pace).targets] == [Failure(1, "Busy", "no", kept)]
+
+
 def test_a_refresh_of_everything_in_the_future_does_not_put_off_the_next() -> None:
     pace = Pace(resync=3600.0)
     first = planned(Target("share", last=Last(full_at=YEARS)), pace=pace)
@@ -74,7 +111,8 @@ def test_a_refresh_of_everything_in_the_future_does_not_put_off_the_next() -> No
 @pytest.mark.parametrize("ahead", [0.0, CLOCK_SKEW_SECONDS])
 def test_what_is_ahead_by_an_ordinary_skew_stays(ahead: float) -> None:
     at = NOW + ahead
+    dirty = Dirty(at, DIRTY.scope, closed=True, later=Dirty(at, Scope(folders=frozenset({"b"}))))
     target = Target(
-        *("share", DIRTY, None, InFlight("n", at, CALL), Last(at, at, full_at=at), None, SHARE.location)
+        *("share", dirty, None, InFlight("n", at, CALL), Last(at, at, at, full_at=at), None, SHARE.location)
     )
     assert planned(target).targets == (target,)
