@@ -284,7 +284,18 @@ _FILE = "an entry for team-a in the file of the operator's --aws-identities (wit
                 "spec.aws.endpointURLs.sqs: has no host that botocore accepts; "
                 "write https://HOST[:PORT][/PATH]",
             )
-            for url in ("https://a..b", f"https://{'a' * 64}.b", "https://.", "https://a_b", "https://-a/")
+            for url in (
+                *("https://a..b", f"https://{'a' * 64}.b", f"https://b.{'a' * 64}", "https://."),
+                *(
+                    "https://a_b",
+                    "https://-a/",
+                    "https://a-/",
+                    "https://-a.b",
+                    "https://a-.b",
+                    "https://b.-a",
+                ),
+                *(f"https://{'a.' * 127}aa", "https://[v1.a:b]"),
+            )
         ),
         (
             spec(ROLE_A),
@@ -373,6 +384,13 @@ def test_patterns_of_arns_stay_within_a_field(pattern: str, arn: str, fits: bool
         ("https://[::1]", "https://[::1]:444", False),
         ("https://[::1]:*", "https://[::1]", True),
         ("*", "http://[::1]/", True),
+        ("*", "https://a-b.c./", True),
+        ("*", f"https://{'a' * 63}.{'b' * 63}", True),
+        ("*", f"https://{'a.' * 127}a", True),
+        ("*", "https://[v1.a]", False),
+        # It leads to the address.
+        ("https://*.example.com", "https://[2001:db8::1].example.com", False),
+        ("https://*.example.com:*", "https://[2001:db8::1].example.com:443", False),
         ("*", "https:///x", False),
         ("*", "https://a.dev?x", False),
         ("*", "https://a.dev#x", False),
