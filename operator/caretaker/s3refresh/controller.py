@@ -42,6 +42,7 @@ from caretaker.s3refresh.setting import setting_of
 from caretaker.s3refresh.snapshots import Refusal, View
 from caretaker.s3refresh.status import status_of
 from caretaker.s3refresh.targets import Tools
+from caretaker.s3refresh.targets.lookups import Lookups
 from caretaker.s3refresh.targets.making import known, make
 from caretaker.s3refresh.turns import Turns, busy_of, waiting_of
 from caretaker.s3refresh.work import Work
@@ -94,6 +95,7 @@ class S3AggregatedRefreshKind:
         self._recalled = asyncio.Event()  # set when the turns know the calls of former leaders
         self._recalling = asyncio.Lock()
         self._key_ring = KeyRing(client, add)
+        self._lookups = Lookups()
         self._works: dict[Key, Work] = {}
         self._endings: set[asyncio.Task[None]] = set()
         self._stopping = False  # no further call is begun
@@ -214,7 +216,7 @@ class S3AggregatedRefreshKind:
             return refusal
         setting = setting_of(spec, keys, resource.user_of(read.meta))
         if work.setting != setting:
-            tools = Tools(self._aws, self._client, read.meta, keys, self._egress_allow)
+            tools = Tools(self._aws, self._client, read.meta, keys, self._egress_allow, self._lookups)
             await work.begin(setting, self._aws.sqs(setting.source.target), make(spec, tools))
         if read.flushing:  # it still refreshes what is dirty
             await work.deafen()

@@ -5,8 +5,10 @@ import base64
 import json
 import logging
 import socket
-from collections.abc import AsyncIterator, Collection, Mapping
-from typing import Any
+import threading
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping
+from types import SimpleNamespace
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 import msgspec
@@ -20,8 +22,10 @@ from caretaker.s3refresh.debounce import UNKNOWN, Claim
 from caretaker.s3refresh.folders import Request
 from caretaker.s3refresh.match import of_buckets
 from caretaker.s3refresh.plan import Result
+from caretaker.s3refresh.targets import Tools
 from caretaker.s3refresh.targets.headers import Secret
-from caretaker.s3refresh.targets.http import HeadersSecret, HeadersSource, HttpCalls, HttpTarget
+from caretaker.s3refresh.targets.http import HeadersSecret, HeadersSource, HttpCalls, HttpTarget, make
+from caretaker.s3refresh.targets.lookups import EACH, Lookups, Resolver
 from caretaker.s3refresh.targets.payload import payload_of
 from fakes.apiserver import FakeApiServer, Handler, hang
 
@@ -64,13 +68,17 @@ def target(
     api_server: str = "https://192.0.2.1:6443",
     secrets: Secrets | None = None,
     guard: Any = None,
+    resolver: Resolver | None = None,
     **spec: Any,
 ) -> HttpCalls:
     sources = tuple(HeadersSource(HeadersSecret(name)) for name in (secrets.found if secrets else ()))
     wanted = HttpTarget(url, headers_from=sources, **spec)
     read = secrets or Secrets()
     read.hosts = read.hosts or urlsplit(url).netloc
-    return HttpCalls(wanted, ["bucket"], read, api_server=api_server, allowed=allowed, guard=guard)
+    names_of = resolver or Resolver(Lookups(), "default")
+    return HttpCalls(
+        wanted, ["bucket"], read, api_server=api_server, allowed=allowed, guard=guard, resolver=names_of
+    )
 
 
 def saying(code: int, **more: Any) -> Handler:
@@ -410,6 +418,57 @@ async def test_a_host_that_no_resolver_takes_is_told_and_not_called(url: str) ->
     assert found.faults[0].startswith("spec.target.http.url: has no host")
     result = await target(url).refresh(BUCKET, CLAIM)
     assert (result.code, result.message[:20]) == ("Unreachable", "spec.target.http.url")
+
+
+@pytest.fixture
+def silent_names(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """A name server that does not answer for *.silent until the test ends; returns what it was asked for."""
+    real, ended, asked = socket.getaddrinfo, threading.Event(), []
+
+    def getaddrinfo(host: str, *args: Any, **kwargs: Any) -> Any:
+        if not str(host).endswith(".silent"):
+            return real(host, *args, **kwargs)
+        asked.append(str(host))
+        ended.wait()
+        raise socket.gaierror(socket.EAI_AGAIN, "no answer")
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    yield asked
+    ended.set()
+
+
+async def test_names_that_take_long_delay_their_own_namespace_alone(
+    server: FakeApiServer, silent_names: list[str]
+) -> None:
+    """The author of a URL may run its name server. The event loop's own threads read the operator's token."""
+    server.on("POST", "/", saying(200))
+    lookups, client = Lookups(), SimpleNamespace(host="https://192.0.2.1:6443", guard=None)
+
+    def of(namespace: str, url: str) -> HttpCalls:
+        meta = WireMeta(name="r", namespace=namespace)
+        tools = Tools(cast(Any, None), cast(Any, client), meta, None, ["localhost"], lookups)
+        spec = SimpleNamespace(filter=SimpleNamespace(buckets=["bucket"]))
+        return make(HttpTarget(url, timeout="2s"), cast(Any, spec), tools)
+
+    slow = [of(f"slow-{n % 20}", f"http://{n}.silent/") for n in range(100)]
+    calls = [asyncio.create_task(one.refresh(BUCKET, CLAIM)) for one in slow]
+    async with asyncio.timeout(10):
+        while len(silent_names) < 20 * EACH:  # noqa: ASYNC110 - nothing tells
+            await asyncio.sleep(0.01)
+        await asyncio.to_thread(int)
+        other = of("other", f"http://localhost:{port_of(server)}/")
+        assert (await other.refresh(BUCKET, CLAIM)).code == ""
+    assert {result.message for result in await asyncio.gather(*calls)} == {"no answer in 2 s"}
+    assert (await slow[0].refresh(BUCKET, CLAIM)).code == UNKNOWN
+    assert len(silent_names) == 20 * EACH, "a lookup that nobody waits for keeps its place"
+
+
+async def test_lookups_that_end_let_others_begin(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = resolving(monkeypatch, **{f"n{n}": [[METADATA]] for n in range(3 * EACH)})
+    resolver = Resolver(Lookups(), "default")
+    found = [target(f"http://n{n}.test/", resolver=resolver).refresh(BUCKET, CLAIM) for n in range(3 * EACH)]
+    assert {result.code for result in await asyncio.gather(*found)} == {"AddressRefused"}
+    assert len(asked) == 3 * EACH
 
 
 async def test_nothing_is_in_flight() -> None:

@@ -18,6 +18,7 @@ from caretaker.kube.client import KubeClient
 from caretaker.s3refresh.debounce import Claim
 from caretaker.s3refresh.match import Share
 from caretaker.s3refresh.plan import End, Result, Shares
+from caretaker.s3refresh.targets.lookups import Lookups
 
 if TYPE_CHECKING:
     from caretaker.aws.calls import Aws
@@ -50,3 +51,4 @@ class Tools(msgspec.Struct, frozen=True):
     resource: WireMeta
     keys: Keys | None = None  # of spec.aws.credentialsSecretRef
     egress_allow: Collection[str] = ()  # what the http target may call though it is refused otherwise
+    lookups: Lookups = msgspec.field(default_factory=Lookups)

@@ -27,6 +27,7 @@ from caretaker.s3refresh.match import Share, of_buckets
 from caretaker.s3refresh.plan import End, Result, Shares
 from caretaker.s3refresh.targets import Tools
 from caretaker.s3refresh.targets.headers import FIELD, UNREADABLE, NotSentError, Secret, headers_of
+from caretaker.s3refresh.targets.lookups import Resolver
 from caretaker.s3refresh.targets.payload import payload_of
 from caretaker.s3refresh.targets.retryafter import seconds_of
 
@@ -87,6 +88,7 @@ def make(meant: HttpTarget, spec: Spec, tools: Tools) -> "HttpCalls":
         api_server=tools.client.host,
         allowed=tools.egress_allow,
         guard=tools.client.guard,
+        resolver=Resolver(tools.lookups, tools.resource.namespace),
     )
 
 
@@ -97,6 +99,7 @@ class HttpCalls:
     allowed      see Egress and headers_of
     api_server   the API server's URL, whose addresses are refused too
     guard        asked before a call is made; raises NotLeader, which comes through
+    resolver     of the resource's namespace
     """
 
     idempotent: ClassVar[bool] = AIM.idempotent
@@ -110,6 +113,7 @@ class HttpCalls:
         api_server: str,
         allowed: Collection[str] = (),
         guard: Callable[[float], None] | None = None,
+        resolver: Resolver,
     ) -> None:
         self._spec = spec
         self._buckets = buckets
@@ -118,6 +122,7 @@ class HttpCalls:
         self._allowed = frozenset(entry.rstrip(".").lower() for entry in allowed)
         self._api_server = urlsplit(api_server).hostname or ""
         self._guard = guard
+        self._resolver = resolver
 
     async def discover(self) -> Shares:
         """The buckets; none is ready while the URL is invalid. A fault of a Secret does not make them
@@ -177,7 +182,7 @@ class HttpCalls:
             host = host_of(self._spec.url)
         except ValueError as error:
             raise NotSentError("Unreachable", f"spec.target.http.url: {error}") from error
-        api_server = await _addresses(self._api_server)
+        api_server = await self._own_addresses()
         refusals: list[str] = []
 
         def opened(info: tuple[Any, ...]) -> socket.socket:
@@ -188,7 +193,9 @@ class HttpCalls:
             return socket.socket(family=info[0], type=info[1], proto=info[2])
 
         # A session for each call: calls are minutes apart, and no connection outlives its judgement.
-        connector = aiohttp.TCPConnector(force_close=True, use_dns_cache=False, socket_factory=opened)
+        connector = aiohttp.TCPConnector(
+            force_close=True, use_dns_cache=False, resolver=self._resolver, socket_factory=opened
+        )
         own = {
             "Content-Type": "application/json",
             "Idempotency-Key": key,
@@ -211,6 +218,14 @@ class HttpCalls:
             logger.info("%s cannot be reached: %s", host, getattr(error, "os_error", error))
             raise NotSentError("Unreachable", f"{host} cannot be reached") from error
 
+    async def _own_addresses(self) -> set[str]:
+        """What the API server's host stands for now. While it cannot be told, nothing can be called."""
+        try:
+            return {one["host"] for one in await self._resolver.resolve(self._api_server)}
+        except OSError as error:
+            message = f"the API server's host {self._api_server}: {error}"
+            raise NotSentError("Unreachable", message) from error
+
     async def _headers(self) -> dict[str, str]:
         """Later Secrets win, as in a container's envFrom. No message holds a value."""
         found: dict[str, str] = {}
@@ -222,12 +237,3 @@ class HttpCalls:
                 raise NotSentError(UNREADABLE, f"{FIELD}: Secret {name}: {error}") from error
             found |= headers_of(secret, self._spec.url, self._allowed)
         return found
-
-
-async def _addresses(host: str) -> set[str]:
-    """What a host stands for now. While it cannot be told, nothing can be called."""
-    try:
-        found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    except OSError as error:
-        raise NotSentError("Unreachable", f"the API server's host {host}: {error}") from error
-    return {str(info[4][0]) for info in found}
