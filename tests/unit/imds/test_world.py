@@ -122,6 +122,25 @@ def test_a_canary_that_was_set_back_has_not_stood(make: Make) -> None:
     assert broken(hand) == "canary"
 
 
+@pytest.mark.parametrize(("seconds", "by", "seen"), [(50.0, "", False), (70.0, "", True), (50.0, "q", True)])
+def test_what_another_hand_undoes_before_the_next_reading_is_not_seen(
+    make: Make, seconds: float, by: str, seen: bool
+) -> None:
+    hand = make()
+    hand.tell(1)
+    hand.send(1)
+    hand.world.clock.now += 30.0
+    hand.world.ec2.put(hand.one(1), HttpPutResponseHopLimit=1)
+    hand.world.clock.now += seconds
+    hand.world.ec2.put(hand.one(1), by=by, HttpPutResponseHopLimit=2)
+    hand.world.clock.now += 110.0
+    hand.tell(passed=[PASSED])
+    if seen:
+        assert broken(hand) == "canary"
+    else:
+        hand.send(2)
+
+
 def test_a_canary_whose_node_was_not_ready_has_not_stood(make: Make) -> None:
     hand = make()
     hand.tell(1)
@@ -248,6 +267,32 @@ def test_what_is_pending_is_left_alone(make: Make) -> None:
     assert broken(hand, 2, after=1.0) == "twice"
 
 
+def test_what_was_pending_when_it_was_read_may_have_ended(make: Make) -> None:
+    hand = make()
+    hand.passes()
+    hand.world.ec2.applies_in = 1e9
+    hand.send(2)
+    hand.world.clock.now += 61.0
+    hand.world.ec2.end(hand.one(2))
+    hand.send(2, after=1.0)
+    hand.world.ec2.applies_in = 0.0
+    hand.send(3)
+    assert broken(hand, 3, after=61.0) == "differs"
+
+
+def test_what_is_sent_once_more_is_restored_to_what_it_was(make: Make) -> None:
+    safety = SPEC["safety"] | {"canary": {"soak": "2m", "onFailure": "Restore"}, "allowTightening": WORDS}
+    hand = make(safety=safety)
+    hand.world.ec2.applies_in = 1e9
+    hand.tell(1)
+    hand.send(1)
+    hand.send(1, HOPS | {"HttpTokens": "optional"}, after=61.0)
+    hand.world.cluster.set_ready("n1", False)
+    hand.send(1, {"HttpPutResponseHopLimit": 1}, after=1.0)
+    hand.world.cluster.set_ready("n1", True)
+    assert hand.judge.taken[hand.world.cluster.policy("p").uid][hand.one(1).name].restored
+
+
 def test_what_is_pending_too_long_is_sent_once_more_whatever_another_has_sent(make: Make) -> None:
     safety = {**SPEC["safety"], "canary": {"instances": 0}, "allowTightening": WORDS}
     hand = make(safety=safety)
@@ -267,7 +312,10 @@ def test_what_is_pending_too_long_is_sent_once_more_whatever_another_has_sent(ma
     assert broken(hand, 1, after=1.0) == "twice"
 
 
-def test_a_finding_that_is_not_as_expected_stops_all(make: Make) -> None:
+@pytest.mark.parametrize("leaves", [False, True])
+def test_a_finding_that_is_not_as_expected_on_a_node_of_the_policy_stops_all(
+    make: Make, leaves: bool
+) -> None:
     hand = make(safety={**SPEC["safety"], "canary": {"instances": 1, "soak": "2m"}})
     hand.passes()
     hand.send(2)
@@ -276,5 +324,14 @@ def test_a_finding_that_is_not_as_expected_stops_all(make: Make) -> None:
     found = hand.world.cluster._measure("n2")
     found.asked = found.at + 60.0
     hand.world.cluster.measured["n2"].append(found)
-    hand.world.cluster.apply("p", {"verification": {"probe": True}})
-    assert broken(hand, 3, after=1.0) == "probe"
+    spec = {"verification": {"probe": True}}
+    if leaves:
+        hand.world.label("n2", hand.world.cluster.labels["n2"] | {"team": "x"})
+        hand.world.label("n1", hand.world.cluster.labels["n1"] | {"team": "y"})
+        hand.world.label("n3", hand.world.cluster.labels["n3"] | {"team": "y"})
+        spec |= {"selector": {"nodeSelector": {"matchLabels": {"team": "y"}}}}
+    hand.world.cluster.apply("p", spec)
+    if leaves:
+        hand.send(3, after=1.0)
+    else:
+        assert broken(hand, 3, after=1.0) == "probe"

@@ -7,6 +7,7 @@ taken without an answer, or takes a while to be in force.
 import itertools
 import math
 from collections.abc import Callable, Iterator
+from copy import copy
 from typing import Any, Final
 
 import msgspec
@@ -86,6 +87,10 @@ class Instance:
         """Whether a change is not in force yet."""
         return now < self.last.in_force
 
+    def was_pending(self, since: float) -> bool:
+        """Whether a change was not in force at some moment since then."""
+        return any(max(then.at, since) < then.in_force for then in self.during(since))
+
     def pending_since(self, since: float, now: float) -> bool:
         """Whether nothing that was changed since then has ever been in force."""
         changed = [then for then in self.past if then.at >= since]
@@ -112,6 +117,21 @@ class Instance:
         spans = [then for then in self.during(since) if then.at <= until]
         whole = all(then.state == "running" and then.options[name] == value for then in spans)
         return whole and bool(spans) and self.in_force(name, value) <= since
+
+    def read(self, name: str, value: Any, every: float) -> "Instance":
+        """As whoever reads it so often may have seen it: without what another hand made of an option, and
+        such a hand undid before the next reading."""
+        runs = [
+            list(some) for _, some in itertools.groupby(self.past, lambda then: then.options[name] == value)
+        ]
+        seen, seen.past = copy(self), runs[0]
+        for run, back in itertools.zip_longest(runs[1:], runs[2:]):
+            others = [*run, *(back or run)[:1]]
+            foreign = all(then.state == "running" and not then.by for then in others)
+            away = run[0].options[name] != value and back is not None
+            if not (away and foreign and back[0].at - run[0].at <= every):
+                seen.past = seen.past + run
+        return seen
 
     def in_force(self, name: str, value: Any) -> float:
         """Since when it has this option in force; inf = not yet. What is sent once more, while it is not,

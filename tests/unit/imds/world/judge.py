@@ -16,7 +16,7 @@ from unit.imds.world.clock import Clock
 from unit.imds.world.cluster import Cluster
 from unit.imds.world.ec2 import Ec2, Instance
 from unit.imds.world.told import Change, as_expected, changes_of, named, passed, typed
-from unit.imds.world.truth import WATCH_SECONDS, Asked, Group, group_of, groups_of, winners
+from unit.imds.world.truth import WATCH_SECONDS, Asked, Group, group_of, groups_of, meant, winners
 
 FRESH: Final = 5.0  # a change is made from a reading that is no older
 DETECTION: Final = 60.0  # until a change that was set back, or an end that no Node tells of, is seen
@@ -201,6 +201,8 @@ class Judge:
         since = min(now - soak + SLACK, until)
         if self._clock.jumped > since and (self.strange > since or not self.clocks):
             return ""  # no clock tells its process how long it was
+        # It is read once a minute, and what is undone in between is not promised to be seen.
+        one = one.read(name, value, DETECTION + self._ec2.longest_lag)
         if soak and not one.held(name, value, since, until):
             return f"{told} has not stood for {soak:g} s"
         if not self._cluster.ready_throughout(one.node, since):
@@ -256,8 +258,14 @@ class Judge:
         node, before = self._cluster.nodes.get(one.node), one.last.options
         known = self.taken[asked.uid].get(one.name)
         canary = one.name in named(status, self.group(one))
-        if known is not None and known.options == options and one.pending(self._now()):
-            before = dict(known.before)  # it is sent once more
+        # It is sent once more, with all that the policy decides, of which the first call held what differed.
+        if (
+            known is not None
+            and known.options.items() <= options.items()
+            and options.items() <= before.items()
+            and one.pending(self._now())
+        ):
+            before = {**before, **{name: known.before[name] for name in known.options}}
         self.taken[asked.uid][one.name] = Sent(
             *(self._now(), one.name, dict(before), options, node is not None and node.ready, canary),
             restored=restores,
@@ -309,7 +317,8 @@ class Judge:
         wins = winners(self._cluster.asked(), labels, groups_of(labels, one.asg))
         for name, value in options.items():
             had = one.values(name, since)
-            if had == {value} and not one.pending(self._now()):  # else it is sent once more
+            # What was pending when it was read may be sent once more, though it has ended since.
+            if had == {value} and not one.was_pending(since):
                 self.breach("differs", f"{one.name} has {name}={value} already")
                 continue
             if not any(asked.allows(name, before, value) for before in had):
@@ -320,6 +329,14 @@ class Judge:
                 and self._steady(asked)
             ):
                 self.breach("wins", f"{asked.name} does not decide {name} of {one.name}")
+
+    def _means(self, asked: Asked, node: str) -> bool:
+        """Whether it is a node of the policy."""
+        there = self._cluster.nodes.get(node)
+        if there is None:
+            return False
+        groups = groups_of(there.labels, self._cluster.instance(node).asg)
+        return meant(asked.spec.get("selector", {}), there.labels, groups)
 
     def _steady(self, asked: Asked) -> bool:
         """Whether no spec or label was changed since the pass began."""
@@ -423,7 +440,8 @@ class Judge:
             return
         for name, found in self._cluster.measured.items():
             shown = [one for one in found if one.shown < began]
-            if name not in self._cluster.nodes or not shown:
+            # What an edit has taken out of the policy is none of its nodes any more.
+            if not shown or not self._means(asked, name):
                 continue
             one, last = self._ec2.instances[shown[-1].instance], shown[-1]
             sent = self.taken[asked.uid].get(one.name)
