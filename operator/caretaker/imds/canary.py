@@ -34,6 +34,7 @@ from caretaker.imds.desk import FRESH_SECONDS, WATCH_SECONDS, Desk, Found, Group
 from caretaker.imds.drift import text
 from caretaker.imds.guard import ec2_name
 from caretaker.imds.hands import Hand, refused
+from caretaker.imds.judge import NOT_ASKED
 from caretaker.imds.soak import soak, soaked_at, watched_until
 from caretaker.imds.standing import BACK, Standing, runs, standing, unready
 
@@ -57,6 +58,7 @@ class Record(msgspec.Struct, frozen=True):
     faults   failures since the last pass
     unready  instances whose Nodes were Ready at the change and are now NotReady
     stale    instances to read again before a canary passes or a watch ends
+    untold   instances of which EC2's answers lack something, so that it is unknown whether they are well
     """
 
     canaries: Mapping[Group, GroupCanary] = {}
@@ -65,6 +67,7 @@ class Record(msgspec.Struct, frozen=True):
     faults: tuple[Fault, ...] = ()
     unready: tuple[ChangedInstance, ...] = ()
     stale: tuple[Found, ...] = ()
+    untold: tuple[Found, ...] = ()
 
 
 def step(
@@ -151,10 +154,11 @@ class _Step:
         self._faults: list[Fault] = []
         self._unready: list[ChangedInstance] = []
         self._stale: list[Found] = []
+        self._untold: list[Found] = []
 
     def record(self) -> Record:
         """The result."""
-        told = tuple(self._faults), tuple(self._unready), tuple(self._stale)
+        told = tuple(self._faults), tuple(self._unready), tuple(self._stale), tuple(self._untold)
         return Record(self._canaries, self._passed, together(self._changed), *told)
 
     # ------------------------------------------------------------ canaries
@@ -238,9 +242,17 @@ class _Step:
         found = self._found[one.instance]
         if not found.ready:
             self._unready.append(one)
+        self._doubt(found, state)
         at = self._now if not (found.ready or one.unready) else one.at
         applied = one.applied or state == "applied"
         return msgspec.structs.replace(one, at=at, applied=applied, unready=not found.ready)
+
+    def _doubt(self, found: Found, state: Standing) -> None:
+        """A region that does not answer holds up no other one."""
+        if state == "unknown" and found.verdict.reason != NOT_ASKED:
+            self._untold.append(found)
+            if not _is_fresh(found, self._desk, WATCH_SECONDS):
+                self._stale.append(found)
 
     def _phase(
         self, canary: GroupCanary, stay: Sequence[tuple[ChangedInstance, Standing]]
@@ -317,6 +329,7 @@ class _Step:
             self._lose(group, one, lost=lost)
             return None
         assert found is not None  # noqa: S101 - it would be gone
+        self._doubt(found, state)
         if state == "applied" and not one.applied:
             one = msgspec.structs.replace(one, applied=True, at=self._now)  # the watch begins
         if is_unready := unready(one, found):

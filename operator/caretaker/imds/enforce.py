@@ -186,9 +186,20 @@ def _stop(
         return None
     if desk.unproved[0]:
         return desk.unproved
+    return _unwell(record) or _too_wide(every, desk)
+
+
+def _unwell(record: Record) -> tuple[str, str] | None:
+    """What stops the others of the instances that were changed."""
     if record.unready:
         return Reason.NODE_NOT_READY, _unready(record)
-    return _too_wide(every, desk)
+    if not record.untold:
+        return None
+    one = record.untold[0]
+    return Reason.NOT_ASKED, (
+        f"It is unknown whether instance {one.instance} (node {one.node}) still has its change: "
+        f"{one.verdict.message}. No instance is changed until EC2 reports it"
+    )
 
 
 def _unready(record: Record) -> str:
@@ -286,6 +297,8 @@ def _wake(
         times += [min(seconds, WATCH_SECONDS) for seconds in ends if seconds > 0]
     if (not base.hold or base.phase == Reason.NODE_NOT_READY) and base.left and not times:
         times.append(READY_SECONDS)
+    if record.untold and base.left:
+        times.append(WATCH_SECONDS)
     watches = (watched_until(one, group.changes, desk) for group in record.changed for one in group.instances)
     times += [(end - desk.wall) / desk.tick for end in watches if end > desk.wall]
     return max(min(times), 0.1) if times else None

@@ -361,6 +361,24 @@ def test_what_is_not_known_neither_passes_nor_fails_it(one: Found) -> None:
     assert (of(made), made.faults, made.stale) == (soaking, (), ())
 
 
+@pytest.mark.parametrize("seen", [{"tagged": False}, {"lost": True}])
+@pytest.mark.parametrize(("at", "stale"), [(939.9, ["i-1"]), (940.0, [])])
+def test_what_an_answer_lacks_of_one_that_was_changed_is_told_and_read_once_a_minute(
+    seen: dict[str, bool], at: float, stale: list[str]
+) -> None:
+    one = found(1, BAD, at=at, **seen)
+    for given in (
+        {"canary": canaries(canary("Soaking", 1))},
+        {"canary": canaries(canary("Changing", 1, applied=False))},
+        {"watched": watched(changed(1, applied=True))},
+    ):
+        made = stepped(one, fresh_since=995.0, **given)
+        assert ([one.instance for one in made.untold], made.faults) == (["i-1"], ())
+        assert [one.instance for one in made.stale] == stale
+    away = stepped(found(1, unasked="away"), watched=watched(changed(1, applied=True)))
+    assert away.untold == (), "a region that does not answer holds up no other one"
+
+
 def test_it_soaks_anew_after_its_node_was_not_ready_though_nobody_saw_it() -> None:
     soaking = canaries(canary("Soaking", 1, since=LONG_AGO))
     for since in (READY_SINCE + 1.0, READY_SINCE - 1.0):

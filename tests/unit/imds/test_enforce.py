@@ -8,7 +8,7 @@ import pytest
 from caretaker.api.imds import MAX_CANARIES, MAX_CHANGED, MAX_GROUPS, BreakerStatus, FieldChange, Options
 from caretaker.api.times import format_time, parse_time
 from caretaker.imds.cases import told
-from caretaker.imds.desk import BATCH
+from caretaker.imds.desk import BATCH, WATCH_SECONDS
 from caretaker.imds.enforce import AHEAD, PASS_SECONDS, POLL_SECONDS, READY_SECONDS, Enforced, enforce
 from caretaker.imds.hands import Hand, failed, sent
 from caretaker.imds.merge import Claim
@@ -674,6 +674,17 @@ def test_while_a_node_that_was_changed_is_not_ready_nothing_is_changed() -> None
     assert soon.wake == 1.0
     scaled = enforce(every[:1], desk(watched=watched(changed(9)), tick=0.5))
     assert scaled.wake == 121.0 / 0.5
+
+
+def test_while_ec2_does_not_report_what_was_changed_nothing_is_changed() -> None:
+    one = found(9, BAD, tagged=False)
+    made = enforce([one, *many(3)], desk(watched=watched(changed(9, applied=True))))
+    assert (made.writes, made.phase, made.hold, made.breaker) == ((), "NotAsked", True, None)
+    assert "unknown whether instance i-9 (node n9) still has its change: EC2 reports no tags" in made.message
+    assert made.wake == WATCH_SECONDS
+    rests = enforce([one], desk(watched=made.changed))
+    assert (rests.phase, rests.wake) == ("Enforced", 121.0)
+    assert len(enforce([found(9, GOOD), *many(3)], desk(watched=made.changed)).writes) == 3
 
 
 def test_while_a_canary_soaks_it_is_looked_at_each_minute_whatever_keeps_the_others() -> None:

@@ -9,6 +9,7 @@ from typing import Any, Final
 import pytest
 
 from testing.examples import SEED, examples
+from unit.imds.world.judge import Sent
 from unit.imds.world.truth import LABELS, TEAM, WORDS, Group
 from unit.imds.world.world import World
 
@@ -327,3 +328,26 @@ def test_what_the_probe_has_found_is_not_forgotten_while_ec2_does_not_answer(
     world.run(700.0)
     assert world.ec2.blind == []
     assert (world.ready("p"), len(world.judge.sends)) == ("SetButUnreachable", sent)
+
+
+def test_nothing_follows_while_ec2_does_not_tell_of_one_that_was_changed(world: World) -> None:
+    """Another process does not know its tags, and so not whether its value is wanted."""
+    world.apply("p", **SPEC)
+
+    def late() -> list[Sent]:
+        every = world.judge.taken[world.cluster.policy("p").uid].values()
+        return [one for one in every if world.ec2.instances[one.instance].number > 16 and not one.canary]
+
+    world.run(900.0, until=lambda: bool(late()))
+    one = world.ec2.instances[late()[0].instance]
+    world.run(20.0)
+    world.operator.restart()
+    world.ec2.untold = one.number
+    back(world, one.node)
+    world.run(200.0)
+    assert (world.ready("p"), world.judge.sends) == ("NotAsked", [])
+    assert world.run(600.0)["p"] <= 120
+    world.ec2.untold = 0
+    world.run(70.0)
+    assert world.ready("p") == "BreakerOpen"
+    ends_well(world)
