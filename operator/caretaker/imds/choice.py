@@ -38,11 +38,13 @@ class Write(msgspec.Struct, frozen=True):
 
 
 class Choice(msgspec.Struct, frozen=True):
-    """`read`: the instances of the writes, as they were read."""
+    """`read`: the instances of the writes, as they were read; `later`: the limits leave some for later that
+    are to be restored."""
 
     record: Record
     writes: tuple[Write, ...] = ()
     read: tuple[Found, ...] = ()
+    later: bool = False
 
 
 def covered(cases: Sequence[Case], record: Record, desk: Desk) -> frozenset[str]:
@@ -124,6 +126,7 @@ class _Pick:
         self._places = MAX_CANARIES - running * desk.canary_instances
         self._writes: list[Write] = []
         self._read: list[Found] = []
+        self._later = False
         self._changed: list[ChangedGroup] = []
         self._failed = {
             name for canary in record.canaries.values() if canary.phase == "Failed" for name in _names(canary)
@@ -137,7 +140,7 @@ class _Pick:
         canaries = {group: one for group, one in every if one.phase != "Failed" or group in wait}
         changed = together((*self._record.changed, *self._changed))
         record = msgspec.structs.replace(self._record, canaries=canaries, changed=changed)
-        return Choice(record, tuple(self._writes), tuple(self._read))
+        return Choice(record, tuple(self._writes), tuple(self._read), self._later)
 
     def has_failed(self, case: Case) -> bool:
         """Whether the instance was in a failed canary."""
@@ -188,7 +191,7 @@ class _Pick:
 
     def restore(self, canary: GroupCanary, one: ChangedInstance, found: Found) -> None:
         """An instance that still has the change."""
-        if found.seen is None or not self._free(found):
+        if found.seen is None:
             return
         has = dict(found.seen.options.given())
         wanted = {
@@ -198,6 +201,9 @@ class _Pick:
             and has.get(change.field) == value(change, change.after)
         }
         if not wanted:
+            return
+        if not self._free(found):
+            self._later = True
             return
         self._write(found, parameters(wanted, self._desk.me, (), found.seen))
         after = self._canaries[canary.kind, canary.name]

@@ -101,7 +101,7 @@ def enforce(every: Sequence[Found], desk: Desk, elsewhere: Sequence[Found] = ())
         ),
         slowed=desk.slowed,
     )
-    return msgspec.structs.replace(made, wake=_wake(made, cases, follow, choice.record, desk))
+    return msgspec.structs.replace(made, wake=_wake(made, cases, follow, choice, desk))
 
 
 def _pending(items: Iterable[Case]) -> int:
@@ -280,17 +280,18 @@ def _until(canary: GroupCanary, desk: Desk) -> str:
 
 
 def _wake(
-    base: Enforced, cases: Iterable[Case], follow: Collection[str], record: Record, desk: Desk
+    base: Enforced, cases: Iterable[Case], follow: Collection[str], choice: Choice, desk: Desk
 ) -> float | None:
     """Seconds until the next pass if no event comes before."""
     if base.ahead:
         return 0.1
+    record = choice.record
     mine = [] if base.hold else [case for case in cases if _moves(case, follow, record, desk)]
     later = [case.hand.not_before - desk.now for case in mine]
     times = [seconds for seconds in later if seconds > 0]
     if base.pending or base.writes:
         times.append(POLL_SECONDS)
-    if any(seconds <= 0 for seconds in later):
+    if choice.later or any(seconds <= 0 for seconds in later):
         times.append(max(desk.wait, PASS_SECONDS))
     if base.breaker is None:
         ends = [_ends(one, desk) for one in record.canaries.values() if one.phase == "Soaking"]

@@ -750,6 +750,8 @@ def test_what_is_given_back_keeps_to_the_pace_and_is_read_again_before() -> None
     given: dict[str, Any] = {"canary": lost, "on_failure": "Restore", "fresh_since": 995.0}
     made = enforce(every, desk(**given, cap=1))
     assert (written(made), made.ahead) == (["i-2"], ((HERE, "i-2"),))
+    waits = enforce([found(2, GOOD), found(3, GOOD)], desk(**given, cap=0, wait=7.5))
+    assert (written(waits), waits.wake) == ([], 7.5), "no other event would start a pass"
     after = msgspec.structs.replace(desk(**given, cap=1), canary=made.canary, breaker=made.breaker)
     then = enforce(every, after)
     assert (written(then), written(enforce(every, msgspec.structs.replace(after, canary=then.canary)))) == (

@@ -16,6 +16,7 @@ from unit.imds.world.world import World
 pytestmark = [pytest.mark.random, pytest.mark.slow]
 A: Final[Group] = ("EKSManagedNodegroup", "a")
 B: Final[Group] = ("AutoScalingGroup", "b")
+GROUP_A: Final = {"kind": A[0], "names": [A[1]]}
 SOAK: Final = 120.0
 SPEC: Final[dict[str, Any]] = {
     "mode": "Enforce",
@@ -189,7 +190,7 @@ def test_a_failed_canary_that_is_not_ready_stops_all_after_a_resume(world: World
 def test_a_canary_soaks_when_its_last_instance_is_changed(world: World, restarts: bool) -> None:
     """The pace allows one change a minute, which is as long as the soak."""
     safety = {**SPEC["safety"], "canary": {"instances": 2, "soak": "1m"}, "maxChangesPerMinute": 1}
-    world.apply("p", **SPEC | {"safety": safety, "selector": {"groups": [{"kind": A[0], "names": [A[1]]}]}})
+    world.apply("p", **SPEC | {"safety": safety, "selector": {"groups": [GROUP_A]}})
 
     def passed() -> bool:
         found = world.cluster.status("p").canary
@@ -328,6 +329,18 @@ def test_what_the_probe_has_found_is_not_forgotten_while_ec2_does_not_answer(
     world.run(700.0)
     assert world.ec2.blind == []
     assert (world.ready("p"), len(world.judge.sends)) == ("SetButUnreachable", sent)
+
+
+def test_all_of_a_canary_are_given_back_as_soon_as_the_pace_allows(world: World) -> None:
+    canary = {"instances": 3, "soak": "2m", "onFailure": "Restore"}
+    world.apply(
+        "p", **SPEC | {"safety": SPEC["safety"] | {"canary": canary}, "selector": {"groups": [GROUP_A]}}
+    )
+    world.run(60.0)
+    lost, *others = (one for one in world.ec2.instances.values() if one.last.by)
+    world.end(lost.node)
+    world.run(60.0)
+    assert [one.last.options["HttpPutResponseHopLimit"] for one in others] == [1, 1]
 
 
 def test_nothing_follows_while_ec2_does_not_tell_of_one_that_was_changed(world: World) -> None:
