@@ -59,6 +59,7 @@ class Desk(msgspec.Struct, frozen=True):
     first     instances whose dry run EC2 allowed when it denied others
     proved    instances that passed the probe since their soak began; None: there is no probe
     faulty    instances of a canary -> unexpected result of the probe
+    unprobed  instances of a soaking canary -> why they cannot be probed
     unproved  (reason, message) of an unexpected result that counts; ("", "") = none
     needed    group -> the hop limit that its pods need, as measured
     """
@@ -99,6 +100,7 @@ class Desk(msgspec.Struct, frozen=True):
     changed: Mapping[str, float] = {}  # instance -> when it was changed, in Unix seconds
     proved: frozenset[str] | None = None
     faulty: Mapping[str, str] = {}
+    unprobed: Mapping[str, str] = {}
     unproved: tuple[str, str] = ("", "")
     needed: Mapping[Group, int] = {}
 

@@ -238,8 +238,12 @@ def _phase(
     running = [one for one in record.canaries.values() if one.phase != "Failed"]
     if not running:
         return _no_canary(cases, said)
-    first = min(running, key=lambda one: (one.phase == "Soaking", one.kind, one.name))
+    first = min(
+        running, key=lambda one: (bool(_unprobed(one, desk)), one.phase == "Soaking", one.kind, one.name)
+    )
     more = f"; {len(running) - 1} more group(s) have a canary" if len(running) > 1 else ""
+    if why := _unprobed(first, desk):
+        return Reason.NOT_PROBEABLE, f"{_names(first)} has soaked, and cannot be probed: {why}{more}; {said}"
     if first.phase == "Soaking":
         return Reason.CANARY_SOAKING, f"{_names(first)} {_until(first, desk)}{more}; {said}"
     proved = "" if desk.proved is None else ", and has to pass the probe afterwards"
@@ -268,6 +272,14 @@ def _names(canary: GroupCanary) -> str:
     return f"Canary {names}{of}"
 
 
+def _unprobed(canary: GroupCanary, desk: Desk) -> str:
+    """Why it can never pass as it is now."""
+    if canary.phase != "Soaking" or desk.proved is None or desk.wall < soaked_at(canary, desk):
+        return ""
+    left = (one.instance for one in canary.instances if one.instance not in desk.proved)
+    return next((why for one in left if (why := desk.unprobed.get(one, ""))), "")
+
+
 def _until(canary: GroupCanary, desk: Desk) -> str:
     end = soaked_at(canary, desk)
     if desk.wall >= end:
@@ -286,7 +298,9 @@ def _wake(
     if base.ahead:
         return 0.1
     record = choice.record
-    mine = [] if base.hold else [case for case in cases if _moves(case, follow, record, desk)]
+    running = any(one.phase != "Failed" for one in record.canaries.values())
+    hold = base.hold and not (base.phase == Reason.NOT_PROBEABLE and running)
+    mine = [] if hold else [case for case in cases if _moves(case, follow, record, desk)]
     later = [case.hand.not_before - desk.now for case in mine]
     times = [seconds for seconds in later if seconds > 0]
     if base.pending or base.writes:
@@ -296,7 +310,7 @@ def _wake(
     if base.breaker is None:
         ends = [_ends(one, desk) for one in record.canaries.values() if one.phase == "Soaking"]
         times += [min(seconds, WATCH_SECONDS) for seconds in ends if seconds > 0]
-    if (not base.hold or base.phase == Reason.NODE_NOT_READY) and base.left and not times:
+    if (not hold or base.phase == Reason.NODE_NOT_READY) and base.left and not times:
         times.append(READY_SECONDS)
     if record.untold and base.left:
         times.append(WATCH_SECONDS)

@@ -178,6 +178,7 @@ def _desk(
         desk,
         proved=frozenset(one.instance for one in proved),
         faulty={one.instance: why for one, _ in canaries if (why := verified.faults.get(one.node))},
+        unprobed={one.instance: place.unprobed for one, place in canaries if place.unprobed},
         unproved=(verified.reason, verified.message) if verified.proved is False else ("", ""),
         needed=needed,
     )

@@ -488,6 +488,33 @@ def test_why_a_closing_change_stands_longer_is_told() -> None:
     assert format_time(WALL + 901) in made.message
 
 
+def test_a_canary_that_cannot_be_probed_any_more_is_told_after_its_soak() -> None:
+    long, short = (canary("Soaking", 1, since=WALL - ago) for ago in (500, 30))
+    given: dict[str, Any] = {"proved": frozenset[str](), "unprobed": {"i-1": "its endpoint is disabled"}}
+    every = [found(1, GOOD), found(2)]
+    made = enforce(every, desk(canary=canaries(long), **given))
+    assert (made.writes, made.phase, made.hold, chosen(made)) == ((), "NotProbeable", True, {GROUP: ["i-1"]})
+    assert made.message.startswith(
+        "Canary i-1 of EKSManagedNodegroup/a has soaked, and cannot be probed: its endpoint is disabled; 1"
+    )
+    assert made.wake == READY_SECONDS
+    for canary_, more in (
+        (short, {}),
+        (long, {"proved": None}),
+        (long, {"unprobed": {"i-2": "it is no canary"}}),
+        (msgspec.structs.replace(long, phase="Changing"), {}),
+    ):
+        assert enforce(every, desk(canary=canaries(canary_), **given | more)).phase != "NotProbeable"
+    fresh = enforce(every, desk(canary=canaries(long), **given | {"proved": frozenset(["i-1"])}))
+    assert fresh.phase == "Changing"
+    other = canary("Soaking", 3, since=WALL - 500, group=("KarpenterNodePool", "b"))
+    both = enforce(
+        [*every, found(3, GOOD, group=("KarpenterNodePool", "b"))],
+        desk(canary=canaries(long, other), **given),
+    )
+    assert both.phase == "CanarySoaking", "not while another one may go on"
+
+
 def test_one_canary_holds_up_no_other_group() -> None:
     every = [found(1, GOOD), found(2), found(3, group=OTHER), found(4, group=OTHER)]
     here = canaries(canary("Soaking", 1), stood=(passed(RAISE, OTHER),))

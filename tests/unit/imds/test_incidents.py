@@ -343,6 +343,21 @@ def test_all_of_a_canary_are_given_back_as_soon_as_the_pace_allows(world: World)
     assert [one.last.options["HttpPutResponseHopLimit"] for one in others] == [1, 1]
 
 
+def test_a_canary_whose_endpoint_another_hand_disables_is_told_until_it_is_enabled(world: World) -> None:
+    """No probe can verify its change; nothing else is changed, and it passes once the endpoint is enabled."""
+    world.apply("p", **SPEC | {"verification": {"probe": True}, "selector": {"groups": [GROUP_A]}})
+    world.run(1.0)
+    one = world.instance_of(canary(world))
+    world.ec2.put(one, takes=0.0, HttpEndpoint="disabled")
+    world.run(2_000.0)
+    assert (world.ready("p"), len(world.judge.sends)) == ("NotProbeable", 1)
+    (stopped,) = (told for told in world.cluster.status("p").conditions if told.type == "Enforcing")
+    assert (stopped.status, one.name in stopped.message) == ("False", True)
+    world.ec2.put(one, takes=0.0, HttpEndpoint="enabled")
+    world.run(1_800.0)
+    assert world.ready("p") == "Enforced"
+
+
 def test_nothing_follows_while_ec2_does_not_tell_of_one_that_was_changed(world: World) -> None:
     """Another process does not know its tags, and so not whether its value is wanted."""
     world.apply("p", **SPEC)
