@@ -184,15 +184,19 @@ def _desk(
     )
 
 
-def _soaking(desk: Desk | None) -> dict[str, tuple[float, float]]:
-    """Instances of soaking canaries -> when they were seen applied, and when they were chosen, in Unix
-    seconds: earlier probe requests do not verify them. Plus one, since times are rounded down to a second."""
+def _canaries(desk: Desk | None) -> dict[str, tuple[float, float]]:
+    """Instances of canaries that have the change -> since when they soak (0 = not now), and when they were
+    chosen, in Unix seconds: earlier probe requests do not verify them. Plus one, since times are rounded down
+    to a second."""
     canaries = desk.canary.groups if desk is not None and desk.canary is not None else ()
     return {
-        one.instance: ((parse_time(canary.since) or 0.0) + 1.0, (parse_time(canary.started_at) or 0.0) + 1.0)
+        one.instance: (
+            (parse_time(canary.since) or 0.0) + 1.0 if canary.phase == "Soaking" else 0.0,
+            (parse_time(canary.started_at) or 0.0) + 1.0,
+        )
         for canary in canaries
-        if canary.phase == "Soaking"
         for one in canary.instances
+        if canary.phase == "Soaking" or (canary.phase == "Changing" and one.applied)
     }
 
 
@@ -200,10 +204,10 @@ def _places(snapshot: Snapshot, found: Sequence[tuple[Member, Found]]) -> Sequen
     """A Place for each instance, in order, if nodes are probed."""
     if snapshot.probing is None:
         return ()
-    soaking = _soaking(snapshot.desk)
+    canaries = _canaries(snapshot.desk)
     changed = snapshot.desk.changed if snapshot.desk is not None else {}
     return [
-        _place(member, one, changed.get(one.instance, 0.0), soaking.get(one.instance))
+        _place(member, one, changed.get(one.instance, 0.0), canaries.get(one.instance, (0.0, 0.0)))
         for member, one in found
     ]
 
@@ -216,8 +220,8 @@ def _verified(snapshot: Snapshot, places: Sequence[Place]) -> Verified | None:
     return verify(snapshot.probing, places, known.findings, known.marks, snapshot.now)
 
 
-def _place(member: Member, one: Found, changed: float, soaks: tuple[float, float] | None) -> Place:
-    seen, unprobed = one.seen, member.place.unprobed
+def _place(member: Member, one: Found, changed: float, canary: tuple[float, float]) -> Place:
+    seen, unprobed, (soaks, began) = one.seen, member.place.unprobed, canary
     endpoint = one.wanted.get("httpEndpoint")
     disabled = seen is not None and seen.options.http_endpoint == "disabled"
     shut = disabled and endpoint is not None and endpoint.value == "disabled" and not endpoint.rivals
@@ -227,11 +231,11 @@ def _place(member: Member, one: Found, changed: float, soaks: tuple[float, float
         node=one.node,
         groups=member.groups,
         # A soaking canary has its changes; any other difference is not for this policy to change.
-        fit=one.ready and (soaks is not None or one.verdict.state == "compliant"),
+        fit=one.ready and (soaks > 0 or one.verdict.state == "compliant"),
         hop_limit=seen.options.http_put_response_hop_limit if seen is not None else None,
-        changed=changed if soaks is None else soaks[0],
-        needed=soaks is not None,
-        began=0.0 if soaks is None else soaks[1],
+        changed=soaks or changed,
+        needed=soaks > 0,
+        began=began,
         shut=shut,
         unprobed=unprobed,
     )

@@ -16,6 +16,7 @@ from unit.imds.world.world import World
 pytestmark = [pytest.mark.random, pytest.mark.slow]
 A: Final[Group] = ("EKSManagedNodegroup", "a")
 B: Final[Group] = ("AutoScalingGroup", "b")
+C: Final[Group] = ("KarpenterNodePool", "c")
 GROUP_A: Final = {"kind": A[0], "names": [A[1]]}
 SOAK: Final = 120.0
 SPEC: Final[dict[str, Any]] = {
@@ -311,6 +312,28 @@ def test_what_the_probe_has_found_is_not_forgotten_with_a_flap(world: World, res
     assert after is not None
     assert after.since != before.since, "it soaks anew"
     assert {instance for _, _, instance in world.judge.sends} <= set(sent)
+
+
+def test_what_the_probe_has_found_by_a_clock_that_was_ahead_is_not_forgotten(world: World) -> None:
+    """Nor after its Node was not Ready, in the pass that finds it Ready."""
+    world.clock.jump(3_600.0)
+    world.apply("p", **SPEC | {"verification": {"probe": True, "expect": "PodReachable"}})
+    world.run(5.0)
+    node = canary(world)
+    world.cluster.needs_of[node] = 9
+    world.run(300.0)
+    assert world.ready("p") == "SetButUnreachable"
+    world.cluster.set_ready(node, False)
+    world.clock.jump(0.0)
+    world.groups[C] = world.groups[A]
+    world.join(C)
+    world.run(100.0)
+    assert world.ready("p") == "NodeNotReady"
+    sent = len(world.judge.sends)
+    world.cluster.set_ready(node, True)
+    world.cluster.probe_takes = 30.0
+    world.run(20.0)
+    assert (world.ready("p"), len(world.judge.sends)) == ("SetButUnreachable", sent)
 
 
 @pytest.mark.parametrize("restarts", [False, True])
