@@ -260,8 +260,8 @@ class _Step:
         ones, states = [one for one, _ in stay], [state for _, state in stay]
         tokens = [_token(self._found[one.instance]) for one in ones]
         same = all(one.ready_since == token for one, token in zip(ones, tokens, strict=True))
-        # `since` is from a clock that was ahead of this one: the rest of the soak is unknown.
-        ahead = (parse_time(canary.since) or 0.0) > self._desk.wall
+        late = max(self._desk.asked_ahead.get(one.instance, 0.0) for one in ones)
+        ahead = self._ahead(parse_time(canary.since) or 0.0, late)
         stands = all(one.applied and not one.unready for one in ones)
         goes_on = canary.phase == "Soaking" and same and not ahead
         begins = goes_on or all(state == "applied" for state in states)
@@ -275,7 +275,7 @@ class _Step:
                 for one, token in zip(ones, tokens, strict=True)
             ),
             phase="Soaking",
-            since=canary.since if goes_on else self._now,
+            since=canary.since if goes_on else format_time(max(self._desk.wall, late)),
         )
         if self._passes(soaks, states):
             return None
@@ -283,6 +283,11 @@ class _Step:
             old = [one for one in self._of(soaks) if not _is_fresh(one, self._desk, WATCH_SECONDS)]
             self._stale += [one for one in old if one not in self._stale]
         return soaks
+
+    def _ahead(self, since: float, late: float) -> bool:
+        """Whether the soak began by a clock that was ahead, so that the rest of it is unknown, or an earlier
+        probe request (`late`) would count in it. While it waits for its time, its own are of that second."""
+        return late > since + 1.0 if late else since > self._desk.wall
 
     def _lacks(self, canary: GroupCanary, ones: Sequence[ChangedInstance]) -> bool:
         """Whether another instance is to join first."""

@@ -60,6 +60,7 @@ class Desk(msgspec.Struct, frozen=True):
     proved    instances that passed the probe since their soak began; None: there is no probe
     faulty    instances of a canary -> unexpected result of the probe
     unprobed  instances of a soaking canary -> why they cannot be probed
+    asked_ahead  instances of canaries -> time of the last probe request, if that is in the future
     unproved  (reason, message) of an unexpected result that counts; ("", "") = none
     needed    group -> the hop limit that its pods need, as measured
     """
@@ -101,6 +102,7 @@ class Desk(msgspec.Struct, frozen=True):
     proved: frozenset[str] | None = None
     faulty: Mapping[str, str] = {}
     unprobed: Mapping[str, str] = {}
+    asked_ahead: Mapping[str, float] = {}
     unproved: tuple[str, str] = ("", "")
     needed: Mapping[Group, int] = {}
 

@@ -33,7 +33,7 @@ from caretaker.imds.place import Place as Whereabouts
 from caretaker.imds.probe import Known
 from caretaker.imds.select import names, selects
 from caretaker.imds.sources import Findings, audit
-from caretaker.imds.verify import Place, Probing, Verified, required, stands, unprovable, verify
+from caretaker.imds.verify import Place, Probing, Verified, asked_ahead, required, stands, unprovable, verify
 
 OTHER_REGION: Final = "OtherRegion"
 
@@ -171,6 +171,7 @@ def _desk(
     if snapshot.probing is None or verified is None:
         return desk
     probing, findings, now = snapshot.probing, snapshot.known.findings, snapshot.now
+    marks, known = snapshot.known.marks, recorded(desk.canary, ())
     canaries = [(one, place) for (_, one), place in zip(found, places, strict=True) if place.needed]
     proved = [one for one, place in canaries if stands(probing, place, findings.get(one.node), now)]
     needed = required(probing, places, findings, now) if probing.expect == "PodReachable" else {}
@@ -179,6 +180,11 @@ def _desk(
         proved=frozenset(one.instance for one in proved),
         faulty={one.instance: why for one, _ in canaries if (why := verified.faults.get(one.node))},
         unprobed={one.instance: place.unprobed for one, place in canaries if place.unprobed},
+        asked_ahead={
+            one.instance: at
+            for _, one in found
+            if one.instance in known and (at := asked_ahead(one.node, findings, marks, now))
+        },
         unproved=(verified.reason, verified.message) if verified.proved is False else ("", ""),
         needed=needed,
     )

@@ -129,6 +129,12 @@ def required(
     return most
 
 
+def asked_ahead(node: str, found: Mapping[str, Finding], marks: Mapping[str, str], now: float) -> float:
+    """The time of the last request, if that is in the future, by a clock that was ahead; 0 = it is not."""
+    asked = parse_time(_asked(node, found.get(node), marks)) or 0.0
+    return asked if asked > now else 0.0
+
+
 def unprovable(unprobed: str, seen: Seen | None, changes: Iterable[Change]) -> str:
     """Why a probe cannot verify these changes of an instance; "" = it can. `unprobed`: of its Place."""
     if unprobed:
@@ -166,11 +172,16 @@ def _mark(
 ) -> str:
     """The mark of the last request; now, if the finding is too old. A request by a clock that is ahead is
     waited for, and not repeated."""
-    asked = max(normalise_time(marks.get(place.node)), finding.mark if finding is not None else "")
+    asked = _asked(place.node, finding, marks)
     old = bool(place.changed) and asked < format_micros(place.changed)
     if finding is not None and answered(finding, asked):
         old = old or _age(finding, now) >= _due(probing, place, finding)
     return stamp_after(max(now, place.changed), [asked]) if old else asked
+
+
+def _asked(node: str, finding: Finding | None, marks: Mapping[str, str]) -> str:
+    """The mark of the last request."""
+    return max(normalise_time(marks.get(node)), finding.mark if finding is not None else "")
 
 
 def _since(place: Place, finding: Finding, now: float) -> bool:

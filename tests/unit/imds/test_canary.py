@@ -405,6 +405,28 @@ def test_a_soak_that_began_by_a_clock_that_was_ahead_begins_anew() -> None:
     assert (made.phase, made.since) == ("Soaking", format_time(WALL))
 
 
+@pytest.mark.parametrize(
+    ("since", "asked", "soaks_since"),
+    [
+        pytest.param(LONG_AGO, WALL + 600.5, WALL + 600.0, id="it begins at the time of the request"),
+        pytest.param(WALL + 600.0, WALL + 600.5, WALL + 600.0, id="and stays there"),
+        pytest.param(WALL + 600.0, WALL + 601.0, WALL + 600.0, id="and is probed as soon as it begins"),
+        pytest.param(WALL + 600.0, WALL + 602.0, WALL + 602.0, id="a later request puts it off"),
+        pytest.param(WALL + 600.0, 0.0, WALL, id="that clock is as it was"),
+        pytest.param(WALL - 5.0, 0.0, WALL - 5.0, id="no request is ahead"),
+    ],
+)
+def test_a_soak_begins_after_a_probe_request_by_a_clock_that_was_ahead(
+    since: float, asked: float, soaks_since: float
+) -> None:
+    soaking = canaries(canary("Soaking", 1, 2, since=since))
+    ahead = {"i-2": asked} if asked else {}
+    made = stepped(found(1, GOOD), found(2, GOOD), canary=soaking, proved=frozenset(), asked_ahead=ahead)
+    one = of(made)
+    assert one is not None
+    assert (one.phase, one.since) == ("Soaking", format_time(soaks_since))
+
+
 def test_where_it_is_probed_it_passes_only_once_that_is_proved() -> None:
     soaking = canaries(canary("Soaking", 1, 2, since=LONG_AGO))
     both = (found(1, GOOD), found(2, GOOD))

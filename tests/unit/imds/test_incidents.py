@@ -337,6 +337,27 @@ def test_what_the_probe_has_found_by_a_clock_that_was_ahead_is_not_forgotten(wor
 
 
 @pytest.mark.parametrize("restarts", [False, True])
+def test_a_probe_that_was_requested_before_the_clock_was_set_back_proves_nothing(
+    world: World, restarts: bool
+) -> None:
+    """Its request has a time within the soak that follows."""
+    world.apply("p", **SPEC | {"verification": {"probe": True, "expect": "Any"}})
+    world.run(1_200.0)
+    assert world.ready("p") == "Enforced"
+    probed = sum(map(len, world.cluster.measured.values()))
+    world.clock.jump(-1_800.0)
+    world.apply("p", options={"httpEndpoint": "disabled"})
+    world.run(60.0)
+    if restarts:
+        world.operator.restart()
+    world.run(1_800.0)
+    assert world.ready("p") == "CanarySoaking"
+    passes = world.run(7_200.0)
+    assert (world.ready("p"), passes["p"] < 1_000) == ("Enforced", True)
+    assert sum(map(len, world.cluster.measured.values())) > probed
+
+
+@pytest.mark.parametrize("restarts", [False, True])
 def test_what_the_probe_has_found_is_not_forgotten_while_ec2_does_not_answer(
     world: World, restarts: bool
 ) -> None:

@@ -384,6 +384,10 @@ def test_a_canary_passes_only_by_a_probe_that_was_asked_for_after_it_was_seen_ap
     fresh = made(300)
     assert fresh.enforced is not None
     assert (fresh.enforced.phase, len(fresh.enforced.writes)) == ("Changing", 1)
+    ahead = made(-60)
+    assert ahead.enforced is not None
+    assert ahead.enforced.canary is not None
+    assert ahead.enforced.canary.since == format_time(NOW + 60), "it may be from before the soak"
 
 
 @pytest.mark.parametrize(
