@@ -241,6 +241,25 @@ def test_nothing_follows_once_one_is_worse(
     assert broken(hand, after=after) == rule
 
 
+@pytest.mark.parametrize(
+    ("takes", "stands", "seen"),
+    [(0.0, 40.0, True), (0.0, 25.0, False), (60.0, 40.0, True), (65.0, 40.0, False)],
+)
+def test_what_another_hand_sets_back_is_left_to_it_where_it_was_read_as_applied(
+    make: Make, takes: float, stands: float, seen: bool
+) -> None:
+    hand = make()
+    hand.tell(1)
+    hand.world.ec2.applies_in = takes
+    hand.send(1)
+    hand.world.clock.now += takes + stands
+    hand.world.ec2.put(hand.one(1), takes=0.0, HttpPutResponseHopLimit=1)
+    if seen:
+        assert broken(hand, 1, after=1.0) == "set back"
+    else:
+        hand.send(1, after=1.0)
+
+
 def test_only_what_differs_and_is_allowed_is_sent(make: Make) -> None:
     hand = make()
     hand.passes()

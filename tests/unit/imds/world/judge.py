@@ -392,11 +392,11 @@ class Judge:
                     self.breach(rule, f"{one.name} is changed after {changed.name}, at {seen:.1f}")
 
     def _judge_fight(self, asked: Asked, sent: Sent, one: Instance, ends: float) -> None:
-        """What another hand has set back is left to it."""
-        was = [then for then in one.past if then.at <= sent.at or then.by]
+        """What another hand has set back is left to it. What is not in force in time is not waited for."""
+        since = max(then.in_force for then in one.past if then.at <= sent.at or then.by)
         back = one.last
-        stood = back.at - max(then.in_force for then in was) > SEEN
-        if stood and self._set_back(asked, sent, back) and sent.forgiven < back.at and self._now() < ends:
+        seen = since - sent.at <= PENDING_TIMEOUT and back.at - since > SEEN
+        if seen and self._set_back(asked, sent, back) and sent.forgiven < back.at and self._now() < ends:
             self.breach("set back", f"{one.name} is changed again after another hand set it back")
 
     def _worse(self, asked: Asked, sent: Sent, one: Instance) -> Iterator[tuple[str, float]]:
