@@ -23,7 +23,7 @@ from caretaker.aws.services import Rate
 from caretaker.imds.choice import ASKED, Write
 from caretaker.imds.desk import FRESH_SECONDS, Desk, recorded
 from caretaker.imds.enforce import Enforced
-from caretaker.imds.hands import BACKOFF_SECONDS, Hand, failed, sent, unanswered
+from caretaker.imds.hands import BACKOFF_SECONDS, Hand, advance, failed, sent, unanswered
 from caretaker.imds.inventory import OWN_SECONDS, Inventory
 from caretaker.imds.memory import Deeds, Permit
 from caretaker.imds.pace import Pace, cap
@@ -256,6 +256,7 @@ class Doer:
         if deeds.cap is not None:
             deeds.cap.take(now)
         hand = deeds.hands.get(write.instance, Hand())
+        self._landed(deeds, write.instance, target)
         deeds.first.discard(write.instance)
         # A cancelled call has an unknown outcome.
         deeds.keep(write.instance, unanswered(hand, now, write.options))
@@ -282,6 +283,16 @@ class Doer:
         deeds.keep(write.instance, sent(hand, now, write.options))
         deeds.changed[write.instance] = time.time()
         self._inventory.changed(target, write.instance, answer.get("InstanceMetadataOptions") or {})
+
+    def _landed(self, deeds: Deeds, instance: str, target: Target) -> None:
+        """The changes of other policies that were read as applied, though they have not looked yet: what is
+        pending from now on is not theirs."""
+        for other in self._deeds.values():
+            if other is deeds or instance not in other.waits:
+                continue
+            hand = other.hands[instance]
+            if self._inventory.applied(target, instance, hand.options):
+                other.keep(instance, advance(hand, "compliant", self._now(), 0.0))
 
     def _failed(
         self, mine: Read, deeds: Deeds, write: Write, target: Target, hand: Hand, error: AwsError

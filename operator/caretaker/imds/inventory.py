@@ -148,6 +148,11 @@ class Inventory:
         seen = self._place(target).view.instances.get(instance)
         return seen.at if seen is not None else -math.inf
 
+    def applied(self, target: Target, instance: str, options: Mapping[str, Any]) -> bool:
+        """Whether EC2 has reported these options as applied, as far as it is known."""
+        seen = self._place(target).view.instances.get(instance)
+        return seen is not None and not seen.under_way and _changed(seen.options, options) == seen.options
+
     def changed(self, target: Target, instance: str, options: MetadataOptions) -> None:
         """EC2 has accepted our change, and answered with the new values. A description has to confirm
         them."""

@@ -54,6 +54,7 @@ class Ec2:
         self.asked: Callable[[str], BaseException | None] | None = None  # of dry runs; None: as of changes
         self.at_work = self.most_at_work = 0
         self.account = "111122223333"
+        self.options: dict[str, Any] = {"HttpPutResponseHopLimit": 1}
 
     async def modify_instance_metadata_options(self, **given: Any) -> Any:
         instance = given["InstanceId"]
@@ -74,7 +75,7 @@ class Ec2:
 
     async def describe_instances(self, **given: Any) -> Any:
         ids = given["Filters"][0]["Values"]
-        made = {"State": {"Name": "running"}, "MetadataOptions": {"HttpPutResponseHopLimit": 1}}
+        made = {"State": {"Name": "running"}, "MetadataOptions": self.options}
         instances = [{"InstanceId": one, **made} for one in ids]
         return {"Reservations": [{"OwnerId": self.account, "Instances": instances}]}
 
@@ -420,6 +421,26 @@ async def test_what_waits_is_known_to_the_other_policies_until_it_is_applied(clo
     landed = msgspec.structs.replace(deeds.hands["i-0"], landed=True)
     world.doer.note(deeds, Enforced(hands={"i-0": landed}), {"i-0"})
     assert world.doer.desk(policy(), others, {}).others == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("told", "waits"),
+    [
+        pytest.param({"HttpPutResponseHopLimit": 2}, False, id="it is applied"),
+        pytest.param({"HttpPutResponseHopLimit": 2, "State": "pending"}, True, id="it is pending"),
+        pytest.param({"HttpPutResponseHopLimit": 1}, True, id="it is another value"),
+    ],
+)
+async def test_what_was_read_as_applied_waits_no_more_when_another_policy_changes_the_instance(
+    clock: Clock, told: dict[str, Any], waits: bool
+) -> None:
+    world = World()
+    deeds = await world.send()
+    clock.now += OWN_SECONDS + 1.0
+    world.ec2.options = told
+    others = await world.send(key=OTHER)
+    assert (deeds.waits, others.waits) == ({"i-0"} if waits else set(), {"i-0"})
+    assert deeds.hands["i-0"].landed is not waits
 
 
 async def test_shares_that_are_full_are_not_kept(clock: Clock) -> None:

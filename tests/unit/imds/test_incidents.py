@@ -375,6 +375,23 @@ def test_what_the_probe_has_found_is_not_forgotten_while_ec2_does_not_answer(
     assert (world.ready("p"), len(world.judge.sends)) == ("SetButUnreachable", sent)
 
 
+def test_what_another_policy_has_read_as_applied_is_not_sent_once_more(world: World) -> None:
+    """Though its own policy has not looked at it yet, and the change of the other one is pending since."""
+    world.groups[C] = world.groups[A]
+    world.join(C)
+    selector = {"groups": [{"kind": C[0], "names": [C[1]]}]}
+    world.apply("p", **SPEC | {"selector": selector})
+    world.run(1.0)
+    world.apply("a", **SPEC | {"selector": selector, "options": {"httpTokens": "required"}})
+    world.ec2.blind = ["away"] * 3
+    world.run(100.0)
+    world.operator.due["p"] = world.operator.due["a"] + 0.3
+    world.run(200.0)
+    assert [who for _, who, _ in world.judge.sends] == ["p", "a"]
+    world.run(1_200.0)
+    assert (world.ready("p"), world.ready("a")) == ("Enforced", "Enforced")
+
+
 def test_all_of_a_canary_are_given_back_as_soon_as_the_pace_allows(world: World) -> None:
     canary = {"instances": 3, "soak": "2m", "onFailure": "Restore"}
     world.apply(
