@@ -33,6 +33,10 @@ def _response_types() -> dict[str, Any]:
                 found[api_name(name).lower()] = typing.get_type_hints(method)["return"]
     # botocore calls this one itself, for the operator's own identity.
     found["assumerolewithwebidentity"] = AssumeRoleResponse
+    for response_type in found.values():
+        # msgspec describes a type when it first needs it, and a second thread that reads the half-made
+        # description ends the process (SIGSEGV). Responses come in threads, so it is made here.
+        msgspec.json.Decoder(response_type)
     return found
 
 

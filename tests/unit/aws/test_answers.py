@@ -2,6 +2,8 @@
 
 import copy
 import importlib.util
+import subprocess
+import sys
 import typing
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -178,3 +180,34 @@ def test_a_number_of_a_queue_is_one(name: str, told: str) -> None:
 
 def test_an_operation_that_nothing_is_read_of_is_not_looked_at() -> None:
     assert fault_of("PutObject", {"x": 1}) == ""
+
+
+# In processes of their own, where no answer was read before. Threads take turns as often as they can.
+AT_ONCE = """
+import os, sys, threading
+from caretaker.aws.answers import fault_of
+
+def read(operation, together):
+    together.wait()
+    fault_of(operation, {"unknown": 1})
+
+for _ in range(8):
+    if pid := os.fork():
+        print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+        continue
+    sys.setswitchinterval(1e-6)
+    for operation in sys.argv[1:]:
+        together = threading.Barrier(8)
+        threads = [threading.Thread(target=read, args=(operation, together)) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    os._exit(0)
+"""
+
+
+def test_the_first_answers_may_come_to_many_threads_at_once() -> None:
+    command = [sys.executable, "-c", AT_ONCE, *FORMS]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert ended.stdout.split() == ["0"] * 8
