@@ -196,6 +196,15 @@ def test_it_lives_in_a_session_of_its_own_and_ends_when_told(
     assert len(process.logs) == len(process.lines), "a line that is no JSON"
 
 
+@pytest.mark.parametrize("command", [None, NEW_INTERPRETER], ids=["forked", "new"])
+def test_a_crash_fails_the_test(cluster: Cluster, namespace: str, command: tuple[str, ...] | None) -> None:
+    process = OperatorProcess(cluster.kubeconfig, namespace=namespace, leader_elect=False, command=command)
+    process.start().signal(signal.SIGSEGV)
+    assert process.wait_exit() == -signal.SIGSEGV
+    with pytest.raises(OperatorError, match="Segmentation fault"):
+        process.assert_clean_logs()
+
+
 async def test_the_operator_killed_between_a_write_and_its_reply_comes_back(
     cluster: Cluster, admin: Admin, namespace: str, tmp_path: Path
 ) -> None:

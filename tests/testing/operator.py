@@ -38,6 +38,7 @@ from testing.suiterole import as_operator
 SOURCES: Final = Path(__file__).resolve().parents[2] / "operator"
 EXIT_SECONDS: Final = 10.0  # what `caretaker run` promises after SIGTERM
 LINES_SHOWN: Final = 40
+FAULTS: Final = ("Traceback (most recent call last)", "Fatal Python error")  # the latter of a crash
 # A `command`: as users start it, whoever serves.
 NEW_INTERPRETER: Final = (sys.executable, "-m", "caretaker", "run")
 
@@ -264,12 +265,14 @@ class OperatorProcess:
         raise self._error("ended" if left > 0 else f"did not log what was awaited within {timeout:g} s")
 
     def assert_clean_logs(self) -> None:
-        """OperatorError if a line holds a Traceback and `allowed` does not excuse it."""
+        """OperatorError if a line holds a Traceback, or the process crashed, and `allowed` does not excuse
+        it."""
         for number, line in enumerate(self.lines):
             excused = any(re.search(pattern, line) for pattern in self.allowed)
-            if "Traceback (most recent call last)" in line and not excused:
+            fault = next((text for text in FAULTS if text in line), "")
+            if fault and not excused:
                 context = "\n".join(self.lines[number : number + LINES_SHOWN])
-                raise OperatorError(f"{self.name} logged a Traceback:\n{context}")
+                raise OperatorError(f"{self.name} logged a {fault}:\n{context}")
 
     def _read(self, process: subprocess.Popen[str] | Forked) -> None:
         if process.stdout is None:
@@ -366,6 +369,7 @@ def _environment(name: str, time_scale: float, extra: Mapping[str, str]) -> dict
         **kept,
         "PYTHONPATH": str(SOURCES),
         "PYTHONUNBUFFERED": "1",
+        "PYTHONFAULTHANDLER": "1",
         "POD_NAME": name,
         **({"CARETAKER_TEST_TIME_SCALE": str(time_scale)} if time_scale != 1.0 else {}),
         **extra,
