@@ -11,6 +11,7 @@ from caretaker.api.imds import (
     FieldChange,
     GroupCanary,
     GroupTerm,
+    LabelSelector,
     Options,
     PassedChange,
     Selector,
@@ -64,6 +65,24 @@ def test_the_tags_of_an_instance_tell_its_source() -> None:
     assert (source.state, source.launch_template, source.version) == ("EKSOwned", "lt-1", "1")
 
 
+def test_a_node_of_another_policy_has_its_source_only_where_its_instance_can_be_read() -> None:
+    """Instances of EKS Auto Mode have none, though their labels name a node group."""
+    labels = {"eks.amazonaws.com/sourceLaunchTemplateId": "lt-1"}
+    both = node(1, {**labels, "mine": ""}, group="apps"), node(2, labels, group="apps")
+    mine = Policy("two", 100, Options(2), Selector(LabelSelector({"mine": ""})))
+    other = Policy("three", 100, Options(3), Selector(exclude=LabelSelector({"mine": ""})))
+    told = {
+        managed: planned(
+            [member(both[0], Options(1)), member(both[1], Options(3), managed=managed)],
+            *(mine, other),
+            launching=LAUNCHING,
+        ).sources.groups["EKSManagedNodegroup", "apps"]
+        for managed in (False, True)
+    }
+    assert "other nodes from this source" in told[False].message
+    assert "other nodes from this source" not in told[True].message
+
+
 def test_a_node_that_is_skipped_has_no_source() -> None:
     far = member(node(1, provider="aws:///us-east-1a/i-00000001"), Options(2), group="far")
     assert planned([far], launching=LAUNCHING, region=HERE).sources.groups == {}
@@ -82,10 +101,20 @@ def test_a_change_that_has_passed_is_made_on_the_others() -> None:
     assert written(enforced(members, canary=status, canary_instances=1)) == 3
 
 
-def soaks(options: Options, known: Known, **more: Any) -> Plan:
-    one = ChangedInstance("i-00000001", "n001", SINCE, applied=True, ready_since="1970-01-01T00:00:00Z")
-    group = GroupCanary("", "", (FieldChange(HOP, "1", "2"),), (one,), "Soaking", SINCE, SINCE)
-    status = CanaryStatus(1, ("i-00000001",), "Soaking", SINCE, SINCE, (group,))
+def soaks(
+    options: Options,
+    known: Known,
+    *,
+    phase: Any = "Soaking",
+    since: str = SINCE,
+    applied: bool = True,
+    **more: Any,
+) -> Plan:
+    """A canary that was chosen at SINCE, and has been in this phase `since`."""
+    ready = "1970-01-01T00:00:00Z"
+    one = ChangedInstance("i-00000001", "n001", SINCE, applied=applied, ready_since=ready)
+    group = GroupCanary("", "", (FieldChange(HOP, "1", "2"),), (one,), phase, SINCE, since)
+    status = CanaryStatus(1, ("i-00000001",), phase, SINCE, since, (group,))
     desk = msgspec.structs.replace(ENFORCING, canary=status, canary_instances=1, **more)
     mine = Policy("two", 100, Options(2), Selector(), enforces=True)
     ready = member(msgspec.structs.replace(node(1), ready=True), options)
@@ -106,6 +135,50 @@ def test_what_a_probe_finds_of_a_canary_fails_it(on_failure: Any, reason: str) -
             "instance i-00000001 (node n001) has the change, and failed the probe: a pod does not reach IMDS "
             "(Blocked)"
         )
+
+
+def asked(seconds: float, verdict: str = "Blocked") -> Known:
+    """What a probe found that was requested so many seconds after SINCE."""
+    at = (parse_time(SINCE) or 0.0) + seconds
+    return Known({"n001": Finding(verdict, at + 0.5, format_micros(at))}, {"n001": format_micros(at)})
+
+
+@pytest.mark.parametrize(("after", "counts"), [(-50.0, False), (0.9, False), (1.0, True), (30.0, True)])
+def test_a_result_of_this_canary_counts_though_its_soak_began_anew(after: float, counts: bool) -> None:
+    made = soaks(Options(2), asked(after), since="2001-09-09T01:46:00Z")
+    assert made.verified is not None
+    assert bool(made.verified.faults) is counts
+
+
+@pytest.mark.parametrize(
+    ("phase", "applied", "counts"),
+    [("Changing", True, True), ("Changing", False, False), ("Failed", True, False)],
+)
+def test_a_result_from_before_a_change_counts_for_a_canary_that_has_it(
+    phase: str, applied: bool, counts: bool
+) -> None:
+    changed = {"i-00000001": (parse_time(SINCE) or 0.0) + 60.0}
+    made = soaks(Options(2), asked(30.0), phase=phase, applied=applied, changed=changed)
+    assert made.verified is not None
+    assert bool(made.verified.faults) is counts
+    assert not made.verified.first, "it does not soak yet"
+
+
+def test_a_result_from_before_a_change_does_not_count_for_what_is_no_canary() -> None:
+    changed = {"i-00000001": (parse_time(SINCE) or 0.0) + 60.0}
+    desk = msgspec.structs.replace(ENFORCING, changed=changed)
+    ready = member(msgspec.structs.replace(node(1), ready=True), Options(2))
+    made = planned([ready], desk=desk, probing=Probing(), now=1e9, known=asked(30.0)).verified
+    assert made is not None
+    assert not made.faults
+    assert made.message == "0 of 1 node(s) have been probed"
+
+
+def test_of_nodes_that_are_no_canaries_some_are_probed_and_none_first() -> None:
+    members = [member(msgspec.structs.replace(node(n), ready=True), Options(2)) for n in range(5)]
+    made = planned(members, probing=Probing(per_group=3), now=1e9).verified
+    assert made is not None
+    assert (set(made.marks), made.first) == ({"n000", "n001", "n002"}, frozenset())
 
 
 @pytest.mark.parametrize(("after", "again"), [(0.9, True), (1.0, False), (1.5, False)])
