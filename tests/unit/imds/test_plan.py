@@ -392,6 +392,13 @@ def test_differences_are_counted_by_group() -> None:
     }
 
 
+def test_nodes_that_differ_in_several_ways_are_counted_together() -> None:
+    hops = (1, 1, 3, 2)
+    made = planned([member(node(n, group="a"), Options(hop)) for n, hop in enumerate(hops)])
+    assert [(one.nodes, one.compliant, one.drifted) for one in made.groups] == [(4, 1, 3)]
+    assert made.drift == {HOP: 3}
+
+
 def test_groups_are_bounded_and_the_others_counted() -> None:
     def groups(count: int) -> Plan:
         return planned([member(node(n, group=f"g{n:04d}"), Options(2)) for n in range(count)])

@@ -21,7 +21,19 @@ from caretaker.imds.launching import Group, Launcher, Launching, Template, Versi
 from caretaker.imds.plan import Plan, Policy
 from caretaker.imds.probe import Finding, Known
 from caretaker.imds.verify import Probing
-from unit.imds.test_plan import ENFORCING, HOP, SINCE, TWO, enforced, member, node, planned, probed, written
+from unit.imds.test_plan import (
+    ENFORCING,
+    HOP,
+    SINCE,
+    TWO,
+    WINDOWS,
+    enforced,
+    member,
+    node,
+    planned,
+    probed,
+    written,
+)
 
 HERE = "eu-west-1"
 LAUNCHERS = (Launcher("lt-1", "$Latest"),)
@@ -135,6 +147,20 @@ def test_what_a_probe_finds_of_a_canary_fails_it(on_failure: Any, reason: str) -
             "instance i-00000001 (node n001) has the change, and failed the probe: a pod does not reach IMDS "
             "(Blocked)"
         )
+
+
+def test_a_canary_that_cannot_be_probed_is_named() -> None:
+    windows = member(msgspec.structs.replace(node(1, WINDOWS), ready=True), Options(2))
+    one = ChangedInstance("i-00000001", "n001", SINCE, applied=True, ready_since="1970-01-01T00:00:00Z")
+    group = GroupCanary("", "", (FieldChange(HOP, "1", "2"),), (one,), "Soaking", SINCE, SINCE)
+    status = CanaryStatus(1, ("i-00000001",), "Soaking", SINCE, SINCE, (group,))
+    desk = msgspec.structs.replace(ENFORCING, canary=status, canary_instances=1, canary_soak=60.0)
+    mine = Policy("two", 100, Options(2), Selector(), enforces=True)
+    left = member(node(2), Options(1))
+    made = planned([windows, left], mine, desk=desk, probing=Probing(), now=1e9).enforced
+    assert made is not None
+    assert made.phase == "NotProbeable"
+    assert "cannot be probed: its operating system is windows" in made.message
 
 
 def asked(seconds: float, verdict: str = "Blocked") -> Known:
