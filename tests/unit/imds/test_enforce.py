@@ -498,6 +498,8 @@ def test_a_canary_that_cannot_be_probed_any_more_is_told_after_its_soak() -> Non
         "Canary i-1 of EKSManagedNodegroup/a has soaked, and cannot be probed: its endpoint is disabled; 1"
     )
     assert made.wake == READY_SECONDS
+    ends = desk(canary=canaries(canary("Soaking", 1, since=WALL - 121)), **given)
+    assert enforce(every, ends).phase == "NotProbeable"
     for canary_, more in (
         (short, {}),
         (long, {"proved": None}),
