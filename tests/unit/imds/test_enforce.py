@@ -517,6 +517,12 @@ def test_a_canary_that_cannot_be_probed_any_more_is_told_after_its_soak() -> Non
     assert both.phase == "CanarySoaking", "not while another one may go on"
 
 
+def test_nothing_is_waited_for_beside_a_failed_canary_where_no_other_can_be_probed() -> None:
+    left = msgspec.structs.replace(found(2), provable=False)
+    made = enforce([found(1, GOOD), left], desk(canary=canaries(canary("Failed", 1)), proved=frozenset()))
+    assert (made.phase, made.hold, made.wake) == ("NotProbeable", True, None)
+
+
 def test_one_canary_holds_up_no_other_group() -> None:
     every = [found(1, GOOD), found(2), found(3, group=OTHER), found(4, group=OTHER)]
     here = canaries(canary("Soaking", 1), stood=(passed(RAISE, OTHER),))
