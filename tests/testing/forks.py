@@ -15,7 +15,6 @@ The kernel (Linux) kills the forked ones when their server ends; servers end wit
 
 import contextlib
 import ctypes
-import faulthandler
 import gc
 import importlib
 import itertools
@@ -261,7 +260,6 @@ def _line(told: socket.socket) -> bytes:
 def _main() -> None:
     for name in IMPORTED:
         importlib.import_module(name)
-    faulthandler.enable()  # as PYTHONFAULTHANDLER asks a new interpreter
     gc.collect()
     gc.freeze()  # or the first collection of every fork would copy every page
     argv = _serve(socket.socket(fileno=int(sys.argv[1])))

@@ -369,7 +369,6 @@ def _environment(name: str, time_scale: float, extra: Mapping[str, str]) -> dict
         **kept,
         "PYTHONPATH": str(SOURCES),
         "PYTHONUNBUFFERED": "1",
-        "PYTHONFAULTHANDLER": "1",
         "POD_NAME": name,
         **({"CARETAKER_TEST_TIME_SCALE": str(time_scale)} if time_scale != 1.0 else {}),
         **extra,

@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import faulthandler
 from typing import Any
 
 from caretaker.cli.common import command
@@ -29,6 +30,7 @@ def main(args: argparse.Namespace) -> int:
 
     settings = load(args)
     log.setup(settings.log_format, settings.log_level)
+    faulthandler.enable()  # a crash in a C extension logs where each thread was
     with asyncio.Runner(loop_factory=new_loop) as runner:
         runner.run(app.serve(settings))
     return 0
