@@ -2,13 +2,16 @@
 
 import asyncio
 import base64
+import gc
 import json
 import logging
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, Final, cast
 from urllib.parse import urlsplit
 
 import msgspec
@@ -420,25 +423,39 @@ async def test_a_host_that_no_resolver_takes_is_told_and_not_called(url: str) ->
     assert (result.code, result.message[:20]) == ("Unreachable", "spec.target.http.url")
 
 
-@pytest.fixture
-def silent_names(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """A name server that does not answer for *.silent until the test ends; returns what it was asked for."""
-    real, ended, asked = socket.getaddrinfo, threading.Event(), []
+class SilentNames:
+    """A name server that does not answer for *.silent until it gives up."""
 
-    def getaddrinfo(host: str, *args: Any, **kwargs: Any) -> Any:
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self._real, self._ended = socket.getaddrinfo, threading.Event()
+
+    def getaddrinfo(self, host: str, *args: Any, **kwargs: Any) -> Any:
         if not str(host).endswith(".silent"):
-            return real(host, *args, **kwargs)
-        asked.append(str(host))
-        ended.wait()
+            return self._real(host, *args, **kwargs)
+        self.asked.append(str(host))
+        self._ended.wait()
         raise socket.gaierror(socket.EAI_AGAIN, "no answer")
 
-    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
-    yield asked
-    ended.set()
+    async def until(self, count: int) -> None:
+        async with asyncio.timeout(10):
+            while len(self.asked) < count:  # noqa: ASYNC110 - nothing tells
+                await asyncio.sleep(0.01)
+
+    def give_up(self) -> None:
+        self._ended.set()
+
+
+@pytest.fixture
+def silent_names(monkeypatch: pytest.MonkeyPatch) -> Iterator[SilentNames]:
+    names = SilentNames()
+    monkeypatch.setattr(socket, "getaddrinfo", names.getaddrinfo)
+    yield names
+    names.give_up()
 
 
 async def test_names_that_take_long_delay_their_own_namespace_alone(
-    server: FakeApiServer, silent_names: list[str]
+    server: FakeApiServer, silent_names: SilentNames
 ) -> None:
     """The author of a URL may run its name server. The event loop's own threads read the operator's token."""
     server.on("POST", "/", saying(200))
@@ -452,15 +469,14 @@ async def test_names_that_take_long_delay_their_own_namespace_alone(
 
     slow = [of(f"slow-{n % 20}", f"http://{n}.silent/") for n in range(100)]
     calls = [asyncio.create_task(one.refresh(BUCKET, CLAIM)) for one in slow]
+    await silent_names.until(20 * EACH)
     async with asyncio.timeout(10):
-        while len(silent_names) < 20 * EACH:  # noqa: ASYNC110 - nothing tells
-            await asyncio.sleep(0.01)
         await asyncio.to_thread(int)
         other = of("other", f"http://localhost:{port_of(server)}/")
         assert (await other.refresh(BUCKET, CLAIM)).code == ""
     assert {result.message for result in await asyncio.gather(*calls)} == {"no answer in 2 s"}
     assert (await slow[0].refresh(BUCKET, CLAIM)).code == UNKNOWN
-    assert len(silent_names) == 20 * EACH, "a lookup that nobody waits for keeps its place"
+    assert len(silent_names.asked) == 20 * EACH, "a lookup that nobody waits for keeps its place"
 
 
 async def test_lookups_that_end_let_others_begin(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -469,6 +485,64 @@ async def test_lookups_that_end_let_others_begin(monkeypatch: pytest.MonkeyPatch
     found = [target(f"http://n{n}.test/", resolver=resolver).refresh(BUCKET, CLAIM) for n in range(3 * EACH)]
     assert {result.code for result in await asyncio.gather(*found)} == {"AddressRefused"}
     assert len(asked) == 3 * EACH
+
+
+async def test_a_lookup_given_up_keeps_its_place_and_one_in_line_leaves_it(silent_names: SilentNames) -> None:
+    resolver = Resolver(Lookups(), "default")
+
+    def begin(host: str, count: int) -> list[asyncio.Task[Any]]:
+        return [asyncio.create_task(resolver.resolve(host)) for _ in range(count)]
+
+    async def give_up(tasks: list[asyncio.Task[Any]]) -> None:
+        for one in tasks:
+            one.cancel()
+        await asyncio.wait(tasks)
+
+    begun = begin("begun.silent", EACH)
+    await silent_names.until(EACH)
+    in_line = begin("in-line.silent", EACH + 1)
+    await asyncio.sleep(0)
+    await give_up(begun)
+    await give_up(in_line)
+    del begun, in_line
+    gc.collect()
+    others = begin("127.0.0.1", 3 * EACH)
+    for _ in range(5):
+        await asyncio.to_thread(int)
+    assert not any(one.done() for one in others)
+    silent_names.give_up()
+    async with asyncio.timeout(10):
+        assert {found[0]["host"] for found in await asyncio.gather(*others)} == {"127.0.0.1"}
+    assert silent_names.asked == ["begun.silent"] * EACH
+
+
+# A thread of the event loop's own or of concurrent.futures would keep the process.
+STOPPED: Final = """
+import asyncio, socket, threading
+from caretaker.s3refresh.targets.lookups import EACH, Lookups, Resolver
+
+asked = threading.Barrier(EACH + 1)
+
+def getaddrinfo(*args):
+    asked.wait()
+    threading.Event().wait()
+
+async def main():
+    resolver = Resolver(Lookups(), "default")
+    tasks = [asyncio.create_task(resolver.resolve("a.silent")) for _ in range(3 * EACH)]
+    await asyncio.to_thread(asked.wait)
+    tasks[0].cancel()
+
+socket.getaddrinfo = getaddrinfo
+asyncio.run(main())
+"""
+
+
+def test_a_process_that_stops_waits_for_no_lookup() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", STOPPED], timeout=60, check=False, capture_output=True, text=True
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
 
 
 async def test_nothing_is_in_flight() -> None:

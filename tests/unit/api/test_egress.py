@@ -3,6 +3,8 @@
 from collections.abc import Collection
 
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 from caretaker.api.egress import Egress, host_of
 
@@ -163,11 +165,28 @@ def test_a_url_that_could_be_read_in_two_ways_is_none(url: str) -> None:
     ],
 )
 def test_a_host_that_no_resolver_takes_is_none(host: str) -> None:
-    with pytest.raises(ValueError, match="has no host"):
+    with pytest.raises(ValueError, match="has no host") as raised:
         host_of(f"https://{host}:443/")
+    assert str(raised.value) == (
+        "has no host: parts of a name have 1 to 63 characters, and only an IPv6 address has brackets"
+    )
+
+
+@given(st.lists(st.sampled_from(["", "a", "0", "-", "_", "a-1_", "x" * 63, "y" * 64]), max_size=3))
+def test_a_name_is_a_host_where_a_resolver_takes_it(parts: list[str]) -> None:
+    host = ".".join(parts)
+    assume(0 < len(host) < 254)
+    try:
+        host.encode("idna")  # as getaddrinfo() does
+    except UnicodeError:
+        with pytest.raises(ValueError, match="has no host"):
+            host_of(f"https://{host}/")
+    else:
+        assert host_of(f"https://{host}/") == host.removesuffix(".")
 
 
 def test_a_port_that_nothing_listens_at_is_none() -> None:
     assert host_of("https://a:65535/") == "a"
-    with pytest.raises(ValueError, match="has no port"):
+    with pytest.raises(ValueError, match="has no port") as raised:
         host_of("https://a:65536/")
+    assert str(raised.value) == "has no port: the last one is 65535"

@@ -5,8 +5,10 @@ import time
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, ClassVar
+from urllib.parse import urlsplit
 
 import pytest
+from botocore.utils import is_valid_endpoint_url, is_valid_ipv6_endpoint_url
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -419,6 +421,24 @@ def test_patterns_of_arns_stay_within_a_field(pattern: str, arn: str, fits: bool
 )
 def test_patterns_of_urls_stay_within_a_part(pattern: str, url: str, fits: bool) -> None:
     assert url_matches(pattern, url) is fits
+
+
+_PARTS = ["", "a", "0", "-", "_", "a-1", "-a", "a-", "A", "x" * 63, "y" * 64, "[", "]", "[::1]", "::", ":1"]
+
+
+@given(st.lists(st.sampled_from(_PARTS), max_size=5), st.sampled_from(["", "."]))
+def test_botocore_takes_what_is_granted_and_no_other_name_is_refused(parts: list[str], dot: str) -> None:
+    """It raises ValueError for others, which is no error of AWS."""
+    url = f"https://{dot.join(parts)}/"
+    try:
+        urlsplit(url).port  # noqa: B018 - raises
+        taken = bool(is_valid_endpoint_url(url))
+    except (ValueError, IndexError):
+        taken = False
+    if url_matches("*", url):
+        assert taken or is_valid_ipv6_endpoint_url(url)
+    else:
+        assert not taken or "[" in url
 
 
 @pytest.mark.parametrize(
