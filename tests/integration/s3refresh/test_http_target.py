@@ -487,7 +487,9 @@ async def test_lookups_that_end_let_others_begin(monkeypatch: pytest.MonkeyPatch
     assert len(asked) == 3 * EACH
 
 
-async def test_a_lookup_given_up_keeps_its_place_and_one_in_line_leaves_it(silent_names: SilentNames) -> None:
+async def test_a_lookup_given_up_keeps_its_place_and_one_in_line_leaves_it(
+    silent_names: SilentNames, caplog: pytest.LogCaptureFixture
+) -> None:
     resolver = Resolver(Lookups(), "default")
 
     def begin(host: str, count: int) -> list[asyncio.Task[Any]]:
@@ -514,6 +516,8 @@ async def test_a_lookup_given_up_keeps_its_place_and_one_in_line_leaves_it(silen
     async with asyncio.timeout(10):
         assert {found[0]["host"] for found in await asyncio.gather(*others)} == {"127.0.0.1"}
     assert silent_names.asked == ["begun.silent"] * EACH
+    gc.collect()
+    assert caplog.records == [], "that it failed interests nobody"
 
 
 # A thread of the event loop's own or of concurrent.futures would keep the process.

@@ -385,6 +385,7 @@ def test_patterns_of_arns_stay_within_a_field(pattern: str, arn: str, fits: bool
         ("https://[::1]", "https://[::1]:443", True),
         ("https://[::1]", "https://[::1]:444", False),
         ("https://[::1]:*", "https://[::1]", True),
+        ("https://[::1]", "https://[::1]:/", True),
         ("*", "http://[::1]/", True),
         ("*", "https://a-b.c./", True),
         ("*", f"https://{'a' * 63}.{'b' * 63}", True),
@@ -393,6 +394,7 @@ def test_patterns_of_arns_stay_within_a_field(pattern: str, arn: str, fits: bool
         # It leads to the address.
         ("https://*.example.com", "https://[2001:db8::1].example.com", False),
         ("https://*.example.com:*", "https://[2001:db8::1].example.com:443", False),
+        ("https://a*", "https://a[2001:db8::1]", False),
         ("*", "https:///x", False),
         ("*", "https://a.dev?x", False),
         ("*", "https://a.dev#x", False),
