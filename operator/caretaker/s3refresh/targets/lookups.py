@@ -13,7 +13,7 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 
 from caretaker.aws.threads import DaemonPool
 
-THREADS: Final = 64
+THREADS: Final = 64  # name servers of 32 namespaces that do not answer delay the others, too
 EACH: Final = 2  # lookups of a namespace at a time
 
 Info = tuple[Any, ...]  # as socket.getaddrinfo() returns it
