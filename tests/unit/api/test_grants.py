@@ -400,6 +400,7 @@ def test_patterns_of_arns_stay_within_a_field(pattern: str, arn: str, fits: bool
         ("*", "https://a.dev#x", False),
         ("*", "https://a.dev/a%20b", False),
         ("*", "https://a.dev\\x", False),
+        ("*", "https://a.dev/x\\..\\y", False),
         ("*", "https://a.dev/..", False),
         ("*", "https://a.dev/..x", True),
         ("*", "", False),
