@@ -100,7 +100,7 @@ class OperatorProcess:
             *(() if leader_elect else ("--no-leader-elect",)),
             *args,
         ]
-        self._command = command
+        self.command = command
         self._env = _environment(name, time_scale, env or {})
         self._process: subprocess.Popen[str] | Forked | None = None
         self._reader: threading.Thread | None = None
@@ -119,7 +119,7 @@ class OperatorProcess:
             self._reap(self._process)
         since, self._ended = len(self._lines), False
         with self._reaping:  # a fault's callback may kill it at once
-            self._process = process = _begin(self._command, self._words, self._env)
+            self._process = process = _begin(self.command, self._words, self._env)
             self._reader = threading.Thread(target=self._read, args=(process,), daemon=True)
             self._reader.start()
         if wait:

@@ -6,12 +6,10 @@ import gc
 import json
 import logging
 import socket
-import subprocess
-import sys
 import threading
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping
 from types import SimpleNamespace
-from typing import Any, Final, cast
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 import msgspec
@@ -518,35 +516,6 @@ async def test_a_lookup_given_up_keeps_its_place_and_one_in_line_leaves_it(
     assert silent_names.asked == ["begun.silent"] * EACH
     gc.collect()
     assert caplog.records == [], "that it failed interests nobody"
-
-
-# A thread of the event loop's own or of concurrent.futures would keep the process.
-STOPPED: Final = """
-import asyncio, socket, threading
-from caretaker.s3refresh.targets.lookups import EACH, Lookups, Resolver
-
-asked = threading.Barrier(EACH + 1)
-
-def getaddrinfo(*args):
-    asked.wait()
-    threading.Event().wait()
-
-async def main():
-    resolver = Resolver(Lookups(), "default")
-    tasks = [asyncio.create_task(resolver.resolve("a.silent")) for _ in range(3 * EACH)]
-    await asyncio.to_thread(asked.wait)
-    tasks[0].cancel()
-
-socket.getaddrinfo = getaddrinfo
-asyncio.run(main())
-"""
-
-
-def test_a_process_that_stops_waits_for_no_lookup() -> None:
-    ended = subprocess.run(
-        [sys.executable, "-c", STOPPED], timeout=60, check=False, capture_output=True, text=True
-    )
-    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
 
 
 async def test_nothing_is_in_flight() -> None:

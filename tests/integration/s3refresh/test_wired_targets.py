@@ -3,6 +3,7 @@ service on loopback, which the shared operator may call by the name `localhost` 
 
 import asyncio
 import json
+import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import datetime
@@ -412,3 +413,36 @@ async def test_an_operator_that_dies_at_a_call_makes_the_same_again(
     assert call(service, 0) == call(service, 1)
     assert service.bodies[0] == service.bodies[1]
     check(call(service)[1], source)
+
+
+# The name server of *.silent does not answer.
+SILENT_NAMES: Final = """
+import socket, sys, threading
+from caretaker.cli import main
+
+real = socket.getaddrinfo
+
+def getaddrinfo(host, *args, **kwargs):
+    if not str(host).endswith(".silent"):
+        return real(host, *args, **kwargs)
+    print('{"msg": "asked"}', flush=True)
+    threading.Event().wait()
+
+socket.getaddrinfo = getaddrinfo
+sys.exit(main())
+"""
+
+
+async def test_an_operator_stops_while_a_name_is_looked_up(
+    own: tuple[OperatorProcess, Refreshing, ApiProxy],
+) -> None:
+    process, place, _ = own
+    process.command = (sys.executable, "-c", SILENT_NAMES, "run")
+    source = place.aws.source()
+    target = {"http": {"url": "http://a.silent/purge", "timeout": "60s"}}
+    resource = await refresher(place, source, target)
+    await asyncio.to_thread(process.start)
+    await place.put(source.bucket, *KEYS)
+    await asyncio.to_thread(process.wait_log, lambda entry: entry["msg"] == "asked", TIMEOUT)
+    await asyncio.to_thread(process.terminate)
+    assert only(await resource.get())["claim"], "the next operator makes the call"
