@@ -245,14 +245,15 @@ def _appear(snapshot: Snapshot, targets: dict[str, Target]) -> None:
 
 def _leave(snapshot: Snapshot, targets: dict[str, Target]) -> None:
     """A share that is gone for certain leaves no record behind: should it come back, it is new and stale.
-    What it was to be refreshed for is kept, as everything: its events are nobody's until it comes back."""
+    What it was to be refreshed for is kept, as everything: its events are nobody's until it comes back, also
+    those that come while a call for it is under way."""
     if not snapshot.shares.complete:
         return
     known = {share.id for share in snapshot.shares.known}
     for target in list(targets.values()):
-        if target.id in known or target.claim is not None:
+        if target.id in known:
             continue
-        if target.dirty is None:
+        if target.dirty is None and target.claim is None:
             del targets[target.id]
         else:
             targets[target.id] = debounce.mark(target, EVERYTHING, snapshot.now)

@@ -9,7 +9,7 @@ import pytest
 from caretaker.api.s3refresh import Filter
 from caretaker.s3refresh import debounce
 from caretaker.s3refresh.debounce import UNKNOWN, Claim, Dirty, Failure, InFlight, Last, Pace, Target
-from caretaker.s3refresh.folders import Request, Scope
+from caretaker.s3refresh.folders import EVERYTHING, Request, Scope
 from caretaker.s3refresh.match import Share, of_buckets
 from caretaker.s3refresh.memory import TargetMemory
 from caretaker.s3refresh.plan import End, Plan, Result, Seen, Shares, Snapshot, plan
@@ -121,7 +121,8 @@ class TestClaimsOfUnknownOutcome:
 
     def test_one_of_a_bucket_that_is_gone_is_merged_back(self) -> None:
         made = planned(CLAIMED, age=120.0, shares=Shares(complete=True))
-        assert (made.calls, made.targets[0].claim, made.targets[0].dirty) == ([], None, Dirty(NOW - 40, A))
+        everything = Dirty(NOW - 40, EVERYTHING)
+        assert (made.calls, made.targets[0].claim, made.targets[0].dirty) == ([], None, everything)
 
     def test_events_wait_beside_it(self) -> None:
         """Nothing else of the target starts meanwhile."""

@@ -229,10 +229,21 @@ def test_a_share_that_is_gone_leaves_no_record_behind_unless_something_is_left_t
     made = planned(Target("one"), Target("idle"), dirty, called, flying, running=frozenset("c"))
     assert [target.id for target in made.targets] == ["called", "dirty", "one"]
     assert of(made, "dirty").dirty == Dirty(NOW - 9, EVERYTHING), "its events have no home meanwhile"
-    assert of(made, "called") == called
+    assert of(made, "called") == msgspec.structs.replace(called, dirty=Dirty(NOW, EVERYTHING))
     unsure = planned(Target("one"), Target("idle"), dirty, complete=False)
     assert [target.id for target in unsure.targets] == ["dirty", "idle", "one"]
     assert of(unsure, "dirty").dirty == Dirty(NOW - 9, some)
+
+
+def test_a_share_that_comes_back_while_it_is_called_is_stale() -> None:
+    """Events that came meanwhile matched no share, and were deleted."""
+    called = Target("one", claim=Claim("c", "me", NOW, CALL, NOW))
+    gone = planned(called, shares=(TWO,), messages=(put(1, "new"),), running=frozenset("c"))
+    assert gone.done == [1]
+    back = planned(of(gone), running=frozenset("c"))
+    assert of(back).dirty == Dirty(NOW, EVERYTHING)
+    again = planned(of(gone), shares=(TWO,), running=frozenset("c"))
+    assert of(again) == of(gone)
 
 
 def test_a_share_that_comes_back_is_stale() -> None:
