@@ -70,8 +70,15 @@ def able(cases: Sequence[Case], desk: Desk) -> Mapping[Change, Collection[str]]:
     return found
 
 
-def choose(cases: Sequence[Case], follow: Collection[str], record: Record, desk: Desk) -> Choice:
-    """As many as the limits allow; `follow`: instances whose changes have passed."""
+def choose(
+    cases: Sequence[Case],
+    follow: Collection[str],
+    record: Record,
+    desk: Desk,
+    unknown: Collection[Group],
+) -> Choice:
+    """As many as the limits allow; `follow`: instances whose changes have passed; `unknown`: groups of
+    instances that may differ."""
     pick = _Pick(record, desk)
     first = [case for case in cases if case.found.instance not in follow]
     for case in cases:
@@ -81,7 +88,9 @@ def choose(cases: Sequence[Case], follow: Collection[str], record: Record, desk:
     for case in cases:
         if case.found.instance in follow:
             pick.follower(case)
-    return pick.choice({case.found.group for case in first})
+    # Without its tags an instance may be of any group.
+    wait = record.canaries if ("", "") in unknown else unknown
+    return pick.choice({*wait, *(case.found.group for case in first)})
 
 
 def restore(found: Mapping[str, Found], record: Record, desk: Desk) -> Choice:

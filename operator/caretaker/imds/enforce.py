@@ -71,7 +71,8 @@ def enforce(every: Sequence[Found], desk: Desk, elsewhere: Sequence[Found] = ())
     stop = _stop(every, cases, record, breaker, desk)
     follow = covered(cases, record, desk)
     if stop is None:
-        choice = choose(cases, follow, record, desk)
+        unknown = {one.group for one in (*elsewhere, *every) if one.verdict.state == "unknown"}
+        choice = choose(cases, follow, record, desk, unknown)
     elif breaker is not None and desk.on_failure == "Restore" and desk.stopped is None:
         choice = restore(found, record, desk)
     else:

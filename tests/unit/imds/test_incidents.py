@@ -375,6 +375,37 @@ def test_what_the_probe_has_found_is_not_forgotten_while_ec2_does_not_answer(
     assert (world.ready("p"), len(world.judge.sends)) == ("SetButUnreachable", sent)
 
 
+@pytest.mark.parametrize("group", [A, B], ids=["by a label", "by a tag"])
+@pytest.mark.parametrize("how", ["away", "lacks"])
+def test_a_failed_canary_is_kept_while_ec2_does_not_answer_another_process(
+    world: World, how: str, group: Group
+) -> None:
+    """The next canary is another instance."""
+    world.apply("p", **SPEC | {"selector": {"groups": [{"kind": group[0], "names": [group[1]]}]}})
+    world.run(40.0)
+    node = canary(world, group)
+    back(world, node)
+    world.run(70.0)
+    assert world.ready("p") == "BreakerOpen"
+    world.operator.restart()
+    if how == "away":
+        world.ec2.blind = ["away"] * 4
+    else:
+        world.ec2.untold = 1
+    world.resume("p")
+    world.run(10.0)
+
+    def canaries() -> list[tuple[str, str]]:
+        found = world.cluster.status("p").canary
+        groups = found.groups if found is not None else ()
+        return [(group.phase, one.node) for group in groups for one in group.instances]
+
+    assert (world.cluster.status("p").breaker, canaries()) == (None, [("Failed", node)])
+    world.calm()
+    world.run(620.0, until=lambda: ("Failed", node) not in canaries())
+    assert [one != node for _, one in canaries()] == [True]
+
+
 def test_what_another_policy_has_read_as_applied_is_not_sent_once_more(world: World) -> None:
     """Though its own policy has not looked at it yet, and the change of the other one is pending since."""
     world.groups[C] = world.groups[A]
