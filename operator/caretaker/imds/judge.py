@@ -99,6 +99,19 @@ def judge(case: Case) -> Verdict:
     return next((found for rule in _RULES if (found := rule(case)) is not None), COMPLIANT)
 
 
+def unsure(case: Case, verdict: Verdict) -> bool:
+    """Whether EC2 does not report enough to tell whether the instance differs."""
+    if verdict.state != "unknown":
+        return False
+    return case.seen is None or all(change.current is None for change in _changes(case.seen, case))
+
+
+def _changes(seen: Seen, case: Case) -> tuple[Change, ...]:
+    # Another policy may want the same, and win by its name: then this one tells it all the same.
+    mine = {f: one for f, one in case.wanted.items() if f in case.fields and case.policy not in one.losers}
+    return changes(seen.options, mine)
+
+
 def _skipped(case: Case) -> Verdict | None:
     skipped = case.place.skipped
     return Verdict("skipped", skipped, _SKIPS.get(skipped, "")) if skipped else None
@@ -141,10 +154,7 @@ def _differs(case: Case) -> Verdict | None:
     """Pending before drifted: EC2 answers with the new values at once, and applies them later."""
     if case.seen is None:
         return None
-    # Another policy may want the same, and win by its name: then this one tells it all the same.
-    mine = {f: one for f, one in case.wanted.items() if f in case.fields and case.policy not in one.losers}
-    found = changes(case.seen.options, mine)
-    if found:
+    if found := _changes(case.seen, case):
         return Verdict("drifted", "Drifted", changes=found)
     return Verdict("pending", "Pending") if case.seen.under_way else None
 

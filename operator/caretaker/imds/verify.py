@@ -43,12 +43,14 @@ class Probing(msgspec.Struct, frozen=True):
 
 
 class Place(msgspec.Struct, frozen=True, gc=False):
-    """A node that may be probed. `fit`: the Node is Ready, and the instance compliant. `changed`: when its
-    last change was seen applied, if known; 0 = never. `began`: when it became a canary; 0 = it is none."""
+    """A node that may be probed. `fit`: the Node is Ready, and the instance compliant. `unsure`: EC2 does not
+    report enough to tell, and no difference. `changed`: when its last change was seen applied, if known; 0 =
+    never. `began`: when it became a canary; 0 = it is none."""
 
     node: str
     groups: tuple[Group, ...]
     fit: bool
+    unsure: bool = False
     hop_limit: int | None = None
     changed: float = 0.0
     needed: bool = False  # a canary
@@ -148,7 +150,7 @@ def unprovable(unprobed: str, seen: Seen | None, changes: Iterable[Change]) -> s
 def _chosen(probing: Probing, places: Sequence[Place], found: Mapping[str, Finding]) -> list[Place]:
     """The canaries, and the number of nodes of each group that the policy sets: first those that were probed
     before, and of these those with an unexpected result, since that stops all changes and has to be
-    repeated."""
+    repeated, also on a node that is `unsure`."""
 
     def order(place: Place) -> tuple[bool, bool, bool, str]:
         finding = found.get(place.node)
@@ -159,7 +161,8 @@ def _chosen(probing: Probing, places: Sequence[Place], found: Mapping[str, Findi
     for place in sorted(places, key=order):
         groups = place.groups or (("", ""),)
         wanted = any(count.get(group, 0) < probing.per_group for group in groups)
-        if place.unprobed or not place.fit or not (wanted or place.needed):
+        fit = place.fit or (place.unsure and _wrong(probing, place, found.get(place.node)))
+        if place.unprobed or not fit or not (wanted or place.needed):
             continue
         chosen.append(place)
         for group in groups:

@@ -504,6 +504,26 @@ def test_which_nodes_are_probed(ready: bool, options: Options, policies: Any, to
     assert made.verified.message == told
 
 
+@pytest.mark.parametrize(
+    ("options", "told", "proved"),
+    [
+        pytest.param(Options(2), {"tagged": False}, False, id="without tags"),
+        pytest.param(Options(3), {"tagged": False}, None, id="without tags, and it differs"),
+        pytest.param(Options(), {"lost": True}, False, id="without options"),
+        pytest.param(Options(3), {"lost": True}, None, id="without options, and it differed before"),
+        pytest.param(None, {}, False, id="not at all"),
+    ],
+)
+def test_an_unexpected_result_counts_while_it_is_unknown_whether_the_instance_differs(
+    options: Options | None, told: Any, proved: bool | None
+) -> None:
+    one = member(msgspec.structs.replace(node(1), ready=True), options, **told)
+    known = Known({"n001": Finding("HopLimited", 1e9 - 5.0, "", None, 9)})
+    unasked = {} if options is not None else {"eu-west-1": "it does not answer"}
+    made = planned([one], TWO, probing=Probing(), now=1e9, known=known, unasked=unasked)
+    assert (made.summary.unknown, made.verified and made.verified.proved) == (1, proved)
+
+
 def test_an_instance_that_the_policy_no_longer_selects_is_judged_as_it_is() -> None:
     """It was changed, and is watched while it has a Node."""
     one = ChangedInstance("i-00000001", "n001", SINCE, applied=True)
