@@ -185,9 +185,9 @@ def _stop(
         )
     if not cases:
         return None
-    if desk.unproved[0]:
-        return desk.unproved
-    return _unwell(record) or _too_wide(every, desk)
+    if unwell := _unwell(record):
+        return unwell
+    return desk.unproved if desk.unproved[0] else _too_wide(every, desk)
 
 
 def _unwell(record: Record) -> tuple[str, str] | None:

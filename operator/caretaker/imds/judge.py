@@ -99,10 +99,10 @@ def judge(case: Case) -> Verdict:
     return next((found for rule in _RULES if (found := rule(case)) is not None), COMPLIANT)
 
 
-def unsure(case: Case, verdict: Verdict) -> bool:
-    """Whether EC2 does not report enough to tell whether the instance differs."""
+def fits(case: Case, verdict: Verdict) -> bool:
+    """Whether the instance is compliant, or EC2 does not report enough to tell, and no difference."""
     if verdict.state != "unknown":
-        return False
+        return verdict.state == "compliant"
     return case.seen is None or all(change.current is None for change in _changes(case.seen, case))
 
 

@@ -25,7 +25,7 @@ from caretaker.imds.desk import Desk, Found, Group, recorded
 from caretaker.imds.drift import slow_and_open, text
 from caretaker.imds.enforce import Enforced, enforce
 from caretaker.imds.exceptions import exceptions_of
-from caretaker.imds.judge import Case, Seen, Verdict, judge, unsure
+from caretaker.imds.judge import Case, Seen, Verdict, fits, judge
 from caretaker.imds.launching import Launching
 from caretaker.imds.merge import Claim, Wanted, merge
 from caretaker.imds.origins import Heirs
@@ -217,7 +217,7 @@ def _places(snapshot: Snapshot, found: Sequence[tuple[Member, Found]]) -> Sequen
     return [
         _place(
             *(member, one, changed.get(one.instance, 0.0), canaries.get(one.instance, (0.0, 0.0))),
-            unsure(Case(member.place, one.seen, one.wanted, me.name, fields), one.verdict),
+            fits(Case(member.place, one.seen, one.wanted, me.name, fields), one.verdict),
         )
         for member, one in found
     ]
@@ -231,7 +231,7 @@ def _verified(snapshot: Snapshot, places: Sequence[Place]) -> Verified | None:
     return verify(snapshot.probing, places, known.findings, known.marks, snapshot.now)
 
 
-def _place(member: Member, one: Found, changed: float, canary: tuple[float, float], unsure: bool) -> Place:
+def _place(member: Member, one: Found, changed: float, canary: tuple[float, float], fitted: bool) -> Place:
     seen, unprobed, (soaks, began) = one.seen, member.place.unprobed, canary
     endpoint = one.wanted.get("httpEndpoint")
     disabled = seen is not None and seen.options.http_endpoint == "disabled"
@@ -243,7 +243,7 @@ def _place(member: Member, one: Found, changed: float, canary: tuple[float, floa
         groups=member.groups,
         # A soaking canary has its changes; any other difference is not for this policy to change.
         fit=one.ready and (soaks > 0 or one.verdict.state == "compliant"),
-        unsure=one.ready and unsure,
+        counts=fitted,
         hop_limit=seen.options.http_put_response_hop_limit if seen is not None else None,
         changed=soaks or changed,
         needed=soaks > 0,

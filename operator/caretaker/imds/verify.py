@@ -43,14 +43,14 @@ class Probing(msgspec.Struct, frozen=True):
 
 
 class Place(msgspec.Struct, frozen=True, gc=False):
-    """A node that may be probed. `fit`: the Node is Ready, and the instance compliant. `unsure`: EC2 does not
-    report enough to tell, and no difference. `changed`: when its last change was seen applied, if known; 0 =
-    never. `began`: when it became a canary; 0 = it is none."""
+    """A node that may be probed. `fit`: the Node is Ready, and the instance compliant. `counts`: it is not
+    known to differ: an unexpected result counts also while it is not `fit`. `changed`: when its last change
+    was seen applied, if known; 0 = never. `began`: when it became a canary; 0 = it is none."""
 
     node: str
     groups: tuple[Group, ...]
     fit: bool
-    unsure: bool = False
+    counts: bool = False
     hop_limit: int | None = None
     changed: float = 0.0
     needed: bool = False  # a canary
@@ -85,14 +85,16 @@ def verify(
     """`found` and `marks`: the current ones, by node."""
     chosen = _chosen(probing, places, found)
     asked = {place.node: _mark(probing, place, found.get(place.node), marks, now) for place in chosen}
+    unfit = [place for place in places if place.counts and not place.fit and not place.unprobed]
     known = {
         place.node: finding
-        for place in chosen
+        for place in (*chosen, *unfit)
         if (finding := found.get(place.node)) is not None
         and (_since(place, finding, now) or _still_wrong(probing, place, finding))
         and _lasts(probing, finding, now)
     }
-    reason, message, proved = _judged(probing, chosen, known)
+    wrong = [place for place in unfit if _wrong(probing, place, known.get(place.node))]
+    reason, message, proved = _judged(probing, [*chosen, *wrong], known)
     waiting = not all(answered(found.get(node), mark) for node, mark in asked.items())
     made = [(place, found[place.node]) for place in chosen if place.node in found]
     wake = min((_wake(probing, place, one, now) for place, one in made), default=None)
@@ -150,7 +152,7 @@ def unprovable(unprobed: str, seen: Seen | None, changes: Iterable[Change]) -> s
 def _chosen(probing: Probing, places: Sequence[Place], found: Mapping[str, Finding]) -> list[Place]:
     """The canaries, and the number of nodes of each group that the policy sets: first those that were probed
     before, and of these those with an unexpected result, since that stops all changes and has to be
-    repeated, also on a node that is `unsure`."""
+    repeated."""
 
     def order(place: Place) -> tuple[bool, bool, bool, str]:
         finding = found.get(place.node)
@@ -161,8 +163,7 @@ def _chosen(probing: Probing, places: Sequence[Place], found: Mapping[str, Findi
     for place in sorted(places, key=order):
         groups = place.groups or (("", ""),)
         wanted = any(count.get(group, 0) < probing.per_group for group in groups)
-        fit = place.fit or (place.unsure and _wrong(probing, place, found.get(place.node)))
-        if place.unprobed or not fit or not (wanted or place.needed):
+        if place.unprobed or not place.fit or not (wanted or place.needed):
             continue
         chosen.append(place)
         for group in groups:

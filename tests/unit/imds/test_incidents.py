@@ -375,18 +375,28 @@ def test_what_the_probe_has_found_is_not_forgotten_while_ec2_does_not_answer(
     assert (world.ready("p"), len(world.judge.sends)) == ("SetButUnreachable", sent)
 
 
-def test_what_the_probe_has_found_is_not_forgotten_while_ec2_reports_no_tags(world: World) -> None:
-    """Another process does not know them, and so not whether the node's options are wanted."""
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("tags", [False, True], ids=["EC2 reports no tags", "its Node is not Ready"])
+def test_what_the_probe_has_found_is_not_forgotten_after_the_watch(
+    world: World, tags: bool, restarts: bool
+) -> None:
+    """Another process does not know tags, and so not whether the node's options are wanted."""
     world.cluster.needs_of["n11"], world.cluster.probe_told = 9, 30.0
     world.apply("p", **SPEC | {"verification": {"probe": True, "expect": "PodReachable"}})
     world.run(600.0, until=lambda: world.ready("p") == "SetButUnreachable")
     assert not right(world)
     world.run(400.0)
     assert world.cluster.status("p").changed == ()
-    world.ec2.untold = world.instance_of("n11").number
-    world.operator.restart()
+    sent = len(world.judge.sends)
+    if tags:
+        world.cluster.set_ready("n11", False)
+    else:
+        world.ec2.untold = world.instance_of("n11").number
+    if restarts:
+        world.operator.restart()
+        sent = 0
     world.run(700.0)
-    assert (world.ready("p"), world.judge.sends) == ("SetButUnreachable", [])
+    assert (world.ready("p"), len(world.judge.sends)) == ("SetButUnreachable", sent)
 
 
 @pytest.mark.parametrize("group", [A, B], ids=["by a label", "by a tag"])

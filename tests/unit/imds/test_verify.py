@@ -72,6 +72,24 @@ def test_when_a_node_is_probed_again(place: Place, finding: Finding, again: bool
     assert (found.marks["a"] > finding.mark, found.waiting) == (again, again)
 
 
+@pytest.mark.parametrize(
+    ("finding", "proved"),
+    [(seen(DAY, "Blocked"), False), (seen(DAY + AGAIN, "Blocked"), None), (seen(), None), (None, None)],
+)
+def test_a_node_that_is_not_fit_is_not_probed_and_an_unexpected_result_counts(
+    finding: Finding | None, proved: bool | None
+) -> None:
+    found = judged(msgspec.structs.replace(HERE, fit=False, counts=True), finding)
+    assert (found.proved, found.marks, found.wake) == (proved, {}, None)
+
+
+def test_a_node_that_is_not_fit_takes_no_place_of_another() -> None:
+    unfit = Place("b", (APPS,), fit=False, counts=True)
+    findings = {"a": seen(), "b": seen(DAY + AGAIN, "Blocked")}
+    found = verify(Probing(per_group=1), [HERE, unfit], findings, {}, NOW)
+    assert (found.proved, found.marks.keys()) == (True, {"a"})
+
+
 def test_a_canary_always_gets_a_mark() -> None:
     """The first run of a node answers none, and so could be from before its change."""
     place = msgspec.structs.replace(CANARY, changed=NOW - 5)
