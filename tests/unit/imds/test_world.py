@@ -191,6 +191,23 @@ def test_a_canary_is_no_larger_than_asked_for(make: Make) -> None:
     assert broken(hand) == "width"
 
 
+@pytest.mark.parametrize(("seconds", "rule"), [(2.0, ""), (4.0, "width")])
+def test_a_canary_that_another_client_changes_before_it_is_in_force_is_replaced(
+    make: Make, seconds: float, rule: str
+) -> None:
+    hand = make()
+    hand.world.ec2.applies_in = 3.0
+    hand.tell(1)
+    hand.send(1)
+    hand.world.clock.now += seconds
+    hand.world.ec2.put(hand.one(1), takes=0.0, HttpPutResponseHopLimit=1)
+    hand.tell(2)
+    if rule:
+        assert broken(hand, after=8.0) == rule
+    else:
+        hand.send(2, after=8.0)
+
+
 @pytest.mark.parametrize("differs", [True, False])
 def test_a_canary_has_as_many_instances_as_are_asked_for(make: Make, differs: bool) -> None:
     hand = make(safety={**SPEC["safety"], "canary": {"instances": 2, "soak": "2m"}})

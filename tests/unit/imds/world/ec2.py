@@ -133,6 +133,13 @@ class Instance:
                 seen.past = seen.past + run
         return seen
 
+    def averted(self, name: str, value: Any) -> bool:
+        """Whether the value was taken from it each time before it was in force."""
+        spans = [(then, after.at) for then, after in itertools.pairwise(self.past)]
+        return self.last.options[name] != value and all(
+            until < then.in_force for then, until in spans if then.options[name] == value
+        )
+
     def in_force(self, name: str, value: Any) -> float:
         """Since when it has this option in force; inf = not yet. What is sent once more, while it is not,
         takes the place of what was sent before."""
