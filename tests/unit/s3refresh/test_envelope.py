@@ -1,11 +1,13 @@
 """What messages say, and what of them cannot be read."""
 
+import asyncio
 import json
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from caretaker.api.s3refresh import SQSSource
 from caretaker.s3refresh.envelope import (
     MAX_FAULT,
     MAX_KEY_BYTES,
@@ -17,6 +19,7 @@ from caretaker.s3refresh.envelope import (
     parse,
     parsing,
 )
+from caretaker.s3refresh.inflight import parsed_of
 
 SHARE = "arn:aws:storagegateway:eu-west-1:111122223333:share/share-E51FBS9C"
 CREATED = ObjectEvent("ObjectCreated", "bucket", "a b/ü+.txt", "AWS:AROAEXAMPLE")
@@ -214,6 +217,21 @@ def test_many_records_are_read_in_slices(wrap: Callable[[str], str]) -> None:
     few = list(parsing(wrap(s3(*[record()] * (SLICE - 1)))))
     assert len(few) == (0 if wrap is not sns else 1)
     assert parse(wrap(s3(*[record()] * events))).events == (CREATED,) * events
+
+
+async def test_others_have_their_turns_while_many_records_are_read() -> None:
+    turns = 0
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    beside = asyncio.create_task(other())
+    await parsed_of(s3(*[record()] * 10 * SLICE), SQSSource(queue_url="q"))
+    beside.cancel()
+    assert turns >= 10
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from caretaker.s3refresh.folders import Scope
 from testing.examples import examples
 from unit.s3refresh.load import Load, every
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.random, pytest.mark.slow]
 
 HOURS = examples(400) / 100  # four in full
 RATE = max(examples(1000), 200)  # folders a minute, a thousand in full
