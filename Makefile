@@ -113,7 +113,7 @@ chart: setup ## write what follows from others: the chart's CRDs, the table of i
 
 # With less garbage collection an API server takes a sixth less CPU (28.5 -> 24 s for 208 tests); the limit is
 # for their memory.
-CLUSTERS := GOGC=400 GOMEMLIMIT=1GiB $(PYTHON) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 20
+CLUSTERS = GOGC=400 GOMEMLIMIT=1GiB $(PYTHON) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 20
 
 ALL_CLUSTERS := tests/e2e $(wildcard tests/integration/test_*.py) tests/integration/s3refresh tests/integration
 
@@ -121,6 +121,8 @@ ALL_CLUSTERS := tests/e2e $(wildcard tests/integration/test_*.py) tests/integrat
 integration: program doubles gotools ## the tests against a real control plane, but for the slow ones
 	SOAK_MINUTES=$(SOAK_MINUTES) $(CLUSTERS) -m "not slow" $(ALL_CLUSTERS) $(PYTEST_ARGS)
 
+# More of these compute, such as crashes of 16 operators side by side.
+slow: WORKERS := 6
 .PHONY: slow
 slow: program doubles gotools ## what `make test` leaves out: long tests, tests of our tooling and recipes, other projects' tools
 	$(CLUSTERS) -m "slow and not random or soak" $(ALL_CLUSTERS) tests/unit tests/test_*.py $(PYTEST_ARGS)

@@ -92,7 +92,7 @@ async def test_the_documented_role_and_policy_are_enough_for_a_whole_life_of_a_r
     )
     await resource.condition("Ready")
     place.control.fault("early_completion")
-    place.control.fault("delay", seconds=3)
+    place.control.fault("delay", seconds=6)
     await asyncio.to_thread(aws.put, source.bucket, "in/a.csv", "team/b/c.csv")
     await resource.when(succeeded)
     await asyncio.to_thread(place.control.wait_fresh, share)
