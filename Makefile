@@ -124,7 +124,7 @@ integration: program doubles gotools ## the tests against a real control plane, 
 # More of these compute, such as crashes of 16 operators side by side.
 slow: WORKERS := 6
 .PHONY: slow
-slow: program doubles gotools ## what `make test` leaves out: long tests, tests of our tooling and recipes, other projects' tools
+slow: program doubles gotools ## the tests that are not in `make test`: slow ones, tooling, recipes, other projects' tools
 	$(CLUSTERS) -m "slow and not random or soak" $(ALL_CLUSTERS) tests/unit tests/test_*.py $(PYTEST_ARGS)
 
 .PHONY: e2e-node

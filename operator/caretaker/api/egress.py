@@ -55,7 +55,7 @@ def host_of(url: str) -> str:
             "credentials go into headersFrom"
         )
     host = found[1].strip("[]").removesuffix(".").lower()
-    if not (_is_ipv6(host) if found[1].startswith("[") else _LABELS.fullmatch(host)):
+    if not (is_ipv6(host) if found[1].startswith("[") else _LABELS.fullmatch(host)):
         raise ValueError(
             "has no host: parts of a name have 1 to 63 characters, and only an IPv6 address has brackets"
         )
@@ -64,11 +64,13 @@ def host_of(url: str) -> str:
     return host
 
 
-def _is_ipv6(text: str) -> bool:
+def is_ipv6(text: str) -> bool:
+    """Whether it is an IPv6 address, without brackets."""
     try:
-        return ip_address(text).version == 6
+        IPv6Address(text)
     except ValueError:
         return False
+    return True
 
 
 class Egress:

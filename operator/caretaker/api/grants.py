@@ -6,13 +6,13 @@ the setting's text and a resource's spec. It must not look up anything.
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from ipaddress import IPv6Address
 from typing import Any, Final, Self
 from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 
 from caretaker.api.aws import ARN_FIELDS, AwsSpec, queue_arn
+from caretaker.api.egress import is_ipv6
 
 SETTING: Final = "--aws-identities (with Helm: aws.identities)"
 # IAM user guide, "IAM and AWS STS quotas".
@@ -237,13 +237,13 @@ def _host_and_port(netloc: str) -> tuple[str, str]:
 _HOST: Final = re.compile(r"(?=.{1,255}$)((?!-)[a-z0-9-]{1,63}(?<!-)\.)*(?!-)[a-z0-9-]{1,63}(?<!-)\.?")
 
 
-def _is_ipv6(parts: SplitResult) -> bool:
-    """Whether the host is an IPv6 address in brackets: urlsplit() accepts other text in and after them."""
-    try:
-        IPv6Address(parts.hostname or "")
-    except ValueError:
-        return False
-    return re.fullmatch(r"\[[^]]*\](:[0-9]*)?", parts.netloc) is not None
+def _has_host(parts: SplitResult) -> bool:
+    """Whether botocore accepts the host. urlsplit() accepts other text, too, in the brackets of an IPv6
+    address and behind them."""
+    host = parts.hostname or ""
+    if "[" in parts.netloc:
+        return is_ipv6(host) and re.fullmatch(r"\[[^]]*\](:[0-9]*)?", parts.netloc) is not None
+    return _HOST.fullmatch(host) is not None
 
 
 def _url_fault(url: str) -> str:
@@ -257,7 +257,7 @@ def _url_fault(url: str) -> str:
         return f"is no URL ({error})"
     if parts.scheme not in ("http", "https") or not parts.hostname:
         return "is no http or https URL"
-    if not (_is_ipv6(parts) if "[" in parts.netloc else _HOST.fullmatch(parts.hostname)):
+    if not _has_host(parts):
         return "has no host that botocore accepts"
     if "@" in parts.netloc or "?" in url or "#" in url:
         return "must have no user, query or fragment"

@@ -58,7 +58,7 @@ class Record(msgspec.Struct, frozen=True):
     faults   failures since the last pass
     unready  instances whose Nodes were Ready at the change and are now NotReady
     stale    instances to read again before a canary passes or a watch ends
-    untold   instances of which EC2's answers lack something, so that it is unknown whether they are well
+    unreported  changed instances whose state is unknown, because EC2's response lacks them or their tags
     """
 
     canaries: Mapping[Group, GroupCanary] = {}
@@ -67,7 +67,7 @@ class Record(msgspec.Struct, frozen=True):
     faults: tuple[Fault, ...] = ()
     unready: tuple[ChangedInstance, ...] = ()
     stale: tuple[Found, ...] = ()
-    untold: tuple[Found, ...] = ()
+    unreported: tuple[Found, ...] = ()
 
 
 def step(
@@ -154,12 +154,12 @@ class _Step:
         self._faults: list[Fault] = []
         self._unready: list[ChangedInstance] = []
         self._stale: list[Found] = []
-        self._untold: list[Found] = []
+        self._unreported: list[Found] = []
 
     def record(self) -> Record:
         """The result."""
-        told = tuple(self._faults), tuple(self._unready), tuple(self._stale), tuple(self._untold)
-        return Record(self._canaries, self._passed, together(self._changed), *told)
+        found = tuple(self._unready), tuple(self._stale), tuple(self._unreported)
+        return Record(self._canaries, self._passed, together(self._changed), tuple(self._faults), *found)
 
     # ------------------------------------------------------------ canaries
 
@@ -242,15 +242,15 @@ class _Step:
         found = self._found[one.instance]
         if not found.ready:
             self._unready.append(one)
-        self._doubt(found, state)
+        self._note_unreported(found, state)
         at = self._now if not (found.ready or one.unready) else one.at
         applied = one.applied or state == "applied"
         return msgspec.structs.replace(one, at=at, applied=applied, unready=not found.ready)
 
-    def _doubt(self, found: Found, state: Standing) -> None:
-        """A region that does not answer holds up no other one."""
+    def _note_unreported(self, found: Found, state: Standing) -> None:
+        """Instances of a region that does not answer are left out, so that other regions go on."""
         if state == "unknown" and found.verdict.reason != NOT_ASKED:
-            self._untold.append(found)
+            self._unreported.append(found)
             if not _is_fresh(found, self._desk, WATCH_SECONDS):
                 self._stale.append(found)
 
@@ -334,7 +334,7 @@ class _Step:
             self._lose(group, one, lost=lost)
             return None
         assert found is not None  # noqa: S101 - it would be gone
-        self._doubt(found, state)
+        self._note_unreported(found, state)
         if state == "applied" and not one.applied:
             one = msgspec.structs.replace(one, applied=True, at=self._now)  # the watch begins
         if is_unready := unready(one, found):

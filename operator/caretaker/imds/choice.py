@@ -38,8 +38,8 @@ class Write(msgspec.Struct, frozen=True):
 
 
 class Choice(msgspec.Struct, frozen=True):
-    """`read`: the instances of the writes, as they were read; `later`: the limits leave some for later that
-    are to be restored."""
+    """`read`: the instances of the writes, as they were read; `later`: some instances are restored later,
+    because of the limits."""
 
     record: Record
     writes: tuple[Write, ...] = ()

@@ -256,7 +256,7 @@ class Doer:
         if deeds.cap is not None:
             deeds.cap.take(now)
         hand = deeds.hands.get(write.instance, Hand())
-        self._landed(deeds, write.instance, target)
+        self._settle_applied(deeds, write.instance, target)
         deeds.first.discard(write.instance)
         # A cancelled call has an unknown outcome.
         deeds.keep(write.instance, unanswered(hand, now, write.options))
@@ -284,11 +284,11 @@ class Doer:
         deeds.changed[write.instance] = time.time()
         self._inventory.changed(target, write.instance, answer.get("InstanceMetadataOptions") or {})
 
-    def _landed(self, deeds: Deeds, instance: str, target: Target) -> None:
-        """The changes of other policies that were read as applied, though they have not looked yet: what is
-        pending from now on is not theirs."""
+    def _settle_applied(self, sender: Deeds, instance: str, target: Target) -> None:
+        """End the pending changes of other policies that EC2 has reported as applied. Their next pass would
+        take the change of `sender` for their own, and send theirs again."""
         for other in self._deeds.values():
-            if other is deeds or instance not in other.waits:
+            if other is sender or instance not in other.waits:
                 continue
             hand = other.hands[instance]
             if self._inventory.applied(target, instance, hand.options):

@@ -185,18 +185,18 @@ def _stop(
         )
     if not cases:
         return None
-    if unwell := _unwell(record):
-        return unwell
+    if blocked := _blocked(record):
+        return blocked
     return desk.unproved if desk.unproved[0] else _too_wide(every, desk)
 
 
-def _unwell(record: Record) -> tuple[str, str] | None:
-    """What stops the others of the instances that were changed."""
+def _blocked(record: Record) -> tuple[str, str] | None:
+    """(reason, message) if a changed instance stops further changes."""
     if record.unready:
         return Reason.NODE_NOT_READY, _unready(record)
-    if not record.untold:
+    if not record.unreported:
         return None
-    one = record.untold[0]
+    one = record.unreported[0]
     return Reason.NOT_ASKED, (
         f"It is unknown whether instance {one.instance} (node {one.node}) still has its change: "
         f"{one.verdict.message}. No instance is changed until EC2 reports it"
@@ -274,7 +274,7 @@ def _names(canary: GroupCanary) -> str:
 
 
 def _unprobed(canary: GroupCanary, desk: Desk) -> str:
-    """Why it can never pass as it is now."""
+    """Why no probe can verify the canary; "" = one can, or the soak goes on."""
     if canary.phase != "Soaking" or desk.proved is None or desk.wall < soaked_at(canary, desk):
         return ""
     left = (one.instance for one in canary.instances if one.instance not in desk.proved)
@@ -313,7 +313,7 @@ def _wake(
         times += [min(seconds, WATCH_SECONDS) for seconds in ends if seconds > 0]
     if (not hold or base.phase == Reason.NODE_NOT_READY) and base.left and not times:
         times.append(READY_SECONDS)
-    if record.untold and base.left:
+    if record.unreported and base.left:
         times.append(WATCH_SECONDS)
     watches = (watched_until(one, group.changes, desk) for group in record.changed for one in group.instances)
     times += [(end - desk.wall) / desk.tick for end in watches if end > desk.wall]

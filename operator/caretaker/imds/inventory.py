@@ -149,7 +149,7 @@ class Inventory:
         return seen.at if seen is not None else -math.inf
 
     def applied(self, target: Target, instance: str, options: Mapping[str, Any]) -> bool:
-        """Whether EC2 has reported these options as applied, as far as it is known."""
+        """Whether EC2's last report has these options as applied."""
         seen = self._place(target).view.instances.get(instance)
         return seen is not None and not seen.under_way and _changed(seen.options, options) == seen.options
 

@@ -100,14 +100,14 @@ def judge(case: Case) -> Verdict:
 
 
 def fits(case: Case, verdict: Verdict) -> bool:
-    """Whether the instance is compliant, or EC2 does not report enough to tell, and no difference."""
+    """Whether the instance is compliant, or unknown without a reported difference."""
     if verdict.state != "unknown":
         return verdict.state == "compliant"
     return case.seen is None or all(change.current is None for change in _changes(case.seen, case))
 
 
 def _changes(seen: Seen, case: Case) -> tuple[Change, ...]:
-    # Another policy may want the same, and win by its name: then this one tells it all the same.
+    # A policy that wants the same and wins by its name does not hide the difference here.
     mine = {f: one for f, one in case.wanted.items() if f in case.fields and case.policy not in one.losers}
     return changes(seen.options, mine)
 

@@ -214,13 +214,12 @@ def _places(snapshot: Snapshot, found: Sequence[tuple[Member, Found]]) -> Sequen
     changed = snapshot.desk.changed if snapshot.desk is not None else {}
     me = _me(snapshot)
     fields = frozenset(field for field, _ in me.options.given())
-    return [
-        _place(
-            *(member, one, changed.get(one.instance, 0.0), canaries.get(one.instance, (0.0, 0.0))),
-            fits(Case(member.place, one.seen, one.wanted, me.name, fields), one.verdict),
-        )
-        for member, one in found
-    ]
+    places = []
+    for member, one in found:
+        case = Case(member.place, one.seen, one.wanted, me.name, fields)
+        at, canary = changed.get(one.instance, 0.0), canaries.get(one.instance, (0.0, 0.0))
+        places.append(_place(member, one, at, canary, fits(case, one.verdict)))
+    return places
 
 
 def _verified(snapshot: Snapshot, places: Sequence[Place]) -> Verified | None:

@@ -244,9 +244,9 @@ def _appear(snapshot: Snapshot, targets: dict[str, Target]) -> None:
 
 
 def _leave(snapshot: Snapshot, targets: dict[str, Target]) -> None:
-    """A share that is gone for certain leaves no record behind: should it come back, it is new and stale.
-    What it was to be refreshed for is kept, as everything: its events are nobody's until it comes back, also
-    those that come while a call for it is under way."""
+    """Drop the record of a share that is gone for certain: if the share comes back, it is new and stale. A
+    record that is dirty or claimed stays, and its scope becomes everything: until the share comes back, its
+    events match no share and are deleted."""
     if not snapshot.shares.complete:
         return
     known = {share.id for share in snapshot.shares.known}

@@ -13,27 +13,27 @@ from caretaker.s3refresh.match import Share
 
 
 def not_ahead(target: Target, pace: Pace, now: float) -> Target:
-    """The target without times that lie ahead by more than a skew: they count as now, in the record, too.
-    Another operator's wrong clock or an edited status must not keep the target or its gateway waiting."""
+    """The target with times that lie ahead by more than a skew set to now, also in the record. A wrong clock
+    of another operator, or an edited status, must not delay the target or its gateway."""
     latest = now + CLOCK_SKEW_SECONDS
 
-    def told(moment: float) -> float:
+    def bounded(moment: float) -> float:
         return moment if moment <= latest else now
 
     dirty, flying, last, failure = target.dirty, target.in_flight, target.last, target.failure
     if dirty is not None:
         later = dirty.later
         if later is not None:
-            later = msgspec.structs.replace(later, since=told(later.since))
-        dirty = msgspec.structs.replace(dirty, since=told(dirty.since), later=later)
+            later = msgspec.structs.replace(later, since=bounded(later.since))
+        dirty = msgspec.structs.replace(dirty, since=bounded(dirty.since), later=later)
     if flying is not None:
-        flying = msgspec.structs.replace(flying, accepted_at=told(flying.accepted_at))
+        flying = msgspec.structs.replace(flying, accepted_at=bounded(flying.accepted_at))
     last = msgspec.structs.replace(
         last,
-        requested_at=told(last.requested_at),
-        accepted_at=told(last.accepted_at),
-        completed_at=told(last.completed_at),
-        full_at=told(last.full_at),
+        requested_at=bounded(last.requested_at),
+        accepted_at=bounded(last.accepted_at),
+        completed_at=bounded(last.completed_at),
+        full_at=bounded(last.full_at),
     )
     longest = _longest(pace)
     if failure is not None and failure.next_attempt_at > latest + longest:

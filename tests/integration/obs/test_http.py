@@ -301,7 +301,7 @@ async def test_who_sends_no_request_keeps_nobody_out(
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/x"])
-async def test_who_does_not_send_the_body_keeps_nobody_out(
+async def test_a_client_that_sends_no_body_keeps_no_other_out(
     server: ObsServer, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
     """The server waits for no body: such a connection would count as one with a request."""

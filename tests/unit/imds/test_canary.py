@@ -373,10 +373,10 @@ def test_what_an_answer_lacks_of_one_that_was_changed_is_told_and_read_once_a_mi
         {"watched": watched(changed(1, applied=True))},
     ):
         made = stepped(one, fresh_since=995.0, **given)
-        assert ([one.instance for one in made.untold], made.faults) == (["i-1"], ())
+        assert ([one.instance for one in made.unreported], made.faults) == (["i-1"], ())
         assert [one.instance for one in made.stale] == stale
     away = stepped(found(1, unasked="away"), watched=watched(changed(1, applied=True)))
-    assert away.untold == (), "a region that does not answer holds up no other one"
+    assert away.unreported == (), "other regions go on while one does not answer"
 
 
 def test_it_soaks_anew_after_its_node_was_not_ready_though_nobody_saw_it() -> None:

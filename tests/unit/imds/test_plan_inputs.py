@@ -164,7 +164,7 @@ def test_a_canary_that_cannot_be_probed_is_named() -> None:
 
 
 def asked(seconds: float, verdict: str = "Blocked") -> Known:
-    """What a probe found that was requested so many seconds after SINCE."""
+    """The result of a probe that was requested so many seconds after SINCE."""
     at = (parse_time(SINCE) or 0.0) + seconds
     return Known({"n001": Finding(verdict, at + 0.5, format_micros(at))}, {"n001": format_micros(at)})
 

@@ -1,7 +1,5 @@
 """The matched events of a large message, as a pass receives them."""
 
-import asyncio
-
 import msgspec
 import pytest
 
@@ -15,6 +13,7 @@ from caretaker.s3refresh.resource import RawRefresh, read
 from caretaker.s3refresh.targets.making import known
 from caretaker.s3refresh.work import PASS_EVENTS
 from testing.s3refreshes import refresh
+from testing.turns import beside_others
 
 SHARES = Shares(complete=True, known=of_buckets(["media"]))
 MANY = PASS_EVENTS + 1
@@ -28,18 +27,7 @@ async def test_its_events_are_sifted_in_slices_and_those_of_others_are_left_to_t
     spec = refresh(filter={"buckets": ["media"]}, target={"http": {"url": "https://cdn.example.com/purge"}})
     raw = RawRefresh(WireMeta(name="r", namespace="n"), msgspec.Raw(msgspec.json.encode(spec)))
     found = Arrivals((message(1, 5), message(2, MANY)))
-    turns = 0
-
-    async def others() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
-
-    beside = asyncio.create_task(others())
-    await asyncio.sleep(0)
-    matches = await found.with_matches(read(raw, known().spec).spec, SHARES)
-    beside.cancel()
+    matches, turns = await beside_others(found.with_matches(read(raw, known().spec).spec, SHARES))
     some = Scope(folders=frozenset({"/", "0", "1", "2"}))
     assert matches.matches == {2: Matches({"media": some}, matched=MANY)}
     assert matches.shares == SHARES

@@ -1,6 +1,5 @@
 """What messages say, and what of them cannot be read."""
 
-import asyncio
 import json
 from collections.abc import Callable
 from typing import Any
@@ -20,6 +19,7 @@ from caretaker.s3refresh.envelope import (
     parsing,
 )
 from caretaker.s3refresh.inflight import parsed_of
+from testing.turns import beside_others
 
 SHARE = "arn:aws:storagegateway:eu-west-1:111122223333:share/share-E51FBS9C"
 CREATED = ObjectEvent("ObjectCreated", "bucket", "a b/ü+.txt", "AWS:AROAEXAMPLE")
@@ -220,17 +220,7 @@ def test_many_records_are_read_in_slices(wrap: Callable[[str], str]) -> None:
 
 
 async def test_others_have_their_turns_while_many_records_are_read() -> None:
-    turns = 0
-
-    async def other() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
-
-    beside = asyncio.create_task(other())
-    await parsed_of(s3(*[record()] * 10 * SLICE), SQSSource(queue_url="q"))
-    beside.cancel()
+    _, turns = await beside_others(parsed_of(s3(*[record()] * 10 * SLICE), SQSSource(queue_url="q")))
     assert turns >= 10
 
 

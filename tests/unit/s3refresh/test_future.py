@@ -1,4 +1,4 @@
-"""Times in the record that lie ahead: another operator's clock was wrong, or somebody edited the status."""
+"""Times in the record that lie ahead: another operator's clock was wrong, or the status was edited."""
 
 from typing import Any
 

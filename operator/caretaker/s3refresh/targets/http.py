@@ -11,6 +11,8 @@ import logging
 import socket
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from ipaddress import ip_address
 from typing import Any, ClassVar, Final
 from urllib.parse import urlsplit
 
@@ -219,7 +221,9 @@ class HttpCalls:
             raise NotSentError("Unreachable", f"{host} cannot be reached") from error
 
     async def _own_addresses(self) -> set[str]:
-        """What the API server's host stands for now. While it cannot be told, nothing can be called."""
+        """The API server's addresses. While its name cannot be resolved, no call is made."""
+        with suppress(ValueError):
+            return {str(ip_address(self._api_server))}
         try:
             return {one["host"] for one in await self._resolver.resolve(self._api_server)}
         except OSError as error:

@@ -1,7 +1,8 @@
 """Resolves the host names of tenants' URLs, in threads of its own.
 
-Inputs: a tenant's namespace and a name. A tenant may run the name server and delay its answers. Lookups of
-other namespaces do not wait for it, nor do the event loop's own threads, which read the operator's token.
+Inputs: a tenant's namespace and a name. A tenant may run the name server and delay its responses. Lookups of
+other namespaces do not wait for them. The event loop's own threads read the operator's token, so they do no
+lookups.
 """
 
 import asyncio
@@ -27,8 +28,8 @@ class Lookups:
         self._slots: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
     async def find(self, namespace: str, host: str, port: int, family: socket.AddressFamily) -> list[Info]:
-        """What socket.getaddrinfo() returns. A lookup that nobody waits for any more keeps its place among
-        those of the namespace to its end."""
+        """The result of socket.getaddrinfo(). A lookup whose caller was cancelled keeps its slot until it
+        ends."""
         slots = self._slots.get(namespace)
         if slots is None:
             slots = self._slots[namespace] = asyncio.Semaphore(EACH)
@@ -39,7 +40,7 @@ class Lookups:
         def ended(work: "asyncio.Task[list[Info]]") -> None:
             slots.release()
             if not work.cancelled():
-                work.exception()  # taken note of, also if nobody waits
+                work.exception()  # or asyncio logs it as never retrieved
 
         await slots.acquire()
         work = asyncio.create_task(self._pool.run(look))
@@ -57,7 +58,7 @@ class Resolver(AbstractResolver):
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
     ) -> list[ResolveResult]:
-        """Every address; that of each connection is judged when its socket is made."""
+        """All addresses. Each is checked when a socket for it is made."""
         found = await self._lookups.find(self._namespace, host, port, family)
         numeric = socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
         return [

@@ -119,8 +119,8 @@ class Instance:
         return whole and bool(spans) and self.in_force(name, value) <= since
 
     def read(self, name: str, value: Any, every: float) -> "Instance":
-        """As whoever reads it so often may have seen it: without what another hand made of an option, and
-        such a hand undid before the next reading."""
+        """The instance as a reader sees it who reads every so many seconds: without changes by others that
+        others revert before the next reading."""
         runs = [
             list(some) for _, some in itertools.groupby(self.past, lambda then: then.options[name] == value)
         ]

@@ -201,7 +201,7 @@ class Judge:
         since = min(now - soak + SLACK, until)
         if self._clock.jumped > since and (self.strange > since or not self.clocks):
             return ""  # no clock tells its process how long it was
-        # It is read once a minute, and what is undone in between is not promised to be seen.
+        # The operator reads once a minute: a change that is reverted in between may stay unseen.
         one = one.read(name, value, DETECTION + self._ec2.longest_lag)
         if soak and not one.held(name, value, since, until):
             return f"{told} has not stood for {soak:g} s"
@@ -258,7 +258,7 @@ class Judge:
         node, before = self._cluster.nodes.get(one.node), one.last.options
         known = self.taken[asked.uid].get(one.name)
         canary = one.name in named(status, self.group(one))
-        # It is sent once more, with all that the policy decides, of which the first call held what differed.
+        # A repeated call has all options that the policy decides; the first had only those that differed.
         if (
             known is not None
             and known.options.items() <= options.items()
@@ -317,7 +317,7 @@ class Judge:
         wins = winners(self._cluster.asked(), labels, groups_of(labels, one.asg))
         for name, value in options.items():
             had = one.values(name, since)
-            # What was pending when it was read may be sent once more, though it has ended since.
+            # A change that was pending at the reading may be sent once more, though it is applied by now.
             if had == {value} and not one.was_pending(since):
                 self.breach("differs", f"{one.name} has {name}={value} already")
                 continue
@@ -394,7 +394,8 @@ class Judge:
                     self.breach(rule, f"{one.name} is changed after {changed.name}, at {seen:.1f}")
 
     def _judge_fight(self, asked: Asked, sent: Sent, one: Instance, ends: float) -> None:
-        """What another hand has set back is left to it. What is not in force in time is not waited for."""
+        """A value that another client has reverted is left as it is. A change that is not in force after
+        pendingTimeout is not expected to be read."""
         since = max(then.in_force for then in one.past if then.at <= sent.at or then.by)
         back = one.last
         seen = since - sent.at <= PENDING_TIMEOUT and back.at - since > SEEN
@@ -442,7 +443,7 @@ class Judge:
             return
         for name, found in self._cluster.measured.items():
             shown = [one for one in found if one.shown < began]
-            # What an edit has taken out of the policy is none of its nodes any more.
+            # After an edit the policy may no longer select the node.
             if not shown or not self._means(asked, name):
                 continue
             one, last = self._ec2.instances[shown[-1].instance], shown[-1]
