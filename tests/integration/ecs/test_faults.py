@@ -226,6 +226,21 @@ async def test_a_malformed_message_stops_nothing(place: EcsTasks, text: str) -> 
     await task.condition("Ready", "True", "InStep")
 
 
+async def test_a_forged_event_sets_nothing_but_what_ecs_reports(place: EcsTasks) -> None:
+    """It is well-formed, newer than all others, and says of a registered instance that it is gone."""
+    registered, _ = place.cluster(instances=2)
+    task = await place.create(clusters=["prod"])
+    await task.clusters({"prod": 2})
+    await task.condition("QueueReachable")
+    (event,) = place.control.register("prod")
+    gone = {"containerInstanceArn": registered, "status": "INACTIVE", "agentConnected": False, "version": 99}
+    await place.send([{**event, "detail": {**event["detail"], **gone}}] * 3)
+    await task.clusters({"prod": 3})
+    await place.drained()
+    assert place.desired() == 3
+    assert [call["input"]["desiredCount"] for call in place.control.calls("UpdateService")] == [2, 3]
+
+
 async def test_a_queue_that_is_not_there_makes_changes_late_and_no_more(place: EcsTasks) -> None:
     place.cluster(instances=1)
     url = place.queue.url + "-gone"

@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily, Metric
 
 from caretaker.obs import http as obs_http
-from caretaker.obs.connections import Connections
+from caretaker.obs.connections import MOST, SECONDS, Connections
 from caretaker.obs.http import ListenError, ObsServer
 from caretaker.obs.metrics import create_metrics
 from caretaker.settings import Settings
@@ -298,6 +298,17 @@ async def test_who_sends_no_request_keeps_nobody_out(
         assert len(cut) >= 40 - 16
         assert cut == half_open[: len(cut)], "the oldest first"
     assert [len(one) <= 16 for one in metrics] == [True, True]
+
+
+async def test_the_documented_bounds_hold(server: ObsServer) -> None:
+    """256 connections of 10 s each."""
+    port = (await server.start("127.0.0.1", 0, 0)).health_port
+    readers = [await silent(port) for _ in range(300)]
+    assert (await get(port, "/healthz"))[0] == 200
+    async with asyncio.timeout(5):
+        await asyncio.gather(*(reader.read() for reader in readers[: 300 - MOST]))
+    assert not any(reader.at_eof() for reader in readers[300 - MOST + 1 :])
+    assert (MOST, SECONDS) == (256, 10.0)
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/x"])
