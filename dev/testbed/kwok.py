@@ -10,23 +10,52 @@ from typing import Final
 from testbed.admin import Admin, ApiError, Json, path
 from testbed.nodes import FAKE, PREFIX
 
+NAMESPACE: Final = "kube-node-lease"
 SEEN: Final = f"{PREFIX}/kwok-started-anew"
 
 
 async def nudge_pods(admin: Admin, check: Callable[[], None]) -> None:
-    """Write to each pod on kwok's nodes that is not over, once kwok holds the Leases of all these nodes.
+    """Write to each pod on kwok's nodes that is not over, once kwok plays pods of all these nodes.
 
-    kwok skips the pods of a node whose Lease it does not see itself hold, and looks at them once, right after
-    it has written that Lease: often before its watch has brought the Lease back. A pod that was skipped then
-    stays as it is until it changes (v0.8.0, controllers/node_lease_controller.go, `Held`). `check` is called
-    while waiting, and raises when waiting is of no use.
+    kwok skips the pods of a node whose Lease its own watch has not shown it to hold, and looks at them again
+    only when they change (v0.8.0, controllers/node_lease_controller.go, `Held`). It looks at them once when
+    it has written that Lease, which is often too early. `check` is called while waiting, and raises when
+    waiting is of no use.
     """
-    # Nodes come and go meanwhile, so both are read each time.
-    while not (nodes := await _nodes(admin)) <= _names(await admin.list(path("leases", "kube-node-lease"))):
+    seconds = 1.0
+    # Nodes come and go meanwhile, so they are read each time.
+    while not await _plays(admin, nodes := await _nodes(admin), seconds):
         check()
-        await asyncio.sleep(0.1)
+        seconds = min(seconds * 1.5, 10.0)
     pods = await admin.list(path("pods"))
     await asyncio.gather(*(_nudge(admin, pod) for pod in pods if _waits_for_kwok(pod, nodes)))
+
+
+async def _plays(admin: Admin, nodes: set[str], seconds: float) -> bool:
+    """Whether kwok plays a pod of the node whose Lease it wrote last.
+
+    Its watch shows Leases in the order of their writes, so it holds the other nodes' too.
+    """
+    leases = await admin.list(path("leases", NAMESPACE))
+    account = await admin.find(path("serviceaccounts", NAMESPACE, "default"))
+    if account is None or not nodes <= _names(leases):
+        await asyncio.sleep(0.1)
+        return False
+    if not nodes:
+        return True
+    held = [lease["metadata"] for lease in leases if lease["metadata"]["name"] in nodes]
+    last = max(held, key=lambda meta: int(meta["resourceVersion"]))["name"]
+    spec = {"containers": [{"name": "main", "image": "example.invalid/probe:1"}], "nodeName": last}
+    probe = {"metadata": {"generateName": "kwok-probe-"}, "spec": spec}
+    made = await admin.create(path("pods", NAMESPACE), probe)
+    url = path("pods", NAMESPACE, made["metadata"]["name"])
+    try:
+        await admin.wait_for(url, lambda pod: bool(pod["status"]["phase"] != "Pending"), seconds)
+    except TimeoutError:
+        return False
+    finally:
+        await admin.delete(url, grace=0)
+    return True
 
 
 async def _nodes(admin: Admin) -> set[str]:
