@@ -56,10 +56,11 @@ STUCK_SECONDS: Final = 180.0  # well above what one step of a reflector may take
 
 
 class App:
-    """The operator. Build with create(); run() ends on SIGTERM or SIGINT."""
+    """The operator; run() ends on SIGTERM or SIGINT. `scale`: factor on backoffs, floors and Lease times."""
 
-    def __init__(self, settings: Settings, client: KubeClient) -> None:
+    def __init__(self, settings: Settings, client: KubeClient, scale: float = 1.0) -> None:
         self._settings = settings
+        self._scale = scale
         self._client = client
         self._metrics: Metrics = create_metrics(__version__)
         self._lag = LoopLag(self._metrics)
@@ -68,7 +69,7 @@ class App:
         self._relist_reasons: dict[str, str] = {}
         self._refusals: dict[str, str] = {}  # resource -> verb and resource that RBAC refuses
         self._memories = Memories()
-        self._queue = WorkQueue(backoff_scale=settings.time_scale)
+        self._queue = WorkQueue(backoff_scale=scale)
         self._metrics.queue_depth.set_function(lambda: len(self._queue))
         pods_path = f"/api/v1/namespaces/{settings.namespace}/pods" if settings.namespace else "/api/v1/pods"
         self._denied: dict[str, asyncio.Event] = {}  # resource -> set while RBAC refuses its watch
@@ -80,9 +81,7 @@ class App:
         if DAEMON_TASK.kind in served:
             reflectors.append(self._reflector(pods_path, WirePod, self._pods, LABEL_TASK))
         self._reflectors = tuple(reflectors)
-        triggers = Triggers(
-            KIND, self._memories, self._nodes, self._pods, self._queue.add, settings.time_scale
-        )
+        triggers = Triggers(KIND, self._memories, self._nodes, self._pods, self._queue.add, scale)
         self._kind = DaemonTaskKind(
             client,
             self._nodes,
@@ -90,13 +89,11 @@ class App:
             self._pods,
             self._memories,
             self._metrics,
-            settings.time_scale,
+            scale,
         )
         self._kind.unseen = partial(self._unseen, "nodes", "pods")
         self._aws = self._make_aws()
-        self._ecs = EcsTarget(
-            self._aws, settings.aws_grants, self._metrics, self._queue.add, settings.time_scale
-        )
+        self._ecs = EcsTarget(self._aws, settings.aws_grants, self._metrics, self._queue.add, scale)
         self._refreshes = S3AggregatedRefreshKind(
             client,
             self._aws,
@@ -105,7 +102,7 @@ class App:
             self._queue.add,
             settings.identity,
             settings.egress_allow,
-            settings.time_scale,
+            scale,
         )
         self._refreshes.namespace = settings.namespace or ""
         self._policies = IMDSPolicyKind(
@@ -124,13 +121,11 @@ class App:
                 instance_identity=settings.aws_instance_identity,
                 cluster=settings.cluster_name,
                 probe_image=settings.probe_image,
-                scale=settings.time_scale,
+                scale=scale,
             ),
         )
         self._policies.unseen = partial(self._unseen, "nodes")
-        self._resources = CustomResources(
-            client, settings.kinds, settings.namespace, self._queue.add, settings.time_scale
-        )
+        self._resources = CustomResources(client, settings.kinds, settings.namespace, self._queue.add, scale)
         self._controller = Controller(
             client,
             self._queue,
@@ -146,7 +141,7 @@ class App:
         self._lease = self._make_lease()
         client.guard = self._aws.guard = self._lease.guard
         if settings.leader_elect:
-            client.write_seconds *= settings.time_scale  # a write must end before the Lease may
+            client.write_seconds *= scale  # a write must end before the Lease may
         client.observe = self._metrics.api_request
         client.permissions.on_change = self._permission
         self._leading: asyncio.Task[None] | None = None
@@ -163,7 +158,7 @@ class App:
             self._health(),
             self._readiness(),
             authorize=Reviews(self._client) if settings.metrics_authentication else None,
-            metrics_every=settings.time_scale,
+            metrics_every=self._scale,
         )
         try:
             bound = await server.start(settings.bind_host, settings.metrics_port, settings.health_port)
@@ -256,7 +251,7 @@ class App:
     def _make_aws(self) -> Aws:
         settings, seconds = self._settings, Options()
         # A write must end before the Lease may.
-        scale = settings.time_scale if settings.leader_elect else 1.0
+        scale = self._scale if settings.leader_elect else 1.0
         made = Aws(
             Options(
                 instance_identity=settings.aws_instance_identity,
@@ -265,13 +260,13 @@ class App:
                 reach=Reach(settings.egress_allow, urlsplit(self._client.host).hostname or ""),
                 cluster=settings.cluster_name,
             ),
-            rates={EC2: sped_up(EC2, settings.time_scale)},
+            rates={EC2: sped_up(EC2, self._scale)},
         )
         made.observer = self._metrics.aws
         return made
 
     def _make_lease(self) -> Lease | NoLease:
-        settings, scale = self._settings, self._settings.time_scale
+        settings, scale = self._settings, self._scale
         if not settings.leader_elect:
             return NoLease()
         return Lease(
@@ -285,7 +280,7 @@ class App:
         )
 
     def _reflector(self, path: str, wire: type, store: Store, selector: str | None) -> Reflector:  # type: ignore[type-arg]
-        timing = Timing(denied=Timing.denied * self._settings.time_scale)
+        timing = Timing(denied=Timing.denied * self._scale)
         reflector: Reflector = Reflector(  # type: ignore[type-arg]
             self._client, path, wire, store, label_selector=selector, timing=timing
         )
@@ -332,7 +327,7 @@ class App:
 
     def _health(self) -> list[Check]:
         """What a restart mends. It brings no API server back, so one that is away is none of it."""
-        limit = STUCK_SECONDS * self._settings.time_scale
+        limit = STUCK_SECONDS * self._scale
         watches = [(f"watch-{one.resource}", partial(_stuck, one, limit)) for one in self._reflectors]
         return [("loop", self._lag.check), *watches]
 
@@ -348,7 +343,7 @@ def _stuck(reflector: Reflector, limit: float) -> str | None:  # type: ignore[ty
     return None if seconds < limit else f"it has been stuck for {seconds:.0f} s"
 
 
-async def serve(settings: Settings) -> None:
+async def serve(settings: Settings, scale: float = 1.0) -> None:
     """`caretaker run`."""
     sys.setrecursionlimit(RECURSION_LIMIT)
     # What was imported is never garbage: a full collection, which stands everything still, need not look at
@@ -356,5 +351,4 @@ async def serve(settings: Settings) -> None:
     gc.collect()
     gc.freeze()
     client = await KubeClient.connect(settings.kubeconfig, settings.context, settings.namespace)
-    settings.check_time_scale(client.host)
-    await App(settings, client).run()
+    await App(settings, client, scale).run()

@@ -87,13 +87,6 @@ def changes(text: str) -> float:
     return rate
 
 
-def scale(text: str) -> float:
-    scale = _number(text)
-    if not 0.0 < scale <= 1.0:  # NaN compares false
-        raise ValueError("must be a number above 0 and at most 1, such as 0.1")
-    return scale
-
-
 def grants(text: str) -> Grants:
     try:
         content = yaml.safe_load(Path(text).read_text())

@@ -132,14 +132,14 @@ class CustomResources:
         kinds: Iterable[KindInfo],
         namespace: str | None,
         on_key: Callable[[Key], None],
-        time_scale: float = 1.0,
+        scale: float = 1.0,
     ) -> None:
         self._client = client
         self._kinds = tuple(kinds)
         self._presence = Presence(client, self._kinds, namespace)
         self._namespace = namespace
         self._on_key = on_key
-        self._absent_seconds = ABSENT_SECONDS * time_scale
+        self._absent_seconds = ABSENT_SECONDS * scale
         self._seen: dict[Key, Seen] = {}
         self._stop = threading.Event()
         self._halt: Callable[[], None] = lambda: None  # from any thread: ask the running kopf to end

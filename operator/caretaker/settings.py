@@ -6,7 +6,6 @@ is told at once, each with the flag or variable and its mend. It must not open a
 
 import argparse
 import difflib
-import ipaddress
 import os
 import re
 import secrets
@@ -14,7 +13,6 @@ import socket
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
-from urllib.parse import urlsplit
 
 import msgspec
 
@@ -28,7 +26,6 @@ from caretaker.flagvalues import (
     one_of,
     places,
     port,
-    scale,
     subdomain,
 )
 from caretaker.registry import KINDS, KindInfo, named
@@ -36,7 +33,6 @@ from caretaker.registry import KINDS, KindInfo, named
 IN_CLUSTER_NAMESPACE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 DEFAULT_OPERATOR_NAMESPACE: Final = "caretaker-system"
 PREFIX: Final = "CARETAKER_"
-TIME_SCALE_VARIABLE: Final = "CARETAKER_TEST_TIME_SCALE"
 
 LogFormat = Literal["json", "text"]
 
@@ -68,7 +64,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     imds_changes_per_second: float = 2.0  # of EC2's 5 in each account and region
     probe_image: str = f"registry.example.com/caretaker/probe:{__version__}"  # nobody's: none is published
     cluster_name: str = ""  # the cluster's instances are tagged with it; "" = learnt from them
-    time_scale: float = 1.0  # tests only: factor on backoffs, floors and lease times
 
     @property
     def aws_grants(self) -> Grants:
@@ -76,30 +71,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         if self.aws_identities is None:
             return Grants.default(self.operator_namespace)
         return self.aws_identities
-
-    def check_time_scale(self, host: str) -> None:
-        """Raise SettingsError unless time runs at its true pace or `host` (a URL or a host) is loopback.
-
-        Short lease times against a shared API server would let two operators write at once.
-        """
-        if self.time_scale != 1.0 and not is_loopback(host):
-            raise SettingsError(
-                f"{TIME_SCALE_VARIABLE} is for tests against an API server on this machine, and {host} is "
-                f"elsewhere: unset {TIME_SCALE_VARIABLE}"
-            )
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a URL's host, or a host, is `localhost` or a loopback address."""
-    name = (urlsplit(host).hostname if "//" in host else urlsplit(f"//{host}").hostname) or ""
-    if name == "localhost":
-        return True
-    try:
-        address = ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
-    return (mapped or address).is_loopback
 
 
 def colour_wanted(*, tty: bool, env: Mapping[str, str] | None = None) -> bool:
@@ -223,7 +194,6 @@ _RUN: Final = (
         str,
         f"image that IMDSPolicy's verification runs in pods: REGISTRY/caretaker/probe:{__version__}",
     ),
-    _Source("time_scale", "", TIME_SCALE_VARIABLE, scale, ""),
 )
 _SOURCES: Final = _CONNECTION + _RUN
 

@@ -5,7 +5,6 @@ The record needs no leader: whoever writes on top of what it has not seen is ref
 
 import asyncio
 import signal
-import sys
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -26,23 +25,12 @@ from testing.witness import PLURAL, STATUS_WRITES
 LATE_SECONDS: Final = 1.0
 CLAIM_LOST: Final = 120.0 * TIME_SCALE
 ROUNDS, ROUND_SECONDS = 4, 4.0
-# `caretaker run` with a wall clock that is off by so many seconds.
-_SKEWED: Final = """
-import runpy, sys, time
-right, skew = time.time, float(sys.argv.pop(1))
-time.time = lambda: right() + skew
-runpy.run_module("caretaker", run_name="__main__", alter_sys=True)
-"""
 
 
 @pytest.fixture
 async def place(cluster: Cluster, admin: Admin, ministack: MiniStack, tmp_path: Path) -> AsyncIterator[Place]:
     async with refresh_place(cluster, admin, ministack.url, tmp_path) as made:
         yield made
-
-
-def skewed(seconds: float) -> tuple[str, ...]:
-    return (sys.executable, "-c", _SKEWED, str(seconds), "run")
 
 
 @pytest.mark.slow
@@ -70,7 +58,7 @@ async def two_at_once(place: Place, skew: float) -> None:
         place.control.add_share(gateway, bucket=source.bucket, prefix=prefix)
         for prefix in ("", "in/", "out/")
     ]
-    late = await place.operator("late", start=False, command=skewed(skew))
+    late = await place.operator("late", start=False, skew=skew)
     late.api.add(Match(verb="get", resource=PLURAL), Delay(after_seconds=LATE_SECONDS))
     prompt = await place.operator("prompt", start=False)
     resource = await place.create(source.queue)

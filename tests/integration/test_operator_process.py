@@ -10,6 +10,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,6 @@ PROGRAM = """
         server = ObsServer(metrics.registry)
         ports = await server.start("127.0.0.1", 0, 0)
         logging.info("ready", extra=ports._asdict())
-        logging.info("scale", extra={"scale": os.environ.get("CARETAKER_TEST_TIME_SCALE")})
         if "--fail" in sys.argv:
             logging.error("broken", exc_info=ValueError("a fault"))
             try:
@@ -70,13 +70,12 @@ def make(tmp_path: Path) -> Iterator[Any]:
 
 
 def test_it_is_ready_when_its_servers_answer(make: Any) -> None:
-    with make(time_scale=0.1) as process:
+    with make() as process:
         assert process.healthz() == (200, "ok\n")
         assert process.readyz() == (200, "ok\n")
         assert process.metrics()['caretaker_build_info{version="1.2.3"}'] == 1
         assert process.metric("caretaker_daemontask_nodes", namespace="ns", state="active") == 2
         assert process.metric("caretaker_daemontask_nodes", name="t") == 3
-        assert process.wait_log(lambda entry: entry["msg"] == "scale")["scale"] == "0.1"
 
 
 def test_it_ends_on_sigterm_and_starts_again(make: Any) -> None:
@@ -203,6 +202,23 @@ def test_a_crash_fails_the_test(cluster: Cluster, namespace: str, command: tuple
     assert process.wait_exit() == -signal.SIGSEGV
     with pytest.raises(OperatorError, match="Segmentation fault"):
         process.assert_clean_logs()
+
+
+@pytest.mark.parametrize(
+    "how", [{}, {"command": NEW_INTERPRETER}, {"skew": 5000.0}], ids=["forked", "new", "skewed"]
+)
+async def test_it_runs_at_the_pace_and_by_the_clock_that_are_asked_for(
+    cluster: Cluster, admin: Admin, namespace: str, how: dict[str, Any]
+) -> None:
+    env = {"POD_NAMESPACE": namespace}
+    process = OperatorProcess(cluster.kubeconfig, namespace=namespace, time_scale=0.2, env=env, **how)
+    before = datetime.now(UTC)
+    with process:
+        lease = await admin.wait_for(path("leases", namespace, "caretaker"), lambda _: True)
+        logged = process.wait_log(lambda entry: entry["msg"] == "leading")["ts"]
+    assert lease["spec"]["leaseDurationSeconds"] == 3
+    ahead = (datetime.fromisoformat(logged) - before).total_seconds()
+    assert abs(ahead - how.get("skew", 0.0)) < 100
 
 
 async def test_the_operator_killed_between_a_write_and_its_reply_comes_back(

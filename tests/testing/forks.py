@@ -106,7 +106,7 @@ class _Server:
         self._process: subprocess.Popen[bytes] | None = None
         self._asking = threading.Lock()
 
-    def fork(self, argv: Sequence[str], env: Mapping[str, str]) -> Forked:
+    def fork(self, argv: Sequence[str], env: Mapping[str, str], scale: float) -> Forked:
         reader, writer = os.pipe()
         stdout = open(reader, encoding="utf-8", errors="replace")  # noqa: SIM115 - Forked closes it
         told, tell = socket.socketpair()
@@ -116,7 +116,7 @@ class _Server:
             with self._asking:
                 with os.fdopen(writer, "wb", 0), tell:
                     link = self._link or self._start(env["PYTHONPATH"])
-                    request = {"argv": list(argv), "env": dict(env), "cwd": os.getcwd()}
+                    request = {"argv": list(argv), "env": dict(env), "cwd": os.getcwd(), "scale": scale}
                     socket.send_fds(link, [json.dumps(request).encode() + b"\n"], [writer, tell.fileno()])
                 forked.pid = int(_line(told))  # of a server that has ended: nothing, which is no number
         except (OSError, ValueError) as error:
@@ -169,16 +169,16 @@ def serving() -> Iterator[None]:
             server.stop()
 
 
-def start(argv: Sequence[str], env: Mapping[str, str]) -> Forked | None:
-    """`caretaker ARGV` with that environment; None when nobody serves."""
-    return next(_serving[-1]).fork(argv, env) if _serving else None
+def start(argv: Sequence[str], env: Mapping[str, str], scale: float = 1.0) -> Forked | None:
+    """`caretaker ARGV` with that environment at that pace; None when nobody serves."""
+    return next(_serving[-1]).fork(argv, env, scale) if _serving else None
 
 
 # ---------------------------------------------------------------- the server, a program of its own
 
 
-def _serve(link: socket.socket) -> list[str] | None:
-    """Fork as asked until the link is closed: None then. Of a forked one: its words."""
+def _serve(link: socket.socket) -> dict[str, Any] | None:
+    """Fork as asked until the link is closed: None then. Of a forked one: what was asked."""
     woken, wake = socket.socketpair()
     wake.setblocking(False)
     signal.set_wakeup_fd(wake.fileno())
@@ -227,8 +227,8 @@ def _tell_ended(running: dict[int, socket.socket]) -> None:
         os.waitpid(pid, 0)
 
 
-def _become(request: dict[str, Any], out: int, server: int) -> list[str]:
-    """A forked one gets what a new process would have got; its words."""
+def _become(request: dict[str, Any], out: int, server: int) -> dict[str, Any]:
+    """A forked one gets what a new process would have got; returns the request."""
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.setsid()  # Ctrl-C goes to the tests, which end it in order
@@ -244,7 +244,7 @@ def _become(request: dict[str, Any], out: int, server: int) -> list[str]:
     time.tzset()
     os.chdir(request["cwd"])
     sys.argv = ["caretaker", *request["argv"]]
-    return sys.argv[1:]
+    return request
 
 
 def _line(told: socket.socket) -> bytes:
@@ -262,9 +262,9 @@ def _main() -> None:
         importlib.import_module(name)
     gc.collect()
     gc.freeze()  # or the first collection of every fork would copy every page
-    argv = _serve(socket.socket(fileno=int(sys.argv[1])))
-    if argv is not None:
-        raise SystemExit(importlib.import_module("caretaker.cli").main(argv))
+    request = _serve(socket.socket(fileno=int(sys.argv[1])))
+    if request is not None:
+        raise SystemExit(importlib.import_module("caretaker.cli").main(request["argv"], request["scale"]))
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 It is started as users start it, or forked where `testing.forks` serves, as it does for all of pytest.
 
 Inputs: a kubeconfig (usually ApiProxy's). It must leave no process behind: the kernel kills the operator
-when the tests' process dies. Time runs at CARETAKER_TEST_TIME_SCALE.
+when the tests' process dies.
 
     with OperatorProcess(kubeconfig, "operator-a", time_scale=0.1) as operator:
         operator.kill9()
@@ -36,6 +36,7 @@ from testing.forks import Forked
 from testing.suiterole import as_operator
 
 SOURCES: Final = Path(__file__).resolve().parents[2] / "operator"
+PACE: Final = Path(__file__).with_name("pace.py")
 EXIT_SECONDS: Final = 10.0  # what `caretaker run` promises after SIGTERM
 LINES_SHOWN: Final = 40
 FAULTS: Final = ("Traceback (most recent call last)", "Fatal Python error")  # the latter of a crash
@@ -69,6 +70,7 @@ class OperatorProcess:
     name        the identity among replicas, and the prefix of failure messages
     namespace   watch this one only; None = all
     time_scale  factor on backoffs, floors and lease times
+    skew        seconds that its wall clock is ahead; not forked if any
     allowed     regular expressions of log lines that may hold a Traceback
     exit_seconds  how long it may take to exit after SIGTERM
     command     in place of `caretaker run` (its flags are appended): a new interpreter, never a fork
@@ -82,6 +84,7 @@ class OperatorProcess:
         namespace: str | None = None,
         leader_elect: bool = True,
         time_scale: float = 1.0,
+        skew: float = 0.0,
         args: Sequence[str] = (),
         env: Mapping[str, str] | None = None,
         allowed: Sequence[str] = (),
@@ -101,7 +104,8 @@ class OperatorProcess:
             *args,
         ]
         self.command = command
-        self._env = _environment(name, time_scale, env or {})
+        self._env = _environment(name, env or {})
+        self._pace = time_scale, skew
         self._process: subprocess.Popen[str] | Forked | None = None
         self._reader: threading.Thread | None = None
         self._reaping = threading.Lock()
@@ -119,7 +123,7 @@ class OperatorProcess:
             self._reap(self._process)
         since, self._ended = len(self._lines), False
         with self._reaping:  # a fault's callback may kill it at once
-            self._process = process = _begin(self.command, self._words, self._env)
+            self._process = process = _begin(self.command, self._words, self._env, *self._pace)
             self._reader = threading.Thread(target=self._read, args=(process,), daemon=True)
             self._reader.start()
         if wait:
@@ -325,11 +329,15 @@ class OperatorProcess:
 
 
 def _begin(
-    command: Sequence[str] | None, words: Sequence[str], env: Mapping[str, str]
+    command: Sequence[str] | None, words: Sequence[str], env: Mapping[str, str], scale: float, skew: float
 ) -> subprocess.Popen[str] | Forked:
-    if command is None and (forked := forks.start(["run", *words], env)) is not None:
+    forked = None if command or skew else forks.start(["run", *words], env, scale)
+    if forked is not None:
         return forked
-    program = command or NEW_INTERPRETER
+    program = tuple(command or NEW_INTERPRETER)
+    if scale != 1.0 or skew:
+        assert program[:3] == NEW_INTERPRETER[:3], "only caretaker has a pace"
+        program = (sys.executable, "-P", str(PACE), str(scale), str(skew), *program[3:])
     return _spawner.submit(
         subprocess.Popen,
         [sys.executable, "-I", "-S", "-c", _REAPED, str(os.getpid()), *program, *words],
@@ -358,7 +366,7 @@ def _series(sample: Sample) -> str:
     return f"{sample.name}{{{labels}}}" if labels else sample.name
 
 
-def _environment(name: str, time_scale: float, extra: Mapping[str, str]) -> dict[str, str]:
+def _environment(name: str, extra: Mapping[str, str]) -> dict[str, str]:
     """The tests' environment without what would change the operator's mind."""
     kept = {
         key: value
@@ -370,7 +378,6 @@ def _environment(name: str, time_scale: float, extra: Mapping[str, str]) -> dict
         "PYTHONPATH": str(SOURCES),
         "PYTHONUNBUFFERED": "1",
         "POD_NAME": name,
-        **({"CARETAKER_TEST_TIME_SCALE": str(time_scale)} if time_scale != 1.0 else {}),
         **extra,
     }
 

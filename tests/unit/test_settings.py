@@ -27,7 +27,6 @@ def test_without_anything_the_defaults_hold() -> None:
     assert (found.log_format, found.log_level) == ("json", "INFO")
     assert found.leader_elect
     assert found.kinds == KINDS
-    assert found.time_scale == 1.0
     assert found.aws_grants == Grants.default("caretaker-system")
     assert not found.aws_instance_identity
     assert found.egress_allow == ()
@@ -72,7 +71,6 @@ def test_the_environment_fills_every_field(tmp_path: Path) -> None:
         CARETAKER_LEADER_ELECT="false",
         CARETAKER_LOG_FORMAT="text",
         CARETAKER_LOG_LEVEL="warning",
-        CARETAKER_TEST_TIME_SCALE="0.1",
         POD_NAMESPACE="ons",
         POD_NAME="pod-1",
     )
@@ -90,7 +88,6 @@ def test_the_environment_fills_every_field(tmp_path: Path) -> None:
         bind_host="127.0.0.1",
         log_format="text",
         log_level="WARNING",
-        time_scale=0.1,
         aws_identities=Grants(()),
         aws_instance_identity=True,
         egress_allow=("localhost", "127.0.0.1"),
@@ -214,11 +211,6 @@ def test_settings_cannot_be_changed() -> None:
             "CARETAKER_METRIC_PORT: there is no such setting; did you mean CARETAKER_METRICS_PORT?",
             id="a misspelt variable",
         ),
-        pytest.param(
-            "", {"CARETAKER_TEST_TIMESCALE": "1"},
-            "CARETAKER_TEST_TIMESCALE: there is no such setting; did you mean CARETAKER_TEST_TIME_SCALE?",
-            id="a misspelt variable of the tests",
-        ),
     ],
 )  # fmt: skip
 def test_a_fault_is_told_with_its_mend(args: str, env: dict[str, str], message: str) -> None:
@@ -231,12 +223,6 @@ def test_a_fault_is_told_with_its_mend(args: str, env: dict[str, str], message: 
 def test_a_variable_like_no_other_is_told_which_there_are() -> None:
     with pytest.raises(SettingsError, match=r"CARETAKER_X: .*known are .*CARETAKER_CONTEXT.*; unset it"):
         settings(CARETAKER_X="1")
-
-
-@pytest.mark.parametrize("scale", ["0", "-1", "1.01", "nan", "inf", "fast"])
-def test_a_time_scale_out_of_range_is_refused(scale: str) -> None:
-    with pytest.raises(SettingsError, match="must be a number above 0 and at most 1"):
-        settings(CARETAKER_TEST_TIME_SCALE=scale)
 
 
 def test_all_faults_are_told_at_once() -> None:
@@ -291,35 +277,6 @@ def test_a_file_that_grants_nothing_is_not_the_default(tmp_path: Path) -> None:
     file = tmp_path / "f"
     file.write_text("identities: []")
     assert settings(f"--aws-identities {file}").aws_grants.identities == ()
-
-
-@pytest.mark.parametrize(
-    ("host", "allowed"),
-    [
-        ("https://127.0.0.1:6443", True),
-        ("http://127.8.9.1", True),
-        ("https://[::1]:6443", True),
-        ("https://[::ffff:127.0.0.1]:6443", True),
-        ("https://localhost:6443", True),
-        ("127.0.0.1:6443", True),
-        ("localhost", True),
-        ("https://10.0.0.1:6443", False),
-        ("https://0.0.0.0:6443", False),
-        ("https://localhost.example.com", False),
-        ("https://127.0.0.1.example.com", False),
-        ("https://127.0.0.1@10.0.0.1:6443", False),
-        ("https://kubernetes.default.svc", False),
-        ("", False),
-    ],
-)
-def test_scaled_time_is_for_an_api_server_on_this_machine(host: str, allowed: bool) -> None:
-    settings().check_time_scale(host)  # true time is fine anywhere
-    scaled = settings(CARETAKER_TEST_TIME_SCALE="0.5")
-    if allowed:
-        scaled.check_time_scale(host)
-    else:
-        with pytest.raises(SettingsError, match="unset CARETAKER_TEST_TIME_SCALE"):
-            scaled.check_time_scale(host)
 
 
 def test_commands_that_only_look_take_the_connections_flags_alone() -> None:

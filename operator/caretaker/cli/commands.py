@@ -20,9 +20,10 @@ from caretaker.settings import SettingsError
 _COMMANDS = (run, plan, status, rerun, resume, logs)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """The console script `caretaker`."""
+def main(argv: Sequence[str] | None = None, scale: float = 1.0) -> int:
+    """The console script `caretaker`. `scale`: factor on the waits of `run`, as of App."""
     args = _parsed(argv)
+    args.scale = scale
     try:
         code = int(args.main(args))
         sys.stdout.flush()  # here, where a reader that went away is expected

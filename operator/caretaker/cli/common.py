@@ -69,11 +69,6 @@ class Session(msgspec.Struct, frozen=True):
         """-n, else the context's."""
         return self.client.default_namespace
 
-    @property
-    def scale(self) -> float:
-        """Settings.time_scale; 1 but in tests."""
-        return self.settings.time_scale
-
 
 def command(commands: Any, name: str, about: str, *, example: str) -> argparse.ArgumentParser:
     """A sub-parser whose help ends with examples, one a line."""
@@ -148,7 +143,6 @@ def execute(args: argparse.Namespace, body: Callable[[Session], Awaitable[int]])
         async with await KubeClient.connect(
             settings.kubeconfig, settings.context, settings.namespace
         ) as client:
-            settings.check_time_scale(client.host)
             try:
                 return await body(Session(client, settings))
             except ApiError as error:

@@ -71,7 +71,7 @@ def main(args: argparse.Namespace) -> int:
 
     async def body(session: Session) -> int:
         raw = await get_node_task(session, name)
-        made = forecast(await observe(session.client, raw, session.scale))
+        made = forecast(await observe(session.client, raw))
         if nodes is not None:
             check_nodes(nodes, made.reports)
         chosen = [(node, newest(made, node)) for node in nodes] if nodes else list(failed_pods(made))

@@ -64,7 +64,7 @@ def main(args: argparse.Namespace) -> int:
 
     async def body(session: Session) -> int:
         raw = await get_node_task(session, name)
-        snapshot = await observe(session.client, raw, session.scale)
+        snapshot = await observe(session.client, raw)
         wanted = nodes
         if args.failed:
             wanted = [report.node.name for report in forecast(snapshot).plan.failed]

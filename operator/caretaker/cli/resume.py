@@ -54,7 +54,7 @@ def main(args: argparse.Namespace) -> int:
 
 async def _task(session: Session, name: str) -> int:
     raw = await get_node_task(session, name)
-    made = forecast(await observe(session.client, raw, session.scale))
+    made = forecast(await observe(session.client, raw))
     policy = made.snapshot.task.spec.failure_policy
     if policy.action != "Pause":
         raise Failure(

@@ -32,5 +32,5 @@ def main(args: argparse.Namespace) -> int:
     log.setup(settings.log_format, settings.log_level)
     faulthandler.enable()  # a crash in a C extension logs where each thread was
     with asyncio.Runner(loop_factory=new_loop) as runner:
-        runner.run(app.serve(settings))
+        runner.run(app.serve(settings, args.scale))
     return 0

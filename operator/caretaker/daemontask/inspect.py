@@ -33,12 +33,12 @@ from caretaker.kube.store import PodIndex, Store
 from caretaker.kube.watches import Watches, running
 
 
-async def read_snapshot(client: KubeClient, namespace: str, name: str, scale: float = 1.0) -> Snapshot:
+async def read_snapshot(client: KubeClient, namespace: str, name: str) -> Snapshot:
     """The task as it stands. Raises ApiError, 404 when there is none."""
-    return await observe(client, await client.get(task_path(namespace, name), RawTask), scale)
+    return await observe(client, await client.get(task_path(namespace, name), RawTask))
 
 
-async def observe(client: KubeClient, raw: RawTask, scale: float = 1.0) -> Snapshot:
+async def observe(client: KubeClient, raw: RawTask) -> Snapshot:
     """The cluster around this task, which need not exist: a dry run's answer will do. Raises ApiError."""
     meta = raw.metadata
     nodes, pods = await asyncio.gather(_nodes(client), _pods(client, meta.namespace, meta.name, meta.uid))
@@ -47,7 +47,7 @@ async def observe(client: KubeClient, raw: RawTask, scale: float = 1.0) -> Snaps
     task, invalid = read_task(raw)
     await shards.load(now, expected(task.status.ledger))
     ledger = shards.view(task.status.ledger, strict=task.spec.at_most_once)
-    return _snapshot(task, invalid or told_invalid(task), nodes, pods, ledger, now, scale)
+    return _snapshot(task, invalid or told_invalid(task), nodes, pods, ledger, now)
 
 
 def told_invalid(task: DaemonTask) -> str:
@@ -65,7 +65,6 @@ def _snapshot(
     pods: PodsByNode,
     ledger: Ledger,
     now: float,
-    scale: float,
 ) -> Snapshot:
     revision, former = revisions_of(task.spec, task.status)
     return Snapshot(
@@ -78,7 +77,6 @@ def _snapshot(
         ledger=ledger,
         now=now,
         invalid=invalid,
-        scale=scale,
     )
 
 
@@ -110,11 +108,10 @@ class Follower:
     Like every cache it may show one object before another: a Pod gone before the record of its run.
     """
 
-    def __init__(self, client: KubeClient, namespace: str, name: str, scale: float) -> None:
+    def __init__(self, client: KubeClient, namespace: str, name: str) -> None:
         self._client = client
         self._namespace = namespace
         self._name = name
-        self._scale = scale
         self.watches = Watches(client)
         base = f"/api/v1/namespaces/{namespace}"
         pods = f"{LABEL_TASK}={name}"
@@ -145,7 +142,7 @@ class Follower:
         # The task may be seen before the shards that its status counts the writes of.
         told = msgspec.structs.replace(task.status.ledger, writes=())
         ledger = shards.view(told, strict=task.spec.at_most_once)
-        snapshot = _snapshot(task, invalid or told_invalid(task), nodes, pods, ledger, now, self._scale)
+        snapshot = _snapshot(task, invalid or told_invalid(task), nodes, pods, ledger, now)
         # The verdicts are remembered for as long as the template is the same.
         if self._fit is None or self._fit[0] != snapshot.revision:
             self._fit = snapshot.revision, snapshot.fit
@@ -153,10 +150,8 @@ class Follower:
 
 
 @asynccontextmanager
-async def follow(
-    client: KubeClient, namespace: str, name: str, scale: float = 1.0
-) -> AsyncIterator[Follower]:
+async def follow(client: KubeClient, namespace: str, name: str) -> AsyncIterator[Follower]:
     """A Follower whose watches run inside the block."""
-    follower = Follower(client, namespace, name, scale)
+    follower = Follower(client, namespace, name)
     async with running(follower.watches):
         yield follower

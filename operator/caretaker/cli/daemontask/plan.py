@@ -32,7 +32,7 @@ async def plan(session: Session, document: Document, options: PlanOptions) -> Pl
         return await ecs.plan(document, proposal)
     made = None
     if not proposal.refusals:
-        snapshot = await observe(session.client, proposal.raw, session.scale)
+        snapshot = await observe(session.client, proposal.raw)
         invalid = read_task(proposal.raw)[1]
         if invalid:
             proposal.refusals.append(f"{document.place(invalid.partition(':')[0])}: {one_line(invalid)}")

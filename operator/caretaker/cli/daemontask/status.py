@@ -16,9 +16,9 @@ async def status(session: Session, name: str, output: str | None, watch: bool) -
     if has_ecs(raw):
         return ecs.status(raw, output, watch=watch)
     if not watch:
-        show(forecast(await observe(session.client, raw, session.scale)), output)
+        show(forecast(await observe(session.client, raw)), output)
         return 0
-    async with follow(session.client, session.namespace, name, session.scale) as follower:
+    async with follow(session.client, session.namespace, name) as follower:
 
         def look() -> Forecast | None:
             snapshot = follower.snapshot()

@@ -31,7 +31,7 @@ async def plan(session: Session, document: Document, options: PlanOptions) -> Pl
     proposal = await propose(session, document, RawRefresh)
     if proposal.refusals:
         return refused(proposal, proposal.refusals)
-    judged = read(proposal.raw, known().spec, session.scale)
+    judged = read(proposal.raw, known().spec)
     if judged.spec is None:
         return refused(proposal, [f"{document.place('spec')}: {one_line(judged.invalid)}"])
     # boto3 takes half a second to import: paid by those who plan a refresh alone.

@@ -15,14 +15,14 @@ async def status(session: Session, name: str, output: str | None, watch: bool) -
     """0 when it could be read; of a watch, 1 when nothing goes on without somebody's hand."""
     raw = await get(session, KIND, name, RawRefresh)
     if not watch:
-        show(Look.at(raw, time.time(), session.scale), output)
+        show(Look.at(raw, time.time()), output)
         return 0
     watches = Watches(session.client)
     store = watches.add(path_of(KIND, session.namespace), RawRefresh)
 
     def look() -> Look | None:
         found = store.get(session.namespace, name)
-        return None if found is None else Look.at(found.wire, time.time(), session.scale)
+        return None if found is None else Look.at(found.wire, time.time())
 
     async with running(watches):
         what = f"{KIND.kind} {name}"

@@ -31,9 +31,9 @@ class Look(msgspec.Struct, frozen=True):
     now: float
 
     @classmethod
-    def at(cls, raw: RawRefresh, now: float, scale: float = 1.0) -> "Look":
+    def at(cls, raw: RawRefresh, now: float) -> "Look":
         """What the API server has, judged."""
-        found = read(raw, known().spec, scale)
+        found = read(raw, known().spec)
         return cls(found, outlooks(found, now), now)
 
 
