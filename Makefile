@@ -3,7 +3,9 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
+ifndef HALVES
 .NOTPARALLEL:
+endif
 
 export PYTHONPATH := dev
 # Some environments forbid it; without, every process compiles all that it imports, seconds each time.
@@ -58,9 +60,14 @@ lint: setup ## style, types and layers
 	$(PYTHON) -m mypy
 	.venv/bin/lint-imports
 
+UNIT = $(PYTHON) -m pytest -m "not slow" tests/unit tests/test_*.py
+
 .PHONY: unit
 unit: setup ## the unit tests: no I/O, seconds
-	$(PYTHON) -m pytest -n logical --dist worksteal -m "not slow" tests/unit tests/test_*.py $(PYTEST_ARGS)
+	@$(if $(PYTEST_ARGS),$(UNIT) $(PYTEST_ARGS),$(MAKE) --no-print-directory HALVES=1 -j2 --output-sync unit-half-1 unit-half-2)
+
+unit-half-%:
+	$(UNIT) --half $*
 
 .PHONY: models
 models: setup ## the random models of stores and kinds and all else that is random, in full (`make unit` tries a few); MODEL_PERCENT=100, MODEL_SEED=7 for others than those of every run
