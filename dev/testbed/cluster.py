@@ -42,6 +42,7 @@ ANSWER_SECONDS: Final = 2.0  # of one look whether the API server answers: Ctrl-
 START_ATTEMPTS: Final = 3
 APISERVER: Final = "kube-apiserver"
 KWOK: Final = "kwok"
+SPACE_MIB: Final = 200  # etcd's write-ahead log and database, and logs
 # A kwok that starts beside nodes may end with "concurrent map writes" (v0.8.0, pkg/utils/cel/environment.go).
 KWOK_STARTS: Final = 3
 # Below the ports that Linux and macOS hand out to outgoing connections, which would otherwise take a
@@ -140,6 +141,7 @@ class Cluster:
     def start(self) -> None:
         """Start from an empty state and return when the API answers and the nodes are Ready."""
         self.folder.mkdir(parents=True, exist_ok=True)
+        _require_space(self.folder)
         programs = build.ensure()
         with (self.folder / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -330,6 +332,14 @@ def _run_apart(work: Coroutine[Any, Any, None]) -> None:
     """Run it in a thread of its own: the caller may be running an event loop in this one."""
     with ThreadPoolExecutor(1) as pool:
         pool.submit(asyncio.run, work).result()
+
+
+def _require_space(folder: Path) -> None:
+    left = shutil.disk_usage(folder).free >> 20
+    if left < SPACE_MIB:
+        raise ClusterError(
+            f"{folder} has {left} MiB left, and a control plane takes {SPACE_MIB}: free some, or set TMPDIR"
+        )
 
 
 def _free_ports() -> Ports:

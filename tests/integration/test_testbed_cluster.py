@@ -2,11 +2,13 @@
 
 import asyncio
 import os
+import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -90,6 +92,14 @@ async def test_pods_that_are_bound_while_kwok_starts_anew_are_played(folder: Pat
 def test_a_component_that_dies_at_start_shows_its_log_and_leaves_nothing(folder: Path) -> None:
     own = Cluster(folder / "cluster", scheduler_qps=-1)
     with pytest.raises(ClusterError, match=r"kube-scheduler ended with code 1(?s:.)*burst: Invalid value"):
+        own.start()
+    assert processes_in(own.folder) == []
+
+
+def test_a_full_disk_is_named_before_anything_starts(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=3 << 20))
+    own = Cluster(folder / "cluster")
+    with pytest.raises(ClusterError, match=r"/cluster has 3 MiB left.* takes 200: free some, or set TMPDIR"):
         own.start()
     assert processes_in(own.folder) == []
 
