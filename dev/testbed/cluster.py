@@ -112,6 +112,11 @@ class Cluster:
         return self._started().credentials.ca
 
     @property
+    def etcd_url(self) -> str:
+        """The store behind the API server."""
+        return f"http://127.0.0.1:{self._started().ports.etcd}"
+
+    @property
     def audit_log(self) -> Path:
         """Writes, and whatever service accounts ask, as audit events, one JSON object per line; only with
         `audit=True`."""

@@ -1,7 +1,8 @@
-"""A loopback HTTP server whose every answer a test writes down: what no real API server does on demand.
+"""A loopback HTTP server whose every answer a test scripts: what no real API server does on demand.
 
-Inputs: a handler for each request, in order of registration, the first that matches. It must not imitate
-Kubernetes; behaviour of a real one is tested on a real one.
+Inputs: a handler for each request, the latest registration that matches. Bodies are those of fakes/answers.py
+where a real server has such an answer, and fakes/objects.py is a collection that remembers; both are held to
+a real server by tests/integration/kube/test_contract.py. What else a real one does is tested on a real one.
 """
 
 import asyncio
@@ -12,6 +13,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from aiohttp import web
+
+from fakes.answers import Json, event, failure
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -29,7 +32,8 @@ class FakeApiServer:
         self._arrival = asyncio.Condition()
 
     def on(self, method: str, path: str, handler: Handler) -> None:
-        """Answer `method path` by `handler`; a later one for the same replaces it."""
+        """Answer `method path` by `handler`; a later one for the same replaces it. A path that ends with "/"
+        stands for all below it."""
         self._handlers.insert(0, (method, path, handler))
 
     async def received(self, count: int) -> None:
@@ -89,9 +93,10 @@ class FakeApiServer:
         async with self._arrival:
             self._arrival.notify_all()
         for method, path, handler in self._handlers:
-            if (request.method, request.path) == (method, path):
+            below = path.endswith("/") and request.path.startswith(path)
+            if request.method == method and (request.path == path or below):
                 return await handler(request)
-        return status(404, "NotFound", f"no handler for {request.method} {request.path}")
+        return status(failure(404, "NotFound", f"no handler for {request.method} {request.path}"))
 
 
 def answer(body: Any, code: int = 200) -> web.Response:
@@ -99,30 +104,18 @@ def answer(body: Any, code: int = 200) -> web.Response:
     return web.json_response(body, status=code)
 
 
-def status(code: int, reason: str, message: str = "", **details: Any) -> web.Response:
-    """A metav1.Status."""
-    headers = {"Retry-After": str(details["retryAfterSeconds"])} if "retryAfterSeconds" in details else {}
-    return web.json_response(failure(code, reason, message, **details), status=code, headers=headers)
+def status(body: Json) -> web.Response:
+    """A Status as an answer (fakes/answers.py)."""
+    seconds = body.get("details", {}).get("retryAfterSeconds")
+    headers = {"Retry-After": str(seconds)} if seconds is not None else {}
+    return web.json_response(body, status=body["code"], headers=headers)
 
 
-def failure(code: int, reason: str, message: str = "", **details: Any) -> dict[str, Any]:
-    """The body of a refusal, as an answer's and as an ERROR event's object."""
-    return {
-        "kind": "Status",
-        "apiVersion": "v1",
-        "status": "Failure",
-        "reason": reason,
-        "message": message,
-        "details": details,
-        "code": code,
-    }
-
-
-def refusing(code: int, reason: str, message: str = "", **details: Any) -> Handler:
+def refusing(body: Json) -> Handler:
     """A handler that always answers with that Status."""
 
     async def refuse(_: web.Request) -> web.StreamResponse:
-        return status(code, reason, message, **details)
+        return status(body)
 
     return refuse
 
@@ -143,7 +136,7 @@ class Stream:
 
     async def send(self, kind: str, item: Any) -> None:
         """Send one event."""
-        await self.raw(json.dumps({"type": kind, "object": item}).encode() + b"\n")
+        await self.raw(json.dumps(event(kind, item)).encode() + b"\n")
 
     async def raw(self, data: bytes) -> None:
         """Send bytes as they are."""

@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
+from fakes.answers import failure
 from testing.apicalls import Call
 
 
@@ -167,7 +168,8 @@ class Answer(Action):
     retry_after: int | None = None
 
     async def before(self, exchange: Exchange) -> None:
-        exchange.reply = Reply(self.status, status_body(self.status, self.reason, self.message))
+        asked = {} if self.retry_after is None else {"retryAfterSeconds": self.retry_after}
+        exchange.reply = Reply(self.status, status_body(self.status, self.reason, self.message, **asked))
         if self.retry_after is not None:
             exchange.reply.headers["Retry-After"] = str(self.retry_after)
 
@@ -264,18 +266,9 @@ class Lag(Action):
         return arrived + self.seconds
 
 
-def status_body(code: int, reason: str, message: str) -> bytes:
+def status_body(code: int, reason: str, message: str, **details: Any) -> bytes:
     """A metav1.Status of a failure."""
-    status: dict[str, Any] = {
-        "kind": "Status",
-        "apiVersion": "v1",
-        "metadata": {},
-        "status": "Failure",
-        "message": message,
-        "reason": reason,
-        "code": code,
-    }
-    return msgspec.json.encode(status)
+    return msgspec.json.encode(failure(code, reason, message, **details))
 
 
 def error_line(code: int, reason: str, message: str) -> bytes:

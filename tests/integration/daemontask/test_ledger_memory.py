@@ -12,6 +12,7 @@ from caretaker.api.objects import WireMeta
 from caretaker.daemontask.ledger import Entry, decode_entry, encode_entry
 from caretaker.daemontask.shards import Shards
 from caretaker.kube.client import KubeClient
+from fakes.answers import listing
 from fakes.apiserver import FakeApiServer, answer
 from unit.daemontask.build import NOW, entry, node
 
@@ -39,7 +40,7 @@ def test_entries_of_a_node_in_the_ledgers_of_two_tasks_have_one_copy_of_what_the
 
 async def test_so_have_the_ledgers_that_were_read_and_those_that_were_written(tmp_path: Path) -> None:
     async def empty(_: web.Request) -> web.StreamResponse:
-        return answer({"metadata": {"resourceVersion": "1"}, "items": []})
+        return answer(listing(1, kind="ConfigMap"))
 
     async def created(_: web.Request) -> web.StreamResponse:
         return answer({"metadata": {"name": "shard", "uid": "u", "resourceVersion": "2"}}, 201)
@@ -57,7 +58,7 @@ async def test_so_have_the_ledgers_that_were_read_and_those_that_were_written(tm
             shard["metadata"] |= {"uid": "u", "resourceVersion": "2"}
 
             async def listed(_: web.Request, found: Any = shard) -> web.StreamResponse:
-                return answer({"metadata": {"resourceVersion": "3"}, "items": [found]})
+                return answer(listing(3, found, kind="ConfigMap"))
 
             api.on("GET", CONFIG_MAPS, listed)
             read = Shards(client, "default", name, f"uid-{name}")

@@ -13,6 +13,7 @@ from aiohttp import web
 from caretaker.kube.access import Access, NoAccess
 from caretaker.kube.client import KubeClient
 from caretaker.kube.errors import ApiError
+from fakes.answers import unauthorized
 from fakes.apiserver import FakeApiServer, answer, status
 
 VERSION = "/version"
@@ -34,7 +35,7 @@ class Guarded:
         token = request.headers.get("Authorization")
         self.seen.append(token)
         known = token is not None and token.removeprefix("Bearer ") in self.tokens
-        return answer({"ok": True}) if known else status(401, "Unauthorized")
+        return answer({"ok": True}) if known else status(unauthorized())
 
 
 @pytest.fixture

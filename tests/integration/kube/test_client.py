@@ -16,6 +16,7 @@ from caretaker.api.objects import WireNode
 from caretaker.kube.client import KubeClient
 from caretaker.kube.errors import ApiError, NotLeader
 from caretaker.kube.transport import LARGE, resource_of
+from fakes.answers import failure, listing, page_expired, version_expired
 from fakes.apiserver import FakeApiServer, Handler, answer, hang, refusing, status
 
 NODES = "/api/v1/nodes"
@@ -103,7 +104,7 @@ class TestRead:
 
 def page(names: str, version: int = 50, token: str = "") -> dict[str, Any]:
     items = [{"metadata": {"name": name, "resourceVersion": "1"}} for name in names]
-    return {"metadata": {"resourceVersion": str(version), "continue": token}, "items": items}
+    return listing(version, *items, token=token)
 
 
 class Pages:
@@ -114,7 +115,7 @@ class Pages:
 
     async def __call__(self, _: web.Request) -> web.StreamResponse:
         found = self.pages.pop(0)
-        return status(410, "Expired", "continue token too old") if found is None else answer(found)
+        return status(page_expired()) if found is None else answer(found)
 
 
 class TestList:
@@ -148,7 +149,7 @@ class TestList:
         pages = Pages(page("ab", token="t1"))
 
         async def reply(request: web.Request) -> web.StreamResponse:
-            return await pages(request) if pages.pages else status(500, "InternalError")
+            return await pages(request) if pages.pages else status(failure(500, "InternalError"))
 
         api.on("GET", NODES, reply)
         with pytest.raises(ApiError) as caught:
@@ -347,7 +348,7 @@ class TestErrors:
     @pytest.mark.parametrize("case", REFUSALS)
     async def test_a_refusal_is_told_apart(self, api: FakeApiServer, client: KubeClient, case: str) -> None:
         code, reason, kinds = REFUSALS[case]
-        api.on("POST", NODES, refusing(code, reason, "because"))
+        api.on("POST", NODES, refusing(failure(code, reason, "because")))
         with pytest.raises(ApiError) as caught:
             await client.create(NODES, {})
         error = caught.value
@@ -357,7 +358,7 @@ class TestErrors:
 
     async def test_causes_and_the_time_to_wait_are_kept(self, api: FakeApiServer, client: KubeClient) -> None:
         cause = {"reason": "FieldValueInvalid", "field": "spec.x", "message": "must be small"}
-        api.on("POST", NODES, refusing(429, "TooManyRequests", retryAfterSeconds=7, causes=[cause]))
+        api.on("POST", NODES, refusing(failure(429, "TooManyRequests", retryAfterSeconds=7, causes=[cause])))
         with pytest.raises(ApiError) as caught:
             await client.create(NODES, {})
         assert caught.value.retry_after == 7.0
@@ -480,7 +481,7 @@ class TestStream:
         assert await self.lines(client) == [long, b"short"]
 
     async def test_a_refused_watch_is_an_error(self, api: FakeApiServer, client: KubeClient) -> None:
-        api.on("GET", NODES, refusing(410, "Expired", "too old"))
+        api.on("GET", NODES, refusing(version_expired(5, 80)))
         with pytest.raises(ApiError) as caught:
             await self.lines(client)
         assert (caught.value.gone, caught.value.verb) == (True, "watch")

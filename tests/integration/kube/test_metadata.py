@@ -17,6 +17,7 @@ from caretaker.kube.client import KubeClient
 from caretaker.kube.metadata import MetadataSession
 from caretaker.registry import DAEMON_TASK
 from caretaker.runtime.queue import Key
+from fakes.answers import event, listing, unauthorized, version_expired
 from fakes.apiserver import FakeApiServer, Handler, answer, status
 from testing.authority import loose_certificate
 
@@ -148,7 +149,7 @@ class Guarded:
     def _checked(self, handler: Handler) -> Handler:
         async def checked(request: web.Request) -> web.StreamResponse:
             if request.headers.get("Authorization") != f"Bearer {self.token}":
-                return status(401, "Unauthorized", "Unauthorized")
+                return status(unauthorized())
             return await handler(request)
 
         return checked
@@ -164,12 +165,12 @@ class Guarded:
     async def _tasks(self, request: web.Request) -> web.StreamResponse:
         if "watch" not in request.query:
             one = named(self.token, namespace="ns")
-            return answer({"metadata": {"resourceVersion": "7"}, "items": [one]})
+            return answer(listing(7, one, kind=DAEMON_TASK.kind))
         response = web.StreamResponse()
         await response.prepare(request)
         await self.changed.wait()
         self.changed.clear()
-        gone = {"type": "ERROR", "object": {"kind": "Status", "code": 410}}
+        gone = event("ERROR", version_expired(7, 9))
         await response.write(json.dumps(gone).encode() + b"\n")
         return response
 

@@ -16,7 +16,8 @@ from caretaker.api.objects import Node, WireNode
 from caretaker.kube.client import KubeClient
 from caretaker.kube.reflector import Reflector, Timing
 from caretaker.kube.store import Store
-from fakes.apiserver import FakeApiServer, Handler, Watches, failure, hang, refusing
+from fakes.answers import bookmark, failure, forbidden, listing, too_many_requests, version_expired
+from fakes.apiserver import FakeApiServer, Handler, Watches, hang, refusing
 
 NODES = "/api/v1/nodes"
 FAST = Timing(watch=(5, 5), dead_after=30.0, backoff=(0.01, 0.05), healthy=60.0, denied=0.05)
@@ -32,14 +33,6 @@ def node(name: str, version: int, **labels: Any) -> dict[str, Any]:
             "labels": labels or None,
         }
     }
-
-
-def listing(version: int, *items: dict[str, Any]) -> dict[str, Any]:
-    return {"metadata": {"resourceVersion": str(version)}, "items": list(items)}
-
-
-def bookmark(version: int) -> dict[str, Any]:
-    return {"kind": "Node", "metadata": {"resourceVersion": str(version)}}
 
 
 class Followed:
@@ -150,7 +143,7 @@ async def test_a_410_in_the_stream_lists_again_and_emits_the_missed_deletes(tmp_
     lists = listing(5, node("a", 3), node("b", 4)), listing(90, node("b", 4), node("c", 80))
     async with follow(tmp_path, *lists) as f:
         watch = await f.watches.next()
-        await watch.send("ERROR", failure(410, "Expired", "too old resource version"))
+        await watch.send("ERROR", version_expired(5, 80))
         resumed = await f.watches.next()
         assert resumed.request.query["resourceVersion"] == "90"
         assert f.told == [(None, "a"), (None, "b"), (None, "c"), ("a", None)]
@@ -207,7 +200,7 @@ async def test_an_object_of_a_megabyte_and_a_half_is_one_event(tmp_path: Path) -
 
 
 async def test_a_missing_permission_is_told_and_tried_again(tmp_path: Path) -> None:
-    denied = refusing(403, "Forbidden", "no")
+    denied = refusing(forbidden("list", "nodes"))
     async with follow(tmp_path, denied, denied, listing(5, node("a", 3))) as f:
         await f.watches.next()
         assert f.states == [("denied", "list nodes"), ("synced", "")]
@@ -220,7 +213,7 @@ async def test_a_server_that_fails_is_asked_less_and_less_often(tmp_path: Path) 
 
     async def failing(request: web.Request) -> web.StreamResponse:
         asked.append(loop.time())
-        return await refusing(500, "InternalError")(request)
+        return await refusing(failure(500, "InternalError"))(request)
 
     # The last pauses are long beside what a busy machine adds to the first.
     timing = Timing(backoff=(0.02, 0.6))
@@ -232,11 +225,11 @@ async def test_a_server_that_fails_is_asked_less_and_less_often(tmp_path: Path) 
 
 
 async def test_a_410_from_a_server_that_is_back_does_not_wait_as_long_as_its_failures(tmp_path: Path) -> None:
-    failing = refusing(503, "ServiceUnavailable")
+    failing = refusing(failure(503, "ServiceUnavailable"))
     timing = Timing(backoff=(0.02, 5.0))
     async with follow(tmp_path, *[failing] * 6, listing(5), listing(9), timing=timing) as f:
         watch = await f.watches.next()
-        await watch.send("ERROR", failure(410, "Expired"))
+        await watch.send("ERROR", version_expired(5, 8))
         await f.until(lambda: f.reflector.counts["EXPIRED"] == 1)
         # As it is planned, whenever a busy machine comes to it; the seventh failure would cost 0.6 to 1.3 s.
         assert f.reflector.due - time.monotonic() < 0.5
@@ -246,7 +239,7 @@ async def test_a_410_from_a_server_that_is_back_does_not_wait_as_long_as_its_fai
 
 async def test_a_server_that_asks_for_time_is_given_it(tmp_path: Path) -> None:
     loop = asyncio.get_running_loop()
-    throttled = refusing(429, "TooManyRequests", retryAfterSeconds=1)
+    throttled = refusing(too_many_requests(1))
     started = loop.time()
     async with follow(tmp_path, throttled, listing(5)) as f:
         await f.watches.next()
@@ -275,7 +268,7 @@ async def test_relist_compares_with_a_list_taken_from_now_on(tmp_path: Path) -> 
 
 
 async def test_relist_waits_through_failures(tmp_path: Path) -> None:
-    failing = refusing(503, "ServiceUnavailable")
+    failing = refusing(failure(503, "ServiceUnavailable"))
     async with follow(tmp_path, listing(5, node("a", 3)), failing, failing, listing(50)) as f:
         await f.watches.next()
         await f.reflector.relist()
@@ -290,7 +283,7 @@ async def test_relist_before_the_first_list_and_twice_at_once(tmp_path: Path) ->
 
 async def test_relist_cuts_a_long_backoff_short(tmp_path: Path) -> None:
     timing = Timing(denied=3600)
-    async with follow(tmp_path, refusing(403, "Forbidden"), listing(5), timing=timing) as f:
+    async with follow(tmp_path, refusing(forbidden("list", "nodes")), listing(5), timing=timing) as f:
         await f.until(lambda: f.reflector.state == "denied")
         async with asyncio.timeout(2):
             await f.reflector.relist()
@@ -327,13 +320,13 @@ async def test_a_subscriber_that_raises_does_not_end_the_reflector(
 
 async def test_while_a_server_is_away_the_next_try_is_due_and_not_the_answer(tmp_path: Path) -> None:
     timing = replace(FAST, backoff=(40.0, 40.0))
-    async with follow(tmp_path, refusing(503, "ServiceUnavailable"), timing=timing) as f:
+    async with follow(tmp_path, refusing(failure(503, "ServiceUnavailable")), timing=timing) as f:
         await f.until(lambda: f.reflector.state == "failing")
         assert 35 < f.reflector.due - time.monotonic() <= 40
 
 
 async def test_a_server_that_asks_for_time_is_not_overdue_meanwhile(tmp_path: Path) -> None:
-    async with follow(tmp_path, refusing(429, "TooManyRequests", retryAfterSeconds=600)) as f:
+    async with follow(tmp_path, refusing(too_many_requests(600))) as f:
         await f.until(lambda: f.reflector.state == "failing")
         assert f.reflector.due - time.monotonic() > 590
 
@@ -356,7 +349,7 @@ async def test_a_list_whose_answer_does_not_come_is_overdue_from_its_start(tmp_p
         asked.set_result(time.monotonic())
         return await hang(request)
 
-    async with follow(tmp_path, refusing(503, "ServiceUnavailable"), silent) as f:
+    async with follow(tmp_path, refusing(failure(503, "ServiceUnavailable")), silent) as f:
         await f.until(lambda: f.reflector.state == "failing")
         at = await asyncio.wait_for(asked, 30)
         assert at - 5 < f.reflector.due <= at
@@ -366,7 +359,7 @@ async def test_a_list_whose_answer_does_not_come_is_overdue_from_its_start(tmp_p
 async def test_it_ends_when_asked_to_though_a_list_is_asked_for_just_then(tmp_path: Path, steps: int) -> None:
     """In the pause between two attempts, and whichever comes first by some turns of the event loop."""
     patient = replace(FAST, denied=600.0)
-    async with follow(tmp_path, refusing(403, "Forbidden"), timing=patient) as f:
+    async with follow(tmp_path, refusing(forbidden("list", "nodes")), timing=patient) as f:
         await f.until(lambda: f.reflector.state == "denied")
         await asyncio.sleep(0.01)  # it pauses now
         asking = asyncio.create_task(f.reflector.relist())

@@ -17,6 +17,7 @@ from caretaker.kube.client import KubeClient
 from caretaker.kube.errors import NotLeader
 from caretaker.kube.reviews import ALLOWED_SECONDS, AT_ONCE, CACHED, REFUSED_SECONDS, Reviews
 from caretaker.obs.http import ObsServer
+from fakes.answers import failure, forbidden
 from fakes.apiserver import FakeApiServer, refusing
 from testbed.admin import Admin, path
 from testbed.cluster import Cluster
@@ -188,7 +189,10 @@ async def test_while_the_api_server_does_not_answer_nobody_reads(
     api: FakeApiServer, client: KubeClient
 ) -> None:
     reviews = Reviews(client)
-    for handler in (refusing(500, "InternalError"), refusing(403, "Forbidden")):
+    for handler in (
+        refusing(failure(500, "InternalError")),
+        refusing(forbidden("create", "tokenreviews.authentication.k8s.io")),
+    ):
         api.on("POST", "/apis/authentication.k8s.io/v1/tokenreviews", handler)
         assert await reviews("a") is HTTPStatus.SERVICE_UNAVAILABLE
     answers(api)

@@ -18,6 +18,7 @@ from caretaker.s3refresh.match import of_buckets
 from caretaker.s3refresh.plan import End, Result
 from caretaker.s3refresh.targets.job import Jobs, JobTarget, job_name
 from caretaker.s3refresh.targets.payload import payload_of
+from fakes.answers import failure
 from fakes.apiserver import FakeApiServer, refusing
 from testbed.admin import Admin, Json, path
 from testbed.cluster import Cluster
@@ -236,8 +237,8 @@ async def test_what_a_refusal_means(
     owner = WireMeta(name="media", namespace="team", uid="u1")
     collection = "/apis/batch/v1/namespaces/team/jobs"
     async with FakeApiServer() as api:
-        api.on("POST", collection, refusing(*create, "no"))
-        api.on("GET", f"{collection}/{job_name(owner, 'c1')}", refusing(*get))
+        api.on("POST", collection, refusing(failure(*create, "no")))
+        api.on("GET", f"{collection}/{job_name(owner, 'c1')}", refusing(failure(*get)))
         async with await KubeClient.connect(api.kubeconfig(tmp_path)) as client:
             target = jobs(client, owner, template())
             assert await target.refresh(BUCKET, CLAIM) == Result("bucket", "c1", "", code, "no")
