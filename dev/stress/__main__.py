@@ -2,7 +2,8 @@
 each burn a CPU. TEST: a file, a test's ID, or an expression as `pytest -k` has it.
 
 Each run has a seed of its own for what is random. Of the run that failed it prints the seed, what pytest
-printed, and the end of each log that its processes wrote; the folder with the logs stays.
+printed, with a timeline of the test that failed (tests/testing/timeline.py), and the end of each log that its
+processes wrote; the folder with the logs stays.
 
 Exit 0 when no run failed; 1 when one did; 2 when pytest found no test, or TEST is none.
 """
@@ -24,6 +25,7 @@ from testbed.paths import CHECKOUT, STATE
 
 FOLDER: Final = STATE / "stress" / str(os.getpid())  # two may run at once
 LINES: Final = 200  # of each log
+SOURCES: Final = [str(CHECKOUT / folder) for folder in ("operator", "dev", "tests")]  # as pytest has them
 # Ends with its parent, however that ends.
 BURN: Final = "import os\nparent = os.getppid()\nwhile os.getppid() == parent: pass"
 NO_TESTS: Final = (2, 3, 4, 5)  # pytest: interrupted, its own error, a wrong command line, no test collected
@@ -54,8 +56,9 @@ def _run(test: str, number: int, times: int) -> int:
     FOLDER.mkdir(parents=True)
     file = (CHECKOUT / test.partition("::")[0]).exists()
     command = [sys.executable, "-m", "pytest", "-x", "-n", "0", "-p", "no:cacheprovider"]
-    command += [f"--basetemp={FOLDER / 'tmp'}", *([test] if file else ["tests", "-k", test])]
-    env = {**os.environ, "MODEL_SEED": str(seed)}
+    command += ["-p", "testing.timeline", f"--basetemp={FOLDER / 'tmp'}"]
+    command += [test] if file else ["tests", "-k", test]
+    env = {**os.environ, "MODEL_SEED": str(seed), "PYTHONPATH": os.pathsep.join(SOURCES)}
     found = subprocess.run(command, cwd=CHECKOUT, env=env, stdout=-1, stderr=-2, text=True, check=False)
     took = time.monotonic() - began
     if not found.returncode:

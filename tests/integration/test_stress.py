@@ -4,6 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from testbed.cluster import Cluster
 from testbed.paths import CHECKOUT
 
 TEST = """
@@ -14,6 +15,32 @@ def test_now_and_then(tmp_path):
     with open({runs!r}, "a") as runs:
         runs.write(os.environ["MODEL_SEED"] + "\\n")
     assert len(pathlib.Path({runs!r}).read_text().splitlines()) < 3, "the third time"
+"""
+
+CALLS = """
+import json
+import pathlib
+import urllib.request
+
+from awsdoubles.clients import client
+from awsdoubles.ec2.server import Ec2
+from testing.apiproxy import ApiProxy
+from testing.operator import OperatorProcess
+
+def test_of_an_operator(tmp_path):
+    kubeconfig = pathlib.Path({kubeconfig!r})
+    (tmp_path / "audit.jsonl").symlink_to({audit!r})
+    with Ec2() as ec2, ApiProxy(kubeconfig, "person") as proxy:
+        body = json.dumps({{"metadata": {{"name": "a"}}}}).encode()
+        where = proxy.url + "/api/v1/namespaces/{namespace}/configmaps"
+        sent = {{"Content-Type": "application/json"}}
+        urllib.request.urlopen(urllib.request.Request(where, body, sent)).close()
+        asked = client("ec2", ec2.url)
+        asked.describe_instances()
+        asked.close()
+        with OperatorProcess(kubeconfig, namespace={namespace!r}, leader_elect=False):
+            pass
+    assert False, "after all of that"
 """
 
 
@@ -42,3 +69,23 @@ def test_a_test_that_does_not_exist_is_told() -> None:
     code, told = stressed("tests/unit/test_settings.py::test_nothing")
     assert code == 2
     assert "not found" in told
+
+
+def test_of_a_test_that_fails_it_shows_calls_and_logs_in_order_of_time(
+    cluster: Cluster, namespace: str, tmp_path: Path
+) -> None:
+    test = tmp_path / "test_failing.py"
+    given = {"kubeconfig": str(cluster.kubeconfig), "audit": str(cluster.audit_log), "namespace": namespace}
+    test.write_text(CALLS.format(**given))
+    code, output = stressed(str(test), "--times", "1")
+    assert code == 1, output
+    timeline = output.partition("- timeline -")[2].splitlines()[1:]
+    wanted = (
+        f"proxy of person: create configmaps/{namespace}/a -> 201 ",
+        f"create /api/v1/namespaces/{namespace}/configmaps -> 201 ",
+        "Ec2: DescribeInstances -> 200 ",
+        "log of operator: info ready",
+    )
+    found = [next((at for at, line in enumerate(timeline) if words in line), -1) for words in wanted]
+    assert -1 not in found, (found, output)
+    assert found == sorted(found), timeline
