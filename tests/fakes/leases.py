@@ -7,12 +7,16 @@ resourceVersion per write, 409 when it no longer holds, 404, AlreadyExists); eve
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
-from caretaker.kube.errors import ApiError
+from caretaker.kube.errors import ApiError, error_from
 from caretaker.runtime.lease import WireLease
+from fakes.answers import already_exists, conflict, not_found
+
+_LEASES: Final = "leases.coordination.k8s.io"
+_NAME: Final = "caretaker"
 
 
 class LeaseServer:
@@ -25,18 +29,18 @@ class LeaseServer:
 
     def read(self) -> dict[str, Any]:
         if self.spec is None:
-            raise ApiError(404, "NotFound")
+            raise _refused(not_found(_LEASES, _NAME))
         return {"metadata": {"resourceVersion": str(self.version)}, "spec": dict(self.spec)}
 
     def create(self, body: dict[str, Any]) -> dict[str, Any]:
         if self.spec is not None:
-            raise ApiError(409, "AlreadyExists")
+            raise _refused(already_exists(_LEASES, _NAME))
         return self._store(body["spec"])
 
     def patch(self, body: dict[str, Any]) -> dict[str, Any]:
         current = self.read()
         if body["metadata"]["resourceVersion"] != current["metadata"]["resourceVersion"]:
-            raise ApiError(409, "Conflict")
+            raise _refused(conflict(_LEASES, _NAME))
         return self._store(current["spec"] | body["spec"])
 
     def _store(self, spec: dict[str, Any]) -> dict[str, Any]:
@@ -44,6 +48,10 @@ class LeaseServer:
         self.spec = {name: value for name, value in spec.items() if value is not None}
         self.writes.append((self.spec.get("holderIdentity", ""), asyncio.get_running_loop().time()))
         return self.read()
+
+
+def _refused(body: dict[str, Any]) -> ApiError:
+    return error_from(body["code"], msgspec.json.encode(body))
 
 
 Work = Callable[[], dict[str, Any]]

@@ -68,7 +68,8 @@ class Objects:
         limit = int(query.get("limit", 0)) or len(items)
         items, left = items[:limit], items[limit:]
         token = uuid4().hex if left else ""
-        self._pages[token] = version, left
+        if left:
+            self._pages[token] = version, left
         about = {"kind": self._kind, "api_version": self._api_version}
         return answer(listing(version, *items, token=token, left=len(left), **about))
 

@@ -5,15 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from aiohttp import web
 
 from caretaker.api.daemontask import LedgerStatus
 from caretaker.api.objects import WireMeta
 from caretaker.daemontask.ledger import Entry, decode_entry, encode_entry
 from caretaker.daemontask.shards import Shards
 from caretaker.kube.client import KubeClient
-from fakes.answers import listing
-from fakes.apiserver import FakeApiServer, answer
+from fakes.apiserver import FakeApiServer
+from fakes.objects import Objects
 from unit.daemontask.build import NOW, entry, node
 
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
@@ -39,32 +38,16 @@ def test_entries_of_a_node_in_the_ledgers_of_two_tasks_have_one_copy_of_what_the
 
 
 async def test_so_have_the_ledgers_that_were_read_and_those_that_were_written(tmp_path: Path) -> None:
-    async def empty(_: web.Request) -> web.StreamResponse:
-        return answer(listing(1, kind="ConfigMap"))
-
-    async def created(_: web.Request) -> web.StreamResponse:
-        return answer({"metadata": {"name": "shard", "uid": "u", "resourceVersion": "2"}}, 201)
-
     ledgers, told = [], LedgerStatus()
     async with FakeApiServer() as api, await KubeClient.connect(api.kubeconfig(tmp_path)) as client:
-        api.on("GET", CONFIG_MAPS, empty)
-        api.on("POST", CONFIG_MAPS, created)
         for name in ("x", "y"):
-            written = Shards(client, "default", name, f"uid-{name}")
+            Objects(api, CONFIG_MAPS, "configmaps", "ConfigMap")
+            written, read = (Shards(client, "default", name, f"uid-{name}") for _ in range(2))
             await written.load(NOW)
             meta = WireMeta(name=name, namespace="default", uid=f"uid-{name}")
             await written.write(meta, {of.name: fresh(of) for of in NODES}, ())
-            shard = {**msgspec.json.decode(api.bodies[-1]), "apiVersion": "v1"}
-            shard["metadata"] |= {"uid": "u", "resourceVersion": "2"}
-
-            async def listed(_: web.Request, found: Any = shard) -> web.StreamResponse:
-                return answer(listing(3, found, kind="ConfigMap"))
-
-            api.on("GET", CONFIG_MAPS, listed)
-            read = Shards(client, "default", name, f"uid-{name}")
             await read.load(NOW)
             ledgers += [written.view(told).entries, read.view(told).entries]
-            api.on("GET", CONFIG_MAPS, empty)
     for of in NODES:
         for name in COMMON:
             assert len({id(getattr(entries[of.name], name)) for entries in ledgers}) == 1, (of.name, name)

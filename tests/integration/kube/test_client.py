@@ -73,7 +73,7 @@ class TestRead:
 
     async def test_metadata_alone_can_be_asked_for(self, api: FakeApiServer, client: KubeClient) -> None:
         api.on("GET", f"{NODES}/a", replying(NODE))
-        api.on("GET", NODES, replying({"metadata": {}, "items": []}))
+        api.on("GET", NODES, replying(listing(5)))
         await client.get(f"{NODES}/a", metadata_only=True)
         await client.list(NODES, metadata_only=True)
         one, many = (request.headers["Accept"] for request in api.requests)
