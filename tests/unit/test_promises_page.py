@@ -1,0 +1,62 @@
+"""docs/spec/tests.md: every promise names a section of the spec and tests, each in its column."""
+
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from testing.namedtests import left_out, named
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "spec" / "tests.md").read_text()
+ROWS = [
+    [cell.strip() for cell in row.strip("|").split("|")]
+    for row in re.findall(r"^\|.*\|$", PAGE, re.MULTILINE)
+]
+PROMISES = [row for row in ROWS if re.fullmatch(r"[A-Z]\d+", row[0])]
+
+
+@pytest.mark.parametrize("row", PROMISES, ids=lambda row: row[0])
+def test_a_promise_has_tests_that_hold_it(row: list[str]) -> None:
+    _, promise, quick, slow = row
+    text, section = re.fullmatch(r"(.+) \(\[spec\]\(([\w.#-]+)\)\)", promise).groups()  # type: ignore[union-attr]
+    assert len(text.split()) <= 20
+    assert "#" in section
+    found = {(file, name): left_out(file).get(name) for file, name in named(quick)}
+    assert set(found.values()) <= {False}, f"in `make test-all` alone, or not there: {found}"
+    left = {(file, name): left_out(file).get(name) for file, name in named(slow)}
+    assert set(left.values()) <= {True}, f"in `make test`, or not there: {left}"
+    assert found or left
+
+
+def test_promises_are_numbered_through() -> None:
+    counts = Counter(number[0] for number, *_ in PROMISES)
+    assert [row[0] for row in PROMISES] == [
+        f"{kind}{n}" for kind in counts for n in range(1, counts[kind] + 1)
+    ]
+    assert set(counts) == set("DESI")
+    assert min(counts.values()) > 10
+
+
+@pytest.mark.parametrize(
+    ("test", "slow"),
+    [
+        ("tests/unit/test_promises_page.py::test_promises_are_numbered_through", False),
+        ("tests/unit/daemontask/test_model.py::TestModel", False),
+        (
+            "tests/unit/daemontask/test_slow_ledgers.py::test_every_node_runs_once_however_long_the_ledger_takes",
+            True,
+        ),
+        (
+            "tests/unit/daemontask/test_events.py::test_a_rollout_over_5000_nodes_by_1_percent_posts_at_most_10_events",
+            True,
+        ),
+        ("tests/e2e/test_crash.py::test_killed_while", False),
+        ("tests/e2e/test_demo.py::test_an_unknown_cluster_is_refused", True),
+        ("tests/node/test_kinds.py::test_the_pod_of_a_task_runs_and_its_log_can_be_read", True),
+    ],
+)
+def test_what_is_left_to_make_test_all_is_known(test: str, slow: bool) -> None:
+    file, _, name = test.partition("::")
+    assert left_out(file)[name] is slow
