@@ -7,7 +7,6 @@ to say the same (settled).
 
 import asyncio
 import contextlib
-import math
 import random
 import time
 import uuid
@@ -31,7 +30,7 @@ from caretaker.s3refresh.admission import Admission
 from caretaker.s3refresh.aims import aim_of
 from caretaker.s3refresh.arrivals import Arrivals
 from caretaker.s3refresh.conditions import queue_of, regained
-from caretaker.s3refresh.credentials import KeyRing
+from caretaker.s3refresh.credentials import KeyRing, max_age
 from caretaker.s3refresh.debounce import UNKNOWN, at_once
 from caretaker.s3refresh.events import given_up, transitions
 from caretaker.s3refresh.locations import located
@@ -50,9 +49,6 @@ from caretaker.s3refresh.work import Work
 MIN_DELAY: Final = 0.02
 # Between two looks of a target that is due and waits for its turn at a gateway.
 TURN_SECONDS: Final = 5.0
-# Between two reads of the Secret with the keys; sooner while AWS refuses something.
-KEYS_SECONDS: Final = 300.0
-KEYS_DOUBTED_SECONDS: Final = 30.0
 # How long the deletion of a resource with onDelete: Flush waits for a missing Secret or grant.
 FLUSH_SECONDS: Final = 300.0
 # A gateway ignores a refresh that it accepts within this time of another refresh of the same share.
@@ -205,10 +201,8 @@ class S3AggregatedRefreshKind:
         if read.flushing and refusal is not None and refusal.reason == Reason.QUEUE_CONFLICT:
             refusal = None  # a flush reads no queue
         if refusal is None and spec is not None and spec.aws.secret_name:
-            wait = KEYS_SECONDS if work.problem is None else KEYS_DOUBTED_SECONDS
-            # Deleting a namespace deletes the Secret, too: the remembered keys are used then.
-            wait = math.inf if read.flushing else wait * self._scale
-            found = await self._key_ring.get(key, spec.aws.secret_name, wait)
+            age = max_age(doubted=work.problem is not None, flushing=read.flushing) * self._scale
+            found = await self._key_ring.get(key, spec.aws.secret_name, age)
             refusal, keys = (found, None) if isinstance(found, Refusal) else (None, found)
         if spec is None or refusal is not None or not read.active:
             if work.setting is not None:

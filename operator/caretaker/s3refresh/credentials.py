@@ -4,8 +4,10 @@ Inputs: a client that may read Secrets in the resource's namespace, by a Role th
 status or put into a message.
 """
 
+import math
 import time
 from collections.abc import Callable
+from typing import Final
 
 import msgspec
 
@@ -17,6 +19,17 @@ from caretaker.runtime.queue import Key
 from caretaker.s3refresh.snapshots import Refusal
 
 FIELD = "spec.aws.credentialsSecretRef.name"
+# Between two reads of the Secret; sooner while AWS refuses something.
+KEYS_SECONDS: Final = 300.0
+KEYS_DOUBTED_SECONDS: Final = 30.0
+
+
+def max_age(*, doubted: bool, flushing: bool) -> float:
+    """The seconds for which known keys are used. `doubted`: the queue cannot be read with them. Deleting a
+    namespace deletes the Secret, too: a flush uses the remembered keys."""
+    if flushing:
+        return math.inf
+    return KEYS_DOUBTED_SECONDS if doubted else KEYS_SECONDS
 
 
 class _Secret(msgspec.Struct):

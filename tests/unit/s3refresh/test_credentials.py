@@ -1,6 +1,7 @@
 """The keys of Secrets: one Secret has one set of keys for all who name it."""
 
 import base64
+import math
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from caretaker.aws.identity import Keys
 from caretaker.kube.errors import ApiError
 from caretaker.runtime.queue import Key
 from caretaker.s3refresh import credentials as module
-from caretaker.s3refresh.credentials import KeyRing
+from caretaker.s3refresh.credentials import KeyRing, max_age
 from caretaker.s3refresh.snapshots import Refusal
 
 ONE, TWO, ELSEWHERE = (
@@ -82,3 +83,15 @@ async def test_a_secret_that_goes_is_looked_for_each_time_and_forgotten_with_its
     for reads in (2, 3):
         assert isinstance(await ring.get(TWO, "keys", 300.0), Refusal)
         assert secrets.reads == reads
+
+
+@pytest.mark.parametrize(
+    ("doubted", "flushing", "seconds"),
+    [
+        pytest.param(False, False, 300.0, id="every 5 min"),
+        pytest.param(True, False, 30.0, id="every 30 s while the queue cannot be read"),
+        pytest.param(True, True, math.inf, id="the Secret may go before its resource"),
+    ],
+)
+def test_how_long_keys_are_used(*, doubted: bool, flushing: bool, seconds: float) -> None:
+    assert max_age(doubted=doubted, flushing=flushing) == seconds

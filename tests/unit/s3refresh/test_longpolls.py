@@ -11,8 +11,6 @@ from caretaker.aws.session import Options
 from caretaker.s3refresh.longpolls import MOST_LONG_POLLS, LongPolls
 from caretaker.s3refresh.poller import BATCH, MOST_RECEIVES, Poller
 
-pytestmark = pytest.mark.slow
-
 QUEUES: Final = 400
 BUSY: Final = "busy"
 
@@ -83,6 +81,7 @@ async def idle() -> Any:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
+@pytest.mark.slow
 async def test_a_backlog_comes_in_though_more_queues_are_idle_than_there_are_threads(idle: Any) -> None:
     """Without turns all threads waited for idle queues, 20 s each: 4 to 8 messages a second."""
     sqs, turns = idle

@@ -12,7 +12,14 @@ from caretaker.aws.classes import ErrorClass
 from caretaker.aws.errors import AwsError
 from caretaker.daemontask.ecs.check import Call, Verdict
 from caretaker.daemontask.ecs.conditions import ready
-from caretaker.daemontask.ecs.plan import CONFIRM_SECONDS, MERGE_SECONDS, Plan, plan
+from caretaker.daemontask.ecs.plan import (
+    BACKOFF,
+    BACKOFF_REFUSED,
+    CONFIRM_SECONDS,
+    MERGE_SECONDS,
+    Plan,
+    plan,
+)
 from caretaker.daemontask.ecs.snapshot import Known, Trouble
 from caretaker.daemontask.ecs.work import Work
 from caretaker.kube.errors import NotLeader
@@ -58,6 +65,28 @@ def test_a_look_that_an_event_asked_for_takes_three_calls_when_it_is_tried_again
     calls, lags = asyncio.run(run())
     assert calls == ["describe_services", "list_container_instances", "update_service"]
     assert lags == 1, "how late a change was followed is told, failures included"
+
+
+@pytest.mark.parametrize(
+    ("error", "waits"), [(ErrorClass.THROTTLED, BACKOFF), (ErrorClass.ACCESS_DENIED, BACKOFF_REFUSED)]
+)
+def test_a_look_that_failed_waits_for_its_backoff(error: ErrorClass, waits: tuple[float, ...]) -> None:
+    """Half of it at least."""
+
+    async def run() -> None:
+        news = asyncio.Event()
+        ecs = Ecs(Account())
+        given: Any = ecs
+        work = Work("u1", spec("prod"), given, EcsMetrics(CollectorRegistry()), news.set)
+        for wait in (*waits, waits[-1]):
+            ecs.errors["describe_services"] = AwsError(error, "No", "no", service="ecs", operation="x")
+            news.clear()
+            began = time.monotonic()
+            work.begin(Plan(("prod",)))
+            await asyncio.wait_for(news.wait(), 10)
+            assert began + wait / 2 <= work.clusters["prod"].retry <= time.monotonic() + wait
+
+    asyncio.run(run())
 
 
 @pytest.mark.parametrize(
