@@ -1,13 +1,18 @@
-"""Receives and the queue's attributes show whether messages have not been received yet."""
+"""Receives and the queue's attributes show whether messages have not been received yet. A queue that cannot
+be read is tried again."""
 
 import asyncio
+import itertools
 import time
 from typing import Any
 
 import pytest
 
 from caretaker.api.s3refresh import SQSSource
+from caretaker.aws.classes import ErrorClass
+from caretaker.aws.errors import AwsError
 from caretaker.s3refresh.poller import BATCH, Poller
+from fakes.virtualtime import run
 
 Script = list[int]
 
@@ -82,3 +87,32 @@ async def test_looks(counts: Script, visible: int, ago: float, behind: bool) -> 
     poller, _ = await after(*counts)
     poller.saw(visible, time.monotonic() - ago)
     assert poller.behind is behind
+
+
+def test_a_queue_that_cannot_be_read_is_tried_again_ever_later() -> None:
+    class Down:
+        """Does not answer, but for the seventh receive."""
+
+        def __init__(self) -> None:
+            self.asked: list[float] = []
+            self.enough = asyncio.Event()
+
+        async def receive_message(self, **_: Any) -> Any:
+            self.asked.append(asyncio.get_running_loop().time())
+            if len(self.asked) == 7:
+                return {}
+            if len(self.asked) == 10:
+                self.enough.set()
+            raise AwsError(ErrorClass.TRANSIENT, "Down", "no", service="sqs", operation="ReceiveMessage")
+
+    async def asked() -> list[float]:
+        sqs: Any = Down()
+        poller = Poller(sqs, SQSSource(queue_url="q"), 20, 60)
+        poller.join("owner", lambda: None, owner=True)
+        task = asyncio.create_task(poller.run())
+        await sqs.enough.wait()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        return [later - before for before, later in itertools.pairwise(sqs.asked)]
+
+    assert run(asked()) == [1, 2, 5, 15, 30, 30, 0, 1, 2]
