@@ -1,6 +1,6 @@
 """`python -m bench [NAME ...]`: measures, prints tables, writes .dev/bench/NAME.json.
 
-Exits 0 when it measured, whatever it found; 2 for an unknown name.
+Exits 1 when a target is missed, after all benches have run; 2 for an unknown name.
 """
 
 import asyncio
@@ -30,12 +30,16 @@ def main(names: list[str]) -> int:
     if unknown:
         print(f"no bench named {', '.join(unknown)}; there are: {', '.join(BENCHES)}", file=sys.stderr)
         return 2
+    missed: list[str] = []
     for name in names or BENCHES:
         print(f"== {name}: {figures.machine()}", flush=True)
         found = asyncio.run(BENCHES[name]())
         path = figures.write(name, found)
         print(f"\n{figures.table(found)}\n\nwritten to {path}", flush=True)
-    return 0
+        missed += [f"{name}: {line}" for line in figures.missed(found)]
+    if missed:
+        print("\ntargets missed:", *missed, sep="\n  ", file=sys.stderr)
+    return 1 if missed else 0
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Figures, the table a person reads and the file a script reads.
 
-A figure that falls short is reported like any other: a bench exits 0 when it measured.
+A figure that misses its target is in the table like any other; `missed` lists them.
 """
 
 import json
@@ -53,6 +53,11 @@ def table(figures: Iterable[Figure]) -> str:
         note = f" ({f.note})" if f.note else ""
         lines.append(f"| {f.figure}{note} | {_number(f.value)} {f.unit} | {f.target} | {met} |")
     return "\n".join(lines)
+
+
+def missed(figures: Iterable[Figure]) -> list[str]:
+    """A line for each figure that misses its target."""
+    return [f"{f.figure}: {_number(f.value)} {f.unit}, target {f.target}" for f in figures if f.met is False]
 
 
 def write(name: str, figures: list[Figure]) -> Path:

@@ -1,9 +1,13 @@
-"""The benches start from a checkout alone."""
+"""The benches start from a checkout alone, and fail when a target is missed."""
 
+import importlib
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 
@@ -25,3 +29,43 @@ def test_a_bench_that_does_not_exist_is_named_beside_those_that_do_and_have_a_se
     page = (CHECKOUT / "docs" / "benchmarks.md").read_text()
     untold = [name for name in there if f"<!-- begin {name} -->" not in page or f"\n## {name}:" not in page]
     assert untold == []
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+    """The program; its figures go into a folder of the test's own."""
+    monkeypatch.syspath_prepend(str(CHECKOUT))
+    program = importlib.import_module("bench.__main__")
+    monkeypatch.setattr(program.figures, "OUT", tmp_path)
+    return program
+
+
+@pytest.mark.parametrize(("value", "code"), [(250.0, 0), (251.0, 1)])
+def test_a_missed_target_is_printed_and_fails_after_all_benches(
+    bench: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    value: float,
+    code: int,
+) -> None:
+    ran = []
+
+    async def one() -> list[Any]:
+        ran.append("one")
+        figures = bench.figures
+        return [figures.Figure("lag", value, "ms", "<= 250"), figures.Figure("pods", 3, "")]
+
+    monkeypatch.setattr(bench, "BENCHES", {"first": one, "second": one})
+    assert bench.main([]) == code
+    assert ran == ["one", "one"]
+    told = capsys.readouterr().err
+    assert ("first: lag: 251 ms, target <= 250\n  second: lag: 251 ms" in told) == bool(code)
+
+
+def test_the_messages_of_an_attack_have_all_that_sqs_carries(bench: Any) -> None:
+    attacks = importlib.import_module("bench.attacks")
+    most = 4096
+    bodies = attacks.bodies(most)
+    assert all(len(body.encode()) <= most for body in bodies)
+    assert {"\n", "\u2028", "😀", "a"} <= {body[0] for body in bodies}
+    assert not any("\x00" in body or "\ud800" in body for body in bodies)
