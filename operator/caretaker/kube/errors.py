@@ -14,6 +14,7 @@ T = TypeVar("T")
 
 # The server's own "try again later" besides 5xx: too many requests, and a request that it timed out.
 _TRANSIENT = (0, 408, 429)
+_TERMINATING = " is being terminated"  # of the admission plugin NamespaceLifecycle
 # forbiddenMessage in k8s.io/apiserver/pkg/endpoints/handlers/responsewriters/errors.go
 _NOT_PERMITTED = re.compile(r'cannot (\w+) resource "([^"]+)"')
 
@@ -90,6 +91,13 @@ class ApiError(Exception):
     def forbidden(self) -> bool:
         """403: RBAC, a quota or an admission policy."""
         return self.status == 403
+
+    @property
+    def terminating(self) -> bool:
+        """403 because the namespace is being deleted: nothing can be created in it any more."""
+        return self.forbidden and any(
+            field == "metadata.namespace" and message.endswith(_TERMINATING) for field, message in self.causes
+        )
 
     @property
     def missing_permission(self) -> tuple[str, str] | None:

@@ -49,7 +49,7 @@ from caretaker.s3refresh.work import Work
 MIN_DELAY: Final = 0.02
 # Between two looks of a target that is due and waits for its turn at a gateway.
 TURN_SECONDS: Final = 5.0
-# How long the deletion of a resource with onDelete: Flush waits for a missing Secret or grant.
+# How long the deletion of a resource with onDelete: Flush waits while no refresh can be called.
 FLUSH_SECONDS: Final = 300.0
 # A gateway ignores a refresh that it accepts within this time of another refresh of the same share.
 GATEWAY_SECONDS: Final = 60.0
@@ -148,7 +148,6 @@ class S3AggregatedRefreshKind:
             work.on_result = lambda: self._add(key, urgent=True)
             came = Arrivals()
         refusal = await self._set_up(key, work, read)
-        work.refused(read.flushing and refusal is not None, time.monotonic())
         shares = located(work.shares, {one.id: one.location for one in read.status.targets})
         return self._view(key, work, read, await came.with_matches(read.spec, shares), refusal)
 
@@ -225,6 +224,8 @@ class S3AggregatedRefreshKind:
         groups = {share.group for share in shares.values()} if aim.limit else set()
         problem = work.problem
         count, fault = work.malformed(clock)
+        barred = refusal.message if refusal is not None else work.shares.barred
+        work.barred(read.flushing and bool(barred), clock)
         return View(
             read=read,
             refusal=refusal,
@@ -233,7 +234,8 @@ class S3AggregatedRefreshKind:
             code=str(problem.error_class) if problem is not None else "",
             polling=work.polling,
             behind=work.behind,
-            flush_remaining=work.refused_at + FLUSH_SECONDS * self._scale - clock,
+            barred=barred,
+            flush_remaining=work.barred_at + FLUSH_SECONDS * self._scale - clock,
             reading=work.reading,
             newest=came.newest,
             more=came.more,
@@ -352,17 +354,16 @@ class S3AggregatedRefreshKind:
     def events(self, snapshot: View, plan: Plan, status: Status) -> Sequence[Event]:
         """See events.py."""
         found = transitions(snapshot.read.status, status, expired=snapshot.snapshot.expired)
-        refusal = snapshot.refusal
         over = snapshot.read.flushing and snapshot.flush_remaining <= 0
-        if over and refusal and not _flushed(snapshot, plan):
-            found.append(given_up(refusal.message))
+        if over and not _flushed(snapshot, plan):
+            found.append(given_up(snapshot.barred))
         return found
 
     def next(self, snapshot: View, plan: Plan, outcome: None) -> Next:  # noqa: ARG002 - as above
         """At the plan's time; soon while something due waits for its turn."""
         now = time.time()
         delays = [max(plan.wake - now, MIN_DELAY)] if plan.wake else []
-        if snapshot.read.flushing and snapshot.refusal is not None:
+        if snapshot.read.flushing and snapshot.barred:
             delays.append(max(snapshot.flush_remaining, MIN_DELAY))
         shares = {share.id: share for share in snapshot.snapshot.shares.known}
         if not snapshot.snapshot.suspended and waiting_of(plan, shares, snapshot.snapshot.now):

@@ -64,6 +64,7 @@ class Shares(msgspec.Struct, frozen=True):
     known: tuple[Share, ...] = ()
     faults: tuple[str, ...] = ()  # what keeps it from being complete, or a share from being refreshed
     unseen: tuple[Share, ...] = ()  # listed, but cannot be described; see locations.located()
+    barred: str = ""  # why no call can be made until a Secret is changed, or at all
 
 
 class Seen(msgspec.Struct, frozen=True):

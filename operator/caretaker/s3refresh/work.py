@@ -63,7 +63,7 @@ class Work:
         self.results: list[Result] = []
         self.ends: tuple[End, ...] = ()
         self.heir = True  # no pass has judged yet what became of the messages that others had received before
-        self.refused_at = math.inf  # since when a Secret or grant is missing, by time.monotonic()
+        self.barred_at = math.inf  # since when no refresh can be called, by time.monotonic()
         self.dead = False  # CaughtUp reports dead letters, until they are redriven or purged
         self.matched = 0  # events since the last accepted refresh
         self.on_result = on_news
@@ -169,9 +169,9 @@ class Work:
         some = tuple(message for message, events in zip(every, before, strict=False) if events < PASS_EVENTS)
         return some, newest, len(some) < len(every)
 
-    def refused(self, yes: bool, clock: float) -> None:
-        """Note whether a Secret or grant is missing now."""
-        self.refused_at = min(self.refused_at, clock) if yes else math.inf
+    def barred(self, yes: bool, clock: float) -> None:
+        """Note whether no refresh can be called now: a Secret or grant is missing, or the namespace goes."""
+        self.barred_at = min(self.barred_at, clock) if yes else math.inf
 
     def malformed(self, clock: float) -> tuple[int, str]:
         """(malformed messages so far, the last one's fault); (0, "") when the last is an hour ago."""

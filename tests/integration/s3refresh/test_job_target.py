@@ -180,6 +180,23 @@ async def test_a_quota_that_is_full_refuses_a_new_job_and_hides_none_that_is_the
     assert await target.refresh(BUCKET, CLAIM) == first
     found = await target.discover()
     assert ([share.ready for share in found.known], "quota" in found.faults[0]) == ([True], True)
+    assert found.barred == "", "a quota may be free again when a Job is due"
+
+
+async def test_a_namespace_that_is_being_deleted_bars_every_job(
+    client: KubeClient, admin: Admin, resource: WireMeta
+) -> None:
+    await admin.create(
+        path("configmaps", resource.namespace), {"metadata": {"name": "stays", "finalizers": ["test/stays"]}}
+    )
+    await admin.delete(path("namespaces", name=resource.namespace))
+    target = jobs(client, resource, template())
+    async with asyncio.timeout(30):  # admission has a view of its own, which lags
+        while not (found := await target.discover()).barred:  # noqa: ASYNC110 - it tells nobody
+            await asyncio.sleep(0.05)
+    assert found.complete
+    assert "is being terminated" in found.barred
+    await admin.patch(path("configmaps", resource.namespace, "stays"), {"metadata": {"finalizers": None}})
 
 
 @pytest.mark.parametrize(

@@ -140,7 +140,8 @@ class HttpCalls:
         except NotSentError as error:
             cause = error.__cause__
             complete = not (isinstance(cause, ApiError) and cause.transient)
-            return Shares(complete=complete, known=known, faults=(str(error),))
+            barred = str(error) if complete else ""
+            return Shares(complete=complete, known=known, faults=(str(error),), barred=barred)
         return Shares(complete=True, known=known)
 
     async def refresh(self, share: Share, claim: Claim) -> Result:

@@ -79,6 +79,7 @@ class Jobs:
 
     async def discover(self) -> Shares:
         """The buckets. None is ready while the API server calls the Job invalid, which a dry run tells."""
+        barred = ""
         try:
             fault, invalid = self._invalid, bool(self._invalid)
             if not invalid:
@@ -89,8 +90,9 @@ class Jobs:
                 return Shares(known=of_buckets(self._buckets), faults=(_told(error),))
             # A refusal for any other reason, such as a quota, may have passed when a Job is due.
             invalid, fault = error.status in (400, 422), _told(error)
+            barred = fault if error.terminating else ""
         known = of_buckets(self._buckets, ready=not invalid)
-        return Shares(complete=True, known=known, faults=(fault,) if fault else ())
+        return Shares(complete=True, known=known, faults=(fault,) if fault else (), barred=barred)
 
     async def refresh(self, share: Share, claim: Claim) -> Result:
         """Create the claim's Job, or find that it is there."""
