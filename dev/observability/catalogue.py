@@ -57,6 +57,11 @@ OPERATOR: Final = {
         },
     ),
     "caretaker_queue_depth": Metric("The operator is slow: it rises while more is to be done than can be."),
+    "caretaker_paused_resources": Metric(
+        "Changes take effect late: resources with much CPU or large pods are named by caretaker_condition, "
+        'type="CPUThrottled" and reason="LargePods".',
+        {"kind": known.KIND},
+    ),
     "caretaker_queue_wait_seconds": Metric("As the queue's depth: what one resource waits for the others."),
     "caretaker_plan_cpu_seconds": Metric(
         "The loop lags: long plans (thousands of nodes) hold everything else up.", {"kind": known.KIND}

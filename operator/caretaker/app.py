@@ -71,6 +71,8 @@ class App:
         self._memories = Memories()
         self._queue = WorkQueue(backoff_scale=scale)
         self._metrics.queue_depth.set_function(lambda: len(self._queue))
+        for info in settings.kinds:
+            self._metrics.paused.labels(info.kind).set_function(partial(self._queue.paused, info.kind))
         pods_path = f"/api/v1/namespaces/{settings.namespace}/pods" if settings.namespace else "/api/v1/pods"
         self._denied: dict[str, asyncio.Event] = {}  # resource -> set while RBAC refuses its watch
         served = {info.kind for info in settings.kinds}

@@ -176,6 +176,15 @@ CASES: Final[Mapping[str, Mapping[str, Case]]] = {
         "it stands still for two seconds again and again": Case({LAG: "2x20"}, "11m", OPERATOR),
         "one long stall": Case({LAG: "0x5 3 0x30"}, "20m"),
     },
+    "CaretakerCPUThrottled": {
+        "the passes over a task are paused again and again": Case(
+            {task("CPUThrottled", "CPUShareExceeded"): "1x30"}, "16m", {**BY_TASK, "kind": "DaemonTask"}
+        ),
+        "a rollout took more for some minutes": Case(
+            {task("CPUThrottled", "CPUShareExceeded"): "1x10 stale"}, "30m"
+        ),
+        "large pods": Case({task("Progressing", "LargePods"): "1x40"}, "35m"),
+    },
     "CaretakerAPIThrottled": {
         "one request in six seconds": Case({BUSY: "0+10x60"}, "22m", {}),
         "a few in an hour": Case({BUSY: "0x20 5x40"}, "40m"),

@@ -182,6 +182,13 @@ class Metrics:
         self.queue_depth = Gauge(
             "caretaker_queue_depth", "Objects that wait for a pass, delayed ones excepted.", registry=registry
         )
+        self.paused = Gauge(
+            "caretaker_paused_resources",
+            "Resources whose next pass is delayed: they took more CPU than one may use, or are large "
+            "DaemonTasks.",
+            ("kind",),
+            registry=registry,
+        )
         self.queue_wait = Histogram(
             "caretaker_queue_wait_seconds",
             "Time an object waited for its pass after it was due.",

@@ -4,8 +4,8 @@ Events only add a key. The first event after a quiet second runs after 50 ms, so
 together is seen together; while events keep coming a key runs once a second. An urgent event, one that
 lets something start, need not wait for the second to end: each key has URGENT passes in hand, one more
 every second. A key is never worked on twice at once: what arrives meanwhile runs it again afterwards.
-A key whose resource took more than its share of CPU is paused, whatever arrives. Failures back off per key,
-exponentially and with jitter.
+A key whose resource took more than its share of CPU, or is large, is paused, whatever arrives. Failures
+back off per key, exponentially and with jitter.
 """
 
 import asyncio
@@ -63,7 +63,13 @@ class WorkQueue:
 
     def __len__(self) -> int:
         now = self._clock()
-        return sum(1 for due in self._due.values() if due <= now)
+        # Copies, here and in paused(): a scrape reads them from another thread.
+        return sum(1 for due in self._due.copy().values() if due <= now)
+
+    def paused(self, kind: str) -> int:
+        """How many resources of the kind are paused now."""
+        now = self._clock()
+        return sum(1 for key, until in self._paused.copy().items() if key.kind == kind and until > now)
 
     def add(self, key: Key, *, urgent: bool = False, patient: bool = False) -> None:
         """An event: something about this key changed. `urgent`: it may let something start. `patient`: the

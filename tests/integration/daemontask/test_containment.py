@@ -11,6 +11,7 @@ from testbed.admin import Admin, path
 from testing.apiproxy import ApiProxy
 from testing.cluster import Nodes
 from testing.kubelet import EVICTED, HOLD, SUCCEED, Kubelet, Outcome, fail, rejected
+from testing.operator import OperatorProcess
 from testing.policies import denied
 from testing.world import World, blocked, condition, holds_for, stands
 
@@ -46,19 +47,29 @@ async def test_a_template_that_fails_reaches_no_more_nodes_than_run_at_once_and_
     await task.done(30, timeout=90)
 
 
-async def test_large_tasks_of_a_namespace_are_looked_at_less_often(world: World, proxy: ApiProxy) -> None:
-    """Each pass over one reads and writes it, which takes the API server long; whatever happens meanwhile."""
+async def test_large_tasks_of_a_namespace_are_looked_at_less_often(
+    world: World, proxy: ApiProxy, operator: OperatorProcess
+) -> None:
+    """Each pass over one reads and writes it, which takes the API server long; whatever happens meanwhile.
+    The metrics show how many wait."""
+
+    def paused() -> float:
+        return operator.metric("caretaker_paused_resources", kind="DaemonTask")
+
     world.kubelet.default = HOLD
     size, began = 240 * 1024, time.monotonic()
     template = world.template(containers=[{"name": "main", "image": "test:1", "args": ["x" * size]}])
     tasks = [await world.task(name, template=template) for name in ("one", "two", "three")]
+    most = 0.0
     for _ in range(20):
         await world.join()
         await asyncio.sleep(0.4)
+        most = max(most, await asyncio.to_thread(paused))
     elapsed = time.monotonic() - began
     mine = ("patch", "daemontasks", world.namespace)
     written = proxy.ledger.calls(lambda c: (c.verb, c.resource, c.namespace) == mine)
     assert len(written) <= len(tasks) + (BYTES.burst + elapsed * BYTES.per_second) / (size - FREE) + 1
+    assert 1 <= most <= len(tasks)
     for task in tasks:
         await task.counts(desired=20, timeout=60)
 

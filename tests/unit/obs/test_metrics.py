@@ -42,6 +42,7 @@ EXPECTED = {
     "caretaker_api_request_seconds": ("histogram", "verb,resource"),
     "caretaker_reconcile_errors_total": ("counter", "kind,reason"),
     "caretaker_queue_depth": ("gauge", ""),
+    "caretaker_paused_resources": ("gauge", "kind"),
     "caretaker_plan_cpu_seconds": ("histogram", "kind"),
     "caretaker_pass_cpu_seconds": ("histogram", "kind"),
     "caretaker_long_steps_total": ("counter", "kind"),

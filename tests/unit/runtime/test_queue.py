@@ -1,6 +1,8 @@
 """The work queue in stepped time: when a key runs, and that it never runs twice at once."""
 
 import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -228,3 +230,33 @@ async def test_a_rest_does_not_hurry_what_comes_later(queue: WorkQueue, clock: C
     queue.pause(A, 20)
     queue.done(A)
     assert await due_after(queue, clock, A) == 30.0
+
+
+async def test_paused_resources_are_counted_by_kind_until_their_time(queue: WorkQueue, clock: Clock) -> None:
+    other = Key("IMDSPolicy", "", "p")
+    for key, seconds in ((A, 10), (B, 20), (other, 30)):
+        queue.add(key)
+        queue.pause(key, seconds)
+    assert (queue.paused("DaemonTask"), queue.paused("IMDSPolicy")) == (2, 1)
+    clock.now += 10
+    assert (queue.paused("DaemonTask"), queue.paused("IMDSPolicy")) == (1, 1)
+    clock.now += 10
+    assert (queue.paused("DaemonTask"), queue.paused("IMDSPolicy")) == (0, 1)
+
+
+def test_counts_are_read_by_another_thread_while_keys_come_and_go(queue: WorkQueue) -> None:
+    done = threading.Event()
+
+    def scrape() -> None:
+        while not done.is_set():
+            len(queue)
+            queue.paused("DaemonTask")
+
+    with ThreadPoolExecutor(1) as pool:
+        scraping = pool.submit(scrape)
+        for number in range(20_000):
+            key = Key("DaemonTask", "default", str(number))
+            queue.pause(key, 60)
+            queue.add(key)
+        done.set()
+        scraping.result()
