@@ -17,7 +17,8 @@ from hypothesis.database import DirectoryBasedExampleDatabase
 from caretaker.kube.metadata import RECURSION_LIMIT
 from fuzz.cost import judge
 from fuzz.inputs import RECIPES, Recipe, sweep
-from fuzz.subjects import SUBJECTS, Subject
+from fuzz.making import Subject
+from fuzz.subjects import SUBJECTS
 from testbed.paths import CHECKOUT
 
 ROUND: Final = 50  # examples at a time

@@ -201,7 +201,8 @@ def _changed(old: Any, step: Step, size: int) -> Any:
     count = size // (len(encoded(one)) + 8)
     if step.how == "items":
         return [_numbered(one, f"{number:x}") for number in range(count)]
-    return {f"{step.unit}{number:x}": one for number in range(count)}
+    # Copies: of one value, a later step would change them all.
+    return {f"{step.unit}{number:x}": copy.deepcopy(one) for number in range(count)}
 
 
 def _one(old: Any, step: Step) -> Any:

@@ -11,9 +11,14 @@ import msgspec
 
 from caretaker.api.daemontask import DaemonTask, Result
 from caretaker.api.imds import Options, Selector
+from caretaker.api.objects import WireMeta
 from caretaker.api.s3refresh import Filter
 from caretaker.daemontask import events as task_events
 from caretaker.daemontask import plan as task_plan
+from caretaker.daemontask.ecs import plan as ecs_plan
+from caretaker.daemontask.ecs import snapshot as ecs_snapshot
+from caretaker.daemontask.ecs import status as ecs_status
+from caretaker.daemontask.ecs.check import Verdict
 from caretaker.daemontask.facts import Outcome
 from caretaker.daemontask.fit import NodeFit
 from caretaker.daemontask.ledger import Entry, Ledger
@@ -27,7 +32,7 @@ from caretaker.imds.probe import Known
 from caretaker.imds.resource import Read
 from caretaker.imds.verify import Probing
 from caretaker.s3refresh import plan as refresh_plan
-from caretaker.s3refresh.debounce import Pace
+from caretaker.s3refresh.debounce import Pace, Target
 from caretaker.s3refresh.envelope import Parsed
 from caretaker.s3refresh.match import Share
 from fuzz import fleet
@@ -118,6 +123,47 @@ def planned_policy(prepared: tuple[View, policy_plan.Snapshot]) -> Any:
     plan = policy_plan.plan(snapshot)
     status = policy_status.status_of(view, plan, "2027-01-15T08:00:00Z")
     return policy_status.events_of(view.read.status, status, view.read.spec), status
+
+
+def _cluster(number: int) -> ecs_snapshot.Known:
+    """Every tenth fails, every other tenth is left as it is; the others were set a moment ago."""
+    if number % 10 == 0:
+        trouble = ecs_snapshot.Trouble("AccessDenied", f"allow {number}", transient=False)
+        return ecs_snapshot.Known(trouble=trouble, failures=3, retry=NOW + number)
+    reason = "DaemonService" if number % 10 == 1 else ""
+    verdict = Verdict(reason, f"cluster {number}: {reason}", desired=3, running=2, counted=4, target=3)
+    return ecs_snapshot.Known(verdict, NOW - 10 - number, NOW - 5, event_at=NOW - 5, update_at=NOW, calls=3)
+
+
+_CLUSTERS: Final = {"a": _cluster(2), **{f"c{number}": _cluster(number) for number in range(1000)}}
+
+
+def ecs(of: DaemonTask) -> ecs_snapshot.Snapshot:
+    """A pass over 1,001 clusters, or over those that the spec names."""
+    return ecs_snapshot.Snapshot(
+        WireMeta(name="a", namespace="ns", uid="u", generation=7),
+        of.spec.ecs,
+        of.status,
+        of.spec.suspend,
+        *(NOW, NOW),
+        clusters=_CLUSTERS,
+        listing=ecs_snapshot.Listing(at=NOW - 10),
+        queue=ecs_snapshot.Queue(heard=True),
+    )
+
+
+def planned_ecs(snapshot: ecs_snapshot.Snapshot) -> Any:
+    """The plan, what status says of it, and events."""
+    status = ecs_status.status_of(snapshot)
+    return ecs_plan.plan(snapshot), ecs_status.transitions(snapshot.status, status, "s"), status
+
+
+def targets(known: list[Target]) -> Any:
+    """The plan for these targets, all of which are there, and its record."""
+    shares = tuple({one.id: Share(one.id, "", "media") for one in known}.values())
+    found = refresh_plan.Shares(complete=True, known=shares)
+    snapshot = refresh_plan.Snapshot(tuple(known), False, found, Filter(), Pace(), "o", "p", NOW)
+    return msgspec.json.encode(refresh_plan.plan(snapshot).targets)
 
 
 def refresh(parsed: Parsed, shares: dict[str, list[Share]]) -> Any:

@@ -31,40 +31,6 @@ ECS: Final = {
         "version": 7,
     },
 }
-INSTANCES: Final[dict[str, Any]] = {
-    "Reservations": [
-        {
-            "OwnerId": "123456789012",
-            "Instances": [
-                {
-                    "InstanceId": "i-0123456789abcdef0",
-                    "State": {"Name": "running"},
-                    "MetadataOptions": {
-                        "State": "applied",
-                        "HttpTokens": "required",
-                        "HttpPutResponseHopLimit": 1,
-                        "HttpEndpoint": "enabled",
-                        "HttpProtocolIpv6": "disabled",
-                        "InstanceMetadataTags": "disabled",
-                    },
-                    "Tags": [{"Key": "kubernetes.io/cluster/prod", "Value": "owned"}],
-                    "Operator": {"Managed": False},
-                }
-            ],
-        }
-    ],
-    "NextToken": "t",
-}
-QUEUE: Final = {
-    "Attributes": {
-        "QueueArn": "arn:aws:sqs:eu-west-1:123456789012:a",
-        "ApproximateNumberOfMessages": "3",
-        "ApproximateNumberOfMessagesNotVisible": "0",
-        "MaximumMessageSize": "262144",
-        "MessageRetentionPeriod": "345600",
-        "RedrivePolicy": '{"deadLetterTargetArn":"arn:aws:sqs:eu-west-1:123456789012:b","maxReceiveCount":5}',
-    }
-}
 META: Final = {
     "name": "a",
     "namespace": "ns",
@@ -172,6 +138,36 @@ TASK_STATUS: Final = {
     "ledger": {"shards": 1, "recorded": 1, "writes": [1], "done_run": "", "done_at": None},
     "rollout": {"rerunAt": "2026-01-01T00:00:00Z", "events": [{"reason": "r", "time": "t"}]},
     "ecs": [{"cluster": "c"}],
+}
+ECS_TASK: Final[dict[str, Any]] = {
+    "ecs": {
+        "aws": {"region": "eu-west-1", "roleARN": "arn:aws:iam::1:role/a"},
+        "service": "s",
+        "clusters": ["a"],
+        "events": {"sqsQueueURL": "https://sqs.eu-west-1.amazonaws.com/1/q"},
+        "maxCount": 50,
+    }
+}
+ECS_STATUS: Final[dict[str, Any]] = {
+    "observedGeneration": 1,
+    "currentRevision": "r",
+    "conditions": [CONDITION],
+    "desired": 1,
+    "active": 1,
+    "ecs": [
+        {
+            "cluster": "a",
+            "desiredCount": 1,
+            "runningCount": 1,
+            "registeredContainerInstances": 1,
+            "lastEventTime": "2027-01-15T07:59:00Z",
+            "lastUpdateTime": "2027-01-15T07:59:00Z",
+            "lastCalls": 3,
+            "reason": "r",
+            "message": "m",
+        }
+    ],
+    "ecsOmitted": 1,
 }
 # What a plan reads of it. The last tick is that of fuzz.fleet.
 PLANNED_STATUS: Final = {
@@ -346,5 +342,56 @@ REFRESH: Final[dict[str, Any]] = {
     "debounce": {"quietPeriod": "10s", "maxDelay": "2m", "minInterval": "1m"},
     "retry": {"initial": "30s", "max": "10m"},
     "resync": {"interval": "24h"},
+}
+_WAITS: Final[dict[str, Any]] = {
+    "since": "2027-01-15T07:59:00.000001Z",
+    "all": False,
+    "folders": ["in", "in/2026"],
+    "trees": ["out"],
+}
+REFRESH_STATUS: Final[dict[str, Any]] = {
+    "observedGeneration": 1,
+    "conditions": [CONDITION],
+    "queue": {
+        "visible": 1,
+        "inFlight": 1,
+        "dlqVisible": 1,
+        "dlqCovered": 1,
+        "checkedAt": "2027-01-15T07:59:00Z",
+    },
+    "targets": [
+        {
+            "id": "share-1",
+            "phase": "Backoff",
+            "location": "arn:aws:s3:::media/in/",
+            "dirty": {**_WAITS, "closed": True, "later": _WAITS, "maxFolders": 25},
+            "claim": {
+                "id": "c",
+                "owner": "o",
+                "startedAt": "2027-01-15T07:59:00Z",
+                "since": "2027-01-15T07:58:00Z",
+                "folders": ["in"],
+                "recursive": True,
+                "attempt": 2,
+            },
+            "inFlight": {
+                "notificationID": "n",
+                "acceptedAt": "2027-01-15T07:57:00Z",
+                "folders": ["in"],
+                "recursive": True,
+            },
+            "last": {
+                "requestedAt": "2027-01-15T07:57:00Z",
+                "acceptedAt": "2027-01-15T07:57:00Z",
+                "completedAt": "2027-01-15T07:57:30Z",
+                "fullAt": "2027-01-15T07:00:00Z",
+                "fullSeconds": 30,
+                "durationSeconds": 30,
+                "folders": 1,
+                "result": "Succeeded",
+            },
+            "failure": {"count": 2, "code": "c", "message": "m", "nextAttemptAt": "2027-01-15T08:00:00Z"},
+        }
+    ],
 }
 MANIFEST: Final = "apiVersion: caretaker.dev/v1alpha1\nkind: DaemonTask\nmetadata: {name: a}\nspec: {}\n"

@@ -6,12 +6,9 @@ object), SQS (1 MiB), a ConfigMap (1 MiB), S3 (keys of 1,024 bytes), a kubelet (
 
 import logging
 from collections.abc import Callable, Iterable
-from functools import cache, partial
-from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-import yaml
 
 from caretaker.api import durations, times
 from caretaker.api.aws import AwsSpec
@@ -19,8 +16,7 @@ from caretaker.api.daemontask import Result, Status
 from caretaker.api.events import ObjectRef
 from caretaker.api.grants import Grants, refusals
 from caretaker.api.objects import Node, WireMeta, WireNode, WirePod
-from caretaker.api.s3refresh import Filter, SQSSource
-from caretaker.aws.answers import fault_of
+from caretaker.api.s3refresh import Filter
 from caretaker.cli import manifest
 from caretaker.cli.common import Failure
 from caretaker.daemontask import calendar, results
@@ -32,114 +28,39 @@ from caretaker.daemontask.resource import RawTask, read_ecs, read_task
 from caretaker.daemontask.shard import WireConfigMap, decode
 from caretaker.imds import probe, select
 from caretaker.imds import resource as imds_resource
-from caretaker.imds.inventory import cluster_tag, seen_of
 from caretaker.imds.place import place_of
 from caretaker.kube import dryrun, metadata
 from caretaker.kube.errors import error_from
 from caretaker.obs import log
 from caretaker.obs.bounded import Bounded
 from caretaker.runtime.events import cut, event_name
-from caretaker.s3refresh import envelope, match, queue
+from caretaker.s3refresh import envelope, match, record
 from caretaker.s3refresh import resource as s3_resource
 from caretaker.s3refresh.match import Share
 from caretaker.s3refresh.targets.making import known
-from fuzz import fleet, planners, samples
-from fuzz.cost import SECONDS
-from fuzz.inputs import Recipe, built, count, encoded, fitted, text
+from fuzz import answers, fleet, planners, samples
+from fuzz.making import MIB, OBJECT, READ_ERRORS, Subject, of_json, of_text, planner, prepared, sound
 
-OBJECT: Final = 3 << 19  # bytes of an object in etcd
-MIB: Final = 1 << 20
 TEMPLATE: Final = 256 * 1024
 KEY: Final = 1024
-CRDS: Final = Path(__file__).parents[2] / "crds"
 META: Final = WireMeta(name="a", namespace="ns", uid="u", resource_version="7")
 SHARES: Final = {"media": [Share(f"s{i}", "", "media", "in/" if i % 2 else "") for i in range(12)]}
 DECLARED: Final = tuple(Result(f"r{i}", "Text" if i % 2 else "Number") for i in range(8))
 EMPTY: Final = msgspec.Raw(b"{}")
-READ_ERRORS: Final = (msgspec.ValidationError, msgspec.DecodeError, UnicodeError)
-
-Call = Callable[[], Any]
-
-
-class Inputs(msgspec.Struct, frozen=True):
-    """Calls of recipes."""
-
-    make: Callable[[Recipe], tuple[Call, int]]  # (the call, bytes of its input)
-    places: int = 0  # of the samples; 0: a text
-
-
-class Subject(msgspec.Struct, frozen=True):
-    """One call. `typed`: errors that its callers expect; `seconds`: CPU time that it may take, beyond that of
-    `base`, which does the same for the least input."""
-
-    inputs: Inputs
-    typed: tuple[type[Exception], ...] = ()
-    seconds: float = SECONDS
-    base: Call | None = None
-
-
-def _text(limit: int, call: Callable[[str], Any]) -> Inputs:
-    def make(recipe: Recipe) -> tuple[Call, int]:
-        made = text(recipe, limit)
-        return partial(call, made), len(made)
-
-    return Inputs(make)
-
-
-def _json(limit: int, call: Callable[[bytes], Any], *of: Any, schema: str = "") -> Inputs:
-    """Inputs of one of these samples, within the bounds of `schema`: a CRD, or its spec or status."""
-
-    def make(recipe: Recipe) -> tuple[Call, int]:
-        made = built(of, recipe, limit)
-        content = encoded(fitted(made, _schema(schema)) if schema else made)[:limit]
-        return partial(call, content), len(content)
-
-    return Inputs(make, count(of))
-
-
-@cache
-def _schema(name: str) -> Any:
-    plural, _, part = name.partition(".")
-    crd = yaml.safe_load((CRDS / f"{plural}.yaml").read_text())
-    whole = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
-    return whole["properties"][part] if part else whole
 
 
 def _task(spec: bytes) -> Any:
-    return read_task(RawTask(META, msgspec.Raw(_sound(spec))))
+    return read_task(RawTask(META, msgspec.Raw(sound(spec))))
 
 
 def _template(content: bytes) -> Any:
     """The task of a template, as a pass has it; None where it is read with a fault."""
-    task, invalid = read_task(RawTask(META, msgspec.Raw(b'{"template":' + _sound(content) + b"}")))
+    task, invalid = read_task(RawTask(META, msgspec.Raw(b'{"template":' + sound(content) + b"}")))
     return None if invalid else task
 
 
-def _sound(content: bytes) -> bytes:
-    """JSON as the API server hands it out: what was cut is none."""
-    try:
-        msgspec.json.decode(content, type=msgspec.Raw)
-    except (msgspec.DecodeError, RecursionError, UnicodeError):
-        return b"{}"
-    return content
-
-
-def _prepared(
-    limit: int, prepare: Callable[[bytes], Any], call: Callable[[Any], Any], sample: Any, schema: str = ""
-) -> Inputs:
-    """What `prepare` makes of the input is not judged: it is another subject's, or nobody's."""
-    raw = _json(limit, prepare, sample, schema=schema)
-
-    def make(recipe: Recipe) -> tuple[Call, int]:
-        prepared, size = raw.make(recipe)
-        found = prepared()
-        return (lambda: None) if found is None else partial(call, found), size
-
-    return Inputs(make, raw.places)
-
-
 def _of_template(call: Callable[[Any], Any]) -> Subject:
-    return Subject(_prepared(TEMPLATE, _template, call, samples.TEMPLATE))
+    return Subject(prepared(TEMPLATE, _template, call, samples.TEMPLATE))
 
 
 def _pod(task: Any) -> Any:
@@ -164,22 +85,10 @@ def _message(body: bytes) -> Any:
     return _matched(parsed.events)
 
 
-def _planner(
-    prepare: Callable[[bytes], Any], call: Callable[[Any], Any], sample: Any, least: Any, schema: str
-) -> Subject:
-    """A pass over many nodes. That of `least` shows what the nodes cost, the others what an input adds."""
-
-    @cache
-    def prepared() -> Any:
-        return prepare(encoded(least))
-
-    return Subject(_prepared(OBJECT, prepare, call, sample, schema), base=lambda: call(prepared()))
-
-
 def _parts(content: bytes) -> tuple[msgspec.Raw, msgspec.Raw] | None:
     """Spec and status of an object."""
     try:
-        found = msgspec.json.decode(_sound(content), type=dict[str, msgspec.Raw])
+        found = msgspec.json.decode(sound(content), type=dict[str, msgspec.Raw])
     except msgspec.ValidationError:
         return None
     return found.get("spec", EMPTY), found.get("status", EMPTY)
@@ -252,7 +161,7 @@ def _told(message: str) -> Any:
 
 
 def _imds(spec: bytes) -> Any:
-    return imds_resource.read(imds_resource.RawPolicy(META, msgspec.Raw(_sound(spec))))
+    return imds_resource.read(imds_resource.RawPolicy(META, msgspec.Raw(sound(spec))))
 
 
 def _selects(spec: bytes) -> Any:
@@ -262,27 +171,19 @@ def _selects(spec: bytes) -> Any:
 
 
 def _refresh(spec: bytes) -> Any:
-    return s3_resource.read(s3_resource.RawRefresh(META, msgspec.Raw(_sound(spec))), known().spec)
+    return s3_resource.read(s3_resource.RawRefresh(META, msgspec.Raw(sound(spec))), known().spec)
 
 
-def _answer(operation: str, read: Callable[[Any], Any], sample: Any) -> Subject:
-    """A response of AWS, as botocore has parsed it."""
-
-    def call(content: bytes) -> Any:
-        answer = msgspec.json.decode(content)
-        return None if fault_of(operation, answer) else read(answer)
-
-    return Subject(_json(MIB, call, sample), (*READ_ERRORS, RecursionError))
+def _refresh_status(status: bytes) -> Any:
+    """The record of every target, as a pass reads it."""
+    found = s3_resource.read(s3_resource.RawRefresh(META, EMPTY, msgspec.Raw(sound(status))), known().spec)
+    return [record.read(one, fleet.NOW) for one in found.status.targets]
 
 
-def _instances(answer: Any) -> Any:
-    every = [one for group in answer["Reservations"] for one in group["Instances"]]
-    return [seen_of(one, 1.0) for one in every], cluster_tag(every)
-
-
-def _attributes(answer: Any) -> Any:
-    found = answer["Attributes"]
-    return queue.view_of(found, SQSSource("https://sqs/1/a"), None), queue.dead_letter_queue(found)
+def _ecs_to_plan(content: bytes) -> Any:
+    parts = _parts(content)
+    task, invalid = read_ecs(RawTask(META, *parts)) if parts is not None else (None, "")
+    return None if task is None or invalid or task.spec.ecs is None else planners.ecs(task)
 
 
 def _watched(line: bytes) -> Any:
@@ -290,31 +191,24 @@ def _watched(line: bytes) -> Any:
 
 
 SUBJECTS: Final[dict[str, Subject]] = {
-    "daemontask-spec": Subject(_json(OBJECT, _task, samples.TASK, schema="daemontasks.spec")),
+    "daemontask-spec": Subject(of_json(OBJECT, _task, samples.TASK, schema="daemontasks.spec")),
     "daemontask-ecs": Subject(
-        _json(
+        of_json(
             OBJECT,
-            lambda spec: read_ecs(RawTask(META, msgspec.Raw(_sound(spec)))),
-            {
-                "ecs": {
-                    "aws": {"region": "r"},
-                    "service": "s",
-                    "clusters": ["a"],
-                    "events": {"sqsQueueURL": "q"},
-                }
-            },
+            lambda spec: read_ecs(RawTask(META, msgspec.Raw(sound(spec)))),
+            samples.ECS_TASK,
             schema="daemontasks.spec",
         )
     ),
     "daemontask-status": Subject(
-        _json(
+        of_json(
             OBJECT,
-            lambda status: read_task(RawTask(META, msgspec.Raw(b"{}"), msgspec.Raw(_sound(status)))),
+            lambda status: read_task(RawTask(META, msgspec.Raw(b"{}"), msgspec.Raw(sound(status)))),
             samples.TASK_STATUS,
             schema="daemontasks.status",
         )
     ),
-    "daemontask-plan": _planner(
+    "daemontask-plan": planner(
         _task_to_plan,
         planners.planned_task,
         {"spec": samples.PLANNED_TASK, "status": samples.PLANNED_STATUS},
@@ -327,73 +221,89 @@ SUBJECTS: Final[dict[str, Subject]] = {
     "daemontask-fit": _of_template(lambda task: NodeFit(task.spec.template).verdict(fleet.NODE)),
     "daemontask-pod": _of_template(_pod),
     "ledger-shard": Subject(
-        _prepared(MIB, _shard, lambda item: decode(0, item), {f"n{i}": samples.ENTRY for i in range(8)})
+        prepared(MIB, _shard, lambda item: decode(0, item), {f"n{i}": samples.ENTRY for i in range(8)})
     ),
     "ledger-entry": Subject(
-        _json(MIB, lambda entry: decode_entry(entry.decode(errors="replace")), samples.ENTRY)
+        of_json(MIB, lambda entry: decode_entry(entry.decode(errors="replace")), samples.ENTRY)
     ),
-    "results": Subject(_text(4096, _told)),
-    "cron": Subject(_text(256, _cron), (ValueError,)),
-    "durations": Subject(_text(MIB, durations.seconds), (ValueError,)),
-    "times": Subject(_text(MIB, times.parse_time)),
-    "s3-message": Subject(_json(MIB, _message, samples.S3, samples.BRIDGE, samples.GATEWAY, samples.SNS)),
+    "results": Subject(of_text(4096, _told)),
+    "cron": Subject(of_text(256, _cron), (ValueError,)),
+    "durations": Subject(of_text(MIB, durations.seconds), (ValueError,)),
+    "times": Subject(of_text(MIB, times.parse_time)),
+    "s3-message": Subject(of_json(MIB, _message, samples.S3, samples.BRIDGE, samples.GATEWAY, samples.SNS)),
     "s3-plan": Subject(
-        _prepared(MIB, _message_to_plan, lambda parsed: planners.refresh(parsed, SHARES), samples.S3)
+        prepared(MIB, _message_to_plan, lambda parsed: planners.refresh(parsed, SHARES), samples.S3)
     ),
-    "s3-garbage": Subject(_text(MIB, envelope.parse)),
-    "s3-key": Subject(_text(KEY - 3, _key)),
-    "s3-spec": Subject(_json(OBJECT, _refresh, samples.REFRESH, schema="s3aggregatedrefreshes.spec")),
+    "s3-garbage": Subject(of_text(MIB, envelope.parse)),
+    "s3-key": Subject(of_text(KEY - 3, _key)),
+    "s3-spec": Subject(of_json(OBJECT, _refresh, samples.REFRESH, schema="s3aggregatedrefreshes.spec")),
+    "s3-status": Subject(
+        of_json(OBJECT, _refresh_status, samples.REFRESH_STATUS, schema="s3aggregatedrefreshes.status")
+    ),
+    "s3-targets": planner(
+        _refresh_status,
+        planners.targets,
+        samples.REFRESH_STATUS,
+        {},
+        "s3aggregatedrefreshes.status",
+    ),
+    "ecs-plan": planner(
+        _ecs_to_plan,
+        planners.planned_ecs,
+        {"spec": samples.ECS_TASK, "status": samples.ECS_STATUS},
+        {"spec": samples.ECS_TASK},
+        "daemontasks",
+    ),
+    **answers.SUBJECTS,
     "ecs-message": Subject(
-        _json(MIB, lambda body: ecs_envelope.parse(body.decode(errors="replace")), samples.ECS)
+        of_json(MIB, lambda body: ecs_envelope.parse(body.decode(errors="replace")), samples.ECS)
     ),
-    "ecs-garbage": Subject(_text(MIB, ecs_envelope.parse)),
-    "imds-spec": Subject(_json(OBJECT, _imds, samples.POLICY, schema="imdspolicies.spec")),
-    "imds-plan": _planner(
+    "ecs-garbage": Subject(of_text(MIB, ecs_envelope.parse)),
+    "imds-spec": Subject(of_json(OBJECT, _imds, samples.POLICY, schema="imdspolicies.spec")),
+    "imds-plan": planner(
         _policy_to_plan,
         planners.planned_policy,
         {"spec": samples.PLANNED_POLICY, "status": samples.POLICY_STATUS},
         {"spec": samples.LEAST_POLICY},
         "imdspolicies",
     ),
-    "imds-selector": Subject(_json(OBJECT, _selects, samples.POLICY, schema="imdspolicies.spec")),
-    "imds-provider": Subject(_text(OBJECT, lambda told: place_of(Node("n", "u", {}, provider_id=told)))),
+    "imds-selector": Subject(of_json(OBJECT, _selects, samples.POLICY, schema="imdspolicies.spec")),
+    "imds-provider": Subject(of_text(OBJECT, lambda told: place_of(Node("n", "u", {}, provider_id=told)))),
     "imds-probe": Subject(
-        _json(
+        of_json(
             MIB,
             lambda entry: probe.findings([{"n": entry.decode(errors="replace")}], {"n": fleet.NODE}),
             samples.ENTRY,
         )
     ),
-    "aws-instances": _answer("DescribeInstances", _instances, samples.INSTANCES),
-    "aws-queue": _answer("GetQueueAttributes", _attributes, samples.QUEUE),
     # The file is written by whoever runs the operator, and is read once.
-    "grants-file": Subject(_json(TEMPLATE, _grants, samples.GRANTS), (ValueError,), 1.0),
-    "grants-role": Subject(_text(2048, _role)),
-    "redact": Subject(_text(MIB, log.redact)),
-    "log-json": Subject(_text(MIB, lambda said: _log(said, log.JsonFormatter()))),
-    "log-text": Subject(_text(MIB, lambda said: _log(said, log.TextFormatter(colour=False)))),
-    "api-error": Subject(_json(MIB, _failure, samples.FAILURE)),
-    "api-garbage": Subject(_text(MIB, lambda said: _failure(said.encode(errors="replace")))),
+    "grants-file": Subject(of_json(TEMPLATE, _grants, samples.GRANTS), (ValueError,), 1.0),
+    "grants-role": Subject(of_text(2048, _role)),
+    "redact": Subject(of_text(MIB, log.redact)),
+    "log-json": Subject(of_text(MIB, lambda said: _log(said, log.JsonFormatter()))),
+    "log-text": Subject(of_text(MIB, lambda said: _log(said, log.TextFormatter(colour=False)))),
+    "api-error": Subject(of_json(MIB, _failure, samples.FAILURE)),
+    "api-garbage": Subject(of_text(MIB, lambda said: _failure(said.encode(errors="replace")))),
     "node": Subject(
-        _json(OBJECT, lambda found: msgspec.json.decode(found, type=WireNode).record(), samples.NODE),
+        of_json(OBJECT, lambda found: msgspec.json.decode(found, type=WireNode).record(), samples.NODE),
         READ_ERRORS,
     ),
     "pod": Subject(
-        _json(OBJECT, lambda found: msgspec.json.decode(found, type=WirePod).record(), samples.POD),
+        of_json(OBJECT, lambda found: msgspec.json.decode(found, type=WirePod).record(), samples.POD),
         READ_ERRORS,
     ),
     # In a thread of its own (kopf's).
     "watch-line": Subject(
-        _json(OBJECT, _watched, {"type": "ADDED", "object": {"metadata": samples.META}}), (ValueError,), 2.0
+        of_json(OBJECT, _watched, {"type": "ADDED", "object": {"metadata": samples.META}}), (ValueError,), 2.0
     ),
     "event": Subject(
-        _text(
+        of_text(
             MIB, lambda said: (cut(said), event_name(ObjectRef("v1", "K", "ns", said[:253], "u"), "k", 1.0))
         )
     ),
-    "label": Subject(_text(MIB, Bounded())),
+    "label": Subject(of_text(MIB, Bounded())),
     # By the command line, of one's own file.
     "manifest": Subject(
-        _text(KEY * 8, lambda file: manifest.read("f", samples.MANIFEST + file)), (Failure,), 5.0
+        of_text(KEY * 8, lambda file: manifest.read("f", samples.MANIFEST + file)), (Failure,), 5.0
     ),
 }

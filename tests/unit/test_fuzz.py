@@ -10,7 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from caretaker.kube.metadata import RECURSION_LIMIT
 from fuzz.cost import CostlyError, judge, kept, seconds
 from fuzz.inputs import LARGEST, RECIPES, Recipe, Step, built, encoded, fitted, sweep, text
-from fuzz.subjects import SUBJECTS, Subject
+from fuzz.making import Subject
+from fuzz.subjects import SUBJECTS
 
 EXAMPLES = max(3 * int(os.environ.get("MODEL_PERCENT", "0")) // 10, 2)
 # Inputs that failed before. The limit of CPU time is wider here, because the machine may be busy.
@@ -60,6 +61,8 @@ def test_a_recipe_makes_a_sample_large_deep_odd_or_wrong() -> None:
     assert made(Step(2, "drop"), Step(4, "other", size=1)) == b'{"a":[],"d":{"e":1}}'
     assert made(Step(4, "other", size=1)) == b'{"a":[{"b":"c"}],"d":true}'
     assert len(made(Step(1, "items", size=LARGEST), limit=10_000)) in range(5_000, 10_000)
+    twice = (Step(1, "keys", size=LARGEST), Step(3, "items", size=LARGEST))
+    assert len(made(*twice, limit=10_000)) < 11_000
     assert len(text((Step(0, "text", "é", LARGEST),) * 2, 1000).encode()) in range(990, 1001)
     assert {step.how for (step,) in sweep(1)} == {"items", "keys", "text", "nest", "drop", "other"}
 

@@ -72,14 +72,20 @@ class DescribeInstancesResult(TypedDict, total=False):
     NextToken: str
 
 
+class LaunchTemplateData(TypedDict, total=False):
+    """What is read of one; the others of its members are compared as a whole."""
+
+    MetadataOptions: dict[str, Any]
+
+
 class LaunchTemplateVersion(TypedDict, total=False):
-    """LaunchTemplateData is a ResponseLaunchTemplateData; of it MetadataOptions is read."""
+    """One version of a template."""
 
     LaunchTemplateId: Required[Name]
     LaunchTemplateName: Name
     VersionNumber: Required[int]
     DefaultVersion: bool
-    LaunchTemplateData: dict[str, Any]
+    LaunchTemplateData: LaunchTemplateData
 
 
 class DescribeLaunchTemplateVersionsResult(TypedDict, total=False):

@@ -1,17 +1,24 @@
 """Invalid responses of every operation that is used: one error, which contains nothing of the body."""
 
+import inspect
 import json
 import logging
+import typing
+from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import pytest
+from botocore import xform_name
+from botocore.loaders import create_loader
+from botocore.model import OperationModel, ServiceModel
 from prometheus_client import CollectorRegistry, generate_latest
 
-from caretaker.aws.answers import UNREADABLE
+from caretaker.aws.answers import PROTOCOLS, UNREADABLE
 from caretaker.aws.calls import Aws
 from caretaker.aws.errors import AwsError, ErrorClass
 from caretaker.aws.identity import Identity, Target
-from caretaker.aws.services import api_name, is_write
+from caretaker.aws.services import is_write
 from caretaker.obs.aws_metrics import AwsMetrics
 from fakes.aws import Answer, FakeAws, assumed, error
 from testing.operator import parse_metrics
@@ -19,27 +26,53 @@ from testing.operator import parse_metrics
 pytestmark = pytest.mark.usefixtures("environment")
 
 QUEUE = "https://sqs.eu-west-1.amazonaws.com/123456789012/q"
-SHARE = "arn:aws:storagegateway:eu-west-1:123456789012:share/share-1"
-ENTRY = {"Id": "1", "ReceiptHandle": "h"}
-OPERATIONS: dict[tuple[str, str], dict[str, Any]] = {
-    ("autoscaling", "describe_auto_scaling_groups"): {},
-    ("ec2", "describe_instances"): {},
-    ("ec2", "describe_launch_template_versions"): {"LaunchTemplateId": "lt-1"},
-    ("ec2", "describe_tags"): {},
-    ("ec2", "modify_instance_metadata_options"): {"InstanceId": "i-1"},
-    ("ecs", "list_clusters"): {},
-    ("ecs", "update_service"): {"service": "s", "desiredCount": 1},
-    ("sqs", "change_message_visibility_batch"): {"QueueUrl": QUEUE, "Entries": [ENTRY]},
-    ("sqs", "delete_message_batch"): {"QueueUrl": QUEUE, "Entries": [ENTRY]},
-    ("sqs", "get_queue_attributes"): {"QueueUrl": QUEUE, "AttributeNames": ["All"]},
-    ("sqs", "get_queue_url"): {"QueueName": "q"},
-    ("sqs", "receive_message"): {"QueueUrl": QUEUE},
-    ("storagegateway", "describe_nfs_file_shares"): {"FileShareARNList": [SHARE]},
-    ("storagegateway", "describe_smb_file_shares"): {"FileShareARNList": [SHARE]},
-    ("storagegateway", "list_file_shares"): {},
-    ("storagegateway", "refresh_cache"): {"FileShareARN": SHARE},
-    ("sts", "get_caller_identity"): {},
-}
+
+
+def fronts() -> Iterator[tuple[str, type]]:
+    """(method of Aws, its Protocol) of every service."""
+    for name, method in vars(Aws).items():
+        front = typing.get_type_hints(method).get("return") if inspect.isfunction(method) else None
+        if getattr(front, "_is_protocol", False) and not name.startswith("_"):
+            yield name, front
+
+
+FRONTS = dict(fronts())
+# (method of Aws, method of its Protocol)
+OPERATIONS = [
+    (front, method)
+    for front, protocol in FRONTS.items()
+    for method in vars(protocol)
+    if not method.startswith("_")
+]
+
+
+@cache
+def operations(service: str) -> dict[str, OperationModel]:
+    """By the names of boto3's methods."""
+    model = ServiceModel(create_loader().load_service_model(service, "service-2"))
+    return {xform_name(name): model.operation_model(name) for name in model.operation_names}
+
+
+def operation(front: str, method: str) -> OperationModel:
+    return operations(service_of(front))[method]
+
+
+def service_of(front: str) -> str:
+    return front.removesuffix("_writer")
+
+
+def least(shape: Any, name: str = "") -> Any:
+    """The least value that botocore sends."""
+    if shape.type_name == "structure":
+        return {member: least(shape.members[member], member) for member in shape.required_members}
+    if shape.type_name == "list":
+        return [least(shape.member)]
+    if shape.type_name == "string":
+        words = getattr(shape, "enum", None) or [QUEUE if name == "QueueUrl" else "a"]
+        return words[0].ljust(shape.metadata.get("min", 1), "a")
+    return 1
+
+
 HTML = "<html><body>db_password=hunter2</body></html>"
 JSON = json.dumps({"message": "db_password=hunter2", "code": 403, "Error": "hunter2", "__type": 7})
 MESSAGE = {"MessageId": "hunter2", "ReceiptHandle": "h", "Body": "b"}
@@ -67,43 +100,44 @@ FAULTS = {
 }
 
 
-async def ask(aws: Aws, service: str, method: str, target: Target) -> Any:
-    given = OPERATIONS[service, method]
-    front = aws.ec2_writer(target) if method.startswith("modify") else getattr(aws, service)(target)
-    return await getattr(front, method)(**given)
+async def ask(aws: Aws, front: str, method: str, target: Target) -> Any:
+    given = least(operation(front, method).input_shape)
+    return await getattr(getattr(aws, front)(target), method)(**given)
 
 
-def action(method: str) -> str:
-    return api_name(method).replace("Nfs", "NFS").replace("Smb", "SMB")
+def test_every_service_is_tried_and_its_answers_are_validated() -> None:
+    assert set(FRONTS.values()) == set(PROTOCOLS)
+    assert len({operation(*one).name for one in OPERATIONS}) == len(OPERATIONS)
 
 
-@pytest.mark.parametrize(("service", "method"), OPERATIONS)
+@pytest.mark.parametrize(("front", "method"), OPERATIONS)
 async def test_what_is_no_answer_is_one_error_that_tells_nothing_of_it(
-    fake: FakeAws, aws: Aws, caplog: pytest.LogCaptureFixture, service: str, method: str
+    fake: FakeAws, aws: Aws, caplog: pytest.LogCaptureFixture, front: str, method: str
 ) -> None:
     caplog.set_level(logging.INFO)
-    target, write = Target(service, "eu-west-1"), is_write(api_name(method))
+    called = operation(front, method).name
+    target, write = Target(service_of(front), "eu-west-1"), is_write(called)
     for name, answer in FAULTS.items():
-        fake.on(action(method), answer)
+        fake.on(called, answer)
         with pytest.raises(AwsError) as raised:
-            await ask(aws, service, method, target)
+            await ask(aws, front, method, target)
         found = raised.value
         assert (found.code, found.status) == (UNREADABLE, answer.status), name
         assert found.error_class is (ErrorClass.UNKNOWN_OUTCOME if write else ErrorClass.TRANSIENT), name
         assert found.transient, name
         assert "hunter2" not in f"{found} {found!r} {found.__cause__} {caplog.text}", name
         assert len(str(found)) < 300, name
-    fake.on(action(method), Answer(None))
+    fake.on(called, Answer(None))
 
 
-@pytest.mark.parametrize(("service", "method"), OPERATIONS)
+@pytest.mark.parametrize(("front", "method"), OPERATIONS)
 async def test_html_of_a_server_that_fails_is_told_by_its_status(
-    fake: FakeAws, aws: Aws, service: str, method: str
+    fake: FakeAws, aws: Aws, front: str, method: str
 ) -> None:
     for body in (HTML, "<!DOCTYPE html><br>hunter2", "hunter2", ""):
-        fake.on(action(method), Answer(body, 502))
+        fake.on(operation(front, method).name, Answer(body, 502))
         with pytest.raises(AwsError) as raised:
-            await ask(aws, service, method, Target(service, "eu-west-1", once=True))
+            await ask(aws, front, method, Target(service_of(front), "eu-west-1", once=True))
         assert (raised.value.code, raised.value.status) == ("502", 502)
         assert raised.value.transient
         assert "hunter2" not in f"{raised.value!r} {raised.value}"
