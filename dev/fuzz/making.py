@@ -78,7 +78,7 @@ def sound(content: bytes) -> bytes:
 def prepared(
     limit: int, prepare: Callable[[bytes], Any], call: Callable[[Any], Any], sample: Any, schema: str = ""
 ) -> Inputs:
-    """What `prepare` makes of the input is not judged: it is another subject's, or nobody's."""
+    """What `prepare` makes of the input is not judged: another subject does, or it is in a thread."""
     raw = of_json(limit, prepare, sample, schema=schema)
 
     def make(recipe: Recipe) -> tuple[Call, int]:

@@ -125,6 +125,10 @@ async def refused(account: Admin, admin: Admin, namespace: str) -> None:
     for body in (meta("a"), meta("a", labels=label), meta("a", ownerReferences=[OWNER])):
         with pytest.raises(ApiError, match=words):
             await account.create(path("pods", namespace), {**body, "spec": POD})
+    for other in ({"controller": False}, {"kind": "Job"}, {"apiVersion": "batch/v1"}):
+        body = meta("a", labels=label, ownerReferences=[{**OWNER, **other}])
+        with pytest.raises(ApiError, match=words):
+            await account.create(path("pods", namespace), {**body, "spec": POD})
     ledger = {"caretaker.dev/ledger": "0"}
     theirs = path("configmaps", namespace, "theirs")
     for patch in ({"data": {"a": "c"}}, {"metadata": {"labels": ledger, "ownerReferences": [OWNER]}}):

@@ -224,7 +224,7 @@ def terms(count: int) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-async def test_templates_with_thousands_of_terms_cost_nobody_the_lease(place: Rollouts) -> None:
+async def test_templates_with_thousands_of_terms_do_not_cost_the_lease(place: Rollouts) -> None:
     """Lease times are not scaled. A busy machine may hold up the loop once: its largest lag has a target in
     `make bench BENCH=attacks`."""
     await place.nodes.add(3)

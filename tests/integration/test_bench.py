@@ -58,8 +58,8 @@ def test_a_missed_target_is_printed_and_fails_after_all_benches(
     monkeypatch.setattr(bench, "BENCHES", {"first": one, "second": one})
     assert bench.main([]) == code
     assert ran == ["one", "one"]
-    told = capsys.readouterr().err
-    assert ("first: lag: 251 ms, target <= 250\n  second: lag: 251 ms" in told) == bool(code)
+    printed = capsys.readouterr().err
+    assert ("first: lag: 251 ms, target <= 250\n  second: lag: 251 ms" in printed) == bool(code)
 
 
 def test_the_messages_of_an_attack_have_all_that_sqs_carries(bench: Any) -> None:

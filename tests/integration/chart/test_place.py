@@ -54,7 +54,7 @@ def test_by_default_the_pods_call_dns_the_api_server_aws_and_the_agent_of_pod_id
     assert [port["port"] for port in dns["ports"]] == [53, 53]
     assert servers == {"ports": [{"port": 443}, {"port": 6443}]}, "an ipBlock is no node to some plugins"
     assert agent["ports"] == [{"port": 80}]
-    assert "169.254.169.254" not in str(agent)
+    assert agent["to"] == [{"ipBlock": {"cidr": one}} for one in ("169.254.170.23/32", "fd00:ec2::23/128")]
     assert "169.254.169.254/32" in str(egress("--set", "aws.instanceIdentity=true"))
     with pytest.raises(
         ChartError, match=r"networkPolicy.egress.ports: 80 is the instance metadata service's"

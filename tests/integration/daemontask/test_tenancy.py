@@ -190,9 +190,9 @@ async def test_a_template_names_neither_namespace_nor_owner_nor_a_node(
     assert "finalizers" not in pod["metadata"]
     assert [owner["uid"] for owner in pod["metadata"]["ownerReferences"]] == [await task.uid()]
     assert await world.admin.list(path("pods", elsewhere)) == []
-    ours = {"labels": {names.LABEL_TASK: "other"}}
     for template in (
-        {**world.template(), "metadata": ours},
+        {**world.template(), "metadata": {"labels": {names.LABEL_TASK: "other"}}},
+        {**world.template(), "metadata": {"annotations": {names.POD_RUN_KEY: "other"}}},
         world.template(nodeName=world.nodes.names[0]),
     ):
         body = {**body, "metadata": {"name": "u"}, "spec": {"template": template}}

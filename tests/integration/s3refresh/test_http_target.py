@@ -338,6 +338,8 @@ class TestHeaders:
             pytest.param(
                 {"A": "s3cret\r\nHost: b"}, "HeaderInvalid", "A cannot", id="a second header in one"
             ),
+            pytest.param({"A": "s3cret\nHost: b"}, "HeaderInvalid", "A cannot", id="a bare line feed"),
+            pytest.param({"A": "s3cret\rHost: b"}, "HeaderInvalid", "A cannot", id="a bare carriage return"),
         ],
     )
     async def test_a_secret_that_will_not_do(

@@ -192,7 +192,7 @@ async def test_a_namespace_that_is_being_deleted_bars_every_job(
     await admin.delete(path("namespaces", name=resource.namespace))
     target = jobs(client, resource, template())
     async with asyncio.timeout(30):  # admission has a view of its own, which lags
-        while not (found := await target.discover()).barred:  # noqa: ASYNC110 - it tells nobody
+        while not (found := await target.discover()).barred:  # noqa: ASYNC110 - without an event
             await asyncio.sleep(0.05)
     assert found.complete
     assert "is being terminated" in found.barred

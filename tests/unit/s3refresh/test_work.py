@@ -123,6 +123,7 @@ async def test_a_discovery_that_fails_as_nobody_foresaw_is_told_and_made_again(
     ],
 )
 async def test_a_pass_looks_at_so_many_events_and_knows_of_more(events: list[int], looked_at: int) -> None:
+    assert PASS_EVENTS == 500, "docs/security.md has this number"
     event = ObjectEvent("ObjectCreated", "media", "a")
     waiting = [Message(at, (event,) * count) for at, count in enumerate(events)]
     work, _ = await begun(Answers(FOUND), *waiting)
