@@ -243,7 +243,6 @@ WORSE: Final[list[tuple[str, Callable[[World], object], float]]] = [
     ("lost", lambda world: world.end("n3"), 1.0),
     ("lost", lambda world: world.end("n3", leaves_in=None), 70.0),
     ("not ready", lambda world: world.cluster.set_ready("n3", False), 1.0),
-    ("set back", lambda world: world.ec2.put(world.instance_of("n3"), HttpPutResponseHopLimit=1), 70.0),
 ]
 
 
@@ -258,10 +257,37 @@ def test_nothing_follows_once_one_is_worse(
     assert broken(hand, after=after) == rule
 
 
-@pytest.mark.parametrize(
+READ_AS_APPLIED: Final = pytest.mark.parametrize(
     ("takes", "stands", "seen"),
-    [(0.0, 40.0, True), (0.0, 25.0, False), (60.0, 40.0, True), (65.0, 40.0, False)],
+    [
+        (0.0, 40.0, True),
+        (0.0, 25.0, False),
+        (60.0, 40.0, True),
+        (65.0, 40.0, False),
+        (1_000.0, -900.0, False),
+    ],
 )
+
+
+@READ_AS_APPLIED
+def test_nothing_follows_what_another_hand_sets_back_after_it_was_read_as_applied(
+    make: Make, takes: float, stands: float, seen: bool
+) -> None:
+    hand = make(safety={**SPEC["safety"], "canary": {"soak": "20m"}})
+    hand.passes(after=1_201.0)
+    hand.world.ec2.applies_in = takes
+    hand.send(3)
+    hand.world.clock.now += takes + stands
+    hand.world.ec2.put(hand.one(3), takes=0.0, HttpPutResponseHopLimit=1)
+    if seen:
+        assert broken(hand, after=70.0) == "set back"
+    else:
+        hand.world.clock.now += 40.0
+        hand.world.ec2.put(hand.one(3), takes=0.0, HttpTokens="required")
+        hand.send(2, after=70.0)
+
+
+@READ_AS_APPLIED
 def test_what_another_hand_sets_back_is_left_to_it_where_it_was_read_as_applied(
     make: Make, takes: float, stands: float, seen: bool
 ) -> None:

@@ -394,13 +394,26 @@ class Judge:
                     self.breach(rule, f"{one.name} is changed after {changed.name}, at {seen:.1f}")
 
     def _judge_fight(self, asked: Asked, sent: Sent, one: Instance, ends: float) -> None:
-        """A value that another client has reverted is left as it is. A change that is not in force after
-        pendingTimeout is not expected to be read."""
-        since = max(then.in_force for then in one.past if then.at <= sent.at or then.by)
-        back = one.last
-        seen = since - sent.at <= PENDING_TIMEOUT and back.at - since > SEEN
-        if seen and self._set_back(asked, sent, back) and sent.forgiven < back.at and self._now() < ends:
+        """A value that another client has reverted is left as it is."""
+        back = self._reverted(asked, sent, one)
+        if back is not None and sent.forgiven < back and self._now() < ends:
             self.breach("set back", f"{one.name} is changed again after another hand set it back")
+
+    def _reverted(self, asked: Asked, sent: Sent, one: Instance) -> float | None:
+        """When another client reverted the change; None: it did not, or not after the change was read as
+        applied. A change that is not in force after pendingTimeout is not expected to be read."""
+        if not self._set_back(asked, sent, one.last):
+            return None
+        for was, then in pairwise(one.past):
+            if then.at < sent.at or not self._set_back(asked, sent, then) or self._set_back(asked, sent, was):
+                continue
+            ours = (
+                past.in_force for past in one.past if past.at <= sent.at or (past.by and past.at < then.at)
+            )
+            since = max(ours)
+            if since - sent.at <= PENDING_TIMEOUT and then.at - since > SEEN:
+                return then.at
+        return None
 
     def _worse(self, asked: Asked, sent: Sent, one: Instance) -> Iterator[tuple[str, float]]:
         """(rule, when it can be known) of all that was not as it should be."""
@@ -414,11 +427,9 @@ class Judge:
         log = self._cluster.ready[one.node]
         if one.node in self._cluster.nodes and sent.ready and log and not log[-1][1]:
             yield "not ready", log[-1][0]
-        back = next(
-            (then for then in one.past if then.at >= sent.at and self._set_back(asked, sent, then)), None
-        )
-        if back is not None and self._set_back(asked, sent, one.last) and one.runs:
-            yield "set back", back.at + late
+        back = self._reverted(asked, sent, one)
+        if back is not None and one.runs:
+            yield "set back", back + late
 
     def _set_back(self, asked: Asked, sent: Sent, then: Any) -> bool:
         """By another hand than ours, where the policy still wants what it sent."""
