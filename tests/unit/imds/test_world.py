@@ -1,11 +1,13 @@
 """The judge reports each broken rule by its name."""
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
 import pytest
 
+from caretaker.aws.errors import AwsError
 from unit.imds.world.ec2 import Instance
 from unit.imds.world.judge import Breach
 from unit.imds.world.truth import WORDS, Group
@@ -208,16 +210,28 @@ def test_a_canary_that_another_client_changes_before_it_is_in_force_is_replaced(
         hand.send(2, after=8.0)
 
 
-@pytest.mark.parametrize("differs", [True, False])
-def test_a_canary_has_as_many_instances_as_are_asked_for(make: Make, differs: bool) -> None:
+@pytest.mark.parametrize(
+    ("differs", "lacks", "breach"),
+    [(True, "", True), (False, "", False), (True, "tags", False), (True, "all", False)],
+)
+def test_a_canary_has_as_many_instances_as_are_asked_for(
+    make: Make, differs: bool, lacks: str, breach: bool
+) -> None:
+    """If all could be read in the last resyncInterval."""
     hand = make(safety={**SPEC["safety"], "canary": {"instances": 2, "soak": "2m"}})
     hand.begin(1_000.0)
     for number in range(2, 7):
         hand.world.end(f"n{number}")
     if differs:
         hand.world.join(GROUP)
-    hand.begin(1_000.0)
-    if differs:
+    hand.begin(500.0)
+    hand.world.ec2.untold = int(lacks == "tags")
+    hand.world.ec2.blind = ["away"] * (lacks == "all")
+    with suppress(AwsError):
+        hand.world.ec2.describe({})
+    hand.world.ec2.calm()
+    hand.begin(500.0)
+    if breach:
         with pytest.raises(Breach, match=r"count: .* passes without i-00000007"):
             hand.passes()
     else:

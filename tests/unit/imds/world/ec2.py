@@ -163,6 +163,7 @@ class Ec2:
         self.dry = self.denials = 0  # dry runs, and changes that were denied
         self.tells = True  # a dry run gives the answer of the change
         self.became: Callable[[Instance], None] = lambda _: None
+        self.lacked_at = -math.inf  # when a description failed or lacked tags, for the last time
         self.instances: dict[str, Instance] = {}
         self.calm()
 
@@ -201,6 +202,8 @@ class Ec2:
 
     def describe(self, given: dict[str, Any]) -> dict[str, Any]:
         """One page."""
+        if self.blind or self.untold:
+            self.lacked_at = self._now()
         if self.blind:
             raise ERRORS[self.blind.pop()]
         at = self._now() - next(self.lags)

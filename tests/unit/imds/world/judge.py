@@ -157,11 +157,11 @@ class Judge:
     ) -> None:
         """A canary has as many instances as its policy asks for, if there are as many."""
         began, asked = self.began[name]
-        unsure = asked.verification.get("probe") or self._ec2.untold or self._ec2.blind
-        if unsure or not self._steady(asked) or len(canaries) >= asked.canary:
+        if asked.verification.get("probe") or not self._steady(asked) or len(canaries) >= asked.canary:
             return
         for one in self._ec2.instances.values():
-            stays = one.last.in_force < began - RESYNC and self._cluster.ready_throughout(one.node, began)
+            read = max(one.last.in_force, self._ec2.lacked_at) < began - RESYNC
+            stays = read and self._cluster.ready_throughout(one.node, began)
             known = one.name in canaries | self.refused
             alike = self.group(one) == group and self._lacking(asked, one) == changes
             if stays and one.runs and not known and alike:
