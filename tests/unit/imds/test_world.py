@@ -185,6 +185,21 @@ def test_a_pass_that_stands_no_more_is_none(make: Make) -> None:
     assert broken(hand) == "canary"
 
 
+@pytest.mark.parametrize("written", [True, False])
+def test_an_audit_whose_status_is_written_needs_new_canaries(make: Make, written: bool) -> None:
+    hand = make()
+    hand.passes()
+    hand.world.apply("p", mode="Audit")
+    hand.begin(10.0)
+    if written:
+        hand.tell(**hand.status["canary"])
+    hand.world.apply("p", mode="Enforce")
+    if written:
+        assert broken(hand) == "canary"
+    else:
+        hand.send(2)
+
+
 def test_a_canary_is_no_larger_than_asked_for(make: Make) -> None:
     hand = make()
     hand.tell(1)

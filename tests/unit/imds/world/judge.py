@@ -93,8 +93,6 @@ class Judge:
         asked = self._cluster.policy(name)
         self.began[name] = (self._now(), asked)
         self.passes[asked.uid].append(self._now())
-        if asked.spec.get("mode") != "Enforce":
-            self.proofs[asked.uid].clear()
 
     def acted(self, name: str) -> None:
         """A person resumes it, or changes its spec."""
@@ -121,6 +119,8 @@ class Judge:
     def stored(self, name: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
         """A status: has what it says to have passed stood?"""
         asked = self._cluster.policy(name)
+        if asked.spec.get("mode") != "Enforce":
+            self.proofs[asked.uid].clear()
         known = passed(before)
         for change, at in passed(after).items():
             if known.get(change) != at:
