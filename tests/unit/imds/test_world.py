@@ -10,7 +10,7 @@ import pytest
 from caretaker.aws.errors import AwsError
 from unit.imds.world.ec2 import Instance
 from unit.imds.world.judge import Breach
-from unit.imds.world.truth import WORDS, Group
+from unit.imds.world.truth import LABELS, WORDS, Group
 from unit.imds.world.world import World
 
 GROUP: Final[Group] = ("EKSManagedNodegroup", "a")
@@ -34,6 +34,7 @@ class Hand:
         self.world.apply("p", **{**SPEC, **spec})
         self.judge = self.world.judge
         self.status: dict[str, Any] = {}
+        self.changes = [PASSED]
         self.begin()
 
     def begin(self, after: float = 0.0) -> None:
@@ -53,7 +54,7 @@ class Hand:
             "kind": GROUP[0],
             "name": GROUP[1],
             "phase": "Changing",
-            "changes": [{key: PASSED[key] for key in ("field", "from", "to")}],
+            "changes": [{key: one[key] for key in ("field", "from", "to")} for one in self.changes],
             "instances": [{"instance": self.one(number).name} for number in canaries],
         }
         before, self.status = self.status, {"canary": {"groups": [group] if canaries else [], **more}}
@@ -206,6 +207,27 @@ def test_a_canary_is_no_larger_than_asked_for(make: Make) -> None:
     hand.send(1)
     hand.tell(2)
     assert broken(hand) == "width"
+
+
+@pytest.mark.parametrize(
+    ("label", "rule"), [({"kept": "yes"}, "width"), ({"team": "x"}, ""), ({LABELS[GROUP[0]]: "b"}, "")]
+)
+def test_a_canary_ends_if_one_of_its_changes_is_not_its_policys_any_more(
+    make: Make, label: dict[str, str], rule: str
+) -> None:
+    options = {"httpPutResponseHopLimit": 2, "httpTokens": "required"}
+    hand = make(options=options, safety={**SPEC["safety"], "allowTightening": WORDS})
+    selector = {"nodeSelector": {"matchLabels": {"team": "x"}}}
+    hand.world.apply("q", **{**SPEC, "priority": 200, "selector": selector})
+    hand.changes = [PASSED, PASSED | {"field": "httpTokens", "from": "optional", "to": "required"}]
+    hand.tell(1)
+    hand.send(1, HOPS | {"HttpTokens": "required"})
+    hand.world.label("n1", {LABELS[GROUP[0]]: GROUP[1]} | label)
+    hand.tell(2)
+    if rule:
+        assert broken(hand, options={"HttpTokens": "required"}) == rule
+    else:
+        hand.send(2, {"HttpTokens": "required"})
 
 
 @pytest.mark.parametrize(("seconds", "rule"), [(2.0, ""), (4.0, "width")])

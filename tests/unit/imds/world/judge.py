@@ -106,7 +106,19 @@ class Judge:
         self.edited = self._now()
         for asked in self._cluster.asked():
             for change, tried in self.tries[asked.uid].items():
-                tried &= {name for name in tried if self._decides(asked, change, self._ec2.instances[name])}
+                left = tried - self._ended(asked, change)
+                tried &= {name for name in left if self._decides(asked, change, self._ec2.instances[name])}
+
+    def _ended(self, asked: Asked, change: Change) -> set[str]:
+        """The canary of a change, if any of its changes is not the policy's any more on any instance."""
+        status, group = msgspec.json.decode(self._cluster.policies[asked.name].status), change[0]
+        canaries, changes = named(status, group), changes_of(status, group)
+        goes_on = all(
+            self._decides(asked, (group, *one), self._ec2.instances[name])
+            for one in changes
+            for name in canaries
+        )
+        return set() if goes_on or change[1:] not in changes else canaries
 
     def _decides(self, asked: Asked, change: Change, one: Instance) -> bool:
         group, name, _, after = change
