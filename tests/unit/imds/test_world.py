@@ -308,6 +308,34 @@ def test_nothing_follows_once_one_is_worse(
     assert broken(hand, after=after) == rule
 
 
+LATE: Final[list[Callable[[World], object]]] = [
+    lambda world: world.end("n3", leaves_in=None),
+    lambda world: world.ec2.put(world.instance_of("n3"), HttpPutResponseHopLimit=1),
+]
+
+
+@pytest.mark.parametrize("happens", LATE)
+@pytest.mark.parametrize("resumed", [True, False])
+def test_a_person_settles_what_happened_before_a_resume(
+    make: Make, resumed: bool, happens: Callable[[World], object]
+) -> None:
+    """Though it might have been read later."""
+    hand = make(safety={**SPEC["safety"], "canary": {"soak": "20m"}})
+    hand.passes(after=1_201.0)
+    hand.send(3)
+    hand.begin(40.0)
+    if not resumed:
+        hand.world.resume("p")
+        hand.begin(1.0)
+    happens(hand.world)
+    hand.begin(20.0)
+    if resumed:
+        hand.world.resume("p")
+        hand.send(2, after=70.0)
+    else:
+        assert broken(hand, after=70.0) in ("lost", "set back")
+
+
 READ_AS_APPLIED: Final = pytest.mark.parametrize(
     ("takes", "stands", "seen"),
     [

@@ -5,6 +5,7 @@ at that moment: the spec, which instances the status names as canaries, and whic
 Whether they had a right to pass, it has looked at itself when that was written.
 """
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
@@ -398,11 +399,11 @@ class Judge:
             if changed is one:
                 self._judge_fight(asked, sent, one, ends)
                 continue
-            for rule, seen in self._worse(asked, sent, changed):
+            for rule, happened, seen in self._worse(asked, sent, changed):
                 looked = any(seen < at <= min(ends, began) for at in self.passes[asked.uid])
                 if rule == "not ready":  # until it is Ready again
                     looked = seen < began <= ends
-                if looked and sent.at <= seen and (sent.forgiven < seen or rule == "not ready"):
+                if looked and sent.at <= seen and (sent.forgiven < happened or rule == "not ready"):
                     self.breach(rule, f"{one.name} is changed after {changed.name}, at {seen:.1f}")
 
     def _judge_fight(self, asked: Asked, sent: Sent, one: Instance, ends: float) -> None:
@@ -427,21 +428,19 @@ class Judge:
                 return then.at
         return None
 
-    def _worse(self, asked: Asked, sent: Sent, one: Instance) -> Iterator[tuple[str, float]]:
-        """(rule, when it can be known) of all that was not as it should be."""
+    def _worse(self, asked: Asked, sent: Sent, one: Instance) -> Iterator[tuple[str, float, float]]:
+        """(rule, when it happened, when it is known at the latest) of all that was not as it should be."""
         late = DETECTION + self._ec2.longest_lag
-        removed = self._cluster.removed.get(one.node)
-        if one.ended is not None or removed is not None:
-            times = [
-                at for at in (removed, None if one.ended is None else one.ended + late) if at is not None
-            ]
-            yield "lost", min(times)
+        removed = self._cluster.removed.get(one.node, math.inf)
+        ended = math.inf if one.ended is None else one.ended
+        if min(removed, ended) < math.inf:
+            yield "lost", min(removed, ended), min(removed, ended + late)
         log = self._cluster.ready[one.node]
         if one.node in self._cluster.nodes and sent.ready and log and not log[-1][1]:
-            yield "not ready", log[-1][0]
+            yield "not ready", log[-1][0], log[-1][0]
         back = self._reverted(asked, sent, one)
         if back is not None and one.runs:
-            yield "set back", back + late
+            yield "set back", back, back + late
 
     def _set_back(self, asked: Asked, sent: Sent, then: Any) -> bool:
         """By another hand than ours, where the policy still wants what it sent."""
