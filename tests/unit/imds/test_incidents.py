@@ -222,6 +222,17 @@ def test_nothing_follows_one_that_got_worse(world: World, incident: str) -> None
     ends_well(world)
 
 
+@pytest.mark.parametrize("incident", ["it is set back", "it is terminated, its Node stays"])
+def test_a_resume_does_not_settle_what_is_read_after_it(world: World, incident: str) -> None:
+    world.apply("p", **SPEC | {"selector": {"groups": [GROUP_A]}})
+    world.run(30.0)
+    INCIDENTS[incident](world, canary(world))
+    world.resume("p")
+    assert world.cluster.status("p").breaker is None
+    world.run(100.0)
+    assert (world.ready("p"), len(world.judge.sends)) == ("BreakerOpen", 1)
+
+
 def test_one_that_is_lost_after_the_last_change_stops_what_joins_later(world: World) -> None:
     """Its Node stays, and there is no other change with which it would be read."""
     world.apply("p", **SPEC | {"safety": SPEC["safety"] | {"maxChangesPerMinute": 60}})
