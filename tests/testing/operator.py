@@ -73,7 +73,8 @@ class OperatorProcess:
     skew        seconds that its wall clock is ahead; not forked if any
     allowed     regular expressions of log lines that may hold a Traceback
     exit_seconds  how long it may take to exit after SIGTERM
-    command     in place of `caretaker run` (its flags are appended): a new interpreter, never a fork
+    command     in place of `caretaker run` (its flags are appended): a new interpreter, never a fork. One
+                that is not `python -m caretaker` has the pace that it gives itself
     """
 
     def __init__(
@@ -335,8 +336,7 @@ def _begin(
     if forked is not None:
         return forked
     program = tuple(command or NEW_INTERPRETER)
-    if scale != 1.0 or skew:
-        assert program[:3] == NEW_INTERPRETER[:3], "only caretaker has a pace"
+    if (scale != 1.0 or skew) and program[:3] == NEW_INTERPRETER[:3]:
         program = (sys.executable, "-P", str(PACE), str(scale), str(skew), *program[3:])
     return _spawner.submit(
         subprocess.Popen,

@@ -22,7 +22,7 @@ from testing.aws import Source
 from testing.cluster import Nodes
 from testing.faults import Action, Exchange, Match
 from testing.operator import OperatorProcess
-from testing.refreshing import TIMEOUT, Refresh, Refreshing, add_headers, condition, stands
+from testing.refreshing import TIME_SCALE, TIMEOUT, Refresh, Refreshing, add_headers, condition, stands
 
 KEYS: Final = ("in/2026/a", "in/2026/b")
 FOLDERS: Final = {"/", "in", "in/2026"}
@@ -429,7 +429,7 @@ def getaddrinfo(host, *args, **kwargs):
     threading.Event().wait()
 
 socket.getaddrinfo = getaddrinfo
-sys.exit(main())
+sys.exit(main(sys.argv[2:], float(sys.argv[1])))
 """
 
 
@@ -437,7 +437,7 @@ async def test_an_operator_stops_while_a_name_is_looked_up(
     own: tuple[OperatorProcess, Refreshing, ApiProxy],
 ) -> None:
     process, place, _ = own
-    process.command = (sys.executable, "-c", SILENT_NAMES, "run")
+    process.command = (sys.executable, "-c", SILENT_NAMES, str(TIME_SCALE), "run")
     source = place.aws.source()
     target = {"http": {"url": "http://a.silent/purge", "timeout": "60s"}}
     resource = await refresher(place, source, target)
