@@ -4,7 +4,7 @@ Pure data. Names and values of options are EC2's own (EC2 API reference, Instanc
 Durations are text, read by api/durations.py.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 import msgspec
@@ -52,6 +52,17 @@ class Options(Wire, frozen=True):
             value = getattr(self, field)
             if value is not None:
                 yield name, value
+
+
+def described_options(response: Mapping[str, Any]) -> Options:
+    """Options in a response of EC2. Empty if one of them has an unknown value: as if EC2 did not describe
+    them, so that they are read again and nothing is changed on their account."""
+    try:
+        return msgspec.convert(
+            {name[:1].lower() + name[1:]: value for name, value in response.items()}, Options
+        )
+    except msgspec.ValidationError:
+        return Options()
 
 
 class Requirement(Wire, frozen=True):

@@ -22,7 +22,7 @@ from typing import Any, Final
 
 import msgspec
 
-from caretaker.api.imds import Options
+from caretaker.api.imds import Options, described_options
 from caretaker.aws.ec2 import Ec2, Filter, Instance, MetadataOptions
 from caretaker.aws.errors import AwsError
 from caretaker.aws.identity import Target
@@ -163,7 +163,7 @@ class Inventory:
         now = time.monotonic()
         pending = options.get("State") == "pending"
         after = msgspec.structs.replace(
-            before, options=_options(options), pending=pending, confirmed=False, at=now
+            before, options=described_options(options), pending=pending, confirmed=False, at=now
         )
         place.own[instance] = now
         place.tried.pop(instance, None)
@@ -334,24 +334,21 @@ def _put(place: _Place, seen: dict[str, Seen]) -> None:
     place.view = msgspec.structs.replace(place.view, instances={**place.view.instances, **seen})
 
 
-def _options(options: Mapping[str, Any]) -> Options:
-    return msgspec.convert({name[:1].lower() + name[1:]: value for name, value in options.items()}, Options)
-
-
 def _changed(options: Options, given: Mapping[str, Any]) -> Options:
-    return msgspec.convert({**dict(options.given()), **dict(_options(given).given())}, Options)
+    return msgspec.convert({**dict(options.given()), **dict(described_options(given).given())}, Options)
 
 
 def seen_of(instance: Instance, asked: float) -> Seen:
     """The instance as the decisions see it. `asked`: time of the request, by time.monotonic()."""
-    options = instance.get("MetadataOptions") or {}
+    described = instance.get("MetadataOptions") or {}
+    options = described_options(described)
     state = (instance.get("State") or {}).get("Name", "")
     tags = {tag.get("Key", ""): tag.get("Value", "") for tag in instance.get("Tags", ())}
     return Seen(
-        options=_options(options),
+        options=options,
         state=state,
-        pending=options.get("State") == "pending",
-        lost=not options and state not in ENDED,
+        pending=described.get("State") == "pending",
+        lost=options == Options() and state not in ENDED,
         managed=bool((instance.get("Operator") or {}).get("Managed")),
         tagged=bool(tags),
         group=tags.get(GROUP_TAG, ""),

@@ -191,6 +191,12 @@ def test_an_instance_is_read_as_the_api_tells_it() -> None:
     assert not module.seen_of({"InstanceId": "i-2", "State": {"Name": "terminated"}}, 7.0).lost
 
 
+def test_options_with_an_unknown_value_are_as_good_as_not_described() -> None:
+    options: dict[str, Any] = {"HttpTokens": "sometimes", "HttpPutResponseHopLimit": 2}
+    found = module.seen_of({"InstanceId": "i-1", "MetadataOptions": options}, 7.0)
+    assert (dict(found.options.given()), found.lost) == ({}, True)
+
+
 class Waiting:
     """Instances whose options are pending; how many values the filters of each call had."""
 
