@@ -191,10 +191,16 @@ def test_an_instance_is_read_as_the_api_tells_it() -> None:
     assert not module.seen_of({"InstanceId": "i-2", "State": {"Name": "terminated"}}, 7.0).lost
 
 
-def test_options_with_an_unknown_value_are_as_good_as_not_described() -> None:
-    options: dict[str, Any] = {"HttpTokens": "sometimes", "HttpPutResponseHopLimit": 2}
-    found = module.seen_of({"InstanceId": "i-1", "MetadataOptions": options}, 7.0)
-    assert (dict(found.options.given()), found.lost) == ({}, True)
+async def test_an_option_with_an_unknown_value_leaves_one_instance_unread_and_no_other(clock: Clock) -> None:
+    ec2 = Ec2("i-1", "i-2")
+    inventory = Inventory(lambda _: ec2)  # type: ignore[arg-type,return-value]
+    before = await inventory.look(HERE, {"i-1", "i-2"}, FRESH)
+    ec2.instances["i-1"]["MetadataOptions"] = {**APPLIED, "HttpTokens": "sometimes"}
+    clock.now += FRESH
+    found = await inventory.look(HERE, {"i-1", "i-2"}, FRESH)
+    assert found.problem is None
+    assert [found.instances[name].lost for name in ("i-1", "i-2")] == [True, False]
+    assert found.instances["i-1"].options == before.instances["i-1"].options, "the last that were read"
 
 
 class Waiting:
