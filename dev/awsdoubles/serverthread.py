@@ -16,7 +16,7 @@ from typing import Final, Self
 from aiohttp import web
 
 from awsdoubles.loopback import LOOPBACK
-from testbed.closing import connections_cut
+from testbed.closing import connections_cut, server_closed
 
 MAX_BODY: Final = 64 * 1024 * 1024
 _RST: Final = struct.pack("ii", 1, 0)  # SO_LINGER: close at once, with a reset
@@ -116,7 +116,7 @@ class ServerThread(ABC):
             self._started.set()
             await self._stopping.wait()
         finally:
-            await runner.cleanup()
+            await server_closed(runner)
             await self.closing()
             await connections_cut()
 

@@ -15,6 +15,7 @@ from typing import Any, Self
 from aiohttp import web
 
 from fakes.answers import Json, event, failure
+from testbed.closing import server_closed
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -80,7 +81,7 @@ class FakeApiServer:
 
     async def __aexit__(self, *_: object) -> None:
         assert self._runner is not None
-        await self._runner.cleanup()
+        await server_closed(self._runner)
 
     def _app(self) -> web.Application:
         app = web.Application()

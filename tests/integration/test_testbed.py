@@ -9,10 +9,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from aiohttp import web
 
 from testbed import steer
 from testbed.admin import Admin, ApiError, Json, path
-from testbed.closing import connections_closed, connections_cut
+from testbed.closing import connections_closed, connections_cut, server_closed
 from testbed.cluster import Cluster
 from testbed.nodes import FAKE, register
 from testbed.nodes import node as node_body
@@ -423,3 +424,21 @@ def test_no_connection_that_a_server_has_accepted_outlives_its_event_loop() -> N
             return repr(transport)
 
     assert asyncio.run(serve()).startswith("<_SelectorSocketTransport closed")
+
+
+def test_no_connection_is_lost_that_a_server_accepts_in_the_turn_in_which_it_closes() -> None:
+    """Its client sees it closed, also while the loop goes on."""
+
+    async def serve() -> bytes:
+        runner = web.AppRunner(web.Application(), shutdown_timeout=0.0)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        with socket.create_connection(runner.addresses[0][:2]) as client:
+            await asyncio.sleep(0)  # the loop sees the connection
+            await asyncio.sleep(0)  # the loop has accepted it, and has not made its transport
+            await server_closed(runner)
+            client.setblocking(False)
+            async with asyncio.timeout(5):
+                return await asyncio.get_running_loop().sock_recv(client, 1)
+
+    assert asyncio.run(serve()) == b""

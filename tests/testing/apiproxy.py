@@ -25,7 +25,7 @@ from typing import Any, Final, Self, TypeVar
 import yaml
 from aiohttp import web
 
-from testbed.closing import connections_cut
+from testbed.closing import connections_cut, server_closed
 from testing.apicalls import Ledger
 from testing.faults import Action, Hang, Match, Reset, Rule, error_line
 from testing.relay import Relay
@@ -120,7 +120,7 @@ class ApiProxy:
             sampler.cancel()
             await asyncio.gather(sampler, return_exceptions=True)
             await self._relay.abandon()
-            await runner.cleanup()
+            await server_closed(runner)
         await connections_cut()
 
     # ------------------------------------------------------------ for the test

@@ -15,6 +15,7 @@ from typing import Self
 from aiohttp import web
 
 from testbed.admin import Admin, path
+from testbed.closing import server_closed
 
 
 class KubeletLogs:
@@ -42,7 +43,7 @@ class KubeletLogs:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._runner.cleanup()
+        await server_closed(self._runner)
 
     async def serve(self, nodes: Iterable[str], port: int | None = None) -> None:
         """Be where these nodes say that their kubelet listens; another `port`: nobody is."""

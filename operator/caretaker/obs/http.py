@@ -90,7 +90,15 @@ class ObsServer:
             raise
 
     async def stop(self) -> None:
-        """Close every port; open requests get SHUTDOWN_SECONDS to end."""
+        """Close every port. Open requests have SHUTDOWN_SECONDS to end."""
+        loop = asyncio.get_running_loop()
+        for server in self._servers:
+            for listening in server.sockets:
+                loop.remove_reader(listening)
+        # A connection that was just accepted has a transport in the next turn and a handler in the one after.
+        # Before, asyncio loses it as the server closes, and nothing would end it.
+        for _ in range(3):
+            await asyncio.sleep(0)
         for server in self._servers:
             server.close()
         self._servers.clear()

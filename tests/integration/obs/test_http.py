@@ -255,6 +255,26 @@ async def test_a_connection_is_for_one_request(server: ObsServer) -> None:
         writer.close()
 
 
+@pytest.mark.parametrize("turns", range(5))
+def test_a_connection_that_comes_as_the_server_stops_is_closed(turns: int) -> None:
+    """In whichever turn of the loop; it holds up neither the client nor the end of the program."""
+
+    async def serve() -> bytes:
+        server = ObsServer(create_metrics("1.2.3").registry)
+        bound = await server.start("127.0.0.1", 0, 0)
+        with socket.create_connection(("127.0.0.1", bound.health_port)) as client:
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            await server.stop()
+            client.setblocking(False)
+            with contextlib.suppress(ConnectionResetError):
+                async with asyncio.timeout(5):
+                    return await asyncio.get_running_loop().sock_recv(client, 1)
+            return b""
+
+    assert asyncio.run(serve()) == b""
+
+
 def bounded(monkeypatch: pytest.MonkeyPatch, most: int, seconds: float) -> list[Connections]:
     """Servers that start from now on use these bounds. Returns their Connections."""
     made: list[Connections] = []
