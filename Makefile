@@ -60,14 +60,21 @@ lint: setup ## style, types and layers
 	$(PYTHON) -m mypy
 	.venv/bin/lint-imports
 
-UNIT = $(PYTHON) -m pytest -m "not slow" tests/unit tests/test_*.py
+# Two plain processes: reports from process to process, as pytest-xdist has them, cost a third of the CPU, and
+# each of its workers collects all tests.
+UNIT = $(PYTHON) -m pytest -m "not slow"
+HALF := $(addprefix tests/unit/,daemontask runtime s3refresh)
 
 .PHONY: unit
 unit: setup ## the unit tests: no I/O, seconds
-	@$(if $(PYTEST_ARGS),$(UNIT) $(PYTEST_ARGS),$(MAKE) --no-print-directory HALVES=1 -j2 --output-sync unit-half-1 unit-half-2)
+	@$(if $(PYTEST_ARGS),$(UNIT) tests/unit tests/test_*.py $(PYTEST_ARGS),$(MAKE) --no-print-directory HALVES=1 -j2 --output-sync unit-half-1 unit-half-2)
 
-unit-half-%:
-	$(UNIT) --half $*
+.PHONY: unit-half-1 unit-half-2
+unit-half-1:
+	$(UNIT) $(HALF)
+
+unit-half-2:
+	$(UNIT) tests/unit tests/test_*.py $(HALF:%=--ignore=%)
 
 .PHONY: models
 models: setup ## the random models of stores and kinds and all else that is random, in full (`make unit` tries a few); MODEL_PERCENT=100, MODEL_SEED=7 for others than those of every run

@@ -58,7 +58,7 @@ _FOLDER = Path(__file__).parent
 # Neither chance, earlier failures nor how busy the machine is decide what is tried: see testing/examples.py.
 _base = settings.get_profile("ci")
 settings.register_profile(
-    "tried", _base, derandomize=not OTHERS, max_examples=examples(_base.max_examples, quick_percent=10)
+    "tried", _base, derandomize=not OTHERS, max_examples=examples(_base.max_examples, quick_percent=5)
 )
 settings.load_profile("tried")
 # Nor which modules happen to be loaded: hypothesis has no setting that keeps it from their constants.
@@ -72,18 +72,9 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.hypothesis_seed = str(SEED)
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    """For `make unit`: reports from process to process, as pytest-xdist has them, cost a third of its CPU."""
-    parser.addoption(
-        "--half", type=int, choices=(1, 2), help="every second test, beside those of the other half"
-    )
-
-
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Before pytest selects by mark."""
-    if half := config.getoption("half"):
-        items[:] = items[half - 1 :: 2]
     for item in items:
         top, *rest = item.path.relative_to(_FOLDER).parts
         if top in ("integration", "e2e") and rest[0] in _TOOLING:

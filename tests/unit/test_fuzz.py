@@ -13,7 +13,7 @@ from fuzz.inputs import LARGEST, RECIPES, Recipe, Step, built, encoded, fitted, 
 from fuzz.making import Subject
 from fuzz.subjects import SUBJECTS
 
-EXAMPLES = max(3 * int(os.environ.get("MODEL_PERCENT", "0")) // 10, 2)
+EXAMPLES = max(3 * int(os.environ.get("MODEL_PERCENT", "0")) // 10, 1)
 # Inputs that failed before. The limit of CPU time is wider here, because the machine may be busy.
 SEEDS = [
     pytest.param("daemontask-spec", (Step(91, "items", "a", LARGEST),), id="a template of 1.5 MiB"),
