@@ -72,12 +72,12 @@ class Record(msgspec.Struct, frozen=True):
 
 def step(
     found: Mapping[str, Found],
-    held: Mapping[str, Collection[str]],
+    held: Mapping[str, Collection[FieldChange]],
     desk: Desk,
     others: Mapping[Change, Collection[str]] = {},
 ) -> Record:
-    """The next state of the instances in status. `found`: those with a Node, by ID; `held`: their fields
-    that may not be changed; `others`: instances that may join the canary of their change."""
+    """The next state of the instances in status. `found`: those with a Node, by ID; `held`: their changes
+    that are not made; `others`: instances that may join the canary of their change."""
     if not desk.canary_instances:
         return Record()
     made = _Step(found, held, desk, others)
@@ -139,7 +139,7 @@ class _Step:
     def __init__(
         self,
         found: Mapping[str, Found],
-        held: Mapping[str, Collection[str]],
+        held: Mapping[str, Collection[FieldChange]],
         desk: Desk,
         others: Mapping[Change, Collection[str]],
     ) -> None:
@@ -198,7 +198,7 @@ class _Step:
 
     def _standing(self, one: ChangedInstance, changes: Sequence[FieldChange]) -> Standing:
         held = self._held.get(one.instance, ())
-        if any(change.field in held for change in changes):
+        if not one.applied and any(change in held for change in changes):
             return "left"
         return standing(self._found.get(one.instance), changes, self._desk.me)
 

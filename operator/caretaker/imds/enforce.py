@@ -19,6 +19,7 @@ from caretaker.imds.canary import Fault, Record, status, step
 from caretaker.imds.cases import Case, case_of, concerns, hand_of
 from caretaker.imds.choice import Choice, Write, able, asks, choose, covered, joins, restore
 from caretaker.imds.desk import WATCH_SECONDS, Desk, Found, recorded
+from caretaker.imds.drift import change_of
 from caretaker.imds.guard import Held
 from caretaker.imds.hands import Hand
 from caretaker.imds.soak import floor, soak, soaked_at, watched_until
@@ -65,7 +66,7 @@ def enforce(every: Sequence[Found], desk: Desk, elsewhere: Sequence[Found] = ())
     left = (one for one in items if one.changes_now(desk))
     cases = sorted(left, key=lambda one: (one.found.instance not in desk.first, *one.order))
     found = {one.instance: one for one in (*elsewhere, *every) if one.instance in known}
-    held = {one.found.instance: {why.change.field for why in one.held} for one in items if one.held}
+    held = {one.found.instance: [change_of(why.change) for why in one.held] for one in items if one.held}
     record = step(found, held, desk, able(cases, desk))
     breaker, closed = _breaker(desk, record.faults)
     stop = _stop(every, cases, record, breaker, desk)

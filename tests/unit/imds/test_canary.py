@@ -41,7 +41,7 @@ REFUSED = failed(Hand(), 990.0, "InvalidParameterValue", "no")
 UNKNOWN_FATE = failed(Hand(), 990.0, NO_ANSWER, "no answer")
 
 
-def stepped(*every: Found, held: dict[str, set[str]] | None = None, **more: Any) -> Record:
+def stepped(*every: Found, held: dict[str, set[FieldChange]] | None = None, **more: Any) -> Record:
     return step({one.instance: one for one in every}, held or {}, desk(**more))
 
 
@@ -277,9 +277,21 @@ def test_what_is_not_wanted_any_more_is_no_canary_and_watched_all_the_same() -> 
     assert [one.instance for one in broken.unready] == ["i-2"], "from the first pass on"
     over = stepped(three, found(2, GOOD), canary=canaries(canary("Soaking", 1, 2, since=LONG_AGO)))
     assert (over.canaries, instances(over)) == ({}, [])
-    held = stepped(found(1), held={"i-1": {HOP}}, canary=canaries(canary("Changing", 1)))
+    held = stepped(found(1), held={"i-1": {RAISE}}, canary=canaries(canary("Changing", 1)))
     assert (held.canaries, instances(held)) == ({}, ["i-1"])
     assert [(one.kind, one.name, one.changes) for one in held.changed] == [(*GROUP, (RAISE,))]
+
+
+@pytest.mark.parametrize("now", [Options(1, "required", "enabled"), Options(3, "required", "enabled")])
+def test_a_reversal_counts_though_the_policy_may_not_change_it_again(now: Options) -> None:
+    """Neither to raise nor to lower the hop limit is allowed any more."""
+    every, kept = [found(1, now), found(2, GOOD)], {"loosening": (), "tightening": ()}
+    made = enforce(every, desk(canary=canaries(canary("Soaking", 1, 2)), **kept))
+    assert made.breaker is not None
+    assert (made.breaker.reason, made.breaker.instance) == ("CanarySetBack", "i-1")
+    made = enforce(every, desk(watched=watched(changed(1, applied=True), changed(2, applied=True)), **kept))
+    assert made.breaker is not None
+    assert (made.breaker.reason, made.breaker.instance) == ("InstanceSetBack", "i-1")
 
 
 # ---------------------------------------------------------------- Soaking
