@@ -2,6 +2,7 @@
 
 import copy
 import importlib.util
+import os
 import subprocess
 import sys
 import typing
@@ -209,5 +210,6 @@ for _ in range(8):
 
 def test_the_first_answers_may_come_to_many_threads_at_once() -> None:
     command = [sys.executable, "-c", AT_ONCE, *FORMS]
-    ended = subprocess.run(command, capture_output=True, text=True, check=True)
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}  # `caretaker` need not be installed
+    ended = subprocess.run(command, capture_output=True, text=True, check=True, env=env)
     assert ended.stdout.split() == ["0"] * 8
