@@ -118,6 +118,7 @@ class RefreshReason:
 
     CONSUMING: Final = "Consuming"
     STARTING: Final = "Starting"
+    FLUSHING: Final = "Flushing"
     SUSPENDED: Final = "Suspended"
     INVALID_SPEC: Final = "InvalidSpec"
     NOT_GRANTED: Final = "NotGranted"

@@ -16,6 +16,7 @@ from caretaker.aws.classes import ErrorClass
 from caretaker.s3refresh.debounce import Target
 from caretaker.s3refresh.plan import Plan
 from caretaker.s3refresh.queue import MOST_IN_FLIGHT, NEAR_MOST_IN_FLIGHT, status_of, uncovered
+from caretaker.s3refresh.resource import FINALIZER
 from caretaker.s3refresh.snapshots import Refusal, View
 
 Verdict = tuple[ConditionStatus, str, str]  # (status, reason, message)
@@ -32,6 +33,9 @@ UNCLAIMED: Final = frozenset((Reason.INVALID_SPEC, Reason.NOT_GRANTED, Reason.QU
 _NO_ROOM: Final = (
     f"a resource keeps {MAX_TARGETS} targets, and those that are gone while dirty count: name fewer in "
     "spec.target, and the others in a resource with a queue of its own"
+)
+_HELD: Final = (
+    f"it is being deleted, and its finalizer {FINALIZER} holds it until its last refreshes have succeeded"
 )
 _QUEUE_REASONS: Final = {
     ErrorClass.NOT_FOUND.value: Reason.QUEUE_NOT_FOUND,
@@ -79,6 +83,14 @@ def _refused(view: View, _: Plan) -> Verdict | None:
     return None if view.refusal is None else ("False", view.refusal.reason, view.refusal.message)
 
 
+def _flushing(view: View, plan: Plan) -> Verdict | None:
+    """The queue is not read any more: only what keeps refreshes from succeeding matters."""
+    if not view.read.flushing:
+        return None
+    found = _targets_bad(view, plan) or _failing(view, plan)
+    return ("False", found[1], f"{found[2]}; {_HELD}") if found else ("False", Reason.FLUSHING, _HELD)
+
+
 def _suspended(view: View, _: Plan) -> Verdict | None:
     if view.read.spec is None or not view.read.spec.suspend:
         return None
@@ -112,6 +124,7 @@ def _consuming(_: View, plan: Plan) -> Verdict | None:
 
 _READY_RULES: Final[tuple[Callable[[View, Plan], Verdict | None], ...]] = (
     _refused,
+    _flushing,
     _suspended,
     _queue_bad,
     _targets_bad,

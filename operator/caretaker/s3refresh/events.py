@@ -11,7 +11,7 @@ from caretaker.api.conditions import RefreshReason as Reason
 from caretaker.api.events import Event
 from caretaker.api.s3refresh import Status, TargetStatus
 
-_FINE = {Reason.STARTING, Reason.NOT_CHECKED, Reason.WAITING, Reason.REFRESHING}
+_FINE = {Reason.STARTING, Reason.FLUSHING, Reason.NOT_CHECKED, Reason.WAITING, Reason.REFRESHING}
 
 
 def transitions(before: Status, after: Status, *, expired: bool = False) -> list[Event]:

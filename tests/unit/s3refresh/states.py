@@ -17,7 +17,7 @@ from caretaker.s3refresh.folders import EVERYTHING, Request
 from caretaker.s3refresh.match import Share
 from caretaker.s3refresh.plan import Snapshot
 from caretaker.s3refresh.queue import QueueView
-from caretaker.s3refresh.resource import Read
+from caretaker.s3refresh.resource import FINALIZER, Read
 from caretaker.s3refresh.snapshots import Refusal, View
 from caretaker.s3refresh.targets.storagegateway import Discover, SharesSpec, StorageGatewayTarget
 from testing.s3refreshes import aimed_at
@@ -42,12 +42,16 @@ def view(
     before: Status | None = None,
     malformed_are: planning.Malformed = "DeadLetter",
     expired: bool = False,
+    flushing: bool = False,
     **more: Any,
 ) -> View:
     """A resource that does well, but for what is given."""
-    more = {"queue": QueueView(checked=True), "polling": True, **more}
+    more = {"queue": QueueView(checked=True), "polling": not flushing, **more}
+    meta = WireMeta(name="r", namespace="ns", generation=3)
+    if flushing:
+        meta = msgspec.structs.replace(meta, deletion_timestamp=format_time(NOW), finalizers=[FINALIZER])
     return View(
-        read=Read(WireMeta(name="r", namespace="ns", generation=3), before or Status(), spec),
+        read=Read(meta, before or Status(), spec),
         snapshot=Snapshot(
             targets=targets or (Target("share-1"),),
             first=False,
@@ -65,6 +69,7 @@ def view(
     )
 
 
+DIRTY = Target("share-1", dirty=Dirty(NOW, EVERYTHING))
 FAILED = Target("share-1", dirty=Dirty(NOW, EVERYTHING), failure=Failure(3, "AccessDenied", "no", NOW + 9))
 # What is seen, (status, reason) of Ready, and of other conditions.
 CASES: Final[dict[str, tuple[View, tuple[str, str], dict[str, tuple[str, str]]]]] = {
@@ -228,6 +233,36 @@ CASES: Final[dict[str, tuple[View, tuple[str, str], dict[str, tuple[str, str]]]]
         view(problem="sqs: 500", code=ErrorClass.TRANSIENT.value, behind=True),
         ("False", "QueueUnreachable"),
         {c.CAUGHT_UP: ("Unknown", "QueueUnreachable")},
+    ),
+    "deleted, and its last refresh is under way": (
+        view(Target("share-1", in_flight=InFlight("n", NOW, CALL)), flushing=True),
+        ("False", "Flushing"),
+        {c.CAUGHT_UP: ("False", "Refreshing"), c.RECONCILING: ("True", "Flushing")},
+    ),
+    "deleted, and a quota refuses its Job": (
+        view(DIRTY, shares=msgspec.structs.replace(FOUND, faults=("exceeded quota: q",)), flushing=True),
+        ("False", "TargetsUnresolved"),
+        {c.TARGETS_RESOLVED: ("False", "TargetsUnresolved"), c.CAUGHT_UP: ("False", "Waiting")},
+    ),
+    "deleted, and its last refresh has failed three times": (
+        view(FAILED, flushing=True),
+        ("False", "RefreshFailing"),
+        {c.CAUGHT_UP: ("False", "RefreshFailing"), c.RECONCILING: ("True", "RefreshFailing")},
+    ),
+    "deleted while it is suspended": (
+        view(DIRTY, spec=msgspec.structs.replace(SPEC, suspend=True), flushing=True),
+        ("False", "Flushing"),
+        {c.SUSPENDED: ("True", "Suspended"), c.CAUGHT_UP: ("False", "Waiting")},
+    ),
+    "deleted while its queue is gone, which is not read any more": (
+        view(DIRTY, queue=QueueView(problem="sqs: gone", code=ErrorClass.NOT_FOUND.value), flushing=True),
+        ("False", "Flushing"),
+        {c.QUEUE_REACHABLE: ("False", "QueueNotFound")},
+    ),
+    "deleted, and not granted any more": (
+        view(DIRTY, refusal=Refusal("NotGranted", "no"), flushing=True),
+        ("False", "NotGranted"),
+        {c.STALLED: ("True", "NotGranted")},
     ),
     "AWS takes no credentials": (
         view(queue=QueueView(problem="sqs: no", code=ErrorClass.NO_IDENTITY.value)),

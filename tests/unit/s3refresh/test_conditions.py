@@ -35,8 +35,22 @@ def test_conditions(given: View, ready: tuple[str, str], other: dict[str, tuple[
     assert (c.STALLED in found) + (c.RECONCILING in found) == (ready[0] != "True")
 
 
+HELD = (
+    "it is being deleted, and its finalizer caretaker.dev/finalizer holds it until its last refreshes have "
+    "succeeded"
+)
 # Of a case, what a condition says of it.
 SAID: list[tuple[str, str, str]] = [
+    (
+        "deleted, and its last refresh is under way",
+        c.READY,
+        HELD,
+    ),
+    (
+        "deleted, and a quota refuses its Job",
+        c.READY,
+        f"exceeded quota: q; {HELD}",
+    ),
     ("all is well", c.READY, "1 target(s) are kept fresh"),
     ("all is well", c.QUEUE_REACHABLE, "the queue can be read, and will do"),
     ("all is well", c.TARGETS_RESOLVED, "1 target(s)"),
@@ -234,6 +248,7 @@ class TestEvents:
 
     def test_what_is_not_known_yet_is_no_event(self) -> None:
         assert self.of(view(), CASES["just begun"][0]) == []
+        assert self.of(view(), CASES["deleted, and its last refresh is under way"][0]) == []
 
     def test_what_changes_its_reason_is_told_again(self) -> None:
         gone = view(problem="sqs: gone", code=ErrorClass.NOT_FOUND.value)
