@@ -2,7 +2,7 @@
 
 import base64
 import math
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -18,20 +18,29 @@ ONE, TWO, ELSEWHERE = (
     for namespace, name in (("ns", "1"), ("ns", "2"), ("other", "1"))
 )
 
+GONE: Final = ApiError(404, "NotFound", "no")
+FORBIDDEN: Final = 'secrets "keys" is forbidden: User "c" cannot get resource "secrets" in API group ""'
+
 
 class Secrets:
     """An API server that holds one Secret, in every namespace."""
 
-    def __init__(self) -> None:
+    def __init__(self, refusal: ApiError | None = None, *, empty: bool = False) -> None:
         self.secret_key = "first"
-        self.reads = 0
-        self.there = True
+        self.paths: list[str] = []
+        self.refusal = refusal
+        self.empty = empty
+
+    @property
+    def reads(self) -> int:
+        return len(self.paths)
 
     async def get(self, path: str, wanted: Any) -> Any:
-        assert path.endswith("/secrets/keys")
-        self.reads += 1
-        if not self.there:
-            raise ApiError(404, "NotFound", "no")
+        self.paths.append(path)
+        if self.refusal is not None:
+            raise self.refusal
+        if self.empty:
+            return wanted()
         values = {"AWS_ACCESS_KEY_ID": "AKIA", "AWS_SECRET_ACCESS_KEY": self.secret_key}
         return wanted(
             data={name: base64.b64encode(value.encode()).decode() for name, value in values.items()}
@@ -59,13 +68,17 @@ async def test_who_finds_new_keys_tells_the_others_that_name_the_secret(clock: C
     ring = KeyRing(secrets, told.append)  # type: ignore[arg-type]
     for key in (ONE, TWO, ELSEWHERE):
         assert await ring.get(key, "keys", 300.0) == Keys("AKIA", "first")
-    assert (secrets.reads, told) == (2, []), "read once for each namespace"
+    read = ["/api/v1/namespaces/ns/secrets/keys", "/api/v1/namespaces/other/secrets/keys"]
+    assert (secrets.paths, told) == (read, []), "read once for each namespace"
+    clock.now += 300
+    assert await ring.get(ONE, "keys", 300.0) == Keys("AKIA", "first")
+    assert (secrets.reads, told) == (3, []), "nothing has changed"
     secrets.secret_key = "second"
     clock.now += 300
     assert await ring.get(ONE, "keys", 300.0) == Keys("AKIA", "second")
     assert told == [TWO]
     assert await ring.get(TWO, "keys", 300.0) == Keys("AKIA", "second")
-    assert (secrets.reads, told) == (3, [TWO])
+    assert (secrets.reads, told) == (4, [TWO])
 
 
 async def test_a_secret_that_goes_is_looked_for_each_time_and_forgotten_with_its_last_user(
@@ -79,10 +92,51 @@ async def test_a_secret_that_goes_is_looked_for_each_time_and_forgotten_with_its
     await ring.get(TWO, "keys", 300.0)
     assert secrets.reads == 1
     ring.forget(TWO)
-    secrets.there = False
+    secrets.refusal = GONE
     for reads in (2, 3):
         assert isinstance(await ring.get(TWO, "keys", 300.0), Refusal)
         assert secrets.reads == reads
+    ring.forget(TWO)
+    ring.forget(TWO)
+
+
+async def test_keys_of_a_secret_that_was_seen_to_be_gone_are_not_used_again(clock: Clock) -> None:
+    secrets = Secrets()
+    ring = KeyRing(secrets, lambda _: None)  # type: ignore[arg-type]
+    await ring.get(ONE, "keys", 300.0)
+    secrets.refusal = GONE
+    clock.now += 30
+    assert isinstance(await ring.get(ONE, "keys", 30.0), Refusal), "in doubt it is read again"
+    assert isinstance(await ring.get(TWO, "keys", 300.0), Refusal)
+
+
+@pytest.mark.parametrize(
+    ("secrets", "message"),
+    [
+        pytest.param(Secrets(GONE), "there is no Secret keys in namespace ns", id="gone"),
+        pytest.param(
+            Secrets(ApiError(403, "Forbidden", FORBIDDEN)),
+            "the operator may not read Secret keys: bind a Role that lets it get this Secret in namespace ns",
+            id="no Role",
+        ),
+        pytest.param(Secrets(empty=True), "Secret keys: it lacks the key AWS_ACCESS_KEY_ID", id="empty"),
+    ],
+)
+async def test_why_there_are_no_keys(secrets: Secrets, message: str) -> None:
+    found = await KeyRing(secrets, lambda _: None).get(ONE, "keys", 300.0)  # type: ignore[arg-type]
+    assert found == Refusal("CredentialsUnavailable", f"spec.aws.credentialsSecretRef.name: {message}")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        pytest.param(ApiError(503, "ServiceUnavailable", "no"), id="down"),
+        pytest.param(ApiError(403, "Forbidden", "a webhook says no"), id="no matter of RBAC"),
+    ],
+)
+async def test_an_api_server_that_does_not_answer_says_nothing_of_the_secret(error: ApiError) -> None:
+    with pytest.raises(ApiError):
+        await KeyRing(Secrets(error), lambda _: None).get(ONE, "keys", 300.0)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
