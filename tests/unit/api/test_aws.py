@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from caretaker.api.aws import AwsSpec, partition_of, queue_arn
+from caretaker.api.imds import Aws
 
 NO_QUEUE = "must be a queue URL, https://sqs.REGION.amazonaws.com/ACCOUNT/NAME"
 
@@ -24,6 +25,16 @@ def test_the_fields_are_spelled_as_in_the_crd() -> None:
     assert spec.endpoint_url("sqs") == "http://localhost:4566"
     assert spec.endpoint_url("sts") == ""
     assert msgspec.to_builtins(spec) == wire
+
+
+def test_an_imds_policy_asks_each_region_as_the_same_identity_at_its_endpoints() -> None:
+    wire = {
+        "roleARN": "arn:aws:iam::123456789012:role/a",
+        "externalID": "x",
+        "endpointURLs": {"ec2": "http://localhost:4566"},
+    }
+    spec = msgspec.convert({"region": "eu-west-1", **wire}, Aws)
+    assert msgspec.to_builtins(spec.within("eu-west-2")) == {"region": "eu-west-2", **wire}
 
 
 def test_nothing_needs_to_be_given() -> None:
