@@ -35,7 +35,7 @@ def tried(subject: Subject, recipe: Recipe, most: float) -> None:
 
 @pytest.mark.parametrize(("name", "recipe"), SEEDS)
 def test_what_was_found_is_not_found_again(name: str, recipe: Recipe) -> None:
-    tried(SUBJECTS[name], recipe, 4 * SUBJECTS[name].seconds)
+    tried(SUBJECTS[name], recipe, 8 * SUBJECTS[name].seconds)
 
 
 @pytest.mark.parametrize("name", SUBJECTS)
