@@ -32,9 +32,10 @@ from caretaker.imds.probe import Known
 from caretaker.imds.resource import Read
 from caretaker.imds.verify import Probing
 from caretaker.s3refresh import plan as refresh_plan
-from caretaker.s3refresh.debounce import Pace, Target
+from caretaker.s3refresh.debounce import Target
 from caretaker.s3refresh.envelope import Parsed
 from caretaker.s3refresh.match import Share
+from caretaker.s3refresh.options import DebounceOptions
 from fuzz import fleet
 from fuzz.fleet import NOW
 
@@ -162,7 +163,7 @@ def targets(known: list[Target]) -> Any:
     """The plan for these targets, all of which are there, and its record."""
     shares = tuple({one.id: Share(one.id, "", "media") for one in known}.values())
     found = refresh_plan.Shares(complete=True, known=shares)
-    snapshot = refresh_plan.Snapshot(tuple(known), False, found, Filter(), Pace(), "o", "p", NOW)
+    snapshot = refresh_plan.Snapshot(tuple(known), False, found, Filter(), DebounceOptions(), "o", "p", NOW)
     return msgspec.json.encode(refresh_plan.plan(snapshot).targets)
 
 
@@ -171,5 +172,7 @@ def refresh(parsed: Parsed, shares: dict[str, list[Share]]) -> Any:
     message = refresh_plan.Message(0, tuple(parsed.events), tuple(parsed.completions))
     known = tuple(share for some in shares.values() for share in some)
     found = refresh_plan.Shares(complete=True, known=known)
-    snapshot = refresh_plan.Snapshot((), False, found, Filter(), Pace(), "o", "p", NOW, messages=(message,))
+    snapshot = refresh_plan.Snapshot(
+        (), False, found, Filter(), DebounceOptions(), "o", "p", NOW, messages=(message,)
+    )
     return msgspec.json.encode(refresh_plan.plan(snapshot).targets)

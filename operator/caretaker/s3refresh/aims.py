@@ -11,7 +11,7 @@ from typing import ClassVar, Final, cast
 import msgspec
 
 from caretaker.api.s3refresh import Spec, TargetSpec, Wire
-from caretaker.s3refresh.debounce import Pace
+from caretaker.s3refresh.options import DebounceOptions
 
 REDISCOVER_SECONDS: Final = 600.0
 
@@ -55,10 +55,12 @@ class Aim(Wire, frozen=True):
         """Seconds between two discoveries. ValueError with the field."""
         return REDISCOVER_SECONDS
 
-    def paced(self, pace: Pace, scale: float) -> Pace:  # noqa: ARG002 - for those that override it
-        """The pace, with what only the target knows. ValueError with the field; `scale` as of
-        resource.pace_of()."""
-        return msgspec.structs.replace(pace, tracked=True, assume_after=math.inf, completion_timeout=math.inf)
+    def debounce_options(self, options: DebounceOptions, scale: float) -> DebounceOptions:  # noqa: ARG002 - for those that override it
+        """The options, with what only the target knows. ValueError with the field; `scale` as of
+        resource.options_of()."""
+        return msgspec.structs.replace(
+            options, tracked=True, assume_after=math.inf, completion_timeout=math.inf
+        )
 
 
 class Nothing(Aim, frozen=True):

@@ -31,9 +31,10 @@ from caretaker.s3refresh.aims import aim_of
 from caretaker.s3refresh.arrivals import Arrivals
 from caretaker.s3refresh.conditions import queue_of, regained
 from caretaker.s3refresh.credentials import KeyRing, max_age
-from caretaker.s3refresh.debounce import UNKNOWN, at_once
+from caretaker.s3refresh.debounce import UNKNOWN
 from caretaker.s3refresh.events import given_up, transitions
 from caretaker.s3refresh.locations import located
+from caretaker.s3refresh.options import at_once
 from caretaker.s3refresh.plan import Plan, Snapshot
 from caretaker.s3refresh.queues import Queues
 from caretaker.s3refresh.resource import FINALIZER, KIND, RawRefresh, Read
@@ -220,7 +221,7 @@ class S3AggregatedRefreshKind:
         spec, status, aim = read.spec, read.status, aim_of(read.spec)
         targets = tuple(record.read(one, now) for one in status.targets)
         shares = {share.id: share for share in came.shares.known}
-        busy = busy_of(targets, shares, read.pace.assume_after, now)
+        busy = busy_of(targets, shares, read.options.assume_after, now)
         groups = {share.group for share in shares.values()} if aim.limit else set()
         problem = work.problem
         count, fault = work.malformed(clock)
@@ -246,7 +247,7 @@ class S3AggregatedRefreshKind:
                 first=read.first,
                 shares=came.shares,
                 filter=spec.filter if spec is not None else NO_FILTER,
-                pace=at_once(read.pace) if read.flushing else read.pace,
+                options=at_once(read.options) if read.flushing else read.options,
                 owner=self._owner,
                 pass_id=uuid.uuid4().hex,
                 now=now,
@@ -290,7 +291,7 @@ class S3AggregatedRefreshKind:
         key = _key(snapshot)
         known = snapshot.snapshot.shares.known if aim_of(snapshot.read.spec).limit else ()
         shares = {share.id: share for share in known}
-        busy = busy_of(plan.targets, shares, snapshot.read.pace.assume_after, snapshot.snapshot.now)
+        busy = busy_of(plan.targets, shares, snapshot.read.options.assume_after, snapshot.snapshot.now)
         waiting = {} if snapshot.snapshot.suspended else waiting_of(plan, shares, snapshot.snapshot.now)
         wanting = {} if snapshot.snapshot.suspended else timing.wanting_of(plan.targets, shares)
         self._turns.note(key, busy, waiting, wanting, time.monotonic(), lambda: self._add(key))

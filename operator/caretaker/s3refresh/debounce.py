@@ -29,12 +29,11 @@ import msgspec
 from caretaker.s3refresh import folders
 from caretaker.s3refresh.allowance import UNCONTENDED, Contention, allowance
 from caretaker.s3refresh.folders import Request, Scope
+from caretaker.s3refresh.options import DebounceOptions
 
 Outcome = Literal["", "Succeeded", "Failed", "Assumed", "Lost"]
 Phase = Literal["Clean", "Debouncing", "Due", "Claimed", "InFlight", "Backoff"]
 
-# Age of a claim, counted by this process, from which on its owner is taken for dead.
-CLAIM_LOST_SECONDS: Final = 120.0
 BACKOFF_DOUBLINGS: Final = 16
 # What two operators' clocks may differ by: beyond it, wall-clock times of another are believed.
 CLOCK_SKEW_SECONDS: Final = 300.0
@@ -116,28 +115,6 @@ class Target(msgspec.Struct, frozen=True):
     location: str = ""  # file shares only: Share.location when it was last found
 
 
-class Pace(msgspec.Struct, frozen=True):
-    """The seconds that spec.debounce, retry and completion ask for."""
-
-    quiet_period: float = 30.0
-    max_delay: float = 600.0
-    min_interval: float = 60.0
-    retry_initial: float = 30.0
-    retry_max: float = 900.0
-    tracked: bool = False  # whether completions are heard of
-    assume_after: float = 60.0  # how long a refresh in flight delays the changes that wait behind it
-    completion_timeout: float = 6 * 3600.0
-    on_timeout: Literal["RefreshAgain", "Assume"] = "RefreshAgain"
-    max_folders: int = 50
-    claim_lost: float = CLAIM_LOST_SECONDS
-    resync: float = 0.0  # between two refreshes of everything; 0 = never
-
-
-def at_once(pace: Pace) -> Pace:
-    """The pace of a resource that is on its way out: what is dirty is refreshed without waiting for more."""
-    return msgspec.structs.replace(pace, quiet_period=0.0, max_delay=0.0)
-
-
 # ---------------------------------------------------------------- steps
 
 
@@ -172,12 +149,17 @@ def mark(target: Target, scope: Scope, now: float) -> Target:
 
 
 def claim(
-    target: Target, claim_id: str, owner: str, pace: Pace, now: float, contention: Contention = UNCONTENDED
+    target: Target,
+    claim_id: str,
+    owner: str,
+    options: DebounceOptions,
+    now: float,
+    contention: Contention = UNCONTENDED,
 ) -> Target:
     """W2: take the next call's folders out of what waits. The target must be dirty and idle."""
     if target.dirty is None or target.claim is not None or target.in_flight is not None:
         return target
-    request, left = upcoming(target, target.dirty, pace, now, contention)
+    request, left = upcoming(target, target.dirty, options, now, contention)
     return msgspec.structs.replace(
         target,
         dirty=left,
@@ -187,27 +169,27 @@ def claim(
 
 
 def upcoming(
-    target: Target, dirty: Dirty, pace: Pace, now: float, contention: Contention = UNCONTENDED
+    target: Target, dirty: Dirty, options: DebounceOptions, now: float, contention: Contention = UNCONTENDED
 ) -> tuple[Request, Dirty | None]:
     """(the next call, the remaining dirty scope) if the target is claimed now."""
     scope = dirty.scope
     if not dirty.closed:
-        took, whole = durations(target.last, pace)
+        took, whole = durations(target.last, options)
         age = max(now - dirty.since, 0.0)
         if target.failure is not None:  # after a failure the time limit starts again
-            age = min(age, pace.max_delay)
-        calls, worth = allowance(age, took, whole, pace.max_delay, pace.min_interval, contention)
-        scope = folders.narrowed(scope, pace.max_folders, calls, worth)
-    request, left = folders.take(scope, min(dirty.most or pace.max_folders, pace.max_folders))
+            age = min(age, options.max_delay)
+        calls, worth = allowance(age, took, whole, options.max_delay, options.min_interval, contention)
+        scope = folders.narrowed(scope, options.max_folders, calls, worth)
+    request, left = folders.take(scope, min(dirty.most or options.max_folders, options.max_folders))
     since = min(dirty.since, now)
     if not left:
         return request, dirty.later
     return request, msgspec.structs.replace(dirty, since=since, scope=left, closed=True)
 
 
-def durations(last: Last, pace: Pace) -> tuple[float, float]:
+def durations(last: Last, options: DebounceOptions) -> tuple[float, float]:
     """Seconds that (a refresh, a refresh of everything) takes; an assumption until one has ended."""
-    took, whole = (pace.min_interval, WHOLE_SECONDS) if pace.tracked else (pace.assume_after,) * 2
+    took, whole = (options.min_interval, WHOLE_SECONDS) if options.tracked else (options.assume_after,) * 2
     if last.completed_at >= last.accepted_at > 0:
         took = last.completed_at - last.accepted_at
     return took, last.full_seconds or whole
@@ -256,7 +238,7 @@ def failed(
     claim_id: str,
     code: str,
     message: str,
-    pace: Pace,
+    options: DebounceOptions,
     now: float,
     jitter: float,
     *,
@@ -271,9 +253,9 @@ def failed(
     held = target.claim
     if held is None or held.id != claim_id:
         return target
-    failure = _one_more(target, code, message, pace, now, jitter, retry_after)
+    failure = _one_more(target, code, message, options, now, jitter, retry_after)
     back = _wait_again(target, held.request.scope, held.since, now)
-    at = max(failure.next_attempt_at, now + least(pace, code))
+    at = max(failure.next_attempt_at, now + least(options, code))
     failure = msgspec.structs.replace(failure, next_attempt_at=at)
     return msgspec.structs.replace(back, claim=None, failure=failure)
 
@@ -282,7 +264,7 @@ def unanswered(
     target: Target,
     claim_id: str,
     message: str,
-    pace: Pace,
+    options: DebounceOptions,
     now: float,
     jitter: float,
     *,
@@ -292,7 +274,7 @@ def unanswered(
     backoff. `retry_after` as in failed()."""
     if target.claim is None or target.claim.id != claim_id:
         return target
-    failure = _one_more(target, UNKNOWN, message, pace, now, jitter, retry_after)
+    failure = _one_more(target, UNKNOWN, message, options, now, jitter, retry_after)
     return msgspec.structs.replace(target, failure=failure)
 
 
@@ -306,25 +288,31 @@ def completed(target: Target, notification_id: str, now: float) -> Target:
 
 
 def broken(
-    target: Target, notification_id: str, code: str, message: str, pace: Pace, now: float, jitter: float
+    target: Target,
+    notification_id: str,
+    code: str,
+    message: str,
+    options: DebounceOptions,
+    now: float,
+    jitter: float,
 ) -> Target:
     """W4': the refresh with this id was accepted and has failed: what it held waits again, with backoff."""
     flying = target.in_flight
     if flying is None or flying.notification_id != notification_id:
         return target
-    failure = _one_more(target, code, message, pace, now, jitter)
+    failure = _one_more(target, code, message, options, now, jitter)
     last = msgspec.structs.replace(target.last, completed_at=now, result="Failed")
     back = _wait_again(target, flying.request.scope, now, now)
     return msgspec.structs.replace(back, in_flight=None, failure=failure, last=last)
 
 
-def overdue(target: Target, pace: Pace, now: float) -> Target:
+def overdue(target: Target, options: DebounceOptions, now: float) -> Target:
     """A refresh whose end was not heard of in time: assumed where completions are not tracked; else made
     again, once, and then given up."""
     flying = target.in_flight
-    if flying is None or now < completion_due(target, pace, now):
+    if flying is None or now < completion_due(target, options, now):
         return target
-    heard = pace.tracked and pace.on_timeout == "RefreshAgain"  # an end is to be heard of
+    heard = options.tracked and options.on_timeout == "RefreshAgain"  # an end is to be heard of
     if not heard or target.last.result == "Lost":
         result: Outcome = "Lost" if heard else "Assumed"
         last = _ended(target.last, flying.request, flying.accepted_at, result, now)
@@ -334,15 +322,15 @@ def overdue(target: Target, pace: Pace, now: float) -> Target:
     return msgspec.structs.replace(back, in_flight=None, last=last)
 
 
-def completion_due(target: Target, pace: Pace, now: float) -> float:
+def completion_due(target: Target, options: DebounceOptions, now: float) -> float:
     """When the operator stops waiting for the end of the refresh in flight: sooner while changes wait behind
     it. A start in the future, after a clock was set back, counts as now."""
     if target.in_flight is None:
         return math.inf
-    wait = pace.assume_after
-    if pace.tracked:
-        behind = max(pace.assume_after, pace.min_interval) if target.dirty is not None else math.inf
-        wait = min(pace.completion_timeout, behind)
+    wait = options.assume_after
+    if options.tracked:
+        behind = max(options.assume_after, options.min_interval) if target.dirty is not None else math.inf
+        wait = min(options.completion_timeout, behind)
     return min(target.in_flight.accepted_at, now) + wait
 
 
@@ -361,17 +349,25 @@ def widened(target: Target) -> Target:
 
 
 def _one_more(
-    target: Target, code: str, message: str, pace: Pace, now: float, jitter: float, retry_after: float = 0.0
+    target: Target,
+    code: str,
+    message: str,
+    options: DebounceOptions,
+    now: float,
+    jitter: float,
+    retry_after: float = 0.0,
 ) -> Failure:
     """The next failure in a row. retry.max bounds `retry_after`."""
     count = (target.failure.count if target.failure is not None else 0) + 1
-    wait = min(pace.retry_initial * 2.0 ** min(count - 1, BACKOFF_DOUBLINGS), pace.retry_max) * jitter
-    return Failure(count, code, message, now + max(wait, pace.min_interval, min(retry_after, pace.retry_max)))
+    wait = min(options.retry_initial * 2.0 ** min(count - 1, BACKOFF_DOUBLINGS), options.retry_max) * jitter
+    return Failure(
+        count, code, message, now + max(wait, options.min_interval, min(retry_after, options.retry_max))
+    )
 
 
-def least(pace: Pace, code: str) -> float:
+def least(options: DebounceOptions, code: str) -> float:
     """Minimum seconds between two calls, where the first failed with this code ("" = it did not fail)."""
-    return pace.min_interval + (CALL_SECONDS if code == UNKNOWN else 0.0)
+    return options.min_interval + (CALL_SECONDS if code == UNKNOWN else 0.0)
 
 
 def _ended(last: Last, request: Request, accepted_at: float, result: Outcome, now: float) -> Last:

@@ -1,6 +1,6 @@
 """When each target's next call may start, and why not before: for somebody who only looks on.
 
-Pure: the record in status, the pace of the spec, the time now. When the last event came only the operator
+Pure: the record in status, the options of the spec, the time now. When the last event came only the operator
 knows, so a target that waits for quiet has a latest time and no exact one; everything else is exact, up to
 the skew of two clocks.
 """
@@ -14,9 +14,10 @@ import msgspec
 from caretaker.api import conditions as c
 from caretaker.api.conditions import RefreshReason as Reason
 from caretaker.s3refresh import debounce, record, timing
-from caretaker.s3refresh.debounce import Dirty, Pace, Phase, Target
+from caretaker.s3refresh.debounce import Dirty, Phase, Target
 from caretaker.s3refresh.folders import EVERYTHING, Request
 from caretaker.s3refresh.match import Share
+from caretaker.s3refresh.options import DebounceOptions, at_once
 from caretaker.s3refresh.plan import Shares
 from caretaker.s3refresh.resource import Read
 
@@ -97,11 +98,11 @@ def hold_of(read: Read) -> str:
     return ""
 
 
-def bounds(target: Target, dirty: Dirty, pace: Pace, now: float) -> tuple[float, float]:
+def bounds(target: Target, dirty: Dirty, options: DebounceOptions, now: float) -> tuple[float, float]:
     """(the earliest, the latest) start of the next call of a target that is dirty and idle."""
     since = min(dirty.since, now)
-    floor, last = _floor(target, pace, now).at or 0.0, since + (0.0 if dirty.closed else pace.max_delay)
-    return max(min(since + pace.quiet_period, last), floor), max(last, floor)
+    floor, last = _floor(target, options, now).at or 0.0, since + (0.0 if dirty.closed else options.max_delay)
+    return max(min(since + options.quiet_period, last), floor), max(last, floor)
 
 
 def _next(
@@ -110,25 +111,25 @@ def _next(
     if target.claim is not None:
         found = _calling(target, now)
     elif target.dirty is None:
-        return _clean(target, read.pace, held)
+        return _clean(target, read.options, held)
     elif held:
         found = Next("Held", f"nothing is started: {held}; {KEPT}")
     else:
         found = _unfound(target, known) or _dirty(target, target.dirty, phase, read, now)
-    return msgspec.structs.replace(found, request=_request(target, read.pace, now))
+    return msgspec.structs.replace(found, request=_request(target, read.options, now))
 
 
-def _request(target: Target, pace: Pace, now: float) -> Request | None:
-    return None if target.dirty is None else debounce.upcoming(target, target.dirty, pace, now)[0]
+def _request(target: Target, options: DebounceOptions, now: float) -> Request | None:
+    return None if target.dirty is None else debounce.upcoming(target, target.dirty, options, now)[0]
 
 
-def _clean(target: Target, pace: Pace, held: str) -> Next:
+def _clean(target: Target, options: DebounceOptions, held: str) -> Next:
     if target.in_flight is not None:
-        return Next("InFlight", f"nothing waits; the end of the refresh in flight {_ending(target, pace)}")
-    resync = timing.resync_at(target, pace)
+        return Next("InFlight", f"nothing waits; the end of the refresh in flight {_ending(target, options)}")
+    resync = timing.resync_at(target, options)
     if resync is None or held:
         return Next("Clean", "nothing waits")
-    why = f"everything, {_text(pace.resync)} (resync.interval) after everything was last refreshed"
+    why = f"everything, {_text(options.resync)} (resync.interval) after everything was last refreshed"
     return Next("Resync", why, resync)
 
 
@@ -151,42 +152,42 @@ def _new(share: Share, read: Read, held: str, now: float) -> Outlook:
     first = read.first
     stale = not first or (read.spec is not None and read.spec.resync.on_start)
     target = Target(share.id, dirty=Dirty(now, EVERYTHING) if stale else None)
-    pace, why = read.pace, "resync.onStart" if first else "it is new"
+    options, why = read.options, "resync.onStart" if first else "it is new"
     if held:
         upcoming = Next("Held", f"nothing is started: {held}")
     elif not share.ready:
         upcoming = _not_available()
     elif stale:
-        said = f"everything ({why}), after {_text(pace.quiet_period)} without an event (quietPeriod)"
-        upcoming = Next("New", said, now + pace.max_delay, latest=True)
+        said = f"everything ({why}), after {_text(options.quiet_period)} without an event (quietPeriod)"
+        upcoming = Next("New", said, now + options.max_delay, latest=True)
     else:
         upcoming = Next("Clean", "nothing before an event comes (resync.onStart is false)")
-    upcoming = msgspec.structs.replace(upcoming, request=_request(target, pace, now))
+    upcoming = msgspec.structs.replace(upcoming, request=_request(target, options, now))
     return Outlook(target, "Debouncing" if stale else "Clean", upcoming, share)
 
 
 def _dirty(target: Target, dirty: Dirty, phase: Phase, read: Read, now: float) -> Next:
-    pace = debounce.at_once(read.pace) if read.flushing else read.pace
-    floor = _floor(target, pace, now)
-    earliest, latest = bounds(target, dirty, pace, now)
+    options = at_once(read.options) if read.flushing else read.options
+    floor = _floor(target, options, now)
+    earliest, latest = bounds(target, dirty, options, now)
     if target.in_flight is not None:
-        return _behind(target, pace, floor, latest, now)
-    quiet = f"{_text(pace.quiet_period)} (quietPeriod) after the last event"
+        return _behind(target, options, floor, latest, now)
+    quiet = f"{_text(options.quiet_period)} (quietPeriod) after the last event"
     if latest <= now:
         return _due(phase, read, latest)
     if floor.at is None or floor.at <= now or floor.at < earliest:
-        said = f"{quiet}, at most {_text(pace.max_delay)} (maxDelay) after the first"
+        said = f"{quiet}, at most {_text(options.max_delay)} (maxDelay) after the first"
         return Next("Quiet", said, latest, latest=True)
     if floor.at >= latest:
         return floor
     return Next(floor.why, f"{floor.message}, and {quiet}", latest, latest=True, not_before=floor.at)
 
 
-def _behind(target: Target, pace: Pace, floor: Next, latest: float, now: float) -> Next:
+def _behind(target: Target, options: DebounceOptions, floor: Next, latest: float, now: float) -> Next:
     """After a refresh in flight: which may end sooner where its end is told."""
-    end = debounce.completion_due(target, pace, now)
-    first = max(floor.at or 0.0, 0.0 if pace.tracked else end)
-    said = f"after the refresh in flight, whose end {_ending(target, pace)}"
+    end = debounce.completion_due(target, options, now)
+    first = max(floor.at or 0.0, 0.0 if options.tracked else end)
+    said = f"after the refresh in flight, whose end {_ending(target, options)}"
     bound = first if first > now else None
     if math.isinf(end):
         return Next("InFlight", said, not_before=bound)
@@ -202,17 +203,17 @@ def _due(phase: Phase, read: Read, since: float) -> Next:
     return Next("Turn", f"it waits for its turn at the gateway{other}", since)
 
 
-def _floor(target: Target, pace: Pace, now: float) -> Next:
+def _floor(target: Target, options: DebounceOptions, now: float) -> Next:
     """Before which nothing starts, whatever the events say."""
     called = min(max(target.last.requested_at, target.last.accepted_at), now)
-    interval = called + pace.min_interval if called else 0.0
+    interval = called + options.min_interval if called else 0.0
     failure = target.failure
     if failure is not None:
-        longest = now + max(pace.retry_max, pace.min_interval + debounce.CALL_SECONDS)
+        longest = now + max(options.retry_max, options.min_interval + debounce.CALL_SECONDS)
         attempt = min(failure.next_attempt_at, longest)
         if attempt >= interval:
             return Next("Failed", f"the next try after {_failures(failure.count)}: {failure.code}", attempt)
-    return Next("MinInterval", f"{_text(pace.min_interval)} (minInterval) after the last call", interval)
+    return Next("MinInterval", f"{_text(options.min_interval)} (minInterval) after the last call", interval)
 
 
 def _calling(target: Target, now: float) -> Next:
@@ -223,15 +224,15 @@ def _calling(target: Target, now: float) -> Next:
     return Next("Calling", "the call is being made")
 
 
-def _ending(target: Target, pace: Pace) -> str:
-    if math.isinf(pace.completion_timeout):
+def _ending(target: Target, options: DebounceOptions) -> str:
+    if math.isinf(options.completion_timeout):
         return "is asked for every few seconds"
-    if pace.tracked and target.dirty is not None:
-        longest = _text(max(pace.assume_after, pace.min_interval))
+    if options.tracked and target.dirty is not None:
+        longest = _text(max(options.assume_after, options.min_interval))
         return f"is reported by an event, and awaited until {longest} after it began (completion.assumeAfter)"
-    if pace.tracked:
-        return f"is reported by an event, within {_text(pace.completion_timeout)} (completion.timeout)"
-    return f"is assumed after {_text(pace.assume_after)} (completion.assumeAfter)"
+    if options.tracked:
+        return f"is reported by an event, within {_text(options.completion_timeout)} (completion.timeout)"
+    return f"is assumed after {_text(options.assume_after)} (completion.assumeAfter)"
 
 
 def _failures(count: int) -> str:

@@ -6,8 +6,9 @@ Pure. At each step the recorded scope covers everything that was dirty, whatever
 import msgspec
 
 from caretaker.s3refresh import debounce, folders
-from caretaker.s3refresh.debounce import Claim, Dirty, Pace, Target
+from caretaker.s3refresh.debounce import Claim, Dirty, Target
 from caretaker.s3refresh.folders import NOTHING, Scope
+from caretaker.s3refresh.options import DebounceOptions
 
 
 def refused(
@@ -15,7 +16,7 @@ def refused(
     claim_id: str,
     code: str,
     message: str,
-    pace: Pace,
+    options: DebounceOptions,
     now: float,
     jitter: float,
     *,
@@ -24,7 +25,7 @@ def refused(
     """W3' as in debounce.failed(). After two refusals in a row with the same code, the next call has fewer
     folders, or one tree in place of a folder, and follows without backoff."""
     after, held = (
-        debounce.failed(target, claim_id, code, message, pace, now, jitter, retry_after=retry_after),
+        debounce.failed(target, claim_id, code, message, options, now, jitter, retry_after=retry_after),
         target.claim,
     )
     again = target.failure is not None and target.failure.code == code
@@ -34,7 +35,7 @@ def refused(
     if held.request.scope.all:
         return after
     failure = msgspec.structs.replace(
-        after.failure, next_attempt_at=now + max(pace.min_interval, retry_after)
+        after.failure, next_attempt_at=now + max(options.min_interval, retry_after)
     )
     return msgspec.structs.replace(_narrower(target, held, now), claim=None, failure=failure)
 

@@ -15,10 +15,11 @@ from caretaker.api.hashing import h10
 from caretaker.api.s3refresh import MAX_TARGETS, Filter
 from caretaker.s3refresh import debounce, match, narrowing, timing
 from caretaker.s3refresh.allowance import Contention
-from caretaker.s3refresh.debounce import Claim, Pace, Phase, Target
+from caretaker.s3refresh.debounce import Claim, Phase, Target
 from caretaker.s3refresh.envelope import Completion, ObjectEvent
 from caretaker.s3refresh.folders import EVERYTHING, Scope
 from caretaker.s3refresh.match import EventMatcher, Matches, Share
+from caretaker.s3refresh.options import DebounceOptions
 
 # An object in etcd is below 1.5 MiB; managedFields and the spec need some of it.
 MAX_RECORD_BYTES: Final = 768 * 1024
@@ -83,7 +84,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     first: bool  # no pass has written this resource's targets yet
     shares: Shares
     filter: Filter
-    pace: Pace
+    options: DebounceOptions
     owner: str  # this process
     pass_id: str  # of this pass alone
     now: float
@@ -127,7 +128,7 @@ class Plan(msgspec.Struct):
 def plan(snapshot: Snapshot) -> Plan:
     """The next state of every target."""
     result = Plan()
-    believed = (timing.not_ahead(target, snapshot.pace, snapshot.now) for target in snapshot.targets)
+    believed = (timing.not_ahead(target, snapshot.options, snapshot.now) for target in snapshot.targets)
     targets = {target.id: target for target in believed}
     _ended(snapshot, targets)
     _leave(snapshot, targets)
@@ -154,7 +155,7 @@ def _ended(snapshot: Snapshot, targets: dict[str, Target]) -> None:
     for result in snapshot.results:
         if (target := targets.get(result.target)) is not None:
             targets[target.id] = _answered(snapshot, target, result)
-    how = (snapshot.pace, snapshot.now, snapshot.jitter)
+    how = (snapshot.options, snapshot.now, snapshot.jitter)
     for end in snapshot.ends:
         for target in list(targets.values()):
             targets[target.id] = (
@@ -165,7 +166,8 @@ def _ended(snapshot: Snapshot, targets: dict[str, Target]) -> None:
 
 
 def _answered(snapshot: Snapshot, target: Target, result: Result) -> Target:
-    how, claim_id, wait = (snapshot.pace, snapshot.now, snapshot.jitter), result.claim_id, result.retry_after
+    how = (snapshot.options, snapshot.now, snapshot.jitter)
+    claim_id, wait = result.claim_id, result.retry_after
     if not result.code:
         return debounce.accepted(
             target,
@@ -290,13 +292,13 @@ def _fit(targets: dict[str, Target]) -> None:
 def _time(snapshot: Snapshot, targets: dict[str, Target]) -> None:
     """Claims that nobody works on any more, and refreshes that nobody hears of."""
     for target in list(targets.values()):
-        after = debounce.overdue(target, snapshot.pace, snapshot.now)
-        after = timing.resynced(after, snapshot.pace, snapshot.now)
+        after = debounce.overdue(target, snapshot.options, snapshot.now)
+        after = timing.resynced(after, snapshot.options, snapshot.now)
         lost = _abandoned_at(snapshot, after) <= snapshot.now and not _stays(snapshot, after)
         if after.claim is not None and lost:
             why = "the process that made the call ended before it was answered"
-            claim, pace, now = after.claim.id, snapshot.pace, snapshot.now
-            after = debounce.failed(after, claim, debounce.UNKNOWN, why, pace, now, 0.0)
+            claim, options, now = after.claim.id, snapshot.options, snapshot.now
+            after = debounce.failed(after, claim, debounce.UNKNOWN, why, options, now, 0.0)
         targets[target.id] = after
 
 
@@ -308,7 +310,7 @@ def _abandoned_at(snapshot: Snapshot, target: Target) -> float:
     if held.owner == snapshot.owner:
         return snapshot.now
     age = snapshot.seen.get(target.id, Seen()).claim_age
-    return snapshot.now + max(snapshot.pace.claim_lost - age, 0.0)
+    return snapshot.now + max(snapshot.options.claim_lost - age, 0.0)
 
 
 def _stays(snapshot: Snapshot, target: Target) -> bool:
@@ -320,7 +322,7 @@ def _stays(snapshot: Snapshot, target: Target) -> bool:
 def _again_at(snapshot: Snapshot, target: Target) -> float:
     """When this process may take a claim that stays."""
     age = snapshot.seen.get(target.id, Seen()).claim_age
-    backoff = timing.again_at(target, snapshot.pace, age, snapshot.now)
+    backoff = timing.again_at(target, snapshot.options, age, snapshot.now)
     return max(_abandoned_at(snapshot, target), backoff)
 
 
@@ -357,7 +359,7 @@ def _claim(snapshot: Snapshot, targets: dict[str, Target], result: Plan) -> None
         claim_id, now = h10(snapshot.pass_id, name), snapshot.now
         waited = min(now - start, snapshot.seen.get(name, Seen()).dirty_for)
         contention = Contention(waited, others[name])
-        after = debounce.claim(targets[name], claim_id, snapshot.owner, snapshot.pace, now, contention)
+        after = debounce.claim(targets[name], claim_id, snapshot.owner, snapshot.options, now, contention)
         targets[name] = after
         if after.claim is not None:
             result.calls.append((shares[name], after.claim))
@@ -371,7 +373,7 @@ def _start(
     last_event = snapshot.now - ago
     rivals = others.get(target.id, 0.0)
     start = timing.start_at(
-        target, snapshot.pace, last_event, seen.dirty_for, seen.called_for, snapshot.now, rivals
+        target, snapshot.options, last_event, seen.dirty_for, seen.called_for, snapshot.now, rivals
     )
     held = snapshot.held.get(target.id)
     return max(start, snapshot.now + held) if start is not None and held else start
@@ -389,8 +391,8 @@ def _look_ahead(snapshot: Snapshot, result: Plan) -> None:
         if start is not None:
             starts[target.id] = start
             times.append(start)
-        times.append(debounce.completion_due(target, snapshot.pace, snapshot.now))
-        if target.dirty is None and (resync := timing.resync_at(target, snapshot.pace)) is not None:
+        times.append(debounce.completion_due(target, snapshot.options, snapshot.now))
+        if target.dirty is None and (resync := timing.resync_at(target, snapshot.options)) is not None:
             times.append(resync)
         stays = _stays(snapshot, target)
         times.append(_again_at(snapshot, target) if stays else _abandoned_at(snapshot, target))

@@ -1,4 +1,4 @@
-"""An S3AggregatedRefresh as the API server holds it: where it is, how it is read, what pace it asks for.
+"""An S3AggregatedRefresh as the API server holds it: where it is, how it is read, how it debounces.
 
 Pure but for the shape of what was read: it must not ask anything of anybody.
 """
@@ -15,7 +15,8 @@ from caretaker.api.s3refresh import Spec, Status
 from caretaker.aws.identity import User
 from caretaker.s3refresh import record
 from caretaker.s3refresh.aims import aim_of
-from caretaker.s3refresh.debounce import Pace, Target
+from caretaker.s3refresh.debounce import Target
+from caretaker.s3refresh.options import DebounceOptions
 
 KIND: Final = "S3AggregatedRefresh"
 PLURAL: Final = "s3aggregatedrefreshes"
@@ -42,7 +43,7 @@ class Read(msgspec.Struct, frozen=True):
     meta: WireMeta
     status: Status
     spec: Spec | None
-    pace: Pace = Pace()
+    options: DebounceOptions = DebounceOptions()
     invalid: str = ""
     lost: bool = False  # the record cannot be read: everything counts as stale
 
@@ -92,27 +93,27 @@ def read(raw: RawRefresh, wanted: type[Spec], scale: float = 1.0) -> Read:
         status, lost = Status(), True  # written by somebody else
     try:
         spec = msgspec.json.decode(raw.spec, type=wanted)
-        pace = pace_of(spec, scale)
+        options = options_of(spec, scale)
     except ValueError as error:  # msgspec.ValidationError is one
         invalid = str(error).replace("`$", "`spec")
         return Read(raw.metadata, status, None, invalid=invalid, lost=lost)
-    return Read(raw.metadata, status, spec, pace, lost=lost)
+    return Read(raw.metadata, status, spec, options, lost=lost)
 
 
-def pace_of(spec: Spec, scale: float = 1.0) -> Pace:
+def options_of(spec: Spec, scale: float = 1.0) -> DebounceOptions:
     """Seconds. Raises ValueError with the field. `scale` is for tests: waits that no spec asks for, and the
     floor of 60 s."""
     debounce, retry = spec.debounce, spec.retry
-    pace = Pace(
+    options = DebounceOptions(
         quiet_period=seconds("debounce.quietPeriod", debounce.quiet_period),
         max_delay=seconds("debounce.maxDelay", debounce.max_delay),
         min_interval=seconds("debounce.minInterval", debounce.min_interval) * scale,
         retry_initial=seconds("retry.initial", retry.initial) * scale,
         retry_max=seconds("retry.max", retry.max) * scale,
-        claim_lost=Pace().claim_lost * scale,
+        claim_lost=DebounceOptions().claim_lost * scale,
         resync=seconds("resync.interval", spec.resync.interval),
     )
-    return aim_of(spec).paced(pace, scale)
+    return aim_of(spec).debounce_options(options, scale)
 
 
 def seconds(field: str, text: str) -> float:

@@ -17,7 +17,7 @@ def status_of(view: View, plan: Plan) -> Status:
         observed_generation=view.read.meta.generation,
         conditions=c.merge(before.conditions, conditions_of(view, plan), format_time(now)),
         queue=queue_of(view),
-        # Without a spec there is no pace to go by, and nothing moves.
+        # Without a spec there are no options, and nothing changes.
         targets=before.targets
         if view.read.spec is None
         else tuple(record.write(target, plan.phases[target.id]) for target in plan.targets),

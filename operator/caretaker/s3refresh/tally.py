@@ -45,7 +45,7 @@ def due(snapshot: Snapshot, plan: Plan) -> float:
     waiting = [
         one.since for target in plan.targets for one in (target.dirty, target.claim) if one is not None
     ]
-    patience = max(snapshot.pace.max_delay, snapshot.pace.min_interval)
+    patience = max(snapshot.options.max_delay, snapshot.options.min_interval)
     return min(waiting) + patience if waiting else 0.0
 
 

@@ -8,11 +8,12 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from caretaker.s3refresh import debounce, folders
-from caretaker.s3refresh.debounce import CALL_SECONDS, CLOCK_SKEW_SECONDS, Pace, Phase, Target
+from caretaker.s3refresh.debounce import CALL_SECONDS, CLOCK_SKEW_SECONDS, Phase, Target
 from caretaker.s3refresh.match import Share
+from caretaker.s3refresh.options import DebounceOptions
 
 
-def not_ahead(target: Target, pace: Pace, now: float) -> Target:
+def not_ahead(target: Target, options: DebounceOptions, now: float) -> Target:
     """The target with times that lie ahead by more than a skew set to now, also in the record. A wrong clock
     of another operator, or an edited status, must not delay the target or its gateway."""
     latest = now + CLOCK_SKEW_SECONDS
@@ -35,20 +36,20 @@ def not_ahead(target: Target, pace: Pace, now: float) -> Target:
         completed_at=bounded(last.completed_at),
         full_at=bounded(last.full_at),
     )
-    longest = _longest(pace)
+    longest = _longest(options)
     if failure is not None and failure.next_attempt_at > latest + longest:
         failure = msgspec.structs.replace(failure, next_attempt_at=now + longest)
     return msgspec.structs.replace(target, dirty=dirty, in_flight=flying, last=last, failure=failure)
 
 
-def _longest(pace: Pace) -> float:
+def _longest(options: DebounceOptions) -> float:
     """The longest backoff."""
-    return max(pace.retry_max, pace.min_interval + CALL_SECONDS)
+    return max(options.retry_max, options.min_interval + CALL_SECONDS)
 
 
 def start_at(
     target: Target,
-    pace: Pace,
+    options: DebounceOptions,
     last_event: float,
     dirty_for: float,
     called_for: float,
@@ -65,26 +66,28 @@ def start_at(
     """
     if target.dirty is None:
         return None
-    patience = max(pace.max_delay - others * debounce.durations(target.last, pace)[0], pace.quiet_period)
+    patience = max(
+        options.max_delay - others * debounce.durations(target.last, options)[0], options.quiet_period
+    )
     since = min(target.dirty.since, now - dirty_for)
-    fire = since if target.dirty.closed else min(last_event + pace.quiet_period, since + patience)
-    interval = _interval(target, pace, called_for, now)
+    fire = since if target.dirty.closed else min(last_event + options.quiet_period, since + patience)
+    interval = _interval(target, options, called_for, now)
     attempt = target.failure.next_attempt_at if target.failure is not None else 0.0
     # The upper bound of a backoff, even if the clock was set back.
-    attempt = min(attempt, now + _longest(pace))
+    attempt = min(attempt, now + _longest(options))
     return max(fire, interval, attempt)
 
 
-def again_at(target: Target, pace: Pace, claim_age: float, now: float) -> float:
+def again_at(target: Target, options: DebounceOptions, claim_age: float, now: float) -> float:
     """When the backoff of a claim that is to be executed again ends. This process has seen the claim for
     `claim_age` seconds; that bounds the backoff even if the clock was set back."""
     if target.failure is None:
         return now
-    longest = max(pace.retry_max, pace.min_interval)
+    longest = max(options.retry_max, options.min_interval)
     return min(target.failure.next_attempt_at, now + max(longest - claim_age, 0.0))
 
 
-def _interval(target: Target, pace: Pace, called_for: float, now: float) -> float:
+def _interval(target: Target, options: DebounceOptions, called_for: float, now: float) -> float:
     """When minInterval after the last call has passed.
 
     It counts from the acceptance of the call, which may be seconds after the request: the gateway ignores a
@@ -92,9 +95,9 @@ def _interval(target: Target, pace: Pace, called_for: float, now: float) -> floa
     so long ago that the skew of another operator's clock does not matter.
     """
     called = debounce.called_at(target)
-    if not called or now - called >= pace.min_interval + CLOCK_SKEW_SECONDS:
+    if not called or now - called >= options.min_interval + CLOCK_SKEW_SECONDS:
         return 0.0
-    least = debounce.least(pace, target.failure.code if target.failure is not None else "")
+    least = debounce.least(options, target.failure.code if target.failure is not None else "")
     return now + max(least - called_for, 0.0)
 
 
@@ -141,18 +144,18 @@ def others(
     }
 
 
-def resync_at(target: Target, pace: Pace) -> float | None:
+def resync_at(target: Target, options: DebounceOptions) -> float | None:
     """When resync.interval makes everything dirty; None = never. It counts from the first discovery."""
-    if not pace.resync or not target.last.full_at:
+    if not options.resync or not target.last.full_at:
         return None
-    return target.last.full_at + pace.resync
+    return target.last.full_at + options.resync
 
 
-def resynced(target: Target, pace: Pace, now: float) -> Target:
+def resynced(target: Target, options: DebounceOptions, now: float) -> Target:
     """Marks everything dirty once resync.interval has passed since the last refresh of everything."""
-    if pace.resync and not target.last.full_at:
+    if options.resync and not target.last.full_at:
         return msgspec.structs.replace(target, last=msgspec.structs.replace(target.last, full_at=now))
-    at = resync_at(target, pace)
+    at = resync_at(target, options)
     if at is None or now < at or target.claim is not None or target.in_flight is not None:
         return target
     return debounce.mark(target, folders.EVERYTHING, now)

@@ -19,7 +19,7 @@ from caretaker.s3refresh.aims import aim_of
 from caretaker.s3refresh.debounce import Claim
 from caretaker.s3refresh.folders import Request
 from caretaker.s3refresh.match import Share
-from caretaker.s3refresh.resource import pace_of
+from caretaker.s3refresh.resource import options_of
 from caretaker.s3refresh.targets.headers import RESERVED
 from caretaker.s3refresh.targets.making import known
 from caretaker.s3refresh.targets.payload import payload_of
@@ -130,7 +130,7 @@ def test_what_a_secret_of_headers_says_itself_is_told() -> None:
 
 def test_the_example_on_the_page_is_one_the_operator_reads() -> None:
     (first,) = [b for b in blocks("yaml") if f"kind: {S3_AGGREGATED_REFRESH.kind}" in b]
-    pace_of(msgspec.convert(manifests.load(first)["spec"], known().spec))
+    options_of(msgspec.convert(manifests.load(first)["spec"], known().spec))
 
 
 def test_the_file_of_identities_on_the_page_grants_what_the_example_uses() -> None:

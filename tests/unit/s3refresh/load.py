@@ -15,11 +15,12 @@ import msgspec
 from caretaker.api.s3refresh import Filter, TargetStatus
 from caretaker.runtime.queue import Key
 from caretaker.s3refresh import folders, record
-from caretaker.s3refresh.debounce import Claim, Pace, Target
+from caretaker.s3refresh.debounce import Claim, Target
 from caretaker.s3refresh.envelope import Completion, ObjectEvent
 from caretaker.s3refresh.folders import NOTHING, Scope
 from caretaker.s3refresh.match import Share
 from caretaker.s3refresh.memory import TargetMemory
+from caretaker.s3refresh.options import DebounceOptions
 from caretaker.s3refresh.plan import Message, Result, Shares, Snapshot, plan
 from caretaker.s3refresh.timing import wanting_of
 from caretaker.s3refresh.turns import Turns, busy_of, waiting_of
@@ -102,17 +103,17 @@ class Resource:
 
     def run_pass(self, now: float) -> None:
         """A pass, as in controller.py."""
-        load, pace = self._load, self._load.pace
+        load, options = self._load, self._load.options
         wall = EPOCH + now
         targets = tuple(record.read(_as_stored(one), wall) for one in self._stored)
         messages, results = tuple(self.inbox), tuple(self.results)
-        busy = busy_of(targets, self.shares, pace.assume_after, wall)
+        busy = busy_of(targets, self.shares, options.assume_after, wall)
         snapshot = Snapshot(
             targets=targets,
             first=False,
             shares=Shares(complete=True, known=tuple(self.shares.values())),
             filter=Filter(),
-            pace=pace,
+            options=options,
             owner="me",
             pass_id=f"{self.key.name}-{next(self._passes)}",
             now=wall,
@@ -125,7 +126,7 @@ class Resource:
             jitter=0.5,
         )
         made = plan(snapshot)
-        busy = busy_of(made.targets, self.shares, pace.assume_after, wall)
+        busy = busy_of(made.targets, self.shares, options.assume_after, wall)
         waiting = waiting_of(made, self.shares, wall)
         wanting = wanting_of(made.targets, self.shares)
         load.turns.note(self.key, busy, waiting, wanting, now, lambda: load.soon(self, load.now))
@@ -147,7 +148,7 @@ class Resource:
         code, ends = load.gateway.call(load.gateway.sites[share.id], claim, now)
         done = Result(share.id, claim.id, "" if code else claim.id, code, code and "no", refused=code == BAD)
         load.at(now + ANSWER, self._answer, done)
-        if load.pace.tracked and not code:
+        if load.options.tracked and not code:
             load.at(ends + ANSWER, self._end, Completion(claim.id, share.arn))
 
     def _answer(self, now: float, result: Result) -> None:
@@ -169,14 +170,14 @@ class Load:
     def __init__(
         self,
         shares: int,
-        pace: Pace,
+        options: DebounceOptions,
         takes: Callable[[Scope], float],
         *,
         together: bool = True,
         refuses: Iterable[str] = (),
     ) -> None:
         self.now = 0.0
-        self.pace = pace
+        self.options = options
         self.turns = Turns()
         self.gateway = Gateway(takes, refuses)
         self._todo: list[tuple[float, int, Callable[..., None], tuple[object, ...]]] = []

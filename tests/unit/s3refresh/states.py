@@ -12,9 +12,10 @@ from caretaker.api.s3refresh import Filter, QueueStatus, Source, Spec, SQSSource
 from caretaker.api.times import format_time
 from caretaker.aws.errors import ErrorClass
 from caretaker.s3refresh import plan as planning
-from caretaker.s3refresh.debounce import Claim, Dirty, Failure, InFlight, Last, Pace, Target
+from caretaker.s3refresh.debounce import Claim, Dirty, Failure, InFlight, Last, Target
 from caretaker.s3refresh.folders import EVERYTHING, Request
 from caretaker.s3refresh.match import Share
+from caretaker.s3refresh.options import DebounceOptions
 from caretaker.s3refresh.plan import Snapshot
 from caretaker.s3refresh.queue import QueueView
 from caretaker.s3refresh.resource import FINALIZER, Read
@@ -57,7 +58,7 @@ def view(
             first=False,
             shares=shares,
             filter=Filter(),
-            pace=Pace(),
+            options=DebounceOptions(),
             owner="me",
             pass_id="p",
             now=NOW,

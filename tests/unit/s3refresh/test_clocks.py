@@ -2,7 +2,7 @@
 
 import pytest
 
-from caretaker.s3refresh.debounce import Pace
+from caretaker.s3refresh.options import DebounceOptions
 from unit.s3refresh.world import Operator, World, until
 
 SKEWS = [0.0, -40.0, 250.0, -250.0]
@@ -10,7 +10,7 @@ SKEWS = [0.0, -40.0, 250.0, -250.0]
 
 def two(skew: float) -> tuple[World, Operator, Operator]:
     """One event, claimed by the first operator, whose clock is off; the second has seen that."""
-    world = World(Pace(quiet_period=0.0, max_delay=120.0))
+    world = World(DebounceOptions(quiet_period=0.0, max_delay=120.0))
     first, second = Operator(world, "first", skew), Operator(world, "second", 0.0)
     world.put("a/1")
     for operator in (first, second):

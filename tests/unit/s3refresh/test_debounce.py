@@ -16,12 +16,13 @@ from caretaker.api.s3refresh import (
 )
 from caretaker.s3refresh import debounce, narrowing, record, timing
 from caretaker.s3refresh.allowance import UNCONTENDED, Contention, allowance
-from caretaker.s3refresh.debounce import Claim, Dirty, Failure, InFlight, Last, Pace, Target
+from caretaker.s3refresh.debounce import Claim, Dirty, Failure, InFlight, Last, Target
 from caretaker.s3refresh.folders import EVERYTHING, Request, Scope
 from caretaker.s3refresh.match import Share
+from caretaker.s3refresh.options import DebounceOptions, at_once
 
 NOW = 1_800_000_000.0
-PACE = Pace()
+OPTIONS = DebounceOptions()
 A = Scope(folders=frozenset({"/", "a"}))
 B = Scope(folders=frozenset({"/", "b"}))
 CALL = Request(("a", "/"), recursive=False)
@@ -73,22 +74,22 @@ class TestMark:
 
 class TestClaim:
     def test_the_record_is_the_call(self) -> None:
-        after = debounce.claim(dirty(), "c1", "me", PACE, NOW)
+        after = debounce.claim(dirty(), "c1", "me", OPTIONS, NOW)
         assert after.claim == Claim("c1", "me", NOW, CALL, NOW - 10)
         assert (after.dirty, after.last.requested_at) == (None, NOW)
 
     def test_what_does_not_fit_waits_on(self) -> None:
-        after = debounce.claim(dirty(), "c1", "me", Pace(max_folders=1), NOW)
+        after = debounce.claim(dirty(), "c1", "me", DebounceOptions(max_folders=1), NOW)
         assert after.claim is not None
         assert after.claim.request.folders == ("a",)
         assert after.dirty == Dirty(NOW - 10, Scope(folders=frozenset({"/"})), closed=True)
 
     def test_the_next_call_is_of_what_was_left_and_then_of_what_came_later(self) -> None:
-        pace = Pace(max_folders=1)
-        first = debounce.claim(dirty(), "c1", "me", pace, NOW)
+        options = DebounceOptions(max_folders=1)
+        first = debounce.claim(dirty(), "c1", "me", options, NOW)
         later = debounce.mark(first, Scope(folders=frozenset({"/", "z"})), NOW + 5)
         idle = debounce.accepted(later, "c1", "", NOW + 6)
-        second = debounce.claim(idle, "c2", "me", pace, NOW + 60)
+        second = debounce.claim(idle, "c2", "me", options, NOW + 60)
         assert second.claim is not None
         assert (second.claim.request.folders, second.claim.since) == (("/",), NOW - 10)
         assert second.dirty == Dirty(NOW + 5, Scope(folders=frozenset({"z"})))
@@ -96,7 +97,7 @@ class TestClaim:
     @pytest.mark.parametrize("busy", [CLAIMED, FLYING], ids=["claimed", "in flight"])
     def test_one_call_at_a_time(self, busy: Target) -> None:
         before = debounce.mark(busy, B, NOW)
-        assert debounce.claim(before, "c2", "me", PACE, NOW) is before
+        assert debounce.claim(before, "c2", "me", OPTIONS, NOW) is before
 
 
 MANY = Scope(folders=frozenset({"/", "d", *(f"d/{n:03}" for n in range(180))}))
@@ -130,69 +131,73 @@ def test_where_nothing_keeps_calls_apart_a_second_does() -> None:
 
 
 def test_what_is_left_of_a_since_in_the_future_is_dirty_since_now() -> None:
-    left = debounce.claim(dirty(MANY, NOW + 50), "c", "me", PACE, NOW).dirty
+    left = debounce.claim(dirty(MANY, NOW + 50), "c", "me", OPTIONS, NOW).dirty
     assert left is not None
     assert (left.since, left.closed) == (NOW, True)
 
 
 @pytest.mark.parametrize(
-    ("target", "pace", "contention", "calls"),
+    ("target", "options", "contention", "calls"),
     [
         pytest.param(
-            dirty(MANY), PACE, UNCONTENDED, [False] * 4, id="as single folders, while there is time"
+            dirty(MANY), OPTIONS, UNCONTENDED, [False] * 4, id="as single folders, while there is time"
         ),
         pytest.param(
-            dirty(MANY, NOW - 540), PACE, UNCONTENDED, [False] * 4, id="the last of four begins after 720 s"
+            dirty(MANY, NOW - 540),
+            OPTIONS,
+            UNCONTENDED,
+            [False] * 4,
+            id="the last of four begins after 720 s",
         ),
         pytest.param(
-            dirty(MANY, NOW - 600), PACE, UNCONTENDED, [True, False], id="as trees when there is less"
+            dirty(MANY, NOW - 600), OPTIONS, UNCONTENDED, [True, False], id="as trees when there is less"
         ),
-        pytest.param(dirty(MANY, NOW - 661), PACE, UNCONTENDED, [True], id="at once when there is none"),
+        pytest.param(dirty(MANY, NOW - 661), OPTIONS, UNCONTENDED, [True], id="at once when there is none"),
         pytest.param(
-            dirty(MANY, NOW - 9_000), PACE, UNCONTENDED, [True, False], id="which is no help if it is late"
+            dirty(MANY, NOW - 9_000), OPTIONS, UNCONTENDED, [True, False], id="which is no help if it is late"
         ),
         pytest.param(
             msgspec.structs.replace(dirty(MANY, NOW - 661), failure=Failure(9, "E", "no", NOW)),
-            PACE,
+            OPTIONS,
             UNCONTENDED,
             [True, False],
             id="what failed for long has time again",
         ),
         pytest.param(
-            dirty(MANY), PACE, Contention(waited=400.0), [True], id="of a target that waits for its turns"
+            dirty(MANY), OPTIONS, Contention(waited=400.0), [True], id="of a target that waits for its turns"
         ),
-        pytest.param(dirty(MANY), PACE, Contention(others=6.0), [True], id="or is going to"),
+        pytest.param(dirty(MANY), OPTIONS, Contention(others=6.0), [True], id="or is going to"),
         pytest.param(
             msgspec.structs.replace(dirty(MANY), last=msgspec.structs.replace(CALLED, full_seconds=900.0)),
-            PACE,
+            OPTIONS,
             Contention(others=6.0),
             [True, False],
             id="unless everything takes longer than another call",
         ),
         pytest.param(
             msgspec.structs.replace(dirty(MANY), last=msgspec.structs.replace(CALLED, full_seconds=400.0)),
-            PACE,
+            OPTIONS,
             Contention(others=6.0),
             [True],
             id="or not so long",
         ),
         pytest.param(
             dirty(MANY),
-            Pace(tracked=True),
+            DebounceOptions(tracked=True),
             Contention(others=6.0),
             [True, False],
             id="or perhaps, if nobody knows",
         ),
         pytest.param(
             msgspec.structs.replace(dirty(MANY), last=Last(NOW - 700, NOW - 700, NOW - 100, 0, 600.0)),
-            Pace(tracked=True),
+            DebounceOptions(tracked=True),
             UNCONTENDED,
             [True, False],
             id="a slow refresh has the more time",
         ),
         pytest.param(
             dirty(MANY),
-            Pace(quiet_period=30, max_delay=30, tracked=True),
+            DebounceOptions(quiet_period=30, max_delay=30, tracked=True),
             UNCONTENDED,
             [True, False],
             id="maxDelay below minInterval leaves time for two",
@@ -200,11 +205,11 @@ def test_what_is_left_of_a_since_in_the_future_is_dirty_since_now() -> None:
     ],
 )
 def test_in_how_many_calls_what_waits_is_refreshed(
-    target: Target, pace: Pace, contention: Contention, calls: list[bool]
+    target: Target, options: DebounceOptions, contention: Contention, calls: list[bool]
 ) -> None:
     made = []
     while target.dirty is not None:
-        target = debounce.claim(target, "c", "me", pace, NOW, contention)
+        target = debounce.claim(target, "c", "me", options, NOW, contention)
         assert target.claim is not None
         made.append(target.claim.request.recursive)
         target = msgspec.structs.replace(target, claim=None)
@@ -225,7 +230,7 @@ class TestRefused:
     def refused(self, target: Target, at: float = NOW, retry_after: float = 0.0) -> Target:
         claim = target.claim
         assert claim is not None
-        return narrowing.refused(target, claim.id, "Bad", "no", PACE, at, 1.0, retry_after=retry_after)
+        return narrowing.refused(target, claim.id, "Bad", "no", OPTIONS, at, 1.0, retry_after=retry_after)
 
     def claimed(self, *names: str, **more: Any) -> Target:
         call = Request(names, recursive=False)
@@ -248,7 +253,7 @@ class TestRefused:
     def test_an_answer_to_another_call_changes_nothing(self) -> None:
         failure = Failure(1, "Bad", "no", NOW - 5)
         for target in (Target("t", failure=failure), self.claimed(*self.NAMES, failure=failure)):
-            after = narrowing.refused(target, "c0", "Bad", "no", PACE, NOW, 1.0, retry_after=0.0)
+            after = narrowing.refused(target, "c0", "Bad", "no", OPTIONS, NOW, 1.0, retry_after=0.0)
             assert after is target
 
     def test_the_first_event_of_both_counts(self) -> None:
@@ -268,11 +273,11 @@ class TestRefused:
         after = self.refused(self.claimed(*self.NAMES, failure=failure, dirty=Dirty(NOW - 3, B)))
         scope = Scope(folders=frozenset(self.NAMES))
         assert after.dirty == Dirty(NOW - 40, scope, closed=True, later=Dirty(NOW - 3, B), most=4)
-        assert after.failure == Failure(2, "Bad", "no", NOW + PACE.min_interval)
+        assert after.failure == Failure(2, "Bad", "no", NOW + OPTIONS.min_interval)
 
     def test_which_needs_no_backoff(self) -> None:
         after = self.refused(self.claimed(*self.NAMES, failure=Failure(4, "Bad", "no", NOW - 5)))
-        assert after.failure == Failure(5, "Bad", "no", NOW + PACE.min_interval)
+        assert after.failure == Failure(5, "Bad", "no", NOW + OPTIONS.min_interval)
 
     def test_another_failure_in_between_counts(self) -> None:
         failure = Failure(1, "Busy", "no", NOW - 5)
@@ -295,7 +300,7 @@ class TestRefused:
         left = Dirty(NOW - 40, A, closed=True, later=Dirty(NOW - 3, B), most=1)
         after = self.refused(self.claimed("x", dirty=left))
         assert after.dirty == Dirty(NOW - 40, EVERYTHING)
-        whole = debounce.claim(after, "c2", "me", PACE, NOW)
+        whole = debounce.claim(after, "c2", "me", OPTIONS, NOW)
         again = self.refused(whole, NOW)
         assert again.dirty == Dirty(NOW - 40, EVERYTHING)
         assert again.failure == Failure(2, "Bad", "no", NOW + 60)
@@ -307,7 +312,7 @@ class TestRefused:
         calls = 0
         while target.dirty is not None:
             calls += 1
-            target = debounce.claim(target, f"c{calls}", "me", PACE, NOW)
+            target = debounce.claim(target, f"c{calls}", "me", OPTIONS, NOW)
             assert target.claim is not None
             request = target.claim.request
             if bad in request.folders:
@@ -334,22 +339,24 @@ class TestAnswers:
         assert (after.in_flight, after.last.result) == (None, "Succeeded")
 
     def test_failed_waits_again_as_old_as_it_was(self) -> None:
-        after = debounce.failed(debounce.mark(CLAIMED, B, NOW - 1), "c1", "E", "no", PACE, NOW, 1.0)
+        after = debounce.failed(debounce.mark(CLAIMED, B, NOW - 1), "c1", "E", "no", OPTIONS, NOW, 1.0)
         assert after.dirty == Dirty(NOW - 40, Scope(folders=frozenset({"/", "a", "b"})))
         assert after.failure == Failure(1, "E", "no", NOW + 60)
         assert after.claim is None
 
     def test_failed_waits_with_what_was_closed(self) -> None:
         left = Dirty(NOW - 9, B, closed=True, later=Dirty(NOW - 1, A), most=3)
-        after = debounce.failed(msgspec.structs.replace(CLAIMED, dirty=left), "c1", "E", "no", PACE, NOW, 1.0)
+        after = debounce.failed(
+            msgspec.structs.replace(CLAIMED, dirty=left), "c1", "E", "no", OPTIONS, NOW, 1.0
+        )
         both = Scope(folders=frozenset({"/", "a", "b"}))
         assert after.dirty == Dirty(NOW - 40, both, closed=True, later=Dirty(NOW - 1, A), most=3)
 
     def test_no_more_is_waited_for_than_the_spec_and_the_service_ask_for(self) -> None:
-        pace = Pace(retry_initial=0.0, min_interval=0.0)
+        options = DebounceOptions(retry_initial=0.0, min_interval=0.0)
         for after in (
-            debounce.failed(CLAIMED, "c1", "E", "no", pace, NOW, 1.0),
-            debounce.broken(FLYING, "n1", "E", "no", pace, NOW, 1.0),
+            debounce.failed(CLAIMED, "c1", "E", "no", options, NOW, 1.0),
+            debounce.broken(FLYING, "n1", "E", "no", options, NOW, 1.0),
         ):
             assert after.failure == Failure(1, "E", "no", NOW)
 
@@ -357,26 +364,26 @@ class TestAnswers:
         waits = []
         target = CLAIMED
         for _ in range(8):
-            target = debounce.failed(target, "c1", "E", "no", PACE, NOW, 1.0)
+            target = debounce.failed(target, "c1", "E", "no", OPTIONS, NOW, 1.0)
             assert target.failure is not None
             waits.append(target.failure.next_attempt_at - NOW)
             target = msgspec.structs.replace(target, claim=CLAIM)
         assert waits == [60, 60, 120, 240, 480, 900, 900, 900]
 
     def test_an_unknown_outcome_waits_until_it_can_no_longer_be_accepted(self) -> None:
-        after = debounce.failed(CLAIMED, "c1", debounce.UNKNOWN, "?", PACE, NOW, 0.0)
+        after = debounce.failed(CLAIMED, "c1", debounce.UNKNOWN, "?", OPTIONS, NOW, 0.0)
         assert after.failure is not None
-        assert after.failure.next_attempt_at == NOW + PACE.min_interval + debounce.CALL_SECONDS
+        assert after.failure.next_attempt_at == NOW + OPTIONS.min_interval + debounce.CALL_SECONDS
 
     def test_an_answer_to_a_claim_that_was_merged_back_and_made_anew_counts_for_nothing(self) -> None:
         anew = msgspec.structs.replace(CLAIMED, claim=msgspec.structs.replace(CLAIM, id="c2"))
         assert debounce.accepted(anew, "c1", "n1", NOW) is anew
-        assert debounce.failed(anew, "c1", "E", "no", PACE, NOW, 1.0) is anew
+        assert debounce.failed(anew, "c1", "E", "no", OPTIONS, NOW, 1.0) is anew
 
     def test_an_answer_to_no_claim_counts_for_nothing(self) -> None:
         target = dirty()
         assert debounce.accepted(target, "c1", "n1", NOW) is target
-        assert debounce.failed(target, "c1", "E", "no", PACE, NOW, 1.0) is target
+        assert debounce.failed(target, "c1", "E", "no", OPTIONS, NOW, 1.0) is target
 
     def test_success_ends_a_row_of_failures(self) -> None:
         failing = msgspec.structs.replace(CLAIMED, failure=Failure(3, "E", "no", NOW - 1))
@@ -392,53 +399,55 @@ class TestEnds:
         assert debounce.completed(FLYING, "n2", NOW) is FLYING
 
     def test_untracked_it_is_assumed_after_a_while(self) -> None:
-        assert debounce.overdue(FLYING, PACE, NOW + 29) is FLYING
-        after = debounce.overdue(FLYING, PACE, NOW + 30)
+        assert debounce.overdue(FLYING, OPTIONS, NOW + 29) is FLYING
+        after = debounce.overdue(FLYING, OPTIONS, NOW + 30)
         assert (after.in_flight, after.dirty, after.last.result) == (None, None, "Assumed")
 
     def test_how_long_everything_took_is_assumed_as_well(self) -> None:
         whole = Request(("/",), recursive=True)
         flying = msgspec.structs.replace(FLYING, in_flight=InFlight("n1", NOW - 30, whole))
-        after = debounce.overdue(flying, PACE, NOW + 30).last
+        after = debounce.overdue(flying, OPTIONS, NOW + 30).last
         assert (after.completed_at, after.full_seconds, after.result) == (NOW + 30, 60.0, "Assumed")
 
     def test_a_lost_completion_refreshes_again_once_and_is_then_given_up(self) -> None:
-        pace = Pace(tracked=True, completion_timeout=100)
-        again = debounce.overdue(FLYING, pace, NOW + 70)
+        options = DebounceOptions(tracked=True, completion_timeout=100)
+        again = debounce.overdue(FLYING, options, NOW + 70)
         assert (again.in_flight, again.dirty) == (None, Dirty(NOW + 70, A))
-        claimed = debounce.claim(again, "c2", "me", pace, NOW + 80)
+        claimed = debounce.claim(again, "c2", "me", options, NOW + 80)
         flying = debounce.accepted(claimed, "c2", "n2", NOW + 81)
-        given_up = debounce.overdue(flying, pace, NOW + 181)
+        given_up = debounce.overdue(flying, options, NOW + 181)
         assert (given_up.in_flight, given_up.dirty, given_up.last.result) == (None, None, "Lost")
 
     def test_what_waits_behind_a_refresh_waits_for_minutes_and_no_longer(self) -> None:
-        pace = Pace(tracked=True, assume_after=900)
+        options = DebounceOptions(tracked=True, assume_after=900)
         waits = debounce.mark(FLYING, B, NOW)
         accepted = NOW - 30
-        assert debounce.completion_due(FLYING, pace, NOW) == accepted + 6 * 3600, "nothing waits"
-        assert debounce.completion_due(waits, pace, NOW) == accepted + 900
-        assert debounce.overdue(waits, pace, accepted + 899) is waits
-        freed = debounce.overdue(waits, pace, accepted + 900)
+        assert debounce.completion_due(FLYING, options, NOW) == accepted + 6 * 3600, "nothing waits"
+        assert debounce.completion_due(waits, options, NOW) == accepted + 900
+        assert debounce.overdue(waits, options, accepted + 899) is waits
+        freed = debounce.overdue(waits, options, accepted + 900)
         assert (freed.in_flight, freed.last.result) == (None, "Lost")
         assert freed.dirty == Dirty(NOW, Scope(folders=frozenset({"/", "a", "b"}))), "its own folders, too"
-        claimed = debounce.claim(freed, "c2", "me", pace, NOW + 900)
+        claimed = debounce.claim(freed, "c2", "me", options, NOW + 900)
         flying = debounce.mark(debounce.accepted(claimed, "c2", "n2", NOW + 901), B, NOW + 902)
-        given_up = debounce.overdue(flying, pace, NOW + 901 + 900)
+        given_up = debounce.overdue(flying, options, NOW + 901 + 900)
         assert (given_up.in_flight, given_up.dirty) == (None, Dirty(NOW + 902, B)), "not again and again"
 
     def test_the_wait_behind_a_refresh_is_no_shorter_than_min_interval_and_no_longer_than_the_timeout(
         self,
     ) -> None:
         waits = debounce.mark(FLYING, B, NOW)
-        short = Pace(tracked=True, assume_after=0, completion_timeout=100)
+        short = DebounceOptions(tracked=True, assume_after=0, completion_timeout=100)
         assert debounce.completion_due(waits, short, NOW) == NOW - 30 + 60
-        long = Pace(tracked=True, assume_after=900, completion_timeout=100)
+        long = DebounceOptions(tracked=True, assume_after=900, completion_timeout=100)
         assert debounce.completion_due(waits, long, NOW) == NOW - 30 + 100
-        assert debounce.completion_due(waits, Pace(assume_after=10), NOW) == NOW - 30 + 10, "not told"
+        assert debounce.completion_due(waits, DebounceOptions(assume_after=10), NOW) == NOW - 30 + 10, (
+            "not told"
+        )
 
     def test_or_is_assumed_if_asked(self) -> None:
-        pace = Pace(tracked=True, completion_timeout=100, on_timeout="Assume")
-        after = debounce.overdue(FLYING, pace, NOW + 70)
+        options = DebounceOptions(tracked=True, completion_timeout=100, on_timeout="Assume")
+        after = debounce.overdue(FLYING, options, NOW + 70)
         assert (after.dirty, after.last.result) == (None, "Assumed")
 
 
@@ -503,25 +512,25 @@ class TestEnds:
 def test_when_a_call_may_start(
     target: Target, last_event: float, dirty_for: float, called_for: float, start: float
 ) -> None:
-    assert timing.start_at(target, PACE, last_event, dirty_for, called_for, NOW) == start
+    assert timing.start_at(target, OPTIONS, last_event, dirty_for, called_for, NOW) == start
 
 
 def test_what_was_closed_goes_on_without_a_quiet_period() -> None:
     closed = Target("t", dirty=Dirty(NOW - 40, A, closed=True), last=Last(NOW - 30, NOW - 29))
-    assert timing.start_at(closed, PACE, NOW + 10_000, 40, 29, NOW) == NOW + 31
+    assert timing.start_at(closed, OPTIONS, NOW + 10_000, 40, 29, NOW) == NOW + 31
 
 
 @pytest.mark.parametrize(
     ("others", "start"), [(0, NOW + 590), (2, NOW + 470), (9.5, NOW + 20), (20, NOW + 20)]
 )
 def test_the_turns_of_others_have_to_fit_into_max_delay(others: float, start: float) -> None:
-    assert timing.start_at(dirty(), PACE, NOW + 10_000, 10, 0, NOW, others) == start
-    assert timing.start_at(dirty(), Pace(tracked=True), NOW + 10_000, 10, 0, NOW, others) == start
+    assert timing.start_at(dirty(), OPTIONS, NOW + 10_000, 10, 0, NOW, others) == start
+    assert timing.start_at(dirty(), DebounceOptions(tracked=True), NOW + 10_000, 10, 0, NOW, others) == start
 
 
 def test_no_backoff_is_longer_than_retry_max_or_what_a_late_call_needs() -> None:
     failing = msgspec.structs.replace(dirty(), failure=Failure(2, "E", "no", NOW + 10**6))
-    assert timing.start_at(failing, Pace(min_interval=900.0), NOW - 40, 10, 0, NOW) == NOW + 910
+    assert timing.start_at(failing, DebounceOptions(min_interval=900.0), NOW - 40, 10, 0, NOW) == NOW + 910
 
 
 @pytest.mark.parametrize(
@@ -531,7 +540,7 @@ def test_no_backoff_is_longer_than_retry_max_or_what_a_late_call_needs() -> None
 )
 def test_everything_is_refreshed_again_once_nothing_is_under_way(busy: dict[str, Any], stale: bool) -> None:
     target = Target("t", last=Last(full_at=NOW - 3600), **busy)
-    after = timing.resynced(target, Pace(resync=3600.0), NOW)
+    after = timing.resynced(target, DebounceOptions(resync=3600.0), NOW)
     assert after.dirty == (Dirty(NOW, EVERYTHING) if stale else None)
 
 
@@ -570,18 +579,18 @@ def test_how_long_everything_takes_is_remembered(took: float, known: float) -> N
 
 
 @pytest.mark.parametrize(
-    ("last", "pace", "expected"),
+    ("last", "options", "expected"),
     [
-        (Last(), PACE, (60.0, 60.0)),
-        (Last(), Pace(tracked=True, assume_after=7.0), (60.0, 900.0)),
-        (Last(0.0, NOW, NOW), PACE, (0.0, 60.0)),
-        (Last(0.0, NOW, NOW + 5, full_seconds=80.0), PACE, (5.0, 80.0)),
-        (Last(0.0, NOW, NOW - 5), PACE, (60.0, 60.0)),
-        (Last(0.0, 0.0, NOW), PACE, (60.0, 60.0)),
+        (Last(), OPTIONS, (60.0, 60.0)),
+        (Last(), DebounceOptions(tracked=True, assume_after=7.0), (60.0, 900.0)),
+        (Last(0.0, NOW, NOW), OPTIONS, (0.0, 60.0)),
+        (Last(0.0, NOW, NOW + 5, full_seconds=80.0), OPTIONS, (5.0, 80.0)),
+        (Last(0.0, NOW, NOW - 5), OPTIONS, (60.0, 60.0)),
+        (Last(0.0, 0.0, NOW), OPTIONS, (60.0, 60.0)),
     ],
 )
-def test_how_long_refreshes_take(last: Last, pace: Pace, expected: tuple[float, float]) -> None:
-    assert debounce.durations(last, pace) == expected
+def test_how_long_refreshes_take(last: Last, options: DebounceOptions, expected: tuple[float, float]) -> None:
+    assert debounce.durations(last, options) == expected
 
 
 @pytest.mark.parametrize(
@@ -615,13 +624,13 @@ def test_who_wants_a_turn() -> None:
 
 
 def test_a_resource_on_its_way_out_waits_for_nothing_more() -> None:
-    going = debounce.at_once(PACE)
-    assert going == msgspec.structs.replace(PACE, quiet_period=0.0, max_delay=0.0)
+    going = at_once(OPTIONS)
+    assert going == msgspec.structs.replace(OPTIONS, quiet_period=0.0, max_delay=0.0)
     assert timing.start_at(dirty(since=NOW), going, NOW, 0, 0, NOW) == NOW
 
 
 def test_a_clean_target_never_starts() -> None:
-    assert timing.start_at(Target("t"), PACE, NOW, 0, 0, NOW) is None
+    assert timing.start_at(Target("t"), OPTIONS, NOW, 0, 0, NOW) is None
 
 
 @pytest.mark.parametrize(
@@ -639,7 +648,7 @@ def test_a_clean_target_never_starts() -> None:
         CLAIMED,
         debounce.resume(CLAIMED, "you"),
         FLYING,
-        debounce.broken(FLYING, "n1", "E", "no", PACE, NOW, 1.0),
+        debounce.broken(FLYING, "n1", "E", "no", OPTIONS, NOW, 1.0),
         msgspec.structs.replace(dirty(), failure=Failure(2, "E", "no", NOW + 0.25)),
         debounce.completed(FLYING, "n1", NOW),
         debounce.located(FLYING, "bucket/team/", NOW),

@@ -14,11 +14,12 @@ from caretaker.api.conditions import RefreshReason as Reason
 from caretaker.api.objects import WireMeta
 from caretaker.api.s3refresh import Debounce, Resync, Source, Spec, SQSSource, Status
 from caretaker.s3refresh import plan, record, timing
-from caretaker.s3refresh.debounce import Claim, Dirty, Failure, InFlight, Last, Pace, Phase, Target
+from caretaker.s3refresh.debounce import Claim, Dirty, Failure, InFlight, Last, Phase, Target
 from caretaker.s3refresh.folders import EVERYTHING, Request, Scope
 from caretaker.s3refresh.forecast import Next, bounds, outlooks
 from caretaker.s3refresh.match import Share
-from caretaker.s3refresh.resource import Read, pace_of
+from caretaker.s3refresh.options import DebounceOptions
+from caretaker.s3refresh.resource import Read, options_of
 from caretaker.s3refresh.targets.job import JobTarget
 from caretaker.s3refresh.targets.storagegateway import Completion, Discover, SharesSpec, StorageGatewayTarget
 from testing.s3refreshes import aimed_at
@@ -43,14 +44,14 @@ def spec(**fields: Any) -> Spec:
 
 
 def read(*targets: Target, phase: Phase = "Debouncing", conditions: Any = (), **fields: Any) -> Read:
-    """A resource with the spec's own pace: quiet 30 s, at most 10 min, 60 s between calls."""
+    """A resource with the spec's own debounce options: quiet 30 s, at most 10 min, 60 s between calls."""
     made = spec(**fields)
     status = Status(
         observed_generation=1,
         conditions=tuple(Condition(*parts, observed_generation=1) for parts in conditions),
         targets=tuple(record.write(target, phase) for target in targets),
     )
-    return Read(WireMeta(name="r", namespace="n", generation=1), status, made, pace_of(made))
+    return Read(WireMeta(name="r", namespace="n", generation=1), status, made, options_of(made))
 
 
 def upcoming(target: Target, **how: Any) -> Next:
@@ -447,14 +448,14 @@ def test_the_operator_starts_within_the_bounds(
     since: int, event: int, called: int, attempt: int, counts: bool
 ) -> None:
     """Whenever the last event came: the CLI knows all but that."""
-    pace = Pace()
+    options = DebounceOptions()
     failure = Failure(1, "X", "", NOW - 1_500 + attempt) if counts else None
     asked = NOW - called
     target = dirty(NOW - since, last=Last(asked, asked), failure=failure)
     last_event = max(NOW - event, NOW - since)
-    start = timing.start_at(target, pace, last_event, 0.0, called, NOW)
+    start = timing.start_at(target, options, last_event, 0.0, called, NOW)
     assert target.dirty is not None
-    earliest, latest = bounds(target, target.dirty, pace, NOW)
+    earliest, latest = bounds(target, target.dirty, options, NOW)
     assert start is not None
     # A start in the past is one now.
     assert max(earliest, NOW) <= max(start, NOW) <= max(latest, NOW)

@@ -13,11 +13,11 @@ from caretaker.s3refresh.debounce import (
     Failure,
     InFlight,
     Last,
-    Pace,
     Target,
 )
 from caretaker.s3refresh.folders import Request, Scope
 from caretaker.s3refresh.match import Share
+from caretaker.s3refresh.options import DebounceOptions
 from caretaker.s3refresh.plan import Plan, Seen, Shares, Snapshot, plan
 
 NOW = 1_800_000_000.0
@@ -25,7 +25,7 @@ YEARS = NOW + 1e9
 SHARE = Share(id="share", arn="arn:share", bucket="bucket", group="gateway")
 CALL = Request(("a", "/"), recursive=False)
 DIRTY = Dirty(NOW - 900, Scope(folders=frozenset({"/", "a"})))
-PACE = Pace(tracked=True)
+OPTIONS = DebounceOptions(tracked=True)
 
 
 def planned(target: Target, now: float = NOW, **more: Any) -> Plan:
@@ -34,7 +34,7 @@ def planned(target: Target, now: float = NOW, **more: Any) -> Plan:
         "first": False,
         "shares": Shares(complete=True, known=(SHARE,)),
         "filter": Filter(),
-        "pace": PACE,
+        "options": OPTIONS,
         "owner": "me",
         "pass_id": "p",
         "now": now,
@@ -49,20 +49,20 @@ def later(made: Plan, seconds: float, **more: Any) -> Plan:
 
 
 def busy(made: Plan, now: float) -> dict[str, int]:
-    return turns.busy_of(made.targets, {"share": SHARE}, PACE.assume_after, now)
+    return turns.busy_of(made.targets, {"share": SHARE}, OPTIONS.assume_after, now)
 
 
 def test_a_refresh_in_flight_from_the_future_frees_its_target_and_its_gateway() -> None:
     first = planned(Target("share", dirty=DIRTY, in_flight=InFlight("n", YEARS, CALL)))
-    then = later(first, PACE.assume_after, free={"gateway": 0})
-    assert busy(then, NOW + PACE.assume_after) == {}, "other shares of the gateway have their turns"
+    then = later(first, OPTIONS.assume_after, free={"gateway": 0})
+    assert busy(then, NOW + OPTIONS.assume_after) == {}, "other shares of the gateway have their turns"
     assert then.targets[0].in_flight is None
 
 
 def test_a_backoff_until_the_far_future_ends() -> None:
     first = planned(Target("share", dirty=DIRTY, failure=Failure(1, "Busy", "no", YEARS)))
     assert not first.calls
-    then = later(first, PACE.retry_max, seen={"share": Seen(dirty_for=PACE.retry_max)})
+    then = later(first, OPTIONS.retry_max, seen={"share": Seen(dirty_for=OPTIONS.retry_max)})
     assert len(then.calls) == 1
 
 
@@ -89,22 +89,26 @@ def test_a_last_refresh_from_the_future_did_not_take_until_then() -> None:
     """The time that a refresh takes decides how many calls the next changes get."""
     an_hour = NOW + 3600
     (target,) = planned(Target("share", last=Last(an_hour, an_hour, an_hour + 20))).targets
-    assert debounce.durations(target.last, PACE)[0] <= 20
+    assert debounce.durations(target.last, OPTIONS)[0] <= 20
 
 
-@pytest.mark.parametrize("pace", [Pace(retry_max=900.0), Pace(retry_max=5.0, min_interval=60.0)])
-def test_the_longest_backoff_stays_and_a_longer_one_is_cut(pace: Pace) -> None:
-    longest = max(pace.retry_max, pace.min_interval + CALL_SECONDS)
+@pytest.mark.parametrize(
+    "options", [DebounceOptions(retry_max=900.0), DebounceOptions(retry_max=5.0, min_interval=60.0)]
+)
+def test_the_longest_backoff_stays_and_a_longer_one_is_cut(options: DebounceOptions) -> None:
+    longest = max(options.retry_max, options.min_interval + CALL_SECONDS)
     legal = NOW + CLOCK_SKEW_SECONDS + longest
     for told, kept in ((legal, legal), (legal + 1, NOW + longest)):
         target = Target("share", dirty=DIRTY, failure=Failure(1, "Busy", "no", told))
-        assert [one.failure for one in planned(target, pace=pace).targets] == [Failure(1, "Busy", "no", kept)]
+        assert [one.failure for one in planned(target, options=options).targets] == [
+            Failure(1, "Busy", "no", kept)
+        ]
 
 
 def test_a_refresh_of_everything_in_the_future_does_not_put_off_the_next() -> None:
-    pace = Pace(resync=3600.0)
-    first = planned(Target("share", last=Last(full_at=YEARS)), pace=pace)
-    (then,) = later(first, 3600.0, pace=pace).targets
+    options = DebounceOptions(resync=3600.0)
+    first = planned(Target("share", last=Last(full_at=YEARS)), options=options)
+    (then,) = later(first, 3600.0, options=options).targets
     assert then.dirty is not None or then.claim is not None
 
 

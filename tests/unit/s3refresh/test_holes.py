@@ -15,10 +15,11 @@ import msgspec
 
 from caretaker.api.s3refresh import Filter, SQSSource
 from caretaker.s3refresh import debounce, match, queue
-from caretaker.s3refresh.debounce import Claim, Dirty, InFlight, Last, Pace, Target
+from caretaker.s3refresh.debounce import Claim, Dirty, InFlight, Last, Target
 from caretaker.s3refresh.envelope import ObjectEvent, parse
 from caretaker.s3refresh.folders import EVERYTHING, Request, Scope
 from caretaker.s3refresh.match import Share
+from caretaker.s3refresh.options import DebounceOptions
 from caretaker.s3refresh.plan import Message, Plan, Result, Seen, Shares, Snapshot, plan
 
 NOW = 1_800_000_000.0
@@ -38,7 +39,7 @@ def planned(*targets: Target, **more: Any) -> Plan:
         "first": False,
         "shares": Shares(complete=True, known=(SHARE,)),
         "filter": Filter(),
-        "pace": Pace(),
+        "options": DebounceOptions(),
         "owner": "me",
         "pass_id": "p",
         "now": NOW,
@@ -80,10 +81,10 @@ def test_a_send_that_failed_after_the_claim_was_written_is_made_again() -> None:
 
 def test_a_delay_of_hours_is_kept() -> None:
     """Hole 3: SQS delays a message for 900 s at most, and a longer window was never sent."""
-    pace = Pace(quiet_period=3 * 3600.0, max_delay=6 * 3600.0)
-    made = planned(Target("share"), messages=(event("a/1"),), pace=pace)
+    options = DebounceOptions(quiet_period=3 * 3600.0, max_delay=6 * 3600.0)
+    made = planned(Target("share"), messages=(event("a/1"),), options=options)
     assert made.wake == NOW + 3 * 3600
-    later = planned(only(made), pace=pace, now=made.wake, seen=seen(3 * 3600.0, 3 * 3600.0))
+    later = planned(only(made), options=options, now=made.wake, seen=seen(3 * 3600.0, 3 * 3600.0))
     assert [claim.request for _, claim in later.calls] == [CALL]
 
 
@@ -168,13 +169,13 @@ def test_an_outage_ends_with_one_refresh() -> None:
     assert len(made.done) == len(backlog)
     (_, claim), target = made.calls[0], only(made)
     after = debounce.completed(debounce.accepted(target, claim.id, "n", NOW), "n", NOW)
-    more = planned(after, messages=(event("b/1"),), pace=Pace(quiet_period=0.0))
+    more = planned(after, messages=(event("b/1"),), options=DebounceOptions(quiet_period=0.0))
     assert (more.calls, more.wake) == ([], NOW + 60)
 
 
 def test_a_refresh_is_of_the_folders_that_changed() -> None:
     """Hole 19: every refresh was of the whole bucket, recursive: a LIST and a HEAD for each object of it."""
-    made = planned(Target("share"), messages=(event("a/b/1"),), pace=Pace(quiet_period=0.0))
+    made = planned(Target("share"), messages=(event("a/b/1"),), options=DebounceOptions(quiet_period=0.0))
     ((_, claim),) = made.calls
     assert claim.request == Request(("a/b", "a", "/"), recursive=False)
     assert claim.request.scope != EVERYTHING

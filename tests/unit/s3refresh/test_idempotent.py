@@ -8,10 +8,19 @@ import pytest
 
 from caretaker.api.s3refresh import Filter
 from caretaker.s3refresh import debounce
-from caretaker.s3refresh.debounce import UNKNOWN, Claim, Dirty, Failure, InFlight, Last, Pace, Target
+from caretaker.s3refresh.debounce import (
+    UNKNOWN,
+    Claim,
+    Dirty,
+    Failure,
+    InFlight,
+    Last,
+    Target,
+)
 from caretaker.s3refresh.folders import EVERYTHING, Request, Scope
 from caretaker.s3refresh.match import Share, of_buckets
 from caretaker.s3refresh.memory import TargetMemory
+from caretaker.s3refresh.options import DebounceOptions
 from caretaker.s3refresh.plan import End, Plan, Result, Seen, Shares, Snapshot, plan
 
 NOW = 1_800_000_000.0
@@ -31,7 +40,7 @@ def planned(target: Target, *, age: float = 0.0, **more: Any) -> Plan:
         "first": False,
         "shares": Shares(complete=True, known=(BUCKET,)),
         "filter": Filter(),
-        "pace": Pace(min_interval=10.0),
+        "options": DebounceOptions(min_interval=10.0),
         "owner": "two",
         "pass_id": "p",
         "now": NOW,
@@ -150,13 +159,13 @@ class TestEnds:
 
     def test_a_row_of_failing_jobs_backs_off_longer_each_time_until_one_succeeds(self) -> None:
         target, waits = CLAIMED, []
-        pace = Pace(min_interval=10.0)
+        options = DebounceOptions(min_interval=10.0)
         for _ in range(3):
             target = planned(target, results=(Result("bucket", "c1", "job-1"),)).targets[0]
             target = planned(target, ends=(End("job-1", "JobFailed"),)).targets[0]
             assert target.failure is not None
             waits.append(target.failure.next_attempt_at - NOW)
-            target = debounce.claim(target, "c1", "two", pace, NOW)
+            target = debounce.claim(target, "c1", "two", options, NOW)
         assert waits == [30.0, 60.0, 120.0]
         target = planned(target, results=(Result("bucket", "c1", "job-1"),)).targets[0]
         assert planned(target, ends=(End("job-1"),)).targets[0].failure is None
@@ -167,7 +176,10 @@ class TestEnds:
 
     def test_a_job_may_take_for_ever(self) -> None:
         long_ago = msgspec.structs.replace(FLYING, in_flight=InFlight("job-1", NOW - 10**7, CALL))
-        made = planned(long_ago, pace=Pace(tracked=True, assume_after=math.inf, completion_timeout=math.inf))
+        made = planned(
+            long_ago,
+            options=DebounceOptions(tracked=True, assume_after=math.inf, completion_timeout=math.inf),
+        )
         assert (made.targets, made.wake) == ((long_ago,), 0.0)
 
 
@@ -192,7 +204,7 @@ def test_resuming_nothing_changes_nothing() -> None:
 
 
 def test_an_unknown_outcome_of_another_claim_counts_for_nothing() -> None:
-    assert debounce.unanswered(CLAIMED, "c2", "?", Pace(), NOW, 1.0, retry_after=9.0) is CLAIMED
+    assert debounce.unanswered(CLAIMED, "c2", "?", DebounceOptions(), NOW, 1.0, retry_after=9.0) is CLAIMED
 
 
 def test_buckets_are_targets_of_their_own() -> None:

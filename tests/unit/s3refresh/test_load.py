@@ -6,8 +6,8 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
-from caretaker.s3refresh.debounce import Pace
 from caretaker.s3refresh.folders import Scope
+from caretaker.s3refresh.options import DebounceOptions
 from testing.examples import examples
 from unit.s3refresh.load import Load, every
 
@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.random, pytest.mark.slow]
 HOURS = examples(400) / 100  # four in full
 RATE = max(examples(1000), 200)  # folders a minute, a thousand in full
 MINUTE, HOUR = 60.0, 3600.0
-TRACKED = Pace(tracked=True, assume_after=900.0)
+TRACKED = DebounceOptions(tracked=True, assume_after=900.0)
 Shape = Callable[[int], str]
 
 
@@ -36,9 +36,9 @@ def deep(n: int) -> str:
     return f"{n % 50}/" + "d/" * (n % 400) + f"{n % 1000}/{n}"
 
 
-def promised(pace: Pace, takes: float) -> float:
+def promised(options: DebounceOptions, takes: float) -> float:
     """maxDelay, minInterval, two refreshes, and a second for the requests."""
-    return max(pace.max_delay, pace.min_interval) + pace.min_interval + 2 * takes + 1
+    return max(options.max_delay, options.min_interval) + options.min_interval + 2 * takes + 1
 
 
 def loaded(load: Load, share: str, shape: Shape, per_minute: int, until: float) -> None:
@@ -50,43 +50,49 @@ def loaded(load: Load, share: str, shape: Shape, per_minute: int, until: float) 
 
 
 @pytest.mark.parametrize(
-    ("shape", "pace", "takes"),
+    ("shape", "options", "takes"),
     [
-        pytest.param(flat, Pace(), 50.0, id="ends are assumed"),
+        pytest.param(flat, DebounceOptions(), 50.0, id="ends are assumed"),
         pytest.param(days, TRACKED, 5.0, id="ends are told"),
         pytest.param(flat, TRACKED, 600.0, id="a slow gateway"),
-        pytest.param(days, Pace(quiet_period=30, max_delay=30, tracked=True), 5.0, id="a short window"),
-        pytest.param(deep, Pace(), 50.0, id="deep folders"),
-        pytest.param(top, Pace(max_folders=5), 50.0, id="folders at the top, and five in a call"),
+        pytest.param(
+            days, DebounceOptions(quiet_period=30, max_delay=30, tracked=True), 5.0, id="a short window"
+        ),
+        pytest.param(deep, DebounceOptions(), 50.0, id="deep folders"),
+        pytest.param(top, DebounceOptions(max_folders=5), 50.0, id="folders at the top, and five in a call"),
     ],
 )
-def test_one_share_with_a_thousand_folders_a_minute(shape: Shape, pace: Pace, takes: float) -> None:
-    load = Load(1, pace, lambda _: takes)
+def test_one_share_with_a_thousand_folders_a_minute(
+    shape: Shape, options: DebounceOptions, takes: float
+) -> None:
+    load = Load(1, options, lambda _: takes)
     load.at(0.0, load.put, "s0", [""])  # the duration of a refresh of everything is known from here on
     loaded(load, "s0", shape, RATE, HOURS * HOUR)
     load.run(HOURS * HOUR)
-    assert load.oldest() <= promised(pace, takes if pace.tracked else pace.assume_after)
+    assert load.oldest() <= promised(options, takes if options.tracked else options.assume_after)
     assert load.gateway.refused == 0
 
 
 @pytest.mark.parametrize(
-    ("pace", "takes", "busy", "together"),
+    ("options", "takes", "busy", "together"),
     [
-        pytest.param(Pace(), 50.0, 1, False, id="one under load, and one resource for each"),
-        pytest.param(Pace(), 50.0, 12, True, id="all under load"),
+        pytest.param(DebounceOptions(), 50.0, 1, False, id="one under load, and one resource for each"),
+        pytest.param(DebounceOptions(), 50.0, 12, True, id="all under load"),
         pytest.param(TRACKED, 20.0, 1, True, id="one under load, ends are told"),
         pytest.param(TRACKED, 20.0, 12, False, id="all under load, ends are told, one resource for each"),
     ],
 )
-def test_twelve_shares_at_one_gateway(pace: Pace, takes: float, busy: int, together: bool) -> None:
-    load, until = Load(12, pace, lambda _: takes, together=together), HOURS * HOUR
+def test_twelve_shares_at_one_gateway(
+    options: DebounceOptions, takes: float, busy: int, together: bool
+) -> None:
+    load, until = Load(12, options, lambda _: takes, together=together), HOURS * HOUR
     for n in range(12):
         if n < busy:
             loaded(load, f"s{n}", flat, RATE // busy, until)
         else:
             every(load, 600.0, f"s{n}", lambda _: ["light/x"], until, begin=100.0 + 37.0 * n)
     load.run(until)
-    assert load.oldest() <= promised(pace, takes if pace.tracked else pace.assume_after)
+    assert load.oldest() <= promised(options, takes if options.tracked else options.assume_after)
 
 
 def test_everything_is_not_refreshed_where_that_takes_longer_than_a_second_call() -> None:
@@ -104,7 +110,7 @@ def test_everything_is_not_refreshed_where_that_takes_longer_than_a_second_call(
 
 
 def test_quiet_counts_again_once_a_storm_is_over() -> None:
-    load = Load(1, Pace(), lambda _: 50.0)
+    load = Load(1, DebounceOptions(), lambda _: 50.0)
     loaded(load, "s0", flat, 200, 1500.0)
     load.run(3000.0)
     calls = len(load.sites[0].calls)
@@ -117,7 +123,7 @@ def test_quiet_counts_again_once_a_storm_is_over() -> None:
 
 @pytest.mark.parametrize("together", [True, False], ids=["one resource", "two resources"])
 def test_a_share_under_load_holds_another_up_by_one_refresh(together: bool) -> None:
-    load = Load(2, Pace(), lambda _: 50.0, together=together)
+    load = Load(2, DebounceOptions(), lambda _: 50.0, together=together)
     loaded(load, "s0", flat, 60, 2 * HOUR)
     every(load, 600.0, "s1", lambda _: ["light/x"], 2 * HOUR, begin=100.0)
     load.run(2 * HOUR)
@@ -129,10 +135,10 @@ def test_a_share_under_load_holds_another_up_by_one_refresh(together: bool) -> N
 @pytest.mark.parametrize("bad", ["a/b/gone", "gone"])
 def test_a_folder_that_is_refused_keeps_no_other_from_being_refreshed(bad: str) -> None:
     good = [f"a/{n}/x" for n in range(20)]
-    load = Load(1, Pace(), lambda _: 50.0, refuses=[bad])
+    load = Load(1, DebounceOptions(), lambda _: 50.0, refuses=[bad])
     load.at(10.0, load.put, "s0", [*good, f"{bad}/x"])
     load.run(HOUR)
-    assert load.oldest() <= promised(load.pace, 60.0)
+    assert load.oldest() <= promised(load.options, 60.0)
     assert load.gateway.refused <= 8
     load.run(24 * HOUR)
     assert load.gateway.refused <= 8, "the refused folder is not retried for ever"
@@ -153,14 +159,16 @@ def test_whatever_goes_on_each_is_refreshed_in_its_time(
 ) -> None:
     """`shares`: for each the number of folders that change in a minute. If the turns of the others take
     longer than maxDelay, they are added to the bound."""
-    pace = Pace(quiet_period=30, max_delay=max_delay, max_folders=most, tracked=tracked, assume_after=60.0)
-    load, until = Load(len(shares), pace, lambda _: takes, together=together), 0.5 * HOUR
+    options = DebounceOptions(
+        quiet_period=30, max_delay=max_delay, max_folders=most, tracked=tracked, assume_after=60.0
+    )
+    load, until = Load(len(shares), options, lambda _: takes, together=together), 0.5 * HOUR
     for n, rate in enumerate(shares):
         load.at(0.0, load.put, f"s{n}", [""])
         if rate:
             loaded(load, f"s{n}", shape, rate, until)
     load.run(until)
-    turn = (takes if tracked else pace.assume_after) + 1
-    line = max(len(shares) * turn, pace.min_interval)
-    assert load.oldest() <= promised(pace, turn) + max(line + turn - max_delay, 0.0)
+    turn = (takes if tracked else options.assume_after) + 1
+    line = max(len(shares) * turn, options.min_interval)
+    assert load.oldest() <= promised(options, turn) + max(line + turn - max_delay, 0.0)
     assert load.gateway.refused == 0

@@ -7,7 +7,8 @@ import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from caretaker.s3refresh.debounce import CALL_SECONDS, Pace
+from caretaker.s3refresh.debounce import CALL_SECONDS
+from caretaker.s3refresh.options import DebounceOptions
 from testing.examples import examples
 from unit.s3refresh.world import Call, Operator, World, under_load, until
 
@@ -33,7 +34,7 @@ class Machine(RuleBasedStateMachine):
         data=st.data(),
     )
     def start(self, quiet: float, most: int, tracked: bool, skew: float, data: Any) -> None:
-        pace = Pace(
+        options = DebounceOptions(
             quiet_period=quiet,
             max_delay=120.0,
             min_interval=data.draw(self.intervals),
@@ -43,7 +44,7 @@ class Machine(RuleBasedStateMachine):
             completion_timeout=math.inf if self.kind == "job" else 600.0,
             retry_max=120.0,
         )
-        self.world = World(pace, self.kind)
+        self.world = World(options, self.kind)
         self.orphans: list[Call] = []
         self.operators = [Operator(self.world, "one", 0.0), Operator(self.world, "two", skew)]
 
@@ -158,8 +159,10 @@ class Machine(RuleBasedStateMachine):
 
     def refreshed_under_load(self, one: Operator) -> None:
         """While more folders keep changing than the calls can hold, each is refreshed in time."""
-        pace = self.world.pace
-        longest = max(pace.max_delay, pace.min_interval) + pace.min_interval + 2 * pace.assume_after
+        options = self.world.options
+        longest = (
+            max(options.max_delay, options.min_interval) + options.min_interval + 2 * options.assume_after
+        )
         many = [f"a/{n}/x" if n % 3 else DEEP if n % 2 else f"{n}/x" for n in range(LOAD)]
         oldest = max(under_load(self.world, one, ["a/b/2", *many]))
         assert oldest <= longest, f"stale for {oldest:.0f} s"

@@ -100,7 +100,7 @@ class Passes:
         self._given = {
             "shares": shares,
             "filter": of.spec.filter,
-            "pace": of.pace,
+            "options": of.options,
             "idempotent": aims.aim_of(of.spec).idempotent,
             "resync_on_start": False,
         }

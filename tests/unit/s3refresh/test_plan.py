@@ -7,10 +7,11 @@ import pytest
 
 from caretaker.api.s3refresh import MAX_TARGETS, Filter
 from caretaker.s3refresh import debounce, folders, match
-from caretaker.s3refresh.debounce import Claim, Dirty, InFlight, Last, Pace, Target
+from caretaker.s3refresh.debounce import Claim, Dirty, InFlight, Last, Target
 from caretaker.s3refresh.envelope import Completion, ObjectEvent
 from caretaker.s3refresh.folders import EVERYTHING, Request, Scope
 from caretaker.s3refresh.match import Matches, Share
+from caretaker.s3refresh.options import DebounceOptions
 from caretaker.s3refresh.plan import MAX_RECORD_BYTES, Message, Plan, Result, Seen, Shares, Snapshot, plan
 
 NOW = 1_800_000_000.0
@@ -26,7 +27,7 @@ def planned(*targets: Target, shares: tuple[Share, ...] = (ONE,), **more: Any) -
         "first": False,
         "shares": Shares(complete, shares),
         "filter": Filter(),
-        "pace": Pace(),
+        "options": DebounceOptions(),
         "owner": "me",
         "pass_id": "p",
         "now": NOW,
@@ -203,7 +204,7 @@ def test_what_follows_a_message_that_cannot_be_read_is_read() -> None:
 
 def test_a_claim_of_a_process_that_ended_has_failed() -> None:
     claim = Claim("c", "me", NOW - 5, CALL, NOW - 40)
-    after = of(planned(Target("one", claim=claim), pace=Pace(retry_initial=600.0)))
+    after = of(planned(Target("one", claim=claim), options=DebounceOptions(retry_initial=600.0)))
     told = "the process that made the call ended before it was answered"
     assert after.failure == debounce.Failure(1, debounce.UNKNOWN, told, NOW + 70)
     assert after.dirty == Dirty(NOW - 40, Scope(folders=frozenset({"/", "a"})))
@@ -272,16 +273,16 @@ def test_a_bucket_is_where_its_id_says() -> None:
 
 
 class TestResync:
-    PACE = Pace(resync=3_600.0)
+    OPTIONS = DebounceOptions(resync=3_600.0)
 
     def test_the_interval_begins_with_the_first_look(self) -> None:
-        made = planned(Target("one"), pace=self.PACE)
+        made = planned(Target("one"), options=self.OPTIONS)
         assert (of(made).dirty, of(made).last.full_at) == (None, NOW)
         assert made.wake == NOW + 3_600
 
     @pytest.mark.parametrize(("ago", "stale"), [(3_599, False), (3_600, True)])
     def test_everything_is_stale_when_it_is_over(self, ago: float, stale: bool) -> None:
-        made = planned(Target("one", last=Last(full_at=NOW - ago)), pace=self.PACE)
+        made = planned(Target("one", last=Last(full_at=NOW - ago)), options=self.OPTIONS)
         assert (of(made).dirty == Dirty(NOW, EVERYTHING)) is stale
 
     def test_a_refresh_of_everything_begins_it_anew_and_one_of_folders_does_not(self) -> None:

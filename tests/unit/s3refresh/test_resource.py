@@ -86,13 +86,13 @@ def test_the_pace_is_the_specs(scale: float) -> None:
     debounce = {"quietPeriod": "5s", "maxDelay": "2m", "minInterval": "70s"}
     retry = {"initial": "10s", "max": "20s"}
     spec = {**SPEC, "debounce": debounce, "retry": retry, "resync": {"interval": "1h"}}
-    found = judged(raw(spec), known().spec, scale).pace
+    found = judged(raw(spec), known().spec, scale).options
     waits = (found.quiet_period, found.max_delay, found.resync)
     assert waits == (5.0, 120.0, 3600.0)
     scaled = (found.min_interval, found.retry_initial, found.retry_max, found.claim_lost)
     assert scaled == tuple(scale * one for one in (70.0, 10.0, 20.0, 120.0))
     if scale == 1.0:
-        assert read(raw(spec)).pace == found
+        assert read(raw(spec)).options == found
 
 
 @pytest.mark.parametrize(

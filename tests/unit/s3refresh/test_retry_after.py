@@ -4,12 +4,13 @@ import msgspec
 import pytest
 
 from caretaker.s3refresh import debounce
-from caretaker.s3refresh.debounce import UNKNOWN, Claim, Pace, Target
+from caretaker.s3refresh.debounce import UNKNOWN, Claim, Target
 from caretaker.s3refresh.folders import Request
+from caretaker.s3refresh.options import DebounceOptions
 from caretaker.s3refresh.targets.retryafter import seconds_of
 
 NOW = 784_111_777.0  # Sun, 06 Nov 1994 08:49:37 GMT
-PACE = Pace(min_interval=60.0, retry_initial=30.0, retry_max=900.0)
+OPTIONS = DebounceOptions(min_interval=60.0, retry_initial=30.0, retry_max=900.0)
 CLAIMED = Target("bucket", claim=Claim("c1", "me", NOW, Request(("a",), recursive=False), NOW))
 
 
@@ -53,10 +54,10 @@ def test_seconds_and_dates(header: str, seconds: float) -> None:
     ],
 )
 def test_it_lengthens_the_backoff_up_to_the_longest(retry_after: float, jitter: float, wait: float) -> None:
-    found = debounce.failed(CLAIMED, "c1", "HTTP429", "", PACE, NOW, jitter, retry_after=retry_after)
+    found = debounce.failed(CLAIMED, "c1", "HTTP429", "", OPTIONS, NOW, jitter, retry_after=retry_after)
     assert found.failure is not None
     assert found.failure.next_attempt_at == NOW + wait
-    kept = debounce.unanswered(CLAIMED, "c1", "", PACE, NOW, jitter, retry_after=retry_after)
+    kept = debounce.unanswered(CLAIMED, "c1", "", OPTIONS, NOW, jitter, retry_after=retry_after)
     assert kept.failure is not None
     assert kept.failure.next_attempt_at == NOW + wait
     assert (kept.claim, kept.failure.code) == (CLAIMED.claim, UNKNOWN)
@@ -64,6 +65,6 @@ def test_it_lengthens_the_backoff_up_to_the_longest(retry_after: float, jitter: 
 
 def test_it_never_shortens_it() -> None:
     target = msgspec.structs.replace(CLAIMED, failure=debounce.Failure(3, "HTTP503", "", NOW))
-    found = debounce.failed(target, "c1", "HTTP503", "", PACE, NOW, 1.0, retry_after=120.0)
+    found = debounce.failed(target, "c1", "HTTP503", "", OPTIONS, NOW, 1.0, retry_after=120.0)
     assert found.failure is not None
     assert found.failure.next_attempt_at == NOW + 240.0

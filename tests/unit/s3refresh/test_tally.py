@@ -7,10 +7,11 @@ from prometheus_client import CollectorRegistry
 
 from caretaker.api.s3refresh import Filter
 from caretaker.obs.s3refresh_metrics import S3RefreshMetrics
-from caretaker.s3refresh.debounce import UNKNOWN, Claim, Dirty, InFlight, Last, Pace, Target
+from caretaker.s3refresh.debounce import UNKNOWN, Claim, Dirty, InFlight, Last, Target
 from caretaker.s3refresh.envelope import ObjectEvent
 from caretaker.s3refresh.folders import Request, Scope
 from caretaker.s3refresh.match import Share
+from caretaker.s3refresh.options import DebounceOptions
 from caretaker.s3refresh.plan import End, Message, Result, Shares, Snapshot, plan
 from caretaker.s3refresh.tally import count
 
@@ -33,7 +34,7 @@ def counted(target: Target, **came: object) -> tuple[CollectorRegistry, int]:
     """One pass over one bucket's Job, with 7 matched events before it."""
     registry = CollectorRegistry()
     given: dict[str, object] = {
-        "pace": Pace(tracked=True, assume_after=math.inf, completion_timeout=math.inf),
+        "options": DebounceOptions(tracked=True, assume_after=math.inf, completion_timeout=math.inf),
         **came,
     }
     snapshot = Snapshot(
@@ -88,13 +89,18 @@ def test_events_are_counted_by_what_becomes_of_them_until_a_refresh_is_accepted(
     ("target", "changed", "expected"),
     [
         pytest.param(Target("one"), {}, 0, id="nothing waits"),
-        pytest.param(DIRTY, {"pace": Pace(max_delay=600)}, NOW - 40 + 600, id="a change that came"),
         pytest.param(
-            CLAIMED, {"pace": Pace(max_delay=600)}, NOW - 40 + 600, id="one whose call is under way"
+            DIRTY, {"options": DebounceOptions(max_delay=600)}, NOW - 40 + 600, id="a change that came"
+        ),
+        pytest.param(
+            CLAIMED,
+            {"options": DebounceOptions(max_delay=600)},
+            NOW - 40 + 600,
+            id="one whose call is under way",
         ),
         pytest.param(
             DIRTY,
-            {"pace": Pace(max_delay=60, min_interval=3600)},
+            {"options": DebounceOptions(max_delay=60, min_interval=3600)},
             NOW - 40 + 3600,
             id="one that may not be refreshed before",
         ),

@@ -19,11 +19,12 @@ import msgspec
 
 from caretaker.api.s3refresh import Filter, TargetStatus
 from caretaker.s3refresh import folders, record
-from caretaker.s3refresh.debounce import CALL_SECONDS, UNKNOWN, Claim, Pace, Target
+from caretaker.s3refresh.debounce import CALL_SECONDS, UNKNOWN, Claim, Target
 from caretaker.s3refresh.envelope import Completion, ObjectEvent
 from caretaker.s3refresh.folders import EVERYTHING, Scope
 from caretaker.s3refresh.match import Share
 from caretaker.s3refresh.memory import TargetMemory
+from caretaker.s3refresh.options import DebounceOptions
 from caretaker.s3refresh.plan import End, Message, Plan, Result, Shares, Snapshot, plan
 from caretaker.s3refresh.targets.payload import payload_of
 
@@ -71,7 +72,7 @@ class Job:
 class World:
     """Times are seconds since the start; each operator's wall clock has a skew of its own."""
 
-    pace: Pace
+    options: DebounceOptions
     kind: Literal["gateway", "http", "job"] = "gateway"
     now: float = 0.0
     version: int = 0
@@ -110,7 +111,7 @@ class World:
             self._apply(call)
             return
         call.notification = f"n{next(self.numbers)}"
-        assert self.now - self.last_call >= self.pace.min_interval, "the gateway would ignore it"
+        assert self.now - self.last_call >= self.options.min_interval, "the gateway would ignore it"
         self.refreshed.append((call.claim.request.scope, self.now))
         self.last_call = self.now
         self.calls.append((self.now, call.claim.request.scope))
@@ -226,7 +227,7 @@ class Operator:
             first=not world.stored,
             shares=Shares(complete=True, known=(SHARE,)),
             filter=Filter(),
-            pace=world.pace,
+            options=world.options,
             owner=self.name,
             pass_id=f"{self.name}-{next(world.numbers)}",
             now=self.wall,

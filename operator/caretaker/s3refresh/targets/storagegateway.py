@@ -17,9 +17,10 @@ from caretaker.aws.pages import pages
 from caretaker.aws.storagegateway import FileShare, FileShareInfo, StorageGateway
 from caretaker.s3refresh import advice
 from caretaker.s3refresh.aims import Aim
-from caretaker.s3refresh.debounce import UNKNOWN, Claim, Pace
+from caretaker.s3refresh.debounce import UNKNOWN, Claim
 from caretaker.s3refresh.locations import UnresolvedError, bucket_and_prefix
 from caretaker.s3refresh.match import Share
+from caretaker.s3refresh.options import DebounceOptions
 from caretaker.s3refresh.plan import End, Result, Shares
 from caretaker.s3refresh.resource import seconds, user_of
 from caretaker.s3refresh.targets import Tools
@@ -98,7 +99,7 @@ class StorageGatewayTarget(Aim, frozen=True):
         """See Aim."""
         return seconds("target.storageGateway.rediscoverEvery", self.rediscover_every)
 
-    def paced(self, pace: Pace, scale: float) -> Pace:
+    def debounce_options(self, options: DebounceOptions, scale: float) -> DebounceOptions:
         """See Aim. Without a queue that tells of it, a refresh is taken to have ended after a while."""
         completion, field = self.completion, "target.storageGateway.completion"
         tracked = bool(completion.queue_url)
@@ -107,7 +108,7 @@ class StorageGatewayTarget(Aim, frozen=True):
         if given is not None:
             assumed = seconds(f"{field}.assumeAfter", given)
         return msgspec.structs.replace(
-            pace,
+            options,
             tracked=tracked,
             assume_after=assumed * scale,
             completion_timeout=seconds(f"{field}.timeout", completion.timeout) * scale,
