@@ -37,7 +37,7 @@ class Aim(Wire, frozen=True):
 
     @property
     def limit(self) -> int:
-        """Refreshes at a time of one group (Share.group); 0 = nobody waits for a turn."""
+        """Refreshes at a time of one group (Share.group); 0 = nobody waits for a slot."""
         return 0
 
     @property

@@ -29,6 +29,7 @@ from caretaker.s3refresh import queue, record, resource, tally, timing
 from caretaker.s3refresh.admission import Admission
 from caretaker.s3refresh.aims import aim_of
 from caretaker.s3refresh.arrivals import Arrivals
+from caretaker.s3refresh.concurrency import ConcurrencyLimiter, busy_of, waiting_of
 from caretaker.s3refresh.conditions import queue_of, regained
 from caretaker.s3refresh.credentials import KeyRing, max_age
 from caretaker.s3refresh.debounce import UNKNOWN
@@ -44,12 +45,11 @@ from caretaker.s3refresh.status import status_of
 from caretaker.s3refresh.targets import Tools
 from caretaker.s3refresh.targets.lookups import Lookups
 from caretaker.s3refresh.targets.making import known, make
-from caretaker.s3refresh.turns import Turns, busy_of, waiting_of
 from caretaker.s3refresh.work import Work
 
 MIN_DELAY: Final = 0.02
-# Between two looks of a target that is due and waits for its turn at a gateway.
-TURN_SECONDS: Final = 5.0
+# Between two looks of a target that is due and waits for a slot at a gateway.
+SLOT_SECONDS: Final = 5.0
 # How long the deletion of a resource with onDelete: Flush waits while no refresh can be called.
 FLUSH_SECONDS: Final = 300.0
 # A gateway ignores a refresh that it accepts within this time of another refresh of the same share.
@@ -88,8 +88,8 @@ class S3AggregatedRefreshKind:
         self._scale = scale
         self._admission = Admission(grants)
         self._queues = Queues(aws, self._admission.owner_absent)
-        self._turns = Turns()
-        self._recalled = asyncio.Event()  # set when the turns know the calls of former leaders
+        self._limiter = ConcurrencyLimiter()
+        self._recalled = asyncio.Event()  # set when the limiter knows the calls of former leaders
         self._recalling = asyncio.Lock()
         self._key_ring = KeyRing(client, add)
         self._lookups = Lookups()
@@ -101,7 +101,7 @@ class S3AggregatedRefreshKind:
 
     def forget(self, key: Key) -> None:
         """The resource is gone."""
-        self._turns.forget(key)
+        self._limiter.forget(key)
         self._admission.forget(key)
         self._key_ring.forget(key)
         self._metrics.s3refresh.forget(key.namespace, key.name)
@@ -125,7 +125,7 @@ class S3AggregatedRefreshKind:
         await asyncio.gather(*(work.end() for work in works))
         await self._queues.close()
         self._admission.clear()
-        self._turns, self._recalled, self._stopping = Turns(), asyncio.Event(), False
+        self._limiter, self._recalled, self._stopping = ConcurrencyLimiter(), asyncio.Event(), False
 
     # ---------------------------------------------------------------- gather
 
@@ -157,7 +157,7 @@ class S3AggregatedRefreshKind:
         async with self._recalling:
             if self._recalled.is_set():
                 return
-            turns, recalled, now, clock = self._turns, self._recalled, time.time(), time.monotonic()
+            limiter, recalled, now, clock = self._limiter, self._recalled, time.time(), time.monotonic()
             every, _ = await self._client.list(
                 resource.refresh_path(self.namespace),
                 RawRefresh,
@@ -165,7 +165,7 @@ class S3AggregatedRefreshKind:
                 page=LISTED_AT_ONCE,
             )
             for targets in every:
-                turns.recall(targets, GATEWAY_SECONDS * self._scale, now, clock)
+                limiter.recall(targets, GATEWAY_SECONDS * self._scale, now, clock)
             recalled.set()
 
     async def _read(self, key: Key) -> RawRefresh | None:
@@ -271,9 +271,9 @@ class S3AggregatedRefreshKind:
                 running=work.running,
                 received=max(clock - came.newest, 0.0),
                 seen=work.memory.look(targets, clock),
-                held=self._turns.held(shares.values(), GATEWAY_SECONDS * self._scale, clock),
-                free=self._turns.free(key, busy, groups, aim.limit, clock),
-                rivals=self._turns.rivals(key, groups),
+                held=self._limiter.held(shares.values(), GATEWAY_SECONDS * self._scale, clock),
+                free=self._limiter.free(key, busy, groups, aim.limit, clock),
+                rivals=self._limiter.rivals(key, groups),
                 limit=aim.limit,
                 jitter=random.random(),
             ),
@@ -286,15 +286,15 @@ class S3AggregatedRefreshKind:
         return Plan() if snapshot.read.spec is None else planning.plan(snapshot.snapshot)
 
     async def confirm(self, snapshot: View, plan: Plan) -> View | None:
-        """The resource was read from etcd, and the status is written on condition. Only turns are told now,
-        before anything is awaited: another resource must not take them too."""
+        """The resource was read from etcd, and the status is written on condition. Only the limiter is
+        informed now, before anything is awaited: another resource must not take the same slots."""
         key = _key(snapshot)
         known = snapshot.snapshot.shares.known if aim_of(snapshot.read.spec).limit else ()
         shares = {share.id: share for share in known}
         busy = busy_of(plan.targets, shares, snapshot.read.options.assume_after, snapshot.snapshot.now)
         waiting = {} if snapshot.snapshot.suspended else waiting_of(plan, shares, snapshot.snapshot.now)
         wanting = {} if snapshot.snapshot.suspended else timing.wanting_of(plan.targets, shares)
-        self._turns.note(key, busy, waiting, wanting, time.monotonic(), lambda: self._add(key))
+        self._limiter.note(key, busy, waiting, wanting, time.monotonic(), lambda: self._add(key))
         return None
 
     async def execute(self, snapshot: View, plan: Plan) -> None:
@@ -308,7 +308,7 @@ class S3AggregatedRefreshKind:
             return
         clock = time.monotonic()
         taken = snapshot.snapshot
-        self._turns.recorded(key)
+        self._limiter.recorded(key)
         work.memory.heard(plan.heard, snapshot.newest)
         work.memory.look(plan.targets, clock)
         work.heir = work.heir and not snapshot.queue.late
@@ -332,7 +332,7 @@ class S3AggregatedRefreshKind:
         """Record each call twice: when it is made, and when it may have been accepted."""
         accepted = [one.target for one in taken.results if one.code in ("", UNKNOWN)]
         for name in (*accepted, *(share.id for share, _ in plan.calls)):
-            self._turns.called(name, clock)
+            self._limiter.called(name, clock)
 
     def path(self, key: Key) -> str:
         """See resource.py."""
@@ -361,14 +361,14 @@ class S3AggregatedRefreshKind:
         return found
 
     def next(self, snapshot: View, plan: Plan, outcome: None) -> Next:  # noqa: ARG002 - as above
-        """At the plan's time; soon while something due waits for its turn."""
+        """At the plan's time; soon while something due waits for a slot."""
         now = time.time()
         delays = [max(plan.wake - now, MIN_DELAY)] if plan.wake else []
         if snapshot.read.flushing and snapshot.barred:
             delays.append(max(snapshot.flush_remaining, MIN_DELAY))
         shares = {share.id: share for share in snapshot.snapshot.shares.known}
         if not snapshot.snapshot.suspended and waiting_of(plan, shares, snapshot.snapshot.now):
-            delays.append(TURN_SECONDS * self._scale)
+            delays.append(SLOT_SECONDS * self._scale)
         if snapshot.more:
             delays.append(MIN_DELAY)
         return Next(delay=min(delays, default=None))

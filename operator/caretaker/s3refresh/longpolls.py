@@ -1,6 +1,6 @@
 """Limits the number of long polls that run at a time, over all queues.
 
-A long poll occupies a thread while it waits. With more queues than the limit, each queue waits for its turn,
+A long poll occupies a thread while it waits. With more queues than the limit, each queue waits for a slot,
 and its long poll is shorter, so that it is polled as often as before. Threads beyond the limit are reserved
 for short polls, which receive a backlog.
 """
@@ -24,8 +24,8 @@ class LongPolls:
         self._free = asyncio.Semaphore(most)  # first come, first served
 
     @asynccontextmanager
-    async def turn(self, seconds: int) -> AsyncIterator[int]:
-        """Waits for a turn; yields the seconds that the long poll may wait, at most `seconds`."""
+    async def slot(self, seconds: int) -> AsyncIterator[int]:
+        """Waits for a slot; yields the seconds that the long poll may wait, at most `seconds`."""
         async with self._free:
             shorter = seconds * self._most // max(self.queues, self._most)
             yield max(shorter, min(seconds, LEAST_SECONDS))

@@ -102,7 +102,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     received: float = 0.0  # seconds since the newest of the messages came
     seen: Mapping[str, Seen] = {}
     held: Mapping[str, float] = {}  # target id -> seconds until another resource's call lets it be called
-    free: Mapping[str, int] = {}  # group -> calls that may start, others' turns taken off; absent = 1
+    free: Mapping[str, int] = {}  # group -> calls that may start, others' slots taken off; absent = 1
     rivals: Mapping[str, int] = {}  # group -> dirty targets of other resources
     limit: int = 1  # concurrent calls of one group
     jitter: float = 1.0

@@ -266,7 +266,7 @@ class Poller:
                     await self._left.wait()
 
     async def _receive_all(self, width: int, wait: int) -> list[Sequence[Received] | BaseException]:
-        async with self._long_polls.turn(wait) if wait else contextlib.nullcontext(0) as seconds:
+        async with self._long_polls.slot(wait) if wait else contextlib.nullcontext(0) as seconds:
             receives = (self._receive(seconds) for _ in range(width))
             return await asyncio.gather(*receives, return_exceptions=True)
 

@@ -122,7 +122,7 @@ def phase_of(target: Target, start: float | None, now: float) -> Phase:
 
 
 def wanting_of(targets: Iterable[Target], shares: Mapping[str, Share]) -> dict[str, int]:
-    """Group -> number of its dirty targets: each needs a turn now or later."""
+    """Group -> number of its dirty targets: each needs a slot now or later."""
     found: dict[str, int] = {}
     for target in targets:
         if target.dirty is not None and (share := shares.get(target.id)) is not None and share.ready:

@@ -1,4 +1,4 @@
-"""A gateway under load in virtual time: the real planner, memory and turns, over hours in seconds.
+"""A gateway under load in virtual time: the real planner, memory and limiter, over hours in seconds.
 
 The gateway takes one refresh at a time, refuses what is too many, and evicts nothing when a call follows
 another of the share within a minute. The judge knows of each folder since when it is stale: a refresh that
@@ -15,6 +15,7 @@ import msgspec
 from caretaker.api.s3refresh import Filter, TargetStatus
 from caretaker.runtime.queue import Key
 from caretaker.s3refresh import folders, record
+from caretaker.s3refresh.concurrency import ConcurrencyLimiter, busy_of, waiting_of
 from caretaker.s3refresh.debounce import Claim, Target
 from caretaker.s3refresh.envelope import Completion, ObjectEvent
 from caretaker.s3refresh.folders import NOTHING, Scope
@@ -23,13 +24,12 @@ from caretaker.s3refresh.memory import TargetMemory
 from caretaker.s3refresh.options import DebounceOptions
 from caretaker.s3refresh.plan import Message, Result, Shares, Snapshot, plan
 from caretaker.s3refresh.timing import wanting_of
-from caretaker.s3refresh.turns import Turns, busy_of, waiting_of
 
 EPOCH = 1_800_000_000.0
 INTERVAL = 60.0  # within which a gateway ignores a second call for a share
 ANSWER = 0.3  # seconds from a call to its answer
 PATCH = 0.03  # from a plan to its record
-LOOK = 5.0  # between two passes of a resource that waits for its turn
+LOOK = 5.0  # between two passes of a resource that waits for a slot
 GATEWAY = "gateway"
 BAD = "InvalidGatewayRequestException"
 
@@ -121,17 +121,17 @@ class Resource:
             results=results,
             running=frozenset(self.running),
             seen=self._memory.look(targets, now),
-            free=load.turns.free(self.key, busy, [GATEWAY], 1, now),
-            rivals=load.turns.rivals(self.key, [GATEWAY]),
+            free=load.limiter.free(self.key, busy, [GATEWAY], 1, now),
+            rivals=load.limiter.rivals(self.key, [GATEWAY]),
             jitter=0.5,
         )
         made = plan(snapshot)
         busy = busy_of(made.targets, self.shares, options.assume_after, wall)
         waiting = waiting_of(made, self.shares, wall)
         wanting = wanting_of(made.targets, self.shares)
-        load.turns.note(self.key, busy, waiting, wanting, now, lambda: load.soon(self, load.now))
+        load.limiter.note(self.key, busy, waiting, wanting, now, lambda: load.soon(self, load.now))
         self._stored = [record.write(target, made.phases[target.id]) for target in made.targets]
-        load.turns.recorded(self.key)
+        load.limiter.recorded(self.key)
         self.inbox, self.results = [], []
         self.running -= {result.claim_id for result in results}
         self._memory.heard(made.heard, now)
@@ -178,7 +178,7 @@ class Load:
     ) -> None:
         self.now = 0.0
         self.options = options
-        self.turns = Turns()
+        self.limiter = ConcurrencyLimiter()
         self.gateway = Gateway(takes, refuses)
         self._todo: list[tuple[float, int, Callable[..., None], tuple[object, ...]]] = []
         self._numbers = itertools.count(1)

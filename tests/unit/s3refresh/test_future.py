@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from caretaker.api.s3refresh import Filter
-from caretaker.s3refresh import debounce, turns
+from caretaker.s3refresh import concurrency, debounce
 from caretaker.s3refresh.debounce import (
     CALL_SECONDS,
     CLOCK_SKEW_SECONDS,
@@ -49,7 +49,7 @@ def later(made: Plan, seconds: float, **more: Any) -> Plan:
 
 
 def busy(made: Plan, now: float) -> dict[str, int]:
-    return turns.busy_of(made.targets, {"share": SHARE}, OPTIONS.assume_after, now)
+    return concurrency.busy_of(made.targets, {"share": SHARE}, OPTIONS.assume_after, now)
 
 
 def test_a_refresh_in_flight_from_the_future_frees_its_target_and_its_gateway() -> None:
@@ -70,7 +70,7 @@ def test_a_last_call_from_the_future_takes_no_place_in_the_line() -> None:
     """It would be behind all others of its gateway until then."""
     first = planned(Target("share", dirty=DIRTY, last=Last(YEARS, YEARS)), free={"gateway": 0})
     then = later(first, 600.0, free={"gateway": 0})
-    assert turns.waiting_of(then, {"share": SHARE}, NOW + 600) == {"gateway": NOW}
+    assert concurrency.waiting_of(then, {"share": SHARE}, NOW + 600) == {"gateway": NOW}
 
 
 def test_changes_from_the_future_keep_their_place_in_the_line() -> None:
@@ -78,7 +78,7 @@ def test_changes_from_the_future_keep_their_place_in_the_line() -> None:
     ahead = Dirty(YEARS, DIRTY.scope, closed=True, later=Dirty(YEARS, Scope(folders=frozenset({"b"}))))
     first = planned(Target("share", dirty=ahead), free={"gateway": 0})
     then = later(first, 600.0, free={"gateway": 0})
-    assert turns.waiting_of(then, {"share": SHARE}, NOW + 600) == {"gateway": NOW}
+    assert concurrency.waiting_of(then, {"share": SHARE}, NOW + 600) == {"gateway": NOW}
     (target,) = then.targets
     assert target.dirty is not None
     assert target.dirty.later is not None

@@ -66,16 +66,18 @@ async def settled(sqs: Sqs) -> None:
 
 @pytest.fixture
 async def idle() -> Any:
-    """(SQS, the turns) of 400 idle queues."""
+    """(SQS, the long polls) of 400 idle queues."""
     sqs: Any = Sqs()
-    turns = LongPolls()
-    turns.queues = QUEUES
-    pollers = [Poller(sqs, SQSSource(queue_url=f"q{n}"), 20, 60, long_polls=turns) for n in range(QUEUES)]
+    long_polls = LongPolls()
+    long_polls.queues = QUEUES
+    pollers = [
+        Poller(sqs, SQSSource(queue_url=f"q{n}"), 20, 60, long_polls=long_polls) for n in range(QUEUES)
+    ]
     for poller in pollers:
         poller.join("owner", lambda: None, owner=True)
     tasks = [asyncio.create_task(poller.run()) for poller in pollers]
     await settled(sqs)
-    yield sqs, turns
+    yield sqs, long_polls
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
@@ -84,8 +86,8 @@ async def idle() -> Any:
 @pytest.mark.slow
 async def test_a_backlog_comes_in_though_more_queues_are_idle_than_there_are_threads(idle: Any) -> None:
     """Without turns all threads waited for idle queues, 20 s each: 4 to 8 messages a second."""
-    sqs, turns = idle
-    busy = Poller(sqs, SQSSource(queue_url=BUSY), 20, 60, long_polls=turns)
+    sqs, long_polls = idle
+    busy = Poller(sqs, SQSSource(queue_url=BUSY), 20, 60, long_polls=long_polls)
 
     def settle() -> None:
         numbers = [message.id for message in busy.waiting("owner")[0]]
@@ -120,9 +122,9 @@ async def test_idle_queues_take_turns(idle: Any) -> None:
 async def test_a_long_poll_is_shorter_while_others_wait_for_theirs(
     queues: int, asked: int, waits: int
 ) -> None:
-    turns = LongPolls()
-    turns.queues = queues
-    async with turns.turn(asked) as seconds:
+    long_polls = LongPolls()
+    long_polls.queues = queues
+    async with long_polls.slot(asked) as seconds:
         assert seconds == waits
 
 

@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from caretaker.runtime.queue import Key
+from caretaker.s3refresh.concurrency import PATIENCE_SECONDS, ConcurrencyLimiter, busy_of, waiting_of
 from caretaker.s3refresh.debounce import Claim, Dirty, InFlight, Last, Target
 from caretaker.s3refresh.folders import Request, Scope
 from caretaker.s3refresh.match import Share
 from caretaker.s3refresh.plan import Plan
-from caretaker.s3refresh.turns import PATIENCE_SECONDS, Turns, busy_of, waiting_of
 
 A, B, C = (Key("S3AggregatedRefresh", "ns", name) for name in "abc")
 G = "gateway-1"
@@ -21,17 +21,17 @@ class Line:
     """Resources at one gateway, and who was told that there is room."""
 
     def __init__(self) -> None:
-        self.turns = Turns()
+        self.limiter = ConcurrencyLimiter()
         self.told: list[Key] = []
 
     def note(self, key: Key, busy: int = 0, since: float | None = None, clock: float = 0.0) -> None:
         waiting = {} if since is None else {G: since}
-        self.turns.note(
+        self.limiter.note(
             key, {G: busy} if busy else {}, waiting, {G: len(waiting)}, clock, lambda: self.told.append(key)
         )
 
     def free(self, key: Key, busy: int = 0, limit: int = 1, clock: float = 0.0) -> int:
-        return self.turns.free(key, {G: busy} if busy else {}, [G], limit, clock)[G]
+        return self.limiter.free(key, {G: busy} if busy else {}, [G], limit, clock)[G]
 
 
 def test_calls_of_all_resources_count() -> None:
@@ -71,7 +71,7 @@ def test_who_makes_room_and_who_goes_on_tells_nobody() -> None:
     line.note(B, since=20)
     line.note(A, busy=1, since=10)
     assert line.told == []
-    line.turns.forget(C)
+    line.limiter.forget(C)
     assert line.told == []
 
 
@@ -83,7 +83,7 @@ def test_who_waits_is_told_when_there_is_room_and_nobody_else() -> None:
     assert line.told == []
     line.note(A)
     assert line.told == [B]
-    line.turns.forget(A)
+    line.limiter.forget(A)
     assert line.told == [B]
 
 
@@ -91,7 +91,7 @@ def test_a_resource_that_goes_makes_room() -> None:
     line = Line()
     line.note(A, busy=1)
     line.note(B, since=10)
-    line.turns.forget(A)
+    line.limiter.forget(A)
     assert line.told == [B]
     assert line.free(B) == 1
 
@@ -99,7 +99,7 @@ def test_a_resource_that_goes_makes_room() -> None:
 def test_a_resource_whose_passes_fail_does_not_hold_up_the_line_for_ever() -> None:
     line = Line()
     line.note(A, since=10, clock=50)
-    line.turns.recorded(A)
+    line.limiter.recorded(A)
     line.note(B, since=20, clock=49 + PATIENCE_SECONDS)
     assert line.free(B, clock=49 + PATIENCE_SECONDS) == 0
     assert line.free(B, clock=50 + PATIENCE_SECONDS) == 1
@@ -111,14 +111,14 @@ def test_a_plan_that_is_never_written_holds_up_nobody_for_long() -> None:
     for clock in (50, 70, late):
         line.note(A, busy=1, since=10, clock=clock)
         assert line.free(B, clock=clock) == (1 if clock == late else 0)
-    line.turns.recorded(A)
+    line.limiter.recorded(A)
     assert line.free(B, clock=late) == 0
 
 
 def test_calls_on_record_count_however_often_the_next_plan_is_not_written() -> None:
     line = Line()
     line.note(A, busy=1, clock=0)
-    line.turns.recorded(A)
+    line.limiter.recorded(A)
     line.note(A, clock=10)
     assert line.free(B, clock=10) == 1
     assert line.free(B, clock=10 + PATIENCE_SECONDS) == 0, "the plan without the call was never recorded"
@@ -140,19 +140,19 @@ SHARES = [Share(id=name, arn=f"arn:{name}", bucket="b", group=G) for name in ("s
 
 
 def test_a_share_waits_for_the_interval_after_anybodys_call() -> None:
-    turns = Turns()
-    turns.called("s1", clock=100.0)
-    assert turns.held(SHARES, 60.0, clock=110.0) == {"s1": 50.0}
-    assert turns.held(SHARES, 60.0, clock=160.0) == {}
-    turns.called("s1", clock=130.0)
-    turns.called("s1", clock=120.0)
-    assert turns.held(SHARES, 60.0, clock=160.0) == {"s1": 30.0}, "the latest counts"
+    limiter = ConcurrencyLimiter()
+    limiter.called("s1", clock=100.0)
+    assert limiter.held(SHARES, 60.0, clock=110.0) == {"s1": 50.0}
+    assert limiter.held(SHARES, 60.0, clock=160.0) == {}
+    limiter.called("s1", clock=130.0)
+    limiter.called("s1", clock=120.0)
+    assert limiter.held(SHARES, 60.0, clock=160.0) == {"s1": 30.0}, "the latest counts"
 
 
 def test_a_bucket_is_nobody_elses() -> None:
-    turns = Turns()
-    turns.called("b", clock=100.0)
-    assert turns.held([Share(id="b", arn="", bucket="b", group="b")], 60.0, clock=110.0) == {}
+    limiter = ConcurrencyLimiter()
+    limiter.called("b", clock=100.0)
+    assert limiter.held([Share(id="b", arn="", bucket="b", group="b")], 60.0, clock=110.0) == {}
 
 
 @pytest.mark.parametrize(
@@ -178,18 +178,18 @@ def test_a_bucket_is_nobody_elses() -> None:
 def test_a_new_process_knows_from_the_record_when_a_call_may_have_been_made(
     target: Target, held: dict[str, float]
 ) -> None:
-    turns = Turns()
-    turns.recall([target, Target("s9", last=Last(NOW, NOW))], 60.0, NOW, clock=5.0)
-    assert turns.held(SHARES, 60.0, clock=5.0) == held
+    limiter = ConcurrencyLimiter()
+    limiter.recall([target, Target("s9", last=Last(NOW, NOW))], 60.0, NOW, clock=5.0)
+    assert limiter.held(SHARES, 60.0, clock=5.0) == held
 
 
 def test_how_many_of_the_others_want_a_turn_now_or_later() -> None:
-    turns = Turns()
+    limiter = ConcurrencyLimiter()
     for key, wanting in ((A, {G: 2}), (B, {G: 3, "gateway-2": 9}), (C, {})):
-        turns.note(key, {}, {}, wanting, 0.0, lambda: None)
-    assert (turns.rivals(A, [G]), turns.rivals(C, [G, "none"])) == ({G: 3}, {G: 5, "none": 0})
-    turns.forget(B)
-    assert turns.rivals(A, [G]) == {G: 0}
+        limiter.note(key, {}, {}, wanting, 0.0, lambda: None)
+    assert (limiter.rivals(A, [G]), limiter.rivals(C, [G, "none"])) == ({G: 3}, {G: 5, "none": 0})
+    limiter.forget(B)
+    assert limiter.rivals(A, [G]) == {G: 0}
 
 
 def test_who_had_a_turn_stands_behind_those_who_became_dirty_before_it() -> None:

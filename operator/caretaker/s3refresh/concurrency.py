@@ -14,7 +14,7 @@ from caretaker.s3refresh.debounce import CALL_SECONDS, CLOCK_SKEW_SECONDS, Targe
 from caretaker.s3refresh.match import Share
 from caretaker.s3refresh.plan import Plan
 
-# A resource that waits for its turn looks again within this; one that did not has no place in the line.
+# A resource that waits for a slot looks again within this; one that did not has no place in the line.
 PATIENCE_SECONDS: Final = 30.0
 
 
@@ -27,22 +27,22 @@ class Key(Hashable, Protocol):
 class _Stand:
     """One resource at the gateways."""
 
-    wanting: dict[str, int]  # group -> its dirty targets, which need a turn now or later
+    wanting: dict[str, int]  # group -> its dirty targets, which need a slot now or later
     noted: float  # when its last plan was noted
     on_free: Callable[[], None]
 
     def __init__(self) -> None:
         self.busy: dict[str, int] = {}  # group -> its calls
         self.recorded: dict[str, int] = {}  # the same, as last recorded in status
-        self.waiting: dict[str, float] = {}  # group -> since when its first due target waits for a turn
+        self.waiting: dict[str, float] = {}  # group -> since when its first due target waits for a slot
         self.unrecorded: float | None = None  # since when the noted plan is not recorded; None = it is
 
     def counts(self, clock: float) -> bool:
-        """Whether the noted plan takes turns from others. A plan that is never recorded stops doing so."""
+        """Whether the noted plan takes slots from others. A plan that is never recorded stops doing so."""
         return self.unrecorded is None or clock - self.unrecorded < PATIENCE_SECONDS
 
 
-class Turns:
+class ConcurrencyLimiter:
     """All resources."""
 
     def __init__(self) -> None:
@@ -72,7 +72,7 @@ class Turns:
         self, key: Key, busy: Mapping[str, int], groups: Iterable[str], limit: int, clock: float
     ) -> dict[str, int]:
         """How many calls `key` may start in each group: the limit, less its own calls (`busy`), those of the
-        others, and the turns of those who have waited for longer."""
+        others, and the slots of those who have waited for longer."""
         own = self._stands.get(key)
         free = {}
         for group in groups:
@@ -105,7 +105,7 @@ class Turns:
         on_free: Callable[[], None],
     ) -> None:
         """Note the calls and waits of a resource's plan. They are provisional until recorded(). Waiting
-        resources are notified when a turn becomes free."""
+        resources are notified when a slot becomes free."""
         stand = self._stands.setdefault(key, _Stand())
         stand.unrecorded = clock if stand.unrecorded is None else stand.unrecorded
         before = {**stand.busy}
@@ -147,7 +147,7 @@ def busy_of(
 
 
 def waiting_of(plan: Plan, shares: Mapping[str, Share], now: float) -> dict[str, float]:
-    """Group -> since when the first of its due targets waits for a turn."""
+    """Group -> since when the first of its due targets waits for a slot."""
     found: dict[str, float] = {}
     for target in plan.targets:
         start, share = plan.starts.get(target.id), shares.get(target.id)
