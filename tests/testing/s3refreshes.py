@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from caretaker.api.s3refresh import TargetSpec
-from caretaker.s3refresh.aims import Aim
+from caretaker.s3refresh.target_types import TargetType
 from caretaker.s3refresh.targets.making import known
 from testing.customobjects import Spec
 
@@ -46,8 +46,8 @@ def completion(**fields: Any) -> Spec:
     return gateway(completion=fields)
 
 
-def aimed_at(aim: Aim) -> TargetSpec:
+def target_spec_of(target_type: TargetType) -> TargetSpec:
     """spec.target as the operator reads it."""
     (target,) = [field.type for field in msgspec.structs.fields(known().spec) if field.name == "target"]
-    made: TargetSpec = target(**{aim.member: aim})
+    made: TargetSpec = target(**{target_type.member: target_type})
     return made

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from caretaker.api.conditions import RefreshReason as Reason
 from caretaker.api.grants import Grants, refusals
 from caretaker.runtime.queue import Key
-from caretaker.s3refresh.aims import Aim, aim_of
 from caretaker.s3refresh.claims import Claim, Claims
 from caretaker.s3refresh.resource import Read
 from caretaker.s3refresh.setting import SOURCE, alike, queue_of
 from caretaker.s3refresh.snapshots import Refusal
+from caretaker.s3refresh.target_types import TargetType, target_type_of
 
 
 class Admission:
@@ -29,11 +29,11 @@ class Admission:
         if spec is None:
             self._claims.drop(key)
             return Refusal(Reason.INVALID_SPEC, read.invalid)
-        aim = aim_of(spec)
-        source, ends = spec.source.sqs.queue_url, aim.ends_url
+        target_type = target_type_of(spec)
+        source, ends = spec.source.sqs.queue_url, target_type.ends_url
         used = {SOURCE: source}
         if ends:
-            used[aim.ends_field] = ends
+            used[target_type.ends_field] = ends
         found = refusals(self._grants, key.namespace, spec.aws, used)
         if found:
             self._claims.drop(key)
@@ -45,10 +45,12 @@ class Admission:
             return Refusal(Reason.QUEUE_CONFLICT, _taken(owner, key))
         queue = queue_of(ends, spec) if ends not in ("", source) else ""
         if queue == queue_of(source, spec):
-            return Refusal(Reason.QUEUE_CONFLICT, _spelt_twice(aim))
+            return Refusal(Reason.QUEUE_CONFLICT, _spelt_twice(target_type))
         claim = Claim(rank, alike(spec, key.namespace, ends), source=False)
         first = self._claims.claim_ends(key, queue, claim)
-        return None if first == key else Refusal(Reason.QUEUE_CONFLICT, _read_otherwise(aim, first, key))
+        if first == key:
+            return None
+        return Refusal(Reason.QUEUE_CONFLICT, _read_otherwise(target_type, first, key))
 
     def owner_absent(self, queue: str) -> bool:
         """Whether the queue (its ARN) is somebody's source: until the owner reads it, nobody else may."""
@@ -63,8 +65,8 @@ class Admission:
         self._claims.clear()
 
 
-def _spelt_twice(aim: Aim) -> str:
-    return f"{aim.ends_field} is {SOURCE} spelt otherwise: write the same URL in both"
+def _spelt_twice(target_type: TargetType) -> str:
+    return f"{target_type.ends_field} is {SOURCE} spelt otherwise: write the same URL in both"
 
 
 def _named(other: Key, key: Key) -> str:
@@ -79,8 +81,8 @@ def _taken(owner: Key, key: Key) -> str:
     )
 
 
-def _read_otherwise(aim: Aim, first: Key, key: Key) -> str:
+def _read_otherwise(target_type: TargetType, first: Key, key: Key) -> str:
     return (
-        f"{aim.ends_field}: {_named(first, key)} reads this queue under another spec.aws or URL, and two "
-        "readers would take each other's messages: make them the same, or give each its own queue"
+        f"{target_type.ends_field}: {_named(first, key)} reads this queue under another spec.aws or URL, and "
+        "two readers would take each other's messages: make them the same, or give each its own queue"
     )

@@ -10,9 +10,9 @@ from typing import Final
 import msgspec
 
 from caretaker.api.s3refresh import Spec
-from caretaker.s3refresh.aims import aim_of
 from caretaker.s3refresh.match import EventMatcher, Matches, by_bucket
 from caretaker.s3refresh.plan import End, Message, Result, Shares
+from caretaker.s3refresh.target_types import target_type_of
 from caretaker.s3refresh.work import PASS_EVENTS, Work
 
 SLICE: Final = 100  # events that are matched between two yields to the event loop
@@ -42,7 +42,7 @@ class Arrivals(msgspec.Struct, frozen=True):
         for message in self.messages:
             if len(message.events) <= PASS_EVENTS or spec is None:
                 continue
-            matcher = EventMatcher(spec.filter, by_bucket(shares.known), whole=aim_of(spec).whole)
+            matcher = EventMatcher(spec.filter, by_bucket(shares.known), whole=target_type_of(spec).whole)
             for at in range(0, len(message.events), SLICE):
                 matcher.add(message.events[at : at + SLICE])
                 matches[message.id] = matcher.matches()

@@ -27,7 +27,6 @@ from caretaker.runtime.queue import Key
 from caretaker.s3refresh import plan as planning
 from caretaker.s3refresh import queue, record, resource, tally, timing
 from caretaker.s3refresh.admission import Admission
-from caretaker.s3refresh.aims import aim_of
 from caretaker.s3refresh.arrivals import Arrivals
 from caretaker.s3refresh.concurrency import ConcurrencyLimiter, busy_of, waiting_of
 from caretaker.s3refresh.conditions import queue_of, regained
@@ -42,6 +41,7 @@ from caretaker.s3refresh.resource import FINALIZER, KIND, RawRefresh, Read
 from caretaker.s3refresh.setting import setting_of
 from caretaker.s3refresh.snapshots import Refusal, View
 from caretaker.s3refresh.status import status_of
+from caretaker.s3refresh.target_types import target_type_of
 from caretaker.s3refresh.targets import Tools
 from caretaker.s3refresh.targets.lookups import Lookups
 from caretaker.s3refresh.targets.making import known, make
@@ -218,11 +218,11 @@ class S3AggregatedRefreshKind:
 
     def _view(self, key: Key, work: Work, read: Read, came: Arrivals, refusal: Refusal | None) -> View:
         now, clock = time.time(), time.monotonic()
-        spec, status, aim = read.spec, read.status, aim_of(read.spec)
+        spec, status, target_type = read.spec, read.status, target_type_of(read.spec)
         targets = tuple(record.read(one, now) for one in status.targets)
         shares = {share.id: share for share in came.shares.known}
         busy = busy_of(targets, shares, read.options.assume_after, now)
-        groups = {share.group for share in shares.values()} if aim.limit else set()
+        groups = {share.group for share in shares.values()} if target_type.limit else set()
         problem = work.problem
         count, fault = work.malformed(clock)
         barred = refusal.message if refusal is not None else work.shares.barred
@@ -252,7 +252,7 @@ class S3AggregatedRefreshKind:
                 pass_id=uuid.uuid4().hex,
                 now=now,
                 malformed=spec.source.sqs.malformed if spec is not None else "DeadLetter",
-                whole=aim.whole,
+                whole=target_type.whole,
                 suspended=refusal is not None or not read.active or self._stopping,
                 resync_on_start=spec.resync.on_start if spec is not None else False,
                 expired=regained(status, refusal)
@@ -267,14 +267,14 @@ class S3AggregatedRefreshKind:
                 matches=came.matches,
                 results=came.results,
                 ends=came.ends,
-                idempotent=aim.idempotent,
+                idempotent=target_type.idempotent,
                 running=work.running,
                 received=max(clock - came.newest, 0.0),
                 seen=work.memory.look(targets, clock),
                 held=self._limiter.held(shares.values(), GATEWAY_SECONDS * self._scale, clock),
-                free=self._limiter.free(key, busy, groups, aim.limit, clock),
+                free=self._limiter.free(key, busy, groups, target_type.limit, clock),
                 rivals=self._limiter.rivals(key, groups),
-                limit=aim.limit,
+                limit=target_type.limit,
                 jitter=random.random(),
             ),
         )
@@ -289,7 +289,7 @@ class S3AggregatedRefreshKind:
         """The resource was read from etcd, and the status is written on condition. Only the limiter is
         informed now, before anything is awaited: another resource must not take the same slots."""
         key = _key(snapshot)
-        known = snapshot.snapshot.shares.known if aim_of(snapshot.read.spec).limit else ()
+        known = snapshot.snapshot.shares.known if target_type_of(snapshot.read.spec).limit else ()
         shares = {share.id: share for share in known}
         busy = busy_of(plan.targets, shares, snapshot.read.options.assume_after, snapshot.snapshot.now)
         waiting = {} if snapshot.snapshot.suspended else waiting_of(plan, shares, snapshot.snapshot.now)
@@ -315,7 +315,7 @@ class S3AggregatedRefreshKind:
         work.dead = queue.uncovered(queue_of(snapshot)) > 0
         work.settle(plan, taken.results)
         work.launch(plan.calls)
-        if aim_of(snapshot.read.spec).limit:
+        if target_type_of(snapshot.read.spec).limit:
             self._called(plan, taken, clock)
         work.flying(t.in_flight.notification_id for t in plan.targets if t.in_flight is not None)
         name = (key.namespace, key.name)
@@ -377,7 +377,7 @@ class S3AggregatedRefreshKind:
 def _flushed(view: View, plan: Plan) -> bool:
     """Whether the resource may go. A gateway finishes by itself what it has accepted; a Job goes with its
     owner, so its end is waited for."""
-    ends, shares = aim_of(view.read.spec).idempotent, view.snapshot.shares
+    ends, shares = target_type_of(view.read.spec).idempotent, view.snapshot.shares
     there = {share.id for share in shares.known}
     left = [
         t for t in plan.targets if t.id in there or not shares.complete

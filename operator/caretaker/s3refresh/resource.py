@@ -14,9 +14,9 @@ from caretaker.api.objects import WireMeta
 from caretaker.api.s3refresh import Spec, Status
 from caretaker.aws.identity import User
 from caretaker.s3refresh import record
-from caretaker.s3refresh.aims import aim_of
 from caretaker.s3refresh.debounce import Target
 from caretaker.s3refresh.options import DebounceOptions
+from caretaker.s3refresh.target_types import target_type_of
 
 KIND: Final = "S3AggregatedRefresh"
 PLURAL: Final = "s3aggregatedrefreshes"
@@ -113,7 +113,7 @@ def options_of(spec: Spec, scale: float = 1.0) -> DebounceOptions:
         claim_lost=DebounceOptions().claim_lost * scale,
         resync=seconds("resync.interval", spec.resync.interval),
     )
-    return aim_of(spec).debounce_options(options, scale)
+    return target_type_of(spec).debounce_options(options, scale)
 
 
 def seconds(field: str, text: str) -> float:

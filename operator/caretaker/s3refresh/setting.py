@@ -8,8 +8,8 @@ import msgspec
 from caretaker.api.aws import queue_arn
 from caretaker.api.s3refresh import Spec, SQSSource
 from caretaker.aws.identity import Keys, Target, User
-from caretaker.s3refresh.aims import Aim, aim_of
 from caretaker.s3refresh.resource import seconds
+from caretaker.s3refresh.target_types import TargetType, target_type_of
 
 SOURCE: Final = "spec.source.sqs.queueURL"
 MOST_WAIT: Final = 20  # seconds of a long poll (SQS's own limit)
@@ -32,7 +32,7 @@ class Setting(msgspec.Struct, frozen=True):
     source: Reading
     completions: Reading | None
     rediscover: float  # seconds
-    aim: Aim
+    target_type: TargetType
     others: Any  # what else the target was made from
 
     @property
@@ -43,7 +43,7 @@ class Setting(msgspec.Struct, frozen=True):
 
 def setting_of(spec: Spec, keys: Keys | None, user: User | None = None) -> Setting:
     """The setting that a spec asks for. Raises ValueError with the field."""
-    source, aim = spec.source.sqs, aim_of(spec)
+    source, target_type = spec.source.sqs, target_type_of(spec)
     sqs = Target.of(spec.aws, "sqs", keys, user=user)
     reading = Reading(
         sqs,
@@ -53,12 +53,12 @@ def setting_of(spec: Spec, keys: Keys | None, user: User | None = None) -> Setti
         round(seconds("source.sqs.waitTime", source.wait_time)),
         round(seconds("source.sqs.visibilityTimeout", source.visibility_timeout)),
     )
-    completions, url = None, aim.ends_url
+    completions, url = None, target_type.ends_url
     if url and url != source.queue_url:
         ends = msgspec.structs.replace(source, queue_url=url, envelope="Auto")
-        completions = Reading(sqs, queue_of(url, spec), ends, aim.ends_field)
-    buckets = spec.filter.buckets if aim.of_buckets else ()
-    return Setting(reading, completions, aim.rediscover, aim, (spec.aws, keys, buckets))
+        completions = Reading(sqs, queue_of(url, spec), ends, target_type.ends_field)
+    buckets = spec.filter.buckets if target_type.of_buckets else ()
+    return Setting(reading, completions, target_type.rediscover, target_type, (spec.aws, keys, buckets))
 
 
 def queue_of(url: str, spec: Spec) -> str:

@@ -24,7 +24,6 @@ from caretaker.obs import log
 from caretaker.runtime.queue import Key
 from caretaker.runtime.tasks import cancel
 from caretaker.s3refresh import advice, inspection
-from caretaker.s3refresh.aims import Aim
 from caretaker.s3refresh.debounce import UNKNOWN, Claim
 from caretaker.s3refresh.match import Share
 from caretaker.s3refresh.memory import TargetMemory
@@ -33,6 +32,7 @@ from caretaker.s3refresh.poller import Poller
 from caretaker.s3refresh.queue import NEAR_MOST_IN_FLIGHT, QueueView
 from caretaker.s3refresh.queues import Queues
 from caretaker.s3refresh.setting import Setting
+from caretaker.s3refresh.target_types import TargetType
 from caretaker.s3refresh.targets import Target
 
 logger = logging.getLogger(__name__)
@@ -246,7 +246,7 @@ class Work:
         while True:
             self._again.clear()
             try:
-                found = await self._found(target, setting.aim)
+                found = await self._found(target, setting.target_type)
             except NotLeader:  # nothing was asked; the Lease may be renewed yet
                 await asyncio.sleep(_backoff(failures) * self._scale)
                 failures += 1
@@ -263,9 +263,9 @@ class Work:
             await asyncio.sleep(min(wait, REDISCOVER_SECONDS * self._scale))
             await _either(self._again, wait)
 
-    async def _found(self, target: Target, aim: Aim) -> Shares:
+    async def _found(self, target: Target, target_type: TargetType) -> Shares:
         try:
-            return bounded(_with_unseen(await target.discover(), self.shares), aim, self.shares)
+            return bounded(_with_unseen(await target.discover(), self.shares), target_type, self.shares)
         except NotLeader:
             raise
         except Exception as error:  # an answer that nobody foresaw must not end the resource's work
@@ -345,13 +345,13 @@ def _with_unseen(found: Shares, before: Shares) -> Shares:
     return msgspec.structs.replace(found, known=(*found.known, *unseen))
 
 
-def bounded(found: Shares, aim: Aim, before: Shares = NOTHING_KNOWN) -> Shares:
+def bounded(found: Shares, target_type: TargetType, before: Shares = NOTHING_KNOWN) -> Shares:
     """A resource's record holds so many targets; those that are in it already stay."""
     if len(found.known) <= MAX_TARGETS:
         return found
     fault = (
-        f"{len(found.known)} {aim.noun} match, and a resource keeps {MAX_TARGETS}: name fewer in "
-        f"{aim.chosen_by}, and the others in a resource with a queue of its own"
+        f"{len(found.known)} {target_type.noun} match, and a resource keeps {MAX_TARGETS}: name fewer in "
+        f"{target_type.chosen_by}, and the others in a resource with a queue of its own"
     )
     old = {share.id for share in before.known}
     kept = sorted(found.known, key=lambda share: (share.id not in old, share.id))[:MAX_TARGETS]

@@ -15,11 +15,11 @@ from caretaker.api.grants import Grants, refusals
 from caretaker.obs.metrics import create_metrics
 from caretaker.registry import S3_AGGREGATED_REFRESH
 from caretaker.s3refresh import queue
-from caretaker.s3refresh.aims import aim_of
 from caretaker.s3refresh.debounce import Claim
 from caretaker.s3refresh.folders import Request
 from caretaker.s3refresh.match import Share
 from caretaker.s3refresh.resource import options_of
+from caretaker.s3refresh.target_types import target_type_of
 from caretaker.s3refresh.targets.headers import RESERVED
 from caretaker.s3refresh.targets.making import known
 from caretaker.s3refresh.targets.payload import payload_of
@@ -137,10 +137,10 @@ def test_the_file_of_identities_on_the_page_grants_what_the_example_uses() -> No
     (file,) = [b for b in blocks("yaml") if b.startswith("identities:")]
     grants = Grants.decode(manifests.load(file))
     spec = msgspec.convert(manifests.load(EXAMPLE.read_text())["spec"], known().spec)
-    aim = aim_of(spec)
+    target_type = target_type_of(spec)
     used = {
         "spec.source.sqs.queueURL": spec.source.sqs.queue_url,
-        aim.ends_field.removeprefix("spec.target.storageGateway."): aim.ends_url,
+        target_type.ends_field.removeprefix("spec.target.storageGateway."): target_type.ends_url,
     }
     assert refusals(grants, "media", spec.aws, used) == ()
     (refused,) = refusals(grants, "games", spec.aws, used)[:1]

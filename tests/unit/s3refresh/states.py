@@ -21,7 +21,7 @@ from caretaker.s3refresh.queue import QueueView
 from caretaker.s3refresh.resource import FINALIZER, Read
 from caretaker.s3refresh.snapshots import Refusal, View
 from caretaker.s3refresh.targets.storagegateway import Discover, SharesSpec, StorageGatewayTarget
-from testing.s3refreshes import aimed_at
+from testing.s3refreshes import target_spec_of
 
 NOW = 1_800_000_000.0
 SHARE = Share(id="share-1", arn="arn:share-1", bucket="b", group="g")
@@ -29,7 +29,7 @@ FOUND = planning.Shares(complete=True, known=(SHARE,))
 SPEC = Spec(
     aws=AwsSpec(region="eu-west-1"),
     source=Source(SQSSource(queue_url="https://sqs.eu-west-1.amazonaws.com/111122223333/q")),
-    target=aimed_at(StorageGatewayTarget(SharesSpec(Discover()))),
+    target=target_spec_of(StorageGatewayTarget(SharesSpec(Discover()))),
 )
 CALL = Request(("/",), recursive=False)
 # Two dead letters, both before everything was refreshed.

@@ -11,7 +11,7 @@ from caretaker.runtime.queue import Key
 from caretaker.s3refresh.admission import Admission
 from caretaker.s3refresh.resource import Read
 from caretaker.s3refresh.targets.storagegateway import Completion, SharesSpec, StorageGatewayTarget
-from testing.s3refreshes import aimed_at
+from testing.s3refreshes import target_spec_of
 
 HOST = "https://sqs.eu-west-1.amazonaws.com/111122223333"
 OLD, NEW = "2026-01-01T00:00:00Z", "2026-02-01T00:00:00Z"
@@ -28,7 +28,7 @@ def refused(
     spec = Spec(
         aws=AwsSpec(region="eu-west-1", credentials_secret_ref=SecretRef(secret)),
         source=Source(SQSSource(queue_url=_url(source))),
-        target=aimed_at(gateway),
+        target=target_spec_of(gateway),
     )
     meta = WireMeta(name=name, namespace=namespace or "ours", creation_timestamp=created)
     key = Key("S3AggregatedRefresh", meta.namespace, name)

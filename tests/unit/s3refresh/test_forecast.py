@@ -22,7 +22,7 @@ from caretaker.s3refresh.options import DebounceOptions
 from caretaker.s3refresh.resource import Read, options_of
 from caretaker.s3refresh.targets.job import JobTarget
 from caretaker.s3refresh.targets.storagegateway import Completion, Discover, SharesSpec, StorageGatewayTarget
-from testing.s3refreshes import aimed_at
+from testing.s3refreshes import target_spec_of
 
 NOW = 1_800_000_000.0
 A = Scope(folders=frozenset({"/", "a"}))
@@ -39,7 +39,7 @@ def spec(**fields: Any) -> Spec:
         shares=SharesSpec(discover=Discover()), completion=fields.pop("completion", Completion())
     )
     queue = SQSSource(queue_url="https://sqs.eu-west-1.amazonaws.com/123456789012/events")
-    target = aimed_at(fields.pop("aim", gateway))
+    target = target_spec_of(fields.pop("target_type", gateway))
     return Spec(AwsSpec(region="eu-west-1"), Source(queue), target, **fields)
 
 
@@ -317,14 +317,14 @@ def test_a_tracked_refresh_is_waited_for_as_long_as_its_timeout_and_for_minutes_
 def test_behind_a_refresh_min_interval_counts_as_well() -> None:
     flying = dirty(in_flight=InFlight("n", NOW - 20, CALL), last=Last(NOW - 20, NOW - 20))
     assert upcoming(flying, debounce=Debounce(min_interval="5m")).not_before == NOW + 280
-    assert upcoming(flying, aim=JobTarget({"spec": {}})).not_before == NOW + 40
+    assert upcoming(flying, target_type=JobTarget({"spec": {}})).not_before == NOW + 40
 
 
 @pytest.mark.parametrize("waits", [True, False])
 def test_the_end_of_a_job_has_no_time(waits: bool) -> None:
     flying = InFlight("n", NOW - 20, CALL)
     of = dirty(in_flight=flying) if waits else Target("t", in_flight=flying)
-    told = upcoming(of, aim=JobTarget({"spec": {}}))
+    told = upcoming(of, target_type=JobTarget({"spec": {}}))
     assert (told.why, told.at, told.latest, told.not_before) == ("InFlight", None, False, None)
     assert told.message.endswith("is asked for every few seconds")
 

@@ -10,7 +10,7 @@ import pytest
 
 from caretaker.api.objects import WireMeta
 from caretaker.api.s3refresh import Spec, TargetSpec
-from caretaker.s3refresh import aims, targets
+from caretaker.s3refresh import target_types, targets
 from caretaker.s3refresh.debounce import Claim
 from caretaker.s3refresh.envelope import ObjectEvent
 from caretaker.s3refresh.plan import Message, Plan, Result, Shares, Snapshot, plan
@@ -26,13 +26,13 @@ FILE = '''
 
 from typing import ClassVar
 
-from caretaker.s3refresh.aims import Aim
+from caretaker.s3refresh.target_types import TargetType
 from caretaker.s3refresh.match import of_buckets
 from caretaker.s3refresh.plan import Result, Shares
 from caretaker.s3refresh.targets.payload import payload_of
 
 
-class LinesTarget(Aim, frozen=True):
+class LinesTarget(TargetType, frozen=True):
     member: ClassVar[str] = "linesOfFile"
     idempotent: ClassVar[bool] = True
     file_name: str
@@ -43,7 +43,7 @@ class LinesTarget(Aim, frozen=True):
         return self.at_a_time
 
 
-AIM = LinesTarget
+TARGET_TYPE = LinesTarget
 
 
 def make(meant, spec, tools):
@@ -51,7 +51,7 @@ def make(meant, spec, tools):
 
 
 class Lines:
-    idempotent = AIM.idempotent
+    idempotent = TARGET_TYPE.idempotent
 
     def __init__(self, meant, buckets):
         self.meant, self.buckets = meant, buckets
@@ -101,7 +101,7 @@ class Passes:
             "shares": shares,
             "filter": of.spec.filter,
             "options": of.options,
-            "idempotent": aims.aim_of(of.spec).idempotent,
+            "idempotent": target_types.target_type_of(of.spec).idempotent,
             "resync_on_start": False,
         }
 
@@ -115,7 +115,7 @@ class Passes:
 async def test_it_is_read_planned_and_called(tmp_path: Path) -> None:
     lines = tmp_path / "lines"
     found = judged({"fileName": str(lines), "atATime": 2})
-    assert (found.invalid, aims.aim_of(found.spec).limit) == ("", 2)
+    assert (found.invalid, target_types.target_type_of(found.spec).limit) == ("", 2)
     assert found.spec is not None
     assert setting_of(found.spec, None).completions is None
     target = make(found.spec, tools())
@@ -159,7 +159,7 @@ def test_the_spec_with_it_is_as_frozen_and_as_short_as_without() -> None:
 
 
 def test_the_others_are_as_they_were() -> None:
-    assert sorted(aim.member for aim in known().makers) == ["http", "job", "linesOfFile", "storageGateway"]
+    assert sorted(one.member for one in known().makers) == ["http", "job", "linesOfFile", "storageGateway"]
 
 
 def test_without_the_file_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,11 +8,11 @@ import pytest
 from caretaker.api.aws import AwsSpec, SecretRef
 from caretaker.api.s3refresh import Filter, Source, Spec, SQSSource
 from caretaker.aws.identity import Identity, Keys, Target, User
-from caretaker.s3refresh.aims import Aim
 from caretaker.s3refresh.setting import Reading, Setting, alike, setting_of
+from caretaker.s3refresh.target_types import TargetType
 from caretaker.s3refresh.targets.job import JobTarget
 from caretaker.s3refresh.targets.storagegateway import Completion, Discover, SharesSpec, StorageGatewayTarget
-from testing.s3refreshes import ACCOUNT, QUEUE, REGION, aimed_at
+from testing.s3refreshes import ACCOUNT, QUEUE, REGION, target_spec_of
 
 ARN = f"arn:aws:sqs:{REGION}:{ACCOUNT}"
 ENDS = QUEUE.replace("events", "ends")
@@ -23,9 +23,9 @@ JOB = JobTarget({"spec": {}})
 ALONE = StorageGatewayTarget(shares=SharesSpec(discover=Discover()), rediscover_every="7m")
 
 
-def spec(aim: Aim = ALONE, aws: AwsSpec = AWS, url: str = QUEUE, **sqs: Any) -> Spec:
+def spec(target_type: TargetType = ALONE, aws: AwsSpec = AWS, url: str = QUEUE, **sqs: Any) -> Spec:
     source = Source(SQSSource(queue_url=url, **sqs))
-    return Spec(aws, source, aimed_at(aim), filter=Filter(buckets=("media",)))
+    return Spec(aws, source, target_spec_of(target_type), filter=Filter(buckets=("media",)))
 
 
 def test_a_queue_is_read_as_the_spec_says() -> None:
@@ -36,8 +36,8 @@ def test_a_queue_is_read_as_the_spec_says() -> None:
 
 
 def test_a_queue_of_completions_is_read_in_any_envelope() -> None:
-    aim = msgspec.structs.replace(ALONE, completion=Completion(queue_url=ENDS))
-    given = spec(aim, wait_time="5s", envelope="S3")
+    target_type = msgspec.structs.replace(ALONE, completion=Completion(queue_url=ENDS))
+    given = spec(target_type, wait_time="5s", envelope="S3")
     found = setting_of(given, None)
     source = msgspec.structs.replace(given.source.sqs, queue_url=ENDS, envelope="Auto")
     field = "spec.target.storageGateway.completion.queueURL"

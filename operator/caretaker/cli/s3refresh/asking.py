@@ -19,11 +19,11 @@ from caretaker.aws.session import Options
 from caretaker.cli.s3refresh.found import Found, QueueFound
 from caretaker.kube.client import KubeClient
 from caretaker.s3refresh import inspection
-from caretaker.s3refresh.aims import aim_of
 from caretaker.s3refresh.match import of_buckets
 from caretaker.s3refresh.plan import Shares
 from caretaker.s3refresh.queue import QueueView
 from caretaker.s3refresh.setting import SOURCE
+from caretaker.s3refresh.target_types import target_type_of
 from caretaker.s3refresh.targets import Tools
 from caretaker.s3refresh.targets.making import make
 from caretaker.s3refresh.work import bounded
@@ -41,10 +41,10 @@ async def ask(spec: Spec, client: KubeClient, resource: WireMeta) -> Found:
 
 def _sources(spec: Spec) -> Iterator[tuple[str, SQSSource]]:
     """Each queue once, with the field that names it."""
-    source, aim = spec.source.sqs, aim_of(spec)
+    source, target_type = spec.source.sqs, target_type_of(spec)
     yield SOURCE, source
-    if aim.ends_url and aim.ends_url != source.queue_url:
-        yield aim.ends_field, msgspec.structs.replace(source, queue_url=aim.ends_url)
+    if target_type.ends_url and target_type.ends_url != source.queue_url:
+        yield target_type.ends_field, msgspec.structs.replace(source, queue_url=target_type.ends_url)
 
 
 async def _queue(aws: Aws, spec: Spec, field: str, source: SQSSource) -> QueueFound:
@@ -54,7 +54,7 @@ async def _queue(aws: Aws, spec: Spec, field: str, source: SQSSource) -> QueueFo
 
 async def _shares(spec: Spec, tools: Tools) -> Shares:
     """Those of AWS; where each bucket is one, whatever anybody answers, nobody is asked."""
-    aim = aim_of(spec)
-    if aim.of_buckets:
+    target_type = target_type_of(spec)
+    if target_type.of_buckets:
         return Shares(complete=True, known=of_buckets(spec.filter.buckets))
-    return bounded(await make(spec, tools).discover(), aim)
+    return bounded(await make(spec, tools).discover(), target_type)

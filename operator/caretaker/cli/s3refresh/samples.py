@@ -8,10 +8,10 @@ import msgspec
 from caretaker.api.s3refresh import Filter, Spec
 from caretaker.cli.common import Usage
 from caretaker.s3refresh import match
-from caretaker.s3refresh.aims import aim_of
 from caretaker.s3refresh.envelope import ObjectEvent
 from caretaker.s3refresh.folders import Scope
 from caretaker.s3refresh.plan import Shares
+from caretaker.s3refresh.target_types import target_type_of
 
 _SCHEME: Final = "s3://"
 
@@ -47,7 +47,7 @@ def objects_in(texts: Iterable[str]) -> list[tuple[str, str]]:
 
 def samples_of(spec: Spec, shares: Shares, objects: Iterable[tuple[str, str]]) -> list[Sample]:
     """Each object with what its event would do."""
-    whole, by_bucket = aim_of(spec).whole, match.by_bucket(shares.known)
+    whole, by_bucket = target_type_of(spec).whole, match.by_bucket(shares.known)
     # Any of the kinds that count: what is asked about is the key.
     kind = spec.filter.events[0] if spec.filter.events else "ObjectCreated"
     found = []

@@ -23,10 +23,10 @@ from caretaker.api.durations import seconds
 from caretaker.api.egress import Egress, host_of
 from caretaker.api.s3refresh import Spec, Wire
 from caretaker.kube.errors import ApiError
-from caretaker.s3refresh.aims import Aim
 from caretaker.s3refresh.debounce import UNKNOWN, Claim
 from caretaker.s3refresh.match import Share, of_buckets
 from caretaker.s3refresh.plan import End, Result, Shares
+from caretaker.s3refresh.target_types import TargetType
 from caretaker.s3refresh.targets import Tools
 from caretaker.s3refresh.targets.headers import FIELD, UNREADABLE, NotSentError, Secret, headers_of
 from caretaker.s3refresh.targets.lookups import Resolver
@@ -57,7 +57,7 @@ class HeadersSource(Wire, frozen=True):
     secret_ref: HeadersSecret
 
 
-class HttpTarget(Aim, frozen=True):
+class HttpTarget(TargetType, frozen=True):
     """A POST for each refresh. No success code given = all of 200 to 299."""
 
     member: ClassVar[str] = "http"
@@ -73,7 +73,7 @@ class HttpTarget(Aim, frozen=True):
         return HEADERS_SECONDS if self.headers_from else super().rediscover
 
 
-AIM: Final = HttpTarget
+TARGET_TYPE: Final = HttpTarget
 
 
 def make(meant: HttpTarget, spec: Spec, tools: Tools) -> "HttpCalls":
@@ -104,7 +104,7 @@ class HttpCalls:
     resolver     of the resource's namespace
     """
 
-    idempotent: ClassVar[bool] = AIM.idempotent
+    idempotent: ClassVar[bool] = TARGET_TYPE.idempotent
 
     def __init__(
         self,

@@ -17,11 +17,11 @@ from caretaker.api.s3refresh import Spec
 from caretaker.api.template import wrong_type
 from caretaker.kube.client import KubeClient
 from caretaker.kube.errors import ApiError
-from caretaker.s3refresh.aims import Aim
 from caretaker.s3refresh.debounce import UNKNOWN, Claim
 from caretaker.s3refresh.folders import ROOT, Request
 from caretaker.s3refresh.match import Share, of_buckets
 from caretaker.s3refresh.plan import End, Result, Shares
+from caretaker.s3refresh.target_types import TargetType
 from caretaker.s3refresh.targets import Tools
 from caretaker.s3refresh.targets.payload import payload_of
 
@@ -31,7 +31,7 @@ _NAME_PART: Final = 40
 _TRIAL: Final = Claim("dry-run", "", 0.0, Request((ROOT,), recursive=True), 0.0)
 
 
-class JobTarget(Aim, frozen=True):
+class JobTarget(TargetType, frozen=True):
     """A Kubernetes Job for each refresh: a pod template, and fields of JobSpec; None = the Job's default."""
 
     member: ClassVar[str] = "job"
@@ -43,7 +43,7 @@ class JobTarget(Aim, frozen=True):
     ttl_seconds_after_finished: int = 3600
 
 
-AIM: Final = JobTarget
+TARGET_TYPE: Final = JobTarget
 
 
 def make(meant: JobTarget, spec: Spec, tools: Tools) -> "Jobs":
@@ -65,7 +65,7 @@ class _Job(msgspec.Struct):
 class Jobs:
     """targets.Target for the buckets of one resource. Jobs stand in the resource's namespace."""
 
-    idempotent: ClassVar[bool] = AIM.idempotent
+    idempotent: ClassVar[bool] = TARGET_TYPE.idempotent
 
     def __init__(
         self, client: KubeClient, resource: WireMeta, spec: JobTarget, buckets: Collection[str]

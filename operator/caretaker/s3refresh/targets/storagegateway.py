@@ -16,13 +16,13 @@ from caretaker.aws.errors import AwsError, ErrorClass
 from caretaker.aws.pages import pages
 from caretaker.aws.storagegateway import FileShare, FileShareInfo, StorageGateway
 from caretaker.s3refresh import advice
-from caretaker.s3refresh.aims import Aim
 from caretaker.s3refresh.debounce import UNKNOWN, Claim
 from caretaker.s3refresh.locations import UnresolvedError, bucket_and_prefix
 from caretaker.s3refresh.match import Share
 from caretaker.s3refresh.options import DebounceOptions
 from caretaker.s3refresh.plan import End, Result, Shares
 from caretaker.s3refresh.resource import seconds, user_of
+from caretaker.s3refresh.target_types import TargetType
 from caretaker.s3refresh.targets import Tools
 
 # "You can specify up to 10" (DescribeNFSFileShares); botocore does not check it.
@@ -60,7 +60,7 @@ class Completion(Wire, frozen=True):
     on_timeout: Literal["RefreshAgain", "Assume"] = "RefreshAgain"
 
 
-class StorageGatewayTarget(Aim, frozen=True):
+class StorageGatewayTarget(TargetType, frozen=True):
     """RefreshCache of file shares."""
 
     member: ClassVar[str] = "storageGateway"
@@ -86,21 +86,21 @@ class StorageGatewayTarget(Aim, frozen=True):
 
     @property
     def whole(self) -> bool:
-        """See Aim."""
+        """See TargetType."""
         return self.scope == "Share"
 
     @property
     def ends_url(self) -> str:
-        """See Aim."""
+        """See TargetType."""
         return self.completion.queue_url
 
     @property
     def rediscover(self) -> float:
-        """See Aim."""
+        """See TargetType."""
         return seconds("target.storageGateway.rediscoverEvery", self.rediscover_every)
 
     def debounce_options(self, options: DebounceOptions, scale: float) -> DebounceOptions:
-        """See Aim. Without a queue that tells of it, a refresh is taken to have ended after a while."""
+        """See TargetType. Without a queue that tells of it, a refresh is assumed to end after a while."""
         completion, field = self.completion, "target.storageGateway.completion"
         tracked = bool(completion.queue_url)
         given = completion.assume_after
@@ -117,7 +117,7 @@ class StorageGatewayTarget(Aim, frozen=True):
         )
 
 
-AIM: Final = StorageGatewayTarget
+TARGET_TYPE: Final = StorageGatewayTarget
 
 
 def make(meant: StorageGatewayTarget, spec: Spec, tools: Tools) -> "StorageGatewayShares":
@@ -136,7 +136,7 @@ def make(meant: StorageGatewayTarget, spec: Spec, tools: Tools) -> "StorageGatew
 class StorageGatewayShares:
     """targets.Target for the shares of one resource. `clients` by region."""
 
-    idempotent: ClassVar[bool] = AIM.idempotent
+    idempotent: ClassVar[bool] = TARGET_TYPE.idempotent
 
     def __init__(self, clients: Mapping[str, StorageGateway], spec: StorageGatewayTarget) -> None:
         self._clients = clients

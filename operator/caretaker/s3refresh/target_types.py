@@ -1,7 +1,7 @@
-"""What the rest of a resource's work has to know of what it refreshes, whatever that is.
+"""The types of targets: the attributes of a target on which the rest of the code depends.
 
-Pure. Each module of targets/ has an Aim of its own; which ones there are, spec_type() is told, and nothing
-here or in any other pure module knows one by its name.
+Pure. Each module of targets/ defines its own TargetType and spec_type() receives them all. No pure module
+refers to one by name.
 """
 
 import math
@@ -16,7 +16,7 @@ from caretaker.s3refresh.options import DebounceOptions
 REDISCOVER_SECONDS: Final = 600.0
 
 
-class Aim(Wire, frozen=True):
+class TargetType(Wire, frozen=True):
     """Base of a target's part of the spec, whose fields are the subclass's. Where that overrides nothing, the
     buckets of spec.filter are what is refreshed, as many at a time as are due, and how a refresh ended comes
     with the answer or is asked for.
@@ -63,8 +63,8 @@ class Aim(Wire, frozen=True):
         )
 
 
-class Nothing(Aim, frozen=True):
-    """The aim of a resource whose spec cannot be read."""
+class Nothing(TargetType, frozen=True):
+    """The target type of a resource whose spec cannot be read."""
 
     member = ""
     idempotent = False
@@ -73,19 +73,19 @@ class Nothing(Aim, frozen=True):
 NOTHING: Final = Nothing()
 
 
-def aim_of(spec: Spec | None) -> Aim:
+def target_type_of(spec: Spec | None) -> TargetType:
     """The one that spec.target means; NOTHING without a spec. ValueError when it means none."""
     if spec is None:
         return NOTHING
     members = (getattr(spec.target, name) for name in spec.target.__struct_fields__)
-    found: Aim | None = next((aim for aim in members if aim is not None), None)
+    found: TargetType | None = next((one for one in members if one is not None), None)
     if found is None:
         raise ValueError("spec.target: must name what to refresh, such as storageGateway")
     return found
 
 
-def spec_type(aims: Iterable[type[Aim]]) -> type[Spec]:
+def spec_type(target_types: Iterable[type[TargetType]]) -> type[Spec]:
     """Spec whose target has these members, each under its name in the CRD."""
-    members = [(aim.member, aim | None, None) for aim in aims]
+    members = [(one.member, one | None, None) for one in target_types]
     target = msgspec.defstruct(TargetSpec.__name__, members, bases=(TargetSpec,))
     return cast(type[Spec], msgspec.defstruct(Spec.__name__, [("target", target)], bases=(Spec,)))
