@@ -25,7 +25,7 @@ from caretaker.obs.metrics import Metrics
 from caretaker.runtime.controller import Next, Subject
 from caretaker.runtime.queue import Key
 from caretaker.s3refresh import plan as planning
-from caretaker.s3refresh import queue, record, resource, tally, timing
+from caretaker.s3refresh import queue, record, resource, timing
 from caretaker.s3refresh.admission import Admission
 from caretaker.s3refresh.arrivals import Arrivals
 from caretaker.s3refresh.concurrency import ConcurrencyLimiter, busy_of, waiting_of
@@ -34,6 +34,7 @@ from caretaker.s3refresh.credentials import KeyRing, max_age
 from caretaker.s3refresh.debounce import UNKNOWN
 from caretaker.s3refresh.events import given_up, transitions
 from caretaker.s3refresh.locations import located
+from caretaker.s3refresh.metrics import observe
 from caretaker.s3refresh.options import at_once
 from caretaker.s3refresh.plan import Plan, Snapshot
 from caretaker.s3refresh.queues import Queues
@@ -319,7 +320,7 @@ class S3AggregatedRefreshKind:
             self._called(plan, taken, clock)
         work.flying(t.in_flight.notification_id for t in plan.targets if t.in_flight is not None)
         name = (key.namespace, key.name)
-        work.matched = tally.count(self._metrics.s3refresh, name, taken, plan, work.matched)
+        work.matched = observe(self._metrics.s3refresh, name, taken, plan, work.matched)
         if (seen := snapshot.queue).checked:
             self._metrics.s3refresh.messages(name, seen.visible, seen.in_flight, seen.dead_letters or 0)
         if snapshot.read.flushing and (_flushed(snapshot, plan) or snapshot.flush_remaining <= 0):

@@ -1,14 +1,14 @@
-"""What a pass adds to the metrics, once its status stands: the difference between two records."""
+"""The metrics of a pass, observed once its status stands: the difference between two records."""
 
 from caretaker.obs.s3refresh_metrics import S3RefreshMetrics
 from caretaker.s3refresh.debounce import UNKNOWN, Target
 from caretaker.s3refresh.plan import Plan, Snapshot
 
 
-def count(
+def observe(
     metrics: S3RefreshMetrics, name: tuple[str, str], snapshot: Snapshot, plan: Plan, since: int
 ) -> int:
-    """Count a pass of the resource `name` (namespace, name). `since` and the result: matched events since
+    """Observe a pass of the resource `name` (namespace, name). `since` and the result: matched events since
     its last accepted refresh."""
     for result, number in (
         ("Matched", plan.matched),

@@ -11,9 +11,9 @@ from caretaker.s3refresh.debounce import UNKNOWN, Claim, Dirty, InFlight, Last, 
 from caretaker.s3refresh.envelope import ObjectEvent
 from caretaker.s3refresh.folders import Request, Scope
 from caretaker.s3refresh.match import Share
+from caretaker.s3refresh.metrics import observe
 from caretaker.s3refresh.options import DebounceOptions
 from caretaker.s3refresh.plan import End, Message, Result, Shares, Snapshot, plan
-from caretaker.s3refresh.tally import count
 
 NOW = 1_800_000_000.0
 CALL = Request(("/", "a"), recursive=False)
@@ -49,7 +49,7 @@ def counted(target: Target, **came: object) -> tuple[CollectorRegistry, int]:
         running=frozenset({"c"}),
         **given,  # type: ignore[arg-type]
     )
-    since = count(S3RefreshMetrics(registry), ("ns", "r"), snapshot, plan(snapshot), 7)
+    since = observe(S3RefreshMetrics(registry), ("ns", "r"), snapshot, plan(snapshot), 7)
     return registry, since
 
 
