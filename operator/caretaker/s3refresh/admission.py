@@ -10,9 +10,9 @@ from caretaker.api.grants import Grants, refusals
 from caretaker.runtime.queue import Key
 from caretaker.s3refresh.claims import Claim, Claims
 from caretaker.s3refresh.resource import Read
-from caretaker.s3refresh.setting import SOURCE, alike, queue_of
 from caretaker.s3refresh.snapshots import Refusal
 from caretaker.s3refresh.target_types import TargetType, target_type_of
+from caretaker.s3refresh.worker_config import SOURCE, alike, queue_of
 
 
 class Admission:

@@ -13,7 +13,7 @@ from caretaker.api.s3refresh import Spec
 from caretaker.s3refresh.match import EventMatcher, Matches, by_bucket
 from caretaker.s3refresh.plan import End, Message, Result, Shares
 from caretaker.s3refresh.target_types import target_type_of
-from caretaker.s3refresh.work import PASS_EVENTS, Work
+from caretaker.s3refresh.worker import PASS_EVENTS, Worker
 
 SLICE: Final = 100  # events that are matched between two yields to the event loop
 
@@ -30,11 +30,11 @@ class Arrivals(msgspec.Struct, frozen=True):
     matches: Mapping[int, Matches] = {}
 
     @classmethod
-    def of(cls, work: Work | None) -> "Arrivals":
-        if work is None:
+    def of(cls, worker: Worker | None) -> "Arrivals":
+        if worker is None:
             return cls()
-        messages, newest, more = work.messages()
-        return cls(messages, tuple(work.results), work.ends, newest, more)
+        messages, newest, more = worker.messages()
+        return cls(messages, tuple(worker.results), worker.ends, newest, more)
 
     async def with_matches(self, spec: Spec | None, shares: Shares) -> "Arrivals":
         """Adds the matched events of large messages. It yields to the event loop after each slice."""

@@ -39,14 +39,14 @@ from caretaker.s3refresh.options import at_once
 from caretaker.s3refresh.plan import Plan, Snapshot
 from caretaker.s3refresh.queues import Queues
 from caretaker.s3refresh.resource import FINALIZER, KIND, RawRefresh, Read
-from caretaker.s3refresh.setting import setting_of
 from caretaker.s3refresh.snapshots import Refusal, View
 from caretaker.s3refresh.status import status_of
 from caretaker.s3refresh.target_types import target_type_of
 from caretaker.s3refresh.targets import Tools
 from caretaker.s3refresh.targets.lookups import Lookups
 from caretaker.s3refresh.targets.making import known, make
-from caretaker.s3refresh.work import Work
+from caretaker.s3refresh.worker import Worker
+from caretaker.s3refresh.worker_config import worker_config_of
 
 MIN_DELAY: Final = 0.02
 # Between two looks of a target that is due and waits for a slot at a gateway.
@@ -94,7 +94,7 @@ class S3AggregatedRefreshKind:
         self._recalling = asyncio.Lock()
         self._key_ring = KeyRing(client, add)
         self._lookups = Lookups()
-        self._works: dict[Key, Work] = {}
+        self._workers: dict[Key, Worker] = {}
         self._endings: set[asyncio.Task[None]] = set()
         self._stopping = False  # no further call is begun
 
@@ -106,24 +106,24 @@ class S3AggregatedRefreshKind:
         self._admission.forget(key)
         self._key_ring.forget(key)
         self._metrics.s3refresh.forget(key.namespace, key.name)
-        work = self._works.pop(key, None)
-        if work is not None:
-            ending = asyncio.create_task(work.end())
+        worker = self._workers.pop(key, None)
+        if worker is not None:
+            ending = asyncio.create_task(worker.end())
             self._endings.add(ending)
             ending.add_done_callback(self._endings.discard)
 
     async def quiesce(self, patience: float) -> None:
         """A stop is near: receive nothing more, have the calls under way answered and that written."""
         self._stopping = True
-        works = list(self._works.values())
+        workers = list(self._workers.values())
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(patience):
-                await asyncio.gather(*(work.quiesce() for work in works))
+                await asyncio.gather(*(worker.quiesce() for worker in workers))
 
     async def stop(self) -> None:
         """Another process may lead from now on: nothing of this one's work counts any more."""
-        works, self._works = list(self._works.values()), {}
-        await asyncio.gather(*(work.end() for work in works))
+        workers, self._workers = list(self._workers.values()), {}
+        await asyncio.gather(*(worker.end() for worker in workers))
         await self._queues.close()
         self._admission.clear()
         self._limiter, self._recalled, self._stopping = ConcurrencyLimiter(), asyncio.Event(), False
@@ -133,25 +133,25 @@ class S3AggregatedRefreshKind:
     async def gather(self, key: Key) -> View | None:
         """Messages and results first, then the resource: whatever the record holds when it is read, it held
         after they came."""
-        work = self._works.get(key)
-        came = Arrivals.of(work)
+        worker = self._workers.get(key)
+        came = Arrivals.of(worker)
         await self._recall()
         raw = await self._read(key)
         if raw is None:
             return None
         read = resource.read(raw, known().spec, self._scale)
-        if work is None or work.uid != read.meta.uid:
-            if work is not None:
+        if worker is None or worker.uid != read.meta.uid:
+            if worker is not None:
                 self.forget(key)
                 await asyncio.gather(*self._endings)
-            work = self._works[key] = Work(
+            worker = self._workers[key] = Worker(
                 key, read.meta.uid, self._queues, lambda: self._add(key), self._scale
             )
-            work.on_result = lambda: self._add(key, urgent=True)
+            worker.on_result = lambda: self._add(key, urgent=True)
             came = Arrivals()
-        refusal = await self._set_up(key, work, read)
-        shares = located(work.shares, {one.id: one.location for one in read.status.targets})
-        return self._view(key, work, read, await came.with_matches(read.spec, shares), refusal)
+        refusal = await self._set_up(key, worker, read)
+        shares = located(worker.shares, {one.id: one.location for one in read.status.targets})
+        return self._view(key, worker, read, await came.with_matches(read.spec, shares), refusal)
 
     async def _recall(self) -> None:
         """Before the first pass: read from all resources when each file share may last have been called."""
@@ -196,49 +196,49 @@ class S3AggregatedRefreshKind:
         body = {"metadata": {"resourceVersion": version, "finalizers": list(wanted)}}
         return await self._client.patch(self.path(key), body, RawRefresh)
 
-    async def _set_up(self, key: Key, work: Work, read: Read) -> Refusal | None:
+    async def _set_up(self, key: Key, worker: Worker, read: Read) -> Refusal | None:
         """Have the resource's tasks run as its spec says; why they do not."""
         spec, refusal, keys = read.spec, self._admission.refused(key, read, lambda: self._add(key)), None
         if read.flushing and refusal is not None and refusal.reason == Reason.QUEUE_CONFLICT:
             refusal = None  # a flush reads no queue
         if refusal is None and spec is not None and spec.aws.secret_name:
-            age = max_age(doubted=work.problem is not None, flushing=read.flushing) * self._scale
+            age = max_age(doubted=worker.problem is not None, flushing=read.flushing) * self._scale
             found = await self._key_ring.get(key, spec.aws.secret_name, age)
             refusal, keys = (found, None) if isinstance(found, Refusal) else (None, found)
         if spec is None or refusal is not None or not read.active:
-            if work.setting is not None:
-                await work.rest()
+            if worker.config is not None:
+                await worker.rest()
             return refusal
-        setting = setting_of(spec, keys, resource.user_of(read.meta))
-        if work.setting != setting:
+        config = worker_config_of(spec, keys, resource.user_of(read.meta))
+        if worker.config != config:
             tools = Tools(self._aws, self._client, read.meta, keys, self._egress_allow, self._lookups)
-            await work.begin(setting, self._aws.sqs(setting.source.target), make(spec, tools))
+            await worker.begin(config, self._aws.sqs(config.source.target), make(spec, tools))
         if read.flushing:  # it still refreshes what is dirty
-            await work.deafen()
+            await worker.deafen()
         return None
 
-    def _view(self, key: Key, work: Work, read: Read, came: Arrivals, refusal: Refusal | None) -> View:
+    def _view(self, key: Key, worker: Worker, read: Read, came: Arrivals, refusal: Refusal | None) -> View:
         now, clock = time.time(), time.monotonic()
         spec, status, target_type = read.spec, read.status, target_type_of(read.spec)
         targets = tuple(record.read(one, now) for one in status.targets)
         shares = {share.id: share for share in came.shares.known}
         busy = busy_of(targets, shares, read.options.assume_after, now)
         groups = {share.group for share in shares.values()} if target_type.limit else set()
-        problem = work.problem
-        count, fault = work.malformed(clock)
-        barred = refusal.message if refusal is not None else work.shares.barred
-        work.barred(read.flushing and bool(barred), clock)
+        problem = worker.problem
+        count, fault = worker.malformed(clock)
+        barred = refusal.message if refusal is not None else worker.shares.barred
+        worker.barred(read.flushing and bool(barred), clock)
         return View(
             read=read,
             refusal=refusal,
-            queue=work.queue,
-            problem=work.complaint,
+            queue=worker.queue,
+            problem=worker.complaint,
             code=str(problem.error_class) if problem is not None else "",
-            polling=work.polling,
-            behind=work.behind,
+            polling=worker.polling,
+            behind=worker.behind,
             barred=barred,
-            flush_remaining=work.barred_at + FLUSH_SECONDS * self._scale - clock,
-            reading=work.reading,
+            flush_remaining=worker.barred_at + FLUSH_SECONDS * self._scale - clock,
+            reading=worker.reading,
             newest=came.newest,
             more=came.more,
             malformed=count,
@@ -258,10 +258,10 @@ class S3AggregatedRefreshKind:
                 resync_on_start=spec.resync.on_start if spec is not None else False,
                 expired=regained(status, refusal)
                 or (
-                    work.reading
+                    worker.reading
                     and (
-                        queue.unread(work.queue, status.queue, now)
-                        or (work.heir and queue.died(work.queue, status.queue))
+                        queue.unread(worker.queue, status.queue, now)
+                        or (worker.heir and queue.died(worker.queue, status.queue))
                     )
                 ),
                 messages=came.messages,
@@ -269,9 +269,9 @@ class S3AggregatedRefreshKind:
                 results=came.results,
                 ends=came.ends,
                 idempotent=target_type.idempotent,
-                running=work.running,
+                running=worker.running,
                 received=max(clock - came.newest, 0.0),
-                seen=work.memory.look(targets, clock),
+                seen=worker.memory.look(targets, clock),
                 held=self._limiter.held(shares.values(), GATEWAY_SECONDS * self._scale, clock),
                 free=self._limiter.free(key, busy, groups, target_type.limit, clock),
                 rivals=self._limiter.rivals(key, groups),
@@ -304,23 +304,23 @@ class S3AggregatedRefreshKind:
     async def settled(self, snapshot: View, plan: Plan, outcome: None) -> None:  # noqa: ARG002 - see the Protocol
         """The status stands as planned: messages may go, calls may be made."""
         key = _key(snapshot)
-        work = self._works.get(key)
-        if work is None or work.uid != snapshot.read.meta.uid:
+        worker = self._workers.get(key)
+        if worker is None or worker.uid != snapshot.read.meta.uid:
             return
         clock = time.monotonic()
         taken = snapshot.snapshot
         self._limiter.recorded(key)
-        work.memory.heard(plan.heard, snapshot.newest)
-        work.memory.look(plan.targets, clock)
-        work.heir = work.heir and not snapshot.queue.late
-        work.dead = queue.uncovered(queue_of(snapshot)) > 0
-        work.settle(plan, taken.results)
-        work.launch(plan.calls)
+        worker.memory.heard(plan.heard, snapshot.newest)
+        worker.memory.look(plan.targets, clock)
+        worker.heir = worker.heir and not snapshot.queue.late
+        worker.dead = queue.uncovered(queue_of(snapshot)) > 0
+        worker.settle(plan, taken.results)
+        worker.launch(plan.calls)
         if target_type_of(snapshot.read.spec).limit:
             self._called(plan, taken, clock)
-        work.flying(t.in_flight.notification_id for t in plan.targets if t.in_flight is not None)
+        worker.flying(t.in_flight.notification_id for t in plan.targets if t.in_flight is not None)
         name = (key.namespace, key.name)
-        work.matched = observe(self._metrics.s3refresh, name, taken, plan, work.matched)
+        worker.matched = observe(self._metrics.s3refresh, name, taken, plan, worker.matched)
         if (seen := snapshot.queue).checked:
             self._metrics.s3refresh.messages(name, seen.visible, seen.in_flight, seen.dead_letters or 0)
         if snapshot.read.flushing and (_flushed(snapshot, plan) or snapshot.flush_remaining <= 0):

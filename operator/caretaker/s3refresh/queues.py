@@ -16,7 +16,7 @@ from caretaker.runtime.queue import Key
 from caretaker.runtime.tasks import cancel
 from caretaker.s3refresh.longpolls import LongPolls
 from caretaker.s3refresh.poller import Poller
-from caretaker.s3refresh.setting import Reading
+from caretaker.s3refresh.worker_config import Reading
 
 logger = logging.getLogger(__name__)
 

@@ -39,7 +39,7 @@ async def test_shares_that_cannot_be_read_are_not_gone(
     resource = await shared.create(source.queue)
     await resource.condition("Ready")
     shared.control.fault(operation=operation, count=None, **fault)
-    # A changed setting starts discovery anew, without known shares.
+    # A changed configuration starts discovery anew, without known shares.
     await resource.edit(filter={"prefixes": ["a/"]}, target=gateway(maxFolders=7))
     told = await resource.condition("TargetsResolved", "False", "TargetsUnresolved")
     await shared.polls_over(sqs_proxy)

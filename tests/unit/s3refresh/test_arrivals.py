@@ -11,7 +11,7 @@ from caretaker.s3refresh.match import Matches, of_buckets
 from caretaker.s3refresh.plan import Message, Shares
 from caretaker.s3refresh.resource import RawRefresh, read
 from caretaker.s3refresh.targets.making import known
-from caretaker.s3refresh.work import PASS_EVENTS
+from caretaker.s3refresh.worker import PASS_EVENTS
 from testing.s3refreshes import refresh
 from testing.turns import beside_others
 

@@ -15,9 +15,9 @@ from caretaker.s3refresh.debounce import Claim
 from caretaker.s3refresh.envelope import ObjectEvent
 from caretaker.s3refresh.plan import Message, Plan, Result, Shares, Snapshot, plan
 from caretaker.s3refresh.resource import RawRefresh, Read, read
-from caretaker.s3refresh.setting import setting_of
 from caretaker.s3refresh.targets import Tools
 from caretaker.s3refresh.targets.making import known, make
+from caretaker.s3refresh.worker_config import worker_config_of
 from testing.s3refreshes import refresh
 
 NOW = 1_800_000_000.0
@@ -117,7 +117,7 @@ async def test_it_is_read_planned_and_called(tmp_path: Path) -> None:
     found = judged({"fileName": str(lines), "atATime": 2})
     assert (found.invalid, target_types.target_type_of(found.spec).limit) == ("", 2)
     assert found.spec is not None
-    assert setting_of(found.spec, None).completions is None
+    assert worker_config_of(found.spec, None).completions is None
     target = make(found.spec, tools())
     passes = Passes(found, await target.discover())
     made = passes.plan(NOW)

@@ -9,9 +9,9 @@ from caretaker.aws.identity import Target, User
 from caretaker.runtime.queue import Key
 from caretaker.s3refresh.queues import Queues
 from caretaker.s3refresh.resource import RawRefresh, read, user_of
-from caretaker.s3refresh.setting import Reading, setting_of
 from caretaker.s3refresh.targets import Tools
 from caretaker.s3refresh.targets.making import known, make
+from caretaker.s3refresh.worker_config import Reading, worker_config_of
 
 ROLE = "arn:aws:iam::111122223333:role/media"
 URL = "https://sqs.eu-west-1.amazonaws.com/111122223333"
@@ -51,7 +51,7 @@ def made(aws: Aws, name: str, source: str, role: str = ROLE) -> tuple[Reading, R
     spec = read(RawRefresh(meta, msgspec.Raw(msgspec.json.encode(body))), known().spec).spec
     assert spec is not None
     make(spec, Tools(aws, Client(), meta))  # type: ignore[arg-type]
-    first, second = setting_of(spec, None, user_of(meta)).readings
+    first, second = worker_config_of(spec, None, user_of(meta)).readings
     return first, second
 
 

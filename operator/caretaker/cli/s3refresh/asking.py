@@ -22,11 +22,11 @@ from caretaker.s3refresh import inspection
 from caretaker.s3refresh.match import of_buckets
 from caretaker.s3refresh.plan import Shares
 from caretaker.s3refresh.queue import QueueView
-from caretaker.s3refresh.setting import SOURCE
 from caretaker.s3refresh.target_types import target_type_of
 from caretaker.s3refresh.targets import Tools
 from caretaker.s3refresh.targets.making import make
-from caretaker.s3refresh.work import bounded
+from caretaker.s3refresh.worker import bounded
+from caretaker.s3refresh.worker_config import SOURCE
 
 
 async def ask(spec: Spec, client: KubeClient, resource: WireMeta) -> Found:

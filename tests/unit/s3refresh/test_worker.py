@@ -14,9 +14,9 @@ from caretaker.s3refresh.envelope import Completion, ObjectEvent
 from caretaker.s3refresh.match import of_buckets
 from caretaker.s3refresh.plan import Message, Shares
 from caretaker.s3refresh.resource import RawRefresh, read
-from caretaker.s3refresh.setting import Setting, setting_of
 from caretaker.s3refresh.targets.making import known
-from caretaker.s3refresh.work import PASS_EVENTS, Work
+from caretaker.s3refresh.worker import PASS_EVENTS, Worker
+from caretaker.s3refresh.worker_config import WorkerConfig, worker_config_of
 from testing.s3refreshes import refresh
 
 FOUND = Shares(complete=True, known=of_buckets(["media"]))
@@ -62,42 +62,42 @@ class Sqs:
         return {"Attributes": {}}
 
 
-def setting() -> Setting:
+def config() -> WorkerConfig:
     spec = refresh(filter={"buckets": ["media"]}, target={"http": {"url": "https://cdn.example.com/purge"}})
     raw = RawRefresh(WireMeta(name="r", namespace="n"), msgspec.Raw(msgspec.json.encode(spec)))
     found = read(raw, known().spec)
     assert found.spec is not None
-    return setting_of(found.spec, None)
+    return worker_config_of(found.spec, None)
 
 
-async def begun(target: Any, *waiting: Message, ends: Sequence[Message] = ()) -> tuple[Work, list[Shares]]:
-    """The work, and what it had found each time when it asked for a pass, until that was complete."""
+async def begun(target: Any, *waiting: Message, ends: Sequence[Message] = ()) -> tuple[Worker, list[Shares]]:
+    """The worker, and what it had found each time when it asked for a pass, until that was complete."""
     told: list[Shares] = []
     done = asyncio.Event()
 
     def news() -> None:
-        told.append(work.shares)
-        if work.shares.complete:
+        told.append(worker.shares)
+        if worker.shares.complete:
             done.set()
 
     queues: Any = Queues(*waiting, ends=ends)
-    asked = setting()
+    asked = config()
     if ends:  # a queue of their own
         asked = msgspec.structs.replace(asked, completions=msgspec.structs.replace(asked.source))
     sqs: Any = Sqs()
-    work = Work(Key("S3AggregatedRefresh", "n", "r"), "u", queues, news, SCALE)
-    await work.begin(asked, sqs, target)
+    worker = Worker(Key("S3AggregatedRefresh", "n", "r"), "u", queues, news, SCALE)
+    await worker.begin(asked, sqs, target)
     async with asyncio.timeout(10):
         await done.wait()
-    return work, told
+    return worker, told
 
 
 async def test_a_discovery_that_the_lease_forbids_tells_nothing_and_is_made_again(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     not_ours = NotLeader("the Lease is held by another")
-    work, told = await begun(Answers(not_ours, not_ours, FOUND))
-    await work.end()
+    worker, told = await begun(Answers(not_ours, not_ours, FOUND))
+    await worker.end()
     assert told[-1] == FOUND
     assert {shares.faults for shares in told} == {()}
     assert caplog.records == []
@@ -106,8 +106,8 @@ async def test_a_discovery_that_the_lease_forbids_tells_nothing_and_is_made_agai
 async def test_a_discovery_that_fails_as_nobody_foresaw_is_told_and_made_again(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    work, told = await begun(Answers(KeyError("Shares"), FOUND))
-    await work.end()
+    worker, told = await begun(Answers(KeyError("Shares"), FOUND))
+    await worker.end()
     assert ("KeyError: 'Shares'",) in [shares.faults for shares in told]
     assert [record.message for record in caplog.records] == ["discovery failed"]
 
@@ -126,18 +126,18 @@ async def test_a_pass_looks_at_so_many_events_and_knows_of_more(events: list[int
     assert PASS_EVENTS == 500, "docs/security.md has this number"
     event = ObjectEvent("ObjectCreated", "media", "a")
     waiting = [Message(at, (event,) * count) for at, count in enumerate(events)]
-    work, _ = await begun(Answers(FOUND), *waiting)
+    worker, _ = await begun(Answers(FOUND), *waiting)
     await asyncio.sleep(0)
-    found = work.messages()
-    await work.end()
+    found = worker.messages()
+    await worker.end()
     assert found == (tuple(waiting[:looked_at]), 7.0, looked_at < len(events))
 
 
 async def test_ends_of_refreshes_do_not_wait_behind_events() -> None:
     events = (ObjectEvent("ObjectCreated", "media", "a"),) * PASS_EVENTS
     end = Message(9, completions=(Completion("n-1", "arn:one"),))
-    work, _ = await begun(Answers(FOUND), Message(1, events), Message(2, events), ends=[end])
+    worker, _ = await begun(Answers(FOUND), Message(1, events), Message(2, events), ends=[end])
     await asyncio.sleep(0)
-    messages, _, more = work.messages()
-    await work.end()
+    messages, _, more = worker.messages()
+    await worker.end()
     assert (end in messages, more) == (True, True)

@@ -8,10 +8,10 @@ import pytest
 from caretaker.api.aws import AwsSpec, SecretRef
 from caretaker.api.s3refresh import Filter, Source, Spec, SQSSource
 from caretaker.aws.identity import Identity, Keys, Target, User
-from caretaker.s3refresh.setting import Reading, Setting, alike, setting_of
 from caretaker.s3refresh.target_types import TargetType
 from caretaker.s3refresh.targets.job import JobTarget
 from caretaker.s3refresh.targets.storagegateway import Completion, Discover, SharesSpec, StorageGatewayTarget
+from caretaker.s3refresh.worker_config import Reading, WorkerConfig, alike, worker_config_of
 from testing.s3refreshes import ACCOUNT, QUEUE, REGION, target_spec_of
 
 ARN = f"arn:aws:sqs:{REGION}:{ACCOUNT}"
@@ -32,42 +32,42 @@ def test_a_queue_is_read_as_the_spec_says() -> None:
     given = spec(wait_time="5s", visibility_timeout="2m", envelope="S3")
     target = Target("sqs", REGION, Identity(), "http://sqs")
     reading = Reading(target, f"{ARN}:events", given.source.sqs, "spec.source.sqs.queueURL", 5, 120)
-    assert setting_of(given, None) == Setting(reading, None, 420.0, ALONE, (AWS, None, ()))
+    assert worker_config_of(given, None) == WorkerConfig(reading, None, 420.0, ALONE, (AWS, None, ()))
 
 
 def test_a_queue_of_completions_is_read_in_any_envelope() -> None:
     target_type = msgspec.structs.replace(ALONE, completion=Completion(queue_url=ENDS))
     given = spec(target_type, wait_time="5s", envelope="S3")
-    found = setting_of(given, None)
+    found = worker_config_of(given, None)
     source = msgspec.structs.replace(given.source.sqs, queue_url=ENDS, envelope="Auto")
     field = "spec.target.storageGateway.completion.queueURL"
     assert found.completions == Reading(found.source.target, f"{ARN}:ends", source, field)
     assert found.readings == (found.source, found.completions)
     same = msgspec.structs.replace(ALONE, completion=Completion(queue_url=QUEUE))
-    assert setting_of(spec(same), None).completions is None
+    assert worker_config_of(spec(same), None).completions is None
 
 
 def test_the_credentials_are_those_of_the_spec() -> None:
     own = msgspec.structs.replace(AWS, credentials_secret_ref=SecretRef("s"))
-    found = setting_of(spec(aws=own), KEYS, USER)
+    found = worker_config_of(spec(aws=own), KEYS, USER)
     assert (found.source.target.identity, found.others) == (Identity(KEYS), (own, KEYS, ()))
     role = msgspec.structs.replace(AWS, role_arn=ROLE)
-    assert setting_of(spec(aws=role), None, USER).source.target.identity.user == USER
+    assert worker_config_of(spec(aws=role), None, USER).source.target.identity.user == USER
 
 
 def test_buckets_are_part_of_it_where_they_are_the_targets() -> None:
-    assert setting_of(spec(JOB), None).others == (AWS, None, ("media",))
+    assert worker_config_of(spec(JOB), None).others == (AWS, None, ("media",))
 
 
 def test_a_url_that_an_older_crd_let_in_names_its_queue_itself() -> None:
-    assert setting_of(spec(url="q"), None).source.arn == "q"
+    assert worker_config_of(spec(url="q"), None).source.arn == "q"
 
 
 @pytest.mark.parametrize("field", ["waitTime", "visibilityTimeout"])
 def test_a_duration_that_is_none_is_told_by_its_field(field: str) -> None:
     name = {"waitTime": "wait_time", "visibilityTimeout": "visibility_timeout"}[field]
     with pytest.raises(ValueError, match=f"^spec.source.sqs.{field}: "):
-        setting_of(spec(**{name: "soon"}), None)
+        worker_config_of(spec(**{name: "soon"}), None)
 
 
 def test_who_may_share_the_reader_of_a_queue() -> None:

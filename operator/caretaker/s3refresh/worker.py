@@ -31,9 +31,9 @@ from caretaker.s3refresh.plan import End, Message, Plan, Result, Shares
 from caretaker.s3refresh.poller import Poller
 from caretaker.s3refresh.queue import NEAR_MOST_IN_FLIGHT, QueueView
 from caretaker.s3refresh.queues import Queues
-from caretaker.s3refresh.setting import Setting
 from caretaker.s3refresh.target_types import TargetType
 from caretaker.s3refresh.targets import Target
+from caretaker.s3refresh.worker_config import WorkerConfig
 
 logger = logging.getLogger(__name__)
 
@@ -49,14 +49,14 @@ MALFORMED_SECONDS: Final = 3600.0  # for which the condition reports a malformed
 PASS_EVENTS: Final = 500  # in one pass, unless its first message has more; the next pass follows at once
 
 
-class Work:
+class Worker:
     """One resource, by UID. `on_news` asks for a pass."""
 
     def __init__(
         self, key: Key, uid: str, queues: Queues, on_news: Callable[[], None], scale: float = 1.0
     ) -> None:
         self.uid = uid
-        self.setting: Setting | None = None
+        self.config: WorkerConfig | None = None
         self.memory = TargetMemory()
         self.shares = Shares()
         self.queue = QueueView()
@@ -86,16 +86,16 @@ class Work:
 
     # ---------------------------------------------------------------- life
 
-    async def begin(self, setting: Setting, sqs: Sqs, target: Target) -> None:
+    async def begin(self, config: WorkerConfig, sqs: Sqs, target: Target) -> None:
         """Discover, look, and poll once there is a complete list of targets. What ran before ends first."""
         await self.rest()
-        self.setting, self._target, self._deaf = setting, target, False
+        self.config, self._target, self._deaf = config, target, False
         self.heir = True
         with log.beyond_the_pass():
             self._tasks = [
                 asyncio.create_task(self._watch_ends(target), name="s3refresh-ends"),
-                asyncio.create_task(self._discover(setting, target), name="s3refresh-discover"),
-                asyncio.create_task(self._check(setting, sqs), name="s3refresh-check"),
+                asyncio.create_task(self._discover(config, target), name="s3refresh-discover"),
+                asyncio.create_task(self._check(config, sqs), name="s3refresh-check"),
             ]
 
     async def rest(self) -> None:
@@ -103,7 +103,7 @@ class Work:
         tasks, self._tasks, self._pollers = self._tasks, [], []
         await cancel(*tasks)
         await self._queues.leave(self._key)
-        self.setting, self.shares, self.queue = None, Shares(), QueueView()
+        self.config, self.shares, self.queue = None, Shares(), QueueView()
 
     async def deafen(self) -> None:
         """Receive nothing more; what is dirty is still refreshed."""
@@ -148,7 +148,7 @@ class Work:
     @property
     def complaint(self) -> str:
         """What to tell of `problem`; "" while there is none."""
-        readings = self.setting.readings if self.setting is not None else ()
+        readings = self.config.readings if self.config is not None else ()
         found = zip((poller.problem for poller in self._pollers), readings, strict=False)
         return next((advice.told(error, of.field) for error, of in found if error is not None), "")
 
@@ -241,12 +241,12 @@ class Work:
             if self.ends:
                 self.on_result()
 
-    async def _discover(self, setting: Setting, target: Target) -> None:
+    async def _discover(self, config: WorkerConfig, target: Target) -> None:
         failures = 0
         while True:
             self._again.clear()
             try:
-                found = await self._found(target, setting.target_type)
+                found = await self._found(target, config.target_type)
             except NotLeader:  # nothing was asked; the Lease may be renewed yet
                 await asyncio.sleep(_backoff(failures) * self._scale)
                 failures += 1
@@ -255,8 +255,8 @@ class Work:
                 self.shares = found
                 self._on_news()
             if found.complete and not self._pollers and not self._deaf:
-                self._poll(setting)
-            wait = setting.rediscover * self._scale
+                self._poll(config)
+            wait = config.rediscover * self._scale
             if not found.complete:
                 wait = min(wait, _backoff(failures) * self._scale)
             failures = 0 if found.complete else failures + 1
@@ -272,20 +272,20 @@ class Work:
             logger.exception("discovery failed")
             return Shares(known=self.shares.known, faults=(f"{type(error).__name__}: {error}",))
 
-    def _poll(self, setting: Setting) -> None:
+    def _poll(self, config: WorkerConfig) -> None:
         """Read the queues: not before every target is known, or an event would seem to be nobody's."""
         self._pollers = [
-            self._queues.join(self._key, reading, self._on_news, owner=reading is setting.source)
-            for reading in setting.readings
+            self._queues.join(self._key, reading, self._on_news, owner=reading is config.source)
+            for reading in config.readings
         ]
 
-    async def _check(self, setting: Setting, sqs: Sqs) -> None:
+    async def _check(self, config: WorkerConfig, sqs: Sqs) -> None:
         """Look at the source queue when there is a reason to."""
         failures, second = 0, 0.0
         while True:
             received, looked = self._received(), time.monotonic()
             late = 0 < second <= looked
-            view = msgspec.structs.replace(await self._look(setting, sqs), late=late)
+            view = msgspec.structs.replace(await self._look(config, sqs), late=late)
             if view != self.queue:
                 self.queue = view
                 self._on_news()
@@ -297,7 +297,7 @@ class Work:
             if self._pollers:
                 self._pollers[0].saw(view.visible, looked)
             if not second and self._pollers:
-                second = time.monotonic() + setting.source.visibility
+                second = time.monotonic() + config.source.visibility
             if not late:
                 await asyncio.sleep(CHECK_SECONDS * self._scale)
                 continue
@@ -312,9 +312,9 @@ class Work:
         without this process receiving them."""
         return self.dead or self.behind or self.queue.in_flight >= NEAR_MOST_IN_FLIGHT
 
-    async def _look(self, setting: Setting, sqs: Sqs) -> QueueView:
+    async def _look(self, config: WorkerConfig, sqs: Sqs) -> QueueView:
         try:
-            return await inspection.look(sqs, setting.source.source, self.queue)
+            return await inspection.look(sqs, config.source.source, self.queue)
         except Exception as error:  # an answer that nobody foresaw must not end the resource's work
             logger.exception("the queue's attributes cannot be read")
             return msgspec.structs.replace(self.queue, problem=f"{type(error).__name__}: {error}", code="")

@@ -26,7 +26,7 @@ class Reading(msgspec.Struct, frozen=True):
     visibility: int = 60
 
 
-class Setting(msgspec.Struct, frozen=True):
+class WorkerConfig(msgspec.Struct, frozen=True):
     """What the tasks of a resource depend on; another one starts them anew."""
 
     source: Reading
@@ -41,8 +41,8 @@ class Setting(msgspec.Struct, frozen=True):
         return (self.source,) if self.completions is None else (self.source, self.completions)
 
 
-def setting_of(spec: Spec, keys: Keys | None, user: User | None = None) -> Setting:
-    """The setting that a spec asks for. Raises ValueError with the field."""
+def worker_config_of(spec: Spec, keys: Keys | None, user: User | None = None) -> WorkerConfig:
+    """The configuration that a spec asks for. Raises ValueError with the field."""
     source, target_type = spec.source.sqs, target_type_of(spec)
     sqs = Target.of(spec.aws, "sqs", keys, user=user)
     reading = Reading(
@@ -58,7 +58,7 @@ def setting_of(spec: Spec, keys: Keys | None, user: User | None = None) -> Setti
         ends = msgspec.structs.replace(source, queue_url=url, envelope="Auto")
         completions = Reading(sqs, queue_of(url, spec), ends, target_type.ends_field)
     buckets = spec.filter.buckets if target_type.of_buckets else ()
-    return Setting(reading, completions, target_type.rediscover, target_type, (spec.aws, keys, buckets))
+    return WorkerConfig(reading, completions, target_type.rediscover, target_type, (spec.aws, keys, buckets))
 
 
 def queue_of(url: str, spec: Spec) -> str:
