@@ -34,7 +34,7 @@ from caretaker.kube.errors import error_from
 from caretaker.obs import log
 from caretaker.obs.bounded import Bounded
 from caretaker.runtime.events import cut, event_name
-from caretaker.s3refresh import envelope, match, record
+from caretaker.s3refresh import envelope, match, status_codec
 from caretaker.s3refresh import resource as s3_resource
 from caretaker.s3refresh.match import Share
 from caretaker.s3refresh.targets.making import known
@@ -177,7 +177,7 @@ def _refresh(spec: bytes) -> Any:
 def _refresh_status(status: bytes) -> Any:
     """The record of every target, as a pass reads it."""
     found = s3_resource.read(s3_resource.RawRefresh(META, EMPTY, msgspec.Raw(sound(status))), known().spec)
-    return [record.read(one, fleet.NOW) for one in found.status.targets]
+    return [status_codec.decode(one, fleet.NOW) for one in found.status.targets]
 
 
 def _ecs_to_plan(content: bytes) -> Any:

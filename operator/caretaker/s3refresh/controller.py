@@ -25,7 +25,7 @@ from caretaker.obs.metrics import Metrics
 from caretaker.runtime.controller import Next, Subject
 from caretaker.runtime.queue import Key
 from caretaker.s3refresh import plan as planning
-from caretaker.s3refresh import queue, record, resource, timing
+from caretaker.s3refresh import queue, resource, status_codec, timing
 from caretaker.s3refresh.admission import Admission
 from caretaker.s3refresh.arrivals import Arrivals
 from caretaker.s3refresh.concurrency import ConcurrencyLimiter, busy_of, waiting_of
@@ -220,7 +220,7 @@ class S3AggregatedRefreshKind:
     def _view(self, key: Key, worker: Worker, read: Read, came: Arrivals, refusal: Refusal | None) -> View:
         now, clock = time.time(), time.monotonic()
         spec, status, target_type = read.spec, read.status, target_type_of(read.spec)
-        targets = tuple(record.read(one, now) for one in status.targets)
+        targets = tuple(status_codec.decode(one, now) for one in status.targets)
         shares = {share.id: share for share in came.shares.known}
         busy = busy_of(targets, shares, read.options.assume_after, now)
         groups = {share.group for share in shares.values()} if target_type.limit else set()

@@ -13,7 +13,7 @@ import msgspec
 
 from caretaker.api import conditions as c
 from caretaker.api.conditions import RefreshReason as Reason
-from caretaker.s3refresh import debounce, record, timing
+from caretaker.s3refresh import debounce, status_codec, timing
 from caretaker.s3refresh.debounce import Dirty, Phase, Target
 from caretaker.s3refresh.folders import EVERYTHING, Request
 from caretaker.s3refresh.match import Share
@@ -76,7 +76,7 @@ def outlooks(read: Read, now: float, shares: Shares | None = None) -> list[Outlo
     held = hold_of(read)
     found = {}
     for status in read.status.targets:
-        target = record.read(status, now)
+        target = status_codec.decode(status, now)
         upcoming = _next(target, status.phase, read, held, known, now)
         found[target.id] = Outlook(target, status.phase, upcoming, (known or {}).get(target.id))
     for name, share in (known or {}).items():

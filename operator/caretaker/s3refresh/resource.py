@@ -13,7 +13,7 @@ from caretaker.api.conditions import RefreshReason as Reason
 from caretaker.api.objects import WireMeta
 from caretaker.api.s3refresh import Spec, Status
 from caretaker.aws.identity import User
-from caretaker.s3refresh import record
+from caretaker.s3refresh import status_codec
 from caretaker.s3refresh.debounce import Target
 from caretaker.s3refresh.options import DebounceOptions
 from caretaker.s3refresh.target_types import target_type_of
@@ -80,7 +80,7 @@ def targets_of(raw: RawRefresh, now: float) -> tuple[Target, ...]:
         status = msgspec.json.decode(raw.status, type=Status)
     except msgspec.ValidationError:
         return ()
-    return tuple(record.read(one, now) for one in status.targets)
+    return tuple(status_codec.decode(one, now) for one in status.targets)
 
 
 def read(raw: RawRefresh, wanted: type[Spec], scale: float = 1.0) -> Read:

@@ -4,7 +4,7 @@ changed."""
 from caretaker.api import conditions as c
 from caretaker.api.s3refresh import Status
 from caretaker.api.times import format_time
-from caretaker.s3refresh import record
+from caretaker.s3refresh import status_codec
 from caretaker.s3refresh.conditions import conditions_of, queue_of
 from caretaker.s3refresh.plan import Plan
 from caretaker.s3refresh.snapshots import View
@@ -20,5 +20,5 @@ def status_of(view: View, plan: Plan) -> Status:
         # Without a spec there are no options, and nothing changes.
         targets=before.targets
         if view.read.spec is None
-        else tuple(record.write(target, plan.phases[target.id]) for target in plan.targets),
+        else tuple(status_codec.encode(target, plan.phases[target.id]) for target in plan.targets),
     )

@@ -14,7 +14,7 @@ import msgspec
 
 from caretaker.api.s3refresh import Filter, TargetStatus
 from caretaker.runtime.queue import Key
-from caretaker.s3refresh import folders, record
+from caretaker.s3refresh import folders, status_codec
 from caretaker.s3refresh.concurrency import ConcurrencyLimiter, busy_of, waiting_of
 from caretaker.s3refresh.debounce import Claim, Target
 from caretaker.s3refresh.envelope import Completion, ObjectEvent
@@ -98,14 +98,14 @@ class Resource:
         self.wake = 0.0
         self._load = load
         self._memory = TargetMemory()
-        self._stored = [record.write(Target(share.id), "Clean") for share in shares]
+        self._stored = [status_codec.encode(Target(share.id), "Clean") for share in shares]
         self._passes = itertools.count(1)
 
     def run_pass(self, now: float) -> None:
         """A pass, as in controller.py."""
         load, options = self._load, self._load.options
         wall = EPOCH + now
-        targets = tuple(record.read(_as_stored(one), wall) for one in self._stored)
+        targets = tuple(status_codec.decode(_as_stored(one), wall) for one in self._stored)
         messages, results = tuple(self.inbox), tuple(self.results)
         busy = busy_of(targets, self.shares, options.assume_after, wall)
         snapshot = Snapshot(
@@ -130,7 +130,7 @@ class Resource:
         waiting = waiting_of(made, self.shares, wall)
         wanting = wanting_of(made.targets, self.shares)
         load.limiter.note(self.key, busy, waiting, wanting, now, lambda: load.soon(self, load.now))
-        self._stored = [record.write(target, made.phases[target.id]) for target in made.targets]
+        self._stored = [status_codec.encode(target, made.phases[target.id]) for target in made.targets]
         load.limiter.recorded(self.key)
         self.inbox, self.results = [], []
         self.running -= {result.claim_id for result in results}

@@ -14,7 +14,7 @@ from caretaker.api.s3refresh import (
     ScopeStatus,
     TargetStatus,
 )
-from caretaker.s3refresh import debounce, narrowing, record, timing
+from caretaker.s3refresh import debounce, narrowing, status_codec, timing
 from caretaker.s3refresh.allowance import UNCONTENDED, Contention, allowance
 from caretaker.s3refresh.debounce import Claim, Dirty, Failure, InFlight, Last, Target
 from caretaker.s3refresh.folders import EVERYTHING, Request, Scope
@@ -672,8 +672,9 @@ def test_a_clean_target_never_starts() -> None:
     ],
 )
 def test_what_is_recorded_reads_as_it_was(target: Target) -> None:
-    written = msgspec.json.encode(record.write(target, "Clean"))
-    assert record.read(msgspec.json.decode(written, type=type(record.write(target, "Clean"))), NOW) == target
+    status = status_codec.encode(target, "Clean")
+    written = msgspec.json.encode(status)
+    assert status_codec.decode(msgspec.json.decode(written, type=type(status)), NOW) == target
 
 
 def test_how_a_target_is_recorded() -> None:
@@ -692,7 +693,7 @@ def test_how_a_target_is_recorded() -> None:
         failure=Failure(2, "E", "n" * 1025, NOW + 60),
         location="bucket/team/",
     )
-    assert msgspec.to_builtins(record.write(target, "Claimed")) == {
+    assert msgspec.to_builtins(status_codec.encode(target, "Claimed")) == {
         "id": "t",
         "phase": "Claimed",
         "location": "bucket/team/",
@@ -780,11 +781,11 @@ def test_how_a_target_is_recorded() -> None:
     ],
 )
 def test_how_the_last_call_is_recorded(last: Last, told: dict[str, object] | None) -> None:
-    assert msgspec.to_builtins(record.write(Target("t", last=last), "Clean").last) == told
+    assert msgspec.to_builtins(status_codec.encode(Target("t", last=last), "Clean").last) == told
 
 
 def test_what_cannot_be_read_back_is_now_or_everything() -> None:
-    found = record.read(
+    found = status_codec.decode(
         TargetStatus(
             "t",
             dirty=ScopeStatus("x", folders=("a",), later=LaterStatus("y", trees=("b",))),

@@ -13,7 +13,7 @@ from caretaker.api.conditions import Condition
 from caretaker.api.conditions import RefreshReason as Reason
 from caretaker.api.objects import WireMeta
 from caretaker.api.s3refresh import Debounce, Resync, Source, Spec, SQSSource, Status
-from caretaker.s3refresh import plan, record, timing
+from caretaker.s3refresh import plan, status_codec, timing
 from caretaker.s3refresh.debounce import Claim, Dirty, Failure, InFlight, Last, Phase, Target
 from caretaker.s3refresh.folders import EVERYTHING, Request, Scope
 from caretaker.s3refresh.forecast import Next, bounds, outlooks
@@ -49,7 +49,7 @@ def read(*targets: Target, phase: Phase = "Debouncing", conditions: Any = (), **
     status = Status(
         observed_generation=1,
         conditions=tuple(Condition(*parts, observed_generation=1) for parts in conditions),
-        targets=tuple(record.write(target, phase) for target in targets),
+        targets=tuple(status_codec.encode(target, phase) for target in targets),
     )
     return Read(WireMeta(name="r", namespace="n", generation=1), status, made, options_of(made))
 

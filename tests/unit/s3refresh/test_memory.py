@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from caretaker.s3refresh import record
+from caretaker.s3refresh import status_codec
 from caretaker.s3refresh.debounce import Claim, Dirty, Failure, Last, Target
 from caretaker.s3refresh.folders import Request, Scope
 from caretaker.s3refresh.memory import ROUNDED, TargetMemory
@@ -16,7 +16,7 @@ FINER = 1795289935.8123457  # than the record's microseconds, as time.time() is
 def test_a_call_read_back_from_the_record_is_the_call_that_was_written() -> None:
     """Else minInterval would begin anew with the next pass."""
     written = Target("share-1", last=Last(requested_at=FINER, accepted_at=FINER))
-    found = record.read(record.write(written, "Clean"), FINER)
+    found = status_codec.decode(status_codec.encode(written, "Clean"), FINER)
     memory = TargetMemory()
     memory.look([written], 0.0)
     assert memory.look([found], 60.0)["share-1"].called_for == 60.0

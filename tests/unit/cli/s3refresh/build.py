@@ -12,7 +12,7 @@ from caretaker.cli.s3refresh.found import Found, QueueFound
 from caretaker.cli.s3refresh.plan_text import Prospect
 from caretaker.cli.s3refresh.samples import samples_of
 from caretaker.cli.s3refresh.status_text import Look
-from caretaker.s3refresh import record
+from caretaker.s3refresh import status_codec
 from caretaker.s3refresh.debounce import Claim, Dirty, Failure, InFlight, Last, Phase, Target
 from caretaker.s3refresh.folders import EVERYTHING, Request, Scope
 from caretaker.s3refresh.forecast import outlooks
@@ -63,7 +63,7 @@ def raw(
     status = Status(
         **{
             "observed_generation": 1,
-            "targets": tuple(record.write(target, phase) for target, phase in targets or ()),
+            "targets": tuple(status_codec.encode(target, phase) for target, phase in targets or ()),
             **fields,
         }
     )

@@ -1,4 +1,4 @@
-"""Targets as status holds them, and back: the write-ahead record.
+"""Encodes targets into status and decodes them: the write-ahead record.
 
 Pure. What cannot be read back counts as lost, and a lost record means everything of its target is stale: a
 refresh too many, never one too few.
@@ -10,7 +10,7 @@ from caretaker.s3refresh.debounce import Claim, Dirty, Failure, InFlight, Last, 
 from caretaker.s3refresh.folders import ROOT, Request, Scope
 
 
-def read(status: wire.TargetStatus, now: float) -> Target:
+def decode(status: wire.TargetStatus, now: float) -> Target:
     """The target. A time that is not one counts as now."""
 
     def when(text: str | None) -> float:
@@ -70,7 +70,7 @@ def read(status: wire.TargetStatus, now: float) -> Target:
     )
 
 
-def write(target: Target, phase: Phase) -> wire.TargetStatus:
+def encode(target: Target, phase: Phase) -> wire.TargetStatus:
     """What status holds. Times have microseconds: a second less would break minInterval."""
     dirty, claim, flying, failure = target.dirty, target.claim, target.in_flight, target.failure
     return wire.TargetStatus(
