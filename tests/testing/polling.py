@@ -59,7 +59,7 @@ class Polling:
         """This reader can do nothing about it yet."""
         await self.poller.settle(reader, [], [message.id for message in self.waiting(reader)])
 
-    async def strange(self, reader: str = OWNER) -> None:
+    async def unclaimed(self, reader: str = OWNER) -> None:
         """Nothing that this reader is asked about is on record: ends of others' refreshes."""
         await self.poller.settle(reader, [], [], [message.id for message in self.waiting(reader)])
 

@@ -29,7 +29,7 @@ STALLING: Final = frozenset(
     (Reason.INVALID_SPEC, Reason.NOT_GRANTED, Reason.QUEUE_CONFLICT, Reason.QUEUE_UNSUITABLE)
 )
 # Those that leave the queue to other resources.
-UNCLAIMED: Final = frozenset((Reason.INVALID_SPEC, Reason.NOT_GRANTED, Reason.QUEUE_CONFLICT))
+NO_QUEUE_CLAIM: Final = frozenset((Reason.INVALID_SPEC, Reason.NOT_GRANTED, Reason.QUEUE_CONFLICT))
 _NO_ROOM: Final = (
     f"a resource keeps {MAX_TARGETS} targets, and those that are gone while dirty count: name fewer in "
     "spec.target, and the others in a resource with a queue of its own"
@@ -67,8 +67,8 @@ def regained(status: Status, refusal: Refusal | None) -> bool:
     """Whether the queue is this resource's again, and by what stands was not until now: another one may have
     read it, and deleted events that were nobody's to it."""
     standing = c.find(status.conditions, c.READY)
-    held = refusal is None or refusal.reason not in UNCLAIMED
-    return held and standing is not None and standing.reason in UNCLAIMED
+    held = refusal is None or refusal.reason not in NO_QUEUE_CLAIM
+    return held and standing is not None and standing.reason in NO_QUEUE_CLAIM
 
 
 def ready(view: View, plan: Plan) -> Verdict:

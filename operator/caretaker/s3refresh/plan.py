@@ -117,7 +117,7 @@ class Plan(msgspec.Struct):
     calls: list[tuple[Share, Claim]] = []
     done: list[int] = []  # messages to delete
     kept: list[int] = []  # messages to leave to the queue
-    strange: list[int] = []  # ends of refreshes that are not on record: another resource's, or old
+    unclaimed: list[int] = []  # ends of refreshes that are not on record: another resource's, or old
     heard: set[str] = set()  # targets that an event was about
     matched: int = 0  # events that concern a target
     homeless: int = 0  # events of no target
@@ -193,7 +193,7 @@ def _messages(snapshot: Snapshot, targets: dict[str, Target], result: Plan) -> N
             result.kept.append(message.id)  # its call may not have been answered yet
             continue
         if early and len(early) == len(message.completions):
-            result.strange.append(message.id)
+            result.unclaimed.append(message.id)
             continue
         if message.malformed:
             if snapshot.malformed == "RefreshAll":

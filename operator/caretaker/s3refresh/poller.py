@@ -41,9 +41,9 @@ REFUSED_SECONDS: Final = 600.0  # for which a deletion that was refused is told 
 # For which the end of a refresh that nobody here knows stays in the queue: after a start, whose it is may
 # join late, and this process may end before that. Shorter than a visibility timeout (the least is 30 s), so
 # that it is received once more at most. Then it is deleted, and remembered.
-STRANGE_SECONDS: Final = 25.0
-MOST_STRANGE: Final = 1000
-MOST_STRANGE_BYTES: Final = 4 * 1024 * 1024  # of their bodies, as they came
+UNCLAIMED_SECONDS: Final = 25.0
+MOST_UNCLAIMED: Final = 1000
+MOST_UNCLAIMED_BYTES: Final = 4 * 1024 * 1024  # of their bodies, as they came
 RECEIVE: Final = "receive"
 
 _numbers = itertools.count(1)  # of messages, over all queues: a plan names those of two
@@ -91,7 +91,7 @@ class Poller:
         self._readers: dict[Hashable, Callable[[], None]] = {}
         self._by_name: dict[str, InFlightMessage] = {}
         self._by_number: dict[int, InFlightMessage] = {}
-        self._strange: dict[int, InFlightMessage] = {}  # completion events that no reader has recognised
+        self._unclaimed: dict[int, InFlightMessage] = {}  # completion events that no reader has recognised
         self._bytes = 0  # of what is here
         self._left = asyncio.Event()  # something was settled
         self._gate = asyncio.Semaphore(DELETIONS)
@@ -104,13 +104,13 @@ class Poller:
         self._readers[reader] = on_news
         if owner:
             self._owner = reader
-        for held in self._strange.values():
-            held.since = time.monotonic()
-        self._by_number |= self._strange
-        self._strange.clear()
-        for held in self._by_number.values():
-            if owner or held.message.completions:
-                held.asked.add(reader)
+        for entry in self._unclaimed.values():
+            entry.since = time.monotonic()
+        self._by_number |= self._unclaimed
+        self._unclaimed.clear()
+        for entry in self._by_number.values():
+            if owner or entry.message.completions:
+                entry.asked.add(reader)
         on_news()
 
     def read_as(self, source: SQSSource, wait: int, visibility: int) -> None:
@@ -123,14 +123,14 @@ class Poller:
         self._readers.pop(reader, None)
         if self._owner == reader:
             self._owner = None
-        for held in list(self._by_number.values()):
-            if reader not in held.asked:
+        for entry in list(self._by_number.values()):
+            if reader not in entry.asked:
                 continue
-            held.asked.discard(reader)
-            if not held.deleted:
-                self._forget(held)
-            elif not held.asked:  # it does not come again
-                self._strange[held.message.id] = self._by_number.pop(held.message.id)
+            entry.asked.discard(reader)
+            if not entry.deleted:
+                self._forget(entry)
+            elif not entry.asked:  # it does not come again
+                self._unclaimed[entry.message.id] = self._by_number.pop(entry.message.id)
 
     @property
     def problem(self) -> AwsError | None:
@@ -156,35 +156,35 @@ class Poller:
     def waiting(self, reader: Hashable) -> tuple[tuple[Message, ...], float]:
         """(what this reader has not answered for yet, oldest first; when the newest of it came, by
         time.monotonic())."""
-        found = [held for held in self._by_number.values() if reader in held.asked]
-        return tuple(held.message for held in found), found[-1].since if found else 0.0
+        found = [entry for entry in self._by_number.values() if reader in entry.asked]
+        return tuple(entry.message for entry in found), found[-1].since if found else 0.0
 
     async def settle(
-        self, reader: Hashable, done: Iterable[int], kept: Iterable[int], strange: Iterable[int] = ()
+        self, reader: Hashable, done: Iterable[int], kept: Iterable[int], unclaimed: Iterable[int] = ()
     ) -> None:
-        """Nothing more is to be done about `done`; `kept` is wanted again, later; `strange` are ends of
+        """Nothing more is to be done about `done`; `kept` is wanted again, later; `unclaimed` are ends of
         refreshes that this reader knows nothing of.
 
-        Deleted is what no reader has anything left to do about, what is strange to all of them a while
+        Deleted is what no reader has anything left to do about, what is unclaimed by all of them a while
         later. What one of them keeps is given back to the queue; malformed messages are left to age: their
         receive count is what takes them to the dead-letter queue.
         """
         gone: list[InFlightMessage] = []
         back: list[InFlightMessage] = []
-        for numbers, keep, knows in ((done, False, True), (kept, True, True), (strange, False, False)):
-            for held in self._answers(reader, numbers):
-                held.kept = held.kept or keep
-                held.known = held.known or knows
-                if held.asked:
+        for numbers, keep, knows in ((done, False, True), (kept, True, True), (unclaimed, False, False)):
+            for entry in self._answers(reader, numbers):
+                entry.kept = entry.kept or keep
+                entry.known = entry.known or knows
+                if entry.asked:
                     continue
-                if not held.known:
-                    self._strange[held.message.id] = self._by_number.pop(held.message.id)
+                if not entry.known:
+                    self._unclaimed[entry.message.id] = self._by_number.pop(entry.message.id)
                     continue
-                self._forget(held)
-                if not held.deleted:
-                    (back if held.kept else gone).append(held)
+                self._forget(entry)
+                if not entry.deleted:
+                    (back if entry.kept else gone).append(entry)
         self._left.set()
-        soon = [held for held in back if not held.message.malformed]
+        soon = [entry for entry in back if not entry.message.malformed]
         await asyncio.gather(
             *(self._send(self._delete, some) for some in _tens(gone)),
             *(self._send(self._again, some) for some in _tens(soon)),
@@ -193,11 +193,11 @@ class Poller:
     def _answers(self, reader: Hashable, numbers: Iterable[int]) -> Iterable[InFlightMessage]:
         """Those that this reader was asked about, and has answered for now."""
         for number in numbers:
-            held = self._by_number.get(number)
-            if held is not None and reader in held.asked:
-                held.asked.discard(reader)
-                held.answered = True
-                yield held
+            entry = self._by_number.get(number)
+            if entry is not None and reader in entry.asked:
+                entry.asked.discard(reader)
+                entry.answered = True
+                yield entry
 
     # ---------------------------------------------------------------- receiving
 
@@ -219,7 +219,7 @@ class Poller:
                 failures = 0
                 self._answered()
                 self._note_backlog(found, width, wait)
-                await self._part_with_strange()
+                await self._delete_unclaimed()
                 more = found == BATCH * width and size < LARGE_BYTES * found
                 width = min(width * 2, MOST_RECEIVES) if more else 1
                 if not found and not self._wait:  # short polls, as spec.source.sqs.waitTime 0s asks for
@@ -293,10 +293,10 @@ class Poller:
     async def _take(self, name: str, receipt: str, body: str) -> set[Hashable]:
         """Keep a message; who is to be asked about it."""
         self.received += 1
-        held = self._by_name.get(name)
-        if held is not None:
-            held.receipt = receipt
-            held.deleted = False  # a deletion that failed
+        entry = self._by_name.get(name)
+        if entry is not None:
+            entry.receipt = receipt
+            entry.deleted = False  # a deletion that failed
             return set()
         parsed = await parsed_of(body, self._source)
         if parsed.malformed:
@@ -309,9 +309,9 @@ class Poller:
         if not asked:
             # Nobody's here, and perhaps another operator's: not ours to delete.
             return set()
-        held = InFlightMessage(name, receipt, len(body), message, asked)
-        self._bytes += held.size
-        self._by_name[name] = self._by_number[message.id] = held
+        entry = InFlightMessage(name, receipt, len(body), message, asked)
+        self._bytes += entry.size
+        self._by_name[name] = self._by_number[message.id] = entry
         return asked
 
     def _failed(self, what: str, error: AwsError) -> None:
@@ -339,26 +339,26 @@ class Poller:
 
     # ---------------------------------------------------------------- deleting
 
-    def _forget(self, held: InFlightMessage) -> None:
-        if self._by_name.pop(held.name, None) is not None:
-            self._bytes -= held.size
-        self._by_number.pop(held.message.id, None)
-        self._strange.pop(held.message.id, None)
+    def _forget(self, entry: InFlightMessage) -> None:
+        if self._by_name.pop(entry.name, None) is not None:
+            self._bytes -= entry.size
+        self._by_number.pop(entry.message.id, None)
+        self._unclaimed.pop(entry.message.id, None)
         self._left.set()
 
-    async def _part_with_strange(self) -> None:
+    async def _delete_unclaimed(self) -> None:
         """Delete the ends that nobody has asked for in time; whoever joins is asked all the same."""
-        if not self._strange:
+        if not self._unclaimed:
             return
-        since = time.monotonic() - STRANGE_SECONDS
-        size = sum(held.size for held in self._strange.values())
-        while len(self._strange) > MOST_STRANGE or size > MOST_STRANGE_BYTES:
-            oldest = next(iter(self._strange.values()))
+        since = time.monotonic() - UNCLAIMED_SECONDS
+        size = sum(entry.size for entry in self._unclaimed.values())
+        while len(self._unclaimed) > MOST_UNCLAIMED or size > MOST_UNCLAIMED_BYTES:
+            oldest = next(iter(self._unclaimed.values()))
             size -= oldest.size
             self._forget(oldest)
-        old = [held for held in self._strange.values() if held.since <= since and not held.deleted]
-        for held in old:
-            held.deleted = True
+        old = [entry for entry in self._unclaimed.values() if entry.since <= since and not entry.deleted]
+        for entry in old:
+            entry.deleted = True
         await asyncio.gather(*(self._send(self._delete, some) for some in _tens(old)))
 
     async def _send(self, work: Callable[[Batch], Awaitable[None]], some: Batch) -> None:
@@ -377,7 +377,7 @@ class Poller:
     async def _delete(self, batch: Batch) -> None:
         answer = await self._sqs.delete_message_batch(
             QueueUrl=self._source.queue_url,
-            Entries=[{"Id": str(at), "ReceiptHandle": held.receipt} for at, held in enumerate(batch)],
+            Entries=[{"Id": str(at), "ReceiptHandle": entry.receipt} for at, entry in enumerate(batch)],
         )
         failed = answer.get("Failed", [])  # with HTTP 200
         self.deleted += len(batch) - len(failed)
@@ -389,8 +389,8 @@ class Poller:
         await self._sqs.change_message_visibility_batch(
             QueueUrl=self._source.queue_url,
             Entries=[
-                {"Id": str(at), "ReceiptHandle": held.receipt, "VisibilityTimeout": AGAIN_SECONDS}
-                for at, held in enumerate(batch)
+                {"Id": str(at), "ReceiptHandle": entry.receipt, "VisibilityTimeout": AGAIN_SECONDS}
+                for at, entry in enumerate(batch)
             ],
         )
 

@@ -138,16 +138,16 @@ async def test_an_end_that_nobody_knows_waits_for_a_reader_that_joins_late(
     send(aws, queue, completion("n-1"), completion("n-2"))
     async with polling(calls, aws.url, queue, visibility=LONG) as at_work:
         await at_work.until(lambda: ids(at_work, OWNER) == {"n-1", "n-2"})
-        await at_work.strange(OWNER)
+        await at_work.unclaimed(OWNER)
         assert at_work.waiting(OWNER) == ()
         at_work.join(OTHER)
         assert ids(at_work, OTHER) == {"n-1", "n-2"}
         known = at_work.waiting(OTHER)[0].id
         await at_work.poller.settle(OTHER, [known], [], [])
         assert sum(aws.depth(queue.url)) == 1, "it is deleted at once, since somebody has waited for it"
-        await at_work.strange(OTHER)
+        await at_work.unclaimed(OTHER)
         assert sum(aws.depth(queue.url)) == 1
-        monkeypatch.setattr(module, "STRANGE_SECONDS", 0.0)
+        monkeypatch.setattr(module, "UNCLAIMED_SECONDS", 0.0)
         await left(aws, queue, 0, at_work)
         at_work.join("third")
         assert len(ids(at_work, "third")) == 1, "deleted, and remembered"
@@ -162,14 +162,14 @@ async def test_of_large_ends_that_nobody_knows_only_the_newest_are_kept(
     aws: Aws, calls: AwsCalls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The others stay in the queue, and come again."""
-    monkeypatch.setattr(module, "MOST_STRANGE_BYTES", 2_500)
+    monkeypatch.setattr(module, "MOST_UNCLAIMED_BYTES", 2_500)
     queue = aws.queue()
     ends = [str(number) for number in range(4)]
     async with polling(calls, aws.url, queue, visibility=LONG) as at_work:
         for end in ends:
             send(aws, queue, completion(end, "x" * 1000))
             await at_work.until(lambda end=end: ids(at_work, OWNER) == {end})  # type: ignore[misc]
-            await at_work.strange(OWNER)
+            await at_work.unclaimed(OWNER)
         send(aws, queue, event("a/1"))
         await at_work.until(lambda: at_work.keys() == ["a/1"])
         at_work.join(OTHER)
@@ -188,13 +188,13 @@ async def test_without_the_lease_nothing_is_deleted_and_the_polling_goes_on(
         refused.append(seconds)
         raise NotLeader("the Lease is gone")
 
-    monkeypatch.setattr(module, "STRANGE_SECONDS", 0.0)
+    monkeypatch.setattr(module, "UNCLAIMED_SECONDS", 0.0)
     queue = aws.queue()
     send(aws, queue, completion("n-1"))
     async with polling(calls, aws.url, queue, visibility=LONG) as at_work:
         await at_work.until(lambda: ids(at_work, OWNER) == {"n-1"})
         calls.guard = guard
-        await at_work.strange(OWNER)
+        await at_work.unclaimed(OWNER)
         send(aws, queue, event("a/1"))
         await at_work.until(lambda: at_work.keys() == ["a/1"] and bool(refused))
         assert sum(aws.depth(queue.url)) == 2
@@ -332,4 +332,4 @@ def test_an_end_that_nobody_knows_goes_before_any_visibility_timeout_is_over() -
     """Or it would come again and again, until it is dead."""
     rule = r"visibilityTimeout must be a duration from (\d+)s"
     (least,) = re.findall(rule, (CHECKOUT / "crds" / "s3aggregatedrefreshes.yaml").read_text())
-    assert int(least) > module.STRANGE_SECONDS
+    assert int(least) > module.UNCLAIMED_SECONDS

@@ -184,17 +184,17 @@ def test_whole_shares_are_refreshed_if_asked() -> None:
 
 
 @pytest.mark.parametrize(
-    ("claimed", "idempotent", "kept", "strange"),
+    ("claimed", "idempotent", "kept", "unclaimed"),
     [(True, False, [1], []), (True, True, [], [1]), (False, False, [], [1])],
 )
 def test_the_end_of_an_unknown_refresh_may_be_of_a_call_that_is_not_answered_yet(
-    claimed: bool, idempotent: bool, kept: list[int], strange: list[int]
+    claimed: bool, idempotent: bool, kept: list[int], unclaimed: list[int]
 ) -> None:
     claim = Claim("c", "me", NOW - 5, CALL, NOW - 40) if claimed else None
     messages = (Message(1, completions=(Completion("n9", "arn:nine"),)), put(2, "a"))
     running = frozenset({"c"})
     made = planned(Target("one", claim=claim), messages=messages, idempotent=idempotent, running=running)
-    assert (made.kept, made.strange, made.done) == (kept, strange, [2])
+    assert (made.kept, made.unclaimed, made.done) == (kept, unclaimed, [2])
 
 
 def test_what_follows_a_message_that_cannot_be_read_is_read() -> None:
@@ -321,7 +321,7 @@ def test_a_completion_without_an_id_is_that_of_the_shares_refresh() -> None:
     made = planned(flying, messages=(message,))
     assert (of(made).in_flight, of(made).last.result, made.done) == (None, "Succeeded", [1])
     other = planned(flying, messages=(Message(1, completions=(Completion("", "arn:two"),)),))
-    assert (of(other).in_flight is not None, other.done, other.strange) == (True, [], [1])
+    assert (of(other).in_flight is not None, other.done, other.unclaimed) == (True, [], [1])
 
 
 def test_the_end_of_a_refresh_that_was_accepted_without_an_id_is_told_for_the_share() -> None:
@@ -331,13 +331,13 @@ def test_the_end_of_a_refresh_that_was_accepted_without_an_id_is_told_for_the_sh
     made = planned(of(accepted), messages=(Message(1, completions=(Completion("n7", "arn:one"),)),))
     assert (of(made).in_flight, of(made).last.result, made.done) == (None, "Succeeded", [1])
     other = planned(of(accepted), messages=(Message(1, completions=(Completion("n7", "arn:two"),)),))
-    assert (of(other).in_flight, other.strange) == (of(accepted).in_flight, [1])
+    assert (of(other).in_flight, other.unclaimed) == (of(accepted).in_flight, [1])
 
 
 def test_the_end_of_anothers_refresh_of_the_share_ends_none_that_has_an_id() -> None:
     flying = Target("one", in_flight=InFlight("n", NOW - 9, CALL))
     made = planned(flying, messages=(Message(1, completions=(Completion("n7", "arn:one"),)),))
-    assert (of(made).in_flight, made.strange) == (flying.in_flight, [1])
+    assert (of(made).in_flight, made.unclaimed) == (flying.in_flight, [1])
 
 
 def test_an_id_says_more_than_the_share() -> None:

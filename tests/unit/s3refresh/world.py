@@ -259,7 +259,7 @@ class Operator:
             return
         self.memory.heard(made.heard, self.world.now)
         self.memory.look(made.targets, self.world.now)
-        for number in (*made.done, *made.strange):
+        for number in (*made.done, *made.unclaimed):
             self.inbox.pop(number, None)
             self.world.queue.pop(number, None)
         self.results = [result for result in self.results if result not in snapshot.results]
