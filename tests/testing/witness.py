@@ -151,11 +151,11 @@ def _lost(old: Json, new: Json) -> Iterator[str]:
         accepted = (new.get("last") or {}).get("acceptedAt") != (old.get("last") or {}).get("acceptedAt")
         if not accepted and (missing := _missing([claim], waits)):
             yield f"{missing} of claim {claim['id']} is forgotten"
-    flying, still = old.get("inFlight"), new.get("inFlight")
-    if flying and (not still or still["notificationID"] != flying["notificationID"]):
+    in_flight, still = old.get("inFlight"), new.get("inFlight")
+    if in_flight and (not still or still["notificationID"] != in_flight["notificationID"]):
         ended = (new.get("last") or {}).get("completedAt") != (old.get("last") or {}).get("completedAt")
-        if not ended and (missing := _missing([flying], waits)):
-            yield f"{missing} of refresh {flying['notificationID']} is forgotten"
+        if not ended and (missing := _missing([in_flight], waits)):
+            yield f"{missing} of refresh {in_flight['notificationID']} is forgotten"
 
 
 def _missing(wanted: Sequence[Json], held: Sequence[Json]) -> list[str]:

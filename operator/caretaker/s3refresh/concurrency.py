@@ -139,8 +139,8 @@ def busy_of(
     `assume_after` seconds."""
     found: dict[str, int] = {}
     for target in targets:
-        flying = target.in_flight
-        running = flying is not None and now - flying.accepted_at < assume_after
+        in_flight = target.in_flight
+        running = in_flight is not None and now - in_flight.accepted_at < assume_after
         if (target.claim is not None or running) and (share := shares.get(target.id)) is not None:
             found[share.group] = found.get(share.group, 0) + 1
     return found

@@ -207,14 +207,14 @@ class S3AggregatedRefreshKind:
             refusal, keys = (found, None) if isinstance(found, Refusal) else (None, found)
         if spec is None or refusal is not None or not read.active:
             if worker.config is not None:
-                await worker.rest()
+                await worker.pause()
             return refusal
         config = worker_config_of(spec, keys, resource.user_of(read.meta))
         if worker.config != config:
             tools = Tools(self._aws, self._client, read.meta, keys, self._egress_allow, self._lookups)
             await worker.begin(config, self._aws.sqs(config.source.target), make(spec, tools))
         if read.flushing:  # it still refreshes what is dirty
-            await worker.deafen()
+            await worker.stop_receiving()
         return None
 
     def _view(self, key: Key, worker: Worker, read: Read, came: Arrivals, refusal: Refusal | None) -> View:
@@ -261,7 +261,7 @@ class S3AggregatedRefreshKind:
                     worker.reading
                     and (
                         queue.unread(worker.queue, status.queue, now)
-                        or (worker.heir and queue.died(worker.queue, status.queue))
+                        or (worker.inherited and queue.died(worker.queue, status.queue))
                     )
                 ),
                 messages=came.messages,
@@ -312,13 +312,13 @@ class S3AggregatedRefreshKind:
         self._limiter.recorded(key)
         worker.memory.heard(plan.heard, snapshot.newest)
         worker.memory.look(plan.targets, clock)
-        worker.heir = worker.heir and not snapshot.queue.late
+        worker.inherited = worker.inherited and not snapshot.queue.late
         worker.dead = queue.uncovered(queue_of(snapshot)) > 0
         worker.settle(plan, taken.results)
         worker.launch(plan.calls)
         if target_type_of(snapshot.read.spec).limit:
             self._called(plan, taken, clock)
-        worker.flying(t.in_flight.notification_id for t in plan.targets if t.in_flight is not None)
+        worker.set_in_flight(t.in_flight.notification_id for t in plan.targets if t.in_flight is not None)
         name = (key.namespace, key.name)
         worker.matched = observe(self._metrics.s3refresh, name, taken, plan, worker.matched)
         if (seen := snapshot.queue).checked:

@@ -226,11 +226,11 @@ def accepted(
     last = msgspec.structs.replace(target.last, accepted_at=now, folders=len(held.request.folders))
     if held.request.scope.all:
         last = msgspec.structs.replace(last, full_at=now)
-    flying = InFlight(notification_id, now, held.request) if notification_id or unnamed else None
-    if flying is None:
+    in_flight = InFlight(notification_id, now, held.request) if notification_id or unnamed else None
+    if in_flight is None:
         last = _ended(last, held.request, now, "Succeeded", now)
-    failure = target.failure if flying is not None and may_fail else None
-    return msgspec.structs.replace(target, claim=None, in_flight=flying, failure=failure, last=last)
+    failure = target.failure if in_flight is not None and may_fail else None
+    return msgspec.structs.replace(target, claim=None, in_flight=in_flight, failure=failure, last=last)
 
 
 def failed(
@@ -280,10 +280,10 @@ def unanswered(
 
 def completed(target: Target, notification_id: str, now: float) -> Target:
     """W4: the refresh with this id has ended."""
-    flying = target.in_flight
-    if flying is None or flying.notification_id != notification_id:
+    in_flight = target.in_flight
+    if in_flight is None or in_flight.notification_id != notification_id:
         return target
-    last = _ended(target.last, flying.request, flying.accepted_at, "Succeeded", now)
+    last = _ended(target.last, in_flight.request, in_flight.accepted_at, "Succeeded", now)
     return msgspec.structs.replace(target, in_flight=None, failure=None, last=last)
 
 
@@ -297,27 +297,27 @@ def broken(
     jitter: float,
 ) -> Target:
     """W4': the refresh with this id was accepted and has failed: what it held waits again, with backoff."""
-    flying = target.in_flight
-    if flying is None or flying.notification_id != notification_id:
+    in_flight = target.in_flight
+    if in_flight is None or in_flight.notification_id != notification_id:
         return target
     failure = _one_more(target, code, message, options, now, jitter)
     last = msgspec.structs.replace(target.last, completed_at=now, result="Failed")
-    back = _wait_again(target, flying.request.scope, now, now)
+    back = _wait_again(target, in_flight.request.scope, now, now)
     return msgspec.structs.replace(back, in_flight=None, failure=failure, last=last)
 
 
 def overdue(target: Target, options: DebounceOptions, now: float) -> Target:
     """A refresh whose end was not heard of in time: assumed where completions are not tracked; else made
     again, once, and then given up."""
-    flying = target.in_flight
-    if flying is None or now < completion_due(target, options, now):
+    in_flight = target.in_flight
+    if in_flight is None or now < completion_due(target, options, now):
         return target
     heard = options.tracked and options.on_timeout == "RefreshAgain"  # an end is to be heard of
     if not heard or target.last.result == "Lost":
         result: Outcome = "Lost" if heard else "Assumed"
-        last = _ended(target.last, flying.request, flying.accepted_at, result, now)
+        last = _ended(target.last, in_flight.request, in_flight.accepted_at, result, now)
         return msgspec.structs.replace(target, in_flight=None, last=last)
-    back = _wait_again(target, flying.request.scope, now, now)
+    back = _wait_again(target, in_flight.request.scope, now, now)
     last = msgspec.structs.replace(back.last, result="Lost")
     return msgspec.structs.replace(back, in_flight=None, last=last)
 

@@ -215,13 +215,13 @@ def _complete(snapshot: Snapshot, targets: dict[str, Target], completion: Comple
     """Whether the completion event belongs to a refresh in flight: by id, or by share if either has no id."""
     name = completion.notification_id
     ids = {share.id for share in snapshot.shares.known if share.arn == completion.share_arn}
-    flying = {target.id: target.in_flight for target in targets.values() if target.in_flight is not None}
-    same = [one for one, refresh in flying.items() if name and refresh.notification_id == name]
+    in_flight = {target.id: target.in_flight for target in targets.values() if target.in_flight is not None}
+    same = [one for one, refresh in in_flight.items() if name and refresh.notification_id == name]
     by_share = [
-        one for one, refresh in flying.items() if one in ids and "" in (name, refresh.notification_id)
+        one for one, refresh in in_flight.items() if one in ids and "" in (name, refresh.notification_id)
     ]
     for one in same or by_share:
-        targets[one] = debounce.completed(targets[one], flying[one].notification_id, snapshot.now)
+        targets[one] = debounce.completed(targets[one], in_flight[one].notification_id, snapshot.now)
     return bool(same or by_share)
 
 

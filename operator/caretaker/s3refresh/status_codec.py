@@ -17,7 +17,7 @@ def decode(status: wire.TargetStatus, now: float) -> Target:
         moment = parse_time(text)
         return now if moment is None else moment
 
-    dirty, claim, flying, last, failure = (
+    dirty, claim, in_flight, last, failure = (
         status.dirty,
         status.claim,
         status.in_flight,
@@ -47,11 +47,11 @@ def decode(status: wire.TargetStatus, now: float) -> Target:
             claim.attempt,
         ),
         in_flight=None
-        if flying is None
+        if in_flight is None
         else InFlight(
-            flying.notification_id,
-            when(flying.accepted_at),
-            Request(flying.folders or (ROOT,), recursive=flying.recursive or not flying.folders),
+            in_flight.notification_id,
+            when(in_flight.accepted_at),
+            Request(in_flight.folders or (ROOT,), recursive=in_flight.recursive or not in_flight.folders),
         ),
         last=Last()
         if last is None
@@ -72,7 +72,7 @@ def decode(status: wire.TargetStatus, now: float) -> Target:
 
 def encode(target: Target, phase: Phase) -> wire.TargetStatus:
     """What status holds. Times have microseconds: a second less would break minInterval."""
-    dirty, claim, flying, failure = target.dirty, target.claim, target.in_flight, target.failure
+    dirty, claim, in_flight, failure = target.dirty, target.claim, target.in_flight, target.failure
     return wire.TargetStatus(
         id=target.id,
         phase=phase,
@@ -97,12 +97,12 @@ def encode(target: Target, phase: Phase) -> wire.TargetStatus:
             attempt=claim.attempt,
         ),
         in_flight=None
-        if flying is None
+        if in_flight is None
         else wire.InFlightStatus(
-            notification_id=flying.notification_id,
-            accepted_at=format_micros(flying.accepted_at),
-            folders=flying.request.folders,
-            recursive=flying.request.recursive,
+            notification_id=in_flight.notification_id,
+            accepted_at=format_micros(in_flight.accepted_at),
+            folders=in_flight.request.folders,
+            recursive=in_flight.request.recursive,
         ),
         last=_last(target.last),
         failure=None

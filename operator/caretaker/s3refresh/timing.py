@@ -21,14 +21,14 @@ def not_ahead(target: Target, options: DebounceOptions, now: float) -> Target:
     def bounded(moment: float) -> float:
         return moment if moment <= latest else now
 
-    dirty, flying, last, failure = target.dirty, target.in_flight, target.last, target.failure
+    dirty, in_flight, last, failure = target.dirty, target.in_flight, target.last, target.failure
     if dirty is not None:
         later = dirty.later
         if later is not None:
             later = msgspec.structs.replace(later, since=bounded(later.since))
         dirty = msgspec.structs.replace(dirty, since=bounded(dirty.since), later=later)
-    if flying is not None:
-        flying = msgspec.structs.replace(flying, accepted_at=bounded(flying.accepted_at))
+    if in_flight is not None:
+        in_flight = msgspec.structs.replace(in_flight, accepted_at=bounded(in_flight.accepted_at))
     last = msgspec.structs.replace(
         last,
         requested_at=bounded(last.requested_at),
@@ -39,7 +39,7 @@ def not_ahead(target: Target, options: DebounceOptions, now: float) -> Target:
     longest = _longest(options)
     if failure is not None and failure.next_attempt_at > latest + longest:
         failure = msgspec.structs.replace(failure, next_attempt_at=now + longest)
-    return msgspec.structs.replace(target, dirty=dirty, in_flight=flying, last=last, failure=failure)
+    return msgspec.structs.replace(target, dirty=dirty, in_flight=in_flight, last=last, failure=failure)
 
 
 def _longest(options: DebounceOptions) -> float:

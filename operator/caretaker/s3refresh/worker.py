@@ -62,7 +62,7 @@ class Worker:
         self.queue = QueueView()
         self.results: list[Result] = []
         self.ends: tuple[End, ...] = ()
-        self.heir = True  # no pass has judged yet what became of the messages that others had received before
+        self.inherited = True  # no pass has judged yet the messages that others had received before
         self.barred_at = math.inf  # since when no refresh can be called, by time.monotonic()
         self.dead = False  # CaughtUp reports dead letters, until they are redriven or purged
         self.matched = 0  # events since the last accepted refresh
@@ -80,17 +80,17 @@ class Worker:
         self._written = asyncio.Event()  # every result is on record
         self._written.set()
         self._malformed = (0, 0.0)
-        self._deaf = False
+        self._receiving_stopped = False
         self._in_flight: frozenset[str] = frozenset()  # ids of refreshes
-        self._flying = asyncio.Event()  # there are any
+        self._any_in_flight = asyncio.Event()  # some refresh is in flight
 
     # ---------------------------------------------------------------- life
 
     async def begin(self, config: WorkerConfig, sqs: Sqs, target: Target) -> None:
         """Discover, look, and poll once there is a complete list of targets. What ran before ends first."""
-        await self.rest()
-        self.config, self._target, self._deaf = config, target, False
-        self.heir = True
+        await self.pause()
+        self.config, self._target, self._receiving_stopped = config, target, False
+        self.inherited = True
         with log.beyond_the_pass():
             self._tasks = [
                 asyncio.create_task(self._watch_ends(target), name="s3refresh-ends"),
@@ -98,21 +98,21 @@ class Worker:
                 asyncio.create_task(self._check(config, sqs), name="s3refresh-check"),
             ]
 
-    async def rest(self) -> None:
+    async def pause(self) -> None:
         """Nothing more is polled or asked; calls under way go on. What was found counts no more."""
         tasks, self._tasks, self._pollers = self._tasks, [], []
         await cancel(*tasks)
         await self._queues.leave(self._key)
         self.config, self.shares, self.queue = None, Shares(), QueueView()
 
-    async def deafen(self) -> None:
+    async def stop_receiving(self) -> None:
         """Receive nothing more; what is dirty is still refreshed."""
-        self._pollers, self._deaf = [], True
+        self._pollers, self._receiving_stopped = [], True
         await self._queues.leave(self._key)
 
     async def quiesce(self) -> None:
         """Receive nothing more; return once calls under way are answered, and that is written."""
-        await self.deafen()
+        await self.stop_receiving()
         under_way = [*self._calls.values(), *self._chores]
         if under_way:
             await asyncio.wait(under_way)
@@ -120,7 +120,7 @@ class Worker:
 
     async def end(self) -> None:
         """The resource is gone, or this process is to do nothing more."""
-        await self.rest()
+        await self.pause()
         await cancel(*self._calls.values(), *self._chores)
 
     # ---------------------------------------------------------------- for a pass
@@ -183,13 +183,13 @@ class Worker:
 
     # ---------------------------------------------------------------- after a pass
 
-    def flying(self, names: Iterable[str]) -> None:
+    def set_in_flight(self, names: Iterable[str]) -> None:
         """These refreshes are in flight, as the record has it now; the ends that were handed in are on it."""
         self._in_flight, self.ends = frozenset(names), ()
         if self._in_flight:
-            self._flying.set()
+            self._any_in_flight.set()
         else:
-            self._flying.clear()
+            self._any_in_flight.clear()
 
     def settle(self, plan: Plan, written: Iterable[Result]) -> None:
         """The status stands: messages may go, and these results are on record."""
@@ -232,7 +232,7 @@ class Worker:
     async def _watch_ends(self, target: Target) -> None:
         """Ask for the ends of what is in flight, where they can be asked for."""
         while target.idempotent:
-            await self._flying.wait()
+            await self._any_in_flight.wait()
             await asyncio.sleep(ENDS_SECONDS * self._scale)
             try:
                 self.ends = tuple(await target.ended(self._in_flight))
@@ -254,7 +254,7 @@ class Worker:
             if found != self.shares:
                 self.shares = found
                 self._on_news()
-            if found.complete and not self._pollers and not self._deaf:
+            if found.complete and not self._pollers and not self._receiving_stopped:
                 self._poll(config)
             wait = config.rediscover * self._scale
             if not found.complete:

@@ -197,8 +197,8 @@ async def test_an_end_that_comes_while_its_resource_does_not_read_is_told_when_i
     await absent.when(lambda found: any(t.get("inFlight") for t in found["status"]["targets"]))
     await absent.edit(suspend=True)
     await absent.condition("Ready", "True", "Suspended")
-    (flying,) = ((await absent.get())["status"]["targets"][0]["inFlight"],)
-    shared.aws.sqs.send_message(QueueUrl=ends.url, MessageBody=ended(share, flying["notificationID"]))
+    (in_flight,) = ((await absent.get())["status"]["targets"][0]["inFlight"],)
+    shared.aws.sqs.send_message(QueueUrl=ends.url, MessageBody=ended(share, in_flight["notificationID"]))
     await shared.until(lambda: shared.aws.depth(ends.url) == (0, 1), "the other has received it")
     await absent.edit(suspend=False)
     assert results(await absent.caught_up()) == ["Succeeded"]

@@ -216,8 +216,8 @@ class TestEvents:
         ],
     )
     def test_a_refresh_that_was_accepted(self, request_: Request | None, told: str) -> None:
-        flying = None if request_ is None else InFlight("n", NOW, request_)
-        after = view(Target("share-1", in_flight=flying, last=LAST))
+        in_flight = None if request_ is None else InFlight("n", NOW, request_)
+        after = view(Target("share-1", in_flight=in_flight, last=LAST))
         assert self.of(view(), after) == [("Normal", "RefreshStarted", f"share-1: {told}")]
 
     def test_the_refresh_of_a_share_that_is_new_on_record(self) -> None:

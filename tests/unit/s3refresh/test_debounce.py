@@ -28,7 +28,7 @@ B = Scope(folders=frozenset({"/", "b"}))
 CALL = Request(("a", "/"), recursive=False)
 CLAIM = Claim("c1", "me", NOW - 5, CALL, NOW - 40)
 CLAIMED = Target("t", claim=CLAIM, last=Last(requested_at=NOW - 5))
-FLYING = Target("t", in_flight=InFlight("n1", NOW - 30, CALL), last=Last(NOW - 31, NOW - 30))
+IN_FLIGHT = Target("t", in_flight=InFlight("n1", NOW - 30, CALL), last=Last(NOW - 31, NOW - 30))
 
 
 def dirty(scope: Scope = A, since: float = NOW - 10) -> Target:
@@ -66,7 +66,7 @@ class TestMark:
         closed = Target("t", dirty=Dirty(NOW - 10, A, closed=True, later=Dirty(NOW - 5, B)))
         assert debounce.mark(closed, EVERYTHING, NOW).dirty == Dirty(NOW - 10, EVERYTHING)
 
-    @pytest.mark.parametrize("busy", [CLAIMED, FLYING], ids=["claimed", "in flight"])
+    @pytest.mark.parametrize("busy", [CLAIMED, IN_FLIGHT], ids=["claimed", "in flight"])
     def test_a_call_under_way_covers_no_event(self, busy: Target) -> None:
         """It may have listed that folder already."""
         assert debounce.mark(busy, A, NOW).dirty == Dirty(NOW, A)
@@ -94,7 +94,7 @@ class TestClaim:
         assert (second.claim.request.folders, second.claim.since) == (("/",), NOW - 10)
         assert second.dirty == Dirty(NOW + 5, Scope(folders=frozenset({"z"})))
 
-    @pytest.mark.parametrize("busy", [CLAIMED, FLYING], ids=["claimed", "in flight"])
+    @pytest.mark.parametrize("busy", [CLAIMED, IN_FLIGHT], ids=["claimed", "in flight"])
     def test_one_call_at_a_time(self, busy: Target) -> None:
         before = debounce.mark(busy, B, NOW)
         assert debounce.claim(before, "c2", "me", OPTIONS, NOW) is before
@@ -356,7 +356,7 @@ class TestAnswers:
         options = DebounceOptions(retry_initial=0.0, min_interval=0.0)
         for after in (
             debounce.failed(CLAIMED, "c1", "E", "no", options, NOW, 1.0),
-            debounce.broken(FLYING, "n1", "E", "no", options, NOW, 1.0),
+            debounce.broken(IN_FLIGHT, "n1", "E", "no", options, NOW, 1.0),
         ):
             assert after.failure == Failure(1, "E", "no", NOW)
 
@@ -392,51 +392,51 @@ class TestAnswers:
 
 class TestEnds:
     def test_completed(self) -> None:
-        after = debounce.completed(FLYING, "n1", NOW)
+        after = debounce.completed(IN_FLIGHT, "n1", NOW)
         assert (after.in_flight, after.last.completed_at, after.last.result) == (None, NOW, "Succeeded")
 
     def test_another_refresh_completed(self) -> None:
-        assert debounce.completed(FLYING, "n2", NOW) is FLYING
+        assert debounce.completed(IN_FLIGHT, "n2", NOW) is IN_FLIGHT
 
     def test_untracked_it_is_assumed_after_a_while(self) -> None:
-        assert debounce.overdue(FLYING, OPTIONS, NOW + 29) is FLYING
-        after = debounce.overdue(FLYING, OPTIONS, NOW + 30)
+        assert debounce.overdue(IN_FLIGHT, OPTIONS, NOW + 29) is IN_FLIGHT
+        after = debounce.overdue(IN_FLIGHT, OPTIONS, NOW + 30)
         assert (after.in_flight, after.dirty, after.last.result) == (None, None, "Assumed")
 
     def test_how_long_everything_took_is_assumed_as_well(self) -> None:
         whole = Request(("/",), recursive=True)
-        flying = msgspec.structs.replace(FLYING, in_flight=InFlight("n1", NOW - 30, whole))
-        after = debounce.overdue(flying, OPTIONS, NOW + 30).last
+        in_flight = msgspec.structs.replace(IN_FLIGHT, in_flight=InFlight("n1", NOW - 30, whole))
+        after = debounce.overdue(in_flight, OPTIONS, NOW + 30).last
         assert (after.completed_at, after.full_seconds, after.result) == (NOW + 30, 60.0, "Assumed")
 
     def test_a_lost_completion_refreshes_again_once_and_is_then_given_up(self) -> None:
         options = DebounceOptions(tracked=True, completion_timeout=100)
-        again = debounce.overdue(FLYING, options, NOW + 70)
+        again = debounce.overdue(IN_FLIGHT, options, NOW + 70)
         assert (again.in_flight, again.dirty) == (None, Dirty(NOW + 70, A))
         claimed = debounce.claim(again, "c2", "me", options, NOW + 80)
-        flying = debounce.accepted(claimed, "c2", "n2", NOW + 81)
-        given_up = debounce.overdue(flying, options, NOW + 181)
+        in_flight = debounce.accepted(claimed, "c2", "n2", NOW + 81)
+        given_up = debounce.overdue(in_flight, options, NOW + 181)
         assert (given_up.in_flight, given_up.dirty, given_up.last.result) == (None, None, "Lost")
 
     def test_what_waits_behind_a_refresh_waits_for_minutes_and_no_longer(self) -> None:
         options = DebounceOptions(tracked=True, assume_after=900)
-        waits = debounce.mark(FLYING, B, NOW)
+        waits = debounce.mark(IN_FLIGHT, B, NOW)
         accepted = NOW - 30
-        assert debounce.completion_due(FLYING, options, NOW) == accepted + 6 * 3600, "nothing waits"
+        assert debounce.completion_due(IN_FLIGHT, options, NOW) == accepted + 6 * 3600, "nothing waits"
         assert debounce.completion_due(waits, options, NOW) == accepted + 900
         assert debounce.overdue(waits, options, accepted + 899) is waits
         freed = debounce.overdue(waits, options, accepted + 900)
         assert (freed.in_flight, freed.last.result) == (None, "Lost")
         assert freed.dirty == Dirty(NOW, Scope(folders=frozenset({"/", "a", "b"}))), "its own folders, too"
         claimed = debounce.claim(freed, "c2", "me", options, NOW + 900)
-        flying = debounce.mark(debounce.accepted(claimed, "c2", "n2", NOW + 901), B, NOW + 902)
-        given_up = debounce.overdue(flying, options, NOW + 901 + 900)
+        in_flight = debounce.mark(debounce.accepted(claimed, "c2", "n2", NOW + 901), B, NOW + 902)
+        given_up = debounce.overdue(in_flight, options, NOW + 901 + 900)
         assert (given_up.in_flight, given_up.dirty) == (None, Dirty(NOW + 902, B)), "not again and again"
 
     def test_the_wait_behind_a_refresh_is_no_shorter_than_min_interval_and_no_longer_than_the_timeout(
         self,
     ) -> None:
-        waits = debounce.mark(FLYING, B, NOW)
+        waits = debounce.mark(IN_FLIGHT, B, NOW)
         short = DebounceOptions(tracked=True, assume_after=0, completion_timeout=100)
         assert debounce.completion_due(waits, short, NOW) == NOW - 30 + 60
         long = DebounceOptions(tracked=True, assume_after=900, completion_timeout=100)
@@ -447,7 +447,7 @@ class TestEnds:
 
     def test_or_is_assumed_if_asked(self) -> None:
         options = DebounceOptions(tracked=True, completion_timeout=100, on_timeout="Assume")
-        after = debounce.overdue(FLYING, options, NOW + 70)
+        after = debounce.overdue(IN_FLIGHT, options, NOW + 70)
         assert (after.dirty, after.last.result) == (None, "Assumed")
 
 
@@ -535,7 +535,7 @@ def test_no_backoff_is_longer_than_retry_max_or_what_a_late_call_needs() -> None
 
 @pytest.mark.parametrize(
     ("busy", "stale"),
-    [({}, True), ({"claim": CLAIM}, False), ({"in_flight": FLYING.in_flight}, False)],
+    [({}, True), ({"claim": CLAIM}, False), ({"in_flight": IN_FLIGHT.in_flight}, False)],
     ids=["idle", "claimed", "in flight"],
 )
 def test_everything_is_refreshed_again_once_nothing_is_under_way(busy: dict[str, Any], stale: bool) -> None:
@@ -569,8 +569,8 @@ def test_since_when_it_stands_in_line(target: Target, since: float) -> None:
 @pytest.mark.parametrize(("took", "known"), [(30.2, 30.0), (0.1, 1.0)])
 def test_how_long_everything_takes_is_remembered(took: float, known: float) -> None:
     whole = Request(("/",), recursive=True)
-    flying = Target("t", in_flight=InFlight("n1", NOW - took, whole), last=Last(NOW - took, NOW - took))
-    after = debounce.completed(flying, "n1", NOW)
+    in_flight = Target("t", in_flight=InFlight("n1", NOW - took, whole), last=Last(NOW - took, NOW - took))
+    after = debounce.completed(in_flight, "n1", NOW)
     assert after.last.full_seconds == known
     some = msgspec.structs.replace(after, in_flight=InFlight("n2", NOW, CALL))
     assert debounce.completed(some, "n2", NOW + 99).last.full_seconds == known
@@ -601,8 +601,8 @@ def test_how_long_refreshes_take(last: Last, options: DebounceOptions, expected:
         (dirty(), NOW + 1, "Debouncing"),
         (dirty(), NOW, "Due"),
         (CLAIMED, NOW, "Claimed"),
-        (FLYING, None, "InFlight"),
-        (msgspec.structs.replace(FLYING, dirty=Dirty(NOW, A)), NOW, "InFlight"),
+        (IN_FLIGHT, None, "InFlight"),
+        (msgspec.structs.replace(IN_FLIGHT, dirty=Dirty(NOW, A)), NOW, "InFlight"),
         (msgspec.structs.replace(dirty(), failure=Failure(1, "E", "no", NOW)), NOW, "Backoff"),
     ],
 )
@@ -647,11 +647,11 @@ def test_a_clean_target_never_starts() -> None:
         Target("t", claim=Claim("c1", "me", NOW, Request(("a",), recursive=True), NOW)),
         CLAIMED,
         debounce.resume(CLAIMED, "you"),
-        FLYING,
-        debounce.broken(FLYING, "n1", "E", "no", OPTIONS, NOW, 1.0),
+        IN_FLIGHT,
+        debounce.broken(IN_FLIGHT, "n1", "E", "no", OPTIONS, NOW, 1.0),
         msgspec.structs.replace(dirty(), failure=Failure(2, "E", "no", NOW + 0.25)),
-        debounce.completed(FLYING, "n1", NOW),
-        debounce.located(FLYING, "bucket/team/", NOW),
+        debounce.completed(IN_FLIGHT, "n1", NOW),
+        debounce.located(IN_FLIGHT, "bucket/team/", NOW),
     ],
     ids=[
         *(

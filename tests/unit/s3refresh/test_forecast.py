@@ -315,15 +315,15 @@ def test_a_tracked_refresh_is_waited_for_as_long_as_its_timeout_and_for_minutes_
 
 
 def test_behind_a_refresh_min_interval_counts_as_well() -> None:
-    flying = dirty(in_flight=InFlight("n", NOW - 20, CALL), last=Last(NOW - 20, NOW - 20))
-    assert upcoming(flying, debounce=Debounce(min_interval="5m")).not_before == NOW + 280
-    assert upcoming(flying, target_type=JobTarget({"spec": {}})).not_before == NOW + 40
+    in_flight = dirty(in_flight=InFlight("n", NOW - 20, CALL), last=Last(NOW - 20, NOW - 20))
+    assert upcoming(in_flight, debounce=Debounce(min_interval="5m")).not_before == NOW + 280
+    assert upcoming(in_flight, target_type=JobTarget({"spec": {}})).not_before == NOW + 40
 
 
 @pytest.mark.parametrize("waits", [True, False])
 def test_the_end_of_a_job_has_no_time(waits: bool) -> None:
-    flying = InFlight("n", NOW - 20, CALL)
-    of = dirty(in_flight=flying) if waits else Target("t", in_flight=flying)
+    in_flight = InFlight("n", NOW - 20, CALL)
+    of = dirty(in_flight=in_flight) if waits else Target("t", in_flight=in_flight)
     told = upcoming(of, target_type=JobTarget({"spec": {}}))
     assert (told.why, told.at, told.latest, told.not_before) == ("InFlight", None, False, None)
     assert told.message.endswith("is asked for every few seconds")

@@ -98,8 +98,8 @@ def test_an_event_of_the_far_future_puts_nothing_off() -> None:
 
 def test_an_object_written_while_a_refresh_runs_is_refreshed_again() -> None:
     """Hole 5: with S3's clock behind, an object written just after the refresh began looked older than it."""
-    flying = Target("share", in_flight=InFlight("n", NOW - 1, CALL), last=Last(NOW - 1, NOW - 1))
-    made = planned(flying, messages=(event("a/1", time="2001-01-01T00:00:00.000Z"),))
+    in_flight = Target("share", in_flight=InFlight("n", NOW - 1, CALL), last=Last(NOW - 1, NOW - 1))
+    made = planned(in_flight, messages=(event("a/1", time="2001-01-01T00:00:00.000Z"),))
     assert only(made).dirty == Dirty(NOW, A)
     assert only(made).in_flight is not None
 

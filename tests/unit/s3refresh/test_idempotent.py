@@ -29,7 +29,7 @@ CALL = Request(("a", "/"), recursive=False)
 A = Scope(folders=frozenset(CALL.folders))
 CLAIM = Claim("c1", "one", NOW - 5, CALL, NOW - 40)
 CLAIMED = Target("bucket", claim=CLAIM, last=Last(requested_at=NOW - 5))
-FLYING = Target("bucket", in_flight=InFlight("job-1", NOW - 30, CALL), last=Last(NOW - 31, NOW - 30))
+IN_FLIGHT = Target("bucket", in_flight=InFlight("job-1", NOW - 30, CALL), last=Last(NOW - 31, NOW - 30))
 ANSWERED = Result("bucket", "c1", code=UNKNOWN, message="no answer in 10 s")
 
 
@@ -141,12 +141,12 @@ class TestClaimsOfUnknownOutcome:
 
 class TestEnds:
     def test_a_job_that_succeeded(self) -> None:
-        made = planned(FLYING, ends=(End("job-1"),))
+        made = planned(IN_FLIGHT, ends=(End("job-1"),))
         assert made.targets[0].in_flight is None
         assert made.targets[0].last.result == "Succeeded"
 
     def test_a_job_that_failed_is_made_again_with_backoff(self) -> None:
-        made = planned(FLYING, ends=(End("job-1", "BackoffLimitExceeded", "no"),), jitter=0.5)
+        made = planned(IN_FLIGHT, ends=(End("job-1", "BackoffLimitExceeded", "no"),), jitter=0.5)
         after = made.targets[0]
         assert (after.in_flight, after.dirty) == (None, Dirty(NOW, A))
         assert after.failure == Failure(1, "BackoffLimitExceeded", "no", NOW + 15.0)
@@ -155,7 +155,7 @@ class TestEnds:
 
     @pytest.mark.parametrize("end", [End("job-2"), End("job-2", "JobFailed")], ids=["succeeded", "failed"])
     def test_another_job(self, end: End) -> None:
-        assert planned(FLYING, ends=(end,)).targets == (FLYING,)
+        assert planned(IN_FLIGHT, ends=(end,)).targets == (IN_FLIGHT,)
 
     def test_a_row_of_failing_jobs_backs_off_longer_each_time_until_one_succeeds(self) -> None:
         target, waits = CLAIMED, []
@@ -175,7 +175,7 @@ class TestEnds:
         assert (made.targets[0].failure, made.targets[0].last.result) == (None, "Succeeded")
 
     def test_a_job_may_take_for_ever(self) -> None:
-        long_ago = msgspec.structs.replace(FLYING, in_flight=InFlight("job-1", NOW - 10**7, CALL))
+        long_ago = msgspec.structs.replace(IN_FLIGHT, in_flight=InFlight("job-1", NOW - 10**7, CALL))
         made = planned(
             long_ago,
             options=DebounceOptions(tracked=True, assume_after=math.inf, completion_timeout=math.inf),
@@ -200,7 +200,7 @@ def test_nothing_of_a_resumed_claim_changes_but_who_makes_it() -> None:
 
 
 def test_resuming_nothing_changes_nothing() -> None:
-    assert debounce.resume(FLYING, "two") is FLYING
+    assert debounce.resume(IN_FLIGHT, "two") is IN_FLIGHT
 
 
 def test_an_unknown_outcome_of_another_claim_counts_for_nothing() -> None:

@@ -20,13 +20,13 @@ CALL = Request(("/", "a"), recursive=False)
 CLAIM = Claim("c", "me", NOW - 9, CALL, NOW - 40)
 CLAIMED = Target("one", claim=CLAIM)
 DIRTY = Target("one", dirty=Dirty(NOW - 40, Scope(all=True)))
-FLYING = Target("one", in_flight=InFlight("n", NOW - 9, CALL))
+IN_FLIGHT = Target("one", in_flight=InFlight("n", NOW - 9, CALL))
 CASES = {
     "a call that was accepted": (CLAIMED, [Result("one", "c", "n")], [], {"Accepted": 1.0}),
     "one that was refused": (CLAIMED, [Result("one", "c", code="AccessDenied")], [], {"Failed": 1.0}),
     "one whose answer was lost": (CLAIMED, [Result("one", "c", code=UNKNOWN)], [], {"Unknown": 1.0}),
-    "a Job that fails after it was accepted": (FLYING, [], [End("n", "JobFailed")], {"Failed": 1.0}),
-    "a Job that succeeds was counted when it was accepted": (FLYING, [], [End("n")], {}),
+    "a Job that fails after it was accepted": (IN_FLIGHT, [], [End("n", "JobFailed")], {"Failed": 1.0}),
+    "a Job that succeeds was counted when it was accepted": (IN_FLIGHT, [], [End("n")], {}),
 }
 
 
@@ -105,7 +105,7 @@ def test_events_are_counted_by_what_becomes_of_them_until_a_refresh_is_accepted(
             id="one that may not be refreshed before",
         ),
         pytest.param(DIRTY, {"suspended": True}, 0, id="one that is held on purpose"),
-        pytest.param(FLYING, {}, 0, id="one that was refreshed"),
+        pytest.param(IN_FLIGHT, {}, 0, id="one that was refreshed"),
     ],
 )
 def test_until_when_the_oldest_change_should_be_refreshed(
@@ -122,8 +122,10 @@ def told(registry: CollectorRegistry, name: str) -> float | None:
 
 @pytest.mark.parametrize("seconds", [0.5, 9.0])
 def test_how_long_a_refresh_took(seconds: float) -> None:
-    flying = Target("one", in_flight=InFlight("n", NOW - seconds, CALL), last=Last(accepted_at=NOW - seconds))
-    registry, _ = counted(flying, ends=(End("n"),))
+    in_flight = Target(
+        "one", in_flight=InFlight("n", NOW - seconds, CALL), last=Last(accepted_at=NOW - seconds)
+    )
+    registry, _ = counted(in_flight, ends=(End("n"),))
     assert told(registry, "refresh_duration_seconds_sum") == seconds
     assert told(registry, "refresh_duration_seconds_count") == 1
 
@@ -131,7 +133,7 @@ def test_how_long_a_refresh_took(seconds: float) -> None:
 @pytest.mark.parametrize(
     ("target", "ends"),
     [
-        pytest.param(FLYING, (End("n", "JobFailed"),), id="one that failed"),
+        pytest.param(IN_FLIGHT, (End("n", "JobFailed"),), id="one that failed"),
         pytest.param(
             Target("one", last=Last(accepted_at=NOW - 9, completed_at=NOW - 2, result="Succeeded")),
             (),

@@ -168,11 +168,11 @@ def test_records_of_exactly_the_largest_size_stay(more: int, widened: int) -> No
 
 
 def test_what_is_refreshed_now_stays_on_record_and_counts() -> None:
-    flying, waiting = (
+    in_flight, waiting = (
         InFlight("n", NOW - 9, Request(tuple(long_names(8)), False)),
         Scope(folders=long_names(8)),
     )
-    targets = [Target(f"t{n:02}", dirty=Dirty(NOW, waiting), in_flight=flying) for n in range(60)]
+    targets = [Target(f"t{n:02}", dirty=Dirty(NOW, waiting), in_flight=in_flight) for n in range(60)]
     shares = tuple(Share(target.id, "", "c", group="g") for target in targets)
     made = planned(*targets, shares=shares, suspended=True)
     assert sum(map(debounce.size, made.targets)) == MAX_RECORD_BYTES
@@ -217,8 +217,8 @@ def test_a_claim_of_another_process_is_looked_at_again_when_that_may_be_dead() -
 
 
 def test_the_end_of_a_refresh_is_now() -> None:
-    flying = Target("one", in_flight=InFlight("n", NOW - 9, CALL))
-    made = planned(flying, messages=(Message(1, completions=(Completion("n", "arn:one"),)),))
+    in_flight = Target("one", in_flight=InFlight("n", NOW - 9, CALL))
+    made = planned(in_flight, messages=(Message(1, completions=(Completion("n", "arn:one"),)),))
     assert (of(made).last.completed_at, of(made).in_flight, made.done) == (NOW, None, [1])
 
 
@@ -226,8 +226,8 @@ def test_a_share_that_is_gone_leaves_no_record_behind_unless_something_is_left_t
     some = Scope(folders=frozenset({"a"}))
     dirty = Target("dirty", dirty=Dirty(NOW - 9, some))
     called = Target("called", claim=Claim("c", "me", NOW, CALL, NOW))
-    flying = Target("flying", in_flight=InFlight("n", NOW, CALL))
-    made = planned(Target("one"), Target("idle"), dirty, called, flying, running=frozenset("c"))
+    in_flight = Target("flying", in_flight=InFlight("n", NOW, CALL))
+    made = planned(Target("one"), Target("idle"), dirty, called, in_flight, running=frozenset("c"))
     assert [target.id for target in made.targets] == ["called", "dirty", "one"]
     assert of(made, "dirty").dirty == Dirty(NOW - 9, EVERYTHING), "its events have no home meanwhile"
     assert of(made, "called") == msgspec.structs.replace(called, dirty=Dirty(NOW, EVERYTHING))
@@ -316,11 +316,11 @@ def test_the_quiet_period_counts_from_when_the_last_message_came() -> None:
 
 
 def test_a_completion_without_an_id_is_that_of_the_shares_refresh() -> None:
-    flying = Target("one", in_flight=InFlight("n", NOW - 9, CALL))
+    in_flight = Target("one", in_flight=InFlight("n", NOW - 9, CALL))
     message = Message(1, completions=(Completion("", "arn:one"),))
-    made = planned(flying, messages=(message,))
+    made = planned(in_flight, messages=(message,))
     assert (of(made).in_flight, of(made).last.result, made.done) == (None, "Succeeded", [1])
-    other = planned(flying, messages=(Message(1, completions=(Completion("", "arn:two"),)),))
+    other = planned(in_flight, messages=(Message(1, completions=(Completion("", "arn:two"),)),))
     assert (of(other).in_flight is not None, other.done, other.unclaimed) == (True, [], [1])
 
 
@@ -335,9 +335,9 @@ def test_the_end_of_a_refresh_that_was_accepted_without_an_id_is_told_for_the_sh
 
 
 def test_the_end_of_anothers_refresh_of_the_share_ends_none_that_has_an_id() -> None:
-    flying = Target("one", in_flight=InFlight("n", NOW - 9, CALL))
-    made = planned(flying, messages=(Message(1, completions=(Completion("n7", "arn:one"),)),))
-    assert (of(made).in_flight, made.unclaimed) == (flying.in_flight, [1])
+    in_flight = Target("one", in_flight=InFlight("n", NOW - 9, CALL))
+    made = planned(in_flight, messages=(Message(1, completions=(Completion("n7", "arn:one"),)),))
+    assert (of(made).in_flight, made.unclaimed) == (in_flight.in_flight, [1])
 
 
 def test_an_id_says_more_than_the_share() -> None:

@@ -183,8 +183,8 @@ class World:
         held += [(one.scope, self.now) for one in waits]
         if (claim := target.claim) is not None:
             held.append((claim.request.scope, self.applied.get(claim.id, self.now)))
-        if (flying := target.in_flight) is not None and flying.notification_id in self.jobs:
-            job = self.jobs[flying.notification_id]
+        if (in_flight := target.in_flight) is not None and in_flight.notification_id in self.jobs:
+            job = self.jobs[in_flight.notification_id]
             held.append((job.scope, job.made))
         return held
 

@@ -30,7 +30,7 @@ CALL = Request(("in/2026", "in", "/"), recursive=False)
 
 CLEAN = Target("clean", last=Last(NOW - 120, NOW - 120, NOW - 115, folders=3, result="Succeeded"))
 WAITING = Target("waiting", dirty=Dirty(NOW - 10, FEW))
-FLYING = Target(
+IN_FLIGHT = Target(
     "flying",
     dirty=Dirty(NOW - 5, EVERYTHING),
     in_flight=InFlight("n", NOW - 40, CALL),
@@ -44,7 +44,7 @@ DUE = Target("due", dirty=Dirty(NOW - 605, FEW))
 EVERY: list[tuple[Target, Phase]] = [
     (CLEAN, "Clean"),
     (WAITING, "Debouncing"),
-    (FLYING, "InFlight"),
+    (IN_FLIGHT, "InFlight"),
     (CALLING, "Claimed"),
     (FAILING, "Backoff"),
     (DUE, "Due"),
