@@ -17,7 +17,7 @@ from caretaker.aws.services import api_name
 from caretaker.daemontask.ecs.check import Call, UnclearError, Verdict, Wanted, check, following
 from caretaker.imds.inventory import cluster_tag, seen_of
 from caretaker.imds.launching import group_of, template_of
-from caretaker.s3refresh import queue
+from caretaker.s3refresh import queue_view
 from fuzz import awssamples
 from fuzz.making import MIB, Subject, of_json, prepared, sound
 
@@ -51,7 +51,7 @@ def _instances(answer: Any) -> Any:
 
 def _attributes(answer: Any) -> Any:
     found = answer["Attributes"]
-    return queue.view_of(found, SQSSource("https://sqs/1/a"), None), queue.dead_letter_queue(found)
+    return queue_view.view_of(found, SQSSource("https://sqs/1/a"), None), queue_view.dead_letter_queue(found)
 
 
 # What reads a response; of the others its members are read one by one, or the look at ECS reads it.

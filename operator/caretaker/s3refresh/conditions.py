@@ -15,7 +15,7 @@ from caretaker.api.s3refresh import MAX_TARGETS, QueueStatus, Status
 from caretaker.aws.classes import ErrorClass
 from caretaker.s3refresh.debounce import Target
 from caretaker.s3refresh.plan import Plan
-from caretaker.s3refresh.queue import MOST_IN_FLIGHT, NEAR_MOST_IN_FLIGHT, status_of, uncovered
+from caretaker.s3refresh.queue_view import MOST_IN_FLIGHT, NEAR_MOST_IN_FLIGHT, status_of, uncovered
 from caretaker.s3refresh.resource import FINALIZER
 from caretaker.s3refresh.snapshots import Refusal, View
 

@@ -25,7 +25,7 @@ from caretaker.obs.metrics import Metrics
 from caretaker.runtime.controller import Next, Subject
 from caretaker.runtime.queue import Key
 from caretaker.s3refresh import plan as planning
-from caretaker.s3refresh import queue, resource, status_codec, timing
+from caretaker.s3refresh import queue_view, resource, status_codec, timing
 from caretaker.s3refresh.admission import Admission
 from caretaker.s3refresh.arrivals import Arrivals
 from caretaker.s3refresh.concurrency import ConcurrencyLimiter, busy_of, waiting_of
@@ -260,8 +260,8 @@ class S3AggregatedRefreshKind:
                 or (
                     worker.reading
                     and (
-                        queue.unread(worker.queue, status.queue, now)
-                        or (worker.inherited and queue.died(worker.queue, status.queue))
+                        queue_view.unread(worker.queue, status.queue, now)
+                        or (worker.inherited and queue_view.died(worker.queue, status.queue))
                     )
                 ),
                 messages=came.messages,
@@ -313,7 +313,7 @@ class S3AggregatedRefreshKind:
         worker.memory.heard(plan.heard, snapshot.newest)
         worker.memory.look(plan.targets, clock)
         worker.inherited = worker.inherited and not snapshot.queue.late
-        worker.dead = queue.uncovered(queue_of(snapshot)) > 0
+        worker.dead = queue_view.uncovered(queue_of(snapshot)) > 0
         worker.settle(plan, taken.results)
         worker.launch(plan.calls)
         if target_type_of(snapshot.read.spec).limit:

@@ -9,7 +9,13 @@ from caretaker.api.s3refresh import SQSSource
 from caretaker.aws.errors import AwsError
 from caretaker.aws.sqs import Sqs
 from caretaker.s3refresh import advice
-from caretaker.s3refresh.queue import ATTRIBUTES, QueueView, dead_letter_queue, no_dead_letter_queue, view_of
+from caretaker.s3refresh.queue_view import (
+    ATTRIBUTES,
+    QueueView,
+    dead_letter_queue,
+    no_dead_letter_queue,
+    view_of,
+)
 
 DEPTH = "ApproximateNumberOfMessages"
 

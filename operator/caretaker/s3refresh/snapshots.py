@@ -5,7 +5,7 @@ import math
 import msgspec
 
 from caretaker.s3refresh.plan import Snapshot
-from caretaker.s3refresh.queue import QueueView
+from caretaker.s3refresh.queue_view import QueueView
 from caretaker.s3refresh.resource import Read
 
 

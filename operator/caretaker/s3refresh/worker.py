@@ -29,7 +29,7 @@ from caretaker.s3refresh.match import Share
 from caretaker.s3refresh.memory import TargetMemory
 from caretaker.s3refresh.plan import End, Message, Plan, Result, Shares
 from caretaker.s3refresh.poller import Poller
-from caretaker.s3refresh.queue import NEAR_MOST_IN_FLIGHT, QueueView
+from caretaker.s3refresh.queue_view import NEAR_MOST_IN_FLIGHT, QueueView
 from caretaker.s3refresh.queues import Queues
 from caretaker.s3refresh.target_types import TargetType
 from caretaker.s3refresh.targets import Target

@@ -25,7 +25,7 @@ from caretaker.s3refresh.match import of_buckets
 from caretaker.s3refresh.plan import Result
 from caretaker.s3refresh.targets import Tools
 from caretaker.s3refresh.targets.headers import Secret
-from caretaker.s3refresh.targets.http import HeadersSecret, HeadersSource, HttpCalls, HttpTarget, make
+from caretaker.s3refresh.targets.http_target import HeadersSecret, HeadersSource, HttpCalls, HttpTarget, make
 from caretaker.s3refresh.targets.lookups import EACH, Lookups, Resolver
 from caretaker.s3refresh.targets.payload import payload_of
 from fakes.apiserver import FakeApiServer, Handler, hang

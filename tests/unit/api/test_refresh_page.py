@@ -14,7 +14,7 @@ from caretaker.api.conditions import RefreshReason
 from caretaker.api.grants import Grants, refusals
 from caretaker.obs.metrics import create_metrics
 from caretaker.registry import S3_AGGREGATED_REFRESH
-from caretaker.s3refresh import queue
+from caretaker.s3refresh import queue_view
 from caretaker.s3refresh.debounce import Claim
 from caretaker.s3refresh.folders import Request
 from caretaker.s3refresh.match import Share
@@ -152,5 +152,5 @@ def test_the_queue_on_the_page_will_do() -> None:
     (file,) = [b for b in blocks("json") if '"RedrivePolicy"' in b]
     attributes = json.loads(file)
     spec = msgspec.convert(manifests.load(EXAMPLE.read_text())["spec"], known().spec)
-    assert queue.fault_of(attributes, spec.source.sqs) == ""
+    assert queue_view.fault_of(attributes, spec.source.sqs) == ""
     assert int(attributes["MessageRetentionPeriod"]) == 4 * 24 * 3600

@@ -17,7 +17,7 @@ from caretaker.s3refresh.folders import EVERYTHING, Request
 from caretaker.s3refresh.match import Share
 from caretaker.s3refresh.options import DebounceOptions
 from caretaker.s3refresh.plan import Snapshot
-from caretaker.s3refresh.queue import QueueView
+from caretaker.s3refresh.queue_view import QueueView
 from caretaker.s3refresh.resource import FINALIZER, Read
 from caretaker.s3refresh.snapshots import Refusal, View
 from caretaker.s3refresh.targets.storagegateway import Discover, SharesSpec, StorageGatewayTarget

@@ -15,7 +15,7 @@ from caretaker.s3refresh.events import given_up, transitions
 from caretaker.s3refresh.folders import Request
 from caretaker.s3refresh.match import Share
 from caretaker.s3refresh.plan import Plan, Shares
-from caretaker.s3refresh.queue import QueueView
+from caretaker.s3refresh.queue_view import QueueView
 from caretaker.s3refresh.snapshots import Refusal, View
 from caretaker.s3refresh.status import status_of
 from unit.s3refresh.states import CALL, CASES, FAILED, NOW, SPEC, view

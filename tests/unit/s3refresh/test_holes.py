@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from caretaker.api.s3refresh import Filter, SQSSource
-from caretaker.s3refresh import debounce, match, queue
+from caretaker.s3refresh import debounce, match, queue_view
 from caretaker.s3refresh.debounce import Claim, Dirty, InFlight, Last, Target
 from caretaker.s3refresh.envelope import ObjectEvent, parse
 from caretaker.s3refresh.folders import EVERYTHING, Request, Scope
@@ -192,7 +192,7 @@ def test_expired_objects_are_followed() -> None:
 
 def test_without_a_dead_letter_queue_it_is_told() -> None:
     """Hole 21: with neither a dead-letter queue nor an alarm, nobody heard of what could not be read."""
-    fault = queue.fault_of({}, SQSSource(queue_url="https://sqs.eu-west-1.amazonaws.com/111122223333/q"))
+    fault = queue_view.fault_of({}, SQSSource(queue_url="https://sqs.eu-west-1.amazonaws.com/111122223333/q"))
     assert "has no dead-letter queue" in fault
 
 

@@ -21,7 +21,7 @@ from caretaker.kube.client import KubeClient
 from caretaker.s3refresh import inspection
 from caretaker.s3refresh.match import of_buckets
 from caretaker.s3refresh.plan import Shares
-from caretaker.s3refresh.queue import QueueView
+from caretaker.s3refresh.queue_view import QueueView
 from caretaker.s3refresh.target_types import target_type_of
 from caretaker.s3refresh.targets import Tools
 from caretaker.s3refresh.targets.making import make

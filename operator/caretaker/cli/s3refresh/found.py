@@ -9,7 +9,7 @@ import msgspec
 from caretaker.cli.remarks import CREDENTIALS
 from caretaker.s3refresh import advice
 from caretaker.s3refresh.plan import Shares
-from caretaker.s3refresh.queue import QueueView
+from caretaker.s3refresh.queue_view import QueueView
 
 _SOURCE: Final = "spec.source.sqs.queueURL"
 _TARGET: Final = "spec.target"

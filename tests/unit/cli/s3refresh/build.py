@@ -18,7 +18,7 @@ from caretaker.s3refresh.folders import EVERYTHING, Request, Scope
 from caretaker.s3refresh.forecast import outlooks
 from caretaker.s3refresh.match import Share
 from caretaker.s3refresh.plan import Shares
-from caretaker.s3refresh.queue import QueueView
+from caretaker.s3refresh.queue_view import QueueView
 from caretaker.s3refresh.resource import RawRefresh, read
 from caretaker.s3refresh.targets.making import known
 from testing import s3refreshes

@@ -16,7 +16,7 @@ from caretaker.cli.s3refresh.plan_text import Prospect
 from caretaker.cli.s3refresh.samples import objects_in
 from caretaker.s3refresh import advice
 from caretaker.s3refresh.folders import EVERYTHING
-from caretaker.s3refresh.queue import QueueView
+from caretaker.s3refresh.queue_view import QueueView
 from unit.cli.s3refresh.build import CLEAN, FAILING, NOW, WAITING, prospect, raw, share
 
 URL = "https://sqs.eu-west-1.amazonaws.com/123456789012/events"

@@ -7,7 +7,7 @@ import pytest
 
 from caretaker.api.s3refresh import QueueStatus, SQSSource
 from caretaker.api.times import format_time
-from caretaker.s3refresh.queue import (
+from caretaker.s3refresh.queue_view import (
     QueueView,
     dead_letter_queue,
     died,
