@@ -26,7 +26,7 @@ from caretaker.daemontask.ledger import decode_entry
 from caretaker.daemontask.pods import PodEncoder, Start, hashes_of, revisions_of
 from caretaker.daemontask.resource import RawTask, read_ecs, read_task
 from caretaker.daemontask.shard import WireConfigMap, decode
-from caretaker.imds import probe, select
+from caretaker.imds import probe, selection
 from caretaker.imds import resource as imds_resource
 from caretaker.imds.place import place_of
 from caretaker.kube import dryrun, metadata
@@ -167,7 +167,7 @@ def _imds(spec: bytes) -> Any:
 def _selects(spec: bytes) -> Any:
     mine = _imds(spec)
     groups = [("EKSManagedNodegroup", "apps-" + "a" * 58), ("AutoScalingGroup", "a" * 255)]
-    return mine.spec is not None and select.selects(mine.spec.selector, fleet.NODE.labels, groups)
+    return mine.spec is not None and selection.selects(mine.spec.selector, fleet.NODE.labels, groups)
 
 
 def _refresh(spec: bytes) -> Any:

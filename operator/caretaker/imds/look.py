@@ -23,7 +23,7 @@ from caretaker.imds.inventory import Inventory, Region
 from caretaker.imds.place import Place, most
 from caretaker.imds.plan import Member, Policy, Snapshot
 from caretaker.imds.resource import Read, user_of
-from caretaker.imds.select import selects
+from caretaker.imds.selection import selects
 from caretaker.imds.sourcing import Look as Sources
 from caretaker.imds.sourcing import Sourcing
 from caretaker.kube.errors import ApiError

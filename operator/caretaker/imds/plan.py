@@ -31,7 +31,7 @@ from caretaker.imds.merge import Claim, Wanted, merge
 from caretaker.imds.origins import Heirs
 from caretaker.imds.place import Place as Whereabouts
 from caretaker.imds.probe import Known
-from caretaker.imds.select import names, selects
+from caretaker.imds.selection import names, selects
 from caretaker.imds.sources import Findings, audit
 from caretaker.imds.verify import Place, Probing, Verified, asked_ahead, required, stands, unprovable, verify
 

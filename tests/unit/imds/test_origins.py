@@ -14,7 +14,7 @@ from caretaker.imds.mend import bounded
 from caretaker.imds.merge import Claim, merge
 from caretaker.imds.origins import Heir, Heirs, Origin, origin_of
 from caretaker.imds.place import Place, matters, stands
-from caretaker.imds.select import names
+from caretaker.imds.selection import names
 from unit.imds.enforcing import canaries, canary, changed, watched
 from unit.imds.test_place import EC2
 from unit.imds.test_plan import node

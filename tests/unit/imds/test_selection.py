@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from caretaker.api.imds import Selector
-from caretaker.imds.select import selects
+from caretaker.imds.selection import selects
 
 LABELS = {"team": "media", "arch": "arm64"}
 GROUPS = (("EKSManagedNodegroup", "apps-a"), ("AutoScalingGroup", "eks-apps-a-1"))
