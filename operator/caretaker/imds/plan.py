@@ -10,30 +10,33 @@ from typing import Final
 import msgspec
 
 from caretaker.api.conditions import PolicyReason as Reason
-from caretaker.api.imds import (
-    MAX_GROUPS,
-    ExceptionStatus,
-    GroupStatus,
-    Options,
-    Selector,
-    Summary,
-)
+from caretaker.api.imds import MAX_GROUPS, ExceptionStatus, GroupStatus, Options, Selector, Summary
 from caretaker.api.objects import Node
 from caretaker.api.times import parse_time
+from caretaker.imds import counts
 from caretaker.imds.cases import told
 from caretaker.imds.desk import Desk, Found, Group, recorded
-from caretaker.imds.drift import slow_and_open, text
+from caretaker.imds.drift import slow_and_open
 from caretaker.imds.enforce import Enforced, enforce
 from caretaker.imds.exceptions import exceptions_of
 from caretaker.imds.judge import Case, Seen, Verdict, fits, judge
 from caretaker.imds.launching import Launching
 from caretaker.imds.merge import Claim, Wanted, merge
 from caretaker.imds.origins import Heirs
-from caretaker.imds.place import Place as Whereabouts
+from caretaker.imds.place import Place as InstanceRef
 from caretaker.imds.probe import Known
 from caretaker.imds.selection import names, selects
 from caretaker.imds.sources import Findings, audit
-from caretaker.imds.verify import Place, Probing, Verified, asked_ahead, required, stands, unprovable, verify
+from caretaker.imds.verify import (
+    Candidate,
+    Probing,
+    Verified,
+    asked_ahead,
+    required,
+    stands,
+    unprovable,
+    verify,
+)
 
 OTHER_REGION: Final = "OtherRegion"
 
@@ -53,15 +56,13 @@ class Member(msgspec.Struct, frozen=True, gc=False):
     """A node and where it is. `groups` with the Auto Scaling group, if that is known."""
 
     node: Node
-    place: Whereabouts
+    place: InstanceRef
     seen: Seen | None
     groups: tuple[tuple[str, str], ...]
 
 
 # Whether a policy means a node, and field -> who wins it there.
 Want = tuple[bool, Mapping[str, Wanted]]
-# (groups, verdict, how many nodes have both)
-Alike = tuple[tuple[Group, ...], Verdict, int]
 
 
 class Snapshot(msgspec.Struct, frozen=True):
@@ -118,15 +119,15 @@ def plan(snapshot: Snapshot) -> Plan:
         overridden += any(me.name in one.losers for one in fields.values())
         slow += verdict.state in ("compliant", "drifted", "pending") and _slow(member)
         conflicts |= {field: one.rivals for field, one in fields.items() if me.name in one.rivals}
-    places = _places(snapshot, found)
-    enforced, verified = None, _verified(snapshot, places)
+    candidates = _candidates(snapshot, found)
+    enforced, verified = None, _verified(snapshot, candidates)
     if snapshot.desk is not None:
-        desk = _desk(snapshot, snapshot.desk, me, found, verified, places)
+        desk = _desk(snapshot, snapshot.desk, me, found, verified, candidates)
         enforced, found = _enforced(found, desk, _elsewhere(others, desk, verdicts))
     states = Counter[str](one.verdict.state for _, one in found)
     alike = _alike(found)
     sources = audit(heirs, lambda: _heirs(others), snapshot.launching, me.name, own)
-    groups = sources.on(_groups(alike, verified))
+    groups = sources.on(counts.by_group(alike, verified))
     exceptions, omitted = exceptions_of((one for _, one in found), enforced)
     return Plan(
         summary=Summary(nodes=len(found), overridden=overridden, **states),
@@ -136,8 +137,8 @@ def plan(snapshot: Snapshot) -> Plan:
         exceptions_omitted=omitted,
         conflicts=tuple(sorted(conflicts.items())),
         slow_and_open=slow,
-        drift=_drift(alike),
-        differences=_differences(alike),
+        drift=counts.drift(alike),
+        differences=counts.differences(alike),
         enforced=enforced,
         verified=verified,
         sources=sources,
@@ -164,7 +165,7 @@ def _desk(
     me: Policy,
     found: Sequence[tuple[Member, Found]],
     verified: Verified | None,
-    places: Sequence[Place],
+    candidates: Sequence[Candidate],
 ) -> Desk:
     """With the options of the policy, and the results of its probes."""
     desk = msgspec.structs.replace(desk, options=dict(me.options.given()))
@@ -172,14 +173,16 @@ def _desk(
         return desk
     probing, findings, now = snapshot.probing, snapshot.known.findings, snapshot.now
     marks, known = snapshot.known.marks, recorded(desk.canary, ())
-    canaries = [(one, place) for (_, one), place in zip(found, places, strict=True) if place.needed]
-    proved = [one for one, place in canaries if stands(probing, place, findings.get(one.node), now)]
-    needed = required(probing, places, findings, now) if probing.expect == "PodReachable" else {}
+    canaries = [
+        (one, candidate) for (_, one), candidate in zip(found, candidates, strict=True) if candidate.needed
+    ]
+    proved = [one for one, candidate in canaries if stands(probing, candidate, findings.get(one.node), now)]
+    needed = required(probing, candidates, findings, now) if probing.expect == "PodReachable" else {}
     return msgspec.structs.replace(
         desk,
         proved=frozenset(one.instance for one in proved),
         faulty={one.instance: why for one, _ in canaries if (why := verified.faults.get(one.node))},
-        unprobed={one.instance: place.unprobed for one, place in canaries if place.unprobed},
+        unprobed={one.instance: candidate.unprobed for one, candidate in canaries if candidate.unprobed},
         asked_ahead={
             one.instance: at
             for _, one in found
@@ -206,38 +209,40 @@ def _canaries(desk: Desk | None) -> dict[str, tuple[float, float]]:
     }
 
 
-def _places(snapshot: Snapshot, found: Sequence[tuple[Member, Found]]) -> Sequence[Place]:
-    """A Place for each instance, in order, if nodes are probed."""
+def _candidates(snapshot: Snapshot, found: Sequence[tuple[Member, Found]]) -> Sequence[Candidate]:
+    """A Candidate for each instance, in order, if nodes are probed."""
     if snapshot.probing is None:
         return ()
     canaries = _canaries(snapshot.desk)
     changed = snapshot.desk.changed if snapshot.desk is not None else {}
     me = _me(snapshot)
     fields = frozenset(field for field, _ in me.options.given())
-    places = []
+    candidates = []
     for member, one in found:
         case = Case(member.place, one.seen, one.wanted, me.name, fields)
         at, canary = changed.get(one.instance, 0.0), canaries.get(one.instance, (0.0, 0.0))
-        places.append(_place(member, one, at, canary, fits(case, one.verdict)))
-    return places
+        candidates.append(_candidate(member, one, at, canary, fits(case, one.verdict)))
+    return candidates
 
 
-def _verified(snapshot: Snapshot, places: Sequence[Place]) -> Verified | None:
+def _verified(snapshot: Snapshot, candidates: Sequence[Candidate]) -> Verified | None:
     """Evaluated before all decisions: an unexpected result stops all changes."""
     if snapshot.probing is None:
         return None
     known = snapshot.known
-    return verify(snapshot.probing, places, known.findings, known.marks, snapshot.now)
+    return verify(snapshot.probing, candidates, known.findings, known.marks, snapshot.now)
 
 
-def _place(member: Member, one: Found, changed: float, canary: tuple[float, float], fitted: bool) -> Place:
+def _candidate(
+    member: Member, one: Found, changed: float, canary: tuple[float, float], fitted: bool
+) -> Candidate:
     seen, unprobed, (soaks, began) = one.seen, member.place.unprobed, canary
     endpoint = one.wanted.get("httpEndpoint")
     disabled = seen is not None and seen.options.http_endpoint == "disabled"
     shut = disabled and endpoint is not None and endpoint.value == "disabled" and not endpoint.rivals
     if disabled and not shut:
         unprobed = unprobed or "its metadata endpoint is disabled, although no policy disables it"
-    return Place(
+    return Candidate(
         node=one.node,
         groups=member.groups,
         # A soaking canary has its changes; any other difference is not for this policy to change.
@@ -342,7 +347,7 @@ def _heirs(members: Iterable[tuple[Member, Mapping[str, Wanted]]]) -> Heirs:
     return heirs
 
 
-def _here(member: Member, region: str) -> Whereabouts:
+def _here(member: Member, region: str) -> InstanceRef:
     elsewhere = region and member.place.region and member.place.region != region
     return msgspec.structs.replace(member.place, skipped=OTHER_REGION) if elsewhere else member.place
 
@@ -351,48 +356,8 @@ def _slow(member: Member) -> bool:
     return member.seen is not None and slow_and_open(member.seen.options)
 
 
-def _alike(found: Sequence[tuple[Member, Found]]) -> list[Alike]:
+def _alike(found: Sequence[tuple[Member, Found]]) -> list[counts.Alike]:
     """The nodes of the same groups with the same Verdict of _Verdicts, counted once for all that follows."""
     verdicts = {id(one.verdict): one.verdict for _, one in found}
     counts = Counter((member.groups, id(one.verdict)) for member, one in found)
     return [(groups, verdicts[verdict], count) for (groups, verdict), count in counts.items()]
-
-
-def _groups(alike: Iterable[Alike], verified: Verified | None) -> tuple[GroupStatus, ...]:
-    counts: dict[Group, Counter[str]] = {}
-    measured = verified.groups if verified is not None else {}
-    for groups, verdict, nodes in alike:
-        for group in groups:
-            count = counts.setdefault(group, Counter())
-            count["nodes"] += nodes
-            count[verdict.state] += nodes
-    return tuple(
-        GroupStatus(
-            kind=kind,  # type: ignore[arg-type]
-            name=name,
-            nodes=count["nodes"],
-            compliant=count["compliant"],
-            drifted=count["drifted"] + count["failed"],
-            required_hop_limit=measured.get((kind, name), (None, None))[0],
-            probe=measured.get((kind, name), (None, None))[1],
-        )
-        for (kind, name), count in sorted(counts.items())
-    )
-
-
-def _drift(alike: Iterable[Alike]) -> Counter[str]:
-    counts = Counter[str]()
-    for _, verdict, nodes in alike:
-        for change in verdict.changes:
-            counts[change.field] += nodes
-    return counts
-
-
-def _differences(alike: Iterable[Alike]) -> dict[Group, Counter[tuple[str, str, str]]]:
-    counts: dict[Group, Counter[tuple[str, str, str]]] = {}
-    for groups, verdict, nodes in alike:
-        for change in verdict.changes:
-            difference = (change.field, text(change.current), str(change.desired))
-            for group in groups:
-                counts.setdefault(group, Counter())[difference] += nodes
-    return counts

@@ -42,7 +42,7 @@ class Probing(msgspec.Struct, frozen=True):
     retry: float = 600.0
 
 
-class Place(msgspec.Struct, frozen=True, gc=False):
+class Candidate(msgspec.Struct, frozen=True, gc=False):
     """A node that may be probed. `fit`: the Node is Ready, and the instance compliant. `counts`: it is not
     known to differ: an unexpected result counts also while it is not `fit`. `changed`: when its last change
     was seen applied, if known; 0 = never. `began`: when it became a canary; 0 = it is none."""
@@ -77,58 +77,69 @@ class Verified(msgspec.Struct, frozen=True):
 
 def verify(
     probing: Probing,
-    places: Sequence[Place],
+    candidates: Sequence[Candidate],
     found: Mapping[str, Finding],
     marks: Mapping[str, str],
     now: float,
 ) -> Verified:
     """`found` and `marks`: the current ones, by node."""
-    chosen = _chosen(probing, places, found)
-    asked = {place.node: _mark(probing, place, found.get(place.node), marks, now) for place in chosen}
-    unfit = [place for place in places if place.counts and not place.fit and not place.unprobed]
+    chosen = _chosen(probing, candidates, found)
+    asked = {
+        candidate.node: _mark(probing, candidate, found.get(candidate.node), marks, now)
+        for candidate in chosen
+    }
+    unfit = [
+        candidate
+        for candidate in candidates
+        if candidate.counts and not candidate.fit and not candidate.unprobed
+    ]
     known = {
-        place.node: finding
-        for place in (*chosen, *unfit)
-        if (finding := found.get(place.node)) is not None
-        and (_since(place, finding, now) or _still_wrong(probing, place, finding))
+        candidate.node: finding
+        for candidate in (*chosen, *unfit)
+        if (finding := found.get(candidate.node)) is not None
+        and (_since(candidate, finding, now) or _still_wrong(probing, candidate, finding))
         and _lasts(probing, finding, now)
     }
-    wrong = [place for place in unfit if _wrong(probing, place, known.get(place.node))]
+    wrong = [candidate for candidate in unfit if _wrong(probing, candidate, known.get(candidate.node))]
     reason, message, proved = _judged(probing, [*chosen, *wrong], known)
     waiting = not all(answered(found.get(node), mark) for node, mark in asked.items())
-    made = [(place, found[place.node]) for place in chosen if place.node in found]
-    wake = min((_wake(probing, place, one, now) for place, one in made), default=None)
+    made = [(candidate, found[candidate.node]) for candidate in chosen if candidate.node in found]
+    wake = min((_wake(probing, candidate, one, now) for candidate, one in made), default=None)
     return Verified(
         asked,
         _groups(chosen, known),
         reason,
-        message + _left_out(places),
+        message + _left_out(candidates),
         proved,
         waiting,
         wake,
-        frozenset(place.node for place in chosen if place.needed),
-        {place.node: why for place in chosen if (why := _wrong(probing, place, known.get(place.node)))},
+        frozenset(candidate.node for candidate in chosen if candidate.needed),
+        {
+            candidate.node: why
+            for candidate in chosen
+            if (why := _wrong(probing, candidate, known.get(candidate.node)))
+        },
     )
 
 
-def stands(probing: Probing, place: Place, finding: Finding | None, now: float) -> bool:
-    """Whether the node passed a probe that was requested after `place.changed`."""
-    if finding is None or not _since(place, finding, now):
+def stands(probing: Probing, candidate: Candidate, finding: Finding | None, now: float) -> bool:
+    """Whether the node passed a probe that was requested after `candidate.changed`."""
+    if finding is None or not _since(candidate, finding, now):
         return False
-    return not _fault(probing, place, finding) and not _outdated(place, finding)
+    return not _fault(probing, candidate, finding) and not _outdated(candidate, finding)
 
 
 def required(
-    probing: Probing, places: Iterable[Place], found: Mapping[str, Finding], now: float
+    probing: Probing, candidates: Iterable[Candidate], found: Mapping[str, Finding], now: float
 ) -> dict[Group, int]:
     """The measured hop limit that a pod of each group needs. It does not depend on the options, so findings
     from before a change count as well."""
     most: dict[Group, int] = {}
-    for place in places:
-        finding = found.get(place.node)
+    for candidate in candidates:
+        finding = found.get(candidate.node)
         if finding is None or finding.needed_hops is None or not _lasts(probing, finding, now):
             continue
-        for group in place.groups or (("", ""),):
+        for group in candidate.groups or (("", ""),):
             most[group] = max(most.get(group, 0), finding.needed_hops)
     return most
 
@@ -140,7 +151,7 @@ def asked_ahead(node: str, found: Mapping[str, Finding], marks: Mapping[str, str
 
 
 def unprovable(unprobed: str, seen: Seen | None, changes: Iterable[Change]) -> str:
-    """Why a probe cannot verify these changes of an instance; "" = it can. `unprobed`: of its Place."""
+    """Why a probe cannot verify these changes of an instance; "" = it can. `unprobed`: of its Candidate."""
     if unprobed:
         return unprobed
     shut = seen is not None and seen.options.http_endpoint == "disabled"
@@ -149,38 +160,40 @@ def unprovable(unprobed: str, seen: Seen | None, changes: Iterable[Change]) -> s
     return ""
 
 
-def _chosen(probing: Probing, places: Sequence[Place], found: Mapping[str, Finding]) -> list[Place]:
+def _chosen(
+    probing: Probing, candidates: Sequence[Candidate], found: Mapping[str, Finding]
+) -> list[Candidate]:
     """The canaries, and the number of nodes of each group that the policy sets: first those that were probed
     before, and of these those with an unexpected result, since that stops all changes and has to be
     repeated."""
 
-    def order(place: Place) -> tuple[bool, bool, bool, str]:
-        finding = found.get(place.node)
-        return not place.needed, finding is None, not _wrong(probing, place, finding), place.node
+    def order(candidate: Candidate) -> tuple[bool, bool, bool, str]:
+        finding = found.get(candidate.node)
+        return not candidate.needed, finding is None, not _wrong(probing, candidate, finding), candidate.node
 
     count: dict[Group, int] = {}
     chosen = []
-    for place in sorted(places, key=order):
-        groups = place.groups or (("", ""),)
+    for candidate in sorted(candidates, key=order):
+        groups = candidate.groups or (("", ""),)
         wanted = any(count.get(group, 0) < probing.per_group for group in groups)
-        if place.unprobed or not place.fit or not (wanted or place.needed):
+        if candidate.unprobed or not candidate.fit or not (wanted or candidate.needed):
             continue
-        chosen.append(place)
+        chosen.append(candidate)
         for group in groups:
             count[group] = count.get(group, 0) + 1
     return chosen
 
 
 def _mark(
-    probing: Probing, place: Place, finding: Finding | None, marks: Mapping[str, str], now: float
+    probing: Probing, candidate: Candidate, finding: Finding | None, marks: Mapping[str, str], now: float
 ) -> str:
     """The mark of the last request; now, if the finding is too old. A request by a clock that is ahead is
     waited for, and not repeated."""
-    asked = _asked(place.node, finding, marks)
-    old = bool(place.changed) and asked < format_micros(place.changed)
+    asked = _asked(candidate.node, finding, marks)
+    old = bool(candidate.changed) and asked < format_micros(candidate.changed)
     if finding is not None and answered(finding, asked):
-        old = old or _age(finding, now) >= _due(probing, place, finding)
-    return stamp_after(max(now, place.changed), [asked]) if old else asked
+        old = old or _age(finding, now) >= _due(probing, candidate, finding)
+    return stamp_after(max(now, candidate.changed), [asked]) if old else asked
 
 
 def _asked(node: str, finding: Finding | None, marks: Mapping[str, str]) -> str:
@@ -188,18 +201,18 @@ def _asked(node: str, finding: Finding | None, marks: Mapping[str, str]) -> str:
     return max(normalise_time(marks.get(node)), finding.mark if finding is not None else "")
 
 
-def _since(place: Place, finding: Finding, now: float) -> bool:
+def _since(candidate: Candidate, finding: Finding, now: float) -> bool:
     """Whether it was requested after the last known change, by a clock that is not ahead."""
-    if not place.changed:
+    if not candidate.changed:
         return True
-    return format_micros(place.changed) <= finding.mark <= format_micros(now)
+    return format_micros(candidate.changed) <= finding.mark <= format_micros(now)
 
 
-def _still_wrong(probing: Probing, place: Place, finding: Finding) -> bool:
+def _still_wrong(probing: Probing, candidate: Candidate, finding: Finding) -> bool:
     """Whether it is an unexpected result of this canary, whose soak has begun anew since: it counts until the
     next one."""
-    mine = bool(place.began) and format_micros(place.began) <= finding.mark
-    return mine and bool(_wrong(probing, place, finding)) and not _outdated(place, finding)
+    mine = bool(candidate.began) and format_micros(candidate.began) <= finding.mark
+    return mine and bool(_wrong(probing, candidate, finding)) and not _outdated(candidate, finding)
 
 
 def _age(finding: Finding, now: float) -> float:
@@ -209,23 +222,23 @@ def _age(finding: Finding, now: float) -> float:
     return now - max(made, min(asked, now))
 
 
-def _due(probing: Probing, place: Place, finding: Finding) -> float:
+def _due(probing: Probing, candidate: Candidate, finding: Finding) -> float:
     """Age in seconds at which it is repeated: soon if it is unknown, outdated, or blocks a canary."""
-    doubtful = finding.verdict == UNKNOWN or _outdated(place, finding)
-    doubtful = doubtful or (place.needed and bool(_fault(probing, place, finding)))
+    doubtful = finding.verdict == UNKNOWN or _outdated(candidate, finding)
+    doubtful = doubtful or (candidate.needed and bool(_fault(probing, candidate, finding)))
     return min(probing.retry, probing.interval) if doubtful else probing.interval
 
 
-def _wake(probing: Probing, place: Place, finding: Finding, now: float) -> float:
+def _wake(probing: Probing, candidate: Candidate, finding: Finding, now: float) -> float:
     """Seconds until it is repeated, or begins to count."""
-    ahead = (parse_time(finding.mark) or 0.0) - now if place.changed else 0.0
-    return ahead if ahead > 0 else _due(probing, place, finding) - _age(finding, now)
+    ahead = (parse_time(finding.mark) or 0.0) - now if candidate.changed else 0.0
+    return ahead if ahead > 0 else _due(probing, candidate, finding) - _age(finding, now)
 
 
-def _outdated(place: Place, finding: Finding) -> bool:
+def _outdated(candidate: Candidate, finding: Finding) -> bool:
     """Whether it contradicts the current hop limit: another client changed that since, or a process that no
     longer remembers it."""
-    limit, needed = place.hop_limit, finding.needed_hops
+    limit, needed = candidate.hop_limit, finding.needed_hops
     if limit is None or needed is None:
         return False
     return (
@@ -238,13 +251,13 @@ def _lasts(probing: Probing, finding: Finding, now: float) -> bool:
     return _age(finding, now) < probing.interval + probing.retry
 
 
-def _fault(probing: Probing, place: Place, finding: Finding) -> str:
+def _fault(probing: Probing, candidate: Candidate, finding: Finding) -> str:
     """The unexpected result; "" = as expected."""
     if finding.verdict in _NOTHING:
         return f"{finding.verdict}: {finding.detail}"
     if probing.expect == "Any":
         return ""
-    if _blocked(probing, place):
+    if _blocked(probing, candidate):
         return _open(finding)
     if finding.verdict != REACHABLE:
         needs = f", and needs hop limit {finding.needed_hops}" if finding.needed_hops else ""
@@ -254,20 +267,22 @@ def _fault(probing: Probing, place: Place, finding: Finding) -> str:
     return ""
 
 
-def _wrong(probing: Probing, place: Place, finding: Finding | None) -> str:
+def _wrong(probing: Probing, candidate: Candidate, finding: Finding | None) -> str:
     """The unexpected result; one that says nothing is none."""
-    return "" if finding is None or _unsaid(probing, place, finding) else _fault(probing, place, finding)
+    return (
+        "" if finding is None or _unsaid(probing, candidate, finding) else _fault(probing, candidate, finding)
+    )
 
 
-def _unsaid(probing: Probing, place: Place, finding: Finding) -> bool:
+def _unsaid(probing: Probing, candidate: Candidate, finding: Finding) -> bool:
     """Whether the probe failed, or did not learn whether IMDSv1 is closed where that counts."""
-    limited = finding.verdict == HOP_LIMITED and _blocked(probing, place)
+    limited = finding.verdict == HOP_LIMITED and _blocked(probing, candidate)
     return finding.verdict in _NOTHING or (limited and finding.imdsv1 is None)
 
 
-def _blocked(probing: Probing, place: Place) -> bool:
+def _blocked(probing: Probing, candidate: Candidate) -> bool:
     """Whether pods on the node should not reach IMDS."""
-    return probing.expect == "PodBlocked" or place.shut
+    return probing.expect == "PodBlocked" or candidate.shut
 
 
 def _open(finding: Finding) -> str:
@@ -281,26 +296,34 @@ def _open(finding: Finding) -> str:
     return f"a pod reaches IMDS ({finding.verdict})"
 
 
-def _doubt(place: Place, finding: Finding) -> str:
+def _doubt(candidate: Candidate, finding: Finding) -> str:
     """Why an expected result does not count; "" = it counts."""
-    if not _outdated(place, finding):
+    if not _outdated(candidate, finding):
         return ""
     return (
         f"{finding.verdict} with {finding.needed_hops} needed hops contradicts the hop limit "
-        f"{place.hop_limit} that is set; the node is probed again"
+        f"{candidate.hop_limit} that is set; the node is probed again"
     )
 
 
 def _judged(
-    probing: Probing, chosen: Sequence[Place], known: Mapping[str, Finding]
+    probing: Probing, chosen: Sequence[Candidate], known: Mapping[str, Finding]
 ) -> tuple[str, str, bool | None]:
-    told = [(place, known[place.node]) for place in chosen if place.node in known]
-    wrong = [(place, finding, why) for place, finding in told if (why := _fault(probing, place, finding))]
+    told = [(candidate, known[candidate.node]) for candidate in chosen if candidate.node in known]
+    wrong = [
+        (candidate, finding, why)
+        for candidate, finding in told
+        if (why := _fault(probing, candidate, finding))
+    ]
     if wrong:
-        place, finding, why = wrong[0]
-        said = f"{len(wrong)} of {len(told)} probed node(s) have an unexpected result; {place.node}: {why}"
-        return _failed(probing, place, finding, said)
-    doubts = [f"{place.node}: {why}" for place, finding in told if (why := _doubt(place, finding))]
+        candidate, finding, why = wrong[0]
+        said = (
+            f"{len(wrong)} of {len(told)} probed node(s) have an unexpected result; {candidate.node}: {why}"
+        )
+        return _failed(probing, candidate, finding, said)
+    doubts = [
+        f"{candidate.node}: {why}" for candidate, finding in told if (why := _doubt(candidate, finding))
+    ]
     if doubts:
         return (
             Reason.NOT_PROVED,
@@ -314,20 +337,22 @@ def _judged(
     return Reason.PROVED, f"{len(told)} node(s) were probed from inside a pod", True
 
 
-def _failed(probing: Probing, place: Place, finding: Finding, said: str) -> tuple[str, str, bool | None]:
-    if _unsaid(probing, place, finding):
+def _failed(
+    probing: Probing, candidate: Candidate, finding: Finding, said: str
+) -> tuple[str, str, bool | None]:
+    if _unsaid(probing, candidate, finding):
         return Reason.NOT_PROVED, said, None
-    if _blocked(probing, place):
+    if _blocked(probing, candidate):
         return Reason.STILL_REACHABLE, said, False
     if finding.verdict == REACHABLE:
         return Reason.SLOW, said, False
-    limit = f"; the hop limit is set to {place.hop_limit}" if place.hop_limit is not None else ""
+    limit = f"; the hop limit is set to {candidate.hop_limit}" if candidate.hop_limit is not None else ""
     return Reason.SET_BUT_UNREACHABLE, said + limit, False
 
 
-def _left_out(places: Iterable[Place]) -> str:
+def _left_out(candidates: Iterable[Candidate]) -> str:
     """Nodes that cannot be probed."""
-    left = [(place.node, place.unprobed) for place in places if place.unprobed]
+    left = [(candidate.node, candidate.unprobed) for candidate in candidates if candidate.unprobed]
     if not left:
         return ""
     node, why = min(left)
@@ -335,14 +360,14 @@ def _left_out(places: Iterable[Place]) -> str:
 
 
 def _groups(
-    chosen: Sequence[Place], known: Mapping[str, Finding]
+    chosen: Sequence[Candidate], known: Mapping[str, Finding]
 ) -> dict[Group, tuple[int | None, ProbeStatus]]:
     """For each group the hop limit that pods need, and the measurements."""
     of: dict[Group, list[Finding]] = {}
-    for place in chosen:
-        if place.node in known:
-            for group in place.groups:
-                of.setdefault(group, []).append(known[place.node])
+    for candidate in chosen:
+        if candidate.node in known:
+            for group in candidate.groups:
+                of.setdefault(group, []).append(known[candidate.node])
     return {group: (_needed(findings), _measured(findings)) for group, findings in of.items()}
 
 

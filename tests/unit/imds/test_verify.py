@@ -14,13 +14,13 @@ from caretaker.imds.judge import Seen
 from caretaker.imds.place import place_of
 from caretaker.imds.plan import Member, Plan, Policy, Snapshot, plan
 from caretaker.imds.probe import UNKNOWN, Finding, Known
-from caretaker.imds.verify import Place, Probing, Verified, required, stands, unprovable, verify
+from caretaker.imds.verify import Candidate, Probing, Verified, required, stands, unprovable, verify
 
 NOW = 1_800_000_000.0
 DAY, AGAIN = 86400.0, 600.0
 PROBING = Probing(per_group=2)
 APPS = ("EKSManagedNodegroup", "apps")
-HERE = Place("a", (APPS,), fit=True, hop_limit=2)
+HERE = Candidate("a", (APPS,), fit=True, hop_limit=2)
 
 
 def seen(ago: float = 60.0, verdict: str = "Reachable", asked: float | None = None, **more: Any) -> Finding:
@@ -29,10 +29,12 @@ def seen(ago: float = 60.0, verdict: str = "Reachable", asked: float | None = No
     return Finding(verdict, NOW - ago, mark, **{"latency_ms": 3.0, "needed_hops": 2, **more})
 
 
-def judged(place: Place = HERE, finding: Finding | None = None, mark: str = "", **probing: Any) -> Verified:
+def judged(
+    candidate: Candidate = HERE, finding: Finding | None = None, mark: str = "", **probing: Any
+) -> Verified:
     asks = msgspec.structs.replace(PROBING, **probing)
-    found = {place.node: finding} if finding is not None else {}
-    return verify(asks, [place], found, {place.node: mark} if mark else {}, NOW)
+    found = {candidate.node: finding} if finding is not None else {}
+    return verify(asks, [candidate], found, {candidate.node: mark} if mark else {}, NOW)
 
 
 CANARY = msgspec.structs.replace(HERE, needed=True)
@@ -41,7 +43,7 @@ SHUT = {"verdict": "HopLimited", "latency_ms": None}
 
 
 @pytest.mark.parametrize(
-    ("place", "finding", "again"),
+    ("candidate", "finding", "again"),
     [
         pytest.param(HERE, seen(), False, id="as it should be, and fresh"),
         pytest.param(HERE, seen(DAY), True, id="as old as the interval"),
@@ -67,8 +69,8 @@ SHUT = {"verdict": "HopLimited", "latency_ms": None}
         pytest.param(CANARY, seen(AGAIN), False, id="a canary's, as expected"),
     ],
 )
-def test_when_a_node_is_probed_again(place: Place, finding: Finding, again: bool) -> None:
-    found = judged(place, finding)
+def test_when_a_node_is_probed_again(candidate: Candidate, finding: Finding, again: bool) -> None:
+    found = judged(candidate, finding)
     assert (found.marks["a"] > finding.mark, found.waiting) == (again, again)
 
 
@@ -84,7 +86,7 @@ def test_a_node_that_is_not_fit_is_not_probed_and_an_unexpected_result_counts(
 
 
 def test_a_node_that_is_not_fit_takes_no_place_of_another() -> None:
-    unfit = Place("b", (APPS,), fit=False, counts=True)
+    unfit = Candidate("b", (APPS,), fit=False, counts=True)
     findings = {"a": seen(), "b": seen(DAY + AGAIN, "Blocked")}
     found = verify(Probing(per_group=1), [HERE, unfit], findings, {}, NOW)
     assert (found.proved, found.marks.keys()) == (True, {"a"})
@@ -92,10 +94,10 @@ def test_a_node_that_is_not_fit_takes_no_place_of_another() -> None:
 
 def test_a_canary_always_gets_a_mark() -> None:
     """The first run of a node answers none, and so could be from before its change."""
-    place = msgspec.structs.replace(CANARY, changed=NOW - 5)
-    first = judged(place)
+    candidate = msgspec.structs.replace(CANARY, changed=NOW - 5)
+    first = judged(candidate)
     assert first.marks == {"a": format_micros(NOW)}
-    assert judged(place, None, first.marks["a"]).marks == first.marks
+    assert judged(candidate, None, first.marks["a"]).marks == first.marks
     assert first.first == {"a"}
     assert judged(HERE).marks == {"a": ""}
 
@@ -103,12 +105,12 @@ def test_a_canary_always_gets_a_mark() -> None:
 @pytest.mark.parametrize("ahead", [0.5, 30.0, 3600.0])
 def test_a_mark_of_a_clock_that_is_ahead_proves_nothing_until_then(ahead: float) -> None:
     """The operator cannot order it and the change; it waits, and requests no other probe."""
-    place = msgspec.structs.replace(CANARY, changed=NOW - 5)
+    candidate = msgspec.structs.replace(CANARY, changed=NOW - 5)
     finding = seen(1, asked=-ahead)
-    found = judged(place, finding, finding.mark)
+    found = judged(candidate, finding, finding.mark)
     assert (found.reason, found.marks) == ("Probing", {"a": finding.mark})
-    assert not stands(PROBING, place, finding, NOW)
-    assert stands(PROBING, place, finding, NOW + ahead)
+    assert not stands(PROBING, candidate, finding, NOW)
+    assert stands(PROBING, candidate, finding, NOW + ahead)
     assert found.wake == pytest.approx(ahead, abs=1e-3)
 
 
@@ -126,17 +128,17 @@ def test_a_mark_of_a_clock_that_is_ahead_proves_nothing_until_then(ahead: float)
 def test_an_unexpected_result_of_a_canary_counts_though_its_soak_began_anew(
     finding: Finding, reason: str
 ) -> None:
-    place = msgspec.structs.replace(CANARY, changed=NOW - 5, began=NOW - 100)
-    found = judged(place, finding)
+    candidate = msgspec.structs.replace(CANARY, changed=NOW - 5, began=NOW - 100)
+    found = judged(candidate, finding)
     assert (found.reason, found.proved) == (reason, False if reason == "SetButUnreachable" else None)
     assert found.marks["a"] > finding.mark, "and it is probed again"
 
 
 def test_a_change_by_a_clock_that_is_ahead_is_asked_for_once() -> None:
-    place = msgspec.structs.replace(CANARY, changed=NOW + 20)
-    first = judged(place, seen(50))
+    candidate = msgspec.structs.replace(CANARY, changed=NOW + 20)
+    first = judged(candidate, seen(50))
     assert first.marks["a"] >= format_micros(NOW + 20)
-    assert judged(place, seen(50), first.marks["a"]).marks == first.marks
+    assert judged(candidate, seen(50), first.marks["a"]).marks == first.marks
 
 
 @pytest.mark.parametrize(
@@ -152,8 +154,8 @@ def test_a_change_by_a_clock_that_is_ahead_is_asked_for_once() -> None:
     ],
 )
 def test_what_a_canary_stands_by(finding: Finding | None, proves: bool) -> None:
-    place = msgspec.structs.replace(CANARY, changed=NOW - 5)
-    assert stands(PROBING, place, finding, NOW) == proves
+    candidate = msgspec.structs.replace(CANARY, changed=NOW - 5)
+    assert stands(PROBING, candidate, finding, NOW) == proves
 
 
 def test_what_contradicts_the_hop_limit_is_no_proof_and_no_fault() -> None:
@@ -191,24 +193,24 @@ V1 = {"latency_ms": None, "needed_hops": 3}
 def test_a_pod_is_blocked_only_if_it_gets_nothing_without_a_token_either(
     finding: Finding, reason: str
 ) -> None:
-    place = msgspec.structs.replace(HERE, hop_limit=1)
-    found = judged(place, finding, expect="PodBlocked")
+    candidate = msgspec.structs.replace(HERE, hop_limit=1)
+    found = judged(candidate, finding, expect="PodBlocked")
     assert found.reason == reason
     asks = msgspec.structs.replace(PROBING, expect="PodBlocked")
-    assert stands(asks, place, finding, NOW) == (reason == "Proved")
+    assert stands(asks, candidate, finding, NOW) == (reason == "Proved")
 
 
 @pytest.mark.parametrize("expect", ["PodReachable", "PodBlocked"])
 def test_where_the_endpoint_is_to_be_disabled_nothing_may_reach_it(expect: str) -> None:
-    place = msgspec.structs.replace(HERE, shut=True)
-    assert judged(place, seen(verdict="EndpointDisabled"), expect=expect).reason == "Proved"
-    assert judged(place, seen(), expect=expect).reason == "StillReachable"
+    candidate = msgspec.structs.replace(HERE, shut=True)
+    assert judged(candidate, seen(verdict="EndpointDisabled"), expect=expect).reason == "Proved"
+    assert judged(candidate, seen(), expect=expect).reason == "StillReachable"
 
 
 def test_a_node_on_which_the_probe_cannot_run_is_left_out_and_told() -> None:
-    places = [Place("a", (APPS,), fit=True, unprobed="its operating system is windows")]
-    places += [Place(name, (APPS,), fit=True) for name in "bcd"]
-    made = verify(PROBING, places, {"b": seen(), "c": seen()}, {}, NOW)
+    candidates = [Candidate("a", (APPS,), fit=True, unprobed="its operating system is windows")]
+    candidates += [Candidate(name, (APPS,), fit=True) for name in "bcd"]
+    made = verify(PROBING, candidates, {"b": seen(), "c": seen()}, {}, NOW)
     assert sorted(made.marks) == ["b", "c"]
     assert made.reason == "Proved"
     assert made.message.endswith("; 1 node(s) cannot be probed, a: its operating system is windows")
@@ -216,21 +218,23 @@ def test_a_node_on_which_the_probe_cannot_run_is_left_out_and_told() -> None:
 
 def test_what_is_not_as_expected_is_among_the_chosen_and_made_again() -> None:
     """It stops all changes, so it is probed again."""
-    places = [Place(name, (APPS,), fit=True) for name in "abcd"]
+    candidates = [Candidate(name, (APPS,), fit=True) for name in "abcd"]
     found = {"a": seen(), "b": seen(verdict=UNKNOWN), "c": seen(), "d": seen(verdict="Blocked")}
-    made = verify(PROBING, places, found, {}, NOW)
+    made = verify(PROBING, candidates, found, {}, NOW)
     assert sorted(made.marks) == ["a", "d"]
     assert made.faults == {"d": "a pod does not reach IMDS (Blocked, and needs hop limit 2)"}
-    late = [msgspec.structs.replace(place, changed=NOW - 5) for place in places]
+    late = [msgspec.structs.replace(candidate, changed=NOW - 5) for candidate in candidates]
     assert verify(PROBING, late, found, {}, NOW).faults == {}, "of before the change"
-    failed = verify(PROBING, places, {"b": found["b"]}, {}, NOW)
+    failed = verify(PROBING, candidates, {"b": found["b"]}, {}, NOW)
     assert (failed.faults, failed.reason) == ({}, "NotProved"), "a probe that failed has found nothing"
 
 
-@pytest.mark.parametrize("place", [HERE, msgspec.structs.replace(HERE, shut=True)], ids=["blocked", "shut"])
-def test_a_limited_pod_of_which_imdsv1_was_not_learned_is_no_unexpected_result(place: Place) -> None:
+@pytest.mark.parametrize(
+    "candidate", [HERE, msgspec.structs.replace(HERE, shut=True)], ids=["blocked", "shut"]
+)
+def test_a_limited_pod_of_which_imdsv1_was_not_learned_is_no_unexpected_result(candidate: Candidate) -> None:
     """Nor does it count until the next one where a soak begins anew, or take the place of others."""
-    one = msgspec.structs.replace(place, hop_limit=1)
+    one = msgspec.structs.replace(candidate, hop_limit=1)
     limited = seen(verdict="HopLimited", **V1)
     for imdsv1, faults in (
         (None, {}),
@@ -249,17 +253,21 @@ def test_a_limited_pod_of_which_imdsv1_was_not_learned_is_no_unexpected_result(p
 
 def test_the_hop_limit_that_a_group_needs_is_known_whatever_is_set() -> None:
     late = {"fit": False, "changed": NOW - 5}
-    places = [Place("a", (APPS,), **late), Place("b", (APPS,), fit=True), Place("c", (APPS,), **late)]
-    places += [Place("d", (), fit=True), Place("e", (), fit=True)]
+    candidates = [
+        Candidate("a", (APPS,), **late),
+        Candidate("b", (APPS,), fit=True),
+        Candidate("c", (APPS,), **late),
+    ]
+    candidates += [Candidate("d", (), fit=True), Candidate("e", (), fit=True)]
     found = {"a": seen(), "b": seen(needed_hops=None), "c": seen(2 * DAY, needed_hops=3)}
     found["d"] = seen(verdict="HopLimited", needed_hops=4)
     found["e"] = seen(needed_hops=1)
-    assert required(PROBING, places, found, NOW) == {APPS: 2, ("", ""): 4}
-    assert required(PROBING, places[-1:], found, NOW) == {("", ""): 1}
-    two = [Place(name, (APPS,), fit=True) for name in "ab"]
+    assert required(PROBING, candidates, found, NOW) == {APPS: 2, ("", ""): 4}
+    assert required(PROBING, candidates[-1:], found, NOW) == {("", ""): 1}
+    two = [Candidate(name, (APPS,), fit=True) for name in "ab"]
     assert required(PROBING, two, {"a": seen(needed_hops=3), "b": seen()}, NOW) == {APPS: 3}
     none = {"d": seen(needed_hops=0)}
-    assert required(PROBING, places, none, NOW) == {("", ""): 0}
+    assert required(PROBING, candidates, none, NOW) == {("", ""): 0}
 
 
 ENABLED, DISABLED = Seen(Options(2, http_endpoint="enabled")), Seen(Options(2, http_endpoint="disabled"))
@@ -290,7 +298,7 @@ def test_a_re_run_that_was_asked_for_is_not_asked_for_again() -> None:
 
 
 @pytest.mark.parametrize(
-    ("place", "finding", "reason"),
+    ("candidate", "finding", "reason"),
     [
         pytest.param(HERE, seen(DAY), "Proved", id="only aged: it counts until the next one"),
         pytest.param(HERE, seen(DAY + AGAIN), "Probing", id="the next one does not come"),
@@ -302,14 +310,14 @@ def test_a_re_run_that_was_asked_for_is_not_asked_for_again() -> None:
     ],
 )
 def test_what_was_found_counts_until_the_next_is_there(
-    place: Place, finding: Finding | None, reason: str
+    candidate: Candidate, finding: Finding | None, reason: str
 ) -> None:
-    found = judged(place, finding)
+    found = judged(candidate, finding)
     assert (found.reason, found.waiting) == (reason, True)
 
 
 @pytest.mark.parametrize(
-    ("place", "finding", "seconds"),
+    ("candidate", "finding", "seconds"),
     [
         pytest.param(HERE, seen(60), DAY - 60, id="as it should be: the interval"),
         pytest.param(HERE, seen(60, UNKNOWN), AGAIN - 60, id="failed"),
@@ -321,9 +329,9 @@ def test_what_was_found_counts_until_the_next_is_there(
     ],
 )
 def test_when_to_look_whether_one_is_due(
-    place: Place, finding: Finding | None, seconds: float | None
+    candidate: Candidate, finding: Finding | None, seconds: float | None
 ) -> None:
-    assert judged(place, finding).wake == seconds
+    assert judged(candidate, finding).wake == seconds
 
 
 def test_the_interval_bounds_how_soon_a_doubtful_one_is_made_again() -> None:
@@ -333,10 +341,14 @@ def test_the_interval_bounds_how_soon_a_doubtful_one_is_made_again() -> None:
 
 def test_some_of_each_group_and_those_that_are_known_first() -> None:
     other = ("KarpenterNodePool", "default")
-    places = [Place(name, (APPS,), fit=True) for name in "abcd"]
-    places += [Place("e", (other,), fit=True), Place("f", (), fit=True), Place("g", (), fit=False)]
+    candidates = [Candidate(name, (APPS,), fit=True) for name in "abcd"]
+    candidates += [
+        Candidate("e", (other,), fit=True),
+        Candidate("f", (), fit=True),
+        Candidate("g", (), fit=False),
+    ]
     found = {"c": seen(), "d": seen(verdict="Blocked")}
-    made = verify(PROBING, places, found, {}, NOW)
+    made = verify(PROBING, candidates, found, {}, NOW)
     assert sorted(made.marks) == ["c", "d", "e", "f"]
     assert made.groups[APPS][1].probed == 2
     assert made.groups.keys() == {APPS}, "of no group, or not yet known"
@@ -344,13 +356,13 @@ def test_some_of_each_group_and_those_that_are_known_first() -> None:
 
 
 def test_a_canary_is_probed_beside_those_of_its_group() -> None:
-    places = [Place(name, (APPS,), fit=True) for name in "abcd"]
-    places += [Place("z", (APPS,), fit=True, needed=True)]
-    made = verify(PROBING, places, {"a": seen(), "b": seen()}, {}, NOW)
+    candidates = [Candidate(name, (APPS,), fit=True) for name in "abcd"]
+    candidates += [Candidate("z", (APPS,), fit=True, needed=True)]
+    made = verify(PROBING, candidates, {"a": seen(), "b": seen()}, {}, NOW)
     assert sorted(made.marks) == ["a", "z"], "and one of those"
     one = msgspec.structs.replace(PROBING, per_group=1)
-    assert sorted(verify(one, places, {}, {}, NOW).marks) == ["z"]
-    assert sorted(verify(one, places[:-1], {}, {}, NOW).marks) == ["a"]
+    assert sorted(verify(one, candidates, {}, {}, NOW).marks) == ["z"]
+    assert sorted(verify(one, candidates[:-1], {}, {}, NOW).marks) == ["a"]
 
 
 def test_a_mark_of_somebody_else_is_kept() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from caretaker.api.imds import ProbeStatus
 from caretaker.imds.probe import EMULATED, UNKNOWN, Finding
-from caretaker.imds.verify import Place, verify
+from caretaker.imds.verify import Candidate, verify
 from unit.imds.test_verify import APPS, CANARY, HERE, NOW, PROBING, judged, seen
 
 ONE = "1 of 1 probed node(s) have an unexpected result; a: "
@@ -20,7 +20,7 @@ REACHES = "a pod reaches IMDSv1, without a token (HopLimited)"
 
 
 @pytest.mark.parametrize(
-    ("place", "finding", "probing", "expected", "message"),
+    ("candidate", "finding", "probing", "expected", "message"),
     [
         pytest.param(
             {}, seen(), {}, "Proved True", "1 node(s) were probed from inside a pod", id="all is well"
@@ -145,10 +145,10 @@ REACHES = "a pod reaches IMDSv1, without a token (HopLimited)"
     ],
 )
 def test_what_one_node_tells(
-    place: dict[str, Any], finding: Finding | None, probing: dict[str, Any], expected: str, message: str
+    candidate: dict[str, Any], finding: Finding | None, probing: dict[str, Any], expected: str, message: str
 ) -> None:
     asks = {name: value for name, value in probing.items() if name != "shut"}
-    here = msgspec.structs.replace(HERE, **place, shut="shut" in probing)
+    here = msgspec.structs.replace(HERE, **candidate, shut="shut" in probing)
     made = judged(here, finding, **asks)
     assert (f"{made.reason} {made.proved}", made.message) == (expected, message)
     wrong = {"a": message.removeprefix(ONE).partition("; ")[0]}
@@ -156,8 +156,8 @@ def test_what_one_node_tells(
 
 
 def of(names: str, found: dict[str, Finding], **more: Any) -> Any:
-    places = [Place(name, (APPS,), fit=True, hop_limit=2, **more) for name in names]
-    return verify(msgspec.structs.replace(PROBING, per_group=9), places, found, {}, NOW)
+    candidates = [Candidate(name, (APPS,), fit=True, hop_limit=2, **more) for name in names]
+    return verify(msgspec.structs.replace(PROBING, per_group=9), candidates, found, {}, NOW)
 
 
 def test_the_first_of_several_is_told_and_how_many_there_are() -> None:
@@ -177,8 +177,8 @@ def test_the_first_of_several_is_told_and_how_many_there_are() -> None:
 
 
 def test_nodes_that_cannot_be_probed_are_told_by_the_first_name() -> None:
-    places = [Place(name, (APPS,), fit=True, unprobed=f"why {name}") for name in "cab"]
-    made = verify(PROBING, places, {}, {}, NOW)
+    candidates = [Candidate(name, (APPS,), fit=True, unprobed=f"why {name}") for name in "cab"]
+    made = verify(PROBING, candidates, {}, {}, NOW)
     assert made.message == "there is no node to probe; 3 node(s) cannot be probed, a: why a"
     assert (made.wake, made.waiting, made.groups, made.marks) == (None, False, {}, {})
 
@@ -187,11 +187,11 @@ def test_what_was_measured_of_a_group_is_told() -> None:
     times = [float(n) for n in range(1, 21)]
     found = {chr(96 + n): seen(latency_ms=time, needed_hops=n % 3) for n, time in enumerate(times, 1)}
     found["y"] = seen(verdict="Blocked", latency_ms=None, needed_hops=None)
-    asks, places = (
+    asks, candidates = (
         msgspec.structs.replace(PROBING, per_group=99),
-        [Place(name, (APPS,), True) for name in found],
+        [Candidate(name, (APPS,), True) for name in found],
     )
-    assert verify(asks, places, found, {}, NOW).groups == {
+    assert verify(asks, candidates, found, {}, NOW).groups == {
         APPS: (2, ProbeStatus(probed=21, reachable=20, p95_milliseconds=19.0))
     }
 
@@ -208,8 +208,8 @@ def test_the_slowest_of_few_is_the_95th_percentile(times: tuple[float, ...], p95
 
 def test_a_node_of_two_groups_counts_in_both() -> None:
     other = ("AutoScalingGroup", "asg")
-    place = Place("a", (APPS, other), fit=True)
-    made = verify(PROBING, [place], {"a": seen()}, {}, NOW)
+    candidate = Candidate("a", (APPS, other), fit=True)
+    made = verify(PROBING, [candidate], {"a": seen()}, {}, NOW)
     told = (2, ProbeStatus(1, 1, 3.0))
     assert made.groups == {APPS: told, other: told}
 
