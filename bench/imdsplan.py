@@ -16,9 +16,9 @@ from caretaker.api.imds import Options, Safety, Selector
 from caretaker.api.objects import Node
 from caretaker.imds.desk import BATCH, Desk
 from caretaker.imds.enforce import PASS_SECONDS, POLL_SECONDS
+from caretaker.imds.instance_ref import NODEGROUP, instance_ref_of
 from caretaker.imds.judge import Seen
 from caretaker.imds.pace import Pace, cap, share
-from caretaker.imds.place import NODEGROUP, place_of
 from caretaker.imds.plan import Member, Policy, Snapshot, plan
 from caretaker.settings import Settings
 
@@ -73,8 +73,8 @@ def _member(number: int) -> Member:
     node = Node(
         f"n{number}", f"u{number}", labels, provider_id=f"aws:///eu-west-1a/i-{number:017x}", ready=True
     )
-    place = place_of(node)
-    return Member(node, place, Seen(BAD if number % DRIFTED_EVERY == 0 else GOOD, at=1.0), place.groups)
+    ref = instance_ref_of(node)
+    return Member(node, ref, Seen(BAD if number % DRIFTED_EVERY == 0 else GOOD, at=1.0), ref.groups)
 
 
 def _desk(name: str) -> Desk:

@@ -15,8 +15,8 @@ from caretaker.api.daemontask import Result
 from caretaker.api.imds import Options
 from caretaker.api.objects import ContainerEnd, Node, Pod, Taint
 from caretaker.daemontask.ledger import Entry
+from caretaker.imds.instance_ref import NODEGROUP, instance_ref_of
 from caretaker.imds.judge import Seen
-from caretaker.imds.place import NODEGROUP, place_of
 from caretaker.imds.plan import Member
 from caretaker.imds.probe import Finding
 
@@ -126,8 +126,11 @@ def members() -> list[Member]:
     """The nodes' instances. Not two neighbours have the same options, and hardly any what a policy wants."""
     found = []
     for number, node in enumerate(BY_NAME.values()):
-        place, seen = place_of(node), Seen(_OPTIONS[number % len(_OPTIONS)], at=1.0, group=f"g{number % 300}")
-        found.append(Member(node, place, seen, (*place.groups, ("AutoScalingGroup", seen.group))))
+        ref, seen = (
+            instance_ref_of(node),
+            Seen(_OPTIONS[number % len(_OPTIONS)], at=1.0, group=f"g{number % 300}"),
+        )
+        found.append(Member(node, ref, seen, (*ref.groups, ("AutoScalingGroup", seen.group))))
     return found
 
 

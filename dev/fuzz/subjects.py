@@ -28,7 +28,7 @@ from caretaker.daemontask.resource import RawTask, read_ecs, read_task
 from caretaker.daemontask.shard import WireConfigMap, decode
 from caretaker.imds import probe, selection
 from caretaker.imds import resource as imds_resource
-from caretaker.imds.place import place_of
+from caretaker.imds.instance_ref import instance_ref_of
 from caretaker.kube import dryrun, metadata
 from caretaker.kube.errors import error_from
 from caretaker.obs import log
@@ -268,7 +268,9 @@ SUBJECTS: Final[dict[str, Subject]] = {
         "imdspolicies",
     ),
     "imds-selector": Subject(of_json(OBJECT, _selects, samples.POLICY, schema="imdspolicies.spec")),
-    "imds-provider": Subject(of_text(OBJECT, lambda told: place_of(Node("n", "u", {}, provider_id=told)))),
+    "imds-provider": Subject(
+        of_text(OBJECT, lambda told: instance_ref_of(Node("n", "u", {}, provider_id=told)))
+    ),
     "imds-probe": Subject(
         of_json(
             MIB,

@@ -132,7 +132,7 @@ class _Pick:
         self._batch = min(desk.cap, BATCH)
         self._room = MAX_CHANGED - sum(len(group.instances) for group in record.changed)
         running = sum(one.phase != "Failed" for one in self._canaries.values())
-        self._places = MAX_CANARIES - running * desk.canary_instances
+        self._slots = MAX_CANARIES - running * desk.canary_instances
         self._writes: list[Write] = []
         self._read: list[Found] = []
         self._later = False
@@ -172,14 +172,14 @@ class _Pick:
         if canary is None or canary.phase == "Failed":
             room = canary is not None or len(self._canaries) < MAX_GROUPS
             size = self._desk.canary_instances
-            if room and self._places >= size and self._send(case, case.changes):
-                self._places -= size
+            if room and self._slots >= size and self._send(case, case.changes):
+                self._slots -= size
                 stamp, one = format_time(self._desk.wall), chosen(case.found, self._desk)
                 kind, name = case.found.group
                 self._canaries[kind, name] = GroupCanary(
                     kind, name, case.changes, (one,), "Changing", stamp, stamp
                 )
-        elif self._places >= 0 and joins(case, canary, self._desk) and self._send(case, case.changes):
+        elif self._slots >= 0 and joins(case, canary, self._desk) and self._send(case, case.changes):
             instances = (*canary.instances, chosen(case.found, self._desk))
             self._canaries[case.found.group] = msgspec.structs.replace(canary, instances=instances)
 

@@ -26,10 +26,10 @@ from caretaker.imds import plan as planning
 from caretaker.imds.conditions import View
 from caretaker.imds.deeds import Doer
 from caretaker.imds.enforce import Enforced
+from caretaker.imds.instance_ref import InstanceRef, instance_ref_of, matters, stands
 from caretaker.imds.inventory import LOST_SECONDS, Inventory
 from caretaker.imds.look import Look, look
 from caretaker.imds.memory import Deeds
-from caretaker.imds.place import Place, matters, place_of, stands
 from caretaker.imds.plan import Plan, Snapshot
 from caretaker.imds.prober import Prober
 from caretaker.imds.resource import KIND, RawPolicy, Read, policy_path, read
@@ -127,7 +127,7 @@ class IMDSPolicyKind:
         )
         self._specs: dict[Key, Spec | None] = {}
         self._watched: dict[Key, frozenset[str]] = {}  # Nodes whose readiness is waited for
-        self._nodes: dict[str, tuple[Node, Place]] = {}
+        self._nodes: dict[str, tuple[Node, InstanceRef]] = {}
         nodes.subscribe(self._node_changed)
 
     # ---------------------------------------------------------------- life
@@ -139,7 +139,7 @@ class IMDSPolicyKind:
             if old is not None:
                 self._nodes.pop(old.name, None)
         else:
-            self._nodes[new.name] = (new, place_of(new))
+            self._nodes[new.name] = (new, instance_ref_of(new))
         if stands(old) != stands(new):
             name = new.name if new is not None else old.name if old is not None else ""
             for key, nodes in self._watched.items():
@@ -283,7 +283,7 @@ class IMDSPolicyKind:
         """Keep what the plan learnt, and have nodes probed; no option is changed before status tells of it.
         Why the probe's task could not be written, or ""."""
         if plan.enforced is not None and snapshot.deeds is not None:
-            instances = {place.instance for _, place in self._nodes.values()}
+            instances = {ref.instance for _, ref in self._nodes.values()}
             self._doer.note(snapshot.deeds, plan.enforced, instances)
             self._watched[self._key(snapshot)] = watched(plan.enforced)
         if snapshot.snapshot is not None:

@@ -69,7 +69,7 @@ class Region(msgspec.Struct, frozen=True):
     lost: frozenset[str] = frozenset()
 
 
-class _Place:
+class _RegionCache:
     """The state of a region."""
 
     def __init__(self, tag: Filter | None) -> None:
@@ -101,63 +101,63 @@ class Inventory:
         self._ec2 = ec2
         self._scale = scale
         self._tag: Filter | None = {"Name": "tag-key", "Values": [OWNED_TAG + cluster]} if cluster else None
-        self._places: dict[Target, _Place] = {}
+        self._caches: dict[Target, _RegionCache] = {}
 
     async def look(self, target: Target, ids: Collection[str], max_age: float) -> Region:
         """The region, not older than `max_age` seconds, with these instances in it if EC2 knows them."""
-        place = self._place(target)
-        async with place.lock:
+        cache = self._cache(target)
+        async with cache.lock:
             now = time.monotonic()
-            whole = not place.view.at or now - place.view.at >= max_age or place.view.problem is not None
-            missing = (set(ids) - place.asked) | (self._due(place, now) & set(ids))
-            if (whole or missing) and now >= place.again_at:
-                await self._ask(place, self._ec2(target), set(ids) if whole else missing, whole=whole)
-            return place.view
+            whole = not cache.view.at or now - cache.view.at >= max_age or cache.view.problem is not None
+            missing = (set(ids) - cache.asked) | (self._due(cache, now) & set(ids))
+            if (whole or missing) and now >= cache.again_at:
+                await self._ask(cache, self._ec2(target), set(ids) if whole else missing, whole=whole)
+            return cache.view
 
     async def again(self, target: Target, ids: Collection[str], since: float) -> None:
         """Read those of these whose last read is before `since` (time.monotonic())."""
-        place = self._place(target)
-        async with place.lock:
-            known = place.view.instances
+        cache = self._cache(target)
+        async with cache.lock:
+            known = cache.view.instances
             old = {one for one in ids if one not in known or known[one].at < since}
-            if old and time.monotonic() >= place.again_at:
-                await self._ask(place, self._ec2(target), old, whole=False)
+            if old and time.monotonic() >= cache.again_at:
+                await self._ask(cache, self._ec2(target), old, whole=False)
 
     async def poll(self, target: Target) -> None:
         """Read pending instances by ID, if it is time. A stopped instance is not read: EC2 applies its change
         when it starts."""
-        place = self._place(target)
-        async with place.lock:
+        cache = self._cache(target)
+        async with cache.lock:
             now = time.monotonic()
-            waiting = {one for one, seen in place.view.instances.items() if seen.under_way}
+            waiting = {one for one, seen in cache.view.instances.items() if seen.under_way}
             if not waiting:
-                place.polls, place.poll_at = 0, 0.0
-            elif not place.poll_at:
-                self._poll_later(place, now)
-            elif now >= max(place.poll_at, place.again_at):
+                cache.polls, cache.poll_at = 0, 0.0
+            elif not cache.poll_at:
+                self._poll_later(cache, now)
+            elif now >= max(cache.poll_at, cache.again_at):
                 log.debug("reading pending instances from EC2", extra={"pending": len(waiting), "began": now})
-                await self._ask(place, self._ec2(target), waiting, whole=False)
-                self._poll_later(place, now)
+                await self._ask(cache, self._ec2(target), waiting, whole=False)
+                self._poll_later(cache, now)
 
     def account(self, target: Target) -> str:
         """The account of the instances; "" = not known yet."""
-        return self._place(target).account
+        return self._cache(target).account
 
     def read_at(self, target: Target, instance: str) -> float:
         """Time of its last read (time.monotonic()); -inf = the known values may be wrong."""
-        seen = self._place(target).view.instances.get(instance)
+        seen = self._cache(target).view.instances.get(instance)
         return seen.at if seen is not None else -math.inf
 
     def applied(self, target: Target, instance: str, options: Mapping[str, Any]) -> bool:
         """Whether EC2's last report has these options as applied."""
-        seen = self._place(target).view.instances.get(instance)
+        seen = self._cache(target).view.instances.get(instance)
         return seen is not None and not seen.under_way and _changed(seen.options, options) == seen.options
 
     def changed(self, target: Target, instance: str, options: MetadataOptions) -> None:
         """EC2 has accepted our change, and answered with the new values. A description has to confirm
         them."""
-        place = self._place(target)
-        before = place.view.instances.get(instance)
+        cache = self._cache(target)
+        before = cache.view.instances.get(instance)
         if before is None:
             return
         now = time.monotonic()
@@ -165,133 +165,133 @@ class Inventory:
         after = msgspec.structs.replace(
             before, options=described_options(options), pending=pending, confirmed=False, at=now
         )
-        place.own[instance] = now
-        place.tried.pop(instance, None)
-        _put(place, {instance: after})
-        if not place.poll_at:
-            self._poll_later(place, now)
+        cache.own[instance] = now
+        cache.tried.pop(instance, None)
+        _put(cache, {instance: after})
+        if not cache.poll_at:
+            self._poll_later(cache, now)
 
     def doubt(self, target: Target, instance: str, options: Mapping[str, Any]) -> None:
         """It is being sent these options: until EC2 answers, the known values count as too old."""
-        place = self._place(target)
-        place.tried[instance] = time.monotonic(), options
-        if (before := place.view.instances.get(instance)) is not None:
-            _put(place, {instance: msgspec.structs.replace(before, at=-math.inf)})
+        cache = self._cache(target)
+        cache.tried[instance] = time.monotonic(), options
+        if (before := cache.view.instances.get(instance)) is not None:
+            _put(cache, {instance: msgspec.structs.replace(before, at=-math.inf)})
 
     def refused(self, target: Target, instance: str) -> None:
         """EC2 refused the change: descriptions count at once again."""
-        self._place(target).tried.pop(instance, None)
+        self._cache(target).tried.pop(instance, None)
 
     def gone(self, target: Target, instance: str) -> None:
         """EC2 no longer knows it."""
-        place = self._place(target)
-        place.gone[instance] = time.monotonic()
-        left = {one: seen for one, seen in place.view.instances.items() if one != instance}
-        place.view = msgspec.structs.replace(place.view, instances=left)
+        cache = self._cache(target)
+        cache.gone[instance] = time.monotonic()
+        left = {one: seen for one, seen in cache.view.instances.items() if one != instance}
+        cache.view = msgspec.structs.replace(cache.view, instances=left)
 
-    def _poll_later(self, place: _Place, now: float) -> None:
-        wait = POLL_SECONDS[min(place.polls, len(POLL_SECONDS) - 1)]
-        place.polls += 1
-        place.poll_at = now + wait * self._scale
+    def _poll_later(self, cache: _RegionCache, now: float) -> None:
+        wait = POLL_SECONDS[min(cache.polls, len(POLL_SECONDS) - 1)]
+        cache.polls += 1
+        cache.poll_at = now + wait * self._scale
 
-    def _due(self, place: _Place, now: float) -> set[str]:
+    def _due(self, cache: _RegionCache, now: float) -> set[str]:
         """Instances that the last response lacked, and that are due for the next read."""
-        known, wait = place.view.instances, LOST_SECONDS * self._scale
-        return {one for one in place.lost if one not in known or now - known[one].at >= wait}
+        known, wait = cache.view.instances, LOST_SECONDS * self._scale
+        return {one for one in cache.lost if one not in known or now - known[one].at >= wait}
 
-    def _place(self, target: Target) -> _Place:
-        return self._places.setdefault(target, _Place(self._tag))
+    def _cache(self, target: Target) -> _RegionCache:
+        return self._caches.setdefault(target, _RegionCache(self._tag))
 
     def clear(self) -> None:
         """Forget all: another process may have led in between."""
-        self._places.clear()
+        self._caches.clear()
 
-    async def _ask(self, place: _Place, ec2: Ec2, ids: set[str], *, whole: bool) -> None:
+    async def _ask(self, cache: _RegionCache, ec2: Ec2, ids: set[str], *, whole: bool) -> None:
         began = time.monotonic()
         what = "the cluster's instances" if whole else f"{len(ids)} instance(s)"
         log.debug("EC2 is asked for %s", what, extra={"whole": whole, "began": began})
         try:
-            found = await self._found(place, ec2, ids, whole=whole)
+            found = await self._found(cache, ec2, ids, whole=whole)
         except AwsError as error:
-            self._failed(place, error)
+            self._failed(cache, error)
             return
-        place.failures, place.again_at = 0, 0.0
-        seen = self._seen(place, found, began)
-        self._keep_own(place, seen, began)
+        cache.failures, cache.again_at = 0, 0.0
+        seen = self._seen(cache, found, began)
+        self._keep_own(cache, seen, began)
         running = {one for one, known in seen.items() if known.state == "running"}
-        place.asked = ids | running if whole else place.asked | ids
-        known = place.view.instances
-        seen |= self._not_told(place, ids - seen.keys(), began)
+        cache.asked = ids | running if whole else cache.asked | ids
+        known = cache.view.instances
+        seen |= self._not_told(cache, ids - seen.keys(), began)
         others = {} if whole else {one: known[one] for one in known.keys() - ids}
-        place.before = known if whole else place.before
-        place.lost = {one: at for one, at in place.lost.items() if one in seen or one in others}
-        place.stripped = {one: at for one, at in place.stripped.items() if one in seen or one in others}
-        at = began if whole else place.view.at
-        place.view = Region({**others, **seen}, at, lost=frozenset(place.lost))
-        place.tag = self._tag or cluster_tag(found) or place.tag
+        cache.before = known if whole else cache.before
+        cache.lost = {one: at for one, at in cache.lost.items() if one in seen or one in others}
+        cache.stripped = {one: at for one, at in cache.stripped.items() if one in seen or one in others}
+        at = began if whole else cache.view.at
+        cache.view = Region({**others, **seen}, at, lost=frozenset(cache.lost))
+        cache.tag = self._tag or cluster_tag(found) or cache.tag
 
-    def _not_told(self, place: _Place, ids: Iterable[str], asked: float) -> dict[str, Seen]:
+    def _not_told(self, cache: _RegionCache, ids: Iterable[str], asked: float) -> dict[str, Seen]:
         """Instances that a response lacks: unknown at first, gone at the second time."""
         kept, wait = {}, LOST_SECONDS * self._scale
         for one in ids:
-            if one in place.gone or asked - place.lost.setdefault(one, asked) >= wait:
-                place.lost.pop(one, None)
-                place.gone[one] = max(asked, place.gone.get(one, asked))
+            if one in cache.gone or asked - cache.lost.setdefault(one, asked) >= wait:
+                cache.lost.pop(one, None)
+                cache.gone[one] = max(asked, cache.gone.get(one, asked))
             else:
-                kept[one] = msgspec.structs.replace(_known(place, one) or _NEVER, lost=True, at=asked)
-        place.gone = {one: at for one, at in place.gone.items() if asked - at < GONE_SECONDS}
+                kept[one] = msgspec.structs.replace(_known(cache, one) or _NEVER, lost=True, at=asked)
+        cache.gone = {one: at for one, at in cache.gone.items() if asked - at < GONE_SECONDS}
         return kept
 
-    def _failed(self, place: _Place, error: AwsError) -> None:
-        wait = BACKOFF_SECONDS[min(place.failures, len(BACKOFF_SECONDS) - 1)]
-        place.failures += 1
-        place.again_at = time.monotonic() + wait * self._scale
-        place.view = msgspec.structs.replace(place.view, problem=error)
+    def _failed(self, cache: _RegionCache, error: AwsError) -> None:
+        wait = BACKOFF_SECONDS[min(cache.failures, len(BACKOFF_SECONDS) - 1)]
+        cache.failures += 1
+        cache.again_at = time.monotonic() + wait * self._scale
+        cache.view = msgspec.structs.replace(cache.view, problem=error)
 
-    def _seen(self, place: _Place, found: Iterable[Instance], asked: float) -> dict[str, Seen]:
+    def _seen(self, cache: _RegionCache, found: Iterable[Instance], asked: float) -> dict[str, Seen]:
         """By ID, without instances that were found to be gone after the request."""
         every = {one["InstanceId"]: seen_of(one, asked) for one in found}
         seen = {}
         for name, one in every.items():
-            if place.gone.get(name, -math.inf) >= asked:
+            if cache.gone.get(name, -math.inf) >= asked:
                 continue
-            place.gone.pop(name, None)
-            before = _known(place, name)
-            seen[name] = self._tagged(place, name, self._whole(place, name, one, before), before)
+            cache.gone.pop(name, None)
+            before = _known(cache, name)
+            seen[name] = self._tagged(cache, name, self._whole(cache, name, one, before), before)
         return seen
 
-    def _whole(self, place: _Place, name: str, one: Seen, before: Seen | None) -> Seen:
+    def _whole(self, cache: _RegionCache, name: str, one: Seen, before: Seen | None) -> Seen:
         """With the previous options, if the response has none."""
         if not one.lost:
-            place.lost.pop(name, None)
+            cache.lost.pop(name, None)
             return one
-        place.lost.setdefault(name, one.at)
+        cache.lost.setdefault(name, one.at)
         return msgspec.structs.replace(one, options=before.options) if before is not None else one
 
-    def _tagged(self, place: _Place, name: str, one: Seen, before: Seen | None) -> Seen:
+    def _tagged(self, cache: _RegionCache, name: str, one: Seen, before: Seen | None) -> Seen:
         """With the previous tags, if the response has none: without tags it would leave its group, and
         another policy might select it. If only the group's tag is missing, a later response has to confirm
         that."""
         if one.group or before is None or not before.group:
-            place.stripped.pop(name, None)
+            cache.stripped.pop(name, None)
             return one if one.tagged or before is None else _retagged(one, before)
         if not one.tagged:
             return _retagged(one, before)
-        if one.at - place.stripped.setdefault(name, one.at) >= OWN_SECONDS * self._scale:
-            del place.stripped[name]
+        if one.at - cache.stripped.setdefault(name, one.at) >= OWN_SECONDS * self._scale:
+            del cache.stripped[name]
             return one
         return _retagged(one, before)
 
-    def _keep_own(self, place: _Place, seen: dict[str, Seen], asked: float) -> None:
+    def _keep_own(self, cache: _RegionCache, seen: dict[str, Seen], asked: float) -> None:
         """A description with the values from before our change does not count for OWN_SECONDS. It may also
         have the values of a later change of ours without an answer. Until EC2 reports them, they are
         unconfirmed."""
         since = asked - OWN_SECONDS * self._scale
-        place.own = {one: at for one, at in place.own.items() if at > since}
-        place.tried = {one: tried for one, tried in place.tried.items() if tried[0] > since}
-        for one in (place.own.keys() | place.tried.keys()) & seen.keys():
-            told, ours, (_, given) = seen[one], _known(place, one), place.tried.get(one, (0.0, {}))
-            if one not in place.own or ours is None:
+        cache.own = {one: at for one, at in cache.own.items() if at > since}
+        cache.tried = {one: tried for one, tried in cache.tried.items() if tried[0] > since}
+        for one in (cache.own.keys() | cache.tried.keys()) & seen.keys():
+            told, ours, (_, given) = seen[one], _known(cache, one), cache.tried.get(one, (0.0, {}))
+            if one not in cache.own or ours is None:
                 ours = told
             if told.options not in (ours.options, _changed(ours.options, given)):
                 kept = {"options": ours.options, "pending": ours.pending, "confirmed": False}
@@ -299,24 +299,24 @@ class Inventory:
             elif _changed(told.options, given) != told.options:
                 seen[one] = msgspec.structs.replace(told, confirmed=False)
 
-    async def _found(self, place: _Place, ec2: Ec2, ids: set[str], *, whole: bool) -> list[Instance]:
+    async def _found(self, cache: _RegionCache, ec2: Ec2, ids: set[str], *, whole: bool) -> list[Instance]:
         if not ids:
             return []
         found: list[Instance] = []
-        if whole and place.tag is not None:
-            found = await self._describe(place, ec2, place.tag)
+        if whole and cache.tag is not None:
+            found = await self._describe(cache, ec2, cache.tag)
             ids = ids - {one["InstanceId"] for one in found}
         for some in _chunks(sorted(ids)):
-            found += await self._describe(place, ec2, {"Name": "instance-id", "Values": some})
+            found += await self._describe(cache, ec2, {"Name": "instance-id", "Values": some})
         return found
 
-    async def _describe(self, place: _Place, ec2: Ec2, only: Filter) -> list[Instance]:
+    async def _describe(self, cache: _RegionCache, ec2: Ec2, only: Filter) -> list[Instance]:
         """All pages. By filter: as a parameter, one unknown ID would fail the whole call."""
         found: list[Instance] = []
         async for page in pages(ec2.describe_instances, Filters=[only], MaxResults=PAGE):
             self.calls += 1
             for group in page["Reservations"]:
-                place.account = group.get("OwnerId") or place.account
+                cache.account = group.get("OwnerId") or cache.account
                 found += group["Instances"]
         return found
 
@@ -325,13 +325,13 @@ class Inventory:
 _NEVER: Final = Seen(Options(), state="", tagged=False)
 
 
-def _known(place: _Place, instance: str) -> Seen | None:
+def _known(cache: _RegionCache, instance: str) -> Seen | None:
     """Its last description."""
-    return place.view.instances.get(instance) or place.before.get(instance)
+    return cache.view.instances.get(instance) or cache.before.get(instance)
 
 
-def _put(place: _Place, seen: dict[str, Seen]) -> None:
-    place.view = msgspec.structs.replace(place.view, instances={**place.view.instances, **seen})
+def _put(cache: _RegionCache, seen: dict[str, Seen]) -> None:
+    cache.view = msgspec.structs.replace(cache.view, instances={**cache.view.instances, **seen})
 
 
 def _changed(options: Options, given: Mapping[str, Any]) -> Options:

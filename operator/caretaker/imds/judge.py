@@ -15,8 +15,8 @@ import msgspec
 from caretaker.api.conditions import PolicyReason as Reason
 from caretaker.api.imds import Options
 from caretaker.imds.drift import Change, changes
+from caretaker.imds.instance_ref import PROVIDER_MANAGED, InstanceRef
 from caretaker.imds.merge import Wanted
-from caretaker.imds.place import PROVIDER_MANAGED, Place
 
 State = Literal["skipped", "unknown", "gone", "pending", "drifted", "failed", "compliant"]
 # Instance states in which options cannot be changed any more (EC2 API reference, InstanceState).
@@ -74,7 +74,7 @@ class Case(msgspec.Struct, frozen=True, gc=False):
     """One node. `seen` None: EC2 does not know the instance. `unasked`: why its region was not described.
     `fields`: the options that the policy itself names."""
 
-    place: Place
+    ref: InstanceRef
     seen: Seen | None
     wanted: Mapping[str, Wanted]  # by all policies that mean this node
     policy: str
@@ -113,7 +113,7 @@ def _changes(seen: Seen, case: Case) -> tuple[Change, ...]:
 
 
 def _skipped(case: Case) -> Verdict | None:
-    skipped = case.place.skipped
+    skipped = case.ref.skipped
     return Verdict("skipped", skipped, _SKIPS.get(skipped, "")) if skipped else None
 
 

@@ -1,6 +1,6 @@
 """A look at all that one policy means: the regions of its nodes, and what their problems are.
 
-Inputs: the inventory, the policies, the nodes with their places. It must not judge: plan.py does.
+Inputs: the inventory, the policies, the nodes with their InstanceRefs. It must not judge: plan.py does.
 """
 
 import asyncio
@@ -19,8 +19,8 @@ from caretaker.aws.errors import AwsError
 from caretaker.aws.identity import Target
 from caretaker.imds.conditions import Problem, View
 from caretaker.imds.desk import recorded
+from caretaker.imds.instance_ref import InstanceRef, most
 from caretaker.imds.inventory import Inventory, Region
-from caretaker.imds.place import Place, most
 from caretaker.imds.plan import Member, Policy, Snapshot
 from caretaker.imds.resource import Read, user_of
 from caretaker.imds.selection import selects
@@ -30,7 +30,7 @@ from caretaker.kube.errors import ApiError
 from caretaker.runtime.tasks import in_pieces
 
 SERVICE: Final = "ec2"
-Placed = tuple[Node, Place]
+NodeRef = tuple[Node, InstanceRef]
 
 
 class Look(msgspec.Struct, frozen=True):
@@ -49,7 +49,7 @@ async def look(
     sourcing: Sourcing,
     mine: Read,
     policies: Sequence[Policy],
-    nodes: Sequence[Placed],
+    nodes: Sequence[NodeRef],
     scale: float = 1.0,
     unsure: Collection[str] = (),
     *,
@@ -73,9 +73,9 @@ async def look(
     # Side by side: one that is slow holds up no other.
     found = await asyncio.gather(*(ask(name, target) for name, target in targets.items()))
     regions = dict(zip(targets, found, strict=True))
-    members = [_member(node, place, regions.get(place.region)) for node, place in nodes]
+    members = [_member(node, ref, regions.get(ref.region)) for node, ref in nodes]
     members = _at_home(members, inventory.cluster)
-    here = [m for m in members if m.place.region in regions and not m.place.skipped]
+    here = [m for m in members if m.ref.region in regions and not m.ref.skipped]
     sources = await _sources(sourcing, mine, policies, here, scale)
     problems = {
         name: _problem(region.problem, operator)
@@ -100,15 +100,15 @@ async def look(
     return Look(view, snapshot, age, targets, lost)
 
 
-async def _wanted(spec: Spec, nodes: Sequence[Placed], changed: Collection[str]) -> dict[str, set[str]]:
+async def _wanted(spec: Spec, nodes: Sequence[NodeRef], changed: Collection[str]) -> dict[str, set[str]]:
     """Region -> instances of this policy's nodes, and those that it has changed. Groups do not count here,
     since they may be known only by EC2's tags."""
     wanted: dict[str, set[str]] = {}
     by_labels = msgspec.structs.replace(spec.selector, groups=())
-    async for node, place in in_pieces(nodes):
-        here = place.region and spec.aws.region in ("", place.region)
-        if here and (place.instance in changed or selects(by_labels, node.labels, place.groups)):
-            wanted.setdefault(place.region, set()).add(place.instance)
+    async for node, ref in in_pieces(nodes):
+        here = ref.region and spec.aws.region in ("", ref.region)
+        if here and (ref.instance in changed or selects(by_labels, node.labels, ref.groups)):
+            wanted.setdefault(ref.region, set()).add(ref.instance)
     return wanted
 
 
@@ -128,13 +128,11 @@ async def _sources(
     return await sourcing.look(spec.aws, own, lambda: meant(*every), mine.resync * scale)
 
 
-def _member(node: Node, place: Place, region: Region | None) -> Member:
-    seen = region.instances.get(place.instance) if region is not None else None
+def _member(node: Node, ref: InstanceRef, region: Region | None) -> Member:
+    seen = region.instances.get(ref.instance) if region is not None else None
     tagged = seen is not None and seen.group
-    groups = (
-        (*place.groups, ("AutoScalingGroup", seen.group)) if seen is not None and tagged else place.groups
-    )
-    return Member(node, place, seen, groups)
+    groups = (*ref.groups, ("AutoScalingGroup", seen.group)) if seen is not None and tagged else ref.groups
+    return Member(node, ref, seen, groups)
 
 
 def _at_home(members: list[Member], cluster: str) -> list[Member]:
@@ -146,7 +144,7 @@ def _at_home(members: list[Member], cluster: str) -> list[Member]:
     if not others:
         return members
     return [
-        msgspec.structs.replace(one, place=msgspec.structs.replace(one.place, skipped=Reason.OTHER_CLUSTER))
+        msgspec.structs.replace(one, ref=msgspec.structs.replace(one.ref, skipped=Reason.OTHER_CLUSTER))
         if one.seen is not None and one.seen.clusters in others
         else one
         for one in members

@@ -10,10 +10,10 @@ from typing import Any, Literal
 
 import msgspec
 
+from caretaker.imds.instance_ref import InstanceRef
 from caretaker.imds.judge import Seen
 from caretaker.imds.launching import DEFAULT
 from caretaker.imds.merge import Wanted
-from caretaker.imds.place import Place
 
 GroupName = tuple[str, str]  # kind, name
 Fields = Mapping[str, Wanted]
@@ -46,13 +46,13 @@ class Heirs:
     def __init__(self) -> None:
         self._found: dict[tuple[Any, ...], Heir] = {}
 
-    def add(self, groups: tuple[GroupName, ...], place: Place, seen: Seen | None, fields: Fields) -> None:
+    def add(self, groups: tuple[GroupName, ...], ref: InstanceRef, seen: Seen | None, fields: Fields) -> None:
         """One node; `fields` is the same object for the same policies."""
         launch = (seen.group, seen.template, seen.version, seen.cluster) if seen is not None else ()
-        launcher = (place.node_class, place.template, place.version, place.image)
-        key = (groups, place.region, launcher, launch, id(fields))
+        launcher = (ref.node_class, ref.template, ref.version, ref.image)
+        key = (groups, ref.region, launcher, launch, id(fields))
         if key not in self._found and not (seen is not None and seen.managed):
-            origin = origin_of(groups, place, seen)
+            origin = origin_of(groups, ref, seen)
             if origin is not None:
                 self._found[key] = Heir(groups, origin, fields)
 
@@ -60,22 +60,20 @@ class Heirs:
         return iter(self._found.values())
 
 
-def origin_of(groups: Iterable[GroupName], place: Place, seen: Seen | None) -> Origin | None:
+def origin_of(groups: Iterable[GroupName], ref: InstanceRef, seen: Seen | None) -> Origin | None:
     """None: it belongs to no group that launches another one in its place."""
     named = dict(groups)
-    if place.node_class:
-        return Origin("EC2NodeClass", place.node_class, "")
+    if ref.node_class:
+        return Origin("EC2NodeClass", ref.node_class, "")
     if pool := named.get("KarpenterNodePool"):
         return Origin("Karpenter", pool, "")
     if nodegroup := named.get("EKSManagedNodegroup"):
         cluster = seen.cluster if seen is not None else ""
-        if place.template:
-            version = place.version or DEFAULT
-            return Origin(
-                "EKSTemplate", nodegroup, place.region, place.template, version, cluster, place.image
-            )
+        if ref.template:
+            version = ref.version or DEFAULT
+            return Origin("EKSTemplate", nodegroup, ref.region, ref.template, version, cluster, ref.image)
         own = (seen.template, seen.version) if seen is not None else ("", "")
-        return Origin("EKS", nodegroup, place.region, *own, cluster)
+        return Origin("EKS", nodegroup, ref.region, *own, cluster)
     if group := named.get("AutoScalingGroup"):
-        return Origin("AutoScalingGroup", group, place.region)
+        return Origin("AutoScalingGroup", group, ref.region)
     return None

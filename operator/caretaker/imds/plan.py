@@ -19,11 +19,11 @@ from caretaker.imds.desk import Desk, Found, Group, recorded
 from caretaker.imds.drift import slow_and_open
 from caretaker.imds.enforce import Enforced, enforce
 from caretaker.imds.exceptions import exceptions_of
+from caretaker.imds.instance_ref import InstanceRef
 from caretaker.imds.judge import Case, Seen, Verdict, fits, judge
 from caretaker.imds.launching import Launching
 from caretaker.imds.merge import Claim, Wanted, merge
 from caretaker.imds.origins import Heirs
-from caretaker.imds.place import Place as InstanceRef
 from caretaker.imds.probe import Known
 from caretaker.imds.selection import names, selects
 from caretaker.imds.sources import Findings, audit
@@ -56,7 +56,7 @@ class Member(msgspec.Struct, frozen=True, gc=False):
     """A node and where it is. `groups` with the Auto Scaling group, if that is known."""
 
     node: Node
-    place: InstanceRef
+    ref: InstanceRef
     seen: Seen | None
     groups: tuple[tuple[str, str], ...]
 
@@ -115,7 +115,7 @@ def plan(snapshot: Snapshot) -> Plan:
         verdict = verdicts.of(member, fields)
         found.append((member, _found(member, verdict, fields, probed=snapshot.probing is not None)))
         if verdict.state != "skipped":
-            heirs.add(member.groups, member.place, member.seen, fields)
+            heirs.add(member.groups, member.ref, member.seen, fields)
         overridden += any(me.name in one.losers for one in fields.values())
         slow += verdict.state in ("compliant", "drifted", "pending") and _slow(member)
         conflicts |= {field: one.rivals for field, one in fields.items() if me.name in one.rivals}
@@ -219,7 +219,7 @@ def _candidates(snapshot: Snapshot, found: Sequence[tuple[Member, Found]]) -> Se
     fields = frozenset(field for field, _ in me.options.given())
     candidates = []
     for member, one in found:
-        case = Case(member.place, one.seen, one.wanted, me.name, fields)
+        case = Case(member.ref, one.seen, one.wanted, me.name, fields)
         at, canary = changed.get(one.instance, 0.0), canaries.get(one.instance, (0.0, 0.0))
         candidates.append(_candidate(member, one, at, canary, fits(case, one.verdict)))
     return candidates
@@ -236,7 +236,7 @@ def _verified(snapshot: Snapshot, candidates: Sequence[Candidate]) -> Verified |
 def _candidate(
     member: Member, one: Found, changed: float, canary: tuple[float, float], fitted: bool
 ) -> Candidate:
-    seen, unprobed, (soaks, began) = one.seen, member.place.unprobed, canary
+    seen, unprobed, (soaks, began) = one.seen, member.ref.unprobed, canary
     endpoint = one.wanted.get("httpEndpoint")
     disabled = seen is not None and seen.options.http_endpoint == "disabled"
     shut = disabled and endpoint is not None and endpoint.value == "disabled" and not endpoint.rivals
@@ -258,14 +258,14 @@ def _candidate(
 
 
 def _found(member: Member, verdict: Verdict, wanted: Mapping[str, Wanted], *, probed: bool = False) -> Found:
-    node, place, why = member.node, member.place, ""
+    node, ref, why = member.node, member.ref, ""
     if probed and verdict.state == "drifted":
-        why = unprovable(place.unprobed, member.seen, verdict.changes)
+        why = unprovable(ref.unprobed, member.seen, verdict.changes)
     if why:
         said = f"not eligible as a canary, because a probe cannot verify its change: {why}"
         verdict = msgspec.structs.replace(verdict, reason=Reason.NOT_PROBEABLE, message=said)
     return Found(
-        *(node.name, place.instance, place.region, node.ready, member.seen, verdict, wanted),
+        *(node.name, ref.instance, ref.region, node.ready, member.seen, verdict, wanted),
         group=member.groups[0] if member.groups else ("", ""),
         ready_since=node.ready_since,
         provable=not why,
@@ -280,7 +280,7 @@ def _elsewhere(
     return [
         _found(member, verdicts.of(member, fields), fields)
         for member, fields in others
-        if member.place.instance in known
+        if member.ref.instance in known
     ]
 
 
@@ -306,14 +306,14 @@ class _Merged:
     def known(self, member: Member) -> Want:
         """See Want."""
         labels = member.node.labels
-        alike = (member.groups, member.place.region, *map(labels.get, self._labels))
+        alike = (member.groups, member.ref.region, *map(labels.get, self._labels))
         if alike not in self._known:
             self._known[alike] = selects(self._me.selector, labels, member.groups), self._merged(member)
         return self._known[alike]
 
     def _merged(self, member: Member) -> Mapping[str, Wanted]:
         # Whoever skips a region leaves its nodes to the others.
-        here = [policy for policy in self._policies if policy.region in ("", member.place.region)]
+        here = [policy for policy in self._policies if policy.region in ("", member.ref.region)]
         meant = [policy for policy in here if selects(policy.selector, member.node.labels, member.groups)]
         return merge(Claim(policy.name, policy.priority, policy.options) for policy in meant)
 
@@ -329,12 +329,12 @@ class _Verdicts:
 
     def of(self, member: Member, fields: Mapping[str, Wanted]) -> Verdict:
         """`fields` as _Merged has them: one mapping for all that are alike."""
-        seen, place = member.seen, member.place
+        seen, ref = member.seen, member.ref
         told = ("options", "state", "under_way", "managed", "tagged", "lost")
         known = None if seen is None else tuple(getattr(seen, one) for one in told)
-        alike = (id(fields), place.region, place.skipped, known)
+        alike = (id(fields), ref.region, ref.skipped, known)
         if alike not in self._known:
-            unasked = self._snapshot.unasked.get(place.region, "")
+            unasked = self._snapshot.unasked.get(ref.region, "")
             here = _here(member, self._snapshot.region)
             self._known[alike] = judge(Case(here, seen, fields, self._me.name, self.own, unasked))
         return self._known[alike]
@@ -343,13 +343,13 @@ class _Verdicts:
 def _heirs(members: Iterable[tuple[Member, Mapping[str, Wanted]]]) -> Heirs:
     heirs = Heirs()
     for member, fields in members:
-        heirs.add(member.groups, member.place, member.seen, fields)
+        heirs.add(member.groups, member.ref, member.seen, fields)
     return heirs
 
 
 def _here(member: Member, region: str) -> InstanceRef:
-    elsewhere = region and member.place.region and member.place.region != region
-    return msgspec.structs.replace(member.place, skipped=OTHER_REGION) if elsewhere else member.place
+    elsewhere = region and member.ref.region and member.ref.region != region
+    return msgspec.structs.replace(member.ref, skipped=OTHER_REGION) if elsewhere else member.ref
 
 
 def _slow(member: Member) -> bool:

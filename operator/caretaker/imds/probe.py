@@ -16,7 +16,7 @@ import msgspec
 from caretaker.api import names
 from caretaker.api.objects import Node
 from caretaker.api.times import normalise_time
-from caretaker.imds.place import place_of
+from caretaker.imds.instance_ref import instance_ref_of
 
 TASK_NAME: Final = "caretaker-imds-probe"
 # As the probe writes them: its own package shares no code with this one, a test compares the two.
@@ -157,7 +157,9 @@ def findings(shards: Iterable[Mapping[str, str]], nodes: Mapping[str, Node]) -> 
                 continue
             if name not in last or entry.seq > last[name].seq:
                 last[name] = entry
-    return {name: _finding(entry, place_of(nodes[name]).instance) for name, entry in sorted(last.items())}
+    return {
+        name: _finding(entry, instance_ref_of(nodes[name]).instance) for name, entry in sorted(last.items())
+    }
 
 
 def answered(finding: Finding | None, mark: str) -> bool:

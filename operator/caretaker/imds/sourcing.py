@@ -106,7 +106,7 @@ class _Shared:
         self.again_at = time.monotonic() + wait * scale
 
 
-class _Place(_Shared):
+class _RegionCache(_Shared):
     """What is kept of a region, as one identity sees it."""
 
     def __init__(self) -> None:
@@ -169,7 +169,7 @@ class Sourcing:
         self._autoscaling = autoscaling
         self._client = client
         self._scale = scale
-        self._places: dict[Target, _Place] = {}
+        self._caches: dict[Target, _RegionCache] = {}
         self._classes = _Classes()
 
     async def look(
@@ -188,10 +188,10 @@ class Sourcing:
         templates: dict[tuple[str, str], Template | None] = {}
         problems: list[AwsError | ApiError] = []
         for region, own in sorted(needs.items()):
-            place = await self._region(aws, region, own, every, max_age)
-            groups |= {(region, name): group for name, group in place.groups.items()}
-            templates |= {(region, name): template for name, template in place.templates.items()}
-            problems += [place.problem] if place.problem is not None else []
+            cache = await self._region(aws, region, own, every, max_age)
+            groups |= {(region, name): group for name, group in cache.groups.items()}
+            templates |= {(region, name): template for name, template in cache.templates.items()}
+            problems += [cache.problem] if cache.problem is not None else []
         classes = None
         if any(own.classes for own in needs.values()):
             classes = await self._node_classes(max_age)
@@ -200,7 +200,7 @@ class Sourcing:
 
     def clear(self) -> None:
         """Another process may have changed everything."""
-        self._places.clear()
+        self._caches.clear()
         self._classes = _Classes()
 
     # ---------------------------------------------------------------- AWS
@@ -212,48 +212,50 @@ class Sourcing:
         own: Needs,
         every: Callable[[], Awaitable[Iterable[Member]]],
         max_age: float,
-    ) -> _Place:
+    ) -> _RegionCache:
         spec = aws.within(region)
         user = user_of("")
         ec2, autoscaling = Target.of(spec, "ec2", user=user), Target.of(spec, "autoscaling", user=user)
-        place = self._places.setdefault(ec2, _Place())
+        cache = self._caches.setdefault(ec2, _RegionCache())
         if not own.groups and not own.templates:
-            return place
-        async with place.lock:
-            if place.due(max_age):
-                place.forget()
-            if time.monotonic() >= place.again_at and not place.complete(own):
-                log.debug("AWS is asked what launches nodes", extra={"forgot": place.at})
+            return cache
+        async with cache.lock:
+            if cache.due(max_age):
+                cache.forget()
+            if time.monotonic() >= cache.again_at and not cache.complete(own):
+                log.debug("AWS is asked what launches nodes", extra={"forgot": cache.at})
                 await self._ask(
-                    place,
+                    cache,
                     self._ec2(ec2),
                     self._autoscaling(autoscaling),
                     own,
                     needs_of(await every()).get(region, own),
                 )
-        return place
+        return cache
 
-    async def _ask(self, place: _Place, ec2: Ec2, autoscaling: AutoScaling, own: Needs, every: Needs) -> None:
+    async def _ask(
+        self, cache: _RegionCache, ec2: Ec2, autoscaling: AutoScaling, own: Needs, every: Needs
+    ) -> None:
         """Ask for what all policies need and is not known, of the sorts that this one needs."""
         problem: AwsError | None = None
-        names = (own.groups | every.groups) - place.groups.keys() if own.groups else set()
+        names = (own.groups | every.groups) - cache.groups.keys() if own.groups else set()
         try:
             for some in _chunks(sorted(names), NAMES):
                 found = await self._groups(autoscaling, some)
-                place.groups |= {name: found.get(name) for name in some}
+                cache.groups |= {name: found.get(name) for name in some}
         except AwsError as error:
             problem = error
         wanted = Needs(own.groups | every.groups if own.groups else set(), {**own.templates})
         for name, numbers in every.templates.items():
             wanted.templates[name] = wanted.templates.get(name, set()) | numbers
         try:
-            for name, numbers in sorted(place.lacking(wanted).items()):
-                place.templates[name] = await self._template(ec2, name, numbers)
-                place.asked[name] = numbers
-            await self._tags(place, ec2)
+            for name, numbers in sorted(cache.lacking(wanted).items()):
+                cache.templates[name] = await self._template(ec2, name, numbers)
+                cache.asked[name] = numbers
+            await self._tags(cache, ec2)
         except AwsError as error:
             problem = problem or error
-        place.done(problem, self._scale)
+        cache.done(problem, self._scale)
 
     async def _groups(self, autoscaling: AutoScaling, names: Sequence[str]) -> dict[str, Group]:
         found: dict[str, Group] = {}
@@ -295,16 +297,16 @@ class Sourcing:
             found += page["LaunchTemplateVersions"]
         return found
 
-    async def _tags(self, place: _Place, ec2: Ec2) -> None:
+    async def _tags(self, cache: _RegionCache, ec2: Ec2) -> None:
         """Learn which templates belong to a stack. By filter: an id that is not there fails no call."""
-        names = place.untagged()
+        names = cache.untagged()
         for some in _chunks(sorted(names), IDS):
             stacks = await self._stacks(ec2, some)
             for one in some:
-                template = place.templates[names[one]]
+                template = cache.templates[names[one]]
                 if template is not None:
                     tagged = msgspec.structs.replace(template, stack=stacks.get(one, ""))
-                    place.templates[names[one]] = tagged
+                    cache.templates[names[one]] = tagged
 
     async def _stacks(self, ec2: Ec2, ids: Sequence[str]) -> dict[str, str]:
         found: dict[str, str] = {}
@@ -318,16 +320,16 @@ class Sourcing:
 
     async def _node_classes(self, max_age: float) -> Mapping[str, Options] | None:
         """By name; none where their CRD is absent, None when they could not be listed."""
-        place = self._classes
-        async with place.lock:
-            if place.due(max_age) or (place.problem is not None and time.monotonic() >= place.again_at):
-                place.at, problem = time.monotonic(), None
+        classes = self._classes
+        async with classes.lock:
+            if classes.due(max_age) or (classes.problem is not None and time.monotonic() >= classes.again_at):
+                classes.at, problem = time.monotonic(), None
                 try:
-                    place.found = await self._served()
+                    classes.found = await self._served()
                 except ApiError as error:
-                    place.found, problem = None, error
-                place.done(problem, self._scale)
-            return place.found
+                    classes.found, problem = None, error
+                classes.done(problem, self._scale)
+            return classes.found
 
     async def _served(self) -> dict[str, Options]:
         """By the first version of the API that is served."""
@@ -346,8 +348,8 @@ def needs_of(members: Iterable[Member]) -> dict[str, Needs]:
     """By region."""
     found: dict[str, Needs] = {}
     for member in {_alike(one): one for one in members if one.groups}.values():
-        origin = origin_of(member.groups, member.place, member.seen)
-        needs = found.setdefault(member.place.region, Needs())
+        origin = origin_of(member.groups, member.ref, member.seen)
+        needs = found.setdefault(member.ref.region, Needs())
         if origin is None:
             continue
         needs.classes |= origin.kind == "EC2NodeClass"
@@ -359,9 +361,9 @@ def needs_of(members: Iterable[Member]) -> dict[str, Needs]:
 
 def _alike(member: Member) -> tuple[Any, ...]:
     """The same for nodes that come from the same: there are thousands of them, and a handful of these."""
-    place, seen = member.place, member.seen
+    ref, seen = member.ref, member.seen
     launch = (seen.group, seen.template, seen.version) if seen is not None else ()
-    return member.groups, place.region, place.node_class, place.template, place.version, launch
+    return member.groups, ref.region, ref.node_class, ref.template, ref.version, launch
 
 
 def _absent(error: AwsError) -> bool:

@@ -4,11 +4,11 @@ import pytest
 
 from caretaker.api.imds import Options
 from caretaker.imds.drift import Change
+from caretaker.imds.instance_ref import InstanceRef
 from caretaker.imds.judge import Case, Seen, Verdict, judge
 from caretaker.imds.merge import Claim, merge
-from caretaker.imds.place import Place
 
-HERE = Place("i-0abc1234", "eu-west-1")
+HERE = InstanceRef("i-0abc1234", "eu-west-1")
 HOP = "httpPutResponseHopLimit"
 TWO = [Claim("p", 100, Options(2))]
 HIGHER = [*TWO, Claim("q", 200, Options(3))]
@@ -81,9 +81,9 @@ CASES = {
     ),
     "another policy wins the only field": (HERE, Seen(Options(1)), HIGHER, "", Verdict("compliant")),
     "in a conflict nothing is to be changed": (HERE, Seen(Options(1)), RIVAL, "", Verdict("compliant")),
-    "no instance of EC2": (Place(skipped="Fargate"), None, TWO, "", Verdict("skipped", "Fargate")),
+    "no instance of EC2": (InstanceRef(skipped="Fargate"), None, TWO, "", Verdict("skipped", "Fargate")),
     "an instance of another cluster": (
-        Place(skipped="OtherCluster"),
+        InstanceRef(skipped="OtherCluster"),
         None,
         TWO,
         "",
@@ -133,6 +133,8 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize(("place", "seen", "claims", "unasked", "expected"), CASES.values(), ids=CASES.keys())
-def test_judge(place: Place, seen: Seen | None, claims: list[Claim], unasked: str, expected: Verdict) -> None:
-    assert judge(Case(place, seen, merge(claims), "p", frozenset({HOP}), unasked)) == expected
+@pytest.mark.parametrize(("ref", "seen", "claims", "unasked", "expected"), CASES.values(), ids=CASES.keys())
+def test_judge(
+    ref: InstanceRef, seen: Seen | None, claims: list[Claim], unasked: str, expected: Verdict
+) -> None:
+    assert judge(Case(ref, seen, merge(claims), "p", frozenset({HOP}), unasked)) == expected

@@ -20,10 +20,10 @@ from caretaker.api.imds import (
 from caretaker.api.objects import Node, WireMeta
 from caretaker.aws.identity import Target
 from caretaker.imds.desk import Desk
+from caretaker.imds.instance_ref import instance_ref_of
 from caretaker.imds.inventory import Inventory
 from caretaker.imds.launching import Launching
 from caretaker.imds.look import look
-from caretaker.imds.place import place_of
 from caretaker.imds.plan import Policy, plan
 from caretaker.imds.resource import Read
 from caretaker.imds.sourcing import Look as Sources
@@ -74,7 +74,7 @@ POLICY = Policy("p", 100, Options(2), Selector(), enforces=True)
 
 
 async def test_regions_are_asked_side_by_side() -> None:
-    nodes = [(one, place_of(one)) for one in (node(1, NEAR), node(2, FAR))]
+    nodes = [(one, instance_ref_of(one)) for one in (node(1, NEAR), node(2, FAR))]
     for mode in ("Audit", "Enforce"):
         regions = Regions(2)
         found = await look(Inventory(regions.of), NO_SOURCES, read(mode), [POLICY], nodes)
@@ -83,7 +83,7 @@ async def test_regions_are_asked_side_by_side() -> None:
 
 
 async def test_an_instance_that_was_not_told_whole_is_told_to_be_asked_for_again() -> None:
-    nodes = [(one, place_of(one)) for one in (node(1, NEAR), node(2, FAR))]
+    nodes = [(one, instance_ref_of(one)) for one in (node(1, NEAR), node(2, FAR))]
     mine = await look(Inventory(Regions(1).of), NO_SOURCES, read(region=NEAR), [POLICY], nodes)
     assert mine.lost, "its options were not"
     none = await look(Inventory(Regions(0).of), NO_SOURCES, read(region="eu-north-1"), [POLICY], nodes)
@@ -91,7 +91,7 @@ async def test_an_instance_that_was_not_told_whole_is_told_to_be_asked_for_again
 
 
 async def test_a_region_that_is_not_meant_is_not_asked() -> None:
-    nodes = [(one, place_of(one)) for one in (node(1, NEAR), node(2, FAR))]
+    nodes = [(one, instance_ref_of(one)) for one in (node(1, NEAR), node(2, FAR))]
     regions = Regions(1)
     await look(Inventory(regions.of), NO_SOURCES, read(region=FAR), [POLICY], nodes)
     assert regions.asked == {FAR}
@@ -99,7 +99,7 @@ async def test_a_region_that_is_not_meant_is_not_asked() -> None:
 
 async def test_what_was_changed_is_asked_for_though_it_is_meant_no_more() -> None:
     """Else it would look as if it were gone."""
-    nodes = [(one, place_of(one)) for one in (node(1, NEAR, imds="unmanaged"), node(2, FAR))]
+    nodes = [(one, instance_ref_of(one)) for one in (node(1, NEAR, imds="unmanaged"), node(2, FAR))]
     at = "2026-01-01T00:00:00Z"
     one = ChangedInstance(nodes[0][1].instance, "n1", at)
     changed = (ChangedGroup("", "", (FieldChange("httpTokens", "optional", "required"),), (one,)),)
@@ -147,10 +147,10 @@ class Tagged:
 async def test_an_instance_of_another_cluster_is_never_held(clusters: str, named: str, skipped: str) -> None:
     """A user who creates a Node can make it name any instance of the account."""
     ec2 = Tagged(*clusters)
-    nodes = [(one, place_of(one)) for one in (node(number, NEAR) for number in range(len(clusters)))]
+    nodes = [(one, instance_ref_of(one)) for one in (node(number, NEAR) for number in range(len(clusters)))]
     inventory = Inventory(lambda _: ec2, cluster=named)  # type: ignore[arg-type,return-value]
     found = await look(inventory, NO_SOURCES, read(), [POLICY], nodes)
-    told = [clusters[number] for number, one in enumerate(found.snapshot.members) if one.place.skipped]
+    told = [clusters[number] for number, one in enumerate(found.snapshot.members) if one.ref.skipped]
     assert "".join(told) == skipped
     desk = Desk("p", 1, 1.0, 1.8e9, loosening=("HopLimit",), canary_instances=0, free={NEAR: 9})
     made = plan(msgspec.structs.replace(found.snapshot, desk=desk))

@@ -8,15 +8,15 @@ import pytest
 
 from caretaker.api.imds import Options, Selector
 from caretaker.imds.desk import Desk, recorded
+from caretaker.imds.instance_ref import InstanceRef, matters, stands
 from caretaker.imds.judge import Seen
 from caretaker.imds.launching import Group, Launcher, group_of, template_of
 from caretaker.imds.mend import bounded
 from caretaker.imds.merge import Claim, merge
 from caretaker.imds.origins import Heir, Heirs, Origin, origin_of
-from caretaker.imds.place import Place, matters, stands
 from caretaker.imds.selection import names
 from unit.imds.enforcing import canaries, canary, changed, watched
-from unit.imds.test_place import EC2
+from unit.imds.test_instance_ref import EC2
 from unit.imds.test_plan import node
 
 HERE = "eu-west-1"
@@ -30,7 +30,7 @@ MINE = {"template": "lt-1", "version": "7", "image": "ami-1"}
 
 
 @pytest.mark.parametrize(
-    ("groups", "place", "seen", "origin"),
+    ("groups", "ref", "seen", "origin"),
     [
         ((POOL, SPOT), {"node_class": "c"}, SEEN, Origin("EC2NodeClass", "c", "")),
         ((POOL, SPOT), {}, SEEN, Origin("Karpenter", "pool", "")),
@@ -43,27 +43,27 @@ MINE = {"template": "lt-1", "version": "7", "image": "ami-1"}
         ((), {}, SEEN, None),
     ],
 )
-def test_origin(groups: Any, place: dict[str, str], seen: Seen | None, origin: Origin | None) -> None:
-    assert origin_of(groups, Place("i-1", HERE, **place), seen) == origin  # type: ignore[arg-type]
+def test_origin(groups: Any, ref: dict[str, str], seen: Seen | None, origin: Origin | None) -> None:
+    assert origin_of(groups, InstanceRef("i-1", HERE, **ref), seen) == origin  # type: ignore[arg-type]
 
 
 def test_nodes_that_are_alike_are_one_heir_and_all_others_are_not() -> None:
     fields, other = (merge([Claim("p", 1, Options(hops))]) for hops in (2, 3))
-    place = {**MINE, "node_class": ""}
+    ref = {**MINE, "node_class": ""}
     heirs = Heirs()
     for _ in range(2):
-        heirs.add((APPS,), Place("i-1", HERE, **place), SEEN, fields)  # type: ignore[arg-type]
-    heirs.add((APPS,), Place("i-2", HERE, **place), Seen(Options(), managed=True), fields)  # type: ignore[arg-type]
-    heirs.add((), Place("i-2", HERE), SEEN, fields)
+        heirs.add((APPS,), InstanceRef("i-1", HERE, **ref), SEEN, fields)  # type: ignore[arg-type]
+    heirs.add((APPS,), InstanceRef("i-2", HERE, **ref), Seen(Options(), managed=True), fields)  # type: ignore[arg-type]
+    heirs.add((), InstanceRef("i-2", HERE), SEEN, fields)
     made = Origin("EKSTemplate", "apps", HERE, "lt-1", "7", "prod", "ami-1")
     assert list(heirs) == [Heir((APPS,), made, fields)]
-    heirs.add((APPS,), Place("i-3", HERE, **place), SEEN, other)  # type: ignore[arg-type]
+    heirs.add((APPS,), InstanceRef("i-3", HERE, **ref), SEEN, other)  # type: ignore[arg-type]
     for more in ({"template": "x"}, {"version": "x"}, {"image": "x"}, {"node_class": "x"}):
-        heirs.add((APPS,), Place("i-4", HERE, **{**place, **more}), SEEN, fields)  # type: ignore[arg-type]
-    heirs.add((APPS,), Place("i-5", "us-east-1", **place), SEEN, fields)  # type: ignore[arg-type]
-    heirs.add((APPS,), Place("i-6", HERE, **place), None, fields)  # type: ignore[arg-type]
+        heirs.add((APPS,), InstanceRef("i-4", HERE, **{**ref, **more}), SEEN, fields)  # type: ignore[arg-type]
+    heirs.add((APPS,), InstanceRef("i-5", "us-east-1", **ref), SEEN, fields)  # type: ignore[arg-type]
+    heirs.add((APPS,), InstanceRef("i-6", HERE, **ref), None, fields)  # type: ignore[arg-type]
     for named in ({"group": "x"}, {"template": "x"}, {"version": "x"}, {"cluster": "x"}):
-        heirs.add((APPS,), Place("i-7", HERE, **place), Seen(Options(), **named), fields)  # type: ignore[arg-type]
+        heirs.add((APPS,), InstanceRef("i-7", HERE, **ref), Seen(Options(), **named), fields)  # type: ignore[arg-type]
     assert len(list(heirs)) == 12
 
 

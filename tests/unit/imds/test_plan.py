@@ -29,8 +29,8 @@ from caretaker.api.objects import Node
 from caretaker.api.times import format_micros, parse_time
 from caretaker.imds.desk import Desk
 from caretaker.imds.hands import Hand, failed
+from caretaker.imds.instance_ref import InstanceRef, instance_ref_of
 from caretaker.imds.judge import Seen
-from caretaker.imds.place import Place, place_of
 from caretaker.imds.plan import Member, Plan, Policy, Snapshot, plan, wants
 from caretaker.imds.probe import Finding, Known
 from caretaker.imds.verify import Probing
@@ -49,10 +49,10 @@ def node(
 
 
 def member(found: Node, options: Options | None = None, **seen: object) -> Member:
-    place: Place = place_of(found)
+    ref: InstanceRef = instance_ref_of(found)
     here = None if options is None else Seen(options, **seen)  # type: ignore[arg-type]
     tagged = (("AutoScalingGroup", here.group),) if here is not None and here.group else ()
-    return Member(found, place, here, (*place.groups, *tagged))
+    return Member(found, ref, here, (*ref.groups, *tagged))
 
 
 def planned(members: Iterable[Member], *policies: Policy, me: str = "two", **more: object) -> Plan:
@@ -231,7 +231,7 @@ def test_one_of_which_no_tags_are_told_is_unknown_beside_its_like_and_is_sent_no
     made = enforced(members, msgspec.structs.replace(dind, enforces=True))
     assert made.summary == Summary(nodes=4, compliant=1, drifted=1, unknown=2, overridden=1)
     assert made.enforced is not None
-    assert [write.instance for write in made.enforced.writes] == [members[1].place.instance]
+    assert [write.instance for write in made.enforced.writes] == [members[1].ref.instance]
 
 
 def test_one_that_no_description_has_told_is_pending_beside_its_like() -> None:

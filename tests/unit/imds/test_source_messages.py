@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from caretaker.api.imds import Options, SourceStatus
+from caretaker.imds.instance_ref import InstanceRef
 from caretaker.imds.judge import Seen
 from caretaker.imds.launching import Group, Launcher, Launching, Template, Version
 from caretaker.imds.merge import Claim, merge
 from caretaker.imds.origins import Heirs
-from caretaker.imds.place import Place
 from caretaker.imds.sources import MAX_MESSAGE, Findings, audit
 from unit.imds.test_sources import (
     APPS,
@@ -103,12 +103,12 @@ def test_what_is_known_of_a_source_is_told(name: str) -> None:
     )
 
 
-def of(*nodes: tuple[Any, Place, Any], launching: Launching, others: tuple[Any, ...] = ()) -> Findings:
-    """`nodes`: group, place and what is wanted."""
+def of(*nodes: tuple[Any, InstanceRef, Any], launching: Launching, others: tuple[Any, ...] = ()) -> Findings:
+    """`nodes`: group, InstanceRef and what is wanted."""
     mine, rest = Heirs(), Heirs()
     for heirs, some in ((mine, nodes), (rest, others)):
-        for group, place, wanted in some:
-            heirs.add((group,), place, Seen(Options(), cluster="prod"), wanted)
+        for group, ref, wanted in some:
+            heirs.add((group,), ref, Seen(Options(), cluster="prod"), wanted)
     return audit(mine, lambda: rest, launching, "me", OWN)
 
 
@@ -116,7 +116,7 @@ def claim(*options: Any, name: str = "you") -> Any:
     return merge([Claim(name, 100, Options(*options))])
 
 
-SPOT_HERE, WEB = Place("i-1", HERE), ("AutoScalingGroup", "web")
+SPOT_HERE, WEB = InstanceRef("i-1", HERE), ("AutoScalingGroup", "web")
 CONTESTED = (
     "other nodes from this source need another httpPutResponseHopLimit: give this group its own source"
 )
@@ -131,10 +131,10 @@ def test_why_there_is_no_command_for_a_template_whose_nodes_should_differ_is_tol
 
 
 def test_all_options_that_nodes_of_a_source_should_have_differently_are_told() -> None:
-    place = Place("i-1", HERE, node_class="default")
-    other = (("KarpenterNodePool", "other"), place, claim(3, "optional"))
+    ref = InstanceRef("i-1", HERE, node_class="default")
+    other = (("KarpenterNodePool", "other"), ref, claim(3, "optional"))
     launching = known(classes={"default": Options(1)})
-    source = of((POOL, place, ME), launching=launching, others=(other,)).groups[POOL]
+    source = of((POOL, ref, ME), launching=launching, others=(other,)).groups[POOL]
     assert source.message == (
         f"{HOP}, {TOKENS}; other nodes from this source need another httpPutResponseHopLimit, httpTokens: "
         "give this group its own source"
@@ -149,18 +149,18 @@ def test_all_options_that_nodes_of_a_source_should_have_differently_are_told() -
     ],
 )
 def test_an_ec2_node_class_whose_nodes_should_differ_has_no_command(options: Any, message: str) -> None:
-    place = Place("i-1", HERE, node_class="default")
+    ref = InstanceRef("i-1", HERE, node_class="default")
     launching = known(classes={"default": Options(1, "required")})
-    other = (("KarpenterNodePool", "other"), place, claim(*options))
-    source = of((POOL, place, ME), launching=launching, others=(other,)).groups[POOL]
+    other = (("KarpenterNodePool", "other"), ref, claim(*options))
+    source = of((POOL, ref, ME), launching=launching, others=(other,)).groups[POOL]
     assert (source.message, bool(source.mend)) == (message, KARPENTER in message)
 
 
 def test_what_an_ec2_node_class_cannot_set_is_told_and_the_rest_is_patched() -> None:
-    place = Place("i-1", HERE, node_class="default")
+    ref = InstanceRef("i-1", HERE, node_class="default")
     tags = claim(2, None, None, None, "enabled", name="me")
     heirs = Heirs()
-    heirs.add((POOL,), place, None, tags)
+    heirs.add((POOL,), ref, None, tags)
     own = frozenset(("httpPutResponseHopLimit", "instanceMetadataTags"))
     cannot = (
         "instanceMetadataTags is not set, should be enabled; an EC2NodeClass cannot set instanceMetadataTags"
@@ -189,8 +189,8 @@ def test_why_no_version_is_made_that_others_would_come_from_is_told() -> None:
 
 
 def test_why_there_is_no_command_while_a_node_group_is_being_updated_is_told() -> None:
-    places = [Place("i-1", HERE, template="lt-1", version="1", image=f"ami-{n}") for n in range(5)]
-    source = of(*((APPS, one, ME) for one in places), launching=known(template(BAD))).groups[APPS]
+    refs = [InstanceRef("i-1", HERE, template="lt-1", version="1", image=f"ami-{n}") for n in range(5)]
+    source = of(*((APPS, one, ME) for one in refs), launching=known(template(BAD))).groups[APPS]
     assert source.message == (
         f"{HOP}; its nodes come from version 1 ami-0 and version 1 ami-1 and version 1 ami-2: an update of "
         "the node group is running or has failed; there is no command until it is complete; and 4 more "
@@ -199,18 +199,18 @@ def test_why_there_is_no_command_while_a_node_group_is_being_updated_is_told() -
 
 
 def test_versions_without_an_image_are_told_by_their_numbers() -> None:
-    places = [Place("i-1", HERE, template="lt-1", version=version) for version in ("1", "2")]
-    source = of(*((APPS, one, ME) for one in places), launching=known(template(BAD, BAD))).groups[APPS]
+    refs = [InstanceRef("i-1", HERE, template="lt-1", version=version) for version in ("1", "2")]
+    source = of(*((APPS, one, ME) for one in refs), launching=known(template(BAD, BAD))).groups[APPS]
     assert f"{HOP}; its nodes come from version 1 and version 2: an update" in source.message
 
 
 def test_a_message_is_bounded() -> None:
     long = "x" * 2 * MAX_MESSAGE
-    place = Place("i-1", HERE, node_class=long)
-    source = of((POOL, place, ME), launching=known(classes={})).groups[POOL]
+    ref = InstanceRef("i-1", HERE, node_class=long)
+    source = of((POOL, ref, ME), launching=known(classes={})).groups[POOL]
     assert source.message == f"there is no EC2NodeClass {long}"[:MAX_MESSAGE]
     both = of(
-        *((POOL, one, ME) for one in (place, Place("i-1", HERE, node_class="a" + long))),
+        *((POOL, one, ME) for one in (ref, InstanceRef("i-1", HERE, node_class="a" + long))),
         launching=known(classes={}),
     ).groups[POOL]
     told = f"there is no EC2NodeClass a{long}"[: MAX_MESSAGE - 64]
@@ -218,8 +218,8 @@ def test_a_message_is_bounded() -> None:
 
 
 def test_a_source_that_is_as_it_should_be_is_not_counted_among_the_others() -> None:
-    places = [Place("i-1", HERE, node_class=name) for name in ("good", "better", "bad")]
+    refs = [InstanceRef("i-1", HERE, node_class=name) for name in ("good", "better", "bad")]
     good = Options(2, "required")
     classes = {"good": good, "better": good, "bad": Options(1, "required")}
-    source = of(*((POOL, one, ME) for one in places), launching=known(classes=classes)).groups[POOL]
+    source = of(*((POOL, one, ME) for one in refs), launching=known(classes=classes)).groups[POOL]
     assert source.message == f"{HOP}; {KARPENTER}"

@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from caretaker.api.imds import MAX_MEND, GroupStatus, Options, SourceStatus
+from caretaker.imds.instance_ref import InstanceRef
 from caretaker.imds.judge import Seen
 from caretaker.imds.launching import Group, Launcher, Launching, Template, Version, group_of, template_of
 from caretaker.imds.merge import Claim, merge
 from caretaker.imds.origins import Heirs
-from caretaker.imds.place import Place
 from caretaker.imds.sources import Findings, audit
 
 HERE = "eu-west-1"
@@ -43,10 +43,10 @@ def of_group(version: str, stack: str = "") -> Group:
 
 
 def found(
-    known: Launching, group: tuple[str, str] = SPOT, *, seen: Seen | None = None, **place: str
+    known: Launching, group: tuple[str, str] = SPOT, *, seen: Seen | None = None, **ref: str
 ) -> Findings:
     heirs = Heirs()
-    heirs.add((group,), Place("i-1", HERE, **place), seen or Seen(Options()), ME)  # type: ignore[arg-type]
+    heirs.add((group,), InstanceRef("i-1", HERE, **ref), seen or Seen(Options()), ME)  # type: ignore[arg-type]
     return audit(heirs, tuple, known, "me", OWN)
 
 
@@ -339,7 +339,7 @@ def test_a_mixed_instances_policy_is_as_good_as_its_worst_template_and_sent_back
 def test_a_policy_is_asked_for_what_it_wins_and_mends_for_all_policies() -> None:
     both = merge([Claim("me", 100, WANTED), Claim("tokens", 200, Options(None, "optional", "enabled"))])
     heirs = Heirs()
-    heirs.add((SPOT,), Place("i-1", HERE), Seen(Options(), group="spot"), both)
+    heirs.add((SPOT,), InstanceRef("i-1", HERE), Seen(Options(), group="spot"), both)
     one = known(template(BAD), group=of_group("$Latest"))
     source = audit(heirs, tuple, one, "me", OWN).groups[SPOT]
     assert source.message == "httpPutResponseHopLimit is 1, should be 2"
@@ -351,7 +351,7 @@ def test_a_policy_is_asked_for_what_it_wins_and_mends_for_all_policies() -> None
 def test_an_option_in_conflict_is_nobodys() -> None:
     rivals = merge([Claim("me", 100, WANTED), Claim("you", 100, Options(3))])
     heirs = Heirs()
-    heirs.add((SPOT,), Place("i-1", HERE), Seen(Options(), group="spot"), rivals)
+    heirs.add((SPOT,), InstanceRef("i-1", HERE), Seen(Options(), group="spot"), rivals)
     source = audit(heirs, tuple, known(template(BAD), group=of_group("$Latest")), "me", OWN).groups[SPOT]
     assert source.state == "Compliant"
 
@@ -364,16 +364,16 @@ def test_what_only_some_nodes_of_a_group_should_have_is_not_asked_of_its_source(
     heirs = Heirs()
     other = merge([Claim("me", 100, WANTED), Claim("some", priority, Options(1))])
     for fields in (ME, other) if first else (other, ME):
-        heirs.add((SPOT,), Place("i-1", HERE), Seen(Options(), group="spot"), fields)
+        heirs.add((SPOT,), InstanceRef("i-1", HERE), Seen(Options(), group="spot"), fields)
     one = known(template(BAD), group=of_group("$Latest"))
     assert audit(heirs, tuple, one, "me", OWN).groups[SPOT].state == "Compliant"
 
 
 def test_a_template_whose_nodes_should_differ_has_no_command() -> None:
     mine, others = Heirs(), Heirs()
-    mine.add((SPOT,), Place("i-1", HERE), Seen(Options(), group="spot"), ME)
+    mine.add((SPOT,), InstanceRef("i-1", HERE), Seen(Options(), group="spot"), ME)
     three = merge([Claim("you", 100, Options(3))])
-    others.add((("AutoScalingGroup", "b"),), Place("i-2", HERE), Seen(Options(), group="b"), three)
+    others.add((("AutoScalingGroup", "b"),), InstanceRef("i-2", HERE), Seen(Options(), group="b"), three)
     launchers = (Launcher("lt-1", "$Latest"),)
     one = Launching(
         {(HERE, "spot"): Group("spot", launchers), (HERE, "b"): Group("b", launchers)},
@@ -387,7 +387,7 @@ def test_a_template_whose_nodes_should_differ_has_no_command() -> None:
 def test_karpenter_never_sets_tags() -> None:
     tags = merge([Claim("me", 100, Options(instance_metadata_tags="enabled"))])
     heirs = Heirs()
-    heirs.add((POOL,), Place("i-1", HERE, node_class="default"), None, tags)
+    heirs.add((POOL,), InstanceRef("i-1", HERE, node_class="default"), None, tags)
     one = known(classes={"default": Options(2, instance_metadata_tags="disabled")})
     source = audit(heirs, tuple, one, "me", frozenset(("instanceMetadataTags",))).groups[POOL]
     assert (source.state, source.mend) == ("Drifted", "")
@@ -397,12 +397,12 @@ def test_karpenter_never_sets_tags() -> None:
 def test_ipv6_is_spelled_as_each_of_them_spells_it() -> None:
     ipv6 = merge([Claim("me", 100, Options(http_protocol_ipv6="enabled"))])
     own = frozenset(("httpProtocolIpv6",))
-    for place, seen, group, spelled in (
-        (Place("i-1", HERE, node_class="default"), None, POOL, "httpProtocolIPv6"),
-        (Place("i-1", HERE), Seen(Options(), group="spot"), SPOT, "HttpProtocolIpv6"),
+    for ref, seen, group, spelled in (
+        (InstanceRef("i-1", HERE, node_class="default"), None, POOL, "httpProtocolIPv6"),
+        (InstanceRef("i-1", HERE), Seen(Options(), group="spot"), SPOT, "HttpProtocolIpv6"),
     ):
         heirs = Heirs()
-        heirs.add((group,), place, seen, ipv6)
+        heirs.add((group,), ref, seen, ipv6)
         one = known(template({}), group=of_group("$Latest"), classes={"default": Options()})
         assert f'"{spelled}":"enabled"' in audit(heirs, tuple, one, "me", own).groups[group].mend
 
@@ -410,7 +410,7 @@ def test_ipv6_is_spelled_as_each_of_them_spells_it() -> None:
 def test_the_worst_source_of_a_group_is_shown_and_the_others_are_counted() -> None:
     heirs = Heirs()
     for number, name in enumerate(("good", "bad", "unset", "gone")):
-        heirs.add((POOL,), Place(f"i-{number}", HERE, node_class=name), None, ME)
+        heirs.add((POOL,), InstanceRef(f"i-{number}", HERE, node_class=name), None, ME)
     classes = {"good": Options(2, "required"), "bad": Options(1, "required"), "unset": Options(2)}
     made = audit(heirs, tuple, known(classes=classes), "me", OWN)
     source = made.groups[POOL]
@@ -422,10 +422,10 @@ def test_groups_are_told_by_what_is_known_and_sources_are_counted_once() -> None
     heirs = Heirs()
     for group in ("a", "b", "c", "d", "e"):
         seen = Seen(Options(), group=group)
-        heirs.add((("AutoScalingGroup", group),), Place("i-1", HERE), seen, ME)
-    heirs.add((POOL,), Place("i-2", HERE, node_class="default"), None, ME)
-    heirs.add((), Place("i-3", HERE), Seen(Options()), ME)
-    heirs.add((APPS,), Place("i-4", HERE), Seen(Options(), managed=True), ME)
+        heirs.add((("AutoScalingGroup", group),), InstanceRef("i-1", HERE), seen, ME)
+    heirs.add((POOL,), InstanceRef("i-2", HERE, node_class="default"), None, ME)
+    heirs.add((), InstanceRef("i-3", HERE), Seen(Options()), ME)
+    heirs.add((APPS,), InstanceRef("i-4", HERE), Seen(Options(), managed=True), ME)
     launchers = (Launcher("lt-1", "$Latest"),)
     groups: dict[tuple[str, str], Group | None] = {(HERE, n): Group(n, launchers) for n in ("a", "b")}
     groups[HERE, "c"] = Group("c")
@@ -491,8 +491,8 @@ def of_two(latest: Version, pinned: str = "1") -> Findings:
         {(HERE, "lt-1"): template},
     )
     heirs, others = Heirs(), Heirs()
-    heirs.add((SPOT,), Place("i-1", HERE), Seen(Options()), ME)
-    others.add((("AutoScalingGroup", "web"),), Place("i-2", HERE), Seen(Options()), ME)
+    heirs.add((SPOT,), InstanceRef("i-1", HERE), Seen(Options()), ME)
+    others.add((("AutoScalingGroup", "web"),), InstanceRef("i-2", HERE), Seen(Options()), ME)
     return audit(heirs, lambda: others, launching, "me", OWN)
 
 
@@ -515,10 +515,10 @@ def of_three(version: str, *blocks: dict[str, Any]) -> SourceStatus:
     )
     hop = merge([Claim("me", 100, Options(2))])
     heirs, others = Heirs(), Heirs()
-    heirs.add((SPOT,), Place("i-1", HERE), None, hop)
+    heirs.add((SPOT,), InstanceRef("i-1", HERE), None, hop)
     for name, tokens in (("a", "required"), ("b", "optional")):
         wanted = merge([Claim("me", 100, Options(2)), Claim(name, 100, Options(None, tokens))])
-        others.add((("AutoScalingGroup", name),), Place("i-2", HERE), None, wanted)
+        others.add((("AutoScalingGroup", name),), InstanceRef("i-2", HERE), None, wanted)
     return audit(heirs, lambda: others, launching, "me", OWN).groups[SPOT]
 
 
@@ -538,12 +538,12 @@ def test_a_version_that_serves_those_who_follow_latest_as_well_is_made() -> None
     assert "create-launch-template-version" in source.mend
 
 
-def of_nodes(*places: Place, image: str = "") -> SourceStatus:
+def of_nodes(*refs: InstanceRef, image: str = "") -> SourceStatus:
     """A node group whose nodes are there, of a template whose versions 7 and 8 have other images."""
     old, new = Version(7, BAD, "old", image), Version(8, GOOD, "new", image)
     heirs, others = Heirs(), Heirs()
-    for number, place in enumerate(places):
-        (heirs if not number else others).add((APPS,), place, Seen(Options(), cluster="prod"), ME)
+    for number, ref in enumerate(refs):
+        (heirs if not number else others).add((APPS,), ref, Seen(Options(), cluster="prod"), ME)
     made = known(Template("lt-1", {7: old, 8: new}, 8, 7, ""))
     return audit(heirs, lambda: others, made, "me", OWN).groups[APPS]
 
@@ -555,8 +555,8 @@ def test_images_differ_among_nodes_that_are_alike_else() -> None:
     assert audit(heirs, tuple, known(template(BAD)), "me", OWN).groups[APPS].mend == ""
 
 
-def of_version(version: str, image: str = "ami-1") -> Place:
-    return Place("i-1", HERE, template="lt-1", version=version, image=image)
+def of_version(version: str, image: str = "ami-1") -> InstanceRef:
+    return InstanceRef("i-1", HERE, template="lt-1", version=version, image=image)
 
 
 @pytest.mark.parametrize(
@@ -566,7 +566,7 @@ def of_version(version: str, image: str = "ami-1") -> Place:
         pytest.param(of_version("7", "ami-2"), "version 7 ami-1 and version 7 ami-2", id="another image"),
     ],
 )
-def test_there_is_no_command_while_a_node_group_is_being_updated(other: Place, told: str) -> None:
+def test_there_is_no_command_while_a_node_group_is_being_updated(other: InstanceRef, told: str) -> None:
     """From the labels of its old nodes it would take version 8 back to what 7 was. The other node need not be
     one that the policy means."""
     source = of_nodes(of_version("7"), other)
@@ -610,6 +610,6 @@ def test_groups_that_follow_the_same_have_the_same_command() -> None:
     groups["us-east-1", "d"] = Group("d", launchers)
     heirs = Heirs()
     for name in "ab":
-        heirs.add((("AutoScalingGroup", name),), Place("i-1", HERE), Seen(Options(), group=name), ME)
+        heirs.add((("AutoScalingGroup", name),), InstanceRef("i-1", HERE), Seen(Options(), group=name), ME)
     found = audit(heirs, tuple, Launching(groups, {(HERE, "lt-1"): template(BAD)}), "me", OWN).groups
     assert {one.mend for one in found.values()} == {f"{at_rest('a', 'b')}{same(1, 1)}{CREATE}1{DATA}"}

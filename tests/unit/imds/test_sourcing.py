@@ -10,8 +10,8 @@ from caretaker.api.objects import Node
 from caretaker.aws.classes import ErrorClass
 from caretaker.aws.errors import AwsError
 from caretaker.imds import sourcing as module
+from caretaker.imds.instance_ref import instance_ref_of
 from caretaker.imds.judge import Seen
-from caretaker.imds.place import place_of
 from caretaker.imds.plan import Member
 from caretaker.imds.sourcing import Look, Sourcing
 from caretaker.kube.errors import ApiError
@@ -116,9 +116,9 @@ def sourcing(cloud: Cloud, clock: Clock) -> Sourcing:
 
 def member(labels: dict[str, str] | None = None, *, group: str = "", region: str = HERE) -> Member:
     node = Node("n", "u", labels or {}, provider_id=f"aws:///{region}a/i-0abc1234")
-    place, seen = place_of(node), Seen(Options(), group=group)
+    ref, seen = instance_ref_of(node), Seen(Options(), group=group)
     tagged = (("AutoScalingGroup", group),) if group else ()
-    return Member(node, place, seen, (*place.groups, *tagged))
+    return Member(node, ref, seen, (*ref.groups, *tagged))
 
 
 def eks(version: str = "1", template: str = "lt-1") -> Member:

@@ -10,8 +10,8 @@ from caretaker.api.objects import Node
 from caretaker.api.times import format_micros, format_time
 from caretaker.imds.desk import Desk
 from caretaker.imds.drift import Change
+from caretaker.imds.instance_ref import instance_ref_of
 from caretaker.imds.judge import Seen
-from caretaker.imds.place import place_of
 from caretaker.imds.plan import Member, Plan, Policy, Snapshot, plan
 from caretaker.imds.probe import UNKNOWN, Finding, Known
 from caretaker.imds.verify import Candidate, Probing, Verified, required, stands, unprovable, verify
@@ -377,7 +377,7 @@ def node(instance: str) -> Node:
 
 
 def running(found: Node, hops: int) -> Member:
-    return Member(found, place_of(found), Seen(Options(hops), state="running"), ())
+    return Member(found, instance_ref_of(found), Seen(Options(hops), state="running"), ())
 
 
 def test_a_canary_passes_only_by_a_probe_that_was_asked_for_after_it_was_seen_applied() -> None:
@@ -472,7 +472,7 @@ def test_a_hop_limit_that_is_too_low_for_a_group_is_held() -> None:
     labels = {"eks.amazonaws.com/nodegroup": "apps"}
     nodes = [msgspec.structs.replace(node(f"i-0000000{n}"), labels=labels) for n in (1, 2)]
     members = [
-        Member(one, place_of(one), Seen(Options(hops), state="running"), (APPS,))
+        Member(one, instance_ref_of(one), Seen(Options(hops), state="running"), (APPS,))
         for one, hops in zip(nodes, (2, 3), strict=True)
     ]
     desk = Desk(

@@ -15,9 +15,9 @@ from caretaker.aws.calls import Aws
 from caretaker.aws.session import Options
 from caretaker.imds.desk import BATCH, Desk
 from caretaker.imds.enforce import Enforced
+from caretaker.imds.instance_ref import instance_ref_of
 from caretaker.imds.inventory import Inventory
 from caretaker.imds.look import look
-from caretaker.imds.place import place_of
 from caretaker.imds.plan import Plan, Snapshot, plan
 from caretaker.imds.resource import Read
 from caretaker.imds.sourcing import Sourcing
@@ -33,8 +33,8 @@ async def observe(
     policies = [policy for one in (mine, *others) if (policy := one.policy()) is not None]
     async with Aws(Options(instance_identity=True)) as aws:
         sourcing = Sourcing(aws.ec2, aws.autoscaling, client)
-        placed = [(node, place_of(node)) for node in nodes]
-        found = await look(Inventory(aws.ec2), sourcing, mine, policies, placed, operator=False)
+        node_refs = [(node, instance_ref_of(node)) for node in nodes]
+        found = await look(Inventory(aws.ec2), sourcing, mine, policies, node_refs, operator=False)
     made = plan(found.snapshot)
     status = msgspec.structs.replace(status_of(found.view, made, format_time(now)), groups=made.groups)
     return status, made, _enforced(mine, found.snapshot, now)
@@ -44,7 +44,7 @@ def _enforced(mine: Read, snapshot: Snapshot, now: float) -> Enforced:
     """The plan of a new process without a dry run, with the passed changes of status."""
     assert mine.spec is not None  # noqa: S101 - the caller has looked
     safety = mine.spec.safety
-    regions = {one.place.region for one in snapshot.members}
+    regions = {one.ref.region for one in snapshot.members}
     desk = Desk(
         me=mine.meta.name,
         generation=mine.meta.generation,

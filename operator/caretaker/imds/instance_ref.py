@@ -1,8 +1,8 @@
-"""What a Node is to EC2: which instance, whose group, or why no policy can apply to it.
+"""The EC2 instance of a Node: its ID, region, whose group, or why no policy can apply to it.
 
-Pure: a Node record -> Place. Only labels and providerID are read, so it costs no call. Auto Mode is judged
-first: its nodes carry Karpenter's labels too. Labels: Amazon EKS user guide, "Managed node groups", "EKS Auto
-Mode" and "Hybrid nodes"; Karpenter, "NodePools" and "NodeClasses".
+Pure: a Node record -> InstanceRef. Only labels and providerID are read, so it costs no call. Auto Mode is
+judged first: its nodes carry Karpenter's labels too. Labels: Amazon EKS user guide, "Managed node groups",
+"EKS Auto Mode" and "Hybrid nodes"; Karpenter, "NodePools" and "NodeClasses".
 """
 
 import re
@@ -38,7 +38,7 @@ NOT_EC2: Final = "NotEC2"
 _COMPUTE_TYPES: Final = {"auto": PROVIDER_MANAGED, "hybrid": HYBRID, "fargate": FARGATE}
 
 
-class Place(msgspec.Struct, frozen=True, gc=False):
+class InstanceRef(msgspec.Struct, frozen=True, gc=False):
     """One Node's instance.
 
     skipped  why there is none that could be changed; "" = instance and region are known
@@ -60,20 +60,20 @@ class Place(msgspec.Struct, frozen=True, gc=False):
     unprobed: str = ""
 
 
-def place_of(node: Node) -> Place:
-    """See Place."""
+def instance_ref_of(node: Node) -> InstanceRef:
+    """See InstanceRef."""
     labels = node.labels
     skipped = _COMPUTE_TYPES.get(labels.get(COMPUTE_TYPE, ""), "")
     if skipped:
-        return Place(skipped=skipped)
+        return InstanceRef(skipped=skipped)
     if not node.provider_id:
-        return Place(skipped=NO_PROVIDER_ID)
+        return InstanceRef(skipped=NO_PROVIDER_ID)
     found = _PROVIDER_ID.fullmatch(node.provider_id)
     if found is None:
-        return Place(skipped=NOT_EC2)
+        return InstanceRef(skipped=NOT_EC2)
     named = (("EKSManagedNodegroup", NODEGROUP), ("KarpenterNodePool", NODEPOOL))
     groups = tuple((kind, labels[label]) for kind, label in named if labels.get(label))
-    return Place(
+    return InstanceRef(
         found[2],
         found[1],
         groups=groups,
