@@ -14,10 +14,10 @@ from bench.parts import say
 from caretaker.api.durations import seconds
 from caretaker.api.imds import Options, Safety, Selector
 from caretaker.api.objects import Node
+from caretaker.imds.checks import Seen
 from caretaker.imds.desk import BATCH, Desk
 from caretaker.imds.enforce import PASS_SECONDS, POLL_SECONDS
 from caretaker.imds.instance_ref import NODEGROUP, instance_ref_of
-from caretaker.imds.judge import Seen
 from caretaker.imds.pace import Pace, cap, share
 from caretaker.imds.plan import Member, Policy, Snapshot, plan
 from caretaker.settings import Settings

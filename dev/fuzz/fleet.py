@@ -15,8 +15,8 @@ from caretaker.api.daemontask import Result
 from caretaker.api.imds import Options
 from caretaker.api.objects import ContainerEnd, Node, Pod, Taint
 from caretaker.daemontask.ledger import Entry
+from caretaker.imds.checks import Seen
 from caretaker.imds.instance_ref import NODEGROUP, instance_ref_of
-from caretaker.imds.judge import Seen
 from caretaker.imds.plan import Member
 from caretaker.imds.probe import Finding
 

@@ -30,11 +30,11 @@ from caretaker.api.imds import (
     PassedChange,
 )
 from caretaker.api.times import format_time, parse_time
+from caretaker.imds.checks import NOT_ASKED
 from caretaker.imds.desk import FRESH_SECONDS, WATCH_SECONDS, Desk, Found, Group
 from caretaker.imds.drift import text
 from caretaker.imds.guard import ec2_name
 from caretaker.imds.hands import Hand, refused
-from caretaker.imds.judge import NOT_ASKED
 from caretaker.imds.soak import soak, soaked_at, watched_until
 from caretaker.imds.standing import BACK, Standing, runs, standing, unready
 
@@ -165,7 +165,7 @@ class _Step:
 
     def canary(self, canary: GroupCanary) -> None:
         """The canary of one group."""
-        after = self._failed(canary) if canary.phase == "Failed" else self._judged(canary)
+        after = self._failed(canary) if canary.phase == "Failed" else self._evaluated(canary)
         if after is not None:
             self._canaries[canary.kind, canary.name] = after
 
@@ -177,7 +177,7 @@ class _Step:
                 self._unready.append(one)
         return canary
 
-    def _judged(self, canary: GroupCanary) -> GroupCanary | None:
+    def _evaluated(self, canary: GroupCanary) -> GroupCanary | None:
         """None = the canary has passed, or has no instances left."""
         stood = [(one, self._standing(one, canary.changes)) for one in canary.instances]
         faults = (self._fault(one, state, canary.changes) for one, state in stood)

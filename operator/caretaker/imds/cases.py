@@ -7,11 +7,11 @@ import msgspec
 
 from caretaker.api.conditions import PolicyReason as Reason
 from caretaker.api.imds import FieldChange
+from caretaker.imds.checks import Seen, State
 from caretaker.imds.desk import Desk, Found
 from caretaker.imds.drift import HOP_LIMIT, Change, change_of
 from caretaker.imds.guard import Held, ec2_name, held, parameters
 from caretaker.imds.hands import Hand, advance, not_applied, overdue
-from caretaker.imds.judge import Seen, State
 
 _NEW: Final = Hand()
 

@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Iterable
 
 from caretaker.api.imds import GroupStatus
+from caretaker.imds.checks import Verdict
 from caretaker.imds.desk import Group
 from caretaker.imds.drift import text
-from caretaker.imds.judge import Verdict
 from caretaker.imds.verify import Verified
 
 # (groups, verdict, how many nodes have both)

@@ -6,8 +6,8 @@ from typing import Final, Literal
 import msgspec
 
 from caretaker.api.imds import BreakerStatus, CanaryStatus, ChangedGroup, Permit
+from caretaker.imds.checks import Seen, Verdict
 from caretaker.imds.hands import Hand
-from caretaker.imds.judge import Seen, Verdict
 from caretaker.imds.merge import Wanted
 
 Group = tuple[str, str]  # kind and name; ("", "") = of no group

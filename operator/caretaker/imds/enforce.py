@@ -214,12 +214,12 @@ def _unready(record: Record) -> str:
 
 
 def _too_wide(every: Sequence[Found], desk: Desk) -> tuple[str, str] | None:
-    judged = sum(one.verdict.state in ("compliant", "drifted", "pending") for one in every)
+    checked = sum(one.verdict.state in ("compliant", "drifted", "pending") for one in every)
     drifted = sum(one.verdict.state == "drifted" for one in every)
-    if drifted * 100 <= desk.max_drift_percent * judged:
+    if drifted * 100 <= desk.max_drift_percent * checked:
         return None
     return Reason.DRIFT_TOO_WIDE, (
-        f"{drifted} of {judged} instances differ; spec.safety.maxDriftPercent allows "
+        f"{drifted} of {checked} instances differ; spec.safety.maxDriftPercent allows "
         f"{desk.max_drift_percent} %. No instance is changed. Check spec.selector and spec.options, then "
         "raise maxDriftPercent"
     )

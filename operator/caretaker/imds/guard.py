@@ -12,8 +12,8 @@ from typing import Any, Final
 import msgspec
 
 from caretaker.api.conditions import PolicyReason as Reason
+from caretaker.imds.checks import Seen
 from caretaker.imds.drift import Change
-from caretaker.imds.judge import Seen
 from caretaker.imds.merge import Wanted
 
 _TAGS: Final = "instanceMetadataTags"

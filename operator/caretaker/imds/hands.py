@@ -18,7 +18,7 @@ from typing import Any, Final
 import msgspec
 
 from caretaker.api.conditions import PolicyReason as Reason
-from caretaker.imds.judge import State
+from caretaker.imds.checks import State
 
 BACKOFF_SECONDS: Final = 30.0
 BACKOFF_MAX_SECONDS: Final = 1800.0

@@ -27,7 +27,7 @@ from caretaker.aws.ec2 import Ec2, Filter, Instance, MetadataOptions
 from caretaker.aws.errors import AwsError
 from caretaker.aws.identity import Target
 from caretaker.aws.pages import pages
-from caretaker.imds.judge import ENDED, Seen
+from caretaker.imds.checks import ENDED, Seen
 
 log = logging.getLogger(__name__)
 

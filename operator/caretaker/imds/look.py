@@ -1,6 +1,6 @@
 """A look at all that one policy means: the regions of its nodes, and what their problems are.
 
-Inputs: the inventory, the policies, the nodes with their InstanceRefs. It must not judge: plan.py does.
+Inputs: the inventory, the policies, the nodes with their InstanceRefs. It makes no decisions: plan.py does.
 """
 
 import asyncio

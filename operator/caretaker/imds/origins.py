@@ -10,8 +10,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from caretaker.imds.checks import Seen
 from caretaker.imds.instance_ref import InstanceRef
-from caretaker.imds.judge import Seen
 from caretaker.imds.launching import DEFAULT
 from caretaker.imds.merge import Wanted
 

@@ -15,12 +15,12 @@ from caretaker.api.objects import Node
 from caretaker.api.times import parse_time
 from caretaker.imds import counts
 from caretaker.imds.cases import told
+from caretaker.imds.checks import CheckInput, Seen, Verdict, check, fits
 from caretaker.imds.desk import Desk, Found, Group, recorded
 from caretaker.imds.drift import slow_and_open
 from caretaker.imds.enforce import Enforced, enforce
 from caretaker.imds.exceptions import exceptions_of
 from caretaker.imds.instance_ref import InstanceRef
-from caretaker.imds.judge import Case, Seen, Verdict, fits, judge
 from caretaker.imds.launching import Launching
 from caretaker.imds.merge import Claim, Wanted, merge
 from caretaker.imds.origins import Heirs
@@ -219,7 +219,7 @@ def _candidates(snapshot: Snapshot, found: Sequence[tuple[Member, Found]]) -> Se
     fields = frozenset(field for field, _ in me.options.given())
     candidates = []
     for member, one in found:
-        case = Case(member.ref, one.seen, one.wanted, me.name, fields)
+        case = CheckInput(member.ref, one.seen, one.wanted, me.name, fields)
         at, canary = changed.get(one.instance, 0.0), canaries.get(one.instance, (0.0, 0.0))
         candidates.append(_candidate(member, one, at, canary, fits(case, one.verdict)))
     return candidates
@@ -336,7 +336,7 @@ class _Verdicts:
         if alike not in self._known:
             unasked = self._snapshot.unasked.get(ref.region, "")
             here = _here(member, self._snapshot.region)
-            self._known[alike] = judge(Case(here, seen, fields, self._me.name, self.own, unasked))
+            self._known[alike] = check(CheckInput(here, seen, fields, self._me.name, self.own, unasked))
         return self._known[alike]
 
 

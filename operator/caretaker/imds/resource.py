@@ -19,7 +19,7 @@ SHORT: Final = "imdsp"
 
 
 class RawPolicy(msgspec.Struct):
-    """One whose spec has not been judged yet."""
+    """A policy whose spec is not checked yet."""
 
     metadata: WireMeta
     spec: msgspec.Raw = msgspec.Raw(b"{}")

@@ -68,11 +68,11 @@ def audit(
     """What `me` finds, which names the options `own`. `others`: the nodes that it does not mean; asked for
     only where something has to change."""
     mine = list(heirs)
-    judge = _Judge(known, lambda: [*mine, *others()])
+    checker = _SourceChecker(known, lambda: [*mine, *others()])
     wanted = _wanted(mine, me, own)
     found: dict[GroupName, list[SourceStatus]] = {}
     for group, origin in sorted(wanted):
-        found.setdefault(group, []).append(judge.of(origin, wanted[group, origin]))
+        found.setdefault(group, []).append(checker.of(origin, wanted[group, origin]))
     shown = {group: _worst(sources) for group, sources in found.items()}
     return Findings(
         groups=shown,
@@ -118,7 +118,7 @@ def _wanted(
     return found
 
 
-class _Judge:
+class _SourceChecker:
     """Verdicts on origins."""
 
     def __init__(self, known: Launching, heirs: Callable[[], Sequence[Heir]]) -> None:

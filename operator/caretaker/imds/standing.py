@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from typing import Final, Literal
 
 from caretaker.api.imds import ChangedInstance, FieldChange
+from caretaker.imds.checks import Seen
 from caretaker.imds.desk import Found
 from caretaker.imds.drift import text
-from caretaker.imds.judge import Seen
 
 Standing = Literal["gone", "unknown", "out", "left", "strayed", "differs", "pending", "applied"]
 BACK: Final = frozenset(("strayed", "differs"))

@@ -17,8 +17,8 @@ import msgspec
 from caretaker.api.conditions import PolicyReason as Reason
 from caretaker.api.imds import Expectation, ProbeStatus
 from caretaker.api.times import format_micros, normalise_time, parse_time, stamp_after
+from caretaker.imds.checks import Seen
 from caretaker.imds.drift import Change
-from caretaker.imds.judge import Seen
 from caretaker.imds.probe import EMULATED, UNKNOWN, Finding, answered
 
 # Verdicts of the probe (docs/imds-probe.md).
@@ -101,7 +101,7 @@ def verify(
         and _lasts(probing, finding, now)
     }
     wrong = [candidate for candidate in unfit if _wrong(probing, candidate, known.get(candidate.node))]
-    reason, message, proved = _judged(probing, [*chosen, *wrong], known)
+    reason, message, proved = _evaluated(probing, [*chosen, *wrong], known)
     waiting = not all(answered(found.get(node), mark) for node, mark in asked.items())
     made = [(candidate, found[candidate.node]) for candidate in chosen if candidate.node in found]
     wake = min((_wake(probing, candidate, one, now) for candidate, one in made), default=None)
@@ -306,7 +306,7 @@ def _doubt(candidate: Candidate, finding: Finding) -> str:
     )
 
 
-def _judged(
+def _evaluated(
     probing: Probing, chosen: Sequence[Candidate], known: Mapping[str, Finding]
 ) -> tuple[str, str, bool | None]:
     told = [(candidate, known[candidate.node]) for candidate in chosen if candidate.node in known]

@@ -13,9 +13,9 @@ from caretaker.api.imds import (
     PassedChange,
 )
 from caretaker.api.times import format_time
+from caretaker.imds.checks import CheckInput, Seen, check
 from caretaker.imds.desk import Desk, Found, Group
 from caretaker.imds.instance_ref import InstanceRef
-from caretaker.imds.judge import Case, Seen, judge
 from caretaker.imds.merge import Claim, merge
 
 ME: Final = "p"
@@ -49,7 +49,7 @@ def found(
     name, here = f"i-{number}", Seen(options, **{"unfit_tags": True, "at": math.inf, **seen})
     wanted = merge([mine, *others])
     own = frozenset(field for field, _ in mine.options.given())
-    verdict = judge(Case(InstanceRef(name, region), here, wanted, ME, own, unasked))
+    verdict = check(CheckInput(InstanceRef(name, region), here, wanted, ME, own, unasked))
     node = (f"n{number}", name, region, ready, here, verdict, wanted)
     return Found(*node, group=group, ready_since=ready_since, provable=provable)
 

@@ -9,10 +9,10 @@ import pytest
 from caretaker.api.imds import MAX_PASSED, FieldChange, GroupCanary, Options
 from caretaker.api.times import format_time
 from caretaker.imds.canary import Record, status, step
+from caretaker.imds.checks import Verdict
 from caretaker.imds.desk import Found
 from caretaker.imds.enforce import enforce
 from caretaker.imds.hands import NO_ANSWER, Hand, failed, sent, unanswered
-from caretaker.imds.judge import Verdict
 from caretaker.imds.merge import Claim
 from caretaker.imds.soak import floor, soak, soaked_at
 from caretaker.imds.standing import standing

@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from caretaker.api.imds import Options, Permit
+from caretaker.imds.checks import Seen
 from caretaker.imds.drift import changes
 from caretaker.imds.guard import Held, held, parameters
-from caretaker.imds.judge import Seen
 from caretaker.imds.merge import Claim, merge
 
 NAMES = get_args(Permit)

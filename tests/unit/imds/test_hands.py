@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from caretaker.imds.checks import State
 from caretaker.imds.hands import (
     BACKOFF_MAX_SECONDS,
     NO_ANSWER,
@@ -16,7 +17,6 @@ from caretaker.imds.hands import (
     sent,
     unanswered,
 )
-from caretaker.imds.judge import State
 
 HOP = {"HttpPutResponseHopLimit": 2}
 BOTH = {**HOP, "HttpTokens": "required"}

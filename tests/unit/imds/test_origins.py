@@ -7,9 +7,9 @@ import msgspec
 import pytest
 
 from caretaker.api.imds import Options, Selector
+from caretaker.imds.checks import Seen
 from caretaker.imds.desk import Desk, recorded
 from caretaker.imds.instance_ref import InstanceRef, matters, stands
-from caretaker.imds.judge import Seen
 from caretaker.imds.launching import Group, Launcher, group_of, template_of
 from caretaker.imds.mend import bounded
 from caretaker.imds.merge import Claim, merge

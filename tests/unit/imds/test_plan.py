@@ -27,10 +27,10 @@ from caretaker.api.imds import (
 )
 from caretaker.api.objects import Node
 from caretaker.api.times import format_micros, parse_time
+from caretaker.imds.checks import Seen
 from caretaker.imds.desk import Desk
 from caretaker.imds.hands import Hand, failed
 from caretaker.imds.instance_ref import InstanceRef, instance_ref_of
-from caretaker.imds.judge import Seen
 from caretaker.imds.plan import Member, Plan, Policy, Snapshot, plan, wants
 from caretaker.imds.probe import Finding, Known
 from caretaker.imds.verify import Probing

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from caretaker.api.imds import Options, SourceStatus
+from caretaker.imds.checks import Seen
 from caretaker.imds.instance_ref import InstanceRef
-from caretaker.imds.judge import Seen
 from caretaker.imds.launching import Group, Launcher, Launching, Template, Version
 from caretaker.imds.merge import Claim, merge
 from caretaker.imds.origins import Heirs

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from caretaker.api.imds import MAX_MEND, GroupStatus, Options, SourceStatus
+from caretaker.imds.checks import Seen
 from caretaker.imds.instance_ref import InstanceRef
-from caretaker.imds.judge import Seen
 from caretaker.imds.launching import Group, Launcher, Launching, Template, Version, group_of, template_of
 from caretaker.imds.merge import Claim, merge
 from caretaker.imds.origins import Heirs

@@ -10,8 +10,8 @@ from caretaker.api.objects import Node
 from caretaker.aws.classes import ErrorClass
 from caretaker.aws.errors import AwsError
 from caretaker.imds import sourcing as module
+from caretaker.imds.checks import Seen
 from caretaker.imds.instance_ref import instance_ref_of
-from caretaker.imds.judge import Seen
 from caretaker.imds.plan import Member
 from caretaker.imds.sourcing import Look, Sourcing
 from caretaker.kube.errors import ApiError

@@ -8,10 +8,10 @@ import pytest
 from caretaker.api.imds import CanaryStatus, ChangedInstance, FieldChange, GroupCanary, Options, Selector
 from caretaker.api.objects import Node
 from caretaker.api.times import format_micros, format_time
+from caretaker.imds.checks import Seen
 from caretaker.imds.desk import Desk
 from caretaker.imds.drift import Change
 from caretaker.imds.instance_ref import instance_ref_of
-from caretaker.imds.judge import Seen
 from caretaker.imds.plan import Member, Plan, Policy, Snapshot, plan
 from caretaker.imds.probe import UNKNOWN, Finding, Known
 from caretaker.imds.verify import Candidate, Probing, Verified, required, stands, unprovable, verify
@@ -29,7 +29,7 @@ def seen(ago: float = 60.0, verdict: str = "Reachable", asked: float | None = No
     return Finding(verdict, NOW - ago, mark, **{"latency_ms": 3.0, "needed_hops": 2, **more})
 
 
-def judged(
+def evaluated(
     candidate: Candidate = HERE, finding: Finding | None = None, mark: str = "", **probing: Any
 ) -> Verified:
     asks = msgspec.structs.replace(PROBING, **probing)
@@ -70,7 +70,7 @@ SHUT = {"verdict": "HopLimited", "latency_ms": None}
     ],
 )
 def test_when_a_node_is_probed_again(candidate: Candidate, finding: Finding, again: bool) -> None:
-    found = judged(candidate, finding)
+    found = evaluated(candidate, finding)
     assert (found.marks["a"] > finding.mark, found.waiting) == (again, again)
 
 
@@ -81,7 +81,7 @@ def test_when_a_node_is_probed_again(candidate: Candidate, finding: Finding, aga
 def test_a_node_that_is_not_fit_is_not_probed_and_an_unexpected_result_counts(
     finding: Finding | None, proved: bool | None
 ) -> None:
-    found = judged(msgspec.structs.replace(HERE, fit=False, counts=True), finding)
+    found = evaluated(msgspec.structs.replace(HERE, fit=False, counts=True), finding)
     assert (found.proved, found.marks, found.wake) == (proved, {}, None)
 
 
@@ -95,11 +95,11 @@ def test_a_node_that_is_not_fit_takes_no_place_of_another() -> None:
 def test_a_canary_always_gets_a_mark() -> None:
     """The first run of a node answers none, and so could be from before its change."""
     candidate = msgspec.structs.replace(CANARY, changed=NOW - 5)
-    first = judged(candidate)
+    first = evaluated(candidate)
     assert first.marks == {"a": format_micros(NOW)}
-    assert judged(candidate, None, first.marks["a"]).marks == first.marks
+    assert evaluated(candidate, None, first.marks["a"]).marks == first.marks
     assert first.first == {"a"}
-    assert judged(HERE).marks == {"a": ""}
+    assert evaluated(HERE).marks == {"a": ""}
 
 
 @pytest.mark.parametrize("ahead", [0.5, 30.0, 3600.0])
@@ -107,7 +107,7 @@ def test_a_mark_of_a_clock_that_is_ahead_proves_nothing_until_then(ahead: float)
     """The operator cannot order it and the change; it waits, and requests no other probe."""
     candidate = msgspec.structs.replace(CANARY, changed=NOW - 5)
     finding = seen(1, asked=-ahead)
-    found = judged(candidate, finding, finding.mark)
+    found = evaluated(candidate, finding, finding.mark)
     assert (found.reason, found.marks) == ("Probing", {"a": finding.mark})
     assert not stands(PROBING, candidate, finding, NOW)
     assert stands(PROBING, candidate, finding, NOW + ahead)
@@ -129,16 +129,16 @@ def test_an_unexpected_result_of_a_canary_counts_though_its_soak_began_anew(
     finding: Finding, reason: str
 ) -> None:
     candidate = msgspec.structs.replace(CANARY, changed=NOW - 5, began=NOW - 100)
-    found = judged(candidate, finding)
+    found = evaluated(candidate, finding)
     assert (found.reason, found.proved) == (reason, False if reason == "SetButUnreachable" else None)
     assert found.marks["a"] > finding.mark, "and it is probed again"
 
 
 def test_a_change_by_a_clock_that_is_ahead_is_asked_for_once() -> None:
     candidate = msgspec.structs.replace(CANARY, changed=NOW + 20)
-    first = judged(candidate, seen(50))
+    first = evaluated(candidate, seen(50))
     assert first.marks["a"] >= format_micros(NOW + 20)
-    assert judged(candidate, seen(50), first.marks["a"]).marks == first.marks
+    assert evaluated(candidate, seen(50), first.marks["a"]).marks == first.marks
 
 
 @pytest.mark.parametrize(
@@ -159,12 +159,12 @@ def test_what_a_canary_stands_by(finding: Finding | None, proves: bool) -> None:
 
 
 def test_what_contradicts_the_hop_limit_is_no_proof_and_no_fault() -> None:
-    found = judged(HERE, seen(needed_hops=3))
+    found = evaluated(HERE, seen(needed_hops=3))
     assert (found.reason, found.proved, found.faults) == ("NotProved", None, {})
     assert "contradicts the hop limit 2 that is set" in found.message
     limited = seen(**SHUT, imdsv1="Closed")
-    assert judged(HERE, limited, expect="PodBlocked").reason == "NotProved"
-    assert judged(HERE, limited).reason == "SetButUnreachable", "told until it is made again"
+    assert evaluated(HERE, limited, expect="PodBlocked").reason == "NotProved"
+    assert evaluated(HERE, limited).reason == "SetButUnreachable", "told until it is made again"
 
 
 V1 = {"latency_ms": None, "needed_hops": 3}
@@ -194,7 +194,7 @@ def test_a_pod_is_blocked_only_if_it_gets_nothing_without_a_token_either(
     finding: Finding, reason: str
 ) -> None:
     candidate = msgspec.structs.replace(HERE, hop_limit=1)
-    found = judged(candidate, finding, expect="PodBlocked")
+    found = evaluated(candidate, finding, expect="PodBlocked")
     assert found.reason == reason
     asks = msgspec.structs.replace(PROBING, expect="PodBlocked")
     assert stands(asks, candidate, finding, NOW) == (reason == "Proved")
@@ -203,8 +203,8 @@ def test_a_pod_is_blocked_only_if_it_gets_nothing_without_a_token_either(
 @pytest.mark.parametrize("expect", ["PodReachable", "PodBlocked"])
 def test_where_the_endpoint_is_to_be_disabled_nothing_may_reach_it(expect: str) -> None:
     candidate = msgspec.structs.replace(HERE, shut=True)
-    assert judged(candidate, seen(verdict="EndpointDisabled"), expect=expect).reason == "Proved"
-    assert judged(candidate, seen(), expect=expect).reason == "StillReachable"
+    assert evaluated(candidate, seen(verdict="EndpointDisabled"), expect=expect).reason == "Proved"
+    assert evaluated(candidate, seen(), expect=expect).reason == "StillReachable"
 
 
 def test_a_node_on_which_the_probe_cannot_run_is_left_out_and_told() -> None:
@@ -242,9 +242,11 @@ def test_a_limited_pod_of_which_imdsv1_was_not_learned_is_no_unexpected_result(c
         ("Open", {"a": "a pod reaches IMDSv1, without a token (HopLimited)"}),
     ):
         finding = msgspec.structs.replace(limited, imdsv1=imdsv1)
-        assert judged(one, finding, expect="PodBlocked").faults == faults
+        assert evaluated(one, finding, expect="PodBlocked").faults == faults
     canary = msgspec.structs.replace(one, needed=True, changed=NOW - 5, began=NOW - 100)
-    assert judged(canary, seen(asked=99, verdict="HopLimited", **V1), expect="PodBlocked").reason == "Probing"
+    assert (
+        evaluated(canary, seen(asked=99, verdict="HopLimited", **V1), expect="PodBlocked").reason == "Probing"
+    )
     others = [msgspec.structs.replace(one, node=name) for name in "abc"]
     asks = msgspec.structs.replace(PROBING, per_group=1, expect="PodBlocked")
     good = seen(verdict="EndpointDisabled")
@@ -292,8 +294,8 @@ def test_whether_a_probe_could_prove_a_change(
 
 
 def test_a_re_run_that_was_asked_for_is_not_asked_for_again() -> None:
-    first = judged(CANARY, seen(AGAIN, "Blocked"))
-    later = judged(CANARY, seen(AGAIN, "Blocked"), first.marks["a"])
+    first = evaluated(CANARY, seen(AGAIN, "Blocked"))
+    later = evaluated(CANARY, seen(AGAIN, "Blocked"), first.marks["a"])
     assert (later.marks, later.waiting) == (first.marks, True)
 
 
@@ -312,7 +314,7 @@ def test_a_re_run_that_was_asked_for_is_not_asked_for_again() -> None:
 def test_what_was_found_counts_until_the_next_is_there(
     candidate: Candidate, finding: Finding | None, reason: str
 ) -> None:
-    found = judged(candidate, finding)
+    found = evaluated(candidate, finding)
     assert (found.reason, found.waiting) == (reason, True)
 
 
@@ -331,12 +333,12 @@ def test_what_was_found_counts_until_the_next_is_there(
 def test_when_to_look_whether_one_is_due(
     candidate: Candidate, finding: Finding | None, seconds: float | None
 ) -> None:
-    assert judged(candidate, finding).wake == seconds
+    assert evaluated(candidate, finding).wake == seconds
 
 
 def test_the_interval_bounds_how_soon_a_doubtful_one_is_made_again() -> None:
-    assert judged(HERE, seen(300, UNKNOWN), interval=300.0).waiting
-    assert not judged(HERE, seen(299, UNKNOWN), interval=300.0).waiting
+    assert evaluated(HERE, seen(300, UNKNOWN), interval=300.0).waiting
+    assert not evaluated(HERE, seen(299, UNKNOWN), interval=300.0).waiting
 
 
 def test_some_of_each_group_and_those_that_are_known_first() -> None:
@@ -368,7 +370,7 @@ def test_a_canary_is_probed_beside_those_of_its_group() -> None:
 def test_a_mark_of_somebody_else_is_kept() -> None:
     """`caretaker rerun daemontask caretaker-imds-probe --nodes a`."""
     mark = format_micros(NOW - 5)
-    found = judged(HERE, seen(), mark)
+    found = evaluated(HERE, seen(), mark)
     assert (found.marks, found.waiting, found.reason) == ({"a": mark}, True, "Proved")
 
 

@@ -8,7 +8,7 @@ import pytest
 from caretaker.api.imds import ProbeStatus
 from caretaker.imds.probe import EMULATED, UNKNOWN, Finding
 from caretaker.imds.verify import Candidate, verify
-from unit.imds.test_verify import APPS, CANARY, HERE, NOW, PROBING, judged, seen
+from unit.imds.test_verify import APPS, CANARY, HERE, NOW, PROBING, evaluated, seen
 
 ONE = "1 of 1 probed node(s) have an unexpected result; a: "
 BLOCKED: dict[str, Any] = {"expect": "PodBlocked"}
@@ -149,7 +149,7 @@ def test_what_one_node_tells(
 ) -> None:
     asks = {name: value for name, value in probing.items() if name != "shut"}
     here = msgspec.structs.replace(HERE, **candidate, shut="shut" in probing)
-    made = judged(here, finding, **asks)
+    made = evaluated(here, finding, **asks)
     assert (f"{made.reason} {made.proved}", made.message) == (expected, message)
     wrong = {"a": message.removeprefix(ONE).partition("; ")[0]}
     assert made.faults == (wrong if expected.endswith("False") else {})
@@ -215,5 +215,5 @@ def test_a_node_of_two_groups_counts_in_both() -> None:
 
 
 def test_a_canary_that_is_not_probed_yet_is_waited_for() -> None:
-    made = judged(CANARY)
+    made = evaluated(CANARY)
     assert (made.reason, made.waiting, made.wake, made.first) == ("Probing", True, None, {"a"})

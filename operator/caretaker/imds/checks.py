@@ -1,5 +1,5 @@
-"""The verdict of one policy on one node. Pure: a chain of small rules over one Case; the first that applies
-wins.
+"""The verdict of one policy on one node. Pure: a chain of small checks over one CheckInput; the first
+that applies wins.
 
     skipped    no policy can apply, and why          unknown    EC2 was asked and did not say
     gone       the instance has ended                pending    EC2 has taken a change and not applied it yet
@@ -70,7 +70,7 @@ class Seen(msgspec.Struct, frozen=True, gc=False):
         return not self.confirmed or (self.pending and self.state not in STOPPED)
 
 
-class Case(msgspec.Struct, frozen=True, gc=False):
+class CheckInput(msgspec.Struct, frozen=True, gc=False):
     """One node. `seen` None: EC2 does not know the instance. `unasked`: why its region was not described.
     `fields`: the options that the policy itself names."""
 
@@ -94,40 +94,40 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
 COMPLIANT: Final = Verdict("compliant")
 
 
-def judge(case: Case) -> Verdict:
-    """The first rule that applies."""
-    return next((found for rule in _RULES if (found := rule(case)) is not None), COMPLIANT)
+def check(case: CheckInput) -> Verdict:
+    """The verdict of the first check that applies."""
+    return next((found for one in _CHECKS if (found := one(case)) is not None), COMPLIANT)
 
 
-def fits(case: Case, verdict: Verdict) -> bool:
+def fits(case: CheckInput, verdict: Verdict) -> bool:
     """Whether the instance is compliant, or unknown without a reported difference."""
     if verdict.state != "unknown":
         return verdict.state == "compliant"
     return case.seen is None or all(change.current is None for change in _changes(case.seen, case))
 
 
-def _changes(seen: Seen, case: Case) -> tuple[Change, ...]:
+def _changes(seen: Seen, case: CheckInput) -> tuple[Change, ...]:
     # A policy that wants the same and wins by its name does not hide the difference here.
     mine = {f: one for f, one in case.wanted.items() if f in case.fields and case.policy not in one.losers}
     return changes(seen.options, mine)
 
 
-def _skipped(case: Case) -> Verdict | None:
+def _skipped(case: CheckInput) -> Verdict | None:
     skipped = case.ref.skipped
     return Verdict("skipped", skipped, _SKIPS.get(skipped, "")) if skipped else None
 
 
-def _unknown(case: Case) -> Verdict | None:
+def _unknown(case: CheckInput) -> Verdict | None:
     return Verdict("unknown", NOT_ASKED, case.unasked) if case.unasked else None
 
 
-def _gone(case: Case) -> Verdict | None:
+def _gone(case: CheckInput) -> Verdict | None:
     if case.seen is None:
         return Verdict("gone", NOT_FOUND)
     return Verdict("gone", case.seen.state) if case.seen.state in ENDED else None
 
 
-def _lost(case: Case) -> Verdict | None:
+def _lost(case: CheckInput) -> Verdict | None:
     """An instance that a response lacks may still exist."""
     if case.seen is None or not case.seen.lost:
         return None
@@ -136,12 +136,12 @@ def _lost(case: Case) -> Verdict | None:
     )
 
 
-def _managed(case: Case) -> Verdict | None:
+def _managed(case: CheckInput) -> Verdict | None:
     managed = case.seen is not None and case.seen.managed
     return Verdict("skipped", PROVIDER_MANAGED) if managed else None
 
 
-def _untagged(case: Case) -> Verdict | None:
+def _untagged(case: CheckInput) -> Verdict | None:
     """Its group, and with that its desired options, may depend on the tags."""
     if case.seen is None or case.seen.tagged:
         return None
@@ -150,7 +150,7 @@ def _untagged(case: Case) -> Verdict | None:
     )
 
 
-def _differs(case: Case) -> Verdict | None:
+def _differs(case: CheckInput) -> Verdict | None:
     """Pending before drifted: EC2 answers with the new values at once, and applies them later."""
     if case.seen is None:
         return None
@@ -159,7 +159,7 @@ def _differs(case: Case) -> Verdict | None:
     return Verdict("pending", "Pending") if case.seen.under_way else None
 
 
-_RULES: Final[tuple[Callable[[Case], Verdict | None], ...]] = (
+_CHECKS: Final[tuple[Callable[[CheckInput], Verdict | None], ...]] = (
     _skipped,
     _unknown,
     _gone,

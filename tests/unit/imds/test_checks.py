@@ -3,9 +3,9 @@
 import pytest
 
 from caretaker.api.imds import Options
+from caretaker.imds.checks import CheckInput, Seen, Verdict, check
 from caretaker.imds.drift import Change
 from caretaker.imds.instance_ref import InstanceRef
-from caretaker.imds.judge import Case, Seen, Verdict, judge
 from caretaker.imds.merge import Claim, merge
 
 HERE = InstanceRef("i-0abc1234", "eu-west-1")
@@ -134,7 +134,7 @@ CASES = {
 
 
 @pytest.mark.parametrize(("ref", "seen", "claims", "unasked", "expected"), CASES.values(), ids=CASES.keys())
-def test_judge(
+def test_check(
     ref: InstanceRef, seen: Seen | None, claims: list[Claim], unasked: str, expected: Verdict
 ) -> None:
-    assert judge(Case(ref, seen, merge(claims), "p", frozenset({HOP}), unasked)) == expected
+    assert check(CheckInput(ref, seen, merge(claims), "p", frozenset({HOP}), unasked)) == expected
