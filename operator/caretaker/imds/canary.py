@@ -30,11 +30,11 @@ from caretaker.api.imds import (
     PassedChange,
 )
 from caretaker.api.times import format_time, parse_time
+from caretaker.imds.change_attempts import ChangeAttempt, refused
 from caretaker.imds.checks import NOT_ASKED
 from caretaker.imds.desk import FRESH_SECONDS, WATCH_SECONDS, Desk, Found, Group
 from caretaker.imds.drift import text
 from caretaker.imds.guard import ec2_name
-from caretaker.imds.hands import Hand, refused
 from caretaker.imds.soak import soak, soaked_at, watched_until
 from caretaker.imds.standing import BACK, Standing, runs, standing, unready
 
@@ -227,9 +227,9 @@ class _Step:
 
     def _was_taken(self, one: ChangedInstance, changes: Iterable[FieldChange]) -> bool:
         """Whether EC2 has confirmed to this process that it accepted the change."""
-        hand = self._desk.hands.get(one.instance, Hand())
-        sent = all(text(hand.options.get(ec2_name(change.field))) == change.after for change in changes)
-        return hand.waits and not hand.unsure and sent
+        attempt = self._desk.attempts.get(one.instance, ChangeAttempt())
+        sent = all(text(attempt.options.get(ec2_name(change.field))) == change.after for change in changes)
+        return attempt.waits and not attempt.unsure and sent
 
     def _too_long(self, one: ChangedInstance) -> bool:
         found = self._found.get(one.instance)
@@ -352,8 +352,8 @@ class _Step:
         self, one: ChangedInstance, state: Standing, changes: Iterable[FieldChange], *, running: bool
     ) -> bool:
         """Whether the watch is over; not while the instance is unknown, or its change pending."""
-        hand = self._desk.hands.get(one.instance, Hand())
-        comes = state == "pending" and not one.applied and hand.trouble[0] != PolicyReason.NOT_APPLIED
+        attempt = self._desk.attempts.get(one.instance, ChangeAttempt())
+        comes = state == "pending" and not one.applied and attempt.trouble[0] != PolicyReason.NOT_APPLIED
         if state == "unknown" or (comes and running):
             return False
         return self._desk.wall >= watched_until(one, changes, self._desk)
@@ -371,7 +371,7 @@ class _Step:
 
     def _was_refused(self, one: ChangedInstance, state: Standing) -> bool:
         """Whether EC2 refused the change."""
-        told = not one.applied and refused(self._desk.hands.get(one.instance, Hand()))
+        told = not one.applied and refused(self._desk.attempts.get(one.instance, ChangeAttempt()))
         if not told or one.instance not in self._desk.inherited:
             return told
         # Another process may have sent it, and EC2's first responses may not show that yet.

@@ -7,35 +7,35 @@ import msgspec
 
 from caretaker.api.conditions import PolicyReason as Reason
 from caretaker.api.imds import FieldChange
+from caretaker.imds.change_attempts import ChangeAttempt, advance, not_applied, overdue
 from caretaker.imds.checks import Seen, State
 from caretaker.imds.desk import Desk, Found
 from caretaker.imds.drift import HOP_LIMIT, Change, change_of
 from caretaker.imds.guard import Held, ec2_name, held, parameters
-from caretaker.imds.hands import Hand, advance, not_applied, overdue
 
-_NEW: Final = Hand()
+_NEW: Final = ChangeAttempt()
 
 
 class Case(msgspec.Struct, frozen=True, gc=False):
-    """`state`: with regard to what this policy may change; `hand`: the last attempt; `changes`: allowed ones;
+    """`state`: with regard to what this policy may change; `attempt`: the last one; `changes`: allowed ones;
     `held`: the others."""
 
     found: Found
     state: State
-    hand: Hand
+    attempt: ChangeAttempt
     changes: tuple[FieldChange, ...] = ()
     held: tuple[Held, ...] = ()
 
     @property
     def order(self) -> tuple[int, str]:
         """Failed ones last."""
-        return (self.hand.failures, self.found.node)
+        return (self.attempt.failures, self.found.node)
 
     @property
     def waits(self) -> bool:
         """Whether EC2 has accepted a change and may still apply it."""
         if self.state == "pending":
-            return self.hand.trouble[0] != Reason.NOT_APPLIED
+            return self.attempt.trouble[0] != Reason.NOT_APPLIED
         return self.state == "drifted" and _under_way(self.found)
 
     @property
@@ -50,8 +50,8 @@ class Case(msgspec.Struct, frozen=True, gc=False):
         pendingTimeout."""
         if self.state == "drifted":
             return not _under_way(self.found)
-        late = overdue(self.hand, desk.now, desk.pending_timeout)
-        return self.state == "pending" and late and not self.hand.resent
+        late = overdue(self.attempt, desk.now, desk.pending_timeout)
+        return self.state == "pending" and late and not self.attempt.resent
 
     def options(self, me: str, changes: Iterable[FieldChange]) -> Mapping[str, Any]:
         """Parameters of the call for these changes; for a resend all options that the policy wins."""
@@ -66,12 +66,12 @@ class Case(msgspec.Struct, frozen=True, gc=False):
 
 def concerns(one: Found, desk: Desk) -> bool:
     """Whether Enforce has to look at the instance; most are compliant and without an attempt."""
-    return one.verdict.state in ("drifted", "pending") or one.instance in desk.hands
+    return one.verdict.state in ("drifted", "pending") or one.instance in desk.attempts
 
 
 def case_of(one: Found, desk: Desk, known: Collection[str]) -> Case:
     """See Case. `known`: instances that were sent a change, by status."""
-    state, hand = one.verdict.state, hand_of(desk, one)
+    state, attempt = one.verdict.state, attempt_of(desk, one)
     stay: tuple[Held, ...] = ()
     if one.seen is not None and state == "drifted":
         mine = [change for change in one.verdict.changes if change.policy == desk.me]
@@ -79,31 +79,31 @@ def case_of(one: Found, desk: Desk, known: Collection[str]) -> Case:
         kept = {why.change.field for why in stay}
         free = tuple(change_of(change) for change in mine if change.field not in kept)
         if free:
-            return Case(one, state, _drifted(one, one.seen, hand, free, desk), free, stay)
+            return Case(one, state, _drifted(one, one.seen, attempt, free, desk), free, stay)
         # no change is left that this policy may make
         state = "pending" if _under_way(one) else "compliant"
-    hand = advance(hand, state, desk.now, desk.pending_timeout, others=one.instance in desk.others)
-    ours = bool(hand.options) or one.instance in known or not desk.canary_instances
-    if state == "pending" and not ours and overdue(hand, desk.now, desk.pending_timeout):
+    attempt = advance(attempt, state, desk.now, desk.pending_timeout, others=one.instance in desk.others)
+    ours = bool(attempt.options) or one.instance in known or not desk.canary_instances
+    if state == "pending" and not ours and overdue(attempt, desk.now, desk.pending_timeout):
         # Another client has sent it: report it, and do not send it again.
-        hand = not_applied(hand, desk.now, desk.pending_timeout)
-    return Case(one, state, hand, (), stay)
+        attempt = not_applied(attempt, desk.now, desk.pending_timeout)
+    return Case(one, state, attempt, (), stay)
 
 
-def hand_of(desk: Desk, one: Found) -> Hand:
+def attempt_of(desk: Desk, one: Found) -> ChangeAttempt:
     """The last attempt that the process remembers."""
-    return desk.hands.get(one.instance) or _NEW
+    return desk.attempts.get(one.instance) or _NEW
 
 
-def told(found: Found, hand: Hand | None) -> Found:
+def told(found: Found, attempt: ChangeAttempt | None) -> Found:
     """With the state failed in place of drifted, if the last attempt failed."""
-    if hand is None or found.verdict.state not in ("drifted", "pending"):
+    if attempt is None or found.verdict.state not in ("drifted", "pending"):
         return found
-    reason, message = hand.trouble
-    if hand.fighting:
+    reason, message = attempt.trouble
+    if attempt.fighting:
         reason, message = (
             Reason.FIGHTING,
-            f"another client reverted it {len(hand.reversals)} times in an hour",
+            f"another client reverted it {len(attempt.reversals)} times in an hour",
         )
     if not reason:
         return found
@@ -123,13 +123,15 @@ def _held(change: Change, one: Found, seen: Seen, desk: Desk) -> Held | None:
     return held(change, seen, desk.loosening, desk.tightening)
 
 
-def _drifted(one: Found, seen: Seen, hand: Hand, free: Collection[FieldChange], desk: Desk) -> Hand:
+def _drifted(
+    one: Found, seen: Seen, attempt: ChangeAttempt, free: Collection[FieldChange], desk: Desk
+) -> ChangeAttempt:
     """Advanced with the parameters that would be sent now, to compare them with those sent before."""
-    if not hand.options:
-        return advance(hand, "drifted", desk.now, desk.pending_timeout)
+    if not attempt.options:
+        return advance(attempt, "drifted", desk.now, desk.pending_timeout)
     fields = [change.field for change in free]
     options = parameters(one.wanted, desk.me, one.wanted.keys() - set(fields), seen)
-    return advance(hand, "drifted", desk.now, desk.pending_timeout, options, [*map(ec2_name, fields)])
+    return advance(attempt, "drifted", desk.now, desk.pending_timeout, options, [*map(ec2_name, fields)])
 
 
 def _under_way(one: Found) -> bool:

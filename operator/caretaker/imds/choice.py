@@ -65,7 +65,7 @@ def able(cases: Sequence[Case], desk: Desk) -> Mapping[Change, Collection[str]]:
         return {}
     found: dict[Change, set[str]] = {}
     for case in cases:
-        if case.fit and not case.hand.failures and not case.hand.fighting:
+        if case.fit and not case.attempt.failures and not case.attempt.fighting:
             found.setdefault((case.found.group, case.changes), set()).add(case.found.instance)
     return found
 
@@ -223,7 +223,7 @@ class _Pick:
         self._canaries[canary.kind, canary.name] = msgspec.structs.replace(after, instances=tuple(instances))
 
     def _send(self, case: Case, changes: Sequence[FieldChange]) -> bool:
-        later = case.hand.not_before > self._desk.now
+        later = case.attempt.not_before > self._desk.now
         if case.found.seen is None or later or not self._free(case.found):
             return False
         self._write(case.found, case.options(self._desk.me, changes))

@@ -22,7 +22,7 @@ from caretaker.imds.verify import Verified
 Verdict = tuple[ConditionStatus, str, str]  # (status, reason, message)
 
 SHOWN: Final = 3
-# Reasons of Ready=False that end only by somebody's hand.
+# Reasons of Ready=False that end only by an action of the user.
 STALLING: Final = frozenset(
     (
         *(Reason.INVALID_SPEC, Reason.NOT_GRANTED, Reason.CONFLICT, Reason.BREAKER_OPEN),

@@ -20,10 +20,10 @@ from caretaker.aws.errors import AwsError
 from caretaker.aws.identity import Target
 from caretaker.aws.readonly import read_only
 from caretaker.aws.services import Rate
+from caretaker.imds.change_attempts import BACKOFF_SECONDS, ChangeAttempt, advance, failed, sent, unanswered
 from caretaker.imds.choice import ASKED, Write
 from caretaker.imds.desk import FRESH_SECONDS, Desk, recorded
 from caretaker.imds.enforce import Enforced
-from caretaker.imds.hands import BACKOFF_SECONDS, Hand, advance, failed, sent, unanswered
 from caretaker.imds.inventory import OWN_SECONDS, Inventory
 from caretaker.imds.memory import Deeds, Permit
 from caretaker.imds.pace import Pace, cap
@@ -119,7 +119,7 @@ class Doer:
             inherited=frozenset(deeds.inherited or ()),
             believed_since=deeds.inherited_at + OWN_SECONDS * self._scale,
             breaker=mine.status.breaker,
-            hands=deeds.hands,
+            attempts=deeds.attempts,
             others=frozenset[str]().union(*(one.waits for one in self._deeds.values() if one is not deeds)),
             failures=deeds.failures,
             last_failure=deeds.last_failure,
@@ -172,8 +172,8 @@ class Doer:
     def _first(self, deeds: Deeds, instance: str) -> None:
         """Change this instance next: an accepted change proves more than a dry run."""
         deeds.first.add(instance)
-        if (hand := deeds.hands.get(instance)) is not None and not hand.fighting:
-            deeds.keep(instance, msgspec.structs.replace(hand, not_before=self._now()))
+        if (attempt := deeds.attempts.get(instance)) is not None and not attempt.fighting:
+            deeds.keep(instance, msgspec.structs.replace(attempt, not_before=self._now()))
 
     def _permit(self, mine: Read, deeds: Deeds, stopped: tuple[str, str] | None) -> None:
         """After refusals the next dry run is delayed, until EC2 accepts a change."""
@@ -186,9 +186,9 @@ class Doer:
 
     def _waits(self, deeds: Deeds, write: Write, error: AwsError) -> None:
         """Move it behind the others. A dry run is no attempt, so the backoff does not grow."""
-        hand, now = deeds.hands.get(write.instance, Hand()), self._now()
-        told = failed(msgspec.structs.replace(hand, options=write.options), now, error.code, error.message)
-        failures, later = max(hand.failures, 1), max(hand.not_before, now + BACKOFF_SECONDS)
+        attempt, now = deeds.attempts.get(write.instance, ChangeAttempt()), self._now()
+        told = failed(msgspec.structs.replace(attempt, options=write.options), now, error.code, error.message)
+        failures, later = max(attempt.failures, 1), max(attempt.not_before, now + BACKOFF_SECONDS)
         deeds.keep(write.instance, msgspec.structs.replace(told, failures=failures, not_before=later))
 
     async def _dry_run(
@@ -212,15 +212,15 @@ class Doer:
     # ---------------------------------------------------------------- after a plan
 
     def note(self, deeds: Deeds, enforced: Enforced, instances: Collection[str]) -> None:
-        """Take over the plan's Hands. `instances`: of all nodes."""
+        """Take over the plan's attempts. `instances`: of all nodes."""
         if enforced.closed:
             deeds.failures, deeds.denied = 0, ("", "")
-        for instance, hand in enforced.hands.items():
-            before = deeds.hands.get(instance, Hand())
-            if hand.failures > before.failures:
-                deeds.failed(instance, hand)
+        for instance, attempt in enforced.attempts.items():
+            before = deeds.attempts.get(instance, ChangeAttempt())
+            if attempt.failures > before.failures:
+                deeds.failed(instance, attempt)
             else:
-                deeds.keep(instance, hand)
+                deeds.keep(instance, attempt)
         deeds.only(instances)
         deeds.begins(enforced.canary, self._now())
 
@@ -255,23 +255,23 @@ class Doer:
         self._share(target, now).take(now)
         if deeds.cap is not None:
             deeds.cap.take(now)
-        hand = deeds.hands.get(write.instance, Hand())
+        attempt = deeds.attempts.get(write.instance, ChangeAttempt())
         self._settle_applied(deeds, write.instance, target)
         deeds.first.discard(write.instance)
         # A cancelled call has an unknown outcome.
-        deeds.keep(write.instance, unanswered(hand, now, write.options))
+        deeds.keep(write.instance, unanswered(attempt, now, write.options))
         self._inventory.doubt(target, write.instance, write.options)
         try:
             answer = await self._writer(mine, target).modify_instance_metadata_options(
                 InstanceId=write.instance, **write.options
             )
         except NotLeader:
-            deeds.keep(write.instance, hand)  # nothing was sent
+            deeds.keep(write.instance, attempt)  # nothing was sent
             self._inventory.refused(target, write.instance)
             raise
         except AwsError as error:
             self._metrics.changed(error.code)
-            self._failed(mine, deeds, write, target, hand, error)
+            self._failed(mine, deeds, write, target, attempt, error)
             if error.access_denied and _ORGANIZATION not in error.message:
                 await self._denied(mine, deeds, write, target, error)
             return
@@ -280,7 +280,7 @@ class Doer:
         deeds.refusing.clear()
         if deeds.permit.stopped is None:
             deeds.permit = msgspec.structs.replace(deeds.permit, told=None, refusals=0)
-        deeds.keep(write.instance, sent(hand, now, write.options))
+        deeds.keep(write.instance, sent(attempt, now, write.options))
         deeds.changed[write.instance] = time.time()
         self._inventory.changed(target, write.instance, answer.get("InstanceMetadataOptions") or {})
 
@@ -290,20 +290,20 @@ class Doer:
         for other in self._deeds.values():
             if other is sender or instance not in other.waits:
                 continue
-            hand = other.hands[instance]
-            if self._inventory.applied(target, instance, hand.options):
-                other.keep(instance, advance(hand, "compliant", self._now(), 0.0))
+            attempt = other.attempts[instance]
+            if self._inventory.applied(target, instance, attempt.options):
+                other.keep(instance, advance(attempt, "compliant", self._now(), 0.0))
 
     def _failed(
-        self, mine: Read, deeds: Deeds, write: Write, target: Target, hand: Hand, error: AwsError
+        self, mine: Read, deeds: Deeds, write: Write, target: Target, attempt: ChangeAttempt, error: AwsError
     ) -> None:
         instance, now = write.instance, self._now()
         logger.warning("%s was not changed: %s", instance, error)
         if error.unknown_outcome:
             return  # it is kept as unanswered
-        tried = msgspec.structs.replace(hand, options=write.options)
+        tried = msgspec.structs.replace(attempt, options=write.options)
         told = failed(tried, now, error.code, error.message)
-        deeds.keep(instance, hand)
+        deeds.keep(instance, attempt)
         self._inventory.refused(target, instance)
         if error.throttled:
             self._share(target, now).refused(now)

@@ -6,8 +6,8 @@ from typing import Final, Literal
 import msgspec
 
 from caretaker.api.imds import BreakerStatus, CanaryStatus, ChangedGroup, Permit
+from caretaker.imds.change_attempts import ChangeAttempt
 from caretaker.imds.checks import Seen, Verdict
-from caretaker.imds.hands import Hand
 from caretaker.imds.merge import Wanted
 
 Group = tuple[str, str]  # kind and name; ("", "") = of no group
@@ -46,7 +46,7 @@ class Desk(msgspec.Struct, frozen=True):
     now       seconds of a clock that never goes back; wall: Unix seconds, of which `tick` are one of those
     fresh_since  reads since then, by the clock of Seen.at, are at most FRESH_SECONDS old
     options   the options of the policy, by field
-    hands     instance -> Hand
+    attempts  instance -> its last attempt
     others    instances with a pending change of another policy
     free      region -> number of changes that EC2's limit allows now; cap: that the policy's rate allows
     wait      seconds until both allow one
@@ -87,7 +87,7 @@ class Desk(msgspec.Struct, frozen=True):
     inherited: Collection[str] = ()
     believed_since: float = 0.0
     breaker: BreakerStatus | None = None
-    hands: Mapping[str, Hand] = {}
+    attempts: Mapping[str, ChangeAttempt] = {}
     others: Collection[str] = ()
     failures: int = 0  # in a row
     last_failure: str = ""

@@ -16,12 +16,12 @@ from caretaker.api.conditions import PolicyReason as Reason
 from caretaker.api.imds import BreakerStatus, CanaryStatus, ChangedGroup, GroupCanary
 from caretaker.api.times import format_time, parse_time
 from caretaker.imds.canary import Fault, Record, status, step
-from caretaker.imds.cases import Case, case_of, concerns, hand_of
+from caretaker.imds.cases import Case, attempt_of, case_of, concerns
+from caretaker.imds.change_attempts import ChangeAttempt
 from caretaker.imds.choice import Choice, Write, able, asks, choose, covered, joins, restore
 from caretaker.imds.desk import WATCH_SECONDS, Desk, Found, recorded
 from caretaker.imds.drift import change_of
 from caretaker.imds.guard import Held
-from caretaker.imds.hands import Hand
 from caretaker.imds.soak import floor, soak, soaked_at, watched_until
 from caretaker.imds.standing import runs
 
@@ -34,8 +34,8 @@ READY_SECONDS: Final = 15.0
 
 
 class Enforced(msgspec.Struct, frozen=True):
-    """`left`: instances that are still to be changed, including these writes. `hands`: the new Hands. `wake`:
-    seconds until the next pass; None = at the resync."""
+    """`left`: instances that are still to be changed, including these writes. `attempts`: the new ones.
+    `wake`: seconds until the next pass; None = at the resync."""
 
     writes: tuple[Write, ...] = ()
     asks: tuple[Write, ...] = ()  # for the dry run
@@ -49,7 +49,7 @@ class Enforced(msgspec.Struct, frozen=True):
     changed: tuple[ChangedGroup, ...] = ()
     breaker: BreakerStatus | None = None
     closed: bool = False  # the breaker was closed: failures start at 0
-    hands: Mapping[str, Hand] = {}
+    attempts: Mapping[str, ChangeAttempt] = {}
     held: tuple[tuple[str, Held], ...] = ()  # (instance, ...) changes that are not made
     pending: int = 0
     failing: int = 0  # of `left`: the last attempt failed
@@ -91,15 +91,17 @@ def enforce(every: Sequence[Found], desk: Desk, elsewhere: Sequence[Found] = ())
         changed=choice.record.changed,
         breaker=breaker,
         closed=closed,
-        hands={one.found.instance: one.hand for one in items if one.hand != hand_of(desk, one.found)},
+        attempts={
+            one.found.instance: one.attempt for one in items if one.attempt != attempt_of(desk, one.found)
+        },
         held=tuple((one.found.instance, why) for one in items for why in one.held),
         pending=_pending(items),
-        failing=sum(bool(one.hand.trouble[0]) or one.hand.fighting for one in cases),
-        fighting=sum(one.hand.fighting for one in items if one.state == "drifted"),
+        failing=sum(bool(one.attempt.trouble[0]) or one.attempt.fighting for one in cases),
+        fighting=sum(one.attempt.fighting for one in items if one.state == "drifted"),
         blocked=tuple(
-            one.hand.trouble[1]
+            one.attempt.trouble[1]
             for one in items
-            if one.state == "drifted" and one.hand.trouble[0] == Reason.BLOCKED_BY_ACCOUNT_POLICY
+            if one.state == "drifted" and one.attempt.trouble[0] == Reason.BLOCKED_BY_ACCOUNT_POLICY
         ),
         slowed=desk.slowed,
     )
@@ -303,7 +305,7 @@ def _wake(
     running = any(one.phase != "Failed" for one in record.canaries.values())
     hold = base.hold and not (base.phase == Reason.NOT_PROBEABLE and running)
     mine = [] if hold else [case for case in cases if _moves(case, follow, record, desk)]
-    later = [case.hand.not_before - desk.now for case in mine]
+    later = [case.attempt.not_before - desk.now for case in mine]
     times = [seconds for seconds in later if seconds > 0]
     if base.pending or base.writes:
         times.append(POLL_SECONDS)

@@ -9,8 +9,8 @@ import msgspec
 
 from caretaker.api.conditions import PolicyReason as Reason
 from caretaker.api.imds import CanaryStatus
+from caretaker.imds.change_attempts import ChangeAttempt
 from caretaker.imds.desk import Group
-from caretaker.imds.hands import Hand
 from caretaker.imds.pace import Pace
 
 
@@ -30,7 +30,7 @@ class Deeds:
 
     def __init__(self, uid: str) -> None:
         self.uid = uid
-        self.hands: dict[str, Hand] = {}
+        self.attempts: dict[str, ChangeAttempt] = {}
         self.changed: dict[str, float] = {}  # instance -> when, in Unix seconds
         self.unseen = False  # there are changes that other policies have not read
         self.failures = 0
@@ -42,7 +42,7 @@ class Deeds:
         self.per_minute = 0
         self.cap: Pace | None = None
         self.soaks: dict[Group, tuple[str, float]] = {}  # group -> (since, monotonic time)
-        self.waits: set[str] = set()  # instances whose Hand waits for EC2
+        self.waits: set[str] = set()  # instances whose attempt waits for EC2
         self.inherited: set[str] | None = None  # instances in the first status; None: not read yet
         self.inherited_at = 0.0
 
@@ -77,29 +77,29 @@ class Deeds:
 
     def unsure(self) -> set[str]:
         """Instances to read again."""
-        return {instance for instance, hand in self.hands.items() if hand.unsure}
+        return {instance for instance, attempt in self.attempts.items() if attempt.unsure}
 
-    def keep(self, instance: str, hand: Hand) -> None:
-        """Remember it; an empty Hand is removed."""
-        if hand == Hand():
-            self.hands.pop(instance, None)
+    def keep(self, instance: str, attempt: ChangeAttempt) -> None:
+        """Remember it; an empty attempt is removed."""
+        if attempt == ChangeAttempt():
+            self.attempts.pop(instance, None)
         else:
-            self.hands[instance] = hand
-        if hand.waits:
+            self.attempts[instance] = attempt
+        if attempt.waits:
             self.waits.add(instance)
         else:
             self.waits.discard(instance)
 
-    def failed(self, instance: str, hand: Hand) -> None:
+    def failed(self, instance: str, attempt: ChangeAttempt) -> None:
         """Count one more consecutive failure."""
-        self.keep(instance, hand)
+        self.keep(instance, attempt)
         self.failures += 1
-        self.last_failure = f"{instance}: {hand.trouble[1]}"
+        self.last_failure = f"{instance}: {attempt.trouble[1]}"
 
     def only(self, instances: Collection[str]) -> None:
         """Forget instances without a Node."""
-        for instance in self.hands.keys() - instances:
-            self.keep(instance, Hand())
+        for instance in self.attempts.keys() - instances:
+            self.keep(instance, ChangeAttempt())
         for instance in self.changed.keys() - instances:
             del self.changed[instance]
         self.first &= set(instances)

@@ -289,8 +289,8 @@ def _enforced(
 ) -> tuple[Enforced, list[tuple[Member, Found]]]:
     """What Enforce does, and what was found with what is known of its tries."""
     made = enforce([one for _, one in found], desk, elsewhere)
-    hands = {**desk.hands, **made.hands}
-    return made, [(member, told(one, hands.get(one.instance))) for member, one in found]
+    attempts = {**desk.attempts, **made.attempts}
+    return made, [(member, told(one, attempts.get(one.instance))) for member, one in found]
 
 
 class _Merged:

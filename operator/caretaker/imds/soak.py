@@ -8,9 +8,9 @@ from typing import Final
 
 from caretaker.api.imds import ChangedInstance, FieldChange, GroupCanary
 from caretaker.api.times import parse_time
+from caretaker.imds.change_attempts import ChangeAttempt
 from caretaker.imds.desk import Desk
 from caretaker.imds.drift import HOP_LIMIT, closes, value
-from caretaker.imds.hands import Hand
 
 # Minimum soak of a closing change, in seconds: kubelet and SDKs cache credentials (docs/spec/imdspolicy.md,
 # "Soak of closing changes").
@@ -45,7 +45,7 @@ def watched_until(one: ChangedInstance, changes: Iterable[FieldChange], desk: De
     """End of the watch of an instance, in Unix seconds."""
     seconds = min(soak(changes, desk), WINDOW_SECONDS * desk.tick) + 1.0
     end = (parse_time(one.at) or 0.0) + seconds
-    sent_at = desk.hands.get(one.instance, Hand()).sent_at
+    sent_at = desk.attempts.get(one.instance, ChangeAttempt()).sent_at
     if sent_at is None:
         return end
     # The wall clock may have been set since.

@@ -9,10 +9,10 @@ import pytest
 from caretaker.api.imds import MAX_PASSED, FieldChange, GroupCanary, Options
 from caretaker.api.times import format_time
 from caretaker.imds.canary import Record, status, step
+from caretaker.imds.change_attempts import NO_ANSWER, ChangeAttempt, failed, sent, unanswered
 from caretaker.imds.checks import Verdict
 from caretaker.imds.desk import Found
 from caretaker.imds.enforce import enforce
-from caretaker.imds.hands import NO_ANSWER, Hand, failed, sent, unanswered
 from caretaker.imds.merge import Claim
 from caretaker.imds.soak import floor, soak, soaked_at
 from caretaker.imds.standing import standing
@@ -37,8 +37,8 @@ from unit.imds.enforcing import (
 )
 
 LONG_AGO = WALL - 86_400.0
-REFUSED = failed(Hand(), 990.0, "InvalidParameterValue", "no")
-UNKNOWN_FATE = failed(Hand(), 990.0, NO_ANSWER, "no answer")
+REFUSED = failed(ChangeAttempt(), 990.0, "InvalidParameterValue", "no")
+UNKNOWN_FATE = failed(ChangeAttempt(), 990.0, NO_ANSWER, "no answer")
 
 
 def stepped(*every: Found, held: dict[str, set[FieldChange]] | None = None, **more: Any) -> Record:
@@ -163,10 +163,10 @@ def test_what_was_not_read_as_applied_does_not_soak(one: Found) -> None:
 
 def test_one_that_ec2_refuses_or_another_hand_changes_gives_its_place() -> None:
     both = canaries(canary("Changing", 1, 2))
-    refused = of(stepped(found(1), found(2), canary=both, hands={"i-1": REFUSED}))
+    refused = of(stepped(found(1), found(2), canary=both, attempts={"i-1": REFUSED}))
     assert refused is not None
     assert [one.instance for one in refused.instances] == ["i-2"]
-    alone = stepped(found(1), canary=canaries(canary("Changing", 1)), hands={"i-1": REFUSED})
+    alone = stepped(found(1), canary=canaries(canary("Changing", 1)), attempts={"i-1": REFUSED})
     assert (of(alone), instances(alone)) == (None, [])
     strayed = stepped(found(1, Options(7, "required")), found(2), canary=both)
     kept = of(strayed)
@@ -193,11 +193,11 @@ def test_one_that_may_have_been_sent_its_change_and_is_gone_fails_the_canary(
 
 
 def test_one_that_ec2_refused_to_change_may_go() -> None:
-    made = stepped(canary=canaries(canary("Changing", 1)), hands={"i-1": REFUSED})
+    made = stepped(canary=canaries(canary("Changing", 1)), attempts={"i-1": REFUSED})
     assert (made.faults, made.canaries) == ((), {})
-    unsure = stepped(canary=canaries(canary("Changing", 1)), hands={"i-1": UNKNOWN_FATE})
+    unsure = stepped(canary=canaries(canary("Changing", 1)), attempts={"i-1": UNKNOWN_FATE})
     assert reasons(unsure) == ["CanaryLost"], "without an answer it may have been changed"
-    applied = stepped(canary=canaries(canary("Soaking", 1)), hands={"i-1": REFUSED})
+    applied = stepped(canary=canaries(canary("Soaking", 1)), attempts={"i-1": REFUSED})
     assert reasons(applied) == ["CanaryLost"]
 
 
@@ -216,7 +216,7 @@ def test_one_that_labels_take_out_of_the_policy_gives_its_place_to_no_other(when
     made = stepped(out, canary=before)
     assert (phase(made), reasons(made)) == ("Failed", ["CanaryLost"])
     assert "left the policy by its labels" in made.faults[0].message
-    refused = stepped(out, canary=canaries(canary("Changing", 1)), hands={"i-1": REFUSED})
+    refused = stepped(out, canary=canaries(canary("Changing", 1)), attempts={"i-1": REFUSED})
     assert (refused.canaries, refused.faults) == ({}, ())
     edited = stepped(out, canary=msgspec.structs.replace(before, generation=GENERATION - 1))
     assert (edited.canaries, instances(edited), edited.faults) == ({}, ["i-1"], ())
@@ -224,18 +224,18 @@ def test_one_that_labels_take_out_of_the_policy_gives_its_place_to_no_other(when
 
 def test_one_that_another_hand_sets_to_a_third_value_after_ec2_took_the_change_fails_the_canary() -> None:
     both, third = canaries(canary("Changing", 1)), found(1, Options(7, "required"))
-    taken = sent(Hand(), 990.0, {"HttpPutResponseHopLimit": 2})
-    assert reasons(stepped(third, canary=both, hands={"i-1": taken})) == ["CanarySetBack"]
-    unsure = unanswered(Hand(), 990.0, {"HttpPutResponseHopLimit": 2})
-    other = sent(Hand(), 990.0, {"HttpTokens": "required"})
-    for hand in (Hand(), unsure, other, REFUSED):
-        assert reasons(stepped(third, canary=both, hands={"i-1": hand})) == []
+    taken = sent(ChangeAttempt(), 990.0, {"HttpPutResponseHopLimit": 2})
+    assert reasons(stepped(third, canary=both, attempts={"i-1": taken})) == ["CanarySetBack"]
+    unsure = unanswered(ChangeAttempt(), 990.0, {"HttpPutResponseHopLimit": 2})
+    other = sent(ChangeAttempt(), 990.0, {"HttpTokens": "required"})
+    for attempt in (ChangeAttempt(), unsure, other, REFUSED):
+        assert reasons(stepped(third, canary=both, attempts={"i-1": attempt})) == []
 
 
 def test_one_that_another_process_may_have_sent_its_change_is_not_refused_by_a_second_call() -> None:
     """EC2's first answers after a restart may not know of the first one."""
     both = canaries(canary("Changing", 1))
-    later = {"hands": {"i-1": REFUSED}, "inherited": {"i-1"}, "believed_since": 500.0}
+    later = {"attempts": {"i-1": REFUSED}, "inherited": {"i-1"}, "believed_since": 500.0}
     early = stepped(found(1, at=499.0), canary=both, **later)
     assert phase(early) == "Changing"
     assert reasons(stepped(canary=both, **later)) == ["CanaryLost"]
@@ -348,8 +348,8 @@ def test_a_clock_that_is_set_ends_no_soak(since: float, began: tuple[str, float]
 @pytest.mark.parametrize(("sent_at", "kept"), [(900.0, True), (600.0, False), (None, False)])
 def test_a_clock_that_is_set_ends_no_watch(sent_at: float | None, kept: bool) -> None:
     group = watched(changed(1, at=LONG_AGO, applied=True))
-    hands = {"i-1": Hand(sent_at=sent_at, landed=True)}
-    made = stepped(found(1, GOOD), watched=group, hands=hands, now=1_000.0)
+    attempts = {"i-1": ChangeAttempt(sent_at=sent_at, landed=True)}
+    made = stepped(found(1, GOOD), watched=group, attempts=attempts, now=1_000.0)
     assert bool(instances(made)) is kept
 
 
@@ -489,9 +489,9 @@ def test_what_follows_is_watched_for_some_minutes() -> None:
 @pytest.mark.parametrize(("ago", "left"), [(240.0, 2.0), (241.0, 1.0), (242.0, None)])
 def test_a_watch_that_goes_on_starts_a_pass_at_its_end(ago: float, left: float | None) -> None:
     """By the wall clock it is long over. One second of `now` is half a second of the wall clock."""
-    hands = {"i-1": sent(Hand(), 1_000.0 - ago, {"HttpPutResponseHopLimit": 2})}
+    attempts = {"i-1": sent(ChangeAttempt(), 1_000.0 - ago, {"HttpPutResponseHopLimit": 2})}
     group = watched(changed(1, at=LONG_AGO, applied=True))
-    here: dict[str, Any] = {"hands": hands, "now": 1_000.0, "tick": 0.5}
+    here: dict[str, Any] = {"attempts": attempts, "now": 1_000.0, "tick": 0.5}
     assert instances(stepped(found(1, GOOD), watched=group, **here)) == (["i-1"] if left else [])
     assert enforce([found(1, GOOD)], desk(watched=group, **here)).wake == left
 
@@ -500,8 +500,8 @@ def test_its_time_begins_once_it_was_read_as_applied() -> None:
     late = watched(changed(1, at=LONG_AGO))
     waits = found(1, GOOD, pending=True)
     assert instances(stepped(waits, watched=late)) == ["i-1"], "EC2 takes long"
-    given_up = failed(Hand(), 990.0, "NotApplied", "no")
-    assert instances(stepped(waits, watched=late, hands={"i-1": given_up})) == []
+    given_up = failed(ChangeAttempt(), 990.0, "NotApplied", "no")
+    assert instances(stepped(waits, watched=late, attempts={"i-1": given_up})) == []
     stopped = found(1, GOOD, pending=True, state="stopped")
     assert instances(stepped(stopped, watched=late)) == [], "in force when it starts, whenever that is"
     assert instances(stepped(found(1), watched=late)) == [], "never taken"
@@ -554,7 +554,7 @@ def test_one_that_is_lost_or_set_back_takes_the_pass_of_its_change(every: list[F
 def test_what_was_never_applied_was_not_set_back_and_what_was_refused_is_not_lost() -> None:
     made = stepped(found(1), watched=watched(changed(1)))
     assert (made.faults, instances(made)) == ((), ["i-1"])
-    refused = stepped(watched=watched(changed(1)), hands={"i-1": REFUSED})
+    refused = stepped(watched=watched(changed(1)), attempts={"i-1": REFUSED})
     assert (refused.faults, instances(refused)) == ((), [])
 
 

@@ -8,8 +8,8 @@ import pytest
 from caretaker.api.imds import CanaryStatus, ChangedInstance
 from caretaker.api.times import format_time
 from caretaker.imds.canary import Record, chosen, standing, status, step
+from caretaker.imds.change_attempts import ChangeAttempt, failed
 from caretaker.imds.desk import Found
-from caretaker.imds.hands import Hand, failed
 from caretaker.imds.soak import soaked_at
 from unit.imds.enforcing import (
     BAD,
@@ -122,8 +122,8 @@ def test_one_that_follows_was_applied_once_it_was_seen_so(was: bool, options: An
 
 
 def test_one_that_follows_and_another_process_may_have_changed_is_refused_by_what_is_believed() -> None:
-    hand = failed(Hand(), 990.0, "InvalidParameterValue", "no")
-    more = {"hands": {"i-1": hand}, "inherited": {"i-1"}, "believed_since": 500.0}
+    attempt = failed(ChangeAttempt(), 990.0, "InvalidParameterValue", "no")
+    more = {"attempts": {"i-1": attempt}, "inherited": {"i-1"}, "believed_since": 500.0}
     for at, kept in ((499.0, ["i-1"]), (500.0, [])):
         assert still(stepped(found(1, at=at), watched=watched(changed(1)), **more)) == kept
 
@@ -153,8 +153,8 @@ def test_the_watch_is_as_long_in_scaled_time(ago: float, kept: list[str]) -> Non
 @pytest.mark.parametrize(("ago", "kept"), [(120.0 / 0.5, ["i-1"]), (121.0 / 0.5, [])])
 def test_what_this_process_sent_is_watched_by_its_own_clock(ago: float, kept: list[str]) -> None:
     group = watched(changed(1, at=LONG_AGO, applied=True))
-    hands = {"i-1": Hand(sent_at=1_000.0 - ago, landed=True)}
-    assert still(stepped(found(1, GOOD), watched=group, hands=hands, now=1_000.0, tick=0.5)) == kept
+    attempts = {"i-1": ChangeAttempt(sent_at=1_000.0 - ago, landed=True)}
+    assert still(stepped(found(1, GOOD), watched=group, attempts=attempts, now=1_000.0, tick=0.5)) == kept
 
 
 @pytest.mark.parametrize(("ago", "fails"), [(10.0, False), (11.0, True)])

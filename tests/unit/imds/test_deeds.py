@@ -19,10 +19,10 @@ from caretaker.aws.readonly import ReadOnlyError
 from caretaker.aws.services import Rate
 from caretaker.imds import deeds as module
 from caretaker.imds import inventory as inventory_module
+from caretaker.imds.change_attempts import ChangeAttempt, failed, refused
 from caretaker.imds.choice import Write
 from caretaker.imds.deeds import AT_ONCE, Doer
 from caretaker.imds.enforce import Enforced
-from caretaker.imds.hands import Hand, failed, refused
 from caretaker.imds.inventory import OWN_SECONDS, Inventory
 from caretaker.imds.memory import Deeds
 from caretaker.imds.resource import Read
@@ -149,7 +149,7 @@ async def test_every_call_is_made_once_and_by_a_client_that_repeats_nothing(cloc
     deeds = await world.send(20)
     assert sorted(world.ec2.sent) == sorted(f"i-{number}" for number in range(20))
     assert all(target.once for target in world.targets)
-    assert all(hand.sent_at == 1_000.0 and hand.options == CALL for hand in deeds.hands.values())
+    assert all(attempt.sent_at == 1_000.0 and attempt.options == CALL for attempt in deeds.attempts.values())
     assert world.ec2.most_at_work == AT_ONCE
 
 
@@ -183,7 +183,7 @@ async def test_one_that_fails_among_others_ends_nothing(clock: Clock) -> None:
     world.ec2.answer = lambda instance: REFUSED if instance.endswith("0") else None
     deeds = await world.send(60, stop_after=2)
     assert len(world.ec2.sent) == 60
-    assert sum(hand.failures for hand in deeds.hands.values()) == 6
+    assert sum(attempt.failures for attempt in deeds.attempts.values()) == 6
 
 
 async def test_what_is_throttled_ends_a_batch_and_is_no_failure(clock: Clock) -> None:
@@ -191,7 +191,7 @@ async def test_what_is_throttled_ends_a_batch_and_is_no_failure(clock: Clock) ->
     world.ec2.answer = lambda _: THROTTLED
     deeds = await world.send(60)
     assert len(world.ec2.sent) <= AT_ONCE
-    assert (deeds.failures, deeds.hands) == (0, {})
+    assert (deeds.failures, deeds.attempts) == (0, {})
 
 
 ROLES = [Identity(None, f"arn:aws:iam::111122223333:role/{name}") for name in ("a", "b", "c")]
@@ -262,7 +262,7 @@ async def test_some_that_are_denied_for_their_tags_keep_none_of_the_others(clock
     deeds = await world.send(60)
     assert len(world.ec2.sent) == 60
     assert (deeds.permit.stopped, deeds.denied, deeds.failures) == (None, ("", ""), 0)
-    assert {one for one, hand in deeds.hands.items() if hand.failures} == {"i-0", "i-7"}
+    assert {one for one, attempt in deeds.attempts.items() if attempt.failures} == {"i-0", "i-7"}
 
 
 @pytest.mark.parametrize(
@@ -300,7 +300,7 @@ async def test_one_that_may_be_changed_where_others_may_not_comes_before_all(clo
     world.ec2.answer = lambda instance: DENIED if instance == "i-0" else None
     deeds = await world.ask(3)
     assert (deeds.first, world.doer.desk(policy(), deeds, {}).first) == ({"i-1"}, {"i-1"})
-    assert deeds.hands["i-1"].not_before == clock.now
+    assert deeds.attempts["i-1"].not_before == clock.now
     await world.send(3)
     assert deeds.first == set()
 
@@ -324,8 +324,8 @@ async def test_an_instance_that_alone_is_denied_waits_like_one_that_fails(clock:
     world = World()
     world.ec2.answer = lambda instance: DENIED if instance == "i-0" else None
     deeds = await world.send(1)
-    assert deeds.hands["i-0"].not_before == 1_030.0
-    assert deeds.hands["i-0"].trouble[0] == "UnauthorizedOperation"
+    assert deeds.attempts["i-0"].not_before == 1_030.0
+    assert deeds.attempts["i-0"].trouble[0] == "UnauthorizedOperation"
 
 
 async def test_an_instance_that_is_ending_opens_no_breaker(clock: Clock) -> None:
@@ -333,11 +333,11 @@ async def test_an_instance_that_is_ending_opens_no_breaker(clock: Clock) -> None
     world.ec2.answer = lambda _: ENDING
     deeds = await world.send(20)
     assert (len(world.ec2.sent), deeds.failures) == (20, 0)
-    assert {hand.failures for hand in deeds.hands.values()} == {1}
+    assert {attempt.failures for attempt in deeds.attempts.values()} == {1}
     world.ec2.answer = lambda _: GONE
     deeds = await world.send(20)
-    assert all(refused(hand) for hand in deeds.hands.values()), "nothing was taken"
-    assert {hand.trouble[0] for hand in deeds.hands.values()} == {"InvalidInstanceID.NotFound"}
+    assert all(refused(attempt) for attempt in deeds.attempts.values()), "nothing was taken"
+    assert {attempt.trouble[0] for attempt in deeds.attempts.values()} == {"InvalidInstanceID.NotFound"}
     assert world.inventory.read_at(HERE, "i-0") == -math.inf
 
 
@@ -345,8 +345,8 @@ async def test_what_the_organization_forbids_waits_for_the_resync(clock: Clock) 
     world = World()
     world.ec2.answer = lambda _: ORGANIZATION
     deeds = await world.send()
-    assert deeds.hands["i-0"].trouble[0] == "BlockedByAccountPolicy"
-    assert deeds.hands["i-0"].not_before == 1_000.0 + 900.0
+    assert deeds.attempts["i-0"].trouble[0] == "BlockedByAccountPolicy"
+    assert deeds.attempts["i-0"].not_before == 1_000.0 + 900.0
     assert deeds.permit.stopped is None
 
 
@@ -380,7 +380,7 @@ async def test_without_the_lease_nothing_is_remembered(clock: Clock) -> None:
     world.ec2.answer = lambda _: NotLeader("gone")
     with pytest.raises(NotLeader):
         await world.send(3)
-    assert world.of().hands == {}
+    assert world.of().attempts == {}
 
 
 # ---------------------------------------------------------------- what is remembered
@@ -390,24 +390,24 @@ async def test_a_policy_that_was_deleted_or_only_audits_begins_anew(clock: Clock
     world = World()
     await world.send()
     world.doer.forget(KEY)
-    assert world.of().hands == {}
+    assert world.of().attempts == {}
     await world.send()
-    assert world.doer.of(KEY, "another uid").hands == {}
+    assert world.doer.of(KEY, "another uid").attempts == {}
 
 
 async def test_what_has_no_node_is_forgotten(clock: Clock) -> None:
     world = World()
     deeds = await world.send(3)
     world.doer.note(deeds, Enforced(), {"i-1"})
-    assert (set(deeds.hands), deeds.waits) == ({"i-1"}, {"i-1"})
+    assert (set(deeds.attempts), deeds.waits) == ({"i-1"}, {"i-1"})
 
 
 async def test_a_failure_that_a_look_found_counts_once(clock: Clock) -> None:
     world = World()
     deeds = await world.send()
-    told = failed(deeds.hands["i-0"], 1_000.0, "NotApplied", "x")
+    told = failed(deeds.attempts["i-0"], 1_000.0, "NotApplied", "x")
     for _ in range(3):
-        world.doer.note(deeds, Enforced(hands={"i-0": told}), {"i-0"})
+        world.doer.note(deeds, Enforced(attempts={"i-0": told}), {"i-0"})
     assert deeds.failures == 1
     world.doer.note(deeds, Enforced(closed=True), {"i-0"})
     assert deeds.failures == 0
@@ -418,8 +418,8 @@ async def test_what_waits_is_known_to_the_other_policies_until_it_is_applied(clo
     deeds, others = await world.send(), world.of(OTHER)
     assert world.doer.desk(policy(), others, {}).others == {"i-0"}
     assert world.doer.desk(policy(), deeds, {}).others == frozenset()
-    landed = msgspec.structs.replace(deeds.hands["i-0"], landed=True)
-    world.doer.note(deeds, Enforced(hands={"i-0": landed}), {"i-0"})
+    landed = msgspec.structs.replace(deeds.attempts["i-0"], landed=True)
+    world.doer.note(deeds, Enforced(attempts={"i-0": landed}), {"i-0"})
     assert world.doer.desk(policy(), others, {}).others == frozenset()
 
 
@@ -440,7 +440,7 @@ async def test_what_was_read_as_applied_waits_no_more_when_another_policy_change
     world.ec2.options = told
     others = await world.send(key=OTHER)
     assert (deeds.waits, others.waits) == ({"i-0"} if waits else set(), {"i-0"})
-    assert deeds.hands["i-0"].landed is not waits
+    assert deeds.attempts["i-0"].landed is not waits
 
 
 async def test_shares_that_are_full_are_not_kept(clock: Clock) -> None:
@@ -508,7 +508,7 @@ async def test_nothing_is_asked_where_nothing_is_to_be_changed(clock: Clock) -> 
     deeds = await world.ask(1)
     assert (world.ec2.dry, deeds.permit.stopped is None) == (["i-0"], False)
     await world.ask(0)
-    assert (world.ec2.dry, deeds.refused) == (["i-0"], None), "another hand has made the changes"
+    assert (world.ec2.dry, deeds.refused) == (["i-0"], None), "another client has made the changes"
 
 
 async def test_nothing_is_asked_where_the_operator_would_cut_itself_off(clock: Clock) -> None:
@@ -532,7 +532,7 @@ async def test_only_when_all_that_are_asked_for_are_denied_the_permission_is_mis
     deeds = await world.ask(3)
     assert len(world.ec2.dry) == asked
     assert (deeds.permit.stopped is not None) is stopped
-    assert {name: hand.trouble[0] for name, hand in deeds.hands.items()} == dict.fromkeys(
+    assert {name: attempt.trouble[0] for name, attempt in deeds.attempts.items()} == dict.fromkeys(
         denied, "UnauthorizedOperation"
     )
 
@@ -541,7 +541,7 @@ async def test_without_an_answer_to_the_question_nothing_is_sent_and_nobody_is_f
     world = World()
     world.ec2.answer = lambda _: THROTTLED
     deeds = await world.ask(3)
-    assert (world.ec2.dry, deeds.hands) == (["i-0"], {})
+    assert (world.ec2.dry, deeds.attempts) == (["i-0"], {})
     assert deeds.permit.stopped is not None
     assert deeds.permit.stopped[0] == "NotAsked"
     assert world.doer.desk(policy(), deeds, {"here": HERE}).slowed
@@ -549,6 +549,6 @@ async def test_without_an_answer_to_the_question_nothing_is_sent_and_nobody_is_f
 
 def test_a_hand_about_which_there_is_nothing_to_remember_is_not_kept() -> None:
     deeds = Deeds("uid")
-    deeds.keep("i-0", Hand(failures=1))
-    deeds.keep("i-0", Hand())
-    assert deeds.hands == {}
+    deeds.keep("i-0", ChangeAttempt(failures=1))
+    deeds.keep("i-0", ChangeAttempt())
+    assert deeds.attempts == {}

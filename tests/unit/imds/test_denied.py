@@ -28,7 +28,7 @@ class Denying(World):
         self.apply("p", mode="Enforce", options={"httpPutResponseHopLimit": 2}, safety=safety)
 
     def change(self, *names: str) -> None:
-        """By another hand."""
+        """By another client."""
         for name in names:
             self.ec2.put(self.ec2.instances[name], HttpPutResponseHopLimit=2)
 

@@ -8,9 +8,9 @@ import pytest
 from caretaker.api.imds import MAX_CANARIES, MAX_CHANGED, MAX_GROUPS, BreakerStatus, FieldChange, Options
 from caretaker.api.times import format_time, parse_time
 from caretaker.imds.cases import told
+from caretaker.imds.change_attempts import ChangeAttempt, failed, sent
 from caretaker.imds.desk import BATCH, WATCH_SECONDS
 from caretaker.imds.enforce import AHEAD, PASS_SECONDS, POLL_SECONDS, READY_SECONDS, Enforced, enforce
-from caretaker.imds.hands import Hand, failed, sent
 from caretaker.imds.merge import Claim
 from unit.imds.enforcing import (
     BAD,
@@ -35,7 +35,7 @@ from unit.imds.enforcing import (
 CALL = {"HttpPutResponseHopLimit": 2}
 WORST = Options(1, "optional", "enabled")
 OTHER = ("KarpenterNodePool", "b")
-FAILED = failed(Hand(options=CALL), 990.0, "InternalError", "no luck")
+FAILED = failed(ChangeAttempt(options=CALL), 990.0, "InternalError", "no luck")
 
 
 def written(made: Enforced) -> list[str]:
@@ -73,7 +73,7 @@ def test_ec2_is_asked_of_what_is_to_be_sent_first_and_of_others_far_from_it() ->
     made = enforce(many(9), desk())
     assert (asked(made), dict(made.asks[0].options)) == (["i-1", "i-4", "i-7"], CALL)
     assert [(one.region, dict(one.options)) for one in made.asks] == [(HERE, CALL)] * 3
-    failing = enforce(many(9), desk(hands={"i-1": FAILED}, cap=1))
+    failing = enforce(many(9), desk(attempts={"i-1": FAILED}, cap=1))
     assert asked(failing)[0] == written(failing)[0] == "i-2", "one that was denied comes last"
     first = enforce(many(9), desk(first={"i-5"}, cap=1))
     assert asked(first)[0] == written(first)[0] == "i-5", "one that EC2 said may be changed comes first"
@@ -98,7 +98,7 @@ def test_what_ec2_denies_though_it_would_allow_it_opens_the_breaker() -> None:
 
 def test_those_that_fail_never_take_the_place_of_others() -> None:
     failing = {f"i-{number}": FAILED for number in range(1, 501)}
-    now = desk(hands=failing, now=9_999.0, cap=10, free={HERE: 10}, fresh_since=9_994.0)
+    now = desk(attempts=failing, now=9_999.0, cap=10, free={HERE: 10}, fresh_since=9_994.0)
     made = enforce(many(510, at=1.0), now)
     assert sorted(written(made)) == sorted(f"i-{number}" for number in range(501, 511))
     assert {f"i-{number}" for number in range(501, 511)} <= {one for _, one in made.ahead}
@@ -107,35 +107,35 @@ def test_those_that_fail_never_take_the_place_of_others() -> None:
 
 def test_nothing_is_left_where_all_is_as_it_should_be() -> None:
     made = enforce([found(1, GOOD)], desk())
-    assert (made.phase, made.writes, made.wake, made.hands) == ("Enforced", (), None, {})
+    assert (made.phase, made.writes, made.wake, made.attempts) == ("Enforced", (), None, {})
 
 
 def test_a_pending_instance_is_not_touched_before_its_timeout_and_once_after() -> None:
     one = found(1, GOOD, pending=True)
-    hands = {"i-1": sent(Hand(), 900.0, CALL)}
-    early = enforce([one], desk(hands=hands, now=1_019.9))
+    attempts = {"i-1": sent(ChangeAttempt(), 900.0, CALL)}
+    early = enforce([one], desk(attempts=attempts, now=1_019.9))
     assert (early.writes, early.pending, early.wake) == ((), 1, POLL_SECONDS)
-    late = enforce([one], desk(hands=hands, now=1_020.0))
+    late = enforce([one], desk(attempts=attempts, now=1_020.0))
     assert (written(late), late.changed) == (["i-1"], ())
-    first = enforce([one], desk(hands=hands, now=1_020.0, canary=canaries(canary("Changing", 1))))
+    first = enforce([one], desk(attempts=attempts, now=1_020.0, canary=canaries(canary("Changing", 1))))
     assert (written(first), dict(first.writes[0].options)) == (["i-1"], {**CALL, "HttpTokens": "required"})
-    again = {"i-1": sent(hands["i-1"], 1_020.0, CALL)}
-    assert written(enforce([one], desk(hands=again, now=1_139.0))) == []
-    over = enforce([one], desk(hands=again, now=1_140.0))
-    assert (over.writes, over.hands["i-1"].trouble[0], over.pending) == ((), "NotApplied", 0)
-    after = enforce([one], desk(hands=dict(over.hands), now=1_150.0))
+    again = {"i-1": sent(attempts["i-1"], 1_020.0, CALL)}
+    assert written(enforce([one], desk(attempts=again, now=1_139.0))) == []
+    over = enforce([one], desk(attempts=again, now=1_140.0))
+    assert (over.writes, over.attempts["i-1"].trouble[0], over.pending) == ((), "NotApplied", 0)
+    after = enforce([one], desk(attempts=dict(over.attempts), now=1_150.0))
     assert (after.writes, after.pending, after.phase, after.wake) == ((), 0, "Enforced", None)
 
 
 def test_what_another_policy_has_sent_is_not_sent_again_by_this_one() -> None:
     one = found(1, GOOD, pending=True)
     followed = enforce([one], desk(others={"i-1"}))
-    assert (followed.hands, followed.pending) == ({}, 1)
+    assert (followed.attempts, followed.pending) == ({}, 1)
     seen = enforce([one], desk(now=500.0))
-    later = desk(hands=dict(seen.hands), now=1_000.0)
+    later = desk(attempts=dict(seen.attempts), now=1_000.0)
     other = enforce([one], later)
-    assert (other.writes, other.pending, other.wake) == ((), 0, None), "nor what another hand has sent"
-    assert other.hands["i-1"].trouble[0] == "NotApplied"
+    assert (other.writes, other.pending, other.wake) == ((), 0, None), "nor what another client has sent"
+    assert other.attempts["i-1"].trouble[0] == "NotApplied"
     known = msgspec.structs.replace(later, watched=watched(changed(1)))
     assert written(enforce([one], known)) == ["i-1"], "but what a process has sent that is no more"
 
@@ -152,9 +152,9 @@ def test_a_stopped_instance_is_changed_and_not_waited_for() -> None:
 
 
 def test_failing_ones_come_last_and_wait_for_their_backoff() -> None:
-    later = enforce(many(3), desk(hands={"i-1": FAILED}))
+    later = enforce(many(3), desk(attempts={"i-1": FAILED}))
     assert written(later) == ["i-2", "i-3"]
-    again = enforce(many(3), desk(hands={"i-1": FAILED}, now=1_020.0))
+    again = enforce(many(3), desk(attempts={"i-1": FAILED}, now=1_020.0))
     assert written(again) == ["i-2", "i-3", "i-1"]
 
 
@@ -197,24 +197,24 @@ def test_a_held_change_is_told_and_the_others_are_made() -> None:
 
 
 def test_what_is_only_held_is_no_reversal_and_nothing_to_change() -> None:
-    hands = {"i-1": Hand(sent_at=10.0, landed=True, options=CALL)}
-    made = enforce([found(1)], desk(loosening=(), hands=hands))
-    assert (made.left, made.phase, made.fighting, made.hands) == (0, "Enforced", 0, {})
+    attempts = {"i-1": ChangeAttempt(sent_at=10.0, landed=True, options=CALL)}
+    made = enforce([found(1)], desk(loosening=(), attempts=attempts))
+    assert (made.left, made.phase, made.fighting, made.attempts) == (0, "Enforced", 0, {})
     assert len(made.held) == 1
 
 
 def test_where_nothing_may_be_changed_the_last_attempt_goes_on_by_what_is_seen() -> None:
-    hand = Hand(sent_at=990.0, options=CALL)
-    waits = enforce([found(1, pending=True)], desk(loosening=(), hands={"i-1": hand}))
-    assert (waits.pending, waits.hands, len(waits.held)) == (1, {}, 1)
-    landed = enforce([found(1)], desk(loosening=(), hands={"i-1": hand}))
-    assert landed.hands == {"i-1": msgspec.structs.replace(hand, landed=True)}
-    done = enforce([found(1, GOOD)], desk(hands={"i-1": hand}))
-    assert done.hands == landed.hands
-    of_another_process = enforce([found(1)], desk(hands={"i-1": Hand(sent_at=990.0)}))
-    assert of_another_process.hands == {"i-1": Hand()}
-    gone = enforce([found(1, state="terminated")], desk(hands={"i-1": hand}))
-    assert gone.hands == {"i-1": Hand()}
+    attempt = ChangeAttempt(sent_at=990.0, options=CALL)
+    waits = enforce([found(1, pending=True)], desk(loosening=(), attempts={"i-1": attempt}))
+    assert (waits.pending, waits.attempts, len(waits.held)) == (1, {}, 1)
+    landed = enforce([found(1)], desk(loosening=(), attempts={"i-1": attempt}))
+    assert landed.attempts == {"i-1": msgspec.structs.replace(attempt, landed=True)}
+    done = enforce([found(1, GOOD)], desk(attempts={"i-1": attempt}))
+    assert done.attempts == landed.attempts
+    of_another_process = enforce([found(1)], desk(attempts={"i-1": ChangeAttempt(sent_at=990.0)}))
+    assert of_another_process.attempts == {"i-1": ChangeAttempt()}
+    gone = enforce([found(1, state="terminated")], desk(attempts={"i-1": attempt}))
+    assert gone.attempts == {"i-1": ChangeAttempt()}
 
 
 def test_tags_that_the_metadata_service_cannot_show_are_not_enabled() -> None:
@@ -226,22 +226,24 @@ def test_tags_that_the_metadata_service_cannot_show_are_not_enabled() -> None:
 
 
 def test_three_reversals_leave_it_alone_and_a_spec_edited_three_times_does_not() -> None:
-    hand = Hand(sent_at=10.0, landed=True, options=CALL, reversals=(700.0, 800.0))
-    fought = enforce([found(1)], desk(hands={"i-1": hand}))
+    attempt = ChangeAttempt(sent_at=10.0, landed=True, options=CALL, reversals=(700.0, 800.0))
+    fought = enforce([found(1)], desk(attempts={"i-1": attempt}))
     assert (fought.fighting, written(fought)) == (1, [])
-    assert fought.hands["i-1"].not_before == 1_000.0 + 3_600.0
-    edited = msgspec.structs.replace(hand, options={**CALL, "HttpPutResponseHopLimit": 1})
-    changed = enforce([found(1)], desk(hands={"i-1": edited}))
+    assert fought.attempts["i-1"].not_before == 1_000.0 + 3_600.0
+    edited = msgspec.structs.replace(attempt, options={**CALL, "HttpPutResponseHopLimit": 1})
+    changed = enforce([found(1)], desk(attempts={"i-1": edited}))
     assert (changed.fighting, written(changed)) == (0, ["i-1"])
 
 
 def test_what_the_account_blocks_is_told_while_it_differs() -> None:
-    hand = failed(Hand(options=CALL), 990.0, "BlockedByAccountPolicy", "no", wait=86_400.0)
-    assert enforce([found(1)], desk(hands={"i-1": hand})).blocked == ("no",)
-    assert enforce([found(1, GOOD)], desk(hands={"i-1": hand})).blocked == ()
+    attempt = failed(ChangeAttempt(options=CALL), 990.0, "BlockedByAccountPolicy", "no", wait=86_400.0)
+    assert enforce([found(1)], desk(attempts={"i-1": attempt})).blocked == ("no",)
+    assert enforce([found(1, GOOD)], desk(attempts={"i-1": attempt})).blocked == ()
     other = found(1, mine=Claim("p", 100, Options(3)))
     three = passed(FieldChange(HOP, "1", "3"))
-    made = enforce([other], desk(hands={"i-1": hand}, options={HOP: 3}, canary=canaries(stood=(three,))))
+    made = enforce(
+        [other], desk(attempts={"i-1": attempt}, options={HOP: 3}, canary=canaries(stood=(three,)))
+    )
     assert written(made) == ["i-1"], "another call may be allowed"
 
 
@@ -253,14 +255,14 @@ def test_failures_are_told_in_place_of_drift() -> None:
         "InternalError",
         "no luck",
     )
-    fighting = Hand(reversals=(1.0, 2.0, 3.0))
+    fighting = ChangeAttempt(reversals=(1.0, 2.0, 3.0))
     fought = told(one, fighting).verdict
     assert (fought.state, fought.reason, fought.message, fought.changes) == (
         *("failed", "Fighting", "another client reverted it 3 times in an hour"),
         one.verdict.changes,
     )
-    pending, late = found(1, GOOD, pending=True), failed(Hand(), 990.0, "NotApplied", "late")
-    assert told(pending, Hand()) is pending
+    pending, late = found(1, GOOD, pending=True), failed(ChangeAttempt(), 990.0, "NotApplied", "late")
+    assert told(pending, ChangeAttempt()) is pending
     assert (told(pending, late).verdict.state, told(pending, late).verdict.message) == ("failed", "late")
     assert told(found(1, GOOD), fighting).verdict.state == "compliant"
 
@@ -419,12 +421,16 @@ def test_a_canary_waits_for_the_pace_before_it_soaks() -> None:
         pytest.param(found(2, pending=True), {}, id="another change of it is pending"),
         pytest.param(found(2, WORST), {}, id="it needs another change as well"),
         pytest.param(found(2, group=OTHER), {}, id="it is in another group"),
-        pytest.param(found(2), {"hands": {"i-2": FAILED}}, id="EC2 refused its change"),
+        pytest.param(found(2), {"attempts": {"i-2": FAILED}}, id="EC2 refused its change"),
         pytest.param(
-            found(2), {"hands": {"i-2": FAILED}, "now": 9_999.0}, id="EC2 refused it, and it is to be retried"
+            found(2),
+            {"attempts": {"i-2": FAILED}, "now": 9_999.0},
+            id="EC2 refused it, and it is to be retried",
         ),
         pytest.param(
-            found(2), {"hands": {"i-2": Hand(reversals=(1.0, 2.0, 3.0), not_before=2_000.0)}}, id="a fight"
+            found(2),
+            {"attempts": {"i-2": ChangeAttempt(reversals=(1.0, 2.0, 3.0), not_before=2_000.0)}},
+            id="a fight",
         ),
         pytest.param(found(2), {"canary_instances": 1}, id="one is enough"),
         pytest.param(found(2), {"canary_instances": MAX_CANARIES + 1}, id="status has no room"),
@@ -459,12 +465,12 @@ def test_a_canary_that_soaks_is_given_no_more_instances_than_status_has_room_for
 
 
 def test_one_that_cannot_be_sent_is_not_chosen() -> None:
-    late = failed(Hand(options=CALL), 990.0, "InternalError", "no luck")
-    made = enforce(many(3), desk(canary=None, hands={"i-1": late}))
+    late = failed(ChangeAttempt(options=CALL), 990.0, "InternalError", "no luck")
+    made = enforce(many(3), desk(canary=None, attempts={"i-1": late}))
     assert written(made) == ["i-2"]
     busy = enforce(many(3), desk(canary=None, free={HERE: 0}))
     assert (busy.writes, busy.canary) == ((), None)
-    again = enforce(many(1), desk(canary=None, hands={"i-1": late}, now=1_020.0))
+    again = enforce(many(1), desk(canary=None, attempts={"i-1": late}, now=1_020.0))
     assert written(again) == ["i-1"], "where there is no other"
 
 
@@ -856,11 +862,11 @@ def test_gates_are_told_in_order() -> None:
     [
         ({"cap": 0, "wait": 7.5}, 7.5),
         ({"cap": 0, "wait": 0.5}, PASS_SECONDS),
-        ({"hands": {"i-1": FAILED}}, 20.0),
+        ({"attempts": {"i-1": FAILED}}, 20.0),
         ({}, POLL_SECONDS),
         ({"max_drift_percent": 1, "cap": 50}, None),
-        ({"failures": 9, "hands": {"i-1": FAILED}}, None),
-        ({"hands": {"i-1": msgspec.structs.replace(FAILED, not_before=1_000.01)}}, 0.1),
+        ({"failures": 9, "attempts": {"i-1": FAILED}}, None),
+        ({"attempts": {"i-1": msgspec.structs.replace(FAILED, not_before=1_000.01)}}, 0.1),
     ],
 )
 def test_it_looks_again_when_something_is_due(more: dict[str, Any], wake: float | None) -> None:

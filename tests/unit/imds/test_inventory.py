@@ -445,7 +445,7 @@ async def test_what_changes_while_pending_is_looked_for_is_not_taken_for_applied
 
 
 async def test_applied_is_what_ec2_tells_of_the_instance_and_nothing_else(clock: Clock) -> None:
-    """Not its answer to the change, nor that it lists nothing as pending: another hand may set it back."""
+    """Not its answer to the change, nor that it lists nothing as pending: another client may set it back."""
     ec2 = Slow("i-1")
     inventory = Inventory(lambda _: ec2)  # type: ignore[arg-type,return-value]
     await inventory.look(HERE, {"i-1"}, FRESH)

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from caretaker.api.times import format_time
+from caretaker.imds.change_attempts import NO_ANSWER, ChangeAttempt, failed
 from caretaker.imds.enforce import Enforced, enforce
-from caretaker.imds.hands import NO_ANSWER, Hand, failed
 from unit.imds.enforcing import (
     BAD,
     CLOSE,
@@ -307,24 +307,24 @@ def test_the_breaker_tells_what_became_of_the_instance(asked: Given, reason: str
     assert (result.breaker.instance, result.breaker.node) == ("i-1", "n1")
 
 
-FAILED = failed(Hand(), 990.0, "InvalidParameterValue", "no")
-SILENT = failed(Hand(), 990.0, "Timeout", "")
-FOUGHT = Hand(reversals=(1.0, 2.0, 3.0), not_before=1_020.0)
-BLOCKED = failed(Hand(), 990.0, "BlockedByAccountPolicy", "not here")
+FAILED = failed(ChangeAttempt(), 990.0, "InvalidParameterValue", "no")
+SILENT = failed(ChangeAttempt(), 990.0, "Timeout", "")
+FOUGHT = ChangeAttempt(reversals=(1.0, 2.0, 3.0), not_before=1_020.0)
+BLOCKED = failed(ChangeAttempt(), 990.0, "BlockedByAccountPolicy", "not here")
 
 
 @pytest.mark.parametrize(
-    ("hand", "counts"),
+    ("attempt", "counts"),
     [
-        (Hand(), (0, 0, ())),
+        (ChangeAttempt(), (0, 0, ())),
         (FAILED, (1, 0, ())),
         (SILENT, (1, 0, ())),
         (FOUGHT, (1, 1, ())),
         (BLOCKED, (1, 0, ("not here",))),
     ],
 )
-def test_what_fails_is_counted(hand: Hand, counts: tuple[int, int, tuple[str, ...]]) -> None:
-    result = made(found(1), hands={"i-1": hand}, slowed=True)
+def test_what_fails_is_counted(attempt: ChangeAttempt, counts: tuple[int, int, tuple[str, ...]]) -> None:
+    result = made(found(1), attempts={"i-1": attempt}, slowed=True)
     assert (result.failing, result.fighting, result.blocked) == counts
     assert result.slowed
 
@@ -345,7 +345,7 @@ def test_what_is_watched_is_read_again_with_the_next_changes(reading: dict[str, 
         *(old, found(1)),
         canary=canaries(stood=(passed(RAISE),)),
         watched=watched(changed(9)),
-        hands={"i-9": FAILED},
+        attempts={"i-9": FAILED},
         fresh_since=995.0,
     )
     assert {one for _, one in result.ahead} == ({"i-9", "i-1"} if read else set())
@@ -359,16 +359,16 @@ def test_a_failed_canary_is_not_told_as_one_that_runs() -> None:
 
 @pytest.mark.parametrize(("not_before", "wake"), [(1_000.0, 7.5), (1_000.5, 0.5), (1_001.0, 1.0)])
 def test_a_backoff_is_waited_for(not_before: float, wake: float) -> None:
-    hand = msgspec.structs.replace(FAILED, not_before=not_before)
+    attempt = msgspec.structs.replace(FAILED, not_before=not_before)
     more = {"canary": canaries(stood=(passed(RAISE),)), "wait": 7.5, "cap": 0}
-    assert made(found(1), hands={"i-1": hand}, **more).wake == pytest.approx(wake)
+    assert made(found(1), attempts={"i-1": attempt}, **more).wake == pytest.approx(wake)
 
 
 def test_only_a_canary_that_is_being_changed_wakes_for_its_backoff() -> None:
-    late = msgspec.structs.replace(failed(Hand(), 990.0, NO_ANSWER, "x"), not_before=1_002.0)
+    late = msgspec.structs.replace(failed(ChangeAttempt(), 990.0, NO_ANSWER, "x"), not_before=1_002.0)
     stands = canaries(soaking(1, changes=(CLOSE,)))
-    result = made(found(1, BAD), canary=stands, hands={"i-1": late})
+    result = made(found(1, BAD), canary=stands, attempts={"i-1": late})
     assert result.wake == 60.0
     changes = canaries(canary("Changing", 1))
-    assert made(found(1), canary=changes, hands={"i-1": late}).wake == pytest.approx(2.0)
+    assert made(found(1), canary=changes, attempts={"i-1": late}).wake == pytest.approx(2.0)
     assert GROUP in {(one.kind, one.name) for one in changes.groups}

@@ -27,9 +27,9 @@ from caretaker.api.imds import (
 )
 from caretaker.api.objects import Node
 from caretaker.api.times import format_micros, parse_time
+from caretaker.imds.change_attempts import ChangeAttempt, failed
 from caretaker.imds.checks import Seen
 from caretaker.imds.desk import Desk
-from caretaker.imds.hands import Hand, failed
 from caretaker.imds.instance_ref import InstanceRef, instance_ref_of
 from caretaker.imds.plan import Member, Plan, Policy, Snapshot, plan, wants
 from caretaker.imds.probe import Finding, Known
@@ -240,9 +240,9 @@ def test_one_that_no_description_has_told_is_pending_beside_its_like() -> None:
 
 
 def test_what_failed_is_told_in_place_of_drift() -> None:
-    hand = failed(Hand(), 990.0, "InternalError", "no luck")
+    attempt = failed(ChangeAttempt(), 990.0, "InternalError", "no luck")
     members = [member(node(n, group="a"), Options(1)) for n in (1, 2)]
-    made = enforced(members, hands={"i-00000001": hand})
+    made = enforced(members, attempts={"i-00000001": attempt})
     assert made.summary == Summary(nodes=2, drifted=1, failed=1)
     assert [(one.nodes, one.compliant, one.drifted) for one in made.groups] == [(2, 0, 2)]
     assert [(e.node, e.reason, e.message) for e in made.exceptions] == [
@@ -369,8 +369,8 @@ def test_what_is_told_of_a_node() -> None:
 
 
 def test_a_message_is_bounded() -> None:
-    long = failed(Hand(), 990.0, "InternalError", "x" * 2000)
-    made = enforced([member(node(1), Options(1))], hands={"i-00000001": long})
+    long = failed(ChangeAttempt(), 990.0, "InternalError", "x" * 2000)
+    made = enforced([member(node(1), Options(1))], attempts={"i-00000001": long})
     assert exceptions(made) == [("n001", "InternalError", "i-00000001", HOP, "1", "2", "x" * 1024)]
     unasked = planned([member(node(1), Options(1))], unasked={"eu-west-1": "y" * 2000})
     assert exceptions(unasked) == [("n001", "NotAsked", "i-00000001", "", "", "", "y" * 1024)]

@@ -23,7 +23,7 @@ SPEC: Final[dict[str, Any]] = {
 PASSED: Final = {"kind": GROUP[0], "name": GROUP[1], "field": "httpPutResponseHopLimit", "from": 1, "to": 2}
 
 
-class Hand:
+class ManualOperator:
     """An operator by hand: passes, statuses and changes as a test wants them."""
 
     def __init__(self, **spec: Any) -> None:
@@ -71,142 +71,144 @@ class Hand:
 
 
 @pytest.fixture
-def make() -> Iterator[Callable[..., Hand]]:
-    made: list[Hand] = []
+def make() -> Iterator[Callable[..., ManualOperator]]:
+    made: list[ManualOperator] = []
 
-    def hand(**spec: Any) -> Hand:
-        made.append(Hand(**spec))
+    def manual(**spec: Any) -> ManualOperator:
+        made.append(ManualOperator(**spec))
         return made[-1]
 
-    yield hand
+    yield manual
     for one in made:
         one.world.close()
 
 
-Make = Callable[..., Hand]
+Make = Callable[..., ManualOperator]
 
 
 def test_what_is_done_by_the_rules_is_let_through(make: Make) -> None:
-    hand = make()
-    hand.passes()
-    hand.send(2)
-    hand.send(3, after=30.0)
+    manual = make()
+    manual.passes()
+    manual.send(2)
+    manual.send(3, after=30.0)
 
 
-def broken(hand: Hand, number: int = 2, after: float = 0.0, options: dict[str, Any] = HOPS) -> str:
+def broken(
+    manual: ManualOperator, number: int = 2, after: float = 0.0, options: dict[str, Any] = HOPS
+) -> str:
     """The rule."""
     with pytest.raises(Breach) as found:
-        hand.send(number, options, after)
+        manual.send(number, options, after)
     return found.value.rule
 
 
 def test_nobody_but_the_canary_comes_first(make: Make) -> None:
-    hand = make()
-    hand.tell(1)
-    hand.send(1)
-    assert broken(hand) == "canary"
+    manual = make()
+    manual.tell(1)
+    manual.send(1)
+    assert broken(manual) == "canary"
 
 
 @pytest.mark.parametrize("after", [30.0, 100.0])
 def test_a_canary_stands_for_its_soak(make: Make, after: float) -> None:
-    hand = make()
-    hand.passes(after=after)
-    assert broken(hand) == "canary"
+    manual = make()
+    manual.passes(after=after)
+    assert broken(manual) == "canary"
 
 
 def test_a_canary_that_was_set_back_has_not_stood(make: Make) -> None:
-    hand = make()
-    hand.tell(1)
-    hand.send(1)
-    hand.world.clock.now += 100.0
-    hand.world.ec2.put(hand.one(1), HttpPutResponseHopLimit=1)
-    hand.world.clock.now += 30.0
-    hand.tell(passed=[PASSED])
-    assert broken(hand) == "canary"
+    manual = make()
+    manual.tell(1)
+    manual.send(1)
+    manual.world.clock.now += 100.0
+    manual.world.ec2.put(manual.one(1), HttpPutResponseHopLimit=1)
+    manual.world.clock.now += 30.0
+    manual.tell(passed=[PASSED])
+    assert broken(manual) == "canary"
 
 
 @pytest.mark.parametrize(("seconds", "by", "seen"), [(50.0, "", False), (70.0, "", True), (50.0, "q", True)])
 def test_what_another_hand_undoes_before_the_next_reading_is_not_seen(
     make: Make, seconds: float, by: str, seen: bool
 ) -> None:
-    hand = make()
-    hand.tell(1)
-    hand.send(1)
-    hand.world.clock.now += 30.0
-    hand.world.ec2.put(hand.one(1), HttpPutResponseHopLimit=1)
-    hand.world.clock.now += seconds
-    hand.world.ec2.put(hand.one(1), by=by, HttpPutResponseHopLimit=2)
-    hand.world.clock.now += 110.0
-    hand.tell(passed=[PASSED])
+    manual = make()
+    manual.tell(1)
+    manual.send(1)
+    manual.world.clock.now += 30.0
+    manual.world.ec2.put(manual.one(1), HttpPutResponseHopLimit=1)
+    manual.world.clock.now += seconds
+    manual.world.ec2.put(manual.one(1), by=by, HttpPutResponseHopLimit=2)
+    manual.world.clock.now += 110.0
+    manual.tell(passed=[PASSED])
     if seen:
-        assert broken(hand) == "canary"
+        assert broken(manual) == "canary"
     else:
-        hand.send(2)
+        manual.send(2)
 
 
 def test_a_canary_whose_node_was_not_ready_has_not_stood(make: Make) -> None:
-    hand = make()
-    hand.tell(1)
-    hand.send(1)
-    hand.world.clock.now += 60.0
-    hand.world.cluster.flap("n1")
-    hand.world.clock.now += 70.0
-    hand.tell(passed=[PASSED])
-    assert broken(hand) == "canary"
+    manual = make()
+    manual.tell(1)
+    manual.send(1)
+    manual.world.clock.now += 60.0
+    manual.world.cluster.flap("n1")
+    manual.world.clock.now += 70.0
+    manual.tell(passed=[PASSED])
+    assert broken(manual) == "canary"
 
 
 def test_a_canary_that_ended_has_not_stood(make: Make) -> None:
-    hand = make()
-    hand.tell(1)
-    hand.send(1)
-    hand.world.end("n1", leaves_in=None)
-    hand.world.clock.now += 130.0
-    hand.tell(passed=[PASSED])
-    assert broken(hand) == "canary"
+    manual = make()
+    manual.tell(1)
+    manual.send(1)
+    manual.world.end("n1", leaves_in=None)
+    manual.world.clock.now += 130.0
+    manual.tell(passed=[PASSED])
+    assert broken(manual) == "canary"
 
 
 def test_a_canary_without_a_proof_has_not_stood_where_one_is_asked_for(make: Make) -> None:
-    hand = make(verification={"probe": True})
-    hand.passes()
-    assert broken(hand) == "canary"
+    manual = make(verification={"probe": True})
+    manual.passes()
+    assert broken(manual) == "canary"
 
 
 def test_what_has_passed_is_one_change_of_one_group(make: Make) -> None:
-    hand = make()
-    hand.passes()
-    assert broken(hand, options={"HttpTokens": "required"}) in ("allowed", "canary")
-    hand.world.label("n2", {"eks.amazonaws.com/nodegroup": "b"})
-    assert broken(hand) == "canary"
+    manual = make()
+    manual.passes()
+    assert broken(manual, options={"HttpTokens": "required"}) in ("allowed", "canary")
+    manual.world.label("n2", {"eks.amazonaws.com/nodegroup": "b"})
+    assert broken(manual) == "canary"
 
 
 def test_a_pass_that_stands_no_more_is_none(make: Make) -> None:
-    hand = make()
-    hand.passes()
-    hand.tell()
-    assert broken(hand) == "canary"
+    manual = make()
+    manual.passes()
+    manual.tell()
+    assert broken(manual) == "canary"
 
 
 @pytest.mark.parametrize("written", [True, False])
 def test_an_audit_whose_status_is_written_needs_new_canaries(make: Make, written: bool) -> None:
-    hand = make()
-    hand.passes()
-    hand.world.apply("p", mode="Audit")
-    hand.begin(10.0)
+    manual = make()
+    manual.passes()
+    manual.world.apply("p", mode="Audit")
+    manual.begin(10.0)
     if written:
-        hand.tell(**hand.status["canary"])
-    hand.world.apply("p", mode="Enforce")
+        manual.tell(**manual.status["canary"])
+    manual.world.apply("p", mode="Enforce")
     if written:
-        assert broken(hand) == "canary"
+        assert broken(manual) == "canary"
     else:
-        hand.send(2)
+        manual.send(2)
 
 
 def test_a_canary_is_no_larger_than_asked_for(make: Make) -> None:
-    hand = make()
-    hand.tell(1)
-    hand.send(1)
-    hand.tell(2)
-    assert broken(hand) == "width"
+    manual = make()
+    manual.tell(1)
+    manual.send(1)
+    manual.tell(2)
+    assert broken(manual) == "width"
 
 
 @pytest.mark.parametrize(
@@ -216,35 +218,35 @@ def test_a_canary_ends_if_one_of_its_changes_is_not_its_policys_any_more(
     make: Make, label: dict[str, str], rule: str
 ) -> None:
     options = {"httpPutResponseHopLimit": 2, "httpTokens": "required"}
-    hand = make(options=options, safety={**SPEC["safety"], "allowTightening": WORDS})
+    manual = make(options=options, safety={**SPEC["safety"], "allowTightening": WORDS})
     selector = {"nodeSelector": {"matchLabels": {"team": "x"}}}
-    hand.world.apply("q", **{**SPEC, "priority": 200, "selector": selector})
-    hand.changes = [PASSED, PASSED | {"field": "httpTokens", "from": "optional", "to": "required"}]
-    hand.tell(1)
-    hand.send(1, HOPS | {"HttpTokens": "required"})
-    hand.world.label("n1", {LABELS[GROUP[0]]: GROUP[1]} | label)
-    hand.tell(2)
+    manual.world.apply("q", **{**SPEC, "priority": 200, "selector": selector})
+    manual.changes = [PASSED, PASSED | {"field": "httpTokens", "from": "optional", "to": "required"}]
+    manual.tell(1)
+    manual.send(1, HOPS | {"HttpTokens": "required"})
+    manual.world.label("n1", {LABELS[GROUP[0]]: GROUP[1]} | label)
+    manual.tell(2)
     if rule:
-        assert broken(hand, options={"HttpTokens": "required"}) == rule
+        assert broken(manual, options={"HttpTokens": "required"}) == rule
     else:
-        hand.send(2, {"HttpTokens": "required"})
+        manual.send(2, {"HttpTokens": "required"})
 
 
 @pytest.mark.parametrize(("seconds", "rule"), [(2.0, ""), (4.0, "width")])
 def test_a_canary_that_another_client_changes_before_it_is_in_force_is_replaced(
     make: Make, seconds: float, rule: str
 ) -> None:
-    hand = make()
-    hand.world.ec2.applies_in = 3.0
-    hand.tell(1)
-    hand.send(1)
-    hand.world.clock.now += seconds
-    hand.world.ec2.put(hand.one(1), takes=0.0, HttpPutResponseHopLimit=1)
-    hand.tell(2)
+    manual = make()
+    manual.world.ec2.applies_in = 3.0
+    manual.tell(1)
+    manual.send(1)
+    manual.world.clock.now += seconds
+    manual.world.ec2.put(manual.one(1), takes=0.0, HttpPutResponseHopLimit=1)
+    manual.tell(2)
     if rule:
-        assert broken(hand, after=8.0) == rule
+        assert broken(manual, after=8.0) == rule
     else:
-        hand.send(2, after=8.0)
+        manual.send(2, after=8.0)
 
 
 @pytest.mark.parametrize(
@@ -255,39 +257,39 @@ def test_a_canary_has_as_many_instances_as_are_asked_for(
     make: Make, differs: bool, lacks: str, breach: bool
 ) -> None:
     """If all could be read in the last resyncInterval."""
-    hand = make(safety={**SPEC["safety"], "canary": {"instances": 2, "soak": "2m"}})
-    hand.begin(1_000.0)
+    manual = make(safety={**SPEC["safety"], "canary": {"instances": 2, "soak": "2m"}})
+    manual.begin(1_000.0)
     for number in range(2, 7):
-        hand.world.end(f"n{number}")
+        manual.world.end(f"n{number}")
     if differs:
-        hand.world.join(GROUP)
-    hand.begin(500.0)
-    hand.world.ec2.untold = int(lacks == "tags")
-    hand.world.ec2.blind = ["away"] * (lacks == "all")
+        manual.world.join(GROUP)
+    manual.begin(500.0)
+    manual.world.ec2.untold = int(lacks == "tags")
+    manual.world.ec2.blind = ["away"] * (lacks == "all")
     with suppress(AwsError):
-        hand.world.ec2.describe({})
-    hand.world.ec2.calm()
-    hand.begin(500.0)
+        manual.world.ec2.describe({})
+    manual.world.ec2.calm()
+    manual.begin(500.0)
     if breach:
         with pytest.raises(Breach, match=r"count: .* passes without i-00000007"):
-            hand.passes()
+            manual.passes()
     else:
-        hand.passes()
+        manual.passes()
 
 
 @pytest.mark.parametrize(("launched", "rule"), [(1, "blast"), (2, "")])
 def test_what_kills_reaches_nobody_but_canaries_that_it_could_kill(
     make: Make, launched: int, rule: str
 ) -> None:
-    hand = make()
-    hand.world.harmful.add((GROUP, "HttpPutResponseHopLimit", 2))
-    hand.one(1).past[0].options["HttpPutResponseHopLimit"] = launched
-    hand.world.ec2.put(hand.one(1), takes=0.0, HttpPutResponseHopLimit=1)
-    hand.passes()
+    manual = make()
+    manual.world.harmful.add((GROUP, "HttpPutResponseHopLimit", 2))
+    manual.one(1).past[0].options["HttpPutResponseHopLimit"] = launched
+    manual.world.ec2.put(manual.one(1), takes=0.0, HttpPutResponseHopLimit=1)
+    manual.passes()
     if rule:
-        assert broken(hand) == rule
+        assert broken(manual) == rule
     else:
-        hand.send(2)
+        manual.send(2)
 
 
 WORSE: Final[list[tuple[str, Callable[[World], object], float]]] = [
@@ -301,11 +303,11 @@ WORSE: Final[list[tuple[str, Callable[[World], object], float]]] = [
 def test_nothing_follows_once_one_is_worse(
     make: Make, rule: str, happens: Callable[[World], object], after: float
 ) -> None:
-    hand = make(safety={**SPEC["safety"], "canary": {"soak": "20m"}})
-    hand.passes(after=1_201.0)
-    hand.send(3)
-    happens(hand.world)
-    assert broken(hand, after=after) == rule
+    manual = make(safety={**SPEC["safety"], "canary": {"soak": "20m"}})
+    manual.passes(after=1_201.0)
+    manual.send(3)
+    happens(manual.world)
+    assert broken(manual, after=after) == rule
 
 
 LATE: Final[list[Callable[[World], object]]] = [
@@ -320,20 +322,20 @@ def test_a_person_settles_what_happened_before_a_resume(
     make: Make, resumed: bool, happens: Callable[[World], object]
 ) -> None:
     """Though it might have been read later."""
-    hand = make(safety={**SPEC["safety"], "canary": {"soak": "20m"}})
-    hand.passes(after=1_201.0)
-    hand.send(3)
-    hand.begin(40.0)
+    manual = make(safety={**SPEC["safety"], "canary": {"soak": "20m"}})
+    manual.passes(after=1_201.0)
+    manual.send(3)
+    manual.begin(40.0)
     if not resumed:
-        hand.world.resume("p")
-        hand.begin(1.0)
-    happens(hand.world)
-    hand.begin(20.0)
+        manual.world.resume("p")
+        manual.begin(1.0)
+    happens(manual.world)
+    manual.begin(20.0)
     if resumed:
-        hand.world.resume("p")
-        hand.send(2, after=70.0)
+        manual.world.resume("p")
+        manual.send(2, after=70.0)
     else:
-        assert broken(hand, after=70.0) in ("lost", "set back")
+        assert broken(manual, after=70.0) in ("lost", "set back")
 
 
 READ_AS_APPLIED: Final = pytest.mark.parametrize(
@@ -352,127 +354,127 @@ READ_AS_APPLIED: Final = pytest.mark.parametrize(
 def test_nothing_follows_what_another_hand_sets_back_after_it_was_read_as_applied(
     make: Make, takes: float, stands: float, seen: bool
 ) -> None:
-    hand = make(safety={**SPEC["safety"], "canary": {"soak": "20m"}})
-    hand.passes(after=1_201.0)
-    hand.world.ec2.applies_in = takes
-    hand.send(3)
-    hand.world.clock.now += takes + stands
-    hand.world.ec2.put(hand.one(3), takes=0.0, HttpPutResponseHopLimit=1)
+    manual = make(safety={**SPEC["safety"], "canary": {"soak": "20m"}})
+    manual.passes(after=1_201.0)
+    manual.world.ec2.applies_in = takes
+    manual.send(3)
+    manual.world.clock.now += takes + stands
+    manual.world.ec2.put(manual.one(3), takes=0.0, HttpPutResponseHopLimit=1)
     if seen:
-        assert broken(hand, after=70.0) == "set back"
+        assert broken(manual, after=70.0) == "set back"
     else:
-        hand.world.clock.now += 40.0
-        hand.world.ec2.put(hand.one(3), takes=0.0, HttpTokens="required")
-        hand.send(2, after=70.0)
+        manual.world.clock.now += 40.0
+        manual.world.ec2.put(manual.one(3), takes=0.0, HttpTokens="required")
+        manual.send(2, after=70.0)
 
 
 @READ_AS_APPLIED
 def test_what_another_hand_sets_back_is_left_to_it_where_it_was_read_as_applied(
     make: Make, takes: float, stands: float, seen: bool
 ) -> None:
-    hand = make()
-    hand.tell(1)
-    hand.world.ec2.applies_in = takes
-    hand.send(1)
-    hand.world.clock.now += takes + stands
-    hand.world.ec2.put(hand.one(1), takes=0.0, HttpPutResponseHopLimit=1)
+    manual = make()
+    manual.tell(1)
+    manual.world.ec2.applies_in = takes
+    manual.send(1)
+    manual.world.clock.now += takes + stands
+    manual.world.ec2.put(manual.one(1), takes=0.0, HttpPutResponseHopLimit=1)
     if seen:
-        assert broken(hand, 1, after=1.0) == "set back"
+        assert broken(manual, 1, after=1.0) == "set back"
     else:
-        hand.send(1, after=1.0)
+        manual.send(1, after=1.0)
 
 
 def test_only_what_differs_and_is_allowed_is_sent(make: Make) -> None:
-    hand = make()
-    hand.passes()
-    assert broken(hand, options=HOPS | {"HttpEndpoint": "enabled"}) == "differs"
-    hand.world.ec2.put(hand.one(2), HttpPutResponseHopLimit=3)
-    assert broken(hand, after=10.0) == "allowed"
+    manual = make()
+    manual.passes()
+    assert broken(manual, options=HOPS | {"HttpEndpoint": "enabled"}) == "differs"
+    manual.world.ec2.put(manual.one(2), HttpPutResponseHopLimit=3)
+    assert broken(manual, after=10.0) == "allowed"
 
 
 def test_an_audit_sends_nothing_and_nobody_sends_too_fast(make: Make) -> None:
-    hand = make()
-    hand.passes()
+    manual = make()
+    manual.passes()
     for number in (2, 3, 4):
-        hand.send(number)
-    assert broken(hand, 5) == "pace"
-    hand.world.apply("p", mode="Audit")
-    assert broken(hand, 6, after=100.0) == "mode"
+        manual.send(number)
+    assert broken(manual, 5) == "pace"
+    manual.world.apply("p", mode="Audit")
+    assert broken(manual, 6, after=100.0) == "mode"
 
 
 def test_what_is_pending_is_left_alone(make: Make) -> None:
-    hand = make()
-    hand.passes()
-    hand.world.ec2.applies_in = 30.0
-    hand.send(2)
-    assert broken(hand, 2, after=1.0) == "twice"
+    manual = make()
+    manual.passes()
+    manual.world.ec2.applies_in = 30.0
+    manual.send(2)
+    assert broken(manual, 2, after=1.0) == "twice"
 
 
 def test_what_was_pending_when_it_was_read_may_have_ended(make: Make) -> None:
-    hand = make()
-    hand.passes()
-    hand.world.ec2.applies_in = 1e9
-    hand.send(2)
-    hand.world.clock.now += 61.0
-    hand.world.ec2.end(hand.one(2))
-    hand.send(2, after=1.0)
-    hand.world.ec2.applies_in = 0.0
-    hand.send(3)
-    assert broken(hand, 3, after=61.0) == "differs"
+    manual = make()
+    manual.passes()
+    manual.world.ec2.applies_in = 1e9
+    manual.send(2)
+    manual.world.clock.now += 61.0
+    manual.world.ec2.end(manual.one(2))
+    manual.send(2, after=1.0)
+    manual.world.ec2.applies_in = 0.0
+    manual.send(3)
+    assert broken(manual, 3, after=61.0) == "differs"
 
 
 def test_what_is_sent_once_more_is_restored_to_what_it_was(make: Make) -> None:
     safety = SPEC["safety"] | {"canary": {"soak": "2m", "onFailure": "Restore"}, "allowTightening": WORDS}
-    hand = make(safety=safety)
-    hand.world.ec2.applies_in = 1e9
-    hand.tell(1)
-    hand.send(1)
-    hand.send(1, HOPS | {"HttpTokens": "optional"}, after=61.0)
-    hand.world.cluster.set_ready("n1", False)
-    hand.send(1, {"HttpPutResponseHopLimit": 1}, after=1.0)
-    hand.world.cluster.set_ready("n1", True)
-    assert hand.judge.taken[hand.world.cluster.policy("p").uid][hand.one(1).name].restored
+    manual = make(safety=safety)
+    manual.world.ec2.applies_in = 1e9
+    manual.tell(1)
+    manual.send(1)
+    manual.send(1, HOPS | {"HttpTokens": "optional"}, after=61.0)
+    manual.world.cluster.set_ready("n1", False)
+    manual.send(1, {"HttpPutResponseHopLimit": 1}, after=1.0)
+    manual.world.cluster.set_ready("n1", True)
+    assert manual.judge.taken[manual.world.cluster.policy("p").uid][manual.one(1).name].restored
 
 
 def test_what_is_pending_too_long_is_sent_once_more_whatever_another_has_sent(make: Make) -> None:
     safety = {**SPEC["safety"], "canary": {"instances": 0}, "allowTightening": WORDS}
-    hand = make(safety=safety)
-    hand.world.apply("q", **SPEC | {"options": {"httpTokens": "required"}, "safety": safety})
+    manual = make(safety=safety)
+    manual.world.apply("q", **SPEC | {"options": {"httpTokens": "required"}, "safety": safety})
 
     def other(after: float) -> None:
-        hand.world.clock.now += after
-        hand.judge.begins("q")
-        hand.judge.sent("q", hand.one(1), {"HttpTokens": "required"}, True)
-        hand.world.ec2.put(hand.one(1), by="q", HttpTokens="required")
+        manual.world.clock.now += after
+        manual.judge.begins("q")
+        manual.judge.sent("q", manual.one(1), {"HttpTokens": "required"}, True)
+        manual.world.ec2.put(manual.one(1), by="q", HttpTokens="required")
 
-    hand.world.ec2.applies_in = 1e9
-    hand.send(1, after=1.0)
+    manual.world.ec2.applies_in = 1e9
+    manual.send(1, after=1.0)
     other(0.0)
     other(61.0)
-    hand.send(1, after=1.0)
-    assert broken(hand, 1, after=1.0) == "twice"
+    manual.send(1, after=1.0)
+    assert broken(manual, 1, after=1.0) == "twice"
 
 
 @pytest.mark.parametrize("leaves", [False, True])
 def test_a_finding_that_is_not_as_expected_on_a_node_of_the_policy_stops_all(
     make: Make, leaves: bool
 ) -> None:
-    hand = make(safety={**SPEC["safety"], "canary": {"instances": 1, "soak": "2m"}})
-    hand.passes()
-    hand.send(2)
-    hand.world.cluster.needs = 9
-    hand.world.clock.now += 5.0
-    found = hand.world.cluster._measure("n2")
+    manual = make(safety={**SPEC["safety"], "canary": {"instances": 1, "soak": "2m"}})
+    manual.passes()
+    manual.send(2)
+    manual.world.cluster.needs = 9
+    manual.world.clock.now += 5.0
+    found = manual.world.cluster._measure("n2")
     found.asked = found.at + 60.0
-    hand.world.cluster.measured["n2"].append(found)
+    manual.world.cluster.measured["n2"].append(found)
     spec = {"verification": {"probe": True}}
     if leaves:
-        hand.world.label("n2", hand.world.cluster.labels["n2"] | {"team": "x"})
-        hand.world.label("n1", hand.world.cluster.labels["n1"] | {"team": "y"})
-        hand.world.label("n3", hand.world.cluster.labels["n3"] | {"team": "y"})
+        manual.world.label("n2", manual.world.cluster.labels["n2"] | {"team": "x"})
+        manual.world.label("n1", manual.world.cluster.labels["n1"] | {"team": "y"})
+        manual.world.label("n3", manual.world.cluster.labels["n3"] | {"team": "y"})
         spec |= {"selector": {"nodeSelector": {"matchLabels": {"team": "y"}}}}
-    hand.world.cluster.apply("p", spec)
+    manual.world.cluster.apply("p", spec)
     if leaves:
-        hand.send(3, after=1.0)
+        manual.send(3, after=1.0)
     else:
-        assert broken(hand, 3, after=1.0) == "probe"
+        assert broken(manual, 3, after=1.0) == "probe"

@@ -41,7 +41,7 @@ class Then(msgspec.Struct):
     options: dict[str, Any]
     in_force: float
     state: str = "running"
-    by: str = ""  # the policy; "" = another hand, or its launch
+    by: str = ""  # the policy; "" = another client, or its launch
 
 
 class Instance:

@@ -410,7 +410,7 @@ class Judge:
         """A value that another client has reverted is left as it is."""
         back = self._reverted(asked, sent, one)
         if back is not None and sent.forgiven < back and self._now() < ends:
-            self.breach("set back", f"{one.name} is changed again after another hand set it back")
+            self.breach("set back", f"{one.name} is changed again after another client set it back")
 
     def _reverted(self, asked: Asked, sent: Sent, one: Instance) -> float | None:
         """When another client reverted the change; None: it did not, or not after the change was read as
@@ -443,7 +443,7 @@ class Judge:
             yield "set back", back, back + late
 
     def _set_back(self, asked: Asked, sent: Sent, then: Any) -> bool:
-        """By another hand than ours, where the policy still wants what it sent."""
+        """By a client other than ours, where the policy still wants what it sent."""
         if then.by:
             return False
         node = self._cluster.nodes.get(self._ec2.instances[sent.instance].node)

@@ -1,15 +1,14 @@
-"""What is remembered of an instance that was changed, arrow by arrow of the diagram in hands.py."""
+"""What is remembered of an instance that was changed, arrow by arrow of the diagram in change_attempts.py."""
 
 import msgspec
 import pytest
 
-from caretaker.imds.checks import State
-from caretaker.imds.hands import (
+from caretaker.imds.change_attempts import (
     BACKOFF_MAX_SECONDS,
     NO_ANSWER,
     REVERSAL_SECONDS,
     REVERSALS,
-    Hand,
+    ChangeAttempt,
     advance,
     failed,
     overdue,
@@ -17,17 +16,18 @@ from caretaker.imds.hands import (
     sent,
     unanswered,
 )
+from caretaker.imds.checks import State
 
 HOP = {"HttpPutResponseHopLimit": 2}
 BOTH = {**HOP, "HttpTokens": "required"}
 TIMEOUT = 120.0
-NEW = Hand()
+NEW = ChangeAttempt()
 SENT = sent(NEW, 100.0, HOP)
 LANDED = advance(SENT, "compliant", 110.0, TIMEOUT)
 
 
-def drifted(hand: Hand, now: float, options: dict[str, object] = HOP) -> Hand:
-    return advance(hand, "drifted", now, TIMEOUT, options, list(options))
+def drifted(attempt: ChangeAttempt, now: float, options: dict[str, object] = HOP) -> ChangeAttempt:
+    return advance(attempt, "drifted", now, TIMEOUT, options, list(options))
 
 
 def test_what_is_sent_waits_until_it_is_seen_applied() -> None:
@@ -73,15 +73,15 @@ def test_what_another_policy_has_sent_is_that_ones_to_send_again() -> None:
 
 
 def test_backoff_doubles_from_30_seconds_to_30_minutes() -> None:
-    hand, waits = NEW, []
+    attempt, waits = NEW, []
     for _ in range(9):
-        hand = failed(hand, 1_000.0, "InternalError", "x")
-        waits.append(hand.not_before - 1_000.0)
+        attempt = failed(attempt, 1_000.0, "InternalError", "x")
+        waits.append(attempt.not_before - 1_000.0)
     assert waits == [30, 60, 120, 240, 480, 960, 1800, 1800, 1800]
     assert max(waits) == BACKOFF_MAX_SECONDS
     assert failed(NEW, 0.0, "x", "x", wait=900.0).not_before == 900.0
-    assert drifted(hand, 1_001.0) == hand, "to be looked at is no further failure"
-    assert sent(hand, 5_000.0, HOP).failures == 0
+    assert drifted(attempt, 1_001.0) == attempt, "to be looked at is no further failure"
+    assert sent(attempt, 5_000.0, HOP).failures == 0
 
 
 def test_without_an_answer_the_next_look_says_what_became_of_it() -> None:
@@ -102,36 +102,36 @@ def test_the_second_try_without_an_answer_is_still_the_last() -> None:
     assert advance(pending, "pending", 340.0, TIMEOUT).trouble[0] == "NotApplied"
 
 
-def set_back(times: int, every: float) -> tuple[Hand, float]:
-    hand, now = NEW, 0.0
+def set_back(times: int, every: float) -> tuple[ChangeAttempt, float]:
+    attempt, now = NEW, 0.0
     for _ in range(times):
-        hand = advance(sent(hand, now, HOP), "compliant", now, TIMEOUT)
+        attempt = advance(sent(attempt, now, HOP), "compliant", now, TIMEOUT)
         now += every
-        hand = drifted(hand, now)
-    return hand, now
+        attempt = drifted(attempt, now)
+    return attempt, now
 
 
 def test_the_third_reversal_within_an_hour_leaves_it_alone_for_an_hour() -> None:
     twice, _ = set_back(REVERSALS - 1, 1_500.0)
     assert (twice.fighting, twice.not_before) == (False, 0.0)
-    hand, now = set_back(REVERSALS, 1_500.0)
-    assert (hand.fighting, hand.not_before) == (True, now + REVERSAL_SECONDS)
-    just_before = drifted(hand, now + REVERSAL_SECONDS - 1)
+    attempt, now = set_back(REVERSALS, 1_500.0)
+    assert (attempt.fighting, attempt.not_before) == (True, now + REVERSAL_SECONDS)
+    just_before = drifted(attempt, now + REVERSAL_SECONDS - 1)
     assert just_before.fighting, "the first reversal is more than an hour ago by now"
-    assert advance(hand, "compliant", now + 1, TIMEOUT).not_before == hand.not_before
-    after = drifted(hand, now + REVERSAL_SECONDS)
+    assert advance(attempt, "compliant", now + 1, TIMEOUT).not_before == attempt.not_before
+    after = drifted(attempt, now + REVERSAL_SECONDS)
     assert (after.fighting, after.not_before, after.reversals) == (False, 0.0, ())
 
 
 def test_reversals_that_are_an_hour_apart_are_no_fight() -> None:
-    hand, _ = set_back(20, REVERSAL_SECONDS)
-    assert not hand.fighting
-    assert len(hand.reversals) <= 1
+    attempt, _ = set_back(20, REVERSAL_SECONDS)
+    assert not attempt.fighting
+    assert len(attempt.reversals) <= 1
 
 
 def test_nothing_is_remembered_of_what_is_long_over() -> None:
-    hand, now = set_back(1, 10.0)
-    blocked = failed(hand, now, "BlockedByAccountPolicy", "no", wait=900.0)
+    attempt, now = set_back(1, 10.0)
+    blocked = failed(attempt, now, "BlockedByAccountPolicy", "no", wait=900.0)
     mended = advance(blocked, "compliant", now + 5, TIMEOUT)
     assert (mended.trouble, mended.not_before, mended.failures) == (("", ""), 0.0, 0)
     assert advance(mended, "compliant", now + REVERSAL_SECONDS, TIMEOUT) == NEW
@@ -158,15 +158,15 @@ def test_only_what_was_sent_can_be_set_back() -> None:
 
 
 def test_what_was_refused_does_not_hold_up_what_is_wanted_now() -> None:
-    refused = failed(Hand(options=BOTH), 100.0, "BlockedByAccountPolicy", "no", wait=86_400.0)
+    refused = failed(ChangeAttempt(options=BOTH), 100.0, "BlockedByAccountPolicy", "no", wait=86_400.0)
     assert drifted(refused, 200.0, BOTH) == refused
     assert drifted(refused, 200.0, HOP) == NEW
 
 
 @pytest.mark.parametrize("state", ["unknown", "skipped"])
 def test_what_is_not_known_changes_nothing(state: State) -> None:
-    for hand in (NEW, SENT, LANDED, failed(NEW, 1.0, "x", "x")):
-        assert advance(hand, state, 1_000.0, TIMEOUT) == hand
+    for attempt in (NEW, SENT, LANDED, failed(NEW, 1.0, "x", "x")):
+        assert advance(attempt, state, 1_000.0, TIMEOUT) == attempt
 
 
 def test_only_a_definite_answer_of_ec2_says_that_nothing_was_taken() -> None:
@@ -188,10 +188,10 @@ def test_a_second_call_that_is_refused_takes_nothing_back() -> None:
 
 def test_what_is_remembered_after_a_failure_and_without_an_answer() -> None:
     again = sent(advance(SENT, "pending", 220.0, TIMEOUT), 220.0, HOP)
-    assert failed(again, 240.0, "UnauthorizedOperation", "no") == Hand(
+    assert failed(again, 240.0, "UnauthorizedOperation", "no") == ChangeAttempt(
         failures=1, not_before=270.0, taken=True, trouble=("UnauthorizedOperation", "no"), options=HOP
     )
-    assert unanswered(LANDED, 200.0, BOTH) == Hand(sent_at=200.0, unsure=True, options=BOTH)
+    assert unanswered(LANDED, 200.0, BOTH) == ChangeAttempt(sent_at=200.0, unsure=True, options=BOTH)
 
 
 def test_what_is_told_of_a_failure() -> None:
@@ -203,6 +203,6 @@ def test_what_is_told_of_a_failure() -> None:
 
 
 def test_reversals_of_one_that_fails_are_forgotten_after_an_hour() -> None:
-    hand = failed(Hand(options=HOP, reversals=(0.0, 3_000.0)), 3_500.0, "InternalError", "no")
-    assert drifted(hand, 3_599.0).reversals == (0.0, 3_000.0)
-    assert drifted(hand, 3_600.0) == msgspec.structs.replace(hand, reversals=(3_000.0,))
+    attempt = failed(ChangeAttempt(options=HOP, reversals=(0.0, 3_000.0)), 3_500.0, "InternalError", "no")
+    assert drifted(attempt, 3_599.0).reversals == (0.0, 3_000.0)
+    assert drifted(attempt, 3_600.0) == msgspec.structs.replace(attempt, reversals=(3_000.0,))
