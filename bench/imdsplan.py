@@ -15,8 +15,8 @@ from caretaker.api.durations import seconds
 from caretaker.api.imds import Options, Safety, Selector
 from caretaker.api.objects import Node
 from caretaker.imds.checks import Seen
-from caretaker.imds.desk import BATCH, Desk
 from caretaker.imds.enforce import PASS_SECONDS, POLL_SECONDS
+from caretaker.imds.enforce_input import BATCH, EnforceInput
 from caretaker.imds.instance_ref import NODEGROUP, instance_ref_of
 from caretaker.imds.pace import Pace, cap, share
 from caretaker.imds.plan import Member, Policy, Snapshot, plan
@@ -46,7 +46,9 @@ def run() -> list[Figure]:
         for number in range(POLICIES)
     ]
     snapshots = [
-        Snapshot(one.name, policies, members, desk=_desk(one.name) if one.enforces else None)
+        Snapshot(
+            one.name, policies, members, enforce_input=_enforce_input(one.name) if one.enforces else None
+        )
         for one in policies
     ]
     passes: list[float] = []
@@ -77,8 +79,8 @@ def _member(number: int) -> Member:
     return Member(node, ref, Seen(BAD if number % DRIFTED_EVERY == 0 else GOOD, at=1.0), ref.groups)
 
 
-def _desk(name: str) -> Desk:
-    return Desk(
+def _enforce_input(name: str) -> EnforceInput:
+    return EnforceInput(
         name,
         1,
         0.0,

@@ -27,7 +27,7 @@ from caretaker.daemontask.status import status_of
 from caretaker.imds import plan as policy_plan
 from caretaker.imds import status as policy_status
 from caretaker.imds.conditions import View
-from caretaker.imds.desk import Desk
+from caretaker.imds.enforce_input import EnforceInput
 from caretaker.imds.probe import Known
 from caretaker.imds.resource import Read
 from caretaker.imds.verify import Probing
@@ -84,7 +84,7 @@ def policy(of: Read) -> tuple[View, policy_plan.Snapshot]:
         mine.name,
         [mine, *_RIVALS],
         fleet.members(),
-        desk=_desk(of) if of.enforces else None,
+        enforce_input=_enforce_input(of) if of.enforces else None,
         probing=_probing(of) if of.probes else None,
         known=Known(fleet.findings()),
         now=NOW,
@@ -92,10 +92,10 @@ def policy(of: Read) -> tuple[View, policy_plan.Snapshot]:
     return View(of, asked=True), msgspec.structs.replace(snapshot, wants=list(policy_plan.wants(snapshot)))
 
 
-def _desk(of: Read) -> Desk:
+def _enforce_input(of: Read) -> EnforceInput:
     assert of.spec is not None
     safety = of.spec.safety
-    return Desk(
+    return EnforceInput(
         of.meta.name,
         *(of.meta.generation, 100.0, NOW),
         loosening=safety.allow_loosening,

@@ -32,8 +32,8 @@ from caretaker.api.imds import (
 from caretaker.api.times import format_time, parse_time
 from caretaker.imds.change_attempts import ChangeAttempt, refused
 from caretaker.imds.checks import NOT_ASKED
-from caretaker.imds.desk import FRESH_SECONDS, WATCH_SECONDS, Desk, Found, Group
 from caretaker.imds.drift import text
+from caretaker.imds.enforce_input import FRESH_SECONDS, WATCH_SECONDS, EnforceInput, Found, Group
 from caretaker.imds.guard import ec2_name
 from caretaker.imds.soak import soak, soaked_at, watched_until
 from caretaker.imds.standing import BACK, Standing, runs, standing, unready
@@ -73,47 +73,46 @@ class Record(msgspec.Struct, frozen=True):
 def step(
     found: Mapping[str, Found],
     held: Mapping[str, Collection[FieldChange]],
-    desk: Desk,
+    inputs: EnforceInput,
     others: Mapping[Change, Collection[str]] = {},
 ) -> Record:
     """The next state of the instances in status. `found`: those with a Node, by ID; `held`: their changes
     that are not made; `others`: instances that may join the canary of their change."""
-    if not desk.canary_instances:
+    if not inputs.canary_instances:
         return Record()
-    made = _Step(found, held, desk, others)
-    for canary in desk.canary.groups if desk.canary is not None else ():
+    made = _Step(found, held, inputs, others)
+    for canary in inputs.canary.groups if inputs.canary is not None else ():
         made.canary(canary)
-    for group in desk.watched:
+    for group in inputs.watched:
         made.watch(group, group.instances)
     return made.record()
 
 
-def status(record: Record, desk: Desk) -> CanaryStatus | None:
+def status(record: Record, inputs: EnforceInput) -> CanaryStatus | None:
     """status.canary; None = there is no canary, and no change has passed."""
-    before, running = desk.canary, [record.canaries[group] for group in sorted(record.canaries)]
+    before, running = inputs.canary, [record.canaries[group] for group in sorted(record.canaries)]
     passed = tuple(record.passed.values())[-MAX_PASSED:]
     if not running and not passed:
         return None
-    stamp = format_time(desk.wall)
+    stamp = format_time(inputs.wall)
     if running:
         phase = min((one.phase for one in running), key=_ORDER.index)
         names = tuple(one.instance for group in running for one in group.instances)[:MAX_CANARY]
         started, since = min(one.started_at for one in running), max(one.since for one in running)
-        return CanaryStatus(desk.generation, names, phase, started, since, tuple(running), passed)
+        return CanaryStatus(inputs.generation, names, phase, started, since, tuple(running), passed)
     if before is not None and before.phase == "Passed":
-        return msgspec.structs.replace(before, generation=desk.generation, groups=(), passed=passed)
+        return msgspec.structs.replace(before, generation=inputs.generation, groups=(), passed=passed)
     names, started = (before.instances, before.started_at) if before is not None else ((), stamp)
-    return CanaryStatus(desk.generation, names, "Passed", started, stamp, (), passed)
+    return CanaryStatus(inputs.generation, names, "Passed", started, stamp, (), passed)
 
 
 # ---------------------------------------------------------------- changed instances
 
 
-def chosen(one: Found, desk: Desk) -> ChangedInstance:
+def chosen(one: Found, inputs: EnforceInput) -> ChangedInstance:
     """An instance whose change will be sent."""
-    return ChangedInstance(
-        one.instance, one.node, format_time(desk.wall), ready_since=_token(one) if one.ready else ""
-    )
+    ready_since = _token(one) if one.ready else ""
+    return ChangedInstance(one.instance, one.node, format_time(inputs.wall), ready_since=ready_since)
 
 
 def together(groups: Iterable[ChangedGroup]) -> tuple[ChangedGroup, ...]:
@@ -140,16 +139,16 @@ class _Step:
         self,
         found: Mapping[str, Found],
         held: Mapping[str, Collection[FieldChange]],
-        desk: Desk,
+        inputs: EnforceInput,
         others: Mapping[Change, Collection[str]],
     ) -> None:
         self._found = found
         self._held = held
-        self._desk = desk
+        self._inputs = inputs
         self._others = others
-        self._now = format_time(desk.wall)
+        self._now = format_time(inputs.wall)
         self._canaries: dict[Group, GroupCanary] = {}
-        self._passed = _still_wanted(desk)
+        self._passed = _still_wanted(inputs)
         self._changed: list[ChangedGroup] = []
         self._faults: list[Fault] = []
         self._unready: list[ChangedInstance] = []
@@ -200,7 +199,7 @@ class _Step:
         held = self._held.get(one.instance, ())
         if not one.applied and any(change in held for change in changes):
             return "left"
-        return standing(self._found.get(one.instance), changes, self._desk.me)
+        return standing(self._found.get(one.instance), changes, self._inputs.me)
 
     def _fault(self, one: ChangedInstance, state: Standing, changes: Iterable[FieldChange]) -> Fault | None:
         """Why the canary has failed."""
@@ -213,21 +212,21 @@ class _Step:
         if (one.applied and state in BACK) or (state == "strayed" and self._was_taken(one, changes)):
             said = "had the change, and then another client reverted it"
             return _told(BreakerReason.CANARY_SET_BACK, one, said)
-        if self._desk.on_failure == "Restore" and self._too_long(one):
+        if self._inputs.on_failure == "Restore" and self._too_long(one):
             said = "has the change, and its Node has not been Ready for spec.pendingTimeout"
             return _told(BreakerReason.CANARY_NOT_READY, one, said)
-        if self._desk.on_failure == "Restore" and one.instance in self._desk.faulty:
-            said = f"has the change, and failed the probe: {self._desk.faulty[one.instance]}"
+        if self._inputs.on_failure == "Restore" and one.instance in self._inputs.faulty:
+            said = f"has the change, and failed the probe: {self._inputs.faulty[one.instance]}"
             return _told(BreakerReason.CANARY_UNREACHABLE, one, said)
         return None
 
     def _same_spec(self) -> bool:
         """Whether status is of this spec: an edit of the spec may exclude instances on purpose."""
-        return self._desk.canary is not None and self._desk.canary.generation == self._desk.generation
+        return self._inputs.canary is not None and self._inputs.canary.generation == self._inputs.generation
 
     def _was_taken(self, one: ChangedInstance, changes: Iterable[FieldChange]) -> bool:
         """Whether EC2 has confirmed to this process that it accepted the change."""
-        attempt = self._desk.attempts.get(one.instance, ChangeAttempt())
+        attempt = self._inputs.attempts.get(one.instance, ChangeAttempt())
         sent = all(text(attempt.options.get(ec2_name(change.field))) == change.after for change in changes)
         return attempt.waits and not attempt.unsure and sent
 
@@ -235,7 +234,8 @@ class _Step:
         found = self._found.get(one.instance)
         if not one.unready or found is None or found.ready:
             return False
-        return self._desk.wall - (parse_time(one.at) or 0.0) > self._desk.pending_timeout * self._desk.tick
+        inputs = self._inputs
+        return inputs.wall - (parse_time(one.at) or 0.0) > inputs.pending_timeout * inputs.tick
 
     def _seen(self, one: ChangedInstance, state: Standing) -> ChangedInstance:
         """The current state; `at` becomes the time at which the Node was first seen NotReady."""
@@ -251,7 +251,7 @@ class _Step:
         """Instances of a region that does not answer are left out, so that other regions go on."""
         if state == "unknown" and found.verdict.reason != NOT_ASKED:
             self._unreported.append(found)
-            if not _is_fresh(found, self._desk, WATCH_SECONDS):
+            if not _is_fresh(found, self._inputs, WATCH_SECONDS):
                 self._stale.append(found)
 
     def _phase(
@@ -260,7 +260,7 @@ class _Step:
         ones, states = [one for one, _ in stay], [state for _, state in stay]
         tokens = [_token(self._found[one.instance]) for one in ones]
         same = all(one.ready_since == token for one, token in zip(ones, tokens, strict=True))
-        late = max(self._desk.asked_ahead.get(one.instance, 0.0) for one in ones)
+        late = max(self._inputs.asked_ahead.get(one.instance, 0.0) for one in ones)
         ahead = self._ahead(parse_time(canary.since) or 0.0, late)
         stands = all(one.applied and not one.unready for one in ones)
         goes_on = canary.phase == "Soaking" and same and not ahead
@@ -275,23 +275,23 @@ class _Step:
                 for one, token in zip(ones, tokens, strict=True)
             ),
             phase="Soaking",
-            since=canary.since if goes_on else format_time(max(self._desk.wall, late)),
+            since=canary.since if goes_on else format_time(max(self._inputs.wall, late)),
         )
         if self._passes(soaks, states):
             return None
         if all(state == "applied" for state in states):
-            old = [one for one in self._of(soaks) if not _is_fresh(one, self._desk, WATCH_SECONDS)]
+            old = [one for one in self._of(soaks) if not _is_fresh(one, self._inputs, WATCH_SECONDS)]
             self._stale += [one for one in old if one not in self._stale]
         return soaks
 
     def _ahead(self, since: float, late: float) -> bool:
         """Whether the soak began by a clock that was ahead, so that the rest of it is unknown, or an earlier
         probe request (`late`) would count in it. While it waits for its time, its own are of that second."""
-        return late > since + 1.0 if late else since > self._desk.wall
+        return late > since + 1.0 if late else since > self._inputs.wall
 
     def _lacks(self, canary: GroupCanary, ones: Sequence[ChangedInstance]) -> bool:
         """Whether another instance is to join first."""
-        room = len(ones) < self._desk.canary_instances
+        room = len(ones) < self._inputs.canary_instances
         others = self._others.get(((canary.kind, canary.name), canary.changes), ())
         return room and bool(set(others) - {one.instance for one in ones})
 
@@ -299,18 +299,18 @@ class _Step:
         return [self._found[one.instance] for one in canary.instances]
 
     def _passes(self, canary: GroupCanary, states: Iterable[Standing]) -> bool:
-        desk, found = self._desk, self._of(canary)
-        over = soak(canary.changes, desk) <= 0.0 or desk.wall >= soaked_at(canary, desk)
-        proved = desk.proved is None or all(one.instance in desk.proved for one in found)
+        inputs, found = self._inputs, self._of(canary)
+        over = soak(canary.changes, inputs) <= 0.0 or inputs.wall >= soaked_at(canary, inputs)
+        proved = inputs.proved is None or all(one.instance in inputs.proved for one in found)
         if not over or not proved or not all(map(runs, found)) or any(state != "applied" for state in states):
             return False
-        old = [one for one in found if not _is_fresh(one, desk)]
+        old = [one for one in found if not _is_fresh(one, inputs)]
         self._stale += old
         if old:
             return False
         for change in canary.changes:
             told = (canary.kind, canary.name, change.field, change.before, change.after, self._now)
-            passed = PassedChange(*told, proved=desk.proved is not None)
+            passed = PassedChange(*told, proved=inputs.proved is not None)
             self._passed[(canary.kind, canary.name), change] = passed
         stood = [msgspec.structs.replace(one, at=self._now) for one in canary.instances]
         self._changed.append(_group(canary, stood))
@@ -340,11 +340,11 @@ class _Step:
         if is_unready := unready(one, found):
             self._unready.append(one)
         elif self._over(one, state, group.changes, running=runs(found)):
-            if found.seen is None or _is_fresh(found, self._desk, WATCH_SECONDS):
+            if found.seen is None or _is_fresh(found, self._inputs, WATCH_SECONDS):
                 return None
             self._stale.append(found)  # it may have been lost since
         # With a time from a clock that was ahead the watch would not end.
-        at = format_time(min(parse_time(one.at) or 0.0, self._desk.wall))
+        at = format_time(min(parse_time(one.at) or 0.0, self._inputs.wall))
         token = _token(found) if found.ready else one.ready_since
         return msgspec.structs.replace(one, at=at, ready_since=token, unready=is_unready)
 
@@ -352,11 +352,11 @@ class _Step:
         self, one: ChangedInstance, state: Standing, changes: Iterable[FieldChange], *, running: bool
     ) -> bool:
         """Whether the watch is over; not while the instance is unknown, or its change pending."""
-        attempt = self._desk.attempts.get(one.instance, ChangeAttempt())
+        attempt = self._inputs.attempts.get(one.instance, ChangeAttempt())
         comes = state == "pending" and not one.applied and attempt.trouble[0] != PolicyReason.NOT_APPLIED
         if state == "unknown" or (comes and running):
             return False
-        return self._desk.wall >= watched_until(one, changes, self._desk)
+        return self._inputs.wall >= watched_until(one, changes, self._inputs)
 
     def _lose(self, group: ChangedGroup, one: ChangedInstance, *, lost: bool) -> None:
         """The changes of a failed instance have to pass again."""
@@ -371,24 +371,24 @@ class _Step:
 
     def _was_refused(self, one: ChangedInstance, state: Standing) -> bool:
         """Whether EC2 refused the change."""
-        told = not one.applied and refused(self._desk.attempts.get(one.instance, ChangeAttempt()))
-        if not told or one.instance not in self._desk.inherited:
+        told = not one.applied and refused(self._inputs.attempts.get(one.instance, ChangeAttempt()))
+        if not told or one.instance not in self._inputs.inherited:
             return told
         # Another process may have sent it, and EC2's first responses may not show that yet.
         seen = self._found[one.instance].seen if state in BACK else None
-        return seen is not None and seen.at >= self._desk.believed_since
+        return seen is not None and seen.at >= self._inputs.believed_since
 
 
-def _is_fresh(one: Found, desk: Desk, seconds: float = FRESH_SECONDS) -> bool:
-    return one.seen is not None and desk.fresh(one.seen, seconds)
+def _is_fresh(one: Found, inputs: EnforceInput, seconds: float = FRESH_SECONDS) -> bool:
+    return one.seen is not None and inputs.fresh(one.seen, seconds)
 
 
-def _still_wanted(desk: Desk) -> dict[tuple[Group, FieldChange], PassedChange]:
-    every = desk.canary.passed if desk.canary is not None else ()
+def _still_wanted(inputs: EnforceInput) -> dict[tuple[Group, FieldChange], PassedChange]:
+    every = inputs.canary.passed if inputs.canary is not None else ()
     return {
         ((one.kind, one.name), FieldChange(one.field, one.before, one.after)): one
         for one in every
-        if text(desk.options.get(one.field)) == one.after and (one.proved or desk.proved is None)
+        if text(inputs.options.get(one.field)) == one.after and (one.proved or inputs.proved is None)
     }
 
 

@@ -9,8 +9,8 @@ from caretaker.api.conditions import PolicyReason as Reason
 from caretaker.api.imds import FieldChange
 from caretaker.imds.change_attempts import ChangeAttempt, advance, not_applied, overdue
 from caretaker.imds.checks import Seen, State
-from caretaker.imds.desk import Desk, Found
 from caretaker.imds.drift import HOP_LIMIT, Change, change_of
+from caretaker.imds.enforce_input import EnforceInput, Found
 from caretaker.imds.guard import Held, ec2_name, held, parameters
 
 _NEW: Final = ChangeAttempt()
@@ -45,12 +45,12 @@ class Case(msgspec.Struct, frozen=True, gc=False):
         runs = one.seen is not None and one.seen.state == "running"
         return one.ready and one.provable and runs
 
-    def changes_now(self, desk: Desk) -> bool:
+    def changes_now(self, inputs: EnforceInput) -> bool:
         """Whether a call is to be made, now or after its backoff. A pending change is sent once more, after
         pendingTimeout."""
         if self.state == "drifted":
             return not _under_way(self.found)
-        late = overdue(self.attempt, desk.now, desk.pending_timeout)
+        late = overdue(self.attempt, inputs.now, inputs.pending_timeout)
         return self.state == "pending" and late and not self.attempt.resent
 
     def options(self, me: str, changes: Iterable[FieldChange]) -> Mapping[str, Any]:
@@ -64,35 +64,37 @@ class Case(msgspec.Struct, frozen=True, gc=False):
         return parameters(self.found.wanted, me, leave, seen)
 
 
-def concerns(one: Found, desk: Desk) -> bool:
+def concerns(one: Found, inputs: EnforceInput) -> bool:
     """Whether Enforce has to look at the instance; most are compliant and without an attempt."""
-    return one.verdict.state in ("drifted", "pending") or one.instance in desk.attempts
+    return one.verdict.state in ("drifted", "pending") or one.instance in inputs.attempts
 
 
-def case_of(one: Found, desk: Desk, known: Collection[str]) -> Case:
+def case_of(one: Found, inputs: EnforceInput, known: Collection[str]) -> Case:
     """See Case. `known`: instances that were sent a change, by status."""
-    state, attempt = one.verdict.state, attempt_of(desk, one)
+    state, attempt = one.verdict.state, attempt_of(inputs, one)
     stay: tuple[Held, ...] = ()
     if one.seen is not None and state == "drifted":
-        mine = [change for change in one.verdict.changes if change.policy == desk.me]
-        stay = tuple(why for change in mine if (why := _held(change, one, one.seen, desk)) is not None)
+        mine = [change for change in one.verdict.changes if change.policy == inputs.me]
+        stay = tuple(why for change in mine if (why := _held(change, one, one.seen, inputs)) is not None)
         kept = {why.change.field for why in stay}
         free = tuple(change_of(change) for change in mine if change.field not in kept)
         if free:
-            return Case(one, state, _drifted(one, one.seen, attempt, free, desk), free, stay)
+            return Case(one, state, _drifted(one, one.seen, attempt, free, inputs), free, stay)
         # no change is left that this policy may make
         state = "pending" if _under_way(one) else "compliant"
-    attempt = advance(attempt, state, desk.now, desk.pending_timeout, others=one.instance in desk.others)
-    ours = bool(attempt.options) or one.instance in known or not desk.canary_instances
-    if state == "pending" and not ours and overdue(attempt, desk.now, desk.pending_timeout):
+    attempt = advance(
+        attempt, state, inputs.now, inputs.pending_timeout, others=one.instance in inputs.others
+    )
+    ours = bool(attempt.options) or one.instance in known or not inputs.canary_instances
+    if state == "pending" and not ours and overdue(attempt, inputs.now, inputs.pending_timeout):
         # Another client has sent it: report it, and do not send it again.
-        attempt = not_applied(attempt, desk.now, desk.pending_timeout)
+        attempt = not_applied(attempt, inputs.now, inputs.pending_timeout)
     return Case(one, state, attempt, (), stay)
 
 
-def attempt_of(desk: Desk, one: Found) -> ChangeAttempt:
+def attempt_of(inputs: EnforceInput, one: Found) -> ChangeAttempt:
     """The last attempt that the process remembers."""
-    return desk.attempts.get(one.instance) or _NEW
+    return inputs.attempts.get(one.instance) or _NEW
 
 
 def told(found: Found, attempt: ChangeAttempt | None) -> Found:
@@ -111,8 +113,8 @@ def told(found: Found, attempt: ChangeAttempt | None) -> Found:
     return msgspec.structs.replace(found, verdict=verdict)
 
 
-def _held(change: Change, one: Found, seen: Seen, desk: Desk) -> Held | None:
-    needed = desk.needed.get(one.group, 0)
+def _held(change: Change, one: Found, seen: Seen, inputs: EnforceInput) -> Held | None:
+    needed = inputs.needed.get(one.group, 0)
     if change.field == HOP_LIMIT and needed > change.desired:
         kind, name = one.group
         said = (
@@ -120,18 +122,18 @@ def _held(change: Change, one: Found, seen: Seen, desk: Desk) -> Held | None:
             f"{HOP_LIMIT} to {needed}, or exclude the group"
         )
         return Held(change, Reason.HOP_LIMIT_TOO_LOW, said)
-    return held(change, seen, desk.loosening, desk.tightening)
+    return held(change, seen, inputs.loosening, inputs.tightening)
 
 
 def _drifted(
-    one: Found, seen: Seen, attempt: ChangeAttempt, free: Collection[FieldChange], desk: Desk
+    one: Found, seen: Seen, attempt: ChangeAttempt, free: Collection[FieldChange], inputs: EnforceInput
 ) -> ChangeAttempt:
     """Advanced with the parameters that would be sent now, to compare them with those sent before."""
     if not attempt.options:
-        return advance(attempt, "drifted", desk.now, desk.pending_timeout)
+        return advance(attempt, "drifted", inputs.now, inputs.pending_timeout)
     fields = [change.field for change in free]
-    options = parameters(one.wanted, desk.me, one.wanted.keys() - set(fields), seen)
-    return advance(attempt, "drifted", desk.now, desk.pending_timeout, options, [*map(ec2_name, fields)])
+    options = parameters(one.wanted, inputs.me, one.wanted.keys() - set(fields), seen)
+    return advance(attempt, "drifted", inputs.now, inputs.pending_timeout, options, [*map(ec2_name, fields)])
 
 
 def _under_way(one: Found) -> bool:

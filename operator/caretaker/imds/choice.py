@@ -20,8 +20,8 @@ from caretaker.api.imds import (
 from caretaker.api.times import format_time
 from caretaker.imds.canary import Change, Record, chosen, together
 from caretaker.imds.cases import Case
-from caretaker.imds.desk import BATCH, Desk, Found, Group
 from caretaker.imds.drift import value
+from caretaker.imds.enforce_input import BATCH, EnforceInput, Found, Group
 from caretaker.imds.guard import parameters
 from caretaker.imds.merge import Wanted
 from caretaker.imds.standing import standing
@@ -47,9 +47,9 @@ class Choice(msgspec.Struct, frozen=True):
     later: bool = False
 
 
-def covered(cases: Sequence[Case], record: Record, desk: Desk) -> frozenset[str]:
+def covered(cases: Sequence[Case], record: Record, inputs: EnforceInput) -> frozenset[str]:
     """Instances whose changes have all passed in their group."""
-    passed, without = record.passed, not desk.canary_instances
+    passed, without = record.passed, not inputs.canary_instances
     return frozenset(
         case.found.instance
         for case in cases
@@ -57,11 +57,11 @@ def covered(cases: Sequence[Case], record: Record, desk: Desk) -> frozenset[str]
     )
 
 
-def able(cases: Sequence[Case], desk: Desk) -> Mapping[Change, Collection[str]]:
+def able(cases: Sequence[Case], inputs: EnforceInput) -> Mapping[Change, Collection[str]]:
     """Instances that may join the canary of their change. One whose change failed is not waited for, and none
     is when status has no room for as many canaries as the spec now asks for."""
-    running = sum(one.phase != "Failed" for one in desk.canary.groups) if desk.canary is not None else 0
-    if running * desk.canary_instances > MAX_CANARIES:
+    running = sum(one.phase != "Failed" for one in inputs.canary.groups) if inputs.canary is not None else 0
+    if running * inputs.canary_instances > MAX_CANARIES:
         return {}
     found: dict[Change, set[str]] = {}
     for case in cases:
@@ -74,12 +74,12 @@ def choose(
     cases: Sequence[Case],
     follow: Collection[str],
     record: Record,
-    desk: Desk,
+    inputs: EnforceInput,
     unknown: Collection[Group],
 ) -> Choice:
     """As many as the limits allow; `follow`: instances whose changes have passed; `unknown`: groups of
     instances that may differ."""
-    pick = _Pick(record, desk)
+    pick = _Pick(record, inputs)
     first = [case for case in cases if case.found.instance not in follow]
     for case in cases:
         pick.again(case)
@@ -93,30 +93,30 @@ def choose(
     return pick.choice({*wait, *(case.found.group for case in first)})
 
 
-def restore(found: Mapping[str, Found], record: Record, desk: Desk) -> Choice:
+def restore(found: Mapping[str, Found], record: Record, inputs: EnforceInput) -> Choice:
     """Write the previous values back, once, to the instances of failed canaries."""
-    pick = _Pick(record, desk)
+    pick = _Pick(record, inputs)
     for canary in record.canaries.values():
         if canary.phase == "Failed":
             for one in canary.instances:
-                if one.instance in found and not one.restored and _meant(found[one.instance], canary, desk):
+                if one.instance in found and not one.restored and _meant(found[one.instance], canary, inputs):
                     pick.restore(canary, one, found[one.instance])
     return pick.choice(record.canaries.keys())
 
 
-def _meant(one: Found, canary: GroupCanary, desk: Desk) -> bool:
+def _meant(one: Found, canary: GroupCanary, inputs: EnforceInput) -> bool:
     """Whether the policy still wants the values that were sent."""
-    return standing(one, canary.changes, desk.me) not in ("left", "out")
+    return standing(one, canary.changes, inputs.me) not in ("left", "out")
 
 
-def asks(cases: Sequence[Case], writes: Sequence[Write], desk: Desk) -> tuple[Write, ...]:
+def asks(cases: Sequence[Case], writes: Sequence[Write], inputs: EnforceInput) -> tuple[Write, ...]:
     """The first write, and others spread over all that is left: a denial may be due to tags, which neighbours
     in the list often share."""
     asked = {one.instance: one for one in writes[:1]}
     for at in (len(cases) * part // ASKED for part in range(ASKED) if cases):
         case, found = cases[at], cases[at].found
         if found.seen is not None:
-            write = Write(found.instance, found.region, case.options(desk.me, case.changes))
+            write = Write(found.instance, found.region, case.options(inputs.me, case.changes))
             asked.setdefault(found.instance, write)
     return tuple(asked.values())[:ASKED]
 
@@ -124,15 +124,15 @@ def asks(cases: Sequence[Case], writes: Sequence[Write], desk: Desk) -> tuple[Wr
 class _Pick:
     """Builds a Choice."""
 
-    def __init__(self, record: Record, desk: Desk) -> None:
+    def __init__(self, record: Record, inputs: EnforceInput) -> None:
         self._record = record
-        self._desk = desk
+        self._inputs = inputs
         self._canaries = dict(record.canaries)
-        self._left = dict(desk.free)
-        self._batch = min(desk.cap, BATCH)
+        self._left = dict(inputs.free)
+        self._batch = min(inputs.cap, BATCH)
         self._room = MAX_CHANGED - sum(len(group.instances) for group in record.changed)
         running = sum(one.phase != "Failed" for one in self._canaries.values())
-        self._slots = MAX_CANARIES - running * desk.canary_instances
+        self._slots = MAX_CANARIES - running * inputs.canary_instances
         self._writes: list[Write] = []
         self._read: list[Found] = []
         self._later = False
@@ -171,16 +171,16 @@ class _Pick:
         canary = self._canaries.get(case.found.group)
         if canary is None or canary.phase == "Failed":
             room = canary is not None or len(self._canaries) < MAX_GROUPS
-            size = self._desk.canary_instances
+            size = self._inputs.canary_instances
             if room and self._slots >= size and self._send(case, case.changes):
                 self._slots -= size
-                stamp, one = format_time(self._desk.wall), chosen(case.found, self._desk)
+                stamp, one = format_time(self._inputs.wall), chosen(case.found, self._inputs)
                 kind, name = case.found.group
                 self._canaries[kind, name] = GroupCanary(
                     kind, name, case.changes, (one,), "Changing", stamp, stamp
                 )
-        elif self._slots >= 0 and joins(case, canary, self._desk) and self._send(case, case.changes):
-            instances = (*canary.instances, chosen(case.found, self._desk))
+        elif self._slots >= 0 and joins(case, canary, self._inputs) and self._send(case, case.changes):
+            instances = (*canary.instances, chosen(case.found, self._inputs))
             self._canaries[case.found.group] = msgspec.structs.replace(canary, instances=instances)
 
     def follower(self, case: Case) -> None:
@@ -189,14 +189,14 @@ class _Pick:
         canary = self._canaries.get(one.group)
         if canary is not None and _within(case, canary):
             return
-        if not self._desk.canary_instances:
+        if not self._inputs.canary_instances:
             self._send(case, case.changes)
         elif case.state == "pending":
             self._send(case, ())
         elif (self._room > 0 or one.instance in self._known) and self._send(case, case.changes):
             self._room -= one.instance not in self._known
             kind, name = one.group
-            self._changed.append(ChangedGroup(kind, name, case.changes, (chosen(one, self._desk),)))
+            self._changed.append(ChangedGroup(kind, name, case.changes, (chosen(one, self._inputs),)))
 
     def restore(self, canary: GroupCanary, one: ChangedInstance, found: Found) -> None:
         """An instance that still has the change."""
@@ -204,7 +204,7 @@ class _Pick:
             return
         has = dict(found.seen.options.given())
         wanted = {
-            change.field: Wanted(before, self._desk.me, 0)
+            change.field: Wanted(before, self._inputs.me, 0)
             for change in canary.changes
             if (before := value(change, change.before)) is not None
             and has.get(change.field) == value(change, change.after)
@@ -214,7 +214,7 @@ class _Pick:
         if not self._free(found):
             self._later = True
             return
-        self._write(found, parameters(wanted, self._desk.me, (), found.seen))
+        self._write(found, parameters(wanted, self._inputs.me, (), found.seen))
         after = self._canaries[canary.kind, canary.name]
         instances = [
             msgspec.structs.replace(other, restored=True) if other.instance == one.instance else other
@@ -223,10 +223,10 @@ class _Pick:
         self._canaries[canary.kind, canary.name] = msgspec.structs.replace(after, instances=tuple(instances))
 
     def _send(self, case: Case, changes: Sequence[FieldChange]) -> bool:
-        later = case.attempt.not_before > self._desk.now
+        later = case.attempt.not_before > self._inputs.now
         if case.found.seen is None or later or not self._free(case.found):
             return False
-        self._write(case.found, case.options(self._desk.me, changes))
+        self._write(case.found, case.options(self._inputs.me, changes))
         return True
 
     def _free(self, one: Found) -> bool:
@@ -246,7 +246,7 @@ def _within(case: Case, canary: GroupCanary) -> bool:
     return case.found.instance in _names(canary)
 
 
-def joins(case: Case, canary: GroupCanary, desk: Desk) -> bool:
+def joins(case: Case, canary: GroupCanary, inputs: EnforceInput) -> bool:
     """Whether the instance may join a canary in phase Changing."""
-    room = canary.phase == "Changing" and len(canary.instances) < desk.canary_instances
+    room = canary.phase == "Changing" and len(canary.instances) < inputs.canary_instances
     return room and case.fit and canary.changes == case.changes and not _within(case, canary)

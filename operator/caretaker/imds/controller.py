@@ -245,8 +245,8 @@ class IMDSPolicyKind:
 
     def _enforcing(self, mine: Read, found: Look, deeds: Deeds, wanting: frozenset[str]) -> Gathered:
         """The same with the inputs of Enforce."""
-        desk = self._doer.desk(mine, deeds, found.targets)
-        snapshot = msgspec.structs.replace(found.snapshot, desk=desk)
+        inputs = self._doer.enforce_input(mine, deeds, found.targets)
+        snapshot = msgspec.structs.replace(found.snapshot, enforce_input=inputs)
         view = msgspec.structs.replace(found.view, refused=deeds.refused)
         return Gathered(view, snapshot, found.age, found.targets, deeds, wanting, found.lost)
 

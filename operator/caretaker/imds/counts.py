@@ -5,8 +5,8 @@ from collections.abc import Iterable
 
 from caretaker.api.imds import GroupStatus
 from caretaker.imds.checks import Verdict
-from caretaker.imds.desk import Group
 from caretaker.imds.drift import text
+from caretaker.imds.enforce_input import Group
 from caretaker.imds.verify import Verified
 
 # (groups, verdict, how many nodes have both)

@@ -22,8 +22,8 @@ from caretaker.aws.readonly import read_only
 from caretaker.aws.services import Rate
 from caretaker.imds.change_attempts import BACKOFF_SECONDS, ChangeAttempt, advance, failed, sent, unanswered
 from caretaker.imds.choice import ASKED, Write
-from caretaker.imds.desk import FRESH_SECONDS, Desk, recorded
 from caretaker.imds.enforce import Enforced
+from caretaker.imds.enforce_input import FRESH_SECONDS, EnforceInput, recorded
 from caretaker.imds.inventory import OWN_SECONDS, Inventory
 from caretaker.imds.memory import Deeds, Permit
 from caretaker.imds.pace import Pace, cap
@@ -85,7 +85,7 @@ class Doer:
 
     # ---------------------------------------------------------------- before a plan
 
-    def desk(self, mine: Read, deeds: Deeds, targets: Mapping[str, Target]) -> Desk:
+    def enforce_input(self, mine: Read, deeds: Deeds, targets: Mapping[str, Target]) -> EnforceInput:
         """The input of the plan; `targets` by region."""
         assert mine.spec is not None  # noqa: S101 - only a policy that can be read is enforced
         safety, now = mine.spec.safety, self._now()
@@ -97,7 +97,7 @@ class Doer:
         resumed = parse_time((mine.meta.annotations or {}).get(names.RESUME_AT)) or 0.0
         deeds.begun(mine.status.canary)
         deeds.inherit(recorded(mine.status.canary, mine.status.changed), time.monotonic())
-        return Desk(
+        return EnforceInput(
             me=mine.meta.name,
             generation=mine.meta.generation,
             now=now,

@@ -1,8 +1,8 @@
 """What Enforce changes now, what it waits for, and what stops it.
 
-Pure: instances and the state of the process (Desk) -> Enforced. Gates are checked in the order in which they
-are reported. Behind the last gate the canaries, the policy's rate and our share of EC2's limit decide the
-number of changes.
+Pure: instances and the state of the process (EnforceInput) -> Enforced. Gates are checked in the order in
+which they are reported. Behind the last gate the canaries, the policy's rate and our share of EC2's limit
+decide the number of changes.
 """
 
 import math
@@ -19,8 +19,8 @@ from caretaker.imds.canary import Fault, Record, status, step
 from caretaker.imds.cases import Case, attempt_of, case_of, concerns
 from caretaker.imds.change_attempts import ChangeAttempt
 from caretaker.imds.choice import Choice, Write, able, asks, choose, covered, joins, restore
-from caretaker.imds.desk import WATCH_SECONDS, Desk, Found, recorded
 from caretaker.imds.drift import change_of
+from caretaker.imds.enforce_input import WATCH_SECONDS, EnforceInput, Found, recorded
 from caretaker.imds.guard import Held
 from caretaker.imds.soak import floor, soak, soaked_at, watched_until
 from caretaker.imds.standing import runs
@@ -59,40 +59,40 @@ class Enforced(msgspec.Struct, frozen=True):
     wake: float | None = None
 
 
-def enforce(every: Sequence[Found], desk: Desk, elsewhere: Sequence[Found] = ()) -> Enforced:
+def enforce(every: Sequence[Found], inputs: EnforceInput, elsewhere: Sequence[Found] = ()) -> Enforced:
     """See Enforced. `elsewhere`: instances in status that the policy no longer selects."""
-    known = recorded(desk.canary, desk.watched)
-    items = [case_of(one, desk, known) for one in every if concerns(one, desk)]
-    left = (one for one in items if one.changes_now(desk))
-    cases = sorted(left, key=lambda one: (one.found.instance not in desk.first, *one.order))
+    known = recorded(inputs.canary, inputs.watched)
+    items = [case_of(one, inputs, known) for one in every if concerns(one, inputs)]
+    left = (one for one in items if one.changes_now(inputs))
+    cases = sorted(left, key=lambda one: (one.found.instance not in inputs.first, *one.order))
     found = {one.instance: one for one in (*elsewhere, *every) if one.instance in known}
     held = {one.found.instance: [change_of(why.change) for why in one.held] for one in items if one.held}
-    record = step(found, held, desk, able(cases, desk))
-    breaker, closed = _breaker(desk, record.faults)
-    stop = _stop(every, cases, record, breaker, desk)
-    follow = covered(cases, record, desk)
+    record = step(found, held, inputs, able(cases, inputs))
+    breaker, closed = _breaker(inputs, record.faults)
+    stop = _stop(every, cases, record, breaker, inputs)
+    follow = covered(cases, record, inputs)
     if stop is None:
         unknown = {one.group for one in (*elsewhere, *every) if one.verdict.state == "unknown"}
-        choice = choose(cases, follow, record, desk, unknown)
-    elif breaker is not None and desk.on_failure == "Restore" and desk.stopped is None:
-        choice = restore(found, record, desk)
+        choice = choose(cases, follow, record, inputs, unknown)
+    elif breaker is not None and inputs.on_failure == "Restore" and inputs.stopped is None:
+        choice = restore(found, record, inputs)
     else:
         choice = Choice(record)
-    phase, message = stop or _phase(items, cases, follow, choice.record, desk)
+    phase, message = stop or _phase(items, cases, follow, choice.record, inputs)
     made = Enforced(
         writes=choice.writes,
-        asks=asks(cases, choice.writes, desk) if choice.writes or desk.stopped is not None else (),
-        ahead=_ahead(cases, choice, found, desk),
+        asks=asks(cases, choice.writes, inputs) if choice.writes or inputs.stopped is not None else (),
+        ahead=_ahead(cases, choice, found, inputs),
         left=len(cases),
         phase=phase,
         message=message,
         hold=stop is not None or phase == Reason.NOT_PROBEABLE,
-        canary=status(choice.record, desk),
+        canary=status(choice.record, inputs),
         changed=choice.record.changed,
         breaker=breaker,
         closed=closed,
         attempts={
-            one.found.instance: one.attempt for one in items if one.attempt != attempt_of(desk, one.found)
+            one.found.instance: one.attempt for one in items if one.attempt != attempt_of(inputs, one.found)
         },
         held=tuple((one.found.instance, why) for one in items for why in one.held),
         pending=_pending(items),
@@ -103,9 +103,9 @@ def enforce(every: Sequence[Found], desk: Desk, elsewhere: Sequence[Found] = ())
             for one in items
             if one.state == "drifted" and one.attempt.trouble[0] == Reason.BLOCKED_BY_ACCOUNT_POLICY
         ),
-        slowed=desk.slowed,
+        slowed=inputs.slowed,
     )
-    return msgspec.structs.replace(made, wake=_wake(made, cases, follow, choice, desk))
+    return msgspec.structs.replace(made, wake=_wake(made, cases, follow, choice, inputs))
 
 
 def _pending(items: Iterable[Case]) -> int:
@@ -113,12 +113,12 @@ def _pending(items: Iterable[Case]) -> int:
 
 
 def _ahead(
-    cases: Iterable[Case], choice: Choice, found: Mapping[str, Found], desk: Desk
+    cases: Iterable[Case], choice: Choice, found: Mapping[str, Found], inputs: EnforceInput
 ) -> tuple[tuple[str, str], ...]:
     """Instances whose last read is too old for these writes; with them the next ones, to save calls."""
-    old = [one for one in choice.read if one.seen is not None and not desk.fresh(one.seen)]
+    old = [one for one in choice.read if one.seen is not None and not inputs.fresh(one.seen)]
     if choice.writes or choice.record.stale:
-        old += [one for one in found.values() if one.seen is not None and _unwatched(one, desk)]
+        old += [one for one in found.values() if one.seen is not None and _unwatched(one, inputs)]
     old += choice.record.stale
     if not old:
         return ()
@@ -131,42 +131,42 @@ def _ahead(
     return tuple(ahead)
 
 
-def _unwatched(one: Found, desk: Desk) -> bool:
+def _unwatched(one: Found, inputs: EnforceInput) -> bool:
     ended = one.verdict.state in ("gone", "unknown", "skipped")
-    return not ended and one.seen is not None and not desk.fresh(one.seen, WATCH_SECONDS)
+    return not ended and one.seen is not None and not inputs.fresh(one.seen, WATCH_SECONDS)
 
 
 # ---------------------------------------------------------------- gates
 
 
-def _breaker(desk: Desk, faults: Sequence[Fault]) -> tuple[BreakerStatus | None, bool]:
+def _breaker(inputs: EnforceInput, faults: Sequence[Fault]) -> tuple[BreakerStatus | None, bool]:
     """(the open breaker or None, whether it has just been closed)."""
-    before = desk.breaker
+    before = inputs.breaker
     if before is not None:
         opened = parse_time(before.opened_at) or 0.0
-        if before.generation == desk.generation and desk.resumed_at <= opened:
+        if before.generation == inputs.generation and inputs.resumed_at <= opened:
             return before, False
     closed = before is not None
     fault = faults[0] if faults else None
     if fault is None and not closed:
-        fault = _failures(desk)
+        fault = _failures(inputs)
     if fault is None:
         return None, closed
     # An earlier resume-at from a clock that is ahead must not close this breaker.
-    stamp = format_time(max(desk.wall, math.ceil(desk.resumed_at)))
-    said, count = fault.message[:1024], desk.failures if fault.reason == BreakerReason.CHANGES_FAILED else 0
+    stamp = format_time(max(inputs.wall, math.ceil(inputs.resumed_at)))
+    said, count = fault.message[:1024], inputs.failures if fault.reason == BreakerReason.CHANGES_FAILED else 0
     return BreakerStatus(
-        desk.generation, count, stamp, said, fault.reason, fault.instance, fault.node
+        inputs.generation, count, stamp, said, fault.reason, fault.instance, fault.node
     ), closed
 
 
-def _failures(desk: Desk) -> Fault | None:
+def _failures(inputs: EnforceInput) -> Fault | None:
     """Faults of changes, which the process remembers."""
-    instance, message = desk.denied
+    instance, message = inputs.denied
     if instance:
         return Fault(BreakerReason.CHANGE_DENIED, instance, "", f"instance {instance}: {message}")
-    if desk.failures >= desk.stop_after:
-        said = f"{desk.failures} changes failed in a row; the last error is: {desk.last_failure}"
+    if inputs.failures >= inputs.stop_after:
+        said = f"{inputs.failures} changes failed in a row; the last error is: {inputs.last_failure}"
         return Fault(BreakerReason.CHANGES_FAILED, "", "", said)
     return None
 
@@ -176,21 +176,21 @@ def _stop(
     cases: Sequence[Case],
     record: Record,
     breaker: BreakerStatus | None,
-    desk: Desk,
+    inputs: EnforceInput,
 ) -> tuple[str, str] | None:
     """Why no instance is changed."""
-    if desk.stopped is not None:
-        return desk.stopped
+    if inputs.stopped is not None:
+        return inputs.stopped
     if breaker is not None:
         return Reason.BREAKER_OPEN, (
             f"{breaker.reason}: {breaker.message}. No instance is changed until you run "
-            f"`caretaker resume imdspolicy {desk.me}` or change the spec"
+            f"`caretaker resume imdspolicy {inputs.me}` or change the spec"
         )
     if not cases:
         return None
     if blocked := _blocked(record):
         return blocked
-    return desk.unproved if desk.unproved[0] else _too_wide(every, desk)
+    return inputs.unproved if inputs.unproved[0] else _too_wide(every, inputs)
 
 
 def _blocked(record: Record) -> tuple[str, str] | None:
@@ -215,14 +215,14 @@ def _unready(record: Record) -> str:
     )
 
 
-def _too_wide(every: Sequence[Found], desk: Desk) -> tuple[str, str] | None:
+def _too_wide(every: Sequence[Found], inputs: EnforceInput) -> tuple[str, str] | None:
     checked = sum(one.verdict.state in ("compliant", "drifted", "pending") for one in every)
     drifted = sum(one.verdict.state == "drifted" for one in every)
-    if drifted * 100 <= desk.max_drift_percent * checked:
+    if drifted * 100 <= inputs.max_drift_percent * checked:
         return None
     return Reason.DRIFT_TOO_WIDE, (
         f"{drifted} of {checked} instances differ; spec.safety.maxDriftPercent allows "
-        f"{desk.max_drift_percent} %. No instance is changed. Check spec.selector and spec.options, then "
+        f"{inputs.max_drift_percent} %. No instance is changed. Check spec.selector and spec.options, then "
         "raise maxDriftPercent"
     )
 
@@ -231,7 +231,11 @@ def _too_wide(every: Sequence[Found], desk: Desk) -> tuple[str, str] | None:
 
 
 def _phase(
-    items: Iterable[Case], cases: Sequence[Case], follow: Collection[str], record: Record, desk: Desk
+    items: Iterable[Case],
+    cases: Sequence[Case],
+    follow: Collection[str],
+    record: Record,
+    inputs: EnforceInput,
 ) -> tuple[str, str]:
     left, pending = len(cases), _pending(items)
     if not left and not pending:
@@ -243,14 +247,14 @@ def _phase(
     if not running:
         return _no_canary(cases, said)
     first = min(
-        running, key=lambda one: (bool(_unprobed(one, desk)), one.phase == "Soaking", one.kind, one.name)
+        running, key=lambda one: (bool(_unprobed(one, inputs)), one.phase == "Soaking", one.kind, one.name)
     )
     more = f"; {len(running) - 1} more group(s) have a canary" if len(running) > 1 else ""
-    if why := _unprobed(first, desk):
+    if why := _unprobed(first, inputs):
         return Reason.NOT_PROBEABLE, f"{_names(first)} has soaked, and cannot be probed: {why}{more}; {said}"
     if first.phase == "Soaking":
-        return Reason.CANARY_SOAKING, f"{_names(first)} {_until(first, desk)}{more}; {said}"
-    proved = "" if desk.proved is None else ", and has to pass the probe afterwards"
+        return Reason.CANARY_SOAKING, f"{_names(first)} {_until(first, inputs)}{more}; {said}"
+    proved = "" if inputs.proved is None else ", and has to pass the probe afterwards"
     return Reason.CANARY_CHANGING, f"{_names(first)} is being changed{proved}{more}; {said}"
 
 
@@ -276,27 +280,27 @@ def _names(canary: GroupCanary) -> str:
     return f"Canary {names}{of}"
 
 
-def _unprobed(canary: GroupCanary, desk: Desk) -> str:
+def _unprobed(canary: GroupCanary, inputs: EnforceInput) -> str:
     """Why no probe can verify the canary; "" = one can, or the soak goes on."""
-    if canary.phase != "Soaking" or desk.proved is None or desk.wall < soaked_at(canary, desk):
+    if canary.phase != "Soaking" or inputs.proved is None or inputs.wall < soaked_at(canary, inputs):
         return ""
-    left = (one.instance for one in canary.instances if one.instance not in desk.proved)
-    return next((why for one in left if (why := desk.unprobed.get(one, ""))), "")
+    left = (one.instance for one in canary.instances if one.instance not in inputs.proved)
+    return next((why for one in left if (why := inputs.unprobed.get(one, ""))), "")
 
 
-def _until(canary: GroupCanary, desk: Desk) -> str:
-    end = soaked_at(canary, desk)
-    if desk.wall >= end:
+def _until(canary: GroupCanary, inputs: EnforceInput) -> str:
+    end = soaked_at(canary, inputs)
+    if inputs.wall >= end:
         return "has soaked, and waits for its probe (condition Verified)"
     why = ""
-    if soak(canary.changes, desk) > desk.canary_soak:
+    if soak(canary.changes, inputs) > inputs.canary_soak:
         minutes = floor(canary.changes) / 60
         why = f" (a closing change soaks at least {minutes:g} min: clients cache credentials)"
     return f"soaks until {format_time(end)}{why}, then the remaining instances are changed"
 
 
 def _wake(
-    base: Enforced, cases: Iterable[Case], follow: Collection[str], choice: Choice, desk: Desk
+    base: Enforced, cases: Iterable[Case], follow: Collection[str], choice: Choice, inputs: EnforceInput
 ) -> float | None:
     """Seconds until the next pass if no event comes before."""
     if base.ahead:
@@ -304,34 +308,36 @@ def _wake(
     record = choice.record
     running = any(one.phase != "Failed" for one in record.canaries.values())
     hold = base.hold and not (base.phase == Reason.NOT_PROBEABLE and running)
-    mine = [] if hold else [case for case in cases if _moves(case, follow, record, desk)]
-    later = [case.attempt.not_before - desk.now for case in mine]
+    mine = [] if hold else [case for case in cases if _moves(case, follow, record, inputs)]
+    later = [case.attempt.not_before - inputs.now for case in mine]
     times = [seconds for seconds in later if seconds > 0]
     if base.pending or base.writes:
         times.append(POLL_SECONDS)
     if choice.later or any(seconds <= 0 for seconds in later):
-        times.append(max(desk.wait, PASS_SECONDS))
+        times.append(max(inputs.wait, PASS_SECONDS))
     if base.breaker is None:
-        ends = [_ends(one, desk) for one in record.canaries.values() if one.phase == "Soaking"]
+        ends = [_ends(one, inputs) for one in record.canaries.values() if one.phase == "Soaking"]
         times += [min(seconds, WATCH_SECONDS) for seconds in ends if seconds > 0]
     if (not hold or base.phase == Reason.NODE_NOT_READY) and base.left and not times:
         times.append(READY_SECONDS)
     if record.unreported and base.left:
         times.append(WATCH_SECONDS)
-    watches = (watched_until(one, group.changes, desk) for group in record.changed for one in group.instances)
-    times += [(end - desk.wall) / desk.tick for end in watches if end > desk.wall]
+    watches = (
+        watched_until(one, group.changes, inputs) for group in record.changed for one in group.instances
+    )
+    times += [(end - inputs.wall) / inputs.tick for end in watches if end > inputs.wall]
     return max(min(times), 0.1) if times else None
 
 
-def _ends(canary: GroupCanary, desk: Desk) -> float:
-    if desk.proved is not None and canary.since == format_time(desk.wall):
+def _ends(canary: GroupCanary, inputs: EnforceInput) -> float:
+    if inputs.proved is not None and canary.since == format_time(inputs.wall):
         return POLL_SECONDS  # the next pass requests its probe
-    return (soaked_at(canary, desk) - desk.wall) / desk.tick
+    return (soaked_at(canary, inputs) - inputs.wall) / inputs.tick
 
 
-def _moves(case: Case, follow: Collection[str], record: Record, desk: Desk) -> bool:
+def _moves(case: Case, follow: Collection[str], record: Record, inputs: EnforceInput) -> bool:
     """Whether its change may be sent when it is due."""
     canary = record.canaries.get(case.found.group)
     if canary is not None and any(one.instance == case.found.instance for one in canary.instances):
         return canary.phase == "Changing"
-    return case.found.instance in follow or (canary is not None and joins(case, canary, desk))
+    return case.found.instance in follow or (canary is not None and joins(case, canary, inputs))

@@ -6,9 +6,9 @@ from itertools import islice
 from typing import Final
 
 from caretaker.api.imds import MAX_EXCEPTIONS, ExceptionStatus
-from caretaker.imds.desk import Found
 from caretaker.imds.drift import Change, text
 from caretaker.imds.enforce import Enforced
+from caretaker.imds.enforce_input import Found
 from caretaker.imds.guard import Held
 
 # In this order exceptions are listed where there are too many.

@@ -18,7 +18,7 @@ from caretaker.api.times import format_time
 from caretaker.aws.errors import AwsError
 from caretaker.aws.identity import Target
 from caretaker.imds.conditions import Problem, View
-from caretaker.imds.desk import recorded
+from caretaker.imds.enforce_input import recorded
 from caretaker.imds.instance_ref import InstanceRef, most
 from caretaker.imds.inventory import Inventory, Region
 from caretaker.imds.plan import Member, Policy, Snapshot

@@ -10,7 +10,7 @@ import msgspec
 from caretaker.api.conditions import PolicyReason as Reason
 from caretaker.api.imds import CanaryStatus
 from caretaker.imds.change_attempts import ChangeAttempt
-from caretaker.imds.desk import Group
+from caretaker.imds.enforce_input import Group
 from caretaker.imds.pace import Pace
 
 

@@ -16,9 +16,9 @@ from caretaker.api.times import parse_time
 from caretaker.imds import counts
 from caretaker.imds.cases import told
 from caretaker.imds.checks import CheckInput, Seen, Verdict, check, fits
-from caretaker.imds.desk import Desk, Found, Group, recorded
 from caretaker.imds.drift import slow_and_open
 from caretaker.imds.enforce import Enforced, enforce
+from caretaker.imds.enforce_input import EnforceInput, Found, Group, recorded
 from caretaker.imds.exceptions import exceptions_of
 from caretaker.imds.instance_ref import InstanceRef
 from caretaker.imds.launching import Launching
@@ -73,7 +73,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     members: Sequence[Member]
     unasked: Mapping[str, str] = {}
     region: str = ""  # only nodes of this one; "" = of all
-    desk: Desk | None = None  # what Enforce works with; None = Audit
+    enforce_input: EnforceInput | None = None  # what Enforce works with; None = Audit
     probing: Probing | None = None  # None: nothing is probed
     known: Known = Known()  # by the probe
     now: float = 0.0  # Unix seconds
@@ -121,9 +121,9 @@ def plan(snapshot: Snapshot) -> Plan:
         conflicts |= {field: one.rivals for field, one in fields.items() if me.name in one.rivals}
     candidates = _candidates(snapshot, found)
     enforced, verified = None, _verified(snapshot, candidates)
-    if snapshot.desk is not None:
-        desk = _desk(snapshot, snapshot.desk, me, found, verified, candidates)
-        enforced, found = _enforced(found, desk, _elsewhere(others, desk, verdicts))
+    if snapshot.enforce_input is not None:
+        inputs = _enforce_input(snapshot, snapshot.enforce_input, me, found, verified, candidates)
+        enforced, found = _enforced(found, inputs, _elsewhere(others, inputs, verdicts))
     states = Counter[str](one.verdict.state for _, one in found)
     alike = _alike(found)
     sources = audit(heirs, lambda: _heirs(others), snapshot.launching, me.name, own)
@@ -159,27 +159,27 @@ def _me(snapshot: Snapshot) -> Policy:
     return next(policy for policy in snapshot.policies if policy.name == snapshot.me)
 
 
-def _desk(
+def _enforce_input(
     snapshot: Snapshot,
-    desk: Desk,
+    inputs: EnforceInput,
     me: Policy,
     found: Sequence[tuple[Member, Found]],
     verified: Verified | None,
     candidates: Sequence[Candidate],
-) -> Desk:
+) -> EnforceInput:
     """With the options of the policy, and the results of its probes."""
-    desk = msgspec.structs.replace(desk, options=dict(me.options.given()))
+    inputs = msgspec.structs.replace(inputs, options=dict(me.options.given()))
     if snapshot.probing is None or verified is None:
-        return desk
+        return inputs
     probing, findings, now = snapshot.probing, snapshot.known.findings, snapshot.now
-    marks, known = snapshot.known.marks, recorded(desk.canary, ())
+    marks, known = snapshot.known.marks, recorded(inputs.canary, ())
     canaries = [
         (one, candidate) for (_, one), candidate in zip(found, candidates, strict=True) if candidate.needed
     ]
     proved = [one for one, candidate in canaries if stands(probing, candidate, findings.get(one.node), now)]
     needed = required(probing, candidates, findings, now) if probing.expect == "PodReachable" else {}
     return msgspec.structs.replace(
-        desk,
+        inputs,
         proved=frozenset(one.instance for one in proved),
         faulty={one.instance: why for one, _ in canaries if (why := verified.faults.get(one.node))},
         unprobed={one.instance: candidate.unprobed for one, candidate in canaries if candidate.unprobed},
@@ -193,11 +193,11 @@ def _desk(
     )
 
 
-def _canaries(desk: Desk | None) -> dict[str, tuple[float, float]]:
+def _canaries(inputs: EnforceInput | None) -> dict[str, tuple[float, float]]:
     """Instances of canaries that have the change -> since when they soak (0 = not now), and when they were
     chosen, in Unix seconds: earlier probe requests do not verify them. Plus one, since times are rounded down
     to a second."""
-    canaries = desk.canary.groups if desk is not None and desk.canary is not None else ()
+    canaries = inputs.canary.groups if inputs is not None and inputs.canary is not None else ()
     return {
         one.instance: (
             (parse_time(canary.since) or 0.0) + 1.0 if canary.phase == "Soaking" else 0.0,
@@ -213,8 +213,8 @@ def _candidates(snapshot: Snapshot, found: Sequence[tuple[Member, Found]]) -> Se
     """A Candidate for each instance, in order, if nodes are probed."""
     if snapshot.probing is None:
         return ()
-    canaries = _canaries(snapshot.desk)
-    changed = snapshot.desk.changed if snapshot.desk is not None else {}
+    canaries = _canaries(snapshot.enforce_input)
+    changed = snapshot.enforce_input.changed if snapshot.enforce_input is not None else {}
     me = _me(snapshot)
     fields = frozenset(field for field, _ in me.options.given())
     candidates = []
@@ -273,10 +273,10 @@ def _found(member: Member, verdict: Verdict, wanted: Mapping[str, Wanted], *, pr
 
 
 def _elsewhere(
-    others: Iterable[tuple[Member, Mapping[str, Wanted]]], desk: Desk, verdicts: "_Verdicts"
+    others: Iterable[tuple[Member, Mapping[str, Wanted]]], inputs: EnforceInput, verdicts: "_Verdicts"
 ) -> list[Found]:
     """Changed instances that the policy no longer selects."""
-    known = recorded(desk.canary, desk.watched)
+    known = recorded(inputs.canary, inputs.watched)
     return [
         _found(member, verdicts.of(member, fields), fields)
         for member, fields in others
@@ -285,11 +285,11 @@ def _elsewhere(
 
 
 def _enforced(
-    found: Sequence[tuple[Member, Found]], desk: Desk, elsewhere: Sequence[Found]
+    found: Sequence[tuple[Member, Found]], inputs: EnforceInput, elsewhere: Sequence[Found]
 ) -> tuple[Enforced, list[tuple[Member, Found]]]:
     """What Enforce does, and what was found with what is known of its tries."""
-    made = enforce([one for _, one in found], desk, elsewhere)
-    attempts = {**desk.attempts, **made.attempts}
+    made = enforce([one for _, one in found], inputs, elsewhere)
+    attempts = {**inputs.attempts, **made.attempts}
     return made, [(member, told(one, attempts.get(one.instance))) for member, one in found]
 
 

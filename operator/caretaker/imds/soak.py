@@ -9,8 +9,8 @@ from typing import Final
 from caretaker.api.imds import ChangedInstance, FieldChange, GroupCanary
 from caretaker.api.times import parse_time
 from caretaker.imds.change_attempts import ChangeAttempt
-from caretaker.imds.desk import Desk
 from caretaker.imds.drift import HOP_LIMIT, closes, value
+from caretaker.imds.enforce_input import EnforceInput
 
 # Minimum soak of a closing change, in seconds: kubelet and SDKs cache credentials (docs/spec/imdspolicy.md,
 # "Soak of closing changes").
@@ -26,27 +26,27 @@ def floor(changes: Iterable[FieldChange]) -> float:
     return max((FLOORS.get(one.field, FLOOR) for one in closing), default=0.0)
 
 
-def soak(changes: Iterable[FieldChange], desk: Desk) -> float:
+def soak(changes: Iterable[FieldChange], inputs: EnforceInput) -> float:
     """Soak of these changes, in seconds of the wall clock."""
-    return max(desk.canary_soak, floor(changes) * desk.tick)
+    return max(inputs.canary_soak, floor(changes) * inputs.tick)
 
 
-def soaked_at(canary: GroupCanary, desk: Desk) -> float:
+def soaked_at(canary: GroupCanary, inputs: EnforceInput) -> float:
     """End of the soak, in Unix seconds."""
-    end = (parse_time(canary.since) or 0.0) + 1.0 + soak(canary.changes, desk)
-    since, began = desk.soaks.get((canary.kind, canary.name), ("", 0.0))
+    end = (parse_time(canary.since) or 0.0) + 1.0 + soak(canary.changes, inputs)
+    since, began = inputs.soaks.get((canary.kind, canary.name), ("", 0.0))
     if since != canary.since:
         return end  # the soak began in another process
     # The wall clock may have been set since.
-    return max(end, desk.wall + soak(canary.changes, desk) - (desk.now - began) * desk.tick)
+    return max(end, inputs.wall + soak(canary.changes, inputs) - (inputs.now - began) * inputs.tick)
 
 
-def watched_until(one: ChangedInstance, changes: Iterable[FieldChange], desk: Desk) -> float:
+def watched_until(one: ChangedInstance, changes: Iterable[FieldChange], inputs: EnforceInput) -> float:
     """End of the watch of an instance, in Unix seconds."""
-    seconds = min(soak(changes, desk), WINDOW_SECONDS * desk.tick) + 1.0
+    seconds = min(soak(changes, inputs), WINDOW_SECONDS * inputs.tick) + 1.0
     end = (parse_time(one.at) or 0.0) + seconds
-    sent_at = desk.attempts.get(one.instance, ChangeAttempt()).sent_at
+    sent_at = inputs.attempts.get(one.instance, ChangeAttempt()).sent_at
     if sent_at is None:
         return end
     # The wall clock may have been set since.
-    return max(end, desk.wall + seconds - (desk.now - sent_at) * desk.tick)
+    return max(end, inputs.wall + seconds - (inputs.now - sent_at) * inputs.tick)

@@ -15,8 +15,8 @@ from typing import Final, Literal
 
 from caretaker.api.imds import ChangedInstance, FieldChange
 from caretaker.imds.checks import Seen
-from caretaker.imds.desk import Found
 from caretaker.imds.drift import text
+from caretaker.imds.enforce_input import Found
 
 Standing = Literal["gone", "unknown", "out", "left", "strayed", "differs", "pending", "applied"]
 BACK: Final = frozenset(("strayed", "differs"))

@@ -14,7 +14,7 @@ from caretaker.api.imds import (
 )
 from caretaker.api.times import format_time
 from caretaker.imds.checks import CheckInput, Seen, check
-from caretaker.imds.desk import Desk, Found, Group
+from caretaker.imds.enforce_input import EnforceInput, Found, Group
 from caretaker.imds.instance_ref import InstanceRef
 from caretaker.imds.merge import Claim, merge
 
@@ -94,7 +94,7 @@ def watched(
     return (ChangedGroup(*group, changes, ones),)
 
 
-def desk(**more: Any) -> Desk:
+def inputs(**more: Any) -> EnforceInput:
     """A policy that may raise the hop limit and require tokens, whose canaries have passed for both, with
     much that is free."""
     given = {
@@ -107,4 +107,4 @@ def desk(**more: Any) -> Desk:
         "now": 1_000.0,
         **more,
     }
-    return Desk(ME, GENERATION, wall=WALL, **given)
+    return EnforceInput(ME, GENERATION, wall=WALL, **given)

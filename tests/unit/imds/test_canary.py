@@ -11,8 +11,8 @@ from caretaker.api.times import format_time
 from caretaker.imds.canary import Record, status, step
 from caretaker.imds.change_attempts import NO_ANSWER, ChangeAttempt, failed, sent, unanswered
 from caretaker.imds.checks import Verdict
-from caretaker.imds.desk import Found
 from caretaker.imds.enforce import enforce
+from caretaker.imds.enforce_input import Found
 from caretaker.imds.merge import Claim
 from caretaker.imds.soak import floor, soak, soaked_at
 from caretaker.imds.standing import standing
@@ -30,8 +30,8 @@ from unit.imds.enforcing import (
     canaries,
     canary,
     changed,
-    desk,
     found,
+    inputs,
     passed,
     watched,
 )
@@ -42,7 +42,7 @@ UNKNOWN_FATE = failed(ChangeAttempt(), 990.0, NO_ANSWER, "no answer")
 
 
 def stepped(*every: Found, held: dict[str, set[FieldChange]] | None = None, **more: Any) -> Record:
-    return step({one.instance: one for one in every}, held or {}, desk(**more))
+    return step({one.instance: one for one in every}, held or {}, inputs(**more))
 
 
 def of(record: Record) -> GroupCanary | None:
@@ -128,9 +128,9 @@ def test_nobody_is_judged_by_what_no_description_has_told(options: Options) -> N
 def test_a_closing_change_stands_longer(field: str, before: str, after: str, seconds: float) -> None:
     change = FieldChange(field, before, after)
     assert floor([change]) == seconds
-    assert soak([change], desk(canary_soak=120.0)) == max(seconds, 120.0)
-    assert soak([RAISE, change], desk(canary_soak=7200.0)) == 7200.0
-    assert soak([change], desk(canary_soak=0.0, tick=0.1)) == seconds * 0.1
+    assert soak([change], inputs(canary_soak=120.0)) == max(seconds, 120.0)
+    assert soak([RAISE, change], inputs(canary_soak=7200.0)) == 7200.0
+    assert soak([change], inputs(canary_soak=0.0, tick=0.1)) == seconds * 0.1
 
 
 # ---------------------------------------------------------------- Changing
@@ -286,10 +286,10 @@ def test_what_is_not_wanted_any_more_is_no_canary_and_watched_all_the_same() -> 
 def test_a_reversal_counts_though_the_policy_may_not_change_it_again(now: Options) -> None:
     """Neither to raise nor to lower the hop limit is allowed any more."""
     every, kept = [found(1, now), found(2, GOOD)], {"loosening": (), "tightening": ()}
-    made = enforce(every, desk(canary=canaries(canary("Soaking", 1, 2)), **kept))
+    made = enforce(every, inputs(canary=canaries(canary("Soaking", 1, 2)), **kept))
     assert made.breaker is not None
     assert (made.breaker.reason, made.breaker.instance) == ("CanarySetBack", "i-1")
-    made = enforce(every, desk(watched=watched(changed(1, applied=True), changed(2, applied=True)), **kept))
+    made = enforce(every, inputs(watched=watched(changed(1, applied=True), changed(2, applied=True)), **kept))
     assert made.breaker is not None
     assert (made.breaker.reason, made.breaker.instance) == ("InstanceSetBack", "i-1")
 
@@ -299,7 +299,7 @@ def test_a_reversal_counts_though_the_policy_may_not_change_it_again(now: Option
 
 def test_it_passes_only_after_its_soak_and_for_its_group_alone() -> None:
     soaking = canary("Soaking", 1, since=WALL - 120.0)
-    assert soaked_at(soaking, desk()) == WALL + 1.0
+    assert soaked_at(soaking, inputs()) == WALL + 1.0
     early = stepped(found(1, GOOD), canary=canaries(soaking))
     assert (of(early), early.passed) == (soaking, {})
     late = stepped(found(1, GOOD), canary=canaries(canary("Soaking", 1, since=WALL - 121.0)))
@@ -493,7 +493,7 @@ def test_a_watch_that_goes_on_starts_a_pass_at_its_end(ago: float, left: float |
     group = watched(changed(1, at=LONG_AGO, applied=True))
     here: dict[str, Any] = {"attempts": attempts, "now": 1_000.0, "tick": 0.5}
     assert instances(stepped(found(1, GOOD), watched=group, **here)) == (["i-1"] if left else [])
-    assert enforce([found(1, GOOD)], desk(watched=group, **here)).wake == left
+    assert enforce([found(1, GOOD)], inputs(watched=group, **here)).wake == left
 
 
 def test_its_time_begins_once_it_was_read_as_applied() -> None:
@@ -618,30 +618,30 @@ def test_status_has_the_least_advanced_of_all_groups() -> None:
         GROUP: canary("Soaking", 1, since=WALL - 60.0),
         other: canary("Changing", 2, since=WALL - 90.0, group=other),
     }
-    told = status(Record(groups), desk(canary=None))
+    told = status(Record(groups), inputs(canary=None))
     assert told is not None
     assert (told.phase, told.instances, told.generation) == ("Changing", ("i-1", "i-2"), GENERATION)
     assert (told.started_at, told.since) == (format_time(WALL - 90.0), format_time(WALL - 60.0))
     assert [(one.kind, one.name) for one in told.groups] == [GROUP, other]
     failed_one = {**groups, other: canary("Failed", 2, group=other)}
-    assert (status(Record(failed_one), desk()) or told).phase == "Failed"
+    assert (status(Record(failed_one), inputs()) or told).phase == "Failed"
 
 
 def test_status_keeps_who_passed_last() -> None:
     record = Record(passed={(GROUP, RAISE): passed(RAISE)})
     soaking = canaries(canary("Soaking", 1, since=LONG_AGO))
-    first = status(record, desk(canary=soaking))
+    first = status(record, inputs(canary=soaking))
     assert first is not None
     assert (first.phase, first.instances, first.since) == ("Passed", ("i-1",), format_time(WALL))
     assert first.started_at == soaking.started_at
-    later = status(record, desk(canary=first))
+    later = status(record, inputs(canary=first))
     assert later == first
-    assert status(Record(), desk(canary=first)) is None
+    assert status(Record(), inputs(canary=first)) is None
 
 
 def test_status_is_bounded() -> None:
     many = {(GROUP, FieldChange(HOP, str(n), "2")): passed(RAISE) for n in range(MAX_PASSED + 5)}
-    told = status(Record(passed=many), desk(canary=None))
+    told = status(Record(passed=many), inputs(canary=None))
     assert told is not None
     assert len(told.passed) == MAX_PASSED
 
@@ -649,4 +649,4 @@ def test_status_is_bounded() -> None:
 def test_a_status_of_an_older_version_counts_as_nothing_passed() -> None:
     old = msgspec.structs.replace(canaries(), instances=("i-1",))
     assert stepped(found(1, GOOD), canary=old) == Record()
-    assert status(Record(), desk(canary=old)) is None
+    assert status(Record(), inputs(canary=old)) is None

@@ -9,7 +9,7 @@ from caretaker.api.imds import CanaryStatus, ChangedInstance
 from caretaker.api.times import format_time
 from caretaker.imds.canary import Record, chosen, standing, status, step
 from caretaker.imds.change_attempts import ChangeAttempt, failed
-from caretaker.imds.desk import Found
+from caretaker.imds.enforce_input import Found
 from caretaker.imds.soak import soaked_at
 from unit.imds.enforcing import (
     BAD,
@@ -24,8 +24,8 @@ from unit.imds.enforcing import (
     canaries,
     canary,
     changed,
-    desk,
     found,
+    inputs,
     passed,
     watched,
 )
@@ -35,7 +35,7 @@ LONG_AGO = WALL - 86_400.0
 
 
 def stepped(*every: Found, **more: Any) -> Record:
-    return step({one.instance: one for one in every}, {}, desk(**more))
+    return step({one.instance: one for one in every}, {}, inputs(**more))
 
 
 def of(*running: str) -> Record:
@@ -56,7 +56,7 @@ def of(*running: str) -> Record:
     ],
 )
 def test_the_least_advanced_group_is_the_phase_of_all(running: tuple[str, ...], phase: str) -> None:
-    told = status(of(*running), desk())
+    told = status(of(*running), inputs())
     assert told is not None
     assert (told.phase, told.instances) == (phase, tuple(f"i-{n}" for n in range(1, len(running) + 1)))
     assert told.started_at == format_time(WALL - len(running))
@@ -66,12 +66,12 @@ def test_the_least_advanced_group_is_the_phase_of_all(running: tuple[str, ...], 
 def test_what_has_passed_is_kept_while_others_run_and_after() -> None:
     stood = passed(RAISE)
     record = msgspec.structs.replace(of("Soaking"), passed={(GROUP, RAISE): stood})
-    running = status(record, desk())
+    running = status(record, inputs())
     assert running is not None
     assert running.passed == (stood,)
     before = CanaryStatus(GENERATION, ("i-7",), "Passed", "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z")
     stale = msgspec.structs.replace(before, groups=running.groups, generation=GENERATION - 1)
-    after = status(Record(passed={(GROUP, RAISE): stood}), desk(canary=stale))
+    after = status(Record(passed={(GROUP, RAISE): stood}), inputs(canary=stale))
     assert after == msgspec.structs.replace(before, passed=(stood,)), "nothing is written without a reason"
 
 
@@ -82,9 +82,9 @@ def test_a_canary_that_fails_tells_since_when() -> None:
 
 
 def test_a_node_that_is_not_ready_has_no_period() -> None:
-    assert chosen(found(1, ready=False), desk()).ready_since == ""
+    assert chosen(found(1, ready=False), inputs()).ready_since == ""
     since = format_time(READY_SINCE)
-    assert chosen(found(1), desk()) == ChangedInstance("i-1", "n1", format_time(WALL), ready_since=since)
+    assert chosen(found(1), inputs()) == ChangedInstance("i-1", "n1", format_time(WALL), ready_since=since)
 
 
 def test_a_node_that_no_policy_can_hold_is_out_though_ec2_was_not_asked() -> None:
@@ -97,7 +97,7 @@ def test_a_soak_is_measured_in_the_scaled_time_of_tests(elapsed: float, left: fl
     """One second of `now` is `tick` seconds of the wall clock."""
     soaking = canary("Soaking", 1, since=LONG_AGO)
     began = {GROUP: (soaking.since, 1_000.0 - elapsed)}
-    here = desk(soaks=began, now=1_000.0, tick=0.5, canary_soak=60.0)
+    here = inputs(soaks=began, now=1_000.0, tick=0.5, canary_soak=60.0)
     assert soaked_at(soaking, here) == pytest.approx(WALL + left * 0.5, abs=0.01)
 
 

@@ -240,7 +240,7 @@ async def test_what_is_denied_though_it_would_be_allowed_ends_a_batch_and_is_tol
     assert deeds.denied[0] in world.ec2.sent
     assert deeds.refused is not None
     assert (deeds.refused[0], deeds.permit.stopped) == ("AccessDenied", None)
-    told = world.doer.desk(policy(), deeds, {}).denied
+    told = world.doer.enforce_input(policy(), deeds, {}).denied
     assert told == deeds.denied
     assert "although it had allowed the dry run" in told[1]
     await world.send(60)
@@ -299,7 +299,7 @@ async def test_one_that_may_be_changed_where_others_may_not_comes_before_all(clo
     await world.send(2)
     world.ec2.answer = lambda instance: DENIED if instance == "i-0" else None
     deeds = await world.ask(3)
-    assert (deeds.first, world.doer.desk(policy(), deeds, {}).first) == ({"i-1"}, {"i-1"})
+    assert (deeds.first, world.doer.enforce_input(policy(), deeds, {}).first) == ({"i-1"}, {"i-1"})
     assert deeds.attempts["i-1"].not_before == clock.now
     await world.send(3)
     assert deeds.first == set()
@@ -416,11 +416,11 @@ async def test_a_failure_that_a_look_found_counts_once(clock: Clock) -> None:
 async def test_what_waits_is_known_to_the_other_policies_until_it_is_applied(clock: Clock) -> None:
     world = World()
     deeds, others = await world.send(), world.of(OTHER)
-    assert world.doer.desk(policy(), others, {}).others == {"i-0"}
-    assert world.doer.desk(policy(), deeds, {}).others == frozenset()
+    assert world.doer.enforce_input(policy(), others, {}).others == {"i-0"}
+    assert world.doer.enforce_input(policy(), deeds, {}).others == frozenset()
     landed = msgspec.structs.replace(deeds.attempts["i-0"], landed=True)
     world.doer.note(deeds, Enforced(attempts={"i-0": landed}), {"i-0"})
-    assert world.doer.desk(policy(), others, {}).others == frozenset()
+    assert world.doer.enforce_input(policy(), others, {}).others == frozenset()
 
 
 @pytest.mark.parametrize(
@@ -457,7 +457,7 @@ def test_a_resume_at_that_cannot_be_read_resumes_nothing(clock: Clock, text: str
     world, mine = World(), policy()
     meta = msgspec.structs.replace(mine.meta, annotations={"caretaker.dev/resume-at": text})
     mine = msgspec.structs.replace(mine, meta=meta)
-    assert world.doer.desk(mine, world.of(), {}).resumed_at == 0.0
+    assert world.doer.enforce_input(mine, world.of(), {}).resumed_at == 0.0
 
 
 def test_what_stands_in_status_at_first_is_believed_by_what_is_read_later(clock: Clock) -> None:
@@ -465,8 +465,8 @@ def test_what_stands_in_status_at_first_is_believed_by_what_is_read_later(clock:
     status = Status(changed=watched(changed(1)))
     mine = msgspec.structs.replace(mine, status=status)
     for _ in range(2):
-        desk = world.doer.desk(mine, deeds, {})
-        assert (desk.inherited, desk.believed_since) == ({"i-1"}, 1_000.0 + OWN_SECONDS)
+        inputs = world.doer.enforce_input(mine, deeds, {})
+        assert (inputs.inherited, inputs.believed_since) == ({"i-1"}, 1_000.0 + OWN_SECONDS)
         clock.now += 5.0
 
 
@@ -544,7 +544,7 @@ async def test_without_an_answer_to_the_question_nothing_is_sent_and_nobody_is_f
     assert (world.ec2.dry, deeds.attempts) == (["i-0"], {})
     assert deeds.permit.stopped is not None
     assert deeds.permit.stopped[0] == "NotAsked"
-    assert world.doer.desk(policy(), deeds, {"here": HERE}).slowed
+    assert world.doer.enforce_input(policy(), deeds, {"here": HERE}).slowed
 
 
 def test_a_hand_about_which_there_is_nothing_to_remember_is_not_kept() -> None:

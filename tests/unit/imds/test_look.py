@@ -19,7 +19,7 @@ from caretaker.api.imds import (
 )
 from caretaker.api.objects import Node, WireMeta
 from caretaker.aws.identity import Target
-from caretaker.imds.desk import Desk
+from caretaker.imds.enforce_input import EnforceInput
 from caretaker.imds.instance_ref import instance_ref_of
 from caretaker.imds.inventory import Inventory
 from caretaker.imds.launching import Launching
@@ -152,8 +152,8 @@ async def test_an_instance_of_another_cluster_is_never_held(clusters: str, named
     found = await look(inventory, NO_SOURCES, read(), [POLICY], nodes)
     told = [clusters[number] for number, one in enumerate(found.snapshot.members) if one.ref.skipped]
     assert "".join(told) == skipped
-    desk = Desk("p", 1, 1.0, 1.8e9, loosening=("HopLimit",), canary_instances=0, free={NEAR: 9})
-    made = plan(msgspec.structs.replace(found.snapshot, desk=desk))
+    inputs = EnforceInput("p", 1, 1.0, 1.8e9, loosening=("HopLimit",), canary_instances=0, free={NEAR: 9})
+    made = plan(msgspec.structs.replace(found.snapshot, enforce_input=inputs))
     assert made.enforced is not None
     assert len(made.enforced.writes) == len(clusters) - len(skipped)
     assert [one.reason for one in made.exceptions if one.reason != "Drifted"] == ["OtherCluster"] * len(

@@ -18,8 +18,8 @@ from unit.imds.enforcing import (
     canaries,
     canary,
     changed,
-    desk,
     found,
+    inputs,
     passed,
     watched,
 )
@@ -29,7 +29,7 @@ LEFT = "; 1 instance(s) left to change, 0 pending in EC2"
 LONG_AGO = WALL - 86_400.0
 
 
-# Instances, and what is set of the desk.
+# Instances, and what is set of the EnforceInput.
 Given = tuple[tuple[Any, ...], dict[str, Any]]
 
 
@@ -38,7 +38,7 @@ def given(*every: Any, **more: Any) -> Given:
 
 
 def made(*every: Any, **more: Any) -> Enforced:
-    return enforce(every, desk(**{"canary": None, **more}))
+    return enforce(every, inputs(**{"canary": None, **more}))
 
 
 def soaking(*numbers: int, **more: Any) -> Any:

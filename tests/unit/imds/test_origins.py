@@ -8,7 +8,7 @@ import pytest
 
 from caretaker.api.imds import Options, Selector
 from caretaker.imds.checks import Seen
-from caretaker.imds.desk import Desk, recorded
+from caretaker.imds.enforce_input import EnforceInput, recorded
 from caretaker.imds.instance_ref import InstanceRef, matters, stands
 from caretaker.imds.launching import Group, Launcher, group_of, template_of
 from caretaker.imds.mend import bounded
@@ -156,9 +156,9 @@ def test_what_of_a_node_starts_a_pass() -> None:
 def test_a_reading_is_fresh_for_some_seconds_of_scaled_time(
     at: float, seconds: float | None, fresh: bool
 ) -> None:
-    desk = Desk("p", 1, 0.0, 0.0, tick=0.5, fresh_since=995.0)
+    inputs = EnforceInput("p", 1, 0.0, 0.0, tick=0.5, fresh_since=995.0)
     seen = Seen(Options(), at=at)
-    assert (desk.fresh(seen) if seconds is None else desk.fresh(seen, seconds)) is fresh
+    assert (inputs.fresh(seen) if seconds is None else inputs.fresh(seen, seconds)) is fresh
 
 
 def test_instances_that_were_sent_a_change_are_those_of_canaries_and_the_watched() -> None:

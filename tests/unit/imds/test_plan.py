@@ -29,7 +29,7 @@ from caretaker.api.objects import Node
 from caretaker.api.times import format_micros, parse_time
 from caretaker.imds.change_attempts import ChangeAttempt, failed
 from caretaker.imds.checks import Seen
-from caretaker.imds.desk import Desk
+from caretaker.imds.enforce_input import EnforceInput
 from caretaker.imds.instance_ref import InstanceRef, instance_ref_of
 from caretaker.imds.plan import Member, Plan, Policy, Snapshot, plan, wants
 from caretaker.imds.probe import Finding, Known
@@ -175,13 +175,13 @@ def test_what_nodes_have_alike_costs_once_and_what_is_not_listed_nothing() -> No
     assert calls_of(Options(2, "required", "enabled", "disabled")) < calls_of(Options(2)) + 4 * 300
 
 
-ENFORCING = Desk("two", 1, now=1_000.0, wall=1e9, loosening=("HopLimit",), canary_instances=0, cap=9)
+ENFORCING = EnforceInput("two", 1, now=1_000.0, wall=1e9, loosening=("HopLimit",), canary_instances=0, cap=9)
 
 
 def enforced(members: list[Member], *others: Policy, **more: object) -> Plan:
     mine = Policy("two", 100, Options(2), Selector(), enforces=True)
-    desk = msgspec.structs.replace(ENFORCING, free={"eu-west-1": 9, "us-east-1": 9}, **more)
-    return planned(members, mine, *others, desk=desk)
+    inputs = msgspec.structs.replace(ENFORCING, free={"eu-west-1": 9, "us-east-1": 9}, **more)
+    return planned(members, mine, *others, enforce_input=inputs)
 
 
 def written(made: Plan) -> int:
@@ -261,16 +261,16 @@ def test_a_canary_stands_while_a_region_cannot_be_asked() -> None:
     spot = Selector(groups=(GroupTerm("AutoScalingGroup", ("asg",)),))
     mine = Policy("two", 100, Options(2), spot, enforces=True)
     more = {"canary": soaking, "canary_instances": 1}
-    desk = msgspec.structs.replace(ENFORCING, free={"eu-west-1": 9}, **more)
+    inputs = msgspec.structs.replace(ENFORCING, free={"eu-west-1": 9}, **more)
     ours = [
         member(msgspec.structs.replace(found, ready=True), Options(1), group="asg")
         for found in (node(1), node(2))
     ]
     # Which group it is of is known by its tags alone, and those cannot be asked for.
-    blind = planned([*ours, member(far)], mine, desk=desk, unasked={"us-east-1": "away"})
+    blind = planned([*ours, member(far)], mine, enforce_input=inputs, unasked={"us-east-1": "away"})
     assert blind.enforced is not None
     assert (blind.enforced.canary, blind.enforced.breaker, written(blind)) == (soaking, None, 0)
-    gone = planned(ours, mine, desk=desk)
+    gone = planned(ours, mine, enforce_input=inputs)
     assert gone.enforced is not None
     assert (gone.enforced.breaker and gone.enforced.breaker.reason, written(gone)) == ("CanaryLost", 0)
 
@@ -287,8 +287,8 @@ def test_a_change_counts_in_the_first_group_of_its_node() -> None:
 
 def test_what_is_held_is_told_by_option_with_the_mend() -> None:
     mine = Policy("two", 100, Options(2, "required"), Selector(), enforces=True)
-    desk = msgspec.structs.replace(ENFORCING, loosening=(), free={"eu-west-1": 9})
-    made = planned([member(node(1), Options(1, "optional"))], mine, desk=desk)
+    inputs = msgspec.structs.replace(ENFORCING, loosening=(), free={"eu-west-1": 9})
+    made = planned([member(node(1), Options(1, "optional"))], mine, enforce_input=inputs)
     assert [(e.reason, e.field) for e in made.exceptions] == [
         ("LooseningNotAllowed", HOP),
         ("TighteningNotAllowed", "httpTokens"),
@@ -326,9 +326,11 @@ def probed(options: Options, known: Known | None = None, **more: Any) -> Mapping
     status = CanaryStatus(1, ("i-00000001",), "Soaking", SINCE, SINCE, (soaks,))
     mine = Policy("two", 100, Options(2, "required"), Selector(), enforces=True)
     given = {"canary": status, "canary_instances": 1, "tightening": ("Tokens",), **more}
-    desk = msgspec.structs.replace(ENFORCING, **given)
+    inputs = msgspec.structs.replace(ENFORCING, **given)
     held = member(msgspec.structs.replace(node(1), ready=True), options, at=math.inf)
-    made = planned([held], mine, desk=desk, probing=Probing(), now=desk.wall, known=known or Known())
+    made = planned(
+        [held], mine, enforce_input=inputs, probing=Probing(), now=inputs.wall, known=known or Known()
+    )
     assert made.verified is not None
     return made.verified.marks
 
@@ -529,14 +531,14 @@ def test_an_instance_that_the_policy_no_longer_selects_is_judged_as_it_is() -> N
     one = ChangedInstance("i-00000001", "n001", SINCE, applied=True)
     group = ChangedGroup("", "", (FieldChange(HOP, "1", "2"),), (one,))
     mine = Policy("two", 100, Options(2), Selector(exclude=LabelSelector({"imds": "no"})), enforces=True)
-    desk = msgspec.structs.replace(ENFORCING, watched=(group,), canary_instances=1)
+    inputs = msgspec.structs.replace(ENFORCING, watched=(group,), canary_instances=1)
     gone = member(node(1, {"imds": "no"}), Options(2), state="terminated")
     for members, reason in (([gone], "InstanceLost"), ([], "InstanceLost")):
-        made = planned(members, mine, desk=desk).enforced
+        made = planned(members, mine, enforce_input=inputs).enforced
         assert made is not None
         assert made.breaker is not None
         assert made.breaker.reason == reason
-    stays = planned([member(node(1, {"imds": "no"}), Options(2))], mine, desk=desk)
+    stays = planned([member(node(1, {"imds": "no"}), Options(2))], mine, enforce_input=inputs)
     assert stays.summary == Summary()
     assert stays.enforced is not None
     assert stays.enforced.breaker is None

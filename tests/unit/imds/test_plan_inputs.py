@@ -127,10 +127,12 @@ def soaks(
     one = ChangedInstance("i-00000001", "n001", SINCE, applied=applied, ready_since=ready)
     group = GroupCanary("", "", (FieldChange(HOP, "1", "2"),), (one,), phase, SINCE, since)
     status = CanaryStatus(1, ("i-00000001",), phase, SINCE, since, (group,))
-    desk = msgspec.structs.replace(ENFORCING, canary=status, canary_instances=1, **more)
+    inputs = msgspec.structs.replace(ENFORCING, canary=status, canary_instances=1, **more)
     mine = Policy("two", 100, Options(2), Selector(), enforces=True)
     ready = member(msgspec.structs.replace(node(1), ready=True), options)
-    return planned([ready, member(node(2))], mine, desk=desk, probing=Probing(), now=1e9, known=known)
+    return planned(
+        [ready, member(node(2))], mine, enforce_input=inputs, probing=Probing(), now=1e9, known=known
+    )
 
 
 @pytest.mark.parametrize(("on_failure", "reason"), [("Restore", "CanaryUnreachable"), ("Keep", "")])
@@ -154,10 +156,10 @@ def test_a_canary_that_cannot_be_probed_is_named() -> None:
     one = ChangedInstance("i-00000001", "n001", SINCE, applied=True, ready_since="1970-01-01T00:00:00Z")
     group = GroupCanary("", "", (FieldChange(HOP, "1", "2"),), (one,), "Soaking", SINCE, SINCE)
     status = CanaryStatus(1, ("i-00000001",), "Soaking", SINCE, SINCE, (group,))
-    desk = msgspec.structs.replace(ENFORCING, canary=status, canary_instances=1, canary_soak=60.0)
+    inputs = msgspec.structs.replace(ENFORCING, canary=status, canary_instances=1, canary_soak=60.0)
     mine = Policy("two", 100, Options(2), Selector(), enforces=True)
     left = member(node(2), Options(1))
-    made = planned([windows, left], mine, desk=desk, probing=Probing(), now=1e9).enforced
+    made = planned([windows, left], mine, enforce_input=inputs, probing=Probing(), now=1e9).enforced
     assert made is not None
     assert made.phase == "NotProbeable"
     assert "cannot be probed: its operating system is windows" in made.message
@@ -192,9 +194,9 @@ def test_a_result_from_before_a_change_counts_for_a_canary_that_has_it(
 
 def test_a_result_from_before_a_change_does_not_count_for_what_is_no_canary() -> None:
     changed = {"i-00000001": (parse_time(SINCE) or 0.0) + 60.0}
-    desk = msgspec.structs.replace(ENFORCING, changed=changed)
+    inputs = msgspec.structs.replace(ENFORCING, changed=changed)
     ready = member(msgspec.structs.replace(node(1), ready=True), Options(2))
-    made = planned([ready], desk=desk, probing=Probing(), now=1e9, known=asked(30.0)).verified
+    made = planned([ready], enforce_input=inputs, probing=Probing(), now=1e9, known=asked(30.0)).verified
     assert made is not None
     assert not made.faults
     assert made.message == "0 of 1 node(s) have been probed"

@@ -9,8 +9,8 @@ from caretaker.api.imds import CanaryStatus, ChangedInstance, FieldChange, Group
 from caretaker.api.objects import Node
 from caretaker.api.times import format_micros, format_time
 from caretaker.imds.checks import Seen
-from caretaker.imds.desk import Desk
 from caretaker.imds.drift import Change
+from caretaker.imds.enforce_input import EnforceInput
 from caretaker.imds.instance_ref import instance_ref_of
 from caretaker.imds.plan import Member, Plan, Policy, Snapshot, plan
 from caretaker.imds.probe import UNKNOWN, Finding, Known
@@ -390,14 +390,18 @@ def test_a_canary_passes_only_by_a_probe_that_was_asked_for_after_it_was_seen_ap
     change = FieldChange("httpPutResponseHopLimit", "1", "2")
     soaks = GroupCanary("", "", (change,), (one,), "Soaking", since, since)
     canary = CanaryStatus(1, ("i-00000001",), "Soaking", since, since, (soaks,))
-    desk = Desk("two", 1, now=5.0, wall=NOW, canary=canary, loosening=("HopLimit",), free={"eu-west-1": 9})
+    inputs = EnforceInput(
+        "two", 1, now=5.0, wall=NOW, canary=canary, loosening=("HopLimit",), free={"eu-west-1": 9}
+    )
     mine = Policy("two", 100, Options(2), Selector(), enforces=True)
 
     def made(asked: float | None, **told: Any) -> Plan:
         finding = seen(asked=asked, **told)
         known = Known({ready.name: finding}, {ready.name: finding.mark})
         return plan(
-            Snapshot("two", [mine], [first, second], desk=desk, probing=PROBING, known=known, now=NOW)
+            Snapshot(
+                "two", [mine], [first, second], enforce_input=inputs, probing=PROBING, known=known, now=NOW
+            )
         )
 
     for asked in (None, 601, 599.5):
@@ -438,12 +442,16 @@ def test_a_canary_that_is_to_be_restored_fails_only_by_a_result(told: dict[str, 
     change = FieldChange("httpPutResponseHopLimit", "2", "1")
     soaks = GroupCanary("", "", (change,), (one,), "Soaking", since, since)
     canary = CanaryStatus(1, ("i-00000001",), "Soaking", since, since, (soaks,))
-    desk = Desk("two", 1, now=5.0, wall=NOW, canary=canary, tightening=("HopLimit",), on_failure="Restore")
+    inputs = EnforceInput(
+        "two", 1, now=5.0, wall=NOW, canary=canary, tightening=("HopLimit",), on_failure="Restore"
+    )
     mine = Policy("two", 100, Options(1), Selector(), enforces=True)
     known = Known({ready.name: seen(asked=300, **{**V1, **told})})
     asks = msgspec.structs.replace(PROBING, expect="PodBlocked")
     members = [running(ready, 1), running(node("i-00000002"), 2)]
-    made = plan(Snapshot("two", [mine], members, desk=desk, probing=asks, known=known, now=NOW)).enforced
+    made = plan(
+        Snapshot("two", [mine], members, enforce_input=inputs, probing=asks, known=known, now=NOW)
+    ).enforced
     assert made is not None
     assert (made.breaker.reason if made.breaker is not None else "") == reason
     assert made.phase == ("BreakerOpen" if reason else "CanarySoaking")
@@ -452,7 +460,7 @@ def test_a_canary_that_is_to_be_restored_fails_only_by_a_result(told: dict[str, 
 def test_a_finding_that_counts_and_is_not_as_expected_stops_every_batch() -> None:
     ready = node("i-00000001")
     members = [running(ready, 2), *(running(node(f"i-0000000{n}"), 1) for n in range(2, 6))]
-    desk = Desk(
+    inputs = EnforceInput(
         "two", 1, now=5.0, wall=NOW, loosening=("HopLimit",), free={"eu-west-1": 9}, canary_instances=0
     )
     mine = Policy("two", 100, Options(2), Selector(), enforces=True)
@@ -460,7 +468,9 @@ def test_a_finding_that_counts_and_is_not_as_expected_stops_every_batch() -> Non
     def writes(finding: Finding, **probing: Any) -> int:
         asks = msgspec.structs.replace(PROBING, **probing)
         known = Known({ready.name: finding})
-        made = plan(Snapshot("two", [mine], members, desk=desk, probing=asks, known=known, now=NOW))
+        made = plan(
+            Snapshot("two", [mine], members, enforce_input=inputs, probing=asks, known=known, now=NOW)
+        )
         assert made.enforced is not None
         return len(made.enforced.writes)
 
@@ -477,14 +487,16 @@ def test_a_hop_limit_that_is_too_low_for_a_group_is_held() -> None:
         Member(one, instance_ref_of(one), Seen(Options(hops), state="running"), (APPS,))
         for one, hops in zip(nodes, (2, 3), strict=True)
     ]
-    desk = Desk(
+    inputs = EnforceInput(
         "two", 1, now=5.0, wall=NOW, tightening=("HopLimit",), free={"eu-west-1": 9}, canary_instances=0
     )
     mine = Policy("two", 100, Options(2), Selector(), enforces=True)
     finding = {nodes[0].name: seen(needed_hops=3)}
     for expect, reason in (("PodReachable", ["HopLimitTooLow"]), ("Any", [])):
         asks = msgspec.structs.replace(PROBING, expect=expect)
-        found = Snapshot("two", [mine], members, desk=desk, probing=asks, known=Known(finding), now=NOW)
+        found = Snapshot(
+            "two", [mine], members, enforce_input=inputs, probing=asks, known=Known(finding), now=NOW
+        )
         made = plan(found)
         assert made.enforced is not None
         assert [why.reason for _, why in made.enforced.held][:1] == reason
@@ -504,16 +516,16 @@ def test_what_a_probe_cannot_prove_is_no_canary_and_told(shut: bool) -> None:
             first, seen=Seen(Options(1, http_endpoint="disabled"), state="running")
         )
     other = running(node("i-00000002"), 1)
-    desk = Desk("two", 1, now=5.0, wall=NOW, loosening=("HopLimit",), free={"eu-west-1": 9})
+    inputs = EnforceInput("two", 1, now=5.0, wall=NOW, loosening=("HopLimit",), free={"eu-west-1": 9})
     mine = Policy("two", 100, Options(2), Selector(), enforces=True)
-    asked = plan(Snapshot("two", [mine], [first, other], desk=desk, probing=PROBING, now=NOW))
+    asked = plan(Snapshot("two", [mine], [first, other], enforce_input=inputs, probing=PROBING, now=NOW))
     assert asked.enforced is not None
     assert asked.enforced.canary is not None
     assert asked.enforced.canary.instances == ("i-00000002",)
     told = {one.instance: (one.reason, one.message) for one in asked.exceptions}
     assert told["i-00000001"][0] == "NotProbeable"
     assert "not eligible as a canary" in told["i-00000001"][1]
-    unasked = plan(Snapshot("two", [mine], [first, other], desk=desk, now=NOW))
+    unasked = plan(Snapshot("two", [mine], [first, other], enforce_input=inputs, now=NOW))
     assert unasked.enforced is not None
     assert unasked.enforced.canary is not None
     assert unasked.enforced.canary.instances == ("i-00000001",)

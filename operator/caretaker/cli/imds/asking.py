@@ -13,8 +13,8 @@ from caretaker.api.objects import Node
 from caretaker.api.times import format_time
 from caretaker.aws.calls import Aws
 from caretaker.aws.session import Options
-from caretaker.imds.desk import BATCH, Desk
 from caretaker.imds.enforce import Enforced
+from caretaker.imds.enforce_input import BATCH, EnforceInput
 from caretaker.imds.instance_ref import instance_ref_of
 from caretaker.imds.inventory import Inventory
 from caretaker.imds.look import look
@@ -45,7 +45,7 @@ def _enforced(mine: Read, snapshot: Snapshot, now: float) -> Enforced:
     assert mine.spec is not None  # noqa: S101 - the caller has looked
     safety = mine.spec.safety
     regions = {one.ref.region for one in snapshot.members}
-    desk = Desk(
+    inputs = EnforceInput(
         me=mine.meta.name,
         generation=mine.meta.generation,
         now=0.0,
@@ -63,6 +63,6 @@ def _enforced(mine: Read, snapshot: Snapshot, now: float) -> Enforced:
         msgspec.structs.replace(one, enforces=True) if one.name == mine.meta.name else one
         for one in snapshot.policies
     ]
-    made = plan(msgspec.structs.replace(snapshot, desk=desk, policies=policies)).enforced
-    assert made is not None  # noqa: S101 - there is a desk
+    made = plan(msgspec.structs.replace(snapshot, enforce_input=inputs, policies=policies)).enforced
+    assert made is not None  # noqa: S101 - it has an input of Enforce
     return made

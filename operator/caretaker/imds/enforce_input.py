@@ -40,7 +40,7 @@ class Found(msgspec.Struct, frozen=True, gc=False):
     provable: bool = True
 
 
-class Desk(msgspec.Struct, frozen=True):
+class EnforceInput(msgspec.Struct, frozen=True):
     """What Enforce works with, besides the instances.
 
     now       seconds of a clock that never goes back; wall: Unix seconds, of which `tick` are one of those
