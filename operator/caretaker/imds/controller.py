@@ -24,13 +24,13 @@ from caretaker.aws.readonly import read_only
 from caretaker.aws.services import Rate
 from caretaker.imds import plan as planning
 from caretaker.imds.conditions import View
-from caretaker.imds.deeds import Doer
 from caretaker.imds.enforce import Enforced
+from caretaker.imds.instance_modifier import InstanceModifier
 from caretaker.imds.instance_ref import InstanceRef, instance_ref_of, matters, stands
 from caretaker.imds.inventory import LOST_SECONDS, Inventory
 from caretaker.imds.look import Look, look
-from caretaker.imds.memory import Deeds
 from caretaker.imds.plan import Plan, Snapshot
+from caretaker.imds.policy_state import PolicyState
 from caretaker.imds.prober import Prober
 from caretaker.imds.resource import KIND, RawPolicy, Read, policy_path, read
 from caretaker.imds.sourcing import Sourcing
@@ -63,7 +63,7 @@ class Gathered(msgspec.Struct, frozen=True):
     snapshot: Snapshot | None  # None: nothing is looked at
     age: float = 0.0  # seconds since EC2 was asked for all
     targets: Mapping[str, Target] = {}  # by region
-    deeds: Deeds | None = None  # None: nothing is changed
+    policy_state: PolicyState | None = None  # None: nothing is changed
     wanting: frozenset[str] = frozenset()  # policies that probe
     lost: bool = False  # instances are to be asked for again soon
     reread: bool = False  # the plan's readings are of this pass
@@ -117,7 +117,7 @@ class IMDSPolicyKind:
         )
         self._prober = Prober(client, means.namespace, means.probe_image, _unserved(means))
         self._waiting: dict[Key, float] = {}  # for a probe, since when
-        self._doer = Doer(
+        self._modifier = InstanceModifier(
             aws.ec2_writer,
             self._inventory,
             means.changes,
@@ -154,7 +154,7 @@ class IMDSPolicyKind:
         self._metrics.forget(key.name)
         self._waiting.pop(key, None)
         self._watched.pop(key, None)
-        self._doer.forget(key)
+        self._modifier.forget(key)
         if self._specs.pop(key, None) is not None:
             self._others(key)
 
@@ -163,7 +163,7 @@ class IMDSPolicyKind:
         self._inventory.clear()
         self._prober.clear()
         self._sourcing.clear()
-        self._doer.clear()
+        self._modifier.clear()
         self._specs.clear()
         self._watched.clear()
 
@@ -198,19 +198,19 @@ class IMDSPolicyKind:
         if all(policy.name != mine.meta.name for policy in policies):
             return None  # deleted between the two reads
         if not mine.enforces:
-            self._doer.forget(key)
+            self._modifier.forget(key)
             self._watched.pop(key, None)
-        deeds = self._doer.of(key, mine.meta.uid) if mine.enforces else None
-        unsure = deeds.unsure() if deeds is not None else ()
+        policy_state = self._modifier.of(key, mine.meta.uid) if mine.enforces else None
+        unsure = policy_state.unsure() if policy_state is not None else ()
         nodes = list(self._nodes.values())
         found = await look(self._inventory, self._sourcing, mine, policies, nodes, self._scale, unsure)
         wants = [want async for want in in_pieces(planning.wants(found.snapshot))]
         found = msgspec.structs.replace(found, snapshot=msgspec.structs.replace(found.snapshot, wants=wants))
         wanting = self._wanting(listed)
         found = await self._probed(mine, found)
-        if deeds is None:
+        if policy_state is None:
             return Gathered(found.view, found.snapshot, found.age, wanting=wanting, lost=found.lost)
-        return self._enforcing(mine, found, deeds, wanting)
+        return self._enforcing(mine, found, policy_state, wanting)
 
     def _wanting(self, listed: Iterable[RawPolicy]) -> frozenset[str]:
         """The policies that probe."""
@@ -243,12 +243,14 @@ class IMDSPolicyKind:
             snapshot=msgspec.structs.replace(found.snapshot, probing=probing, known=known, now=time.time()),
         )
 
-    def _enforcing(self, mine: Read, found: Look, deeds: Deeds, wanting: frozenset[str]) -> Gathered:
+    def _enforcing(
+        self, mine: Read, found: Look, policy_state: PolicyState, wanting: frozenset[str]
+    ) -> Gathered:
         """The same with the inputs of Enforce."""
-        inputs = self._doer.enforce_input(mine, deeds, found.targets)
+        inputs = self._modifier.enforce_input(mine, policy_state, found.targets)
         snapshot = msgspec.structs.replace(found.snapshot, enforce_input=inputs)
-        view = msgspec.structs.replace(found.view, refused=deeds.refused)
-        return Gathered(view, snapshot, found.age, found.targets, deeds, wanting, found.lost)
+        view = msgspec.structs.replace(found.view, refused=policy_state.refused)
+        return Gathered(view, snapshot, found.age, found.targets, policy_state, wanting, found.lost)
 
     def _refused(self, mine: Read) -> tuple[str, str] | None:
         if mine.spec is None:
@@ -265,8 +267,8 @@ class IMDSPolicyKind:
     async def confirm(self, snapshot: Gathered, plan: Plan) -> Gathered | None:
         """Read the plan's instances again if their last read is too old, with the next ones; once in a pass,
         however long EC2 takes. Then make the dry runs."""
-        enforced, deeds = plan.enforced, snapshot.deeds
-        if enforced is None or deeds is None:
+        enforced, policy_state = plan.enforced, snapshot.policy_state
+        if enforced is None or policy_state is None:
             return None
         reread = bool(enforced.ahead) and not snapshot.reread
         if reread:
@@ -274,7 +276,7 @@ class IMDSPolicyKind:
             for region, target in snapshot.targets.items():
                 ids = [instance for where, instance in enforced.ahead if where == region]
                 await self._inventory.again(target, ids, since)
-        elif not await self._doer.ask(snapshot.view.read, deeds, enforced.asks, snapshot.targets):
+        elif not await self._modifier.ask(snapshot.view.read, policy_state, enforced.asks, snapshot.targets):
             return None
         newer = await self.gather(self._key(snapshot))
         return msgspec.structs.replace(newer, reread=snapshot.reread or reread) if newer is not None else None
@@ -282,9 +284,9 @@ class IMDSPolicyKind:
     async def execute(self, snapshot: Gathered, plan: Plan) -> str:
         """Keep what the plan learnt, and have nodes probed; no option is changed before status tells of it.
         Why the probe's task could not be written, or ""."""
-        if plan.enforced is not None and snapshot.deeds is not None:
+        if plan.enforced is not None and snapshot.policy_state is not None:
             instances = {ref.instance for _, ref in self._nodes.values()}
-            self._doer.note(snapshot.deeds, plan.enforced, instances)
+            self._modifier.note(snapshot.policy_state, plan.enforced, instances)
             self._watched[self._key(snapshot)] = watched(plan.enforced)
         if snapshot.snapshot is not None:
             self._metrics.found(snapshot.view.read.meta.name, msgspec.to_builtins(plan.summary))
@@ -296,12 +298,14 @@ class IMDSPolicyKind:
 
     async def settled(self, snapshot: Gathered, plan: Plan, outcome: str) -> None:  # noqa: ARG002
         """The status stands: make the changes."""
-        if plan.enforced is not None and plan.enforced.writes and snapshot.deeds is not None:
+        if plan.enforced is not None and plan.enforced.writes and snapshot.policy_state is not None:
             mine = snapshot.view.read
             await self._recorded(mine, plan.enforced)
-            await self._doer.carry_out(mine, snapshot.deeds, plan.enforced.writes, snapshot.targets)
-        elif snapshot.deeds is not None and snapshot.deeds.unseen and _rests(plan):
-            snapshot.deeds.unseen = False
+            await self._modifier.carry_out(
+                mine, snapshot.policy_state, plan.enforced.writes, snapshot.targets
+            )
+        elif snapshot.policy_state is not None and snapshot.policy_state.unseen and _rests(plan):
+            snapshot.policy_state.unseen = False
             self._others(self._key(snapshot))  # what was changed is different for them, too
 
     async def _recorded(self, mine: Read, enforced: Enforced) -> None:
@@ -356,7 +360,7 @@ class IMDSPolicyKind:
             self._waiting.pop(self._key(snapshot), None)
             if plan.verified is not None and plan.verified.wake is not None:
                 delays.append(max(plan.verified.wake, 1.0 * self._scale))
-        if snapshot.deeds is not None and snapshot.deeds.permit.stopped is not None:
+        if snapshot.policy_state is not None and snapshot.policy_state.permit.stopped is not None:
             delays.append(AGAIN_SECONDS * self._scale)
         return Next(delay=min(delays))
 

@@ -106,8 +106,8 @@ async def test_a_node_that_was_changed_is_looked_at_as_soon_as_its_readiness_cha
     made = kind(add=added.append)
     one = ChangedInstance("i-1", "n1", "2026-01-01T00:00:00Z")
     changed = (ChangedGroup("", "", (FieldChange("httpTokens", "optional", "required"),), (one,)),)
-    deeds: Any = SimpleNamespace(keep=None, only=lambda _: None, begins=lambda *_: None)
-    seen = msgspec.structs.replace(SEEN, snapshot=None, deeds=deeds)
+    policy_state: Any = SimpleNamespace(keep=None, only=lambda _: None, begins=lambda *_: None)
+    seen = msgspec.structs.replace(SEEN, snapshot=None, policy_state=policy_state)
     await made.execute(seen, Plan(enforced=Enforced(changed=changed)))
     nodes = {name: Node(name, name, {}, provider_id="", ready=True, ready_since=5.0) for name in ("n1", "n2")}
     away = {name: msgspec.structs.replace(node, ready=False) for name, node in nodes.items()}

@@ -17,14 +17,14 @@ from caretaker.aws.errors import AwsError
 from caretaker.aws.identity import Identity, Target, User
 from caretaker.aws.readonly import ReadOnlyError
 from caretaker.aws.services import Rate
-from caretaker.imds import deeds as module
+from caretaker.imds import instance_modifier as module
 from caretaker.imds import inventory as inventory_module
 from caretaker.imds.change_attempts import ChangeAttempt, failed, refused
 from caretaker.imds.choice import Write
-from caretaker.imds.deeds import AT_ONCE, Doer
 from caretaker.imds.enforce import Enforced
+from caretaker.imds.instance_modifier import AT_ONCE, InstanceModifier
 from caretaker.imds.inventory import OWN_SECONDS, Inventory
-from caretaker.imds.memory import Deeds
+from caretaker.imds.policy_state import PolicyState
 from caretaker.imds.resource import Read
 from caretaker.kube.errors import NotLeader
 from caretaker.obs.imds_metrics import PolicyMetrics
@@ -102,7 +102,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 class World:
-    """One Doer before one Ec2."""
+    """One InstanceModifier before one Ec2."""
 
     def __init__(self, per_second: float = 100.0, *, instance_identity: bool = False) -> None:
         self.ec2 = Ec2()
@@ -110,28 +110,30 @@ class World:
         self.inventory = Inventory(lambda _: self.ec2)  # type: ignore[arg-type,return-value]
         metrics = PolicyMetrics(CollectorRegistry())
         rate = Rate(per_second, per_second * 20)
-        self.doer = Doer(self.writer, self.inventory, rate, metrics, instance_identity=instance_identity)
+        self.modifier = InstanceModifier(
+            self.writer, self.inventory, rate, metrics, instance_identity=instance_identity
+        )
 
     def writer(self, target: Target) -> Any:
         self.targets.append(target)
         return self.ec2
 
-    def of(self, key: Key = KEY) -> Deeds:
-        return self.doer.of(key, "uid")
+    def of(self, key: Key = KEY) -> PolicyState:
+        return self.modifier.of(key, "uid")
 
-    async def send(self, count: int = 1, key: Key = KEY, target: Target = HERE, **more: Any) -> Deeds:
-        deeds = self.of(key)
+    async def send(self, count: int = 1, key: Key = KEY, target: Target = HERE, **more: Any) -> PolicyState:
+        state = self.of(key)
         await self.read(count, target)
-        await self.doer.carry_out(policy(**more), deeds, writes(count), {"here": target})
-        return deeds
+        await self.modifier.carry_out(policy(**more), state, writes(count), {"here": target})
+        return state
 
     async def read(self, count: int = 1, target: Target = HERE) -> None:
         await self.inventory.again(target, [one.instance for one in writes(count)], math.inf)
 
-    async def ask(self, count: int = 1, key: Key = KEY, **more: Any) -> Deeds:
-        deeds = self.of(key)
-        await self.doer.ask(policy(**more), deeds, writes(count), {"here": HERE})
-        return deeds
+    async def ask(self, count: int = 1, key: Key = KEY, **more: Any) -> PolicyState:
+        state = self.of(key)
+        await self.modifier.ask(policy(**more), state, writes(count), {"here": HERE})
+        return state
 
 
 def writes(count: int) -> list[Write]:
@@ -146,10 +148,10 @@ def policy(mode: str = "Enforce", generation: int = 1, stop_after: int = 5) -> R
 
 async def test_every_call_is_made_once_and_by_a_client_that_repeats_nothing(clock: Clock) -> None:
     world = World()
-    deeds = await world.send(20)
+    state = await world.send(20)
     assert sorted(world.ec2.sent) == sorted(f"i-{number}" for number in range(20))
     assert all(target.once for target in world.targets)
-    assert all(attempt.sent_at == 1_000.0 and attempt.options == CALL for attempt in deeds.attempts.values())
+    assert all(attempt.sent_at == 1_000.0 and attempt.options == CALL for attempt in state.attempts.values())
     assert world.ec2.most_at_work == AT_ONCE
 
 
@@ -172,26 +174,26 @@ async def test_an_audit_cannot_send_whatever_it_is_told(clock: Clock) -> None:
 async def test_failures_in_a_row_end_a_batch(clock: Clock) -> None:
     world = World()
     world.ec2.answer = lambda _: REFUSED
-    deeds = await world.send(60, stop_after=3)
+    state = await world.send(60, stop_after=3)
     assert 3 <= len(world.ec2.sent) <= AT_ONCE + 2
-    assert deeds.failures >= 3
-    assert deeds.last_failure.endswith("no luck")
+    assert state.failures >= 3
+    assert state.last_failure.endswith("no luck")
 
 
 async def test_one_that_fails_among_others_ends_nothing(clock: Clock) -> None:
     world = World()
     world.ec2.answer = lambda instance: REFUSED if instance.endswith("0") else None
-    deeds = await world.send(60, stop_after=2)
+    state = await world.send(60, stop_after=2)
     assert len(world.ec2.sent) == 60
-    assert sum(attempt.failures for attempt in deeds.attempts.values()) == 6
+    assert sum(attempt.failures for attempt in state.attempts.values()) == 6
 
 
 async def test_what_is_throttled_ends_a_batch_and_is_no_failure(clock: Clock) -> None:
     world = World()
     world.ec2.answer = lambda _: THROTTLED
-    deeds = await world.send(60)
+    state = await world.send(60)
     assert len(world.ec2.sent) <= AT_ONCE
-    assert (deeds.failures, deeds.attempts) == (0, {})
+    assert (state.failures, state.attempts) == (0, {})
 
 
 ROLES = [Identity(None, f"arn:aws:iam::111122223333:role/{name}") for name in ("a", "b", "c")]
@@ -224,30 +226,30 @@ async def test_whoever_calls_an_account_has_one_share_of_a_region(clock: Clock, 
 async def test_a_permission_that_is_gone_ends_a_batch_and_opens_no_breaker(clock: Clock) -> None:
     world = World()
     world.ec2.answer = lambda _: DENIED
-    deeds = await world.send(60)
+    state = await world.send(60)
     assert len(world.ec2.sent) <= AT_ONCE
-    assert (deeds.failures, deeds.denied) == (0, ("", ""))
-    assert deeds.permit.stopped is not None
-    assert deeds.permit.stopped[0] == "AccessDenied"
+    assert (state.failures, state.denied) == (0, ("", ""))
+    assert state.permit.stopped is not None
+    assert state.permit.stopped[0] == "AccessDenied"
 
 
 async def test_what_is_denied_though_it_would_be_allowed_ends_a_batch_and_is_told(clock: Clock) -> None:
     world = World()
     world.ec2.answer, world.ec2.asked = (lambda _: DENIED), (lambda _: None)
     await world.ask()
-    deeds = await world.send(60)
+    state = await world.send(60)
     assert len(world.ec2.sent) <= AT_ONCE
-    assert deeds.denied[0] in world.ec2.sent
-    assert deeds.refused is not None
-    assert (deeds.refused[0], deeds.permit.stopped) == ("AccessDenied", None)
-    told = world.doer.enforce_input(policy(), deeds, {}).denied
-    assert told == deeds.denied
+    assert state.denied[0] in world.ec2.sent
+    assert state.refused is not None
+    assert (state.refused[0], state.permit.stopped) == ("AccessDenied", None)
+    told = world.modifier.enforce_input(policy(), state, {}).denied
+    assert told == state.denied
     assert "although it had allowed the dry run" in told[1]
     await world.send(60)
     assert len(world.ec2.sent) <= AT_ONCE, "nothing more"
-    world.doer.note(deeds, Enforced(closed=True), set(world.ec2.sent))
-    assert deeds.denied == ("", "")
-    assert deeds.refused is None
+    world.modifier.note(state, Enforced(closed=True), set(world.ec2.sent))
+    assert state.denied == ("", "")
+    assert state.refused is None
 
 
 async def test_only_ec2s_own_permission_tells_that_a_denied_change_would_be_allowed(clock: Clock) -> None:
@@ -259,10 +261,10 @@ async def test_only_ec2s_own_permission_tells_that_a_denied_change_would_be_allo
 async def test_some_that_are_denied_for_their_tags_keep_none_of_the_others(clock: Clock) -> None:
     world = World()
     world.ec2.answer = lambda instance: DENIED if instance in ("i-0", "i-7") else None
-    deeds = await world.send(60)
+    state = await world.send(60)
     assert len(world.ec2.sent) == 60
-    assert (deeds.permit.stopped, deeds.denied, deeds.failures) == (None, ("", ""), 0)
-    assert {one for one, attempt in deeds.attempts.items() if attempt.failures} == {"i-0", "i-7"}
+    assert (state.permit.stopped, state.denied, state.failures) == (None, ("", ""), 0)
+    assert {one for one, attempt in state.attempts.items() if attempt.failures} == {"i-0", "i-7"}
 
 
 @pytest.mark.parametrize(
@@ -286,10 +288,10 @@ async def test_three_that_are_denied_in_a_row_are_no_matter_of_tags(clock: Clock
     world = World()
     await world.read(6)
     world.ec2.answer = lambda instance: DENIED if instance != "i-2" else None
-    deeds, stopped = world.of(), []
+    state, stopped = world.of(), []
     for one in writes(6):
-        await world.doer.carry_out(policy(), deeds, [one], {"here": HERE})
-        stopped.append(deeds.permit.stopped is not None)
+        await world.modifier.carry_out(policy(), state, [one], {"here": HERE})
+        stopped.append(state.permit.stopped is not None)
     assert stopped == [False, False, False, False, False, True]
 
 
@@ -298,56 +300,56 @@ async def test_one_that_may_be_changed_where_others_may_not_comes_before_all(clo
     world.ec2.answer = lambda _: DENIED
     await world.send(2)
     world.ec2.answer = lambda instance: DENIED if instance == "i-0" else None
-    deeds = await world.ask(3)
-    assert (deeds.first, world.doer.enforce_input(policy(), deeds, {}).first) == ({"i-1"}, {"i-1"})
-    assert deeds.attempts["i-1"].not_before == clock.now
+    state = await world.ask(3)
+    assert (state.first, world.modifier.enforce_input(policy(), state, {}).first) == ({"i-1"}, {"i-1"})
+    assert state.attempts["i-1"].not_before == clock.now
     await world.send(3)
-    assert deeds.first == set()
+    assert state.first == set()
 
 
 async def test_what_is_known_of_it_is_read_in_the_seconds_before(clock: Clock) -> None:
     world = World()
-    deeds = world.of()
+    state = world.of()
     await world.read(4)
     clock.now += 5.1
     await world.read(2)
-    await world.doer.carry_out(policy(), deeds, writes(4), {"here": HERE})
+    await world.modifier.carry_out(policy(), state, writes(4), {"here": HERE})
     assert world.ec2.sent == ["i-0", "i-1"]
     clock.now += 4.9
     await world.read(4)
     clock.now += 5.0
-    await world.doer.carry_out(policy(), deeds, writes(4)[2:], {"here": HERE})
+    await world.modifier.carry_out(policy(), state, writes(4)[2:], {"here": HERE})
     assert world.ec2.sent[2:] == ["i-2", "i-3"]
 
 
 async def test_an_instance_that_alone_is_denied_waits_like_one_that_fails(clock: Clock) -> None:
     world = World()
     world.ec2.answer = lambda instance: DENIED if instance == "i-0" else None
-    deeds = await world.send(1)
-    assert deeds.attempts["i-0"].not_before == 1_030.0
-    assert deeds.attempts["i-0"].trouble[0] == "UnauthorizedOperation"
+    state = await world.send(1)
+    assert state.attempts["i-0"].not_before == 1_030.0
+    assert state.attempts["i-0"].trouble[0] == "UnauthorizedOperation"
 
 
 async def test_an_instance_that_is_ending_opens_no_breaker(clock: Clock) -> None:
     world = World()
     world.ec2.answer = lambda _: ENDING
-    deeds = await world.send(20)
-    assert (len(world.ec2.sent), deeds.failures) == (20, 0)
-    assert {attempt.failures for attempt in deeds.attempts.values()} == {1}
+    state = await world.send(20)
+    assert (len(world.ec2.sent), state.failures) == (20, 0)
+    assert {attempt.failures for attempt in state.attempts.values()} == {1}
     world.ec2.answer = lambda _: GONE
-    deeds = await world.send(20)
-    assert all(refused(attempt) for attempt in deeds.attempts.values()), "nothing was taken"
-    assert {attempt.trouble[0] for attempt in deeds.attempts.values()} == {"InvalidInstanceID.NotFound"}
+    state = await world.send(20)
+    assert all(refused(attempt) for attempt in state.attempts.values()), "nothing was taken"
+    assert {attempt.trouble[0] for attempt in state.attempts.values()} == {"InvalidInstanceID.NotFound"}
     assert world.inventory.read_at(HERE, "i-0") == -math.inf
 
 
 async def test_what_the_organization_forbids_waits_for_the_resync(clock: Clock) -> None:
     world = World()
     world.ec2.answer = lambda _: ORGANIZATION
-    deeds = await world.send()
-    assert deeds.attempts["i-0"].trouble[0] == "BlockedByAccountPolicy"
-    assert deeds.attempts["i-0"].not_before == 1_000.0 + 900.0
-    assert deeds.permit.stopped is None
+    state = await world.send()
+    assert state.attempts["i-0"].trouble[0] == "BlockedByAccountPolicy"
+    assert state.attempts["i-0"].not_before == 1_000.0 + 900.0
+    assert state.permit.stopped is None
 
 
 async def test_without_an_answer_it_is_not_known(clock: Clock) -> None:
@@ -389,38 +391,38 @@ async def test_without_the_lease_nothing_is_remembered(clock: Clock) -> None:
 async def test_a_policy_that_was_deleted_or_only_audits_begins_anew(clock: Clock) -> None:
     world = World()
     await world.send()
-    world.doer.forget(KEY)
+    world.modifier.forget(KEY)
     assert world.of().attempts == {}
     await world.send()
-    assert world.doer.of(KEY, "another uid").attempts == {}
+    assert world.modifier.of(KEY, "another uid").attempts == {}
 
 
 async def test_what_has_no_node_is_forgotten(clock: Clock) -> None:
     world = World()
-    deeds = await world.send(3)
-    world.doer.note(deeds, Enforced(), {"i-1"})
-    assert (set(deeds.attempts), deeds.waits) == ({"i-1"}, {"i-1"})
+    state = await world.send(3)
+    world.modifier.note(state, Enforced(), {"i-1"})
+    assert (set(state.attempts), state.waits) == ({"i-1"}, {"i-1"})
 
 
 async def test_a_failure_that_a_look_found_counts_once(clock: Clock) -> None:
     world = World()
-    deeds = await world.send()
-    told = failed(deeds.attempts["i-0"], 1_000.0, "NotApplied", "x")
+    state = await world.send()
+    told = failed(state.attempts["i-0"], 1_000.0, "NotApplied", "x")
     for _ in range(3):
-        world.doer.note(deeds, Enforced(attempts={"i-0": told}), {"i-0"})
-    assert deeds.failures == 1
-    world.doer.note(deeds, Enforced(closed=True), {"i-0"})
-    assert deeds.failures == 0
+        world.modifier.note(state, Enforced(attempts={"i-0": told}), {"i-0"})
+    assert state.failures == 1
+    world.modifier.note(state, Enforced(closed=True), {"i-0"})
+    assert state.failures == 0
 
 
 async def test_what_waits_is_known_to_the_other_policies_until_it_is_applied(clock: Clock) -> None:
     world = World()
-    deeds, others = await world.send(), world.of(OTHER)
-    assert world.doer.enforce_input(policy(), others, {}).others == {"i-0"}
-    assert world.doer.enforce_input(policy(), deeds, {}).others == frozenset()
-    landed = msgspec.structs.replace(deeds.attempts["i-0"], landed=True)
-    world.doer.note(deeds, Enforced(attempts={"i-0": landed}), {"i-0"})
-    assert world.doer.enforce_input(policy(), others, {}).others == frozenset()
+    state, others = await world.send(), world.of(OTHER)
+    assert world.modifier.enforce_input(policy(), others, {}).others == {"i-0"}
+    assert world.modifier.enforce_input(policy(), state, {}).others == frozenset()
+    landed = msgspec.structs.replace(state.attempts["i-0"], landed=True)
+    world.modifier.note(state, Enforced(attempts={"i-0": landed}), {"i-0"})
+    assert world.modifier.enforce_input(policy(), others, {}).others == frozenset()
 
 
 @pytest.mark.parametrize(
@@ -435,12 +437,12 @@ async def test_what_was_read_as_applied_waits_no_more_when_another_policy_change
     clock: Clock, told: dict[str, Any], waits: bool
 ) -> None:
     world = World()
-    deeds = await world.send()
+    state = await world.send()
     clock.now += OWN_SECONDS + 1.0
     world.ec2.options = told
     others = await world.send(key=OTHER)
-    assert (deeds.waits, others.waits) == ({"i-0"} if waits else set(), {"i-0"})
-    assert deeds.attempts["i-0"].landed is not waits
+    assert (state.waits, others.waits) == ({"i-0"} if waits else set(), {"i-0"})
+    assert state.attempts["i-0"].landed is not waits
 
 
 async def test_shares_that_are_full_are_not_kept(clock: Clock) -> None:
@@ -449,7 +451,7 @@ async def test_shares_that_are_full_are_not_kept(clock: Clock) -> None:
         clock.now += 60.0
         target = Target("ec2", f"region-{number}")
         await world.send(target=target)
-    assert len(world.doer._shares) <= 2
+    assert len(world.modifier._shares) <= 2
 
 
 @pytest.mark.parametrize("text", ["", "tomorrow", "2026-13-45T00:00:00Z", "2026-01-01T00:00:00"])
@@ -457,15 +459,15 @@ def test_a_resume_at_that_cannot_be_read_resumes_nothing(clock: Clock, text: str
     world, mine = World(), policy()
     meta = msgspec.structs.replace(mine.meta, annotations={"caretaker.dev/resume-at": text})
     mine = msgspec.structs.replace(mine, meta=meta)
-    assert world.doer.enforce_input(mine, world.of(), {}).resumed_at == 0.0
+    assert world.modifier.enforce_input(mine, world.of(), {}).resumed_at == 0.0
 
 
 def test_what_stands_in_status_at_first_is_believed_by_what_is_read_later(clock: Clock) -> None:
-    world, mine, deeds = World(), policy(), Deeds("u")
+    world, mine, state = World(), policy(), PolicyState("u")
     status = Status(changed=watched(changed(1)))
     mine = msgspec.structs.replace(mine, status=status)
     for _ in range(2):
-        inputs = world.doer.enforce_input(mine, deeds, {})
+        inputs = world.modifier.enforce_input(mine, state, {})
         assert (inputs.inherited, inputs.believed_since) == ({"i-1"}, 1_000.0 + OWN_SECONDS)
         clock.now += 5.0
 
@@ -478,11 +480,11 @@ async def test_a_permission_is_asked_for_once_in_each_generation_and_again_after
 ) -> None:
     world = World()
     for _ in range(3):
-        deeds = await world.ask(3)
-    assert (world.ec2.dry, deeds.refused) == (["i-0"], None)
+        state = await world.ask(3)
+    assert (world.ec2.dry, state.refused) == (["i-0"], None)
     world.ec2.answer = lambda _: DENIED
     await world.ask(generation=2)
-    assert deeds.refused is not None
+    assert state.refused is not None
     waits = []
     for _ in range(5):
         before, asked = clock.now, len(world.ec2.dry)
@@ -494,21 +496,21 @@ async def test_a_permission_is_asked_for_once_in_each_generation_and_again_after
     world.ec2.answer = lambda _: None
     clock.now += 300.0
     await world.ask(generation=2)
-    assert (deeds.permit.stopped, world.ec2.sent) == (None, [])
-    assert deeds.refused is not None, "that it would be allowed is not yet a change"
+    assert (state.permit.stopped, world.ec2.sent) == (None, [])
+    assert state.refused is not None, "that it would be allowed is not yet a change"
     await world.send(generation=2)
-    assert deeds.refused is None
-    assert deeds.permit.refusals == 0
+    assert state.refused is None
+    assert state.permit.refusals == 0
 
 
 async def test_nothing_is_asked_where_nothing_is_to_be_changed(clock: Clock) -> None:
     world = World()
     await world.ask(0)
     world.ec2.answer = lambda _: DENIED
-    deeds = await world.ask(1)
-    assert (world.ec2.dry, deeds.permit.stopped is None) == (["i-0"], False)
+    state = await world.ask(1)
+    assert (world.ec2.dry, state.permit.stopped is None) == (["i-0"], False)
     await world.ask(0)
-    assert (world.ec2.dry, deeds.refused) == (["i-0"], None), "another client has made the changes"
+    assert (world.ec2.dry, state.refused) == (["i-0"], None), "another client has made the changes"
 
 
 async def test_nothing_is_asked_where_the_operator_would_cut_itself_off(clock: Clock) -> None:
@@ -516,7 +518,7 @@ async def test_nothing_is_asked_where_the_operator_would_cut_itself_off(clock: C
     mine = policy()
     assert mine.spec is not None
     cut = msgspec.structs.replace(mine.spec, options=Options(1))
-    await world.doer.ask(msgspec.structs.replace(mine, spec=cut), world.of(), writes(1), {"here": HERE})
+    await world.modifier.ask(msgspec.structs.replace(mine, spec=cut), world.of(), writes(1), {"here": HERE})
     assert world.ec2.dry == []
 
 
@@ -529,10 +531,10 @@ async def test_only_when_all_that_are_asked_for_are_denied_the_permission_is_mis
 ) -> None:
     world = World()
     world.ec2.answer = lambda instance: DENIED if instance in denied else None
-    deeds = await world.ask(3)
+    state = await world.ask(3)
     assert len(world.ec2.dry) == asked
-    assert (deeds.permit.stopped is not None) is stopped
-    assert {name: attempt.trouble[0] for name, attempt in deeds.attempts.items()} == dict.fromkeys(
+    assert (state.permit.stopped is not None) is stopped
+    assert {name: attempt.trouble[0] for name, attempt in state.attempts.items()} == dict.fromkeys(
         denied, "UnauthorizedOperation"
     )
 
@@ -540,15 +542,15 @@ async def test_only_when_all_that_are_asked_for_are_denied_the_permission_is_mis
 async def test_without_an_answer_to_the_question_nothing_is_sent_and_nobody_is_failing(clock: Clock) -> None:
     world = World()
     world.ec2.answer = lambda _: THROTTLED
-    deeds = await world.ask(3)
-    assert (world.ec2.dry, deeds.attempts) == (["i-0"], {})
-    assert deeds.permit.stopped is not None
-    assert deeds.permit.stopped[0] == "NotAsked"
-    assert world.doer.enforce_input(policy(), deeds, {"here": HERE}).slowed
+    state = await world.ask(3)
+    assert (world.ec2.dry, state.attempts) == (["i-0"], {})
+    assert state.permit.stopped is not None
+    assert state.permit.stopped[0] == "NotAsked"
+    assert world.modifier.enforce_input(policy(), state, {"here": HERE}).slowed
 
 
 def test_a_hand_about_which_there_is_nothing_to_remember_is_not_kept() -> None:
-    deeds = Deeds("uid")
-    deeds.keep("i-0", ChangeAttempt(failures=1))
-    deeds.keep("i-0", ChangeAttempt())
-    assert deeds.attempts == {}
+    state = PolicyState("uid")
+    state.keep("i-0", ChangeAttempt(failures=1))
+    state.keep("i-0", ChangeAttempt())
+    assert state.attempts == {}

@@ -25,8 +25,8 @@ from caretaker.imds.choice import ASKED, Write
 from caretaker.imds.enforce import Enforced
 from caretaker.imds.enforce_input import FRESH_SECONDS, EnforceInput, recorded
 from caretaker.imds.inventory import OWN_SECONDS, Inventory
-from caretaker.imds.memory import Deeds, Permit
 from caretaker.imds.pace import Pace, cap
+from caretaker.imds.policy_state import Permit, PolicyState
 from caretaker.imds.resource import Read, user_of
 from caretaker.kube.errors import NotLeader
 from caretaker.obs.imds_metrics import PolicyMetrics
@@ -46,7 +46,7 @@ AT_ONCE: Final = 8
 AGAIN_SECONDS: Final = (15.0, 30.0, 60.0, 300.0)
 
 
-class Doer:
+class InstanceModifier:
     """The writer of all policies. `scale`, for tests: seconds of the machine in one of ours."""
 
     def __init__(
@@ -65,38 +65,38 @@ class Doer:
         self._metrics = metrics
         self._scale = scale
         self._instance_identity = instance_identity
-        self._deeds: dict[Key, Deeds] = {}
+        self._states: dict[Key, PolicyState] = {}
         self._shares: dict[tuple[str, str], Pace] = {}  # by account and region, as EC2 counts
 
-    def of(self, key: Key, uid: str) -> Deeds:
-        """The memory of this policy; another UID is another policy."""
-        found = self._deeds.get(key)
+    def of(self, key: Key, uid: str) -> PolicyState:
+        """The state of this policy; another UID is another policy."""
+        found = self._states.get(key)
         if found is None or found.uid != uid:
-            found = self._deeds[key] = Deeds(uid)
+            found = self._states[key] = PolicyState(uid)
         return found
 
     def forget(self, key: Key) -> None:
-        """The policy is deleted, or in Audit: its next Enforce starts with an empty memory."""
-        self._deeds.pop(key, None)
+        """The policy is deleted, or in Audit: its next Enforce starts with an empty state."""
+        self._states.pop(key, None)
 
     def clear(self) -> None:
         """Another process may have changed everything."""
-        self._deeds.clear()
+        self._states.clear()
 
     # ---------------------------------------------------------------- before a plan
 
-    def enforce_input(self, mine: Read, deeds: Deeds, targets: Mapping[str, Target]) -> EnforceInput:
+    def enforce_input(self, mine: Read, state: PolicyState, targets: Mapping[str, Target]) -> EnforceInput:
         """The input of the plan; `targets` by region."""
         assert mine.spec is not None  # noqa: S101 - only a policy that can be read is enforced
         safety, now = mine.spec.safety, self._now()
-        if deeds.cap is None or deeds.per_minute != safety.max_changes_per_minute:
-            deeds.per_minute = safety.max_changes_per_minute
-            deeds.cap = Pace(cap(deeds.per_minute), now)
+        if state.cap is None or state.per_minute != safety.max_changes_per_minute:
+            state.per_minute = safety.max_changes_per_minute
+            state.cap = Pace(cap(state.per_minute), now)
         shares = {region: self._share(target, now) for region, target in targets.items()}
         waits = [share.wait(now) for share in shares.values()]
         resumed = parse_time((mine.meta.annotations or {}).get(names.RESUME_AT)) or 0.0
-        deeds.begun(mine.status.canary)
-        deeds.inherit(recorded(mine.status.canary, mine.status.changed), time.monotonic())
+        state.begun(mine.status.canary)
+        state.inherit(recorded(mine.status.canary, mine.status.changed), time.monotonic())
         return EnforceInput(
             me=mine.meta.name,
             generation=mine.meta.generation,
@@ -115,81 +115,81 @@ class Doer:
             resumed_at=resumed,
             canary=mine.status.canary,
             watched=mine.status.changed,
-            soaks=deeds.soaks,
-            inherited=frozenset(deeds.inherited or ()),
-            believed_since=deeds.inherited_at + OWN_SECONDS * self._scale,
+            soaks=state.soaks,
+            inherited=frozenset(state.inherited or ()),
+            believed_since=state.inherited_at + OWN_SECONDS * self._scale,
             breaker=mine.status.breaker,
-            attempts=deeds.attempts,
-            others=frozenset[str]().union(*(one.waits for one in self._deeds.values() if one is not deeds)),
-            failures=deeds.failures,
-            last_failure=deeds.last_failure,
-            denied=deeds.denied,
-            first=frozenset(deeds.first),
+            attempts=state.attempts,
+            others=frozenset[str]().union(*(one.waits for one in self._states.values() if one is not state)),
+            failures=state.failures,
+            last_failure=state.last_failure,
+            denied=state.denied,
+            first=frozenset(state.first),
             free={region: share.free(now) for region, share in shares.items()},
-            cap=deeds.cap.free(now),
-            wait=max(deeds.cap.wait(now), min(waits, default=0.0)),
+            cap=state.cap.free(now),
+            wait=max(state.cap.wait(now), min(waits, default=0.0)),
             slowed=any(share.slowed(now) for share in shares.values()),
-            stopped=self._stopped(mine, deeds),
-            changed=deeds.changed,
+            stopped=self._stopped(mine, state),
+            changed=state.changed,
         )
 
-    def _stopped(self, mine: Read, deeds: Deeds) -> tuple[str, str] | None:
+    def _stopped(self, mine: Read, state: PolicyState) -> tuple[str, str] | None:
         if self._instance_identity and (field := _cuts(mine)):
             return Reason.WOULD_CUT_CREDENTIALS, (
                 f"spec.options.{field} would cut the operator off from IMDS, where it may get its "
                 "credentials (--aws-instance-identity): give it credentials by IRSA or EKS Pod Identity, "
                 "and remove that flag"
             )
-        return deeds.permit.stopped
+        return state.permit.stopped
 
     async def ask(
-        self, mine: Read, deeds: Deeds, writes: Sequence[Write], targets: Mapping[str, Target]
+        self, mine: Read, state: PolicyState, writes: Sequence[Write], targets: Mapping[str, Target]
     ) -> bool:
         """Dry runs of these writes: once for each generation, and again after a refusal. A single denial may
         be due to tags: only if all are denied, the permission is missing. Returns whether a dry run was
         made."""
-        permit, same = deeds.permit, deeds.permit.generation == mine.meta.generation
+        permit, same = state.permit, state.permit.generation == mine.meta.generation
         if not writes:
             if permit.stopped is not None:
-                deeds.permit = Permit()  # there is no instance to ask for, and none to change
+                state.permit = Permit()  # there is no instance to ask for, and none to change
             return permit.stopped is not None
         if same and (permit.stopped is None or self._now() < permit.again_at):
             return False
-        if self._stopped(mine, deeds) is not permit.stopped:
+        if self._stopped(mine, state) is not permit.stopped:
             return False  # nothing would be sent
         stopped = None
         for write in writes:
             error = await self._dry_run(mine, write, targets[write.region])
             stopped = refused(error) if error is not None else None
             if error is None:
-                self._first(deeds, write.instance)
+                self._first(state, write.instance)
             if error is None or not error.access_denied:
                 break
-            self._waits(deeds, write, error)
-        self._permit(mine, deeds, stopped)
+            self._waits(state, write, error)
+        self._permit(mine, state, stopped)
         return True
 
-    def _first(self, deeds: Deeds, instance: str) -> None:
+    def _first(self, state: PolicyState, instance: str) -> None:
         """Change this instance next: an accepted change proves more than a dry run."""
-        deeds.first.add(instance)
-        if (attempt := deeds.attempts.get(instance)) is not None and not attempt.fighting:
-            deeds.keep(instance, msgspec.structs.replace(attempt, not_before=self._now()))
+        state.first.add(instance)
+        if (attempt := state.attempts.get(instance)) is not None and not attempt.fighting:
+            state.keep(instance, msgspec.structs.replace(attempt, not_before=self._now()))
 
-    def _permit(self, mine: Read, deeds: Deeds, stopped: tuple[str, str] | None) -> None:
+    def _permit(self, mine: Read, state: PolicyState, stopped: tuple[str, str] | None) -> None:
         """After refusals the next dry run is delayed, until EC2 accepts a change."""
-        before, generation = deeds.permit, mine.meta.generation
+        before, generation = state.permit, mine.meta.generation
         refusals = before.refusals if before.generation == generation else 0
         wait = AGAIN_SECONDS[min(refusals, len(AGAIN_SECONDS) - 1)]
         told = stopped or (before.told if refusals else None)
         refusals += stopped is not None
-        deeds.permit = Permit(generation, stopped, told, self._now() + wait, refusals)
+        state.permit = Permit(generation, stopped, told, self._now() + wait, refusals)
 
-    def _waits(self, deeds: Deeds, write: Write, error: AwsError) -> None:
+    def _waits(self, state: PolicyState, write: Write, error: AwsError) -> None:
         """Move it behind the others. A dry run is no attempt, so the backoff does not grow."""
-        attempt, now = deeds.attempts.get(write.instance, ChangeAttempt()), self._now()
+        attempt, now = state.attempts.get(write.instance, ChangeAttempt()), self._now()
         told = failed(msgspec.structs.replace(attempt, options=write.options), now, error.code, error.message)
         failures, later = max(attempt.failures, 1), max(attempt.not_before, now + BACKOFF_SECONDS)
-        deeds.keep(write.instance, msgspec.structs.replace(told, failures=failures, not_before=later))
+        state.keep(write.instance, msgspec.structs.replace(told, failures=failures, not_before=later))
 
     async def _dry_run(
         self, mine: Read, write: Write, target: Target, *, sure: bool = False
@@ -211,21 +211,21 @@ class Doer:
 
     # ---------------------------------------------------------------- after a plan
 
-    def note(self, deeds: Deeds, enforced: Enforced, instances: Collection[str]) -> None:
+    def note(self, state: PolicyState, enforced: Enforced, instances: Collection[str]) -> None:
         """Take over the plan's attempts. `instances`: of all nodes."""
         if enforced.closed:
-            deeds.failures, deeds.denied = 0, ("", "")
+            state.failures, state.denied = 0, ("", "")
         for instance, attempt in enforced.attempts.items():
-            before = deeds.attempts.get(instance, ChangeAttempt())
+            before = state.attempts.get(instance, ChangeAttempt())
             if attempt.failures > before.failures:
-                deeds.failed(instance, attempt)
+                state.failed(instance, attempt)
             else:
-                deeds.keep(instance, attempt)
-        deeds.only(instances)
-        deeds.begins(enforced.canary, self._now())
+                state.keep(instance, attempt)
+        state.only(instances)
+        state.begins(enforced.canary, self._now())
 
     async def carry_out(
-        self, mine: Read, deeds: Deeds, writes: Iterable[Write], targets: Mapping[str, Target]
+        self, mine: Read, state: PolicyState, writes: Iterable[Write], targets: Mapping[str, Target]
     ) -> None:
         """Make the calls, some concurrently. A failed call does not stop the others, unless none may be
         made."""
@@ -233,61 +233,61 @@ class Doer:
 
         async def change(write: Write) -> None:
             async with turns:
-                if self._may_go_on(mine, deeds, write, targets[write.region]):
-                    await self._change(mine, deeds, write, targets[write.region])
+                if self._may_go_on(mine, state, write, targets[write.region]):
+                    await self._change(mine, state, write, targets[write.region])
 
         for outcome in await asyncio.gather(*map(change, writes), return_exceptions=True):
             if isinstance(outcome, BaseException):
                 raise outcome
 
-    def _may_go_on(self, mine: Read, deeds: Deeds, write: Write, target: Target) -> bool:
+    def _may_go_on(self, mine: Read, state: PolicyState, write: Write, target: Target) -> bool:
         """Whether the call may still be made. Since the plan there may have been consecutive failures, a
         refused permission, throttling, or calls of another policy; or the read is now too old."""
         assert mine.spec is not None  # noqa: S101 - only a policy that can be read is enforced
-        open_still = deeds.failures < mine.spec.safety.stop_after_consecutive_failures
-        permitted = deeds.permit.stopped is None and not deeds.denied[0]
+        open_still = state.failures < mine.spec.safety.stop_after_consecutive_failures
+        permitted = state.permit.stopped is None and not state.denied[0]
         fresh = self._inventory.read_at(target, write.instance) >= self._fresh_since()
         now = self._now()
         return open_still and permitted and fresh and self._share(target, now).free(now) > 0
 
-    async def _change(self, mine: Read, deeds: Deeds, write: Write, target: Target) -> None:
+    async def _change(self, mine: Read, state: PolicyState, write: Write, target: Target) -> None:
         now = self._now()
         self._share(target, now).take(now)
-        if deeds.cap is not None:
-            deeds.cap.take(now)
-        attempt = deeds.attempts.get(write.instance, ChangeAttempt())
-        self._settle_applied(deeds, write.instance, target)
-        deeds.first.discard(write.instance)
+        if state.cap is not None:
+            state.cap.take(now)
+        attempt = state.attempts.get(write.instance, ChangeAttempt())
+        self._settle_applied(state, write.instance, target)
+        state.first.discard(write.instance)
         # A cancelled call has an unknown outcome.
-        deeds.keep(write.instance, unanswered(attempt, now, write.options))
+        state.keep(write.instance, unanswered(attempt, now, write.options))
         self._inventory.doubt(target, write.instance, write.options)
         try:
             answer = await self._writer(mine, target).modify_instance_metadata_options(
                 InstanceId=write.instance, **write.options
             )
         except NotLeader:
-            deeds.keep(write.instance, attempt)  # nothing was sent
+            state.keep(write.instance, attempt)  # nothing was sent
             self._inventory.refused(target, write.instance)
             raise
         except AwsError as error:
             self._metrics.changed(error.code)
-            self._failed(mine, deeds, write, target, attempt, error)
+            self._failed(mine, state, write, target, attempt, error)
             if error.access_denied and _ORGANIZATION not in error.message:
-                await self._denied(mine, deeds, write, target, error)
+                await self._denied(mine, state, write, target, error)
             return
         self._metrics.changed("Changed")
-        deeds.failures, deeds.unseen = 0, True
-        deeds.refusing.clear()
-        if deeds.permit.stopped is None:
-            deeds.permit = msgspec.structs.replace(deeds.permit, told=None, refusals=0)
-        deeds.keep(write.instance, sent(attempt, now, write.options))
-        deeds.changed[write.instance] = time.time()
+        state.failures, state.unseen = 0, True
+        state.refusing.clear()
+        if state.permit.stopped is None:
+            state.permit = msgspec.structs.replace(state.permit, told=None, refusals=0)
+        state.keep(write.instance, sent(attempt, now, write.options))
+        state.changed[write.instance] = time.time()
         self._inventory.changed(target, write.instance, answer.get("InstanceMetadataOptions") or {})
 
-    def _settle_applied(self, sender: Deeds, instance: str, target: Target) -> None:
+    def _settle_applied(self, sender: PolicyState, instance: str, target: Target) -> None:
         """End the pending changes of other policies that EC2 has reported as applied. Their next pass would
         take the change of `sender` for their own, and send theirs again."""
-        for other in self._deeds.values():
+        for other in self._states.values():
             if other is sender or instance not in other.waits:
                 continue
             attempt = other.attempts[instance]
@@ -295,7 +295,13 @@ class Doer:
                 other.keep(instance, advance(attempt, "compliant", self._now(), 0.0))
 
     def _failed(
-        self, mine: Read, deeds: Deeds, write: Write, target: Target, attempt: ChangeAttempt, error: AwsError
+        self,
+        mine: Read,
+        state: PolicyState,
+        write: Write,
+        target: Target,
+        attempt: ChangeAttempt,
+        error: AwsError,
     ) -> None:
         instance, now = write.instance, self._now()
         logger.warning("%s was not changed: %s", instance, error)
@@ -303,39 +309,41 @@ class Doer:
             return  # it is kept as unanswered
         tried = msgspec.structs.replace(attempt, options=write.options)
         told = failed(tried, now, error.code, error.message)
-        deeds.keep(instance, attempt)
+        state.keep(instance, attempt)
         self._inventory.refused(target, instance)
         if error.throttled:
             self._share(target, now).refused(now)
         elif error.not_found:
-            deeds.keep(instance, told)  # tells the plan that EC2 refused the change
-            deeds.changed.pop(instance, None)
+            state.keep(instance, told)  # tells the plan that EC2 refused the change
+            state.changed.pop(instance, None)
             self._inventory.gone(target, instance)
         elif error.code == _UNSUPPORTED or _ORGANIZATION in error.message:
             why = f"{error}; the account or its organization forbids it"
             blocked = failed(tried, now, Reason.BLOCKED_BY_ACCOUNT_POLICY, why, wait=mine.resync)
-            deeds.failed(instance, blocked)
+            state.failed(instance, blocked)
         elif error.no_identity:
-            deeds.keep(instance, told)
-            self._permit(mine, deeds, refused(error))
+            state.keep(instance, told)
+            self._permit(mine, state, refused(error))
         elif error.access_denied or error.code == _INCORRECT_STATE:
-            deeds.keep(instance, told)
+            state.keep(instance, told)
         else:
-            deeds.failed(instance, told)
+            state.failed(instance, told)
 
-    async def _denied(self, mine: Read, deeds: Deeds, write: Write, target: Target, error: AwsError) -> None:
+    async def _denied(
+        self, mine: Read, state: PolicyState, write: Write, target: Target, error: AwsError
+    ) -> None:
         """The denial may be due to the tags of this instance: then the others go on. If EC2 allows the dry
         run of the same call, retries would never end: then the breaker opens."""
-        if deeds.denied[0] or deeds.permit.stopped is not None:
+        if state.denied[0] or state.permit.stopped is not None:
             return
         if await self._dry_run(mine, write, target, sure=True) is None:
             why = f"EC2 denied the change although it had allowed the dry run: {error}"
-            deeds.denied = (write.instance, why)
+            state.denied = (write.instance, why)
             return
-        deeds.refusing.add(write.instance)
-        if len(deeds.refusing) >= ASKED:
-            deeds.refusing.clear()
-            self._permit(mine, deeds, refused(error))
+        state.refusing.add(write.instance)
+        if len(state.refusing) >= ASKED:
+            state.refusing.clear()
+            self._permit(mine, state, refused(error))
 
     # ---------------------------------------------------------------- parts
 

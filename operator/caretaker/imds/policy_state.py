@@ -1,4 +1,4 @@
-"""The memory of a process of each policy in Enforce. No I/O.
+"""The in-memory state of each policy in Enforce. No I/O.
 
 It is lost with the process, so correctness must not depend on it.
 """
@@ -25,8 +25,8 @@ class Permit(msgspec.Struct, frozen=True):
     refusals: int = 0
 
 
-class Deeds:
-    """The memory of one policy."""
+class PolicyState:
+    """The in-memory state of one policy."""
 
     def __init__(self, uid: str) -> None:
         self.uid = uid
