@@ -34,7 +34,7 @@ from caretaker.imds.change_attempts import ChangeAttempt, refused
 from caretaker.imds.checks import NOT_ASKED
 from caretaker.imds.drift import text
 from caretaker.imds.enforce_input import FRESH_SECONDS, WATCH_SECONDS, EnforceInput, Found, Group
-from caretaker.imds.guard import ec2_name
+from caretaker.imds.safety_checks import ec2_name
 from caretaker.imds.soak import soak, soaked_at, watched_until
 from caretaker.imds.standing import BACK, Standing, runs, standing, unready
 
@@ -72,15 +72,15 @@ class Record(msgspec.Struct, frozen=True):
 
 def step(
     found: Mapping[str, Found],
-    held: Mapping[str, Collection[FieldChange]],
+    blocked: Mapping[str, Collection[FieldChange]],
     inputs: EnforceInput,
     others: Mapping[Change, Collection[str]] = {},
 ) -> Record:
-    """The next state of the instances in status. `found`: those with a Node, by ID; `held`: their changes
+    """The next state of the instances in status. `found`: those with a Node, by ID; `blocked`: their changes
     that are not made; `others`: instances that may join the canary of their change."""
     if not inputs.canary_instances:
         return Record()
-    made = _Step(found, held, inputs, others)
+    made = _Step(found, blocked, inputs, others)
     for canary in inputs.canary.groups if inputs.canary is not None else ():
         made.canary(canary)
     for group in inputs.watched:
@@ -138,12 +138,12 @@ class _Step:
     def __init__(
         self,
         found: Mapping[str, Found],
-        held: Mapping[str, Collection[FieldChange]],
+        blocked: Mapping[str, Collection[FieldChange]],
         inputs: EnforceInput,
         others: Mapping[Change, Collection[str]],
     ) -> None:
         self._found = found
-        self._held = held
+        self._blocked = blocked
         self._inputs = inputs
         self._others = others
         self._now = format_time(inputs.wall)
@@ -196,8 +196,8 @@ class _Step:
         return self._phase(canary, stay) if stay else None
 
     def _standing(self, one: ChangedInstance, changes: Sequence[FieldChange]) -> Standing:
-        held = self._held.get(one.instance, ())
-        if not one.applied and any(change in held for change in changes):
+        blocked = self._blocked.get(one.instance, ())
+        if not one.applied and any(change in blocked for change in changes):
             return "left"
         return standing(self._found.get(one.instance), changes, self._inputs.me)
 

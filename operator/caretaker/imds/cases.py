@@ -11,20 +11,20 @@ from caretaker.imds.change_attempts import ChangeAttempt, advance, not_applied, 
 from caretaker.imds.checks import Seen, State
 from caretaker.imds.drift import HOP_LIMIT, Change, change_of
 from caretaker.imds.enforce_input import EnforceInput, Found
-from caretaker.imds.guard import Held, ec2_name, held, parameters
+from caretaker.imds.safety_checks import Blocked, blocked, ec2_name, parameters
 
 _NEW: Final = ChangeAttempt()
 
 
 class Case(msgspec.Struct, frozen=True, gc=False):
     """`state`: with regard to what this policy may change; `attempt`: the last one; `changes`: allowed ones;
-    `held`: the others."""
+    `blocked`: the others."""
 
     found: Found
     state: State
     attempt: ChangeAttempt
     changes: tuple[FieldChange, ...] = ()
-    held: tuple[Held, ...] = ()
+    blocked: tuple[Blocked, ...] = ()
 
     @property
     def order(self) -> tuple[int, str]:
@@ -58,7 +58,7 @@ class Case(msgspec.Struct, frozen=True, gc=False):
         seen = self.found.seen
         assert seen is not None  # noqa: S101 - an instance that was not seen has no changes
         fields = {change.field for change in changes}
-        leave = {why.change.field for why in self.held}
+        leave = {why.change.field for why in self.blocked}
         if self.state == "drifted":
             leave |= self.found.wanted.keys() - fields
         return parameters(self.found.wanted, me, leave, seen)
@@ -72,10 +72,10 @@ def concerns(one: Found, inputs: EnforceInput) -> bool:
 def case_of(one: Found, inputs: EnforceInput, known: Collection[str]) -> Case:
     """See Case. `known`: instances that were sent a change, by status."""
     state, attempt = one.verdict.state, attempt_of(inputs, one)
-    stay: tuple[Held, ...] = ()
+    stay: tuple[Blocked, ...] = ()
     if one.seen is not None and state == "drifted":
         mine = [change for change in one.verdict.changes if change.policy == inputs.me]
-        stay = tuple(why for change in mine if (why := _held(change, one, one.seen, inputs)) is not None)
+        stay = tuple(why for change in mine if (why := _blocked(change, one, one.seen, inputs)) is not None)
         kept = {why.change.field for why in stay}
         free = tuple(change_of(change) for change in mine if change.field not in kept)
         if free:
@@ -113,7 +113,7 @@ def told(found: Found, attempt: ChangeAttempt | None) -> Found:
     return msgspec.structs.replace(found, verdict=verdict)
 
 
-def _held(change: Change, one: Found, seen: Seen, inputs: EnforceInput) -> Held | None:
+def _blocked(change: Change, one: Found, seen: Seen, inputs: EnforceInput) -> Blocked | None:
     needed = inputs.needed.get(one.group, 0)
     if change.field == HOP_LIMIT and needed > change.desired:
         kind, name = one.group
@@ -121,8 +121,8 @@ def _held(change: Change, one: Found, seen: Seen, inputs: EnforceInput) -> Held 
             f"pods of {kind}/{name} need hop limit {needed}, as measured by the probe: set spec.options."
             f"{HOP_LIMIT} to {needed}, or exclude the group"
         )
-        return Held(change, Reason.HOP_LIMIT_TOO_LOW, said)
-    return held(change, seen, inputs.loosening, inputs.tightening)
+        return Blocked(change, Reason.HOP_LIMIT_TOO_LOW, said)
+    return blocked(change, seen, inputs.loosening, inputs.tightening)
 
 
 def _drifted(

@@ -22,8 +22,8 @@ from caretaker.imds.canary import Change, Record, chosen, together
 from caretaker.imds.cases import Case
 from caretaker.imds.drift import value
 from caretaker.imds.enforce_input import BATCH, EnforceInput, Found, Group
-from caretaker.imds.guard import parameters
 from caretaker.imds.merge import Wanted
+from caretaker.imds.safety_checks import parameters
 from caretaker.imds.standing import standing
 
 ASKED: Final = 3  # instances in a dry run

@@ -137,9 +137,9 @@ def _enforced(enforced: Enforced, found: Summary) -> Verdict:
         return _failing(found)
     if enforced.hold or enforced.phase != Reason.ENFORCED:
         return "False", enforced.phase, enforced.message
-    if enforced.held:
-        first = enforced.held[0][1]
-        rest = len({instance for instance, why in enforced.held})
+    if enforced.blocked:
+        first = enforced.blocked[0][1]
+        rest = len({instance for instance, why in enforced.blocked})
         said = f"spec.options.{first.change.field} is not changed on {rest} instance(s): {first.message}"
         return "False", first.reason, said
     if found.failed:
@@ -159,8 +159,9 @@ def _failing(found: Summary) -> Verdict:
 
 def _trouble(enforced: Enforced) -> tuple[str, str] | None:
     """What somebody has to look at while the others are being changed."""
-    if enforced.blocked:
-        said = f"{len(enforced.blocked)} instance(s) wait for the next resync: {enforced.blocked[0]}"
+    if enforced.account_blocked:
+        count, first = len(enforced.account_blocked), enforced.account_blocked[0]
+        said = f"{count} instance(s) wait for the next resync: {first}"
         return Reason.BLOCKED_BY_ACCOUNT_POLICY, said
     if enforced.fighting:
         said = f"another client keeps reverting {enforced.fighting} instance(s); each is skipped for an hour"

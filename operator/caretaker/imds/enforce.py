@@ -21,7 +21,7 @@ from caretaker.imds.change_attempts import ChangeAttempt
 from caretaker.imds.choice import Choice, Write, able, asks, choose, covered, joins, restore
 from caretaker.imds.drift import change_of
 from caretaker.imds.enforce_input import WATCH_SECONDS, EnforceInput, Found, recorded
-from caretaker.imds.guard import Held
+from caretaker.imds.safety_checks import Blocked
 from caretaker.imds.soak import floor, soak, soaked_at, watched_until
 from caretaker.imds.standing import runs
 
@@ -50,11 +50,11 @@ class Enforced(msgspec.Struct, frozen=True):
     breaker: BreakerStatus | None = None
     closed: bool = False  # the breaker was closed: failures start at 0
     attempts: Mapping[str, ChangeAttempt] = {}
-    held: tuple[tuple[str, Held], ...] = ()  # (instance, ...) changes that are not made
+    blocked: tuple[tuple[str, Blocked], ...] = ()  # (instance, ...) changes that are not made
     pending: int = 0
     failing: int = 0  # of `left`: the last attempt failed
     fighting: int = 0
-    blocked: tuple[str, ...] = ()  # EC2's error for each instance that an account policy blocks
+    account_blocked: tuple[str, ...] = ()  # EC2's error for each instance that an account policy blocks
     slowed: bool = False
     wake: float | None = None
 
@@ -66,8 +66,10 @@ def enforce(every: Sequence[Found], inputs: EnforceInput, elsewhere: Sequence[Fo
     left = (one for one in items if one.changes_now(inputs))
     cases = sorted(left, key=lambda one: (one.found.instance not in inputs.first, *one.order))
     found = {one.instance: one for one in (*elsewhere, *every) if one.instance in known}
-    held = {one.found.instance: [change_of(why.change) for why in one.held] for one in items if one.held}
-    record = step(found, held, inputs, able(cases, inputs))
+    blocked = {
+        one.found.instance: [change_of(why.change) for why in one.blocked] for one in items if one.blocked
+    }
+    record = step(found, blocked, inputs, able(cases, inputs))
     breaker, closed = _breaker(inputs, record.faults)
     stop = _stop(every, cases, record, breaker, inputs)
     follow = covered(cases, record, inputs)
@@ -94,11 +96,11 @@ def enforce(every: Sequence[Found], inputs: EnforceInput, elsewhere: Sequence[Fo
         attempts={
             one.found.instance: one.attempt for one in items if one.attempt != attempt_of(inputs, one.found)
         },
-        held=tuple((one.found.instance, why) for one in items for why in one.held),
+        blocked=tuple((one.found.instance, why) for one in items for why in one.blocked),
         pending=_pending(items),
         failing=sum(bool(one.attempt.trouble[0]) or one.attempt.fighting for one in cases),
         fighting=sum(one.attempt.fighting for one in items if one.state == "drifted"),
-        blocked=tuple(
+        account_blocked=tuple(
             one.attempt.trouble[1]
             for one in items
             if one.state == "drifted" and one.attempt.trouble[0] == Reason.BLOCKED_BY_ACCOUNT_POLICY
@@ -188,12 +190,12 @@ def _stop(
         )
     if not cases:
         return None
-    if blocked := _blocked(record):
-        return blocked
+    if unsettled := _unsettled(record):
+        return unsettled
     return inputs.unproved if inputs.unproved[0] else _too_wide(every, inputs)
 
 
-def _blocked(record: Record) -> tuple[str, str] | None:
+def _unsettled(record: Record) -> tuple[str, str] | None:
     """(reason, message) if a changed instance stops further changes."""
     if record.unready:
         return Reason.NODE_NOT_READY, _unready(record)

@@ -9,7 +9,7 @@ from caretaker.api.imds import MAX_EXCEPTIONS, ExceptionStatus
 from caretaker.imds.drift import Change, text
 from caretaker.imds.enforce import Enforced
 from caretaker.imds.enforce_input import Found
-from caretaker.imds.guard import Held
+from caretaker.imds.safety_checks import Blocked
 
 # In this order exceptions are listed where there are too many.
 _ORDER: Final = ("failed", "drifted", "unknown", "pending", "gone", "skipped")
@@ -26,26 +26,26 @@ def exceptions_of(
         MAX_EXCEPTIONS, known, key=lambda one: (_ORDER.index(one.verdict.state), one.node)
     )
     instances = {one.instance for one in listed}
-    every = enforced.held if enforced is not None else ()
-    held = {(instance, why.change.field): why for instance, why in every if instance in instances}
-    entries = tuple(islice((entry for one in listed for entry in _entries(one, held)), MAX_EXCEPTIONS))
+    every = enforced.blocked if enforced is not None else ()
+    blocked = {(instance, why.change.field): why for instance, why in every if instance in instances}
+    entries = tuple(islice((entry for one in listed for entry in _entries(one, blocked)), MAX_EXCEPTIONS))
     return entries, count - len(entries)
 
 
-def _entries(one: Found, held: Mapping[tuple[str, str], Held]) -> list[ExceptionStatus]:
+def _entries(one: Found, blocked: Mapping[tuple[str, str], Blocked]) -> list[ExceptionStatus]:
     verdict = one.verdict
     if not verdict.changes:
         return [ExceptionStatus(one.node, verdict.reason, one.instance, message=verdict.message[:1024])]
-    return [_entry(one, change, held.get((one.instance, change.field))) for change in verdict.changes]
+    return [_entry(one, change, blocked.get((one.instance, change.field))) for change in verdict.changes]
 
 
-def _entry(one: Found, change: Change, held: Held | None) -> ExceptionStatus:
+def _entry(one: Found, change: Change, blocked: Blocked | None) -> ExceptionStatus:
     return ExceptionStatus(
         one.node,
-        held.reason if held is not None else one.verdict.reason,
+        blocked.reason if blocked is not None else one.verdict.reason,
         one.instance,
         change.field,
         text(change.current),
         str(change.desired),
-        (held.message if held is not None else one.verdict.message)[:1024],
+        (blocked.message if blocked is not None else one.verdict.message)[:1024],
     )

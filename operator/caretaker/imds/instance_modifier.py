@@ -319,8 +319,8 @@ class InstanceModifier:
             self._inventory.gone(target, instance)
         elif error.code == _UNSUPPORTED or _ORGANIZATION in error.message:
             why = f"{error}; the account or its organization forbids it"
-            blocked = failed(tried, now, Reason.BLOCKED_BY_ACCOUNT_POLICY, why, wait=mine.resync)
-            state.failed(instance, blocked)
+            refusal = failed(tried, now, Reason.BLOCKED_BY_ACCOUNT_POLICY, why, wait=mine.resync)
+            state.failed(instance, refusal)
         elif error.no_identity:
             state.keep(instance, told)
             self._permit(mine, state, refused(error))

@@ -194,7 +194,7 @@ class _SourceChecker:
     def _eks_template(self, origin: Origin, wanted: Mapping[str, Wanted]) -> SourceStatus:
         launcher = Launcher(origin.template, origin.version)
         found = self._launched(origin.region, launcher, wanted)
-        if not found.differs or found.blocked:
+        if not found.differs or found.no_command:
             return found.status
         if (why := self._mixed(origin)) != "":
             return msgspec.structs.replace(found.status, message=f"{found.status.message}; {why}")
@@ -232,7 +232,7 @@ class _SourceChecker:
         found = {launcher: self._launched(region, launcher, wanted) for launcher in group.launchers}
         worst = min(found.values(), key=lambda one: _ORDER.index(one.status.state))
         status = msgspec.structs.replace(worst.status, auto_scaling_group=name)
-        if status.state not in MENDABLE or any(one.blocked for one in found.values()):
+        if status.state not in MENDABLE or any(one.no_command for one in found.values()):
             return status
         pinned = [launcher for launcher, one in found.items() if one.differs and not _moves(launcher)]
         if pinned and group.stack:
@@ -273,7 +273,7 @@ class _SourceChecker:
             )
             of = msgspec.structs.replace(of, state="IaCOwned")
         of = msgspec.structs.replace(of, message=said)
-        return _Launched(of, differs, new, blocked=bool(contested or template.stack))
+        return _Launched(of, differs, new, no_command=bool(contested or template.stack))
 
     def _target(self, key: tuple[str, ...], differs: Sequence[Change]) -> tuple[dict[str, Any], str]:
         """All options that nodes from there should have, by all policies; and which of those in question
@@ -314,12 +314,12 @@ class _SourceChecker:
 
 
 class _Launched(msgspec.Struct, frozen=True):
-    """A launch template by one reference. `blocked`: there is no command that would mend it."""
+    """A launch template by one reference. `no_command`: none can fix it."""
 
     status: SourceStatus
     differs: tuple[Change, ...] = ()
     new: Any = None  # a NewVersion where it differs
-    blocked: bool = False
+    no_command: bool = False
 
 
 def _targets(heirs: Iterable[Heir], known: Launching) -> dict[tuple[str, ...], dict[str, set[Any]]]:

@@ -257,7 +257,7 @@ def _fault(probing: Probing, candidate: Candidate, finding: Finding) -> str:
         return f"{finding.verdict}: {finding.detail}"
     if probing.expect == "Any":
         return ""
-    if _blocked(probing, candidate):
+    if _pods_blocked(probing, candidate):
         return _open(finding)
     if finding.verdict != REACHABLE:
         needs = f", and needs hop limit {finding.needed_hops}" if finding.needed_hops else ""
@@ -276,11 +276,11 @@ def _wrong(probing: Probing, candidate: Candidate, finding: Finding | None) -> s
 
 def _unsaid(probing: Probing, candidate: Candidate, finding: Finding) -> bool:
     """Whether the probe failed, or did not learn whether IMDSv1 is closed where that counts."""
-    limited = finding.verdict == HOP_LIMITED and _blocked(probing, candidate)
+    limited = finding.verdict == HOP_LIMITED and _pods_blocked(probing, candidate)
     return finding.verdict in _NOTHING or (limited and finding.imdsv1 is None)
 
 
-def _blocked(probing: Probing, candidate: Candidate) -> bool:
+def _pods_blocked(probing: Probing, candidate: Candidate) -> bool:
     """Whether pods on the node should not reach IMDS."""
     return probing.expect == "PodBlocked" or candidate.shut
 
@@ -342,7 +342,7 @@ def _failed(
 ) -> tuple[str, str, bool | None]:
     if _unsaid(probing, candidate, finding):
         return Reason.NOT_PROVED, said, None
-    if _blocked(probing, candidate):
+    if _pods_blocked(probing, candidate):
         return Reason.STILL_REACHABLE, said, False
     if finding.verdict == REACHABLE:
         return Reason.SLOW, said, False

@@ -7,9 +7,9 @@ from caretaker.api.objects import WireMeta
 from caretaker.imds.conditions import Problem, View
 from caretaker.imds.drift import Change
 from caretaker.imds.enforce import Enforced
-from caretaker.imds.guard import Held
 from caretaker.imds.plan import Plan
 from caretaker.imds.resource import Read
+from caretaker.imds.safety_checks import Blocked
 from caretaker.imds.sources import WRONG, Findings
 
 NOW, LATER, SCANNED = "2026-01-01T00:00:00Z", "2026-01-01T01:00:00Z", "2025-12-31T23:59:00Z"
@@ -215,12 +215,14 @@ STOPS = [
     ("NoIdentity", "Reconciling"),
     ("NotAsked", "Reconciling"),
 ]
-_HELD = Held(Change("httpTokens", "required", "optional", "p", "Tokens"), "LooseningNotAllowed", "add Tokens")
-_CLOSES = Held(
+_BLOCKED = Blocked(
+    Change("httpTokens", "required", "optional", "p", "Tokens"), "LooseningNotAllowed", "add Tokens"
+)
+_CLOSES = Blocked(
     Change("httpTokens", "optional", "required", "p", tightens="Tokens"), "TighteningNotAllowed", "add Tokens"
 )
-_LOW = Held(Change("httpPutResponseHopLimit", 1, 2, "p", "HopLimit"), "HopLimitTooLow", "needs 3")
-_UNFIT = Held(Change("instanceMetadataTags", "disabled", "enabled", "p", "Tags"), "TagKeysUnfit", "no")
+_LOW = Blocked(Change("httpPutResponseHopLimit", 1, 2, "p", "HopLimit"), "HopLimitTooLow", "needs 3")
+_UNFIT = Blocked(Change("instanceMetadataTags", "disabled", "enabled", "p", "Tags"), "TagKeysUnfit", "no")
 ENFORCES = {
     **{
         f"stopped by {reason}": (hold(reason), BAD, f"False {reason}", f"False {reason}", kind)
@@ -262,42 +264,42 @@ ENFORCES = {
         "Reconciling",
     ),
     "an opening change is not allowed": (
-        Enforced(held=(("i-1", _HELD),)),
+        Enforced(blocked=(("i-1", _BLOCKED),)),
         BAD,
         "False LooseningNotAllowed",
         "True Enforced",
         "Stalled",
     ),
     "a closing change is not allowed": (
-        Enforced(held=(("i-1", _CLOSES),)),
+        Enforced(blocked=(("i-1", _CLOSES),)),
         BAD,
         "False TighteningNotAllowed",
         "True Enforced",
         "Stalled",
     ),
     "a hop limit is too low": (
-        Enforced(held=(("i-1", _LOW),)),
+        Enforced(blocked=(("i-1", _LOW),)),
         BAD,
         "False HopLimitTooLow",
         "True Enforced",
         "Stalled",
     ),
     "tags are unfit": (
-        Enforced(held=(("i-1", _UNFIT),)),
+        Enforced(blocked=(("i-1", _UNFIT),)),
         BAD,
         "False TagKeysUnfit",
         "True Enforced",
         "Stalled",
     ),
     "an opening change waits until all else is done": (
-        Enforced(phase="Changing", left=1, held=(("i-1", _HELD),)),
+        Enforced(phase="Changing", left=1, blocked=(("i-1", _BLOCKED),)),
         BAD,
         "False Changing",
         "True Changing",
         "Reconciling",
     ),
     "the account forbids some": (
-        Enforced(phase="Changing", left=1, blocked=("no",)),
+        Enforced(phase="Changing", left=1, account_blocked=("no",)),
         BAD,
         "False BlockedByAccountPolicy",
         "True Changing",
@@ -311,7 +313,7 @@ ENFORCES = {
         "Stalled",
     ),
     "what stops all is told before what is left alone": (
-        Enforced(phase="BreakerOpen", hold=True, fighting=1, blocked=("no",)),
+        Enforced(phase="BreakerOpen", hold=True, fighting=1, account_blocked=("no",)),
         BAD,
         "False BreakerOpen",
         "False BreakerOpen",

@@ -41,8 +41,8 @@ REFUSED = failed(ChangeAttempt(), 990.0, "InvalidParameterValue", "no")
 UNKNOWN_FATE = failed(ChangeAttempt(), 990.0, NO_ANSWER, "no answer")
 
 
-def stepped(*every: Found, held: dict[str, set[FieldChange]] | None = None, **more: Any) -> Record:
-    return step({one.instance: one for one in every}, held or {}, inputs(**more))
+def stepped(*every: Found, blocked: dict[str, set[FieldChange]] | None = None, **more: Any) -> Record:
+    return step({one.instance: one for one in every}, blocked or {}, inputs(**more))
 
 
 def of(record: Record) -> GroupCanary | None:
@@ -277,9 +277,9 @@ def test_what_is_not_wanted_any_more_is_no_canary_and_watched_all_the_same() -> 
     assert [one.instance for one in broken.unready] == ["i-2"], "from the first pass on"
     over = stepped(three, found(2, GOOD), canary=canaries(canary("Soaking", 1, 2, since=LONG_AGO)))
     assert (over.canaries, instances(over)) == ({}, [])
-    held = stepped(found(1), held={"i-1": {RAISE}}, canary=canaries(canary("Changing", 1)))
-    assert (held.canaries, instances(held)) == ({}, ["i-1"])
-    assert [(one.kind, one.name, one.changes) for one in held.changed] == [(*GROUP, (RAISE,))]
+    blocked = stepped(found(1), blocked={"i-1": {RAISE}}, canary=canaries(canary("Changing", 1)))
+    assert (blocked.canaries, instances(blocked)) == ({}, ["i-1"])
+    assert [(one.kind, one.name, one.changes) for one in blocked.changed] == [(*GROUP, (RAISE,))]
 
 
 @pytest.mark.parametrize("now", [Options(1, "required", "enabled"), Options(3, "required", "enabled")])

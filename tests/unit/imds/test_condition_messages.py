@@ -7,8 +7,8 @@ import pytest
 from caretaker.api.imds import Summary
 from caretaker.imds.conditions import Problem, View, conditions_of
 from caretaker.imds.enforce import Enforced
-from caretaker.imds.guard import Held
 from caretaker.imds.plan import Plan
+from caretaker.imds.safety_checks import Blocked
 from caretaker.imds.sources import Findings
 from caretaker.imds.verify import Verified
 from unit.imds.states import BAD, CASES, CONFLICT, DENIED, ENFORCES, sourced, view
@@ -120,9 +120,9 @@ def test_what_enforce_does_is_told(name: str, ready: str, enforcing: str) -> Non
 
 
 def test_an_instance_with_two_changes_that_are_not_made_is_counted_once() -> None:
-    (_, held), *_ = ENFORCES["an opening change is not allowed"][0].held
-    hop = Held(ENFORCES["a hop limit is too low"][0].held[0][1].change, "HopLimitTooLow", "needs 3")
-    enforced = Enforced(held=(("i-1", held), ("i-1", hop), ("i-2", hop)))
+    (_, blocked), *_ = ENFORCES["an opening change is not allowed"][0].blocked
+    hop = Blocked(ENFORCES["a hop limit is too low"][0].blocked[0][1].change, "HopLimitTooLow", "needs 3")
+    enforced = Enforced(blocked=(("i-1", blocked), ("i-1", hop), ("i-2", hop)))
     ready = told(view(), Plan(summary=BAD, enforced=enforced))["Ready"]
     assert ready == "spec.options.httpTokens is not changed on 2 instance(s): add Tokens"
 

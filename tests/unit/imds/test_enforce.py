@@ -187,26 +187,26 @@ def test_each_policy_sends_its_own_options_and_the_losers_nothing() -> None:
     assert (loses.writes, loses.phase) == ((), "Enforced")
 
 
-# ---------------------------------------------------------------- what is held
+# ---------------------------------------------------------------- what is blocked
 
 
 def test_a_held_change_is_told_and_the_others_are_made() -> None:
     made = enforce([found(1, WORST)], inputs(loosening=()))
     assert [dict(w.options) for w in made.writes] == [{"HttpTokens": "required"}]
-    assert [(one, why.reason) for one, why in made.held] == [("i-1", "LooseningNotAllowed")]
+    assert [(one, why.reason) for one, why in made.blocked] == [("i-1", "LooseningNotAllowed")]
 
 
 def test_what_is_only_held_is_no_reversal_and_nothing_to_change() -> None:
     attempts = {"i-1": ChangeAttempt(sent_at=10.0, landed=True, options=CALL)}
     made = enforce([found(1)], inputs(loosening=(), attempts=attempts))
     assert (made.left, made.phase, made.fighting, made.attempts) == (0, "Enforced", 0, {})
-    assert len(made.held) == 1
+    assert len(made.blocked) == 1
 
 
 def test_where_nothing_may_be_changed_the_last_attempt_goes_on_by_what_is_seen() -> None:
     attempt = ChangeAttempt(sent_at=990.0, options=CALL)
     waits = enforce([found(1, pending=True)], inputs(loosening=(), attempts={"i-1": attempt}))
-    assert (waits.pending, waits.attempts, len(waits.held)) == (1, {}, 1)
+    assert (waits.pending, waits.attempts, len(waits.blocked)) == (1, {}, 1)
     landed = enforce([found(1)], inputs(loosening=(), attempts={"i-1": attempt}))
     assert landed.attempts == {"i-1": msgspec.structs.replace(attempt, landed=True)}
     done = enforce([found(1, GOOD)], inputs(attempts={"i-1": attempt}))
@@ -220,9 +220,9 @@ def test_where_nothing_may_be_changed_the_last_attempt_goes_on_by_what_is_seen()
 def test_tags_that_the_metadata_service_cannot_show_are_not_enabled() -> None:
     tags = Claim(ME, 100, Options(instance_metadata_tags="enabled"))
     made = enforce([found(1, Options(2, instance_metadata_tags="disabled"), mine=tags)], inputs())
-    assert [why.reason for _, why in made.held] == ["TagKeysUnfit"]
+    assert [why.reason for _, why in made.blocked] == ["TagKeysUnfit"]
     fit = found(1, Options(2, instance_metadata_tags="disabled"), mine=tags, unfit_tags=False)
-    assert enforce([fit], inputs(loosening=("Tags",), canary_instances=0)).held == ()
+    assert enforce([fit], inputs(loosening=("Tags",), canary_instances=0)).blocked == ()
 
 
 def test_three_reversals_leave_it_alone_and_a_spec_edited_three_times_does_not() -> None:
@@ -237,8 +237,8 @@ def test_three_reversals_leave_it_alone_and_a_spec_edited_three_times_does_not()
 
 def test_what_the_account_blocks_is_told_while_it_differs() -> None:
     attempt = failed(ChangeAttempt(options=CALL), 990.0, "BlockedByAccountPolicy", "no", wait=86_400.0)
-    assert enforce([found(1)], inputs(attempts={"i-1": attempt})).blocked == ("no",)
-    assert enforce([found(1, GOOD)], inputs(attempts={"i-1": attempt})).blocked == ()
+    assert enforce([found(1)], inputs(attempts={"i-1": attempt})).account_blocked == ("no",)
+    assert enforce([found(1, GOOD)], inputs(attempts={"i-1": attempt})).account_blocked == ()
     other = found(1, mine=Claim("p", 100, Options(3)))
     three = passed(FieldChange(HOP, "1", "3"))
     made = enforce(
@@ -270,7 +270,7 @@ def test_failures_are_told_in_place_of_drift() -> None:
 def test_a_closing_change_is_made_only_where_its_name_is_given() -> None:
     made = enforce([found(1, Options(2, "optional", "enabled"))], inputs(tightening=()))
     assert (made.writes, made.phase) == ((), "Enforced")
-    assert [why.reason for _, why in made.held] == ["TighteningNotAllowed"]
+    assert [why.reason for _, why in made.blocked] == ["TighteningNotAllowed"]
 
 
 def test_a_hop_limit_that_pods_were_measured_to_need_more_than_is_held() -> None:
@@ -279,14 +279,14 @@ def test_a_hop_limit_that_pods_were_measured_to_need_more_than_is_held() -> None
         both, inputs(needed={OTHER: 3}, canary=canaries(stood=(passed(RAISE), passed(RAISE, OTHER))))
     )
     assert written(made) == ["i-1"]
-    assert [(one, why.reason) for one, why in made.held] == [("i-2", "HopLimitTooLow")]
-    assert made.held[0][1].message == (
+    assert [(one, why.reason) for one, why in made.blocked] == [("i-2", "HopLimitTooLow")]
+    assert made.blocked[0][1].message == (
         "pods of KarpenterNodePool/b need hop limit 3, as measured by the probe: set "
         "spec.options.httpPutResponseHopLimit to 3, or exclude the group"
     )
     tokens = enforce([found(1, Options(2, "optional"))], inputs(needed={GROUP: 9}))
-    assert (written(tokens), tokens.held) == (["i-1"], ())
-    assert len(enforce(both, inputs(needed={OTHER: 2})).held) == 0
+    assert (written(tokens), tokens.blocked) == (["i-1"], ())
+    assert len(enforce(both, inputs(needed={OTHER: 2})).blocked) == 0
 
 
 # ---------------------------------------------------------------- the canary

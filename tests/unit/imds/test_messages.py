@@ -325,7 +325,7 @@ BLOCKED = failed(ChangeAttempt(), 990.0, "BlockedByAccountPolicy", "not here")
 )
 def test_what_fails_is_counted(attempt: ChangeAttempt, counts: tuple[int, int, tuple[str, ...]]) -> None:
     result = made(found(1), attempts={"i-1": attempt}, slowed=True)
-    assert (result.failing, result.fighting, result.blocked) == counts
+    assert (result.failing, result.fighting, result.account_blocked) == counts
     assert result.slowed
 
 

@@ -499,7 +499,7 @@ def test_a_hop_limit_that_is_too_low_for_a_group_is_held() -> None:
         )
         made = plan(found)
         assert made.enforced is not None
-        assert [why.reason for _, why in made.enforced.held][:1] == reason
+        assert [why.reason for _, why in made.enforced.blocked][:1] == reason
 
 
 WINDOWS = Node(

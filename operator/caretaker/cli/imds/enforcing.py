@@ -9,7 +9,7 @@ from caretaker.api.imds import CanaryStatus, Safety
 from caretaker.cli.imds.tables import changes, group_name, some_of
 from caretaker.cli.text import age, number
 from caretaker.imds.enforce import Enforced
-from caretaker.imds.guard import Held
+from caretaker.imds.safety_checks import Blocked
 from caretaker.imds.soak import floor
 
 _NAMES: Final = 5
@@ -19,9 +19,9 @@ def would(enforced: Enforced, safety: Safety, *, enforces: bool) -> list[str]:
     """Lines for people; `enforces`: whether the policy is to."""
     head = "Enforce would" if enforces else "spec.mode is Audit: nothing is changed. Enforce would"
     if enforced.hold:
-        return [f"{head} change nothing: {enforced.phase}: {enforced.message}", *_held(enforced)]
+        return [f"{head} change nothing: {enforced.phase}: {enforced.message}", *_blocked(enforced)]
     if not enforced.left:
-        return [f"{head} change no instance", *_held(enforced)]
+        return [f"{head} change no instance", *_blocked(enforced)]
     seconds = enforced.left * 60 / safety.max_changes_per_minute
     count = number(enforced.left, "instance")
     lines = [f"{head} change {count} in about {age(seconds)}, plus the time of the canaries"]
@@ -29,7 +29,7 @@ def would(enforced: Enforced, safety: Safety, *, enforces: bool) -> list[str]:
         lines += _first(enforced.canary, safety)
     elif safety.canary.instances and not enforced.writes:
         lines.append("  there is no canary yet: no instance is running on a Ready Node")
-    return [*lines, *_held(enforced)]
+    return [*lines, *_blocked(enforced)]
 
 
 def _first(canary: CanaryStatus, safety: Safety) -> Iterator[str]:
@@ -43,11 +43,11 @@ def _first(canary: CanaryStatus, safety: Safety) -> Iterator[str]:
         yield f"  and canaries of {len(canary.groups) - _NAMES} more groups"
 
 
-def _held(enforced: Enforced) -> list[str]:
+def _blocked(enforced: Enforced) -> list[str]:
     """What stays as it is, by option."""
     count: Counter[tuple[str, str]] = Counter()
-    why: dict[tuple[str, str], Held] = {}
-    for _, one in enforced.held:
+    why: dict[tuple[str, str], Blocked] = {}
+    for _, one in enforced.blocked:
         count[one.change.field, one.reason] += 1
         why[one.change.field, one.reason] = one
     return [

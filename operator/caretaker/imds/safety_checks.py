@@ -19,7 +19,7 @@ from caretaker.imds.merge import Wanted
 _TAGS: Final = "instanceMetadataTags"
 
 
-class Held(msgspec.Struct, frozen=True, gc=False):
+class Blocked(msgspec.Struct, frozen=True, gc=False):
     """A change that is not made, and why."""
 
     change: Change
@@ -27,7 +27,9 @@ class Held(msgspec.Struct, frozen=True, gc=False):
     message: str
 
 
-def held(change: Change, seen: Seen, loosening: Collection[str], tightening: Collection[str]) -> Held | None:
+def blocked(
+    change: Change, seen: Seen, loosening: Collection[str], tightening: Collection[str]
+) -> Blocked | None:
     """Why the change must not be made; None = it may."""
     if change.field == _TAGS and change.desired == "enabled" and seen.unfit_tags is not False:
         why = (
@@ -35,15 +37,17 @@ def held(change: Change, seen: Seen, loosening: Collection[str], tightening: Col
             if seen.unfit_tags
             else "its tags are unknown"
         )
-        return Held(change, Reason.TAG_KEYS_UNFIT, f"EC2 would refuse it, because {why}; remove the option")
+        return Blocked(
+            change, Reason.TAG_KEYS_UNFIT, f"EC2 would refuse it, because {why}; remove the option"
+        )
     if change.loosens and change.loosens not in loosening:
-        return Held(
+        return Blocked(
             change,
             Reason.LOOSENING_NOT_ALLOWED,
             f"it opens the instance; to allow it, add {change.loosens} to spec.safety.allowLoosening",
         )
     if change.tightens and change.tightens not in tightening:
-        return Held(
+        return Blocked(
             change,
             Reason.TIGHTENING_NOT_ALLOWED,
             f"it cuts off clients that still use what it closes; to allow it, add {change.tightens} to "

@@ -8,8 +8,8 @@ import pytest
 from caretaker.api.imds import Options, Permit
 from caretaker.imds.checks import Seen
 from caretaker.imds.drift import changes
-from caretaker.imds.guard import Held, held, parameters
 from caretaker.imds.merge import Claim, merge
+from caretaker.imds.safety_checks import Blocked, blocked, parameters
 
 NAMES = get_args(Permit)
 CLOSED = Options(2, "required", "disabled", "disabled", "disabled")
@@ -32,7 +32,7 @@ def told(
 ) -> dict[str, str]:
     seen = Seen(now, unfit_tags=unfit)
     found = changes(now, merge([Claim("p", 1, wanted)]))
-    kept = {change.field: held(change, seen, loosening, tightening) for change in found}
+    kept = {change.field: blocked(change, seen, loosening, tightening) for change in found}
     return {field: why.reason for field, why in kept.items() if why is not None}
 
 
@@ -105,7 +105,7 @@ def test_why_a_change_is_not_made_is_told_whole(
 ) -> None:
     now, wanted = (msgspec.convert({field: end}, Options) for end in ends)
     (change,) = changes(now, merge([Claim("p", 1, wanted)]))
-    assert held(change, Seen(now, unfit_tags=unfit), (), ()) == Held(change, reason, message)
+    assert blocked(change, Seen(now, unfit_tags=unfit), (), ()) == Blocked(change, reason, message)
 
 
 def sends(now: Options, *claims: Claim, leave: tuple[str, ...] = ()) -> dict[str, Any]:
