@@ -18,8 +18,8 @@ from caretaker.imds.checks import Seen
 from caretaker.imds.enforce import PASS_SECONDS, POLL_SECONDS
 from caretaker.imds.enforce_input import BATCH, EnforceInput
 from caretaker.imds.instance_ref import NODEGROUP, instance_ref_of
-from caretaker.imds.pace import Pace, cap, share
 from caretaker.imds.plan import Member, Policy, Snapshot, plan
+from caretaker.imds.rate_limiter import AdaptiveRateLimiter, cap, share
 from caretaker.settings import Settings
 
 NODES: Final = 5000
@@ -107,12 +107,15 @@ def at_defaults(count: int) -> list[Figure]:
     per_second = Settings(identity="bench").imds_changes_per_second
     now = POLL_SECONDS + seconds(safety.canary.soak)
     left = count - safety.canary.instances
-    paces = (Pace(cap(safety.max_changes_per_minute), now), Pace(share(per_second), now))
+    limiters = (
+        AdaptiveRateLimiter(cap(safety.max_changes_per_minute), now),
+        AdaptiveRateLimiter(share(per_second), now),
+    )
     while left:
-        batch = min(left, BATCH, *(pace.free(now) for pace in paces))
-        for pace in paces:
+        batch = min(left, BATCH, *(limiter.free(now) for limiter in limiters))
+        for limiter in limiters:
             for _ in range(batch):
-                pace.take(now)
+                limiter.take(now)
         left -= batch
         now += PASS_SECONDS
     note = (

@@ -39,7 +39,7 @@ class Score(NamedTuple):
 
 
 def place(name: str) -> str:
-    """`caretaker.imds.pace.xǁPaceǁnext__mutmut_3` is a mutant in `imds.pace.Pace.next`."""
+    """`caretaker.imds.canary.xǁRecordǁnext__mutmut_3` is a mutant in `imds.canary.Record.next`."""
     module, _, function = name.partition("__mutmut_")[0].removeprefix("caretaker.").rpartition(".")
     function = function[2:] if function.startswith("x_") else function[1:].strip("ǁ").replace("ǁ", ".")
     return f"{module}.{function}"

@@ -30,7 +30,7 @@ from caretaker.daemontask.triggers import Triggers
 from caretaker.handlers import CustomResources
 from caretaker.imds.controller import IMDSPolicyKind, Means
 from caretaker.imds.look import SERVICE as EC2
-from caretaker.imds.pace import share
+from caretaker.imds.rate_limiter import share
 from caretaker.kube.client import KubeClient
 from caretaker.kube.errors import ApiError
 from caretaker.kube.metadata import RECURSION_LIMIT

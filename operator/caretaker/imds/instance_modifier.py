@@ -25,8 +25,8 @@ from caretaker.imds.choice import ASKED, Write
 from caretaker.imds.enforce import Enforced
 from caretaker.imds.enforce_input import FRESH_SECONDS, EnforceInput, recorded
 from caretaker.imds.inventory import OWN_SECONDS, Inventory
-from caretaker.imds.pace import Pace, cap
 from caretaker.imds.policy_state import Permit, PolicyState
+from caretaker.imds.rate_limiter import AdaptiveRateLimiter, cap
 from caretaker.imds.resource import Read, user_of
 from caretaker.kube.errors import NotLeader
 from caretaker.obs.imds_metrics import PolicyMetrics
@@ -66,7 +66,7 @@ class InstanceModifier:
         self._scale = scale
         self._instance_identity = instance_identity
         self._states: dict[Key, PolicyState] = {}
-        self._shares: dict[tuple[str, str], Pace] = {}  # by account and region, as EC2 counts
+        self._shares: dict[tuple[str, str], AdaptiveRateLimiter] = {}  # by account and region, as EC2 counts
 
     def of(self, key: Key, uid: str) -> PolicyState:
         """The state of this policy; another UID is another policy."""
@@ -91,7 +91,7 @@ class InstanceModifier:
         safety, now = mine.spec.safety, self._now()
         if state.cap is None or state.per_minute != safety.max_changes_per_minute:
             state.per_minute = safety.max_changes_per_minute
-            state.cap = Pace(cap(state.per_minute), now)
+            state.cap = AdaptiveRateLimiter(cap(state.per_minute), now)
         shares = {region: self._share(target, now) for region, target in targets.items()}
         waits = [share.wait(now) for share in shares.values()]
         resumed = parse_time((mine.meta.annotations or {}).get(names.RESUME_AT)) or 0.0
@@ -353,15 +353,15 @@ class InstanceModifier:
         writer = self._ec2(msgspec.structs.replace(mine_alone, once=True))
         return writer if mine.enforces else read_only(writer)
 
-    def _share(self, target: Target, now: float) -> Pace:
+    def _share(self, target: Target, now: float) -> AdaptiveRateLimiter:
         """Our share of EC2's limit, which all callers of an account and region have in common. An unknown
         account has a share of its own."""
         role = target.identity.role_arn.split(":")
         account = role[4] if len(role) > 4 else self._inventory.account(target)
         key = (account, target.region)
         if key not in self._shares:
-            self._shares = {one: pace for one, pace in self._shares.items() if not pace.idle(now)}
-            self._shares[key] = Pace(self._rate, now)
+            self._shares = {one: limiter for one, limiter in self._shares.items() if not limiter.idle(now)}
+            self._shares[key] = AdaptiveRateLimiter(self._rate, now)
         return self._shares[key]
 
     def _fresh_since(self) -> float:

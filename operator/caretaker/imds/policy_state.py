@@ -11,7 +11,7 @@ from caretaker.api.conditions import PolicyReason as Reason
 from caretaker.api.imds import CanaryStatus
 from caretaker.imds.change_attempts import ChangeAttempt
 from caretaker.imds.enforce_input import Group
-from caretaker.imds.pace import Pace
+from caretaker.imds.rate_limiter import AdaptiveRateLimiter
 
 
 class Permit(msgspec.Struct, frozen=True):
@@ -40,7 +40,7 @@ class PolicyState:
         self.refusing: set[str] = set()  # instances that were denied since EC2 last accepted a change
         self.denied = ("", "")  # (instance, message) of a change that was denied after an allowed dry run
         self.per_minute = 0
-        self.cap: Pace | None = None
+        self.cap: AdaptiveRateLimiter | None = None
         self.soaks: dict[Group, tuple[str, float]] = {}  # group -> (since, monotonic time)
         self.waits: set[str] = set()  # instances whose attempt waits for EC2
         self.inherited: set[str] | None = None  # instances in the first status; None: not read yet

@@ -5,18 +5,18 @@ import pytest
 from hypothesis import given
 
 from caretaker.aws.services import Rate
-from caretaker.imds.pace import RECOVERY_SECONDS, SLOWEST, Pace, cap, share
+from caretaker.imds.rate_limiter import RECOVERY_SECONDS, SLOWEST, AdaptiveRateLimiter, cap, share
 
 
 @given(st.integers(1, 6000), st.lists(st.floats(0.0, 40.0), max_size=30), st.floats(0.0, 1e6))
 def test_never_more_than_the_cap_in_any_minute(per_minute: int, pauses: list[float], start: float) -> None:
-    pace, now = Pace(cap(per_minute), start), start
+    limiter, now = AdaptiveRateLimiter(cap(per_minute), start), start
     taken: list[tuple[float, int]] = []
     for pause in [*pauses, 0.0, 30.0, 29.9, 0.0]:
         now += pause
-        free = pace.free(now)
+        free = limiter.free(now)
         for _ in range(free):
-            pace.take(now)
+            limiter.take(now)
         taken.append((now, free))
     for first, _ in taken:
         assert sum(n for at, n in taken if first <= at < first + 60.0 - 1e-6) <= per_minute
@@ -24,10 +24,10 @@ def test_never_more_than_the_cap_in_any_minute(per_minute: int, pauses: list[flo
 
 @pytest.mark.parametrize("per_minute", [1, 6, 20, 21, 60, 600, 6000])
 def test_the_cap_is_used_up(per_minute: int) -> None:
-    pace, sent = Pace(cap(per_minute), 0.0), 0
+    limiter, sent = AdaptiveRateLimiter(cap(per_minute), 0.0), 0
     for second in range(0, 601, 3):
-        for _ in range(free := pace.free(float(second))):
-            pace.take(float(second))
+        for _ in range(free := limiter.free(float(second))):
+            limiter.take(float(second))
         sent += free
     assert 0.8 * per_minute * 10 <= sent <= per_minute * 10 + 1
 
@@ -48,59 +48,59 @@ def test_what_may_be_sent_at_once_is_taken_off_what_flows_in(
 
 
 def test_a_refusal_halves_the_rate_and_a_minute_without_doubles_it() -> None:
-    pace = Pace(Rate(4.0, 80.0), 0.0)
-    assert (pace.free(0.0), pace.slowed(0.0)) == (80, False)
-    pace.refused(0.0)
-    assert (pace.free(0.0), pace.slowed(0.0)) == (0, True)
-    assert pace.free(10.0) == 20
-    assert pace.wait(0.0) <= 0.5
-    pace.refused(20.0)
-    assert pace.free(30.0) == 10
-    assert pace.slowed(20.0 + RECOVERY_SECONDS)
-    assert not pace.slowed(20.0 + 2 * RECOVERY_SECONDS)
-    assert pace.free(20.0 + 2 * RECOVERY_SECONDS + 60.0) == 80
+    limiter = AdaptiveRateLimiter(Rate(4.0, 80.0), 0.0)
+    assert (limiter.free(0.0), limiter.slowed(0.0)) == (80, False)
+    limiter.refused(0.0)
+    assert (limiter.free(0.0), limiter.slowed(0.0)) == (0, True)
+    assert limiter.free(10.0) == 20
+    assert limiter.wait(0.0) <= 0.5
+    limiter.refused(20.0)
+    assert limiter.free(30.0) == 10
+    assert limiter.slowed(20.0 + RECOVERY_SECONDS)
+    assert not limiter.slowed(20.0 + 2 * RECOVERY_SECONDS)
+    assert limiter.free(20.0 + 2 * RECOVERY_SECONDS + 60.0) == 80
 
 
 def test_refusals_of_one_batch_count_once_and_those_that_go_on_do_not() -> None:
-    pace = Pace(Rate(4.0, 80.0), 0.0)
+    limiter = AdaptiveRateLimiter(Rate(4.0, 80.0), 0.0)
     for number in range(8):
-        pace.refused(number / 10)
-    assert pace.free(10.8) == 20, "2 a second"
-    pace = Pace(Rate(4.0, 80.0), 0.0)
+        limiter.refused(number / 10)
+    assert limiter.free(10.8) == 20, "2 a second"
+    limiter = AdaptiveRateLimiter(Rate(4.0, 80.0), 0.0)
     for number in range(5):  # as fast as the halved rate lets them be sent
-        pace.refused(number / 2)
-    assert pace.free(12.0) == 5, "half a second's worth, after three halvings"
+        limiter.refused(number / 2)
+    assert limiter.free(12.0) == 5, "half a second's worth, after three halvings"
 
 
 def test_it_never_stops_altogether() -> None:
-    pace = Pace(Rate(2.0, 40.0), 0.0)
+    limiter = AdaptiveRateLimiter(Rate(2.0, 40.0), 0.0)
     for number in range(100):
-        pace.refused(float(number * 2))
-    assert pace.wait(198.0) <= 1 / (2.0 * SLOWEST)
-    assert pace.free(198.0 + 1 / (2.0 * SLOWEST)) == 1
+        limiter.refused(float(number * 2))
+    assert limiter.wait(198.0) <= 1 / (2.0 * SLOWEST)
+    assert limiter.free(198.0 + 1 / (2.0 * SLOWEST)) == 1
 
 
 def test_it_recovers_by_doubling() -> None:
-    pace = Pace(Rate(4.0, 80.0), 0.0)
-    pace.refused(0.0)
-    pace.refused(2.0)
-    assert [pace.free(2.0 + after) for after in (59.0, 60.0, 119.0, 120.0, 200.0)] == [20, 20, 40, 40, 80]
+    limiter = AdaptiveRateLimiter(Rate(4.0, 80.0), 0.0)
+    limiter.refused(0.0)
+    limiter.refused(2.0)
+    assert [limiter.free(2.0 + after) for after in (59.0, 60.0, 119.0, 120.0, 200.0)] == [20, 20, 40, 40, 80]
 
 
 def test_however_slow_it_sends_one_at_a_time() -> None:
-    pace = Pace(Rate(4.0, 40.0), 0.0)
+    limiter = AdaptiveRateLimiter(Rate(4.0, 40.0), 0.0)
     for number in range(100):
-        pace.refused(float(number * 2))
-    assert pace.free(198.0 + 48.0) == 1
+        limiter.refused(float(number * 2))
+    assert limiter.free(198.0 + 48.0) == 1
 
 
 def test_what_is_full_and_quick_may_be_forgotten() -> None:
-    pace = Pace(Rate(2.0, 40.0), 0.0)
-    assert pace.idle(0.0)
-    pace.take(0.0)
-    assert not pace.idle(0.4)
-    assert pace.idle(0.5)
-    pace.refused(1.0)
-    assert not pace.idle(1.0 + RECOVERY_SECONDS - 0.1)
-    assert not pace.idle(1.0 + RECOVERY_SECONDS), "quick, and not full yet"
-    assert pace.idle(1.0 + 2 * RECOVERY_SECONDS)
+    limiter = AdaptiveRateLimiter(Rate(2.0, 40.0), 0.0)
+    assert limiter.idle(0.0)
+    limiter.take(0.0)
+    assert not limiter.idle(0.4)
+    assert limiter.idle(0.5)
+    limiter.refused(1.0)
+    assert not limiter.idle(1.0 + RECOVERY_SECONDS - 0.1)
+    assert not limiter.idle(1.0 + RECOVERY_SECONDS), "quick, and not full yet"
+    assert limiter.idle(1.0 + 2 * RECOVERY_SECONDS)

@@ -189,7 +189,7 @@ def test_a_failed_canary_that_is_not_ready_stops_all_after_a_resume(world: World
 
 @pytest.mark.parametrize("restarts", [False, True])
 def test_a_canary_soaks_when_its_last_instance_is_changed(world: World, restarts: bool) -> None:
-    """The pace allows one change a minute, which is as long as the soak."""
+    """The rate limit allows one change a minute, which is as long as the soak."""
     safety = {**SPEC["safety"], "canary": {"instances": 2, "soak": "1m"}, "maxChangesPerMinute": 1}
     world.apply("p", **SPEC | {"safety": safety, "selector": {"groups": [GROUP_A]}})
 
@@ -204,7 +204,7 @@ def test_a_canary_soaks_when_its_last_instance_is_changed(world: World, restarts
     assert passed()
     sent = sorted(one.at for one in world.judge.taken[world.cluster.policy("p").uid].values() if one.canary)
     assert len(sent) == 2
-    assert 60.0 <= sent[1] - sent[0] < 75.0, "as soon as the pace allows"
+    assert 60.0 <= sent[1] - sent[0] < 75.0, "as soon as the rate limit allows"
     assert world.clock.now - sent[1] >= 60.0
 
 

@@ -5,9 +5,9 @@ import pytest
 from mutants.score import FILE, Change, change, equivalents, obsolete, place, scored, table
 from mutants.workplace import modules
 
-DIFF = """# caretaker.imds.pace.xǁPaceǁnext__mutmut_3: survived
---- src/caretaker/imds/pace.py
-+++ src/caretaker/imds/pace.py
+DIFF = """# caretaker.imds.rate_limiter.xǁAdaptiveRateLimiterǁnext__mutmut_3: survived
+--- src/caretaker/imds/rate_limiter.py
++++ src/caretaker/imds/rate_limiter.py
 @@ -1,5 +1,4 @@
  def next(self) -> int:
 -    found = first(
@@ -17,11 +17,11 @@ DIFF = """# caretaker.imds.pace.xǁPaceǁnext__mutmut_3: survived
 """
 LISTED = """
 [[equivalent]]
-in = "imds.pace.Pace.next"
+in = "imds.rate_limiter.AdaptiveRateLimiter.next"
 why = "nobody reads it"
 changes = [['found = first( self.one)', 'found = None'], ['a', 'b']]
 """
-MUTANT = Change("imds.pace.Pace.next", "found = first( self.one)", "found = None")
+MUTANT = Change("imds.rate_limiter.AdaptiveRateLimiter.next", "found = first( self.one)", "found = None")
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_where_a_mutant_is(name: str, expected: str) -> None:
 
 
 def test_a_mutant_is_known_by_the_lines_that_it_changes() -> None:
-    name = "caretaker.imds.pace.xǁPaceǁnext__mutmut_3"
+    name = "caretaker.imds.rate_limiter.xǁAdaptiveRateLimiterǁnext__mutmut_3"
     assert change(name, DIFF) == change(name, DIFF.replace("@@ -1,5 +1,4 @@", "@@ -7,5 +9,4 @@")) == MUTANT
 
 
@@ -46,20 +46,22 @@ def test_what_is_equivalent_is_left_out_of_the_score() -> None:
     listed = equivalents(LISTED)
     assert listed[MUTANT] == "nobody reads it"
     statuses = {"a": "killed", "b": "timeout", "c": "survived", "d": "no tests", "e": "segfault"}
-    changes = {"c": MUTANT, "d": Change("imds.pace.Pace.next", "x", "y")}
-    score = scored("imds.pace", statuses, changes, listed)
+    changes = {"c": MUTANT, "d": Change("imds.rate_limiter.AdaptiveRateLimiter.next", "x", "y")}
+    score = scored("imds.rate_limiter", statuses, changes, listed)
     assert (score.killed, score.equivalent, score.survivors, score.percent) == (3, 1, ("d",), 75.0)
-    assert table([score]).splitlines()[1].split() == ["imds.pace", "5", "3", "1", "1", "75.0%"]
+    assert table([score]).splitlines()[1].split() == ["imds.rate_limiter", "5", "3", "1", "1", "75.0%"]
 
 
 def test_a_module_without_mutants_has_no_survivors() -> None:
-    assert scored("imds.pace", {}, {}, ()).percent == 100.0
+    assert scored("imds.rate_limiter", {}, {}, ()).percent == 100.0
 
 
 def test_an_entry_that_no_mutant_needs_is_told() -> None:
     listed = equivalents(LISTED)
-    assert obsolete("imds.pace", [MUTANT], listed) == [Change("imds.pace.Pace.next", "a", "b")]
-    assert obsolete("imds.pacer", [], listed) == []
+    assert obsolete("imds.rate_limiter", [MUTANT], listed) == [
+        Change("imds.rate_limiter.AdaptiveRateLimiter.next", "a", "b")
+    ]
+    assert obsolete("imds.rate_limiterr", [], listed) == []
 
 
 def test_the_list_has_a_reason_for_each_and_names_modules_that_are_mutated() -> None:

@@ -30,7 +30,7 @@ def cap(per_minute: int) -> Rate:
     return Rate((per_minute - burst if burst > 1 else per_minute) / 60.0, burst)
 
 
-class Pace:
+class AdaptiveRateLimiter:
     """A token bucket that slows down when it is told to, and recovers by itself."""
 
     def __init__(self, rate: Rate, now: float) -> None:
