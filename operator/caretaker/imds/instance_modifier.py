@@ -377,8 +377,8 @@ def refused(error: AwsError) -> tuple[str, str]:
     if error.no_identity:
         return Reason.NO_IDENTITY, f"{error}; give the operator credentials, or set spec.aws.roleARN"
     if error.access_denied:
-        mend = f"allow {error.missing_permission} to the identity that spec.aws names"
-        return Reason.ACCESS_DENIED, f"{error}; {mend}"
+        advice = f"allow {error.missing_permission} to the identity that spec.aws names"
+        return Reason.ACCESS_DENIED, f"{error}; {advice}"
     return Reason.NOT_ASKED, str(error)
 
 

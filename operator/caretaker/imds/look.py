@@ -56,7 +56,7 @@ async def look(
     operator: bool = True,
 ) -> Look:
     """Ask for what is not known, or too old. `mine` has a spec; `unsure` are asked for in any case; `scale`
-    is for tests; `operator`: it is the operator that asks, and a problem is told with what mends it there.
+    is for tests; `operator`: it is the operator that asks, and a problem is reported with its fix.
     What is pending is followed where it may have been changed by us."""
     assert mine.spec is not None  # noqa: S101 - the caller has looked
     changed = recorded(mine.status.canary, mine.status.changed)
@@ -156,10 +156,10 @@ def _problem(error: AwsError | ApiError, operator: bool) -> Problem:
         code: str = Reason.PERMISSION_DENIED if error.forbidden else Reason.NOT_ASKED
     else:
         code = str(error.error_class)
-    return Problem(code, f"{error}{_mend(error) if operator else ''}")
+    return Problem(code, f"{error}{_advice(error) if operator else ''}")
 
 
-def _mend(error: AwsError | ApiError) -> str:
+def _advice(error: AwsError | ApiError) -> str:
     if isinstance(error, ApiError):
         return "; give the operator's role the verb that is named" if error.forbidden else ""
     if error.access_denied:

@@ -2,7 +2,7 @@
 
 Inputs: each policy's marks. I/O only: which nodes, and when, was decided before (verify.py). A task that
 cannot be read or written (DaemonTask is not installed, or may not be used) is told, and stops nothing else.
-What another process has left, or a write that failed, is mended by the next pass of any policy.
+What another process has left, or a write that failed, is corrected by the next pass of any policy.
 """
 
 import asyncio

@@ -20,7 +20,7 @@ import msgspec
 from caretaker.api.imds import GroupStatus, Options, SourceState, SourceStatus
 from caretaker.imds.drift import Change, changes
 from caretaker.imds.launching import DEFAULT, LATEST, Group, Launcher, Launching, Template
-from caretaker.imds.mend import NewVersion, Script, ec2_name, patch_node_class
+from caretaker.imds.remediation import NewVersion, Script, ec2_name, patch_node_class
 from caretaker.imds.merge import Wanted
 from caretaker.imds.origins import GroupName, Heir, Kind, Origin
 
@@ -39,7 +39,7 @@ _ORDER: Final[tuple[SourceState, ...]] = (
     "Compliant",
 )
 WRONG: Final = frozenset(("Drifted", "Unset", "IaCOwned", "EKSOwned"))
-MENDABLE: Final = frozenset(("Drifted", "Unset"))
+FIXABLE: Final = frozenset(("Drifted", "Unset"))
 
 
 class Findings(msgspec.Struct, frozen=True):
@@ -76,8 +76,8 @@ def audit(
     shown = {group: _worst(sources) for group, sources in found.items()}
     return Findings(
         groups=shown,
-        launch_templates=_count(s.launch_template for s in shown.values() if s.state in MENDABLE),
-        node_classes=_count(s.node_class for s in shown.values() if s.state in MENDABLE),
+        launch_templates=_count(s.launch_template for s in shown.values() if s.state in FIXABLE),
+        node_classes=_count(s.node_class for s in shown.values() if s.state in FIXABLE),
         wrong=_told(shown, WRONG),
         unknown=_told(shown, frozenset(_ORDER) - WRONG - {"Compliant"}),
     )
@@ -163,8 +163,8 @@ class _SourceChecker:
                 _state(differs), node_class=name, message=said + (contested and f"; {contested}")
             )
         said += "; Karpenter then replaces all nodes of the class"
-        mend = patch_node_class(name, target)
-        return SourceStatus(_state(differs), node_class=name, message=said, mend=mend)
+        command = patch_node_class(name, target)
+        return SourceStatus(_state(differs), node_class=name, message=said, mend=command)
 
     @staticmethod
     def _karpenter(origin: Origin, wanted: Mapping[str, Wanted]) -> SourceStatus:  # noqa: ARG004 - as the others
@@ -232,7 +232,7 @@ class _SourceChecker:
         found = {launcher: self._launched(region, launcher, wanted) for launcher in group.launchers}
         worst = min(found.values(), key=lambda one: _ORDER.index(one.status.state))
         status = msgspec.structs.replace(worst.status, auto_scaling_group=name)
-        if status.state not in MENDABLE or any(one.no_command for one in found.values()):
+        if status.state not in FIXABLE or any(one.no_command for one in found.values()):
             return status
         pinned = [launcher for launcher, one in found.items() if one.differs and not _moves(launcher)]
         if pinned and group.stack:
@@ -244,7 +244,7 @@ class _SourceChecker:
             for (where, _), other in self._known.groups.items()
             if where == region and other is not None and moving.intersection(other.launchers)
         }
-        return msgspec.structs.replace(status, mend=_mend(region, group, found, {name} | followers))
+        return msgspec.structs.replace(status, mend=_fix_command(region, group, found, {name} | followers))
 
     # ---------------------------------------------------------------- launch templates
 
@@ -345,7 +345,7 @@ def _keys(origin: Origin, known: Launching) -> Iterable[tuple[str, ...]]:
             yield ("template", origin.region, launcher.template, launcher.version)
 
 
-def _mend(region: str, group: Group, found: Mapping[Launcher, _Launched], followers: Iterable[str]) -> str:
+def _fix_command(region: str, group: Group, found: Mapping[Launcher, _Launched], followers: Iterable[str]) -> str:
     """New versions, then whatever each reference needs. `followers`: groups whose nodes come from these, the
     group itself among them. For all that follow the same it is the same command."""
     script = Script(region)

@@ -20,7 +20,7 @@ from caretaker.api.imds import (
 )
 from caretaker.imds.conditions import SHOWN, View, conditions_of
 from caretaker.imds.enforce import Enforced
-from caretaker.imds.mend import bounded
+from caretaker.imds.remediation import bounded
 from caretaker.imds.plan import Plan
 from caretaker.imds.sources import MAX_MESSAGE
 
@@ -63,16 +63,16 @@ def _to_change(plan: Plan) -> PlanStatus:
 
 def _bounded(groups: Sequence[GroupStatus]) -> tuple[GroupStatus, ...]:
     """With the commands that fit into a resource."""
-    mends = bounded([one.source.mend if one.source else "" for one in groups], MAX_MEND, MAX_MENDS)
-    return tuple(map(_with_mend, groups, mends))
+    commands = bounded([one.source.mend if one.source else "" for one in groups], MAX_MEND, MAX_MENDS)
+    return tuple(map(_with_command, groups, commands))
 
 
-def _with_mend(group: GroupStatus, mend: str) -> GroupStatus:
-    if group.source is None or group.source.mend == mend:
+def _with_command(group: GroupStatus, command: str) -> GroupStatus:
+    if group.source is None or group.source.mend == command:
         return group
     message = group.source.message[: MAX_MESSAGE - len(_TOO_LONG)] + _TOO_LONG
     return msgspec.structs.replace(
-        group, source=msgspec.structs.replace(group.source, mend=mend, message=message)
+        group, source=msgspec.structs.replace(group.source, mend=command, message=message)
     )
 
 

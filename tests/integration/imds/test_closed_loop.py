@@ -51,8 +51,8 @@ async def test_a_policy_mends_what_pods_wait_for_and_shuts_what_they_should_not_
         assert (await feels(pod)).seconds > 0.9, "what is pending is not in force"
         await asyncio.to_thread(fleet.control.apply)
         await policy.condition("Ready", "True", "Enforced")
-        mended = await feels(pod)
-        assert (mended.error, mended.seconds < before.seconds / 2) == ("", True)
+        fixed = await feels(pod)
+        assert (fixed.error, fixed.seconds < before.seconds / 2) == ("", True)
 
         await policy.edit(options={HOP: 1})
         await policy.summary(nodes=1, pending=1)

@@ -1,4 +1,4 @@
-"""What an IMDSPolicy tells of the sources of future nodes, and that its commands mend them."""
+"""What an IMDSPolicy tells of the sources of future nodes, and that its commands fix them."""
 
 import itertools
 import json
@@ -169,10 +169,10 @@ async def test_a_command_changes_nothing_where_the_source_is_not_as_it_was_looke
     policy = await fleet.create(resyncInterval="24h")
     found = await policy.when(lambda f: len(states(f)) == 5)
     assert set(states(found).values()) == {"Drifted"}
-    mends = {name: source["mend"] for name, source in sources(found).items()}
+    commands = {name: source["mend"] for name, source in sources(found).items()}
 
     def stops(name: str, why: str) -> None:
-        done = shell.run(mends[name])
+        done = shell.run(commands[name])
         assert (done.returncode, done.stdout, written(shell)) == (1, "", []), done
         assert done.stderr == f"nothing is changed: {why}; run caretaker plan again\n"
 
@@ -201,8 +201,8 @@ async def test_a_command_that_is_run_twice_makes_one_version(fleet: Fleet, shell
     await launched(fleet, "pinned", template, "1")
     policy = await fleet.create(resyncInterval="24h")
     found = await policy.when(lambda f: states(f) == {"pinned": "Drifted"})
-    mend = sources(found)["pinned"]["mend"]
-    assert [shell.run(mend).returncode for _ in range(3)] == [0, 1, 1]
+    command = sources(found)["pinned"]["mend"]
+    assert [shell.run(command).returncode for _ in range(3)] == [0, 1, 1]
     assert written(shell) == ["CreateLaunchTemplateVersion", "UpdateAutoScalingGroup"]
 
 

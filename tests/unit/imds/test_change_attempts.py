@@ -132,9 +132,9 @@ def test_reversals_that_are_an_hour_apart_are_no_fight() -> None:
 def test_nothing_is_remembered_of_what_is_long_over() -> None:
     attempt, now = set_back(1, 10.0)
     blocked = failed(attempt, now, "BlockedByAccountPolicy", "no", wait=900.0)
-    mended = advance(blocked, "compliant", now + 5, TIMEOUT)
-    assert (mended.trouble, mended.not_before, mended.failures) == (("", ""), 0.0, 0)
-    assert advance(mended, "compliant", now + REVERSAL_SECONDS, TIMEOUT) == NEW
+    fixed = advance(blocked, "compliant", now + 5, TIMEOUT)
+    assert (fixed.trouble, fixed.not_before, fixed.failures) == (("", ""), 0.0, 0)
+    assert advance(fixed, "compliant", now + REVERSAL_SECONDS, TIMEOUT) == NEW
     assert advance(blocked, "gone", now, TIMEOUT) == NEW
 
 
@@ -149,7 +149,7 @@ def test_a_spec_that_wants_something_else_is_no_reversal() -> None:
 
 
 def test_only_what_was_sent_can_be_set_back() -> None:
-    """A field that was as it should be, and so was not sent, is mended for the first time."""
+    """A field that was as it should be, and so was not sent, is corrected for the first time."""
     assert advance(LANDED, "drifted", 200.0, TIMEOUT, {"HttpTokens": "required"}, ["HttpTokens"]) == NEW
     tokens = sent(NEW, 200.0, {"HttpTokens": "required"})
     landed = advance(tokens, "compliant", 205.0, TIMEOUT)

@@ -830,8 +830,8 @@ def test_what_was_resumed_in_the_future_does_not_keep_the_next_breaker_from_stan
         assert opened is not None
         again = enforce(many(2), inputs(breaker=opened, resumed_at=resumed))
         assert (again.breaker, again.writes) == (opened, ())
-        mended = inputs(breaker=opened, resumed_at=(parse_time(opened.opened_at) or 0.0) + 0.1)
-        assert enforce(many(2), mended).closed
+        fixed = inputs(breaker=opened, resumed_at=(parse_time(opened.opened_at) or 0.0) + 0.1)
+        assert enforce(many(2), fixed).closed
 
 
 @pytest.mark.parametrize(("percent", "stops"), [(50, True), (74, True), (75, False), (100, False)])

@@ -142,8 +142,8 @@ async def test_a_failure_keeps_what_was_known_tells_it_and_backs_off(clock: Cloc
     assert waits == [1] * 5
     ec2.error = None
     clock.now += 300
-    mended = await inventory.look(HERE, {"i-1"}, FRESH)
-    assert mended.problem is None
+    fixed = await inventory.look(HERE, {"i-1"}, FRESH)
+    assert fixed.problem is None
 
 
 async def test_nothing_is_asked_where_there_is_no_instance(clock: Clock) -> None:

@@ -11,7 +11,7 @@ from caretaker.imds.checks import Seen
 from caretaker.imds.enforce_input import EnforceInput, recorded
 from caretaker.imds.instance_ref import InstanceRef, matters, stands
 from caretaker.imds.launching import Group, Launcher, group_of, template_of
-from caretaker.imds.mend import bounded
+from caretaker.imds.remediation import bounded
 from caretaker.imds.merge import Claim, merge
 from caretaker.imds.origins import Heir, Heirs, Origin, origin_of
 from caretaker.imds.selection import names
@@ -128,9 +128,9 @@ def test_versions_that_differ_in_a_time_differ() -> None:
 
 
 def test_fix_commands_are_kept_while_there_is_room() -> None:
-    mends = ["xx", "", "xxxx", "xxx", "xx", "x"]
-    assert bounded(mends, 3, 6) == ["xx", "", "", "xxx", "", "x"]
-    assert bounded(mends, 4, 100) == mends
+    commands = ["xx", "", "xxxx", "xxx", "xx", "x"]
+    assert bounded(commands, 3, 6) == ["xx", "", "", "xxx", "", "x"]
+    assert bounded(commands, 4, 100) == commands
 
 
 def test_labels_that_a_selector_reads() -> None:

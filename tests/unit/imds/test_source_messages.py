@@ -89,7 +89,7 @@ MESSAGES: dict[str, tuple[tuple[str, str], str]] = {
 
 @pytest.mark.parametrize("name", MESSAGES)
 def test_what_is_known_of_a_source_is_told(name: str) -> None:
-    launching, group, node, state, mend = STATES[name]
+    launching, group, node, state, command = STATES[name]
     (launch_template, version), message = MESSAGES[name]
     source = found(launching, group, **node).groups[group]
     assert source == SourceStatus(
@@ -99,7 +99,7 @@ def test_what_is_known_of_a_source_is_told(name: str) -> None:
         node_class=node.get("node_class", ""),
         auto_scaling_group="spot" if group is SPOT else "",
         message=message,
-        mend=mend,
+        mend=command,
     )
 
 

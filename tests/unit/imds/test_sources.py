@@ -255,11 +255,11 @@ STATES: dict[str, tuple[Launching, tuple[str, str], dict[str, Any], str, str]] =
 }
 
 
-@pytest.mark.parametrize(("known", "group", "node", "state", "mend"), STATES.values(), ids=STATES.keys())
-def test_state_and_mend(known: Launching, group: tuple[str, str], node: Any, state: str, mend: str) -> None:
+@pytest.mark.parametrize(("known", "group", "node", "state", "command"), STATES.values(), ids=STATES.keys())
+def test_state_and_command(known: Launching, group: tuple[str, str], node: Any, state: str, command: str) -> None:
     seen = {"seen": Seen(Options(), group="spot")} if group is SPOT else {}
     source = found(known, group, **{**seen, **node}).groups[group]
-    assert (source.state, source.mend) == (state, mend)
+    assert (source.state, source.mend) == (state, command)
     assert bool(source.message) == (state != "Compliant")
 
 
@@ -283,17 +283,17 @@ def test_what_is_wrong_is_told_by_option_with_what_follows_from_the_mend() -> No
 
 def test_a_new_version_keeps_what_the_policy_does_not_manage() -> None:
     block = {**BAD, "InstanceMetadataTags": "disabled", "HttpSomethingNew": "x"}
-    mend = found(known(template(block), group=of_group("$Latest"))).groups[SPOT].mend
+    command = found(known(template(block), group=of_group("$Latest"))).groups[SPOT].mend
     assert (
         '{"HttpPutResponseHopLimit":2,"HttpSomethingNew":"x","HttpTokens":"required","InstanceMetadataTags":"disabled"}'
-        in mend
+        in command
     )
 
 
 def test_a_latest_version_that_differs_in_something_else_is_not_taken() -> None:
     made = Template("lt-1", {1: Version(1, BAD, "a"), 2: Version(2, GOOD, "b")}, 2, 1, "")
-    mend = found(known(made, group=of_group("$Default"))).groups[SPOT].mend
-    assert f"v1=$({CREATE}1 " in mend
+    command = found(known(made, group=of_group("$Default"))).groups[SPOT].mend
+    assert f"v1=$({CREATE}1 " in command
 
 
 MIXED = {
@@ -577,10 +577,10 @@ def test_there_is_no_command_while_a_node_group_is_being_updated(other: Instance
 
 def test_a_release_is_not_named_where_the_template_names_the_image() -> None:
     assert "--release-version" in of_nodes(of_version("7")).mend
-    mend = of_nodes(of_version("7"), image="ami-1").mend
-    assert "describe-nodegroup" in mend
-    assert "--release-version" not in mend
-    assert "--kubernetes-version" not in mend
+    command = of_nodes(of_version("7"), image="ami-1").mend
+    assert "describe-nodegroup" in command
+    assert "--release-version" not in command
+    assert "--kubernetes-version" not in command
 
 
 def test_a_group_that_follows_what_is_as_it_should_be_is_not_asked_for_a_refresh() -> None:

@@ -1,4 +1,4 @@
-"""What launches future nodes, as a table, and the commands that mend it. Pure."""
+"""What launches future nodes, as a table, and the commands that fix it. Pure."""
 
 from collections.abc import Iterator, Sequence
 

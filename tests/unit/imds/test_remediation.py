@@ -7,7 +7,7 @@ import jmespath
 import pytest
 
 from caretaker.imds.launching import Group, Launcher, Template, Version
-from caretaker.imds.mend import NewVersion, Script
+from caretaker.imds.remediation import NewVersion, Script
 
 HERE = "eu-west-1"
 OLD: Final = Version(1, {"HttpTokens": "optional"})

@@ -1,7 +1,7 @@
-"""The commands that mend a source of future nodes, for a POSIX shell. Pure.
+"""Commands that fix a source of future nodes, for a POSIX shell. Pure.
 
-Inputs: what is known of the source and the options that it should have. Whether a mend is right to propose is
-decided in sources.py.
+Inputs: what is known of the source and the options that it should have. Whether a command is right to propose
+is decided in sources.py.
 
 A user may run a command long after the operator read the source. The first steps read the source again, and
 stop if it has changed or if an update or instance refresh is running. The command undoes no later edit, and
@@ -215,13 +215,13 @@ def _compact(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"), sort_keys=True)
 
 
-def bounded(mends: Sequence[str], each: int, together: int) -> list[str]:
+def bounded(commands: Sequence[str], each: int, together: int) -> list[str]:
     """Those that fit; "" in place of one that is too long by itself, or with those before it.
 
     A command is never cut: half of one might run.
     """
     kept, left = [], together
-    for one in mends:
+    for one in commands:
         fits = len(one) <= min(each, left)
         kept.append(one if fits else "")
         left -= len(one) if fits else 0
