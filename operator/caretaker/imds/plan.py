@@ -23,10 +23,10 @@ from caretaker.imds.exceptions import exceptions_of
 from caretaker.imds.instance_ref import InstanceRef
 from caretaker.imds.launching import Launching
 from caretaker.imds.merge import Claim, Wanted, merge
-from caretaker.imds.origins import Heirs
+from caretaker.imds.node_sources import NodeSources
 from caretaker.imds.probe import Known
 from caretaker.imds.selection import names, selects
-from caretaker.imds.sources import Findings, audit
+from caretaker.imds.source_checks import Findings, audit
 from caretaker.imds.verify import (
     Candidate,
     Probing,
@@ -105,7 +105,7 @@ def plan(snapshot: Snapshot) -> Plan:
     verdicts = _Verdicts(snapshot, me)
     own = verdicts.own
     found: list[tuple[Member, Found]] = []
-    heirs, others = Heirs(), list[tuple[Member, Mapping[str, Wanted]]]()
+    node_sources, others = NodeSources(), list[tuple[Member, Mapping[str, Wanted]]]()
     overridden = slow = 0
     conflicts: dict[str, tuple[str, ...]] = {}
     for member, (mine, fields) in zip(snapshot.members, snapshot.wants or wants(snapshot), strict=True):
@@ -115,7 +115,7 @@ def plan(snapshot: Snapshot) -> Plan:
         verdict = verdicts.of(member, fields)
         found.append((member, _found(member, verdict, fields, probed=snapshot.probing is not None)))
         if verdict.state != "skipped":
-            heirs.add(member.groups, member.ref, member.seen, fields)
+            node_sources.add(member.groups, member.ref, member.seen, fields)
         overridden += any(me.name in one.losers for one in fields.values())
         slow += verdict.state in ("compliant", "drifted", "pending") and _slow(member)
         conflicts |= {field: one.rivals for field, one in fields.items() if me.name in one.rivals}
@@ -126,7 +126,7 @@ def plan(snapshot: Snapshot) -> Plan:
         enforced, found = _enforced(found, inputs, _elsewhere(others, inputs, verdicts))
     states = Counter[str](one.verdict.state for _, one in found)
     alike = _alike(found)
-    sources = audit(heirs, lambda: _heirs(others), snapshot.launching, me.name, own)
+    sources = audit(node_sources, lambda: _node_sources(others), snapshot.launching, me.name, own)
     groups = sources.on(counts.by_group(alike, verified))
     exceptions, omitted = exceptions_of((one for _, one in found), enforced)
     return Plan(
@@ -340,11 +340,11 @@ class _Verdicts:
         return self._known[alike]
 
 
-def _heirs(members: Iterable[tuple[Member, Mapping[str, Wanted]]]) -> Heirs:
-    heirs = Heirs()
+def _node_sources(members: Iterable[tuple[Member, Mapping[str, Wanted]]]) -> NodeSources:
+    node_sources = NodeSources()
     for member, fields in members:
-        heirs.add(member.groups, member.ref, member.seen, fields)
-    return heirs
+        node_sources.add(member.groups, member.ref, member.seen, fields)
+    return node_sources
 
 
 def _here(member: Member, region: str) -> InstanceRef:

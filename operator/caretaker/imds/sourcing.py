@@ -35,7 +35,7 @@ from caretaker.imds.launching import (
     group_of,
     template_of,
 )
-from caretaker.imds.origins import origin_of
+from caretaker.imds.node_sources import launch_source_of
 from caretaker.imds.plan import Member
 from caretaker.imds.resource import user_of
 from caretaker.kube.client import KubeClient
@@ -348,22 +348,22 @@ def needs_of(members: Iterable[Member]) -> dict[str, Needs]:
     """By region."""
     found: dict[str, Needs] = {}
     for member in {_alike(one): one for one in members if one.groups}.values():
-        origin = origin_of(member.groups, member.ref, member.seen)
+        launch = launch_source_of(member.groups, member.ref, member.seen)
         needs = found.setdefault(member.ref.region, Needs())
-        if origin is None:
+        if launch is None:
             continue
-        needs.classes |= origin.kind == "EC2NodeClass"
-        needs.template(origin.template, origin.version)
-        if origin.kind == "AutoScalingGroup":
-            needs.groups.add(origin.name)
+        needs.classes |= launch.kind == "EC2NodeClass"
+        needs.template(launch.template, launch.version)
+        if launch.kind == "AutoScalingGroup":
+            needs.groups.add(launch.name)
     return found
 
 
 def _alike(member: Member) -> tuple[Any, ...]:
     """The same for nodes that come from the same: there are thousands of them, and a handful of these."""
     ref, seen = member.ref, member.seen
-    launch = (seen.group, seen.template, seen.version) if seen is not None else ()
-    return member.groups, ref.region, ref.node_class, ref.template, ref.version, launch
+    tags = (seen.group, seen.template, seen.version) if seen is not None else ()
+    return member.groups, ref.region, ref.node_class, ref.template, ref.version, tags
 
 
 def _absent(error: AwsError) -> bool:

@@ -20,9 +20,9 @@ from caretaker.api.imds import (
 )
 from caretaker.imds.conditions import SHOWN, View, conditions_of
 from caretaker.imds.enforce import Enforced
-from caretaker.imds.remediation import bounded
 from caretaker.imds.plan import Plan
-from caretaker.imds.sources import MAX_MESSAGE
+from caretaker.imds.remediation import bounded
+from caretaker.imds.source_checks import MAX_MESSAGE
 
 _TOLD: Final = (c.READY, c.PERMISSION_OK, c.COMPLIANT, c.VERIFIED, c.SOURCES_COMPLIANT)
 _GOOD: Final = ((c.COMPLIANT, Reason.COMPLIANT), (c.SOURCES_COMPLIANT, Reason.SOURCES_COMPLIANT))

@@ -10,7 +10,7 @@ from caretaker.imds.enforce import Enforced
 from caretaker.imds.plan import Plan
 from caretaker.imds.resource import Read
 from caretaker.imds.safety_checks import Blocked
-from caretaker.imds.sources import WRONG, Findings
+from caretaker.imds.source_checks import WRONG, Findings
 
 NOW, LATER, SCANNED = "2026-01-01T00:00:00Z", "2026-01-01T01:00:00Z", "2025-12-31T23:59:00Z"
 SPEC = Spec(Options(2))

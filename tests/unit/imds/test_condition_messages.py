@@ -9,7 +9,7 @@ from caretaker.imds.conditions import Problem, View, conditions_of
 from caretaker.imds.enforce import Enforced
 from caretaker.imds.plan import Plan
 from caretaker.imds.safety_checks import Blocked
-from caretaker.imds.sources import Findings
+from caretaker.imds.source_checks import Findings
 from caretaker.imds.verify import Verified
 from unit.imds.states import BAD, CASES, CONFLICT, DENIED, ENFORCES, sourced, view
 

@@ -1,4 +1,4 @@
-"""What is told of the source of future nodes, whole. States and fix commands: test_sources.py."""
+"""What is told of the source of future nodes, whole. States and fix commands: test_source_checks.py."""
 
 from typing import Any
 
@@ -9,9 +9,9 @@ from caretaker.imds.checks import Seen
 from caretaker.imds.instance_ref import InstanceRef
 from caretaker.imds.launching import Group, Launcher, Launching, Template, Version
 from caretaker.imds.merge import Claim, merge
-from caretaker.imds.origins import Heirs
-from caretaker.imds.sources import MAX_MESSAGE, Findings, audit
-from unit.imds.test_sources import (
+from caretaker.imds.node_sources import NodeSources
+from caretaker.imds.source_checks import MAX_MESSAGE, Findings, audit
+from unit.imds.test_source_checks import (
     APPS,
     BAD,
     GOOD,
@@ -105,10 +105,10 @@ def test_what_is_known_of_a_source_is_told(name: str) -> None:
 
 def of(*nodes: tuple[Any, InstanceRef, Any], launching: Launching, others: tuple[Any, ...] = ()) -> Findings:
     """`nodes`: group, InstanceRef and what is wanted."""
-    mine, rest = Heirs(), Heirs()
-    for heirs, some in ((mine, nodes), (rest, others)):
+    mine, rest = NodeSources(), NodeSources()
+    for node_sources, some in ((mine, nodes), (rest, others)):
         for group, ref, wanted in some:
-            heirs.add((group,), ref, Seen(Options(), cluster="prod"), wanted)
+            node_sources.add((group,), ref, Seen(Options(), cluster="prod"), wanted)
     return audit(mine, lambda: rest, launching, "me", OWN)
 
 
@@ -159,17 +159,17 @@ def test_an_ec2_node_class_whose_nodes_should_differ_has_no_command(options: Any
 def test_what_an_ec2_node_class_cannot_set_is_told_and_the_rest_is_patched() -> None:
     ref = InstanceRef("i-1", HERE, node_class="default")
     tags = claim(2, None, None, None, "enabled", name="me")
-    heirs = Heirs()
-    heirs.add((POOL,), ref, None, tags)
+    node_sources = NodeSources()
+    node_sources.add((POOL,), ref, None, tags)
     own = frozenset(("httpPutResponseHopLimit", "instanceMetadataTags"))
     cannot = (
         "instanceMetadataTags is not set, should be enabled; an EC2NodeClass cannot set instanceMetadataTags"
     )
-    both = audit(heirs, tuple, known(classes={"default": Options(1)}), "me", own).groups[POOL]
+    both = audit(node_sources, tuple, known(classes={"default": Options(1)}), "me", own).groups[POOL]
     assert (both.state, both.node_class) == ("Drifted", "default")
     assert both.message == f"{HOP}, {cannot}; {KARPENTER}"
     assert both.mend.endswith("""-p '{"spec":{"metadataOptions":{"httpPutResponseHopLimit":2}}}'""")
-    alone = audit(heirs, tuple, known(classes={"default": Options(2)}), "me", own).groups[POOL]
+    alone = audit(node_sources, tuple, known(classes={"default": Options(2)}), "me", own).groups[POOL]
     assert alone == SourceStatus("Unset", node_class="default", message=cannot)
 
 

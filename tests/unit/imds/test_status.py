@@ -25,7 +25,7 @@ from caretaker.api.imds import (
 from caretaker.imds.conditions import View
 from caretaker.imds.enforce import Enforced
 from caretaker.imds.plan import Plan
-from caretaker.imds.sources import MAX_MESSAGE, Findings
+from caretaker.imds.source_checks import MAX_MESSAGE, Findings
 from caretaker.imds.status import events_of, status_of
 from caretaker.imds.verify import Verified
 from unit.imds.states import (

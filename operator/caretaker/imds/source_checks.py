@@ -1,6 +1,6 @@
 """Where the future nodes of each group come from, and whether those will be as they should. Pure.
 
-Heirs (origins.py: nodes that are alike, with what is wanted of them) and Launching -> Findings.
+NodeSources (groups of nodes that are alike, with what is wanted of them) and Launching -> Findings.
 
     Compliant    every option that this policy decides is set as it should be
     Drifted      one is set to another value
@@ -20,9 +20,9 @@ import msgspec
 from caretaker.api.imds import GroupStatus, Options, SourceState, SourceStatus
 from caretaker.imds.drift import Change, changes
 from caretaker.imds.launching import DEFAULT, LATEST, Group, Launcher, Launching, Template
-from caretaker.imds.remediation import NewVersion, Script, ec2_name, patch_node_class
 from caretaker.imds.merge import Wanted
-from caretaker.imds.origins import GroupName, Heir, Kind, Origin
+from caretaker.imds.node_sources import GroupName, Kind, LaunchSource, NodeSource
+from caretaker.imds.remediation import NewVersion, Script, ec2_name, patch_node_class
 
 MAX_MESSAGE: Final = 1024
 SHOWN: Final = 3
@@ -59,20 +59,20 @@ class Findings(msgspec.Struct, frozen=True):
 
 
 def audit(
-    heirs: Iterable[Heir],
-    others: Callable[[], Iterable[Heir]],
+    node_sources: Iterable[NodeSource],
+    others: Callable[[], Iterable[NodeSource]],
     known: Launching,
     me: str,
     own: frozenset[str],
 ) -> Findings:
     """What `me` finds, which names the options `own`. `others`: the nodes that it does not mean; asked for
     only where something has to change."""
-    mine = list(heirs)
+    mine = list(node_sources)
     checker = _SourceChecker(known, lambda: [*mine, *others()])
     wanted = _wanted(mine, me, own)
     found: dict[GroupName, list[SourceStatus]] = {}
-    for group, origin in sorted(wanted):
-        found.setdefault(group, []).append(checker.of(origin, wanted[group, origin]))
+    for group, launch in sorted(wanted):
+        found.setdefault(group, []).append(checker.of(launch, wanted[group, launch]))
     shown = {group: _worst(sources) for group, sources in found.items()}
     return Findings(
         groups=shown,
@@ -102,47 +102,47 @@ def _worst(sources: Sequence[SourceStatus]) -> SourceStatus:
 
 
 def _wanted(
-    heirs: Iterable[Heir], me: str, own: frozenset[str]
-) -> dict[tuple[GroupName, Origin], dict[str, Wanted]]:
-    """By group and origin: the options that the policy decides for every node of them."""
-    found: dict[tuple[GroupName, Origin], dict[str, Wanted]] = {}
-    for heir in heirs:
+    node_sources: Iterable[NodeSource], me: str, own: frozenset[str]
+) -> dict[tuple[GroupName, LaunchSource], dict[str, Wanted]]:
+    """By group and LaunchSource: the options that the policy decides for every node of them."""
+    found: dict[tuple[GroupName, LaunchSource], dict[str, Wanted]] = {}
+    for node_source in node_sources:
         won = {
             field: one
-            for field, one in heir.fields.items()
+            for field, one in node_source.fields.items()
             if field in own and not one.rivals and me not in one.losers
         }
-        for group in heir.groups:
-            before = found.get((group, heir.origin), won)
-            found[group, heir.origin] = {field: one for field, one in won.items() if field in before}
+        for group in node_source.groups:
+            before = found.get((group, node_source.launch), won)
+            found[group, node_source.launch] = {field: one for field, one in won.items() if field in before}
     return found
 
 
 class _SourceChecker:
-    """Verdicts on origins."""
+    """Verdicts on LaunchSources."""
 
-    def __init__(self, known: Launching, heirs: Callable[[], Sequence[Heir]]) -> None:
+    def __init__(self, known: Launching, node_sources: Callable[[], Sequence[NodeSource]]) -> None:
         self._known = known
-        self._heirs = heirs
+        self._node_sources = node_sources
         self._all: dict[tuple[str, ...], dict[str, set[Any]]] | None = None
-        self._every: Sequence[Heir] | None = None
+        self._every: Sequence[NodeSource] | None = None
 
-    def of(self, origin: Origin, wanted: Mapping[str, Wanted]) -> SourceStatus:
-        """One origin against what a policy wants."""
-        ways: dict[Kind, Callable[[Origin, Mapping[str, Wanted]], SourceStatus]] = {
+    def of(self, launch: LaunchSource, wanted: Mapping[str, Wanted]) -> SourceStatus:
+        """One LaunchSource against what a policy wants."""
+        ways: dict[Kind, Callable[[LaunchSource, Mapping[str, Wanted]], SourceStatus]] = {
             "EC2NodeClass": self._node_class,
             "Karpenter": self._karpenter,
             "EKSTemplate": self._eks_template,
             "EKS": self._eks,
             "AutoScalingGroup": self._group,
         }
-        found = ways[origin.kind](origin, wanted)
+        found = ways[launch.kind](launch, wanted)
         return msgspec.structs.replace(found, message=found.message[:MAX_MESSAGE])
 
     # ---------------------------------------------------------------- Karpenter
 
-    def _node_class(self, origin: Origin, wanted: Mapping[str, Wanted]) -> SourceStatus:
-        classes, name = self._known.classes, origin.name
+    def _node_class(self, launch: LaunchSource, wanted: Mapping[str, Wanted]) -> SourceStatus:
+        classes, name = self._known.classes, launch.name
         if classes is None:
             return SourceStatus("Unknown", node_class=name, message="EC2NodeClasses could not be listed")
         if name not in classes:
@@ -167,19 +167,19 @@ class _SourceChecker:
         return SourceStatus(_state(differs), node_class=name, message=said, mend=command)
 
     @staticmethod
-    def _karpenter(origin: Origin, wanted: Mapping[str, Wanted]) -> SourceStatus:  # noqa: ARG004 - as the others
-        said = f"no label tells the EC2NodeClass of node pool {origin.name}"
+    def _karpenter(launch: LaunchSource, wanted: Mapping[str, Wanted]) -> SourceStatus:  # noqa: ARG004 - as the others
+        said = f"no label tells the EC2NodeClass of node pool {launch.name}"
         return SourceStatus("Ephemeral", message=said)
 
     # ---------------------------------------------------------------- EKS
 
-    def _eks(self, origin: Origin, wanted: Mapping[str, Wanted]) -> SourceStatus:
+    def _eks(self, launch: LaunchSource, wanted: Mapping[str, Wanted]) -> SourceStatus:
         """EKS' own template, which is read and never edited: the node group would be DEGRADED."""
-        of, key = SourceStatus("EKSOwned", origin.template, origin.version), (origin.region, origin.template)
-        if origin.template and key not in self._known.templates:
+        of, key = SourceStatus("EKSOwned", launch.template, launch.version), (launch.region, launch.template)
+        if launch.template and key not in self._known.templates:
             return msgspec.structs.replace(of, state="Unknown", message=_NOT_SEEN)
         template = self._known.templates.get(key)
-        version = template.version(origin.version) if template is not None else None
+        version = template.version(launch.version) if template is not None else None
         differs = changes(version.options if version is not None else Options(), wanted)
         if version is not None and not differs:
             return msgspec.structs.replace(of, state="Compliant")
@@ -191,23 +191,23 @@ class _SourceChecker:
             said = f"{_differences(differs)}; {said}"
         return msgspec.structs.replace(of, message=said)
 
-    def _eks_template(self, origin: Origin, wanted: Mapping[str, Wanted]) -> SourceStatus:
-        launcher = Launcher(origin.template, origin.version)
-        found = self._launched(origin.region, launcher, wanted)
+    def _eks_template(self, launch: LaunchSource, wanted: Mapping[str, Wanted]) -> SourceStatus:
+        launcher = Launcher(launch.template, launch.version)
+        found = self._launched(launch.region, launcher, wanted)
         if not found.differs or found.no_command:
             return found.status
-        if (why := self._mixed(origin)) != "":
+        if (why := self._mixed(launch)) != "":
             return msgspec.structs.replace(found.status, message=f"{found.status.message}; {why}")
-        script = Script(origin.region)
-        script.nodegroup(origin.cluster, origin.name, found.new.template, found.new)
+        script = Script(launch.region)
+        script.nodegroup(launch.cluster, launch.name, found.new.template, found.new)
         said = f"{found.status.message}; EKS then replaces all nodes of the node group"
         return msgspec.structs.replace(found.status, message=said, mend=str(script))
 
-    def _mixed(self, origin: Origin) -> str:
+    def _mixed(self, launch: LaunchSource) -> str:
         """Why there is no command while the nodes of a node group come from different versions or images:
         which one EKS launches from next cannot be told by them."""
-        every = (one.origin for one in self._known_heirs())
-        mine = (origin.kind, origin.name, origin.region)
+        every = (one.launch for one in self._known_sources())
+        mine = (launch.kind, launch.name, launch.region)
         here = [one for one in every if (one.kind, one.name, one.region) == mine]
         different = sorted({f"version {one.version} {one.image}".rstrip() for one in here})
         if len(different) < 2:
@@ -219,8 +219,8 @@ class _SourceChecker:
 
     # ---------------------------------------------------------------- Auto Scaling
 
-    def _group(self, origin: Origin, wanted: Mapping[str, Wanted]) -> SourceStatus:
-        name, region = origin.name, origin.region
+    def _group(self, launch: LaunchSource, wanted: Mapping[str, Wanted]) -> SourceStatus:
+        name, region = launch.name, launch.region
         of = SourceStatus("Unknown", auto_scaling_group=name)
         if (region, name) not in self._known.groups:
             return msgspec.structs.replace(of, message="the Auto Scaling group could not be looked at")
@@ -288,12 +288,12 @@ class _SourceChecker:
     def _everybody(self) -> Mapping[tuple[str, ...], Mapping[str, set[Any]]]:
         """What all policies want, by source: see _targets()."""
         if self._all is None:
-            self._all = _targets(self._known_heirs(), self._known)
+            self._all = _targets(self._known_sources(), self._known)
         return self._all
 
-    def _known_heirs(self) -> Sequence[Heir]:
+    def _known_sources(self) -> Sequence[NodeSource]:
         if self._every is None:
-            self._every = self._heirs()
+            self._every = self._node_sources()
         return self._every
 
     def _displaced(self, key: tuple[str, str, str], new: NewVersion) -> str:
@@ -322,30 +322,34 @@ class _Launched(msgspec.Struct, frozen=True):
     no_command: bool = False
 
 
-def _targets(heirs: Iterable[Heir], known: Launching) -> dict[tuple[str, ...], dict[str, set[Any]]]:
+def _targets(
+    node_sources: Iterable[NodeSource], known: Launching
+) -> dict[tuple[str, ...], dict[str, set[Any]]]:
     """By source: option -> values that nodes from there should have. Options in conflict are nobody's."""
     found: dict[tuple[str, ...], dict[str, set[Any]]] = {}
-    for heir in heirs:
-        for key in _keys(heir.origin, known):
+    for node_source in node_sources:
+        for key in _keys(node_source.launch, known):
             fields = found.setdefault(key, {})
-            for field, one in heir.fields.items():
+            for field, one in node_source.fields.items():
                 if not one.rivals:
                     fields.setdefault(field, set()).add(one.value)
     return found
 
 
-def _keys(origin: Origin, known: Launching) -> Iterable[tuple[str, ...]]:
-    if origin.kind == "EC2NodeClass":
-        yield ("class", origin.name)
-    elif origin.kind == "EKSTemplate":
-        yield ("template", origin.region, origin.template, origin.version)
-    elif origin.kind == "AutoScalingGroup":
-        group = known.groups.get((origin.region, origin.name))
+def _keys(launch: LaunchSource, known: Launching) -> Iterable[tuple[str, ...]]:
+    if launch.kind == "EC2NodeClass":
+        yield ("class", launch.name)
+    elif launch.kind == "EKSTemplate":
+        yield ("template", launch.region, launch.template, launch.version)
+    elif launch.kind == "AutoScalingGroup":
+        group = known.groups.get((launch.region, launch.name))
         for launcher in group.launchers if group is not None else ():
-            yield ("template", origin.region, launcher.template, launcher.version)
+            yield ("template", launch.region, launcher.template, launcher.version)
 
 
-def _fix_command(region: str, group: Group, found: Mapping[Launcher, _Launched], followers: Iterable[str]) -> str:
+def _fix_command(
+    region: str, group: Group, found: Mapping[Launcher, _Launched], followers: Iterable[str]
+) -> str:
     """New versions, then whatever each reference needs. `followers`: groups whose nodes come from these, the
     group itself among them. For all that follow the same it is the same command."""
     script = Script(region)

@@ -11,9 +11,9 @@ from caretaker.imds.checks import Seen
 from caretaker.imds.enforce_input import EnforceInput, recorded
 from caretaker.imds.instance_ref import InstanceRef, matters, stands
 from caretaker.imds.launching import Group, Launcher, group_of, template_of
-from caretaker.imds.remediation import bounded
 from caretaker.imds.merge import Claim, merge
-from caretaker.imds.origins import Heir, Heirs, Origin, origin_of
+from caretaker.imds.node_sources import LaunchSource, NodeSource, NodeSources, launch_source_of
+from caretaker.imds.remediation import bounded
 from caretaker.imds.selection import names
 from unit.imds.enforcing import canaries, canary, changed, watched
 from unit.imds.test_instance_ref import EC2
@@ -30,41 +30,43 @@ MINE = {"template": "lt-1", "version": "7", "image": "ami-1"}
 
 
 @pytest.mark.parametrize(
-    ("groups", "ref", "seen", "origin"),
+    ("groups", "ref", "seen", "launch"),
     [
-        ((POOL, SPOT), {"node_class": "c"}, SEEN, Origin("EC2NodeClass", "c", "")),
-        ((POOL, SPOT), {}, SEEN, Origin("Karpenter", "pool", "")),
-        ((APPS, SPOT), MINE, SEEN, Origin("EKSTemplate", "apps", HERE, "lt-1", "7", "prod", "ami-1")),
-        ((APPS,), MINE, None, Origin("EKSTemplate", "apps", HERE, "lt-1", "7", "", "ami-1")),
-        ((APPS,), {"template": "lt-1"}, None, Origin("EKSTemplate", "apps", HERE, "lt-1", "$Default")),
-        ((APPS, SPOT), {}, SEEN, Origin("EKS", "apps", HERE, "lt-9", "4", "prod")),
-        ((APPS,), {}, None, Origin("EKS", "apps", HERE)),
-        ((SPOT,), {}, SEEN, Origin("AutoScalingGroup", "spot", HERE)),
+        ((POOL, SPOT), {"node_class": "c"}, SEEN, LaunchSource("EC2NodeClass", "c", "")),
+        ((POOL, SPOT), {}, SEEN, LaunchSource("Karpenter", "pool", "")),
+        ((APPS, SPOT), MINE, SEEN, LaunchSource("EKSTemplate", "apps", HERE, "lt-1", "7", "prod", "ami-1")),
+        ((APPS,), MINE, None, LaunchSource("EKSTemplate", "apps", HERE, "lt-1", "7", "", "ami-1")),
+        ((APPS,), {"template": "lt-1"}, None, LaunchSource("EKSTemplate", "apps", HERE, "lt-1", "$Default")),
+        ((APPS, SPOT), {}, SEEN, LaunchSource("EKS", "apps", HERE, "lt-9", "4", "prod")),
+        ((APPS,), {}, None, LaunchSource("EKS", "apps", HERE)),
+        ((SPOT,), {}, SEEN, LaunchSource("AutoScalingGroup", "spot", HERE)),
         ((), {}, SEEN, None),
     ],
 )
-def test_origin(groups: Any, ref: dict[str, str], seen: Seen | None, origin: Origin | None) -> None:
-    assert origin_of(groups, InstanceRef("i-1", HERE, **ref), seen) == origin  # type: ignore[arg-type]
+def test_launch_source(
+    groups: Any, ref: dict[str, str], seen: Seen | None, launch: LaunchSource | None
+) -> None:
+    assert launch_source_of(groups, InstanceRef("i-1", HERE, **ref), seen) == launch  # type: ignore[arg-type]
 
 
 def test_nodes_that_are_alike_are_one_heir_and_all_others_are_not() -> None:
     fields, other = (merge([Claim("p", 1, Options(hops))]) for hops in (2, 3))
     ref = {**MINE, "node_class": ""}
-    heirs = Heirs()
+    node_sources = NodeSources()
     for _ in range(2):
-        heirs.add((APPS,), InstanceRef("i-1", HERE, **ref), SEEN, fields)  # type: ignore[arg-type]
-    heirs.add((APPS,), InstanceRef("i-2", HERE, **ref), Seen(Options(), managed=True), fields)  # type: ignore[arg-type]
-    heirs.add((), InstanceRef("i-2", HERE), SEEN, fields)
-    made = Origin("EKSTemplate", "apps", HERE, "lt-1", "7", "prod", "ami-1")
-    assert list(heirs) == [Heir((APPS,), made, fields)]
-    heirs.add((APPS,), InstanceRef("i-3", HERE, **ref), SEEN, other)  # type: ignore[arg-type]
+        node_sources.add((APPS,), InstanceRef("i-1", HERE, **ref), SEEN, fields)  # type: ignore[arg-type]
+    node_sources.add((APPS,), InstanceRef("i-2", HERE, **ref), Seen(Options(), managed=True), fields)  # type: ignore[arg-type]
+    node_sources.add((), InstanceRef("i-2", HERE), SEEN, fields)
+    made = LaunchSource("EKSTemplate", "apps", HERE, "lt-1", "7", "prod", "ami-1")
+    assert list(node_sources) == [NodeSource((APPS,), made, fields)]
+    node_sources.add((APPS,), InstanceRef("i-3", HERE, **ref), SEEN, other)  # type: ignore[arg-type]
     for more in ({"template": "x"}, {"version": "x"}, {"image": "x"}, {"node_class": "x"}):
-        heirs.add((APPS,), InstanceRef("i-4", HERE, **{**ref, **more}), SEEN, fields)  # type: ignore[arg-type]
-    heirs.add((APPS,), InstanceRef("i-5", "us-east-1", **ref), SEEN, fields)  # type: ignore[arg-type]
-    heirs.add((APPS,), InstanceRef("i-6", HERE, **ref), None, fields)  # type: ignore[arg-type]
+        node_sources.add((APPS,), InstanceRef("i-4", HERE, **{**ref, **more}), SEEN, fields)  # type: ignore[arg-type]
+    node_sources.add((APPS,), InstanceRef("i-5", "us-east-1", **ref), SEEN, fields)  # type: ignore[arg-type]
+    node_sources.add((APPS,), InstanceRef("i-6", HERE, **ref), None, fields)  # type: ignore[arg-type]
     for named in ({"group": "x"}, {"template": "x"}, {"version": "x"}, {"cluster": "x"}):
-        heirs.add((APPS,), InstanceRef("i-7", HERE, **ref), Seen(Options(), **named), fields)  # type: ignore[arg-type]
-    assert len(list(heirs)) == 12
+        node_sources.add((APPS,), InstanceRef("i-7", HERE, **ref), Seen(Options(), **named), fields)  # type: ignore[arg-type]
+    assert len(list(node_sources)) == 12
 
 
 def test_a_group_as_the_api_tells_it() -> None:

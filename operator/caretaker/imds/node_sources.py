@@ -20,7 +20,7 @@ Fields = Mapping[str, Wanted]
 Kind = Literal["EC2NodeClass", "Karpenter", "EKSTemplate", "EKS", "AutoScalingGroup"]
 
 
-class Origin(msgspec.Struct, frozen=True, order=True):
+class LaunchSource(msgspec.Struct, frozen=True, order=True):
     """What launches one node's successors. `name`: of the EC2NodeClass, node group or Auto Scaling group."""
 
     kind: Kind
@@ -32,48 +32,50 @@ class Origin(msgspec.Struct, frozen=True, order=True):
     image: str = ""  # of a managed node group's nodes
 
 
-class Heir(msgspec.Struct, frozen=True):
-    """Nodes that are alike. `fields`: what is wanted of them, by all policies that mean them."""
+class NodeSource(msgspec.Struct, frozen=True):
+    """Nodes of the same source. `fields`: what is wanted of them, by all policies that mean them."""
 
     groups: tuple[GroupName, ...]
-    origin: Origin
+    launch: LaunchSource
     fields: Fields
 
 
-class Heirs:
+class NodeSources:
     """Nodes, taken together where they are alike: thousands of them make a handful."""
 
     def __init__(self) -> None:
-        self._found: dict[tuple[Any, ...], Heir] = {}
+        self._found: dict[tuple[Any, ...], NodeSource] = {}
 
     def add(self, groups: tuple[GroupName, ...], ref: InstanceRef, seen: Seen | None, fields: Fields) -> None:
         """One node; `fields` is the same object for the same policies."""
-        launch = (seen.group, seen.template, seen.version, seen.cluster) if seen is not None else ()
+        tags = (seen.group, seen.template, seen.version, seen.cluster) if seen is not None else ()
         launcher = (ref.node_class, ref.template, ref.version, ref.image)
-        key = (groups, ref.region, launcher, launch, id(fields))
+        key = (groups, ref.region, launcher, tags, id(fields))
         if key not in self._found and not (seen is not None and seen.managed):
-            origin = origin_of(groups, ref, seen)
-            if origin is not None:
-                self._found[key] = Heir(groups, origin, fields)
+            launch = launch_source_of(groups, ref, seen)
+            if launch is not None:
+                self._found[key] = NodeSource(groups, launch, fields)
 
-    def __iter__(self) -> Iterator[Heir]:
+    def __iter__(self) -> Iterator[NodeSource]:
         return iter(self._found.values())
 
 
-def origin_of(groups: Iterable[GroupName], ref: InstanceRef, seen: Seen | None) -> Origin | None:
+def launch_source_of(groups: Iterable[GroupName], ref: InstanceRef, seen: Seen | None) -> LaunchSource | None:
     """None: it belongs to no group that launches another one in its place."""
     named = dict(groups)
     if ref.node_class:
-        return Origin("EC2NodeClass", ref.node_class, "")
+        return LaunchSource("EC2NodeClass", ref.node_class, "")
     if pool := named.get("KarpenterNodePool"):
-        return Origin("Karpenter", pool, "")
+        return LaunchSource("Karpenter", pool, "")
     if nodegroup := named.get("EKSManagedNodegroup"):
         cluster = seen.cluster if seen is not None else ""
         if ref.template:
             version = ref.version or DEFAULT
-            return Origin("EKSTemplate", nodegroup, ref.region, ref.template, version, cluster, ref.image)
+            return LaunchSource(
+                "EKSTemplate", nodegroup, ref.region, ref.template, version, cluster, ref.image
+            )
         own = (seen.template, seen.version) if seen is not None else ("", "")
-        return Origin("EKS", nodegroup, ref.region, *own, cluster)
+        return LaunchSource("EKS", nodegroup, ref.region, *own, cluster)
     if group := named.get("AutoScalingGroup"):
-        return Origin("AutoScalingGroup", group, ref.region)
+        return LaunchSource("AutoScalingGroup", group, ref.region)
     return None

@@ -9,8 +9,8 @@ from caretaker.imds.checks import Seen
 from caretaker.imds.instance_ref import InstanceRef
 from caretaker.imds.launching import Group, Launcher, Launching, Template, Version, group_of, template_of
 from caretaker.imds.merge import Claim, merge
-from caretaker.imds.origins import Heirs
-from caretaker.imds.sources import Findings, audit
+from caretaker.imds.node_sources import NodeSources
+from caretaker.imds.source_checks import Findings, audit
 
 HERE = "eu-west-1"
 GOOD = {"HttpPutResponseHopLimit": 2, "HttpTokens": "required"}
@@ -45,9 +45,9 @@ def of_group(version: str, stack: str = "") -> Group:
 def found(
     known: Launching, group: tuple[str, str] = SPOT, *, seen: Seen | None = None, **ref: str
 ) -> Findings:
-    heirs = Heirs()
-    heirs.add((group,), InstanceRef("i-1", HERE, **ref), seen or Seen(Options()), ME)  # type: ignore[arg-type]
-    return audit(heirs, tuple, known, "me", OWN)
+    node_sources = NodeSources()
+    node_sources.add((group,), InstanceRef("i-1", HERE, **ref), seen or Seen(Options()), ME)  # type: ignore[arg-type]
+    return audit(node_sources, tuple, known, "me", OWN)
 
 
 EKS = {"seen": Seen(Options(), template="lt-1", version="1", cluster="prod")}
@@ -256,7 +256,9 @@ STATES: dict[str, tuple[Launching, tuple[str, str], dict[str, Any], str, str]] =
 
 
 @pytest.mark.parametrize(("known", "group", "node", "state", "command"), STATES.values(), ids=STATES.keys())
-def test_state_and_command(known: Launching, group: tuple[str, str], node: Any, state: str, command: str) -> None:
+def test_state_and_command(
+    known: Launching, group: tuple[str, str], node: Any, state: str, command: str
+) -> None:
     seen = {"seen": Seen(Options(), group="spot")} if group is SPOT else {}
     source = found(known, group, **{**seen, **node}).groups[group]
     assert (source.state, source.mend) == (state, command)
@@ -338,21 +340,23 @@ def test_a_mixed_instances_policy_is_as_good_as_its_worst_template_and_sent_back
 
 def test_a_policy_is_asked_for_what_it_wins_and_mends_for_all_policies() -> None:
     both = merge([Claim("me", 100, WANTED), Claim("tokens", 200, Options(None, "optional", "enabled"))])
-    heirs = Heirs()
-    heirs.add((SPOT,), InstanceRef("i-1", HERE), Seen(Options(), group="spot"), both)
+    node_sources = NodeSources()
+    node_sources.add((SPOT,), InstanceRef("i-1", HERE), Seen(Options(), group="spot"), both)
     one = known(template(BAD), group=of_group("$Latest"))
-    source = audit(heirs, tuple, one, "me", OWN).groups[SPOT]
+    source = audit(node_sources, tuple, one, "me", OWN).groups[SPOT]
     assert source.message == "httpPutResponseHopLimit is 1, should be 2"
     assert '{"HttpEndpoint":"enabled","HttpPutResponseHopLimit":2,"HttpTokens":"optional"}' in source.mend
-    other = audit(heirs, tuple, one, "tokens", frozenset(("httpTokens", "httpEndpoint"))).groups[SPOT]
+    other = audit(node_sources, tuple, one, "tokens", frozenset(("httpTokens", "httpEndpoint"))).groups[SPOT]
     assert (other.state, other.mend) == ("Drifted", source.mend), "whichever is run, both are content"
 
 
 def test_an_option_in_conflict_is_nobodys() -> None:
     rivals = merge([Claim("me", 100, WANTED), Claim("you", 100, Options(3))])
-    heirs = Heirs()
-    heirs.add((SPOT,), InstanceRef("i-1", HERE), Seen(Options(), group="spot"), rivals)
-    source = audit(heirs, tuple, known(template(BAD), group=of_group("$Latest")), "me", OWN).groups[SPOT]
+    node_sources = NodeSources()
+    node_sources.add((SPOT,), InstanceRef("i-1", HERE), Seen(Options(), group="spot"), rivals)
+    source = audit(node_sources, tuple, known(template(BAD), group=of_group("$Latest")), "me", OWN).groups[
+        SPOT
+    ]
     assert source.state == "Compliant"
 
 
@@ -361,16 +365,16 @@ def test_an_option_in_conflict_is_nobodys() -> None:
 def test_what_only_some_nodes_of_a_group_should_have_is_not_asked_of_its_source(
     first: bool, priority: int
 ) -> None:
-    heirs = Heirs()
+    node_sources = NodeSources()
     other = merge([Claim("me", 100, WANTED), Claim("some", priority, Options(1))])
     for fields in (ME, other) if first else (other, ME):
-        heirs.add((SPOT,), InstanceRef("i-1", HERE), Seen(Options(), group="spot"), fields)
+        node_sources.add((SPOT,), InstanceRef("i-1", HERE), Seen(Options(), group="spot"), fields)
     one = known(template(BAD), group=of_group("$Latest"))
-    assert audit(heirs, tuple, one, "me", OWN).groups[SPOT].state == "Compliant"
+    assert audit(node_sources, tuple, one, "me", OWN).groups[SPOT].state == "Compliant"
 
 
 def test_a_template_whose_nodes_should_differ_has_no_command() -> None:
-    mine, others = Heirs(), Heirs()
+    mine, others = NodeSources(), NodeSources()
     mine.add((SPOT,), InstanceRef("i-1", HERE), Seen(Options(), group="spot"), ME)
     three = merge([Claim("you", 100, Options(3))])
     others.add((("AutoScalingGroup", "b"),), InstanceRef("i-2", HERE), Seen(Options(), group="b"), three)
@@ -386,10 +390,10 @@ def test_a_template_whose_nodes_should_differ_has_no_command() -> None:
 
 def test_karpenter_never_sets_tags() -> None:
     tags = merge([Claim("me", 100, Options(instance_metadata_tags="enabled"))])
-    heirs = Heirs()
-    heirs.add((POOL,), InstanceRef("i-1", HERE, node_class="default"), None, tags)
+    node_sources = NodeSources()
+    node_sources.add((POOL,), InstanceRef("i-1", HERE, node_class="default"), None, tags)
     one = known(classes={"default": Options(2, instance_metadata_tags="disabled")})
-    source = audit(heirs, tuple, one, "me", frozenset(("instanceMetadataTags",))).groups[POOL]
+    source = audit(node_sources, tuple, one, "me", frozenset(("instanceMetadataTags",))).groups[POOL]
     assert (source.state, source.mend) == ("Drifted", "")
     assert "cannot set instanceMetadataTags" in source.message
 
@@ -401,37 +405,37 @@ def test_ipv6_is_spelled_as_each_of_them_spells_it() -> None:
         (InstanceRef("i-1", HERE, node_class="default"), None, POOL, "httpProtocolIPv6"),
         (InstanceRef("i-1", HERE), Seen(Options(), group="spot"), SPOT, "HttpProtocolIpv6"),
     ):
-        heirs = Heirs()
-        heirs.add((group,), ref, seen, ipv6)
+        node_sources = NodeSources()
+        node_sources.add((group,), ref, seen, ipv6)
         one = known(template({}), group=of_group("$Latest"), classes={"default": Options()})
-        assert f'"{spelled}":"enabled"' in audit(heirs, tuple, one, "me", own).groups[group].mend
+        assert f'"{spelled}":"enabled"' in audit(node_sources, tuple, one, "me", own).groups[group].mend
 
 
 def test_the_worst_source_of_a_group_is_shown_and_the_others_are_counted() -> None:
-    heirs = Heirs()
+    node_sources = NodeSources()
     for number, name in enumerate(("good", "bad", "unset", "gone")):
-        heirs.add((POOL,), InstanceRef(f"i-{number}", HERE, node_class=name), None, ME)
+        node_sources.add((POOL,), InstanceRef(f"i-{number}", HERE, node_class=name), None, ME)
     classes = {"good": Options(2, "required"), "bad": Options(1, "required"), "unset": Options(2)}
-    made = audit(heirs, tuple, known(classes=classes), "me", OWN)
+    made = audit(node_sources, tuple, known(classes=classes), "me", OWN)
     source = made.groups[POOL]
     assert (source.node_class, source.state) == ("bad", "Drifted")
     assert source.message.endswith("; and 2 more source(s) of the group")
 
 
 def test_groups_are_told_by_what_is_known_and_sources_are_counted_once() -> None:
-    heirs = Heirs()
+    node_sources = NodeSources()
     for group in ("a", "b", "c", "d", "e"):
         seen = Seen(Options(), group=group)
-        heirs.add((("AutoScalingGroup", group),), InstanceRef("i-1", HERE), seen, ME)
-    heirs.add((POOL,), InstanceRef("i-2", HERE, node_class="default"), None, ME)
-    heirs.add((), InstanceRef("i-3", HERE), Seen(Options()), ME)
-    heirs.add((APPS,), InstanceRef("i-4", HERE), Seen(Options(), managed=True), ME)
+        node_sources.add((("AutoScalingGroup", group),), InstanceRef("i-1", HERE), seen, ME)
+    node_sources.add((POOL,), InstanceRef("i-2", HERE, node_class="default"), None, ME)
+    node_sources.add((), InstanceRef("i-3", HERE), Seen(Options()), ME)
+    node_sources.add((APPS,), InstanceRef("i-4", HERE), Seen(Options(), managed=True), ME)
     launchers = (Launcher("lt-1", "$Latest"),)
     groups: dict[tuple[str, str], Group | None] = {(HERE, n): Group(n, launchers) for n in ("a", "b")}
     groups[HERE, "c"] = Group("c")
     groups[HERE, "e"] = Group("e", (Launcher("lt-2", "1"),))
     templates = {(HERE, "lt-1"): template(BAD), (HERE, "lt-2"): template(GOOD, name="lt-2")}
-    made = audit(heirs, tuple, Launching(groups, templates, {"default": Options(1)}), "me", OWN)
+    made = audit(node_sources, tuple, Launching(groups, templates, {"default": Options(1)}), "me", OWN)
     assert made.groups["AutoScalingGroup", "e"].state == "Compliant"
     assert made.wrong == (
         "AutoScalingGroup/a: Drifted",
@@ -490,10 +494,10 @@ def of_two(latest: Version, pinned: str = "1") -> Findings:
         {(HERE, name): Group(name, (Launcher("lt-1", version),)) for name, version in groups.items()},
         {(HERE, "lt-1"): template},
     )
-    heirs, others = Heirs(), Heirs()
-    heirs.add((SPOT,), InstanceRef("i-1", HERE), Seen(Options()), ME)
+    node_sources, others = NodeSources(), NodeSources()
+    node_sources.add((SPOT,), InstanceRef("i-1", HERE), Seen(Options()), ME)
     others.add((("AutoScalingGroup", "web"),), InstanceRef("i-2", HERE), Seen(Options()), ME)
-    return audit(heirs, lambda: others, launching, "me", OWN)
+    return audit(node_sources, lambda: others, launching, "me", OWN)
 
 
 @pytest.mark.parametrize("reference", ["1", "$Default"])
@@ -514,12 +518,12 @@ def of_three(version: str, *blocks: dict[str, Any]) -> SourceStatus:
         {(HERE, "lt-1"): template(*blocks)},
     )
     hop = merge([Claim("me", 100, Options(2))])
-    heirs, others = Heirs(), Heirs()
-    heirs.add((SPOT,), InstanceRef("i-1", HERE), None, hop)
+    node_sources, others = NodeSources(), NodeSources()
+    node_sources.add((SPOT,), InstanceRef("i-1", HERE), None, hop)
     for name, tokens in (("a", "required"), ("b", "optional")):
         wanted = merge([Claim("me", 100, Options(2)), Claim(name, 100, Options(None, tokens))])
         others.add((("AutoScalingGroup", name),), InstanceRef("i-2", HERE), None, wanted)
-    return audit(heirs, lambda: others, launching, "me", OWN).groups[SPOT]
+    return audit(node_sources, lambda: others, launching, "me", OWN).groups[SPOT]
 
 
 def test_a_new_latest_version_leaves_alone_what_those_who_follow_it_want_differently() -> None:
@@ -541,18 +545,18 @@ def test_a_version_that_serves_those_who_follow_latest_as_well_is_made() -> None
 def of_nodes(*refs: InstanceRef, image: str = "") -> SourceStatus:
     """A node group whose nodes are there, of a template whose versions 7 and 8 have other images."""
     old, new = Version(7, BAD, "old", image), Version(8, GOOD, "new", image)
-    heirs, others = Heirs(), Heirs()
+    node_sources, others = NodeSources(), NodeSources()
     for number, ref in enumerate(refs):
-        (heirs if not number else others).add((APPS,), ref, Seen(Options(), cluster="prod"), ME)
+        (node_sources if not number else others).add((APPS,), ref, Seen(Options(), cluster="prod"), ME)
     made = known(Template("lt-1", {7: old, 8: new}, 8, 7, ""))
-    return audit(heirs, lambda: others, made, "me", OWN).groups[APPS]
+    return audit(node_sources, lambda: others, made, "me", OWN).groups[APPS]
 
 
 def test_images_differ_among_nodes_that_are_alike_else() -> None:
-    heirs = Heirs()
+    node_sources = NodeSources()
     for image in ("ami-1", "ami-2"):
-        heirs.add((APPS,), of_version("1", image), Seen(Options(), cluster="prod"), ME)
-    assert audit(heirs, tuple, known(template(BAD)), "me", OWN).groups[APPS].mend == ""
+        node_sources.add((APPS,), of_version("1", image), Seen(Options(), cluster="prod"), ME)
+    assert audit(node_sources, tuple, known(template(BAD)), "me", OWN).groups[APPS].mend == ""
 
 
 def of_version(version: str, image: str = "ami-1") -> InstanceRef:
@@ -608,8 +612,10 @@ def test_groups_that_follow_the_same_have_the_same_command() -> None:
     groups = {(HERE, name): Group(name, launchers) for name in ("a", "b")}
     groups[HERE, "c"] = Group("c", (Launcher("lt-1", "1"),))
     groups["us-east-1", "d"] = Group("d", launchers)
-    heirs = Heirs()
+    node_sources = NodeSources()
     for name in "ab":
-        heirs.add((("AutoScalingGroup", name),), InstanceRef("i-1", HERE), Seen(Options(), group=name), ME)
-    found = audit(heirs, tuple, Launching(groups, {(HERE, "lt-1"): template(BAD)}), "me", OWN).groups
+        node_sources.add(
+            (("AutoScalingGroup", name),), InstanceRef("i-1", HERE), Seen(Options(), group=name), ME
+        )
+    found = audit(node_sources, tuple, Launching(groups, {(HERE, "lt-1"): template(BAD)}), "me", OWN).groups
     assert {one.mend for one in found.values()} == {f"{at_rest('a', 'b')}{same(1, 1)}{CREATE}1{DATA}"}
