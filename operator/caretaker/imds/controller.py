@@ -28,12 +28,12 @@ from caretaker.imds.enforce import Enforced
 from caretaker.imds.instance_modifier import InstanceModifier
 from caretaker.imds.instance_ref import InstanceRef, instance_ref_of, matters, stands
 from caretaker.imds.inventory import LOST_SECONDS, Inventory
+from caretaker.imds.launch_templates import LaunchTemplateProvider
 from caretaker.imds.look import Look, look
 from caretaker.imds.plan import Plan, Snapshot
 from caretaker.imds.policy_state import PolicyState
 from caretaker.imds.prober import Prober
 from caretaker.imds.resource import KIND, RawPolicy, Read, policy_path, read
-from caretaker.imds.sourcing import Sourcing
 from caretaker.imds.status import events_of, status_of
 from caretaker.imds.verify import Probing
 from caretaker.kube.client import KubeClient
@@ -109,7 +109,7 @@ class IMDSPolicyKind:
         self.unseen: Callable[[], ApiError | None] = lambda: None  # why the nodes cannot be seen
         self._metrics = metrics
         self._inventory = Inventory(lambda target: read_only(aws.ec2(target)), scale, means.cluster)
-        self._sourcing = Sourcing(
+        self._launch_templates = LaunchTemplateProvider(
             lambda target: read_only(aws.ec2(target)),
             lambda target: read_only(aws.autoscaling(target)),
             client,
@@ -162,7 +162,7 @@ class IMDSPolicyKind:
         """Another process may lead from now on."""
         self._inventory.clear()
         self._prober.clear()
-        self._sourcing.clear()
+        self._launch_templates.clear()
         self._modifier.clear()
         self._specs.clear()
         self._watched.clear()
@@ -203,7 +203,9 @@ class IMDSPolicyKind:
         policy_state = self._modifier.of(key, mine.meta.uid) if mine.enforces else None
         unsure = policy_state.unsure() if policy_state is not None else ()
         nodes = list(self._nodes.values())
-        found = await look(self._inventory, self._sourcing, mine, policies, nodes, self._scale, unsure)
+        found = await look(
+            self._inventory, self._launch_templates, mine, policies, nodes, self._scale, unsure
+        )
         wants = [want async for want in in_pieces(planning.wants(found.snapshot))]
         found = msgspec.structs.replace(found, snapshot=msgspec.structs.replace(found.snapshot, wants=wants))
         wanting = self._wanting(listed)

@@ -103,7 +103,7 @@ class Inventory:
         self._tag: Filter | None = {"Name": "tag-key", "Values": [OWNED_TAG + cluster]} if cluster else None
         self._caches: dict[Target, _RegionCache] = {}
 
-    async def look(self, target: Target, ids: Collection[str], max_age: float) -> Region:
+    async def get(self, target: Target, ids: Collection[str], max_age: float) -> Region:
         """The region, not older than `max_age` seconds, with these instances in it if EC2 knows them."""
         cache = self._cache(target)
         async with cache.lock:

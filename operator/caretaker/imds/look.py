@@ -21,11 +21,10 @@ from caretaker.imds.conditions import Problem, View
 from caretaker.imds.enforce_input import recorded
 from caretaker.imds.instance_ref import InstanceRef, most
 from caretaker.imds.inventory import Inventory, Region
+from caretaker.imds.launch_templates import LaunchResult, LaunchTemplateProvider
 from caretaker.imds.plan import Member, Policy, Snapshot
 from caretaker.imds.resource import Read, user_of
 from caretaker.imds.selection import selects
-from caretaker.imds.sourcing import Look as Sources
-from caretaker.imds.sourcing import Sourcing
 from caretaker.kube.errors import ApiError
 from caretaker.runtime.tasks import in_pieces
 
@@ -46,7 +45,7 @@ class Look(msgspec.Struct, frozen=True):
 
 async def look(
     inventory: Inventory,
-    sourcing: Sourcing,
+    provider: LaunchTemplateProvider,
     mine: Read,
     policies: Sequence[Policy],
     nodes: Sequence[NodeRef],
@@ -68,7 +67,7 @@ async def look(
         if mine.enforces:
             await inventory.poll(target)
             await inventory.again(target, wanted[name] & set(unsure), time.monotonic())
-        return await inventory.look(target, wanted[name], mine.resync * scale)
+        return await inventory.get(target, wanted[name], mine.resync * scale)
 
     # Side by side: one that is slow holds up no other.
     found = await asyncio.gather(*(ask(name, target) for name, target in targets.items()))
@@ -76,7 +75,7 @@ async def look(
     members = [_member(node, ref, regions.get(ref.region)) for node, ref in nodes]
     members = _at_home(members, inventory.cluster)
     here = [m for m in members if m.ref.region in regions and not m.ref.skipped]
-    sources = await _sources(sourcing, mine, policies, here, scale)
+    sources = await _sources(provider, mine, policies, here, scale)
     problems = {
         name: _problem(region.problem, operator)
         for name, region in regions.items()
@@ -113,8 +112,12 @@ async def _wanted(spec: Spec, nodes: Sequence[NodeRef], changed: Collection[str]
 
 
 async def _sources(
-    sourcing: Sourcing, mine: Read, policies: Sequence[Policy], members: Sequence[Member], scale: float
-) -> Sources:
+    provider: LaunchTemplateProvider,
+    mine: Read,
+    policies: Sequence[Policy],
+    members: Sequence[Member],
+    scale: float,
+) -> LaunchResult:
     """What launches future nodes, where there are nodes of this policy."""
     spec = mine.spec
     assert spec is not None  # noqa: S101 - the caller has looked
@@ -125,7 +128,7 @@ async def _sources(
 
     every = [policy.selector for policy in policies]
     own = await meant(spec.selector)
-    return await sourcing.look(spec.aws, own, lambda: meant(*every), mine.resync * scale)
+    return await provider.get(spec.aws, own, lambda: meant(*every), mine.resync * scale)
 
 
 def _member(node: Node, ref: InstanceRef, region: Region | None) -> Member:

@@ -280,7 +280,7 @@ async def test_what_ec2_did_not_take_is_believed_as_it_is_read(
     with contextlib.suppress(NotLeader):
         await world.send()
     await world.read()
-    seen = (await world.inventory.look(HERE, {"i-0"}, 900.0)).instances["i-0"]
+    seen = (await world.inventory.get(HERE, {"i-0"}, 900.0)).instances["i-0"]
     assert seen.under_way is under_way
 
 

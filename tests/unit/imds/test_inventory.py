@@ -66,12 +66,12 @@ async def test_the_second_whole_look_is_one_call_by_the_clusters_tag(clock: Cloc
     ec2 = Ec2("i-1", "i-2", "i-3", tag="kubernetes.io/cluster/prod")
     inventory = Inventory(lambda _: ec2)  # type: ignore[arg-type,return-value]
     for _ in range(5):  # as many policies
-        found = await inventory.look(HERE, {"i-1", "i-2"}, FRESH)
+        found = await inventory.get(HERE, {"i-1", "i-2"}, FRESH)
     assert set(found.instances) == {"i-1", "i-2"}
     assert ec2.calls == [("instance-id", ["i-1", "i-2"])]
     clock.now += FRESH
     for _ in range(5):
-        found = await inventory.look(HERE, {"i-1", "i-2"}, FRESH)
+        found = await inventory.get(HERE, {"i-1", "i-2"}, FRESH)
     assert ec2.calls[1:] == [("tag-key", ["kubernetes.io/cluster/prod"])]
     assert set(found.instances) == {"i-1", "i-2", "i-3"}
     assert inventory.calls == 2
@@ -80,10 +80,10 @@ async def test_the_second_whole_look_is_one_call_by_the_clusters_tag(clock: Cloc
 async def test_what_the_tag_does_not_find_is_asked_for_by_id(clock: Clock) -> None:
     ec2 = Ec2("i-1", "i-2", tag="kubernetes.io/cluster/prod")
     inventory = Inventory(lambda _: ec2)  # type: ignore[arg-type,return-value]
-    await inventory.look(HERE, {"i-1"}, FRESH)
+    await inventory.get(HERE, {"i-1"}, FRESH)
     ec2.instances["i-2"]["Tags"] = []
     clock.now += FRESH
-    found = await inventory.look(HERE, {"i-1", "i-2"}, FRESH)
+    found = await inventory.get(HERE, {"i-1", "i-2"}, FRESH)
     assert set(found.instances) == {"i-1", "i-2"}
     assert ec2.calls[1:] == [("tag-key", ["kubernetes.io/cluster/prod"]), ("instance-id", ["i-2"])]
 
@@ -91,25 +91,25 @@ async def test_what_the_tag_does_not_find_is_asked_for_by_id(clock: Clock) -> No
 async def test_new_instances_alone_are_asked_for_and_those_that_are_not_there_twice(clock: Clock) -> None:
     ec2 = Ec2("i-1", "i-2")
     inventory = Inventory(lambda _: ec2)  # type: ignore[arg-type,return-value]
-    await inventory.look(HERE, {"i-1"}, FRESH)
+    await inventory.get(HERE, {"i-1"}, FRESH)
     clock.now += 5
-    found = await inventory.look(HERE, {"i-1", "i-2", "i-9"}, FRESH)
+    found = await inventory.get(HERE, {"i-1", "i-2", "i-9"}, FRESH)
     assert (set(found.instances), set(found.lost)) == ({"i-1", "i-2", "i-9"}, {"i-9"})
     assert ec2.calls[1:] == [("instance-id", ["i-2", "i-9"])]
     clock.now += LOST_SECONDS - 1
-    await inventory.look(HERE, {"i-1", "i-2", "i-9"}, FRESH)
+    await inventory.get(HERE, {"i-1", "i-2", "i-9"}, FRESH)
     assert len(ec2.calls) == 2
     clock.now += 1
-    found = await inventory.look(HERE, {"i-1", "i-2", "i-9"}, FRESH)
+    found = await inventory.get(HERE, {"i-1", "i-2", "i-9"}, FRESH)
     assert (set(found.instances), set(found.lost)) == ({"i-1", "i-2"}, set())
     assert ec2.calls[2:] == [("instance-id", ["i-9"])]
     for _ in range(3):
         clock.now += 60
-        await inventory.look(HERE, {"i-1", "i-2", "i-9"}, FRESH)
+        await inventory.get(HERE, {"i-1", "i-2", "i-9"}, FRESH)
     assert len(ec2.calls) == 3
     assert found.at == 1000.0, "it was no whole look"
     clock.now += FRESH
-    found = await inventory.look(HERE, {"i-1", "i-2", "i-9"}, FRESH)
+    found = await inventory.get(HERE, {"i-1", "i-2", "i-9"}, FRESH)
     assert set(found.instances) == {"i-1", "i-2"}, "it is known to be gone"
 
 
@@ -117,7 +117,7 @@ async def test_ids_go_by_200_a_call_and_pages_are_followed(clock: Clock) -> None
     names = [f"i-{number:04d}" for number in range(450)]
     ec2 = Ec2(*names)
     ec2.page = 150
-    found = await Inventory(lambda _: ec2).look(HERE, names, FRESH)  # type: ignore[arg-type,return-value]
+    found = await Inventory(lambda _: ec2).get(HERE, names, FRESH)  # type: ignore[arg-type,return-value]
     assert len(found.instances) == 450
     assert [len(ids) for _, ids in ec2.calls] == [200, 200, 200, 200, 50]
 
@@ -125,30 +125,30 @@ async def test_ids_go_by_200_a_call_and_pages_are_followed(clock: Clock) -> None
 async def test_a_failure_keeps_what_was_known_tells_it_and_backs_off(clock: Clock) -> None:
     ec2 = Ec2("i-1")
     inventory = Inventory(lambda _: ec2)  # type: ignore[arg-type,return-value]
-    await inventory.look(HERE, {"i-1"}, FRESH)
+    await inventory.get(HERE, {"i-1"}, FRESH)
     ec2.error = AwsError(ErrorClass.ACCESS_DENIED, "UnauthorizedOperation")
     clock.now += FRESH
-    found = await inventory.look(HERE, {"i-1"}, FRESH)
+    found = await inventory.get(HERE, {"i-1"}, FRESH)
     assert (found.problem, set(found.instances)) == (ec2.error, {"i-1"})
     waits = []
     for wait in (15.0, 30.0, 60.0, 300.0, 300.0):
         before = len(ec2.calls)
         clock.now += wait - 1
-        await inventory.look(HERE, {"i-1"}, FRESH)
+        await inventory.get(HERE, {"i-1"}, FRESH)
         assert len(ec2.calls) == before, wait
         clock.now += 1
-        await inventory.look(HERE, {"i-1"}, FRESH)
+        await inventory.get(HERE, {"i-1"}, FRESH)
         waits.append(len(ec2.calls) - before)
     assert waits == [1] * 5
     ec2.error = None
     clock.now += 300
-    fixed = await inventory.look(HERE, {"i-1"}, FRESH)
+    fixed = await inventory.get(HERE, {"i-1"}, FRESH)
     assert fixed.problem is None
 
 
 async def test_nothing_is_asked_where_there_is_no_instance(clock: Clock) -> None:
     ec2 = Ec2()
-    await Inventory(lambda _: ec2).look(HERE, set(), FRESH)  # type: ignore[arg-type,return-value]
+    await Inventory(lambda _: ec2).get(HERE, set(), FRESH)  # type: ignore[arg-type,return-value]
     assert ec2.calls == []
 
 
@@ -194,10 +194,10 @@ def test_an_instance_is_read_as_the_api_tells_it() -> None:
 async def test_an_option_with_an_unknown_value_leaves_one_instance_unread_and_no_other(clock: Clock) -> None:
     ec2 = Ec2("i-1", "i-2")
     inventory = Inventory(lambda _: ec2)  # type: ignore[arg-type,return-value]
-    before = await inventory.look(HERE, {"i-1", "i-2"}, FRESH)
+    before = await inventory.get(HERE, {"i-1", "i-2"}, FRESH)
     ec2.instances["i-1"]["MetadataOptions"] = {**APPLIED, "HttpTokens": "sometimes"}
     clock.now += FRESH
-    found = await inventory.look(HERE, {"i-1", "i-2"}, FRESH)
+    found = await inventory.get(HERE, {"i-1", "i-2"}, FRESH)
     assert found.problem is None
     assert [found.instances[name].lost for name in ("i-1", "i-2")] == [True, False]
     assert found.instances["i-1"].options == before.instances["i-1"].options, "the last that were read"
@@ -232,7 +232,7 @@ async def test_what_is_pending_is_asked_for_within_the_limit_of_a_call(
 ) -> None:
     ec2 = Waiting(count, tag)
     inventory = Inventory(lambda _: ec2)  # type: ignore[arg-type,return-value]
-    await inventory.look(HERE, set(ec2.ids), FRESH)
+    await inventory.get(HERE, set(ec2.ids), FRESH)
     await inventory.poll(HERE)
     ec2.values.clear()
     clock.now += 3
@@ -286,67 +286,67 @@ async def test_policies_that_mean_different_nodes_share_a_whole_look_by_tag(cloc
     ec2 = Ec2("i-1", "i-2", tag="kubernetes.io/cluster/prod")
     inventory = Inventory(lambda _: ec2)  # type: ignore[arg-type,return-value]
     for ids in ({"i-1"}, {"i-2"}):
-        await inventory.look(HERE, ids, FRESH)
+        await inventory.get(HERE, ids, FRESH)
     before = len(ec2.calls)
     for _ in range(4):
         clock.now += FRESH
         for ids in ({"i-1"}, {"i-2"}):
-            await inventory.look(HERE, ids, FRESH)
+            await inventory.get(HERE, ids, FRESH)
     assert len(ec2.calls) - before == 4
     ec2.instances["i-2"]["State"] = {"Name": "pending"}
     clock.now += FRESH
-    await inventory.look(HERE, {"i-1"}, FRESH)
+    await inventory.get(HERE, {"i-1"}, FRESH)
     ec2.instances["i-2"]["State"] = {"Name": "running"}
-    found = await inventory.look(HERE, {"i-2"}, FRESH)
+    found = await inventory.get(HERE, {"i-2"}, FRESH)
     assert found.instances["i-2"].state == "running", "it was starting: when its node joins it is asked for"
 
 
 async def test_what_is_asked_for_by_id_and_not_found_is_gone(clock: Clock) -> None:
     ec2 = Ec2("i-1", "i-2")
     inventory = Inventory(lambda _: ec2)  # type: ignore[arg-type,return-value]
-    await inventory.look(HERE, {"i-1", "i-2"}, FRESH)
+    await inventory.get(HERE, {"i-1", "i-2"}, FRESH)
     del ec2.instances["i-1"]
     clock.now += 61
     await inventory.again(HERE, ["i-1"], clock.now - 60)
-    found = await inventory.look(HERE, {"i-1", "i-2"}, FRESH)
+    found = await inventory.get(HERE, {"i-1", "i-2"}, FRESH)
     assert found.instances["i-1"].lost, "the answer may lag"
     clock.now += LOST_SECONDS
     await inventory.again(HERE, ["i-1"], clock.now)
-    found = await inventory.look(HERE, {"i-1", "i-2"}, FRESH)
+    found = await inventory.get(HERE, {"i-1", "i-2"}, FRESH)
     assert set(found.instances) == {"i-2"}
     ec2.instances |= Ec2("i-1").instances
     clock.now += 1
     await inventory.again(HERE, ["i-1"], clock.now)
-    assert "i-1" in (await inventory.look(HERE, {"i-1", "i-2"}, FRESH)).instances, "EC2 tells it after all"
+    assert "i-1" in (await inventory.get(HERE, {"i-1", "i-2"}, FRESH)).instances, "EC2 tells it after all"
 
 
 async def test_an_answer_that_lags_changes_no_verdict_of_an_instance_that_it_leaves_out(clock: Clock) -> None:
     ec2 = Ec2("i-1", tag="kubernetes.io/cluster/prod")
     inventory = Inventory(lambda _: ec2)  # type: ignore[arg-type,return-value]
-    before = (await inventory.look(HERE, {"i-1"}, FRESH)).instances["i-1"]
+    before = (await inventory.get(HERE, {"i-1"}, FRESH)).instances["i-1"]
     kept = ec2.instances.pop("i-1")
     clock.now += FRESH
-    found = await inventory.look(HERE, {"i-1"}, FRESH)
+    found = await inventory.get(HERE, {"i-1"}, FRESH)
     lost = found.instances["i-1"]
     assert (lost.lost, lost.options, lost.tagged, set(found.lost)) == (True, before.options, True, {"i-1"})
     ec2.instances["i-1"] = kept
     clock.now += LOST_SECONDS
-    found = await inventory.look(HERE, {"i-1"}, FRESH)
+    found = await inventory.get(HERE, {"i-1"}, FRESH)
     assert (found.instances["i-1"].lost, set(found.lost)) == (False, set())
 
 
 async def test_one_whose_options_are_not_told_keeps_them_and_is_never_gone(clock: Clock) -> None:
     ec2 = Ec2("i-1")
     inventory = Inventory(lambda _: ec2)  # type: ignore[arg-type,return-value]
-    before = (await inventory.look(HERE, {"i-1"}, FRESH)).instances["i-1"]
+    before = (await inventory.get(HERE, {"i-1"}, FRESH)).instances["i-1"]
     del ec2.instances["i-1"]["MetadataOptions"]
     for _ in range(4):
         clock.now += FRESH
-        found = (await inventory.look(HERE, {"i-1"}, FRESH)).instances["i-1"]
+        found = (await inventory.get(HERE, {"i-1"}, FRESH)).instances["i-1"]
         assert (found.lost, found.options) == (True, before.options)
     ec2.instances["i-1"]["MetadataOptions"] = APPLIED
     clock.now += LOST_SECONDS
-    assert not (await inventory.look(HERE, {"i-1"}, FRESH)).instances["i-1"].lost
+    assert not (await inventory.get(HERE, {"i-1"}, FRESH)).instances["i-1"].lost
 
 
 async def test_whose_account_it_is_is_told_by_ec2(clock: Clock) -> None:
@@ -358,7 +358,7 @@ async def test_whose_account_it_is_is_told_by_ec2(clock: Clock) -> None:
     ec2 = Owned("i-1")
     inventory = Inventory(lambda _: ec2)  # type: ignore[arg-type,return-value]
     assert inventory.account(HERE) == ""
-    await inventory.look(HERE, {"i-1"}, FRESH)
+    await inventory.get(HERE, {"i-1"}, FRESH)
     assert inventory.account(HERE) == "111122223333"
 
 
@@ -368,15 +368,15 @@ PENDING = {"State": "pending", "HttpPutResponseHopLimit": 2}
 async def test_a_look_for_what_is_pending_that_fails_is_made_good_by_the_next_one(clock: Clock) -> None:
     ec2 = Slow("i-1", "i-2")
     inventory = Inventory(lambda _: ec2)  # type: ignore[arg-type,return-value]
-    await inventory.look(HERE, {"i-1", "i-2"}, FRESH)
+    await inventory.get(HERE, {"i-1", "i-2"}, FRESH)
     inventory.changed(HERE, "i-1", PENDING)  # type: ignore[arg-type]
     clock.now += 3
     ec2.error = AwsError(ErrorClass.THROTTLED, "RequestLimitExceeded")
     await inventory.poll(HERE)
-    assert (await inventory.look(HERE, {"i-1", "i-2"}, FRESH)).problem is ec2.error
+    assert (await inventory.get(HERE, {"i-1", "i-2"}, FRESH)).problem is ec2.error
     ec2.error = None
     clock.now += 15
-    assert (await inventory.look(HERE, {"i-1", "i-2"}, FRESH)).problem is None, "not after the resync only"
+    assert (await inventory.get(HERE, {"i-1", "i-2"}, FRESH)).problem is None, "not after the resync only"
 
 
 class Slow(Ec2):
@@ -401,7 +401,7 @@ class Slow(Ec2):
 async def test_pending_is_looked_for_after_3_6_and_every_12_seconds(clock: Clock) -> None:
     ec2 = Slow("i-1")
     inventory = Inventory(lambda _: ec2)  # type: ignore[arg-type,return-value]
-    await inventory.look(HERE, {"i-1"}, FRESH)
+    await inventory.get(HERE, {"i-1"}, FRESH)
     inventory.changed(HERE, "i-1", PENDING)  # type: ignore[arg-type]
     ec2.instances["i-1"]["MetadataOptions"] = PENDING
     began, at = clock.now, []
@@ -415,7 +415,7 @@ async def test_pending_is_looked_for_after_3_6_and_every_12_seconds(clock: Clock
     ec2.instances["i-1"]["MetadataOptions"] = {**PENDING, "State": "applied"}
     clock.now += 12
     await inventory.poll(HERE)
-    assert not (await inventory.look(HERE, {"i-1"}, FRESH)).instances["i-1"].pending
+    assert not (await inventory.get(HERE, {"i-1"}, FRESH)).instances["i-1"].pending
     before = len(ec2.calls)
     clock.now += 60
     await inventory.poll(HERE)
@@ -425,7 +425,7 @@ async def test_pending_is_looked_for_after_3_6_and_every_12_seconds(clock: Clock
 async def test_what_changes_while_pending_is_looked_for_is_not_taken_for_applied(clock: Clock) -> None:
     ec2 = Slow("i-1", "i-2", "i-3")
     inventory = Inventory(lambda _: ec2)  # type: ignore[arg-type,return-value]
-    await inventory.look(HERE, {"i-1", "i-2", "i-3"}, FRESH)
+    await inventory.get(HERE, {"i-1", "i-2", "i-3"}, FRESH)
     for one in ("i-1", "i-2", "i-3"):
         inventory.changed(HERE, one, {**APPLIED, **PENDING})  # type: ignore[arg-type]
     for one in ("i-1", "i-2", "i-3"):
@@ -440,7 +440,7 @@ async def test_what_changes_while_pending_is_looked_for_is_not_taken_for_applied
     inventory.gone(HERE, "i-2")
     ec2.open.set()
     await polling
-    found = (await inventory.look(HERE, {"i-1", "i-2", "i-3"}, FRESH)).instances
+    found = (await inventory.get(HERE, {"i-1", "i-2", "i-3"}, FRESH)).instances
     assert {one: seen.under_way for one, seen in found.items()} == {"i-1": True, "i-3": False}
 
 
@@ -448,16 +448,16 @@ async def test_applied_is_what_ec2_tells_of_the_instance_and_nothing_else(clock:
     """Not its answer to the change, nor that it lists nothing as pending: another client may set it back."""
     ec2 = Slow("i-1")
     inventory = Inventory(lambda _: ec2)  # type: ignore[arg-type,return-value]
-    await inventory.look(HERE, {"i-1"}, FRESH)
+    await inventory.get(HERE, {"i-1"}, FRESH)
 
     async def poll() -> Any:
         clock.now += 12
         await inventory.poll(HERE)
-        seen = (await inventory.look(HERE, {"i-1"}, FRESH)).instances["i-1"]
+        seen = (await inventory.get(HERE, {"i-1"}, FRESH)).instances["i-1"]
         return seen.options.http_put_response_hop_limit, seen.under_way
 
     inventory.changed(HERE, "i-1", {**PENDING, **APPLIED, "HttpPutResponseHopLimit": 2})  # type: ignore[arg-type]
-    seen = (await inventory.look(HERE, {"i-1"}, FRESH)).instances["i-1"]
+    seen = (await inventory.get(HERE, {"i-1"}, FRESH)).instances["i-1"]
     assert (seen.options.http_put_response_hop_limit, seen.under_way) == (2, True)
     ec2.tell("i-1", HttpPutResponseHopLimit=2, State="pending")
     assert await poll() == (2, True)
@@ -473,12 +473,12 @@ async def test_applied_is_what_ec2_tells_of_the_instance_and_nothing_else(clock:
 async def test_one_that_ends_while_it_is_pending_is_told_so(clock: Clock) -> None:
     ec2 = Slow("i-1")
     inventory = Inventory(lambda _: ec2)  # type: ignore[arg-type,return-value]
-    await inventory.look(HERE, {"i-1"}, FRESH)
+    await inventory.get(HERE, {"i-1"}, FRESH)
     inventory.changed(HERE, "i-1", PENDING)  # type: ignore[arg-type]
     ec2.instances["i-1"]["State"] = {"Name": "terminated"}
     clock.now += 3
     await inventory.poll(HERE)
-    assert (await inventory.look(HERE, {"i-1"}, FRESH)).instances["i-1"].state == "terminated"
+    assert (await inventory.get(HERE, {"i-1"}, FRESH)).instances["i-1"].state == "terminated"
     clock.now += 60
     await inventory.poll(HERE)
     assert len(ec2.calls) == 2, "nothing is waited for"
@@ -487,7 +487,7 @@ async def test_one_that_ends_while_it_is_pending_is_told_so(clock: Clock) -> Non
 async def test_our_own_change_outranks_a_description_that_does_not_know_of_it(clock: Clock) -> None:
     ec2 = Ec2("i-1")
     inventory = Inventory(lambda _: ec2)  # type: ignore[arg-type,return-value]
-    await inventory.look(HERE, {"i-1"}, FRESH)
+    await inventory.get(HERE, {"i-1"}, FRESH)
     inventory.changed(HERE, "i-1", PENDING)  # type: ignore[arg-type]
     seen = []
     applied = {**PENDING, "State": "applied"}
@@ -495,12 +495,12 @@ async def test_our_own_change_outranks_a_description_that_does_not_know_of_it(cl
         inventory.changed(HERE, "i-1", state)  # type: ignore[arg-type]
         clock.now += 1
         await inventory.again(HERE, ["i-1"], clock.now)
-        one = (await inventory.look(HERE, {"i-1"}, FRESH)).instances["i-1"]
+        one = (await inventory.get(HERE, {"i-1"}, FRESH)).instances["i-1"]
         assert (one.options.http_put_response_hop_limit, one.under_way) == (2, True), state
     clock.now -= 1
     for _ in range(3):
         clock.now += OWN_SECONDS / 2 - 1
-        one = (await inventory.look(HERE, {"i-1"}, 1.0)).instances["i-1"]
+        one = (await inventory.get(HERE, {"i-1"}, 1.0)).instances["i-1"]
         seen.append((one.options.http_put_response_hop_limit, one.under_way))
     assert seen == [(2, True), (2, True), (1, False)], "nor is it believed before it is told"
 
@@ -510,21 +510,21 @@ async def test_without_an_answer_a_description_that_does_not_show_the_change_pro
 ) -> None:
     ec2 = Slow("i-1", "i-2")
     inventory = Inventory(lambda _: ec2)  # type: ignore[arg-type,return-value]
-    await inventory.look(HERE, {"i-1", "i-2"}, FRESH)
+    await inventory.get(HERE, {"i-1", "i-2"}, FRESH)
     for one in ("i-1", "i-2"):
         inventory.doubt(HERE, one, {"HttpPutResponseHopLimit": 2})
     ec2.tell("i-2", HttpPutResponseHopLimit=2)
     seen = []
     for _ in range(2):
         await inventory.again(HERE, ["i-1", "i-2"], clock.now + 1)
-        found = (await inventory.look(HERE, {"i-1", "i-2"}, FRESH)).instances
+        found = (await inventory.get(HERE, {"i-1", "i-2"}, FRESH)).instances
         seen.append({name: one.under_way for name, one in found.items()})
         clock.now += OWN_SECONDS
     assert seen == [{"i-1": True, "i-2": False}, {"i-1": False, "i-2": False}]
     inventory.doubt(HERE, "i-1", {"HttpPutResponseHopLimit": 2})
     inventory.refused(HERE, "i-1")
     await inventory.again(HERE, ["i-1"], clock.now + 1)
-    assert not (await inventory.look(HERE, {"i-1"}, FRESH)).instances["i-1"].under_way, "EC2 did not take it"
+    assert not (await inventory.get(HERE, {"i-1"}, FRESH)).instances["i-1"].under_way, "EC2 did not take it"
 
 
 async def test_a_region_that_hangs_holds_up_no_other(clock: Clock) -> None:
@@ -532,9 +532,9 @@ async def test_a_region_that_hangs_holds_up_no_other(clock: Clock) -> None:
     slow.open.clear()
     far = Target("ec2", "us-east-1")
     inventory = Inventory(lambda target: slow if target == HERE else quick)  # type: ignore[arg-type,return-value]
-    hanging = asyncio.create_task(inventory.look(HERE, {"i-1"}, FRESH))
+    hanging = asyncio.create_task(inventory.get(HERE, {"i-1"}, FRESH))
     await slow.asked.wait()
-    found = await inventory.look(far, {"i-2"}, FRESH)
+    found = await inventory.get(far, {"i-2"}, FRESH)
     assert set(found.instances) == {"i-2"}
     slow.open.set()
     await hanging
@@ -543,7 +543,7 @@ async def test_a_region_that_hangs_holds_up_no_other(clock: Clock) -> None:
 async def test_what_was_tried_to_be_changed_is_read_again_before_anything_is_sent(clock: Clock) -> None:
     ec2 = Ec2("i-1", "i-2")
     inventory = Inventory(lambda _: ec2)  # type: ignore[arg-type,return-value]
-    await inventory.look(HERE, {"i-1", "i-2"}, FRESH)
+    await inventory.get(HERE, {"i-1", "i-2"}, FRESH)
     inventory.doubt(HERE, "i-1", {"HttpTokens": "required"})
     await inventory.again(HERE, ["i-1", "i-2"], clock.now - 60)
     assert ec2.calls[1:] == [("instance-id", ["i-1"])]
@@ -569,7 +569,7 @@ async def test_after_a_change_a_second_one_without_an_answer_is_believed_as_ec2_
     """EC2 may tell for a while what stood before a change of ours, and what came of a later one."""
     ec2 = Ec2("i-1")
     inventory = Inventory(lambda _: ec2)  # type: ignore[arg-type,return-value]
-    await inventory.look(HERE, {"i-1"}, FRESH)
+    await inventory.get(HERE, {"i-1"}, FRESH)
     applied = {"State": "applied", "HttpPutResponseHopLimit": 2, "HttpTokens": "optional"}
     inventory.changed(HERE, "i-1", applied)  # type: ignore[arg-type]
     clock.now += 10
@@ -577,7 +577,7 @@ async def test_after_a_change_a_second_one_without_an_answer_is_believed_as_ec2_
     ec2.instances["i-1"]["MetadataOptions"] = {"State": "applied", "HttpEndpoint": "enabled", **told}
     clock.now += 3
     await inventory.again(HERE, ["i-1"], clock.now)
-    seen = (await inventory.look(HERE, {"i-1"}, FRESH)).instances["i-1"].options
+    seen = (await inventory.get(HERE, {"i-1"}, FRESH)).instances["i-1"].options
     expected = told if believed else applied
     assert seen.http_put_response_hop_limit == expected["HttpPutResponseHopLimit"]
     assert seen.http_tokens == expected["HttpTokens"]
@@ -586,11 +586,11 @@ async def test_after_a_change_a_second_one_without_an_answer_is_believed_as_ec2_
 async def test_a_whole_look_for_others_forgets_no_change_of_ours(clock: Clock) -> None:
     ec2 = Slow("i-1", "i-2")
     inventory = Inventory(lambda _: ec2)  # type: ignore[arg-type,return-value]
-    await inventory.look(HERE, {"i-1", "i-2"}, FRESH)
+    await inventory.get(HERE, {"i-1", "i-2"}, FRESH)
     clock.now += FRESH
     inventory.changed(HERE, "i-1", {**APPLIED, **PENDING})  # type: ignore[arg-type]
-    await inventory.look(HERE, {"i-2"}, FRESH)
-    seen = (await inventory.look(HERE, {"i-1"}, FRESH)).instances["i-1"]
+    await inventory.get(HERE, {"i-2"}, FRESH)
+    seen = (await inventory.get(HERE, {"i-1"}, FRESH)).instances["i-1"]
     assert (seen.options.http_put_response_hop_limit, seen.under_way) == (2, True)
 
 
@@ -599,13 +599,13 @@ async def test_an_instance_that_had_tags_has_them_where_an_answer_tells_none(clo
     ec2 = Ec2("i-1", tag="kubernetes.io/cluster/prod")
     ec2.instances["i-1"]["Tags"].append({"Key": "aws:autoscaling:groupName", "Value": "dind"})
     inventory = Inventory(lambda _: ec2)  # type: ignore[arg-type,return-value]
-    first = (await inventory.look(HERE, {"i-1"}, FRESH)).instances["i-1"]
+    first = (await inventory.get(HERE, {"i-1"}, FRESH)).instances["i-1"]
     assert (first.group, first.tagged, first.unfit_tags) == ("dind", True, True)
     assert first.clusters == ("prod",)
     ec2.instances["i-1"]["Tags"] = []
     ec2.instances["i-1"]["State"] = {"Name": "stopped"}
     clock.now += FRESH
-    again = (await inventory.look(HERE, {"i-1"}, FRESH)).instances["i-1"]
+    again = (await inventory.get(HERE, {"i-1"}, FRESH)).instances["i-1"]
     assert (again.group, again.tagged, again.unfit_tags) == ("dind", True, True)
     assert again.clusters == ("prod",)
     assert (again.state, again.at) == ("stopped", clock.now)
@@ -613,17 +613,17 @@ async def test_an_instance_that_had_tags_has_them_where_an_answer_tells_none(clo
     groups = []
     for _ in range(3):
         clock.now += FRESH
-        groups.append((await inventory.look(HERE, {"i-1"}, FRESH)).instances["i-1"].group)
+        groups.append((await inventory.get(HERE, {"i-1"}, FRESH)).instances["i-1"].group)
     assert groups == ["dind", "", ""], "one answer without its group's tag is not enough"
 
 
 async def test_so_has_one_that_is_of_no_auto_scaling_group(clock: Clock) -> None:
     ec2 = Ec2("i-1", tag="kubernetes.io/cluster/prod")
     inventory = Inventory(lambda _: ec2)  # type: ignore[arg-type,return-value]
-    await inventory.look(HERE, {"i-1"}, FRESH)
+    await inventory.get(HERE, {"i-1"}, FRESH)
     ec2.instances["i-1"]["Tags"] = []
     clock.now += FRESH
-    seen = (await inventory.look(HERE, {"i-1"}, FRESH)).instances["i-1"]
+    seen = (await inventory.get(HERE, {"i-1"}, FRESH)).instances["i-1"]
     assert (seen.tagged, seen.clusters) == (True, ("prod",))
 
 
@@ -631,18 +631,18 @@ async def test_the_tags_of_one_that_another_policys_look_did_not_ask_for_are_kep
     ec2 = Ec2("i-1", "i-2")
     ec2.instances["i-2"]["Tags"] = [{"Key": "aws:autoscaling:groupName", "Value": "dind"}]
     inventory = Inventory(lambda _: ec2)  # type: ignore[arg-type,return-value]
-    await inventory.look(HERE, {"i-1", "i-2"}, FRESH)
+    await inventory.get(HERE, {"i-1", "i-2"}, FRESH)
     ec2.instances["i-2"]["Tags"] = []
     clock.now += FRESH
-    await inventory.look(HERE, {"i-1"}, FRESH)
-    assert (await inventory.look(HERE, {"i-2"}, FRESH)).instances["i-2"].group == "dind"
+    await inventory.get(HERE, {"i-1"}, FRESH)
+    assert (await inventory.get(HERE, {"i-2"}, FRESH)).instances["i-2"].group == "dind"
 
 
 async def test_one_of_which_no_tags_were_ever_told_is_not_taken_for_one_without(clock: Clock) -> None:
     ec2 = Ec2("i-1")
     inventory = Inventory(lambda _: ec2)  # type: ignore[arg-type,return-value]
     for _ in range(2):
-        assert not (await inventory.look(HERE, {"i-1"}, FRESH)).instances["i-1"].tagged
+        assert not (await inventory.get(HERE, {"i-1"}, FRESH)).instances["i-1"].tagged
         clock.now += FRESH
 
 
@@ -654,6 +654,6 @@ async def test_a_token_that_leads_in_circles_is_followed_once(clock: Clock) -> N
 
     ec2 = Circling()
     inventory = Inventory(lambda _: ec2)  # type: ignore[arg-type,return-value]
-    found = await inventory.look(HERE, {"i-1"}, FRESH)
+    found = await inventory.get(HERE, {"i-1"}, FRESH)
     assert found.problem is not None
     assert (found.problem.code, len(ec2.calls)) == ("UnreadableAnswer", 3)

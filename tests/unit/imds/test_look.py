@@ -22,11 +22,11 @@ from caretaker.aws.identity import Target
 from caretaker.imds.enforce_input import EnforceInput
 from caretaker.imds.instance_ref import instance_ref_of
 from caretaker.imds.inventory import Inventory
+from caretaker.imds.launch_templates import LaunchResult
 from caretaker.imds.launching import Launching
 from caretaker.imds.look import look
 from caretaker.imds.plan import Policy, plan
 from caretaker.imds.resource import Read
-from caretaker.imds.sourcing import Look as Sources
 
 NEAR, FAR = "eu-west-1", "us-east-1"
 
@@ -65,8 +65,8 @@ def read(mode: str = "Enforce", region: str = "") -> Read:
 
 
 class _NoSources:
-    async def look(self, *_: Any) -> Sources:
-        return Sources(Launching())
+    async def get(self, *_: Any) -> LaunchResult:
+        return LaunchResult(Launching())
 
 
 NO_SOURCES: Any = _NoSources()

@@ -17,10 +17,10 @@ from caretaker.imds.enforce import Enforced
 from caretaker.imds.enforce_input import BATCH, EnforceInput
 from caretaker.imds.instance_ref import instance_ref_of
 from caretaker.imds.inventory import Inventory
+from caretaker.imds.launch_templates import LaunchTemplateProvider
 from caretaker.imds.look import look
 from caretaker.imds.plan import Plan, Snapshot, plan
 from caretaker.imds.resource import Read
-from caretaker.imds.sourcing import Sourcing
 from caretaker.imds.status import status_of
 from caretaker.kube.client import KubeClient
 
@@ -32,9 +32,9 @@ async def observe(
     what Enforce would do). `client` lists EC2NodeClasses."""
     policies = [policy for one in (mine, *others) if (policy := one.policy()) is not None]
     async with Aws(Options(instance_identity=True)) as aws:
-        sourcing = Sourcing(aws.ec2, aws.autoscaling, client)
+        provider = LaunchTemplateProvider(aws.ec2, aws.autoscaling, client)
         node_refs = [(node, instance_ref_of(node)) for node in nodes]
-        found = await look(Inventory(aws.ec2), sourcing, mine, policies, node_refs, operator=False)
+        found = await look(Inventory(aws.ec2), provider, mine, policies, node_refs, operator=False)
     made = plan(found.snapshot)
     status = msgspec.structs.replace(status_of(found.view, made, format_time(now)), groups=made.groups)
     return status, made, _enforced(mine, found.snapshot, now)

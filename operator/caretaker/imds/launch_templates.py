@@ -1,9 +1,9 @@
-"""What launches the cluster's future nodes: one look for all policies each resync, and one for what is new.
+"""What launches the cluster's future nodes: one read for all policies each resync, and one for what is new.
 
 Inputs: AWS and the API server, the members of the cluster. As in inventory.py there is one lock for each
-identity and region, and policies that look at the same moment share one answer. DescribeAutoScalingGroups is
+identity and region, and policies that ask at the same moment share one answer. DescribeAutoScalingGroups is
 asked for 100 names at once, DescribeLaunchTemplateVersions once for a template, DescribeTags once for 100 of
-them, and the EC2NodeClasses are listed once; each only if a node of the policy that looks comes from such a
+them, and the EC2NodeClasses are listed once; each only if a node of the policy that asks comes from such a
 source. It decides nothing and changes nothing; what could not be asked is told, and the audit of instances
 goes on without it.
 """
@@ -65,7 +65,7 @@ class Needs(msgspec.Struct):
             numbers.update({version} - {LATEST, DEFAULT, ""})
 
 
-class Look(msgspec.Struct, frozen=True):
+class LaunchResult(msgspec.Struct, frozen=True):
     """What is known, and why it is not all."""
 
     known: Launching
@@ -154,7 +154,7 @@ class _Classes(_Shared):
         self.found: Mapping[str, Options] | None = None
 
 
-class Sourcing:
+class LaunchTemplateProvider:
     """Regions by Target, and the cluster's EC2NodeClasses. `calls` counts what was asked of AWS."""
 
     def __init__(
@@ -172,13 +172,13 @@ class Sourcing:
         self._caches: dict[Target, _RegionCache] = {}
         self._classes = _Classes()
 
-    async def look(
+    async def get(
         self,
         aws: AwsOfPolicy,
         mine: Iterable[Member],
         every: Callable[[], Awaitable[Iterable[Member]]],
         max_age: float,
-    ) -> Look:
+    ) -> LaunchResult:
         """What the nodes `mine` of a policy come from, not older than `max_age` seconds.
 
         `every` answers the nodes of all policies: where something has to be asked, it is asked for them, too.
@@ -196,7 +196,7 @@ class Sourcing:
         if any(own.classes for own in needs.values()):
             classes = await self._node_classes(max_age)
             problems += [self._classes.problem] if self._classes.problem is not None else []
-        return Look(Launching(groups, templates, classes), tuple(problems))
+        return LaunchResult(Launching(groups, templates, classes), tuple(problems))
 
     def clear(self) -> None:
         """Another process may have changed everything."""

@@ -9,11 +9,11 @@ from caretaker.api.imds import Aws, Options
 from caretaker.api.objects import Node
 from caretaker.aws.classes import ErrorClass
 from caretaker.aws.errors import AwsError
-from caretaker.imds import sourcing as module
+from caretaker.imds import launch_templates as module
 from caretaker.imds.checks import Seen
 from caretaker.imds.instance_ref import instance_ref_of
+from caretaker.imds.launch_templates import LaunchResult, LaunchTemplateProvider
 from caretaker.imds.plan import Member
-from caretaker.imds.sourcing import Look, Sourcing
 from caretaker.kube.errors import ApiError
 from testing.clock import Clock
 
@@ -110,8 +110,8 @@ def cloud() -> Cloud:
 
 
 @pytest.fixture
-def sourcing(cloud: Cloud, clock: Clock) -> Sourcing:
-    return Sourcing(lambda _: cloud, lambda _: cloud, cloud)  # type: ignore[arg-type,return-value]
+def provider(cloud: Cloud, clock: Clock) -> LaunchTemplateProvider:
+    return LaunchTemplateProvider(lambda _: cloud, lambda _: cloud, cloud)  # type: ignore[arg-type,return-value]
 
 
 def member(labels: dict[str, str] | None = None, *, group: str = "", region: str = HERE) -> Member:
@@ -130,20 +130,24 @@ def eks(version: str = "1", template: str = "lt-1") -> Member:
 KARPENTER = member({"karpenter.sh/nodepool": "p", "karpenter.k8s.aws/ec2nodeclass": "default"})
 
 
-async def look(sourcing: Sourcing, *mine: Member, every: tuple[Member, ...] = ()) -> Look:
+async def get(
+    provider: LaunchTemplateProvider, *mine: Member, every: tuple[Member, ...] = ()
+) -> LaunchResult:
     async def all_of_them() -> tuple[Member, ...]:
         return (*mine, *every)
 
-    return await sourcing.look(Aws(), mine, all_of_them, FRESH)
+    return await provider.get(Aws(), mine, all_of_them, FRESH)
 
 
-async def test_all_policies_share_one_look_a_resync(sourcing: Sourcing, cloud: Cloud, clock: Clock) -> None:
+async def test_all_policies_share_one_look_a_resync(
+    provider: LaunchTemplateProvider, cloud: Cloud, clock: Clock
+) -> None:
     cloud.groups = {"a": ("lt-1", "2"), "b": ("lt-1", "$Latest"), "c": ("lt-2", "$Default")}
     cloud.templates["lt-2"] = 1
     every = (member(group="a"), member(group="b"), member(group="c"), eks("3"))
     for _ in range(3):
         for one in every:
-            await look(sourcing, one, every=every)
+            await get(provider, one, every=every)
         assert cloud.calls == [
             ("groups", ["a", "b", "c"]),
             ("versions", ("lt-1", "$Latest", "$Default", "2", "3")),
@@ -155,20 +159,20 @@ async def test_all_policies_share_one_look_a_resync(sourcing: Sourcing, cloud: C
 
 
 async def test_nothing_is_asked_for_sorts_of_sources_that_the_policy_does_not_need(
-    sourcing: Sourcing, cloud: Cloud
+    provider: LaunchTemplateProvider, cloud: Cloud
 ) -> None:
     every = (member(group="a"), KARPENTER)
-    await look(sourcing, member(), every=every)
+    await get(provider, member(), every=every)
     assert cloud.calls == []
-    await look(sourcing, eks(), every=every)
+    await get(provider, eks(), every=every)
     assert [operation for operation, _ in cloud.calls] == ["versions", "tags"]
 
 
-async def test_what_is_new_alone_is_asked_for(sourcing: Sourcing, cloud: Cloud) -> None:
+async def test_what_is_new_alone_is_asked_for(provider: LaunchTemplateProvider, cloud: Cloud) -> None:
     cloud.groups = {"a": ("lt-1", "$Latest"), "b": ("lt-1", "2")}
-    await look(sourcing, member(group="a"))
+    await get(provider, member(group="a"))
     cloud.calls.clear()
-    found = await look(sourcing, member(group="a"), member(group="b"))
+    found = await get(provider, member(group="a"), member(group="b"))
     assert cloud.calls == [
         ("groups", ["b"]),
         ("versions", ("lt-1", "$Latest", "$Default", "2")),
@@ -179,9 +183,11 @@ async def test_what_is_new_alone_is_asked_for(sourcing: Sourcing, cloud: Cloud) 
     assert sorted(template.versions) == [1, 2, 3]
 
 
-async def test_names_go_by_100_a_call_and_pages_are_followed(sourcing: Sourcing, cloud: Cloud) -> None:
+async def test_names_go_by_100_a_call_and_pages_are_followed(
+    provider: LaunchTemplateProvider, cloud: Cloud
+) -> None:
     cloud.groups = {f"g{number:03d}": ("lt-1", "$Latest") for number in range(150)}
-    found = await look(sourcing, *(member(group=name) for name in cloud.groups))
+    found = await get(provider, *(member(group=name) for name in cloud.groups))
     assert len(found.known.groups) == 150
     assert all(group is not None for group in found.known.groups.values())
     asked = [len(what) for operation, what in cloud.calls if operation == "groups"]
@@ -189,11 +195,11 @@ async def test_names_go_by_100_a_call_and_pages_are_followed(sourcing: Sourcing,
 
 
 async def test_what_is_not_there_is_asked_for_once_and_fails_nothing_else(
-    sourcing: Sourcing, cloud: Cloud
+    provider: LaunchTemplateProvider, cloud: Cloud
 ) -> None:
     cloud.stacks["lt-1"] = "net"
     for _ in range(2):
-        found = await look(sourcing, member(group="gone"), eks("9"), eks("1", "lt-9"), eks("1", "garbage"))
+        found = await get(provider, member(group="gone"), eks("9"), eks("1", "lt-9"), eks("1", "garbage"))
     assert found.problems == ()
     assert found.known.groups == {(HERE, "gone"): None}
     template = found.known.templates[HERE, "lt-1"]
@@ -205,10 +211,12 @@ async def test_what_is_not_there_is_asked_for_once_and_fails_nothing_else(
     assert len(asked) == 4, "lt-1 once more, without the version that is not there"
 
 
-async def test_a_version_that_is_gone_hides_none_that_is_there(sourcing: Sourcing, cloud: Cloud) -> None:
+async def test_a_version_that_is_gone_hides_none_that_is_there(
+    provider: LaunchTemplateProvider, cloud: Cloud
+) -> None:
     cloud.templates["lt-1"] = 8
     for _ in range(2):
-        found = await look(sourcing, eks("5"), eks("9"))
+        found = await get(provider, eks("5"), eks("9"))
     template = found.known.templates[HERE, "lt-1"]
     assert template is not None
     assert (sorted(template.versions), template.latest, template.default) == ([1, 5, 8], 8, 1)
@@ -224,7 +232,7 @@ async def test_a_version_that_is_gone_hides_none_that_is_there(sourcing: Sourcin
     ],
 )
 async def test_a_denied_action_is_told_and_waited_out_while_the_rest_is_known(
-    sourcing: Sourcing,
+    provider: LaunchTemplateProvider,
     cloud: Cloud,
     clock: Clock,
     denied: str,
@@ -236,7 +244,7 @@ async def test_a_denied_action_is_told_and_waited_out_while_the_rest_is_known(
     cloud.templates["lt-2"] = 1
     cloud.errors[denied] = DENIED
     mine = (member(group="a"), eks())
-    found = await look(sourcing, *mine)
+    found = await get(provider, *mine)
     assert found.problems == (DENIED,)
     assert [name for _, name in found.known.groups] == groups
     assert sorted(name for _, name in found.known.templates) == templates
@@ -245,26 +253,26 @@ async def test_a_denied_action_is_told_and_waited_out_while_the_rest_is_known(
     for wait in (15.0, 30.0, 60.0, 300.0):
         clock.now += wait - 1
         before = len(cloud.calls)
-        assert (await look(sourcing, *mine)).problems == (DENIED,)
+        assert (await get(provider, *mine)).problems == (DENIED,)
         assert len(cloud.calls) == before, wait
         clock.now += 1
-        await look(sourcing, *mine)
+        await get(provider, *mine)
         tries.append([operation for operation, _ in cloud.calls[before:]])
     assert tries == [[denied]] * 4
     cloud.errors.clear()
     clock.now += 300
-    found = await look(sourcing, *mine)
+    found = await get(provider, *mine)
     assert found.problems == ()
     assert sorted(name for _, name in found.known.templates) == ["lt-1", "lt-2"]
     assert {one.stack for one in found.known.templates.values() if one} == {""}
 
 
 async def test_node_classes_are_listed_once_a_resync_and_may_come_later(
-    sourcing: Sourcing, cloud: Cloud, clock: Clock
+    provider: LaunchTemplateProvider, cloud: Cloud, clock: Clock
 ) -> None:
     cloud.errors["classes"] = ApiError(404, "NotFound")
     for _ in range(3):
-        found = await look(sourcing, KARPENTER)
+        found = await get(provider, KARPENTER)
     assert (found.known.classes, found.problems) == ({}, ())
     urls = [f"/apis/karpenter.k8s.aws/{version}/ec2nodeclasses" for version in ("v1", "v1beta1")]
     assert cloud.calls == [("classes", url) for url in urls]
@@ -272,46 +280,48 @@ async def test_node_classes_are_listed_once_a_resync_and_may_come_later(
     cloud.classes["default"] = {"httpProtocolIPv6": "enabled", "httpPutResponseHopLimit": 1}
     cloud.classes["later"] = {"httpTokens": "something new"}
     clock.now += FRESH
-    found = await look(sourcing, KARPENTER)
+    found = await get(provider, KARPENTER)
     assert found.known.classes == {
         "default": Options(1, None, None, "enabled", "disabled"),
         "later": Options(),
     }
-    assert (await look(sourcing, member())).known.classes is None, "no node of this policy comes from one"
+    assert (await get(provider, member())).known.classes is None, "no node of this policy comes from one"
 
 
 async def test_node_classes_of_the_older_version_are_read_where_it_alone_is_served(
-    sourcing: Sourcing, cloud: Cloud, clock: Clock
+    provider: LaunchTemplateProvider, cloud: Cloud, clock: Clock
 ) -> None:
     cloud.unserved.add("/apis/karpenter.k8s.aws/v1/ec2nodeclasses")
     cloud.classes["default"] = {"httpPutResponseHopLimit": 1}
-    found = await look(sourcing, KARPENTER)
+    found = await get(provider, KARPENTER)
     assert found.known.classes == {"default": Options(1, instance_metadata_tags="disabled")}
     assert found.problems == ()
     cloud.errors["classes"] = problem = ApiError(403, "Forbidden", "cannot list")
     clock.now += FRESH
-    assert (await look(sourcing, KARPENTER)).problems == (problem,)
+    assert (await get(provider, KARPENTER)).problems == (problem,)
 
 
 async def test_node_classes_that_may_not_be_listed_are_told_and_tried_again(
-    sourcing: Sourcing, cloud: Cloud, clock: Clock
+    provider: LaunchTemplateProvider, cloud: Cloud, clock: Clock
 ) -> None:
     cloud.errors["classes"] = problem = ApiError(403, "Forbidden", 'cannot list resource "ec2nodeclasses"')
     for _ in range(3):
-        found = await look(sourcing, KARPENTER)
+        found = await get(provider, KARPENTER)
         assert (found.known.classes, found.problems) == (None, (problem,))
     assert len(cloud.calls) == 1
     cloud.errors.clear()
     clock.now += 15
-    found = await look(sourcing, KARPENTER)
+    found = await get(provider, KARPENTER)
     assert (found.known.classes, found.problems) == ({}, ())
 
 
-async def test_regions_are_apart_and_another_leader_starts_anew(sourcing: Sourcing, cloud: Cloud) -> None:
+async def test_regions_are_apart_and_another_leader_starts_anew(
+    provider: LaunchTemplateProvider, cloud: Cloud
+) -> None:
     cloud.groups = {"a": ("lt-1", "$Latest")}
-    found = await look(sourcing, member(group="a"), member(group="a", region="us-east-1"))
+    found = await get(provider, member(group="a"), member(group="a", region="us-east-1"))
     assert set(found.known.groups) == {(HERE, "a"), ("us-east-1", "a")}
-    assert sourcing.calls == len(cloud.calls) == 6
-    sourcing.clear()
-    await look(sourcing, member(group="a"))
-    assert sourcing.calls == 9
+    assert provider.calls == len(cloud.calls) == 6
+    provider.clear()
+    await get(provider, member(group="a"))
+    assert provider.calls == 9
