@@ -28,8 +28,8 @@ from caretaker.daemontask.resource import KIND
 from caretaker.daemontask.targets import Targets
 from caretaker.daemontask.triggers import Triggers
 from caretaker.handlers import CustomResources
-from caretaker.imds.controller import IMDSPolicyKind, Means
-from caretaker.imds.look import SERVICE as EC2
+from caretaker.imds.controller import ControllerOptions, IMDSPolicyKind
+from caretaker.imds.gather import SERVICE as EC2
 from caretaker.imds.rate_limiter import share
 from caretaker.kube.client import KubeClient
 from caretaker.kube.errors import ApiError
@@ -114,7 +114,7 @@ class App:
             self._queue.add,
             self._queue.add_after,
             self._metrics.imds,
-            Means(
+            ControllerOptions(
                 settings.aws_grants,
                 settings.operator_namespace,
                 share(settings.imds_changes_per_second),

@@ -329,7 +329,7 @@ class _Step:
         lost = state == "gone"
         if self._was_refused(one, state):
             return None
-        # However late: this is the first look since then.
+        # However late: this is the first read since then.
         if lost or (one.applied and state in BACK):
             self._lose(group, one, lost=lost)
             return None

@@ -65,7 +65,7 @@ class Case(msgspec.Struct, frozen=True, gc=False):
 
 
 def concerns(one: Found, inputs: EnforceInput) -> bool:
-    """Whether Enforce has to look at the instance; most are compliant and without an attempt."""
+    """Whether Enforce has to consider the instance; most are compliant and without an attempt."""
     return one.verdict.state in ("drifted", "pending") or one.instance in inputs.attempts
 
 

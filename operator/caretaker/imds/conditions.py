@@ -56,7 +56,7 @@ class View(msgspec.Struct, frozen=True):
     asked: bool = False  # it has answered for every region that has nodes of this policy
     probe_problem: str = ""  # why the probe's task could not be read
     refused: tuple[str, str] | None = None  # (reason, message) of why nothing may be changed
-    source_problems: tuple[Problem, ...] = ()  # why sources of future nodes could not be looked at
+    source_problems: tuple[Problem, ...] = ()  # why sources of future nodes could not be read
 
 
 def conditions_of(view: View, plan: Plan, problem: str = "") -> Iterable[Condition]:
@@ -246,7 +246,7 @@ def _some(names: Sequence[str]) -> str:
 
 
 def _unseen(view: View) -> tuple[str, str] | None:
-    """Why nothing is looked at."""
+    """Why nothing is read."""
     if view.refusal is not None:
         return view.refusal
     if view.read.spec is not None and view.read.spec.suspend:

@@ -25,11 +25,11 @@ from caretaker.aws.services import Rate
 from caretaker.imds import plan as planning
 from caretaker.imds.conditions import View
 from caretaker.imds.enforce import Enforced
+from caretaker.imds.gather import GatherResult, gather
 from caretaker.imds.instance_modifier import InstanceModifier
 from caretaker.imds.instance_ref import InstanceRef, instance_ref_of, matters, stands
 from caretaker.imds.inventory import LOST_SECONDS, Inventory
 from caretaker.imds.launch_templates import LaunchTemplateProvider
-from caretaker.imds.look import Look, look
 from caretaker.imds.plan import Plan, Snapshot
 from caretaker.imds.policy_state import PolicyState
 from caretaker.imds.prober import Prober
@@ -48,7 +48,7 @@ from caretaker.runtime.tasks import in_pieces
 JOIN_SECONDS: Final = 3.0
 # Until a region that could not be asked is tried again.
 AGAIN_SECONDS: Final = 15.0
-# Between two looks at probes that are under way: at first, and after minutes, since a Pod that cannot start
+# Between two reads of probes that are under way: at first, and after minutes, since a Pod that cannot start
 # keeps us waiting for ever.
 PROBE_SECONDS: Final = (5.0, 60.0)
 # Until a probe that told nothing, or holds up a canary, is made again.
@@ -60,7 +60,7 @@ class Gathered(msgspec.Struct, frozen=True):
     """One policy with everything that its plan reads."""
 
     view: View
-    snapshot: Snapshot | None  # None: nothing is looked at
+    snapshot: Snapshot | None  # None: nothing is read
     age: float = 0.0  # seconds since EC2 was asked for all
     targets: Mapping[str, Target] = {}  # by region
     policy_state: PolicyState | None = None  # None: nothing is changed
@@ -69,7 +69,7 @@ class Gathered(msgspec.Struct, frozen=True):
     reread: bool = False  # the plan's readings are of this pass
 
 
-class Means(msgspec.Struct, frozen=True):
+class ControllerOptions(msgspec.Struct, frozen=True):
     """What the process's settings allow. `changes`: of EC2's bucket; `namespace`: the operator's own;
     `watched`: the one whose DaemonTasks are run, None = all; `daemontasks`: whether they are run at all;
     `cluster`: its name where that is set; `scale`: for tests."""
@@ -99,31 +99,31 @@ class IMDSPolicyKind:
         add: Callable[[Key], None],
         add_after: Callable[[Key, float], None],
         metrics: PolicyMetrics,
-        means: Means,
+        options: ControllerOptions,
     ) -> None:
         self._client = client
-        self._means = means
+        self._options = options
         self._add = add
         self._add_after = add_after
-        self._scale = scale = means.scale
+        self._scale = scale = options.scale
         self.unseen: Callable[[], ApiError | None] = lambda: None  # why the nodes cannot be seen
         self._metrics = metrics
-        self._inventory = Inventory(lambda target: read_only(aws.ec2(target)), scale, means.cluster)
+        self._inventory = Inventory(lambda target: read_only(aws.ec2(target)), scale, options.cluster)
         self._launch_templates = LaunchTemplateProvider(
             lambda target: read_only(aws.ec2(target)),
             lambda target: read_only(aws.autoscaling(target)),
             client,
             scale,
         )
-        self._prober = Prober(client, means.namespace, means.probe_image, _unserved(means))
+        self._prober = Prober(client, options.namespace, options.probe_image, _unserved(options))
         self._waiting: dict[Key, float] = {}  # for a probe, since when
         self._modifier = InstanceModifier(
             aws.ec2_writer,
             self._inventory,
-            means.changes,
+            options.changes,
             metrics,
             scale,
-            instance_identity=means.instance_identity,
+            instance_identity=options.instance_identity,
         )
         self._specs: dict[Key, Spec | None] = {}
         self._watched: dict[Key, frozenset[str]] = {}  # Nodes whose readiness is waited for
@@ -203,7 +203,7 @@ class IMDSPolicyKind:
         policy_state = self._modifier.of(key, mine.meta.uid) if mine.enforces else None
         unsure = policy_state.unsure() if policy_state is not None else ()
         nodes = list(self._nodes.values())
-        found = await look(
+        found = await gather(
             self._inventory, self._launch_templates, mine, policies, nodes, self._scale, unsure
         )
         wants = [want async for want in in_pieces(planning.wants(found.snapshot))]
@@ -225,9 +225,9 @@ class IMDSPolicyKind:
             listed, _ = await self._client.list(policy_path(), RawPolicy)
             await self._prober.want(name, {}, self._wanting(listed) - {name}, self._nodes)
 
-    async def _probed(self, mine: Read, found: Look) -> Look:
+    async def _probed(self, mine: Read, found: GatherResult) -> GatherResult:
         """With what the probe has found so far."""
-        assert mine.spec is not None  # noqa: S101 - the caller has looked
+        assert mine.spec is not None  # noqa: S101 - the caller has checked
         if not mine.probes:
             return found
         known = await self._prober.known({name: node for name, (node, _) in self._nodes.items()})
@@ -246,7 +246,7 @@ class IMDSPolicyKind:
         )
 
     def _enforcing(
-        self, mine: Read, found: Look, policy_state: PolicyState, wanting: frozenset[str]
+        self, mine: Read, found: GatherResult, policy_state: PolicyState, wanting: frozenset[str]
     ) -> Gathered:
         """The same with the inputs of Enforce."""
         inputs = self._modifier.enforce_input(mine, policy_state, found.targets)
@@ -257,7 +257,7 @@ class IMDSPolicyKind:
     def _refused(self, mine: Read) -> tuple[str, str] | None:
         if mine.spec is None:
             return Reason.INVALID_SPEC, mine.invalid
-        found = refusals(self._means.grants, CLUSTER, mine.spec.aws.within(mine.spec.aws.region))
+        found = refusals(self._options.grants, CLUSTER, mine.spec.aws.within(mine.spec.aws.region))
         return (Reason.NOT_GRANTED, "; ".join(map(str, found))) if found else None
 
     # ---------------------------------------------------------------- the rest of a pass
@@ -374,15 +374,15 @@ class IMDSPolicyKind:
         return min(max(waited / 4, first * self._scale), most * self._scale)
 
 
-def _unserved(means: Means) -> str:
+def _unserved(options: ControllerOptions) -> str:
     """Why nobody would run the probe's task."""
-    if not means.daemontasks:
+    if not options.daemontasks:
         return "the operator runs no DaemonTasks (--kinds), and the probe is one: have it serve daemontasks"
-    if means.watched in (None, means.namespace):
+    if options.watched in (None, options.namespace):
         return ""
     return (
-        f"the operator runs DaemonTasks of namespace {means.watched} alone (--namespace), and the probe's "
-        f"would be in its own, {means.namespace}: run it without --namespace, or in that one"
+        f"the operator runs DaemonTasks of namespace {options.watched} alone (--namespace), and the probe's "
+        f"would be in its own, {options.namespace}: run it without --namespace, or in that one"
     )
 
 

@@ -1,7 +1,8 @@
 """What launches future nodes, as EC2, Auto Scaling and Karpenter tell it. Pure: answers -> records.
 
 Versions of a launch template never change; `$Latest` and `$Default` do ("CreateLaunchTemplateVersion" in the
-EC2 API reference). What was looked for and is not there is None in `Launching`; what was not has no entry.
+EC2 API reference). What was asked for and does not exist is None in `Launching`; what was not asked for has
+no entry.
 """
 
 import hashlib
@@ -72,11 +73,11 @@ class Group(msgspec.Struct, frozen=True):
 
 
 class Launching(msgspec.Struct, frozen=True):
-    """All that was looked at.
+    """All that was read.
 
     groups, templates  by (region, name or id)
-    classes            Karpenter's EC2NodeClasses by name; None = not looked at
-    problems           of each look that failed: what is told of it
+    classes            Karpenter's EC2NodeClasses by name; None = not read
+    problems           of each read that failed: its message
     """
 
     groups: Mapping[tuple[str, str], Group | None] = {}

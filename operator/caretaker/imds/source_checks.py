@@ -9,7 +9,7 @@ NodeSources (groups of nodes that are alike, with what is wanted of them) and La
     IaCOwned     not as it should be, and a CloudFormation stack would set it back
     Ephemeral    Karpenter's launch templates come and go, and no EC2NodeClass of theirs is in this cluster
     Unsupported  a launch configuration, or something that is not there any more
-    Unknown      it could not be looked at
+    Unknown      it could not be read
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -15,7 +15,7 @@ from caretaker.api.objects import Node, WireMeta
 from caretaker.aws.services import Rate
 from caretaker.imds import controller as module
 from caretaker.imds.conditions import View
-from caretaker.imds.controller import Gathered, IMDSPolicyKind, Means
+from caretaker.imds.controller import ControllerOptions, Gathered, IMDSPolicyKind
 from caretaker.imds.enforce import Enforced
 from caretaker.imds.plan import Plan, Snapshot
 from caretaker.imds.resource import Read
@@ -36,11 +36,11 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return made
 
 
-def kind(add: Callable[[Key], None] = lambda _: None, **means: Any) -> IMDSPolicyKind:
+def kind(add: Callable[[Key], None] = lambda _: None, **options: Any) -> IMDSPolicyKind:
     """Without anybody to talk to."""
     nobody: Any = SimpleNamespace(ec2_writer=None)
     store: Store[Node] = Store()
-    given = Means(Grants.default("ops"), "ops", Rate(2.0, 40.0), **means)
+    given = ControllerOptions(Grants.default("ops"), "ops", Rate(2.0, 40.0), **options)
     return IMDSPolicyKind(
         nobody, nobody, store, add, lambda *_: None, PolicyMetrics(CollectorRegistry()), given
     )
@@ -79,7 +79,7 @@ def test_a_probe_that_cannot_be_made_is_not_looked_for_each_5_s() -> None:
 
 
 @pytest.mark.parametrize(
-    ("means", "told"),
+    ("options", "told"),
     [
         ({}, ""),
         ({"watched": "ops"}, ""),
@@ -88,8 +88,8 @@ def test_a_probe_that_cannot_be_made_is_not_looked_for_each_5_s() -> None:
     ],
     ids=["everything is served", "its own namespace", "another namespace alone", "no DaemonTasks"],
 )
-async def test_an_operator_that_would_not_run_the_probe_says_so(means: dict[str, Any], told: str) -> None:
-    made = kind(**means)
+async def test_an_operator_that_would_not_run_the_probe_says_so(options: dict[str, Any], told: str) -> None:
+    made = kind(**options)
     if not told:
         with pytest.raises(AttributeError):  # it asks
             await made.execute(SEEN, probing(waiting=True))

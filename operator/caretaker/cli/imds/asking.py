@@ -15,10 +15,10 @@ from caretaker.aws.calls import Aws
 from caretaker.aws.session import Options
 from caretaker.imds.enforce import Enforced
 from caretaker.imds.enforce_input import BATCH, EnforceInput
+from caretaker.imds.gather import gather
 from caretaker.imds.instance_ref import instance_ref_of
 from caretaker.imds.inventory import Inventory
 from caretaker.imds.launch_templates import LaunchTemplateProvider
-from caretaker.imds.look import look
 from caretaker.imds.plan import Plan, Snapshot, plan
 from caretaker.imds.resource import Read
 from caretaker.imds.status import status_of
@@ -34,7 +34,7 @@ async def observe(
     async with Aws(Options(instance_identity=True)) as aws:
         provider = LaunchTemplateProvider(aws.ec2, aws.autoscaling, client)
         node_refs = [(node, instance_ref_of(node)) for node in nodes]
-        found = await look(Inventory(aws.ec2), provider, mine, policies, node_refs, operator=False)
+        found = await gather(Inventory(aws.ec2), provider, mine, policies, node_refs, operator=False)
     made = plan(found.snapshot)
     status = msgspec.structs.replace(status_of(found.view, made, format_time(now)), groups=made.groups)
     return status, made, _enforced(mine, found.snapshot, now)
@@ -42,7 +42,7 @@ async def observe(
 
 def _enforced(mine: Read, snapshot: Snapshot, now: float) -> Enforced:
     """The plan of a new process without a dry run, with the passed changes of status."""
-    assert mine.spec is not None  # noqa: S101 - the caller has looked
+    assert mine.spec is not None  # noqa: S101 - the caller has checked
     safety = mine.spec.safety
     regions = {one.ref.region for one in snapshot.members}
     inputs = EnforceInput(

@@ -17,7 +17,7 @@ from caretaker.api.grants import Grants
 from caretaker.api.objects import Node
 from caretaker.aws.errors import AwsError
 from caretaker.aws.services import Rate
-from caretaker.imds.controller import IMDSPolicyKind, Means
+from caretaker.imds.controller import ControllerOptions, IMDSPolicyKind
 from caretaker.kube.errors import ApiError, NotLeader
 from caretaker.obs.imds_metrics import PolicyMetrics
 from caretaker.runtime.controller import Conflict, Retry
@@ -112,7 +112,7 @@ class Operator:
             wake,
             wake,
             PolicyMetrics(CollectorRegistry()),
-            Means(Grants.default(NAMESPACE), NAMESPACE, Rate(2.0, 40.0), probe_image="probe"),
+            ControllerOptions(Grants.default(NAMESPACE), NAMESPACE, Rate(2.0, 40.0), probe_image="probe"),
         )
         held.append(made)
         return made

@@ -20,11 +20,11 @@ from caretaker.api.imds import (
 from caretaker.api.objects import Node, WireMeta
 from caretaker.aws.identity import Target
 from caretaker.imds.enforce_input import EnforceInput
+from caretaker.imds.gather import gather
 from caretaker.imds.instance_ref import instance_ref_of
 from caretaker.imds.inventory import Inventory
 from caretaker.imds.launch_templates import LaunchResult
 from caretaker.imds.launching import Launching
-from caretaker.imds.look import look
 from caretaker.imds.plan import Policy, plan
 from caretaker.imds.resource import Read
 
@@ -77,23 +77,23 @@ async def test_regions_are_asked_side_by_side() -> None:
     nodes = [(one, instance_ref_of(one)) for one in (node(1, NEAR), node(2, FAR))]
     for mode in ("Audit", "Enforce"):
         regions = Regions(2)
-        found = await look(Inventory(regions.of), NO_SOURCES, read(mode), [POLICY], nodes)
+        found = await gather(Inventory(regions.of), NO_SOURCES, read(mode), [POLICY], nodes)
         assert regions.asked == {NEAR, FAR}
         assert [one.seen is not None for one in found.snapshot.members] == [True, True]
 
 
 async def test_an_instance_that_was_not_told_whole_is_told_to_be_asked_for_again() -> None:
     nodes = [(one, instance_ref_of(one)) for one in (node(1, NEAR), node(2, FAR))]
-    mine = await look(Inventory(Regions(1).of), NO_SOURCES, read(region=NEAR), [POLICY], nodes)
+    mine = await gather(Inventory(Regions(1).of), NO_SOURCES, read(region=NEAR), [POLICY], nodes)
     assert mine.lost, "its options were not"
-    none = await look(Inventory(Regions(0).of), NO_SOURCES, read(region="eu-north-1"), [POLICY], nodes)
+    none = await gather(Inventory(Regions(0).of), NO_SOURCES, read(region="eu-north-1"), [POLICY], nodes)
     assert not none.lost
 
 
 async def test_a_region_that_is_not_meant_is_not_asked() -> None:
     nodes = [(one, instance_ref_of(one)) for one in (node(1, NEAR), node(2, FAR))]
     regions = Regions(1)
-    await look(Inventory(regions.of), NO_SOURCES, read(region=FAR), [POLICY], nodes)
+    await gather(Inventory(regions.of), NO_SOURCES, read(region=FAR), [POLICY], nodes)
     assert regions.asked == {FAR}
 
 
@@ -107,7 +107,7 @@ async def test_what_was_changed_is_asked_for_though_it_is_meant_no_more() -> Non
     spec = Spec(Options(2), mode="Enforce", selector=Selector(exclude=LabelSelector({"imds": "unmanaged"})))
     mine = Read(mine.meta, Status(changed=changed), spec)
     regions = Regions(2)
-    found = await look(Inventory(regions.of), NO_SOURCES, mine, [POLICY], nodes)
+    found = await gather(Inventory(regions.of), NO_SOURCES, mine, [POLICY], nodes)
     assert [one.seen is not None for one in found.snapshot.members] == [True, True]
 
 
@@ -149,7 +149,7 @@ async def test_an_instance_of_another_cluster_is_never_held(clusters: str, named
     ec2 = Tagged(*clusters)
     nodes = [(one, instance_ref_of(one)) for one in (node(number, NEAR) for number in range(len(clusters)))]
     inventory = Inventory(lambda _: ec2, cluster=named)  # type: ignore[arg-type,return-value]
-    found = await look(inventory, NO_SOURCES, read(), [POLICY], nodes)
+    found = await gather(inventory, NO_SOURCES, read(), [POLICY], nodes)
     told = [clusters[number] for number, one in enumerate(found.snapshot.members) if one.ref.skipped]
     assert "".join(told) == skipped
     inputs = EnforceInput("p", 1, 1.0, 1.8e9, loosening=("HopLimit",), canary_instances=0, free={NEAR: 9})

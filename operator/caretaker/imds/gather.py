@@ -1,4 +1,4 @@
-"""A look at all that one policy means: the regions of its nodes, and what their problems are.
+"""The reads of one policy: the regions of its nodes, and why one could not be read.
 
 Inputs: the inventory, the policies, the nodes with their InstanceRefs. It makes no decisions: plan.py does.
 """
@@ -32,7 +32,7 @@ SERVICE: Final = "ec2"
 NodeRef = tuple[Node, InstanceRef]
 
 
-class Look(msgspec.Struct, frozen=True):
+class GatherResult(msgspec.Struct, frozen=True):
     """The result. `age`: seconds since the oldest full read of a region; `targets` by region; `lost`:
     responses lacked some instances, which are read again soon."""
 
@@ -43,7 +43,7 @@ class Look(msgspec.Struct, frozen=True):
     lost: bool = False
 
 
-async def look(
+async def gather(
     inventory: Inventory,
     provider: LaunchTemplateProvider,
     mine: Read,
@@ -53,11 +53,11 @@ async def look(
     unsure: Collection[str] = (),
     *,
     operator: bool = True,
-) -> Look:
+) -> GatherResult:
     """Ask for what is not known, or too old. `mine` has a spec; `unsure` are asked for in any case; `scale`
     is for tests; `operator`: it is the operator that asks, and a problem is reported with its fix.
     What is pending is followed where it may have been changed by us."""
-    assert mine.spec is not None  # noqa: S101 - the caller has looked
+    assert mine.spec is not None  # noqa: S101 - the caller has checked
     changed = recorded(mine.status.canary, mine.status.changed)
     wanted = await _wanted(mine.spec, nodes, changed)
     aws = mine.spec.aws
@@ -96,7 +96,7 @@ async def look(
         mine.meta.name, policies, members, unasked, mine.spec.aws.region, launching=sources.known
     )
     lost = any(not region.lost.isdisjoint(wanted[name]) for name, region in regions.items())
-    return Look(view, snapshot, age, targets, lost)
+    return GatherResult(view, snapshot, age, targets, lost)
 
 
 async def _wanted(spec: Spec, nodes: Sequence[NodeRef], changed: Collection[str]) -> dict[str, set[str]]:
@@ -120,7 +120,7 @@ async def _sources(
 ) -> LaunchResult:
     """What launches future nodes, where there are nodes of this policy."""
     spec = mine.spec
-    assert spec is not None  # noqa: S101 - the caller has looked
+    assert spec is not None  # noqa: S101 - the caller has checked
 
     async def meant(*selectors: Selector) -> list[Member]:
         found = in_pieces(members)
