@@ -262,10 +262,10 @@ class _Step:
         same = all(one.ready_since == token for one, token in zip(ones, tokens, strict=True))
         late = max(self._inputs.asked_ahead.get(one.instance, 0.0) for one in ones)
         ahead = self._ahead(parse_time(canary.since) or 0.0, late)
-        stands = all(one.applied and not one.unready for one in ones)
+        ready = all(one.applied and not one.unready for one in ones)
         goes_on = canary.phase == "Soaking" and same and not ahead
         begins = goes_on or all(state == "applied" for state in states)
-        if not stands or not begins or self._lacks(canary, ones):
+        if not ready or not begins or self._lacks(canary, ones):
             since = canary.since if canary.phase == "Changing" else self._now
             return msgspec.structs.replace(canary, instances=tuple(ones), phase="Changing", since=since)
         soaks = msgspec.structs.replace(

@@ -27,7 +27,7 @@ from caretaker.imds.conditions import View
 from caretaker.imds.enforce import Enforced
 from caretaker.imds.gather import GatherResult, gather
 from caretaker.imds.instance_modifier import InstanceModifier
-from caretaker.imds.instance_ref import InstanceRef, instance_ref_of, matters, stands
+from caretaker.imds.instance_ref import InstanceRef, instance_ref_of, policy_inputs, readiness
 from caretaker.imds.inventory import LOST_SECONDS, Inventory
 from caretaker.imds.launch_templates import LaunchTemplateProvider
 from caretaker.imds.plan import Plan, Snapshot
@@ -140,12 +140,12 @@ class IMDSPolicyKind:
                 self._nodes.pop(old.name, None)
         else:
             self._nodes[new.name] = (new, instance_ref_of(new))
-        if stands(old) != stands(new):
+        if readiness(old) != readiness(new):
             name = new.name if new is not None else old.name if old is not None else ""
             for key, nodes in self._watched.items():
                 if name in nodes:
                     self._add(key)
-        if matters(old) != matters(new):
+        if policy_inputs(old) != policy_inputs(new):
             for key in self._specs:
                 self._add_after(key, JOIN_SECONDS * self._scale)
 

@@ -101,11 +101,11 @@ def most(told: Mapping[tuple[str, ...], int]) -> str:
     return next((name for name, count in each.items() if count * 2 > total), "")
 
 
-def stands(node: Node | None) -> tuple[Any, ...] | None:
+def readiness(node: Node | None) -> tuple[Any, ...] | None:
     """Whether the Node exists and is Ready, and since when."""
     return None if node is None else (node.uid, node.ready, node.ready_since)
 
 
-def matters(node: Node | None) -> tuple[Any, ...] | None:
+def policy_inputs(node: Node | None) -> tuple[Any, ...] | None:
     """The fields of a Node that policies use, without heartbeats, taints and readiness."""
     return None if node is None else (node.uid, node.provider_id, node.labels)

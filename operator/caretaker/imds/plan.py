@@ -32,8 +32,8 @@ from caretaker.imds.verify import (
     Probing,
     Verified,
     asked_ahead,
+    passed_probe,
     required,
-    stands,
     unprovable,
     verify,
 )
@@ -176,7 +176,9 @@ def _enforce_input(
     canaries = [
         (one, candidate) for (_, one), candidate in zip(found, candidates, strict=True) if candidate.needed
     ]
-    proved = [one for one, candidate in canaries if stands(probing, candidate, findings.get(one.node), now)]
+    proved = [
+        one for one, candidate in canaries if passed_probe(probing, candidate, findings.get(one.node), now)
+    ]
     needed = required(probing, candidates, findings, now) if probing.expect == "PodReachable" else {}
     return msgspec.structs.replace(
         inputs,

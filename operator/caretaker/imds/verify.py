@@ -122,7 +122,7 @@ def verify(
     )
 
 
-def stands(probing: Probing, candidate: Candidate, finding: Finding | None, now: float) -> bool:
+def passed_probe(probing: Probing, candidate: Candidate, finding: Finding | None, now: float) -> bool:
     """Whether the node passed a probe that was requested after `candidate.changed`."""
     if finding is None or not _since(candidate, finding, now):
         return False

@@ -9,7 +9,7 @@ import pytest
 from caretaker.api.imds import Options, Selector
 from caretaker.imds.checks import Seen
 from caretaker.imds.enforce_input import EnforceInput, recorded
-from caretaker.imds.instance_ref import InstanceRef, matters, stands
+from caretaker.imds.instance_ref import InstanceRef, policy_inputs, readiness
 from caretaker.imds.launching import Group, Launcher, group_of, template_of
 from caretaker.imds.merge import Claim, merge
 from caretaker.imds.node_sources import LaunchSource, NodeSource, NodeSources, launch_source_of
@@ -146,9 +146,9 @@ def test_labels_that_a_selector_reads() -> None:
 
 def test_what_of_a_node_starts_a_pass() -> None:
     one = node(1, {"a": "b"}, provider=EC2)
-    assert (stands(None), matters(None)) == (None, None)
-    assert stands(one) == ("u1", one.ready, one.ready_since)
-    assert matters(one) == ("u1", EC2, {"a": "b"})
+    assert (readiness(None), policy_inputs(None)) == (None, None)
+    assert readiness(one) == ("u1", one.ready, one.ready_since)
+    assert policy_inputs(one) == ("u1", EC2, {"a": "b"})
 
 
 @pytest.mark.parametrize(

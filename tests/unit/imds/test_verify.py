@@ -14,7 +14,7 @@ from caretaker.imds.enforce_input import EnforceInput
 from caretaker.imds.instance_ref import instance_ref_of
 from caretaker.imds.plan import Member, Plan, Policy, Snapshot, plan
 from caretaker.imds.probe import UNKNOWN, Finding, Known
-from caretaker.imds.verify import Candidate, Probing, Verified, required, stands, unprovable, verify
+from caretaker.imds.verify import Candidate, Probing, Verified, passed_probe, required, unprovable, verify
 
 NOW = 1_800_000_000.0
 DAY, AGAIN = 86400.0, 600.0
@@ -109,8 +109,8 @@ def test_a_mark_of_a_clock_that_is_ahead_proves_nothing_until_then(ahead: float)
     finding = seen(1, asked=-ahead)
     found = evaluated(candidate, finding, finding.mark)
     assert (found.reason, found.marks) == ("Probing", {"a": finding.mark})
-    assert not stands(PROBING, candidate, finding, NOW)
-    assert stands(PROBING, candidate, finding, NOW + ahead)
+    assert not passed_probe(PROBING, candidate, finding, NOW)
+    assert passed_probe(PROBING, candidate, finding, NOW + ahead)
     assert found.wake == pytest.approx(ahead, abs=1e-3)
 
 
@@ -155,7 +155,7 @@ def test_a_change_by_a_clock_that_is_ahead_is_asked_for_once() -> None:
 )
 def test_what_a_canary_stands_by(finding: Finding | None, proves: bool) -> None:
     candidate = msgspec.structs.replace(CANARY, changed=NOW - 5)
-    assert stands(PROBING, candidate, finding, NOW) == proves
+    assert passed_probe(PROBING, candidate, finding, NOW) == proves
 
 
 def test_what_contradicts_the_hop_limit_is_no_proof_and_no_fault() -> None:
@@ -197,7 +197,7 @@ def test_a_pod_is_blocked_only_if_it_gets_nothing_without_a_token_either(
     found = evaluated(candidate, finding, expect="PodBlocked")
     assert found.reason == reason
     asks = msgspec.structs.replace(PROBING, expect="PodBlocked")
-    assert stands(asks, candidate, finding, NOW) == (reason == "Proved")
+    assert passed_probe(asks, candidate, finding, NOW) == (reason == "Proved")
 
 
 @pytest.mark.parametrize("expect", ["PodReachable", "PodBlocked"])
