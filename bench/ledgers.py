@@ -1,7 +1,8 @@
 """Ledgers of runs that nobody has to wait for.
 
 What the operator would have recorded of Pods that ran and were deleted at their TTL, made by its own code
-from the Pods that it would have created (pods.build, judge.entry_for) and written by it too (shards.Shards).
+from the Pods that it would have created (pods.build, pod_failure_policy.entry_for) and written by it too
+(shards.Shards).
 No operator may run meanwhile: it would start the runs.
 """
 
@@ -14,8 +15,8 @@ import msgspec
 from caretaker.api.daemontask import DaemonTask
 from caretaker.api.objects import Node, WireNode, WirePod
 from caretaker.api.times import format_time
-from caretaker.daemontask.judge import entry_for
 from caretaker.daemontask.ledger import Entry
+from caretaker.daemontask.pod_failure_policy import entry_for
 from caretaker.daemontask.pods import Start, build, revision_of, run_key
 from caretaker.daemontask.resource import RawTask, read_task, task_path
 from caretaker.daemontask.shards import Shards

@@ -24,10 +24,10 @@ from caretaker.daemontask.intents import TOKEN, given_up, is_new_end, withdrawn
 from caretaker.daemontask.ledger import Ledger
 from caretaker.daemontask.losses import expected
 from caretaker.daemontask.memory import Memories, Memory, look_at_all, namesakes_of
-from caretaker.daemontask.pace import due_in
 from caretaker.daemontask.plan import Plan, doubtful, keep_slots, plan, unlisted
 from caretaker.daemontask.pods import pod_cost, revisions_of
 from caretaker.daemontask.podwrites import CONFIRMED_SECONDS, PodWriter, run_all
+from caretaker.daemontask.requeue_after import requeue_after
 from caretaker.daemontask.resource import KIND, RawTask, read_task, refusal_of, task_path
 from caretaker.daemontask.results import figures
 from caretaker.daemontask.shards import Shards, Written, write_refusal
@@ -186,14 +186,14 @@ class DaemonTaskKind:
 
     def path(self, key: Key) -> str:
         """See resource.py."""
-        return _path(key)
+        return task_path(key.namespace, key.name)
 
     def subject(self, snapshot: Snapshot) -> Subject:
         """The task."""
         meta = snapshot.task.metadata
         return Subject(
             ref=ObjectRef(names.API_VERSION, KIND, meta.namespace, meta.name, meta.uid),
-            path=_path(_key(snapshot)),
+            path=task_path(meta.namespace, meta.name),
             resource_version=meta.resource_version,
             status=snapshot.task.status,
         )
@@ -217,7 +217,9 @@ class DaemonTaskKind:
         refused = outcome.trouble.reason if outcome.trouble is not None else ""
         if plan.more and not refused:
             return Next(at_once=True)
-        delay = due_in(plan, refused=refused, planned=snapshot.now, flush_at=memory.flush_at, now=time.time())
+        delay = requeue_after(
+            plan, refused=refused, planned=snapshot.now, flush_at=memory.flush_at, now=time.time()
+        )
         return Next(delay, retry=bool(refused), after=memory.retry_after if refused else 0.0)
 
     # ------------------------------------------------------------------ gather
@@ -225,7 +227,7 @@ class DaemonTaskKind:
     async def read(self, key: Key) -> RawTask | None:
         """The task; None when it is gone, or going: the garbage collector takes Pods and ledger, which name
         it as their owner."""
-        raw: RawTask | None = await or_none(self._client.get(_path(key), RawTask))
+        raw: RawTask | None = await or_none(self._client.get(self.path(key), RawTask))
         return None if raw is None or raw.metadata.deletion_timestamp is not None else raw
 
     async def _load_ledger(self, memory: Memory, task: DaemonTask) -> bool:
@@ -389,10 +391,6 @@ def _identity(node: Node | None) -> tuple[str, str] | None:
 def _key(snapshot: Snapshot) -> Key:
     meta = snapshot.task.metadata
     return Key(KIND, meta.namespace, meta.name)
-
-
-def _path(key: Key) -> str:
-    return task_path(key.namespace, key.name)
 
 
 def _loaded(memory: Memory) -> Shards:

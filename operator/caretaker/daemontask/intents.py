@@ -22,8 +22,8 @@ from caretaker.api import names
 from caretaker.api.daemontask import Spec
 from caretaker.api.names import LABEL_REVISION
 from caretaker.api.objects import Pod, WireMeta
-from caretaker.daemontask.judge import reboot_runs
 from caretaker.daemontask.ledger import OUTCOME_UNKNOWN, Entry
+from caretaker.daemontask.pod_failure_policy import reboot_runs
 from caretaker.daemontask.pods import Start, pod_name, tick_of
 
 # Seconds that a Pod which cannot be seen may still be on its way.

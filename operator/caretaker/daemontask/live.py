@@ -8,7 +8,7 @@ from caretaker.api.objects import CRASH_LOOP, Node, Pod
 from caretaker.daemontask.decision import PREDECESSOR_TERMINATING, STARTING, Decision, State
 from caretaker.daemontask.due import View, nonce_of
 from caretaker.daemontask.fit import Verdict
-from caretaker.daemontask.judge import past
+from caretaker.daemontask.pod_failure_policy import past
 from caretaker.daemontask.pods import tick_of
 
 

@@ -32,7 +32,9 @@ from caretaker.daemontask.decision import (
 )
 from caretaker.daemontask.due import RETRY, View, in_place, is_broken, is_retry, key_of, nonce_of, trigger_of
 from caretaker.daemontask.fit import Verdict
-from caretaker.daemontask.judge import (
+from caretaker.daemontask.ledger import Entry
+from caretaker.daemontask.live import decide_live, is_lost, lost_at, terminating
+from caretaker.daemontask.pod_failure_policy import (
     NODE_REBOOT,
     REBOOT_LOOP,
     absorb_own_reboot,
@@ -43,8 +45,6 @@ from caretaker.daemontask.judge import (
     used_up,
     was_used_up,
 )
-from caretaker.daemontask.ledger import Entry
-from caretaker.daemontask.live import decide_live, is_lost, lost_at, terminating
 from caretaker.daemontask.refusals import Refusal
 
 

@@ -17,10 +17,10 @@ from caretaker.daemontask.budgets import Allowance
 from caretaker.daemontask.decision import POD_REFUSED, Decision, State
 from caretaker.daemontask.due import key_of
 from caretaker.daemontask.intents import intent, is_made_up
-from caretaker.daemontask.judge import BACKOFF_LIMIT_EXCEEDED, NODE_REBOOT, REBOOT_LOOP
 from caretaker.daemontask.ledger import Entry, Ledger
 from caretaker.daemontask.losses import decided
 from caretaker.daemontask.orders import Orders
+from caretaker.daemontask.pod_failure_policy import BACKOFF_LIMIT_EXCEEDED, NODE_REBOOT, REBOOT_LOOP
 from caretaker.daemontask.pods import Start
 from caretaker.daemontask.recall import NodeReport
 from caretaker.daemontask.reports import reports, view_of
@@ -101,7 +101,7 @@ def plan(snapshot: Snapshot) -> Plan:
     result.told = summarise(snapshot.task.spec.results, told)
     _orphans(snapshot, result)
     name = rollout.name_of(snapshot, orders, tick.last)
-    result.rollout = rollout.judge(
+    result.rollout = rollout.evaluate(
         snapshot, orders, name, result.desired, result.failed, result.failing, result.last_completion
     )
     result.hold = _hold(snapshot, result)

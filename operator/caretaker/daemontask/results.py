@@ -59,7 +59,7 @@ def read(declared: Sequence[Result], pod: Pod) -> tuple[dict[str, Value] | None,
         return None, fault
     values: dict[str, Value] = {}
     for result in declared:
-        code, found = _judge(result, fields, values)
+        code, found = _check(result, fields, values)
         if code:
             fault = fault or Fault(result.name, code, _shown(found))
     return values or None, fault
@@ -113,7 +113,7 @@ def _fields(pod: Pod) -> tuple[dict[str, Any], Fault | None]:
     return (fields, None) if isinstance(fields, dict) else ({}, Fault("", "NotAnObject", _shown(message)))
 
 
-def _judge(result: Result, fields: dict[str, Any], values: dict[str, Value]) -> tuple[str, Any]:
+def _check(result: Result, fields: dict[str, Any], values: dict[str, Value]) -> tuple[str, Any]:
     """Adds the result to `values`, or tells (code, what stands there)."""
     if result.name not in fields:
         return "Missing", ", ".join(sorted(fields)) or "none"

@@ -75,7 +75,7 @@ def _covers(finished: str, wanted: str, now: float) -> bool:
     return revision == of and tick >= due and rerun >= asked
 
 
-def judge(
+def evaluate(
     snapshot: Snapshot,
     orders: Orders,
     name: str,

@@ -14,10 +14,10 @@ from caretaker.daemontask.bulk import BYTES, ENTRY, FREE, PAUSE, Bulk, cost_of
 from caretaker.daemontask.events import transitions
 from caretaker.daemontask.facts import Outcome
 from caretaker.daemontask.memory import Memories, Memory
-from caretaker.daemontask.pace import due_in
 from caretaker.daemontask.plan import Plan, plan
 from caretaker.daemontask.pods import PodEncoder, pod_cost
 from caretaker.daemontask.podwrites import CREATE_BYTES, PodWriter
+from caretaker.daemontask.requeue_after import requeue_after
 from caretaker.daemontask.slots import Shares, paced
 from caretaker.daemontask.snapshot import Snapshot
 from caretaker.daemontask.status import status_of
@@ -181,14 +181,14 @@ def test_pods_make_way_as_fast_as_new_ones_may_start() -> None:
     assert (len(found.deletes), found.outdated, found.paced_at) == (7, 23, NOW + 3)
     alone = plan(seen(0, old, NODES[:30], concurrency_policy="Replace"))
     assert (alone.deletes, alone.starts, alone.paced_at) == ([], [], NOW + 3), "or nothing would wake it"
-    assert due_in(alone, refused="", planned=NOW, flush_at=0.0, now=NOW) == 3.0
+    assert requeue_after(alone, refused="", planned=NOW, flush_at=0.0, now=NOW) == 3.0
 
 
 def test_a_refusal_backs_off_as_for_small_pods() -> None:
     found = plan(seen(0))
     told = {"planned": NOW, "flush_at": 0.0, "now": NOW}
-    assert due_in(found, refused=Reason.PERMISSION_DENIED, **told) is None
-    assert due_in(found, refused=Reason.POD_DELETION_REFUSED, **told) == 3.0
+    assert requeue_after(found, refused=Reason.PERMISSION_DENIED, **told) is None
+    assert requeue_after(found, refused=Reason.POD_DELETION_REFUSED, **told) == 3.0
 
 
 def test_slots_that_are_free_are_not_stuck() -> None:

@@ -9,7 +9,6 @@ import pytest
 from caretaker.api import names
 from caretaker.api.objects import MAX_SEQ, ContainerEnd
 from caretaker.daemontask import results
-from caretaker.daemontask.judge import entry_for
 from caretaker.daemontask.ledger import (
     SHARD_NODES,
     Entry,
@@ -20,6 +19,7 @@ from caretaker.daemontask.ledger import (
     merge,
     place,
 )
+from caretaker.daemontask.pod_failure_policy import entry_for
 from caretaker.daemontask.pods import pod_name
 from caretaker.daemontask.shard import Shard
 from unit.daemontask.build import NOW, UID, entry, failed, node, pod, succeeded, task

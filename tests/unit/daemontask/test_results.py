@@ -14,9 +14,9 @@ from caretaker.api.daemontask import Result, Status
 from caretaker.api.objects import ContainerEnd, Pod
 from caretaker.daemontask.events import transitions
 from caretaker.daemontask.facts import Outcome
-from caretaker.daemontask.judge import entry_for
 from caretaker.daemontask.ledger import Entry, Fault, decode_entry, encode_entry
 from caretaker.daemontask.plan import plan
+from caretaker.daemontask.pod_failure_policy import entry_for
 from caretaker.daemontask.pods import revision_of
 from caretaker.daemontask.results import (
     MESSAGE_BYTES,

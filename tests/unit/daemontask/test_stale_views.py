@@ -10,7 +10,7 @@ import pytest
 
 from caretaker.api import names
 from caretaker.api.times import format_time
-from caretaker.daemontask.judge import BACKOFF_LIMIT_EXCEEDED
+from caretaker.daemontask.pod_failure_policy import BACKOFF_LIMIT_EXCEEDED
 from unit.daemontask.simworld import SimWorld, SlowWorld, virtual_time
 
 

@@ -8,7 +8,8 @@ import pytest
 from caretaker.api import names
 from caretaker.api.daemontask import FailureRule, OnExitCodes, OnPodCondition, PodFailurePolicy
 from caretaker.api.objects import ContainerEnd, Node, Pod
-from caretaker.daemontask.judge import (
+from caretaker.daemontask.ledger import Entry
+from caretaker.daemontask.pod_failure_policy import (
     MAX_DISRUPTIONS,
     OWN_REBOOT_SECONDS,
     REBOOT_WINDOW,
@@ -17,7 +18,6 @@ from caretaker.daemontask.judge import (
     past,
     reboot_loop,
 )
-from caretaker.daemontask.ledger import Entry
 from caretaker.daemontask.pods import run_key
 from unit.daemontask.build import NOW, REVISION, UID, entry, failed, node, succeeded, task
 

@@ -10,7 +10,7 @@ MIN_DELAY: Final = 0.05
 REFUSED_DELAY: Final = 10.0
 
 
-def due_in(plan: Plan, *, refused: str, planned: float, flush_at: float, now: float) -> float | None:
+def requeue_after(plan: Plan, *, refused: str, planned: float, flush_at: float, now: float) -> float | None:
     """Seconds until the next pass; None = an event will bring it, or the backoff of what was `refused`.
 
     refused   the reason of what was refused; "" = nothing was

@@ -4,8 +4,8 @@ import pytest
 
 from caretaker.api.conditions import Reason
 from caretaker.daemontask.orders import Orders
-from caretaker.daemontask.pace import MIN_DELAY, REFUSED_DELAY, due_in
 from caretaker.daemontask.plan import Plan
+from caretaker.daemontask.requeue_after import MIN_DELAY, REFUSED_DELAY, requeue_after
 
 NOW = 1000.0
 LEDGER, DELETION = Reason.LEDGER_WRITE_REFUSED, Reason.POD_DELETION_REFUSED
@@ -29,10 +29,10 @@ def test_when_it_is_looked_at_again(
     wake: float, more: bool, refused: str, flush_at: float, expected: float | None
 ) -> None:
     plan = Plan(orders=Orders(), wake=wake, more=more)
-    assert due_in(plan, refused=refused, planned=NOW, flush_at=flush_at, now=NOW) == expected
+    assert requeue_after(plan, refused=refused, planned=NOW, flush_at=flush_at, now=NOW) == expected
 
 
 @pytest.mark.parametrize("refused", ["", LEDGER, DELETION])
 def test_what_came_due_during_a_slow_pass_is_not_taken_for_what_was_refused(refused: str) -> None:
     plan = Plan(orders=Orders(), wake=NOW + 1)
-    assert due_in(plan, refused=refused, planned=NOW, flush_at=0.0, now=NOW + 3) == MIN_DELAY
+    assert requeue_after(plan, refused=refused, planned=NOW, flush_at=0.0, now=NOW + 3) == MIN_DELAY
