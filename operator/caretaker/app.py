@@ -23,9 +23,9 @@ from caretaker.aws.services import sped_up
 from caretaker.aws.session import Options
 from caretaker.daemontask.controller import DaemonTaskKind
 from caretaker.daemontask.ecs.controller import EcsTarget
-from caretaker.daemontask.memory import Memories
 from caretaker.daemontask.resource import KIND
 from caretaker.daemontask.targets import Targets
+from caretaker.daemontask.task_state import TaskStates
 from caretaker.daemontask.triggers import Triggers
 from caretaker.handlers import CustomResources
 from caretaker.imds.controller import ControllerOptions, IMDSPolicyKind
@@ -68,7 +68,7 @@ class App:
         self._pods: Store[Pod] = Store()
         self._relist_reasons: dict[str, str] = {}
         self._refusals: dict[str, str] = {}  # resource -> verb and resource that RBAC refuses
-        self._memories = Memories()
+        self._task_states = TaskStates()
         self._queue = WorkQueue(backoff_scale=scale)
         self._metrics.queue_depth.set_function(lambda: len(self._queue))
         for info in settings.kinds:
@@ -83,13 +83,13 @@ class App:
         if DAEMON_TASK.kind in served:
             reflectors.append(self._reflector(pods_path, WirePod, self._pods, LABEL_TASK))
         self._reflectors = tuple(reflectors)
-        triggers = Triggers(KIND, self._memories, self._nodes, self._pods, self._queue.add, scale)
+        triggers = Triggers(KIND, self._task_states, self._nodes, self._pods, self._queue.add, scale)
         self._kind = DaemonTaskKind(
             client,
             self._nodes,
             triggers.nodes,
             self._pods,
-            self._memories,
+            self._task_states,
             self._metrics,
             scale,
         )
@@ -133,7 +133,7 @@ class App:
             self._queue,
             [
                 k
-                for k in (Targets(self._kind, self._ecs, self._memories), self._refreshes, self._policies)
+                for k in (Targets(self._kind, self._ecs, self._task_states), self._refreshes, self._policies)
                 if k.kind in served
             ],
             EventRecorder(client, identity=settings.identity),
@@ -206,7 +206,7 @@ class App:
         """The Lease is ours: everything is read again before the first plan."""
         logger.info("leading")
         self._metrics.leader.set(1)
-        self._memories.clear()
+        self._task_states.clear()
         self._leading = asyncio.create_task(self._lead(), name="leading")
         # Shielded: when the Lease goes, _stopped lets passes that have begun finish.
         await asyncio.shield(self._leading)

@@ -13,6 +13,7 @@ from caretaker.api.names import LABEL_TASK
 from caretaker.api.times import format_time
 from caretaker.daemontask.budgets import held_words
 from caretaker.daemontask.bulk import BYTES
+from caretaker.daemontask.decision_cache import NodeReport
 from caretaker.daemontask.facts import Facts
 from caretaker.daemontask.intents import was_unreadable
 from caretaker.daemontask.messages import (
@@ -23,7 +24,6 @@ from caretaker.daemontask.messages import (
     stuck_message,
     told_lost,
 )
-from caretaker.daemontask.recall import NodeReport
 from caretaker.daemontask.snapshot import Trouble
 from caretaker.daemontask.waits import waiting_since
 

@@ -1,6 +1,6 @@
 """DaemonTask in the loop: what a pass gathers and how it carries out a plan.
 
-Thin: no decision is made here. What outlives a pass is held per task in Memory and can be lost at any
+Thin: no decision is made here. What outlives a pass is held per task in TaskState and can be lost at any
 time: everything that matters is in the ledger, in the Pods and in the task.
 """
 
@@ -23,7 +23,6 @@ from caretaker.daemontask.fit import NodeFit
 from caretaker.daemontask.intents import TOKEN, given_up, is_new_end, withdrawn
 from caretaker.daemontask.ledger import Ledger
 from caretaker.daemontask.losses import expected
-from caretaker.daemontask.memory import Memories, Memory, look_at_all, namesakes_of
 from caretaker.daemontask.plan import Plan, doubtful, keep_slots, plan, unlisted
 from caretaker.daemontask.pods import pod_cost, revisions_of
 from caretaker.daemontask.podwrites import CONFIRMED_SECONDS, PodWriter, run_all
@@ -33,6 +32,7 @@ from caretaker.daemontask.results import figures
 from caretaker.daemontask.shards import Shards, Written, write_refusal
 from caretaker.daemontask.snapshot import Snapshot, Trouble
 from caretaker.daemontask.status import status_of
+from caretaker.daemontask.task_state import TaskState, TaskStates, look_at_all, namesakes_of
 from caretaker.kube.client import KubeClient
 from caretaker.kube.dryrun import by_admission
 from caretaker.kube.errors import ApiError, or_none
@@ -65,7 +65,7 @@ class DaemonTaskKind:
         nodes: Store[Node],
         by_name: Mapping[str, Node],
         pods: Store[Pod],
-        memories: Memories,
+        task_states: TaskStates,
         metrics: Metrics,
         scale: float = 1.0,
     ) -> None:
@@ -75,14 +75,14 @@ class DaemonTaskKind:
         self._nodes = by_name
         self._index = PodIndex(pods)
         self._writer = PodWriter(client, pods, scale)
-        self._memories = memories
+        self._task_states = task_states
         self._metrics = metrics
         self._scale = scale
         self._yielding = YieldingLock()
 
     def forget(self, key: Key) -> None:
         """The task is gone."""
-        self._memories.drop(key)
+        self._task_states.drop(key)
         self._metrics.daemontask.forget(key.namespace, key.name)
 
     async def gather(self, key: Key, raw: RawTask | None = None) -> Snapshot | None:
@@ -94,35 +94,35 @@ class DaemonTaskKind:
         if raw is None:
             return None
         task, invalid = read_task(raw)
-        memory = self._memories.of(key, task.metadata.uid)
+        state = self._task_states.of(key, task.metadata.uid)
         # Told before the ledger is read, which is never behind it therefore.
         told = task.status.ledger
-        if await self._load_ledger(memory, task):
+        if await self._load_ledger(state, task):
             # What is recorded must never be newer than the task, or a run that an older spec asked for
             # would seem to be due again.
             raw = await self.read(key)
-            if raw is None or raw.metadata.uid != memory.uid:
+            if raw is None or raw.metadata.uid != state.uid:
                 raise Conflict("the task went away while its ledger was read")
             task, invalid = read_task(raw)
-        if not memory.has_hashes(raw.spec):
+        if not state.has_hashes(raw.spec):
             async with self._yielding:
-                memory.hashes(raw.spec, task.spec.template)
-        hashes = memory.hashes(raw.spec, task.spec.template)
+                state.hashes(raw.spec, task.spec.template)
+        hashes = state.hashes(raw.spec, task.spec.template)
         revision, former = revisions_of(task.spec, task.status, hashes)
-        if memory.fit is None or memory.revision != revision:
+        if state.fit is None or state.revision != revision:
             async with self._yielding:
-                memory.fit, memory.revision = NodeFit(task.spec.template), revision
-                memory.verdict = memory.turn = None
-                memory.pod_cost = pod_cost(task.metadata, task.spec, revision)
-            memory.refusals.clear()
-            await look_at_all(memory.fit, list(self._nodes.values()))
-        elif memory.fit.costly:  # events do not compute costly verdicts
-            await look_at_all(memory.fit, list(self._nodes.values()))
-        memory.backoff_limit = task.spec.backoff_limit
-        if not invalid and memory.verdict is None:
-            memory.verdict = await self._check_template(task, revision)
-        ledger = _loaded(memory).view(told, strict=task.spec.at_most_once)
-        snapshot = self._snapshot(task, memory, ledger, invalid or memory.verdict or "")
+                state.fit, state.revision = NodeFit(task.spec.template), revision
+                state.verdict = state.turn = None
+                state.pod_cost = pod_cost(task.metadata, task.spec, revision)
+            state.refusals.clear()
+            await look_at_all(state.fit, list(self._nodes.values()))
+        elif state.fit.costly:  # events do not compute costly verdicts
+            await look_at_all(state.fit, list(self._nodes.values()))
+        state.backoff_limit = task.spec.backoff_limit
+        if not invalid and state.verdict is None:
+            state.verdict = await self._check_template(task, revision)
+        ledger = _loaded(state).view(told, strict=task.spec.at_most_once)
+        snapshot = self._snapshot(task, state, ledger, invalid or state.verdict or "")
         return msgspec.structs.replace(snapshot, former=former)
 
     def plan(self, snapshot: Snapshot) -> Plan:
@@ -135,10 +135,10 @@ class DaemonTaskKind:
         any of them must start, record and delete nothing."""
         # What the plan believed, kept before the first await: the store may hear better meanwhile.
         believed = {name: self._nodes.get(name) for name in doubtful(snapshot, plan)}
-        memory = self._memory(snapshot)
-        unsure = dict(memory.unsure) if plan.starts else {}
+        state = self._state(snapshot)
+        unsure = dict(state.unsure) if plan.starts else {}
         hidden = unlisted(snapshot, plan) | {name: uid for uid, name in unsure.items()}
-        shards, asked = _loaded(memory), time.monotonic()
+        shards, asked = _loaded(state), time.monotonic()
         known = not plan.starts or await shards.current(start.node_name for start in plan.starts)
         seen = all(await run_all(self._is_so(name, node) for name, node in believed.items()))
         lost = given_up(snapshot.ledger.entries, plan.records)
@@ -146,8 +146,8 @@ class DaemonTaskKind:
         gone &= await self._writer.has_seen_all(snapshot, hidden)
         if known and seen and gone:
             for uid in unsure:
-                memory.unsure.pop(uid, None)
-            memory.confirmed = asked
+                state.unsure.pop(uid, None)
+            state.confirmed = asked
             return None
         shards.loaded = shards.loaded and known
         newer = await self.gather(_key(snapshot))
@@ -157,26 +157,26 @@ class DaemonTaskKind:
 
     async def execute(self, snapshot: Snapshot, plan: Plan) -> Outcome:
         """Records and intents first, then deletes, then starts; without the records neither."""
-        memory, outcome = self._memory(snapshot), Outcome()
-        memory.trouble, memory.queued = None, plan.queued > 0
-        memory.idle = not (plan.starts or plan.replaced or plan.paced_at)
-        memory.unplaced = frozenset(report.node.uid for report in plan.unplaced)
-        memory.trouble = await self._record(snapshot, plan, memory)
-        if memory.trouble is None:
-            refused, as_seen, gone = await self._writer.delete(plan.deletes, memory)
-            memory.still_there(pod for pod in plan.deletes if pod.uid not in gone)
+        state, outcome = self._state(snapshot), Outcome()
+        state.trouble, state.queued = None, plan.queued > 0
+        state.idle = not (plan.starts or plan.replaced or plan.paced_at)
+        state.unplaced = frozenset(report.node.uid for report in plan.unplaced)
+        state.trouble = await self._record(snapshot, plan, state)
+        if state.trouble is None:
+            refused, as_seen, gone = await self._writer.delete(plan.deletes, state)
+            state.still_there(pod for pod in plan.deletes if pod.uid not in gone)
             keep_slots(plan, gone)
-            memory.queued = plan.queued > 0
-            started, complete = await self._writer.start(snapshot, plan.starts, memory, plan.edge)
+            state.queued = plan.queued > 0
+            started, complete = await self._writer.start(snapshot, plan.starts, state, plan.edge)
             outcome.created, outcome.started = len(started), frozenset(started)
-            memory.idle = not plan.paced_at and (memory.idle or bool(started))
-            await self._withdraw(snapshot, plan, memory)
-            more = snapshot.careful and memory.trouble is None and plan.queued > 0 and not plan.paced_at
+            state.idle = not plan.paced_at and (state.idle or bool(started))
+            await self._withdraw(snapshot, plan, state)
+            more = snapshot.careful and state.trouble is None and plan.queued > 0 and not plan.paced_at
             plan.more = plan.more or more or not (complete and as_seen)
-            memory.trouble = memory.trouble or refused
-        outcome.trouble = memory.trouble
-        outcome.conflicts, outcome.aside = tuple(memory.conflicts), frozenset(memory.aside)
-        shards = _loaded(memory)
+            state.trouble = state.trouble or refused
+        outcome.trouble = state.trouble
+        outcome.conflicts, outcome.aside = tuple(state.conflicts), frozenset(state.aside)
+        shards = _loaded(state)
         outcome.shards, outcome.recorded = shards.count, len(shards.node_names)
         outcome.writes = shards.told(snapshot.task.status.ledger)
         return outcome
@@ -213,14 +213,14 @@ class DaemonTaskKind:
 
     def next(self, snapshot: Snapshot, plan: Plan, outcome: Outcome) -> Next:
         """At once while work is left, else at the plan's time; with backoff after a refusal."""
-        memory = self._memory(snapshot)
+        state = self._state(snapshot)
         refused = outcome.trouble.reason if outcome.trouble is not None else ""
         if plan.more and not refused:
             return Next(at_once=True)
         delay = requeue_after(
-            plan, refused=refused, planned=snapshot.now, flush_at=memory.flush_at, now=time.time()
+            plan, refused=refused, planned=snapshot.now, flush_at=state.flush_at, now=time.time()
         )
-        return Next(delay, retry=bool(refused), after=memory.retry_after if refused else 0.0)
+        return Next(delay, retry=bool(refused), after=state.retry_after if refused else 0.0)
 
     # ------------------------------------------------------------------ gather
 
@@ -230,13 +230,13 @@ class DaemonTaskKind:
         raw: RawTask | None = await or_none(self._client.get(self.path(key), RawTask))
         return None if raw is None or raw.metadata.deletion_timestamp is not None else raw
 
-    async def _load_ledger(self, memory: Memory, task: DaemonTask) -> bool:
+    async def _load_ledger(self, state: TaskState, task: DaemonTask) -> bool:
         """Read the ledger if it is not known; so too before a shard is believed lost, since another
         operator may have made it. Returns whether it was read."""
         meta = task.metadata
-        if memory.shards is None:
-            memory.shards = Shards(self._client, meta.namespace, meta.name, meta.uid)
-        shards = memory.shards
+        if state.shards is None:
+            state.shards = Shards(self._client, meta.namespace, meta.name, meta.uid)
+        shards = state.shards
         told = task.status.ledger
         if shards.loaded and not shards.view(told, strict=task.spec.at_most_once).lost:
             return False
@@ -260,37 +260,37 @@ class DaemonTaskKind:
             self._node_store.observe_delete(("", name), believed.uid)
         return False
 
-    def _snapshot(self, task: DaemonTask, memory: Memory, ledger: Ledger, invalid: str) -> Snapshot:
-        assert memory.fit is not None  # noqa: S101 - gather has just set it
-        shards, now = _loaded(memory), time.time()
-        allowed, wait = memory.allowed(time.monotonic())
+    def _snapshot(self, task: DaemonTask, state: TaskState, ledger: Ledger, invalid: str) -> Snapshot:
+        assert state.fit is not None  # noqa: S101 - gather has just set it
+        shards, now = _loaded(state), time.time()
+        allowed, wait = state.allowed(time.monotonic())
         pods = self._index.pods_of(task.metadata.namespace, task.metadata.uid)
         return Snapshot(
             task=task,
-            revision=memory.revision,
-            fit=memory.fit,
+            revision=state.revision,
+            fit=state.fit,
             nodes=self._nodes,
-            pods=memory.with_ended(pods, self._nodes),
+            pods=state.with_ended(pods, self._nodes),
             ledger=ledger,
             now=now,
             invalid=invalid,
-            checked=memory.verdict is not None,
-            seq_skips=memory.seq_skips,
-            vanished=memory.not_before,
-            parked=memory.parked,
-            refused=memory.refusals.by_node,
-            refused_until=memory.refusals.until,
-            kept=memory.kept,
-            unplaced=memory.unplaced,
-            forget=memory.absent(shards.node_names, self._nodes, now, self._scale),
+            checked=state.verdict is not None,
+            seq_skips=state.seq_skips,
+            vanished=state.not_before,
+            parked=state.parked,
+            refused=state.refusals.by_node,
+            refused_until=state.refusals.until,
+            kept=state.kept,
+            unplaced=state.unplaced,
+            forget=state.absent(shards.node_names, self._nodes, now, self._scale),
             scale=self._scale,
             token=uuid.uuid4().hex[:TOKEN],
-            unstarted=memory.unstarted,
+            unstarted=state.unstarted,
             allowed=allowed,
             allowed_at=now + wait,
-            careful=task.spec.at_most_once and _keeps_from_starting(memory.trouble),
+            careful=task.spec.at_most_once and _keeps_from_starting(state.trouble),
             namesakes=namesakes_of(self._index, task.metadata),
-            recall=memory.recall,
+            decision_cache=state.decision_cache,
         )
 
     async def _check_template(self, task: DaemonTask, revision: str) -> str | None:
@@ -305,28 +305,28 @@ class DaemonTaskKind:
 
     # ----------------------------------------------------------------- execute
 
-    async def _record(self, snapshot: Snapshot, plan: Plan, memory: Memory) -> Trouble | None:
+    async def _record(self, snapshot: Snapshot, plan: Plan, state: TaskState) -> Trouble | None:
         """One patch per shard, at most once a second. Returns what a quota or a policy has against it. Until
         their intents are written, nothing starts."""
-        shards, lost = _loaded(memory), snapshot.ledger.lost > 0
+        shards, lost = _loaded(state), snapshot.ledger.lost > 0
         decided = lost and plan.hold != Reason.LEDGER_LOST
         nodes = {*plan.records, *(start.node_name for start in plan.starts)}
         if in_the_way := shards.taken(nodes, lost=lost):
             return Trouble(Reason.LEDGER_WRITE_REFUSED, in_the_way)
         if not (plan.records or plan.intents or plan.forget or shards.unmarked or decided):
-            memory.flush_at = 0.0
+            state.flush_at = 0.0
             return None
         now = time.time()
         interval = FLUSH_INTERVAL * self._scale
         # A clock that was set back must not hold it up; while a shard is lost, status would forget that.
-        if not lost and 0 <= now - memory.flushed < interval:
-            memory.flush_at = memory.flushed + interval
+        if not lost and 0 <= now - state.flushed < interval:
+            state.flush_at = state.flushed + interval
             if plan.intents:
                 plan.starts, plan.intents, plan.more = [], {}, False
             return None
         known = snapshot.ledger.entries
         ended = [entry for name, entry in plan.records.items() if is_new_end(known.get(name), entry)]
-        memory.unstarted.update((entry.node_uid, entry.intent) for entry in plan.intents.values())
+        state.unstarted.update((entry.node_uid, entry.intent) for entry in plan.intents.values())
         meta, told = snapshot.task.metadata, snapshot.task.status.ledger
         try:
             written = await shards.write(meta, plan.records, plan.forget, plan.intents, told, decided=decided)
@@ -335,16 +335,16 @@ class DaemonTaskKind:
                 raise
             logger.warning("the ledger cannot be written: %s", refusal)
             return Trouble(Reason.LEDGER_WRITE_REFUSED, refusal)
-        memory.flushed, memory.flush_at = now, 0.0
-        await self._look_after_write(plan, memory, written)
-        memory.recorded(plan.records.values())
+        state.flushed, state.flush_at = now, 0.0
+        await self._look_after_write(plan, state, written)
+        state.recorded(plan.records.values())
         for entry in ended:
             self._metrics.daemontask.runs.labels(entry.result).inc()
             if entry.started_at and not (entry.intent or entry.rejections):
                 self._metrics.daemontask.run_duration.observe(max(entry.finished_at - entry.started_at, 0))
         return None
 
-    async def _look_after_write(self, plan: Plan, memory: Memory, written: Written) -> None:
+    async def _look_after_write(self, plan: Plan, state: TaskState, written: Written) -> None:
         """From when on the ledger counts as looked at, after it was written.
 
         An intent is a look by itself: nobody else starts its run, nor gives it up within its patience. What
@@ -356,28 +356,28 @@ class DaemonTaskKind:
             late = len(plan.intents) - len(written.intents)
             plan.intents, plan.queued, plan.more = written.intents, plan.queued + late, plan.more or late > 0
             plan.starts = [start for start in plan.starts if start.node_name in plan.intents]
-            memory.confirmed = min(now, written.began + INTENT_SECONDS * self._scale)
-        elif plan.starts and now - memory.confirmed > CONFIRMED_SECONDS / 2 * self._scale:
-            shards = _loaded(memory)
+            state.confirmed = min(now, written.began + INTENT_SECONDS * self._scale)
+        elif plan.starts and now - state.confirmed > CONFIRMED_SECONDS / 2 * self._scale:
+            shards = _loaded(state)
             if not await shards.current(start.node_name for start in plan.starts):
                 shards.loaded = False
                 raise Conflict("the ledger was written meanwhile")
-            memory.confirmed = now
+            state.confirmed = now
 
-    async def _withdraw(self, snapshot: Snapshot, plan: Plan, memory: Memory) -> None:
+    async def _withdraw(self, snapshot: Snapshot, plan: Plan, state: TaskState) -> None:
         """Take back at once the intents of this pass whose Pods were not created, for certain: after a crash
         nobody would know. What fails here is left to the next plan."""
         back = {
             name: withdrawn(entry)
             for name, entry in plan.intents.items()
-            if memory.unstarted.get(entry.node_uid) == entry.intent
+            if state.unstarted.get(entry.node_uid) == entry.intent
         }
         if back:
-            await _loaded(memory).write(snapshot.task.metadata, back, ())
-            memory.withdrawn(back.values())
+            await _loaded(state).write(snapshot.task.metadata, back, ())
+            state.withdrawn(back.values())
 
-    def _memory(self, snapshot: Snapshot) -> Memory:
-        return self._memories.of(_key(snapshot), snapshot.task.metadata.uid)
+    def _state(self, snapshot: Snapshot) -> TaskState:
+        return self._task_states.of(_key(snapshot), snapshot.task.metadata.uid)
 
 
 def _keeps_from_starting(trouble: Trouble | None) -> bool:
@@ -393,6 +393,6 @@ def _key(snapshot: Snapshot) -> Key:
     return Key(KIND, meta.namespace, meta.name)
 
 
-def _loaded(memory: Memory) -> Shards:
-    assert memory.shards is not None  # noqa: S101 - gather sets it before anything else can run
-    return memory.shards
+def _loaded(state: TaskState) -> Shards:
+    assert state.shards is not None  # noqa: S101 - gather sets it before anything else can run
+    return state.shards

@@ -15,6 +15,7 @@ from caretaker.api.objects import Pod
 from caretaker.daemontask import rollout, slots, ticks
 from caretaker.daemontask.budgets import Allowance
 from caretaker.daemontask.decision import POD_REFUSED, Decision, State
+from caretaker.daemontask.decision_cache import NodeReport
 from caretaker.daemontask.due import key_of
 from caretaker.daemontask.intents import intent, is_made_up
 from caretaker.daemontask.ledger import Entry, Ledger
@@ -22,7 +23,6 @@ from caretaker.daemontask.losses import decided
 from caretaker.daemontask.orders import Orders
 from caretaker.daemontask.pod_failure_policy import BACKOFF_LIMIT_EXCEEDED, NODE_REBOOT, REBOOT_LOOP
 from caretaker.daemontask.pods import Start
-from caretaker.daemontask.recall import NodeReport
 from caretaker.daemontask.reports import reports, view_of
 from caretaker.daemontask.results import Summary, summarise
 from caretaker.daemontask.rollout import Rollout

@@ -16,9 +16,9 @@ from caretaker.api.hashing import h10
 from caretaker.api.names import LABEL_NODE_HASH, LABEL_TASK
 from caretaker.api.objects import Pod, WirePod
 from caretaker.daemontask.ledger import Entry
-from caretaker.daemontask.memory import Memory
 from caretaker.daemontask.pods import PodEncoder, Start, pod_name
 from caretaker.daemontask.snapshot import Snapshot, Trouble
+from caretaker.daemontask.task_state import TaskState
 from caretaker.kube.client import KubeClient
 from caretaker.kube.errors import ApiError, NotLeader, or_none
 from caretaker.kube.store import Store
@@ -54,17 +54,17 @@ class PodWriter:
     # ------------------------------------------------------------------ create
 
     async def start(
-        self, snapshot: Snapshot, starts: list[Start], memory: Memory, edge: float = 0.0
+        self, snapshot: Snapshot, starts: list[Start], state: TaskState, edge: float = 0.0
     ) -> tuple[list[str], bool]:
         """Slow start: one Pod at a time, one more with every success, none after a failure that concerns all
         of them nor from `edge` on, when budgets allow another number; the width reached is kept for the next
         pass. Returns (names of the nodes that have a Pod now and had none before, whether no other plan is
         needed at once): starts that were not tried need another look at the ledger or the budgets first, and
         a refused one leaves its slot to another node."""
-        left, memory.again = deque(starts), False
+        left, state.again = deque(starts), False
         if not starts:
             return [], True
-        until = memory.confirmed + CONFIRMED_SECONDS * self._scale
+        until = state.confirmed + CONFIRMED_SECONDS * self._scale
         async with self._yielding:
             encoder = PodEncoder(snapshot.task.metadata, snapshot.task.spec, snapshot.revision)
         most = max(min(CREATE_CONCURRENCY, CREATE_BYTES // encoder.size), 1)
@@ -74,17 +74,17 @@ class PodWriter:
 
         async def create() -> None:
             """One slot of the width; a slow answer holds up this slot and no other."""
-            while left and memory.trouble is None and time.monotonic() < until and not _is_past(edge):
-                if begun and memory.bulk.spent(memory.pod_cost, time.monotonic()):
+            while left and state.trouble is None and time.monotonic() < until and not _is_past(edge):
+                if begun and state.bulk.spent(state.pod_cost, time.monotonic()):
                     return  # another task of the namespace was quicker
                 begun.append(start := left.popleft())
-                if not await self._create(snapshot, encoder, start, memory):
+                if not await self._create(snapshot, encoder, start, state):
                     continue
                 created.append(start.node_name)
-                if left and memory.trouble is None and len(creators) < most:
+                if left and state.trouble is None and len(creators) < most:
                     creators.append(asyncio.create_task(create()))
 
-        creators.extend(asyncio.create_task(create()) for _ in range(min(memory.width, len(starts), most)))
+        creators.extend(asyncio.create_task(create()) for _ in range(min(state.width, len(starts), most)))
         awaited = 0
         try:
             while awaited < len(creators):  # one that succeeds adds another
@@ -94,41 +94,41 @@ class PodWriter:
             for creator in creators:
                 creator.cancel()
         await run_all(creators)
-        memory.width = 1 if memory.trouble is not None else max(len(creators), memory.width)
-        return created, not (left or memory.again) or memory.trouble is not None
+        state.width = 1 if state.trouble is not None else max(len(creators), state.width)
+        return created, not (left or state.again) or state.trouble is not None
 
-    async def _create(self, snapshot: Snapshot, encoder: PodEncoder, start: Start, memory: Memory) -> bool:
+    async def _create(self, snapshot: Snapshot, encoder: PodEncoder, start: Start, state: TaskState) -> bool:
         """Whether the node has a Pod now that it did not have before."""
         task = snapshot.task
         path = f"/api/v1/namespaces/{task.metadata.namespace}/pods"
-        memory.turn = memory.bulk.take(memory.pod_cost, time.monotonic())
+        state.turn = state.bulk.take(state.pod_cost, time.monotonic())
         body = encoder.body(start)
         name = body["metadata"]["name"]
-        memory.creating.add(name)
-        token = memory.unstarted.pop(start.node_uid, "")
+        state.creating.add(name)
+        token = state.unstarted.pop(start.node_uid, "")
         try:
             made: WirePod = await self._client.create(path, body, WirePod)
             self._pods.observe_write(made.record(), int(made.metadata.resource_version))
         except NotLeader:
-            memory.not_started(start.node_uid, token)
+            state.not_started(start.node_uid, token)
             raise
         except ApiError as error:
             if error.already_exists:
-                return await self._adopt(snapshot, start, memory, token)
-            memory.refused(start.node_uid, error, time.time(), self._scale)
+                return await self._adopt(snapshot, start, state, token)
+            state.refused(start.node_uid, error, time.time(), self._scale)
             if _made_nothing(error):
-                memory.not_started(start.node_uid, token)
+                state.not_started(start.node_uid, token)
             else:
-                memory.unsure[start.node_uid] = start.node_name
+                state.unsure[start.node_uid] = start.node_name
             if error.status == 0 or error.status >= 500 or error.throttled:
                 logger.warning("no Pod for node %s yet: %s", start.node_name, error)
             return False
         finally:
-            memory.creating.discard(name)
-        memory.created(start.node_uid)
+            state.creating.discard(name)
+        state.created(start.node_uid)
         return True
 
-    async def _adopt(self, snapshot: Snapshot, start: Start, memory: Memory, token: str) -> bool:
+    async def _adopt(self, snapshot: Snapshot, start: Start, state: TaskState, token: str) -> bool:
         """A 409 is looked at, not assumed: whose is the Pod that has the name?"""
         meta = snapshot.task.metadata
         name = pod_name(meta.name, meta.uid, start.node_uid, start.seq)
@@ -143,15 +143,15 @@ class PodWriter:
                 self._pods.observe_write(pod, int(found.metadata.resource_version))
             else:
                 # Somebody took its label to set it aside: the node waits, nothing else does.
-                memory.conflicts[name] = start.node_uid
-                memory.aside.add(name)
-                memory.not_before[start.node_uid] = time.time() + LABEL_LOST_SECONDS * self._scale
+                state.conflicts[name] = start.node_uid
+                state.aside.add(name)
+                state.not_before[start.node_uid] = time.time() + LABEL_LOST_SECONDS * self._scale
                 logger.warning("Pod %s has lost its labels; its node waits until it is gone", name)
                 return False
             return not (pod.terminal or pod.deletion)
-        memory.not_started(start.node_uid, token)
-        memory.seq_skips[start.node_uid] = memory.seq_skips.get(start.node_uid, 0) + 1
-        memory.conflicts[name], memory.again = start.node_uid, True
+        state.not_started(start.node_uid, token)
+        state.seq_skips[start.node_uid] = state.seq_skips.get(start.node_uid, 0) + 1
+        state.conflicts[name], state.again = start.node_uid, True
         logger.warning("Pod %s exists and is not of this task; the next name is used", name)
         return False
 
@@ -192,7 +192,7 @@ class PodWriter:
 
     # ------------------------------------------------------------------ delete
 
-    async def delete(self, pods: list[Pod], memory: Memory) -> tuple[Trouble | None, bool, set[str]]:
+    async def delete(self, pods: list[Pod], state: TaskState) -> tuple[Trouble | None, bool, set[str]]:
         """Delete them, by uid. A refusal holds up neither the others nor the rest of the pass. Returns (the
         first refusal, whether every other Pod was as it had been seen, the UIDs of those that were deleted):
         one that was not as seen is left for another plan, which no event may ask for. Raises NotLeader, and
@@ -202,22 +202,22 @@ class PodWriter:
         async def one(pod: Pod) -> Trouble | bool:
             async with gate:
                 try:
-                    return await self._delete(pod, memory)
+                    return await self._delete(pod, state)
                 except ApiError as error:
                     if error.transient or error.missing_permission is not None:
                         raise
                     # If it goes after all, it is not by us; and what it ended with counts.
-                    memory.expected_deletes.discard(pod.uid)
+                    state.expected_deletes.discard(pod.uid)
                     return Trouble(Reason.POD_DELETION_REFUSED, f"Pod {pod.name}: {error.message}")
 
         found = list(zip(pods, await run_all(one(pod) for pod in pods), strict=True))
         refusals = {pod.uid: answer for pod, answer in found if isinstance(answer, Trouble)}
-        memory.kept = frozenset(pod.uid for pod in pods if pod.uid in refusals and not pod.terminal)
+        state.kept = frozenset(pod.uid for pod in pods if pod.uid in refusals and not pod.terminal)
         as_seen = all(answer is not False for _, answer in found)
         gone = {pod.uid for pod, answer in found if answer is True}
         return next(iter(refusals.values()), None), as_seen, gone
 
-    async def _delete(self, pod: Pod, memory: Memory) -> bool:
+    async def _delete(self, pod: Pod, state: TaskState) -> bool:
         """Whether the Pod was as it had been seen, and was deleted."""
         key = (pod.namespace, pod.name)
         preconditions, version = {"uid": pod.uid}, self._pods.version_of(key)
@@ -226,9 +226,9 @@ class PodWriter:
             if self._pods.get(*key) != pod:
                 return False  # so it is known here already
             preconditions["resourceVersion"] = str(version)
-        memory.expected_deletes.add(pod.uid)
+        state.expected_deletes.add(pod.uid)
         if not pod.node_name and not pod.terminal:
-            memory.parked[pod.node_uid] = time.time()
+            state.parked[pod.node_uid] = time.time()
         try:
             left: WirePod = await self._client.delete(
                 _path(pod.namespace, pod.name), body={"preconditions": preconditions}, type=WirePod
@@ -237,26 +237,26 @@ class PodWriter:
             if error.not_found:
                 self._pods.observe_delete(key, pod.uid)
                 return True
-            if error.status == 409 and await self._look_again(pod, version, memory):
+            if error.status == 409 and await self._look_again(pod, version, state):
                 return False
             raise  # a webhook may answer 409 too, and would do so for ever
         meta = left.metadata
         if not (pod.terminal or pod.node_name or left.spec.node_name):
-            memory.never_placed(pod)
+            state.never_placed(pod)
         if pod.node_name and not pod.terminal and meta.deletion_timestamp is not None:
             self._pods.observe_write(left.record(), int(meta.resource_version))
         else:
             self._pods.observe_delete(key, pod.uid, int(meta.resource_version or 0))
         return True
 
-    async def _look_again(self, pod: Pod, version: int, memory: Memory) -> bool:
+    async def _look_again(self, pod: Pod, version: int, state: TaskState) -> bool:
         """Whether the Pod is not what it was when it was decided on; the next plan sees what it is."""
         found = await self._find(pod.namespace, pod.name)
         if found is None or found.metadata.uid != pod.uid:
             self._pods.observe_delete((pod.namespace, pod.name), pod.uid)
         if found is None:
             return True
-        memory.expected_deletes.discard(pod.uid)
+        state.expected_deletes.discard(pod.uid)
         self._pods.observe_write(found.record(), int(found.metadata.resource_version))
         return (found.metadata.uid, int(found.metadata.resource_version)) != (pod.uid, version)
 

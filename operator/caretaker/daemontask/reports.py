@@ -1,7 +1,7 @@
 """Every node of a DaemonTask and its decision.
 
 Pure: Snapshot -> one NodeReport for each node. A node of which nothing has changed since the last pass keeps
-its report (recall.py); the others are asked (node.py).
+its report (decision_cache.py); the others are asked (node.py).
 """
 
 from collections.abc import Iterator, Mapping
@@ -11,6 +11,7 @@ import msgspec
 from caretaker.api.objects import Node, Pod
 from caretaker.daemontask import ticks
 from caretaker.daemontask.decision import Decision, State
+from caretaker.daemontask.decision_cache import Basis, DecisionCache, NodeReport
 from caretaker.daemontask.due import NO_PODS, View, are_past, made_up
 from caretaker.daemontask.fit import Verdict
 from caretaker.daemontask.intents import LOST, is_open
@@ -18,7 +19,6 @@ from caretaker.daemontask.ledger import OUTCOME_UNKNOWN, Entry, Result
 from caretaker.daemontask.losses import assumed
 from caretaker.daemontask.node import decide
 from caretaker.daemontask.orders import Orders
-from caretaker.daemontask.recall import Basis, NodeReport, Recall
 from caretaker.daemontask.retention import expired
 from caretaker.daemontask.snapshot import Snapshot
 from caretaker.daemontask.waits import waiting_since
@@ -29,18 +29,18 @@ def reports(snapshot: Snapshot, orders: Orders, taken: int = 0) -> Iterator[Node
     view = view_of(snapshot, orders)
     if taken:
         view = msgspec.structs.replace(view, tick=taken, awaited=False)
-    recall = _recall(snapshot, orders, view)
+    cache = _decision_cache(snapshot, orders, view)
     tables = (view.seq_skips, view.vanished, view.refused, view.parked, view.namesakes, view.unstarted)
     special = view.unplaced.union(*tables)
     pods_of, entries, lost = snapshot.pods.get, snapshot.ledger.entries, bool(snapshot.ledger.lost)
     for name, node in snapshot.nodes.items():
         entry, pods = entries.get(name), pods_of(node.uid) or NO_PODS
         plain = node.uid not in special and name not in view.corrupt
-        report = recall.find(node, pods, entry) if plain else None
+        report = cache.get(node, pods, entry) if plain else None
         if report is None:
             report = _report(snapshot, view, node, pods, entry)
             if plain:
-                recall.keep(pods, entry, report)
+                cache.put(pods, entry, report)
         said = assumed(snapshot, orders, node) if lost and report.decision.state != "succeeded" else None
         if said is not None and _may_have_run(view, node, snapshot.fit.verdict(node), pods):
             report = _assumed(view, node, entry, pods, said, taken)
@@ -66,8 +66,8 @@ def _assumed(
     return NodeReport(node, decision, record)
 
 
-def _recall(snapshot: Snapshot, orders: Orders, view: View) -> Recall:
-    recall, task = snapshot.recall or Recall(), snapshot.task
+def _decision_cache(snapshot: Snapshot, orders: Orders, view: View) -> DecisionCache:
+    cache, task = snapshot.decision_cache or DecisionCache(), snapshot.task
     basis = Basis(
         spec=msgspec.structs.replace(task.spec, template={}),  # may be large; its revision stands for it
         revision=snapshot.revision,
@@ -78,8 +78,8 @@ def _recall(snapshot: Snapshot, orders: Orders, view: View) -> Recall:
         waiting_since=view.waiting_since,
         scale=snapshot.scale,
     )
-    recall.begin(basis, snapshot.now)
-    return recall
+    cache.begin(basis, snapshot.now)
+    return cache
 
 
 def _report(

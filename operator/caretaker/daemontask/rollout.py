@@ -16,8 +16,8 @@ from caretaker.api.conditions import Reason
 from caretaker.api.daemontask import resolve
 from caretaker.api.times import format_time, parse_time
 from caretaker.daemontask.decision import POD_REFUSED
+from caretaker.daemontask.decision_cache import NodeReport
 from caretaker.daemontask.orders import Orders
-from caretaker.daemontask.recall import NodeReport
 from caretaker.daemontask.slots import turn
 from caretaker.daemontask.snapshot import Snapshot
 

@@ -6,9 +6,9 @@ import msgspec
 
 from caretaker.api.daemontask import DaemonTask, FormerRevision
 from caretaker.api.objects import Node, Pod
+from caretaker.daemontask.decision_cache import DecisionCache
 from caretaker.daemontask.fit import NodeFit
 from caretaker.daemontask.ledger import Ledger
-from caretaker.daemontask.recall import Recall
 from caretaker.daemontask.refusals import Refusal
 
 PodsByNode = Mapping[str, Mapping[str, Pod]]  # node UID -> Pod name -> Pod
@@ -52,7 +52,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     allowed: int | None = None
     allowed_at: float = 0.0  # when the next one may be, in seconds since the epoch
     former: FormerRevision | None = None  # `revision`, where it is that of an older version
-    recall: Recall | None = None  # what the last plan found of each node; None: ask all of them
+    decision_cache: DecisionCache | None = None  # of the last plans; None: ask every node
 
     def left_behind(self) -> list[str]:
         """UIDs of nodes that are gone and have Pods, in the order of `pods`."""

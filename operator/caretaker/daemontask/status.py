@@ -22,12 +22,12 @@ from caretaker.api.daemontask import (
 from caretaker.api.times import format_time, parse_time
 from caretaker.daemontask.conditions import conditions_of
 from caretaker.daemontask.decision import POD_REFUSED
+from caretaker.daemontask.decision_cache import NodeReport
 from caretaker.daemontask.events import noted
 from caretaker.daemontask.facts import Facts, Outcome
 from caretaker.daemontask.intents import pod_of
 from caretaker.daemontask.losses import done, wanted_run
 from caretaker.daemontask.plan import Plan
-from caretaker.daemontask.recall import NodeReport
 from caretaker.daemontask.slots import RUNNING, slot_of
 from caretaker.daemontask.snapshot import Snapshot
 from caretaker.daemontask.ticks import awaited, with_tick

@@ -13,9 +13,9 @@ from caretaker.daemontask.controller import DaemonTaskKind
 from caretaker.daemontask.ecs.controller import EcsTarget
 from caretaker.daemontask.ecs.plan import Plan as EcsPlan
 from caretaker.daemontask.ecs.snapshot import Snapshot as EcsSnapshot
-from caretaker.daemontask.memory import Memories
 from caretaker.daemontask.resource import has_ecs, read_ecs
 from caretaker.daemontask.snapshot import Snapshot
+from caretaker.daemontask.task_state import TaskStates
 from caretaker.runtime.controller import Later, Next, Subject
 from caretaker.runtime.queue import Key
 
@@ -25,12 +25,12 @@ Gathered = Snapshot | EcsSnapshot
 class Targets:
     """See the module."""
 
-    def __init__(self, nodes: DaemonTaskKind, ecs: EcsTarget, memories: Memories) -> None:
+    def __init__(self, nodes: DaemonTaskKind, ecs: EcsTarget, task_states: TaskStates) -> None:
         self.kind = nodes.kind
         self.stopped: Collection[str] = nodes.stopped
         self._nodes = nodes
         self._ecs = ecs
-        self._memories = memories
+        self._task_states = task_states
 
     def forget(self, key: Key) -> None:
         """The task is gone."""
@@ -39,7 +39,7 @@ class Targets:
 
     async def gather(self, key: Key) -> Gathered | None:
         """The task, and what its target knows."""
-        if wait := self._memories.wait(key, time.monotonic()):
+        if wait := self._task_states.wait(key, time.monotonic()):
             raise Later(wait)
         raw = await self._nodes.read(key)
         if raw is None:

@@ -12,7 +12,7 @@ import msgspec
 from caretaker.api.names import LABEL_REVISION, LABEL_TASK
 from caretaker.api.objects import Node, Pod
 from caretaker.daemontask.bulk import FREE
-from caretaker.daemontask.memory import Memories, Memory
+from caretaker.daemontask.task_state import TaskState, TaskStates
 from caretaker.kube.store import Store
 from caretaker.runtime.queue import Key
 
@@ -32,7 +32,7 @@ class Triggers:
     def __init__(
         self,
         kind: str,
-        memories: Memories,
+        task_states: TaskStates,
         nodes: Store[Node],
         pods: Store[Pod],
         on_key: Enqueue,
@@ -40,7 +40,7 @@ class Triggers:
     ) -> None:
         self.nodes: dict[str, Node] = {}
         self._kind = kind
-        self._memories = memories
+        self._task_states = task_states
         self._on_key = on_key
         self._scale = scale
         nodes.subscribe(self._node_changed)
@@ -51,12 +51,12 @@ class Triggers:
             self.nodes[new.name] = self._dated(old, new)
         elif old is not None:
             self.nodes.pop(old.name, None)
-        for key, memory in self._memories.items():
-            if _concerns(memory, old, new):
-                large = memory.spec_bytes > FREE
-                self._on_key(key, urgent=not large and _may_start(memory, new), patient=large)
+        for key, state in self._task_states.items():
+            if _concerns(state, old, new):
+                large = state.spec_bytes > FREE
+                self._on_key(key, urgent=not large and _may_start(state, new), patient=large)
             if new is None and old is not None:
-                memory.node_gone(old)
+                state.node_gone(old)
 
     def _dated(self, old: Node | None, new: Node) -> Node:
         """The node, Ready or not since it was seen to become so, where what its kubelet says is not close to
@@ -75,56 +75,56 @@ class Triggers:
         if pod is None or not (task := pod.labels.get(LABEL_TASK)):
             return
         key = Key(self._kind, pod.namespace, task)
-        memory = self._memories.find(key)
-        if memory is None:
+        state = self._task_states.find(key)
+        if state is None:
             return  # not looked at yet
-        if memory.uid != pod.owner_uid:
+        if state.uid != pod.owner_uid:
             self._on_key(key)  # of an earlier task of this name: a node may wait for it
             return
         if new is None:
-            memory.pod_gone(pod, time.time(), self._scale)
+            state.pod_gone(pod, time.time(), self._scale)
         elif old is not None and old.terminal and new.deletion and not old.deletion:
-            memory.pod_ended(old)
-        changed = old is None or new is None or _view(memory, old) != _view(memory, new)
+            state.pod_ended(old)
+        changed = old is None or new is None or _view(state, old) != _view(state, new)
         if not changed and old is not None and new is not None:
-            changed = self._begins(memory, old, new)
-        if changed and not _just_made(memory, old, new):
+            changed = self._begins(state, old, new)
+        if changed and not _just_made(state, old, new):
             # The end of a run frees a slot, which is urgent if somebody waits for one.
-            self._on_key(key, urgent=memory.queued and (new is None or new.terminal))
+            self._on_key(key, urgent=state.queued and (new is None or new.terminal))
 
-    def _begins(self, memory: Memory, old: Pod, new: Pod) -> bool:
+    def _begins(self, state: TaskState, old: Pod, new: Pod) -> bool:
         """Whether a Pod is placed or begins to run that status may call late. A pass for every Pod that is
         placed would double those of a rollout."""
         if (bool(old.node_name), old.phase) == (bool(new.node_name), new.phase):
             return False
-        return new.node_uid in memory.unplaced or time.time() - new.created >= SLOW * self._scale
+        return new.node_uid in state.unplaced or time.time() - new.created >= SLOW * self._scale
 
 
-def _view(memory: Memory, pod: Pod) -> tuple[object, ...]:
+def _view(state: TaskState, pod: Pod) -> tuple[object, ...]:
     """What a decision reads of a Pod that can change while its node stays the same. Being placed and
     beginning to run change nothing: the Pod is active all the while. Nor do restarts of its containers,
     before there are too many, unless it has an older template: then it makes way."""
-    outdated = pod.labels.get(LABEL_REVISION) != memory.revision
+    outdated = pod.labels.get(LABEL_REVISION) != state.revision
     waiting = pod.waiting if pod.phase == "Pending" or outdated else ""
-    worn_out = pod.failures > memory.backoff_limit
+    worn_out = pod.failures > state.backoff_limit
     return (pod.terminal, bool(pod.deletion), pod.unschedulable, waiting, worn_out, pod.uid)
 
 
-def _just_made(memory: Memory, old: Pod | None, new: Pod | None) -> bool:
+def _just_made(state: TaskState, old: Pod | None, new: Pod | None) -> bool:
     """Our own new Pod that waits for the scheduler: it was counted when it was made."""
-    if old is not None or new is None or new.name not in memory.creating:
+    if old is not None or new is None or new.name not in state.creating:
         return False
     return not (new.terminal or new.deletion or new.unschedulable)
 
 
-def _may_start(memory: Memory, new: Node | None) -> bool:
-    fit = memory.fit
+def _may_start(state: TaskState, new: Node | None) -> bool:
+    fit = state.fit
     return new is not None and fit is not None and not fit.costly and fit.verdict(new).kind == "fits"
 
 
-def _concerns(memory: Memory, old: Node | None, new: Node | None) -> bool:
+def _concerns(state: TaskState, old: Node | None, new: Node | None) -> bool:
     """Whether the task could decide otherwise. A label that it does not look at changes nothing for it."""
-    fit = memory.fit
+    fit = state.fit
     if fit is None:
         return False  # its first pass is still to come
     if fit.costly:

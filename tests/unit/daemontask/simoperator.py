@@ -14,9 +14,9 @@ import msgspec
 
 from caretaker.api.objects import Node, Pod
 from caretaker.daemontask.controller import KIND, DaemonTaskKind
-from caretaker.daemontask.memory import Memories
 from caretaker.daemontask.plan import Plan
 from caretaker.daemontask.snapshot import Snapshot
+from caretaker.daemontask.task_state import TaskStates
 from caretaker.daemontask.triggers import Triggers
 from caretaker.kube.errors import ApiError, NotLeader
 from caretaker.kube.store import Store, key_of
@@ -38,7 +38,7 @@ class AskedTwice(DaemonTaskKind):
     def plan(self, snapshot: Snapshot) -> Plan:
         """Held against the plan of one who asks every node."""
         found = super().plan(snapshot)
-        fresh = super().plan(msgspec.structs.replace(snapshot, recall=None))
+        fresh = super().plan(msgspec.structs.replace(snapshot, decision_cache=None))
         if found != fresh:
             self.tell(found, fresh)
         return found
@@ -156,10 +156,10 @@ class SimOperator:
         self.client = client = SimClient(cluster)
         self._nodes: Store[Node] = Store(cluster.clock.time)
         self._pods: Store[Pod] = Store(cluster.clock.time)
-        self.memories = memories = Memories(cluster.clock.time)
+        self.task_states = task_states = TaskStates(cluster.clock.time)
         self.queue = WorkQueue(clock=cluster.clock.time, jitter=lambda: 0.5)
-        triggers = Triggers(KIND, memories, self._nodes, self._pods, self.queue.add)
-        kind = AskedTwice(client, self._nodes, triggers.nodes, self._pods, memories, METRICS)  # type: ignore[arg-type]
+        triggers = Triggers(KIND, task_states, self._nodes, self._pods, self.queue.add)
+        kind = AskedTwice(client, self._nodes, triggers.nodes, self._pods, task_states, METRICS)  # type: ignore[arg-type]
         kind.tell = lambda *plans: cluster.unequal.append(plans)
         recorder = EventRecorder(client, clock=cluster.clock.time)  # type: ignore[arg-type]
         self._controller = Controller(client, self.queue, [kind], recorder, METRICS, lambda _: None)  # type: ignore[arg-type]
@@ -208,7 +208,7 @@ class SimOperator:
         for call in list(self.client.calls):
             self._in_loop(lambda call=call: _done(call.fail(NotLeader("by the test"))))
         self.finish()
-        self.memories.clear()
+        self.task_states.clear()
         self.remembers = self._cluster.version
 
     def expire(self) -> None:

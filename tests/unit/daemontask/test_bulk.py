@@ -13,7 +13,6 @@ from caretaker.api.objects import WireMeta
 from caretaker.daemontask.bulk import BYTES, ENTRY, FREE, PAUSE, Bulk, cost_of
 from caretaker.daemontask.events import transitions
 from caretaker.daemontask.facts import Outcome
-from caretaker.daemontask.memory import Memories, Memory
 from caretaker.daemontask.plan import Plan, plan
 from caretaker.daemontask.pods import PodEncoder, pod_cost
 from caretaker.daemontask.podwrites import CREATE_BYTES, PodWriter
@@ -21,6 +20,7 @@ from caretaker.daemontask.requeue_after import requeue_after
 from caretaker.daemontask.slots import Shares, paced
 from caretaker.daemontask.snapshot import Snapshot
 from caretaker.daemontask.status import status_of
+from caretaker.daemontask.task_state import TaskState, TaskStates
 from caretaker.kube.store import Store
 from caretaker.runtime.queue import Key
 from unit.daemontask.build import NOW, UID, node, pod, snapshot, started, task
@@ -59,26 +59,26 @@ def test_how_many_pods_may_be_created_at_first(size: int, allowed: int | None) -
     assert Bulk(100.0).allowed(size, 100.0, 101.0) == allowed
 
 
-def alone() -> Memory:
-    """The memory of a task whose Pods have 128 KiB that count."""
-    memory = Memory(UID, bulk=Bulk(0.0))
-    memory.pod_cost = FREE + 128 * KIB
-    return memory
+def alone() -> TaskState:
+    """The state of a task whose Pods have 128 KiB that count."""
+    state = TaskState(UID, bulk=Bulk(0.0))
+    state.pod_cost = FREE + 128 * KIB
+    return state
 
 
-def created(memory: Memory, now: float) -> int:
+def created(state: TaskState, now: float) -> int:
     """How many Pods it creates now: all that it may."""
-    allowed, _ = memory.allowed(now)
+    allowed, _ = state.allowed(now)
     for _ in range(allowed or 0):
-        memory.turn = memory.bulk.take(memory.pod_cost, now)
+        state.turn = state.bulk.take(state.pod_cost, now)
     return allowed or 0
 
 
 def test_in_the_long_run_so_many_bytes_a_second() -> None:
-    memory, found, now = alone(), 0, 0.0
+    state, found, now = alone(), 0, 0.0
     while now < 100.0:
-        found += created(memory, now)
-        wait = memory.allowed(now)[1]
+        found += created(state, now)
+        wait = state.allowed(now)[1]
         assert wait >= PAUSE
         now += wait
     most = (BYTES.burst + 100 * BYTES.per_second) / (128 * KIB)
@@ -86,21 +86,21 @@ def test_in_the_long_run_so_many_bytes_a_second() -> None:
 
 
 def test_a_debt_is_waited_for() -> None:
-    memory = alone()
-    assert memory.allowed(0.0) == (1, PAUSE), "its dry run counts"
-    memory.turn = memory.bulk.take(FREE + 1792 * KIB, 0.0)
-    assert memory.allowed(0.0) == (0, 13.0)
-    assert memory.allowed(12.9)[0] == 0
-    assert memory.allowed(13.0) == (1, PAUSE)
-    memory.pod_cost = FREE
-    assert memory.allowed(0.0)[0] is None
+    state = alone()
+    assert state.allowed(0.0) == (1, PAUSE), "its dry run counts"
+    state.turn = state.bulk.take(FREE + 1792 * KIB, 0.0)
+    assert state.allowed(0.0) == (0, 13.0)
+    assert state.allowed(12.9)[0] == 0
+    assert state.allowed(13.0) == (1, PAUSE)
+    state.pod_cost = FREE
+    assert state.allowed(0.0)[0] is None
 
 
 def test_small_pods_take_nothing() -> None:
-    memory = alone()
+    state = alone()
     for _ in range(5_000):
-        memory.turn = memory.bulk.take(FREE, 0.0)
-    assert memory.allowed(0.0)[0] == 2
+        state.turn = state.bulk.take(FREE, 0.0)
+    assert state.allowed(0.0)[0] == 2
 
 
 @pytest.mark.parametrize("strict", [False, True])
@@ -224,12 +224,12 @@ def test_a_turn_ends_with_what_waits_for_it_and_no_earlier(make: Make) -> None:
             one.refuse(0, 403)
         else:
             one.answer()
-    memory = one.memories.find(KEY)
-    assert memory is not None
-    assert not memory.idle, "a Pod was refused"
+    state = one.task_states.find(KEY)
+    assert state is not None
+    assert not state.idle, "a Pod was refused"
     world.cluster.edit(suspend=True)
     world.whole_pass(0)
-    assert memory.idle, "suspended"
+    assert state.idle, "suspended"
     world.cluster.edit(suspend=False)
     for _ in range(3):
         world.let_time_pass(30)
@@ -238,12 +238,12 @@ def test_a_turn_ends_with_what_waits_for_it_and_no_earlier(make: Make) -> None:
         world.cluster.bind(name)
     world.let_time_pass(30)
     world.whole_pass(0)
-    assert memory.idle, "the other node waits for a slot"
+    assert state.idle, "the other node waits for a slot"
     world.cluster.edit_raw(
         template={"spec": {**LARGE["spec"], "hostNetwork": True}}, concurrencyPolicy="Replace"
     )
     world.whole_pass(0)
-    assert not memory.idle, "one makes way"
+    assert not state.idle, "one makes way"
 
 
 @pytest.mark.parametrize("running", [False, True])
@@ -258,16 +258,16 @@ def test_a_turn_is_not_kept_for_later(make: Make, spec: dict[str, Any], running:
         world.run_pods()
         world.whole_pass(0)
     world.let_time_pass(3600)
-    memory = world.act(0).memories.find(KEY)
-    assert memory is not None
-    memory.bulk.take(FREE + 1792 * KIB, world.clock.now)
+    state = world.act(0).task_states.find(KEY)
+    assert state is not None
+    state.bulk.take(FREE + 1792 * KIB, world.clock.now)
     assert len(before := set(world.cluster.pods)) == 2
     world.cluster.add_node("c")
     for seconds in (0, 11.9):
         world.let_time_pass(seconds)
         world.whole_pass(0)
         assert set(world.cluster.pods) <= before
-    memory.bulk.take(FREE + 1792 * KIB, world.clock.now)
+    state.bulk.take(FREE + 1792 * KIB, world.clock.now)
     world.let_time_pass(0.2)
     world.whole_pass(0)
     assert len(set(world.cluster.pods) - before) == 1, "what is used after it asked counts no more"
@@ -285,12 +285,12 @@ def test_a_new_task_waits_for_what_others_have_used() -> None:
 async def test_what_was_created_counts() -> None:
     template = {"spec": {"containers": [{"name": "main", "args": ["x" * (CREATE_BYTES // 4)]}]}}
     of = snapshot(task(template=template), NODES)
-    api, memory, starts = Api(), Memory(UID), plan(of).starts
-    memory.confirmed, memory.pod_cost = time.monotonic(), CREATE_BYTES // 4
+    api, state, starts = Api(), TaskState(UID), plan(of).starts
+    state.confirmed, state.pod_cost = time.monotonic(), CREATE_BYTES // 4
     client: Any = api
-    made, complete = await PodWriter(client, Store(), 1.0).start(of, starts[:8], memory)
+    made, complete = await PodWriter(client, Store(), 1.0).start(of, starts[:8], state)
     assert (len(made), complete) == (2, False), "another task may have been quicker since the plan"
-    allowed, wait = memory.allowed(time.monotonic())
+    allowed, wait = state.allowed(time.monotonic())
     assert allowed == 0
     assert PAUSE <= wait < 3.0
 
@@ -335,30 +335,30 @@ def test_large_tasks_of_a_namespace_are_looked_at_in_turn() -> None:
 
 def test_of_many_large_tasks_that_were_idle_few_are_looked_at_at_once() -> None:
     """As a node joins, a tick comes or all of them fail. Each in turn, in order of the calls."""
-    memories, now = Memories(), time.monotonic() + 3600
+    task_states, now = TaskStates(), time.monotonic() + 3600
     keys = [Key("DaemonTask", "a", str(number)) for number in range(100)]
     for key in keys:
-        memories.of(key, key.name).spec_bytes = FREE + 128 * KIB
-    waits = [memories.wait(key, now) for key in keys]
+        task_states.of(key, key.name).spec_bytes = FREE + 128 * KIB
+    waits = [task_states.wait(key, now) for key in keys]
     assert waits == pytest.approx([0.0, 0.0, *range(1, 99)])
-    begun = [memories.wait(key, now + 50.5) for key in keys[2:]].count(0.0)
+    begun = [task_states.wait(key, now + 50.5) for key in keys[2:]].count(0.0)
     assert begun == 50, "asked again, it takes nothing"
-    assert memories.wait(keys[-1], now + 50.5) == pytest.approx(47.5)
-    assert memories.wait(keys[2], now + 50.5) == pytest.approx(48.5), "and the next pass is the last one's"
+    assert task_states.wait(keys[-1], now + 50.5) == pytest.approx(47.5)
+    assert task_states.wait(keys[2], now + 50.5) == pytest.approx(48.5), "and the next pass is the last one's"
     small = Key("DaemonTask", "a", "small")
-    memories.of(small, "small").spec_bytes = FREE
-    assert [memories.wait(one, now) for one in (small, Key("DaemonTask", "b", "new"))] == [0.0, 0.0]
+    task_states.of(small, "small").spec_bytes = FREE
+    assert [task_states.wait(one, now) for one in (small, Key("DaemonTask", "b", "new"))] == [0.0, 0.0]
 
 
 def test_a_spec_that_was_small_is_counted_when_it_is_read() -> None:
-    memory = alone()
-    memory.bulk = Bulk(time.monotonic())
-    assert memory.wait(time.monotonic()) == 0.0
-    memory.hashes(b"x" * (FREE + 512 * KIB), {})
-    memory.hashes(b"x" * (FREE + 512 * KIB), {})
-    assert 5.5 < memory.wait(time.monotonic()) <= 6.0
-    memory.hashes(b"x", {})
-    assert memory.wait(time.monotonic()) > 5.0, "what was asked for stands"
+    state = alone()
+    state.bulk = Bulk(time.monotonic())
+    assert state.wait(time.monotonic()) == 0.0
+    state.hashes(b"x" * (FREE + 512 * KIB), {})
+    state.hashes(b"x" * (FREE + 512 * KIB), {})
+    assert 5.5 < state.wait(time.monotonic()) <= 6.0
+    state.hashes(b"x", {})
+    assert state.wait(time.monotonic()) > 5.0, "what was asked for stands"
 
 
 def test_a_small_task_may_be_looked_at_at_any_time() -> None:
@@ -371,17 +371,17 @@ def test_a_small_task_may_be_looked_at_at_any_time() -> None:
 
 
 def test_a_namespace_has_one_allowance() -> None:
-    memories, now = Memories(), time.monotonic()
+    task_states, now = TaskStates(), time.monotonic()
     one, other, elsewhere = (
-        memories.of(Key("DaemonTask", namespace, name), name)
+        task_states.of(Key("DaemonTask", namespace, name), name)
         for namespace, name in (("a", "one"), ("a", "other"), ("b", "elsewhere"))
     )
     one.bulk.take(FREE + 1792 * KIB, now)
-    for memory in (other, elsewhere):
-        memory.pod_cost = FREE + 128 * KIB
+    for state in (other, elsewhere):
+        state.pod_cost = FREE + 128 * KIB
     assert (other.allowed(now)[0], elsewhere.allowed(now)[0]) == (0, 1)
-    memories.drop(Key("DaemonTask", "a", "one"))
-    memories.drop(Key("DaemonTask", "a", "other"))
-    again = memories.of(Key("DaemonTask", "a", "one"), "again")
+    task_states.drop(Key("DaemonTask", "a", "one"))
+    task_states.drop(Key("DaemonTask", "a", "other"))
+    again = task_states.of(Key("DaemonTask", "a", "one"), "again")
     again.pod_cost = FREE + 128 * KIB
     assert again.allowed(now)[0] == 0

@@ -18,8 +18,8 @@ from caretaker.api.names import RESUME_AT
 from caretaker.api.objects import Node, Pod
 from caretaker.api.times import format_time
 from caretaker.daemontask.ledger import Entry, Ledger
-from caretaker.daemontask.memory import Memories
 from caretaker.daemontask.plan import Plan, plan
+from caretaker.daemontask.task_state import TaskStates
 from caretaker.daemontask.triggers import Triggers
 from caretaker.kube.store import Store
 from testing.examples import examples
@@ -242,9 +242,9 @@ class Watched:
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
-        self._store, memories = Store[Node](), Memories()
-        memories.of(KEY, UID)
-        self._triggers = Triggers(KEY.kind, memories, self._store, Store[Pod](), lambda *_, **__: None)
+        self._store, task_states = Store[Node](), TaskStates()
+        task_states.of(KEY, UID)
+        self._triggers = Triggers(KEY.kind, task_states, self._store, Store[Pod](), lambda *_, **__: None)
 
     def hears(self, ready: bool, since: float, **changes: Any) -> Node:
         """The node "a", as its kubelet tells of it."""

@@ -10,8 +10,8 @@ import pytest
 from caretaker.api.names import LABEL_REVISION
 from caretaker.api.objects import ContainerEnd, Node, Pod
 from caretaker.daemontask.ledger import Entry
-from caretaker.daemontask.memory import Memories
 from caretaker.daemontask.plan import Plan
+from caretaker.daemontask.task_state import TaskStates
 from caretaker.daemontask.triggers import Triggers
 from caretaker.kube.store import Store
 from unit.daemontask.build import NOW, UID, entry, node, planned, started, states, task
@@ -194,10 +194,10 @@ def test_what_makes_way_for_a_changed_template(state: dict[str, str], policy: st
 def hears() -> Callable[[Pod, Pod], bool]:
     """Whether a change of a Pod brings a pass of a task with backoffLimit 3."""
     keys: list[Any] = []
-    memories, pods = Memories(), Store[Pod]()
-    memory = memories.of(KEY, UID)
-    memory.backoff_limit, memory.revision = 3, crashed(0).labels[LABEL_REVISION]
-    Triggers(KEY.kind, memories, Store[Node](), pods, lambda key, **_: keys.append(key))
+    task_states, pods = TaskStates(), Store[Pod]()
+    state = task_states.of(KEY, UID)
+    state.backoff_limit, state.revision = 3, crashed(0).labels[LABEL_REVISION]
+    Triggers(KEY.kind, task_states, Store[Node](), pods, lambda key, **_: keys.append(key))
 
     def changed(old: Pod, new: Pod) -> bool:
         pods.apply(old, pods.version + 1)

@@ -15,12 +15,12 @@ from caretaker.api.events import ObjectRef
 from caretaker.api.names import RERUN_AT, RESUME_AT
 from caretaker.api.objects import ContainerEnd, Pod
 from caretaker.api.times import format_time
+from caretaker.daemontask.decision_cache import DecisionCache
 from caretaker.daemontask.events import QUIET, transitions
 from caretaker.daemontask.facts import Outcome
 from caretaker.daemontask.fit import NodeFit
 from caretaker.daemontask.ledger import Entry
 from caretaker.daemontask.plan import plan
-from caretaker.daemontask.recall import Recall
 from caretaker.daemontask.snapshot import Trouble
 from caretaker.daemontask.status import status_of
 from caretaker.runtime.events import EventRecorder
@@ -59,7 +59,7 @@ class Fleet:
 
     def restart(self) -> None:
         self._recorder = EventRecorder(self.posted, clock=lambda: self.now)
-        self._recall, self._fit = Recall(), NodeFit(self.task.spec.template)
+        self._decision_cache, self._fit = DecisionCache(), NodeFit(self.task.spec.template)
 
     async def look(self) -> Status:
         seen = snapshot(
@@ -68,7 +68,7 @@ class Fleet:
             entries=dict(self.entries),
             now=self.now,
             fit=self._fit,
-            recall=self._recall,
+            decision_cache=self._decision_cache,
         )
         seen = msgspec.structs.replace(seen, pods=dict(self._pods))
         made = plan(seen)

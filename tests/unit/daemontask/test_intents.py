@@ -7,6 +7,7 @@ import pytest
 
 from caretaker.api.daemontask import FailureRule, OnExitCodes, PodFailurePolicy
 from caretaker.api.objects import MAX_SEQ, ContainerEnd, Pod
+from caretaker.daemontask.decision_cache import DecisionCache
 from caretaker.daemontask.facts import Outcome
 from caretaker.daemontask.intents import PATIENCE, TOKEN, intent, is_new_end, is_open, withdrawn
 from caretaker.daemontask.ledger import (
@@ -17,11 +18,10 @@ from caretaker.daemontask.ledger import (
     decode_entry,
     encode_entry,
 )
-from caretaker.daemontask.memory import Memories
 from caretaker.daemontask.plan import BATCH, plan
 from caretaker.daemontask.pods import Start
-from caretaker.daemontask.recall import Recall
 from caretaker.daemontask.status import status_of
+from caretaker.daemontask.task_state import TaskStates
 from caretaker.runtime.queue import Key
 from unit.daemontask.build import (
     NOW,
@@ -294,17 +294,17 @@ def test_another_pass_knows_nothing_of_this_ones_intent() -> None:
 
 
 def test_what_was_never_begun_is_remembered_beyond_a_term_of_leadership() -> None:
-    memories, key = Memories(), Key("DaemonTask", "default", "task")
-    memories.of(key, "uid").not_started(A.uid, "t")
-    memories.clear()
-    assert memories.of(key, "uid").unstarted == {A.uid: "t"}
-    assert memories.of(key, "its successor").unstarted == {}
-    memories.drop(key)
-    assert memories.of(key, "uid").unstarted == {}
+    task_states, key = TaskStates(), Key("DaemonTask", "default", "task")
+    task_states.of(key, "uid").not_started(A.uid, "t")
+    task_states.clear()
+    assert task_states.of(key, "uid").unstarted == {A.uid: "t"}
+    assert task_states.of(key, "its successor").unstarted == {}
+    task_states.drop(key)
+    assert task_states.of(key, "uid").unstarted == {}
 
 
 def test_an_entry_that_becomes_unreadable_is_noticed_by_a_plan_that_remembers() -> None:
-    first = snapshot(task(**ONCE), [A], recall=Recall(), token="t")
+    first = snapshot(task(**ONCE), [A], decision_cache=DecisionCache(), token="t")
     assert started(plan(first)) == ["a"]
     second = msgspec.structs.replace(first, ledger=Ledger({}, corrupt={"a": "bad"}, shards=1))
     assert started(plan(second)) == []
@@ -348,7 +348,7 @@ def test_of_a_broken_entry_whose_run_nobody_tells_no_pod_is_named() -> None:
 
 
 def test_what_was_never_begun_is_noticed_by_a_plan_that_remembers() -> None:
-    first = snapshot(task(**ONCE), [A], [], {"a": started_at(A)}, recall=Recall())
+    first = snapshot(task(**ONCE), [A], [], {"a": started_at(A)}, decision_cache=DecisionCache())
     assert states(plan(first)) == {"active": 1}
     second = msgspec.structs.replace(first, unstarted={A.uid: "token"})
     assert states(plan(second)) == {"pending": 1}

@@ -10,8 +10,8 @@ import pytest
 from caretaker.api.objects import WirePod
 from caretaker.aws.services import Rate
 from caretaker.daemontask import bulk
-from caretaker.daemontask.memory import Memory
 from caretaker.daemontask.podwrites import CREATE_BYTES, CREATE_CONCURRENCY, PodWriter
+from caretaker.daemontask.task_state import TaskState
 from caretaker.kube.store import Store
 from unit.daemontask.build import UID, node, planned, snapshot, task
 
@@ -48,10 +48,10 @@ async def test_of_large_pods_fewer_are_created_at_a_time(
     monkeypatch.setattr(bulk, "BYTES", Rate(1e9, 1e9))
     template = {"spec": {"containers": [{"name": "main", "args": ["x" * size]}]}}
     of, nodes = task(template=template), [node(f"n{number:03}") for number in range(200)]
-    api, memory = Api(), Memory(UID)
-    memory.confirmed, memory.width = time.monotonic(), CREATE_CONCURRENCY
+    api, state = Api(), TaskState(UID)
+    state.confirmed, state.width = time.monotonic(), CREATE_CONCURRENCY
     client: Any = api
     starts = planned(of, nodes).starts
-    created, complete = await PodWriter(client, Store(), 1.0).start(snapshot(of, nodes), starts, memory)
+    created, complete = await PodWriter(client, Store(), 1.0).start(snapshot(of, nodes), starts, state)
     assert (len(created), complete) == (200, True)
     assert api.most == most

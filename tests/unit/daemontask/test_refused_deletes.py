@@ -8,8 +8,8 @@ import pytest
 from caretaker.api.conditions import Condition
 from caretaker.api.objects import Node, Pod
 from caretaker.daemontask.intents import is_open
-from caretaker.daemontask.memory import Memory
 from caretaker.daemontask.plan import BATCH, keep_slots
+from caretaker.daemontask.task_state import TaskState
 from unit.daemontask.build import NOW, node, planned, pod, started, task
 from unit.daemontask.simoperator import KEY
 from unit.daemontask.simworld import Make, SimWorld
@@ -42,8 +42,8 @@ def refused_pass(world: SimWorld, status: int) -> None:
             one.answer()
 
 
-def memory(world: SimWorld) -> Memory:
-    found = world.operators[0].memories.find(KEY)
+def state_of(world: SimWorld) -> TaskState:
+    found = world.operators[0].task_states.find(KEY)
     assert found is not None
     return found
 
@@ -62,7 +62,7 @@ def test_a_live_pod_whose_deletion_is_refused_keeps_its_slot_until_it_is_gone(
     told = degraded(world)
     assert told is not None
     assert (told.reason, "by the test" in told.message) == ("PodDeletionRefused", True)
-    assert memory(world).queued, "the node that waits for the slot gets it as soon as it is free"
+    assert state_of(world).queued, "the node that waits for the slot gets it as soon as it is free"
     entry = world.cluster.entries().get("c")
     assert entry is None or not is_open(entry), "the intent of what was not started is taken back"
 

@@ -7,7 +7,7 @@ import pytest
 from caretaker.api.objects import Node, Pod
 from caretaker.daemontask.bulk import FREE
 from caretaker.daemontask.fit import COSTLY, NodeFit
-from caretaker.daemontask.memory import Memories
+from caretaker.daemontask.task_state import TaskStates
 from caretaker.daemontask.triggers import SLOW, Triggers
 from caretaker.kube.store import Store
 from caretaker.runtime.queue import Key
@@ -28,11 +28,11 @@ KEY = Key("DaemonTask", "default", "task")
     ],
 )
 def test_being_placed_and_beginning_to_run(age: float, unplaced: bool, passes: int) -> None:
-    memories, pods = Memories(), Store[Pod]()
-    memory = memories.of(KEY, UID)
-    memory.unplaced = frozenset({A.uid} if unplaced else ())
+    task_states, pods = TaskStates(), Store[Pod]()
+    state = task_states.of(KEY, UID)
+    state.unplaced = frozenset({A.uid} if unplaced else ())
     keys: list[Key] = []
-    Triggers(KEY.kind, memories, Store[Node](), pods, lambda key, **_: keys.append(key))
+    Triggers(KEY.kind, task_states, Store[Node](), pods, lambda key, **_: keys.append(key))
     created = time.time() - age
     pods.apply(pod(A, phase="Pending", node_name="", created=created), 5)
     keys.clear()
@@ -45,15 +45,15 @@ def test_a_node_is_not_held_against_thousands_of_terms_by_an_event() -> None:
     """An event may concern 5,000 nodes; the pass computes the verdicts, and yields in between."""
     terms = [{"matchExpressions": [{"key": f"k{n}", "operator": "Exists"}]} for n in range(COSTLY + 1)]
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
-    memories, nodes = Memories(), Store[Node]()
-    memory = memories.of(KEY, UID)
-    memory.fit = NodeFit({"spec": {"affinity": {"nodeAffinity": required}}})
+    task_states, nodes = TaskStates(), Store[Node]()
+    state = task_states.of(KEY, UID)
+    state.fit = NodeFit({"spec": {"affinity": {"nodeAffinity": required}}})
     keys: list[tuple[Key, dict[str, bool]]] = []
-    Triggers(KEY.kind, memories, nodes, Store[Pod](), lambda key, **how: keys.append((key, how)))
+    Triggers(KEY.kind, task_states, nodes, Store[Pod](), lambda key, **how: keys.append((key, how)))
     nodes.apply(A, 5)
     nodes.apply(node("a", labels={"k1": ""}), 6)
     assert keys == [(KEY, {"urgent": False, "patient": False})] * 2
-    assert not memory.fit._memo
+    assert not state.fit._memo
 
 
 @pytest.mark.parametrize(
@@ -62,10 +62,10 @@ def test_a_node_is_not_held_against_thousands_of_terms_by_an_event() -> None:
     ids=["at once", "a large task after the others"],
 )
 def test_a_node_that_joins_is_looked_at(size: int, how: dict[str, bool]) -> None:
-    memories, nodes = Memories(), Store[Node]()
-    memory = memories.of(KEY, UID)
-    memory.fit, memory.spec_bytes = NodeFit({"spec": {}}), size
+    task_states, nodes = TaskStates(), Store[Node]()
+    state = task_states.of(KEY, UID)
+    state.fit, state.spec_bytes = NodeFit({"spec": {}}), size
     keys: list[tuple[Key, dict[str, bool]]] = []
-    Triggers(KEY.kind, memories, nodes, Store[Pod](), lambda key, **how: keys.append((key, how)))
+    Triggers(KEY.kind, task_states, nodes, Store[Pod](), lambda key, **how: keys.append((key, how)))
     nodes.apply(A, 5)
     assert keys == [(KEY, how)]

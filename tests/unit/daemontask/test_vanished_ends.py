@@ -6,8 +6,8 @@ import pytest
 
 from caretaker.api.objects import Node, Pod
 from caretaker.daemontask.ledger import Entry
-from caretaker.daemontask.memory import Memories, Memory
 from caretaker.daemontask.snapshot import PodsByNode
+from caretaker.daemontask.task_state import TaskState, TaskStates
 from caretaker.daemontask.triggers import Triggers
 from caretaker.kube.store import Store
 from unit.daemontask.build import NOW, UID, failed, node, planned, pod, succeeded, task
@@ -40,9 +40,9 @@ def entries(world: SimWorld) -> list[Entry]:
 
 def kept(world: SimWorld, who: int = 0) -> int:
     """How many Pods that are gone the operator still knows."""
-    memory = world.operators[who].memories.find(KEY)
-    assert memory is not None
-    return len(memory._ended)
+    state = world.operators[who].task_states.find(KEY)
+    assert state is not None
+    return len(state._ended)
 
 
 def pass_by(world: SimWorld, seconds: float, who: int = 0) -> None:
@@ -165,11 +165,11 @@ def test_a_run_that_is_made_at_most_once_has_its_outcome(phase: Phase) -> None:
 
 def test_only_an_end_is_kept_and_beside_what_is_there() -> None:
     a, b = node("a"), node("b")
-    memory = Memory("uid")
+    state = TaskState("uid")
     for gone in (pod(a), failed(a, 2), succeeded(b)):
-        memory.pod_gone(gone, 0.0, 1.0)
+        state.pod_gone(gone, 0.0, 1.0)
     there = {a.uid: {"x": pod(a, 3)}}
-    found = memory.with_ended(there, {"a": a, "b": b})
+    found = state.with_ended(there, {"a": a, "b": b})
     assert {of: [p.uid for p in pods.values()] for of, pods in found.items()} == {
         a.uid: ["pod-a-3", "pod-a-2"],
         b.uid: ["pod-b-1"],
@@ -178,54 +178,54 @@ def test_only_an_end_is_kept_and_beside_what_is_there() -> None:
 
 
 def test_an_end_of_our_own_making_is_not_kept() -> None:
-    memory = Memory("uid")
+    state = TaskState("uid")
     a = node("a")
-    memory.expected_deletes.add("pod-a-1")
-    memory.pod_gone(failed(a), 0.0, 1.0)
-    assert not memory.with_ended({}, {"a": a})
+    state.expected_deletes.add("pod-a-1")
+    state.pod_gone(failed(a), 0.0, 1.0)
+    assert not state.with_ended({}, {"a": a})
 
 
 def test_a_pod_that_had_failed_before_its_deletion_was_asked_for_was_not_killed_by_it() -> None:
     """Both within a second: the API server shows the deletion before it removes the Pod."""
-    a, memories, pods = node("a"), Memories(), Store[Pod]()
-    memory = memories.of(KEY, UID)
-    Triggers(KEY.kind, memories, Store[Node](), pods, lambda *_, **__: None)
+    a, task_states, pods = node("a"), TaskStates(), Store[Pod]()
+    state = task_states.of(KEY, UID)
+    Triggers(KEY.kind, task_states, Store[Node](), pods, lambda *_, **__: None)
     ended = failed(a, finished=NOW)
     going = failed(a, finished=NOW, deletion=NOW, deletion_asked=NOW)
     pods.apply(ended, 5)
     pods.apply(going, 6)
     there = {a.uid: {going.name: going}}
-    assert memory.with_ended(there, {"a": a}) == {a.uid: {ended.name: ended}}
+    assert state.with_ended(there, {"a": a}) == {a.uid: {ended.name: ended}}
     pods.remove(("default", going.name), going.uid, 7)
-    assert memory.with_ended({}, {"a": a}) == {a.uid: {ended.name: ended}}
+    assert state.with_ended({}, {"a": a}) == {a.uid: {ended.name: ended}}
 
 
 def test_a_pod_that_failed_after_its_deletion_was_asked_for_was_killed_by_it() -> None:
-    a, memories, pods = node("a"), Memories(), Store[Pod]()
-    memory = memories.of(KEY, UID)
-    Triggers(KEY.kind, memories, Store[Node](), pods, lambda *_, **__: None)
+    a, task_states, pods = node("a"), TaskStates(), Store[Pod]()
+    state = task_states.of(KEY, UID)
+    Triggers(KEY.kind, task_states, Store[Node](), pods, lambda *_, **__: None)
     killed = failed(a, deletion=NOW, deletion_asked=NOW - 30)
     pods.apply(pod(a, deletion=NOW, deletion_asked=NOW - 30), 5)
     pods.apply(killed, 6)
     pods.remove(("default", killed.name), killed.uid, 7)
-    assert memory.with_ended({}, {"a": a}) == {a.uid: {killed.name: killed}}
+    assert state.with_ended({}, {"a": a}) == {a.uid: {killed.name: killed}}
 
 
 @pytest.mark.parametrize("seen", ["its end", "its deletion alone"])
 def test_a_later_time_that_the_api_server_tells_as_the_kubelet_lets_go_changes_nothing(seen: str) -> None:
     """With a grace period of 0, deletionTimestamp is the time of that request: after the end, it seems."""
-    a, memories, pods = node("a"), Memories(), Store[Pod]()
-    memory = memories.of(KEY, UID)
-    Triggers(KEY.kind, memories, Store[Node](), pods, lambda *_, **__: None)
+    a, task_states, pods = node("a"), TaskStates(), Store[Pod]()
+    state = task_states.of(KEY, UID)
+    Triggers(KEY.kind, task_states, Store[Node](), pods, lambda *_, **__: None)
     asked = {"deletion": NOW + 30, "deletion_asked": NOW}
     killed = failed(a, finished=NOW, **asked)
     pods.apply(killed if seen == "its end" else pod(a, **asked), 5)
     going = failed(a, finished=NOW, deletion=NOW + 1, deletion_asked=NOW + 1)
     pods.apply(going, 6)
     there = {a.uid: {going.name: going}}
-    assert reasons(memory.with_ended(there, {"a": a}), a) == ["Deleted"]
+    assert reasons(state.with_ended(there, {"a": a}), a) == ["Deleted"]
     pods.remove(("default", going.name), going.uid, 7)
-    assert reasons(memory.with_ended({}, {"a": a}), a) == ["Deleted"]
+    assert reasons(state.with_ended({}, {"a": a}), a) == ["Deleted"]
 
 
 def reasons(found: PodsByNode, of: Node) -> list[str]:

@@ -8,9 +8,9 @@ from typing import Any, Final
 from caretaker.cli.daemontask.calendar_text import budget_json, calendar_lines, schedule_json
 from caretaker.cli.propose import Proposal
 from caretaker.cli.text import STATE_ORDER, STATE_WORDS, Colours, age, counts, cut, number, one_line, table
+from caretaker.daemontask.decision_cache import NodeReport
 from caretaker.daemontask.forecast import Forecast
 from caretaker.daemontask.pods import revision_of
-from caretaker.daemontask.recall import NodeReport
 from caretaker.daemontask.resource import RawTask, read_task
 
 _SHOWN: Final = 50  # nodes listed for each state, without -o wide

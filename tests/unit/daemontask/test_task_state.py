@@ -5,10 +5,9 @@ from typing import Any
 
 import pytest
 
-from caretaker.daemontask import memory as memory_module
-from caretaker.daemontask import pods
+from caretaker.daemontask import pods, task_state
 from caretaker.daemontask.fit import NodeFit
-from caretaker.daemontask.memory import ABSENCE, Memory, look_at_all
+from caretaker.daemontask.task_state import ABSENCE, TaskState, look_at_all
 from caretaker.runtime import tasks
 from unit.daemontask.build import NOW, TEMPLATE, entry, node
 
@@ -17,29 +16,29 @@ ENTRIES = {"a": entry(A), "b": entry(B)}
 
 
 def test_the_entry_of_a_node_that_left_goes_when_it_has_been_away_for_ten_minutes() -> None:
-    memory = Memory("uid")
-    assert memory.absent(ENTRIES, {"a": A, "b": B}, NOW) == ()
-    assert memory.absent(ENTRIES, {"a": A}, NOW + 1) == ()
+    state = TaskState("uid")
+    assert state.absent(ENTRIES, {"a": A, "b": B}, NOW) == ()
+    assert state.absent(ENTRIES, {"a": A}, NOW + 1) == ()
     first_seen_missing = NOW + ABSENCE
-    assert memory.absent(ENTRIES, {"a": A}, first_seen_missing) == ()
-    assert memory.absent(ENTRIES, {"a": A}, first_seen_missing + 1) == ()
-    assert memory.absent(ENTRIES, {"a": A}, first_seen_missing + ABSENCE) == ("b",)
+    assert state.absent(ENTRIES, {"a": A}, first_seen_missing) == ()
+    assert state.absent(ENTRIES, {"a": A}, first_seen_missing + 1) == ()
+    assert state.absent(ENTRIES, {"a": A}, first_seen_missing + ABSENCE) == ("b",)
 
 
 def test_the_entry_of_a_node_that_came_back_stays() -> None:
-    memory = Memory("uid")
-    assert memory.absent(ENTRIES, {"a": A}, NOW) == ()
-    assert memory.absent(ENTRIES, {"a": A, "b": B}, NOW + ABSENCE) == ()
-    assert memory.absent(ENTRIES, {"a": A}, NOW + 2 * ABSENCE) == ()
+    state = TaskState("uid")
+    assert state.absent(ENTRIES, {"a": A}, NOW) == ()
+    assert state.absent(ENTRIES, {"a": A, "b": B}, NOW + ABSENCE) == ()
+    assert state.absent(ENTRIES, {"a": A}, NOW + 2 * ABSENCE) == ()
 
 
 def test_a_taken_name_is_told_until_the_run_is_recorded() -> None:
-    memory = Memory("uid")
-    memory.conflicts = {"task-x-1": A.uid, "task-y-1": B.uid}
-    memory.recorded([entry(A)])
-    assert list(memory.conflicts) == ["task-y-1"]
-    memory.node_gone(B)
-    assert not memory.conflicts
+    state = TaskState("uid")
+    state.conflicts = {"task-x-1": A.uid, "task-y-1": B.uid}
+    state.recorded([entry(A)])
+    assert list(state.conflicts) == ["task-y-1"]
+    state.node_gone(B)
+    assert not state.conflicts
 
 
 async def test_other_tasks_go_on_while_many_nodes_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,8 +64,8 @@ def test_a_template_is_hashed_once_for_each_spec(monkeypatch: pytest.MonkeyPatch
         asked.append(template)
         return pods.hashes_of(template)
 
-    monkeypatch.setattr(memory_module, "hashes_of", hashes_of)
-    memory, other = Memory("uid"), {"spec": {"containers": []}}
+    monkeypatch.setattr(task_state, "hashes_of", hashes_of)
+    state, other = TaskState("uid"), {"spec": {"containers": []}}
     for spec, template in (
         (b"1", TEMPLATE),
         (b"1", TEMPLATE),
@@ -74,5 +73,5 @@ def test_a_template_is_hashed_once_for_each_spec(monkeypatch: pytest.MonkeyPatch
         (b"2", other),
         (b"1", TEMPLATE),
     ):
-        assert memory.hashes(spec, template) == pods.hashes_of(template)
+        assert state.hashes(spec, template) == pods.hashes_of(template)
     assert asked == [TEMPLATE, other, TEMPLATE]

@@ -1,8 +1,8 @@
 """Decisions that still hold, so that a pass over thousands of nodes asks only those that have changed.
 
-Pure, like the plan that it serves: what is remembered is what the plan would find again, since a decision
-reads nothing but what `Recall` compares. Records are frozen and replaced whole, so the same object means that
-nothing changed; what a decision makes of the time changes at its `wake` and at no other.
+Pure, like the plan that it serves: the cache holds what the plan would find again, since a decision reads
+nothing but what `DecisionCache` compares. Records are frozen and replaced whole, so the same object means
+that nothing changed; what a decision makes of the time changes at its `wake` and at no other.
 """
 
 import math
@@ -40,48 +40,48 @@ class Basis(msgspec.Struct, frozen=True):
     scale: float
 
 
-class _Known(msgspec.Struct, frozen=True, gc=False):
+class _CachedReport(msgspec.Struct, frozen=True, gc=False):
     entry: Entry | None  # as the ledger has it
     pod: Pod | None
     until: float
     report: NodeReport
 
 
-class Recall:
-    """What one task's last passes found, by node name."""
+class DecisionCache:
+    """The reports of one task's last passes, by node name."""
 
     def __init__(self) -> None:
         self._basis: Basis | None = None
         self._now = 0.0
-        self._known: dict[str, _Known] = {}
+        self._reports: dict[str, _CachedReport] = {}
 
     def begin(self, basis: Basis, now: float) -> None:
         """A pass begins. Forgets all when every decision may be another, or when the clock went back."""
         if basis != self._basis or now < self._now:
-            self._known.clear()
+            self._reports.clear()
         self._basis, self._now = basis, now
 
-    def find(self, node: Node, pods: Mapping[str, Pod], entry: Entry | None) -> NodeReport | None:
+    def get(self, node: Node, pods: Mapping[str, Pod], entry: Entry | None) -> NodeReport | None:
         """The report on this node, if nothing that it was made from has changed."""
-        known = self._known.get(node.name)
-        if known is None or known.report.node is not node or known.entry is not entry:
+        cached = self._reports.get(node.name)
+        if cached is None or cached.report.node is not node or cached.entry is not entry:
             return None
-        if self._now >= known.until or len(pods) > 1:
+        if self._now >= cached.until or len(pods) > 1:
             return None
-        return known.report if known.pod is _only(pods) else None
+        return cached.report if cached.pod is _only(pods) else None
 
-    def keep(self, pods: Mapping[str, Pod], entry: Entry | None, report: NodeReport) -> None:
+    def put(self, pods: Mapping[str, Pod], entry: Entry | None, report: NodeReport) -> None:
         """Remember a report that asks for nothing but a start; others come true and are made anew."""
         decision, name = report.decision, report.node.name
         if decision.record is not None or decision.delete or report.expired or len(pods) > 1:
-            self._known.pop(name, None)
+            self._reports.pop(name, None)
             return
         until = min(decision.wake or math.inf, report.expires or math.inf)
-        self._known[name] = _Known(entry, _only(pods), until, report)
+        self._reports[name] = _CachedReport(entry, _only(pods), until, report)
 
     def forget(self, name: str) -> None:
         """The node is gone."""
-        self._known.pop(name, None)
+        self._reports.pop(name, None)
 
 
 def _only(pods: Mapping[str, Pod]) -> Pod | None:

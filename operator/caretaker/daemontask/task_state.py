@@ -14,10 +14,10 @@ from caretaker.api.names import LABEL_TASK, POD_NODE_NAME
 from caretaker.api.objects import Node, Pod, WireMeta
 from caretaker.daemontask.bulk import PAUSE, Bulk
 from caretaker.daemontask.decision import BACKOFF_BASE, BACKOFF_MAX
+from caretaker.daemontask.decision_cache import DecisionCache
 from caretaker.daemontask.fit import NodeFit
 from caretaker.daemontask.ledger import Entry
 from caretaker.daemontask.pods import hashes_of
-from caretaker.daemontask.recall import Recall
 from caretaker.daemontask.refusals import Refusals
 from caretaker.daemontask.shards import Shards
 from caretaker.daemontask.snapshot import PodsByNode, Trouble
@@ -31,7 +31,7 @@ ABSENCE_CHECK: Final = 600.0
 VANISH_WINDOW: Final = 600.0
 
 
-class Memory:
+class TaskState:
     """One task, by UID."""
 
     def __init__(self, uid: str, unstarted: dict[str, str] | None = None, bulk: Bulk | None = None) -> None:
@@ -40,7 +40,7 @@ class Memory:
         self.unstarted: dict[str, str] = {} if unstarted is None else unstarted
         self.shards: Shards | None = None
         self.fit: NodeFit | None = None
-        self.recall = Recall()
+        self.decision_cache = DecisionCache()
         self.revision = ""
         self._hashes: tuple[bytes, tuple[str, str]] = (b"", ("", ""))  # (digest of a spec, its hashes_of())
         self.backoff_limit = 0
@@ -212,7 +212,7 @@ class Memory:
         self.refusals.forget(node.uid)
         self.conflicts = {name: uid for name, uid in self.conflicts.items() if uid != node.uid}
         self._ended = {uid: pod for uid, pod in self._ended.items() if pod.node_uid != node.uid}
-        self.recall.forget(node.name)
+        self.decision_cache.forget(node.name)
         if self.fit is not None:
             self.fit.forget(node.name)
 
@@ -260,36 +260,36 @@ def _is_latest(pod: Pod, pods: PodsByNode) -> bool:
     return other is None or other.uid == pod.uid
 
 
-class Memories:
+class TaskStates:
     """All tasks, by key."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
-        self._by_key: dict[Key, Memory] = {}
+        self._by_key: dict[Key, TaskState] = {}
         # By task UID; outlives a term of leadership, since nobody else ever learns it.
         self._unstarted: dict[str, dict[str, str]] = {}
         self._bulk: dict[str, Bulk] = {}  # by namespace
 
-    def of(self, key: Key, uid: str) -> Memory:
-        """The memory of this very task: one that was deleted and made again starts empty."""
-        memory = self._by_key.get(key)
-        if memory is None or memory.uid != uid:
-            if memory is not None:
-                self._unstarted.pop(memory.uid, None)
+    def of(self, key: Key, uid: str) -> TaskState:
+        """The state of this very task: one that was deleted and made again starts empty."""
+        state = self._by_key.get(key)
+        if state is None or state.uid != uid:
+            if state is not None:
+                self._unstarted.pop(state.uid, None)
             bulk = self._bulk.setdefault(key.namespace, Bulk(time.monotonic()))
-            memory = self._by_key[key] = Memory(uid, self._unstarted.setdefault(uid, {}), bulk)
-        return memory
+            state = self._by_key[key] = TaskState(uid, self._unstarted.setdefault(uid, {}), bulk)
+        return state
 
-    def find(self, key: Key) -> Memory | None:
-        """The memory, if the task has been looked at."""
+    def find(self, key: Key) -> TaskState | None:
+        """The state, if the task has been looked at."""
         return self._by_key.get(key)
 
     def wait(self, key: Key, now: float) -> float:
-        """Memory.wait(), if the task has been looked at."""
-        memory = self._by_key.get(key)
-        return memory.wait(now) if memory is not None else 0.0
+        """TaskState.wait(), if the task has been looked at."""
+        state = self._by_key.get(key)
+        return state.wait(now) if state is not None else 0.0
 
-    def items(self) -> Iterator[tuple[Key, Memory]]:
+    def items(self) -> Iterator[tuple[Key, TaskState]]:
         """Every task that has been looked at."""
         return iter(list(self._by_key.items()))
 
@@ -299,8 +299,8 @@ class Memories:
 
     def drop(self, key: Key) -> None:
         """The task is gone."""
-        if (memory := self._by_key.pop(key, None)) is not None:
-            self._unstarted.pop(memory.uid, None)
+        if (state := self._by_key.pop(key, None)) is not None:
+            self._unstarted.pop(state.uid, None)
         alone = all(other.namespace != key.namespace for other in self._by_key)
         bulk = self._bulk.get(key.namespace)
         if alone and bulk is not None and bulk.full(time.monotonic()):  # a debt is kept

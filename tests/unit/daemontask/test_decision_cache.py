@@ -13,10 +13,10 @@ from caretaker.api.daemontask import Status
 from caretaker.api.objects import Pod
 from caretaker.api.times import format_time
 from caretaker.daemontask.decision import Decision
+from caretaker.daemontask.decision_cache import Basis, DecisionCache, NodeReport
 from caretaker.daemontask.fit import NodeFit
 from caretaker.daemontask.plan import plan
 from caretaker.daemontask.pods import revision_of
-from caretaker.daemontask.recall import Basis, NodeReport, Recall
 from caretaker.daemontask.snapshot import Snapshot
 from unit.daemontask.build import (
     NOW,
@@ -63,7 +63,7 @@ def before() -> Snapshot:
         "retry": entry(of["retry"], "Retry", attempts=1, finished_at=int(NOW - 5)),
     }
     under_way = task(status=Status(current_revision=REVISION), **SPEC)
-    return snapshot(under_way, list(of.values()), pods, entries, recall=Recall())
+    return snapshot(under_way, list(of.values()), pods, entries, decision_cache=DecisionCache())
 
 
 def later(seconds: float) -> Change:
@@ -179,11 +179,11 @@ def test_what_was_found_before_changes_no_plan(change: Change) -> None:
     first = before()
     known = plan(first)
     second = change(first)
-    fresh = plan(msgspec.structs.replace(second, recall=None))
+    fresh = plan(msgspec.structs.replace(second, decision_cache=None))
     assert plan(second) == fresh
     assert fresh != known, "nothing that a plan reads has changed"
     back = plan(first)
-    assert back == plan(msgspec.structs.replace(first, recall=None)) == known
+    assert back == plan(msgspec.structs.replace(first, decision_cache=None)) == known
 
 
 def test_the_next_tick_changes_every_plan_that_is_remembered() -> None:
@@ -191,7 +191,7 @@ def test_the_next_tick_changes_every_plan_that_is_remembered() -> None:
     first = ticked("1970-01-12T12:00:00Z")(at_noon(before()))
     known = plan(first)
     second = ticked("1970-01-12T13:00:00Z")(first)
-    assert plan(second) == plan(msgspec.structs.replace(second, recall=None)) != known
+    assert plan(second) == plan(msgspec.structs.replace(second, decision_cache=None)) != known
 
 
 def test_a_second_look_asks_no_node_again() -> None:
@@ -233,17 +233,17 @@ def basis(**changes: Any) -> Basis:
 SAME = basis()
 
 
-def remembering(report: NodeReport, pods: dict[str, Pod] | None = None) -> Recall:
-    found = Recall()
+def remembering(report: NodeReport, pods: dict[str, Pod] | None = None) -> DecisionCache:
+    found = DecisionCache()
     found.begin(SAME, NOW)
-    found.keep(LONE if pods is None else pods, None, report)
+    found.put(LONE if pods is None else pods, None, report)
     return found
 
 
 @pytest.mark.parametrize("pods", [pytest.param({}, id="without a Pod"), pytest.param(LONE, id="with one")])
 def test_a_report_that_asks_for_nothing_is_found_again(pods: dict[str, Pod]) -> None:
     report = reported()
-    assert remembering(report, pods).find(ONE, pods, None) is report
+    assert remembering(report, pods).get(ONE, pods, None) is report
 
 
 @pytest.mark.parametrize(
@@ -255,14 +255,14 @@ def test_a_report_that_asks_for_nothing_is_found_again(pods: dict[str, Pod]) -> 
     ],
 )
 def test_one_that_asks_for_something_is_made_anew(report: NodeReport) -> None:
-    recall = remembering(reported())
-    recall.keep(LONE, None, report)
-    assert recall.find(ONE, LONE, None) is None
+    cache = remembering(reported())
+    cache.put(LONE, None, report)
+    assert cache.get(ONE, LONE, None) is None
 
 
 def test_one_about_two_pods_is_made_anew() -> None:
-    assert remembering(reported(), BOTH).find(ONE, LONE, None) is None
-    assert remembering(reported()).find(ONE, BOTH, None) is None
+    assert remembering(reported(), BOTH).get(ONE, LONE, None) is None
+    assert remembering(reported()).get(ONE, BOTH, None) is None
 
 
 @pytest.mark.parametrize(
@@ -275,11 +275,11 @@ def test_one_about_two_pods_is_made_anew() -> None:
     ],
 )
 def test_it_holds_until_its_time(report: NodeReport, until: float) -> None:
-    recall = remembering(report)
-    recall.begin(SAME, until - 0.1)
-    assert recall.find(ONE, LONE, None) is report
-    recall.begin(SAME, until)
-    assert recall.find(ONE, LONE, None) is None
+    cache = remembering(report)
+    cache.begin(SAME, until - 0.1)
+    assert cache.get(ONE, LONE, None) is report
+    cache.begin(SAME, until)
+    assert cache.get(ONE, LONE, None) is None
 
 
 @pytest.mark.parametrize(
@@ -292,23 +292,23 @@ def test_it_holds_until_its_time(report: NodeReport, until: float) -> None:
     ],
 )
 def test_what_every_decision_reads_has_to_be_the_same(of: Basis, now: float, known: bool) -> None:
-    recall = remembering(reported())
-    recall.begin(of, now)
-    assert (recall.find(ONE, LONE, None) is not None) is known
+    cache = remembering(reported())
+    cache.begin(of, now)
+    assert (cache.get(ONE, LONE, None) is not None) is known
 
 
 def test_what_a_report_was_made_from_has_to_be_the_same() -> None:
-    recall = remembering(reported())
-    assert recall.find(msgspec.structs.replace(ONE), LONE, None) is None
-    assert recall.find(ONE, {FIRST.name: msgspec.structs.replace(FIRST)}, None) is None
-    assert recall.find(ONE, {}, None) is None
-    assert recall.find(ONE, LONE, entry(ONE)) is None
-    assert recall.find(node("two"), LONE, None) is None
+    cache = remembering(reported())
+    assert cache.get(msgspec.structs.replace(ONE), LONE, None) is None
+    assert cache.get(ONE, {FIRST.name: msgspec.structs.replace(FIRST)}, None) is None
+    assert cache.get(ONE, {}, None) is None
+    assert cache.get(ONE, LONE, entry(ONE)) is None
+    assert cache.get(node("two"), LONE, None) is None
 
 
 def test_a_node_that_is_gone_is_forgotten() -> None:
-    recall = remembering(reported())
-    recall.forget("two")
-    assert recall.find(ONE, LONE, None) is not None
-    recall.forget("one")
-    assert recall.find(ONE, LONE, None) is None
+    cache = remembering(reported())
+    cache.forget("two")
+    assert cache.get(ONE, LONE, None) is not None
+    cache.forget("one")
+    assert cache.get(ONE, LONE, None) is None
