@@ -24,8 +24,8 @@ from caretaker.daemontask.messages import (
     stuck_message,
     told_lost,
 )
+from caretaker.daemontask.rollout_start import waiting_since
 from caretaker.daemontask.snapshot import Trouble
-from caretaker.daemontask.waits import waiting_since
 
 Verdict = tuple[ConditionStatus, str, str]  # (status of Ready, reason, message)
 
@@ -69,7 +69,7 @@ def _goes_on(facts: Facts) -> bool:
 def _lost(facts: Facts) -> Verdict | None:
     if facts.plan.hold != Reason.LEDGER_LOST:
         return None
-    return "False", Reason.LEDGER_LOST, told_lost(facts.snapshot.ledger, facts.plan.orders.refused)
+    return "False", Reason.LEDGER_LOST, told_lost(facts.snapshot.ledger, facts.plan.requests.refused)
 
 
 def _invalid(facts: Facts) -> Verdict | None:
@@ -318,7 +318,7 @@ def _name_conflict(facts: Facts) -> tuple[str, str] | None:
 
 
 def _bad_annotation(facts: Facts) -> tuple[str, str] | None:
-    errors = facts.plan.orders.errors
+    errors = facts.plan.requests.errors
     return (Reason.INVALID_ANNOTATION, "; ".join(errors)) if errors else None
 
 

@@ -71,8 +71,8 @@ class Forecast(msgspec.Struct, frozen=True):
 def forecast(snapshot: Snapshot) -> Forecast:
     """The plan after everything that has finished is recorded, with its consequences."""
     snapshot, planned = _settle(snapshot)
-    orders = planned.orders
-    found = {report.node.name: report for report in reports(snapshot, orders)}
+    requests = planned.requests
+    found = {report.node.name: report for report in reports(snapshot, requests)}
     gated = planned.rollout.gated
     waiting = [r for r in found.values() if r.decision.start and (r.decision.failing or not gated)]
     holders = [report for report in found.values() if report.decision.slot]
@@ -116,7 +116,7 @@ def _state_of(snapshot: Snapshot, planned: Plan, report: NodeReport) -> NodeStat
     if pod is not None and not pod.terminal:
         key = pod.annotations.get(names.POD_RUN_KEY)
     elif decision.start:
-        key = key_of(view_of(snapshot, planned.orders), node, decision.nonce)
+        key = key_of(view_of(snapshot, planned.requests), node, decision.nonce)
     else:
         key = entry.run_key if entry else None
     return NodeState(

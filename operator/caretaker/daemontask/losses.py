@@ -17,8 +17,8 @@ from caretaker.api.hashing import h10
 from caretaker.api.objects import Node
 from caretaker.api.times import format_time, parse_time
 from caretaker.daemontask import ticks
+from caretaker.daemontask.annotation_requests import ASSUME_DONE, AnnotationRequests, read_requests
 from caretaker.daemontask.ledger import OUTCOME_UNKNOWN, Result
-from caretaker.daemontask.orders import ASSUME_DONE, Orders, read_orders
 from caretaker.daemontask.shard import Shard
 from caretaker.daemontask.snapshot import Snapshot
 
@@ -93,11 +93,11 @@ def told_of(before: LedgerStatus, shards: Mapping[int, Shard], known: Mapping[in
 # ---------------------------------------------------------------- a person's decision
 
 
-def wanted_run(task: DaemonTask, revision: str, orders: Orders) -> str:
+def wanted_run(task: DaemonTask, revision: str, requests: AnnotationRequests) -> str:
     """A hash of the run that every node must have made: template, tick and re-runs. Without the boot ID,
     which differs by node."""
-    nodes = (f"{name}={at}" for name, at in sorted(orders.rerun_nodes.items()))
-    return h10(revision, str(ticks.stored(task)), orders.rerun_at, *nodes)
+    nodes = (f"{name}={at}" for name, at in sorted(requests.rerun_nodes.items()))
+    return h10(revision, str(ticks.stored(task)), requests.rerun_at, *nodes)
 
 
 def done(before: LedgerStatus, run: str, now: float) -> tuple[str, str | None]:
@@ -107,18 +107,18 @@ def done(before: LedgerStatus, run: str, now: float) -> tuple[str, str | None]:
     return run, format_time(now) if run else None
 
 
-def decided(snapshot: Snapshot) -> Orders:
-    """The orders, without a decision that cannot be carried out; Orders.refused has the reason."""
-    orders = read_orders(snapshot.task)
-    if not snapshot.ledger.lost or orders.ledger != ASSUME_DONE:
-        return orders
-    why = _unproved(snapshot, orders) if not orders.assumed else _strangers(snapshot, orders.assumed)
-    return msgspec.structs.replace(orders, ledger="", refused=why) if why else orders
+def decided(snapshot: Snapshot) -> AnnotationRequests:
+    """The requests, without a decision that cannot be carried out: see AnnotationRequests.refused."""
+    requests = read_requests(snapshot.task)
+    if not snapshot.ledger.lost or requests.ledger != ASSUME_DONE:
+        return requests
+    why = _unproved(snapshot, requests) if not requests.assumed else _strangers(snapshot, requests.assumed)
+    return msgspec.structs.replace(requests, ledger="", refused=why) if why else requests
 
 
-def _unproved(snapshot: Snapshot, orders: Orders) -> str:
+def _unproved(snapshot: Snapshot, requests: AnnotationRequests) -> str:
     told = snapshot.task.status.ledger
-    if told.done_run and told.done_run == wanted_run(snapshot.task, snapshot.revision, orders):
+    if told.done_run and told.done_run == wanted_run(snapshot.task, snapshot.revision, requests):
         return ""
     since = (
         "the task was changed since every node had succeeded"
@@ -138,7 +138,7 @@ def _strangers(snapshot: Snapshot, assumed: Iterable[str]) -> str:
     return f"{ASSUME_DONE} is not carried out: there is no node {', '.join(strange[:5])}"
 
 
-def assumed(snapshot: Snapshot, orders: Orders, node: Node) -> tuple[Result, str] | None:
+def assumed(snapshot: Snapshot, requests: AnnotationRequests, node: Node) -> tuple[Result, str] | None:
     """(result, reason) of this node's run by the decision assume-done; None where it does not apply.
 
     A node that the decision names has succeeded, and without names each node that existed when every node had
@@ -146,12 +146,12 @@ def assumed(snapshot: Snapshot, orders: Orders, node: Node) -> tuple[Result, str
     fails.
     """
     ledger = snapshot.ledger
-    if not ledger.lost or orders.ledger != ASSUME_DONE:
+    if not ledger.lost or requests.ledger != ASSUME_DONE:
         return None
     if node.name in ledger.entries and node.name not in ledger.older:
         return None
-    if orders.assumed:
-        return _DONE if node.name in orders.assumed else None
+    if requests.assumed:
+        return _DONE if node.name in requests.assumed else None
     if node.created <= (parse_time(snapshot.task.status.ledger.done_at) or 0.0):
         return _DONE
     return ("Failed", OUTCOME_UNKNOWN) if snapshot.task.spec.at_most_once else None

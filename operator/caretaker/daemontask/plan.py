@@ -13,6 +13,7 @@ from caretaker.api import names
 from caretaker.api.conditions import Reason
 from caretaker.api.objects import Pod
 from caretaker.daemontask import rollout, slots, ticks
+from caretaker.daemontask.annotation_requests import AnnotationRequests
 from caretaker.daemontask.budgets import Allowance
 from caretaker.daemontask.decision import POD_REFUSED, Decision, State
 from caretaker.daemontask.decision_cache import NodeReport
@@ -20,7 +21,6 @@ from caretaker.daemontask.due import key_of
 from caretaker.daemontask.intents import intent, is_made_up
 from caretaker.daemontask.ledger import Entry, Ledger
 from caretaker.daemontask.losses import decided
-from caretaker.daemontask.orders import Orders
 from caretaker.daemontask.pod_failure_policy import BACKOFF_LIMIT_EXCEEDED, NODE_REBOOT, REBOOT_LOOP
 from caretaker.daemontask.pods import Start
 from caretaker.daemontask.reports import reports, view_of
@@ -36,7 +36,7 @@ BATCH: Final = 250  # Pods created, and Pods deleted, in one pass
 class Plan(msgspec.Struct):
     """What to do, in this order: records, deletes, starts; and what status says of it."""
 
-    orders: Orders
+    requests: AnnotationRequests
     records: dict[str, Entry] = {}  # node name -> entry
     forget: tuple[str, ...] = ()
     deletes: list[Pod] = []
@@ -84,14 +84,14 @@ class Plan(msgspec.Struct):
 
 def plan(snapshot: Snapshot) -> Plan:
     """The next actions for one task."""
-    orders = decided(snapshot)
-    frozen = bool(snapshot.ledger.lost) and not orders.ledger
+    requests = decided(snapshot)
+    frozen = bool(snapshot.ledger.lost) and not requests.ledger
     tick = ticks.look(snapshot.task, _closed(snapshot, frozen), snapshot.now)
-    result = Plan(orders=orders, counts=dict.fromkeys(_STATES, 0), tick=tick)
+    result = Plan(requests=requests, counts=dict.fromkeys(_STATES, 0), tick=tick)
     wanting: list[NodeReport] = []
     told: list[tuple[str, Entry]] = []
     # Status names a tick from this pass on: what was done for the one before does not count for it.
-    found = reports(snapshot, orders, tick.last if tick.taken else 0)
+    found = reports(snapshot, requests, tick.last if tick.taken else 0)
     for report in _listening(found, told) if snapshot.task.spec.results else found:
         _tally(snapshot, result, report)
         if report.decision.start:
@@ -100,9 +100,9 @@ def plan(snapshot: Snapshot) -> Plan:
             result.replaced.append(report.decision.replace)
     result.told = summarise(snapshot.task.spec.results, told)
     _orphans(snapshot, result)
-    name = rollout.name_of(snapshot, orders, tick.last)
+    name = rollout.name_of(snapshot, requests, tick.last)
     result.rollout = rollout.evaluate(
-        snapshot, orders, name, result.desired, result.failed, result.failing, result.last_completion
+        snapshot, requests, name, result.desired, result.failed, result.failing, result.last_completion
     )
     result.hold = _hold(snapshot, result)
     if frozen:
@@ -293,7 +293,7 @@ def _closed(snapshot: Snapshot, frozen: bool) -> str:
 
 def _hold(snapshot: Snapshot, result: Plan) -> str:
     """Why nothing is started, the most fundamental reason first; empty when runs may start."""
-    if snapshot.ledger.lost and not result.orders.ledger:
+    if snapshot.ledger.lost and not result.requests.ledger:
         return "LedgerLost"
     if snapshot.invalid:
         return "InvalidSpec"
@@ -347,7 +347,7 @@ def _start(snapshot: Snapshot, result: Plan, wanting: list[NodeReport], room: Ro
 
 
 def _begin(snapshot: Snapshot, result: Plan, shares: Shares) -> None:
-    view = view_of(snapshot, result.orders)
+    view = view_of(snapshot, result.requests)
     for report in shares.starts:
         node, decision = report.node, report.decision
         start = Start(

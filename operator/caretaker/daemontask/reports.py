@@ -10,6 +10,7 @@ import msgspec
 
 from caretaker.api.objects import Node, Pod
 from caretaker.daemontask import ticks
+from caretaker.daemontask.annotation_requests import AnnotationRequests
 from caretaker.daemontask.decision import Decision, State
 from caretaker.daemontask.decision_cache import Basis, DecisionCache, NodeReport
 from caretaker.daemontask.due import NO_PODS, View, are_past, made_up
@@ -18,18 +19,17 @@ from caretaker.daemontask.intents import LOST, is_open
 from caretaker.daemontask.ledger import OUTCOME_UNKNOWN, Entry, Result
 from caretaker.daemontask.losses import assumed
 from caretaker.daemontask.node import decide
-from caretaker.daemontask.orders import Orders
 from caretaker.daemontask.retention import expired
+from caretaker.daemontask.rollout_start import waiting_since
 from caretaker.daemontask.snapshot import Snapshot
-from caretaker.daemontask.waits import waiting_since
 
 
-def reports(snapshot: Snapshot, orders: Orders, taken: int = 0) -> Iterator[NodeReport]:
+def reports(snapshot: Snapshot, requests: AnnotationRequests, taken: int = 0) -> Iterator[NodeReport]:
     """Every node's decision. `taken`: the tick that counts from now on, where it is not stored yet."""
-    view = view_of(snapshot, orders)
+    view = view_of(snapshot, requests)
     if taken:
         view = msgspec.structs.replace(view, tick=taken, awaited=False)
-    cache = _decision_cache(snapshot, orders, view)
+    cache = _decision_cache(snapshot, requests, view)
     tables = (view.seq_skips, view.vanished, view.refused, view.parked, view.namesakes, view.unstarted)
     special = view.unplaced.union(*tables)
     pods_of, entries, lost = snapshot.pods.get, snapshot.ledger.entries, bool(snapshot.ledger.lost)
@@ -41,7 +41,7 @@ def reports(snapshot: Snapshot, orders: Orders, taken: int = 0) -> Iterator[Node
             report = _report(snapshot, view, node, pods, entry)
             if plain:
                 cache.put(pods, entry, report)
-        said = assumed(snapshot, orders, node) if lost and report.decision.state != "succeeded" else None
+        said = assumed(snapshot, requests, node) if lost and report.decision.state != "succeeded" else None
         if said is not None and _may_have_run(view, node, snapshot.fit.verdict(node), pods):
             report = _assumed(view, node, entry, pods, said, taken)
         yield report
@@ -66,14 +66,14 @@ def _assumed(
     return NodeReport(node, decision, record)
 
 
-def _decision_cache(snapshot: Snapshot, orders: Orders, view: View) -> DecisionCache:
+def _decision_cache(snapshot: Snapshot, requests: AnnotationRequests, view: View) -> DecisionCache:
     cache, task = snapshot.decision_cache or DecisionCache(), snapshot.task
     basis = Basis(
         spec=msgspec.structs.replace(task.spec, template={}),  # may be large; its revision stands for it
         revision=snapshot.revision,
         fit=snapshot.fit,
-        rerun_at=orders.rerun_at,
-        rerun_nodes=orders.rerun_nodes,
+        rerun_at=requests.rerun_at,
+        rerun_nodes=requests.rerun_nodes,
         tick=view.tick,
         waiting_since=view.waiting_since,
         scale=snapshot.scale,
@@ -101,14 +101,14 @@ def _report(
     return NodeReport(node, decision, entry, tuple(gone), due)
 
 
-def view_of(snapshot: Snapshot, orders: Orders) -> View:
+def view_of(snapshot: Snapshot, requests: AnnotationRequests) -> View:
     """What a node's decision reads of the task."""
     return View(
         task_uid=snapshot.task.metadata.uid,
         spec=snapshot.task.spec,
         revision=snapshot.revision,
-        rerun_at=orders.rerun_at,
-        rerun_nodes=orders.rerun_nodes,
+        rerun_at=requests.rerun_at,
+        rerun_nodes=requests.rerun_nodes,
         now=snapshot.now,
         seq_skips=snapshot.seq_skips,
         vanished=snapshot.vanished,

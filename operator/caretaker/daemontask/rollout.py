@@ -15,9 +15,9 @@ import msgspec
 from caretaker.api.conditions import Reason
 from caretaker.api.daemontask import resolve
 from caretaker.api.times import format_time, parse_time
+from caretaker.daemontask.annotation_requests import AnnotationRequests
 from caretaker.daemontask.decision import POD_REFUSED
 from caretaker.daemontask.decision_cache import NodeReport
-from caretaker.daemontask.orders import Orders
 from caretaker.daemontask.slots import turn
 from caretaker.daemontask.snapshot import Snapshot
 
@@ -59,9 +59,9 @@ class Rollout(msgspec.Struct, frozen=True):
 _NONE: Final = "-"
 
 
-def name_of(snapshot: Snapshot, orders: Orders, tick: int) -> str:
+def name_of(snapshot: Snapshot, requests: AnnotationRequests, tick: int) -> str:
     """The rollout that is wanted now: revision, tick, rerun-at."""
-    return "/".join((snapshot.revision, format_time(tick) if tick else _NONE, orders.rerun_at or _NONE))
+    return "/".join((snapshot.revision, format_time(tick) if tick else _NONE, requests.rerun_at or _NONE))
 
 
 def _covers(finished: str, wanted: str, now: float) -> bool:
@@ -77,7 +77,7 @@ def _covers(finished: str, wanted: str, now: float) -> bool:
 
 def evaluate(
     snapshot: Snapshot,
-    orders: Orders,
+    requests: AnnotationRequests,
     name: str,
     desired: int,
     failed: Sequence[NodeReport],
@@ -89,7 +89,7 @@ def evaluate(
     allowed = resolve(policy.max_failed_nodes, desired, up=False)
     finished = _covers(snapshot.task.status.finished_rollout, name, snapshot.now)
     stops = policy.action != "Continue"
-    since = orders.resume_at if policy.action == "Pause" else 0.0
+    since = requests.resume_at if policy.action == "Pause" else 0.0
     if finished:
         since = max(since, last_success)
     fresh = [report for report in failing if report.decision.failing > since]

@@ -28,10 +28,10 @@ from caretaker.daemontask.facts import Facts, Outcome
 from caretaker.daemontask.intents import pod_of
 from caretaker.daemontask.losses import done, wanted_run
 from caretaker.daemontask.plan import Plan
+from caretaker.daemontask.rollout_start import waiting_since
 from caretaker.daemontask.slots import RUNNING, slot_of
 from caretaker.daemontask.snapshot import Snapshot
 from caretaker.daemontask.ticks import awaited, with_tick
-from caretaker.daemontask.waits import waiting_since
 
 
 def status_of(snapshot: Snapshot, plan: Plan, outcome: Outcome) -> Status:
@@ -74,8 +74,8 @@ def status_of(snapshot: Snapshot, plan: Plan, outcome: Outcome) -> Status:
         result_errors_omitted=plan.told.faulty - len(plan.told.errors),
         ledger=_ledger(snapshot, plan, facts),
     )
-    orders = plan.orders
-    return noted(before, status, orders.rerun_at, orders.resume_at, plan.duplicates, snapshot.now)
+    requests = plan.requests
+    return noted(before, status, requests.rerun_at, requests.resume_at, plan.duplicates, snapshot.now)
 
 
 def _ledger(snapshot: Snapshot, plan: Plan, facts: Facts) -> LedgerStatus:
@@ -84,7 +84,7 @@ def _ledger(snapshot: Snapshot, plan: Plan, facts: Facts) -> LedgerStatus:
     if _still_lost(snapshot, plan, outcome):
         return msgspec.structs.replace(before, writes=outcome.writes)
     all_done = 0 < facts.desired == facts.succeeded and not plan.tick.taken
-    run = wanted_run(snapshot.task, snapshot.revision, plan.orders) if all_done else ""
+    run = wanted_run(snapshot.task, snapshot.revision, plan.requests) if all_done else ""
     done_run, done_at = done(before, run, snapshot.now)
     return LedgerStatus(outcome.shards, outcome.recorded, outcome.writes, done_run, done_at)
 
@@ -136,7 +136,7 @@ def _facts(snapshot: Snapshot, plan: Plan, outcome: Outcome) -> Facts:
 
 
 def _finished_rollout(facts: Facts) -> str:
-    if facts.plan.orders.ledger and facts.snapshot.ledger.lost:
+    if facts.plan.requests.ledger and facts.snapshot.ledger.lost:
         return ""  # nodes run again, or are taken for done: a rollout anew
     if facts.plan.rollout.finished:
         return facts.snapshot.task.status.finished_rollout

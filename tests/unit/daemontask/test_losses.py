@@ -8,10 +8,10 @@ import pytest
 from caretaker.api import names
 from caretaker.api.daemontask import NOT_KNOWN, DaemonTask, LedgerStatus, Status
 from caretaker.api.times import format_time
+from caretaker.daemontask.annotation_requests import read_requests
 from caretaker.daemontask.facts import Outcome
 from caretaker.daemontask.ledger import OUTCOME_UNKNOWN, Ledger
 from caretaker.daemontask.losses import MOST, Loss, beyond, losses, told_of, wanted_run
-from caretaker.daemontask.orders import read_orders
 from caretaker.daemontask.plan import Plan, plan
 from caretaker.daemontask.shard import Shard
 from caretaker.daemontask.snapshot import Snapshot
@@ -153,7 +153,7 @@ def test_the_figures_of_status(writes: tuple[int, ...], shards: list[Shard], fig
 
 
 def wanted(of: DaemonTask, revision: str = REVISION) -> str:
-    return wanted_run(of, revision, read_orders(of))
+    return wanted_run(of, revision, read_requests(of))
 
 
 def test_the_run_that_is_wanted_is_of_a_template_a_tick_and_re_runs() -> None:
@@ -223,7 +223,7 @@ def test_assume_done_is_refused_where_nobody_knows_and_says_what_to_do(of: Snaps
     assert (made.hold, made.records, started(made)) == ("LedgerLost", {}, [])
     assert told(of, made).startswith("LedgerLost: x is gone")
     assert f"assume-done is not carried out: {why}" in told(of, made)
-    assert made.orders.ledger == ""
+    assert made.requests.ledger == ""
     assert "n6" not in told(of, made), "at most five names"
 
 

@@ -9,9 +9,9 @@ from caretaker.api import names
 from caretaker.api.daemontask import DaemonTask, FailurePolicy, LedgerStatus, Status
 from caretaker.api.objects import ContainerEnd, Node
 from caretaker.api.times import format_time
+from caretaker.daemontask.annotation_requests import read_requests
 from caretaker.daemontask.ledger import Ledger
 from caretaker.daemontask.losses import wanted_run
-from caretaker.daemontask.orders import read_orders
 from unit.daemontask.build import (
     NOW,
     REVISION,
@@ -241,7 +241,7 @@ def test_forced_rerun_of_named_nodes_leaves_the_others() -> None:
 )
 def test_an_annotation_that_cannot_be_read_is_named_and_changes_nothing(annotation: str, value: str) -> None:
     result = planned(task(annotations={annotation: value}), [A], [], {"a": entry(A)})
-    assert annotation in result.orders.errors[0]
+    assert annotation in result.requests.errors[0]
     assert started(result) == []
 
 
@@ -254,7 +254,7 @@ def test_an_annotation_that_cannot_be_read_is_named_and_changes_nothing(annotati
     ],
 )
 def test_an_annotation_of_ours_that_means_nothing_is_told(annotation: str, told: str) -> None:
-    errors = planned(task(annotations={annotation: "x"}), [A], [], {"a": entry(A)}).orders.errors
+    errors = planned(task(annotations={annotation: "x"}), [A], [], {"a": entry(A)}).requests.errors
     assert len(errors) == (told != "")
     assert told in "".join(errors)
 
@@ -550,7 +550,7 @@ def all_done(decision: str, **spec: Any) -> DaemonTask:
     """A task whose every node had succeeded when its ledger was last written."""
     of = task(annotations={names.LEDGER_DECISION: decision}, **spec)
     told = LedgerStatus(
-        shards=1, done_run=wanted_run(of, REVISION, read_orders(of)), done_at=format_time(NOW - 60)
+        shards=1, done_run=wanted_run(of, REVISION, read_requests(of)), done_at=format_time(NOW - 60)
     )
     return msgspec.structs.replace(of, status=Status(ledger=told))
 

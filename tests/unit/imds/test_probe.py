@@ -11,8 +11,8 @@ from caretaker.api.daemontask import MAX_TEMPLATE_BYTES, DaemonTask, Spec
 from caretaker.api.objects import Node, Taint, WireMeta
 from caretaker.api.template import wrong_type
 from caretaker.daemontask import fit
+from caretaker.daemontask.annotation_requests import read_requests
 from caretaker.daemontask.ledger import Entry, encode_entry
-from caretaker.daemontask.orders import read_orders
 from caretaker.daemontask.pods import Start, build
 from caretaker.daemontask.results import VALUES_BYTES
 from caretaker.imds.probe import (
@@ -63,7 +63,7 @@ def test_it_selects_the_chosen_nodes_whatever_keeps_others_away() -> None:
 def test_it_runs_once_and_again_for_a_mark_and_for_nothing_else() -> None:
     made = read(body(b=MARK, a=""))
     assert made.spec.rerun_on == ()
-    orders = read_orders(made)
+    orders = read_requests(made)
     assert (orders.errors, orders.rerun_nodes) == ((), {"b": NONCE})
     assert made.metadata.name == TASK_NAME
 

@@ -80,7 +80,7 @@ def as_text(made: Forecast, *, wide: bool) -> list[str]:
     if tty and (numbers["active"] or made.turns):
         lines.append(f"  {bar(numbers)}")
     lines += [f"  {line}" for line in standing(task.status.conditions, made.snapshot.now)]
-    wrong = remarks(task, made.snapshot.ledger, made.plan.orders.refused)
+    wrong = remarks(task, made.snapshot.ledger, made.plan.requests.refused)
     lines += [f"  {line}" for line in (*calendar_lines(made), *_slots(made), *wrong)]
     lines += results_table(made.plan.told.results)
     states = sorted((made.state_of(name) for name in made.reports), key=_order)

@@ -115,7 +115,7 @@ class Work:
             known, dirty=known.dirty or time.monotonic(), event_at=time.time()
         )
 
-    # ---------------------------------------------------------------- orders of a pass
+    # ---------------------------------------------------------------- looks of a pass
 
     def begin(self, plan: Plan) -> None:
         """Start the looks and the list of a plan."""

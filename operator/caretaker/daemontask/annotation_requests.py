@@ -1,6 +1,6 @@
-"""What a person asked of a DaemonTask by annotation: re-runs, resuming, what to do about a lost ledger.
+"""Requests of a person to a DaemonTask by annotation: re-runs, resuming, what to do about a lost ledger.
 
-Pure: the task -> Orders. What cannot be read is named, and nothing else is lost by it.
+Pure: the task -> AnnotationRequests. What cannot be read is named, and nothing else is lost by it.
 """
 
 import difflib
@@ -18,8 +18,8 @@ ASSUME_DONE: Final = "assume-done"
 KNOWN: Final = (names.RERUN_AT, names.RERUN_NODES, names.RESUME_AT, names.LEDGER_DECISION)
 
 
-class Orders(msgspec.Struct, frozen=True):
-    """What a person asked for by annotation, read and checked."""
+class AnnotationRequests(msgspec.Struct, frozen=True):
+    """The requests, read and checked."""
 
     rerun_at: str = ""
     rerun_nodes: Mapping[str, str] = {}
@@ -30,8 +30,8 @@ class Orders(msgspec.Struct, frozen=True):
     errors: tuple[str, ...] = ()
 
 
-def read_orders(task: DaemonTask) -> Orders:
-    """The annotations that carry a person's wishes; what cannot be read is named, and nothing else lost."""
+def read_requests(task: DaemonTask) -> AnnotationRequests:
+    """The annotations that carry a person's requests; what cannot be read is named, and nothing else lost."""
     marks = task.metadata.annotations or {}
     errors = [
         f"metadata.annotations[{key}]: {marks[key]!r} is not an RFC 3339 time such as 2026-01-31T12:00:00Z"
@@ -57,7 +57,7 @@ def read_orders(task: DaemonTask) -> Orders:
         )
         decision = ""
     errors += _unknown(marks)
-    return Orders(
+    return AnnotationRequests(
         rerun_at=normalise_time(marks.get(names.RERUN_AT)),
         rerun_nodes=rerun_nodes,
         resume_at=parse_time(marks.get(names.RESUME_AT)) or 0.0,

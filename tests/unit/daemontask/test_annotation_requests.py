@@ -2,7 +2,7 @@
 
 import pytest
 
-from caretaker.daemontask.orders import Orders, read_orders
+from caretaker.daemontask.annotation_requests import AnnotationRequests, read_requests
 from unit.daemontask.build import task
 
 ASKED = "2026-01-31T12:00:00Z"
@@ -14,29 +14,31 @@ NO_DECISION = (
 KNOWN = ", ".join(f"{PREFIX}/{name}" for name in ("rerun-at", "rerun-nodes", "resume-at", "ledger"))
 
 
-def orders(**annotations: str) -> Orders:
+def requests(**annotations: str) -> AnnotationRequests:
     """Of a task with these, without the prefix and with underscores."""
     marks = {f"{PREFIX}/{name.replace('_', '-')}": value for name, value in annotations.items()}
-    return read_orders(task(annotations={"example.com/rerun-at": "never", **marks}))
+    return read_requests(task(annotations={"example.com/rerun-at": "never", **marks}))
 
 
 def test_without_annotations_nothing_is_asked() -> None:
-    assert orders() == Orders(rerun_at="", rerun_nodes={}, resume_at=0.0, ledger="", errors=())
-    assert read_orders(task()) == Orders()
+    assert requests() == AnnotationRequests(rerun_at="", rerun_nodes={}, resume_at=0.0, ledger="", errors=())
+    assert read_requests(task()) == AnnotationRequests()
 
 
 def test_what_can_be_read() -> None:
-    found = orders(
+    found = requests(
         rerun_at="2026-01-31T13:00:00+01:00",
         rerun_nodes=f'{{"a": "{ASKED}"}}',
         resume_at=ASKED,
         ledger="rerun",
     )
     at = "2026-01-31T12:00:00.000000+00:00"
-    assert found == Orders(rerun_at=at, rerun_nodes={"a": at}, resume_at=1769860800.0, ledger="rerun")
-    assert orders(ledger="assume-done") == Orders(ledger="assume-done")
-    named = Orders(ledger="assume-done", assumed=frozenset({"a", "b"}))
-    assert orders(ledger="assume-done: a, b,") == named
+    assert found == AnnotationRequests(
+        rerun_at=at, rerun_nodes={"a": at}, resume_at=1769860800.0, ledger="rerun"
+    )
+    assert requests(ledger="assume-done") == AnnotationRequests(ledger="assume-done")
+    named = AnnotationRequests(ledger="assume-done", assumed=frozenset({"a", "b"}))
+    assert requests(ledger="assume-done: a, b,") == named
 
 
 @pytest.mark.parametrize(
@@ -48,7 +50,7 @@ def test_what_can_be_read() -> None:
     ],
 )
 def test_a_decision_on_named_nodes_names_them(text: str) -> None:
-    found = orders(ledger=text)
+    found = requests(ledger=text)
     assert (found.ledger, found.assumed, len(found.errors)) == ("", frozenset(), 1)
     assert f"{text!r} is neither" in found.errors[0]
 
@@ -92,17 +94,17 @@ def no_node_time(node: str, text: str) -> str:
     ],
 )
 def test_what_cannot_be_read_is_told(annotations: dict[str, str], errors: list[str]) -> None:
-    assert orders(**annotations).errors == tuple(errors)
+    assert requests(**annotations).errors == tuple(errors)
 
 
 @pytest.mark.parametrize("text", ["[]", '{"a": 1}', "{", '"a"'])
 def test_reruns_of_nodes_are_an_object_of_times(text: str) -> None:
-    (error,) = orders(rerun_nodes=text).errors
+    (error,) = requests(rerun_nodes=text).errors
     assert error.startswith(f"metadata.annotations[{PREFIX}/rerun-nodes]: want {{node name: time}}: ")
 
 
 def test_every_fault_is_told_and_the_rest_is_done() -> None:
-    found = orders(
+    found = requests(
         rerun_at="now",
         rerun_nodes=f'{{"a": "{ASKED}", "b": "x"}}',
         resume_at=ASKED,
