@@ -20,8 +20,8 @@ from caretaker.daemontask.ecs import snapshot as ecs_snapshot
 from caretaker.daemontask.ecs import status as ecs_status
 from caretaker.daemontask.ecs.check import Verdict
 from caretaker.daemontask.facts import Outcome
-from caretaker.daemontask.fit import NodeFit
 from caretaker.daemontask.ledger import Entry, Ledger
+from caretaker.daemontask.node_eligibility import NodeEligibility
 from caretaker.daemontask.snapshot import Snapshot
 from caretaker.daemontask.status import status_of
 from caretaker.imds import plan as policy_plan
@@ -46,12 +46,12 @@ _RIVALS: Final = tuple(
 
 
 @lru_cache(maxsize=8)
-def _fit(template: bytes) -> NodeFit:
+def _eligibility(template: bytes) -> NodeEligibility:
     """With all verdicts known, as they are before a plan is made."""
-    fit = NodeFit(msgspec.json.decode(template))
+    eligibility = NodeEligibility(msgspec.json.decode(template))
     for node in fleet.BY_NAME.values():
-        fit.verdict(node)
-    return fit
+        eligibility.verdict(node)
+    return eligibility
 
 
 @lru_cache(maxsize=8)
@@ -63,8 +63,8 @@ def task(of: DaemonTask) -> Snapshot:
     """A pass over all nodes, of which every tenth has a Pod of which nothing is recorded."""
     entries = _entries(of.spec.results)
     ledger = Ledger(entries, shards=5, since=dict.fromkeys(entries, 0.0))
-    fit = _fit(msgspec.json.encode(of.spec.template))
-    return Snapshot(of, fleet.REVISION, fit, fleet.BY_NAME, fleet.pods(), ledger, NOW)
+    eligibility = _eligibility(msgspec.json.encode(of.spec.template))
+    return Snapshot(of, fleet.REVISION, eligibility, fleet.BY_NAME, fleet.pods(), ledger, NOW)
 
 
 def planned_task(snapshot: Snapshot) -> Any:

@@ -19,13 +19,13 @@ from caretaker.api.events import Event, ObjectRef
 from caretaker.api.objects import Node, Pod, WireNode
 from caretaker.daemontask.events import transitions
 from caretaker.daemontask.facts import Outcome
-from caretaker.daemontask.fit import NodeFit
 from caretaker.daemontask.intents import TOKEN, given_up, is_new_end, withdrawn
 from caretaker.daemontask.ledger import Ledger
 from caretaker.daemontask.losses import expected
+from caretaker.daemontask.node_eligibility import NodeEligibility
 from caretaker.daemontask.plan import Plan, doubtful, keep_slots, plan, unlisted
+from caretaker.daemontask.pod_control import CONFIRMED_SECONDS, PodControl, run_all
 from caretaker.daemontask.pods import pod_cost, revisions_of
-from caretaker.daemontask.podwrites import CONFIRMED_SECONDS, PodWriter, run_all
 from caretaker.daemontask.requeue_after import requeue_after
 from caretaker.daemontask.resource import KIND, RawTask, read_task, refusal_of, task_path
 from caretaker.daemontask.results import figures
@@ -74,7 +74,7 @@ class DaemonTaskKind:
         self._node_store = nodes
         self._nodes = by_name
         self._index = PodIndex(pods)
-        self._writer = PodWriter(client, pods, scale)
+        self._pod_control = PodControl(client, pods, scale)
         self._task_states = task_states
         self._metrics = metrics
         self._scale = scale
@@ -109,15 +109,15 @@ class DaemonTaskKind:
                 state.hashes(raw.spec, task.spec.template)
         hashes = state.hashes(raw.spec, task.spec.template)
         revision, former = revisions_of(task.spec, task.status, hashes)
-        if state.fit is None or state.revision != revision:
+        if state.eligibility is None or state.revision != revision:
             async with self._yielding:
-                state.fit, state.revision = NodeFit(task.spec.template), revision
+                state.eligibility, state.revision = NodeEligibility(task.spec.template), revision
                 state.verdict = state.turn = None
                 state.pod_cost = pod_cost(task.metadata, task.spec, revision)
             state.refusals.clear()
-            await look_at_all(state.fit, list(self._nodes.values()))
-        elif state.fit.costly:  # events do not compute costly verdicts
-            await look_at_all(state.fit, list(self._nodes.values()))
+            await look_at_all(state.eligibility, list(self._nodes.values()))
+        elif state.eligibility.costly:  # events do not compute costly verdicts
+            await look_at_all(state.eligibility, list(self._nodes.values()))
         state.backoff_limit = task.spec.backoff_limit
         if not invalid and state.verdict is None:
             state.verdict = await self._check_template(task, revision)
@@ -142,8 +142,8 @@ class DaemonTaskKind:
         known = not plan.starts or await shards.current(start.node_name for start in plan.starts)
         seen = all(await run_all(self._is_so(name, node) for name, node in believed.items()))
         lost = given_up(snapshot.ledger.entries, plan.records)
-        gone = all(await run_all(self._writer.is_gone(snapshot, plan.records[name]) for name in lost))
-        gone &= await self._writer.has_seen_all(snapshot, hidden)
+        gone = all(await run_all(self._pod_control.is_gone(snapshot, plan.records[name]) for name in lost))
+        gone &= await self._pod_control.has_seen_all(snapshot, hidden)
         if known and seen and gone:
             for uid in unsure:
                 state.unsure.pop(uid, None)
@@ -163,11 +163,11 @@ class DaemonTaskKind:
         state.unplaced = frozenset(report.node.uid for report in plan.unplaced)
         state.trouble = await self._record(snapshot, plan, state)
         if state.trouble is None:
-            refused, as_seen, gone = await self._writer.delete(plan.deletes, state)
+            refused, as_seen, gone = await self._pod_control.delete(plan.deletes, state)
             state.still_there(pod for pod in plan.deletes if pod.uid not in gone)
             keep_slots(plan, gone)
             state.queued = plan.queued > 0
-            started, complete = await self._writer.start(snapshot, plan.starts, state, plan.edge)
+            started, complete = await self._pod_control.start(snapshot, plan.starts, state, plan.edge)
             outcome.created, outcome.started = len(started), frozenset(started)
             state.idle = not plan.paced_at and (state.idle or bool(started))
             await self._withdraw(snapshot, plan, state)
@@ -261,14 +261,14 @@ class DaemonTaskKind:
         return False
 
     def _snapshot(self, task: DaemonTask, state: TaskState, ledger: Ledger, invalid: str) -> Snapshot:
-        assert state.fit is not None  # noqa: S101 - gather has just set it
+        assert state.eligibility is not None  # noqa: S101 - gather has just set it
         shards, now = _loaded(state), time.time()
         allowed, wait = state.allowed(time.monotonic())
         pods = self._index.pods_of(task.metadata.namespace, task.metadata.uid)
         return Snapshot(
             task=task,
             revision=state.revision,
-            fit=state.fit,
+            eligibility=state.eligibility,
             nodes=self._nodes,
             pods=state.with_ended(pods, self._nodes),
             ledger=ledger,

@@ -13,8 +13,8 @@ import msgspec
 from caretaker.api.daemontask import Spec
 from caretaker.api.objects import Node, Pod
 from caretaker.daemontask.decision import Decision
-from caretaker.daemontask.fit import NodeFit
 from caretaker.daemontask.ledger import Entry
+from caretaker.daemontask.node_eligibility import NodeEligibility
 
 
 class NodeReport(msgspec.Struct, frozen=True, gc=False):
@@ -32,7 +32,7 @@ class Basis(msgspec.Struct, frozen=True):
 
     spec: Spec
     revision: str
-    fit: NodeFit
+    eligibility: NodeEligibility
     rerun_at: str
     rerun_nodes: Mapping[str, str]
     tick: int

@@ -11,9 +11,9 @@ import msgspec
 
 from caretaker.api.daemontask import Spec
 from caretaker.api.objects import Node, Pod
-from caretaker.daemontask.fit import Verdict
 from caretaker.daemontask.intents import UNREADABLE, covered
 from caretaker.daemontask.ledger import OUTCOME_UNKNOWN, Entry, Result
+from caretaker.daemontask.node_eligibility import Verdict
 from caretaker.daemontask.pod_failure_policy import NODE_REBOOT, entry_for
 from caretaker.daemontask.pods import run_key
 from caretaker.daemontask.refusals import Refusal

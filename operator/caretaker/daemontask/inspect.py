@@ -20,9 +20,9 @@ from caretaker.api.conditions import Reason
 from caretaker.api.daemontask import DaemonTask
 from caretaker.api.names import LABEL_TASK
 from caretaker.api.objects import Node, Pod, WireNode, WirePod
-from caretaker.daemontask.fit import NodeFit
 from caretaker.daemontask.ledger import Ledger
 from caretaker.daemontask.losses import expected
+from caretaker.daemontask.node_eligibility import NodeEligibility
 from caretaker.daemontask.pods import revisions_of
 from caretaker.daemontask.resource import RawTask, read_task, task_path
 from caretaker.daemontask.shard import WireConfigMap
@@ -71,7 +71,7 @@ def _snapshot(
         task=task,
         revision=revision,
         former=former,
-        fit=NodeFit(task.spec.template),
+        eligibility=NodeEligibility(task.spec.template),
         nodes=nodes,
         pods=pods,
         ledger=ledger,
@@ -123,7 +123,7 @@ class Follower:
         )
         self._shards = self.watches.add(f"{base}/configmaps", WireConfigMap, label_selector=ledger)
         self._index = PodIndex(self._pods)
-        self._fit: tuple[str, NodeFit] | None = None
+        self._eligibility: tuple[str, NodeEligibility] | None = None
 
     def snapshot(self) -> Snapshot | None:
         """The task now; None before everything has been read, and when the task is gone."""
@@ -144,9 +144,9 @@ class Follower:
         ledger = shards.view(told, strict=task.spec.at_most_once)
         snapshot = _snapshot(task, invalid or told_invalid(task), nodes, pods, ledger, now)
         # The verdicts are remembered for as long as the template is the same.
-        if self._fit is None or self._fit[0] != snapshot.revision:
-            self._fit = snapshot.revision, snapshot.fit
-        return msgspec.structs.replace(snapshot, fit=self._fit[1])
+        if self._eligibility is None or self._eligibility[0] != snapshot.revision:
+            self._eligibility = snapshot.revision, snapshot.eligibility
+        return msgspec.structs.replace(snapshot, eligibility=self._eligibility[1])
 
 
 @asynccontextmanager

@@ -7,7 +7,7 @@ from caretaker.api.names import LABEL_REVISION, POD_NONCE
 from caretaker.api.objects import CRASH_LOOP, Node, Pod
 from caretaker.daemontask.decision import PREDECESSOR_TERMINATING, STARTING, Decision, State
 from caretaker.daemontask.due import View, nonce_of
-from caretaker.daemontask.fit import Verdict
+from caretaker.daemontask.node_eligibility import Verdict
 from caretaker.daemontask.pod_failure_policy import past
 from caretaker.daemontask.pods import tick_of
 

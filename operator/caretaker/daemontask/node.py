@@ -31,9 +31,9 @@ from caretaker.daemontask.decision import (
     Decision,
 )
 from caretaker.daemontask.due import RETRY, View, in_place, is_broken, is_retry, key_of, nonce_of, trigger_of
-from caretaker.daemontask.fit import Verdict
 from caretaker.daemontask.ledger import Entry
 from caretaker.daemontask.live import decide_live, is_lost, lost_at, terminating
+from caretaker.daemontask.node_eligibility import Verdict
 from caretaker.daemontask.pod_failure_policy import (
     NODE_REBOOT,
     REBOOT_LOOP,

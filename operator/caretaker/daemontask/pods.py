@@ -14,7 +14,7 @@ from caretaker.api.hashing import digest, h10
 from caretaker.api.objects import Pod, WireMeta
 from caretaker.api.times import format_time, parse_time
 from caretaker.daemontask.bulk import cost_of
-from caretaker.daemontask.fit import default_tolerations
+from caretaker.daemontask.node_eligibility import default_tolerations
 from caretaker.daemontask.normal import normalised
 
 # A pod of ours must not keep the cluster autoscaler from removing its node.

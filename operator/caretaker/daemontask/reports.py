@@ -14,11 +14,11 @@ from caretaker.daemontask.annotation_requests import AnnotationRequests
 from caretaker.daemontask.decision import Decision, State
 from caretaker.daemontask.decision_cache import Basis, DecisionCache, NodeReport
 from caretaker.daemontask.due import NO_PODS, View, are_past, made_up
-from caretaker.daemontask.fit import Verdict
 from caretaker.daemontask.intents import LOST, is_open
 from caretaker.daemontask.ledger import OUTCOME_UNKNOWN, Entry, Result
 from caretaker.daemontask.losses import assumed
 from caretaker.daemontask.node import decide
+from caretaker.daemontask.node_eligibility import Verdict
 from caretaker.daemontask.retention import expired
 from caretaker.daemontask.rollout_start import waiting_since
 from caretaker.daemontask.snapshot import Snapshot
@@ -42,7 +42,7 @@ def reports(snapshot: Snapshot, requests: AnnotationRequests, taken: int = 0) ->
             if plain:
                 cache.put(pods, entry, report)
         said = assumed(snapshot, requests, node) if lost and report.decision.state != "succeeded" else None
-        if said is not None and _may_have_run(view, node, snapshot.fit.verdict(node), pods):
+        if said is not None and _may_have_run(view, node, snapshot.eligibility.verdict(node), pods):
             report = _assumed(view, node, entry, pods, said, taken)
         yield report
 
@@ -71,7 +71,7 @@ def _decision_cache(snapshot: Snapshot, requests: AnnotationRequests, view: View
     basis = Basis(
         spec=msgspec.structs.replace(task.spec, template={}),  # may be large; its revision stands for it
         revision=snapshot.revision,
-        fit=snapshot.fit,
+        eligibility=snapshot.eligibility,
         rerun_at=requests.rerun_at,
         rerun_nodes=requests.rerun_nodes,
         tick=view.tick,
@@ -85,7 +85,7 @@ def _decision_cache(snapshot: Snapshot, requests: AnnotationRequests, view: View
 def _report(
     snapshot: Snapshot, view: View, node: Node, pods: Mapping[str, Pod], entry: Entry | None
 ) -> NodeReport:
-    decision = decide(view, node, snapshot.fit.verdict(node), pods, entry)
+    decision = decide(view, node, snapshot.eligibility.verdict(node), pods, entry)
     if decision.record is not None:
         return NodeReport(node, decision, decision.record)  # what is still to be written keeps its Pods
     if entry is None or entry.node_uid != node.uid:  # none, or of a node that this one replaced

@@ -15,8 +15,8 @@ from caretaker.api.objects import Node, Pod, WireMeta
 from caretaker.daemontask.bulk import PAUSE, Bulk
 from caretaker.daemontask.decision import BACKOFF_BASE, BACKOFF_MAX
 from caretaker.daemontask.decision_cache import DecisionCache
-from caretaker.daemontask.fit import NodeFit
 from caretaker.daemontask.ledger import Entry
+from caretaker.daemontask.node_eligibility import NodeEligibility
 from caretaker.daemontask.pods import hashes_of
 from caretaker.daemontask.refusals import Refusals
 from caretaker.daemontask.shards import Shards
@@ -39,7 +39,7 @@ class TaskState:
         # Node UID -> token of an intent of this process that ran nothing, as only this process can know.
         self.unstarted: dict[str, str] = {} if unstarted is None else unstarted
         self.shards: Shards | None = None
-        self.fit: NodeFit | None = None
+        self.eligibility: NodeEligibility | None = None
         self.decision_cache = DecisionCache()
         self.revision = ""
         self._hashes: tuple[bytes, tuple[str, str]] = (b"", ("", ""))  # (digest of a spec, its hashes_of())
@@ -213,8 +213,8 @@ class TaskState:
         self.conflicts = {name: uid for name, uid in self.conflicts.items() if uid != node.uid}
         self._ended = {uid: pod for uid, pod in self._ended.items() if pod.node_uid != node.uid}
         self.decision_cache.forget(node.name)
-        if self.fit is not None:
-            self.fit.forget(node.name)
+        if self.eligibility is not None:
+            self.eligibility.forget(node.name)
 
     def absent(
         self, recorded: Iterable[str], nodes: Mapping[str, Node], now: float, scale: float = 1.0
@@ -307,8 +307,8 @@ class TaskStates:
             del self._bulk[key.namespace]
 
 
-async def look_at_all(fit: NodeFit, nodes: Iterable[Node]) -> None:
+async def look_at_all(eligibility: NodeEligibility, nodes: Iterable[Node]) -> None:
     """Have each node's verdict remembered, and let other tasks of the event loop in between: with thousands
     of terms and of nodes it takes seconds."""
     async for node in in_pieces(nodes):
-        fit.verdict(node)
+        eligibility.verdict(node)

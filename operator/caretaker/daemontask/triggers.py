@@ -118,22 +118,27 @@ def _just_made(state: TaskState, old: Pod | None, new: Pod | None) -> bool:
 
 
 def _may_start(state: TaskState, new: Node | None) -> bool:
-    fit = state.fit
-    return new is not None and fit is not None and not fit.costly and fit.verdict(new).kind == "fits"
+    eligibility = state.eligibility
+    return (
+        new is not None
+        and eligibility is not None
+        and not eligibility.costly
+        and eligibility.verdict(new).kind == "fits"
+    )
 
 
 def _concerns(state: TaskState, old: Node | None, new: Node | None) -> bool:
     """Whether the task could decide otherwise. A label that it does not look at changes nothing for it."""
-    fit = state.fit
-    if fit is None:
+    eligibility = state.eligibility
+    if eligibility is None:
         return False  # its first pass is still to come
-    if fit.costly:
+    if eligibility.costly:
         return True  # the pass computes the verdict, and yields in between
     if old is None or new is None or old.uid != new.uid:
         node = new or old
-        return node is not None and fit.verdict(node).kind != "excluded"
-    before = fit.verdict(old)
-    after = fit.verdict(new)
+        return node is not None and eligibility.verdict(node).kind != "excluded"
+    before = eligibility.verdict(old)
+    after = eligibility.verdict(new)
     return before != after or (
         after.kind != "excluded"
         and (old.boot_id, old.ready, old.ready_since) != (new.boot_id, new.ready, new.ready_since)

@@ -14,8 +14,8 @@ from caretaker.daemontask.bulk import BYTES, ENTRY, FREE, PAUSE, Bulk, cost_of
 from caretaker.daemontask.events import transitions
 from caretaker.daemontask.facts import Outcome
 from caretaker.daemontask.plan import Plan, plan
+from caretaker.daemontask.pod_control import CREATE_BYTES, PodControl
 from caretaker.daemontask.pods import PodEncoder, pod_cost
-from caretaker.daemontask.podwrites import CREATE_BYTES, PodWriter
 from caretaker.daemontask.requeue_after import requeue_after
 from caretaker.daemontask.slots import Shares, paced
 from caretaker.daemontask.snapshot import Snapshot
@@ -26,7 +26,7 @@ from caretaker.runtime.queue import Key
 from unit.daemontask.build import NOW, UID, node, pod, snapshot, started, task
 from unit.daemontask.simoperator import KEY
 from unit.daemontask.simworld import Make
-from unit.daemontask.test_podwrites import Api
+from unit.daemontask.test_pod_control import Api
 
 KIB = 1024
 LARGE = {"spec": {"containers": [{"name": "a", "image": "b", "args": ["x" * 96 * KIB]}]}}
@@ -288,7 +288,7 @@ async def test_what_was_created_counts() -> None:
     api, state, starts = Api(), TaskState(UID), plan(of).starts
     state.confirmed, state.pod_cost = time.monotonic(), CREATE_BYTES // 4
     client: Any = api
-    made, complete = await PodWriter(client, Store(), 1.0).start(of, starts[:8], state)
+    made, complete = await PodControl(client, Store(), 1.0).start(of, starts[:8], state)
     assert (len(made), complete) == (2, False), "another task may have been quicker since the plan"
     allowed, wait = state.allowed(time.monotonic())
     assert allowed == 0

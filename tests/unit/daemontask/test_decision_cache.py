@@ -14,7 +14,7 @@ from caretaker.api.objects import Pod
 from caretaker.api.times import format_time
 from caretaker.daemontask.decision import Decision
 from caretaker.daemontask.decision_cache import Basis, DecisionCache, NodeReport
-from caretaker.daemontask.fit import NodeFit
+from caretaker.daemontask.node_eligibility import NodeEligibility
 from caretaker.daemontask.plan import plan
 from caretaker.daemontask.pods import revision_of
 from caretaker.daemontask.snapshot import Snapshot
@@ -97,8 +97,10 @@ def without_entry(name: str) -> Change:
 def with_spec(**changes: Any) -> Change:
     def change(s: Snapshot) -> Snapshot:
         of = task(status=s.task.status, **{**SPEC, **changes})
-        fit = s.fit if of.spec.template == s.task.spec.template else NodeFit(of.spec.template)
-        return msgspec.structs.replace(s, task=of, revision=revision_of(of.spec), fit=fit)
+        eligibility = (
+            s.eligibility if of.spec.template == s.task.spec.template else NodeEligibility(of.spec.template)
+        )
+        return msgspec.structs.replace(s, task=of, revision=revision_of(of.spec), eligibility=eligibility)
 
     return change
 
@@ -200,13 +202,13 @@ def test_a_second_look_asks_no_node_again() -> None:
     known = plan(first)
     asked: list[str] = []
 
-    class Fit(NodeFit):
+    class Eligibility(NodeEligibility):
         def verdict(self, of: Any) -> Any:
             asked.append(of.name)
             return super().verdict(of)
 
     # The same rules by another object: all are asked once more, then only those that something is due on.
-    watched = msgspec.structs.replace(first, fit=Fit(first.task.spec.template))
+    watched = msgspec.structs.replace(first, eligibility=Eligibility(first.task.spec.template))
     assert plan(watched) == known
     assert sorted(asked) == sorted(NODES)
     asked.clear()
@@ -226,7 +228,7 @@ def reported(*, expired: tuple[Pod, ...] = (), expires: float = 0.0, **decision:
 
 
 def basis(**changes: Any) -> Basis:
-    made = Basis(task().spec, REVISION, NodeFit(TEMPLATE), "", {}, 0, 0.0, 1.0)
+    made = Basis(task().spec, REVISION, NodeEligibility(TEMPLATE), "", {}, 0, 0.0, 1.0)
     return msgspec.structs.replace(made, **changes)
 
 
@@ -287,8 +289,8 @@ def test_it_holds_until_its_time(report: NodeReport, until: float) -> None:
     [
         pytest.param(SAME, NOW, True, id="the same again"),
         pytest.param(SAME, NOW - 1, False, id="a clock that went back"),
-        pytest.param(basis(fit=SAME.fit), NOW, True, id="an equal one"),
-        pytest.param(basis(fit=SAME.fit, tick=1), NOW, False, id="another tick"),
+        pytest.param(basis(eligibility=SAME.eligibility), NOW, True, id="an equal one"),
+        pytest.param(basis(eligibility=SAME.eligibility, tick=1), NOW, False, id="another tick"),
     ],
 )
 def test_what_every_decision_reads_has_to_be_the_same(of: Basis, now: float, known: bool) -> None:

@@ -18,8 +18,8 @@ from caretaker.api.times import format_time
 from caretaker.daemontask.decision_cache import DecisionCache
 from caretaker.daemontask.events import QUIET, transitions
 from caretaker.daemontask.facts import Outcome
-from caretaker.daemontask.fit import NodeFit
 from caretaker.daemontask.ledger import Entry
+from caretaker.daemontask.node_eligibility import NodeEligibility
 from caretaker.daemontask.plan import plan
 from caretaker.daemontask.snapshot import Trouble
 from caretaker.daemontask.status import status_of
@@ -59,7 +59,7 @@ class Fleet:
 
     def restart(self) -> None:
         self._recorder = EventRecorder(self.posted, clock=lambda: self.now)
-        self._decision_cache, self._fit = DecisionCache(), NodeFit(self.task.spec.template)
+        self._decision_cache, self._eligibility = DecisionCache(), NodeEligibility(self.task.spec.template)
 
     async def look(self) -> Status:
         seen = snapshot(
@@ -67,7 +67,7 @@ class Fleet:
             list(self.nodes.values()),
             entries=dict(self.entries),
             now=self.now,
-            fit=self._fit,
+            eligibility=self._eligibility,
             decision_cache=self._decision_cache,
         )
         seen = msgspec.structs.replace(seen, pods=dict(self._pods))

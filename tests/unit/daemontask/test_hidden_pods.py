@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from caretaker.api import names
-from caretaker.daemontask import podwrites
+from caretaker.daemontask import pod_control
 from caretaker.daemontask.ledger import OUTCOME_UNKNOWN
 from unit.daemontask.simcluster import newer
 from unit.daemontask.simworld import NODES, Make, SimWorld
@@ -47,7 +47,7 @@ def break_entries(world: SimWorld) -> None:
 def test_where_a_template_came_back_its_earlier_pod_does_not_tell(
     make: Make, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
-    monkeypatch.setattr(podwrites, "MOST_NAMED", most)
+    monkeypatch.setattr(pod_control, "MOST_NAMED", most)
     world = make(**ONCE)
     world.whole_pass(0)
     world.run_pods()

@@ -8,7 +8,7 @@ import pytest
 from caretaker.api import names
 from caretaker.api.objects import Pod
 from caretaker.daemontask.decision import Decision
-from caretaker.daemontask.fit import FITS, Verdict
+from caretaker.daemontask.node_eligibility import FITS, Verdict
 from unit.daemontask.build import NOW, node, pod
 from unit.daemontask.test_node import DEADLINE, A, decided
 

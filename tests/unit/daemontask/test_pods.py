@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from caretaker.api import names
 from caretaker.api.daemontask import Spec
 from caretaker.api.objects import WireMeta
-from caretaker.daemontask.fit import DEFAULT_TOLERATIONS
+from caretaker.daemontask.node_eligibility import DEFAULT_TOLERATIONS
 from caretaker.daemontask.pods import (
     PodEncoder,
     Start,

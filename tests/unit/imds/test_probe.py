@@ -10,9 +10,9 @@ from caretaker.api import names
 from caretaker.api.daemontask import MAX_TEMPLATE_BYTES, DaemonTask, Spec
 from caretaker.api.objects import Node, Taint, WireMeta
 from caretaker.api.template import wrong_type
-from caretaker.daemontask import fit
 from caretaker.daemontask.annotation_requests import read_requests
 from caretaker.daemontask.ledger import Entry, encode_entry
+from caretaker.daemontask.node_eligibility import NodeEligibility
 from caretaker.daemontask.pods import Start, build
 from caretaker.daemontask.results import VALUES_BYTES
 from caretaker.imds.probe import (
@@ -54,7 +54,7 @@ def test_without_nodes_there_is_no_task() -> None:
 
 
 def test_it_selects_the_chosen_nodes_whatever_keeps_others_away() -> None:
-    chosen = fit.NodeFit(read(body(a="", b="")).spec.template)
+    chosen = NodeEligibility(read(body(a="", b="")).spec.template)
     tainted = msgspec.structs.replace(A, taints=(Taint("gpu", "NoSchedule"), Taint("x", "NoExecute")))
     assert chosen.verdict(tainted).kind == "fits"
     assert chosen.verdict(msgspec.structs.replace(A, name="c", uid="c")).kind == "excluded"
@@ -63,8 +63,8 @@ def test_it_selects_the_chosen_nodes_whatever_keeps_others_away() -> None:
 def test_it_runs_once_and_again_for_a_mark_and_for_nothing_else() -> None:
     made = read(body(b=MARK, a=""))
     assert made.spec.rerun_on == ()
-    orders = read_requests(made)
-    assert (orders.errors, orders.rerun_nodes) == ((), {"b": NONCE})
+    requests = read_requests(made)
+    assert (requests.errors, requests.rerun_nodes) == ((), {"b": NONCE})
     assert made.metadata.name == TASK_NAME
 
 

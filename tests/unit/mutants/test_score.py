@@ -27,10 +27,16 @@ MUTANT = Change("imds.rate_limiter.AdaptiveRateLimiter.next", "found = first( se
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("caretaker.daemontask.fit.x__show__mutmut_12", "daemontask.fit._show"),
+        ("caretaker.daemontask.node_eligibility.x__show__mutmut_12", "daemontask.node_eligibility._show"),
         ("caretaker.daemontask.ecs.plan.x_xor__mutmut_1", "daemontask.ecs.plan.xor"),
-        ("caretaker.daemontask.fit.xǁNodeFitǁ_special__mutmut_1", "daemontask.fit.NodeFit._special"),
-        ("caretaker.daemontask.fit.xǁNodeFitǁ__init____mutmut_1", "daemontask.fit.NodeFit.__init__"),
+        (
+            "caretaker.daemontask.node_eligibility.xǁNodeEligibilityǁ_special__mutmut_1",
+            "daemontask.node_eligibility.NodeEligibility._special",
+        ),
+        (
+            "caretaker.daemontask.node_eligibility.xǁNodeEligibilityǁ__init____mutmut_1",
+            "daemontask.node_eligibility.NodeEligibility.__init__",
+        ),
     ],
 )
 def test_where_a_mutant_is(name: str, expected: str) -> None:

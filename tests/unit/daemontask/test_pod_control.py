@@ -10,7 +10,7 @@ import pytest
 from caretaker.api.objects import WirePod
 from caretaker.aws.services import Rate
 from caretaker.daemontask import bulk
-from caretaker.daemontask.podwrites import CREATE_BYTES, CREATE_CONCURRENCY, PodWriter
+from caretaker.daemontask.pod_control import CREATE_BYTES, CREATE_CONCURRENCY, PodControl
 from caretaker.daemontask.task_state import TaskState
 from caretaker.kube.store import Store
 from unit.daemontask.build import UID, node, planned, snapshot, task
@@ -52,6 +52,6 @@ async def test_of_large_pods_fewer_are_created_at_a_time(
     state.confirmed, state.width = time.monotonic(), CREATE_CONCURRENCY
     client: Any = api
     starts = planned(of, nodes).starts
-    created, complete = await PodWriter(client, Store(), 1.0).start(snapshot(of, nodes), starts, state)
+    created, complete = await PodControl(client, Store(), 1.0).start(snapshot(of, nodes), starts, state)
     assert (len(created), complete) == (200, True)
     assert api.most == most

@@ -42,7 +42,7 @@ MOST_NAMED: Final = 250  # nodes that a list of Pods names; of more, all of the 
 LABEL_LOST_SECONDS: Final = 60.0
 
 
-class PodWriter:
+class PodControl:
     """Writes Pods and tells the store what the API server answered."""
 
     def __init__(self, client: KubeClient, pods: Store[Pod], scale: float) -> None:

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from caretaker.api.objects import Node, Taint
-from caretaker.daemontask.fit import (
+from caretaker.daemontask.node_eligibility import (
     DEFAULT_TOLERATIONS,
     FITS,
-    NodeFit,
+    NodeEligibility,
     Tolerated,
     Verdict,
     default_tolerations,
@@ -36,12 +36,12 @@ WINDOWS = Verdict(
 )
 
 
-def fit(**spec: Any) -> NodeFit:
-    return NodeFit({"spec": spec})
+def eligibility(**spec: Any) -> NodeEligibility:
+    return NodeEligibility({"spec": spec})
 
 
 def verdict(of: Node, **spec: Any) -> Verdict:
-    return fit(**spec).verdict(of)
+    return eligibility(**spec).verdict(of)
 
 
 def required(*terms: Any) -> dict[str, Any]:
@@ -174,7 +174,7 @@ def test_terms(terms: list[Any], matches: bool) -> None:
     ids=str,
 )
 def test_a_template_that_requires_nothing_fits_every_node(template: dict[str, Any]) -> None:
-    assert NodeFit(template).verdict(node()) == FITS
+    assert NodeEligibility(template).verdict(node()) == FITS
 
 
 @pytest.mark.parametrize(
@@ -503,7 +503,7 @@ def test_to_select_one_flavour_is_to_select_no_other() -> None:
 
 
 def test_a_verdict_follows_the_node() -> None:
-    one = fit()
+    one = eligibility()
     assert one.verdict(node("a")) == FITS
     assert one.verdict(node("a", unschedulable=True)) == CORDONED
     assert one.verdict(node("b")) == FITS
@@ -513,7 +513,7 @@ def test_a_verdict_follows_the_node() -> None:
 
 
 def test_a_verdict_on_an_unchanged_node_is_not_made_again() -> None:
-    one, of = fit(), node("a", unschedulable=True)
+    one, of = eligibility(), node("a", unschedulable=True)
     assert one.verdict(of) is one.verdict(of)
     before = one.verdict(of)
     one.forget("a")
