@@ -19,7 +19,7 @@ from caretaker.api.objects import Node, WireMeta, WireNode, WirePod
 from caretaker.api.s3refresh import Filter
 from caretaker.cli import manifest
 from caretaker.cli.common import Failure
-from caretaker.daemontask import calendar, results
+from caretaker.daemontask import cron_calendar, results
 from caretaker.daemontask.ecs import envelope as ecs_envelope
 from caretaker.daemontask.ledger import decode_entry
 from caretaker.daemontask.node_eligibility import NodeEligibility
@@ -76,7 +76,7 @@ def _shard(content: bytes) -> Any:
 
 
 def _cron(expression: str) -> Any:
-    found = calendar.read(expression, "Europe/Berlin")
+    found = cron_calendar.read(expression, "Europe/Berlin")
     return found.last(1.8e9), found.after(1.8e9)
 
 

@@ -26,7 +26,7 @@ from caretaker.daemontask.ecs.controller import EcsTarget
 from caretaker.daemontask.resource import KIND
 from caretaker.daemontask.targets import Targets
 from caretaker.daemontask.task_state import TaskStates
-from caretaker.daemontask.triggers import Triggers
+from caretaker.daemontask.watch_handlers import WatchHandlers
 from caretaker.handlers import CustomResources
 from caretaker.imds.controller import ControllerOptions, IMDSPolicyKind
 from caretaker.imds.gather import SERVICE as EC2
@@ -83,11 +83,13 @@ class App:
         if DAEMON_TASK.kind in served:
             reflectors.append(self._reflector(pods_path, WirePod, self._pods, LABEL_TASK))
         self._reflectors = tuple(reflectors)
-        triggers = Triggers(KIND, self._task_states, self._nodes, self._pods, self._queue.add, scale)
+        watch_handlers = WatchHandlers(
+            KIND, self._task_states, self._nodes, self._pods, self._queue.add, scale
+        )
         self._kind = DaemonTaskKind(
             client,
             self._nodes,
-            triggers.nodes,
+            watch_handlers.nodes,
             self._pods,
             self._task_states,
             self._metrics,

@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from caretaker.daemontask import calendar
+from caretaker.daemontask import cron_calendar
 from testbed.paths import CHECKOUT
 from testing import cronticks
 from testing.examples import SEED
@@ -16,7 +16,7 @@ from testing.examples import SEED
 def ours(question: dict[str, Any], count: int) -> list[int] | None:
     """Our ticks; None for what is no schedule."""
     try:
-        ticks = calendar.read(question["expression"], question["zone"])
+        ticks = cron_calendar.read(question["expression"], question["zone"])
     except ValueError:
         return None
     found, at = [], float(question["after"])

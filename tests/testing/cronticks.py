@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import gotools
-from caretaker.daemontask.calendar import FIELDS
+from caretaker.daemontask.cron_calendar import FIELDS
 
 Json = dict[str, Any]
 

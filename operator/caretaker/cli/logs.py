@@ -20,10 +20,10 @@ from caretaker.cli.common import (
     named,
     names_in,
 )
-from caretaker.daemontask.due import NO_PODS
 from caretaker.daemontask.forecast import Forecast, forecast
-from caretaker.daemontask.inspect import observe
 from caretaker.daemontask.intents import pod_of
+from caretaker.daemontask.run_triggers import NO_PODS
+from caretaker.daemontask.snapshot_reader import observe
 from caretaker.kube.errors import ApiError
 
 _AT_A_TIME: Final = 8

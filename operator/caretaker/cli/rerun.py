@@ -26,9 +26,9 @@ from caretaker.cli.common import (
 from caretaker.cli.text import age, number, one_line, table
 from caretaker.daemontask.budgets import Allowance, allowed_words
 from caretaker.daemontask.forecast import Forecast, forecast
-from caretaker.daemontask.inspect import observe
 from caretaker.daemontask.resource import RawTask, read_task, task_path
 from caretaker.daemontask.snapshot import Snapshot
+from caretaker.daemontask.snapshot_reader import observe
 from caretaker.imds.resource import RawPolicy
 from caretaker.kube.errors import ApiError
 

@@ -24,8 +24,8 @@ from caretaker.cli.common import (
 from caretaker.cli.rerun import annotate
 from caretaker.cli.text import number
 from caretaker.daemontask.forecast import forecast
-from caretaker.daemontask.inspect import observe
 from caretaker.daemontask.resource import task_path
+from caretaker.daemontask.snapshot_reader import observe
 from caretaker.imds.resource import RawPolicy, policy_path, read
 from caretaker.registry import DAEMON_TASK, IMDS_POLICY
 

@@ -11,7 +11,7 @@ import msgspec
 from caretaker.api import durations
 from caretaker.api.daemontask import Budget, Spec, resolve
 from caretaker.api.times import format_time
-from caretaker.daemontask import calendar
+from caretaker.daemontask import cron_calendar
 
 # Windows that follow each other without a gap: after so many, or beyond a year, the end is not told.
 _CHAIN: Final = 32
@@ -63,7 +63,7 @@ def _window(budget: Budget, zone: str, now: float) -> tuple[float, float]:
     """(when it began or begins, when it ends or 0) of the window that is open, else of the next."""
     if budget.schedule is None or budget.duration is None:
         return 0.0, 0.0
-    ticks, length = calendar.read(budget.schedule, zone), durations.seconds(budget.duration)
+    ticks, length = cron_calendar.read(budget.schedule, zone), durations.seconds(budget.duration)
     begins = ticks.last(now)
     if begins + length <= now:
         begins = ticks.after(now)

@@ -13,10 +13,10 @@ from caretaker.api.objects import Pod
 from caretaker.api.times import format_time
 from caretaker.daemontask.decision import State
 from caretaker.daemontask.decision_cache import NodeReport
-from caretaker.daemontask.due import NO_PODS, key_of
 from caretaker.daemontask.ledger import Value
 from caretaker.daemontask.plan import Plan, plan
 from caretaker.daemontask.reports import reports, view_of
+from caretaker.daemontask.run_triggers import NO_PODS, key_of
 from caretaker.daemontask.slots import Room, Shares, room_for, share_out, turn
 from caretaker.daemontask.snapshot import Snapshot
 from caretaker.daemontask.ticks import with_tick

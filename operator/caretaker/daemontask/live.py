@@ -6,10 +6,10 @@ Pure: (task, node, its live Pods, now) -> Decision.
 from caretaker.api.names import LABEL_REVISION, POD_NONCE
 from caretaker.api.objects import CRASH_LOOP, Node, Pod
 from caretaker.daemontask.decision import PREDECESSOR_TERMINATING, STARTING, Decision, State
-from caretaker.daemontask.due import View, nonce_of
 from caretaker.daemontask.node_eligibility import Verdict
 from caretaker.daemontask.pod_failure_policy import past
 from caretaker.daemontask.pods import tick_of
+from caretaker.daemontask.run_triggers import View, nonce_of
 
 
 def decide_live(view: View, node: Node, verdict: Verdict, live: list[Pod]) -> Decision:

@@ -30,7 +30,6 @@ from caretaker.daemontask.decision import (
     QUEUED,
     Decision,
 )
-from caretaker.daemontask.due import RETRY, View, in_place, is_broken, is_retry, key_of, nonce_of, trigger_of
 from caretaker.daemontask.ledger import Entry
 from caretaker.daemontask.live import decide_live, is_lost, lost_at, terminating
 from caretaker.daemontask.node_eligibility import Verdict
@@ -46,6 +45,16 @@ from caretaker.daemontask.pod_failure_policy import (
     was_used_up,
 )
 from caretaker.daemontask.refusals import Refusal
+from caretaker.daemontask.run_triggers import (
+    RETRY,
+    View,
+    in_place,
+    is_broken,
+    is_retry,
+    key_of,
+    nonce_of,
+    trigger_of,
+)
 
 
 def decide(

@@ -17,7 +17,6 @@ from caretaker.daemontask.annotation_requests import AnnotationRequests
 from caretaker.daemontask.budgets import Allowance
 from caretaker.daemontask.decision import POD_REFUSED, Decision, State
 from caretaker.daemontask.decision_cache import NodeReport
-from caretaker.daemontask.due import key_of
 from caretaker.daemontask.intents import intent, is_made_up
 from caretaker.daemontask.ledger import Entry, Ledger
 from caretaker.daemontask.losses import decided
@@ -26,6 +25,7 @@ from caretaker.daemontask.pods import Start
 from caretaker.daemontask.reports import reports, view_of
 from caretaker.daemontask.results import Summary, summarise
 from caretaker.daemontask.rollout import Rollout
+from caretaker.daemontask.run_triggers import key_of
 from caretaker.daemontask.slots import Room, Shares, room_for, share_out
 from caretaker.daemontask.snapshot import Snapshot
 from caretaker.daemontask.ticks import Tick

@@ -13,7 +13,6 @@ from caretaker.daemontask import ticks
 from caretaker.daemontask.annotation_requests import AnnotationRequests
 from caretaker.daemontask.decision import Decision, State
 from caretaker.daemontask.decision_cache import Basis, DecisionCache, NodeReport
-from caretaker.daemontask.due import NO_PODS, View, are_past, made_up
 from caretaker.daemontask.intents import LOST, is_open
 from caretaker.daemontask.ledger import OUTCOME_UNKNOWN, Entry, Result
 from caretaker.daemontask.losses import assumed
@@ -21,6 +20,7 @@ from caretaker.daemontask.node import decide
 from caretaker.daemontask.node_eligibility import Verdict
 from caretaker.daemontask.retention import expired
 from caretaker.daemontask.rollout_start import waiting_since
+from caretaker.daemontask.run_triggers import NO_PODS, View, are_past, made_up
 from caretaker.daemontask.snapshot import Snapshot
 
 

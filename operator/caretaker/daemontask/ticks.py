@@ -11,7 +11,7 @@ import msgspec
 from caretaker.api.conditions import Reason
 from caretaker.api.daemontask import DaemonTask, ObservedSchedule, Spec
 from caretaker.api.times import format_time, parse_time
-from caretaker.daemontask import calendar
+from caretaker.daemontask import cron_calendar
 
 # What keeps a tick from being taken. What comes due meanwhile is caught up with once, by the last of them.
 _CLOSED: Final = (Reason.SUSPENDED, Reason.INVALID_SPEC, Reason.LEDGER_LOST)
@@ -51,7 +51,7 @@ def look(task: DaemonTask, hold: str, now: float) -> Tick:
     observed, since = _observed(task, now, anew=wrong)
     if hold in _CLOSED or spec.suspend:  # a task that is suspended may be held by its failures, too
         return Tick(known, observed=observed)
-    ticks = calendar.read(spec.schedule, spec.time_zone)
+    ticks = cron_calendar.read(spec.schedule, spec.time_zone)
     due = ticks.last(now)
     late = spec.starting_deadline_seconds is not None and now - due > spec.starting_deadline_seconds
     taken = due > max(since, known) and not late
@@ -91,7 +91,7 @@ def faults_of(spec: Spec) -> str:
     """Why its schedules cannot be read, with the fields' paths; empty if they can."""
     found = []
     try:
-        calendar.read_zone(spec.time_zone)
+        cron_calendar.read_zone(spec.time_zone)
     except ValueError as error:
         return f"spec.timeZone: {error}"
     named = [("spec.schedule", spec.schedule)]
@@ -101,7 +101,7 @@ def faults_of(spec: Spec) -> str:
     for path, text in named:
         try:
             if text is not None:
-                calendar.read(text, spec.time_zone)
+                cron_calendar.read(text, spec.time_zone)
         except ValueError as error:
             found.append(f"{path}: {error}")
     return "; ".join(found)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from caretaker.daemontask import calendar
+from caretaker.daemontask import cron_calendar
 from caretaker.daemontask.shards import Shards
 from unit.daemontask.simcluster import NAMESPACE, TASK, TASK_UID, SimCluster
 from unit.daemontask.simledger import Server
@@ -16,8 +16,8 @@ from unit.daemontask.simworld import Make, SimWorld, virtual_time
 def fresh_schedules() -> None:
     """Collection, too, reads some: tests must not be answered from what was read then, by other code perhaps
     (`make mutants` forks)."""
-    calendar.read.cache_clear()
-    calendar.read_zone.cache_clear()
+    cron_calendar.read.cache_clear()
+    cron_calendar.read_zone.cache_clear()
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from caretaker.daemontask.controller import KIND, DaemonTaskKind
 from caretaker.daemontask.plan import Plan
 from caretaker.daemontask.snapshot import Snapshot
 from caretaker.daemontask.task_state import TaskStates
-from caretaker.daemontask.triggers import Triggers
+from caretaker.daemontask.watch_handlers import WatchHandlers
 from caretaker.kube.errors import ApiError, NotLeader
 from caretaker.kube.store import Store, key_of
 from caretaker.obs.metrics import create_metrics
@@ -158,8 +158,8 @@ class SimOperator:
         self._pods: Store[Pod] = Store(cluster.clock.time)
         self.task_states = task_states = TaskStates(cluster.clock.time)
         self.queue = WorkQueue(clock=cluster.clock.time, jitter=lambda: 0.5)
-        triggers = Triggers(KIND, task_states, self._nodes, self._pods, self.queue.add)
-        kind = AskedTwice(client, self._nodes, triggers.nodes, self._pods, task_states, METRICS)  # type: ignore[arg-type]
+        watch_handlers = WatchHandlers(KIND, task_states, self._nodes, self._pods, self.queue.add)
+        kind = AskedTwice(client, self._nodes, watch_handlers.nodes, self._pods, task_states, METRICS)  # type: ignore[arg-type]
         kind.tell = lambda *plans: cluster.unequal.append(plans)
         recorder = EventRecorder(client, clock=cluster.clock.time)  # type: ignore[arg-type]
         self._controller = Controller(client, self.queue, [kind], recorder, METRICS, lambda _: None)  # type: ignore[arg-type]

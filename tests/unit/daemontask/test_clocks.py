@@ -20,7 +20,7 @@ from caretaker.api.times import format_time
 from caretaker.daemontask.ledger import Entry, Ledger
 from caretaker.daemontask.plan import Plan, plan
 from caretaker.daemontask.task_state import TaskStates
-from caretaker.daemontask.triggers import Triggers
+from caretaker.daemontask.watch_handlers import WatchHandlers
 from caretaker.kube.store import Store
 from testing.examples import examples
 from unit.daemontask.build import (
@@ -244,12 +244,14 @@ class Watched:
         self.clock = clock
         self._store, task_states = Store[Node](), TaskStates()
         task_states.of(KEY, UID)
-        self._triggers = Triggers(KEY.kind, task_states, self._store, Store[Pod](), lambda *_, **__: None)
+        self._watch_handlers = WatchHandlers(
+            KEY.kind, task_states, self._store, Store[Pod](), lambda *_, **__: None
+        )
 
     def hears(self, ready: bool, since: float, **changes: Any) -> Node:
         """The node "a", as its kubelet tells of it."""
         self._store.apply(node("a", ready=ready, ready_since=since, **changes), self._store.version + 1)
-        return self._triggers.nodes["a"]
+        return self._watch_handlers.nodes["a"]
 
 
 @pytest.fixture

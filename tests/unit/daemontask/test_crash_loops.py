@@ -12,7 +12,7 @@ from caretaker.api.objects import ContainerEnd, Node, Pod
 from caretaker.daemontask.ledger import Entry
 from caretaker.daemontask.plan import Plan
 from caretaker.daemontask.task_state import TaskStates
-from caretaker.daemontask.triggers import Triggers
+from caretaker.daemontask.watch_handlers import WatchHandlers
 from caretaker.kube.store import Store
 from unit.daemontask.build import NOW, UID, entry, node, planned, started, states, task
 from unit.daemontask.simoperator import KEY
@@ -197,7 +197,7 @@ def hears() -> Callable[[Pod, Pod], bool]:
     task_states, pods = TaskStates(), Store[Pod]()
     state = task_states.of(KEY, UID)
     state.backoff_limit, state.revision = 3, crashed(0).labels[LABEL_REVISION]
-    Triggers(KEY.kind, task_states, Store[Node](), pods, lambda key, **_: keys.append(key))
+    WatchHandlers(KEY.kind, task_states, Store[Node](), pods, lambda key, **_: keys.append(key))
 
     def changed(old: Pod, new: Pod) -> bool:
         pods.apply(old, pods.version + 1)

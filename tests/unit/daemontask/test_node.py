@@ -8,13 +8,13 @@ import pytest
 from caretaker.api import names
 from caretaker.api.objects import ContainerEnd, Pod
 from caretaker.daemontask.decision import Decision
-from caretaker.daemontask.due import View
 from caretaker.daemontask.ledger import Entry, Fault
 from caretaker.daemontask.node import decide
 from caretaker.daemontask.node_eligibility import FITS, Verdict
 from caretaker.daemontask.pod_failure_policy import REBOOT_WINDOW
 from caretaker.daemontask.pods import run_key
 from caretaker.daemontask.refusals import Refusal
+from caretaker.daemontask.run_triggers import View
 from unit.daemontask.build import NOW, REVISION, UID, entry, failed, node, pod, task
 
 A = node("a")

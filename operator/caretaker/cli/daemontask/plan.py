@@ -15,9 +15,9 @@ from caretaker.cli.options import PlanOptions
 from caretaker.cli.propose import Planned, propose
 from caretaker.cli.text import one_line
 from caretaker.daemontask.forecast import forecast
-from caretaker.daemontask.inspect import observe
 from caretaker.daemontask.pods import revision_of
 from caretaker.daemontask.resource import RawTask, has_ecs, read_task, refusals_of
+from caretaker.daemontask.snapshot_reader import observe
 from caretaker.kube.errors import ApiError
 
 

@@ -6,8 +6,8 @@ from caretaker.cli.daemontask.watch import TaskScreen
 from caretaker.cli.ecs import status as ecs
 from caretaker.cli.watch import follow_to_the_end
 from caretaker.daemontask.forecast import Forecast, forecast
-from caretaker.daemontask.inspect import follow, observe
 from caretaker.daemontask.resource import has_ecs
+from caretaker.daemontask.snapshot_reader import follow, observe
 
 
 async def status(session: Session, name: str, output: str | None, watch: bool) -> int:

@@ -26,7 +26,7 @@ class Enqueue(Protocol):
     def __call__(self, key: Key, *, urgent: bool = False, patient: bool = False) -> None: ...
 
 
-class Triggers:
+class WatchHandlers:
     """Routes node and Pod changes to task keys. `nodes` maps a name to its Node, kept by event."""
 
     def __init__(

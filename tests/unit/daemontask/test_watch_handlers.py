@@ -8,7 +8,7 @@ from caretaker.api.objects import Node, Pod
 from caretaker.daemontask.bulk import FREE
 from caretaker.daemontask.node_eligibility import COSTLY, NodeEligibility
 from caretaker.daemontask.task_state import TaskStates
-from caretaker.daemontask.triggers import SLOW, Triggers
+from caretaker.daemontask.watch_handlers import SLOW, WatchHandlers
 from caretaker.kube.store import Store
 from caretaker.runtime.queue import Key
 from unit.daemontask.build import UID, node, pod
@@ -32,7 +32,7 @@ def test_being_placed_and_beginning_to_run(age: float, unplaced: bool, passes: i
     state = task_states.of(KEY, UID)
     state.unplaced = frozenset({A.uid} if unplaced else ())
     keys: list[Key] = []
-    Triggers(KEY.kind, task_states, Store[Node](), pods, lambda key, **_: keys.append(key))
+    WatchHandlers(KEY.kind, task_states, Store[Node](), pods, lambda key, **_: keys.append(key))
     created = time.time() - age
     pods.apply(pod(A, phase="Pending", node_name="", created=created), 5)
     keys.clear()
@@ -49,7 +49,7 @@ def test_a_node_is_not_held_against_thousands_of_terms_by_an_event() -> None:
     state = task_states.of(KEY, UID)
     state.eligibility = NodeEligibility({"spec": {"affinity": {"nodeAffinity": required}}})
     keys: list[tuple[Key, dict[str, bool]]] = []
-    Triggers(KEY.kind, task_states, nodes, Store[Pod](), lambda key, **how: keys.append((key, how)))
+    WatchHandlers(KEY.kind, task_states, nodes, Store[Pod](), lambda key, **how: keys.append((key, how)))
     nodes.apply(A, 5)
     nodes.apply(node("a", labels={"k1": ""}), 6)
     assert keys == [(KEY, {"urgent": False, "patient": False})] * 2
@@ -66,6 +66,6 @@ def test_a_node_that_joins_is_looked_at(size: int, how: dict[str, bool]) -> None
     state = task_states.of(KEY, UID)
     state.eligibility, state.spec_bytes = NodeEligibility({"spec": {}}), size
     keys: list[tuple[Key, dict[str, bool]]] = []
-    Triggers(KEY.kind, task_states, nodes, Store[Pod](), lambda key, **how: keys.append((key, how)))
+    WatchHandlers(KEY.kind, task_states, nodes, Store[Pod](), lambda key, **how: keys.append((key, how)))
     nodes.apply(A, 5)
     assert keys == [(KEY, how)]

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from caretaker.api.times import format_time, parse_time
-from caretaker.daemontask import calendar
+from caretaker.daemontask import cron_calendar
 from testbed.paths import CHECKOUT
 from testing import manifests
 from testing.examples import examples
@@ -197,7 +197,7 @@ ROWS = [
 
 @pytest.mark.parametrize(("expression", "zone", "begin", "wanted"), ROWS)
 def test_ticks_forth_and_back(expression: str, zone: str, begin: str, wanted: list[str]) -> None:
-    ticks, at, found = calendar.read(expression, zone), moment(begin), []
+    ticks, at, found = cron_calendar.read(expression, zone), moment(begin), []
     for _ in wanted:
         at = ticks.after(at)
         found.append(format_time(at))
@@ -211,9 +211,9 @@ def test_ticks_forth_and_back(expression: str, zone: str, begin: str, wanted: li
 
 @pytest.mark.parametrize("days", range(1, 14))
 def test_from_any_day_before_a_change_of_clocks_the_tick_in_its_second_is_found(days: int) -> None:
-    ticks, tick = calendar.read("0 3 * * *", BERLIN), moment("2026-03-29T01:00:00Z")
+    ticks, tick = cron_calendar.read("0 3 * * *", BERLIN), moment("2026-03-29T01:00:00Z")
     assert ticks.after(tick - 3600 * days - 59) == tick
-    yearly = calendar.read("0 3 29 3 *", BERLIN)
+    yearly = cron_calendar.read("0 3 29 3 *", BERLIN)
     assert yearly.after(tick - 86400.0 * days + days) == tick
     assert yearly.last(tick + 86400.0 * days + days) == tick
 
@@ -224,7 +224,7 @@ def test_the_machines_own_zone_does_not_matter(here: str, monkeypatch: pytest.Mo
         patch.setenv("TZ", here)
         time.tzset()
         try:
-            ticks = calendar.read("30 2 * * *", UTC_NAME)
+            ticks = cron_calendar.read("30 2 * * *", UTC_NAME)
             for day in ("2026-03-29T02:30:00Z", "2026-03-08T02:30:00Z", "2026-10-25T02:30:00Z"):
                 assert ticks.after(moment(day) - 1) == ticks.last(moment(day) + 1) == moment(day)
         finally:
@@ -239,7 +239,7 @@ def test_what_robfig_cron_answers() -> None:
     for row in rows:
         if not row["ticks"]:  # refused, or it never comes within five years
             continue
-        ticks, at = calendar.read(row["expression"], row["zone"]), row["after"]
+        ticks, at = cron_calendar.read(row["expression"], row["zone"]), row["after"]
         for wanted in row["ticks"]:
             at = ticks.after(at)
             assert at == wanted, row
@@ -287,7 +287,7 @@ def test_a_tick_is_every_minute_at_which_the_clock_on_the_wall_says_so(
     minutes: set[int], hours: set[int], zone: str, begin: str, into: int
 ) -> None:
     expression = f"{','.join(map(str, minutes))} {','.join(map(str, hours))} * * *"
-    ticks, start = calendar.read(expression, zone), int(moment(f"{begin}T00:00:00Z")) + into
+    ticks, start = cron_calendar.read(expression, zone), int(moment(f"{begin}T00:00:00Z")) + into
     end, known = start + 2 * 86400, ZoneInfo(zone)
     shown = (datetime.fromtimestamp(at, known) for at in range(start - start % 60 + 60, end + 1, 60))
     wanted = [at.timestamp() for at in shown if at.minute in minutes and at.hour in hours]
@@ -323,7 +323,7 @@ NO_SCHEDULE = [
 @pytest.mark.parametrize(("expression", "why"), NO_SCHEDULE)
 def test_what_is_no_schedule_is_told(expression: str, why: str) -> None:
     with pytest.raises(ValueError, match=why):
-        calendar.read(expression, UTC_NAME)
+        cron_calendar.read(expression, UTC_NAME)
 
 
 @pytest.mark.parametrize(
@@ -332,7 +332,7 @@ def test_what_is_no_schedule_is_told(expression: str, why: str) -> None:
 )
 def test_what_never_comes_is_told(expression: str, why: str) -> None:
     with pytest.raises(ValueError, match=why):
-        calendar.read(expression, UTC_NAME)
+        cron_calendar.read(expression, UTC_NAME)
 
 
 @pytest.mark.parametrize(
@@ -340,7 +340,7 @@ def test_what_never_comes_is_told(expression: str, why: str) -> None:
 )
 def test_what_is_no_zone_is_told(zone: str) -> None:
     with pytest.raises(ValueError, match="is not a time zone"):
-        calendar.read("0 3 * * *", zone)
+        cron_calendar.read("0 3 * * *", zone)
 
 
 def test_zones_are_there_without_those_of_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -350,7 +350,10 @@ def test_zones_are_there_without_those_of_the_system(monkeypatch: pytest.MonkeyP
     zoneinfo.reset_tzpath(())
     ZoneInfo.clear_cache()
     try:
-        assert calendar.read_zone.__wrapped__(BERLIN).utcoffset(datetime(2026, 7, 1, tzinfo=UTC)) is not None
+        assert (
+            cron_calendar.read_zone.__wrapped__(BERLIN).utcoffset(datetime(2026, 7, 1, tzinfo=UTC))
+            is not None
+        )
     finally:
         zoneinfo.reset_tzpath()
         ZoneInfo.clear_cache()
@@ -365,7 +368,7 @@ def test_the_crd_has_the_patterns_of_the_code() -> None:
     of_budgets = fields["budgets"]["items"]["properties"]["schedule"]["x-kubernetes-validations"]
     assert of_schedule == [rule["rule"] for rule in of_budgets]
     assert [
-        field.name for field in calendar.FIELDS if not any(field.pattern in rule for rule in of_schedule)
+        field.name for field in cron_calendar.FIELDS if not any(field.pattern in rule for rule in of_schedule)
     ] == []
     macros = next(rule for rule in of_schedule if "weekly" in rule)
-    assert all(macro.lstrip("@") in macros for macro in calendar.MACROS)
+    assert all(macro.lstrip("@") in macros for macro in cron_calendar.MACROS)

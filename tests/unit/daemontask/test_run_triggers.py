@@ -7,11 +7,11 @@ import pytest
 
 from caretaker.api.daemontask import Spec
 from caretaker.api.objects import Pod
-from caretaker.daemontask.due import View, in_place, key_of, made_up, nonce_of, trigger_of
 from caretaker.daemontask.intents import UNREADABLE
 from caretaker.daemontask.ledger import OUTCOME_UNKNOWN, Entry
 from caretaker.daemontask.node_eligibility import FITS, Verdict
 from caretaker.daemontask.pods import run_key
+from caretaker.daemontask.run_triggers import View, in_place, key_of, made_up, nonce_of, trigger_of
 from unit.daemontask.build import NOW, REVISION, TEMPLATE, UID, entry, node, pod, succeeded
 
 A = node("a")
