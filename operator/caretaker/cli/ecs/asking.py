@@ -28,7 +28,7 @@ from caretaker.daemontask.ecs.check import (
     following,
     no_cluster,
 )
-from caretaker.daemontask.ecs.work import listed, send
+from caretaker.daemontask.ecs.worker import listed, send
 
 
 async def observe(spec: EcsSpec) -> tuple[list[Found], str]:

@@ -25,7 +25,7 @@ from caretaker.daemontask.ecs.reader import Readers
 from caretaker.daemontask.ecs.snapshot import Snapshot
 from caretaker.daemontask.ecs.status import status_of, transitions
 from caretaker.daemontask.ecs.troubles import QUEUE
-from caretaker.daemontask.ecs.work import Work
+from caretaker.daemontask.ecs.worker import Worker
 from caretaker.daemontask.resource import KIND, task_path, user_of
 from caretaker.obs.metrics import Metrics
 from caretaker.runtime.controller import Next, Subject
@@ -48,21 +48,21 @@ class EcsTarget:
         self._add = add
         self._scale = scale
         self._readers = Readers(aws, metrics.ecs.message, scale)
-        self._works: dict[Key, Work] = {}
+        self._workers: dict[Key, Worker] = {}
         self._endings: set[asyncio.Task[None]] = set()
 
     async def stop(self) -> None:
-        """End all work: another process may lead from now on."""
-        works, self._works = list(self._works.values()), {}
-        await asyncio.gather(*(work.end() for work in works))
+        """End all workers: another process may lead from now on."""
+        workers, self._workers = list(self._workers.values()), {}
+        await asyncio.gather(*(worker.end() for worker in workers))
         await self._readers.close()
 
     def forget(self, key: Key) -> None:
         """The task is gone. Desired counts stay as they are."""
-        work = self._works.pop(key, None)
-        if work is not None:
-            # At once: a new task of this name may join before the work has ended.
-            ending = asyncio.create_task(_end(work, self._readers.drop(key)))
+        worker = self._workers.pop(key, None)
+        if worker is not None:
+            # At once: a new task of this name may join before the worker has ended.
+            ending = asyncio.create_task(_end(worker, self._readers.drop(key)))
             self._endings.add(ending)
             ending.add_done_callback(self._endings.discard)
 
@@ -71,15 +71,15 @@ class EcsTarget:
         spec = task.spec.ecs
         refusal = self._refused(key, spec, invalid)
         suspend = task.spec.suspend
-        work = self._works.get(key)
+        worker = self._workers.get(key)
         wanted = spec if refusal is None and not suspend else None
-        if work is not None and (work.uid != task.metadata.uid or work.spec != wanted):
-            del self._works[key]
-            await work.end()
+        if worker is not None and (worker.uid != task.metadata.uid or worker.spec != wanted):
+            del self._workers[key]
+            await worker.end()
             await self._readers.leave(key)
-            work = None
-        if work is None and wanted is not None:
-            work = self._begin(key, task.metadata.uid, wanted)
+            worker = None
+        if worker is None and wanted is not None:
+            worker = self._begin(key, task.metadata.uid, wanted)
         seen = Snapshot(
             meta=task.metadata,
             spec=spec,
@@ -90,10 +90,10 @@ class EcsTarget:
             refusal=refusal,
             scale=self._scale,
         )
-        if work is None:
+        if worker is None:
             return seen
         return msgspec.structs.replace(
-            seen, clusters=dict(work.clusters), listing=work.listing, queue=work.queue
+            seen, clusters=dict(worker.clusters), listing=worker.listing, queue=worker.queue
         )
 
     def _refused(self, key: Key, spec: EcsSpec | None, invalid: str) -> tuple[str, str] | None:
@@ -104,17 +104,17 @@ class EcsTarget:
         )
         return (Reason.NOT_GRANTED, "; ".join(map(str, found))) if found else None
 
-    def _begin(self, key: Key, uid: str, spec: EcsSpec) -> Work:
+    def _begin(self, key: Key, uid: str, spec: EcsSpec) -> Worker:
         def on_news() -> None:
             self._add(key)
 
         aws = spec.aws.spec
         user = user_of(key.namespace, key.name)
         ecs = self._aws.ecs(Target.of(aws, "ecs", user=user))
-        work = self._works[key] = Work(uid, spec, ecs, self._metrics.ecs, on_news, self._scale)
+        worker = self._workers[key] = Worker(uid, spec, ecs, self._metrics.ecs, on_news, self._scale)
         queue, url = Target.of(aws, "sqs", user=user), spec.events.sqs_queue_url
-        work.reader = self._readers.join(key, queue, url, work.hear, on_news)
-        return work
+        worker.reader = self._readers.join(key, queue, url, worker.hear, on_news)
+        return worker
 
     def plan(self, snapshot: Snapshot) -> Plan:
         """See plan.py."""
@@ -122,9 +122,9 @@ class EcsTarget:
 
     def execute(self, snapshot: Snapshot, plan: Plan) -> None:
         """Start the looks."""
-        work = self._works.get(_key(snapshot))
-        if work is not None and work.uid == snapshot.meta.uid and work.spec == snapshot.spec:
-            work.begin(plan)
+        worker = self._workers.get(_key(snapshot))
+        if worker is not None and worker.uid == snapshot.meta.uid and worker.spec == snapshot.spec:
+            worker.begin(plan)
 
     def subject(self, snapshot: Snapshot) -> Subject:
         """The task."""
@@ -155,8 +155,8 @@ class EcsTarget:
         return Next(delay=max(plan.wake - time.monotonic(), MIN_DELAY))
 
 
-async def _end(work: Work, readers: "Iterable[asyncio.Task[None]]") -> None:
-    await work.end()
+async def _end(worker: Worker, readers: "Iterable[asyncio.Task[None]]") -> None:
+    await worker.end()
     await cancel(*readers)
 
 

@@ -21,7 +21,7 @@ from caretaker.daemontask.ecs.plan import (
     plan,
 )
 from caretaker.daemontask.ecs.snapshot import Known, Trouble
-from caretaker.daemontask.ecs.work import Work
+from caretaker.daemontask.ecs.worker import Worker
 from caretaker.kube.errors import NotLeader
 from caretaker.obs.ecs_metrics import EcsMetrics
 from unit.daemontask.ecs.build import INSTANCE, Account, notice, snapshot, spec
@@ -54,11 +54,11 @@ def test_a_look_that_an_event_asked_for_takes_three_calls_when_it_is_tried_again
         news = asyncio.Event()
         registry = CollectorRegistry()
         ecs: Any = Ecs(account, describe_services=throttled)
-        work = Work("u1", spec("prod"), ecs, EcsMetrics(registry), news.set)
-        work.hear([notice("b")])
+        worker = Worker("u1", spec("prod"), ecs, EcsMetrics(registry), news.set)
+        worker.hear([notice("b")])
         for _ in range(2):
             news.clear()
-            work.begin(Plan(("prod",)))
+            worker.begin(Plan(("prod",)))
             await asyncio.wait_for(news.wait(), 10)
         return account.calls, registry.get_sample_value("caretaker_daemontask_ecs_lag_seconds_count") or 0
 
@@ -77,14 +77,14 @@ def test_a_look_that_failed_waits_for_its_backoff(error: ErrorClass, waits: tupl
         news = asyncio.Event()
         ecs = Ecs(Account())
         given: Any = ecs
-        work = Work("u1", spec("prod"), given, EcsMetrics(CollectorRegistry()), news.set)
+        worker = Worker("u1", spec("prod"), given, EcsMetrics(CollectorRegistry()), news.set)
         for wait in (*waits, waits[-1]):
             ecs.errors["describe_services"] = AwsError(error, "No", "no", service="ecs", operation="x")
             news.clear()
             began = time.monotonic()
-            work.begin(Plan(("prod",)))
+            worker.begin(Plan(("prod",)))
             await asyncio.wait_for(news.wait(), 10)
-            assert began + wait / 2 <= work.clusters["prod"].retry <= time.monotonic() + wait
+            assert began + wait / 2 <= worker.clusters["prod"].retry <= time.monotonic() + wait
 
     asyncio.run(run())
 
@@ -101,10 +101,10 @@ def test_what_is_deleted_between_two_calls_is_called_by_its_name(code: str, reas
         )
         news = asyncio.Event()
         ecs: Any = Ecs(account, update_service=error)
-        work = Work("u1", spec("prod"), ecs, EcsMetrics(CollectorRegistry()), news.set)
-        work.begin(Plan(("prod",)))
+        worker = Worker("u1", spec("prod"), ecs, EcsMetrics(CollectorRegistry()), news.set)
+        worker.begin(Plan(("prod",)))
         await asyncio.wait_for(news.wait(), 10)
-        return work.clusters["prod"].verdict
+        return worker.clusters["prod"].verdict
 
     found = asyncio.run(run())
     assert found is not None
@@ -116,14 +116,14 @@ def test_a_cluster_that_is_gone_and_cannot_be_looked_at_is_forgotten() -> None:
         denied = AwsError(ErrorClass.ACCESS_DENIED, "AccessDenied", "no", service="ecs", operation="x")
         news = asyncio.Event()
         ecs: Any = Ecs(Account(), describe_services=denied)
-        work = Work("u1", spec(), ecs, EcsMetrics(CollectorRegistry()), news.set)
-        work.hear([notice("a")])
+        worker = Worker("u1", spec(), ecs, EcsMetrics(CollectorRegistry()), news.set)
+        worker.hear([notice("a")])
         found = []
         for asked in (Plan(("prod",)), Plan(list=True)):
             news.clear()
-            work.begin(asked)
+            worker.begin(asked)
             await asyncio.wait_for(news.wait(), 10)
-            found.append(set(work.clusters))
+            found.append(set(worker.clusters))
         return found
 
     assert asyncio.run(run()) == [{"prod"}, set()]
@@ -146,12 +146,12 @@ def test_a_lease_that_is_too_short_for_a_write_puts_a_look_off_and_no_condition_
         news = asyncio.Event()
         ecs = Ecs(account)
         given: Any = ecs
-        work = Work("u1", spec("prod"), given, EcsMetrics(CollectorRegistry()), news.set)
+        worker = Worker("u1", spec("prod"), given, EcsMetrics(CollectorRegistry()), news.set)
 
         async def look(**errors: Exception) -> None:
             ecs.errors.update(errors)
             news.clear()
-            work.begin(Plan(("prod",)))
+            worker.begin(Plan(("prod",)))
             await asyncio.wait_for(news.wait(), 10)
 
         for past in before:
@@ -160,7 +160,7 @@ def test_a_lease_that_is_too_short_for_a_write_puts_a_look_off_and_no_condition_
         account.active.add(f"{INSTANCE}/prod/b")
         started = time.monotonic()
         await look(update_service=NotLeader("3 s of the Lease are left"))
-        seen = snapshot(clusters=dict(work.clusters), clock=time.monotonic())
+        seen = snapshot(clusters=dict(worker.clusters), clock=time.monotonic())
         asked = [plan(seen), plan(msgspec.structs.replace(seen, clock=started + 2))]
         await look()
         return (
@@ -212,30 +212,30 @@ def test_an_event_that_comes_during_a_look_leads_to_another(
         news = asyncio.Event()
         ecs: Any = Held(account, method)
         given = spec("prod", count_instances=counts)
-        work = Work("u1", given, ecs, EcsMetrics(CollectorRegistry()), news.set)
+        worker = Worker("u1", given, ecs, EcsMetrics(CollectorRegistry()), news.set)
         if by_event:
-            work.hear([notice("a")])
+            worker.hear([notice("a")])
         news.clear()
-        work.begin(Plan(("prod",)))
+        worker.begin(Plan(("prod",)))
         await asyncio.wait_for(ecs.asked.wait(), 10)
         account.active.add(f"{INSTANCE}/prod/b")
-        work.hear([notice("b")])
-        seen = snapshot(given, dict(work.clusters))
+        worker.hear([notice("b")])
+        seen = snapshot(given, dict(worker.clusters))
         assert plan(seen) == Plan(), "no second look beside the first"
         news.clear()
         ecs.go.set()
         found = []
         for _ in range(2):
             await asyncio.wait_for(news.wait(), 10)
-            known = work.clusters["prod"]
+            known = worker.clusters["prod"]
             found.append(
                 (known.verdict.counted if known.verdict else None, ecs.account.service["desiredCount"])
             )
             later = msgspec.structs.replace(
-                snapshot(given, dict(work.clusters)), clock=(known.dirty or known.looked) + MERGE_SECONDS
+                snapshot(given, dict(worker.clusters)), clock=(known.dirty or known.looked) + MERGE_SECONDS
             )
             news.clear()
-            work.begin(plan(later))
+            worker.begin(plan(later))
         return found, account.calls
 
     found, calls = asyncio.run(run())
@@ -251,18 +251,18 @@ def test_so_many_that_are_gone_at_once_are_confirmed_by_a_second_look() -> None:
         news = asyncio.Event()
         ecs: Any = Ecs(account)
         given = spec("prod")
-        work = Work("u1", given, ecs, EcsMetrics(CollectorRegistry()), news.set, scale=0.001)
+        worker = Worker("u1", given, ecs, EcsMetrics(CollectorRegistry()), news.set, scale=0.001)
         found = []
         wakes: list[float | None] = []
         began = time.monotonic()
         for _ in range(3):
             if account.calls:
-                work.hear([notice("gone", version=len(account.calls))])
+                worker.hear([notice("gone", version=len(account.calls))])
             news.clear()
-            work.begin(Plan(("prod",)))
+            worker.begin(Plan(("prod",)))
             await asyncio.wait_for(news.wait(), 10)
             assert account.service is not None
-            seen = snapshot(given, dict(work.clusters), clock=time.monotonic(), scale=0.001)
+            seen = snapshot(given, dict(worker.clusters), clock=time.monotonic(), scale=0.001)
             found.append((account.service["desiredCount"], ready(seen)[1]))
             wakes.append(plan(seen).wake)
             if len(found) == 2:
@@ -289,11 +289,11 @@ def test_an_answer_that_says_too_little_is_a_failed_look_and_no_traceback(
         del account.service["desiredCount"]
         news = asyncio.Event()
         ecs: Any = Ecs(account)
-        work = Work("u1", spec("prod"), ecs, EcsMetrics(CollectorRegistry()), news.set)
-        work.begin(Plan(("prod",)))
+        worker = Worker("u1", spec("prod"), ecs, EcsMetrics(CollectorRegistry()), news.set)
+        worker.begin(Plan(("prod",)))
         await asyncio.wait_for(news.wait(), 10)
         assert account.calls == ["describe_services"]
-        return work.clusters["prod"].trouble
+        return worker.clusters["prod"].trouble
 
     found = asyncio.run(run())
     assert found == Trouble(
@@ -311,11 +311,11 @@ def test_a_list_of_clusters_that_is_none_forgets_no_cluster() -> None:
                 return {"nextToken": "x"}
 
         ecs: Any = Silent(Account())
-        work = Work("u1", spec(), ecs, EcsMetrics(CollectorRegistry()), news.set)
-        work.clusters["prod"] = Known()
-        work.begin(Plan(list=True))
+        worker = Worker("u1", spec(), ecs, EcsMetrics(CollectorRegistry()), news.set)
+        worker.clusters["prod"] = Known()
+        worker.begin(Plan(list=True))
         await asyncio.wait_for(news.wait(), 10)
-        return set(work.clusters), work.listing.trouble
+        return set(worker.clusters), worker.listing.trouble
 
     clusters, trouble = asyncio.run(run())
     assert clusters == {"prod"}
@@ -330,15 +330,15 @@ def test_managed_scaling_that_is_turned_on_is_seen_within_a_resync_whatever_even
         news = asyncio.Event()
         given: Any = Ecs(ecs)
         registry, every = CollectorRegistry(), spec("prod", resync_seconds=30)
-        work = Work("u1", every, given, EcsMetrics(registry), news.set, scale=0.01)
+        worker = Worker("u1", every, given, EcsMetrics(registry), news.set, scale=0.01)
         found: list[str] = []
         began = time.monotonic()
         while not found or not found[-1]:
             news.clear()
-            work.begin(Plan(("prod",)))
+            worker.begin(Plan(("prod",)))
             await asyncio.wait_for(news.wait(), 10)
             provider.status = "ENABLED"
-            verdict = work.clusters["prod"].verdict
+            verdict = worker.clusters["prod"].verdict
             assert verdict is not None
             found.append(verdict.reason)
             assert time.monotonic() - began < 10
@@ -357,10 +357,10 @@ def test_a_revision_of_a_task_definition_is_read_once_however_many_resyncs_there
         news = asyncio.Event()
         given: Any = Ecs(ecs)
         every = spec("prod", resync_seconds=30)
-        work = Work("u1", every, given, EcsMetrics(CollectorRegistry()), news.set, scale=0.0001)
+        worker = Worker("u1", every, given, EcsMetrics(CollectorRegistry()), news.set, scale=0.0001)
         for _ in range(3):
             news.clear()
-            work.begin(Plan(("prod",)))
+            worker.begin(Plan(("prod",)))
             await asyncio.wait_for(news.wait(), 10)
             await asyncio.sleep(30 * 0.0001)
         return ecs.calls
@@ -381,10 +381,10 @@ def test_a_task_definition_that_may_not_be_read_fails_no_look_and_one_that_canno
         error = AwsError(kind, "x", "no", service="ecs", operation="DescribeTaskDefinition")
         news = asyncio.Event()
         given: Any = Ecs(ecs, describe_task_definition=error)
-        work = Work("u1", spec("prod"), given, EcsMetrics(CollectorRegistry()), news.set)
-        work.begin(Plan(("prod",)))
+        worker = Worker("u1", spec("prod"), given, EcsMetrics(CollectorRegistry()), news.set)
+        worker.begin(Plan(("prod",)))
         await asyncio.wait_for(news.wait(), 10)
-        return work.clusters["prod"].verdict, work.clusters["prod"].trouble
+        return worker.clusters["prod"].verdict, worker.clusters["prod"].trouble
 
     verdict, trouble = asyncio.run(run())
     assert (verdict.reason if verdict else "") == ("TaskDefinitionUnread" if refused else "")

@@ -1,4 +1,4 @@
-"""The work of one task between its passes: events, looks at clusters, the list of clusters.
+"""The worker of one task between its passes: events, looks at clusters, the list of clusters.
 
 Inputs: AWS. Each result asks for a pass; plan.py decides which cluster gets a look, and when. Everything here
 may be lost at any time: a new process looks at every cluster.
@@ -48,8 +48,8 @@ logger = logging.getLogger(__name__)
 PAGE: Final = 100
 
 
-class Work:
-    """The work of one task, by UID and spec. `on_news` asks for a pass."""
+class Worker:
+    """The worker of one task, by UID and spec. `on_news` asks for a pass."""
 
     def __init__(
         self,
@@ -132,8 +132,8 @@ class Work:
                 )
                 self._spawn(self._look(name, since))
 
-    def _spawn(self, work: Any) -> None:
-        task = asyncio.create_task(work, name="ecs-look")
+    def _spawn(self, coroutine: Any) -> None:
+        task = asyncio.create_task(coroutine, name="ecs-look")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -168,7 +168,7 @@ class Work:
             self._put_off(name, since, calls)
             self._tell(None, since)
             return
-        except Exception as error:  # an answer that nobody foresaw must not end the task's work
+        except Exception as error:  # an answer that nobody foresaw must not end the worker
             logger.exception("the look at cluster %s failed", name)
             trouble = Trouble(Reason.UNREACHABLE, f"{type(error).__name__}: {error}", transient=True)
         self._looked(name, since, verdict, trouble, calls)
@@ -263,7 +263,7 @@ class Work:
             trouble = trouble_of(error, ECS)
         except UnclearError as error:
             trouble = unclear(error)
-        except Exception as error:  # an answer that nobody foresaw must not end the task's work
+        except Exception as error:  # an answer that nobody foresaw must not end the worker
             logger.exception("the clusters cannot be listed")
             trouble = Trouble(Reason.UNREACHABLE, f"{type(error).__name__}: {error}", transient=True)
         self._listed(found, trouble)
