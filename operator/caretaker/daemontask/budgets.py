@@ -23,24 +23,24 @@ class Allowance(msgspec.Struct, frozen=True):
 
     nodes: int | None = None  # None: no budget is active
     until: float = 0.0  # when the budgets that limit to `nodes` end; 0 = not by themselves
-    edge: float = 0.0  # when any budget next begins or ends; 0 = never
+    budget_boundary: float = 0.0  # when any budget next begins or ends; 0 = never
 
 
 def allowance(spec: Spec, desired: int, now: float) -> Allowance:
     """What they allow. The spec's schedules and amounts can be read: resource.py has seen to it."""
     active: list[tuple[int, float]] = []
-    edges: list[float] = []
+    boundaries: list[float] = []
     for budget in spec.budgets:
         begins, ends = _window(budget, spec.time_zone, now)
         if begins <= now:
             active.append((resolve(_number(budget.nodes), desired, up=True), ends))
-        edges.append(ends if begins <= now else begins)
-    edge = min((at for at in edges if at), default=0.0)
+        boundaries.append(ends if begins <= now else begins)
+    budget_boundary = min((at for at in boundaries if at), default=0.0)
     if not active:
-        return Allowance(edge=edge)
+        return Allowance(budget_boundary=budget_boundary)
     least = min(nodes for nodes, _ in active)
     ends_of_least = [ends for nodes, ends in active if nodes == least]
-    return Allowance(least, 0.0 if 0.0 in ends_of_least else max(ends_of_least), edge)
+    return Allowance(least, 0.0 if 0.0 in ends_of_least else max(ends_of_least), budget_boundary)
 
 
 def allowed_words(budget: Allowance) -> str:

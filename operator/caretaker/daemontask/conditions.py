@@ -308,7 +308,7 @@ def _name_conflict(facts: Facts) -> tuple[str, str] | None:
     if not facts.outcome.conflicts:
         return None
     name = facts.outcome.conflicts[-1]
-    if name in facts.outcome.aside:
+    if name in facts.outcome.unlabelled:
         return (
             Reason.NAME_CONFLICT,
             f"Pod {name} has lost the label {LABEL_TASK}; its node waits until it is gone: delete it, or "
@@ -331,7 +331,7 @@ def _refused(facts: Facts) -> tuple[str, str] | None:
 
 
 def _bad_results(facts: Facts) -> tuple[str, str] | None:
-    told = facts.plan.told
+    told = facts.plan.results
     if not told.errors:
         return None
     first = told.errors[0]

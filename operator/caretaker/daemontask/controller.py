@@ -167,15 +167,17 @@ class DaemonTaskKind:
             state.still_there(pod for pod in plan.deletes if pod.uid not in gone)
             keep_slots(plan, gone)
             state.queued = plan.queued > 0
-            started, complete = await self._pod_control.start(snapshot, plan.starts, state, plan.edge)
+            started, complete = await self._pod_control.start(
+                snapshot, plan.starts, state, plan.budget_boundary
+            )
             outcome.created, outcome.started = len(started), frozenset(started)
             state.idle = not plan.paced_at and (state.idle or bool(started))
             await self._withdraw(snapshot, plan, state)
-            more = snapshot.careful and state.trouble is None and plan.queued > 0 and not plan.paced_at
+            more = snapshot.one_at_a_time and state.trouble is None and plan.queued > 0 and not plan.paced_at
             plan.more = plan.more or more or not (complete and as_seen)
             state.trouble = state.trouble or refused
         outcome.trouble = state.trouble
-        outcome.conflicts, outcome.aside = tuple(state.conflicts), frozenset(state.aside)
+        outcome.conflicts, outcome.unlabelled = tuple(state.conflicts), frozenset(state.unlabelled)
         shards = _loaded(state)
         outcome.shards, outcome.recorded = shards.count, len(shards.node_names)
         outcome.writes = shards.told(snapshot.task.status.ledger)
@@ -277,10 +279,10 @@ class DaemonTaskKind:
             checked=state.verdict is not None,
             seq_skips=state.seq_skips,
             vanished=state.not_before,
-            parked=state.parked,
+            deprioritised=state.deprioritised,
             refused=state.refusals.by_node,
             refused_until=state.refusals.until,
-            kept=state.kept,
+            undeletable=state.undeletable,
             unplaced=state.unplaced,
             forget=state.absent(shards.node_names, self._nodes, now, self._scale),
             scale=self._scale,
@@ -288,7 +290,7 @@ class DaemonTaskKind:
             unstarted=state.unstarted,
             allowed=allowed,
             allowed_at=now + wait,
-            careful=task.spec.at_most_once and _keeps_from_starting(state.trouble),
+            one_at_a_time=task.spec.at_most_once and _keeps_from_starting(state.trouble),
             namesakes=namesakes_of(self._index, task.metadata),
             decision_cache=state.decision_cache,
         )

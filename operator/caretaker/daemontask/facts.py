@@ -13,7 +13,7 @@ class Outcome(msgspec.Struct):
     started: frozenset[str] = frozenset()  # names of the nodes that got a Pod
     trouble: Trouble | None = None
     conflicts: tuple[str, ...] = ()  # Pod names that cannot be used
-    aside: frozenset[str] = frozenset()  # those of them whose Pod is the task's own, without its label
+    unlabelled: frozenset[str] = frozenset()  # those of them whose Pod is the task's own, without its label
     shards: int = 0  # ledger shards that exist now
     recorded: int = 0  # nodes with an entry now, readable or not
     writes: tuple[int, ...] = ()  # of each shard the highest count of writes that is known

@@ -255,7 +255,7 @@ def _waiting(view: View, node: Node, verdict: Verdict, entry: Entry | None) -> D
         not_before = max(not_before, refusal.until)
     waits = view.now < not_before
     decision = _wanting(view, again, refusal, BACKOFF if waits else QUEUED)
-    if node.uid in view.unplaced or node.uid in view.parked:
+    if node.uid in view.unplaced or node.uid in view.deprioritised:
         decision.slot = False  # it got no Pod, or no room for one, when it was last tried: others go first
     if waits:
         decision.wake = min(not_before, decision.wake or not_before)

@@ -40,9 +40,9 @@ class Plan(msgspec.Struct):
     records: dict[str, Entry] = {}  # node name -> entry
     forget: tuple[str, ...] = ()
     deletes: list[Pod] = []
-    frees: list[Pod] = []  # live ones of `deletes` whose slots are counted as free, see keep_slots
+    freed_slots: list[Pod] = []  # live ones of `deletes` whose slots are counted as free, see keep_slots
     starts: list[Start] = []  # those of nodes that hold a slot already come first
-    shares: Shares = Shares()  # whose the starts are, once `frees` are gone
+    shares: Shares = Shares()  # whose the starts are, once `freed_slots` are gone
     holders: list[NodeReport] = []  # nodes that hold a slot
     width: int | None = None  # how many may, where parallelism or a budget limits it
     intents: dict[str, Entry] = {}  # node name -> what is written before its start, of AtMostOnce
@@ -63,12 +63,12 @@ class Plan(msgspec.Struct):
     queued: int = 0  # nodes that only wait for a slot
     tick: Tick = Tick()
     paced_at: float = 0.0  # when the next large Pods may be created, and nodes wait for it; 0 = none does
-    edge: float = 0.0  # from then on budgets may allow fewer: nothing of `starts` is begun; 0 = never
+    budget_boundary: float = 0.0  # from then on budgets may allow fewer: no start is begun; 0 = never
     awaiting: int = 0  # pending nodes that wait for the schedule's first tick
     budget: Allowance | None = None  # what keeps nodes waiting, where that is a budget
     replaced: list[Pod] = []  # active, of runs that a newer one replaces
     outdated: int = 0  # active nodes whose run stays, for want of a slot for the newer one
-    told: Summary = Summary()  # what the runs told, of a task that declares results
+    results: Summary = Summary()  # of the runs, where the task declares results
     more: bool = False  # work is left that needs no event: plan again at once
 
     @property
@@ -89,16 +89,16 @@ def plan(snapshot: Snapshot) -> Plan:
     tick = ticks.look(snapshot.task, _closed(snapshot, frozen), snapshot.now)
     result = Plan(requests=requests, counts=dict.fromkeys(_STATES, 0), tick=tick)
     wanting: list[NodeReport] = []
-    told: list[tuple[str, Entry]] = []
+    runs: list[tuple[str, Entry]] = []
     # Status names a tick from this pass on: what was done for the one before does not count for it.
     found = reports(snapshot, requests, tick.last if tick.taken else 0)
-    for report in _listening(found, told) if snapshot.task.spec.results else found:
+    for report in _collecting(found, runs) if snapshot.task.spec.results else found:
         _tally(snapshot, result, report)
         if report.decision.start:
             wanting.append(report)
         elif report.decision.replace is not None:
             result.replaced.append(report.decision.replace)
-    result.told = summarise(snapshot.task.spec.results, told)
+    result.results = summarise(snapshot.task.spec.results, runs)
     _orphans(snapshot, result)
     name = rollout.name_of(snapshot, requests, tick.last)
     result.rollout = rollout.evaluate(
@@ -111,15 +111,15 @@ def plan(snapshot: Snapshot) -> Plan:
         result.wake = 0.0  # nothing but somebody's decision changes this
         return result
     result.forget = snapshot.forget
-    kept = _kept_orphans(snapshot, result)
-    unlimited = len(wanting) + len(result.holders) + len(result.frees) + kept
+    undeletable = _undeletable_orphans(snapshot, result)
+    unlimited = len(wanting) + len(result.holders) + len(result.freed_slots) + undeletable
     room = room_for(snapshot, result.desired, unlimited)
     if snapshot.task.spec.parallelism is not None or room.budget is not None:
         result.width = room.width
     if result.rollout.failed:
         _give_up(snapshot, result)
     elif not result.hold:
-        _start(snapshot, result, wanting, room, kept)
+        _start(snapshot, result, wanting, room, undeletable)
     if tick.taken:
         result.wake = snapshot.now  # nothing starts for the tick before it, nor for it before it is stored
     _wake(result, tick.next)
@@ -219,18 +219,18 @@ def _tally(snapshot: Snapshot, result: Plan, report: NodeReport) -> None:
 
 def _delete(snapshot: Snapshot, result: Plan, decision: Decision) -> None:
     result.deletes.extend(decision.delete)
-    if any(pod.uid in snapshot.kept for pod in decision.delete):
+    if any(pod.uid in snapshot.undeletable for pod in decision.delete):
         decision.slot = True  # deleting it was refused when it was last tried; it is tried again
     if not decision.slot:  # else it is held in any case
-        result.frees.extend(decision.delete)
+        result.freed_slots.extend(decision.delete)
 
 
-def _listening(found: Iterator[NodeReport], told: list[tuple[str, Entry]]) -> Iterator[NodeReport]:
+def _collecting(found: Iterator[NodeReport], runs: list[tuple[str, Entry]]) -> Iterator[NodeReport]:
     """The same reports; those of current runs that succeeded are noted by the way. A generator of its own, so
     that a task without results pays nothing for it."""
     for report in found:
         if report.decision.state == "succeeded" and report.entry is not None:
-            told.append((report.node.name, report.entry))
+            runs.append((report.node.name, report.entry))
         yield report
 
 
@@ -281,7 +281,7 @@ def _orphans(snapshot: Snapshot, result: Plan) -> None:
                 # slot. One that no node can get, since none has that name, takes no slot.
                 bound = pod.terminal or pod.node_name
                 if not bound and pod.annotations.get(names.POD_NODE_NAME, "") in snapshot.nodes:
-                    result.frees.append(pod)
+                    result.freed_slots.append(pod)
 
 
 def _closed(snapshot: Snapshot, frozen: bool) -> str:
@@ -310,16 +310,16 @@ def _give_up(snapshot: Snapshot, result: Plan) -> None:
         result.deletes.extend(p for p in pods.values() if not (p.terminal or p.node_name or p.deletion))
 
 
-def _start(snapshot: Snapshot, result: Plan, wanting: list[NodeReport], room: Room, kept: int) -> None:
+def _start(snapshot: Snapshot, result: Plan, wanting: list[NodeReport], room: Room, undeletable: int) -> None:
     """Starts for nodes with a free slot, at most BATCH; none for a tick that is not stored, and of failing
-    nodes alone while failures gate the rollout. `kept` slots are held by Pods whose deletion was refused."""
+    nodes alone while failures gate the rollout. Pods whose deletion was refused hold `undeletable` slots."""
     holders = result.holders
     if not (wanting or result.replaced):
         return
     result.queued = len(wanting)
     if result.rollout.gated or result.rollout.probing:
         wanting = rollout.may_begin(snapshot, result.rollout, holders, wanting)
-    over = len(holders) + kept > room.width
+    over = len(holders) + undeletable > room.width
     if over or result.tick.taken or result.rollout.gated:  # what would make way could not start anew
         result.outdated, result.replaced = len(result.replaced), []
     if (count := slots.replaceable(snapshot, len(wanting))) < len(result.replaced):
@@ -329,18 +329,18 @@ def _start(snapshot: Snapshot, result: Plan, wanting: list[NodeReport], room: Ro
     if snapshot.now < snapshot.refused_until:
         _wake(result, snapshot.refused_until)
         return
-    most = 1 if snapshot.careful or snapshot.refused_until else BATCH
-    shares = share_out(snapshot, room.width - kept, holders, wanting, most)
+    most = 1 if snapshot.one_at_a_time or snapshot.refused_until else BATCH
+    shares = share_out(snapshot, room.width - undeletable, holders, wanting, most)
     if shares.short or over:
         result.budget = room.budget
-        _wake(result, room.edge)
+        _wake(result, room.budget_boundary)
     stuck = not shares.starts and slots.all_stuck(snapshot, holders)
     result.jammed = holders if stuck and (shares.short or over or result.rollout.gated) else result.jammed
     shares, paced = slots.paced(shares, snapshot.allowed)
     result.paced_at = snapshot.allowed_at if paced else result.paced_at
     if not shares.starts or result.tick.taken:
         return
-    result.edge, result.shares = room.edge, shares
+    result.budget_boundary, result.shares = room.budget_boundary, shares
     result.queued -= len(shares.starts)
     result.more = len(shares.starts) == BATCH and len(wanting) > BATCH
     _begin(snapshot, result, shares)
@@ -368,18 +368,18 @@ def _begin(snapshot: Snapshot, result: Plan, shares: Shares) -> None:
             )
 
 
-def _kept_orphans(snapshot: Snapshot, result: Plan) -> int:
+def _undeletable_orphans(snapshot: Snapshot, result: Plan) -> int:
     """Slots of Pods whose node is gone and whose deletion was refused when it was last tried: they are tried
     again, and not counted on. A node holds one, however many Pods it has."""
-    kept = {pod.node_uid for pod in result.frees if pod.uid in snapshot.kept}
-    result.frees = [pod for pod in result.frees if pod.node_uid not in kept]
-    return len(kept)
+    undeletable = {pod.node_uid for pod in result.freed_slots if pod.uid in snapshot.undeletable}
+    result.freed_slots = [pod for pod in result.freed_slots if pod.node_uid not in undeletable]
+    return len(undeletable)
 
 
 def keep_slots(plan: Plan, gone: Collection[str]) -> None:
     """Drop the last starts for slots that a failed Pod delete did not free: of the Pods that were to be
     deleted, those `gone` (UIDs) hold none, and the others live on."""
-    held = {pod.node_uid for pod in plan.frees if pod.uid not in gone}
+    held = {pod.node_uid for pod in plan.freed_slots if pod.uid not in gone}
     own, others = slots.still_free(plan.shares, plan.starts, len(held))
     starts = plan.starts[:own] + plan.starts[plan.shares.own :][:others]
     plan.queued += len(plan.starts) - len(starts)

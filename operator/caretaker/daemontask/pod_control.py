@@ -54,13 +54,13 @@ class PodControl:
     # ------------------------------------------------------------------ create
 
     async def start(
-        self, snapshot: Snapshot, starts: list[Start], state: TaskState, edge: float = 0.0
+        self, snapshot: Snapshot, starts: list[Start], state: TaskState, budget_boundary: float = 0.0
     ) -> tuple[list[str], bool]:
         """Slow start: one Pod at a time, one more with every success, none after a failure that concerns all
-        of them nor from `edge` on, when budgets allow another number; the width reached is kept for the next
-        pass. Returns (names of the nodes that have a Pod now and had none before, whether no other plan is
-        needed at once): starts that were not tried need another look at the ledger or the budgets first, and
-        a refused one leaves its slot to another node."""
+        of them nor from `budget_boundary` on, when budgets allow another number; the width reached is kept
+        for the next pass. Returns (names of the nodes that have a Pod now and had none before, whether no
+        other plan is needed at once): starts that were not tried need another look at the ledger or the
+        budgets first, and a refused one leaves its slot to another node."""
         left, state.again = deque(starts), False
         if not starts:
             return [], True
@@ -74,7 +74,9 @@ class PodControl:
 
         async def create() -> None:
             """One slot of the width; a slow answer holds up this slot and no other."""
-            while left and state.trouble is None and time.monotonic() < until and not _is_past(edge):
+            while (
+                left and state.trouble is None and time.monotonic() < until and not _is_past(budget_boundary)
+            ):
                 if begun and state.bulk.spent(state.pod_cost, time.monotonic()):
                     return  # another task of the namespace was quicker
                 begun.append(start := left.popleft())
@@ -144,7 +146,7 @@ class PodControl:
             else:
                 # Somebody took its label to set it aside: the node waits, nothing else does.
                 state.conflicts[name] = start.node_uid
-                state.aside.add(name)
+                state.unlabelled.add(name)
                 state.not_before[start.node_uid] = time.time() + LABEL_LOST_SECONDS * self._scale
                 logger.warning("Pod %s has lost its labels; its node waits until it is gone", name)
                 return False
@@ -212,7 +214,7 @@ class PodControl:
 
         found = list(zip(pods, await run_all(one(pod) for pod in pods), strict=True))
         refusals = {pod.uid: answer for pod, answer in found if isinstance(answer, Trouble)}
-        state.kept = frozenset(pod.uid for pod in pods if pod.uid in refusals and not pod.terminal)
+        state.undeletable = frozenset(pod.uid for pod in pods if pod.uid in refusals and not pod.terminal)
         as_seen = all(answer is not False for _, answer in found)
         gone = {pod.uid for pod, answer in found if answer is True}
         return next(iter(refusals.values()), None), as_seen, gone
@@ -228,7 +230,7 @@ class PodControl:
             preconditions["resourceVersion"] = str(version)
         state.expected_deletes.add(pod.uid)
         if not pod.node_name and not pod.terminal:
-            state.parked[pod.node_uid] = time.time()
+            state.deprioritised[pod.node_uid] = time.time()
         try:
             left: WirePod = await self._client.delete(
                 _path(pod.namespace, pod.name), body={"preconditions": preconditions}, type=WirePod
@@ -265,8 +267,8 @@ class PodControl:
         return found
 
 
-def _is_past(edge: float) -> bool:
-    return 0 < edge <= time.time()
+def _is_past(budget_boundary: float) -> bool:
+    return 0 < budget_boundary <= time.time()
 
 
 def _made_nothing(error: ApiError) -> bool:

@@ -30,7 +30,7 @@ def reports(snapshot: Snapshot, requests: AnnotationRequests, taken: int = 0) ->
     if taken:
         view = msgspec.structs.replace(view, tick=taken, awaited=False)
     cache = _decision_cache(snapshot, requests, view)
-    tables = (view.seq_skips, view.vanished, view.refused, view.parked, view.namesakes, view.unstarted)
+    tables = (view.seq_skips, view.vanished, view.refused, view.deprioritised, view.namesakes, view.unstarted)
     special = view.unplaced.union(*tables)
     pods_of, entries, lost = snapshot.pods.get, snapshot.ledger.entries, bool(snapshot.ledger.lost)
     for name, node in snapshot.nodes.items():
@@ -114,7 +114,7 @@ def view_of(snapshot: Snapshot, requests: AnnotationRequests) -> View:
         vanished=snapshot.vanished,
         refused=snapshot.refused,
         unplaced=snapshot.unplaced,
-        parked=snapshot.parked,
+        deprioritised=snapshot.deprioritised,
         tick=ticks.stored(snapshot.task),
         stored=ticks.stored(snapshot.task),
         awaited=ticks.awaited(snapshot.task),

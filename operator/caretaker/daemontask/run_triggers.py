@@ -43,7 +43,7 @@ class View(msgspec.Struct, frozen=True):
     unstarted: Mapping[str, str] = {}  # node UID -> token of an intent that is known to have run nothing
     refused: Mapping[str, Refusal] = {}  # node UID -> why the API server created no Pod for it
     unplaced: frozenset[str] = frozenset()  # UIDs of nodes with no Pod placed since one was given up
-    parked: Mapping[str, float] = {}  # node UID -> when it got no Pod, or no room for one: others go first
+    deprioritised: Mapping[str, float] = {}  # node UID -> when it got no Pod, or no room: others go first
     waiting_since: float = 0.0  # when the rollout began: nothing is late for what was before
 
 

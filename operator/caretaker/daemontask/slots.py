@@ -30,16 +30,16 @@ _ORDINARY: Final = frozenset((*STARTING, "Scheduling", "Starting", RUNNING))
 class Room(msgspec.Struct, frozen=True):
     """How many nodes may hold a slot at a time.
 
-    width   now
-    beyond  once no budget is active
-    budget  what makes width smaller than beyond; None: nothing does
-    edge    when any budget next begins or ends; 0 = never
+    width            now
+    beyond           once no budget is active
+    budget           what makes width smaller than beyond; None: nothing does
+    budget_boundary  when any budget next begins or ends; 0 = never
     """
 
     width: int
     beyond: int
     budget: Allowance | None = None
-    edge: float = 0.0
+    budget_boundary: float = 0.0
 
 
 class Shares(msgspec.Struct, frozen=True):
@@ -68,8 +68,8 @@ def room_for(snapshot: Snapshot, desired: int, unlimited: int) -> Room:
         return Room(width, width)
     allowed = allowance(spec, desired, snapshot.now)
     if allowed.nodes is None or allowed.nodes >= width:
-        return Room(width, width, edge=allowed.edge)
-    return Room(allowed.nodes, width, allowed, allowed.edge)
+        return Room(width, width, budget_boundary=allowed.budget_boundary)
+    return Room(allowed.nodes, width, allowed, allowed.budget_boundary)
 
 
 def share_out(
@@ -135,7 +135,7 @@ def turn(snapshot: Snapshot, report: NodeReport) -> tuple[float, bytes]:
     one last, or one of them would hold the only slot for ever.
     """
     node, entry = report.node, report.entry
-    behind = snapshot.parked.get(node.uid, 0.0)
+    behind = snapshot.deprioritised.get(node.uid, 0.0)
     if entry is not None and entry.rejections:
         behind = max(behind, float(entry.finished_at))
     return behind, _shuffled(snapshot.task.metadata.uid, node.uid)

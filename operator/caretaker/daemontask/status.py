@@ -69,9 +69,9 @@ def status_of(snapshot: Snapshot, plan: Plan, outcome: Outcome) -> Status:
         blocked_nodes=tuple(heapq.nsmallest(MAX_LISTED, blocked, key=lambda n: n.node_name)),
         blocked_nodes_omitted=max(len(blocked) - MAX_LISTED, 0),
         slots=_slots(snapshot, plan, outcome),
-        results=plan.told.results,
-        result_errors=plan.told.errors,
-        result_errors_omitted=plan.told.faulty - len(plan.told.errors),
+        results=plan.results.results,
+        result_errors=plan.results.errors,
+        result_errors_omitted=plan.results.faulty - len(plan.results.errors),
         ledger=_ledger(snapshot, plan, facts),
     )
     requests = plan.requests

@@ -61,7 +61,7 @@ class TaskState:
         self.refusals = Refusals()
         self.again = False  # a start of this pass was refused, or is to be made under another name
         self.seq_skips: dict[str, int] = {}
-        self.parked: dict[str, float] = {}
+        self.deprioritised: dict[str, float] = {}
         self.unplaced: frozenset[str] = frozenset()
         self.not_before: dict[str, float] = {}
         self.creating: set[str] = set()  # names of Pods whose creation is under way
@@ -69,9 +69,9 @@ class TaskState:
             str, str
         ] = {}  # node UID -> name, of nodes whose Pod may have been created unanswered
         self.expected_deletes: set[str] = set()  # UIDs
-        self.kept: frozenset[str] = frozenset()  # UIDs of live Pods whose last deletion was refused
+        self.undeletable: frozenset[str] = frozenset()  # UIDs of live Pods whose last deletion was refused
         self.conflicts: dict[str, str] = {}  # Pod name that something else has -> node UID
-        self.aside: set[str] = set()  # those of them that are ours but have lost their labels
+        self.unlabelled: set[str] = set()  # those of them that are ours but have lost their labels
         self._vanished: dict[str, list[float]] = {}
         self._ended: dict[str, Pod] = {}  # UID -> Pod that was seen to end and is gone, but not recorded yet
         self._absent: dict[str, float] = {}
@@ -109,7 +109,7 @@ class TaskState:
 
     def refused(self, node_uid: str, error: ApiError, now: float, scale: float) -> None:
         """A Pod was not created. Its node goes behind the others; where they will fare alike, all wait."""
-        self.parked[node_uid] = now
+        self.deprioritised[node_uid] = now
         message = error.message or str(error)
         if is_of_one_node(error) and not self.refusals.add(node_uid, message, now, scale):
             self.again = True
@@ -121,13 +121,13 @@ class TaskState:
     def created(self, node_uid: str) -> None:
         """A Pod was created."""
         self.seq_skips.pop(node_uid, None)
-        self.parked.pop(node_uid, None)
+        self.deprioritised.pop(node_uid, None)
         self.again = self.refusals.created(node_uid) or self.again
 
     def still_there(self, pods: Iterable[Pod]) -> None:
         """These were to be deleted and were not: their nodes may have got them since."""
         for pod in pods:
-            self.parked.pop(pod.node_uid, None)
+            self.deprioritised.pop(pod.node_uid, None)
             self.unplaced -= {pod.node_uid}
 
     def not_started(self, node_uid: str, token: str) -> None:
@@ -152,7 +152,7 @@ class TaskState:
         self.withdrawn(entry for entry in entries if not entry.intent)
         ended = {entry.node_uid for entry in entries}
         self.conflicts = {name: uid for name, uid in self.conflicts.items() if uid not in ended}
-        self.aside &= self.conflicts.keys()
+        self.unlabelled &= self.conflicts.keys()
 
     def pod_gone(self, pod: Pod, now: float, scale: float) -> None:
         """A Pod was deleted. If it was not by us and had not finished: once is retried at once, repeated
@@ -202,7 +202,7 @@ class TaskState:
         """Drop what was kept of a node."""
         for table in (
             self.seq_skips,
-            self.parked,
+            self.deprioritised,
             self.not_before,
             self._vanished,
             self.unstarted,

@@ -372,7 +372,7 @@ FURTHER: Final[dict[str, tuple[Snapshot, Outcome]]] = {
     ),
     "a Pod without its label": (
         snapshot(task(), [A], entries={"a": entry(A)}),
-        Outcome(conflicts=("t-1",), aside=frozenset({"t-1"})),
+        Outcome(conflicts=("t-1",), unlabelled=frozenset({"t-1"})),
     ),
     "annotations with slips": (
         snapshot(

@@ -23,7 +23,7 @@ OFFICE = Budget(0, "0 9 * * 1-5", "8h")
 
 
 @pytest.mark.parametrize(
-    ("budgets", "zone", "now", "nodes", "until", "edge"),
+    ("budgets", "zone", "now", "nodes", "until", "budget_boundary"),
     [
         pytest.param([], "Etc/UTC", "2026-11-23T12:00:00Z", None, "", "", id="without any, everything goes"),
         pytest.param(
@@ -186,12 +186,12 @@ OFFICE = Budget(0, "0 9 * * 1-5", "8h")
     ],
 )
 def test_allowance(
-    budgets: list[Budget], zone: str, now: str, nodes: int | None, until: str, edge: str
+    budgets: list[Budget], zone: str, now: str, nodes: int | None, until: str, budget_boundary: str
 ) -> None:
     spec = Spec(template={}, budgets=tuple(budgets), time_zone=zone)
     found = allowance(spec, 21, parse_time(now) or 0)
-    told = [format_time(at) if at else "" for at in (found.until, found.edge)]
-    assert (found.nodes, *told) == (nodes, until, edge)
+    told = [format_time(at) if at else "" for at in (found.until, found.budget_boundary)]
+    assert (found.nodes, *told) == (nodes, until, budget_boundary)
 
 
 A, B, C = node("a"), node("b"), node("c")

@@ -74,8 +74,8 @@ def test_at_least_once_writes_nothing_before_a_start() -> None:
 def test_after_a_refusal_one_intent_is_written_at_a_time() -> None:
     nodes = [node(f"n{n}") for n in range(3)]
     assert len(plan(snapshot(task(**ONCE), nodes, token="t")).intents) == 3
-    careful = plan(snapshot(task(**ONCE), nodes, token="t", careful=True))
-    assert (len(careful.intents), len(careful.starts), careful.queued) == (1, 1, 2)
+    one_by_one = plan(snapshot(task(**ONCE), nodes, token="t", one_at_a_time=True))
+    assert (len(one_by_one.intents), len(one_by_one.starts), one_by_one.queued) == (1, 1, 2)
 
 
 def test_one_pass_writes_as_many_intents_as_it_makes_starts() -> None:

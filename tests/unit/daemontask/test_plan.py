@@ -286,7 +286,7 @@ def test_two_operators_pick_the_same_nodes() -> None:
 def test_a_node_whose_pod_could_not_be_scheduled_goes_behind_the_others() -> None:
     nodes = [node(f"n{i}") for i in range(5)]
     first = planned(task(parallelism=1), nodes).starts[0]
-    later = planned(task(parallelism=1), nodes, parked={first.node_uid: NOW})
+    later = planned(task(parallelism=1), nodes, deprioritised={first.node_uid: NOW})
     assert later.starts[0].node_uid != first.node_uid
 
 
@@ -542,7 +542,7 @@ def test_the_pod_of_a_replaced_node_holds_a_slot_until_it_is_gone(predecessor: d
     old = pod(node("a", uid="uid-old"), uid="old", **predecessor)
     assert started(planned(task(parallelism=1), [A, B], [old])) == []
     of_two = planned(task(parallelism=2), [A, B], [old])
-    assert (started(of_two), of_two.frees) == (["b"], [])
+    assert (started(of_two), of_two.freed_slots) == (["b"], [])
     assert planned(task(parallelism=1), [A, B], [old]).shares.free == 0
 
 

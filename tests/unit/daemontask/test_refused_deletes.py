@@ -161,7 +161,7 @@ def test_a_pod_that_is_still_active_is_not_counted_twice() -> None:
     a, b = nodes(2)
     stuck = pod(a, revision="old", phase="Pending", waiting="ImagePullBackOff")
     plan = planned(task(parallelism=2), [a, b], [stuck])
-    assert (plan.deletes, plan.frees) == ([stuck], [])
+    assert (plan.deletes, plan.freed_slots) == ([stuck], [])
     keep_slots(plan, ())
     assert started(plan) == [b.name]
 
@@ -169,12 +169,12 @@ def test_a_pod_that_is_still_active_is_not_counted_twice() -> None:
 def test_a_node_holds_one_slot_whatever_it_has_of_pods() -> None:
     a, *others = nodes(4)
     two = [pod(a, seq, node_name="", phase="Pending", created=NOW - 4000) for seq in (1, 2)]
-    kept = frozenset(one.uid for one in two)
+    undeletable = frozenset(one.uid for one in two)
     plan = planned(task(parallelism=3), [a, *others], two)
     keep_slots(plan, ())
     assert len(plan.starts) == 2
-    for some in (kept, frozenset({two[0].uid})):
-        plan = planned(task(parallelism=3), [a, *others], two, kept=some)
+    for some in (undeletable, frozenset({two[0].uid})):
+        plan = planned(task(parallelism=3), [a, *others], two, undeletable=some)
         keep_slots(plan, ())
         assert (len(plan.starts), plan.queued) == (2, 1)
         assert [report.node.name for report in plan.holders] == [a.name]
@@ -188,10 +188,10 @@ def test_an_orphan_holds_a_slot_where_a_node_may_get_it(named: str, starts: int)
     assert (plan.deletes, started(plan)) == ([orphan], ["a"])
     keep_slots(plan, ())
     assert len(plan.starts) == starts
-    kept = frozenset({orphan.uid})
-    assert len(planned(task(parallelism=1), [a], [orphan], kept=kept).starts) == starts
-    assert len(planned(task(), [a], [orphan], kept=kept).starts) == 1
+    undeletable = frozenset({orphan.uid})
+    assert len(planned(task(parallelism=1), [a], [orphan], undeletable=undeletable).starts) == starts
+    assert len(planned(task(), [a], [orphan], undeletable=undeletable).starts) == 1
     running = pod(a, revision="old")
     spec: dict[str, Any] = {"parallelism": 1, "concurrency_policy": "Replace"}
-    replacing = planned(task(**spec), [a], [orphan, running], kept=kept)
+    replacing = planned(task(**spec), [a], [orphan, running], undeletable=undeletable)
     assert (running in replacing.deletes, replacing.outdated) == (starts == 1, 1 - starts)

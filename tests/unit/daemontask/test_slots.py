@@ -118,7 +118,7 @@ def test_nothing_is_started_after_a_window_opens_that_limits_nothing_yet() -> No
     ahead = (Budget(0, "0 14 * * *", "1h"),)
     found = plan(seen([A], of={}, budgets=ahead))
     assert started(found) == ["a"]
-    assert found.edge == NOW + 800
+    assert found.budget_boundary == NOW + 800
 
 
 def test_a_schedule_that_cannot_be_read_does_not_keep_runs_from_being_recorded() -> None:
@@ -491,5 +491,5 @@ def test_nor_does_one_that_got_no_pod_when_it_was_last_tried() -> None:
         name: entry(of, "Retry", attempts=1, finished_at=int(NOW - 99)) for name, of in (("a", A), ("b", B))
     }
     of = snapshot(task(parallelism=1, backoff_limit=6), [A, B], [], once)
-    made = plan(msgspec.structs.replace(of, parked={A.uid: NOW - 50}))
+    made = plan(msgspec.structs.replace(of, deprioritised={A.uid: NOW - 50}))
     assert (holders(made), started(made)) == (["b"], ["b"])

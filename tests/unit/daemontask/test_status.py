@@ -85,7 +85,7 @@ def test_a_pod_that_may_not_be_deleted_degrades_and_holds_up_nothing() -> None:
 
 def test_a_pod_set_aside_is_told_as_what_it_is() -> None:
     of = snapshot(task(), [A], entries={"a": entry(A)})
-    found = status_of(of, plan(of), Outcome(conflicts=("t-1",), aside=frozenset({"t-1"})))
+    found = status_of(of, plan(of), Outcome(conflicts=("t-1",), unlabelled=frozenset({"t-1"})))
     told = c.find(found.conditions, c.DEGRADED)
     assert told is not None
     assert (told.reason, "lost the label" in told.message) == ("NameConflict", True)

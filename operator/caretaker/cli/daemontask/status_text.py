@@ -63,8 +63,8 @@ def as_json(made: Forecast) -> dict[str, Any]:
         if made.plan.width is not None
         else None,
         "conditions": task.status.conditions,
-        "results": made.plan.told.results,
-        "resultErrors": made.plan.told.errors,
+        "results": made.plan.results.results,
+        "resultErrors": made.plan.results.errors,
         "nodes": [made.state_of(name) for name in made.reports],
     }
 
@@ -82,7 +82,7 @@ def as_text(made: Forecast, *, wide: bool) -> list[str]:
     lines += [f"  {line}" for line in standing(task.status.conditions, made.snapshot.now)]
     wrong = remarks(task, made.snapshot.ledger, made.plan.requests.refused)
     lines += [f"  {line}" for line in (*calendar_lines(made), *_slots(made), *wrong)]
-    lines += results_table(made.plan.told.results)
+    lines += results_table(made.plan.results.results)
     states = sorted((made.state_of(name) for name in made.reports), key=_order)
     return [*lines, "", *Colours(sys.stdout).lines(_rows(made, states, wide=wide))]
 
