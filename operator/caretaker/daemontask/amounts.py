@@ -27,8 +27,8 @@ def readable(spec: Spec) -> tuple[Spec, str]:
         ("failure_policy", FailurePolicy(), _policy(spec.failure_policy)),
         ("budgets", (), _budgets(spec.budgets)),
     ):
-        if told := list(faults):
-            found += told
+        if messages := list(faults):
+            found += messages
             rest[field] = instead
     return msgspec.structs.replace(spec, **rest) if rest else spec, "; ".join(found)
 

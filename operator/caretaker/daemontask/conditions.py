@@ -18,11 +18,11 @@ from caretaker.daemontask.facts import Facts
 from caretaker.daemontask.intents import was_unreadable
 from caretaker.daemontask.messages import (
     first_failed,
+    lost_message,
     lost_nodes,
     progress,
     refused_message,
     stuck_message,
-    told_lost,
 )
 from caretaker.daemontask.rollout_start import waiting_since
 from caretaker.daemontask.snapshot import Trouble
@@ -69,7 +69,7 @@ def _goes_on(facts: Facts) -> bool:
 def _lost(facts: Facts) -> Verdict | None:
     if facts.plan.hold != Reason.LEDGER_LOST:
         return None
-    return "False", Reason.LEDGER_LOST, told_lost(facts.snapshot.ledger, facts.plan.requests.refused)
+    return "False", Reason.LEDGER_LOST, lost_message(facts.snapshot.ledger, facts.plan.requests.refused)
 
 
 def _invalid(facts: Facts) -> Verdict | None:
@@ -331,13 +331,13 @@ def _refused(facts: Facts) -> tuple[str, str] | None:
 
 
 def _bad_results(facts: Facts) -> tuple[str, str] | None:
-    told = facts.plan.results
-    if not told.errors:
+    results = facts.plan.results
+    if not results.errors:
         return None
-    first = told.errors[0]
+    first = results.errors[0]
     return (
         Reason.INVALID_RESULTS,
-        f"{told.faulty} node(s) succeeded without the results that are declared, "
+        f"{results.faulty} node(s) succeeded without the results that are declared, "
         f"first {first.node_name}: {first.message}",
     )
 

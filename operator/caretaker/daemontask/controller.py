@@ -96,7 +96,7 @@ class DaemonTaskKind:
         task, invalid = read_task(raw)
         state = self._task_states.of(key, task.metadata.uid)
         # Told before the ledger is read, which is never behind it therefore.
-        told = task.status.ledger
+        reported = task.status.ledger
         if await self._load_ledger(state, task):
             # What is recorded must never be newer than the task, or a run that an older spec asked for
             # would seem to be due again.
@@ -121,7 +121,7 @@ class DaemonTaskKind:
         state.backoff_limit = task.spec.backoff_limit
         if not invalid and state.verdict is None:
             state.verdict = await self._check_template(task, revision)
-        ledger = _loaded(state).view(told, strict=task.spec.at_most_once)
+        ledger = _loaded(state).view(reported, strict=task.spec.at_most_once)
         snapshot = self._snapshot(task, state, ledger, invalid or state.verdict or "")
         return msgspec.structs.replace(snapshot, former=former)
 
@@ -180,7 +180,7 @@ class DaemonTaskKind:
         outcome.conflicts, outcome.unlabelled = tuple(state.conflicts), frozenset(state.unlabelled)
         shards = _loaded(state)
         outcome.shards, outcome.recorded = shards.count, len(shards.node_names)
-        outcome.writes = shards.told(snapshot.task.status.ledger)
+        outcome.writes = shards.write_counts(snapshot.task.status.ledger)
         return outcome
 
     async def settled(self, snapshot: Snapshot, plan: Plan, outcome: Outcome) -> None:
@@ -239,10 +239,10 @@ class DaemonTaskKind:
         if state.shards is None:
             state.shards = Shards(self._client, meta.namespace, meta.name, meta.uid)
         shards = state.shards
-        told = task.status.ledger
-        if shards.loaded and not shards.view(told, strict=task.spec.at_most_once).lost:
+        reported = task.status.ledger
+        if shards.loaded and not shards.view(reported, strict=task.spec.at_most_once).lost:
             return False
-        await shards.load(time.time(), expected(told))
+        await shards.load(time.time(), expected(reported))
         return True
 
     async def _is_so(self, name: str, believed: Node | None) -> bool:
@@ -301,7 +301,7 @@ class DaemonTaskKind:
             return await refusal_of(self._client, task, revision)
         except ApiError as error:
             if by_admission(error) and error.missing_permission is None:
-                return ""  # told when Pods are really refused; it may pass by then
+                return ""  # reported when Pods are really refused; it may pass by then
             logger.warning("the template could not be checked: %s", error)
             return None
 
@@ -329,9 +329,9 @@ class DaemonTaskKind:
         known = snapshot.ledger.entries
         ended = [entry for name, entry in plan.records.items() if is_new_end(known.get(name), entry)]
         state.unstarted.update((entry.node_uid, entry.intent) for entry in plan.intents.values())
-        meta, told = snapshot.task.metadata, snapshot.task.status.ledger
+        meta, old = snapshot.task.metadata, snapshot.task.status.ledger
         try:
-            written = await shards.write(meta, plan.records, plan.forget, plan.intents, told, decided=decided)
+            written = await shards.write(meta, plan.records, plan.forget, plan.intents, old, decided=decided)
         except (ApiError, Conflict) as error:
             if not (refusal := write_refusal(error, shards)):
                 raise

@@ -40,20 +40,20 @@ class Loss(msgspec.Struct, frozen=True):
 
 
 def losses(
-    told: LedgerStatus, known: Mapping[int, int], shards: Mapping[int, Shard], *, strict: bool
+    reported: LedgerStatus, known: Mapping[int, int], shards: Mapping[int, Shard], *, strict: bool
 ) -> tuple[Loss, ...]:
     """The shards that are lost. `known`: index -> the count of writes that this process has seen. `strict`:
     an unreadable status counts as a loss."""
-    if told.shards < 0 and strict:
+    if reported.shards < 0 and strict:
         return (Loss(NOT_KNOWN, "status.ledger could not be read"),)
-    floors = {index: writes for index, writes in enumerate(told.writes) if writes}
+    floors = {index: writes for index, writes in enumerate(reported.writes) if writes}
     floors.update((index, max(writes, floors.get(index, 0))) for index, writes in known.items())
     found = {index: loss for index, floor in floors.items() if (loss := _behind(index, floor, shards))}
-    missing = (index for index in range(told.shards) if index not in shards)
-    for index in islice(missing, min(max(told.shards - len(shards), 0), MOST)):
+    missing = (index for index in range(reported.shards) if index not in shards)
+    for index in islice(missing, min(max(reported.shards - len(shards), 0), MOST)):
         found.setdefault(index, Loss(index, "is gone"))
     cut = [(index, shard) for index, shard in shards.items() if shard.size < shard.records]
-    if cut and len({name for shard in shards.values() for name in shard.node_names}) < told.recorded:
+    if cut and len({name for shard in shards.values() for name in shard.node_names}) < reported.recorded:
         for index, shard in cut:
             why = f"has {shard.size} of {shard.records} records"
             found.setdefault(index, Loss(index, why, shard.writes))
@@ -70,10 +70,10 @@ def _behind(index: int, floor: int, shards: Mapping[int, Shard]) -> Loss | None:
     return Loss(index, why, floor, older=True)
 
 
-def expected(told: LedgerStatus) -> int:
+def expected(reported: LedgerStatus) -> int:
     """Up to how many shards there are, by status: who did not find one of them counts fewer, but keeps its
     figure."""
-    return max(told.shards, len(told.writes))
+    return max(reported.shards, len(reported.writes))
 
 
 def beyond(loss: Loss) -> int:
@@ -81,7 +81,9 @@ def beyond(loss: Loss) -> int:
     return (loss.floor // _ERA + 1) * _ERA
 
 
-def told_of(before: LedgerStatus, shards: Mapping[int, Shard], known: Mapping[int, int]) -> tuple[int, ...]:
+def write_counts(
+    before: LedgerStatus, shards: Mapping[int, Shard], known: Mapping[int, int]
+) -> tuple[int, ...]:
     """status.ledger.writes: of each shard the highest count that status, the shard or this process has."""
     figures = {index: shard.writes for index, shard in shards.items()}
     for index, writes in [*enumerate(before.writes), *known.items()]:
@@ -117,12 +119,12 @@ def decided(snapshot: Snapshot) -> AnnotationRequests:
 
 
 def _unproved(snapshot: Snapshot, requests: AnnotationRequests) -> str:
-    told = snapshot.task.status.ledger
-    if told.done_run and told.done_run == wanted_run(snapshot.task, snapshot.revision, requests):
+    reported = snapshot.task.status.ledger
+    if reported.done_run and reported.done_run == wanted_run(snapshot.task, snapshot.revision, requests):
         return ""
     since = (
         "the task was changed since every node had succeeded"
-        if told.done_run
+        if reported.done_run
         else "when the ledger was last written, not every node had succeeded, and which had is not known"
     )
     return (

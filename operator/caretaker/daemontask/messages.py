@@ -12,8 +12,8 @@ from caretaker.daemontask.ledger import Ledger
 _ORDINARY: Final = ("Scheduling", "Starting", "ContainerCreating", "PodInitializing")
 
 
-def told_lost(ledger: Ledger, refused: str) -> str:
-    """What is told of a ledger that has lost something. `refused`: why a decision is not carried out."""
+def lost_message(ledger: Ledger, refused: str) -> str:
+    """The message about a ledger that has lost something. `refused`: why a decision is not carried out."""
     what = ledger.loss or f"{ledger.lost} ledger shard(s) are gone"
     ask = "annotate caretaker.dev/ledger=rerun to run again where no record is left, or =assume-done"
     return f"{what}, so what has run is not known and nothing is started; {refused or ask}"

@@ -143,8 +143,8 @@ def doubtful(snapshot: Snapshot, plan: Plan) -> set[str]:
             and entry is not None
             and (entry.node_uid != node.uid or (rebooting and entry.boot_id != node.boot_id))
         )
-        untold = record is not None and (record.boot_absorbed or name in snapshot.ledger.corrupt)
-        if other or untold:
+        unreported = record is not None and (record.boot_absorbed or name in snapshot.ledger.corrupt)
+        if other or unreported:
             found.add(name)
     for pod in plan.deletes:
         name = pod.annotations.get(names.POD_NODE_NAME, "")

@@ -230,10 +230,10 @@ def _known_cause(reason: str, message: str) -> tuple[str, str]:
 
 def _cut(text: str, most: int) -> str:
     """The first characters, so many that JSON writes them in at most `most` bytes."""
-    told = "".join(c if c.isprintable() else " " for c in text[:most]).strip()
-    while len(json_encode(told)) > most + len('""'):
-        told = told[:-1]
-    return told
+    shown = "".join(c if c.isprintable() else " " for c in text[:most]).strip()
+    while len(json_encode(shown)) > most + len('""'):
+        shown = shown[:-1]
+    return shown
 
 
 def _count(pod: Pod, policy: PodFailurePolicy | None) -> Count:

@@ -65,7 +65,7 @@ def read_task(raw: RawTask) -> tuple[DaemonTask, str]:
     if invalid:
         spec = msgspec.structs.replace(spec, template={})
     readable, odd = amounts.readable(spec)
-    faults = "; ".join(told for told in (odd, ticks.faults_of(spec)) if told)
+    faults = "; ".join(fault for fault in (odd, ticks.faults_of(spec)) if fault)
     return DaemonTask(raw.metadata, readable, status), invalid or faults
 
 

@@ -74,12 +74,12 @@ def summarise(declared: Sequence[Result], runs: Iterable[tuple[str, Entry]]) -> 
             rows.append(entry.results)
         if entry.fault is not None and (not entry.fault.name or entry.fault.name in names):
             errors.append((node, entry.fault))
-    told = heapq.nsmallest(MAX_ERRORS, errors, key=lambda error: error[0])
+    first = heapq.nsmallest(MAX_ERRORS, errors, key=lambda error: error[0])
     return Summary(
         tuple(
             _result(result, [row[result.name] for row in rows if result.name in row]) for result in declared
         ),
-        tuple(ResultError(node, words(fault)) for node, fault in told),
+        tuple(ResultError(node, words(fault)) for node, fault in first),
         len(errors),
     )
 

@@ -104,14 +104,14 @@ def in_place(view: View, node: Node, verdict: Verdict, pods: Mapping[str, Pod]) 
     """
     last = max(pods.values(), key=lambda pod: pod.seq, default=None)
     seq = max(view.version, last.seq if last is not None else 0)
-    told = _told_by(view, node, last) if last is not None else None
-    if last is not None and told is not None and not trigger_of(begun(view), node, told):
+    answer = _entry_from(view, node, last) if last is not None else None
+    if last is not None and answer is not None and not trigger_of(begun(view), node, answer):
         beyond = last.seq if seq > last.seq else 0
-        return msgspec.structs.replace(told, seq=seq, pod_seq=beyond) if last.terminal else None
+        return msgspec.structs.replace(answer, seq=seq, pod_seq=beyond) if last.terminal else None
     return _unknown(view, node, seq) if verdict.kind != "excluded" else None
 
 
-def _told_by(view: View, node: Node, pod: Pod) -> Entry | None:
+def _entry_from(view: View, node: Node, pod: Pod) -> Entry | None:
     if pod.terminal:
         return entry_for(view.task_uid, view.spec, pod, node, None, view.now)
     return covered(view.spec, [pod], None)
@@ -123,8 +123,8 @@ def are_past(view: View, node: Node, pods: Mapping[str, Pod]) -> bool:
     last = max(pods.values(), key=lambda pod: pod.seq)
     if not all(pod.terminal for pod in pods.values()):
         return False
-    told = entry_for(view.task_uid, view.spec, last, node, None, view.now)
-    return trigger_of(begun(view), node, told) not in ("", RETRY, NODE_REBOOT)
+    answer = entry_for(view.task_uid, view.spec, last, node, None, view.now)
+    return trigger_of(begun(view), node, answer) not in ("", RETRY, NODE_REBOOT)
 
 
 def _unknown(view: View, node: Node, seq: int) -> Entry:

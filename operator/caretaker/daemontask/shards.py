@@ -17,7 +17,7 @@ from caretaker.api.daemontask import NOT_KNOWN, LedgerStatus
 from caretaker.api.objects import WireMeta
 from caretaker.daemontask.intents import sent_at
 from caretaker.daemontask.ledger import Entry, Ledger, encode_entry, merge, place, shared
-from caretaker.daemontask.losses import MOST, Loss, beyond, losses, told_of
+from caretaker.daemontask.losses import MOST, Loss, beyond, losses, write_counts
 from caretaker.daemontask.pods import owner_reference
 from caretaker.daemontask.shard import Marks, Shard, WireConfigMap, WireMetaOnly, decode, figures
 from caretaker.kube.client import KubeClient
@@ -34,7 +34,7 @@ TOO_MANY: Final = 3
 
 
 NOTHING: Final[Mapping[str, Entry]] = {}
-UNTOLD: Final = LedgerStatus()
+UNREPORTED: Final = LedgerStatus()
 
 
 class Change(NamedTuple):
@@ -100,16 +100,16 @@ class Shards:
         """The entry of a node, as last read or written."""
         return self._entries.get(node_name)
 
-    def told(self, before: LedgerStatus) -> tuple[int, ...]:
+    def write_counts(self, before: LedgerStatus) -> tuple[int, ...]:
         """The new status.ledger.writes; `before`: the present status.ledger."""
-        return told_of(before, self._shards, self._known)
+        return write_counts(before, self._shards, self._known)
 
-    def view(self, told: LedgerStatus, *, strict: bool = False) -> Ledger:
-        """The ledger for a plan. `told`: status.ledger, read before the shards; `strict`: see losses()."""
+    def view(self, reported: LedgerStatus, *, strict: bool = False) -> Ledger:
+        """The ledger of a plan. `reported`: status.ledger, read before the shards; `strict`: see losses."""
         corrupt: dict[str, str] = {}
         for shard in self._shards.values():
             corrupt.update(shard.corrupt)
-        lost = losses(told, self._known, self._shards, strict=strict)
+        lost = losses(reported, self._known, self._shards, strict=strict)
         older = [self._shards[loss.index] for loss in lost if loss.older]
         return Ledger(
             entries=self._entries,
@@ -197,7 +197,7 @@ class Shards:
         entries: Mapping[str, Entry],
         forget: Iterable[str],
         intents: Mapping[str, Entry] = NOTHING,
-        told: LedgerStatus = UNTOLD,
+        reported: LedgerStatus = UNREPORTED,
         *,
         decided: bool = False,
     ) -> Written:
@@ -207,7 +207,7 @@ class Shards:
         With a slow API server, intents are written only while the Pods of the first ones can still be created
         in time. Raises Conflict when another writer was first, or may have been.
         """
-        lost = losses(told, self._known, self._shards, strict=False)
+        lost = losses(reported, self._known, self._shards, strict=False)
         floors = dict.fromkeys((index for index, shard in self._shards.items() if not shard.writes), 1)
         for loss in lost:
             floors[loss.index] = beyond(loss) if decided and (loss.floor or loss.index in self._shards) else 0
@@ -310,8 +310,8 @@ class Shards:
         path, body = self._path_of(shard.index), {"metadata": meta, "data": data}
         done: WireMetaOnly = await self._client.patch(path, body, WireMetaOnly, timeout=self._timeout())
         if shard.stray:
-            told = "ConfigMap %s had lost its labels and has them back"
-            logger.warning(told, self._marks.name(shard.index))
+            message = "ConfigMap %s had lost its labels and has them back"
+            logger.warning(message, self._marks.name(shard.index))
         shard.resource_version, shard.stray = done.metadata.resource_version, False
         shard.writes, shard.records = writes, records
         shard.entries.update(entries)

@@ -47,10 +47,10 @@ async def observe(client: KubeClient, raw: RawTask) -> Snapshot:
     task, invalid = read_task(raw)
     await shards.load(now, expected(task.status.ledger))
     ledger = shards.view(task.status.ledger, strict=task.spec.at_most_once)
-    return _snapshot(task, invalid or told_invalid(task), nodes, pods, ledger, now)
+    return _snapshot(task, invalid or reported_invalid(task), nodes, pods, ledger, now)
 
 
-def told_invalid(task: DaemonTask) -> str:
+def reported_invalid(task: DaemonTask) -> str:
     """Why the operator found this generation's spec invalid; empty if it did not, or has not looked."""
     condition = c.find(task.status.conditions, c.SPEC_VALID)
     if condition is None or condition.reason != Reason.INVALID_SPEC:
@@ -140,9 +140,9 @@ class Follower:
         nodes = {node.name: node for node in self._nodes.values()}
         pods = self._index.pods_of(self._namespace, raw.metadata.uid)
         # The task may be seen before the shards that its status counts the writes of.
-        told = msgspec.structs.replace(task.status.ledger, writes=())
-        ledger = shards.view(told, strict=task.spec.at_most_once)
-        snapshot = _snapshot(task, invalid or told_invalid(task), nodes, pods, ledger, now)
+        reported = msgspec.structs.replace(task.status.ledger, writes=())
+        ledger = shards.view(reported, strict=task.spec.at_most_once)
+        snapshot = _snapshot(task, invalid or reported_invalid(task), nodes, pods, ledger, now)
         # The verdicts are remembered for as long as the template is the same.
         if self._eligibility is None or self._eligibility[0] != snapshot.revision:
             self._eligibility = snapshot.revision, snapshot.eligibility

@@ -37,7 +37,7 @@ from caretaker.daemontask.ticks import awaited, with_tick
 def status_of(snapshot: Snapshot, plan: Plan, outcome: Outcome) -> Status:
     """The status to write. Equal to the one that stands when nothing has changed."""
     before = snapshot.task.status
-    told = with_tick(snapshot.task, plan.tick).status
+    ticked = with_tick(snapshot.task, plan.tick).status
     facts = _facts(snapshot, plan, outcome)
     now = format_time(snapshot.now)
     failed = [_failed_node(snapshot, report) for report in plan.failed]
@@ -60,9 +60,9 @@ def status_of(snapshot: Snapshot, plan: Plan, outcome: Outcome) -> Status:
         pending=facts.pending,
         blocked=facts.blocked,
         start_time=started,
-        last_schedule_time=told.last_schedule_time,
-        next_schedule_time=told.next_schedule_time,
-        observed_schedule=told.observed_schedule,
+        last_schedule_time=ticked.last_schedule_time,
+        next_schedule_time=ticked.next_schedule_time,
+        observed_schedule=ticked.observed_schedule,
         last_completion_time=_last_completion(snapshot, plan),
         failed_nodes=tuple(heapq.nsmallest(MAX_LISTED, failed, key=lambda n: n.node_name)),
         failed_nodes_omitted=max(len(failed) - MAX_LISTED, 0),
@@ -79,7 +79,7 @@ def status_of(snapshot: Snapshot, plan: Plan, outcome: Outcome) -> Status:
 
 
 def _ledger(snapshot: Snapshot, plan: Plan, facts: Facts) -> LedgerStatus:
-    """What is told of the ledger. While it is lost, what was told before, and what is known beyond that."""
+    """status.ledger. While a shard is lost: as it was before, and the write counts beyond that."""
     before, outcome = snapshot.task.status.ledger, facts.outcome
     if _still_lost(snapshot, plan, outcome):
         return msgspec.structs.replace(before, writes=outcome.writes)
@@ -102,10 +102,10 @@ def _unrecorded(outcome: Outcome) -> bool:
 def _last_completion(snapshot: Snapshot, plan: Plan) -> str | None:
     """When a run last succeeded. The ledger forgets a success when the node runs again, or is gone; one that
     lies ahead is that of a clock which was wrong."""
-    told = snapshot.task.status.last_completion_time
-    known = parse_time(told) or 0.0
+    before = snapshot.task.status.last_completion_time
+    known = parse_time(before) or 0.0
     last = max(plan.last_completion, known if known <= snapshot.now else 0.0)
-    return format_time(last) if last else told
+    return format_time(last) if last else before
 
 
 def _facts(snapshot: Snapshot, plan: Plan, outcome: Outcome) -> Facts:

@@ -147,7 +147,7 @@ class TaskState:
             self.unstarted.pop(entry.node_uid, None)
 
     def recorded(self, entries: Iterable[Entry]) -> None:
-        """Runs were recorded: that a name was taken is told no more."""
+        """Runs were recorded: a taken name is no longer reported."""
         entries = list(entries)
         self.withdrawn(entry for entry in entries if not entry.intent)
         ended = {entry.node_uid for entry in entries}

@@ -16,7 +16,7 @@ META = WireMeta(name=TASK, namespace=NAMESPACE, uid=TASK_UID)
 MARKS = Marks(TASK, TASK_UID)
 SELECTOR = "caretaker.dev/ledger,caretaker.dev/daemontask=task"
 ALL = {name: entry(node(name)) for name in "abcdef"}
-UNTOLD = LedgerStatus()
+UNREPORTED = LedgerStatus()
 
 
 class Server:
@@ -127,10 +127,10 @@ async def write(
     entries: str = "",
     forget: str = "",
     intents: str = "",
-    told: LedgerStatus = UNTOLD,
+    reported: LedgerStatus = UNREPORTED,
     **how: bool,
 ) -> Written:
     """A write of the entries and intents of these nodes, each of one letter."""
     return await shards.write(
-        META, some(entries), forget, {name: intent(name) for name in intents}, told, **how
+        META, some(entries), forget, {name: intent(name) for name in intents}, reported, **how
     )

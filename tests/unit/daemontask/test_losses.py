@@ -11,7 +11,7 @@ from caretaker.api.times import format_time
 from caretaker.daemontask.annotation_requests import read_requests
 from caretaker.daemontask.facts import Outcome
 from caretaker.daemontask.ledger import OUTCOME_UNKNOWN, Ledger
-from caretaker.daemontask.losses import MOST, Loss, beyond, losses, told_of, wanted_run
+from caretaker.daemontask.losses import MOST, Loss, beyond, losses, wanted_run, write_counts
 from caretaker.daemontask.plan import Plan, plan
 from caretaker.daemontask.shard import Shard
 from caretaker.daemontask.snapshot import Snapshot
@@ -42,7 +42,7 @@ def shard(index: int, nodes: str, writes: int, records: int | None = None, corru
 
 
 @pytest.mark.parametrize(
-    ("told", "known", "shards", "lost"),
+    ("reported", "known", "shards", "lost"),
     [
         pytest.param(LedgerStatus(), {}, [], [], id="a task that has never run"),
         pytest.param(LedgerStatus(1, 2, (4,)), {}, [shard(0, "ab", 4)], [], id="as told"),
@@ -100,9 +100,9 @@ def shard(index: int, nodes: str, writes: int, records: int | None = None, corru
     ],
 )
 def test_a_loss_is_told_from_what_is_only_not_told_yet(
-    told: LedgerStatus, known: dict[int, int], shards: list[Shard], lost: list[str]
+    reported: LedgerStatus, known: dict[int, int], shards: list[Shard], lost: list[str]
 ) -> None:
-    found = losses(told, known, {one.index: one for one in shards}, strict=True)
+    found = losses(reported, known, {one.index: one for one in shards}, strict=True)
     assert len(found) == len(lost)
     assert all(loss.why.startswith(why) for loss, why in zip(found, lost, strict=True))
 
@@ -133,7 +133,7 @@ def test_a_decision_takes_the_count_beyond_every_copy(floor: int, least: int) ->
 
 
 def test_what_is_told_never_goes_back() -> None:
-    found = told_of(LedgerStatus(2, 2, (4, 7)), {0: shard(0, "a", 5), 2: shard(2, "b", 1)}, {1: 6, 2: 3})
+    found = write_counts(LedgerStatus(2, 2, (4, 7)), {0: shard(0, "a", 5), 2: shard(2, "b", 1)}, {1: 6, 2: 3})
     assert found == (5, 7, 3)
 
 
@@ -148,7 +148,7 @@ def test_what_is_told_never_goes_back() -> None:
     ],
 )
 def test_the_figures_of_status(writes: tuple[int, ...], shards: list[Shard], figures: Any) -> None:
-    found = told_of(LedgerStatus(1, 1, writes), {one.index: one for one in shards}, {})
+    found = write_counts(LedgerStatus(1, 1, writes), {one.index: one for one in shards}, {})
     assert found == figures
 
 
@@ -174,14 +174,14 @@ def lost(decision: str, done: bool = True, older: str = "", **changes: Any) -> S
     marks = {names.LEDGER_DECISION: decision, **changes.pop("marks", {})}
     of = task(annotations={names.LEDGER_DECISION: decision})
     run = wanted(of) if done else ""
-    told = LedgerStatus(1, 2, (4,), run, format_time(NOW - 60) if done else None)
-    of = task(annotations=marks, status=Status(ledger=told), **spec)
+    reported = LedgerStatus(1, 2, (4,), run, format_time(NOW - 60) if done else None)
+    of = task(annotations=marks, status=Status(ledger=reported), **spec)
     entries = {name: entry(node(name), revision="old", seq=3) for name in older}
     ledger = Ledger(entries, shards=1, lost=1, loss="x is gone", older=frozenset(older))
     return snapshot(of, changes.pop("nodes", [A, B]), ledger=ledger, **changes)
 
 
-def told(of: Snapshot, made: Plan) -> str:
+def message_of(of: Snapshot, made: Plan) -> str:
     (found,) = [one for one in status_of(of, made, Outcome()).conditions if one.type == "Ready"]
     return f"{found.reason}: {found.message}"
 
@@ -221,10 +221,10 @@ def test_assume_done_is_carried_out_where_every_node_had_succeeded() -> None:
 def test_assume_done_is_refused_where_nobody_knows_and_says_what_to_do(of: Snapshot, why: str) -> None:
     made = plan(of)
     assert (made.hold, made.records, started(made)) == ("LedgerLost", {}, [])
-    assert told(of, made).startswith("LedgerLost: x is gone")
-    assert f"assume-done is not carried out: {why}" in told(of, made)
+    assert message_of(of, made).startswith("LedgerLost: x is gone")
+    assert f"assume-done is not carried out: {why}" in message_of(of, made)
     assert made.requests.ledger == ""
-    assert "n6" not in told(of, made), "at most five names"
+    assert "n6" not in message_of(of, made), "at most five names"
 
 
 def test_nodes_may_be_named_and_the_others_run() -> None:
@@ -281,7 +281,7 @@ def test_status_says_of_a_node_that_may_have_run_what_to_do() -> None:
         "OutcomeUnknown",
         "its ledger entry was lost, so it may have run; look at the node, then rerun it",
     )
-    assert "first late: OutcomeUnknown" in told(of, made)
+    assert "first late: OutcomeUnknown" in message_of(of, made)
 
 
 def test_a_record_that_is_not_in_what_was_lost_speaks_for_itself() -> None:

@@ -16,7 +16,7 @@ from unit.daemontask.simledger import (
     MARKS,
     META,
     SELECTOR,
-    UNTOLD,
+    UNREPORTED,
     Server,
     requests,
     some,
@@ -224,7 +224,7 @@ async def test_an_entry_is_known_since_it_was_first_read_or_written(server: Serv
     await shards.load(NOW + 1)
     server.cluster.clock.now = NOW + 2
     await write(shards, "d", "c")
-    assert shards.view(UNTOLD).since == {"a": NOW, "b": NOW + 1, "d": NOW + 2}
+    assert shards.view(UNREPORTED).since == {"a": NOW, "b": NOW + 1, "d": NOW + 2}
 
 
 async def test_a_loss_names_three_shards(server: Server, shards: Shards) -> None:
@@ -240,16 +240,16 @@ async def test_a_loss_names_three_shards(server: Server, shards: Shards) -> None
 async def test_the_count_of_writes_never_falls(server: Server, shards: Shards) -> None:
     server.hold(0, "a", writes=5).hold(1, "b", writes=0)
     await shards.load(NOW)
-    assert shards.told(UNTOLD) == (5,)
+    assert shards.write_counts(UNREPORTED) == (5,)
     server.hold(0, "a", writes=3)
     await shards.load(NOW)
-    assert shards.told(UNTOLD) == (5,)
-    assert shards.view(UNTOLD).lost == 1
+    assert shards.write_counts(UNREPORTED) == (5,)
+    assert shards.view(UNREPORTED).lost == 1
     await write(shards, "b")
-    assert shards.told(LedgerStatus(writes=(7,))) == (7, 1)
+    assert shards.write_counts(LedgerStatus(writes=(7,))) == (7, 1)
 
 
 async def test_nothing_is_known_of_a_ledger_that_was_not_read(server: Server, shards: Shards) -> None:
-    read = shards.view(UNTOLD)
+    read = shards.view(UNREPORTED)
     assert (shards.loaded, shards.unanswered, shards.count, read.entries, read.lost) == (False, 0, 0, {}, 0)
-    assert (shards.selector, shards.told(UNTOLD), server.asked) == (SELECTOR, (), [])
+    assert (shards.selector, shards.write_counts(UNREPORTED), server.asked) == (SELECTOR, (), [])

@@ -15,7 +15,7 @@ from unit.daemontask.simledger import (
     ALL,
     MARKS,
     META,
-    UNTOLD,
+    UNREPORTED,
     Server,
     intent,
     requests,
@@ -30,73 +30,78 @@ LOST = LedgerStatus(shards=2, writes=(3, 1))
 
 # The shards that exist, what is to be written, what status says of the ledger, and the requests.
 WRITES: dict[str, tuple[Held, dict[str, Any], LedgerStatus, list[str]]] = {
-    "nothing": ([(0, "a")], {}, UNTOLD, []),
-    "the first entries": ([], {"entries": "ab"}, UNTOLD, ["create 0 +a +b #1 #2"]),
-    "an entry anew": ([(0, "ab")], {"entries": "a"}, UNTOLD, ["patch 0 +a #2 #2"]),
-    "a further entry": ([(0, "a")], {"entries": "b"}, UNTOLD, ["patch 0 +b #2 #2"]),
-    "an entry that goes": ([(0, "ab")], {"forget": "b"}, UNTOLD, ["patch 0 -b #2 #1"]),
-    "one that is not there goes": ([(0, "a")], {"forget": "b"}, UNTOLD, []),
+    "nothing": ([(0, "a")], {}, UNREPORTED, []),
+    "the first entries": ([], {"entries": "ab"}, UNREPORTED, ["create 0 +a +b #1 #2"]),
+    "an entry anew": ([(0, "ab")], {"entries": "a"}, UNREPORTED, ["patch 0 +a #2 #2"]),
+    "a further entry": ([(0, "a")], {"entries": "b"}, UNREPORTED, ["patch 0 +b #2 #2"]),
+    "an entry that goes": ([(0, "ab")], {"forget": "b"}, UNREPORTED, ["patch 0 -b #2 #1"]),
+    "one that is not there goes": ([(0, "a")], {"forget": "b"}, UNREPORTED, []),
     "an entry, and another one that goes": (
         [(0, "ab")],
         {"entries": "a", "forget": "b"},
-        UNTOLD,
+        UNREPORTED,
         ["patch 0 +a -b #2 #1"],
     ),
     "one that is twice there goes": (
         [(0, "ac"), (1, "ab")],
         {"forget": "a"},
-        UNTOLD,
+        UNREPORTED,
         ["patch 0 -a #2 #1", "patch 1 -a #2 #1"],
     ),
     "one that is twice there is written": (
         [(0, "a"), (1, "ab")],
         {"entries": "a"},
-        UNTOLD,
+        UNREPORTED,
         ["patch 0 +a #2 #1"],
     ),
-    "a broken entry that goes": ([(0, "a", {"broken": "b"})], {"forget": "b"}, UNTOLD, ["patch 0 -b #2 #1"]),
+    "a broken entry that goes": (
+        [(0, "a", {"broken": "b"})],
+        {"forget": "b"},
+        UNREPORTED,
+        ["patch 0 -b #2 #1"],
+    ),
     "an intent, and an entry that goes": (
         [(0, "ab")],
         {"intents": "a", "forget": "b"},
-        UNTOLD,
+        UNREPORTED,
         ["patch 0 +a -b #2 #1"],
     ),
     "each to its shard": (
         [(8, "a"), (0, "b")],
         {"entries": "ab"},
-        UNTOLD,
+        UNREPORTED,
         ["patch 0 +b #2 #1", "patch 8 +a #2 #1"],
     ),
     "intents after all else": (
         [(0, "a"), (1, "b"), (2, "c")],
         {"entries": "bc", "intents": "a"},
-        UNTOLD,
+        UNREPORTED,
         ["patch 1 +b #2 #1", "patch 2 +c #2 #1", "patch 0 +a #2 #1"],
     ),
     "an entry and an intent": (
         [(0, "ab")],
         {"entries": "a", "intents": "b"},
-        UNTOLD,
+        UNREPORTED,
         ["patch 0 +a +b #2 #2"],
     ),
     "an entry that was broken": (
         [(0, "a", {"broken": "b"})],
         {"entries": "b"},
-        UNTOLD,
+        UNREPORTED,
         ["patch 0 +b #2 #2"],
     ),
-    "a shard without figures": ([(0, "a", {"writes": 0})], {}, UNTOLD, ["patch 0 #1 #1"]),
+    "a shard without figures": ([(0, "a", {"writes": 0})], {}, UNREPORTED, ["patch 0 #1 #1"]),
     "a shard without figures after others": (
         [(0, "a", {"writes": 0}), (1, "b")],
         {"entries": "b"},
-        UNTOLD,
+        UNREPORTED,
         ["patch 1 +b #2 #1", "patch 0 #1 #1"],
     ),
-    "a shard without labels": ([(0, "a", {"labels": None})], {}, UNTOLD, ["patch 0 labels"]),
+    "a shard without labels": ([(0, "a", {"labels": None})], {}, UNREPORTED, ["patch 0 labels"]),
     "an entry of one without labels": (
         [(0, "a", {"labels": None})],
         {"entries": "a"},
-        UNTOLD,
+        UNREPORTED,
         ["patch 0 +a #2 #1 labels"],
     ),
     "a shard that is gone": ([], {"entries": "a"}, GONE, ["create 0 +a #1 #1"]),
@@ -131,25 +136,33 @@ WRITES: dict[str, tuple[Held, dict[str, Any], LedgerStatus, list[str]]] = {
 }
 
 
-@pytest.mark.parametrize(("held", "change", "told", "asked"), WRITES.values(), ids=WRITES)
+@pytest.mark.parametrize(("held", "change", "reported", "asked"), WRITES.values(), ids=WRITES)
 async def test_a_write_is_one_request_for_each_shard_that_changes(
-    server: Server, shards: Shards, held: Held, change: dict[str, Any], told: LedgerStatus, asked: list[str]
+    server: Server,
+    shards: Shards,
+    held: Held,
+    change: dict[str, Any],
+    reported: LedgerStatus,
+    asked: list[str],
 ) -> None:
     for index, entries, *meta in held:
         server.hold(index, entries, **(meta[0] if meta else {}))
     await shards.load(NOW, 1)
     requests(server)
-    await write(shards, told=told, **change)
+    await write(shards, reported=reported, **change)
     assert requests(server) == asked
     fresh = Shards(server, NAMESPACE, TASK, TASK_UID)  # type: ignore[arg-type]
     await fresh.load(NOW)
     requests(server)
     assert shards.node_names == fresh.node_names, "as one knows who reads it"
     assert {name: shards.find(name) for name in ALL} == {name: fresh.find(name) for name in ALL}
-    known, read = (one.view(UNTOLD) for one in (shards, fresh))
+    known, read = (one.view(UNREPORTED) for one in (shards, fresh))
     assert (known.corrupt, known.version) == (read.corrupt, read.version if known.corrupt else 0)
     if asked:
-        assert (shards.count, shards.told(UNTOLD)) == (fresh.count, fresh.told(UNTOLD))
+        assert (shards.count, shards.write_counts(UNREPORTED)) == (
+            fresh.count,
+            fresh.write_counts(UNREPORTED),
+        )
     assert await write(shards) == Written({}, 0.0)
     assert requests(server) == [], "nothing is left to write"
     assert not shards.unmarked

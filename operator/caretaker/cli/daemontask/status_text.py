@@ -28,7 +28,7 @@ from caretaker.cli.text import (
 from caretaker.daemontask.decision import State
 from caretaker.daemontask.forecast import Forecast, NodeState
 from caretaker.daemontask.ledger import Ledger
-from caretaker.daemontask.messages import told_lost
+from caretaker.daemontask.messages import lost_message
 from caretaker.daemontask.results import words
 from caretaker.daemontask.slots import RUNNING, slot_of
 
@@ -110,7 +110,7 @@ def remarks(task: DaemonTask, ledger: Ledger = _NOTHING_LOST, refused: str = "")
     )
     if ledger.lost and all(condition.reason != Reason.LEDGER_LOST for condition in told):
         # The operator sees it when it next looks, which may be at the resync.
-        lines.append(f"{Reason.LEDGER_LOST}: {told_lost(ledger, refused)}")
+        lines.append(f"{Reason.LEDGER_LOST}: {lost_message(ledger, refused)}")
         lines.append(f"  -> {advice(Reason.LEDGER_LOST, name)}")
     return lines
 

@@ -368,12 +368,12 @@ def _members_of(wanted: Wanted, unknown: list[str]) -> Steps[Facts]:
             "describe_container_instances", {"cluster": wanted.cluster, "containerInstances": some}
         )
         _has(answer, "DescribeContainerInstances", "containerInstances")
-        told = {one.get("containerInstanceArn"): one for one in answer["containerInstances"]}
+        by_arn = {one.get("containerInstanceArn"): one for one in answer["containerInstances"]}
         gone = {one.get("arn") for one in answer.get("failures") or () if one.get("reason") == "MISSING"}
-        if missing := [arn for arn in some if arn not in told and arn not in gone]:
+        if missing := [arn for arn in some if arn not in by_arn and arn not in gone]:
             raise UnclearError(f"DescribeContainerInstances does not tell of {missing[0]}")
-        found |= {arn: str(told[arn].get("capacityProviderName") or "") for arn in some if arn in told}
-        found |= {arn: "" for arn in some if arn not in told}
+        found |= {arn: str(by_arn[arn].get("capacityProviderName") or "") for arn in some if arn in by_arn}
+        found |= {arn: "" for arn in some if arn not in by_arn}
     return msgspec.structs.replace(wanted.facts, members=found)
 
 
@@ -381,7 +381,7 @@ def _members_of(wanted: Wanted, unknown: list[str]) -> Steps[Facts]:
 
 
 def _one(answer: Answer, member: str, operation: str) -> Answer | None:
-    """The described object; None where ECS reports it MISSING."""
+    """The by_arn object; None where ECS reports it MISSING."""
     found = answer.get(member)
     if found:
         one: Answer = found[0]

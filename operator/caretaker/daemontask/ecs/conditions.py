@@ -17,7 +17,7 @@ from caretaker.daemontask.ecs.snapshot import Known, Snapshot, Trouble
 Verdict = tuple[ConditionStatus, str, str]  # (status, reason, message)
 
 # Looks in a row that fail for a transient cause before Ready turns False.
-FAILURES_TOLD: Final = 3
+FAILURES_REPORTED: Final = 3
 SHOWN: Final = 3
 # Reasons of Ready=False that need an action of the user.
 STALLING: Final = frozenset(
@@ -103,7 +103,7 @@ def _unfit(snapshot: Snapshot) -> Verdict | None:
     if not found:
         return None
     found.sort(key=lambda known: _problem(known) not in STALLING)
-    return "False", _problem(found[0]), _told(found)
+    return "False", _problem(found[0]), _summary(found)
 
 
 def _starting(snapshot: Snapshot) -> Verdict | None:
@@ -168,7 +168,7 @@ _READY_RULES: Final[tuple[Callable[[Snapshot], Verdict | None], ...]] = (
 
 def _lasting(trouble: Trouble, failures: int, *, known: bool) -> bool:
     """Whether Ready reports it: at once if it is not transient or nothing is known, else when it lasts."""
-    return not trouble.transient or failures >= FAILURES_TOLD or not known
+    return not trouble.transient or failures >= FAILURES_REPORTED or not known
 
 
 def _problem(known: Known) -> str:
@@ -176,7 +176,7 @@ def _problem(known: Known) -> str:
     return "" if known.verdict is None or known.verdict.doubt else known.verdict.reason
 
 
-def _told(found: Iterable[Known]) -> str:
+def _summary(found: Iterable[Known]) -> str:
     messages = [known.verdict.message for known in found if known.verdict is not None]
     more = f"; and {len(messages) - SHOWN} more" if len(messages) > SHOWN else ""
     return "; ".join(messages[:SHOWN]) + more
@@ -209,13 +209,13 @@ def _degraded(snapshot: Snapshot) -> tuple[str, str] | None:
         return None
     problems = [known for _, known in shown(snapshot) if _problem(known) in STALLING]
     if problems:
-        return _problem(problems[0]), _told(problems)
+        return _problem(problems[0]), _summary(problems)
     queue = snapshot.queue.trouble
     if queue is not None:
         seconds = snapshot.spec.resync_seconds if snapshot.spec is not None else 0
         return queue.reason, f"no events come, clusters are looked at every {seconds} s only: {queue.message}"
     doubts = [known for _, known in shown(snapshot) if known.verdict is not None and known.verdict.doubt]
     if doubts and doubts[0].verdict is not None:
-        return doubts[0].verdict.reason, _told(doubts)
+        return doubts[0].verdict.reason, _summary(doubts)
     said = _said(snapshot, c.DEGRADED) if _waits(snapshot) or not snapshot.queue.heard else None
     return said[1:] if said is not None else None

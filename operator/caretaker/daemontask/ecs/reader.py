@@ -49,7 +49,7 @@ class Reader:
         self._receiving: AwsError | None = None
         self._deleting: tuple[AwsError, float] | None = None  # the last refused deletion, and when
         self._malformed = ("", 0.0)
-        self._told = (False, "", False)  # heard, problem and malformed at the last on_state
+        self._reported = (False, "", False)  # heard, problem and malformed at the last on_state
 
     def join(self, name: Hashable, listener: Listener, on_state: Callable[[], None]) -> None:
         """Call `listener` with events from now on, and `on_state` when the state of the queue changes."""
@@ -151,8 +151,8 @@ class Reader:
         self._receiving = error
         problem = self.problem
         state = (self.heard, str(problem) if problem is not None else "", bool(self.malformed))
-        if state != self._told:
-            self._told = state
+        if state != self._reported:
+            self._reported = state
             for _, on_state in list(self._listeners.values()):
                 on_state()
 

@@ -116,19 +116,19 @@ def _conditions(before: Status, after: Status) -> Iterator[Event]:
         yield Event("Normal", "Suspended", "desired counts stay as they are until spec.suspend is false")
     if was and not now:
         yield Event("Normal", "Resumed", "desired counts are kept again")
-    told = set()
+    reported = set()
     for kind in (c.STALLED, c.DEGRADED):
         reason = _reason(after, kind)
-        if reason and reason != _reason(before, kind) and reason not in told:
-            told.add(reason)
+        if reason and reason != _reason(before, kind) and reason not in reported:
+            reported.add(reason)
             yield Event("Warning", reason, _message(after, kind))
     ready = _reason(after, c.READY)
-    if ready in _TOLD and ready not in told and ready != _reason(before, c.READY):
+    if ready in _REPORTED and ready not in reported and ready != _reason(before, c.READY):
         yield Event("Warning", ready, _message(after, c.READY))
 
 
 # Reasons of Ready=False without Stalled that need an action in AWS.
-_TOLD = frozenset((c.EcsReason.ACCESS_DENIED, c.EcsReason.NO_IDENTITY))
+_REPORTED = frozenset((c.EcsReason.ACCESS_DENIED, c.EcsReason.NO_IDENTITY))
 
 
 def _reason(status: Status, kind: str) -> str:
