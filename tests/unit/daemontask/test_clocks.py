@@ -36,10 +36,10 @@ from unit.daemontask.build import (
     succeeded,
     task,
 )
+from unit.daemontask.kubelet_status import container, ended, reported_pod
 from unit.daemontask.simcluster import Clock
 from unit.daemontask.simoperator import KEY
 from unit.daemontask.simworld import virtual_time
-from unit.daemontask.told import container, ended, told
 
 YEARS: Final = 10 * 365 * 86400
 A, B = node("a"), node("b")
@@ -74,7 +74,7 @@ class Run(msgspec.Struct, frozen=True):
         """As the API server shows it."""
         begun, finished = self.binding + self.taken_up + self.off, self.end + self.off + self.set_by
         code, stamp = int(phase == "Failed"), format_time(finished)
-        return told(
+        return reported_pod(
             A,
             created=BEGAN,
             phase=phase,

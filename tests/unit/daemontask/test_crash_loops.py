@@ -15,8 +15,8 @@ from caretaker.daemontask.task_state import TaskStates
 from caretaker.daemontask.watch_handlers import WatchHandlers
 from caretaker.kube.store import Store
 from unit.daemontask.build import NOW, UID, entry, node, planned, started, states, task
+from unit.daemontask.kubelet_status import CRASHING, PULLING, RUNNING, container, ended, reported_pod
 from unit.daemontask.simoperator import KEY
-from unit.daemontask.told import CRASHING, PULLING, RUNNING, container, ended, told
 
 A, B = node("a"), node("b")
 NEVER: Final = {"restartPolicy": "Never"}
@@ -27,7 +27,7 @@ def crashed(restarts: int, *, seq: int = 1, waits: bool = True, **changes: Any) 
     """Its container has failed once more than it was restarted, or runs again."""
     state = CRASHING if waits else RUNNING
     main = container(state, restarts=restarts, last=ended(3))
-    found = told(A, seq, spec=ON_FAILURE, phase="Running", containerStatuses=[main])
+    found = reported_pod(A, seq, spec=ON_FAILURE, phase="Running", containerStatuses=[main])
     return msgspec.structs.replace(found, **changes)
 
 
@@ -165,7 +165,7 @@ def test_a_node_that_is_wanted_again_waits_until_the_pod_is_gone() -> None:
     ],
 )
 def test_what_counts(spec: dict[str, str], status: dict[str, Any], failures: int, waiting: str) -> None:
-    found = told(A, spec=spec, **status)
+    found = reported_pod(A, spec=spec, **status)
     assert (found.failures, found.waiting) == (failures, waiting)
 
 

@@ -12,7 +12,7 @@ from caretaker.api.objects import Pod
 from caretaker.daemontask.ledger import Entry
 from testing.examples import examples
 from unit.daemontask.build import NOW, entry, failed, node, planned, started, states, task
-from unit.daemontask.told import CRASHING, LOST, PULLING, container, ended, told
+from unit.daemontask.kubelet_status import CRASHING, LOST, PULLING, container, ended, reported_pod
 
 A, B = node("a"), node("b")
 EVICTED: Final = {
@@ -39,7 +39,7 @@ def recorded(pod: Pod, before: Entry | None = None, **spec: Any) -> Entry:
 
 def rejected(seq: int = 1, at: float = NOW, reason: str = "Evicted") -> Pod:
     return msgspec.structs.replace(
-        told(A, seq, phase="Failed", reason=reason, message="no room"), finished=at
+        reported_pod(A, seq, phase="Failed", reason=reason, message="no room"), finished=at
     )
 
 
@@ -63,7 +63,7 @@ def rejected(seq: int = 1, at: float = NOW, reason: str = "Evicted") -> Pod:
     ],
 )
 def test_a_pod_of_which_no_container_was_created_counts_nothing(status: dict[str, Any], limit: int) -> None:
-    found = recorded(told(A, phase="Failed", **status), backoff_limit=limit)
+    found = recorded(reported_pod(A, phase="Failed", **status), backoff_limit=limit)
     assert (found.result, found.attempts, found.disruptions, found.rejections) == ("Retry", 0, 0, 1)
     assert found.reason == status.get("reason", "Rejected")
 
@@ -114,26 +114,26 @@ def test_a_pod_of_which_no_container_was_created_counts_nothing(status: dict[str
 def test_what_was_begun_or_ended_by_others_is_no_rejection(
     status: dict[str, Any], counted: int, disrupted: int
 ) -> None:
-    found = recorded(told(A, phase="Failed", **status))
+    found = recorded(reported_pod(A, phase="Failed", **status))
     assert (found.attempts, found.disruptions, found.rejections) == (counted, disrupted, 0)
 
 
 @pytest.mark.parametrize("made", [True, False])
 def test_a_pod_that_was_deleted_before_it_started_was_deleted(made: bool) -> None:
-    gone = told(A, phase="Failed", containerStatuses=[container(LOST, made=made)])
+    gone = reported_pod(A, phase="Failed", containerStatuses=[container(LOST, made=made)])
     found = recorded(msgspec.structs.replace(gone, deletion=NOW))
     assert (found.reason, found.disruptions, found.rejections) == ("Deleted", 1, 0)
 
 
 def test_no_rule_counts_it() -> None:
     rule = FailureRule("FailJob", on_pod_conditions=(OnPodCondition("DisruptionTarget"),))
-    found = recorded(told(A, phase="Failed", **EVICTED), pod_failure_policy=PodFailurePolicy((rule,)))
+    found = recorded(reported_pod(A, phase="Failed", **EVICTED), pod_failure_policy=PodFailurePolicy((rule,)))
     assert (found.result, found.rejections, found.fail_task) == ("Retry", 1, False)
 
 
 def test_with_at_most_once_it_has_failed() -> None:
     """A kubelet that restarts rejects in the same words Pods that have run."""
-    found = recorded(told(A, phase="Failed", **EVICTED), run_guarantee="AtMostOnce", backoff_limit=0)
+    found = recorded(reported_pod(A, phase="Failed", **EVICTED), run_guarantee="AtMostOnce", backoff_limit=0)
     assert (found.result, found.reason) == ("Failed", "Evicted")
 
 

@@ -1,4 +1,4 @@
-"""Pods as a kubelet tells of them: the wire object of a run, decoded by the record that plans read."""
+"""Pods as a kubelet reports them: the wire object of a run, decoded by the record that plans read."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,7 +12,7 @@ from unit.daemontask.build import NOW, pod
 Json = Mapping[str, Any]
 
 
-def told(
+def reported_pod(
     of: Node, seq: int = 1, *, created: float = NOW - 60, spec: Json | None = None, **status: Any
 ) -> Pod:
     """The Pod of that node with this status; times as text, in the API's own words."""
