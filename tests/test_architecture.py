@@ -41,6 +41,12 @@ def test_the_source_root_is_no_package() -> None:
     assert not (ROOT / "operator" / "__init__.py").exists()
 
 
+def test_no_module_is_named_like_one_of_the_standard_library() -> None:
+    """resource.py is exempt: each kind decodes its resource there."""
+    taken = sys.stdlib_module_names - {"resource", "__main__"}
+    assert [name_of(m) for m in MODULES if m.stem in taken] == []
+
+
 @pytest.mark.parametrize("module", [m for m in (*MODULES, *PROBE) if m.read_text().strip()], ids=name_of)
 def test_a_module_says_what_it_is_for(module: Path) -> None:
     assert doc_of(module)

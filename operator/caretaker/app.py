@@ -37,15 +37,15 @@ from caretaker.kube.metadata import RECURSION_LIMIT
 from caretaker.kube.reflector import Reflector, Timing
 from caretaker.kube.reviews import Reviews
 from caretaker.kube.store import Store
-from caretaker.obs.http import Check, ListenError, ObsServer
 from caretaker.obs.looplag import LoopLag
 from caretaker.obs.metrics import Metrics, create_metrics
+from caretaker.obs.server import Check, ListenError, ObsServer
 from caretaker.registry import DAEMON_TASK, IMDS_POLICY
 from caretaker.runtime.controller import Controller
 from caretaker.runtime.events import EventRecorder
 from caretaker.runtime.lease import Lease, NoLease
-from caretaker.runtime.queue import WorkQueue
 from caretaker.runtime.tasks import cancel
+from caretaker.runtime.work_queue import WorkQueue
 from caretaker.s3refresh.controller import S3AggregatedRefreshKind
 from caretaker.settings import Settings
 

@@ -30,7 +30,7 @@ from caretaker.kube.errors import ApiError
 from caretaker.kube.metadata import MetadataSession
 from caretaker.kube.transport import Request
 from caretaker.registry import KindInfo
-from caretaker.runtime.queue import Key
+from caretaker.runtime.work_queue import Key
 
 logger = logging.getLogger(__name__)
 

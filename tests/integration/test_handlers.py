@@ -15,7 +15,7 @@ import pytest
 from caretaker.handlers import CustomResources
 from caretaker.kube.client import KubeClient
 from caretaker.registry import DAEMON_TASK, S3_AGGREGATED_REFRESH, KindInfo
-from caretaker.runtime.queue import Key
+from caretaker.runtime.work_queue import Key
 from testbed.admin import Admin, Json, path
 from testbed.cluster import Cluster
 from testing.accounts import bind, kubeconfig_of

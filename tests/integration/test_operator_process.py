@@ -27,7 +27,7 @@ from testing.operator import NEW_INTERPRETER, SOURCES, OperatorError, OperatorPr
 PROGRAM = """
     import asyncio, logging, os, signal, sys
     from caretaker.obs import log
-    from caretaker.obs.http import ObsServer
+    from caretaker.obs.server import ObsServer
     from caretaker.obs.metrics import create_metrics
 
     async def main():

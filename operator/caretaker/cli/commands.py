@@ -14,7 +14,7 @@ from caretaker.cli import logs, plan, rerun, resume, run, status
 from caretaker.cli.common import Failure, Parser, Usage, add_connection
 from caretaker.cli.text import one_line
 from caretaker.kube.access import NoAccess
-from caretaker.obs.http import ListenError
+from caretaker.obs.server import ListenError
 from caretaker.settings import SettingsError
 
 _COMMANDS = (run, plan, status, rerun, resume, logs)

@@ -39,8 +39,8 @@ from caretaker.kube.errors import ApiError, or_none
 from caretaker.kube.store import PodIndex, Store
 from caretaker.obs.metrics import Metrics
 from caretaker.runtime.controller import Conflict, Next, Subject
-from caretaker.runtime.queue import Key
 from caretaker.runtime.tasks import YieldingLock
+from caretaker.runtime.work_queue import Key
 
 logger = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from caretaker.daemontask.resource import has_ecs, read_ecs
 from caretaker.daemontask.snapshot import Snapshot
 from caretaker.daemontask.task_state import TaskStates
 from caretaker.runtime.controller import Later, Next, Subject
-from caretaker.runtime.queue import Key
+from caretaker.runtime.work_queue import Key
 
 Gathered = Snapshot | EcsSnapshot
 

@@ -23,8 +23,8 @@ from caretaker.daemontask.shards import Shards
 from caretaker.daemontask.snapshot import PodsByNode, Trouble
 from caretaker.kube.errors import ApiError
 from caretaker.kube.store import PodIndex
-from caretaker.runtime.queue import Key
 from caretaker.runtime.tasks import in_pieces
+from caretaker.runtime.work_queue import Key
 
 ABSENCE: Final = 600.0  # seconds a node must be gone before its ledger entry goes
 ABSENCE_CHECK: Final = 600.0

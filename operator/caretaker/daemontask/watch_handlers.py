@@ -14,7 +14,7 @@ from caretaker.api.objects import Node, Pod
 from caretaker.daemontask.bulk import FREE
 from caretaker.daemontask.task_state import TaskState, TaskStates
 from caretaker.kube.store import Store
-from caretaker.runtime.queue import Key
+from caretaker.runtime.work_queue import Key
 
 CLOSE: Final = 60.0  # seconds: what a node says of itself may come so late
 SLOW: Final = 10.0  # seconds after which a Pod's start is news

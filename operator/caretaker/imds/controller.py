@@ -41,8 +41,8 @@ from caretaker.kube.errors import ApiError
 from caretaker.kube.store import Store
 from caretaker.obs.imds_metrics import PolicyMetrics
 from caretaker.runtime.controller import Conflict, Next, Retry, Subject
-from caretaker.runtime.queue import Key
 from caretaker.runtime.tasks import in_pieces
+from caretaker.runtime.work_queue import Key
 
 # From the FIRST event of new nodes: a quiet window would starve while they join steadily.
 JOIN_SECONDS: Final = 3.0

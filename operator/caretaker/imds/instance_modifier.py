@@ -30,7 +30,7 @@ from caretaker.imds.rate_limiter import AdaptiveRateLimiter, cap
 from caretaker.imds.resource import Read, user_of
 from caretaker.kube.errors import NotLeader
 from caretaker.obs.imds_metrics import PolicyMetrics
-from caretaker.runtime.queue import Key
+from caretaker.runtime.work_queue import Key
 
 logger = logging.getLogger(__name__)
 

@@ -23,7 +23,7 @@ from caretaker.obs.metrics import Metrics
 from caretaker.runtime import denied, throttled
 from caretaker.runtime.cpu import Shares, new_task
 from caretaker.runtime.events import Event, EventRecorder, ObjectRef
-from caretaker.runtime.queue import CONFLICT_MAX, Key, WorkQueue
+from caretaker.runtime.work_queue import CONFLICT_MAX, Key, WorkQueue
 
 logger = logging.getLogger(__name__)
 

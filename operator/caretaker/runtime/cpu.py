@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 
 from caretaker.obs import log
 from caretaker.obs.metrics import Metrics
-from caretaker.runtime.queue import Key
+from caretaker.runtime.work_queue import Key
 
 T = TypeVar("T")
 

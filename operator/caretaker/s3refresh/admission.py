@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from caretaker.api.conditions import RefreshReason as Reason
 from caretaker.api.grants import Grants, refusals
-from caretaker.runtime.queue import Key
+from caretaker.runtime.work_queue import Key
 from caretaker.s3refresh.claims import Claim, Claims
 from caretaker.s3refresh.resource import Read
 from caretaker.s3refresh.snapshots import Refusal

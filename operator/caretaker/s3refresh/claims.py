@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable
 
 import msgspec
 
-from caretaker.runtime.queue import Key
+from caretaker.runtime.work_queue import Key
 
 
 class Claim(msgspec.Struct, frozen=True):

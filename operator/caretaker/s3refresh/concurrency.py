@@ -19,7 +19,7 @@ PATIENCE_SECONDS: Final = 30.0
 
 
 class Key(Hashable, Protocol):
-    """What tells resources apart, and who goes first of two that wait for as long: runtime.queue.Key."""
+    """What tells resources apart, and who goes first of two that wait for as long: runtime.work_queue.Key."""
 
     def __lt__(self, other: Any, /) -> bool: ...
 

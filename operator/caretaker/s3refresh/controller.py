@@ -23,7 +23,7 @@ from caretaker.kube.client import KubeClient
 from caretaker.kube.errors import or_none
 from caretaker.obs.metrics import Metrics
 from caretaker.runtime.controller import Next, Subject
-from caretaker.runtime.queue import Key
+from caretaker.runtime.work_queue import Key
 from caretaker.s3refresh import plan as planning
 from caretaker.s3refresh import queue_view, resource, status_codec, timing
 from caretaker.s3refresh.admission import Admission

@@ -15,7 +15,7 @@ from caretaker.api.conditions import RefreshReason as Reason
 from caretaker.aws.identity import Keys
 from caretaker.kube.client import KubeClient
 from caretaker.kube.errors import ApiError
-from caretaker.runtime.queue import Key
+from caretaker.runtime.work_queue import Key
 from caretaker.s3refresh.snapshots import Refusal
 
 FIELD = "spec.aws.credentialsSecretRef.name"

@@ -12,8 +12,8 @@ from typing import Final
 
 from caretaker.aws.calls import Aws
 from caretaker.aws.identity import Target
-from caretaker.runtime.queue import Key
 from caretaker.runtime.tasks import cancel
+from caretaker.runtime.work_queue import Key
 from caretaker.s3refresh.longpolls import LongPolls
 from caretaker.s3refresh.poller import Poller
 from caretaker.s3refresh.worker_config import Reading

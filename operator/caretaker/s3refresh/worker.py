@@ -21,8 +21,8 @@ from caretaker.aws.errors import AwsError
 from caretaker.aws.sqs import Sqs
 from caretaker.kube.errors import NotLeader
 from caretaker.obs import log
-from caretaker.runtime.queue import Key
 from caretaker.runtime.tasks import cancel
+from caretaker.runtime.work_queue import Key
 from caretaker.s3refresh import advice, inspection
 from caretaker.s3refresh.debounce import UNKNOWN, Claim
 from caretaker.s3refresh.match import Share

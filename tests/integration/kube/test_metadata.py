@@ -16,7 +16,7 @@ from caretaker.kube.access import Access
 from caretaker.kube.client import KubeClient
 from caretaker.kube.metadata import MetadataSession
 from caretaker.registry import DAEMON_TASK
-from caretaker.runtime.queue import Key
+from caretaker.runtime.work_queue import Key
 from fakes.answers import event, listing, unauthorized, version_expired
 from fakes.apiserver import FakeApiServer, Handler, answer, status
 from testing.authority import loose_certificate

@@ -16,7 +16,7 @@ import chart
 from caretaker.kube.client import KubeClient
 from caretaker.kube.errors import NotLeader
 from caretaker.kube.reviews import ALLOWED_SECONDS, AT_ONCE, CACHED, REFUSED_SECONDS, Reviews
-from caretaker.obs.http import ObsServer
+from caretaker.obs.server import ObsServer
 from fakes.answers import failure, forbidden
 from fakes.apiserver import FakeApiServer, refusing
 from testbed.admin import Admin, path

@@ -23,7 +23,7 @@ from caretaker.kube.store import Store, key_of
 from caretaker.obs.metrics import create_metrics
 from caretaker.runtime.controller import Controller
 from caretaker.runtime.events import EventRecorder
-from caretaker.runtime.queue import Key, WorkQueue
+from caretaker.runtime.work_queue import Key, WorkQueue
 from unit.daemontask.simcluster import NAMESPACE, PODS, TASK, Change, SimCluster
 
 KEY = Key(KIND, NAMESPACE, TASK)

@@ -22,7 +22,7 @@ from caretaker.daemontask.snapshot import Snapshot
 from caretaker.daemontask.status import status_of
 from caretaker.daemontask.task_state import TaskState, TaskStates
 from caretaker.kube.store import Store
-from caretaker.runtime.queue import Key
+from caretaker.runtime.work_queue import Key
 from unit.daemontask.build import NOW, UID, node, pod, snapshot, started, task
 from unit.daemontask.simoperator import KEY
 from unit.daemontask.simworld import Make

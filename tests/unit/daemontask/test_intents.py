@@ -22,7 +22,7 @@ from caretaker.daemontask.plan import BATCH, plan
 from caretaker.daemontask.pods import Start
 from caretaker.daemontask.status import status_of
 from caretaker.daemontask.task_state import TaskStates
-from caretaker.runtime.queue import Key
+from caretaker.runtime.work_queue import Key
 from unit.daemontask.build import (
     NOW,
     REVISION,

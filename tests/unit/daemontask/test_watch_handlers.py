@@ -10,7 +10,7 @@ from caretaker.daemontask.node_eligibility import COSTLY, NodeEligibility
 from caretaker.daemontask.task_state import TaskStates
 from caretaker.daemontask.watch_handlers import SLOW, WatchHandlers
 from caretaker.kube.store import Store
-from caretaker.runtime.queue import Key
+from caretaker.runtime.work_queue import Key
 from unit.daemontask.build import UID, node, pod
 
 A = node("a")

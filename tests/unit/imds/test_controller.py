@@ -22,7 +22,7 @@ from caretaker.imds.resource import Read
 from caretaker.imds.verify import Verified
 from caretaker.kube.store import Store
 from caretaker.obs.imds_metrics import PolicyMetrics
-from caretaker.runtime.queue import Key
+from caretaker.runtime.work_queue import Key
 from testing.clock import Clock
 
 SEEN = Gathered(View(Read(WireMeta(name="p"), Status(), Spec(Options(2)))), Snapshot("p", (), ()))

@@ -28,7 +28,7 @@ from caretaker.imds.policy_state import PolicyState
 from caretaker.imds.resource import Read
 from caretaker.kube.errors import NotLeader
 from caretaker.obs.imds_metrics import PolicyMetrics
-from caretaker.runtime.queue import Key
+from caretaker.runtime.work_queue import Key
 from unit.imds.enforcing import changed, watched
 
 HERE = Target("ec2", "eu-west-1")

@@ -8,7 +8,7 @@ import pytest
 
 from caretaker.obs.metrics import create_metrics
 from caretaker.runtime.controller import Controller, Later
-from caretaker.runtime.queue import Key, WorkQueue
+from caretaker.runtime.work_queue import Key, WorkQueue
 
 A, B = Key("DaemonTask", "default", "a"), Key("DaemonTask", "default", "b")
 

@@ -15,7 +15,7 @@ from caretaker.obs.metrics import Metrics, create_metrics
 from caretaker.runtime import cpu, throttled
 from caretaker.runtime.controller import Controller, Next, Subject
 from caretaker.runtime.cpu import BURST, LONG, PAUSE, PAUSE_MAX, SHARE, Shares, new_task
-from caretaker.runtime.queue import Key, WorkQueue
+from caretaker.runtime.work_queue import Key, WorkQueue
 
 A, B = Key("DaemonTask", "default", "a"), Key("DaemonTask", "default", "b")
 

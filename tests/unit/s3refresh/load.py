@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from caretaker.api.s3refresh import Filter, TargetStatus
-from caretaker.runtime.queue import Key
+from caretaker.runtime.work_queue import Key
 from caretaker.s3refresh import folders, status_codec
 from caretaker.s3refresh.concurrency import ConcurrencyLimiter, busy_of, waiting_of
 from caretaker.s3refresh.debounce import Claim, Target

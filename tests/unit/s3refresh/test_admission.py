@@ -7,7 +7,7 @@ from caretaker.api.aws import AwsSpec, SecretRef
 from caretaker.api.grants import Grants
 from caretaker.api.objects import WireMeta
 from caretaker.api.s3refresh import Source, Spec, SQSSource, Status
-from caretaker.runtime.queue import Key
+from caretaker.runtime.work_queue import Key
 from caretaker.s3refresh.admission import Admission
 from caretaker.s3refresh.resource import Read
 from caretaker.s3refresh.targets.storagegateway import Completion, SharesSpec, StorageGatewayTarget

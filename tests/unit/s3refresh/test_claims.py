@@ -1,6 +1,6 @@
 """Whose a queue is, and who else may hear from it."""
 
-from caretaker.runtime.queue import Key
+from caretaker.runtime.work_queue import Key
 from caretaker.s3refresh.claims import Claim, Claims
 
 ELDER, YOUNGER, THIRD = (Key("S3AggregatedRefresh", "team", name) for name in ("elder", "younger", "third"))

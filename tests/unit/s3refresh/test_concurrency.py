@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from caretaker.runtime.queue import Key
+from caretaker.runtime.work_queue import Key
 from caretaker.s3refresh.concurrency import PATIENCE_SECONDS, ConcurrencyLimiter, busy_of, waiting_of
 from caretaker.s3refresh.debounce import Claim, Dirty, InFlight, Last, Target
 from caretaker.s3refresh.folders import Request, Scope

@@ -8,7 +8,7 @@ import pytest
 
 from caretaker.aws.identity import Keys
 from caretaker.kube.errors import ApiError
-from caretaker.runtime.queue import Key
+from caretaker.runtime.work_queue import Key
 from caretaker.s3refresh import credentials as module
 from caretaker.s3refresh.credentials import KeyRing, max_age
 from caretaker.s3refresh.snapshots import Refusal

@@ -6,7 +6,7 @@ import msgspec
 
 from caretaker.api.objects import WireMeta
 from caretaker.aws.identity import Target, User
-from caretaker.runtime.queue import Key
+from caretaker.runtime.work_queue import Key
 from caretaker.s3refresh.queues import Queues
 from caretaker.s3refresh.resource import RawRefresh, read, user_of
 from caretaker.s3refresh.targets import Tools

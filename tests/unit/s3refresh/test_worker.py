@@ -9,7 +9,7 @@ import pytest
 
 from caretaker.api.objects import WireMeta
 from caretaker.kube.errors import NotLeader
-from caretaker.runtime.queue import Key
+from caretaker.runtime.work_queue import Key
 from caretaker.s3refresh.envelope import Completion, ObjectEvent
 from caretaker.s3refresh.match import of_buckets
 from caretaker.s3refresh.plan import Message, Shares

@@ -29,8 +29,8 @@ from caretaker.daemontask.ecs.worker import Worker
 from caretaker.daemontask.resource import KIND, task_path, user_of
 from caretaker.obs.metrics import Metrics
 from caretaker.runtime.controller import Next, Subject
-from caretaker.runtime.queue import Key
 from caretaker.runtime.tasks import cancel
+from caretaker.runtime.work_queue import Key
 
 AWS: Final = "spec.ecs.aws"
 MIN_DELAY: Final = 0.02

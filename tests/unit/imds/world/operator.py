@@ -21,7 +21,7 @@ from caretaker.imds.controller import ControllerOptions, IMDSPolicyKind
 from caretaker.kube.errors import ApiError, NotLeader
 from caretaker.obs.imds_metrics import PolicyMetrics
 from caretaker.runtime.controller import Conflict, Retry
-from caretaker.runtime.queue import Key
+from caretaker.runtime.work_queue import Key
 from unit.imds.world.clock import Clock, Loop
 from unit.imds.world.cluster import Cluster
 from unit.imds.world.ec2 import Ec2, Instance

@@ -13,10 +13,10 @@ import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily, Metric
 
-from caretaker.obs import http as obs_http
+from caretaker.obs import server as obs_server
 from caretaker.obs.connections import MOST, SECONDS, Connections
-from caretaker.obs.http import ListenError, ObsServer
 from caretaker.obs.metrics import create_metrics
+from caretaker.obs.server import ListenError, ObsServer
 from caretaker.settings import Settings
 from testing.operator import parse_metrics
 
@@ -186,7 +186,7 @@ async def test_scrapes_are_not_answered_all_at_once(server: ObsServer) -> None:
         ends.append(loop.time())
 
     await asyncio.gather(*(scrape() for _ in range(30)))
-    assert max(ends) - min(ends) >= 20 * obs_http.TURN_SECONDS
+    assert max(ends) - min(ends) >= 20 * obs_server.TURN_SECONDS
 
 
 async def test_a_client_that_closes_its_connection_is_no_error(
@@ -204,7 +204,7 @@ async def test_a_client_that_closes_its_connection_is_no_error(
 
 async def test_who_has_gone_takes_no_turn(server: ObsServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else the turns of these would last longer than a connection may."""
-    monkeypatch.setattr(obs_http, "TURN_SECONDS", 0.5)
+    monkeypatch.setattr(obs_server, "TURN_SECONDS", 0.5)
     bound = await server.start("127.0.0.1", 0, 0)
     for count in range(31):
         reader, writer = await asyncio.open_connection("127.0.0.1", bound.metrics_port)
@@ -283,7 +283,7 @@ def bounded(monkeypatch: pytest.MonkeyPatch, most: int, seconds: float) -> list[
         made.append(Connections(protocol, most, seconds))  # type: ignore[arg-type]
         return made[-1]
 
-    monkeypatch.setattr(obs_http, "Connections", make)
+    monkeypatch.setattr(obs_server, "Connections", make)
     return made
 
 

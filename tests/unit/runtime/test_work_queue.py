@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from caretaker.runtime.queue import (
+from caretaker.runtime.work_queue import (
     BACKOFF_MAX,
     COLLAPSE,
     CONFLICT_MAX,
