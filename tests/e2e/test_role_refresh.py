@@ -91,11 +91,14 @@ async def test_the_documented_role_and_policy_are_enough_for_a_whole_life_of_a_r
         onDelete="Flush",
     )
     await resource.condition("Ready")
-    place.control.fault("early_completion")
-    place.control.fault("delay", seconds=6)
-    await asyncio.to_thread(aws.put, source.bucket, "in/a.csv", "team/b/c.csv")
-    await resource.when(succeeded)
-    await asyncio.to_thread(place.control.wait_fresh, share)
+    for seconds in (6, 12, 24):  # until its end is received before its reply
+        place.control.fault("early_completion")
+        place.control.fault("delay", seconds=seconds)
+        await asyncio.to_thread(aws.put, source.bucket, f"in/{seconds}.csv", "team/b/c.csv")
+        await resource.when(succeeded)
+        await asyncio.to_thread(place.control.wait_fresh, share)
+        if "sqs:ChangeMessageVisibility" in requested(operator):
+            break
     await asyncio.to_thread(aws.put, source.bucket, "in/late.csv")
     await resource.when(lambda r: any(t.get("dirty") for t in r["status"]["targets"]))
     await admin.delete(path("secrets", namespace, name))  # as when the namespace goes
