@@ -58,7 +58,7 @@ _FOLDER = Path(__file__).parent
 # Neither chance, earlier failures nor how busy the machine is decide what is tried: see testing/examples.py.
 _base = settings.get_profile("ci")
 settings.register_profile(
-    "tried", _base, derandomize=not OTHERS, max_examples=examples(_base.max_examples, quick_percent=5)
+    "tried", _base, derandomize=not OTHERS, max_examples=examples(_base.max_examples, quick_percent=10)
 )
 settings.load_profile("tried")
 # Nor which modules happen to be loaded: hypothesis has no setting that keeps it from their constants.

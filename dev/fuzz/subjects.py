@@ -269,7 +269,7 @@ SUBJECTS: Final[dict[str, Subject]] = {
     ),
     "imds-selector": Subject(of_json(OBJECT, _selects, samples.POLICY, schema="imdspolicies.spec")),
     "imds-provider": Subject(
-        of_text(OBJECT, lambda told: instance_ref_of(Node("n", "u", {}, provider_id=told)))
+        of_text(OBJECT, lambda value: instance_ref_of(Node("n", "u", {}, provider_id=value)))
     ),
     "imds-probe": Subject(
         of_json(

@@ -96,7 +96,7 @@ async def test_everything_at_once(place: Rollouts) -> None:
         await chaos.end()
         watching.cancel()
     try:
-        await converged(place, tasks, chaos)
+        await converged(place, tasks, chaos, replicas)
     except (TimeoutError, AssertionError):
         await tell(place, tasks, replicas)
         raise
@@ -113,16 +113,19 @@ async def keep_checking(place: Rollouts) -> None:
             await place.history.check(backoff_limit=BACKOFF_LIMIT)
 
 
-async def converged(place: Rollouts, tasks: list[Task], chaos: Chaos) -> None:
+async def converged(place: Rollouts, tasks: list[Task], chaos: Chaos, replicas: list[Replica]) -> None:
     """Every node has run every task for the last time it was asked to, and nothing is left behind."""
+    since = [len(process.lines) for process, _ in replicas]
     asked = [await rerun(task) for task in tasks]
     nodes, failed = chaos.nodes, chaos.failing
     for task, at in zip(tasks, asked, strict=True):
         entries = await recorded(task, at, nodes, failed)
-        for _ in range(2):  # an answer that takes longer than a scaled time limit is lost
+        for _ in range(2):
             if not any(_is_unknown(task, entries[name]) for name in nodes):
                 break
+            assert lost_answers(replicas, since), "the outcome of a run is unknown without a reason"
             entries = await recorded(task, await rerun(task), nodes, failed)
+        assert not any(_is_unknown(task, entries[name]) for name in nodes)
         counts = {"active": 0, "pending": 0, "blocked": 0, "failed": len(failed)}
         found = await task.counts(CONVERGE_SECONDS, succeeded=len(nodes - failed), **counts)
         assert {entries[name]["revision"] for name in nodes} == {found["status"]["currentRevision"]}
@@ -153,6 +156,12 @@ async def recorded(task: Task, at: str, nodes: set[str], failed: set[str]) -> di
         )
 
     return await task.ledger_when(all_ended, CONVERGE_SECONDS)
+
+
+def lost_answers(replicas: list[Replica], since: list[int]) -> list[str]:
+    """Log lines about API calls beyond their scaled time limit, or about a lost Lease."""
+    lines = [line for (process, _), at in zip(replicas, since, strict=True) for line in process.lines[at:]]
+    return [line for line in lines if "no answer" in line or "no longer leading" in line]
 
 
 def _is_unknown(task: Task, entry: Json) -> bool:

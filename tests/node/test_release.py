@@ -95,7 +95,7 @@ async def test_an_upgrade_in_the_middle_of_a_rollout_loses_nothing(
 
 
 def command_of_the_guide() -> str:
-    """What frees resources that wait for an operator: the loop of a guide that takes finalizers away."""
+    """The loop of the guide that removes finalizers from resources that wait for an operator."""
     page = (CHECKOUT / "docs" / "uninstall.md").read_text()
     blocks = re.findall(r"^```sh\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     (found,) = [block for block in blocks if '"finalizers":null' in block]

@@ -1,6 +1,6 @@
-"""Requests of a person to a DaemonTask by annotation: re-runs, resuming, what to do about a lost ledger.
+"""Requests to a DaemonTask by annotation: re-runs, resuming, the decision about a lost ledger.
 
-Pure: the task -> AnnotationRequests. What cannot be read is named, and nothing else is lost by it.
+Pure: the task -> AnnotationRequests. An unreadable annotation is named; the others apply.
 """
 
 import difflib
@@ -31,7 +31,7 @@ class AnnotationRequests(msgspec.Struct, frozen=True):
 
 
 def read_requests(task: DaemonTask) -> AnnotationRequests:
-    """The annotations that carry a person's requests; what cannot be read is named, and nothing else lost."""
+    """The annotations that carry requests. An unreadable one is named; the others apply."""
     marks = task.metadata.annotations or {}
     errors = [
         f"metadata.annotations[{key}]: {marks[key]!r} is not an RFC 3339 time such as 2026-01-31T12:00:00Z"

@@ -1,8 +1,8 @@
 """Decisions that still hold, so that a pass over thousands of nodes asks only those that have changed.
 
-Pure, like the plan that it serves: the cache holds what the plan would find again, since a decision reads
-nothing but what `DecisionCache` compares. Records are frozen and replaced whole, so the same object means
-that nothing changed; what a decision makes of the time changes at its `wake` and at no other.
+Pure, like the plan that it serves: a cached decision equals the one that the plan would make again, since a
+decision reads only the inputs that `DecisionCache` compares. Records are frozen and replaced whole, so the
+same object means that nothing changed. A decision depends on time only through its `wake`.
 """
 
 import math

@@ -42,7 +42,7 @@ class Plan(msgspec.Struct):
     deletes: list[Pod] = []
     freed_slots: list[Pod] = []  # live ones of `deletes` whose slots are counted as free, see keep_slots
     starts: list[Start] = []  # those of nodes that hold a slot already come first
-    shares: Shares = Shares()  # whose the starts are, once `freed_slots` are gone
+    shares: Shares = Shares()  # of the starts, once `freed_slots` are gone
     holders: list[NodeReport] = []  # nodes that hold a slot
     width: int | None = None  # how many may, where parallelism or a budget limits it
     intents: dict[str, Entry] = {}  # node name -> what is written before its start, of AtMostOnce

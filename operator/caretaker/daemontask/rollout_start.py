@@ -38,7 +38,7 @@ def _beginnings(task: DaemonTask, revision: str) -> Iterator[str | None]:
     if ready is not None and ready.status == "False":
         yield ready.last_transition_time  # of a rollout that an edit of a complete task began
     if moving is None or moving.reason == Reason.PROGRESS_DEADLINE_EXCEEDED:
-        return  # what was reported late stays late, whatever starts now
+        return  # a start that was reported late stays late
     yield status.start_time
     if moving.status == "True":
         yield moving.last_transition_time  # of one that an edit of a task which was held or late began

@@ -1,8 +1,8 @@
-"""What a pass would read of a task, gathered by somebody who only looks: the command line.
+"""The snapshot of a task as a pass would read it, for the command line.
 
-Inputs: a client and the task's name, or a task that does not exist yet. Nothing is written, and nothing is
-known of what the operator keeps in memory (backoff after a vanished Pod, deprioritised nodes): status has
-the conditions that follow from those.
+Inputs: a client and the task's name, or a task that does not exist yet. Nothing is written. The memory of
+the operator (backoff after a vanished Pod, deprioritised nodes) is out of reach; status has the conditions
+that follow from it.
 
 A ledger is read after the Pods, because the operator records a run before it deletes the run's Pod: in
 this order a finished run is seen in one of the two.

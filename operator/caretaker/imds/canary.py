@@ -309,8 +309,8 @@ class _Step:
         if old:
             return False
         for change in canary.changes:
-            told = (canary.kind, canary.name, change.field, change.before, change.after, self._now)
-            passed = PassedChange(*told, proved=inputs.proved is not None)
+            fields = (canary.kind, canary.name, change.field, change.before, change.after, self._now)
+            passed = PassedChange(*fields, proved=inputs.proved is not None)
             self._passed[(canary.kind, canary.name), change] = passed
         stood = [msgspec.structs.replace(one, at=self._now) for one in canary.instances]
         self._changed.append(_group(canary, stood))
@@ -371,9 +371,9 @@ class _Step:
 
     def _was_refused(self, one: ChangedInstance, state: Standing) -> bool:
         """Whether EC2 refused the change."""
-        told = not one.applied and refused(self._inputs.attempts.get(one.instance, ChangeAttempt()))
-        if not told or one.instance not in self._inputs.inherited:
-            return told
+        rejected = not one.applied and refused(self._inputs.attempts.get(one.instance, ChangeAttempt()))
+        if not rejected or one.instance not in self._inputs.inherited:
+            return rejected
         # Another process may have sent it, and EC2's first responses may not show that yet.
         seen = self._found[one.instance].seen if state in BACK else None
         return seen is not None and seen.at >= self._inputs.believed_since

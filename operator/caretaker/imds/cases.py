@@ -17,7 +17,7 @@ _NEW: Final = ChangeAttempt()
 
 
 class Case(msgspec.Struct, frozen=True, gc=False):
-    """`state`: with regard to what this policy may change; `attempt`: the last one; `changes`: allowed ones;
+    """`state`: of the changes that this policy may make; `attempt`: the last one; `changes`: allowed ones;
     `blocked`: the others."""
 
     found: Found
@@ -97,7 +97,7 @@ def attempt_of(inputs: EnforceInput, one: Found) -> ChangeAttempt:
     return inputs.attempts.get(one.instance) or _NEW
 
 
-def told(found: Found, attempt: ChangeAttempt | None) -> Found:
+def with_failure(found: Found, attempt: ChangeAttempt | None) -> Found:
     """With the state failed in place of drifted, if the last attempt failed."""
     if attempt is None or found.verdict.state not in ("drifted", "pending"):
         return found

@@ -1,15 +1,15 @@
-"""What a process remembers of each instance that it changed, or tried to, and how that goes on. Pure.
+"""The memory of a process of its change of each instance, and the transitions. Pure.
 
-Nothing that correctness needs: what was sent is to be seen in EC2 itself, pending or applied. Times are
-seconds of a clock that never goes back.
+Correctness does not need it: EC2 itself shows a sent change as pending or applied. Times are seconds of a
+monotonic clock.
 
     sent -> pending -> applied ("landed") -> drifted again ("reversed": another client reverts it)
          -> pending too long: sent once more -> NotApplied, a failure
          -> refused, a failure: the next try after 30 s, doubling to 30 min
          -> no answer ("unsure"): the instance is read again before anything else
 
-What is remembered is about one call (`options`): where the policies have come to want something else, it is
-no reversal that the instance differs, and the next try need not wait.
+An attempt belongs to one call (`options`). If the policies want other values now, a difference is no
+reversal, and the next try does not wait.
 """
 
 from collections.abc import Collection, Mapping
@@ -31,7 +31,7 @@ NO_ANSWER: Final = "NoAnswer"
 class ChangeAttempt(msgspec.Struct, frozen=True):
     """One instance.
 
-    options  what was sent last, by EC2's names; empty: nothing by this process
+    options  the last ones sent, by EC2's names; empty: this process sent none
     taken    EC2 has taken a change, and refused to take it once more
     trouble  (reason, message) of the last failure, "" = none
     """
@@ -55,14 +55,14 @@ class ChangeAttempt(msgspec.Struct, frozen=True):
 
     @property
     def fighting(self) -> bool:
-        """Whether somebody else keeps setting it back."""
+        """Whether another client keeps reverting it."""
         return len(self.reversals) >= REVERSALS
 
 
 def refused(attempt: ChangeAttempt) -> bool:
     """Whether EC2 definitely rejected the change, as far as this process has seen."""
-    told = attempt.trouble[0] not in ("", NO_ANSWER, Reason.NOT_APPLIED)
-    return told and attempt.sent_at is None and not attempt.unsure and not attempt.taken
+    rejected = attempt.trouble[0] not in ("", NO_ANSWER, Reason.NOT_APPLIED)
+    return rejected and attempt.sent_at is None and not attempt.unsure and not attempt.taken
 
 
 def sent(attempt: ChangeAttempt, now: float, options: Mapping[str, Any]) -> ChangeAttempt:
@@ -71,7 +71,7 @@ def sent(attempt: ChangeAttempt, now: float, options: Mapping[str, Any]) -> Chan
 
 
 def failed(attempt: ChangeAttempt, now: float, reason: str, message: str, wait: float = 0.0) -> ChangeAttempt:
-    """EC2 has refused, or not done what it took. `wait`: at least so long."""
+    """EC2 has refused the change, or accepted and not applied it. `wait`: seconds, at least."""
     wait = max(wait, min(BACKOFF_SECONDS * 2.0 ** min(attempt.failures, 10), BACKOFF_MAX_SECONDS))
     return msgspec.structs.replace(
         attempt,
@@ -110,7 +110,7 @@ def advance(
     """The same attempt after the instance was read: drifted where the policy may change something. One that
     is unsure has just been read again.
 
-    options  what would be sent now, and `differs` which of it the instance has not
+    options  those that would be sent now; `differs`: those of them that the instance does not have
     others   another policy's change is not applied yet: that one follows it
     """
     if state == "compliant":
@@ -177,7 +177,7 @@ def _reversed(attempt: ChangeAttempt, now: float) -> ChangeAttempt:
 
 
 def _rest(attempt: ChangeAttempt, now: float) -> ChangeAttempt:
-    """What outlasts all else: the reversals of the last hour, or the hour for which it is left alone."""
+    """The part that is kept longest: the reversals of the last hour, or the hour without changes."""
     if attempt.fighting and now < attempt.not_before:
         return ChangeAttempt(reversals=attempt.reversals, not_before=attempt.not_before)
     return ChangeAttempt(reversals=tuple(at for at in attempt.reversals if now - at < REVERSAL_SECONDS))

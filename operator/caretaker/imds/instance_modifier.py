@@ -180,16 +180,18 @@ class InstanceModifier:
         before, generation = state.permit, mine.meta.generation
         refusals = before.refusals if before.generation == generation else 0
         wait = AGAIN_SECONDS[min(refusals, len(AGAIN_SECONDS) - 1)]
-        told = stopped or (before.told if refusals else None)
+        refusal = stopped or (before.refusal if refusals else None)
         refusals += stopped is not None
-        state.permit = Permit(generation, stopped, told, self._now() + wait, refusals)
+        state.permit = Permit(generation, stopped, refusal, self._now() + wait, refusals)
 
     def _waits(self, state: PolicyState, write: Write, error: AwsError) -> None:
         """Move it behind the others. A dry run is no attempt, so the backoff does not grow."""
         attempt, now = state.attempts.get(write.instance, ChangeAttempt()), self._now()
-        told = failed(msgspec.structs.replace(attempt, options=write.options), now, error.code, error.message)
+        failure = failed(
+            msgspec.structs.replace(attempt, options=write.options), now, error.code, error.message
+        )
         failures, later = max(attempt.failures, 1), max(attempt.not_before, now + BACKOFF_SECONDS)
-        state.keep(write.instance, msgspec.structs.replace(told, failures=failures, not_before=later))
+        state.keep(write.instance, msgspec.structs.replace(failure, failures=failures, not_before=later))
 
     async def _dry_run(
         self, mine: Read, write: Write, target: Target, *, sure: bool = False
@@ -204,8 +206,8 @@ class InstanceModifier:
         except AwsError as error:
             if error.throttled:
                 self._share(target, self._now()).refused(self._now())
-            told = sure or error.access_denied or error.no_identity or error.transient
-            if error.code != PERMITTED and told:
+            conclusive = sure or error.access_denied or error.no_identity or error.transient
+            if error.code != PERMITTED and conclusive:
                 return error
         return None  # the change itself will report any other error
 
@@ -279,7 +281,7 @@ class InstanceModifier:
         state.failures, state.unseen = 0, True
         state.refusing.clear()
         if state.permit.stopped is None:
-            state.permit = msgspec.structs.replace(state.permit, told=None, refusals=0)
+            state.permit = msgspec.structs.replace(state.permit, refusal=None, refusals=0)
         state.keep(write.instance, sent(attempt, now, write.options))
         state.changed[write.instance] = time.time()
         self._inventory.changed(target, write.instance, answer.get("InstanceMetadataOptions") or {})
@@ -308,13 +310,13 @@ class InstanceModifier:
         if error.unknown_outcome:
             return  # it is kept as unanswered
         tried = msgspec.structs.replace(attempt, options=write.options)
-        told = failed(tried, now, error.code, error.message)
+        failure = failed(tried, now, error.code, error.message)
         state.keep(instance, attempt)
         self._inventory.refused(target, instance)
         if error.throttled:
             self._share(target, now).refused(now)
         elif error.not_found:
-            state.keep(instance, told)  # tells the plan that EC2 refused the change
+            state.keep(instance, failure)  # the plan sees that EC2 refused the change
             state.changed.pop(instance, None)
             self._inventory.gone(target, instance)
         elif error.code == _UNSUPPORTED or _ORGANIZATION in error.message:
@@ -322,12 +324,12 @@ class InstanceModifier:
             refusal = failed(tried, now, Reason.BLOCKED_BY_ACCOUNT_POLICY, why, wait=mine.resync)
             state.failed(instance, refusal)
         elif error.no_identity:
-            state.keep(instance, told)
+            state.keep(instance, failure)
             self._permit(mine, state, refused(error))
         elif error.access_denied or error.code == _INCORRECT_STATE:
-            state.keep(instance, told)
+            state.keep(instance, failure)
         else:
-            state.failed(instance, told)
+            state.failed(instance, failure)
 
     async def _denied(
         self, mine: Read, state: PolicyState, write: Write, target: Target, error: AwsError

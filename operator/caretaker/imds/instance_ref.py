@@ -1,4 +1,4 @@
-"""The EC2 instance of a Node: its ID, region, whose group, or why no policy can apply to it.
+"""The EC2 instance of a Node: its ID, region and node group, or the reason that no policy applies to it.
 
 Pure: a Node record -> InstanceRef. Only labels and providerID are read, so it costs no call. Auto Mode is
 judged first: its nodes carry Karpenter's labels too. Labels: Amazon EKS user guide, "Managed node groups",

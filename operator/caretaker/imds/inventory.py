@@ -290,14 +290,14 @@ class Inventory:
         cache.own = {one: at for one, at in cache.own.items() if at > since}
         cache.tried = {one: tried for one, tried in cache.tried.items() if tried[0] > since}
         for one in (cache.own.keys() | cache.tried.keys()) & seen.keys():
-            told, ours, (_, given) = seen[one], _known(cache, one), cache.tried.get(one, (0.0, {}))
+            described, ours, (_, given) = seen[one], _known(cache, one), cache.tried.get(one, (0.0, {}))
             if one not in cache.own or ours is None:
-                ours = told
-            if told.options not in (ours.options, _changed(ours.options, given)):
+                ours = described
+            if described.options not in (ours.options, _changed(ours.options, given)):
                 kept = {"options": ours.options, "pending": ours.pending, "confirmed": False}
-                seen[one] = msgspec.structs.replace(told, **kept)
-            elif _changed(told.options, given) != told.options:
-                seen[one] = msgspec.structs.replace(told, confirmed=False)
+                seen[one] = msgspec.structs.replace(described, **kept)
+            elif _changed(described.options, given) != described.options:
+                seen[one] = msgspec.structs.replace(described, confirmed=False)
 
     async def _found(self, cache: _RegionCache, ec2: Ec2, ids: set[str], *, whole: bool) -> list[Instance]:
         if not ids:
@@ -363,9 +363,9 @@ def seen_of(instance: Instance, asked: float) -> Seen:
 
 def _clusters(tags: Mapping[str, str]) -> set[str]:
     """All clusters in the tags of an instance."""
-    told = {tags.get(EKS_TAG, ""), tags.get(NODEGROUP_CLUSTER_TAG, "")}
-    told |= {key.removeprefix(OWNED_TAG) for key in tags if key.startswith(OWNED_TAG)}
-    return told - {""}
+    clusters = {tags.get(EKS_TAG, ""), tags.get(NODEGROUP_CLUSTER_TAG, "")}
+    clusters |= {key.removeprefix(OWNED_TAG) for key in tags if key.startswith(OWNED_TAG)}
+    return clusters - {""}
 
 
 def _retagged(seen: Seen, before: Seen) -> Seen:

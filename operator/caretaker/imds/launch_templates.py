@@ -1,4 +1,4 @@
-"""What launches the cluster's future nodes: one read for all policies each resync, and one for what is new.
+"""The sources of the cluster's future nodes: one read for all policies each resync, and one for new sources.
 
 Inputs: AWS and the API server, the members of the cluster. As in inventory.py there is one lock for each
 identity and region, and policies that ask at the same moment share one answer. DescribeAutoScalingGroups is
@@ -223,7 +223,7 @@ class LaunchTemplateProvider:
             if cache.due(max_age):
                 cache.forget()
             if time.monotonic() >= cache.again_at and not cache.complete(own):
-                log.debug("AWS is asked what launches nodes", extra={"forgot": cache.at})
+                log.debug("reading the sources of future nodes from AWS", extra={"forgot": cache.at})
                 await self._ask(
                     cache,
                     self._ec2(ec2),

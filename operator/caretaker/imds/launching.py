@@ -1,8 +1,8 @@
-"""What launches future nodes, as EC2, Auto Scaling and Karpenter tell it. Pure: answers -> records.
+"""Sources of future nodes, as EC2, Auto Scaling and Karpenter describe them. Pure: responses -> records.
 
 Versions of a launch template never change; `$Latest` and `$Default` do ("CreateLaunchTemplateVersion" in the
-EC2 API reference). What was asked for and does not exist is None in `Launching`; what was not asked for has
-no entry.
+EC2 API reference). In `Launching` a source that does not exist is None, and one that was not read has no
+entry.
 """
 
 import hashlib

@@ -33,7 +33,7 @@ class LaunchSource(msgspec.Struct, frozen=True, order=True):
 
 
 class NodeSource(msgspec.Struct, frozen=True):
-    """Nodes of the same source. `fields`: what is wanted of them, by all policies that mean them."""
+    """Nodes of the same source. `fields`: the values that all policies of these nodes want."""
 
     groups: tuple[GroupName, ...]
     launch: LaunchSource

@@ -14,7 +14,7 @@ from caretaker.api.imds import MAX_GROUPS, ExceptionStatus, GroupStatus, Options
 from caretaker.api.objects import Node
 from caretaker.api.times import parse_time
 from caretaker.imds import counts
-from caretaker.imds.cases import told
+from caretaker.imds.cases import with_failure
 from caretaker.imds.checks import CheckInput, Seen, Verdict, check, fits
 from caretaker.imds.drift import slow_and_open
 from caretaker.imds.enforce import Enforced, enforce
@@ -73,7 +73,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     members: Sequence[Member]
     unasked: Mapping[str, str] = {}
     region: str = ""  # only nodes of this one; "" = of all
-    enforce_input: EnforceInput | None = None  # what Enforce works with; None = Audit
+    enforce_input: EnforceInput | None = None  # None: Audit
     probing: Probing | None = None  # None: nothing is probed
     known: Known = Known()  # by the probe
     now: float = 0.0  # Unix seconds
@@ -292,7 +292,7 @@ def _enforced(
     """What Enforce does, and what was found with what is known of its tries."""
     made = enforce([one for _, one in found], inputs, elsewhere)
     attempts = {**inputs.attempts, **made.attempts}
-    return made, [(member, told(one, attempts.get(one.instance))) for member, one in found]
+    return made, [(member, with_failure(one, attempts.get(one.instance))) for member, one in found]
 
 
 class _Merged:
@@ -332,8 +332,8 @@ class _Verdicts:
     def of(self, member: Member, fields: Mapping[str, Wanted]) -> Verdict:
         """`fields` as _Merged has them: one mapping for all that are alike."""
         seen, ref = member.seen, member.ref
-        told = ("options", "state", "under_way", "managed", "tagged", "lost")
-        known = None if seen is None else tuple(getattr(seen, one) for one in told)
+        compared = ("options", "state", "under_way", "managed", "tagged", "lost")
+        known = None if seen is None else tuple(getattr(seen, one) for one in compared)
         alike = (id(fields), ref.region, ref.skipped, known)
         if alike not in self._known:
             unasked = self._snapshot.unasked.get(ref.region, "")

@@ -15,12 +15,12 @@ from caretaker.imds.rate_limiter import AdaptiveRateLimiter
 
 
 class Permit(msgspec.Struct, frozen=True):
-    """Results of dry runs. `stopped`: (reason, message) of a refusal that stops all changes; `told`: of the
-    last refusal, and `refusals`: their number, since EC2 last accepted a change."""
+    """Results of dry runs. `stopped`: (reason, message) of a refusal that stops all changes; `refusal`:
+    of the last one, and `refusals`: their number, since EC2 last accepted a change."""
 
     generation: int = -1
     stopped: tuple[str, str] | None = None
-    told: tuple[str, str] | None = None
+    refusal: tuple[str, str] | None = None
     again_at: float = 0.0
     refusals: int = 0
 
@@ -51,7 +51,7 @@ class PolicyState:
         """(reason, message) of a refusal, until EC2 accepts a change: an allowed dry run is not enough."""
         if self.denied[0]:
             return Reason.ACCESS_DENIED, f"instance {self.denied[0]}: {self.denied[1]}"
-        return self.permit.told
+        return self.permit.refusal
 
     def inherit(self, known: Collection[str], now: float) -> None:
         """Take the instances of the first status, and drop those that leave it."""

@@ -1,8 +1,8 @@
 """The one DaemonTask that probes for all policies: read with its ledger, and written when the nodes change.
 
 Inputs: each policy's marks. I/O only: which nodes, and when, was decided before (verify.py). A task that
-cannot be read or written (DaemonTask is not installed, or may not be used) is told, and stops nothing else.
-What another process has left, or a write that failed, is corrected by the next pass of any policy.
+cannot be read or written (DaemonTask is not installed, or may not be used) is reported, and stops nothing
+else. The next pass of any policy corrects a failed write and the task of another process.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """Commands that fix a source of future nodes, for a POSIX shell. Pure.
 
-Inputs: what is known of the source and the options that it should have. Whether a command is right to propose
-is decided in source_checks.py.
+Inputs: the source as it was read, and the options that it should have. source_checks.py decides whether a
+command may be proposed.
 
 A user may run a command long after the operator read the source. The first steps read the source again, and
 stop if it has changed or if an update or instance refresh is running. The command undoes no later edit, and

@@ -1,6 +1,6 @@
-"""Where the future nodes of each group come from, and whether those will be as they should. Pure.
+"""The source of the future nodes of each group, and whether they will be compliant. Pure.
 
-NodeSources (groups of nodes that are alike, with what is wanted of them) and Launching -> Findings.
+NodeSources (groups of like nodes, with the wanted options) and Launching -> Findings.
 
     Compliant    every option that this policy decides is set as it should be
     Drifted      one is set to another value
@@ -128,7 +128,7 @@ class _SourceChecker:
         self._every: Sequence[NodeSource] | None = None
 
     def of(self, launch: LaunchSource, wanted: Mapping[str, Wanted]) -> SourceStatus:
-        """One LaunchSource against what a policy wants."""
+        """One LaunchSource against the wanted options of a policy."""
         ways: dict[Kind, Callable[[LaunchSource, Mapping[str, Wanted]], SourceStatus]] = {
             "EC2NodeClass": self._node_class,
             "Karpenter": self._karpenter,

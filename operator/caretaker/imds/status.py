@@ -56,7 +56,7 @@ def status_of(view: View, plan: Plan, now: str, problem: str = "") -> Status:
 
 
 def _to_change(plan: Plan) -> PlanStatus:
-    """Of an audit: what Enforce would change."""
+    """Of an audit: the changes that Enforce would make."""
     left = plan.enforced.left if plan.enforced is not None else plan.summary.drifted
     return PlanStatus(left, plan.sources.launch_templates, plan.sources.node_classes)
 

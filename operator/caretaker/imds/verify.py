@@ -309,32 +309,32 @@ def _doubt(candidate: Candidate, finding: Finding) -> str:
 def _evaluated(
     probing: Probing, chosen: Sequence[Candidate], known: Mapping[str, Finding]
 ) -> tuple[str, str, bool | None]:
-    told = [(candidate, known[candidate.node]) for candidate in chosen if candidate.node in known]
+    probed = [(candidate, known[candidate.node]) for candidate in chosen if candidate.node in known]
     wrong = [
         (candidate, finding, why)
-        for candidate, finding in told
+        for candidate, finding in probed
         if (why := _fault(probing, candidate, finding))
     ]
     if wrong:
         candidate, finding, why = wrong[0]
         said = (
-            f"{len(wrong)} of {len(told)} probed node(s) have an unexpected result; {candidate.node}: {why}"
+            f"{len(wrong)} of {len(probed)} probed node(s) have an unexpected result; {candidate.node}: {why}"
         )
         return _failed(probing, candidate, finding, said)
     doubts = [
-        f"{candidate.node}: {why}" for candidate, finding in told if (why := _doubt(candidate, finding))
+        f"{candidate.node}: {why}" for candidate, finding in probed if (why := _doubt(candidate, finding))
     ]
     if doubts:
         return (
             Reason.NOT_PROVED,
-            f"{len(doubts)} of {len(told)} probed node(s) have no valid result; {doubts[0]}",
+            f"{len(doubts)} of {len(probed)} probed node(s) have no valid result; {doubts[0]}",
             None,
         )
-    if len(told) < len(chosen):
-        return Reason.PROBING, f"{len(told)} of {len(chosen)} node(s) have been probed", None
-    if not told:
+    if len(probed) < len(chosen):
+        return Reason.PROBING, f"{len(probed)} of {len(chosen)} node(s) have been probed", None
+    if not probed:
         return Reason.PROBING, "there is no node to probe", None
-    return Reason.PROVED, f"{len(told)} node(s) were probed from inside a pod", True
+    return Reason.PROVED, f"{len(probed)} node(s) were probed from inside a pod", True
 
 
 def _failed(

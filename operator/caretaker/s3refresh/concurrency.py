@@ -19,7 +19,7 @@ PATIENCE_SECONDS: Final = 30.0
 
 
 class Key(Hashable, Protocol):
-    """What tells resources apart, and who goes first of two that wait for as long: runtime.work_queue.Key."""
+    """The key of a resource, and the order of two that wait for as long: runtime.work_queue.Key."""
 
     def __lt__(self, other: Any, /) -> bool: ...
 
@@ -72,7 +72,7 @@ class ConcurrencyLimiter:
         self, key: Key, busy: Mapping[str, int], groups: Iterable[str], limit: int, clock: float
     ) -> dict[str, int]:
         """How many calls `key` may start in each group: the limit, less its own calls (`busy`), those of the
-        others, and the slots of those who have waited for longer."""
+        others, and the slots of resources that have waited for longer."""
         own = self._stands.get(key)
         free = {}
         for group in groups:

@@ -84,7 +84,7 @@ def _refused(view: View, _: Plan) -> Verdict | None:
 
 
 def _flushing(view: View, plan: Plan) -> Verdict | None:
-    """The queue is not read any more: only what keeps refreshes from succeeding matters."""
+    """The queue is not read any more: only failures of refreshes matter."""
     if not view.read.flushing:
         return None
     found = _targets_bad(view, plan) or _failing(view, plan)

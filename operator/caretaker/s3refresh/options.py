@@ -26,5 +26,5 @@ class DebounceOptions(msgspec.Struct, frozen=True):
 
 
 def at_once(options: DebounceOptions) -> DebounceOptions:
-    """The options of a resource that is being deleted: what is dirty is refreshed without a wait for more."""
+    """The options of a resource that is being deleted: dirty folders are refreshed without a wait."""
     return msgspec.structs.replace(options, quiet_period=0.0, max_delay=0.0)

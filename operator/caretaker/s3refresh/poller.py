@@ -162,12 +162,12 @@ class Poller:
     async def settle(
         self, reader: Hashable, done: Iterable[int], kept: Iterable[int], unclaimed: Iterable[int] = ()
     ) -> None:
-        """Nothing more is to be done about `done`; `kept` is wanted again, later; `unclaimed` are ends of
-        refreshes that this reader knows nothing of.
+        """The reader has handled `done`, wants `kept` again later, and does not know the refreshes of the
+        ends `unclaimed`.
 
-        Deleted is what no reader has anything left to do about, what is unclaimed by all of them a while
-        later. What one of them keeps is given back to the queue; malformed messages are left to age: their
-        receive count is what takes them to the dead-letter queue.
+        A message is deleted once all readers have handled it, and a while later if none claims it. A message
+        that one reader keeps goes back to the queue. Malformed messages stay: their receive count takes them
+        to the dead-letter queue.
         """
         gone: list[InFlightMessage] = []
         back: list[InFlightMessage] = []

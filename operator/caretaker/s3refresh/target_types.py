@@ -37,7 +37,7 @@ class TargetType(Wire, frozen=True):
 
     @property
     def limit(self) -> int:
-        """Refreshes at a time of one group (Share.group); 0 = nobody waits for a slot."""
+        """Refreshes at a time of one group (Share.group); 0: no limit."""
         return 0
 
     @property
@@ -56,7 +56,7 @@ class TargetType(Wire, frozen=True):
         return REDISCOVER_SECONDS
 
     def debounce_options(self, options: DebounceOptions, scale: float) -> DebounceOptions:  # noqa: ARG002 - for those that override it
-        """The options, with what only the target knows. ValueError with the field; `scale` as of
+        """The options, with those that only the target knows. ValueError with the field; `scale` as of
         resource.options_of()."""
         return msgspec.structs.replace(
             options, tracked=True, assume_after=math.inf, completion_timeout=math.inf

@@ -133,10 +133,9 @@ async def test_all_that_are_gone_in_one_answer_lose_no_task_before_a_second_one(
     await task.condition("Ready", "True", "InStep")
     assert "UpdateService" not in place.operations()
     # And now they stay away.
+    gone = place.control.deregister("prod", [one["arn"] for one in place.control.instances("prod")])
     since = time.time()
-    await place.send(
-        place.control.deregister("prod", [one["arn"] for one in place.control.instances("prod")])
-    )
+    await place.send(gone)
     await task.clusters({"prod": 0})
     looks = [call["at"] for call in place.control.calls("DescribeServices") if call["at"] >= since]
     (update,) = place.control.calls("UpdateService")

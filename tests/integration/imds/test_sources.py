@@ -1,4 +1,4 @@
-"""What an IMDSPolicy tells of the sources of future nodes, and that its commands fix them."""
+"""The report of an IMDSPolicy about sources of future nodes; its commands fix them."""
 
 import itertools
 import json

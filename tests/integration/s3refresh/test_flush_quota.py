@@ -1,4 +1,4 @@
-"""A quota of a living namespace refuses the Job by which onDelete: Flush refreshes what is dirty."""
+"""A quota of a living namespace refuses the Job of onDelete: Flush."""
 
 import asyncio
 

@@ -190,8 +190,8 @@ def test_allowance(
 ) -> None:
     spec = Spec(template={}, budgets=tuple(budgets), time_zone=zone)
     found = allowance(spec, 21, parse_time(now) or 0)
-    told = [format_time(at) if at else "" for at in (found.until, found.budget_boundary)]
-    assert (found.nodes, *told) == (nodes, until, budget_boundary)
+    reported = [format_time(at) if at else "" for at in (found.until, found.budget_boundary)]
+    assert (found.nodes, *reported) == (nodes, until, budget_boundary)
 
 
 A, B, C = node("a"), node("b"), node("c")
@@ -257,9 +257,9 @@ def test_a_rollout_that_is_held_back_says_so_until_when_and_goes_on_then() -> No
     assert made.condition(c.RECONCILING) == ("True", "RollingOut")
     assert made.condition(c.STALLED) == ("", "")
     assert made.condition(c.PROGRESSING) == ("False", "HeldByBudget")
-    told = c.find(made.task.status.conditions, c.PROGRESSING)
-    assert told is not None
-    assert told.message == "a budget lets no node run until 2026-11-23T17:00:00Z; 2 node(s) wait"
+    reported = c.find(made.task.status.conditions, c.PROGRESSING)
+    assert reported is not None
+    assert reported.message == "a budget lets no node run until 2026-11-23T17:00:00Z; 2 node(s) wait"
     assert made.wakes() == "2026-11-23T17:00:00Z"
     assert made.look("2026-11-23T14:00:00Z") == []
     assert made.look("2026-11-23T17:00:00Z") == ["a NewNode", "b NewNode"]
@@ -268,7 +268,7 @@ def test_a_rollout_that_is_held_back_says_so_until_when_and_goes_on_then() -> No
 
 
 @pytest.mark.parametrize(
-    ("nodes", "pods", "told"),
+    ("nodes", "pods", "reported"),
     [
         pytest.param(
             [A], [A], "1 active node(s) keep the run that is to be replaced", id="a run is outdated"
@@ -283,7 +283,7 @@ def test_a_rollout_that_is_held_back_says_so_until_when_and_goes_on_then() -> No
     ],
 )
 def test_whom_a_budget_of_none_holds_back_is_told_truly(
-    nodes: list[Node], pods: list[Node], told: str
+    nodes: list[Node], pods: list[Node], reported: str
 ) -> None:
     seen = snapshot(
         task(budgets=(Budget(0),), concurrency_policy="Replace"),
@@ -296,7 +296,7 @@ def test_whom_a_budget_of_none_holds_back_is_told_truly(
     assert found is not None
     assert (found.reason, found.message) == (
         "HeldByBudget",
-        f"a budget lets no node run; {told}",
+        f"a budget lets no node run; {reported}",
     )
 
 

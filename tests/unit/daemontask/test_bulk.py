@@ -154,8 +154,8 @@ def test_the_status_and_one_event_say_so() -> None:
         "are not delayed. Make spec.template smaller: move large fields into a ConfigMap; "
     )
     after = status_of(of, found, Outcome())
-    told = [event for event in transitions(of.task.status, after) if event.reason == Reason.LARGE_PODS]
-    assert [(event.type, event.message) for event in told] == [
+    reported = [event for event in transitions(of.task.status, after) if event.reason == Reason.LARGE_PODS]
+    assert [(event.type, event.message) for event in reported] == [
         ("Warning", "large Pods are created slowly; the condition Progressing says what to do")
     ]
     again = msgspec.structs.replace(of, task=msgspec.structs.replace(of.task, status=after))
@@ -186,9 +186,9 @@ def test_pods_make_way_as_fast_as_new_ones_may_start() -> None:
 
 def test_a_refusal_backs_off_as_for_small_pods() -> None:
     found = plan(seen(0))
-    told = {"planned": NOW, "flush_at": 0.0, "now": NOW}
-    assert requeue_after(found, refused=Reason.PERMISSION_DENIED, **told) is None
-    assert requeue_after(found, refused=Reason.POD_DELETION_REFUSED, **told) == 3.0
+    reported = {"planned": NOW, "flush_at": 0.0, "now": NOW}
+    assert requeue_after(found, refused=Reason.PERMISSION_DENIED, **reported) is None
+    assert requeue_after(found, refused=Reason.POD_DELETION_REFUSED, **reported) == 3.0
 
 
 def test_slots_that_are_free_are_not_stuck() -> None:
@@ -358,7 +358,7 @@ def test_a_spec_that_was_small_is_counted_when_it_is_read() -> None:
     state.hashes(b"x" * (FREE + 512 * KIB), {})
     assert 5.5 < state.wait(time.monotonic()) <= 6.0
     state.hashes(b"x", {})
-    assert state.wait(time.monotonic()) > 5.0, "what was asked for stands"
+    assert state.wait(time.monotonic()) > 5.0, "the request stands"
 
 
 def test_a_small_task_may_be_looked_at_at_any_time() -> None:

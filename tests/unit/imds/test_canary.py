@@ -618,13 +618,17 @@ def test_status_has_the_least_advanced_of_all_groups() -> None:
         GROUP: canary("Soaking", 1, since=WALL - 60.0),
         other: canary("Changing", 2, since=WALL - 90.0, group=other),
     }
-    told = status(Record(groups), inputs(canary=None))
-    assert told is not None
-    assert (told.phase, told.instances, told.generation) == ("Changing", ("i-1", "i-2"), GENERATION)
-    assert (told.started_at, told.since) == (format_time(WALL - 90.0), format_time(WALL - 60.0))
-    assert [(one.kind, one.name) for one in told.groups] == [GROUP, other]
+    reported = status(Record(groups), inputs(canary=None))
+    assert reported is not None
+    assert (reported.phase, reported.instances, reported.generation) == (
+        "Changing",
+        ("i-1", "i-2"),
+        GENERATION,
+    )
+    assert (reported.started_at, reported.since) == (format_time(WALL - 90.0), format_time(WALL - 60.0))
+    assert [(one.kind, one.name) for one in reported.groups] == [GROUP, other]
     failed_one = {**groups, other: canary("Failed", 2, group=other)}
-    assert (status(Record(failed_one), inputs()) or told).phase == "Failed"
+    assert (status(Record(failed_one), inputs()) or reported).phase == "Failed"
 
 
 def test_status_keeps_who_passed_last() -> None:
@@ -641,9 +645,9 @@ def test_status_keeps_who_passed_last() -> None:
 
 def test_status_is_bounded() -> None:
     many = {(GROUP, FieldChange(HOP, str(n), "2")): passed(RAISE) for n in range(MAX_PASSED + 5)}
-    told = status(Record(passed=many), inputs(canary=None))
-    assert told is not None
-    assert len(told.passed) == MAX_PASSED
+    reported = status(Record(passed=many), inputs(canary=None))
+    assert reported is not None
+    assert len(reported.passed) == MAX_PASSED
 
 
 def test_a_status_of_an_older_version_counts_as_nothing_passed() -> None:

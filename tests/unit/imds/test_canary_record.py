@@ -56,11 +56,14 @@ def of(*running: str) -> Record:
     ],
 )
 def test_the_least_advanced_group_is_the_phase_of_all(running: tuple[str, ...], phase: str) -> None:
-    told = status(of(*running), inputs())
-    assert told is not None
-    assert (told.phase, told.instances) == (phase, tuple(f"i-{n}" for n in range(1, len(running) + 1)))
-    assert told.started_at == format_time(WALL - len(running))
-    assert told.since == format_time(WALL - 1)
+    reported = status(of(*running), inputs())
+    assert reported is not None
+    assert (reported.phase, reported.instances) == (
+        phase,
+        tuple(f"i-{n}" for n in range(1, len(running) + 1)),
+    )
+    assert reported.started_at == format_time(WALL - len(running))
+    assert reported.since == format_time(WALL - 1)
 
 
 def test_what_has_passed_is_kept_while_others_run_and_after() -> None:

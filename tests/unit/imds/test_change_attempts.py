@@ -1,4 +1,4 @@
-"""What is remembered of an instance that was changed, arrow by arrow of the diagram in change_attempts.py."""
+"""The attempt of an instance, arrow by arrow of the diagram in change_attempts.py."""
 
 import msgspec
 import pytest

@@ -7,7 +7,7 @@ import pytest
 
 from caretaker.api.imds import MAX_CANARIES, MAX_CHANGED, MAX_GROUPS, BreakerStatus, FieldChange, Options
 from caretaker.api.times import format_time, parse_time
-from caretaker.imds.cases import told
+from caretaker.imds.cases import with_failure
 from caretaker.imds.change_attempts import ChangeAttempt, failed, sent
 from caretaker.imds.enforce import AHEAD, PASS_SECONDS, POLL_SECONDS, READY_SECONDS, Enforced, enforce
 from caretaker.imds.enforce_input import BATCH, WATCH_SECONDS
@@ -187,7 +187,7 @@ def test_each_policy_sends_its_own_options_and_the_losers_nothing() -> None:
     assert (loses.writes, loses.phase) == ((), "Enforced")
 
 
-# ---------------------------------------------------------------- what is blocked
+# ---------------------------------------------------------------- blocked changes
 
 
 def test_a_held_change_is_told_and_the_others_are_made() -> None:
@@ -249,22 +249,25 @@ def test_what_the_account_blocks_is_told_while_it_differs() -> None:
 
 def test_failures_are_told_in_place_of_drift() -> None:
     one = found(1)
-    assert told(one, None) is one
-    assert told(one, FAILED).verdict.state == "failed"
-    assert (told(one, FAILED).verdict.reason, told(one, FAILED).verdict.message) == (
+    assert with_failure(one, None) is one
+    assert with_failure(one, FAILED).verdict.state == "failed"
+    assert (with_failure(one, FAILED).verdict.reason, with_failure(one, FAILED).verdict.message) == (
         "InternalError",
         "no luck",
     )
     fighting = ChangeAttempt(reversals=(1.0, 2.0, 3.0))
-    fought = told(one, fighting).verdict
+    fought = with_failure(one, fighting).verdict
     assert (fought.state, fought.reason, fought.message, fought.changes) == (
         *("failed", "Fighting", "another client reverted it 3 times in an hour"),
         one.verdict.changes,
     )
     pending, late = found(1, GOOD, pending=True), failed(ChangeAttempt(), 990.0, "NotApplied", "late")
-    assert told(pending, ChangeAttempt()) is pending
-    assert (told(pending, late).verdict.state, told(pending, late).verdict.message) == ("failed", "late")
-    assert told(found(1, GOOD), fighting).verdict.state == "compliant"
+    assert with_failure(pending, ChangeAttempt()) is pending
+    assert (with_failure(pending, late).verdict.state, with_failure(pending, late).verdict.message) == (
+        "failed",
+        "late",
+    )
+    assert with_failure(found(1, GOOD), fighting).verdict.state == "compliant"
 
 
 def test_a_closing_change_is_made_only_where_its_name_is_given() -> None:

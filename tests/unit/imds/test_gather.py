@@ -150,8 +150,8 @@ async def test_an_instance_of_another_cluster_is_never_held(clusters: str, named
     nodes = [(one, instance_ref_of(one)) for one in (node(number, NEAR) for number in range(len(clusters)))]
     inventory = Inventory(lambda _: ec2, cluster=named)  # type: ignore[arg-type,return-value]
     found = await gather(inventory, NO_SOURCES, read(), [POLICY], nodes)
-    told = [clusters[number] for number, one in enumerate(found.snapshot.members) if one.ref.skipped]
-    assert "".join(told) == skipped
+    reported = [clusters[number] for number, one in enumerate(found.snapshot.members) if one.ref.skipped]
+    assert "".join(reported) == skipped
     inputs = EnforceInput("p", 1, 1.0, 1.8e9, loosening=("HopLimit",), canary_instances=0, free={NEAR: 9})
     made = plan(msgspec.structs.replace(found.snapshot, enforce_input=inputs))
     assert made.enforced is not None

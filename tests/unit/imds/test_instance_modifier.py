@@ -210,13 +210,13 @@ async def test_two_policies_do_not_take_the_same_share_twice(clock: Clock) -> No
     assert len(world.ec2.sent) == 20
 
 
-@pytest.mark.parametrize("told", ["111122223333", ""], ids=["the account is told", "it is not"])
-async def test_whoever_calls_an_account_has_one_share_of_a_region(clock: Clock, told: str) -> None:
+@pytest.mark.parametrize("reported", ["111122223333", ""], ids=["the account is reported", "it is not"])
+async def test_whoever_calls_an_account_has_one_share_of_a_region(clock: Clock, reported: str) -> None:
     world = World(per_second=1.0)
-    world.ec2.account = told
+    world.ec2.account = reported
     for target in OURS:
         await world.send(20, target=target)
-    known = 1 if told else 2  # of roles the account is known, of the operator's own identity not
+    known = 1 if reported else 2  # of roles the account is known, of the operator's own identity not
     assert len(world.ec2.sent) == 20 * known
     for other in (Target("ec2", "us-east-1"), Target("ec2", "eu-west-1", OTHER_ACCOUNT)):
         await world.send(20, target=other)
@@ -242,9 +242,9 @@ async def test_what_is_denied_though_it_would_be_allowed_ends_a_batch_and_is_tol
     assert state.denied[0] in world.ec2.sent
     assert state.refused is not None
     assert (state.refused[0], state.permit.stopped) == ("AccessDenied", None)
-    told = world.modifier.enforce_input(policy(), state, {}).denied
-    assert told == state.denied
-    assert "although it had allowed the dry run" in told[1]
+    reported = world.modifier.enforce_input(policy(), state, {}).denied
+    assert reported == state.denied
+    assert "although it had allowed the dry run" in reported[1]
     await world.send(60)
     assert len(world.ec2.sent) <= AT_ONCE, "nothing more"
     world.modifier.note(state, Enforced(closed=True), set(world.ec2.sent))
@@ -407,9 +407,9 @@ async def test_what_has_no_node_is_forgotten(clock: Clock) -> None:
 async def test_a_failure_that_a_look_found_counts_once(clock: Clock) -> None:
     world = World()
     state = await world.send()
-    told = failed(state.attempts["i-0"], 1_000.0, "NotApplied", "x")
+    reported = failed(state.attempts["i-0"], 1_000.0, "NotApplied", "x")
     for _ in range(3):
-        world.modifier.note(state, Enforced(attempts={"i-0": told}), {"i-0"})
+        world.modifier.note(state, Enforced(attempts={"i-0": reported}), {"i-0"})
     assert state.failures == 1
     world.modifier.note(state, Enforced(closed=True), {"i-0"})
     assert state.failures == 0
@@ -426,7 +426,7 @@ async def test_what_waits_is_known_to_the_other_policies_until_it_is_applied(clo
 
 
 @pytest.mark.parametrize(
-    ("told", "waits"),
+    ("reported", "waits"),
     [
         pytest.param({"HttpPutResponseHopLimit": 2}, False, id="it is applied"),
         pytest.param({"HttpPutResponseHopLimit": 2, "State": "pending"}, True, id="it is pending"),
@@ -434,12 +434,12 @@ async def test_what_waits_is_known_to_the_other_policies_until_it_is_applied(clo
     ],
 )
 async def test_what_was_read_as_applied_waits_no_more_when_another_policy_changes_the_instance(
-    clock: Clock, told: dict[str, Any], waits: bool
+    clock: Clock, reported: dict[str, Any], waits: bool
 ) -> None:
     world = World()
     state = await world.send()
     clock.now += OWN_SECONDS + 1.0
-    world.ec2.options = told
+    world.ec2.options = reported
     others = await world.send(key=OTHER)
     assert (state.waits, others.waits) == ({"i-0"} if waits else set(), {"i-0"})
     assert state.attempts["i-0"].landed is not waits

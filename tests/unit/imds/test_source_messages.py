@@ -1,4 +1,4 @@
-"""What is told of the source of future nodes, whole. States and fix commands: test_source_checks.py."""
+"""Whole messages about sources of future nodes. States and fix commands: test_source_checks.py."""
 
 from typing import Any
 
@@ -104,7 +104,7 @@ def test_what_is_known_of_a_source_is_told(name: str) -> None:
 
 
 def of(*nodes: tuple[Any, InstanceRef, Any], launching: Launching, others: tuple[Any, ...] = ()) -> Findings:
-    """`nodes`: group, InstanceRef and what is wanted."""
+    """`nodes`: group, InstanceRef and wanted options."""
     mine, rest = NodeSources(), NodeSources()
     for node_sources, some in ((mine, nodes), (rest, others)):
         for group, ref, wanted in some:

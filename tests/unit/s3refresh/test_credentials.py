@@ -64,21 +64,21 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 async def test_who_finds_new_keys_tells_the_others_that_name_the_secret(clock: Clock) -> None:
     """Else each would read the queue as a reader of its own, for as long as they differ."""
-    secrets, told = Secrets(), list[Key]()
-    ring = KeyRing(secrets, told.append)  # type: ignore[arg-type]
+    secrets, reported = Secrets(), list[Key]()
+    ring = KeyRing(secrets, reported.append)  # type: ignore[arg-type]
     for key in (ONE, TWO, ELSEWHERE):
         assert await ring.get(key, "keys", 300.0) == Keys("AKIA", "first")
     read = ["/api/v1/namespaces/ns/secrets/keys", "/api/v1/namespaces/other/secrets/keys"]
-    assert (secrets.paths, told) == (read, []), "read once for each namespace"
+    assert (secrets.paths, reported) == (read, []), "read once for each namespace"
     clock.now += 300
     assert await ring.get(ONE, "keys", 300.0) == Keys("AKIA", "first")
-    assert (secrets.reads, told) == (3, []), "nothing has changed"
+    assert (secrets.reads, reported) == (3, []), "nothing has changed"
     secrets.secret_key = "second"
     clock.now += 300
     assert await ring.get(ONE, "keys", 300.0) == Keys("AKIA", "second")
-    assert told == [TWO]
+    assert reported == [TWO]
     assert await ring.get(TWO, "keys", 300.0) == Keys("AKIA", "second")
-    assert (secrets.reads, told) == (4, [TWO])
+    assert (secrets.reads, reported) == (4, [TWO])
 
 
 async def test_a_secret_that_goes_is_looked_for_each_time_and_forgotten_with_its_last_user(

@@ -442,7 +442,7 @@ class TestEnds:
         long = DebounceOptions(tracked=True, assume_after=900, completion_timeout=100)
         assert debounce.completion_due(waits, long, NOW) == NOW - 30 + 100
         assert debounce.completion_due(waits, DebounceOptions(assume_after=10), NOW) == NOW - 30 + 10, (
-            "not told"
+            "not reported"
         )
 
     def test_or_is_assumed_if_asked(self) -> None:
@@ -740,7 +740,7 @@ def test_how_a_target_is_recorded() -> None:
 
 
 @pytest.mark.parametrize(
-    ("last", "told"),
+    ("last", "reported"),
     [
         pytest.param(Last(), None, id="never called"),
         pytest.param(Last(NOW - 9), {"requestedAt": "2027-01-15T07:59:51.000000+00:00"}, id="called"),
@@ -780,8 +780,8 @@ def test_how_a_target_is_recorded() -> None:
         ),
     ],
 )
-def test_how_the_last_call_is_recorded(last: Last, told: dict[str, object] | None) -> None:
-    assert msgspec.to_builtins(status_codec.encode(Target("t", last=last), "Clean").last) == told
+def test_how_the_last_call_is_recorded(last: Last, reported: dict[str, object] | None) -> None:
+    assert msgspec.to_builtins(status_codec.encode(Target("t", last=last), "Clean").last) == reported
 
 
 def test_what_cannot_be_read_back_is_now_or_everything() -> None:

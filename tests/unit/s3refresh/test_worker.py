@@ -71,12 +71,12 @@ def config() -> WorkerConfig:
 
 
 async def begun(target: Any, *waiting: Message, ends: Sequence[Message] = ()) -> tuple[Worker, list[Shares]]:
-    """The worker, and what it had found each time when it asked for a pass, until that was complete."""
-    told: list[Shares] = []
+    """The worker, and its shares at each request for a pass, until they were complete."""
+    reported: list[Shares] = []
     done = asyncio.Event()
 
     def news() -> None:
-        told.append(worker.shares)
+        reported.append(worker.shares)
         if worker.shares.complete:
             done.set()
 
@@ -89,26 +89,26 @@ async def begun(target: Any, *waiting: Message, ends: Sequence[Message] = ()) ->
     await worker.begin(asked, sqs, target)
     async with asyncio.timeout(10):
         await done.wait()
-    return worker, told
+    return worker, reported
 
 
 async def test_a_discovery_that_the_lease_forbids_tells_nothing_and_is_made_again(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     not_ours = NotLeader("the Lease is held by another")
-    worker, told = await begun(Answers(not_ours, not_ours, FOUND))
+    worker, reported = await begun(Answers(not_ours, not_ours, FOUND))
     await worker.end()
-    assert told[-1] == FOUND
-    assert {shares.faults for shares in told} == {()}
+    assert reported[-1] == FOUND
+    assert {shares.faults for shares in reported} == {()}
     assert caplog.records == []
 
 
 async def test_a_discovery_that_fails_as_nobody_foresaw_is_told_and_made_again(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    worker, told = await begun(Answers(KeyError("Shares"), FOUND))
+    worker, reported = await begun(Answers(KeyError("Shares"), FOUND))
     await worker.end()
-    assert ("KeyError: 'Shares'",) in [shares.faults for shares in told]
+    assert ("KeyError: 'Shares'",) in [shares.faults for shares in reported]
     assert [record.message for record in caplog.records] == ["discovery failed"]
 
 

@@ -62,7 +62,7 @@ ADVICE: Final = {
     Reason.PERMISSION_DENIED: "give the operator's role the verb that is named",
 }
 
-# Of a policy that changes instances by itself: whoever did it by hand would bypass its safety checks.
+# For a policy that changes instances itself: a change by hand would bypass its safety checks.
 _OF_ENFORCE: Final = {
     Reason.DRIFTED: "Enforce changes the instances; Ready shows what it waits for",
     Reason.HOP_LIMIT_ONE: (

@@ -1,4 +1,4 @@
-"""What launches future nodes, as a table, and the commands that fix it. Pure."""
+"""A table of the sources of future nodes, and the commands that fix them. Pure."""
 
 from collections.abc import Iterator, Sequence
 

@@ -24,7 +24,7 @@ CALM: Final = frozenset(
 
 ADVICE: Final = {
     Reason.STARTING: "wait; if it lasts, look at the operator's logs",
-    Reason.FLUSHING: "wait; if it lasts, see what holds it up, or let it go: docs/operations.md",
+    Reason.FLUSHING: "wait; if it lasts, see Flushing in docs/operations.md",
     Reason.NOT_CHECKED: "mend what else is told, or wait; if it lasts, look at the operator's logs",
     Reason.SUSPENDED: "set spec.suspend to false to go on, before the queue drops its oldest events",
     Reason.INVALID_SPEC: "correct the field that is named and apply again",

@@ -168,7 +168,7 @@ class Worker:
             self._put_off(name, since, calls)
             self._tell(None, since)
             return
-        except Exception as error:  # an answer that nobody foresaw must not end the worker
+        except Exception as error:  # an unexpected response must not end the worker
             logger.exception("the look at cluster %s failed", name)
             trouble = Trouble(Reason.UNREACHABLE, f"{type(error).__name__}: {error}", transient=True)
         self._looked(name, since, verdict, trouble, calls)
@@ -263,7 +263,7 @@ class Worker:
             trouble = trouble_of(error, ECS)
         except UnclearError as error:
             trouble = unclear(error)
-        except Exception as error:  # an answer that nobody foresaw must not end the worker
+        except Exception as error:  # an unexpected response must not end the worker
             logger.exception("the clusters cannot be listed")
             trouble = Trouble(Reason.UNREACHABLE, f"{type(error).__name__}: {error}", transient=True)
         self._listed(found, trouble)

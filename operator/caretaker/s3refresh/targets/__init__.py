@@ -1,10 +1,10 @@
-"""What can be refreshed: a module each, with a TARGET_TYPE and a make(); adding one touches no other.
+"""Target types: a module each, with a TARGET_TYPE and a make(); a new one touches no other module.
 
-TARGET_TYPE  its part of the spec, a subclass of target_types.TargetType, and what the rest has to know of it
+TARGET_TYPE  its part of the spec, a subclass of target_types.TargetType: the interface for all other code
 make         (the part as it is in a spec, that spec, Tools) -> Target
 
-A module knows its service and nothing of debouncing. One without a TARGET_TYPE is what targets share. All are
-loaded wherever a spec is read, by `caretaker status` for one: none may import boto3.
+A module knows its service and nothing of debouncing. Modules without a TARGET_TYPE are shared by targets. All
+are loaded wherever a spec is read, such as by `caretaker status`: none may import boto3.
 """
 
 from collections.abc import Collection, Sequence

@@ -100,7 +100,7 @@ class StorageGatewayTarget(TargetType, frozen=True):
         return seconds("target.storageGateway.rediscoverEvery", self.rediscover_every)
 
     def debounce_options(self, options: DebounceOptions, scale: float) -> DebounceOptions:
-        """See TargetType. Without a queue that tells of it, a refresh is assumed to end after a while."""
+        """See TargetType. Without a completion queue, a refresh is assumed to end after a while."""
         completion, field = self.completion, "target.storageGateway.completion"
         tracked = bool(completion.queue_url)
         given = completion.assume_after
