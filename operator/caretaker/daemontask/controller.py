@@ -1,6 +1,6 @@
 """DaemonTask in the loop: what a pass gathers and how it carries out a plan.
 
-Thin: no decision is made here. What outlives a pass is held per task in TaskState and can be lost at any
+Thin: no decision is made here. State between passes is held per task in TaskState, and can be lost at any
 time: everything that matters is in the ledger, in the Pods and in the task.
 """
 

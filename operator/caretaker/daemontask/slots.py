@@ -32,7 +32,7 @@ class Room(msgspec.Struct, frozen=True):
 
     width            now
     beyond           once no budget is active
-    budget           what makes width smaller than beyond; None: nothing does
+    budget           the limit that makes width smaller than beyond; None: there is none
     budget_boundary  when any budget next begins or ends; 0 = never
     """
 

@@ -257,7 +257,7 @@ async def test_a_connection_is_for_one_request(server: ObsServer) -> None:
 
 @pytest.mark.parametrize("turns", range(5))
 def test_a_connection_that_comes_as_the_server_stops_is_closed(turns: int) -> None:
-    """In whichever turn of the loop; it holds up neither the client nor the end of the program."""
+    """In any turn of the loop. It delays neither the client nor the end of the program."""
 
     async def serve() -> bytes:
         server = ObsServer(create_metrics("1.2.3").registry)

@@ -134,7 +134,7 @@ def test_what_another_policy_has_sent_is_not_sent_again_by_this_one() -> None:
     seen = enforce([one], inputs(now=500.0))
     later = inputs(attempts=dict(seen.attempts), now=1_000.0)
     other = enforce([one], later)
-    assert (other.writes, other.pending, other.wake) == ((), 0, None), "nor what another client has sent"
+    assert (other.writes, other.pending, other.wake) == ((), 0, None), "nor changes of another client"
     assert other.attempts["i-1"].trouble[0] == "NotApplied"
     known = msgspec.structs.replace(later, watched=watched(changed(1)))
     assert written(enforce([one], known)) == ["i-1"], "but what a process has sent that is no more"

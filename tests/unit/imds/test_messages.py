@@ -29,7 +29,7 @@ LEFT = "; 1 instance(s) left to change, 0 pending in EC2"
 LONG_AGO = WALL - 86_400.0
 
 
-# Instances, and what is set of the EnforceInput.
+# Instances, and the values of the EnforceInput.
 Given = tuple[tuple[Any, ...], dict[str, Any]]
 
 

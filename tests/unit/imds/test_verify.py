@@ -164,7 +164,7 @@ def test_what_contradicts_the_hop_limit_is_no_proof_and_no_fault() -> None:
     assert "contradicts the hop limit 2 that is set" in found.message
     limited = seen(**SHUT, imdsv1="Closed")
     assert evaluated(HERE, limited, expect="PodBlocked").reason == "NotProved"
-    assert evaluated(HERE, limited).reason == "SetButUnreachable", "told until it is made again"
+    assert evaluated(HERE, limited).reason == "SetButUnreachable", "reported until it is made again"
 
 
 V1 = {"latency_ms": None, "needed_hops": 3}

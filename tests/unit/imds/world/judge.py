@@ -443,7 +443,7 @@ class Judge:
             yield "set back", back, back + late
 
     def _set_back(self, asked: Asked, sent: Sent, then: Any) -> bool:
-        """By a client other than ours, where the policy still wants what it sent."""
+        """By a client other than ours, while the policy still wants the sent values."""
         if then.by:
             return False
         node = self._cluster.nodes.get(self._ec2.instances[sent.instance].node)
