@@ -1,7 +1,7 @@
 """AtMostOnce on a real API server: whatever gets lost, no run is repeated, and people are told."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,11 +14,30 @@ from testing.apiproxy import ApiProxy
 from testing.cli import Cli
 from testing.faults import Action, Answer, LoseReply, Match, Reset, Run
 from testing.kubelet import EVICTED, HOLD, OOM, Outcome, fail, rejected
+from testing.operator import OperatorProcess
 from testing.world import Task, World, condition, holds_for, in_loop, node_of, stands
 
 Recorders = Callable[[], PodRecorder]
 
 ONCE: Final[dict[str, Any]] = {"runGuarantee": "AtMostOnce", "backoffLimit": 0}
+
+
+@pytest.fixture
+def unscaled(
+    operator: OperatorProcess, proxy: ApiProxy, namespace: str, tmp_path: Path
+) -> Iterator[ApiProxy]:
+    """The proxy, with an operator of unscaled times behind it; the shared one is paused meanwhile.
+
+    A pass creates Pods for 10 s after it wrote their intents, and takes the others back. The scaled second is
+    less than twenty Pods take on a busy machine.
+    """
+    kubeconfig = proxy.write_kubeconfig(tmp_path / "kubeconfig")
+    operator.pause()
+    try:
+        with OperatorProcess(kubeconfig, "unscaled", namespace=namespace, leader_elect=False):
+            yield proxy
+    finally:
+        operator.resume()
 
 
 def creates(world: World, **how: Any) -> Match:
@@ -257,17 +276,17 @@ async def test_a_run_in_progress_is_covered_when_the_task_is_changed(world: Worl
     [pytest.param({}, 0, id="at least once"), pytest.param(ONCE, 1, id="at most once")],
 )
 async def test_twenty_starts_cost_one_write_of_the_ledger_or_none(
-    world: World, proxy: ApiProxy, spec: dict[str, Any], writes: int
+    world: World, unscaled: ApiProxy, spec: dict[str, Any], writes: int
 ) -> None:
     await world.join(20)
     world.kubelet.default = HOLD
     task = await all_known(world, 20, **spec)
     await task.edit(suspend=False)
     await task.running(20)
-    found = proxy.ledger.calls(
+    found = unscaled.ledger.calls(
         lambda call: call.is_write and (call.resource, call.namespace) == ("configmaps", world.namespace)
     )
-    assert len(found) == writes
+    assert len(found) == writes, "\n".join(map(str, found))
     await world.kubelet.finish_all()
     await task.done(20)
     assert stands(await task.get(), "Ready")

@@ -170,13 +170,16 @@ async def test_a_standby_asks_nothing(start: Start, own: EcsTasks, namespace: st
 
 
 async def test_deleted_the_desired_count_stays_and_no_finalizer_holds_it(start: Start, own: EcsTasks) -> None:
-    start("one", leader_elect=False)
+    operator = start("one", leader_elect=False)
     own.cluster(instances=3)
     task = await own.create(clusters=["prod"], resyncSeconds=SOON)
     found = await task.clusters({"prod": 3})
     assert "finalizers" not in found["metadata"]
+    await own.until(lambda: operator.metric("caretaker_ready", name=task.name) == 1)
     await task.delete()
     await own.admin.wait_gone(task.url)
+    # The operator hears of it later: a resync that is due before that may still count the next instance.
+    await own.until(lambda: operator.metric("caretaker_ready", name=task.name) == 0)
     own.made.clear()
     own.control.register("prod")
     # Another task's resyncs show how much time has passed.
