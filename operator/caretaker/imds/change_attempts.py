@@ -178,6 +178,8 @@ def _reversed(attempt: ChangeAttempt, now: float) -> ChangeAttempt:
 
 def _rest(attempt: ChangeAttempt, now: float) -> ChangeAttempt:
     """The part that is kept longest: the reversals of the last hour, or the hour without changes."""
+    if not attempt.reversals:
+        return ChangeAttempt()
     if attempt.fighting and now < attempt.not_before:
         return ChangeAttempt(reversals=attempt.reversals, not_before=attempt.not_before)
     return ChangeAttempt(reversals=tuple(at for at in attempt.reversals if now - at < REVERSAL_SECONDS))

@@ -51,8 +51,8 @@ _REDACTIONS: Final = tuple(
         # aws_secret_access_key = x, "SecretAccessKey": "x", AWS_SESSION_TOKEN=x, X-Amz-Signature=x
         r"""(?P<keep>(?:secret_?access_?key|secret_?key|session_?token|security[_-]?token|x-amz-signature"""
         r"""|x-amz-credential|password)["']?\s*[:=]\s*["']?)(?P<secret>[^\s"',;&}\\]+)""",
-        # user:password@ in a URL
-        r"(?P<keep>\b[a-z][a-z0-9+.-]{0,31}://[^\s/:@]*:)(?P<secret>[^\s/@]+)(?=@)",
+        # user:password@ in a URL. Its scheme is not looked at: in a.a.a. a scheme may begin at each letter.
+        r"(?P<keep>://[^\s/:@]*:)(?P<secret>[^\s/@]+)(?=@)",
     )
 )
 
