@@ -129,7 +129,7 @@ class DaemonTaskKind:
         """See plan.py."""
         return plan(snapshot)
 
-    async def confirm(self, snapshot: Snapshot, plan: Plan) -> Snapshot | None:
+    async def recheck(self, snapshot: Snapshot, plan: Plan) -> Snapshot | None:
         """Quorum reads of the ledger of the nodes that are to start, of the nodes that the ledger knows
         otherwise than the store, and of Pods that are about to be given up or may live on: a stale view of
         any of them must start, record and delete nothing."""
@@ -155,7 +155,7 @@ class DaemonTaskKind:
             raise Conflict("the task went away")
         return newer
 
-    async def execute(self, snapshot: Snapshot, plan: Plan) -> Outcome:
+    async def before(self, snapshot: Snapshot, plan: Plan) -> Outcome:
         """Records and intents first, then deletes, then starts; without the records neither."""
         state, outcome = self._state(snapshot), Outcome()
         state.trouble, state.queued = None, plan.queued > 0
@@ -183,7 +183,7 @@ class DaemonTaskKind:
         outcome.writes = shards.write_counts(snapshot.task.status.ledger)
         return outcome
 
-    async def settled(self, snapshot: Snapshot, plan: Plan, outcome: Outcome) -> None:
+    async def after(self, snapshot: Snapshot, plan: Plan, outcome: Outcome) -> None:
         """Nothing: runs are on record in the ledger, not in the status."""
 
     def path(self, key: Key) -> str:
@@ -213,7 +213,7 @@ class DaemonTaskKind:
         """See events.py."""
         return transitions(snapshot.task.status, status, plan.duplicates)
 
-    def next(self, snapshot: Snapshot, plan: Plan, outcome: Outcome) -> Next:
+    def requeue(self, snapshot: Snapshot, plan: Plan, outcome: Outcome) -> Next:
         """At once while work is left, else at the plan's time; with backoff after a refusal."""
         state = self._state(snapshot)
         refused = outcome.trouble.reason if outcome.trouble is not None else ""
@@ -305,7 +305,7 @@ class DaemonTaskKind:
             logger.warning("the template could not be checked: %s", error)
             return None
 
-    # ----------------------------------------------------------------- execute
+    # ------------------------------------------------------------------ before
 
     async def _record(self, snapshot: Snapshot, plan: Plan, state: TaskState) -> Trouble | None:
         """One patch per shard, at most once a second. Returns what a quota or a policy has against it. Until

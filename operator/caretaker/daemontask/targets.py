@@ -55,19 +55,19 @@ class Targets:
             return self._ecs.plan(snapshot)
         return self._nodes.plan(snapshot)
 
-    async def confirm(self, snapshot: Gathered, plan: Any) -> Gathered | None:
+    async def recheck(self, snapshot: Gathered, plan: Any) -> Gathered | None:
         """What a look finds is read from ECS a moment before it acts on it."""
         if isinstance(snapshot, EcsSnapshot):
             return None
-        return await self._nodes.confirm(snapshot, plan)
+        return await self._nodes.recheck(snapshot, plan)
 
-    async def execute(self, snapshot: Gathered, plan: Any) -> Any:
+    async def before(self, snapshot: Gathered, plan: Any) -> Any:
         """Do what the plan says."""
         if isinstance(snapshot, EcsSnapshot):
-            return self._ecs.execute(snapshot, plan)
-        return await self._nodes.execute(snapshot, plan)
+            return self._ecs.before(snapshot, plan)
+        return await self._nodes.before(snapshot, plan)
 
-    async def settled(self, snapshot: Gathered, plan: Any, outcome: Any) -> None:
+    async def after(self, snapshot: Gathered, plan: Any, outcome: Any) -> None:
         """Runs are on record in the ledger, and what was set in ECS can be seen there."""
 
     def path(self, key: Key) -> str:
@@ -92,8 +92,8 @@ class Targets:
             return self._ecs.events(snapshot, status)
         return self._nodes.events(snapshot, plan, status)
 
-    def next(self, snapshot: Gathered, plan: Any, outcome: Any) -> Next:
+    def requeue(self, snapshot: Gathered, plan: Any, outcome: Any) -> Next:
         """When to look again."""
         if isinstance(plan, EcsPlan):
-            return self._ecs.next(plan)
-        return self._nodes.next(snapshot, plan, outcome)  # type: ignore[arg-type] # a plan of the nodes' own
+            return self._ecs.requeue(plan)
+        return self._nodes.requeue(snapshot, plan, outcome)  # type: ignore[arg-type] # a plan of the nodes' own

@@ -266,7 +266,7 @@ class IMDSPolicyKind:
         """See plan.py."""
         return Plan() if snapshot.snapshot is None else planning.plan(snapshot.snapshot)
 
-    async def confirm(self, snapshot: Gathered, plan: Plan) -> Gathered | None:
+    async def recheck(self, snapshot: Gathered, plan: Plan) -> Gathered | None:
         """Read the plan's instances again if their last read is too old, with the next ones; once in a pass,
         however long EC2 takes. Then make the dry runs."""
         enforced, policy_state = plan.enforced, snapshot.policy_state
@@ -283,7 +283,7 @@ class IMDSPolicyKind:
         newer = await self.gather(self._key(snapshot))
         return msgspec.structs.replace(newer, reread=snapshot.reread or reread) if newer is not None else None
 
-    async def execute(self, snapshot: Gathered, plan: Plan) -> str:
+    async def before(self, snapshot: Gathered, plan: Plan) -> str:
         """Keep what the plan learnt, and have nodes probed; no option is changed before status tells of it.
         Why the probe's task could not be written, or ""."""
         if plan.enforced is not None and snapshot.policy_state is not None:
@@ -298,7 +298,7 @@ class IMDSPolicyKind:
         marks, first = (verified.marks, verified.first) if verified is not None else ({}, frozenset[str]())
         return await self._prober.want(name, marks, snapshot.wanting, self._nodes, first)
 
-    async def settled(self, snapshot: Gathered, plan: Plan, outcome: str) -> None:  # noqa: ARG002
+    async def after(self, snapshot: Gathered, plan: Plan, outcome: str) -> None:  # noqa: ARG002
         """The status stands: make the changes."""
         if plan.enforced is not None and plan.enforced.writes and snapshot.policy_state is not None:
             mine = snapshot.view.read
@@ -344,7 +344,7 @@ class IMDSPolicyKind:
         """Transitions only."""
         return events_of(snapshot.view.read.status, status, snapshot.view.read.spec)
 
-    def next(self, snapshot: Gathered, plan: Plan, outcome: str) -> Next:
+    def requeue(self, snapshot: Gathered, plan: Plan, outcome: str) -> Next:
         """When EC2 is to be asked for all again, or when something that Enforce waits for is due."""
         if snapshot.snapshot is None:
             return Next()

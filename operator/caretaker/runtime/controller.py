@@ -1,4 +1,4 @@
-"""The one reconcile loop: gather -> plan -> confirm -> execute -> one status patch -> requeue.
+"""The one reconcile loop: gather -> plan -> recheck -> before -> one status patch -> after -> requeue.
 
 Knows no kind. Errors are typed by what happens next, and only this module maps them to backoff and
 metrics: NotLeader ends a pass in silence, a conflict runs it again, anything else backs off. A pass never
@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 RESYNC: Final = 600.0
 STATUS_INTERVAL: Final = 1.0  # between two status writes of a key while passes follow each other at once
-CONFIRMATIONS: Final = 3
+RECHECKS: Final = 3
 
 S = TypeVar("S")
 P = TypeVar("P")
@@ -76,7 +76,11 @@ class Next(msgspec.Struct, frozen=True):
 
 
 class Kind(Protocol, Generic[S, P, O]):
-    """What a kind brings: the words are the same for every one."""
+    """The contract of a kind: S is its snapshot, P its plan, O the outcome of its writes.
+
+    A pass calls gather, plan, recheck, before, status, after, events and requeue. It may end after any of
+    them, and with it the process: the next pass starts from what is stored.
+    """
 
     kind: str
     stopped: Collection[
@@ -84,39 +88,41 @@ class Kind(Protocol, Generic[S, P, O]):
     ]  # types of conditions that are False, beside Ready, while a permission is missing
 
     def path(self, key: Key) -> str:
-        """The API path of the resource."""
+        """The API path of the resource. Pure."""
 
     async def gather(self, key: Key) -> S | None:
-        """Everything the plan reads; None = the resource is gone or needs nothing. Raises Later."""
+        """Read everything that the plan needs. None: the resource is gone, or needs nothing. Raises Later if
+        the pass has to begin at another time."""
 
     def plan(self, snapshot: S) -> P:
-        """Pure."""
+        """All decisions, with their reasons. Pure: no I/O, no clock, no chance."""
 
-    async def confirm(self, snapshot: S, plan: P) -> S | None:
-        """Read again, from the source of truth, what the plan's irreversible steps depend on.
-        None = nothing differs; else the newer snapshot, which is planned again."""
+    async def recheck(self, snapshot: S, plan: P) -> S | None:
+        """Read again, from the source of truth, the inputs of irreversible steps. None: nothing differs; else
+        the newer snapshot, which is planned again. Called up to RECHECKS times."""
 
-    async def execute(self, snapshot: S, plan: P) -> O:
-        """Do what the plan says."""
-
-    async def settled(self, snapshot: S, plan: P, outcome: O) -> None:
-        """The status stands as planned: it was written, or was found so when the resource was read. What may
-        only follow the record is done here."""
+    async def before(self, snapshot: S, plan: P) -> O:
+        """The writes that must precede the status: ledger, Pods, tasks that run beside the passes. Called
+        once for each pass."""
 
     def subject(self, snapshot: S) -> Subject:
-        """The resource itself."""
+        """The resource itself. Pure."""
 
     def status(self, snapshot: S, plan: P, outcome: O) -> Any:
-        """Pure: the status to write, a struct that can be compared with the one that stands."""
+        """The status to write, a struct that can be compared with the stored one. Writes nothing."""
+
+    async def after(self, snapshot: S, plan: P, outcome: O) -> None:
+        """The writes that only a stored status allows: AWS calls, deletion of messages. Called after the
+        status was written, or read and found equal; not if the write failed or was put off."""
 
     def events(self, snapshot: S, plan: P, status: Any) -> Sequence[Event]:
-        """Pure: the transitions between the status that stands and this one."""
+        """The transitions between the stored status and this one. Pure."""
 
-    def next(self, snapshot: S, plan: P, outcome: O) -> Next:
-        """When to look again."""
+    def requeue(self, snapshot: S, plan: P, outcome: O) -> Next:
+        """The time of the next pass. Called before status; decides nothing else."""
 
     def forget(self, key: Key) -> None:
-        """The resource is gone: drop what memory holds of it."""
+        """The resource is gone: drop its entries from memory."""
 
 
 class Controller:
@@ -217,15 +223,15 @@ class Controller:
             self._shares.forget(key)
             return None
         plan = self._plan(kind, snapshot)
-        for _ in range(CONFIRMATIONS):
-            newer = await kind.confirm(snapshot, plan)
+        for _ in range(RECHECKS):
+            newer = await kind.recheck(snapshot, plan)
             if newer is None:
                 break
             snapshot, plan = newer, self._plan(kind, newer)
         else:
             raise Conflict("the ledger keeps changing under the plan")
-        outcome = await kind.execute(snapshot, plan)
-        follow = kind.next(snapshot, plan, outcome)
+        outcome = await kind.before(snapshot, plan)
+        follow = kind.requeue(snapshot, plan, outcome)
         subject, more = kind.subject(snapshot), list[Event]()
         status = kind.status(snapshot, plan, outcome)
         if self._shares.throttled(key):
@@ -233,7 +239,7 @@ class Controller:
         self._show(key, status.conditions)
         if await self._write_status(key, subject, status, follow):
             try:
-                await kind.settled(snapshot, plan, outcome)
+                await kind.after(snapshot, plan, outcome)
             finally:  # what happened is told after what must not wait, and whatever became of that
                 await self._recorder.post(subject.ref, [*kind.events(snapshot, plan, status), *more])
         self._metrics.reconciled(key.kind, time.perf_counter() - started)

@@ -1,8 +1,7 @@
 """S3AggregatedRefresh in the loop: what a pass gathers, and what it does once its status stands.
 
 Thin: no decision is made here. Messages and results are taken before the resource is read, so that the read
-proves what is on record about them; they go, and calls are made, only after the status was written or found
-to say the same (settled).
+proves what is on record about them. after() deletes messages and makes calls, once the status is stored.
 """
 
 import asyncio
@@ -286,7 +285,7 @@ class S3AggregatedRefreshKind:
         """See plan.py. Without a spec there is nothing to go by."""
         return Plan() if snapshot.read.spec is None else planning.plan(snapshot.snapshot)
 
-    async def confirm(self, snapshot: View, plan: Plan) -> View | None:
+    async def recheck(self, snapshot: View, plan: Plan) -> View | None:
         """The resource was read from etcd, and the status is written on condition. Only the limiter is
         informed now, before anything is awaited: another resource must not take the same slots."""
         key = _key(snapshot)
@@ -298,10 +297,10 @@ class S3AggregatedRefreshKind:
         self._limiter.note(key, busy, waiting, wanting, time.monotonic(), lambda: self._add(key))
         return None
 
-    async def execute(self, snapshot: View, plan: Plan) -> None:
-        """Nothing: the record comes first, see settled()."""
+    async def before(self, snapshot: View, plan: Plan) -> None:
+        """Nothing: the record comes first, see after()."""
 
-    async def settled(self, snapshot: View, plan: Plan, outcome: None) -> None:  # noqa: ARG002 - see the Protocol
+    async def after(self, snapshot: View, plan: Plan, outcome: None) -> None:  # noqa: ARG002 - see the Protocol
         """The status stands as planned: messages may go, calls may be made."""
         key = _key(snapshot)
         worker = self._workers.get(key)
@@ -361,7 +360,7 @@ class S3AggregatedRefreshKind:
             found.append(given_up(snapshot.barred))
         return found
 
-    def next(self, snapshot: View, plan: Plan, outcome: None) -> Next:  # noqa: ARG002 - as above
+    def requeue(self, snapshot: View, plan: Plan, outcome: None) -> Next:  # noqa: ARG002 - as above
         """At the plan's time; soon while something due waits for a slot."""
         now = time.time()
         delays = [max(plan.wake - now, MIN_DELAY)] if plan.wake else []

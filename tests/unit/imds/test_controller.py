@@ -54,28 +54,28 @@ def delays(made: IMDSPolicyKind, clock: Clock, seconds: Collection[float]) -> li
     found = []
     for one in seconds:
         clock.now = 1000.0 + one
-        found.append(made.next(SEEN, probing(waiting=True), "").delay)
+        found.append(made.requeue(SEEN, probing(waiting=True), "").delay)
     return found
 
 
 def test_a_probe_that_does_not_come_is_looked_for_less_and_less(clock: Clock) -> None:
     made = kind()
     assert delays(made, clock, (0, 10, 80, 3600)) == [5.0, 5.0, 20.0, 60.0]
-    made.next(SEEN, probing(waiting=False), "")
+    made.requeue(SEEN, probing(waiting=False), "")
     assert delays(made, clock, (4000,)) == [5.0], "the next one anew"
 
 
 @pytest.mark.parametrize(("wake", "delay"), [(300.0, 300.0), (86400.0, 900.0), (-5.0, 1.0), (None, 900.0)])
 def test_a_probe_that_is_to_be_made_again_is_not_left_to_the_resync(wake: float | None, delay: float) -> None:
-    assert kind().next(SEEN, probing(waiting=False, wake=wake), "").delay == delay
+    assert kind().requeue(SEEN, probing(waiting=False, wake=wake), "").delay == delay
 
 
 @pytest.mark.usefixtures("clock")
 def test_a_probe_that_cannot_be_made_is_not_looked_for_each_5_s() -> None:
     made = kind()
-    assert made.next(SEEN, probing(waiting=True), "404").delay == 15.0
+    assert made.requeue(SEEN, probing(waiting=True), "404").delay == 15.0
     unread = msgspec.structs.replace(SEEN, view=msgspec.structs.replace(SEEN.view, probe_problem="404"))
-    assert made.next(unread, probing(waiting=True), "").delay == 15.0
+    assert made.requeue(unread, probing(waiting=True), "").delay == 15.0
 
 
 @pytest.mark.parametrize(
@@ -92,9 +92,9 @@ async def test_an_operator_that_would_not_run_the_probe_says_so(options: dict[st
     made = kind(**options)
     if not told:
         with pytest.raises(AttributeError):  # it asks
-            await made.execute(SEEN, probing(waiting=True))
+            await made.before(SEEN, probing(waiting=True))
         return
-    said = await made.execute(SEEN, probing(waiting=True))
+    said = await made.before(SEEN, probing(waiting=True))
     verified = find(made.status(SEEN, probing(waiting=True), said).conditions, "Verified")
     assert verified is not None
     assert (verified.status, verified.reason) == ("Unknown", "ProbeUnavailable")
@@ -108,7 +108,7 @@ async def test_a_node_that_was_changed_is_looked_at_as_soon_as_its_readiness_cha
     changed = (ChangedGroup("", "", (FieldChange("httpTokens", "optional", "required"),), (one,)),)
     policy_state: Any = SimpleNamespace(keep=None, only=lambda _: None, begins=lambda *_: None)
     seen = msgspec.structs.replace(SEEN, snapshot=None, policy_state=policy_state)
-    await made.execute(seen, Plan(enforced=Enforced(changed=changed)))
+    await made.before(seen, Plan(enforced=Enforced(changed=changed)))
     nodes = {name: Node(name, name, {}, provider_id="", ready=True, ready_since=5.0) for name in ("n1", "n2")}
     away = {name: msgspec.structs.replace(node, ready=False) for name, node in nodes.items()}
     made._node_changed(nodes["n2"], away["n2"])
@@ -118,7 +118,7 @@ async def test_a_node_that_was_changed_is_looked_at_as_soon_as_its_readiness_cha
     made._node_changed(away["n1"], msgspec.structs.replace(nodes["n1"], ready_since=9.0))
     made._node_changed(nodes["n1"], None)
     assert [key.name for key in added] == ["p", "p", "p"]
-    await made.execute(seen, Plan(enforced=Enforced()))
+    await made.before(seen, Plan(enforced=Enforced()))
     made._node_changed(nodes["n1"], away["n1"])
     assert len(added) == 3
 
@@ -126,4 +126,4 @@ async def test_a_node_that_was_changed_is_looked_at_as_soon_as_its_readiness_cha
 @pytest.mark.usefixtures("clock")
 def test_an_instance_that_was_not_told_is_asked_for_again_soon() -> None:
     lost = msgspec.structs.replace(SEEN, lost=True)
-    assert kind().next(lost, Plan(), "").delay == 10.0
+    assert kind().requeue(lost, Plan(), "").delay == 10.0

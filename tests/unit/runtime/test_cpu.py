@@ -278,13 +278,13 @@ class Costly:
     def plan(self, snapshot: str) -> str:
         return snapshot
 
-    async def confirm(self, *_: Any) -> None:
+    async def recheck(self, *_: Any) -> None:
         return None
 
-    async def execute(self, *_: Any) -> None:
+    async def before(self, *_: Any) -> None:
         return None
 
-    async def settled(self, *_: Any) -> None:
+    async def after(self, *_: Any) -> None:
         return None
 
     def subject(self, snapshot: str) -> Subject:
@@ -296,7 +296,7 @@ class Costly:
     def events(self, *_: Any) -> list[Event]:
         return []
 
-    def next(self, *_: Any) -> Next:
+    def requeue(self, *_: Any) -> Next:
         return Next()
 
     def forget(self, key: Key) -> None:

@@ -120,7 +120,7 @@ class EcsTarget:
         """See plan.py."""
         return planning.plan(snapshot)
 
-    def execute(self, snapshot: Snapshot, plan: Plan) -> None:
+    def before(self, snapshot: Snapshot, plan: Plan) -> None:
         """Start the looks."""
         worker = self._workers.get(_key(snapshot))
         if worker is not None and worker.uid == snapshot.meta.uid and worker.spec == snapshot.spec:
@@ -148,7 +148,7 @@ class EcsTarget:
         service = snapshot.spec.service if snapshot.spec is not None else ""
         return transitions(snapshot.status, status, service)
 
-    def next(self, plan: Plan) -> Next:
+    def requeue(self, plan: Plan) -> Next:
         """At the plan's time; a look under way asks for a pass itself."""
         if plan.wake is None:
             return Next()

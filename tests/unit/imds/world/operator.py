@@ -207,18 +207,18 @@ class Operator:
             return None
         plan = kind.plan(snapshot)
         for _ in range(3):
-            newer = await kind.confirm(snapshot, plan)
+            newer = await kind.recheck(snapshot, plan)
             if newer is None:
                 break
             snapshot, plan = newer, kind.plan(newer)
         else:
             raise Conflict("what is to be changed keeps changing under the plan")
-        outcome = await kind.execute(snapshot, plan)
-        follow = kind.next(snapshot, plan, outcome)
+        outcome = await kind.before(snapshot, plan)
+        follow = kind.requeue(snapshot, plan, outcome)
         subject, status = kind.subject(snapshot), kind.status(snapshot, plan, outcome)
         if status != subject.status:
             await self.api(lambda: self._store(key.name, subject, status))
-        await kind.settled(snapshot, plan, outcome)
+        await kind.after(snapshot, plan, outcome)
         return 600.0 if follow.delay is None else min(follow.delay, 600.0)
 
     def _store(self, name: str, subject: Any, status: Any) -> None:
