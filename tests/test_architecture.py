@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from caretaker.registry import KINDS
+
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "operator" / "caretaker"
 MODULES = sorted(PACKAGE.rglob("*.py"))
@@ -30,6 +32,16 @@ def name_of(module: Path) -> str:
 @functools.cache
 def parsed(module: Path) -> ast.Module:
     return ast.parse(module.read_text())
+
+
+def imported_by(module: Path) -> set[str]:
+    used = set()
+    for found in ast.walk(parsed(module)):
+        if isinstance(found, ast.Import):
+            used |= {alias.name for alias in found.names}
+        elif isinstance(found, ast.ImportFrom):
+            used.add(found.module or "")
+    return used
 
 
 def doc_of(module: Path) -> str:
@@ -66,13 +78,7 @@ def test_nothing_is_left_for_later() -> None:
 
 def test_the_probe_needs_the_standard_library_alone() -> None:
     """Its image is Python and this folder."""
-    used = set()
-    for module in PROBE:
-        for found in ast.walk(parsed(module)):
-            if isinstance(found, ast.Import):
-                used |= {alias.name for alias in found.names}
-            elif isinstance(found, ast.ImportFrom):
-                used.add(found.module or "")
+    used = set().union(*map(imported_by, PROBE))
     assert len(PROBE) > 3
     assert {name.split(".")[0] for name in used} - sys.stdlib_module_names == {"caretaker_probe"}
 
@@ -101,13 +107,24 @@ def test_modules_that_call_themselves_pure_are_held_to_it() -> None:
 
 
 def test_every_kind_has_its_crd_its_page_and_an_example() -> None:
-    from caretaker.registry import KINDS  # noqa: PLC0415
-
     for kind in KINDS:
         assert (ROOT / "crds" / f"{kind.plural}.yaml").exists()
         assert (ROOT / "docs" / "spec" / f"{kind.kind.lower()}.md").exists()
         examples = "".join(f.read_text() for f in (ROOT / "examples").glob("*.yaml"))
         assert re.search(rf"^kind: {kind.kind}$", examples, re.MULTILINE)
+
+
+@pytest.mark.parametrize("module", ["app.py", "handlers.py"])
+def test_the_wiring_names_no_kind(module: str) -> None:
+    """It loops over the registry: a further kind edits neither file."""
+    text = (PACKAGE / module).read_text().lower()
+    words = {word.lower() for kind in KINDS for word in (kind.kind, kind.plural, kind.short, kind.package)}
+    assert [word for word in sorted(words) if word in text] == []
+
+
+def test_the_registry_imports_no_code_of_a_kind() -> None:
+    """The commands import it, and must load neither controllers nor boto3."""
+    assert {m for m in imported_by(PACKAGE / "registry.py") if m.startswith("caretaker")} == set()
 
 
 def test_resolvers_have_not_fallen_back_to_an_ancient_boto3() -> None:

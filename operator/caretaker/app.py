@@ -6,31 +6,21 @@ before its first plan. SIGTERM: passes that have begun are finished, the Lease i
 
 import asyncio
 import gc
+import importlib
 import logging
 import signal
 import sys
 import time
 from functools import partial
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from caretaker import __version__
-from caretaker.api.names import LABEL_TASK
-from caretaker.api.objects import Node, Pod, WireNode, WirePod
 from caretaker.aws.calls import Aws
 from caretaker.aws.reach import Reach
 from caretaker.aws.services import sped_up
 from caretaker.aws.session import Options
-from caretaker.daemontask.controller import DaemonTaskKind
-from caretaker.daemontask.ecs.controller import EcsTarget
-from caretaker.daemontask.resource import KIND
-from caretaker.daemontask.targets import Targets
-from caretaker.daemontask.task_state import TaskStates
-from caretaker.daemontask.watch_handlers import WatchHandlers
 from caretaker.handlers import CustomResources
-from caretaker.imds.controller import ControllerOptions, IMDSPolicyKind
-from caretaker.imds.gather import SERVICE as EC2
-from caretaker.imds.rate_limiter import share
 from caretaker.kube.client import KubeClient
 from caretaker.kube.errors import ApiError
 from caretaker.kube.metadata import RECURSION_LIMIT
@@ -40,19 +30,28 @@ from caretaker.kube.store import Store
 from caretaker.obs.looplag import LoopLag
 from caretaker.obs.metrics import Metrics, create_metrics
 from caretaker.obs.server import Check, ListenError, ObsServer
-from caretaker.registry import DAEMON_TASK, IMDS_POLICY
+from caretaker.registry import KINDS, KindInfo
 from caretaker.runtime.controller import Controller
 from caretaker.runtime.events import EventRecorder
 from caretaker.runtime.lease import Lease, NoLease
 from caretaker.runtime.tasks import cancel
+from caretaker.runtime.wiring import Context, Watch, Wiring
 from caretaker.runtime.work_queue import WorkQueue
-from caretaker.s3refresh.controller import S3AggregatedRefreshKind
 from caretaker.settings import Settings
 
 logger = logging.getLogger(__name__)
 
 DRAIN_SECONDS: Final = 4.0  # with the Lease's release, kopf's thread and HTTP below the 10 s of a clean stop
 STUCK_SECONDS: Final = 180.0  # well above what one step of a reflector may take: 70 s, see its Timing
+
+
+def _wiring_of(info: KindInfo) -> Wiring:
+    wiring: Wiring = importlib.import_module(f"caretaker.{info.package}.wiring").WIRING
+    return wiring
+
+
+# By kind. Loaded with this module, so that serve() freezes what they import.
+WIRINGS: Final = {info.kind: _wiring_of(info) for info in KINDS}
 
 
 class App:
@@ -64,80 +63,24 @@ class App:
         self._client = client
         self._metrics: Metrics = create_metrics(__version__)
         self._lag = LoopLag(self._metrics)
-        self._nodes: Store[Node] = Store()
-        self._pods: Store[Pod] = Store()
         self._relist_reasons: dict[str, str] = {}
         self._refusals: dict[str, str] = {}  # resource -> verb and resource that RBAC refuses
-        self._task_states = TaskStates()
         self._queue = WorkQueue(backoff_scale=scale)
         self._metrics.queue_depth.set_function(lambda: len(self._queue))
         for info in settings.kinds:
             self._metrics.paused.labels(info.kind).set_function(partial(self._queue.paused, info.kind))
-        pods_path = f"/api/v1/namespaces/{settings.namespace}/pods" if settings.namespace else "/api/v1/pods"
         self._denied: dict[str, asyncio.Event] = {}  # resource -> set while RBAC refuses its watch
-        served = {info.kind for info in settings.kinds}
-        self._watched: dict[str, Store] = {}  # type: ignore[type-arg] # by resource: what the kinds served look at
-        reflectors = []
-        if served & {DAEMON_TASK.kind, IMDS_POLICY.kind}:
-            reflectors.append(self._reflector("/api/v1/nodes", WireNode, self._nodes, None))
-        if DAEMON_TASK.kind in served:
-            reflectors.append(self._reflector(pods_path, WirePod, self._pods, LABEL_TASK))
-        self._reflectors = tuple(reflectors)
-        watch_handlers = WatchHandlers(
-            KIND, self._task_states, self._nodes, self._pods, self._queue.add, scale
-        )
-        self._kind = DaemonTaskKind(
-            client,
-            self._nodes,
-            watch_handlers.nodes,
-            self._pods,
-            self._task_states,
-            self._metrics,
-            scale,
-        )
-        self._kind.unseen = partial(self._unseen, "nodes", "pods")
+        self._stores: dict[str, Store[Any]] = {}  # by resource: every one that a kind served watches
+        wirings = [WIRINGS[info.kind] for info in settings.kinds]
+        watches = {watch.resource: watch for wiring in wirings for watch in wiring.watches}
+        self._reflectors = tuple(map(self._reflector, watches.values()))
         self._aws = self._make_aws()
-        self._ecs = EcsTarget(self._aws, settings.aws_grants, self._metrics, self._queue.add, scale)
-        self._refreshes = S3AggregatedRefreshKind(
-            client,
-            self._aws,
-            settings.aws_grants,
-            self._metrics,
-            self._queue.add,
-            settings.identity,
-            settings.egress_allow,
-            scale,
-        )
-        self._refreshes.namespace = settings.namespace or ""
-        self._policies = IMDSPolicyKind(
-            client,
-            self._aws,
-            self._nodes,
-            self._queue.add,
-            self._queue.add_after,
-            self._metrics.imds,
-            ControllerOptions(
-                settings.aws_grants,
-                settings.operator_namespace,
-                share(settings.imds_changes_per_second),
-                settings.namespace,
-                DAEMON_TASK.kind in served,
-                instance_identity=settings.aws_instance_identity,
-                cluster=settings.cluster_name,
-                probe_image=settings.probe_image,
-                scale=scale,
-            ),
-        )
-        self._policies.unseen = partial(self._unseen, "nodes")
+        self._kinds = tuple(wiring.make(self._context(wiring)) for wiring in wirings)
         self._resources = CustomResources(client, settings.kinds, settings.namespace, self._queue.add, scale)
         self._controller = Controller(
             client,
             self._queue,
-            [
-                k
-                for k in (Targets(self._kind, self._ecs, self._task_states), self._refreshes, self._policies)
-                if k.kind in served
-            ],
+            self._kinds,
             EventRecorder(client, identity=settings.identity),
             self._metrics,
             self._resources.forget,
@@ -208,7 +151,6 @@ class App:
         """The Lease is ours: everything is read again before the first plan."""
         logger.info("leading")
         self._metrics.leader.set(1)
-        self._task_states.clear()
         self._leading = asyncio.create_task(self._lead(), name="leading")
         # Shielded: when the Lease goes, _stopped lets passes that have begun finish.
         await asyncio.shield(self._leading)
@@ -241,16 +183,27 @@ class App:
         if self._leading is not None:
             leading, self._leading = self._leading, None
             if self._controller.working:  # else everything is still being read: nothing has begun
-                await self._refreshes.quiesce(DRAIN_SECONDS / 2)
+                await asyncio.gather(*(kind.quiesce(DRAIN_SECONDS / 2) for kind in self._kinds))
                 self._controller.stop()
                 await asyncio.wait([leading], timeout=DRAIN_SECONDS)
             await cancel(leading)
-        await self._refreshes.stop()
-        await self._ecs.stop()
-        self._policies.clear()
+        for kind in reversed(self._kinds):
+            await kind.stop()
         self._metrics.not_leading()
         # Refused is whoever leads from now on; what goes on here, such as watches, tells its refusals anew.
         self._client.permissions.clear()
+
+    def _context(self, wiring: Wiring) -> Context:
+        return Context(
+            client=self._client,
+            aws=self._aws,
+            stores=self._stores,
+            queue=self._queue,
+            metrics=self._metrics,
+            settings=self._settings,
+            unseen=partial(self._unseen, *(watch.resource for watch in wiring.watches)),
+            scale=self._scale,
+        )
 
     def _make_aws(self) -> Aws:
         settings, seconds = self._settings, Options()
@@ -264,7 +217,7 @@ class App:
                 reach=Reach(settings.egress_allow, urlsplit(self._client.host).hostname or ""),
                 cluster=settings.cluster_name,
             ),
-            rates={EC2: sped_up(EC2, self._scale)},
+            rates={"ec2": sped_up("ec2", self._scale)},
         )
         made.observer = self._metrics.aws
         return made
@@ -283,13 +236,14 @@ class App:
             retry=2 * scale,
         )
 
-    def _reflector(self, path: str, wire: type, store: Store, selector: str | None) -> Reflector:  # type: ignore[type-arg]
+    def _reflector(self, watch: Watch[Any]) -> Reflector[Any]:
         timing = Timing(denied=Timing.denied * self._scale)
-        reflector: Reflector = Reflector(  # type: ignore[type-arg]
-            self._client, path, wire, store, label_selector=selector, timing=timing
+        resource, store = watch.resource, Store[Any]()
+        path = watch.path(self._settings.namespace)
+        reflector: Reflector[Any] = Reflector(
+            self._client, path, watch.wire, store, label_selector=watch.selector, timing=timing
         )
-        resource = reflector.resource
-        self._watched[resource] = store
+        self._stores[resource] = store
         self._denied[resource] = asyncio.Event()
         reflector.on_state = lambda state, detail: self._reflector_state(resource, state, detail)
         reflector.on_event = lambda kind: self._reflector_event(resource, kind)
@@ -339,7 +293,7 @@ class App:
         def synced(store: Store) -> str | None:  # type: ignore[type-arg]
             return None if store.synced.is_set() else "not listed yet"
 
-        return [(name, partial(synced, store)) for name, store in self._watched.items()]
+        return [(name, partial(synced, store)) for name, store in self._stores.items()]
 
 
 def _stuck(reflector: Reflector, limit: float) -> str | None:  # type: ignore[type-arg]

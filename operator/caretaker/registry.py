@@ -1,5 +1,8 @@
-"""The kinds, one line each. Handlers, RBAC tests, metrics labels, the docs index and the end-to-end smoke
-test are driven from here."""
+"""The kinds, one line each. The wiring, handlers, commands, RBAC tests, metrics labels, the docs index and
+the end-to-end smoke test are driven from here.
+
+It imports nothing: commands that only read would have to load every controller and boto3.
+"""
 
 from typing import Final
 
@@ -7,29 +10,36 @@ import msgspec
 
 
 class KindInfo(msgspec.Struct, frozen=True):
-    """A custom resource that this operator keeps."""
+    """A custom resource that this operator keeps.
+
+    short    its name for kubectl
+    package  of its modules: caretaker.<package>.wiring has its WIRING, caretaker.cli.<package> its commands
+    """
 
     kind: str
     plural: str
     namespaced: bool
-    short: str  # as kubectl knows it
+    short: str
+    package: str
 
 
-DAEMON_TASK: Final = KindInfo("DaemonTask", "daemontasks", namespaced=True, short="dtask")
+DAEMON_TASK: Final = KindInfo(
+    "DaemonTask", "daemontasks", namespaced=True, short="dtask", package="daemontask"
+)
 S3_AGGREGATED_REFRESH: Final = KindInfo(
-    "S3AggregatedRefresh", "s3aggregatedrefreshes", namespaced=True, short="s3ar"
+    "S3AggregatedRefresh", "s3aggregatedrefreshes", namespaced=True, short="s3ar", package="s3refresh"
 )
 
-IMDS_POLICY: Final = KindInfo("IMDSPolicy", "imdspolicies", namespaced=False, short="imdsp")
+IMDS_POLICY: Final = KindInfo("IMDSPolicy", "imdspolicies", namespaced=False, short="imdsp", package="imds")
 
 KINDS: Final = (DAEMON_TASK, S3_AGGREGATED_REFRESH, IMDS_POLICY)
 
 
 def named(text: str) -> tuple[KindInfo, ...]:
-    """The kinds whose plurals these are, by comma. Raises ValueError for one that is none, and for none."""
+    """The kinds whose plurals these are, by comma. Raises ValueError for an unknown one, and for none."""
     wanted = {part.strip() for part in text.split(",")} - {""}
     plurals = [kind.plural for kind in KINDS]
-    strange = sorted(wanted.difference(plurals))
-    if strange or not wanted:
-        raise ValueError(f"{strange[0] if strange else text!r}: must be of {', '.join(plurals)}, by comma")
+    unknown = sorted(wanted.difference(plurals))
+    if unknown or not wanted:
+        raise ValueError(f"{unknown[0] if unknown else text!r}: must be of {', '.join(plurals)}, by comma")
     return tuple(kind for kind in KINDS if kind.plural in wanted)

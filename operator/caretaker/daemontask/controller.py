@@ -38,7 +38,7 @@ from caretaker.kube.dryrun import by_admission
 from caretaker.kube.errors import ApiError, or_none
 from caretaker.kube.store import PodIndex, Store
 from caretaker.obs.metrics import Metrics
-from caretaker.runtime.controller import Conflict, Next, Subject
+from caretaker.runtime.controller import Conflict, Kind, Next, Subject
 from caretaker.runtime.tasks import YieldingLock
 from caretaker.runtime.work_queue import Key
 
@@ -53,8 +53,9 @@ FLUSH_INTERVAL: Final = 0.9
 INTENT_SECONDS: Final = 11.0
 
 
-class DaemonTaskKind:
-    """runtime.controller.Kind for DaemonTasks."""
+class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
+    """runtime.controller.Kind for tasks that run Pods. Runs are on record in the ledger, so that nothing is
+    left for after()."""
 
     kind = KIND
     stopped: Collection[str] = (PROGRESSING,)
@@ -182,9 +183,6 @@ class DaemonTaskKind:
         outcome.shards, outcome.recorded = shards.count, len(shards.node_names)
         outcome.writes = shards.write_counts(snapshot.task.status.ledger)
         return outcome
-
-    async def after(self, snapshot: Snapshot, plan: Plan, outcome: Outcome) -> None:
-        """Nothing: runs are on record in the ledger, not in the status."""
 
     def path(self, key: Key) -> str:
         """See resource.py."""

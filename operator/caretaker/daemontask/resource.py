@@ -25,10 +25,11 @@ from caretaker.daemontask.pods import Start, build
 from caretaker.kube.client import KubeClient
 from caretaker.kube.dryrun import STRICT_DRY_RUN, by_admission, faults_in
 from caretaker.kube.errors import ApiError
+from caretaker.registry import DAEMON_TASK
 
-KIND: Final = "DaemonTask"
-PLURAL: Final = "daemontasks"
-SHORT: Final = "dtask"
+KIND: Final = DAEMON_TASK.kind
+PLURAL: Final = DAEMON_TASK.plural
+SHORT: Final = DAEMON_TASK.short
 TOO_LARGE: Final = (
     f"spec.template: is more than {MAX_TEMPLATE_BYTES} bytes as JSON; "
     "move scripts and data into a ConfigMap and mount it"

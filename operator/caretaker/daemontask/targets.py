@@ -11,19 +11,18 @@ from caretaker.api.daemontask import Status
 from caretaker.api.events import Event
 from caretaker.daemontask.controller import DaemonTaskKind
 from caretaker.daemontask.ecs.controller import EcsTarget
-from caretaker.daemontask.ecs.plan import Plan as EcsPlan
 from caretaker.daemontask.ecs.snapshot import Snapshot as EcsSnapshot
 from caretaker.daemontask.resource import has_ecs, read_ecs
 from caretaker.daemontask.snapshot import Snapshot
 from caretaker.daemontask.task_state import TaskStates
-from caretaker.runtime.controller import Later, Next, Subject
+from caretaker.runtime.controller import Kind, Later, Next, Subject
 from caretaker.runtime.work_queue import Key
 
 Gathered = Snapshot | EcsSnapshot
 
 
-class Targets:
-    """See the module."""
+class Targets(Kind[Gathered, Any, Any]):
+    """See the module. A snapshot's type is that of its target."""
 
     def __init__(self, nodes: DaemonTaskKind, ecs: EcsTarget, task_states: TaskStates) -> None:
         self.kind = nodes.kind
@@ -32,10 +31,18 @@ class Targets:
         self._ecs = ecs
         self._task_states = task_states
 
+    def _of(self, snapshot: Gathered) -> Kind[Any, Any, Any]:
+        return self._ecs if isinstance(snapshot, EcsSnapshot) else self._nodes
+
     def forget(self, key: Key) -> None:
         """The task is gone."""
         self._nodes.forget(key)
         self._ecs.forget(key)
+
+    async def stop(self) -> None:
+        """Another process may lead from now on."""
+        await self._ecs.stop()
+        self._task_states.clear()
 
     async def gather(self, key: Key) -> Gathered | None:
         """The task, and what its target knows."""
@@ -50,25 +57,21 @@ class Targets:
         return await self._nodes.gather(key, raw)
 
     def plan(self, snapshot: Gathered) -> Any:
-        """Pure, whichever it is."""
-        if isinstance(snapshot, EcsSnapshot):
-            return self._ecs.plan(snapshot)
-        return self._nodes.plan(snapshot)
+        """The target's plan."""
+        return self._of(snapshot).plan(snapshot)
 
     async def recheck(self, snapshot: Gathered, plan: Any) -> Gathered | None:
-        """What a look finds is read from ECS a moment before it acts on it."""
-        if isinstance(snapshot, EcsSnapshot):
-            return None
-        return await self._nodes.recheck(snapshot, plan)
+        """The target's quorum reads."""
+        newer: Gathered | None = await self._of(snapshot).recheck(snapshot, plan)
+        return newer
 
     async def before(self, snapshot: Gathered, plan: Any) -> Any:
-        """Do what the plan says."""
-        if isinstance(snapshot, EcsSnapshot):
-            return self._ecs.before(snapshot, plan)
-        return await self._nodes.before(snapshot, plan)
+        """The target's writes."""
+        return await self._of(snapshot).before(snapshot, plan)
 
     async def after(self, snapshot: Gathered, plan: Any, outcome: Any) -> None:
-        """Runs are on record in the ledger, and what was set in ECS can be seen there."""
+        """The target's writes once the status is stored."""
+        await self._of(snapshot).after(snapshot, plan, outcome)
 
     def path(self, key: Key) -> str:
         """See resource.py."""
@@ -76,24 +79,17 @@ class Targets:
 
     def subject(self, snapshot: Gathered) -> Subject:
         """The task."""
-        if isinstance(snapshot, EcsSnapshot):
-            return self._ecs.subject(snapshot)
-        return self._nodes.subject(snapshot)
+        return self._of(snapshot).subject(snapshot)
 
     def status(self, snapshot: Gathered, plan: Any, outcome: Any) -> Status:
-        """What the target says of it."""
-        if isinstance(snapshot, EcsSnapshot):
-            return self._ecs.status(snapshot)
-        return self._nodes.status(snapshot, plan, outcome)
+        """The target's status."""
+        status: Status = self._of(snapshot).status(snapshot, plan, outcome)
+        return status
 
     def events(self, snapshot: Gathered, plan: Any, status: Status) -> Sequence[Event]:
-        """Transitions only."""
-        if isinstance(snapshot, EcsSnapshot):
-            return self._ecs.events(snapshot, status)
-        return self._nodes.events(snapshot, plan, status)
+        """The target's transitions."""
+        return self._of(snapshot).events(snapshot, plan, status)
 
     def requeue(self, snapshot: Gathered, plan: Any, outcome: Any) -> Next:
-        """When to look again."""
-        if isinstance(plan, EcsPlan):
-            return self._ecs.requeue(plan)
-        return self._nodes.requeue(snapshot, plan, outcome)  # type: ignore[arg-type] # a plan of the nodes' own
+        """The time of the target's next pass."""
+        return self._of(snapshot).requeue(snapshot, plan, outcome)

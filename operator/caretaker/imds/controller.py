@@ -40,7 +40,7 @@ from caretaker.kube.client import KubeClient
 from caretaker.kube.errors import ApiError
 from caretaker.kube.store import Store
 from caretaker.obs.imds_metrics import PolicyMetrics
-from caretaker.runtime.controller import Conflict, Next, Retry, Subject
+from caretaker.runtime.controller import Conflict, Kind, Next, Retry, Subject
 from caretaker.runtime.tasks import in_pieces
 from caretaker.runtime.work_queue import Key
 
@@ -85,7 +85,7 @@ class ControllerOptions(msgspec.Struct, frozen=True):
     scale: float = 1.0
 
 
-class IMDSPolicyKind:
+class IMDSPolicyKind(Kind[Gathered, Plan, str]):
     """runtime.controller.Kind for IMDSPolicies. `add` asks for a pass, `add_after` for a later one."""
 
     kind = KIND
@@ -158,8 +158,8 @@ class IMDSPolicyKind:
         if self._specs.pop(key, None) is not None:
             self._others(key)
 
-    def clear(self) -> None:
-        """Another process may lead from now on."""
+    async def stop(self) -> None:
+        """Another process may lead from now on: forget all."""
         self._inventory.clear()
         self._prober.clear()
         self._launch_templates.clear()

@@ -12,10 +12,11 @@ from caretaker.api.imds import Spec, Status
 from caretaker.api.objects import WireMeta
 from caretaker.aws.identity import User
 from caretaker.imds.plan import Policy
+from caretaker.registry import IMDS_POLICY
 
-KIND: Final = "IMDSPolicy"
-PLURAL: Final = "imdspolicies"
-SHORT: Final = "imdsp"
+KIND: Final = IMDS_POLICY.kind
+PLURAL: Final = IMDS_POLICY.plural
+SHORT: Final = IMDS_POLICY.short
 
 
 class RawPolicy(msgspec.Struct):

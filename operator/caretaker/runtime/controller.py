@@ -79,7 +79,8 @@ class Kind(Protocol, Generic[S, P, O]):
     """The contract of a kind: S is its snapshot, P its plan, O the outcome of its writes.
 
     A pass calls gather, plan, recheck, before, status, after, events and requeue. It may end after any of
-    them, and with it the process: the next pass starts from what is stored.
+    them, and with it the process: the next pass starts from what is stored. A kind subclasses this class:
+    methods that have nothing to do in it are left to the defaults.
     """
 
     kind: str
@@ -97,9 +98,10 @@ class Kind(Protocol, Generic[S, P, O]):
     def plan(self, snapshot: S) -> P:
         """All decisions, with their reasons. Pure: no I/O, no clock, no chance."""
 
-    async def recheck(self, snapshot: S, plan: P) -> S | None:
+    async def recheck(self, snapshot: S, plan: P) -> S | None:  # noqa: ARG002
         """Read again, from the source of truth, the inputs of irreversible steps. None: nothing differs; else
         the newer snapshot, which is planned again. Called up to RECHECKS times."""
+        return None
 
     async def before(self, snapshot: S, plan: P) -> O:
         """The writes that must precede the status: ledger, Pods, tasks that run beside the passes. Called
@@ -111,9 +113,11 @@ class Kind(Protocol, Generic[S, P, O]):
     def status(self, snapshot: S, plan: P, outcome: O) -> Any:
         """The status to write, a struct that can be compared with the stored one. Writes nothing."""
 
-    async def after(self, snapshot: S, plan: P, outcome: O) -> None:
+    async def after(self, snapshot: S, plan: P, outcome: O) -> None:  # noqa: ARG002
         """The writes that only a stored status allows: AWS calls, deletion of messages. Called after the
-        status was written, or read and found equal; not if the write failed or was put off."""
+        status was written, or read and found equal; not if the write failed or was put off. The default
+        does nothing."""
+        return
 
     def events(self, snapshot: S, plan: P, status: Any) -> Sequence[Event]:
         """The transitions between the stored status and this one. Pure."""
@@ -123,6 +127,16 @@ class Kind(Protocol, Generic[S, P, O]):
 
     def forget(self, key: Key) -> None:
         """The resource is gone: drop its entries from memory."""
+
+    async def quiesce(self, patience: float) -> None:  # noqa: ARG002
+        """A stop is near: begin no further call, and have those under way answered and recorded, for at most
+        `patience` seconds. Passes go on meanwhile. The default does nothing."""
+        return
+
+    async def stop(self) -> None:
+        """No pass is under way, and another process may lead from now on: end the work between passes and
+        drop all memory of resources. It may lead again later. The default does nothing."""
+        return
 
 
 class Controller:

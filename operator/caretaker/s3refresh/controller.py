@@ -21,7 +21,7 @@ from caretaker.aws.calls import Aws
 from caretaker.kube.client import KubeClient
 from caretaker.kube.errors import or_none
 from caretaker.obs.metrics import Metrics
-from caretaker.runtime.controller import Next, Subject
+from caretaker.runtime.controller import Kind, Next, Subject
 from caretaker.runtime.work_queue import Key
 from caretaker.s3refresh import plan as planning
 from caretaker.s3refresh import queue_view, resource, status_codec, timing
@@ -58,7 +58,7 @@ LISTED_AT_ONCE: Final = 50  # resources in one page: the status of one may take 
 NO_FILTER: Final = Filter()
 
 
-class S3AggregatedRefreshKind:
+class S3AggregatedRefreshKind(Kind[View, Plan, None]):
     """runtime.controller.Kind for S3AggregatedRefreshes. `add` asks for a pass, at once if urgent.
 
     namespace  the only namespace that is served; empty = all
@@ -298,7 +298,7 @@ class S3AggregatedRefreshKind:
         return None
 
     async def before(self, snapshot: View, plan: Plan) -> None:
-        """Nothing: the record comes first, see after()."""
+        """Nothing: the status is the record, see after()."""
 
     async def after(self, snapshot: View, plan: Plan, outcome: None) -> None:  # noqa: ARG002 - see the Protocol
         """The status stands as planned: messages may go, calls may be made."""

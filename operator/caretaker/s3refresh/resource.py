@@ -13,14 +13,15 @@ from caretaker.api.conditions import RefreshReason as Reason
 from caretaker.api.objects import WireMeta
 from caretaker.api.s3refresh import Spec, Status
 from caretaker.aws.identity import User
+from caretaker.registry import S3_AGGREGATED_REFRESH
 from caretaker.s3refresh import status_codec
 from caretaker.s3refresh.debounce import Target
 from caretaker.s3refresh.options import DebounceOptions
 from caretaker.s3refresh.target_types import target_type_of
 
-KIND: Final = "S3AggregatedRefresh"
-PLURAL: Final = "s3aggregatedrefreshes"
-SHORT: Final = "s3ar"
+KIND: Final = S3_AGGREGATED_REFRESH.kind
+PLURAL: Final = S3_AGGREGATED_REFRESH.plural
+SHORT: Final = S3_AGGREGATED_REFRESH.short
 FINALIZER: Final = f"{names.GROUP}/finalizer"
 
 

@@ -13,7 +13,7 @@ from caretaker.api.events import Event, ObjectRef
 from caretaker.obs import log
 from caretaker.obs.metrics import Metrics, create_metrics
 from caretaker.runtime import cpu, throttled
-from caretaker.runtime.controller import Controller, Next, Subject
+from caretaker.runtime.controller import Controller, Kind, Next, Subject
 from caretaker.runtime.cpu import BURST, LONG, PAUSE, PAUSE_MAX, SHARE, Shares, new_task
 from caretaker.runtime.work_queue import Key, WorkQueue
 
@@ -257,8 +257,8 @@ class Status(msgspec.Struct, frozen=True):
     observed_generation: int = 3
 
 
-class Costly:
-    """A kind. Its next pass takes `cost` seconds of CPU."""
+class Costly(Kind[str, str, None]):
+    """Its next pass takes `cost` seconds of CPU."""
 
     kind = "DaemonTask"
     stopped = ()
@@ -278,14 +278,11 @@ class Costly:
     def plan(self, snapshot: str) -> str:
         return snapshot
 
-    async def recheck(self, *_: Any) -> None:
-        return None
-
     async def before(self, *_: Any) -> None:
         return None
 
-    async def after(self, *_: Any) -> None:
-        return None
+    def path(self, key: Key) -> str:
+        return f"/{key.name}"
 
     def subject(self, snapshot: str) -> Subject:
         return Subject(ObjectRef("v1", self.kind, "default", snapshot, "uid"), "/a", "1", self.standing)

@@ -6,7 +6,7 @@ end. Setting a desired count twice does no harm, so nothing is recorded before i
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final
 
 import msgspec
@@ -28,7 +28,7 @@ from caretaker.daemontask.ecs.troubles import QUEUE
 from caretaker.daemontask.ecs.worker import Worker
 from caretaker.daemontask.resource import KIND, task_path, user_of
 from caretaker.obs.metrics import Metrics
-from caretaker.runtime.controller import Next, Subject
+from caretaker.runtime.controller import Kind, Next, Subject
 from caretaker.runtime.tasks import cancel
 from caretaker.runtime.work_queue import Key
 
@@ -36,8 +36,14 @@ AWS: Final = "spec.ecs.aws"
 MIN_DELAY: Final = 0.02
 
 
-class EcsTarget:
-    """runtime.controller.Kind for tasks with spec.ecs. `add` asks for a pass."""
+class EcsTarget(Kind[Snapshot, Plan, None]):
+    """runtime.controller.Kind for tasks with spec.ecs. `add` asks for a pass.
+
+    Nothing is left for recheck(): a look reads ECS right before it changes a count.
+    """
+
+    kind = KIND
+    stopped: Collection[str] = ()
 
     def __init__(
         self, aws: Aws, grants: Grants, metrics: Metrics, add: Callable[[Key], None], scale: float = 1.0
@@ -66,8 +72,8 @@ class EcsTarget:
             self._endings.add(ending)
             ending.add_done_callback(self._endings.discard)
 
-    async def gather(self, key: Key, task: DaemonTask, invalid: str) -> Snapshot:
-        """The present state of the clusters."""
+    async def gather(self, key: Key, task: DaemonTask, invalid: str) -> Snapshot:  # type: ignore[override]
+        """The present state of the clusters. Targets has read the task."""
         spec = task.spec.ecs
         refusal = self._refused(key, spec, invalid)
         suspend = task.spec.suspend
@@ -120,11 +126,15 @@ class EcsTarget:
         """See plan.py."""
         return planning.plan(snapshot)
 
-    def before(self, snapshot: Snapshot, plan: Plan) -> None:
+    async def before(self, snapshot: Snapshot, plan: Plan) -> None:
         """Start the looks."""
         worker = self._workers.get(_key(snapshot))
         if worker is not None and worker.uid == snapshot.meta.uid and worker.spec == snapshot.spec:
             worker.begin(plan)
+
+    def path(self, key: Key) -> str:
+        """See resource.py."""
+        return task_path(key.namespace, key.name)
 
     def subject(self, snapshot: Snapshot) -> Subject:
         """The task."""
@@ -136,19 +146,19 @@ class EcsTarget:
             status=snapshot.status,
         )
 
-    def status(self, snapshot: Snapshot) -> Status:
+    def status(self, snapshot: Snapshot, plan: Plan, outcome: None) -> Status:  # noqa: ARG002
         """See status.py."""
         status = status_of(snapshot)
         counts = {state: getattr(status, state) for state in self._metrics.daemontask.STATES}
         self._metrics.daemontask.set_nodes(snapshot.meta.namespace, snapshot.meta.name, counts)
         return status
 
-    def events(self, snapshot: Snapshot, status: Status) -> Sequence[Event]:
+    def events(self, snapshot: Snapshot, plan: Plan, status: Status) -> Sequence[Event]:  # noqa: ARG002
         """See status.py."""
         service = snapshot.spec.service if snapshot.spec is not None else ""
         return transitions(snapshot.status, status, service)
 
-    def requeue(self, plan: Plan) -> Next:
+    def requeue(self, snapshot: Snapshot, plan: Plan, outcome: None) -> Next:  # noqa: ARG002
         """At the plan's time; a look under way asks for a pass itself."""
         if plan.wake is None:
             return Next()

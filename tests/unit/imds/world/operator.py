@@ -137,7 +137,7 @@ class Operator:
     def change_leader(self) -> None:
         """Another process leads, that has seen the nodes all the time and may have led before."""
         self.bury()
-        self.kind.clear()
+        self.loop.run_until_complete(self.kind.stop())
         before, self.kind = self.kind, self._standby or self._process()
         self._standby = before
 

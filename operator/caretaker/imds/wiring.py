@@ -1,0 +1,31 @@
+"""Puts IMDSPolicy's controller together."""
+
+from typing import Final
+
+from caretaker.imds.controller import ControllerOptions, IMDSPolicyKind
+from caretaker.imds.rate_limiter import share
+from caretaker.registry import DAEMON_TASK
+from caretaker.runtime.wiring import NODES, Context, Wiring
+
+
+def make(context: Context) -> IMDSPolicyKind:
+    """The kind. It subscribes to the Nodes itself."""
+    settings, queue = context.settings, context.queue
+    options = ControllerOptions(
+        settings.aws_grants,
+        settings.operator_namespace,
+        share(settings.imds_changes_per_second),
+        settings.namespace,
+        DAEMON_TASK in settings.kinds,
+        instance_identity=settings.aws_instance_identity,
+        cluster=settings.cluster_name,
+        probe_image=settings.probe_image,
+        scale=context.scale,
+    )
+    nodes, metrics = context.store(NODES), context.metrics.imds
+    kind = IMDSPolicyKind(context.client, context.aws, nodes, queue.add, queue.add_after, metrics, options)
+    kind.unseen = context.unseen
+    return kind
+
+
+WIRING: Final = Wiring((NODES,), make)

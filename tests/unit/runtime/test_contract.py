@@ -1,0 +1,57 @@
+"""Every kind keeps the contract of runtime.controller.Kind: the same methods, with the same parameters."""
+
+import inspect
+import typing
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from caretaker.app import WIRINGS
+from caretaker.daemontask.controller import DaemonTaskKind
+from caretaker.daemontask.ecs.controller import EcsTarget
+from caretaker.runtime.controller import Kind
+
+METHODS = {
+    name: method for name, method in vars(Kind).items() if inspect.isfunction(method) and name[0] != "_"
+}
+STEPS = ["gather", "plan", "recheck", "before", "subject", "status", "after", "events", "requeue"]
+LIFE = ["path", "forget", "quiesce", "stop"]
+# What each kind's factory makes, and the two targets behind DaemonTask's.
+CLASSES: list[type] = [typing.get_type_hints(wiring.make)["return"] for wiring in WIRINGS.values()]
+TARGETS: list[type] = [DaemonTaskKind, EcsTarget]
+# Targets has read the task, and gives it to the target that it belongs to.
+GIVEN = {(DaemonTaskKind, "gather"), (EcsTarget, "gather")}
+
+
+def parameters(method: Callable[..., Any]) -> list[str]:
+    return list(inspect.signature(method).parameters)
+
+
+def test_the_contract_has_the_steps_of_a_pass_and_the_life_of_a_kind() -> None:
+    assert sorted(METHODS) == sorted(STEPS + LIFE)
+
+
+@pytest.mark.parametrize("made", CLASSES + TARGETS, ids=lambda made: made.__name__)
+@pytest.mark.parametrize("name", sorted(METHODS))
+def test_a_kind_takes_and_awaits_what_the_contract_says(made: type, name: str) -> None:
+    own, contract = getattr(made, name), METHODS[name]
+    assert inspect.iscoroutinefunction(own) == inspect.iscoroutinefunction(contract)
+    if (made, name) in GIVEN:
+        assert parameters(own)[:2] == parameters(contract)
+    else:
+        assert parameters(own) == parameters(contract)
+
+
+@pytest.mark.parametrize("made", CLASSES, ids=lambda made: made.__name__)
+def test_a_kind_is_a_subclass_of_the_contract(made: type) -> None:
+    """mypy then compares the types of each method with the contract's."""
+    assert Kind in made.__mro__
+
+
+def test_kinds_that_watch_one_resource_declare_the_same_watch() -> None:
+    """They share its Store, so that neither may ask for fewer items."""
+    watches = [watch for wiring in WIRINGS.values() for watch in wiring.watches]
+    assert {watch.resource: watch for watch in watches} == {
+        watch.resource: watch for watch in reversed(watches)
+    }
