@@ -1,10 +1,33 @@
-"""What the flags of `plan` ask of every kind. Pure data."""
+"""What a kind brings to `plan` and `status`, and the options that it gets. Data alone."""
+
+from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 
+from caretaker.cli.common import Session
+from caretaker.cli.manifest import Document
+from caretaker.cli.propose import Planned
+from caretaker.registry import KindInfo
+
 
 class PlanOptions(msgspec.Struct, frozen=True):
-    """What a kind does not know it leaves alone."""
+    """The flags of `plan`. A kind ignores those that mean nothing to it."""
 
     wide: bool = False
     samples: tuple[str, ...] = ()  # s3://BUCKET/KEY
+
+
+class View(msgspec.Struct, frozen=True):
+    """How one kind is shown.
+
+    key     of the kind's resources in the JSON of `plan`
+    check   raises Usage for options that make no sense with these documents
+    plan    what a document would do
+    status  print what the resource of this name does (name, -o, --watch); the exit code
+    """
+
+    kind: KindInfo
+    key: str
+    check: Callable[[PlanOptions, Sequence[Document]], None]
+    plan: Callable[[Session, Document, PlanOptions], Awaitable[Planned]]
+    status: Callable[[Session, str, str | None, bool], Awaitable[int]]

@@ -1,1 +1,9 @@
 """DaemonTask, as `plan` and `status` show it."""
+
+from typing import Final
+
+from caretaker.cli.daemontask import plan, status
+from caretaker.cli.options import View
+from caretaker.registry import DAEMON_TASK
+
+VIEW: Final = View(DAEMON_TASK, "tasks", plan.check, plan.plan, status.status)
