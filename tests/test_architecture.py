@@ -21,7 +21,7 @@ SOURCES = sorted(f for part in ("operator", "dev", "tests", "bench") for f in (R
 CONTRACTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
 
 
-KINDS_OF_THEIR_OWN = ("caretaker.daemontask.", "caretaker.s3refresh.", "caretaker.imds.")
+KINDS_OF_THEIR_OWN = tuple(f"caretaker.{kind.package}." for kind in KINDS)
 
 
 def name_of(module: Path) -> str:

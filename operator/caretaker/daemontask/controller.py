@@ -54,8 +54,7 @@ INTENT_SECONDS: Final = 11.0
 
 
 class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
-    """runtime.controller.Kind for tasks that run Pods. Runs are on record in the ledger, so that nothing is
-    left for after()."""
+    """runtime.controller.Kind for tasks that run Pods. The ledger is their record: after() does nothing."""
 
     kind = KIND
     stopped: Collection[str] = (PROGRESSING,)
@@ -85,6 +84,11 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
         """The task is gone."""
         self._task_states.drop(key)
         self._metrics.daemontask.forget(key.namespace, key.name)
+
+    async def stop(self) -> None:
+        """Another process may lead from now on."""
+        self._task_states.clear()
+        self._metrics.daemontask.clear()
 
     async def gather(self, key: Key, raw: RawTask | None = None) -> Snapshot | None:
         """The task, read now unless it is given; nodes and Pods from the stores; the ledger, read once and
@@ -200,12 +204,14 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
 
     def status(self, snapshot: Snapshot, plan: Plan, outcome: Outcome) -> Status:
         """See status.py."""
-        status = status_of(snapshot, plan, outcome)
+        return status_of(snapshot, plan, outcome)
+
+    def observe(self, snapshot: Snapshot, plan: Plan, status: Status) -> None:  # noqa: ARG002
+        """The counts of nodes, and the results of the runs."""
         meta = snapshot.task.metadata
         counts = {state: getattr(status, state) for state in self._metrics.daemontask.STATES}
         self._metrics.daemontask.set_nodes(meta.namespace, meta.name, counts)
         self._metrics.daemontask.set_results(meta.namespace, meta.name, figures(status.results))
-        return status
 
     def events(self, snapshot: Snapshot, plan: Plan, status: Status) -> Sequence[Event]:
         """See events.py."""
@@ -221,8 +227,6 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
             plan, refused=refused, planned=snapshot.now, flush_at=state.flush_at, now=time.time()
         )
         return Next(delay, retry=bool(refused), after=state.retry_after if refused else 0.0)
-
-    # ------------------------------------------------------------------ gather
 
     async def read(self, key: Key) -> RawTask | None:
         """The task; None when it is gone, or going: the garbage collector takes Pods and ledger, which name
@@ -302,8 +306,6 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
                 return ""  # reported when Pods are really refused; it may pass by then
             logger.warning("the template could not be checked: %s", error)
             return None
-
-    # ------------------------------------------------------------------ before
 
     async def _record(self, snapshot: Snapshot, plan: Plan, state: TaskState) -> Trouble | None:
         """One patch per shard, at most once a second. Returns what a quota or a policy has against it. Until

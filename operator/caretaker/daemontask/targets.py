@@ -42,7 +42,7 @@ class Targets(Kind[Gathered, Any, Any]):
     async def stop(self) -> None:
         """Another process may lead from now on."""
         await self._ecs.stop()
-        self._task_states.clear()
+        await self._nodes.stop()
 
     async def gather(self, key: Key) -> Gathered | None:
         """The task, and what its target knows."""
@@ -85,6 +85,10 @@ class Targets(Kind[Gathered, Any, Any]):
         """The target's status."""
         status: Status = self._of(snapshot).status(snapshot, plan, outcome)
         return status
+
+    def observe(self, snapshot: Gathered, plan: Any, status: Status) -> None:
+        """The target's gauges."""
+        self._of(snapshot).observe(snapshot, plan, status)
 
     def events(self, snapshot: Gathered, plan: Any, status: Status) -> Sequence[Event]:
         """The target's transitions."""

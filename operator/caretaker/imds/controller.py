@@ -130,8 +130,6 @@ class IMDSPolicyKind(Kind[Gathered, Plan, str]):
         self._nodes: dict[str, tuple[Node, InstanceRef]] = {}
         nodes.subscribe(self._node_changed)
 
-    # ---------------------------------------------------------------- life
-
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
         """On an event: only remember it, and enqueue policies: at once those that watch the Node, all others
         a little later."""
@@ -166,6 +164,7 @@ class IMDSPolicyKind(Kind[Gathered, Plan, str]):
         self._modifier.clear()
         self._specs.clear()
         self._watched.clear()
+        self._metrics.clear()
 
     def _others(self, key: Key) -> None:
         for other in self._specs:
@@ -290,8 +289,6 @@ class IMDSPolicyKind(Kind[Gathered, Plan, str]):
             instances = {ref.instance for _, ref in self._nodes.values()}
             self._modifier.note(snapshot.policy_state, plan.enforced, instances)
             self._watched[self._key(snapshot)] = watched(plan.enforced)
-        if snapshot.snapshot is not None:
-            self._metrics.found(snapshot.view.read.meta.name, msgspec.to_builtins(plan.summary))
         name, verified = snapshot.view.read.meta.name, plan.verified
         if snapshot.snapshot is None or not (verified is not None or self._prober.serves(name)):
             return ""
@@ -339,6 +336,11 @@ class IMDSPolicyKind(Kind[Gathered, Plan, str]):
     def status(self, snapshot: Gathered, plan: Plan, outcome: str) -> Status:
         """See status.py."""
         return status_of(snapshot.view, plan, format_time(time.time()), outcome)
+
+    def observe(self, snapshot: Gathered, plan: Plan, status: Any) -> None:  # noqa: ARG002
+        """The nodes by finding."""
+        if snapshot.snapshot is not None:
+            self._metrics.found(snapshot.view.read.meta.name, msgspec.to_builtins(plan.summary))
 
     def events(self, snapshot: Gathered, plan: Plan, status: Any) -> Sequence[Event]:  # noqa: ARG002
         """Transitions only."""

@@ -247,11 +247,8 @@ class Metrics:
         self.reconcile_errors.labels(kind, self._reasons(reason)).inc()
 
     def not_leading(self) -> None:
-        """Drop what names a resource: it is for whoever leads now to tell of them."""
+        """Drop the series that name a resource: the leader shows them. Each kind drops its own in stop()."""
         self.resources.clear()
-        self.daemontask.clear()
-        self.s3refresh.clear()
-        self.imds.clear()
 
     def permission(self, verb: str, resource: str, *, missing: bool) -> None:
         """Tell whether RBAC refuses `verb` on `resource`.

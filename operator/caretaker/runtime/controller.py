@@ -37,7 +37,7 @@ O = TypeVar("O")  # noqa: E741
 
 
 class Conflict(Exception):  # noqa: N818
-    """What a plan was made from is no longer true; the pass runs again after a short, growing pause."""
+    """The inputs of the plan have changed; the pass runs again after a short, growing pause."""
 
 
 class Retry(Exception):  # noqa: N818
@@ -71,16 +71,16 @@ class Next(msgspec.Struct, frozen=True):
 
     delay: float | None = None  # seconds; None = at the resync
     at_once: bool = False  # work is left now
-    retry: bool = False  # what was refused is tried again with backoff
+    retry: bool = False  # refused calls are tried again with backoff
     after: float = 0.0  # at least this many seconds, as a Retry-After asked
 
 
 class Kind(Protocol, Generic[S, P, O]):
     """The contract of a kind: S is its snapshot, P its plan, O the outcome of its writes.
 
-    A pass calls gather, plan, recheck, before, status, after, events and requeue. It may end after any of
-    them, and with it the process: the next pass starts from what is stored. A kind subclasses this class:
-    methods that have nothing to do in it are left to the defaults.
+    A pass calls gather, plan, recheck, before, status, observe, after, events and requeue. It may end after
+    any of them, and with it the process: the next pass starts from what is stored. A kind subclasses this
+    class: methods that have nothing to do in it are left to the defaults.
     """
 
     kind: str
@@ -111,7 +111,13 @@ class Kind(Protocol, Generic[S, P, O]):
         """The resource itself. Pure."""
 
     def status(self, snapshot: S, plan: P, outcome: O) -> Any:
-        """The status to write, a struct that can be compared with the stored one. Writes nothing."""
+        """The status to write, a struct that can be compared with the stored one. Writes nothing, and sets no
+        metric."""
+
+    def observe(self, snapshot: S, plan: P, status: Any) -> None:  # noqa: ARG002
+        """Show the status in the kind's gauges. Counters of recorded facts belong into after(). The default
+        does nothing."""
+        return
 
     async def after(self, snapshot: S, plan: P, outcome: O) -> None:  # noqa: ARG002
         """The writes that only a stored status allows: AWS calls, deletion of messages. Called after the
@@ -135,7 +141,8 @@ class Kind(Protocol, Generic[S, P, O]):
 
     async def stop(self) -> None:
         """No pass is under way, and another process may lead from now on: end the work between passes and
-        drop all memory of resources. It may lead again later. The default does nothing."""
+        drop all memory of resources, with the series that name one. It may lead again later. The default
+        does nothing."""
         return
 
 
@@ -207,7 +214,7 @@ class Controller:
                 self._queue.pause(key, later.seconds)
                 self._queue.add_after(key, later.seconds)
             except NotLeader:
-                # Usually the Lease is gone and nobody works this off; but it may be renewed yet.
+                # Usually the Lease is lost, and no pass follows; it may still be renewed.
                 self._queue.retry(key)
             except Conflict as conflict:
                 logger.debug("conflict, running again: %s", conflict)
@@ -250,11 +257,12 @@ class Controller:
         status = kind.status(snapshot, plan, outcome)
         if self._shares.throttled(key):
             status, more = throttled.with_condition(subject.status, status, format_time(time.time()))
+        kind.observe(snapshot, plan, status)
         self._show(key, status.conditions)
         if await self._write_status(key, subject, status, follow):
             try:
                 await kind.after(snapshot, plan, outcome)
-            finally:  # what happened is told after what must not wait, and whatever became of that
+            finally:  # after() must not wait for Events; they are posted even if it fails
                 await self._recorder.post(subject.ref, [*kind.events(snapshot, plan, status), *more])
         self._metrics.reconciled(key.kind, time.perf_counter() - started)
         return follow
@@ -284,8 +292,8 @@ class Controller:
             await self._client.patch(f"{subject.path}/status", body)
         except ApiError as error:
             if error.invalid:  # the stored spec breaks a rule of a newer CRD: no status can be written
-                told = Event("Warning", Reason.INVALID_SPEC, error.message)
-                await self._recorder.post(subject.ref, [told])
+                event = Event("Warning", Reason.INVALID_SPEC, error.message)
+                await self._recorder.post(subject.ref, [event])
             raise
         self._status_written[key] = now
         return True
@@ -296,7 +304,7 @@ class Controller:
             return
         if follow.retry:
             self._queue.retry(key, follow.after)
-            if follow.delay is not None:  # what was not refused keeps its time
+            if follow.delay is not None:  # calls that were not refused keep their time
                 self._queue.add_after(key, max(follow.delay, follow.after))
             return
         self._queue.succeeded(key)

@@ -125,6 +125,7 @@ class S3AggregatedRefreshKind(Kind[View, Plan, None]):
         await asyncio.gather(*(worker.end() for worker in workers))
         await self._queues.close()
         self._admission.clear()
+        self._metrics.s3refresh.clear()
         self._limiter, self._recalled, self._stopping = ConcurrencyLimiter(), asyncio.Event(), False
 
     # ---------------------------------------------------------------- gather

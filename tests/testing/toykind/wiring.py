@@ -142,11 +142,15 @@ class PoolStampKind(Kind[Snapshot, Plan, None]):
     def status(self, snapshot: Snapshot, plan: Plan, outcome: None) -> Status:  # noqa: ARG002
         """The pools that have a ConfigMap now."""
         meta = snapshot.resource.metadata
-        self._pools.labels(meta.namespace, meta.name).set(len(snapshot.pools))
         message = f"{len(snapshot.pools)} node pool(s) are stamped"
         ready = Condition(READY, "True", "Stamped", message, meta.generation)
         conditions = merge(snapshot.resource.status.conditions, [ready], format_time(snapshot.now))
         return Status(meta.generation, tuple(sorted(snapshot.pools)), conditions)
+
+    def observe(self, snapshot: Snapshot, plan: Plan, status: Status) -> None:  # noqa: ARG002
+        """The number of pools."""
+        meta = snapshot.resource.metadata
+        self._pools.labels(meta.namespace, meta.name).set(len(status.pools))
 
     def events(self, snapshot: Snapshot, plan: Plan, status: Status) -> Sequence[Event]:  # noqa: ARG002
         """One for each new pool."""

@@ -176,6 +176,8 @@ def test_whoever_does_not_lead_tells_of_no_resource(metrics: Metrics) -> None:
     metrics.s3refresh.messages(("ns", "r"), 3, 2, 1)
     metrics.imds.found("p", dict.fromkeys(STATES, 1))
     metrics.not_leading()
+    for kind in (metrics.daemontask, metrics.s3refresh, metrics.imds):  # each kind's stop(): test_contract.py
+        kind.clear()
     assert [series for series in scrape(metrics) if "name=" in series] == []
     metrics.daemontask.set_results("ns", "t", {("b", "ms", "max"): 3.0})
     metrics.daemontask.forget("ns", "t")

@@ -6,22 +6,38 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from prometheus_client import generate_latest
 
 from caretaker.app import WIRINGS
+from caretaker.aws.calls import Aws
 from caretaker.daemontask.controller import DaemonTaskKind
 from caretaker.daemontask.ecs.controller import EcsTarget
+from caretaker.kube.client import KubeClient
+from caretaker.kube.store import Store
+from caretaker.obs.imds_metrics import STATES
+from caretaker.obs.metrics import Metrics, create_metrics
 from caretaker.runtime.controller import Kind
+from caretaker.runtime.wiring import Context
+from caretaker.runtime.work_queue import WorkQueue
+from caretaker.settings import Settings
 
 METHODS = {
     name: method for name, method in vars(Kind).items() if inspect.isfunction(method) and name[0] != "_"
 }
-STEPS = ["gather", "plan", "recheck", "before", "subject", "status", "after", "events", "requeue"]
+STEPS = ["gather", "plan", "recheck", "before", "subject", "status", "observe", "after", "events", "requeue"]
 LIFE = ["path", "forget", "quiesce", "stop"]
 # What each kind's factory makes, and the two targets behind DaemonTask's.
 CLASSES: list[type] = [typing.get_type_hints(wiring.make)["return"] for wiring in WIRINGS.values()]
 TARGETS: list[type] = [DaemonTaskKind, EcsTarget]
 # Targets has read the task, and gives it to the target that it belongs to.
 GIVEN = {(DaemonTaskKind, "gather"), (EcsTarget, "gather")}
+
+# A series of each kind that names a resource.
+SERIES: dict[str, Callable[[Metrics], object]] = {
+    "DaemonTask": lambda metrics: metrics.daemontask.set_nodes("ns", "r", {"desired": 1}),
+    "S3AggregatedRefresh": lambda metrics: metrics.s3refresh.show(("ns", "r"), 1, 1000.0),
+    "IMDSPolicy": lambda metrics: metrics.imds.found("r", dict.fromkeys(STATES, 1)),
+}
 
 
 def parameters(method: Callable[..., Any]) -> list[str]:
@@ -55,3 +71,24 @@ def test_kinds_that_watch_one_resource_declare_the_same_watch() -> None:
     assert {watch.resource: watch for watch in watches} == {
         watch.resource: watch for watch in reversed(watches)
     }
+
+
+@pytest.mark.parametrize("kind", WIRINGS)
+async def test_a_kind_that_stops_shows_no_resource(kind: str) -> None:
+    metrics, wiring = create_metrics("1"), WIRINGS[kind]
+    made = wiring.make(
+        Context(
+            client=KubeClient.__new__(KubeClient),  # nothing is asked
+            aws=Aws(),
+            stores={watch.resource: Store() for watch in wiring.watches},
+            queue=WorkQueue(),
+            metrics=metrics,
+            settings=Settings(identity="a"),
+            unseen=lambda: None,
+            scale=1.0,
+        )
+    )
+    SERIES[kind](metrics)
+    assert 'name="r"' in generate_latest(metrics.registry).decode()
+    await made.stop()
+    assert 'name="r"' not in generate_latest(metrics.registry).decode()

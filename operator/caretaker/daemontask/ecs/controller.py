@@ -148,10 +148,12 @@ class EcsTarget(Kind[Snapshot, Plan, None]):
 
     def status(self, snapshot: Snapshot, plan: Plan, outcome: None) -> Status:  # noqa: ARG002
         """See status.py."""
-        status = status_of(snapshot)
+        return status_of(snapshot)
+
+    def observe(self, snapshot: Snapshot, plan: Plan, status: Status) -> None:  # noqa: ARG002
+        """The counts of container instances."""
         counts = {state: getattr(status, state) for state in self._metrics.daemontask.STATES}
         self._metrics.daemontask.set_nodes(snapshot.meta.namespace, snapshot.meta.name, counts)
-        return status
 
     def events(self, snapshot: Snapshot, plan: Plan, status: Status) -> Sequence[Event]:  # noqa: ARG002
         """See status.py."""

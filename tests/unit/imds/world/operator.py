@@ -216,6 +216,7 @@ class Operator:
         outcome = await kind.before(snapshot, plan)
         follow = kind.requeue(snapshot, plan, outcome)
         subject, status = kind.subject(snapshot), kind.status(snapshot, plan, outcome)
+        kind.observe(snapshot, plan, status)
         if status != subject.status:
             await self.api(lambda: self._store(key.name, subject, status))
         await kind.after(snapshot, plan, outcome)
