@@ -51,3 +51,22 @@ def test_a_watch_that_neither_goes_on_nor_fails_is_one(cluster: Cluster, tmp_pat
             assert process.healthz()[1].startswith("watch-nodes: it has been stuck for ")
             stuck.remove()
             until(lambda: process.healthz() == (200, "ok\n"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "watched"),
+    [("daemontasks", {"nodes", "pods"}), ("s3aggregatedrefreshes", set()), ("imdspolicies", {"nodes"})],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_one_kind_watches_its_own_resources_alone_and_ends_on_sigterm(
+    cluster: Cluster, namespace: str, kind: str, watched: set[str]
+) -> None:
+    args = ("--kinds", kind, "--operator-namespace", namespace)
+    with OperatorProcess(cluster.kubeconfig, args=args, time_scale=0.1) as process:
+        until(lambda: process.readyz()[0] == 200 and process.metric("caretaker_leader") == 1)
+        series = process.metrics()
+        assert {name for name in series if name.startswith(AGE)} == {
+            f'{AGE}{{resource="{w}"}}' for w in watched
+        }
+        assert sum(name.startswith("caretaker_paused_resources{") for name in series) == 1
+        process.terminate()
