@@ -148,7 +148,7 @@ class App:
             raise RuntimeError(f"{task.get_name()} ended") from task.exception()
 
     async def _started(self) -> None:
-        """The Lease is ours: everything is read again before the first plan."""
+        """The Lease is held: everything is read again before the first plan."""
         logger.info("leading")
         self._metrics.leader.set(1)
         self._leading = asyncio.create_task(self._lead(), name="leading")
@@ -157,11 +157,11 @@ class App:
 
     async def _lead(self) -> None:
         await asyncio.gather(*(self._read_again(reflector) for reflector in self._reflectors))
-        self._look_at_all()
+        self._enqueue_all()
         await self._controller.run()
 
     async def _read_again(self, reflector: Reflector) -> None:  # type: ignore[type-arg]
-        """A list from now on. One that RBAC refuses is not waited for: passes tell of it and do not plan."""
+        """A list that begins now. A refused one is not waited for: passes report that and do not plan."""
         listing = asyncio.create_task(reflector.relist())
         denied = asyncio.create_task(self._denied[reflector.resource].wait())
         try:
@@ -169,7 +169,7 @@ class App:
         finally:
             await cancel(listing, denied)
 
-    def _look_at_all(self) -> None:
+    def _enqueue_all(self) -> None:
         for key in self._resources.known:
             self._queue.add(key)
 
@@ -190,7 +190,7 @@ class App:
         for kind in reversed(self._kinds):
             await kind.stop()
         self._metrics.not_leading()
-        # Refused is whoever leads from now on; what goes on here, such as watches, tells its refusals anew.
+        # The next leader shows its refusals. Watches go on here, and report theirs again.
         self._client.permissions.clear()
 
     def _context(self, wiring: Wiring) -> Context:
@@ -264,14 +264,14 @@ class App:
         if state == "denied":
             self._refusals[resource] = detail
             self._denied[resource].set()
-            self._look_at_all()
+            self._enqueue_all()
         elif state == "synced":
             self._denied[resource].clear()
             # Passes that failed while the API server was away may have backed off for minutes.
-            self._look_at_all()
+            self._enqueue_all()
 
     def _unseen(self, *resources: str) -> ApiError | None:
-        """Why what passes rely on cannot be seen: RBAC refuses a watch, or did before it failed otherwise."""
+        """The refusal of the first of these watches that RBAC denies, even if it fails otherwise since."""
         resource = next((name for name in resources if self._denied[name].is_set()), None)
         if resource is None:
             return None
@@ -284,7 +284,7 @@ class App:
         self._metrics.permission(verb, resource, missing=missing)
 
     def _health(self) -> list[Check]:
-        """What a restart mends. It brings no API server back, so one that is away is none of it."""
+        """Faults that a restart repairs. An unreachable API server is none of them."""
         limit = STUCK_SECONDS * self._scale
         watches = [(f"watch-{one.resource}", partial(_stuck, one, limit)) for one in self._reflectors]
         return [("loop", self._lag.check), *watches]
@@ -304,8 +304,8 @@ def _stuck(reflector: Reflector, limit: float) -> str | None:  # type: ignore[ty
 async def serve(settings: Settings, scale: float = 1.0) -> None:
     """`caretaker run`."""
     sys.setrecursionlimit(RECURSION_LIMIT)
-    # What was imported is never garbage: a full collection, which stands everything still, need not look at
-    # it again. Two thirds of all objects of an operator with 20 resources.
+    # Imported objects are never garbage. Frozen, they are left out of full collections, which block the loop:
+    # two thirds of all objects of an operator with 20 resources.
     gc.collect()
     gc.freeze()
     client = await KubeClient.connect(settings.kubeconfig, settings.context, settings.namespace)

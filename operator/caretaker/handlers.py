@@ -8,7 +8,7 @@ finalizers, no events.
        |
     kopf       watches those; started again when others come or go
 
-A kind that is not there, or may not be listed, is told in one line and keeps none of the others waiting.
+A kind that is missing, or may not be listed, is logged in one line. The other kinds are watched without it.
 """
 
 import asyncio
@@ -37,12 +37,12 @@ logger = logging.getLogger(__name__)
 DISCOVERY_SECONDS: Final = (1.0, 2.0, 5.0, 10.0)  # between looks while there is nothing to watch
 ABSENT_SECONDS: Final = 10.0  # between looks for the kinds that are missing beside those that are watched
 HALT_SECONDS: Final = 1.0
-# aiohttp closes TLS connections a moment after it was told to, and not at all in a loop that has ended.
+# aiohttp closes TLS connections a moment after close(), and not at all once the loop has ended.
 CLOSING_SECONDS: Final = 0.1
 BACKOFF_SECONDS: Final = (1.0, 2.0, 5.0, 10.0, 30.0)
 HEALTHY_SECONDS: Final = 60.0  # a watch that lasted so long starts the backoff anew
-# On no object: kopf takes what it believes to be its own finalizer off whatever no handler of it needs, and
-# ours (onDelete: Flush) with it if that had the same name.
+# Never set. kopf removes its finalizer from objects without handlers; with our name (onDelete: Flush) it
+# would remove ours.
 FINALIZER: Final = f"{GROUP}/kopf"
 # kopf remembers as many credentials that it was refused with (kopf._cogs.structs.credentials, Vault).
 SESSIONS: Final = 3
@@ -56,13 +56,13 @@ Sessions = dict[tuple[str, int], MetadataSession]
 
 
 class Presence:
-    """Which kinds can be watched. What keeps the others from it is told once, in a line each."""
+    """Which kinds can be watched. The reason for each other kind is logged once."""
 
     def __init__(self, client: KubeClient, kinds: Kinds, namespace: str | None) -> None:
         self._client = client
         self._kinds = kinds
         self._namespace = namespace
-        self._told: frozenset[str] = frozenset()
+        self._logged: frozenset[str] = frozenset()
 
     async def some(self) -> Kinds:
         """The kinds that can be watched, as soon as there is one."""
@@ -73,14 +73,14 @@ class Presence:
         return found
 
     async def look(self, watched: Kinds = ()) -> Kinds | None:
-        """The kinds that can be watched; None when that cannot be told now. Those that are `watched` are only
-        looked up, not listed again."""
+        """The kinds that can be watched; None when discovery failed. Those in `watched` are only looked up,
+        not listed again."""
         try:
             problems = await self._problems(watched)
-        except Exception as error:  # noqa: BLE001 - a proxy's web page, say; it is told and tried again
-            self._tell(self._told | {f"discovery failed: {type(error).__name__}: {error}"})
+        except Exception as error:  # noqa: BLE001 - a proxy's web page, say; logged and tried again
+            self._log(self._logged | {f"discovery failed: {type(error).__name__}: {error}"})
             return None
-        self._tell(frozenset(problems.values()))
+        self._log(frozenset(problems.values()))
         return tuple(kind for kind in self._kinds if kind not in problems)
 
     async def _problems(self, watched: Kinds) -> dict[KindInfo, str]:
@@ -100,8 +100,8 @@ class Presence:
         return {kind: problem for kind, problem in asked.items() if problem}
 
     async def _problem(self, kind: KindInfo) -> str:
-        """A list tells more than discovery, which lags: kopf would end on a 404, and only after a minute of
-        tracebacks on 403s."""
+        """Why the kind cannot be listed, or "". Discovery lags: kopf would end on a 404, and only after a
+        minute of tracebacks on 403s."""
         scope = f"/namespaces/{self._namespace}" if self._namespace and kind.namespaced else ""
         try:
             path = f"/apis/{API_VERSION}{scope}/{kind.plural}"
@@ -110,13 +110,13 @@ class Presence:
             return f"CRD missing: {kind.plural}: kubectl apply -f crds/" if error.not_found else f"{error}"
         return ""
 
-    def _tell(self, lines: frozenset[str]) -> None:
-        for line in sorted(lines - self._told):
+    def _log(self, lines: frozenset[str]) -> None:
+        for line in sorted(lines - self._logged):
             logger.warning("%s; waiting for it", line)
-        self._told = lines
+        self._logged = lines
 
 
-Seen = tuple[str, int, str, bytes]
+Observed = tuple[str, int, str, bytes]  # uid, generation, deletionTimestamp, annotations
 
 
 class CustomResources:
@@ -140,7 +140,7 @@ class CustomResources:
         self._namespace = namespace
         self._on_key = on_key
         self._absent_seconds = ABSENT_SECONDS * scale
-        self._seen: dict[Key, Seen] = {}
+        self._observed: dict[Key, Observed] = {}
         self._stop = threading.Event()
         self._halt: Callable[[], None] = lambda: None  # from any thread: ask the running kopf to end
         self._thread: threading.Thread | None = None
@@ -148,11 +148,11 @@ class CustomResources:
     @property
     def known(self) -> tuple[Key, ...]:
         """Keys that exist as far as is known."""
-        return tuple(self._seen)
+        return tuple(self._observed)
 
     def forget(self, key: Key) -> None:
         """The resource is gone."""
-        self._seen.pop(key, None)
+        self._observed.pop(key, None)
 
     async def run(self) -> None:
         """Until cancelled; stop() must follow, since a thread cannot be cancelled."""
@@ -164,7 +164,7 @@ class CustomResources:
             failure = await self._watch(watched)
             if time.monotonic() - started > HEALTHY_SECONDS:
                 attempt = 0
-            for key in self.known:  # what was deleted meanwhile is found by reading it
+            for key in self.known:  # a pass reads each, and finds those deleted meanwhile
                 self._on_key(key)
             # Its CRD went: that ends kopf, and is no failure.
             if failure and await self._presence.look() in (None, watched):
@@ -184,7 +184,7 @@ class CustomResources:
     async def _watch(self, watched: Kinds) -> str:
         """Runs kopf until it ends, and returns why; "" once there are other kinds to watch."""
         ended = self._start(watched)
-        # With nothing to wait for, there is nothing to ask: of a CRD that goes, kopf tells by ending.
+        # Discovery is asked only while a kind is missing: kopf ends when a CRD is removed.
         wait = self._absent_seconds if len(watched) < len(self._kinds) else None
         while not (await asyncio.wait([ended], timeout=wait))[0]:
             if await self._presence.look(watched) not in (None, watched):
@@ -202,7 +202,7 @@ class CustomResources:
         loop = asyncio.get_running_loop()
         ended: asyncio.Future[str] = loop.create_future()
 
-        def tell(reason: str) -> None:
+        def end(reason: str) -> None:
             if not ended.done():
                 ended.set_result(reason)
 
@@ -213,7 +213,7 @@ class CustomResources:
             except Exception as error:  # noqa: BLE001 - kopf ends on errors of every kind
                 reason = f"{type(error).__name__}: {error}"
             if not loop.is_closed():
-                loop.call_soon_threadsafe(tell, reason)
+                loop.call_soon_threadsafe(end, reason)
 
         self._thread = threading.Thread(target=main, name="kopf", daemon=True)
         usual = threading.stack_size(STACK_BYTES)
@@ -289,17 +289,17 @@ class CustomResources:
         """In the caller's loop: enqueue unless only our own status write is new."""
         key = Key(kind, meta.get("namespace") or "", meta["name"])
         if change == "DELETED":
-            self._seen.pop(key, None)
+            self._observed.pop(key, None)
             self._on_key(key)
             return
-        seen = (
+        observed = (
             str(meta.get("uid", "")),
             int(meta.get("generation", 0)),
             str(meta.get("deletionTimestamp", "")),
             msgspec.json.encode(dict(meta.get("annotations") or {}), order="sorted"),
         )
-        if self._seen.get(key) != seen:
-            self._seen[key] = seen
+        if self._observed.get(key) != observed:
+            self._observed[key] = observed
             self._on_key(key)
 
 

@@ -1,7 +1,7 @@
 """Settings of a process: from flags, then the environment, then defaults. The only reader of os.environ.
 
-Inputs: parsed flags (None or absent = not given), the environment, the Pod's namespace file. Every fault
-is told at once, each with the flag or variable and its mend. It must not open a connection.
+Inputs: parsed flags (None or absent = not given), the environment, the Pod's namespace file. All faults are
+reported at once, each with the flag or variable and its fix. It must not open a connection.
 """
 
 import argparse
@@ -42,12 +42,12 @@ class SettingsError(ValueError):
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """What a process was asked to be. Ports: 0 takes a free one."""
+    """The settings of one process. Port 0 takes a free one."""
 
     kubeconfig: str | None = None  # None: the default places of the kubernetes package, else in-cluster
     context: str | None = None  # None: the kubeconfig's current context
     namespace: str | None = None  # watch this one only; None = all
-    kinds: tuple[KindInfo, ...] = KINDS  # what is served
+    kinds: tuple[KindInfo, ...] = KINDS  # the kinds served
     operator_namespace: str = DEFAULT_OPERATOR_NAMESPACE  # where the Lease lives
     lease_name: str = "caretaker"
     identity: str  # this process among the replicas
@@ -62,7 +62,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     aws_instance_identity: bool = False  # whether the node's own identity may sign
     egress_allow: tuple[str, ...] = ()  # what http targets may call though it is refused otherwise
     imds_changes_per_second: float = 2.0  # of EC2's 5 in each account and region
-    probe_image: str = f"registry.example.com/caretaker/probe:{__version__}"  # nobody's: none is published
+    probe_image: str = f"registry.example.com/caretaker/probe:{__version__}"  # a placeholder
     cluster_name: str = ""  # the cluster's instances are tagged with it; "" = learnt from them
 
     @property
@@ -221,8 +221,8 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add(parser: argparse.ArgumentParser, sources: tuple[_Source, ...]) -> None:
-    # No argparse types, choices or defaults: absent must stay distinguishable, faults are told by `load`, and
-    # a sub-parser's default would undo what stood before its command.
+    # No argparse types, choices or defaults: absent must stay distinguishable, `load` reports faults, and a
+    # sub-parser's default would undo a flag that stands before its command.
     for source in sources:
         how: dict[str, Any] = {"default": argparse.SUPPRESS, "help": _help(source)}
         if source.read is flag:
@@ -286,8 +286,8 @@ def _unknown(env: Mapping[str, str]) -> list[str]:
         # Without the prefix, which makes any two of them alike.
         endings = [k.removeprefix(PREFIX) for k in known]
         close = difflib.get_close_matches(name.removeprefix(PREFIX), endings, n=1, cutoff=0.6)
-        mend = f"did you mean {PREFIX}{close[0]}?" if close else f"known are {', '.join(known)}; unset it"
-        faults.append(f"{name}: there is no such setting; {mend}")
+        fix = f"did you mean {PREFIX}{close[0]}?" if close else f"known are {', '.join(known)}; unset it"
+        faults.append(f"{name}: there is no such setting; {fix}")
     return faults
 
 
