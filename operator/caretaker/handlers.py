@@ -24,10 +24,10 @@ import kopf
 import msgspec
 
 from caretaker.api.names import API_VERSION, GROUP, VERSION
-from caretaker.kube.access import Access
 from caretaker.kube.client import KubeClient
 from caretaker.kube.errors import ApiError
 from caretaker.kube.metadata import MetadataSession
+from caretaker.kube.rest_config import RestConfig
 from caretaker.kube.transport import Request
 from caretaker.registry import KindInfo
 from caretaker.runtime.work_queue import Key
@@ -259,7 +259,7 @@ class CustomResources:
         @kopf.on.login(registry=registry)
         async def login(**_: Any) -> kopf.AiohttpSession:
             refused = next((generation for _, generation in reversed(sessions)), None)
-            asked = asyncio.run_coroutine_threadsafe(credentials(self._client.access, refused), loop)
+            asked = asyncio.run_coroutine_threadsafe(credentials(self._client.rest_config, refused), loop)
             authorization, generation, request = await asyncio.wrap_future(asked)
             key = authorization, generation
             # The same for the same credentials, by which kopf knows those that it was refused with.
@@ -303,7 +303,7 @@ class CustomResources:
             self._on_key(key)
 
 
-async def credentials(access: Access, refused: int | None) -> Credentials:
+async def credentials(access: RestConfig, refused: int | None) -> Credentials:
     """Our own; asked for again by kopf after a 401, `refused` being the generation of those that got it.
 
     To be called in the loop that all other requests run in: the credentials' lock belongs to it.

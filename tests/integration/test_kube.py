@@ -13,10 +13,10 @@ import pytest
 
 from caretaker.api import names
 from caretaker.api.objects import Pod, WirePod
-from caretaker.kube.access import Access
 from caretaker.kube.client import KubeClient
 from caretaker.kube.errors import ApiError
 from caretaker.kube.reflector import Reflector, Timing
+from caretaker.kube.rest_config import RestConfig
 from caretaker.kube.store import Store
 from testing.apiproxy import ApiProxy
 from testing.examples import SEED
@@ -132,7 +132,7 @@ class TestServiceAccount:
         monkeypatch.setenv("KUBERNETES_SERVICE_HOST", str(server.hostname))
         monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(server.port))
         monkeypatch.setattr("kubernetes.config.KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "none"))
-        access = await Access.load(service_account=str(tmp_path))
+        access = await RestConfig.load(service_account=str(tmp_path))
         async with KubeClient(access) as inside:
             assert inside.default_namespace == namespace
             token.write_text(await issue_token(client, namespace))

@@ -13,7 +13,7 @@ from caretaker import __version__
 from caretaker.cli import logs, plan, rerun, resume, run, status
 from caretaker.cli.common import Failure, Parser, Usage, add_connection
 from caretaker.cli.text import one_line
-from caretaker.kube.access import NoAccess
+from caretaker.kube.rest_config import ConfigError
 from caretaker.obs.server import ListenError
 from caretaker.settings import SettingsError
 
@@ -30,7 +30,7 @@ def main(argv: Sequence[str] | None = None, scale: float = 1.0) -> int:
     except (SettingsError, Usage) as error:
         _tell(args.command, error)
         return 2
-    except NoAccess as error:
+    except ConfigError as error:
         why = one_line(str(error)).rstrip(".")
         _tell(args.command, f"{why}; set KUBECONFIG, or give --kubeconfig FILE and --context NAME")
         return 2

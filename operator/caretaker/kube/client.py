@@ -11,8 +11,8 @@ from typing import Any, Self, TypedDict, TypeVar, Unpack, overload
 
 import msgspec
 
-from caretaker.kube.access import Access
 from caretaker.kube.errors import ApiError
+from caretaker.kube.rest_config import RestConfig
 from caretaker.kube.transport import ACCEPT, READ_SECONDS, Params, Request, Transport
 
 T = TypeVar("T")
@@ -89,9 +89,9 @@ class KubeClient(Transport):
         """A client for the kubeconfig given, else $KUBECONFIG, ~/.kube/config or the service account.
 
         namespace_default overrides the context's namespace; pool is the number of requests at a time,
-        watches and the Lease apart. Raises NoAccess. Sends nothing yet.
+        watches and the Lease apart. Raises ConfigError. Sends nothing yet.
         """
-        return cls(await Access.load(kubeconfig, context), namespace=namespace_default, pool=pool)
+        return cls(await RestConfig.load(kubeconfig, context), namespace=namespace_default, pool=pool)
 
     @overload
     async def get(self, path: str, type: type[T], **options: Unpack[ReadOptions]) -> T: ...

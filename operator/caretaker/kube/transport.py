@@ -1,8 +1,8 @@
 """One pooled HTTP session to one API server: credentials, guard, timeouts, errors, the lines of a watch.
 
-Inputs: an Access (address, TLS, tokens) and requests as bytes. It must not decode an object, send a request
-again that may have been executed (one exception, by aiohttp: a GET or DELETE whose kept-alive connection
-was found closed), or let a write pass that the guard refuses.
+Inputs: a RestConfig (address, TLS, tokens) and requests as bytes. It must not decode an object, send a
+request again that may have been executed (one exception, by aiohttp: a GET or DELETE whose kept-alive
+connection was found closed), or let a write pass that the guard refuses.
 """
 
 import asyncio
@@ -19,9 +19,9 @@ import msgspec
 
 from caretaker import __version__
 from caretaker.api.names import FIELD_MANAGER
-from caretaker.kube.access import Access
 from caretaker.kube.errors import ApiError, error_from
 from caretaker.kube.permissions import Permissions
+from caretaker.kube.rest_config import RestConfig
 
 Params = Mapping[str, str | int]
 
@@ -77,12 +77,12 @@ class Transport:
     write_seconds      timeout of a write; must be well below what a Lease is good for
     """
 
-    def __init__(self, access: Access, *, namespace: str | None = None, pool: int = 64) -> None:
+    def __init__(self, rest_config: RestConfig, *, namespace: str | None = None, pool: int = 64) -> None:
         self.guard: Callable[[float], None] | None = None
         self.observe: Callable[[str, str, int, float], None] | None = None
         self.permissions = Permissions()
         self.write_seconds = WRITE_SECONDS
-        self._access = access
+        self._rest_config = rest_config
         self._namespace = namespace
         # A semaphore instead of the connector's limit: a write waits here before its guard is asked and
         # its timeout starts, and neither a watch nor the Lease ever queues behind a burst of writes.
@@ -96,19 +96,19 @@ class Transport:
         )
 
     @property
-    def access(self) -> Access:
+    def rest_config(self) -> RestConfig:
         """Address and credentials, for other clients of the same server (kopf)."""
-        return self._access
+        return self._rest_config
 
     @property
     def host(self) -> str:
         """The API server's URL."""
-        return self._access.host
+        return self._rest_config.host
 
     @property
     def default_namespace(self) -> str:
         """The namespace to work in when none is named."""
-        return self._namespace or self._access.namespace
+        return self._namespace or self._rest_config.namespace
 
     async def close(self) -> None:
         """Close every connection; requests under way fail."""
@@ -129,12 +129,12 @@ class Transport:
         """
         _refuse_odd(request.verb, request.path)
         async with contextlib.nullcontext() if urgent else self._slots:
-            generation = self._access.generation
+            generation = self._rest_config.generation
             try:
                 return await self._send(request, guarded=not urgent)
             except ApiError as error:
                 # A 401 was not executed, so sending it again with fresh credentials repeats nothing.
-                if error.status != 401 or not await self._access.reload(generation):
+                if error.status != 401 or not await self._rest_config.reload(generation):
                     raise
             return await self._send(request, guarded=not urgent)
 
@@ -153,7 +153,7 @@ class Transport:
         (Unreachable) or silent (StreamStalled). Close the generator when leaving early (aclosing).
         """
         _refuse_odd("watch", path)
-        started, generation = time.monotonic(), self._access.generation
+        started, generation = time.monotonic(), self._rest_config.generation
         headers = await self._headers(ACCEPT)
         try:
             async with self._session.get(
@@ -162,12 +162,12 @@ class Transport:
                 headers=headers,
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=5, sock_read=dead_after),
                 allow_redirects=False,
-                **self._access.request,
+                **self._rest_config.request,
             ) as response:
                 self._report("watch", path, response.status, started)
                 if response.status >= 300:
                     if response.status == 401:
-                        await self._access.reload(generation)
+                        await self._rest_config.reload(generation)
                     body = await response.read()
                     raise self._error(response.status, body, response.headers, "watch", path)
                 self.permissions.granted("watch", path)
@@ -203,7 +203,7 @@ class Transport:
                 headers=headers,
                 timeout=aiohttp.ClientTimeout(total=request.timeout),
                 allow_redirects=False,
-                **self._access.request,
+                **self._rest_config.request,
             ) as response:
                 body = await _read(response)
                 code = response.status
@@ -226,7 +226,7 @@ class Transport:
         return error
 
     async def _headers(self, headers: Mapping[str, str]) -> Mapping[str, str]:
-        authorization = await self._access.authorization()
+        authorization = await self._rest_config.authorization()
         return {**headers, "Authorization": authorization} if authorization else headers
 
     def _report(self, verb: str, path: str, code: int, started: float) -> None:

@@ -12,9 +12,9 @@ import pytest
 from aiohttp import web
 
 from caretaker.handlers import CustomResources
-from caretaker.kube.access import Access
 from caretaker.kube.client import KubeClient
 from caretaker.kube.metadata import MetadataSession
+from caretaker.kube.rest_config import RestConfig
 from caretaker.registry import DAEMON_TASK
 from caretaker.runtime.work_queue import Key
 from fakes.answers import event, listing, unauthorized, version_expired
@@ -35,7 +35,7 @@ async def api() -> AsyncIterator[FakeApiServer]:
 
 @pytest.fixture
 async def session(api: FakeApiServer, tmp_path: Path) -> AsyncIterator[MetadataSession]:
-    access = await Access.load(api.kubeconfig(tmp_path))
+    access = await RestConfig.load(api.kubeconfig(tmp_path))
     made = MetadataSession({"Authorization": "Bearer secret"}, access.request, [DAEMON_TASK.plural])
     yield made
     await made.close()
@@ -94,7 +94,7 @@ async def test_a_closed_session_is_opened_again(api: FakeApiServer, session: Met
 
 async def test_the_proxy_of_a_kubeconfig_is_used(api: FakeApiServer, tmp_path: Path) -> None:
     cluster = {"server": "http://cluster.example", "proxy-url": api.url}
-    access = await Access.load(api.kubeconfig(tmp_path, cluster=cluster))
+    access = await RestConfig.load(api.kubeconfig(tmp_path, cluster=cluster))
     session = MetadataSession({}, access.request, [])
     assert (await session.request("get", f"{access.host}/apis")).status == 404
     assert api.requests[0].host == "cluster.example"
@@ -110,7 +110,7 @@ async def test_a_cluster_whose_authority_is_not_to_the_letter_of_rfc_5280_is_con
     tls.load_cert_chain(certificate)
     async with FakeApiServer(tls) as api:
         cluster = {"certificate-authority": str(certificate)}
-        access = await Access.load(api.kubeconfig(tmp_path, cluster=cluster))
+        access = await RestConfig.load(api.kubeconfig(tmp_path, cluster=cluster))
         session = MetadataSession({}, access.request, [])
         assert (await session.request("get", f"{access.host}/apis")).status == 404
         await session.close()

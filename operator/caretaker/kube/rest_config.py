@@ -1,6 +1,6 @@
-"""Where the API server is and what proves who we are: kubeconfig or service account, TLS, tokens.
+"""Address and credentials of the API server: kubeconfig or service account, TLS, tokens.
 
-Inputs: a kubeconfig and context, or what the kubernetes package finds by itself. The package reads the
+Inputs: a kubeconfig and context, or the defaults of the kubernetes package. The package reads the
 configuration, runs exec plugins and reloads tokens; none of its models or requests are used. It must not
 send anything to the API server.
 """
@@ -21,19 +21,19 @@ log = logging.getLogger(__name__)
 
 SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 
-# A token is asked for again after this long; the package's hook answers from memory until it expires.
+# A token is read again after this time; the package's hook returns it from memory until it expires.
 _TOKEN_SECONDS = 10.0
-# A 401 that a reload does not mend is not mended by reloading on every request.
+# A 401 that persists after a reload does not reload the configuration on every request.
 _RELOAD_SECONDS = 10.0
 
 
-class NoAccess(Exception):  # noqa: N818 - names the state, as the one line a user sees does
+class ConfigError(Exception):
     """No usable configuration was found, or it could not be read."""
 
 
 @dataclass(frozen=True)
-class _Loaded:
-    """One reading of the configuration."""
+class _LoadedConfig:
+    """A configuration as it was read once."""
 
     configuration: Any  # kubernetes.client.Configuration: host, api_key, refresh_api_key_hook
     namespace: str
@@ -42,23 +42,23 @@ class _Loaded:
     )  # ssl, server_hostname, proxy: as aiohttp takes them
 
 
-class Access:
+class RestConfig:
     """The API server's address and credentials, kept fresh.
 
     host        https://..., without a trailing slash
     namespace   the context's or service account's own, else "default"
     request     keyword arguments of an aiohttp request: TLS and proxy
-    generation  counts readings; name it to reload() so that many failing requests cause one reading
+    generation  counts reloads; callers pass it to reload(), so that many failing requests cause one reload
     """
 
-    def __init__(self, load: Callable[[], _Loaded], loaded: _Loaded) -> None:
+    def __init__(self, load: Callable[[], _LoadedConfig], config: _LoadedConfig) -> None:
         self._load = load
-        self._loaded = loaded
+        self._config = config
         self._lock = asyncio.Lock()
         self._authorization: str | None = None
-        self._asked = False
+        self._token_known = False
         self._fresh_until = 0.0
-        self._reloaded = 0.0
+        self._reloaded_at = 0.0
         self.generation = 0
 
     @classmethod
@@ -71,10 +71,10 @@ class Access:
     ) -> Self:
         """Read the configuration: the kubeconfig given, else $KUBECONFIG or ~/.kube/config, else in-cluster.
 
-        Raises NoAccess. Runs in a thread: an exec plugin may take seconds.
+        Raises ConfigError. Runs in a thread: an exec plugin may take seconds.
         """
 
-        def load() -> _Loaded:
+        def load() -> _LoadedConfig:
             return _load(kubeconfig, context, service_account)
 
         return cls(load, await asyncio.to_thread(load))
@@ -82,84 +82,84 @@ class Access:
     @property
     def host(self) -> str:
         """The server's URL."""
-        return str(self._loaded.configuration.host).rstrip("/")
+        return str(self._config.configuration.host).rstrip("/")
 
     @property
     def namespace(self) -> str:
         """The namespace to work in when none is named."""
-        return self._loaded.namespace
+        return self._config.namespace
 
     @property
     def request(self) -> dict[str, Any]:
         """TLS and proxy, as keyword arguments of an aiohttp request."""
-        return self._loaded.request
+        return self._config.request
 
     async def authorization(self) -> str | None:
         """The Authorization header, from a token that has not expired; None with client certificates."""
-        if self._stale():
+        if self._expired():
             async with self._lock:
-                if self._stale():
-                    await self._ask()
+                if self._expired():
+                    await self._read_token()
         return self._authorization
 
-    def _stale(self) -> bool:
-        """While the token is asked for again, the last one serves; before the first answer, none does.
+    def _expired(self) -> bool:
+        """Requests use the last token while a new one is read; before the first one they wait.
 
         A request without a token is not refused with 401: it counts as anonymous, and gets 403.
         """
-        return not self._asked or time.monotonic() >= self._fresh_until
+        return not self._token_known or time.monotonic() >= self._fresh_until
 
     async def reload(self, generation: int) -> bool:
-        """Read the configuration anew after a 401; whether there is anything new to try.
+        """Read the configuration again after a 401; returns whether a retry may succeed.
 
-        Covers what the package's hook does not: a rotated token file, client certificate or CA, and an
-        exec plugin whose credential ended before its time. A reading that fails changes nothing.
+        The package's hook misses a rotated token file, client certificate or CA, and an exec plugin's
+        credential that ended before its time. A failed reload changes nothing.
         """
         async with self._lock:
             if generation != self.generation:
                 return True
-            if self._reloaded and time.monotonic() - self._reloaded < _RELOAD_SECONDS:
+            if self._reloaded_at and time.monotonic() - self._reloaded_at < _RELOAD_SECONDS:
                 return False
-            self._reloaded = time.monotonic()
+            self._reloaded_at = time.monotonic()
             try:
-                self._loaded = await asyncio.to_thread(self._load)
-            except NoAccess as problem:
+                self._config = await asyncio.to_thread(self._load)
+            except ConfigError as problem:
                 log.warning("credentials were refused and could not be read again: %s", problem)
                 return False
             self.generation += 1
-            await self._ask()
+            await self._read_token()
             return True
 
-    async def _ask(self) -> None:
+    async def _read_token(self) -> None:
         self._fresh_until = time.monotonic() + _TOKEN_SECONDS
-        configuration = self._loaded.configuration
+        configuration = self._config.configuration
         try:
             self._authorization = await asyncio.to_thread(
                 configuration.get_api_key_with_prefix, "BearerToken"
             )
-        # A token file that is just being replaced, or a plugin that fails: the last token may still do.
+        # The token file is being replaced, or the plugin fails: the last token may still be valid.
         except Exception as problem:  # noqa: BLE001
             log.warning("the token could not be read: %s", problem)
-        self._asked = True
+        self._token_known = True
 
 
-def _load(kubeconfig: str | None, context: str | None, service_account: str) -> _Loaded:
-    # The package takes half a second and 34 MB to import: paid by those who connect, not by `--help`.
+def _load(kubeconfig: str | None, context: str | None, service_account: str) -> _LoadedConfig:
+    # The package takes half a second and 34 MB to import: `--help` does not import it.
     from kubernetes import config  # noqa: PLC0415
     from kubernetes.client import Configuration  # noqa: PLC0415
 
     configuration = Configuration()
     try:
-        file = _chosen(kubeconfig, config.KUBE_CONFIG_DEFAULT_LOCATION, service_account)
+        file = _kubeconfig_file(kubeconfig, config.KUBE_CONFIG_DEFAULT_LOCATION, service_account)
         if file:
             config.load_kube_config(file, context, configuration)
             namespace = _context_namespace(config.list_kube_config_contexts(file), context)
         else:
             namespace = _load_service_account(configuration, service_account)
-        return _Loaded(configuration, namespace or "default", _request_arguments(configuration))
+        return _LoadedConfig(configuration, namespace or "default", _request_arguments(configuration))
     # The package lets yaml.YAMLError, OSError, TypeError and ssl.SSLError through besides its own.
     except Exception as problem:
-        raise NoAccess(f"no access to a Kubernetes API server: {problem}") from problem
+        raise ConfigError(f"no access to a Kubernetes API server: {problem}") from problem
 
 
 def _existing(locations: str) -> str | None:
@@ -168,10 +168,10 @@ def _existing(locations: str) -> str | None:
     return locations if any(os.path.exists(path) for path in paths) else None
 
 
-def _chosen(kubeconfig: str | None, locations: str, service_account: str) -> str | None:
-    """The kubeconfig to read; None for the service account of the pod that this is.
+def _kubeconfig_file(kubeconfig: str | None, locations: str, service_account: str) -> str | None:
+    """The kubeconfig to read; None for the Pod's service account.
 
-    Raises FileNotFoundError with what was looked for: the package's own words name none of it.
+    Raises FileNotFoundError that names the locations; the package's own message names none.
     """
     if kubeconfig and not _existing(kubeconfig):
         raise FileNotFoundError(f"the kubeconfig {kubeconfig} names no file that exists")

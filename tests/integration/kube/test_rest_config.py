@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from caretaker.kube.access import Access, NoAccess
 from caretaker.kube.client import KubeClient
 from caretaker.kube.errors import ApiError
+from caretaker.kube.rest_config import ConfigError, RestConfig
 from fakes.answers import unauthorized
 from fakes.apiserver import FakeApiServer, answer, status
 
@@ -176,9 +176,9 @@ UNUSABLE = {
 
 class TestConfiguration:
     async def test_the_namespace_is_the_contexts(self, api: FakeApiServer, tmp_path: Path) -> None:
-        access = await Access.load(api.kubeconfig(tmp_path, namespace="team-a"))
-        assert (access.namespace, access.host) == ("team-a", api.url)
-        assert (await Access.load(api.kubeconfig(tmp_path))).namespace == "default"
+        config = await RestConfig.load(api.kubeconfig(tmp_path, namespace="team-a"))
+        assert (config.namespace, config.host) == ("team-a", api.url)
+        assert (await RestConfig.load(api.kubeconfig(tmp_path))).namespace == "default"
 
     async def test_a_namespace_given_wins(self, api: FakeApiServer, tmp_path: Path) -> None:
         kubeconfig = api.kubeconfig(tmp_path, namespace="team-a")
@@ -187,22 +187,22 @@ class TestConfiguration:
 
     async def test_a_context_may_be_named(self, api: FakeApiServer, tmp_path: Path) -> None:
         path = api.kubeconfig(tmp_path, others={"other": "there"})
-        assert (await Access.load(path, "other")).namespace == "there"
+        assert (await RestConfig.load(path, "other")).namespace == "there"
 
     @pytest.mark.parametrize("case", UNUSABLE)
     async def test_what_cannot_be_used_is_one_error(self, tmp_path: Path, case: str) -> None:
         path, text = tmp_path / "kubeconfig", UNUSABLE[case]
         if text is not None:
             path.write_text(text)
-        with pytest.raises(NoAccess, match="no access to a Kubernetes API server"):
-            await Access.load(str(path))
+        with pytest.raises(ConfigError, match="no access to a Kubernetes API server"):
+            await RestConfig.load(str(path))
 
     async def test_a_proxy_of_the_environment_is_not_used_for_loopback(
         self, api: FakeApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("http_proxy", "http://proxy.example:3128")
         monkeypatch.delenv("no_proxy", raising=False)
-        assert (await Access.load(api.kubeconfig(tmp_path))).request["proxy"] is None
+        assert (await RestConfig.load(api.kubeconfig(tmp_path))).request["proxy"] is None
 
     @pytest.mark.parametrize(
         ("no_proxy", "proxy"), [("", "http://proxy.example:3128"), (".example.com", None), ("*", None)]
@@ -214,7 +214,7 @@ class TestConfiguration:
         monkeypatch.setenv("no_proxy", no_proxy)
         api = FakeApiServer()
         api.url = "http://api.example.com:6443"
-        assert (await Access.load(api.kubeconfig(tmp_path))).request["proxy"] == proxy
+        assert (await RestConfig.load(api.kubeconfig(tmp_path))).request["proxy"] == proxy
 
 
 @pytest.mark.parametrize(
