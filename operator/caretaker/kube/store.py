@@ -1,12 +1,12 @@
-"""What the cluster holds of one resource, as far as list, watch and our own writes have told.
+"""The objects of one resource, from list, watch and our own writes.
 
-Inputs: list entries and watch events (from a Reflector), answers to our own writes (from whoever wrote).
-It must not do I/O, and never goes back in time: what is older than what it holds is ignored, so that a plan
-always sees our own last writes.
+Inputs: list entries and watch events (from a Reflector), responses to our own writes (from the writers).
+It must not do I/O, and never goes back in time: objects older than the stored ones are ignored, so that a
+plan always sees our own last writes.
 
 resourceVersions of one resource are compared as integers (Kubernetes 1.35 made that part of the API,
-KEP-5504). `version` is the resourceVersion up to which list and watch have told everything: list, then
-watch from there, never both at a time.
+KEP-5504). `version` is the resourceVersion up to which list and watch are complete: list, then watch from
+there, never both at a time.
 
                       own write (rv 9)                     own delete (rv 12)
                             |                                    |
@@ -26,7 +26,7 @@ Owner = tuple[str, str]  # (namespace, UID)
 
 
 class Record(Protocol):
-    """What a record must have; a namespaced one has `namespace` too."""
+    """The attributes of every record; a namespaced one has `namespace` too."""
 
     @property
     def name(self) -> str:
@@ -43,13 +43,13 @@ R = TypeVar("R", bound=Record)
 Subscriber = Callable[[R | None, R | None], None]
 
 
-class _Grave(NamedTuple):
+class _Tombstone(NamedTuple):
     version: int  # of the deletion; 0 = the server did not say
-    lists: int  # how many lists had been taken when it was dug
+    lists: int  # lists that had been taken before it
 
 
 def key_of(record: Record) -> Key:
-    """Where a record is kept."""
+    """The key of a record in the Store."""
     return (getattr(record, "namespace", ""), record.name)
 
 
@@ -57,8 +57,8 @@ class Store(Generic[R]):
     """The current records of one resource.
 
     synced        set once a first list is in
-    version       resourceVersion up to which list and watch have told everything
-    last_contact  on the monotonic clock, when the server was last heard
+    version       resourceVersion up to which list and watch are complete
+    last_contact  time of the server's last response or event, on the monotonic clock
     records       read-only view, (namespace, name) -> record
     """
 
@@ -70,10 +70,10 @@ class Store(Generic[R]):
         self._records: dict[Key, R] = {}
         self._versions: dict[Key, int] = {}
         self.records: Mapping[Key, R] = MappingProxyType(self._records)
-        # Our writes that neither an event nor a list has shown yet.
-        self._own: dict[Key, int] = {}
-        # Objects known to be gone whose DELETED event has not come yet, by uid.
-        self._graves: dict[str, _Grave] = {}
+        # Our writes that no event or list has confirmed yet.
+        self._unconfirmed: dict[Key, int] = {}
+        # Deleted objects whose DELETED event has not arrived yet, by uid.
+        self._tombstones: dict[str, _Tombstone] = {}
         self._lists = 0
         self._subscribers: list[Subscriber[R]] = []
 
@@ -97,86 +97,87 @@ class Store(Generic[R]):
     def subscribe(self, callback: Subscriber[R]) -> None:
         """Have `callback(old, new)` called at every change, synchronously, after it is in `records`.
 
-        old None = new object, new None = gone. A name taken over by another object (uid) is told as gone,
-        then new. A subscriber must be quick and must not raise.
+        old None = new object, new None = deleted. A name that another object (uid) takes over is reported
+        as deleted, then as new. A subscriber must be quick and must not raise.
         """
         self._subscribers.append(callback)
 
     # ------------------------------------------------- from the list and the watch
 
     def touch(self) -> None:
-        """Note that the server was heard."""
+        """Note that the server responded."""
         self.last_contact = self._clock()
 
     def passed(self, version: int) -> None:
-        """Note that the watch has told everything up to `version` (a bookmark, or any event)."""
+        """Note that the watch is complete up to `version` (a bookmark, or any event)."""
         self.version = max(self.version, version)
-        while self._graves:
-            uid, grave = next(iter(self._graves.items()))
-            if not 0 < grave.version <= version:
+        while self._tombstones:
+            uid, tombstone = next(iter(self._tombstones.items()))
+            if not 0 < tombstone.version <= version:
                 break
-            del self._graves[uid]
+            del self._tombstones[uid]
 
     def apply(self, record: R, version: int) -> None:
         """An ADDED or MODIFIED event."""
         self.passed(version)
         key = key_of(record)
         held = self._versions.get(key, 0)
-        if version < held or record.uid in self._graves:
+        if version < held or record.uid in self._tombstones:
             return
-        self._own.pop(key, None)
+        self._unconfirmed.pop(key, None)
         if version > held:
             self._put(key, record, version)
 
     def remove(self, key: Key, uid: str, version: int) -> None:
         """A DELETED event; `version` is that of the deletion."""
         self.passed(version)
-        self._graves.pop(uid, None)
+        self._tombstones.pop(uid, None)
         if self._versions.get(key, version) <= version:
             self._drop(key)
 
     def replace_all(self, items: Iterable[tuple[R, int]], version: int) -> None:
-        """A whole list and its resourceVersion: what is missing in it was deleted unseen, and is told so."""
+        """A complete list and its resourceVersion. Missing records were deleted: subscribers are called."""
         if version < self.version:
             # A consistent list is never older than what the watch has shown, unless etcd was restored
             # from a backup: then every version held here is from a history that never happened.
-            self._own.clear()
-            self._graves.clear()
+            self._unconfirmed.clear()
+            self._tombstones.clear()
         self.version = version
         self._lists += 1
-        self._graves = {uid: grave for uid, grave in self._graves.items() if self._may_return(grave)}
+        self._tombstones = {
+            uid: tombstone for uid, tombstone in self._tombstones.items() if self._keeps(tombstone)
+        }
         listed = set()
         for record, its_version in items:
             key = key_of(record)
             listed.add(key)
-            if record.uid in self._graves or its_version < self._own.get(key, 0):
+            if record.uid in self._tombstones or its_version < self._unconfirmed.get(key, 0):
                 continue
-            self._own.pop(key, None)
+            self._unconfirmed.pop(key, None)
             self._put(key, record, its_version)
         for key in [key for key in self._records if key not in listed]:
-            # Created by us after the list was taken: the watch will tell of it.
-            if self._own.get(key, 0) <= version:
+            # Created by us after the list was taken: the watch will deliver it.
+            if self._unconfirmed.get(key, 0) <= version:
                 self._drop(key)
         self.touch()
         self.synced.set()
 
-    def _may_return(self, grave: _Grave) -> bool:
-        # The list under way when the grave was dug may still hold the object; the one after it cannot.
-        return grave.version > self.version if grave.version else self._lists < grave.lists + 2
+    def _keeps(self, tombstone: _Tombstone) -> bool:
+        # The list in progress at the deletion may still contain the object; the next one cannot.
+        return tombstone.version > self.version if tombstone.version else self._lists < tombstone.lists + 2
 
     # ------------------------------------------------------- from our own writes
 
     def observe_write(self, record: R, version: int) -> None:
-        """The server's answer to our own create or patch: visible from now on.
+        """The server's response to our own create or patch: visible from now on.
 
-        Ignored when the watch has already told everything up to it: the object was then changed, or
-        deleted, since.
+        Ignored when the watch is already past it: the object was changed or deleted since.
         """
         key = key_of(record)
-        if version <= max(self.version, self._versions.get(key, 0)) or record.uid in self._graves:
+        if version <= max(self.version, self._versions.get(key, 0)) or record.uid in self._tombstones:
             return
         self._put(key, record, version)
-        self._own[key] = version
+        self._unconfirmed[key] = version
 
     def observe_delete(self, key: Key, uid: str, version: int = 0) -> None:
         """Our own delete succeeded and the object is gone: no older event or list brings it back.
@@ -190,9 +191,9 @@ class Store(Generic[R]):
             return
         if held is None or held.uid != uid:
             if version:
-                self._graves[uid] = _Grave(version, self._lists)
+                self._tombstones[uid] = _Tombstone(version, self._lists)
             return
-        self._graves[uid] = _Grave(version, self._lists)
+        self._tombstones[uid] = _Tombstone(version, self._lists)
         self._drop(key)
 
     # ---------------------------------------------------------------- changes
@@ -201,8 +202,8 @@ class Store(Generic[R]):
         old = self._records.get(key)
         self._versions[key] = version
         if old is not None and old.uid != record.uid:
-            # Its successor shows that it is gone, though no event has said so yet.
-            self._graves[old.uid] = _Grave(version, self._lists)
+            # Its successor proves the deletion before the DELETED event arrives.
+            self._tombstones[old.uid] = _Tombstone(version, self._lists)
             self._drop(key)
             self._versions[key] = version
             old = None
@@ -213,7 +214,7 @@ class Store(Generic[R]):
             subscriber(old, record)
 
     def _drop(self, key: Key) -> None:
-        self._own.pop(key, None)
+        self._unconfirmed.pop(key, None)
         self._versions.pop(key, None)
         old = self._records.pop(key, None)
         if old is not None:
@@ -224,8 +225,8 @@ class Store(Generic[R]):
 class PodIndex:
     """The Pods of each owner by the node they were created for, kept up to date event by event.
 
-    A planning pass reads its task's Pods here without touching anybody else's. An owner is known by its
-    namespace and UID: an owner reference never leads out of a namespace, whatever a Pod elsewhere says.
+    A planning pass reads its task's Pods here, and no other Pods. The key of an owner is its namespace and
+    UID: an owner reference never leads out of a namespace, even if a Pod elsewhere has the UID.
     """
 
     def __init__(self, store: Store[Pod]) -> None:
@@ -239,7 +240,7 @@ class PodIndex:
         return self._owners.get((namespace, owner_uid), {})
 
     def owners(self) -> Iterable[Owner]:
-        """(namespace, UID) of all that own a Pod here."""
+        """(namespace, UID) of all owners of Pods."""
         return self._owners.keys()
 
     def _changed(self, old: Pod | None, new: Pod | None) -> None:
