@@ -136,7 +136,7 @@ class Follower:
         task, invalid = read_task(raw)
         shards = Shards(self._client, self._namespace, self._name, raw.metadata.uid)
         now = time.time()
-        shards.take((seen.wire for seen in self._shards.values()), now)
+        shards.take((record.wire for record in self._shards.values()), now)
         nodes = {node.name: node for node in self._nodes.values()}
         pods = self._index.pods_of(self._namespace, raw.metadata.uid)
         # The task may be seen before the shards that its status counts the writes of.

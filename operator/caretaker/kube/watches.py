@@ -1,7 +1,7 @@
-"""Some collections kept up to date for somebody who looks on, and what keeps them from it.
+"""Stores of several collections for a command, and the reason when they cannot be kept up to date.
 
-Inputs: a client, and for each collection its path and the struct of its items. For people: no permission and
-no answer are told in words. It knows no kind.
+Inputs: a client, and for each collection its path and the struct of its items. A missing permission and a
+server that does not respond are reported as text. It knows no kind.
 """
 
 import asyncio
@@ -17,8 +17,8 @@ from caretaker.kube.reflector import Reflector, Wire
 from caretaker.kube.store import Store
 
 
-class Seen(msgspec.Struct, frozen=True):
-    """Any object in a Store, whole."""
+class WireRecord(msgspec.Struct, frozen=True):
+    """A complete object in a Store."""
 
     name: str
     namespace: str
@@ -26,9 +26,9 @@ class Seen(msgspec.Struct, frozen=True):
     wire: Any
 
 
-def seen(wire: Wire) -> Seen:
+def wire_record(wire: Wire) -> WireRecord:
     """An object as a record."""
-    return Seen(wire.metadata.name, wire.metadata.namespace, wire.metadata.uid, wire)
+    return WireRecord(wire.metadata.name, wire.metadata.namespace, wire.metadata.uid, wire)
 
 
 class Watches:
@@ -38,7 +38,7 @@ class Watches:
         self._client = client
         self._changed = asyncio.Event()
         self._denied = ""
-        self._troubles: dict[str, str] = {}  # by path
+        self._errors: dict[str, str] = {}  # by path
         self._reflectors: list[Reflector[Any]] = []
         self._stores: list[Store[Any]] = []
 
@@ -46,24 +46,26 @@ class Watches:
         self,
         path: str,
         wire: Any,
-        record: Callable[[Any], Any] = seen,
+        record: Callable[[Any], Any] = wire_record,
         *,
         label_selector: str | None = None,
     ) -> Store[Any]:
         """The Store that run() will keep equal to this collection."""
 
-        def told(state: str, detail: str) -> None:
+        def on_state(state: str, detail: str) -> None:
             self._denied = detail if state == "denied" else self._denied
-            self._troubles[path] = detail if state == "failing" else ""
+            self._errors[path] = detail if state == "failing" else ""
             self._changed.set()
 
-        kept: Store[Any] = Store()
-        kept.subscribe(lambda *_: self._changed.set())
-        self._stores.append(kept)
+        store: Store[Any] = Store()
+        store.subscribe(lambda *_: self._changed.set())
+        self._stores.append(store)
         self._reflectors.append(
-            Reflector(self._client, path, wire, kept, record, label_selector=label_selector, on_state=told)
+            Reflector(
+                self._client, path, wire, store, record, label_selector=label_selector, on_state=on_state
+            )
         )
-        return kept
+        return store
 
     async def run(self) -> None:
         """Watch until cancelled."""
@@ -87,21 +89,21 @@ class Watches:
 
     @property
     def trouble(self) -> str:
-        """Why the API server does not answer now, for people; empty while all is well."""
-        return next((detail for detail in self._troubles.values() if detail), "")
+        """Why the API server does not respond now, as text; empty while it does."""
+        return next((detail for detail in self._errors.values() if detail), "")
 
     @property
     def synced(self) -> bool:
-        """Whether everything has been read once."""
+        """Whether every collection has been listed once."""
         return all(store.synced.is_set() for store in self._stores)
 
 
 @asynccontextmanager
 async def running(watches: Watches) -> AsyncIterator[Watches]:
-    """The watches at work inside the block."""
-    watching = asyncio.create_task(watches.run())
+    """Runs the watches inside the block."""
+    task = asyncio.create_task(watches.run())
     try:
         yield watches
     finally:
-        watching.cancel()
-        await asyncio.gather(watching, return_exceptions=True)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
