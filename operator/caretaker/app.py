@@ -24,7 +24,7 @@ from caretaker.handlers import CustomResources
 from caretaker.kube.client import KubeClient
 from caretaker.kube.errors import ApiError
 from caretaker.kube.metadata import RECURSION_LIMIT
-from caretaker.kube.reflector import Reflector, Timing
+from caretaker.kube.reflector import Reflector, ReflectorOptions
 from caretaker.kube.reviews import Reviews
 from caretaker.kube.store import Store
 from caretaker.obs.looplag import LoopLag
@@ -42,7 +42,7 @@ from caretaker.settings import Settings
 logger = logging.getLogger(__name__)
 
 DRAIN_SECONDS: Final = 4.0  # with the Lease's release, kopf's thread and HTTP below the 10 s of a clean stop
-STUCK_SECONDS: Final = 180.0  # well above what one step of a reflector may take: 70 s, see its Timing
+STUCK_SECONDS: Final = 180.0  # well above the longest step of a reflector: 70 s, see ReflectorOptions
 
 
 def _wiring_of(info: KindInfo) -> Wiring:
@@ -237,11 +237,11 @@ class App:
         )
 
     def _reflector(self, watch: Watch[Any]) -> Reflector[Any]:
-        timing = Timing(denied=Timing.denied * self._scale)
+        options = ReflectorOptions(denied=ReflectorOptions.denied * self._scale)
         resource, store = watch.resource, Store[Any]()
         path = watch.path(self._settings.namespace)
         reflector: Reflector[Any] = Reflector(
-            self._client, path, watch.wire, store, label_selector=watch.selector, timing=timing
+            self._client, path, watch.wire, store, label_selector=watch.selector, options=options
         )
         self._stores[resource] = store
         self._denied[resource] = asyncio.Event()

@@ -15,7 +15,7 @@ from caretaker.api import names
 from caretaker.api.objects import Pod, WirePod
 from caretaker.kube.client import KubeClient
 from caretaker.kube.errors import ApiError
-from caretaker.kube.reflector import Reflector, Timing
+from caretaker.kube.reflector import Reflector, ReflectorOptions
 from caretaker.kube.rest_config import RestConfig
 from caretaker.kube.store import Store
 from testing.apiproxy import ApiProxy
@@ -23,7 +23,7 @@ from testing.examples import SEED
 from testing.faults import Match, Stall
 
 LABEL = "test.caretaker.dev/kube"
-FAST = Timing(dead_after=2.0, backoff=(0.05, 0.5), denied=0.3)
+FAST = ReflectorOptions(dead_after=2.0, backoff=(0.05, 0.5), denied=0.3)
 
 
 class ACluster(Protocol):
@@ -163,7 +163,7 @@ class Mirror:
             self.store,
             label_selector=LABEL,
             on_state=self._state,
-            timing=FAST,
+            options=FAST,
         )
         self._change = asyncio.Event()
         self.reflector.on_event = lambda _: self._change.set()

@@ -1,4 +1,4 @@
-"""Keeps a Store equal to what the API server has: list, watch, and everything that can go wrong between.
+"""Keeps a Store equal to the API server's objects: list, watch, and recovery from every error between.
 
 Inputs: a client, the path of a collection, the wire struct of its items. It must not end (a task that runs
 it lives as long as the process), and never lists and watches at a time (the Store relies on it).
@@ -45,7 +45,7 @@ StateHook = Callable[[str, str], None]
 
 
 @dataclass(frozen=True)
-class Timing:
+class ReflectorOptions:
     """Seconds. Ranges are drawn from at random, so that many watches do not end at once."""
 
     watch: tuple[int, int] = (280, 340)  # how long the server is asked to keep a watch
@@ -60,12 +60,12 @@ class _Event(msgspec.Struct):
     object: msgspec.Raw
 
 
-class _Bare(msgspec.Struct):
+class _MetadataOnly(msgspec.Struct):
     metadata: WireMeta
 
 
 _decode_event = msgspec.json.Decoder(_Event).decode
-_decode_bare = msgspec.json.Decoder(_Bare).decode
+_decode_metadata = msgspec.json.Decoder(_MetadataOnly).decode
 
 
 def _record_of(wire: Any) -> Any:
@@ -76,14 +76,14 @@ class Reflector(Generic[R]):
     """Fills one Store from one collection.
 
     record     maps a wire struct to the Store's record
-    on_state   told ("synced" | "failing" | "denied", detail) at each change; the detail of denied is the
-               missing verb and resource, "watch pods"; it is retried every 30 s
-    on_event   told the kind of each event: ADDED, MODIFIED, DELETED, BOOKMARK, LIST, WATCH (one was opened),
-               RESUME, EXPIRED, STALLED, ERROR, UNDECODABLE
-    counts     the same, counted
-    state      the last state told, "starting" before
-    due        on the monotonic clock, when it has to have gone on: it began something then, or waits until
-               then. An API server that is away is waited for; long past it, the reflector is stuck
+    on_state   called with ("synced" | "failing" | "denied", detail) at each change; the detail of denied is
+               the missing verb and resource, "watch pods"; it is retried every 30 s
+    on_event   called with the kind of each event: ADDED, MODIFIED, DELETED, BOOKMARK, LIST, WATCH (one was
+               opened), RESUME, EXPIRED, STALLED, ERROR, UNDECODABLE
+    counts     the number of events of each kind
+    state      the last state, "starting" at first
+    due        start of the current step, or end of the current wait, on the monotonic clock. The reflector
+               waits for an API server that is away; long past this time it is stuck
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class Reflector(Generic[R]):
         *,
         label_selector: str | None = None,
         on_state: StateHook | None = None,
-        timing: Timing | None = None,
+        options: ReflectorOptions | None = None,
     ) -> None:
         self.on_state = on_state
         self.on_event: Callable[[str], None] | None = None
@@ -111,11 +111,11 @@ class Reflector(Generic[R]):
         self._record = record
         self._store = store
         self._selector: Params = {"labelSelector": label_selector} if label_selector else {}
-        self._timing = timing or Timing()
+        self._options = options or ReflectorOptions()
         self._version = ""  # where the next watch starts; "" = list first
         self._failures: Counter[bool] = Counter()  # in a row; 410s apart, see _pause()
-        self._told = ("", "")
-        self._silent = 0  # watches in a row that ended without a byte
+        self._last_state = ("", "")
+        self._stalls = 0  # watches in a row that ended without a byte
         self._waiting: list[asyncio.Future[None]] = []  # relist() calls that no list has answered
         self._attempt: asyncio.Task[ApiError | None] | None = None
         self._wake = asyncio.Event()
@@ -144,7 +144,7 @@ class Reflector(Generic[R]):
                     await self._wake.wait()
 
     async def relist(self) -> None:
-        """Compare with a consistent list taken from now on; returns when the Store has it.
+        """Compare with a consistent list taken from now on; returns when the Store has the list.
 
         The watch is interrupted and starts anew from the list. Waits through failures.
         """
@@ -157,7 +157,7 @@ class Reflector(Generic[R]):
         await waiter
 
     async def _list_and_watch(self) -> ApiError | None:
-        """One attempt: what ended it, None when the server ended the watch in order."""
+        """One attempt; returns its error, None when the server ended the watch in order."""
         try:
             if not self._version:
                 await self._list()
@@ -166,8 +166,8 @@ class Reflector(Generic[R]):
             await self._watch()
         except ApiError as error:
             return error
-        # Whatever a subscriber or an unforeseen object may raise: the reflector must outlive it, and only
-        # a list mends a store that may have missed something.
+        # A subscriber or an unexpected object may raise anything: the reflector must survive it, and only a
+        # list repairs a Store that may have missed an event.
         except Exception as error:
             log.exception("watch of %s failed", self.resource)
             self._version = ""
@@ -176,37 +176,37 @@ class Reflector(Generic[R]):
 
     def _pause(self, error: ApiError | None, lasted: float) -> float:
         """Seconds until the next attempt, after taking note of how this one ended."""
-        low, high = self._timing.backoff
-        if lasted >= self._timing.healthy:
+        low, high = self._options.backoff
+        if lasted >= self._options.healthy:
             self._failures.clear()
-        if error is None and lasted >= low:  # shorter: something closes watches as fast as we open them
+        if error is None and lasted >= low:  # shorter: a proxy closes watches as fast as we open them
             return 0.0
         asked, expired = 0.0, False
         if error is not None:
-            self._judge(error)
+            self._note_error(error)
             if error.forbidden:
-                return self._timing.denied
-            # After a restart of the API server come refusals, then one 410: it comes from a server that
-            # is back, so the wait that the refusals have run up is not for it.
+                return self._options.denied
+            # After a restart of the API server come refusals, then one 410. The 410 comes from a server that
+            # is back, so the backoff that the refusals have built up does not apply to it.
             asked, expired = error.retry_after or 0.0, error.gone
         pause = min(high, low * 2.0 ** min(self._failures[expired], 16)) * random.uniform(0.5, 1)
         self._failures[expired] += 1
         return max(low, pause, asked)
 
-    def _judge(self, error: ApiError) -> None:
+    def _note_error(self, error: ApiError) -> None:
         if error.forbidden:
-            self._store.touch()  # it answers: that it refuses is no silence
-            self._tell("denied", f"{error.verb} {self.resource}")
+            self._store.touch()  # a refusal is a response, too
+            self._set_state("denied", f"{error.verb} {self.resource}")
             return
-        self._tell("failing", str(error))
+        self._set_state("failing", str(error))
         if error.gone:
             self._count("EXPIRED")
             self._version = ""
         elif error.reason == "StreamStalled":
             self._count("STALLED")
-            self._silent += 1
+            self._stalls += 1
             # Silence after a resume may mean a resourceVersion from a history that etcd lost.
-            if self._silent >= 2:
+            if self._stalls >= 2:
                 self._version = ""
         else:
             self._count("ERROR")
@@ -214,15 +214,15 @@ class Reflector(Generic[R]):
     # --------------------------------------------------------------- listing
 
     async def _list(self) -> None:
-        answered = len(self._waiting)  # those who ask while the list is under way need another one
+        waiting_before = len(self._waiting)  # calls during this list need another one
         items, version = await self._client.list(
             self._path, self._wire_type, params=self._selector, each=self._listed
         )
         self._store.replace_all(items, int(version))
         self._version = version
         self._count("LIST")
-        self._tell("synced", "")
-        done, self._waiting = self._waiting[:answered], self._waiting[answered:]
+        self._set_state("synced", "")
+        done, self._waiting = self._waiting[:waiting_before], self._waiting[waiting_before:]
         for waiter in done:
             if not waiter.done():
                 waiter.set_result(None)
@@ -239,27 +239,27 @@ class Reflector(Generic[R]):
             "watch": "1",
             "resourceVersion": self._version,
             "allowWatchBookmarks": "true",
-            "timeoutSeconds": random.randint(*self._timing.watch),
+            "timeoutSeconds": random.randint(*self._options.watch),
         }
         lines = self._client.stream(
-            self._path, params, dead_after=self._timing.dead_after, on_open=self._opened
+            self._path, params, dead_after=self._options.dead_after, on_open=self._opened
         )
         async with _closing(lines):
             async for line in lines:
-                self._silent = 0
-                self._take(line)
-                self._heard()
+                self._stalls = 0
+                self._handle_line(line)
+                self._contacted()
 
-    def _heard(self) -> None:
+    def _contacted(self) -> None:
         self._store.touch()
-        self.due = time.monotonic() + self._timing.dead_after
+        self.due = time.monotonic() + self._options.dead_after
 
     def _opened(self) -> None:
         self._count("WATCH")
-        self._heard()
-        self._tell("synced", "")
+        self._contacted()
+        self._set_state("synced", "")
 
-    def _take(self, line: bytes) -> None:
+    def _handle_line(self, line: bytes) -> None:
         event = _decode_event(line)
         kind = event.type
         if kind == "ERROR":
@@ -269,16 +269,16 @@ class Reflector(Generic[R]):
         try:
             self._version = self._apply(kind, event.object)
         except msgspec.ValidationError as error:
-            # One object that is not what its kind promises must not hide all others.
+            # One object that does not fit its schema must not hide all others.
             self._count("UNDECODABLE")
             log.warning("%s: an object cannot be read and is ignored: %s", self.resource, error)
-            self._version = _decode_bare(event.object).metadata.resource_version
+            self._version = _decode_metadata(event.object).metadata.resource_version
             self._store.passed(int(self._version))
 
     def _apply(self, kind: str, encoded: msgspec.Raw) -> str:
-        """The resourceVersion of an event that the Store now knows."""
+        """Apply an event to the Store; returns its resourceVersion."""
         if kind == "BOOKMARK":
-            version = _decode_bare(encoded).metadata.resource_version
+            version = _decode_metadata(encoded).metadata.resource_version
             self._store.passed(int(version))
             return version
         wire = self._decode(encoded)
@@ -297,11 +297,11 @@ class Reflector(Generic[R]):
         if self.on_event is not None:
             self.on_event(kind)
 
-    def _tell(self, state: str, detail: str) -> None:
-        told = (state, detail if state == "denied" else "")
-        if told == self._told:
+    def _set_state(self, state: str, detail: str) -> None:
+        new_state = (state, detail if state == "denied" else "")
+        if new_state == self._last_state:
             return
-        self._told, self.state = told, state
+        self._last_state, self.state = new_state, state
         if self.on_state is not None:
             self.on_state(state, detail)
 

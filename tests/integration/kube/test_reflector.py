@@ -14,13 +14,13 @@ from aiohttp import web
 
 from caretaker.api.objects import Node, WireNode
 from caretaker.kube.client import KubeClient
-from caretaker.kube.reflector import Reflector, Timing
+from caretaker.kube.reflector import Reflector, ReflectorOptions
 from caretaker.kube.store import Store
 from fakes.answers import bookmark, failure, forbidden, listing, too_many_requests, version_expired
 from fakes.apiserver import FakeApiServer, Handler, Watches, hang, refusing
 
 NODES = "/api/v1/nodes"
-FAST = Timing(watch=(5, 5), dead_after=30.0, backoff=(0.01, 0.05), healthy=60.0, denied=0.05)
+FAST = ReflectorOptions(watch=(5, 5), dead_after=30.0, backoff=(0.01, 0.05), healthy=60.0, denied=0.05)
 IMPATIENT = replace(FAST, dead_after=1.0)
 
 
@@ -71,7 +71,10 @@ class Followed:
 
 @asynccontextmanager
 async def follow(
-    folder: Path, *lists: Handler | dict[str, Any], timing: Timing = FAST, selector: str | None = None
+    folder: Path,
+    *lists: Handler | dict[str, Any],
+    options: ReflectorOptions = FAST,
+    selector: str | None = None,
 ) -> AsyncIterator[Followed]:
     """A reflector of the fake server's nodes; cancelled at the end, and no other task is left."""
     watches = Watches(*lists)
@@ -80,7 +83,7 @@ async def follow(
         async with await KubeClient.connect(api.kubeconfig(folder)) as client:
             store: Store[Node] = Store()
             reflector: Reflector[Node] = Reflector(
-                client, NODES, WireNode, store, label_selector=selector, timing=timing
+                client, NODES, WireNode, store, label_selector=selector, options=options
             )
             followed = Followed(reflector, store, watches)
             followed.running = task = asyncio.create_task(reflector.run())
@@ -111,7 +114,7 @@ async def test_lists_then_watches_from_there(tmp_path: Path) -> None:
 
 
 async def test_the_server_is_asked_for_watches_of_280_to_340_seconds(tmp_path: Path) -> None:
-    async with follow(tmp_path, listing(5), timing=Timing()) as f:
+    async with follow(tmp_path, listing(5), options=ReflectorOptions()) as f:
         watch = await f.watches.next()
         assert 280 <= int(watch.request.query["timeoutSeconds"]) <= 340
 
@@ -159,7 +162,7 @@ async def test_any_other_error_in_the_stream_lists_again(tmp_path: Path) -> None
 
 
 async def test_a_stalled_watch_recovers_by_itself(tmp_path: Path) -> None:
-    async with follow(tmp_path, listing(5, node("a", 3)), timing=IMPATIENT) as f:
+    async with follow(tmp_path, listing(5, node("a", 3)), options=IMPATIENT) as f:
         await f.watches.next()  # says nothing, for ever
         resumed = await f.watches.next()
         assert resumed.request.query["resourceVersion"] == "5"
@@ -170,7 +173,7 @@ async def test_a_stalled_watch_recovers_by_itself(tmp_path: Path) -> None:
 
 
 async def test_a_watch_that_stalls_twice_lists_again(tmp_path: Path) -> None:
-    async with follow(tmp_path, listing(5, node("a", 3)), listing(2), timing=IMPATIENT) as f:
+    async with follow(tmp_path, listing(5, node("a", 3)), listing(2), options=IMPATIENT) as f:
         for _ in range(2):
             await f.watches.next()
         third = await f.watches.next()
@@ -179,11 +182,11 @@ async def test_a_watch_that_stalls_twice_lists_again(tmp_path: Path) -> None:
 
 
 async def test_bookmarks_keep_a_quiet_watch_alive(tmp_path: Path) -> None:
-    timing = replace(FAST, dead_after=2.0)
-    async with follow(tmp_path, listing(5), timing=timing) as f:
+    options = replace(FAST, dead_after=2.0)
+    async with follow(tmp_path, listing(5), options=options) as f:
         watch = await f.watches.next()
         for version in range(10, 16):
-            await asyncio.sleep(timing.dead_after / 4)
+            await asyncio.sleep(options.dead_after / 4)
             await watch.send("BOOKMARK", bookmark(version))
         await f.until(lambda: f.reflector.counts["BOOKMARK"] == 6)
         assert f.reflector.counts["STALLED"] == 0
@@ -216,8 +219,8 @@ async def test_a_server_that_fails_is_asked_less_and_less_often(tmp_path: Path) 
         return await refusing(failure(500, "InternalError"))(request)
 
     # The last pauses are long beside what a busy machine adds to the first.
-    timing = Timing(backoff=(0.02, 0.6))
-    async with follow(tmp_path, *[failing] * 8, listing(5), timing=timing) as f:
+    options = ReflectorOptions(backoff=(0.02, 0.6))
+    async with follow(tmp_path, *[failing] * 8, listing(5), options=options) as f:
         await f.watches.next()
     pauses = [later - earlier for earlier, later in pairwise(asked)]
     assert all(pause >= 0.02 for pause in pauses)
@@ -226,8 +229,8 @@ async def test_a_server_that_fails_is_asked_less_and_less_often(tmp_path: Path) 
 
 async def test_a_410_from_a_server_that_is_back_does_not_wait_as_long_as_its_failures(tmp_path: Path) -> None:
     failing = refusing(failure(503, "ServiceUnavailable"))
-    timing = Timing(backoff=(0.02, 5.0))
-    async with follow(tmp_path, *[failing] * 6, listing(5), listing(9), timing=timing) as f:
+    options = ReflectorOptions(backoff=(0.02, 5.0))
+    async with follow(tmp_path, *[failing] * 6, listing(5), listing(9), options=options) as f:
         watch = await f.watches.next()
         await watch.send("ERROR", version_expired(5, 8))
         await f.until(lambda: f.reflector.counts["EXPIRED"] == 1)
@@ -249,7 +252,7 @@ async def test_a_server_that_asks_for_time_is_given_it(tmp_path: Path) -> None:
 async def test_a_server_that_ends_every_watch_at_once_is_not_asked_in_a_loop(tmp_path: Path) -> None:
     loop = asyncio.get_running_loop()
     # So long that a watch does not outlast it on a busy machine: then it would not have been ended at once.
-    async with follow(tmp_path, listing(5), timing=Timing(backoff=(1.0, 1.0))) as f:
+    async with follow(tmp_path, listing(5), options=ReflectorOptions(backoff=(1.0, 1.0))) as f:
         opened = []
         for _ in range(4):
             watch = await f.watches.next()
@@ -282,8 +285,8 @@ async def test_relist_before_the_first_list_and_twice_at_once(tmp_path: Path) ->
 
 
 async def test_relist_cuts_a_long_backoff_short(tmp_path: Path) -> None:
-    timing = Timing(denied=3600)
-    async with follow(tmp_path, refusing(forbidden("list", "nodes")), listing(5), timing=timing) as f:
+    options = ReflectorOptions(denied=3600)
+    async with follow(tmp_path, refusing(forbidden("list", "nodes")), listing(5), options=options) as f:
         await f.until(lambda: f.reflector.state == "denied")
         async with asyncio.timeout(2):
             await f.reflector.relist()
@@ -319,8 +322,8 @@ async def test_a_subscriber_that_raises_does_not_end_the_reflector(
 
 
 async def test_while_a_server_is_away_the_next_try_is_due_and_not_the_answer(tmp_path: Path) -> None:
-    timing = replace(FAST, backoff=(40.0, 40.0))
-    async with follow(tmp_path, refusing(failure(503, "ServiceUnavailable")), timing=timing) as f:
+    options = replace(FAST, backoff=(40.0, 40.0))
+    async with follow(tmp_path, refusing(failure(503, "ServiceUnavailable")), options=options) as f:
         await f.until(lambda: f.reflector.state == "failing")
         assert 35 < f.reflector.due - time.monotonic() <= 40
 
@@ -359,7 +362,7 @@ async def test_a_list_whose_answer_does_not_come_is_overdue_from_its_start(tmp_p
 async def test_it_ends_when_asked_to_though_a_list_is_asked_for_just_then(tmp_path: Path, steps: int) -> None:
     """In the pause between two attempts, and whichever comes first by some turns of the event loop."""
     patient = replace(FAST, denied=600.0)
-    async with follow(tmp_path, refusing(forbidden("list", "nodes")), timing=patient) as f:
+    async with follow(tmp_path, refusing(forbidden("list", "nodes")), options=patient) as f:
         await f.until(lambda: f.reflector.state == "denied")
         await asyncio.sleep(0.01)  # it pauses now
         asking = asyncio.create_task(f.reflector.relist())
