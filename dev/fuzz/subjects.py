@@ -187,7 +187,7 @@ def _ecs_to_plan(content: bytes) -> Any:
 
 
 def _watched(line: bytes) -> Any:
-    return metadata.shallow(metadata.read(line.decode(errors="replace")))
+    return metadata.without_managed_fields(metadata.decode_json(line.decode(errors="replace")))
 
 
 SUBJECTS: Final[dict[str, Subject]] = {
