@@ -21,11 +21,11 @@ from caretaker.aws.reach import Reach
 from caretaker.aws.services import sped_up
 from caretaker.aws.session import Options
 from caretaker.handlers import CustomResources
+from caretaker.kube.authorizer import DelegatingAuthorizer
 from caretaker.kube.client import KubeClient
 from caretaker.kube.errors import ApiError
 from caretaker.kube.metadata import RECURSION_LIMIT
 from caretaker.kube.reflector import Reflector, ReflectorOptions
-from caretaker.kube.reviews import Reviews
 from caretaker.kube.store import Store
 from caretaker.obs.looplag import LoopLag
 from caretaker.obs.metrics import Metrics, create_metrics
@@ -104,7 +104,7 @@ class App:
             self._metrics.registry,
             self._health(),
             self._readiness(),
-            authorize=Reviews(self._client) if settings.metrics_authentication else None,
+            authorize=DelegatingAuthorizer(self._client) if settings.metrics_authentication else None,
             metrics_every=self._scale,
         )
         try:

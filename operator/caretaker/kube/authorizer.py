@@ -53,7 +53,7 @@ class _AccessReview(msgspec.Struct):
     status: _AccessStatus = msgspec.field(default_factory=_AccessStatus)
 
 
-class Reviews:
+class DelegatingAuthorizer:
     """See the module. `clock` gives seconds that never go back."""
 
     def __init__(self, client: KubeClient, clock: Callable[[], float] = time.monotonic) -> None:
@@ -76,7 +76,7 @@ class Reviews:
             if (cached := self._cached(key)) is not None:
                 return cached
             try:
-                status = await self._reviewed(token)
+                status = await self._authorize(token)
             except (ApiError, msgspec.ValidationError) as error:
                 logger.warning("a reader of metrics cannot be reviewed: %s", error)
                 return HTTPStatus.SERVICE_UNAVAILABLE
@@ -99,7 +99,7 @@ class Reviews:
             del results[next(iter(results))]
         results[key] = (self._clock() + (ALLOWED_SECONDS if allowed else REFUSED_SECONDS), status)
 
-    async def _reviewed(self, token: str) -> HTTPStatus:
+    async def _authorize(self, token: str) -> HTTPStatus:
         review = await self._review("authentication", "TokenReview", {"token": token}, _TokenReview)
         if not review.status.authenticated:
             return HTTPStatus.UNAUTHORIZED
@@ -115,7 +115,7 @@ class Reviews:
         return HTTPStatus.OK if access.status.allowed else HTTPStatus.FORBIDDEN
 
     async def _review(self, group: str, kind: str, spec: dict[str, Any], answer: type[T]) -> T:
-        """Reviews change nothing, so a standby may create them, too."""
+        """DelegatingAuthorizer change nothing, so a standby may create them, too."""
         body = {"apiVersion": f"{group}.k8s.io/v1", "kind": kind, "spec": spec}
         path = f"/apis/{group}.k8s.io/v1/{kind.lower()}s"
         return await self._client.create(path, body, answer, unguarded=True)

@@ -13,9 +13,9 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry
 
 import chart
+from caretaker.kube.authorizer import ALLOWED_SECONDS, AT_ONCE, CACHED, REFUSED_SECONDS, DelegatingAuthorizer
 from caretaker.kube.client import KubeClient
 from caretaker.kube.errors import NotLeader
-from caretaker.kube.reviews import ALLOWED_SECONDS, AT_ONCE, CACHED, REFUSED_SECONDS, Reviews
 from caretaker.obs.server import ObsServer
 from fakes.answers import failure, forbidden
 from fakes.apiserver import FakeApiServer, refusing
@@ -81,12 +81,12 @@ async def test_only_who_is_allowed_reads_the_metrics_of_an_operator(
         assert process.healthz()[0] == 200
         process.terminate()
     user = f"system:serviceaccount:{namespace}:operator"
-    reviews = {one for one in used(cluster, user)[0] if one.resource.endswith("reviews")}
-    assert {(one.verb, one.resource) for one in reviews} == {
+    review_rights = {one for one in used(cluster, user)[0] if one.resource.endswith("reviews")}
+    assert {(one.verb, one.resource) for one in review_rights} == {
         ("create", "tokenreviews"),
         ("create", "subjectaccessreviews"),
     }
-    assert all(any(right.covers(one) for right in granted(ours)) for one in reviews)
+    assert all(any(right.covers(one) for right in granted(ours)) for one in review_rights)
     assert [one for one in refused(cluster, user) if "reviews" in one] == []
 
 
@@ -140,7 +140,7 @@ def not_leading(_: float) -> None:
 async def test_what_is_asked_is_what_was_told_of_the_token(api: FakeApiServer, client: KubeClient) -> None:
     asked = answers(api)
     client.guard = not_leading  # reviews write nothing
-    assert await Reviews(client)("secret") is HTTPStatus.OK
+    assert await DelegatingAuthorizer(client)("secret") is HTTPStatus.OK
     assert asked == ["tokenreviews", "subjectaccessreviews"]
     token, access = (json.loads(body) for body in api.bodies)
     assert (token["kind"], token["spec"]) == ("TokenReview", {"token": "secret"})
@@ -172,44 +172,44 @@ async def test_an_answer_is_remembered_for_a_while(
     each: int,
 ) -> None:
     asked, clock = answers(api, authenticated=authenticated, allowed=allowed), Clock()
-    reviews = Reviews(client, clock)
-    assert set(await asyncio.gather(*(reviews("a") for _ in range(20)))) == {status}
+    authorizer = DelegatingAuthorizer(client, clock)
+    assert set(await asyncio.gather(*(authorizer("a") for _ in range(20)))) == {status}
     assert len(asked) <= AT_ONCE * each, "concurrent requests share a review"
     before = len(asked)
     clock.now += kept - 1
-    assert (await reviews("a"), len(asked)) == (status, before)
-    assert await reviews("b") is status
+    assert (await authorizer("a"), len(asked)) == (status, before)
+    assert await authorizer("b") is status
     assert len(asked) == before + each, "another token needs its own review"
     clock.now += 1
-    assert await reviews("a") is status
+    assert await authorizer("a") is status
     assert len(asked) == before + 2 * each
 
 
 async def test_while_the_api_server_does_not_answer_nobody_reads(
     api: FakeApiServer, client: KubeClient
 ) -> None:
-    reviews = Reviews(client)
+    authorizer = DelegatingAuthorizer(client)
     for handler in (
         refusing(failure(500, "InternalError")),
         refusing(forbidden("create", "tokenreviews.authentication.k8s.io")),
     ):
         api.on("POST", "/apis/authentication.k8s.io/v1/tokenreviews", handler)
-        assert await reviews("a") is HTTPStatus.SERVICE_UNAVAILABLE
+        assert await authorizer("a") is HTTPStatus.SERVICE_UNAVAILABLE
     answers(api)
-    assert await reviews("a") is HTTPStatus.OK, "errors are not cached"
+    assert await authorizer("a") is HTTPStatus.OK, "errors are not cached"
 
 
 async def test_invented_tokens_are_not_kept_for_ever(api: FakeApiServer, client: KubeClient) -> None:
     answers(api, authenticated=False)
-    reviews = Reviews(client)
+    authorizer = DelegatingAuthorizer(client)
     for number in range(CACHED + 20):
-        await reviews(str(number))
-    assert len(reviews._refused) == CACHED
+        await authorizer(str(number))
+    assert len(authorizer._refused) == CACHED
 
 
 async def test_a_token_that_is_no_text_is_nobodys(api: FakeApiServer, client: KubeClient) -> None:
     asked = answers(api)
-    server = ObsServer(CollectorRegistry(), authorize=Reviews(client))
+    server = ObsServer(CollectorRegistry(), authorize=DelegatingAuthorizer(client))
     bound = await server.start("127.0.0.1", 0, 0)
     reader, writer = await asyncio.open_connection("127.0.0.1", bound.metrics_port)
     writer.write(b"GET /metrics HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer a\xff\r\n\r\n")
@@ -221,9 +221,9 @@ async def test_a_token_that_is_no_text_is_nobodys(api: FakeApiServer, client: Ku
 
 async def test_invented_tokens_displace_nobody_who_may_read(api: FakeApiServer, client: KubeClient) -> None:
     answers(api)
-    reviews = Reviews(client)
-    assert await reviews("prometheus") is HTTPStatus.OK
+    authorizer = DelegatingAuthorizer(client)
+    assert await authorizer("prometheus") is HTTPStatus.OK
     answers(api, authenticated=False)
     for number in range(CACHED + 20):
-        assert await reviews(str(number)) is HTTPStatus.UNAUTHORIZED
-    assert await reviews("prometheus") is HTTPStatus.OK
+        assert await authorizer(str(number)) is HTTPStatus.UNAUTHORIZED
+    assert await authorizer("prometheus") is HTTPStatus.OK
