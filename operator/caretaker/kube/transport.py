@@ -35,8 +35,8 @@ _WRITES = frozenset(("create", "patch", "delete"))
 # operator's rights, to another namespace's objects. The characters are those of path segment names
 # (k8s.io/apimachinery pkg/api/validation/path) less what URLs give a meaning.
 _PATH = re.compile(r"(/(?!\.{1,2}(/|\Z))[A-Za-z0-9._:-]+)+")
-# Below the API server's own 90 s (k8s.io/apiserver pkg/server/secure_serving.go, IdleTimeout), so that it
-# is we who close an idle connection and never a request that finds it closed.
+# Below the API server's own 90 s (k8s.io/apiserver pkg/server/secure_serving.go, IdleTimeout), so that we
+# close an idle connection first and no request finds it closed.
 _KEEPALIVE_SECONDS = 60.0
 # Bytes of a body or an answer above which its connection is closed: TLS keeps buffers as large as the largest
 # message that it has carried (OpenSSL's memory BIOs), and the pool uses all of its connections in turn.
@@ -57,8 +57,8 @@ class Request(msgspec.Struct, frozen=True):
         """The parameters to send."""
         query: dict[str, str | int] = dict(self.params or {})
         if self.verb in _WRITES:
-            # The server gives up when we do (k8s.io/apiserver filters/request_deadline.go): a write that
-            # lies queued in it is not carried out after the Lease has gone to somebody else.
+            # The server gives up when we do (k8s.io/apiserver filters/request_deadline.go): it does not
+            # execute a queued write after another process holds the Lease.
             query["timeout"] = f"{max(1, round(self.timeout * 1000))}ms"
             if self.verb != "delete":
                 query["fieldManager"] = FIELD_MANAGER
@@ -70,11 +70,11 @@ class Transport:
 
     host               the server's URL
     default_namespace  the context's namespace, or the one given
-    guard              asked before each write with the write's timeout in seconds; raises NotLeader
-    observe            told (verb, resource, code, seconds) of each request; code 0 = no answer; for a watch,
-                       the seconds until it was open
-    permissions        told of every refusal and, while something is missing, of every success
-    write_seconds      timeout of a write; must be well below what a Lease is good for
+    guard              called before each write with the write's timeout in seconds; raises NotLeader
+    observe            called with (verb, resource, code, seconds) for each request; code 0 = no response;
+                       for a watch, the seconds until it was open
+    permissions        gets every refusal and, while a permission is missing, every success
+    write_seconds      timeout of a write; must be well below the Lease's duration
     """
 
     def __init__(self, rest_config: RestConfig, *, namespace: str | None = None, pool: int = 64) -> None:
@@ -90,8 +90,9 @@ class Transport:
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEPALIVE_SECONDS),
             cookie_jar=aiohttp.DummyCookieJar(),
-            request_class=_LastLook,
-            # Lists above 128 KiB would come gzipped, at a cost in CPU to both sides and no gain in a cluster.
+            request_class=_GuardedRequest,
+            # Lists above 128 KiB would be gzipped: that costs CPU on both sides and gains nothing in a
+            # cluster.
             headers={"User-Agent": f"caretaker/{__version__}", "Accept-Encoding": "identity"},
         )
 
@@ -127,7 +128,7 @@ class Transport:
         urgent (the Lease's own requests): neither queued for a slot nor guarded. Raises NotLeader when the
         guard refuses a write, which then was not sent, and ApiError.
         """
-        _refuse_odd(request.verb, request.path)
+        _check_path(request.verb, request.path)
         async with contextlib.nullcontext() if urgent else self._slots:
             generation = self._rest_config.generation
             try:
@@ -152,7 +153,7 @@ class Transport:
         minute). on_open is called when the server has accepted the watch. Raises ApiError: refused, cut
         (Unreachable) or silent (StreamStalled). Close the generator when leaving early (aclosing).
         """
-        _refuse_odd("watch", path)
+        _check_path("watch", path)
         started, generation = time.monotonic(), self._rest_config.generation
         headers = await self._headers(ACCEPT)
         try:
@@ -237,9 +238,9 @@ class Transport:
 _guard: ContextVar[Callable[[], None] | None] = ContextVar("guard", default=None)
 
 
-class _LastLook(aiohttp.ClientRequest):
-    """Asks the guard once more when the connection is there, just before the first byte: opening it may have
-    taken long, and a process that stood still must not send on waking what it was allowed before."""
+class _GuardedRequest(aiohttp.ClientRequest):
+    """Calls the guard again on the open connection, just before the first byte: opening it may have taken
+    long, and a process that was stopped must not, when it continues, send a write that was allowed before."""
 
     async def send(self, conn: Any) -> aiohttp.ClientResponse:
         """See the class."""
@@ -248,8 +249,8 @@ class _LastLook(aiohttp.ClientRequest):
         return await super().send(conn)
 
 
-def _refuse_odd(verb: str, path: str) -> None:
-    """ApiError for what cannot be the path of an object: no object has such a name."""
+def _check_path(verb: str, path: str) -> None:
+    """ApiError for a path that no object can have."""
     if not _PATH.fullmatch(path):
         raise ApiError(404, "NotFound", "no object can have such a name", verb=verb, path=path)
 
@@ -289,7 +290,7 @@ async def lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
 
 
 def _abort(response: aiohttp.ClientResponse) -> None:
-    """Drop the connection of a watch that is left before its end: a polite TLS goodbye may take 30 s."""
+    """Drop the connection of a watch that is left before its end: an orderly TLS shutdown may take 30 s."""
     if response.connection is not None and response.connection.transport is not None:
         response.connection.transport.abort()
 
