@@ -1,7 +1,7 @@
 """The verbs of the Kubernetes API, decoding straight into structs.
 
 Inputs: paths as the API writes them (/api/v1/nodes) and the struct to decode into. It must not know any
-kind, nor retry: what a failure means is the caller's to say.
+kind, nor retry: callers interpret failures.
 """
 
 import builtins
@@ -26,7 +26,7 @@ _JSON = {**ACCEPT, "Content-Type": "application/json"}
 METADATA_ONLY = {"Accept": "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"}
 METADATA_LIST_ONLY = {"Accept": "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"}
 NESTED_TOO_DEEP = "NestedTooDeep"
-# How often a paged list that expired half-way is started over with pages before it is read in one piece.
+# Paged attempts at a list whose continue token expires, before it is read in one piece.
 _PAGED_TRIES = 2
 
 
@@ -147,7 +147,7 @@ class KubeClient(Transport):
 
         Pages of `page` items; `each` maps an item as its page arrives, so that wire structs need not all
         be held at once. metadata_only asks for PartialObjectMetadata. A continue token that expires (410)
-        starts over from nothing: what is returned is never a part.
+        starts the list over: a partial list is never returned.
         """
         wanted: Any = item_type or dict
         headers = METADATA_LIST_ONLY if metadata_only else ACCEPT
@@ -199,7 +199,7 @@ class KubeClient(Transport):
     ) -> Any:
         """POST an object to its collection; its stored form.
 
-        unguarded is for the Lease's own writes: neither the guard nor the queue for a slot is in their way.
+        unguarded is for the Lease's own writes: they pass neither the guard nor the queue for a slot.
         """
         request = Request("create", path, params, _JSON, _encode(body), timeout or self.write_seconds)
         return _decode(await self.call(request, urgent=unguarded), type)
@@ -278,7 +278,7 @@ def _decoder(wanted: Any) -> Callable[[bytes], Any]:
     def checked(answer: bytes) -> Any:
         try:
             return decode(answer)
-        except RecursionError:  # what decoders bear differs from Python to Python
+        except RecursionError:  # the depth that decoders can read differs between versions of Python
             raise ApiError(200, NESTED_TOO_DEEP, "it nests deeper than this Python can read") from None
 
     return checked

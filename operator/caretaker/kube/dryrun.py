@@ -1,6 +1,6 @@
-"""Objects submitted to be judged and not stored, and what a refusal says of each field.
+"""Server-side dry runs: their query parameters, and the fields that a refusal names.
 
-Pure: (ApiError) -> what is wrong where.
+Pure: (ApiError) -> (field, fault) pairs.
 """
 
 import re
@@ -16,22 +16,22 @@ _STRICT: Final = re.compile(r'(unknown|duplicate) field "([^"]+)"')
 
 
 def by_admission(error: ApiError) -> bool:
-    """Whether a policy or webhook refused, and not the Pod's own validation: the status code does not tell,
-    since either may choose it (a ValidatingAdmissionPolicy's default is 422 Invalid). The words are those of
-    k8s.io/apiserver, admission.NewForbidden and webhook/errors.ToStatusErr."""
+    """Whether a policy or webhook refused, and not the Pod's own validation. The status code does not show
+    it, since either may choose it (a ValidatingAdmissionPolicy's default is 422 Invalid). The texts are those
+    of k8s.io/apiserver, admission.NewForbidden and webhook/errors.ToStatusErr."""
     return error.forbidden or " is forbidden: " in error.message or "admission webhook" in error.message
 
 
 def faults_in(error: ApiError) -> list[tuple[str, str]]:
-    """(field, what is wrong with it) of a refusal, by its causes or by the words of strict decoding."""
-    # "some validation rules were not checked" comes with field <nil> beside the faults that say why.
-    if named := [(field, said) for field, said in error.causes if field not in ("<nil>", "patch")]:
+    """(field, fault) pairs of a refusal, from its causes or from the text of strict decoding."""
+    # "some validation rules were not checked" comes with field <nil> beside the actual faults.
+    if named := [(field, message) for field, message in error.causes if field not in ("<nil>", "patch")]:
         return named
-    patch = next((said for field, said in error.causes if field == "patch"), "")
+    patch = next((message for field, message in error.causes if field == "patch"), "")
     return _undecoded(patch or error.message) or [("", error.message)]
 
 
-def _undecoded(said: str) -> list[tuple[str, str]]:
-    """The fields that strict decoding names, if that is what refused."""
-    _, refused, words = said.rpartition(_DECODING)
+def _undecoded(message: str) -> list[tuple[str, str]]:
+    """The fields that strict decoding names; none for another refusal."""
+    _, refused, words = message.rpartition(_DECODING)
     return [(field, f"{what} field") for what, field in _STRICT.findall(words)] if refused else []

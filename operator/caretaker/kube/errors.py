@@ -1,7 +1,7 @@
-"""What can go wrong between caretaker and the API server, as two exceptions.
+"""The errors between caretaker and the API server, as two exceptions.
 
-Inputs: an HTTP status and, where the server sent one, its metav1.Status. It must not decide what happens
-next: backing off, giving up and reporting belong to the callers.
+Inputs: an HTTP status and, where the server sent one, its metav1.Status. Callers decide about
+backoff, retries and reports.
 """
 
 import re
@@ -19,7 +19,7 @@ _TERMINATING = " is being terminated"  # of the admission plugin NamespaceLifecy
 _NOT_PERMITTED = re.compile(r'cannot (\w+) resource "([^"]+)"')
 
 
-class NotLeader(Exception):  # noqa: N818 - a state, named as the code around it speaks of it
+class NotLeader(Exception):  # noqa: N818 - the name of a state
     """A write was not sent: the Lease is not held, or would not outlive the write's timeout."""
 
 
@@ -33,7 +33,7 @@ class ApiError(Exception):
     retry_after  seconds the server asked to wait (Retry-After or details.retryAfterSeconds), or None
     causes       (field, message) pairs of details.causes: which field of the object was refused, and why
     verb, path   the request
-    unsent       no connection was had: the request was not executed
+    unsent       no connection was opened: the request was not executed
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class ApiError(Exception):
 
     @property
     def missing_permission(self) -> tuple[str, str] | None:
-        """(verb, resource with its subresource) that RBAC does not grant us; None for any other refusal."""
+        """(verb, resource with its subresource) that RBAC does not grant; None for any other refusal."""
         found = _NOT_PERMITTED.search(self.message) if self.forbidden else None
         return (found[1], found[2]) if found else None
 
@@ -118,7 +118,7 @@ class ApiError(Exception):
 
     @property
     def transient(self) -> bool:
-        """Whether the same request may succeed later without anybody changing anything."""
+        """Whether the same request may succeed later without any change."""
         return self.status in _TRANSIENT or self.status >= 500
 
 
@@ -159,7 +159,7 @@ def error_from(
 ) -> ApiError:
     """The ApiError of a refused request, or of an ERROR event in a watch (status 0: take the body's code).
 
-    `body` is a metav1.Status or, from a proxy or load balancer in between, anything at all.
+    `body` is a metav1.Status or, from a proxy or load balancer, any text.
     """
     try:
         answer = _decode_status(body)
