@@ -28,7 +28,7 @@ from bench.awsdouble import ANSWER_SECONDS
 from bench.figures import Figure
 from bench.parts import percentile, say
 from caretaker.aws.calls import Aws
-from caretaker.aws.identity import Target
+from caretaker.aws.identity import ClientKey
 from caretaker.aws.services import Rate
 from caretaker.aws.session import Options
 from testbed import pki
@@ -155,7 +155,7 @@ async def _ours() -> tuple[float, list[float]]:
     async with Aws(rates={"sqs": unlimited, "ec2": unlimited}) as aws:
 
         async def caller(service: str) -> None:
-            target, (operation, params) = Target(service, REGION), OPERATIONS[service]
+            target, (operation, params) = ClientKey(service, REGION), OPERATIONS[service]
             for _ in range(2 * CALLS // CALLERS):
                 began = time.monotonic()
                 await aws.call(target, operation, **params)

@@ -10,7 +10,7 @@ from awsdoubles.clients import REGION
 from awsdoubles.envelopes import Queue
 from caretaker.api.s3refresh import SQSSource
 from caretaker.aws.calls import Aws as AwsCalls
-from caretaker.aws.identity import Target
+from caretaker.aws.identity import ClientKey
 from caretaker.s3refresh.plan import Message
 from caretaker.s3refresh.poller import Poller
 
@@ -33,7 +33,7 @@ class Polling:
         owner_absent: Callable[[], bool] = lambda: False,
     ) -> None:
         self._news = asyncio.Event()
-        sqs = calls.sqs(Target("sqs", REGION, endpoint_url=url))
+        sqs = calls.sqs(ClientKey("sqs", REGION, endpoint_url=url))
         source = SQSSource(queue_url=queue.url)
         self.poller = Poller(sqs, source, 1, visibility, owner_absent)
         if owner:

@@ -1,7 +1,7 @@
 """AWS for the event loop: calls in a bounded pool of threads, long polls in threads of their own.
 
-Inputs: Targets and operations as boto3 names them. Every call passes its identity's token bucket, of reads or
-of writes; writes pass the guard a moment before they are sent. It must not retry beyond botocore: what a
+Inputs: ClientKeys and operations as boto3 names them. Every call passes its identity's token bucket, of reads
+or of writes; writes pass the guard a moment before they are sent. It must not retry beyond botocore: what a
 failure means is the caller's to say.
 """
 
@@ -17,7 +17,7 @@ from caretaker.aws.connections import Hooks, Observer, Refused
 from caretaker.aws.ec2 import Ec2, Ec2Writer
 from caretaker.aws.ecs import Ecs
 from caretaker.aws.errors import AwsError, error_from
-from caretaker.aws.identity import Identity, Target
+from caretaker.aws.identity import ClientKey, Identity
 from caretaker.aws.limits import Limiter
 from caretaker.aws.services import Rate, api_name, is_write, policy
 from caretaker.aws.session import Clients, Options, utc_now
@@ -54,7 +54,7 @@ class Aws:
         self._limiter = Limiter()
         self._rates = dict(rates or {})
         self._per_client = options.per_client
-        self._slots: dict[Target, _Slots] = {}
+        self._slots: dict[ClientKey, _Slots] = {}
         self._roles: dict[Identity, asyncio.Lock] = {}
 
     @property
@@ -75,54 +75,54 @@ class Aws:
     def observer(self, observer: Observer | None) -> None:
         self._hooks.observer = observer
 
-    async def call(self, target: Target, operation: str, /, **params: Any) -> dict[str, Any]:
+    async def call(self, client_key: ClientKey, operation: str, /, **params: Any) -> dict[str, Any]:
         """One operation (`describe_instances`) with AWS's own parameter names; the decoded answer."""
-        key = target.shared  # one set of slots for each endpoint, for all users of a role
+        key = client_key.shared  # one set of slots for each endpoint, for all users of a role
         slots = self._slots.setdefault(key, _Slots(self._per_client))
         slots.users += 1
         try:
             async with slots.free:
-                return await self._call(target, operation, params, self._calls)
+                return await self._call(client_key, operation, params, self._calls)
         finally:
             slots.users -= 1
             if not slots.users:
                 self._slots.pop(key, None)
 
-    async def poll(self, target: Target, operation: str, /, **params: Any) -> dict[str, Any]:
+    async def poll(self, client_key: ClientKey, operation: str, /, **params: Any) -> dict[str, Any]:
         """One long poll, which the service answers after 20 s at most.
 
         The parameter that says so to the service (WaitTimeSeconds) is the caller's to give. Cancelling
         returns at once; the poll itself ends by itself, and what it still receives is lost to us.
         """
-        return await self._call(target, operation, params, self._polls)
+        return await self._call(client_key, operation, params, self._polls)
 
-    def autoscaling(self, target: Target) -> AutoScaling:
-        """Auto Scaling under a target of service autoscaling."""
-        return cast(AutoScaling, _Operations(self, target, "autoscaling"))
+    def autoscaling(self, client_key: ClientKey) -> AutoScaling:
+        """Auto Scaling for a client key of service autoscaling."""
+        return cast(AutoScaling, _Operations(self, client_key, "autoscaling"))
 
-    def ec2(self, target: Target) -> Ec2:
-        """EC2 under a target of service ec2."""
-        return cast(Ec2, _Operations(self, target, "ec2"))
+    def ec2(self, client_key: ClientKey) -> Ec2:
+        """EC2 for a client key of service ec2."""
+        return cast(Ec2, _Operations(self, client_key, "ec2"))
 
-    def ec2_writer(self, target: Target) -> Ec2Writer:
-        """What changes something in EC2, under a target of service ec2."""
-        return cast(Ec2Writer, _Operations(self, target, "ec2"))
+    def ec2_writer(self, client_key: ClientKey) -> Ec2Writer:
+        """What changes something in EC2, for a client key of service ec2."""
+        return cast(Ec2Writer, _Operations(self, client_key, "ec2"))
 
-    def ecs(self, target: Target) -> Ecs:
-        """ECS under a target of service ecs."""
-        return cast(Ecs, _Operations(self, target, "ecs"))
+    def ecs(self, client_key: ClientKey) -> Ecs:
+        """ECS for a client key of service ecs."""
+        return cast(Ecs, _Operations(self, client_key, "ecs"))
 
-    def sqs(self, target: Target) -> Sqs:
-        """SQS under a target of service sqs; receive_message goes to the long polls."""
-        return cast(Sqs, _Operations(self, target, "sqs"))
+    def sqs(self, client_key: ClientKey) -> Sqs:
+        """SQS for a client key of service sqs; receive_message goes to the long polls."""
+        return cast(Sqs, _Operations(self, client_key, "sqs"))
 
-    def storagegateway(self, target: Target) -> StorageGateway:
-        """Storage Gateway under a target of service storagegateway."""
-        return cast(StorageGateway, _Operations(self, target, "storagegateway"))
+    def storagegateway(self, client_key: ClientKey) -> StorageGateway:
+        """Storage Gateway for a client key of service storagegateway."""
+        return cast(StorageGateway, _Operations(self, client_key, "storagegateway"))
 
-    def sts(self, target: Target) -> Sts:
-        """STS under a target of service sts."""
-        return cast(Sts, _Operations(self, target, "sts"))
+    def sts(self, client_key: ClientKey) -> Sts:
+        """STS for a client key of service sts."""
+        return cast(Sts, _Operations(self, client_key, "sts"))
 
     async def close(self) -> None:
         """Take nothing more, close what is idle. Returns at once: neither calls nor polls are waited for."""
@@ -139,32 +139,41 @@ class Aws:
     # ---------------------------------------------------------------- one call
 
     async def _call(
-        self, target: Target, operation: str, params: dict[str, Any], pool: DaemonPool
+        self, client_key: ClientKey, operation: str, params: dict[str, Any], pool: DaemonPool
     ) -> dict[str, Any]:
-        await self._assume(target.identity)
+        await self._assume(client_key.identity)
         # Writes apart: discoveries of many resources at once must not hold up a refresh that is due.
-        key = (target.shared.identity, target.region, target.service, is_write(api_name(operation)))
-        rate = self._rates.get(target.service) or policy(target.service).rate
+        key = (
+            client_key.shared.identity,
+            client_key.region,
+            client_key.service,
+            is_write(api_name(operation)),
+        )
+        rate = self._rates.get(client_key.service) or policy(client_key.service).rate
         await self._limiter.wait(key, rate)
         try:
-            return await pool.run(partial(self._send, target, operation, params, poll=pool is self._polls))
+            return await pool.run(
+                partial(self._send, client_key, operation, params, poll=pool is self._polls)
+            )
         except AwsError as error:
             if error.throttled:
                 self._limiter.throttled(key, rate)
             raise
 
-    def _send(self, target: Target, operation: str, params: dict[str, Any], *, poll: bool) -> dict[str, Any]:
+    def _send(
+        self, client_key: ClientKey, operation: str, params: dict[str, Any], *, poll: bool
+    ) -> dict[str, Any]:
         """In a worker thread."""
         name, write = api_name(operation), False
         try:
-            with self._clients.borrow(target, poll=poll) as client, self._counted(poll=poll):
+            with self._clients.borrow(client_key, poll=poll) as client, self._counted(poll=poll):
                 name = client.meta.method_to_api_mapping[operation]
                 write = is_write(name)  # what fails before, in making the client, was never sent
                 return cast(dict[str, Any], getattr(client, operation)(**params))
         except Refused as refused:
-            raise _with_call(refused.cause, target.service, name) from None
+            raise _with_call(refused.cause, client_key.service, name) from None
         except Exception as error:
-            known = error_from(error, service=target.service, operation=name, write=write)
+            known = error_from(error, service=client_key.service, operation=name, write=write)
             if known is None:
                 raise
             raise known from error
@@ -224,15 +233,15 @@ class _Slots:
 class _Operations:
     """A service's narrow Protocol, each method a call of the same name."""
 
-    def __init__(self, aws: Aws, target: Target, service: str) -> None:
-        if target.service != service:
-            raise ValueError(f"the target is for {target.service}, not for {service}")
+    def __init__(self, aws: Aws, client_key: ClientKey, service: str) -> None:
+        if client_key.service != service:
+            raise ValueError(f"the client key is for {client_key.service}, not for {service}")
         self._aws = aws
-        self._target = target
+        self._client_key = client_key
 
     def __getattr__(self, operation: str) -> Any:
         if operation.startswith("_"):
             raise AttributeError(operation)
         if operation == "receive_message":
-            return partial(self._aws.poll, self._target, operation)
-        return partial(self._aws.call, self._target, operation)
+            return partial(self._aws.poll, self._client_key, operation)
+        return partial(self._aws.call, self._client_key, operation)

@@ -1,7 +1,7 @@
-"""As whom, and where, a call is made: the key under which a client is kept.
+"""Identity, region and endpoint of a call: the key of its client.
 
-Pure. Inputs: spec.aws and, where it names a Secret, that Secret's data, read by somebody else. Two equal
-targets share one client; nothing here may be printed with its secrets.
+Pure. Inputs: spec.aws and the data of the Secret that it names, if any. Two equal keys share one client; no
+secret may be printed.
 """
 
 import base64
@@ -20,13 +20,13 @@ ACCESS_KEY_ID = "AWS_ACCESS_KEY_ID"
 SECRET_ACCESS_KEY = "AWS_SECRET_ACCESS_KEY"  # noqa: S105 - a name
 SESSION_TOKEN = "AWS_SESSION_TOKEN"  # noqa: S105
 # RoleSessionName must match [\w+=,.@-]{2,64} (AWS STS API reference, AssumeRole).
-MOST_CHARACTERS: Final = 64
-_STRANGE: Final = re.compile(r"[^A-Za-z0-9_=.@-]")
+MAX_CHARACTERS: Final = 64
+_INVALID: Final = re.compile(r"[^A-Za-z0-9_=.@-]")
 UNNAMED: Final = "caretaker"  # stands for a cluster without a known name
 
 
 class Keys(msgspec.Struct, frozen=True):
-    """An access key. Its repr tells the ID alone, which is no secret."""
+    """An access key. Its repr shows the ID alone, which is no secret."""
 
     access_key_id: str
     secret_access_key: str
@@ -64,18 +64,18 @@ def session_name(cluster: str, user: User | None) -> str:
     (sts:RoleSessionName). "+", which no Kubernetes name contains, marks a part that was cut or had characters
     replaced; a hash of all parts is then appended."""
     parts = [cluster or UNNAMED] + ([user.namespace, user.kind, user.name] if user is not None else [])
-    fit = [_STRANGE.sub("+", part) for part in parts]
-    if fit == parts and len(",".join(fit)) <= MOST_CHARACTERS:
-        return ",".join(fit)
-    kept = fit[:]
-    while len(",".join((*kept, h10()))) > MOST_CHARACTERS:
-        longest = max(range(len(kept)), key=lambda at: len(kept[at]))
-        kept[longest] = kept[longest].removesuffix("+")[:-1] + "+"
-    return ",".join((*kept, h10(*parts)))
+    valid = [_INVALID.sub("+", part) for part in parts]
+    if valid == parts and len(",".join(valid)) <= MAX_CHARACTERS:
+        return ",".join(valid)
+    shortened = valid[:]
+    while len(",".join((*shortened, h10()))) > MAX_CHARACTERS:
+        longest = max(range(len(shortened)), key=lambda at: len(shortened[at]))
+        shortened[longest] = shortened[longest].removesuffix("+")[:-1] + "+"
+    return ",".join((*shortened, h10(*parts)))
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """Whose credentials sign.
+    """The identity whose credentials sign.
 
     keys              None = the standard chain of the process: the operator's own
     role_arn          assumed with those; "" = not
@@ -107,10 +107,10 @@ class Identity(msgspec.Struct, frozen=True):
         return Identity(self.keys)
 
 
-class Target(msgspec.Struct, frozen=True):
+class ClientKey(msgspec.Struct, frozen=True):
     """One client: service as boto3 names it, region, endpoint ("" = AWS_ENDPOINT_URL_*, else AWS's own).
 
-    `once`: nothing is sent again by botocore, as for what must not be done twice when an answer is lost.
+    `once`: botocore does not retry, for calls that must not be repeated after a lost response.
     """
 
     service: str
@@ -129,18 +129,17 @@ class Target(msgspec.Struct, frozen=True):
         region: str = "",
         user: User | None = None,
     ) -> Self:
-        """The target for `service` under spec.aws; `region` overrides the spec's."""
+        """The key for `service` under spec.aws; `region` overrides the spec's."""
         identity = Identity.of(spec, keys, user)
         return cls(service, region or spec.region, identity, spec.endpoint_url(service))
 
     @property
-    def shared(self) -> "Target":
-        """The target without its user: the key of everything that the users of a role share, such as AWS's
-        limits."""
+    def shared(self) -> "ClientKey":
+        """The key without its user, for everything that the users of a role share, such as AWS's limits."""
         return self.used_by(None)
 
-    def used_by(self, user: User | None) -> "Target":
-        """The target with this user."""
+    def used_by(self, user: User | None) -> "ClientKey":
+        """The key with this user."""
         identity = self.identity
         if not identity.role_arn or identity.user == user:
             return self

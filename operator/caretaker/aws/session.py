@@ -1,6 +1,6 @@
 """The client factory: one long-lived botocore client for each identity, region, service and endpoint.
 
-Inputs: Targets. Every method blocks and belongs in a worker thread; calls.py is the front for the event
+Inputs: ClientKeys. Every method blocks and belongs in a worker thread; calls.py is the front for the event
 loop. It must not take an identity from the instance metadata service unless told to, nor open a connection
 for a call that an open one could serve.
 
@@ -28,7 +28,7 @@ from botocore.credentials import CredentialResolver, Credentials, DeferredRefres
 from caretaker import __version__
 from caretaker.aws import parsers
 from caretaker.aws.connections import Hooks, Refused
-from caretaker.aws.identity import Identity, Target, session_name
+from caretaker.aws.identity import ClientKey, Identity, session_name
 from caretaker.aws.reach import Reach
 from caretaker.aws.services import CONNECT_SECONDS, POLL_READ_SECONDS, READ_SECONDS, policy
 
@@ -99,26 +99,26 @@ class Clients:
         self._made: dict[Identity, float] = {}  # when each session was
         self._clients: dict[_Key, _Entry] = {}
 
-    def borrow(self, target: Target, *, poll: bool = False) -> "Lent":
+    def borrow(self, client_key: ClientKey, *, poll: bool = False) -> "Lent":
         """The client of a target, kept from being closed while it is lent; a context manager.
 
         poll is for long polls: they have clients of their own, whose reads time out later.
 
         Raises what botocore raises: no region, no credentials, a profile that is not there.
         """
-        key = (target.shared, poll)
-        lent = self._lend(key, target.identity)
+        key = (client_key.shared, poll)
+        lent = self._lend(key, client_key.identity)
         if lent is not None:
             return lent
         with self._making:
-            lent = self._lend(key, target.identity)
+            lent = self._lend(key, client_key.identity)
             if lent is not None:
                 return lent
             self._drop_unused()
-            entry = _Entry(self._make(target.shared, poll=poll))
+            entry = _Entry(self._make(client_key.shared, poll=poll))
             with self._lock:
                 self._clients[key] = entry
-                return self._loan(entry, target.identity)
+                return self._loan(entry, client_key.identity)
 
     def renew(self, identity: Identity) -> None:
         """Have credentials ready that last: blocks on STS where a role has to be assumed.
@@ -187,7 +187,7 @@ class Clients:
             self._refusals = {i: r for i, r in self._refusals.items() if r[0] > since}
             for identity in [one for one, used in self._used.items() if used < since]:
                 del self._roles[identity], self._used[identity]
-            identities = {target.identity for target, _ in self._clients}
+            identities = {client_key.identity for client_key, _ in self._clients}
         identities |= {identity.source for identity in identities}
         for identity in self._sessions.keys() - identities:
             # One made a moment ago has no client yet: its role is being assumed.
@@ -196,19 +196,19 @@ class Clients:
 
     # ---------------------------------------------------------------- clients
 
-    def _make(self, target: Target, *, poll: bool) -> Any:
-        reach = self._options.reach if target.endpoint_url else None
-        config = self._config(target.service, poll=poll, once=target.once)
+    def _make(self, client_key: ClientKey, *, poll: bool) -> Any:
+        reach = self._options.reach if client_key.endpoint_url else None
+        config = self._config(client_key.service, poll=poll, once=client_key.once)
         if reach is not None:
             # A proxy resolves the name itself, so its addresses could not be checked.
             config = config.merge(Config(proxies={}))
-        client = self._session(target.identity).create_client(
-            target.service,
-            region_name=target.region or None,
-            endpoint_url=target.endpoint_url or None,
+        client = self._session(client_key.identity).create_client(
+            client_key.service,
+            region_name=client_key.region or None,
+            endpoint_url=client_key.endpoint_url or None,
             config=config,
         )
-        self._hooks.install(client, target.service, timed=not poll, reach=reach)
+        self._hooks.install(client, client_key.service, timed=not poll, reach=reach)
         return client
 
     def _config(self, service: str, *, poll: bool = False, once: bool = False) -> Config:
@@ -276,13 +276,13 @@ class Clients:
         return found
 
     def _ask_sts(self, identity: Identity) -> dict[str, str]:
-        target = Target("sts", identity.sts_region, identity.source, identity.sts_endpoint_url)
+        client_key = ClientKey("sts", identity.sts_region, identity.source, identity.sts_endpoint_url)
         name = session_name(self._options.cluster, identity.user)
         params = {"RoleArn": identity.role_arn, "RoleSessionName": name}
         if identity.external_id:
             params["ExternalId"] = identity.external_id
         try:
-            with self.borrow(target) as sts:
+            with self.borrow(client_key) as sts:
                 found = sts.assume_role(**params)["Credentials"]
         except Refused as refused:
             raise refused.cause from None
@@ -294,7 +294,7 @@ class Clients:
         }
 
 
-_Key = tuple[Target, bool]  # (target, whether the client is for long polls)
+_Key = tuple[ClientKey, bool]  # (target, whether the client is for long polls)
 
 
 @cache

@@ -19,7 +19,7 @@ from caretaker.api.imds import Spec, Status
 from caretaker.api.objects import Node
 from caretaker.api.times import format_time
 from caretaker.aws.calls import Aws
-from caretaker.aws.identity import Target
+from caretaker.aws.identity import ClientKey
 from caretaker.aws.readonly import read_only
 from caretaker.aws.services import Rate
 from caretaker.imds import plan as planning
@@ -62,7 +62,7 @@ class Gathered(msgspec.Struct, frozen=True):
     view: View
     snapshot: Snapshot | None  # None: nothing is read
     age: float = 0.0  # seconds since EC2 was asked for all
-    targets: Mapping[str, Target] = {}  # by region
+    targets: Mapping[str, ClientKey] = {}  # by region
     policy_state: PolicyState | None = None  # None: nothing is changed
     wanting: frozenset[str] = frozenset()  # policies that probe
     lost: bool = False  # instances are to be asked for again soon

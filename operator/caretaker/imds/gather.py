@@ -16,7 +16,7 @@ from caretaker.api.imds import Selector, Spec
 from caretaker.api.objects import Node
 from caretaker.api.times import format_time
 from caretaker.aws.errors import AwsError
-from caretaker.aws.identity import Target
+from caretaker.aws.identity import ClientKey
 from caretaker.imds.conditions import Problem, View
 from caretaker.imds.enforce_input import recorded
 from caretaker.imds.instance_ref import InstanceRef, most
@@ -39,7 +39,7 @@ class GatherResult(msgspec.Struct, frozen=True):
     view: View
     snapshot: Snapshot
     age: float
-    targets: Mapping[str, Target]
+    targets: Mapping[str, ClientKey]
     lost: bool = False
 
 
@@ -61,9 +61,9 @@ async def gather(
     changed = recorded(mine.status.canary, mine.status.changed)
     wanted = await _wanted(mine.spec, nodes, changed)
     aws = mine.spec.aws
-    targets = {name: Target.of(aws.within(name), SERVICE, user=user_of("")) for name in sorted(wanted)}
+    targets = {name: ClientKey.of(aws.within(name), SERVICE, user=user_of("")) for name in sorted(wanted)}
 
-    async def ask(name: str, target: Target) -> Region:
+    async def ask(name: str, target: ClientKey) -> Region:
         if mine.enforces:
             await inventory.poll(target)
             await inventory.again(target, wanted[name] & set(unsure), time.monotonic())

@@ -17,7 +17,7 @@ from caretaker.api.conditions import PolicyReason as Reason
 from caretaker.api.times import parse_time
 from caretaker.aws.ec2 import Ec2Writer
 from caretaker.aws.errors import AwsError
-from caretaker.aws.identity import Target
+from caretaker.aws.identity import ClientKey
 from caretaker.aws.readonly import read_only
 from caretaker.aws.services import Rate
 from caretaker.imds.change_attempts import BACKOFF_SECONDS, ChangeAttempt, advance, failed, sent, unanswered
@@ -51,7 +51,7 @@ class InstanceModifier:
 
     def __init__(
         self,
-        ec2: Callable[[Target], Ec2Writer],
+        ec2: Callable[[ClientKey], Ec2Writer],
         inventory: Inventory,
         rate: Rate,
         metrics: PolicyMetrics,
@@ -85,7 +85,7 @@ class InstanceModifier:
 
     # ---------------------------------------------------------------- before a plan
 
-    def enforce_input(self, mine: Read, state: PolicyState, targets: Mapping[str, Target]) -> EnforceInput:
+    def enforce_input(self, mine: Read, state: PolicyState, targets: Mapping[str, ClientKey]) -> EnforceInput:
         """The input of the plan; `targets` by region."""
         assert mine.spec is not None  # noqa: S101 - only a policy that can be read is enforced
         safety, now = mine.spec.safety, self._now()
@@ -143,7 +143,7 @@ class InstanceModifier:
         return state.permit.stopped
 
     async def ask(
-        self, mine: Read, state: PolicyState, writes: Sequence[Write], targets: Mapping[str, Target]
+        self, mine: Read, state: PolicyState, writes: Sequence[Write], targets: Mapping[str, ClientKey]
     ) -> bool:
         """Dry runs of these writes: once for each generation, and again after a refusal. A single denial may
         be due to tags: only if all are denied, the permission is missing. Returns whether a dry run was
@@ -194,7 +194,7 @@ class InstanceModifier:
         state.keep(write.instance, msgspec.structs.replace(failure, failures=failures, not_before=later))
 
     async def _dry_run(
-        self, mine: Read, write: Write, target: Target, *, sure: bool = False
+        self, mine: Read, write: Write, target: ClientKey, *, sure: bool = False
     ) -> AwsError | None:
         """The refusal of a dry run; None = allowed. EC2's limit counts dry runs like changes. `sure`: None
         only for EC2's own permission."""
@@ -227,7 +227,7 @@ class InstanceModifier:
         state.begins(enforced.canary, self._now())
 
     async def carry_out(
-        self, mine: Read, state: PolicyState, writes: Iterable[Write], targets: Mapping[str, Target]
+        self, mine: Read, state: PolicyState, writes: Iterable[Write], targets: Mapping[str, ClientKey]
     ) -> None:
         """Make the calls, some concurrently. A failed call does not stop the others, unless none may be
         made."""
@@ -242,7 +242,7 @@ class InstanceModifier:
             if isinstance(outcome, BaseException):
                 raise outcome
 
-    def _may_go_on(self, mine: Read, state: PolicyState, write: Write, target: Target) -> bool:
+    def _may_go_on(self, mine: Read, state: PolicyState, write: Write, target: ClientKey) -> bool:
         """Whether the call may still be made. Since the plan there may have been consecutive failures, a
         refused permission, throttling, or calls of another policy; or the read is now too old."""
         assert mine.spec is not None  # noqa: S101 - only a policy that can be read is enforced
@@ -252,7 +252,7 @@ class InstanceModifier:
         now = self._now()
         return open_still and permitted and fresh and self._share(target, now).free(now) > 0
 
-    async def _change(self, mine: Read, state: PolicyState, write: Write, target: Target) -> None:
+    async def _change(self, mine: Read, state: PolicyState, write: Write, target: ClientKey) -> None:
         now = self._now()
         self._share(target, now).take(now)
         if state.cap is not None:
@@ -286,7 +286,7 @@ class InstanceModifier:
         state.changed[write.instance] = time.time()
         self._inventory.changed(target, write.instance, answer.get("InstanceMetadataOptions") or {})
 
-    def _settle_applied(self, sender: PolicyState, instance: str, target: Target) -> None:
+    def _settle_applied(self, sender: PolicyState, instance: str, target: ClientKey) -> None:
         """End the pending changes of other policies that EC2 has reported as applied. Their next pass would
         take the change of `sender` for their own, and send theirs again."""
         for other in self._states.values():
@@ -301,7 +301,7 @@ class InstanceModifier:
         mine: Read,
         state: PolicyState,
         write: Write,
-        target: Target,
+        target: ClientKey,
         attempt: ChangeAttempt,
         error: AwsError,
     ) -> None:
@@ -332,7 +332,7 @@ class InstanceModifier:
             state.failed(instance, failure)
 
     async def _denied(
-        self, mine: Read, state: PolicyState, write: Write, target: Target, error: AwsError
+        self, mine: Read, state: PolicyState, write: Write, target: ClientKey, error: AwsError
     ) -> None:
         """The denial may be due to the tags of this instance: then the others go on. If EC2 allows the dry
         run of the same call, retries would never end: then the breaker opens."""
@@ -349,13 +349,13 @@ class InstanceModifier:
 
     # ---------------------------------------------------------------- parts
 
-    def _writer(self, mine: Read, target: Target) -> Ec2Writer:
+    def _writer(self, mine: Read, target: ClientKey) -> Ec2Writer:
         """In Audit one that refuses all changes."""
         mine_alone = target.used_by(user_of(mine.meta.name))
         writer = self._ec2(msgspec.structs.replace(mine_alone, once=True))
         return writer if mine.enforces else read_only(writer)
 
-    def _share(self, target: Target, now: float) -> AdaptiveRateLimiter:
+    def _share(self, target: ClientKey, now: float) -> AdaptiveRateLimiter:
         """Our share of EC2's limit, which all callers of an account and region have in common. An unknown
         account has a share of its own."""
         role = target.identity.role_arn.split(":")

@@ -25,7 +25,7 @@ import msgspec
 from caretaker.api.imds import Options, described_options
 from caretaker.aws.ec2 import Ec2, Filter, Instance, MetadataOptions
 from caretaker.aws.errors import AwsError
-from caretaker.aws.identity import Target
+from caretaker.aws.identity import ClientKey
 from caretaker.aws.pages import pages
 from caretaker.imds.checks import ENDED, Seen
 
@@ -92,18 +92,18 @@ class _RegionCache:
 
 
 class Inventory:
-    """Regions by Target. `calls` counts pages of DescribeInstances."""
+    """Regions by ClientKey. `calls` counts pages of DescribeInstances."""
 
-    def __init__(self, ec2: Callable[[Target], Ec2], scale: float = 1.0, cluster: str = "") -> None:
+    def __init__(self, ec2: Callable[[ClientKey], Ec2], scale: float = 1.0, cluster: str = "") -> None:
         """`cluster`: name of the cluster, for its tag; "" = derive the tag from the instances."""
         self.calls = 0
         self.cluster = cluster
         self._ec2 = ec2
         self._scale = scale
         self._tag: Filter | None = {"Name": "tag-key", "Values": [OWNED_TAG + cluster]} if cluster else None
-        self._caches: dict[Target, _RegionCache] = {}
+        self._caches: dict[ClientKey, _RegionCache] = {}
 
-    async def get(self, target: Target, ids: Collection[str], max_age: float) -> Region:
+    async def get(self, target: ClientKey, ids: Collection[str], max_age: float) -> Region:
         """The region, not older than `max_age` seconds, with these instances in it if EC2 knows them."""
         cache = self._cache(target)
         async with cache.lock:
@@ -114,7 +114,7 @@ class Inventory:
                 await self._ask(cache, self._ec2(target), set(ids) if whole else missing, whole=whole)
             return cache.view
 
-    async def again(self, target: Target, ids: Collection[str], since: float) -> None:
+    async def again(self, target: ClientKey, ids: Collection[str], since: float) -> None:
         """Read those of these whose last read is before `since` (time.monotonic())."""
         cache = self._cache(target)
         async with cache.lock:
@@ -123,7 +123,7 @@ class Inventory:
             if old and time.monotonic() >= cache.again_at:
                 await self._ask(cache, self._ec2(target), old, whole=False)
 
-    async def poll(self, target: Target) -> None:
+    async def poll(self, target: ClientKey) -> None:
         """Read pending instances by ID, if it is time. A stopped instance is not read: EC2 applies its change
         when it starts."""
         cache = self._cache(target)
@@ -139,21 +139,21 @@ class Inventory:
                 await self._ask(cache, self._ec2(target), waiting, whole=False)
                 self._poll_later(cache, now)
 
-    def account(self, target: Target) -> str:
+    def account(self, target: ClientKey) -> str:
         """The account of the instances; "" = not known yet."""
         return self._cache(target).account
 
-    def read_at(self, target: Target, instance: str) -> float:
+    def read_at(self, target: ClientKey, instance: str) -> float:
         """Time of its last read (time.monotonic()); -inf = the known values may be wrong."""
         seen = self._cache(target).view.instances.get(instance)
         return seen.at if seen is not None else -math.inf
 
-    def applied(self, target: Target, instance: str, options: Mapping[str, Any]) -> bool:
+    def applied(self, target: ClientKey, instance: str, options: Mapping[str, Any]) -> bool:
         """Whether EC2's last report has these options as applied."""
         seen = self._cache(target).view.instances.get(instance)
         return seen is not None and not seen.under_way and _changed(seen.options, options) == seen.options
 
-    def changed(self, target: Target, instance: str, options: MetadataOptions) -> None:
+    def changed(self, target: ClientKey, instance: str, options: MetadataOptions) -> None:
         """EC2 has accepted our change, and answered with the new values. A description has to confirm
         them."""
         cache = self._cache(target)
@@ -171,18 +171,18 @@ class Inventory:
         if not cache.poll_at:
             self._poll_later(cache, now)
 
-    def doubt(self, target: Target, instance: str, options: Mapping[str, Any]) -> None:
+    def doubt(self, target: ClientKey, instance: str, options: Mapping[str, Any]) -> None:
         """It is being sent these options: until EC2 answers, the known values count as too old."""
         cache = self._cache(target)
         cache.tried[instance] = time.monotonic(), options
         if (before := cache.view.instances.get(instance)) is not None:
             _put(cache, {instance: msgspec.structs.replace(before, at=-math.inf)})
 
-    def refused(self, target: Target, instance: str) -> None:
+    def refused(self, target: ClientKey, instance: str) -> None:
         """EC2 refused the change: descriptions count at once again."""
         self._cache(target).tried.pop(instance, None)
 
-    def gone(self, target: Target, instance: str) -> None:
+    def gone(self, target: ClientKey, instance: str) -> None:
         """EC2 no longer knows it."""
         cache = self._cache(target)
         cache.gone[instance] = time.monotonic()
@@ -199,7 +199,7 @@ class Inventory:
         known, wait = cache.view.instances, LOST_SECONDS * self._scale
         return {one for one in cache.lost if one not in known or now - known[one].at >= wait}
 
-    def _cache(self, target: Target) -> _RegionCache:
+    def _cache(self, target: ClientKey) -> _RegionCache:
         return self._caches.setdefault(target, _RegionCache(self._tag))
 
     def clear(self) -> None:

@@ -22,7 +22,7 @@ from caretaker.api.objects import WireMeta
 from caretaker.aws.autoscaling import AutoScaling
 from caretaker.aws.ec2 import Ec2, LaunchTemplateVersion
 from caretaker.aws.errors import AwsError
-from caretaker.aws.identity import Target
+from caretaker.aws.identity import ClientKey
 from caretaker.aws.pages import pages
 from caretaker.imds.inventory import BACKOFF_SECONDS
 from caretaker.imds.launching import (
@@ -155,12 +155,12 @@ class _Classes(_Shared):
 
 
 class LaunchTemplateProvider:
-    """Regions by Target, and the cluster's EC2NodeClasses. `calls` counts what was asked of AWS."""
+    """Regions by ClientKey, and the cluster's EC2NodeClasses. `calls` counts what was asked of AWS."""
 
     def __init__(
         self,
-        ec2: Callable[[Target], Ec2],
-        autoscaling: Callable[[Target], AutoScaling],
+        ec2: Callable[[ClientKey], Ec2],
+        autoscaling: Callable[[ClientKey], AutoScaling],
         client: KubeClient,
         scale: float = 1.0,
     ) -> None:
@@ -169,7 +169,7 @@ class LaunchTemplateProvider:
         self._autoscaling = autoscaling
         self._client = client
         self._scale = scale
-        self._caches: dict[Target, _RegionCache] = {}
+        self._caches: dict[ClientKey, _RegionCache] = {}
         self._classes = _Classes()
 
     async def get(
@@ -215,7 +215,7 @@ class LaunchTemplateProvider:
     ) -> _RegionCache:
         spec = aws.within(region)
         user = user_of("")
-        ec2, autoscaling = Target.of(spec, "ec2", user=user), Target.of(spec, "autoscaling", user=user)
+        ec2, autoscaling = ClientKey.of(spec, "ec2", user=user), ClientKey.of(spec, "autoscaling", user=user)
         cache = self._caches.setdefault(ec2, _RegionCache())
         if not own.groups and not own.templates:
             return cache

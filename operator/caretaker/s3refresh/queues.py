@@ -11,7 +11,7 @@ from functools import partial
 from typing import Final
 
 from caretaker.aws.calls import Aws
-from caretaker.aws.identity import Target
+from caretaker.aws.identity import ClientKey
 from caretaker.runtime.tasks import cancel
 from caretaker.runtime.work_queue import Key
 from caretaker.s3refresh.longpolls import LongPolls
@@ -39,7 +39,7 @@ async def _for_ever(poller: Poller) -> None:
         await asyncio.sleep(AGAIN_SECONDS)
 
 
-Address = tuple[Target, str]
+Address = tuple[ClientKey, str]
 
 
 class Queues:

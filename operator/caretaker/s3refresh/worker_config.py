@@ -7,7 +7,7 @@ import msgspec
 
 from caretaker.api.aws import queue_arn
 from caretaker.api.s3refresh import Spec, SQSSource
-from caretaker.aws.identity import Keys, Target, User
+from caretaker.aws.identity import ClientKey, Keys, User
 from caretaker.s3refresh.resource import seconds
 from caretaker.s3refresh.target_types import TargetType, target_type_of
 
@@ -18,7 +18,7 @@ MOST_WAIT: Final = 20  # seconds of a long poll (SQS's own limit)
 class Reading(msgspec.Struct, frozen=True):
     """How a resource reads a queue. `wait` and `visibility` in seconds."""
 
-    target: Target
+    target: ClientKey
     arn: str
     source: SQSSource
     field: str  # of the spec, where its URL stands
@@ -44,7 +44,7 @@ class WorkerConfig(msgspec.Struct, frozen=True):
 def worker_config_of(spec: Spec, keys: Keys | None, user: User | None = None) -> WorkerConfig:
     """The configuration that a spec asks for. Raises ValueError with the field."""
     source, target_type = spec.source.sqs, target_type_of(spec)
-    sqs = Target.of(spec.aws, "sqs", keys, user=user)
+    sqs = ClientKey.of(spec.aws, "sqs", keys, user=user)
     reading = Reading(
         sqs,
         queue_of(source.queue_url, spec),
@@ -70,8 +70,8 @@ def queue_of(url: str, spec: Spec) -> str:
 
 
 def alike(spec: Spec, namespace: str, url: str) -> Hashable:
-    """Equal for resources that can share one reader of a queue: what Target.of() makes of spec.aws, before a
-    Secret's keys are read."""
+    """Equal for resources that can share one reader of a queue: what ClientKey.of() makes of spec.aws, before
+    a Secret's keys are read."""
     aws = spec.aws
     signer = (namespace if aws.secret_name else "", aws.secret_name, aws.role_arn, aws.external_id)
     return url, aws.region, *signer, aws.endpoint_url("sts"), aws.endpoint_url("sqs")

@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from caretaker.aws.answers import PROTOCOLS, UNREADABLE
 from caretaker.aws.calls import Aws
 from caretaker.aws.errors import AwsError, ErrorClass
-from caretaker.aws.identity import Identity, Target
+from caretaker.aws.identity import ClientKey, Identity
 from caretaker.aws.services import is_write
 from caretaker.obs.aws_metrics import AwsMetrics
 from fakes.aws import Answer, FakeAws, assumed, error
@@ -100,7 +100,7 @@ FAULTS = {
 }
 
 
-async def ask(aws: Aws, front: str, method: str, target: Target) -> Any:
+async def ask(aws: Aws, front: str, method: str, target: ClientKey) -> Any:
     given = least(operation(front, method).input_shape)
     return await getattr(getattr(aws, front)(target), method)(**given)
 
@@ -116,7 +116,7 @@ async def test_what_is_no_answer_is_one_error_that_tells_nothing_of_it(
 ) -> None:
     caplog.set_level(logging.INFO)
     called = operation(front, method).name
-    target, write = Target(service_of(front), "eu-west-1"), is_write(called)
+    target, write = ClientKey(service_of(front), "eu-west-1"), is_write(called)
     for name, answer in FAULTS.items():
         fake.on(called, answer)
         with pytest.raises(AwsError) as raised:
@@ -137,7 +137,7 @@ async def test_html_of_a_server_that_fails_is_told_by_its_status(
     for body in (HTML, "<!DOCTYPE html><br>hunter2", "hunter2", ""):
         fake.on(operation(front, method).name, Answer(body, 502))
         with pytest.raises(AwsError) as raised:
-            await ask(aws, front, method, Target(service_of(front), "eu-west-1", once=True))
+            await ask(aws, front, method, ClientKey(service_of(front), "eu-west-1", once=True))
         assert (raised.value.code, raised.value.status) == ("502", 502)
         assert raised.value.transient
         assert "hunter2" not in f"{raised.value!r} {raised.value}"
@@ -147,12 +147,12 @@ async def test_what_aws_says_of_an_error_is_kept_to_a_code_and_a_line(fake: Fake
     words = "User: arn:aws:sts::1:assumed-role/r/" + "s" * 150 + " is not authorized to perform: kms:Decrypt"
     fake.on("GetQueueUrl", Answer(json.dumps({"__type": "x#AccessDenied", "message": words + "\n" * 9}), 400))
     with pytest.raises(AwsError) as raised:
-        await aws.sqs(Target("sqs", "eu-west-1")).get_queue_url(QueueName="q")
+        await aws.sqs(ClientKey("sqs", "eu-west-1")).get_queue_url(QueueName="q")
     assert raised.value.message == words[:200]
     assert raised.value.missing_permission == "kms:Decrypt"
     fake.on("GetQueueUrl", error("AccessDenied", "a\x1b[31mb\u2028c"))
     with pytest.raises(AwsError) as raised:
-        await aws.sqs(Target("sqs", "eu-west-1")).get_queue_url(QueueName="q")
+        await aws.sqs(ClientKey("sqs", "eu-west-1")).get_queue_url(QueueName="q")
     assert raised.value.message == "a [31mb c"
 
 
@@ -161,7 +161,7 @@ async def test_unreadable_answers_have_a_code_of_their_own_in_the_metrics(fake: 
     aws.observer = AwsMetrics(registry)
     fake.on("GetQueueUrl", Answer('{"QueueUrl": "htt'))
     with pytest.raises(AwsError):
-        await aws.sqs(Target("sqs", "eu-west-1")).get_queue_url(QueueName="q")
+        await aws.sqs(ClientKey("sqs", "eu-west-1")).get_queue_url(QueueName="q")
     series = 'caretaker_aws_requests_total{code="UnreadableAnswer",operation="GetQueueUrl",service="sqs"}'
     assert parse_metrics(generate_latest(registry).decode())[series] == 1
 
@@ -175,7 +175,7 @@ class TestCredentials:
     ) -> None:
         fake.on("AssumeRole", FAULTS[name])
         with pytest.raises(AwsError) as raised:
-            await aws.sqs(Target("sqs", "eu-west-1", self.ROLE)).get_queue_url(QueueName="q")
+            await aws.sqs(ClientKey("sqs", "eu-west-1", self.ROLE)).get_queue_url(QueueName="q")
         found = raised.value
         assert (found.service, found.operation, found.code) == ("sts", "AssumeRole", UNREADABLE)
         assert fake.actions() == ["AssumeRole"]
@@ -185,7 +185,7 @@ class TestCredentials:
         whole = assumed("ASIA1", "2030-01-01T00:00:00Z").body or ""
         fake.on("AssumeRole", Answer(whole.replace("SecretAccessKey", "Other")))
         with pytest.raises(AwsError, match="required field `SecretAccessKey`"):
-            await aws.sqs(Target("sqs", "eu-west-1", self.ROLE)).get_queue_url(QueueName="q")
+            await aws.sqs(ClientKey("sqs", "eu-west-1", self.ROLE)).get_queue_url(QueueName="q")
 
     @pytest.mark.parametrize("name", ["cut XML", "empty", "HTML", "HTML of 403"])
     async def test_nor_the_operators_own_of_a_web_identity(
@@ -198,6 +198,6 @@ class TestCredentials:
         monkeypatch.setenv("AWS_WEB_IDENTITY_TOKEN_FILE", str(token))
         fake.on("AssumeRoleWithWebIdentity", FAULTS[name])
         with pytest.raises(AwsError) as raised:
-            await aws.sqs(Target("sqs", "eu-west-1")).get_queue_url(QueueName="q")
+            await aws.sqs(ClientKey("sqs", "eu-west-1")).get_queue_url(QueueName="q")
         assert raised.value.code == UNREADABLE
         assert fake.actions() == ["AssumeRoleWithWebIdentity"]

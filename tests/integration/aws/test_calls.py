@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 import caretaker
 from caretaker.aws.calls import Aws
 from caretaker.aws.errors import AwsError
-from caretaker.aws.identity import Identity, Keys, Target
+from caretaker.aws.identity import ClientKey, Identity, Keys
 from caretaker.aws.services import Rate
 from caretaker.aws.session import Options
 from caretaker.obs.aws_metrics import AwsMetrics
@@ -26,9 +26,9 @@ from testing.operator import Samples, parse_metrics
 
 pytestmark = pytest.mark.usefixtures("environment")
 
-SQS = Target("sqs", "eu-west-1")
-GATEWAY = Target("storagegateway", "eu-west-1")
-EC2 = Target("ec2", "eu-west-1")
+SQS = ClientKey("sqs", "eu-west-1")
+GATEWAY = ClientKey("storagegateway", "eu-west-1")
+EC2 = ClientKey("ec2", "eu-west-1")
 URL = "https://sqs.eu-west-1.amazonaws.com/123456789012/q"
 ENTRIES = [{"Id": "1", "ReceiptHandle": "h"}]
 SHARE = "arn:aws:storagegateway:eu-west-1:123456789012:share/share-1"
@@ -96,7 +96,7 @@ class TestConnections:
                     asyncio.create_task(aws.call(SQS, "get_queue_url", QueueName="q")) for _ in range(6)
                 ]
                 await fake.received(2)
-                elsewhere = Target("sqs", "eu-west-1", endpoint_url=other.url)
+                elsewhere = ClientKey("sqs", "eu-west-1", endpoint_url=other.url)
                 await asyncio.wait_for(aws.call(elsewhere, "get_queue_url", QueueName="q"), 5)
                 assert len(fake.calls) == 2
                 fake.release()
@@ -106,7 +106,7 @@ class TestConnections:
 class TestWhere:
     async def test_the_specs_endpoint_wins_over_the_environments(self, fake: FakeAws, aws: Aws) -> None:
         with FakeAws() as other:
-            target = Target("sqs", "eu-west-1", endpoint_url=other.url)
+            target = ClientKey("sqs", "eu-west-1", endpoint_url=other.url)
             await aws.call(target, "get_queue_url", QueueName="q")
             assert (len(other.calls), len(fake.calls)) == (1, 0)
 
@@ -126,7 +126,7 @@ class TestWhere:
         assert [(c.action, c.path) for c in fake.calls] == [("GetQueueAttributes", "/")]
 
     async def test_a_region_is_part_of_the_signature(self, fake: FakeAws, aws: Aws) -> None:
-        await aws.call(Target("sqs", "us-gov-east-1"), "get_queue_url", QueueName="q")
+        await aws.call(ClientKey("sqs", "us-gov-east-1"), "get_queue_url", QueueName="q")
         assert "/us-gov-east-1/sqs/aws4_request" in fake.calls[0].headers["Authorization"]
 
     async def test_requests_say_who_asks(self, fake: FakeAws, aws: Aws) -> None:
@@ -138,7 +138,7 @@ class TestWhere:
 
     async def test_without_a_region_nothing_is_sent(self, fake: FakeAws, aws: Aws) -> None:
         with pytest.raises(AwsError) as raised:
-            await aws.call(Target("sqs", ""), "get_queue_url", QueueName="q")
+            await aws.call(ClientKey("sqs", ""), "get_queue_url", QueueName="q")
         assert (raised.value.invalid, raised.value.code) == (True, "InvalidRegion")
         assert fake.calls == []
 
@@ -175,7 +175,7 @@ class TestGuard:
         ("target", "operation"), [(SQS, "delete_message_batch"), (GATEWAY, "refresh_cache")]
     )
     async def test_a_lease_that_ends_while_connecting_stops_the_write(
-        self, fake: FakeAws, aws: Aws, target: Target, operation: str
+        self, fake: FakeAws, aws: Aws, target: ClientKey, operation: str
     ) -> None:
         asked: list[float] = []
 
@@ -244,7 +244,7 @@ class TestFailures:
         assert (found.unknown_outcome, found.transient, found.code) == (False, True, "Timeout")
 
     async def test_what_nobody_listens_for_was_not_executed(self, aws: Aws) -> None:
-        nobody = Target("storagegateway", "eu-west-1", endpoint_url="http://127.0.0.1:9")
+        nobody = ClientKey("storagegateway", "eu-west-1", endpoint_url="http://127.0.0.1:9")
         with pytest.raises(AwsError) as raised:
             await aws.call(nobody, "refresh_cache", FileShareARN=SHARE)
         found = raised.value
@@ -267,7 +267,7 @@ class TestFailures:
         self, fake: FakeAws, aws: Aws
     ) -> None:
         with pytest.raises(AwsError) as raised:
-            await aws.call(Target("no-such-service", "eu-west-1"), "refresh_cache", FileShareARN=SHARE)
+            await aws.call(ClientKey("no-such-service", "eu-west-1"), "refresh_cache", FileShareARN=SHARE)
         assert not raised.value.unknown_outcome
         assert fake.calls == []
 
@@ -288,7 +288,7 @@ class TestFailures:
             assert raised.value.throttled
             again = asyncio.create_task(aws.call(GATEWAY, "list_file_shares"))
             with pytest.raises(AwsError):
-                await aws.call(Target("storagegateway", "us-east-1"), "list_file_shares")
+                await aws.call(ClientKey("storagegateway", "us-east-1"), "list_file_shares")
             assert len(fake.calls) == 2
             again.cancel()
 
@@ -354,10 +354,10 @@ class TestPolls:
         program = (
             "import asyncio\n"
             "from caretaker.aws.calls import Aws\n"
-            "from caretaker.aws.identity import Target\n"
+            "from caretaker.aws.identity import ClientKey\n"
             "async def main():\n"
             "    async with Aws() as aws:\n"
-            "        sqs = aws.sqs(Target('sqs', 'eu-west-1'))\n"
+            "        sqs = aws.sqs(ClientKey('sqs', 'eu-west-1'))\n"
             f"        poll = asyncio.create_task(sqs.receive_message(QueueUrl='{URL}', WaitTimeSeconds=20))\n"
             "        await asyncio.to_thread(input)\n"
             "        poll.cancel()\n"
@@ -396,7 +396,7 @@ class TestOperations:
 
     async def test_keys_sign_and_are_not_told(self, fake: FakeAws, aws: Aws) -> None:
         keys = Keys("AKIATEAM", "very-secret", "very-token")
-        target = Target("sqs", "eu-west-1", Identity(keys))
+        target = ClientKey("sqs", "eu-west-1", Identity(keys))
         fake.on("GetQueueUrl", error("AccessDenied", status=403))
         with pytest.raises(AwsError) as raised:
             await aws.call(target, "get_queue_url", QueueName="q")

@@ -11,7 +11,7 @@ import pytest
 from caretaker.aws.calls import Aws
 from caretaker.aws.connections import Hooks
 from caretaker.aws.errors import AwsError
-from caretaker.aws.identity import Identity, Keys, Target, User
+from caretaker.aws.identity import ClientKey, Identity, Keys, User
 from caretaker.aws.services import Rate
 from caretaker.aws.session import UNUSED_SECONDS, Clients, Options
 from fakes.aws import Answer, Call, FakeAws, assumed, error, query_error
@@ -33,8 +33,8 @@ class Clock:
         return self.now
 
 
-def sqs(role: str = ROLE, external_id: str = "", keys: Keys | None = None) -> Target:
-    return Target("sqs", "eu-west-1", Identity(keys, role, external_id, "eu-west-1"))
+def sqs(role: str = ROLE, external_id: str = "", keys: Keys | None = None) -> ClientKey:
+    return ClientKey("sqs", "eu-west-1", Identity(keys, role, external_id, "eu-west-1"))
 
 
 def sessions(clock: Callable[[], datetime]) -> Callable[[Call], Answer]:
@@ -105,7 +105,7 @@ class TestAssumeRole:
             hanging = [asyncio.create_task(aws.call(one, "get_queue_url", QueueName="q")) for one in users]
             await fake.received(2, "GetQueueUrl")
             with FakeAws() as other:
-                elsewhere = Target("sqs", "eu-west-1", endpoint_url=other.url)
+                elsewhere = ClientKey("sqs", "eu-west-1", endpoint_url=other.url)
                 await asyncio.wait_for(aws.call(elsewhere, "get_queue_url", QueueName="q"), 5)
             assert fake.actions().count("GetQueueUrl") == 2
             fake.release()
@@ -123,8 +123,8 @@ class TestAssumeRole:
     async def test_a_role_is_shared_by_the_services_that_use_it(self, fake: FakeAws, clock: Clock) -> None:
         identity = sqs().identity
         async with Aws(now=clock) as aws:
-            await aws.call(Target("sqs", "eu-west-1", identity), "get_queue_url", QueueName="q")
-            await aws.call(Target("storagegateway", "us-east-1", identity), "list_file_shares")
+            await aws.call(ClientKey("sqs", "eu-west-1", identity), "get_queue_url", QueueName="q")
+            await aws.call(ClientKey("storagegateway", "us-east-1", identity), "list_file_shares")
         assert fake.actions() == ["AssumeRole", "GetQueueUrl", "ListFileShares"]
 
     async def test_it_is_assumed_with_the_secrets_keys(self, fake: FakeAws, clock: Clock) -> None:
@@ -137,7 +137,7 @@ class TestAssumeRole:
             elsewhere.on("AssumeRole", sessions(clock))
             identity = Identity(None, ROLE, "", "eu-west-1", elsewhere.url)
             async with Aws(now=clock) as aws:
-                await aws.call(Target("sqs", "eu-west-1", identity), "get_queue_url", QueueName="q")
+                await aws.call(ClientKey("sqs", "eu-west-1", identity), "get_queue_url", QueueName="q")
             assert (elsewhere.actions(), fake.actions()) == (["AssumeRole"], ["GetQueueUrl"])
 
     async def test_assuming_a_role_is_no_write(self, fake: FakeAws, clock: Clock) -> None:
@@ -185,7 +185,7 @@ class TestAssumeRole:
         async with Aws(Options(threads=2, per_client=2), now=clock) as aws:
             waiting = [asyncio.create_task(aws.call(sqs(), "get_queue_url", QueueName="q")) for _ in range(5)]
             await fake.received(1)
-            own = Target("sqs", "eu-west-1")
+            own = ClientKey("sqs", "eu-west-1")
             await asyncio.wait_for(aws.call(own, "get_queue_url", QueueName="q"), 5)
             for task in waiting:
                 task.cancel()
@@ -201,7 +201,7 @@ class TestInstanceMetadata:
 
     async def call(self, aws: Aws) -> AwsError:
         with pytest.raises(AwsError) as raised:
-            await aws.call(Target("sqs", "eu-west-1"), "get_queue_url", QueueName="q")
+            await aws.call(ClientKey("sqs", "eu-west-1"), "get_queue_url", QueueName="q")
         return raised.value
 
     async def test_it_is_never_asked(self, imds: FakeAws, fake: FakeAws, aws: Aws) -> None:
@@ -233,13 +233,16 @@ class TestKeeping:
     def test_a_client_is_made_once_and_dropped_after_an_hour_unused(self) -> None:
         now = [0.0]
         clients = Clients(Options(), Hooks(), clock=lambda: now[0])
-        with clients.borrow(Target("sqs", "eu-west-1")) as first:
+        with clients.borrow(ClientKey("sqs", "eu-west-1")) as first:
             pass
         now[0] += UNUSED_SECONDS
-        with clients.borrow(Target("sqs", "eu-west-1")) as second:
+        with clients.borrow(ClientKey("sqs", "eu-west-1")) as second:
             assert second is first
         now[0] += UNUSED_SECONDS + 1
-        with clients.borrow(Target("sqs", "us-east-1")), clients.borrow(Target("sqs", "eu-west-1")) as third:
+        with (
+            clients.borrow(ClientKey("sqs", "us-east-1")),
+            clients.borrow(ClientKey("sqs", "eu-west-1")) as third,
+        ):
             assert third is not first
 
     def test_users_of_a_role_share_its_clients(self) -> None:
@@ -259,23 +262,23 @@ class TestKeeping:
         now[0] += UNUSED_SECONDS
         clients.renew(one)
         now[0] += 1.0
-        with clients.borrow(Target("sqs", "us-east-1")):  # making a client evicts unused ones
+        with clients.borrow(ClientKey("sqs", "us-east-1")):  # making a client evicts unused ones
             assert (clients.fresh(one), clients.fresh(other)) == (True, False)
 
     def test_a_client_on_loan_is_kept_however_long(self) -> None:
         now = [0.0]
         clients = Clients(Options(), Hooks(), clock=lambda: now[0])
-        with clients.borrow(Target("sqs", "eu-west-1")) as lent:
+        with clients.borrow(ClientKey("sqs", "eu-west-1")) as lent:
             now[0] += 2 * UNUSED_SECONDS
-            with clients.borrow(Target("sqs", "us-east-1")):
+            with clients.borrow(ClientKey("sqs", "us-east-1")):
                 pass
-            with clients.borrow(Target("sqs", "eu-west-1")) as again:
+            with clients.borrow(ClientKey("sqs", "eu-west-1")) as again:
                 assert again is lent
 
     def test_long_polls_have_clients_of_their_own_that_wait_longer(self) -> None:
         clients = Clients(Options(), Hooks())
-        with clients.borrow(Target("sqs", "eu-west-1")) as calls:
-            with clients.borrow(Target("sqs", "eu-west-1"), poll=True) as polls:
+        with clients.borrow(ClientKey("sqs", "eu-west-1")) as calls:
+            with clients.borrow(ClientKey("sqs", "eu-west-1"), poll=True) as polls:
                 assert polls is not calls
                 assert polls.meta.config.read_timeout > 20
             assert calls.meta.config.read_timeout + calls.meta.config.connect_timeout <= 10
@@ -284,12 +287,12 @@ class TestKeeping:
         aws = Aws()
         await aws.close()
         with pytest.raises(RuntimeError, match="closed"):
-            await aws.call(Target("sqs", "eu-west-1"), "get_queue_url", QueueName="q")
+            await aws.call(ClientKey("sqs", "eu-west-1"), "get_queue_url", QueueName="q")
         assert fake.calls == []
 
 
 async def test_expired_keys_are_no_refusal_of_a_policy(fake: FakeAws, aws: Aws) -> None:
     fake.on("GetQueueUrl", error("ExpiredTokenException", "The security token is expired", 403))
     with pytest.raises(AwsError) as raised:
-        await aws.call(Target("sqs", "eu-west-1"), "get_queue_url", QueueName="q")
+        await aws.call(ClientKey("sqs", "eu-west-1"), "get_queue_url", QueueName="q")
     assert (raised.value.no_identity, raised.value.missing_permission) == (True, None)

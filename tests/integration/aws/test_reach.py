@@ -9,7 +9,7 @@ import pytest
 
 from caretaker.aws.calls import Aws
 from caretaker.aws.errors import AwsError
-from caretaker.aws.identity import Identity, Target
+from caretaker.aws.identity import ClientKey, Identity
 from caretaker.aws.reach import Reach
 from caretaker.aws.session import Options
 from fakes.aws import Answer, FakeAws, assumed
@@ -26,8 +26,8 @@ def reaching(*allowed: str, api_server: str = API_SERVER) -> Aws:
     return Aws(Options(threads=2, per_client=2, reach=Reach(allowed, api_server)))
 
 
-def at(url: str, service: str = "sqs") -> Target:
-    return Target(service, "eu-west-1", endpoint_url=url)
+def at(url: str, service: str = "sqs") -> ClientKey:
+    return ClientKey(service, "eu-west-1", endpoint_url=url)
 
 
 def resolving(monkeypatch: pytest.MonkeyPatch, **answers: list[list[str]]) -> list[str]:
@@ -46,7 +46,7 @@ def resolving(monkeypatch: pytest.MonkeyPatch, **answers: list[list[str]]) -> li
     return asked
 
 
-async def refused(aws: Aws, target: Target) -> AwsError:
+async def refused(aws: Aws, target: ClientKey) -> AwsError:
     async with aws:
         with pytest.raises(AwsError) as raised:
             await aws.call(target, "get_queue_url", QueueName="q")
@@ -96,12 +96,12 @@ async def test_a_long_poll_is_judged_as_well(fake: FakeAws) -> None:
 
 async def test_the_endpoint_at_which_a_role_is_assumed_is_judged(fake: FakeAws) -> None:
     identity = Identity(None, ROLE, "", "eu-west-1", fake.url)
-    found = await refused(reaching(), Target("sqs", "eu-west-1", identity))
+    found = await refused(reaching(), ClientKey("sqs", "eu-west-1", identity))
     assert (found.code, found.service, found.operation) == ("AddressRefused", "sts", "AssumeRole")
     assert fake.connections == 0
     fake.on("AssumeRole", assumed("ASIA1", "2030-01-01T00:00:00Z"))
     async with reaching("127.0.0.1") as aws:
-        await aws.call(Target("sqs", "eu-west-1", identity), "get_queue_url", QueueName="q")
+        await aws.call(ClientKey("sqs", "eu-west-1", identity), "get_queue_url", QueueName="q")
     assert fake.actions() == ["AssumeRole", "GetQueueUrl"]
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from awsdoubles.gateway.server import StorageGateway
 from caretaker.aws.calls import Aws as AwsCalls
-from caretaker.aws.identity import Target
+from caretaker.aws.identity import ClientKey
 from caretaker.s3refresh.debounce import UNKNOWN, Claim
 from caretaker.s3refresh.folders import Request
 from caretaker.s3refresh.match import Share
@@ -27,7 +27,7 @@ def shares_of(
 ) -> StorageGatewayShares:
     wanted = spec.pop("shares", SharesSpec(discover=Discover()))
     clients = {
-        region: calls.storagegateway(Target("storagegateway", region, endpoint_url=double.url))
+        region: calls.storagegateway(ClientKey("storagegateway", region, endpoint_url=double.url))
         for region in regions
     }
     return StorageGatewayShares(clients, StorageGatewayTarget(shares=wanted, regions=tuple(regions), **spec))

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from caretaker.api.aws import AwsSpec, SecretRef
-from caretaker.aws.identity import Identity, Keys, Target, User, session_name
+from caretaker.aws.identity import ClientKey, Identity, Keys, User, session_name
 from caretaker.daemontask import resource as daemontask
 from caretaker.imds import resource as imds
 from caretaker.registry import DAEMON_TASK, IMDS_POLICY, S3_AGGREGATED_REFRESH
@@ -37,8 +37,8 @@ def test_regions_share_an_identity_that_needs_no_sts() -> None:
 
 def test_a_target_is_of_the_specs_region_unless_told_otherwise() -> None:
     spec = AwsSpec("eu-west-1", endpoint_urls={"sqs": "http://sqs"})
-    assert Target.of(spec, "sqs") == Target("sqs", "eu-west-1", Identity(), "http://sqs")
-    assert Target.of(spec, "storagegateway", region="us-east-1").region == "us-east-1"
+    assert ClientKey.of(spec, "sqs") == ClientKey("sqs", "eu-west-1", Identity(), "http://sqs")
+    assert ClientKey.of(spec, "storagegateway", region="us-east-1").region == "us-east-1"
 
 
 def test_keys_are_read_from_a_secret() -> None:
@@ -75,12 +75,12 @@ def test_a_secret_that_was_not_read_is_never_the_operators_own_identity() -> Non
 @pytest.mark.parametrize("role", ["", ROLE])
 def test_a_secret_that_was_read_is_the_identity_or_assumes_the_role(role: str) -> None:
     spec, keys = AwsSpec("eu-west-1", role, credentials_secret_ref=SecretRef("s")), Keys("A", "s")
-    identity = Target.of(spec, "sqs", keys).identity
+    identity = ClientKey.of(spec, "sqs", keys).identity
     assert (identity.keys, identity.role_arn, identity.source) == (keys, role, Identity(keys))
 
 
 def test_no_secret_is_shown() -> None:
-    shown = repr(Target("sqs", "r", Identity(Keys("AKIA", "very-secret", "very-token"))))
+    shown = repr(ClientKey("sqs", "r", Identity(Keys("AKIA", "very-secret", "very-token"))))
     assert "AKIA" in shown
     assert "very" not in shown
 
@@ -133,14 +133,14 @@ class TestUsers:
     SPEC = AwsSpec("eu-west-1", ROLE, "x")
 
     def test_each_has_an_identity_of_its_own_by_a_role(self) -> None:
-        one, other = (Target.of(self.SPEC, "sqs", user=User("media", "s3ar", name)) for name in "ab")
+        one, other = (ClientKey.of(self.SPEC, "sqs", user=User("media", "s3ar", name)) for name in "ab")
         assert one.identity.user == User("media", "s3ar", "a")
         assert one != other
-        assert one.shared == other.shared == Target.of(self.SPEC, "sqs")
+        assert one.shared == other.shared == ClientKey.of(self.SPEC, "sqs")
         assert one.used_by(other.identity.user) == other
 
     def test_without_a_role_nobody_needs_one(self) -> None:
-        own = Target.of(AwsSpec("eu-west-1"), "sqs", user=self.USER)
+        own = ClientKey.of(AwsSpec("eu-west-1"), "sqs", user=self.USER)
         assert own.identity.user is None
         assert own.shared is own
         assert own.used_by(self.USER) is own

@@ -18,7 +18,7 @@ from caretaker.api.imds import (
     Status,
 )
 from caretaker.api.objects import Node, WireMeta
-from caretaker.aws.identity import Target
+from caretaker.aws.identity import ClientKey
 from caretaker.imds.enforce_input import EnforceInput
 from caretaker.imds.gather import gather
 from caretaker.imds.instance_ref import instance_ref_of
@@ -39,7 +39,7 @@ class Regions:
         self.all = asyncio.Event()
         self.count = count
 
-    def of(self, target: Target) -> Any:
+    def of(self, target: ClientKey) -> Any:
         return _Ec2(self, target.region)
 
 

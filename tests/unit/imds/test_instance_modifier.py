@@ -14,7 +14,7 @@ from caretaker.api.imds import Options, Safety, Spec, Status
 from caretaker.api.objects import WireMeta
 from caretaker.aws.classes import ErrorClass
 from caretaker.aws.errors import AwsError
-from caretaker.aws.identity import Identity, Target, User
+from caretaker.aws.identity import ClientKey, Identity, User
 from caretaker.aws.readonly import ReadOnlyError
 from caretaker.aws.services import Rate
 from caretaker.imds import instance_modifier as module
@@ -31,7 +31,7 @@ from caretaker.obs.imds_metrics import PolicyMetrics
 from caretaker.runtime.work_queue import Key
 from unit.imds.enforcing import changed, watched
 
-HERE = Target("ec2", "eu-west-1")
+HERE = ClientKey("ec2", "eu-west-1")
 CALL = {"HttpPutResponseHopLimit": 2}
 KEY, OTHER = Key("IMDSPolicy", "", "p"), Key("IMDSPolicy", "", "q")
 REFUSED = AwsError(ErrorClass.INVALID_REQUEST, "InvalidParameterValue", "no luck")
@@ -106,7 +106,7 @@ class World:
 
     def __init__(self, per_second: float = 100.0, *, instance_identity: bool = False) -> None:
         self.ec2 = Ec2()
-        self.targets: list[Target] = []
+        self.targets: list[ClientKey] = []
         self.inventory = Inventory(lambda _: self.ec2)  # type: ignore[arg-type,return-value]
         metrics = PolicyMetrics(CollectorRegistry())
         rate = Rate(per_second, per_second * 20)
@@ -114,20 +114,22 @@ class World:
             self.writer, self.inventory, rate, metrics, instance_identity=instance_identity
         )
 
-    def writer(self, target: Target) -> Any:
+    def writer(self, target: ClientKey) -> Any:
         self.targets.append(target)
         return self.ec2
 
     def of(self, key: Key = KEY) -> PolicyState:
         return self.modifier.of(key, "uid")
 
-    async def send(self, count: int = 1, key: Key = KEY, target: Target = HERE, **more: Any) -> PolicyState:
+    async def send(
+        self, count: int = 1, key: Key = KEY, target: ClientKey = HERE, **more: Any
+    ) -> PolicyState:
         state = self.of(key)
         await self.read(count, target)
         await self.modifier.carry_out(policy(**more), state, writes(count), {"here": target})
         return state
 
-    async def read(self, count: int = 1, target: Target = HERE) -> None:
+    async def read(self, count: int = 1, target: ClientKey = HERE) -> None:
         await self.inventory.again(target, [one.instance for one in writes(count)], math.inf)
 
     async def ask(self, count: int = 1, key: Key = KEY, **more: Any) -> PolicyState:
@@ -158,7 +160,7 @@ async def test_every_call_is_made_once_and_by_a_client_that_repeats_nothing(cloc
 async def test_what_a_policy_changes_is_changed_in_its_name(clock: Clock) -> None:
     """Policies share what they read, and the session of a role in which that is."""
     role = "arn:aws:iam::123456789012:role/imds"
-    shared = Target("ec2", "eu-west-1", Identity(None, role, user=User("", "imdsp", "")))
+    shared = ClientKey("ec2", "eu-west-1", Identity(None, role, user=User("", "imdsp", "")))
     world = World()
     await world.send(target=shared)
     assert [target.identity.user for target in world.targets] == [User("", "imdsp", "p")]
@@ -199,8 +201,8 @@ async def test_what_is_throttled_ends_a_batch_and_is_no_failure(clock: Clock) ->
 ROLES = [Identity(None, f"arn:aws:iam::111122223333:role/{name}") for name in ("a", "b", "c")]
 OURS = [
     HERE,
-    *(Target("ec2", "eu-west-1", one) for one in ROLES),
-    Target("ec2", "eu-west-1", endpoint_url="https://vpce.example"),
+    *(ClientKey("ec2", "eu-west-1", one) for one in ROLES),
+    ClientKey("ec2", "eu-west-1", endpoint_url="https://vpce.example"),
 ]
 
 
@@ -218,7 +220,7 @@ async def test_whoever_calls_an_account_has_one_share_of_a_region(clock: Clock, 
         await world.send(20, target=target)
     known = 1 if reported else 2  # of roles the account is known, of the operator's own identity not
     assert len(world.ec2.sent) == 20 * known
-    for other in (Target("ec2", "us-east-1"), Target("ec2", "eu-west-1", OTHER_ACCOUNT)):
+    for other in (ClientKey("ec2", "us-east-1"), ClientKey("ec2", "eu-west-1", OTHER_ACCOUNT)):
         await world.send(20, target=other)
     assert len(world.ec2.sent) == 20 * (known + 2)
 
@@ -449,7 +451,7 @@ async def test_shares_that_are_full_are_not_kept(clock: Clock) -> None:
     world = World()
     for number in range(50):
         clock.now += 60.0
-        target = Target("ec2", f"region-{number}")
+        target = ClientKey("ec2", f"region-{number}")
         await world.send(target=target)
     assert len(world.modifier._shares) <= 2
 

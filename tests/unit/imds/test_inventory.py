@@ -7,12 +7,12 @@ import pytest
 
 from caretaker.aws.classes import ErrorClass
 from caretaker.aws.errors import AwsError
-from caretaker.aws.identity import Target
+from caretaker.aws.identity import ClientKey
 from caretaker.imds import inventory as module
 from caretaker.imds.inventory import LOST_SECONDS, OWN_SECONDS, Inventory
 from testing.clock import Clock
 
-HERE = Target("ec2", "eu-west-1")
+HERE = ClientKey("ec2", "eu-west-1")
 FRESH = 900.0
 APPLIED: Final = {"State": "applied", "HttpPutResponseHopLimit": 1, "HttpTokens": "optional"}
 
@@ -530,7 +530,7 @@ async def test_without_an_answer_a_description_that_does_not_show_the_change_pro
 async def test_a_region_that_hangs_holds_up_no_other(clock: Clock) -> None:
     slow, quick = Slow("i-1"), Ec2("i-2")
     slow.open.clear()
-    far = Target("ec2", "us-east-1")
+    far = ClientKey("ec2", "us-east-1")
     inventory = Inventory(lambda target: slow if target == HERE else quick)  # type: ignore[arg-type,return-value]
     hanging = asyncio.create_task(inventory.get(HERE, {"i-1"}, FRESH))
     await slow.asked.wait()

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from caretaker.api.objects import WireMeta
-from caretaker.aws.identity import Target, User
+from caretaker.aws.identity import ClientKey, User
 from caretaker.runtime.work_queue import Key
 from caretaker.s3refresh.queues import Queues
 from caretaker.s3refresh.resource import RawRefresh, read, user_of
@@ -21,9 +21,9 @@ class Aws:
     """Records the requested clients."""
 
     def __init__(self) -> None:
-        self.targets: list[Target] = []
+        self.targets: list[ClientKey] = []
 
-    def sqs(self, target: Target) -> Any:
+    def sqs(self, target: ClientKey) -> Any:
         self.targets.append(target)
         return self
 

@@ -7,7 +7,7 @@ import pytest
 
 from caretaker.api.aws import AwsSpec, SecretRef
 from caretaker.api.s3refresh import Filter, Source, Spec, SQSSource
-from caretaker.aws.identity import Identity, Keys, Target, User
+from caretaker.aws.identity import ClientKey, Identity, Keys, User
 from caretaker.s3refresh.target_types import TargetType
 from caretaker.s3refresh.targets.job import JobTarget
 from caretaker.s3refresh.targets.storagegateway import Completion, Discover, SharesSpec, StorageGatewayTarget
@@ -30,7 +30,7 @@ def spec(target_type: TargetType = ALONE, aws: AwsSpec = AWS, url: str = QUEUE, 
 
 def test_a_queue_is_read_as_the_spec_says() -> None:
     given = spec(wait_time="5s", visibility_timeout="2m", envelope="S3")
-    target = Target("sqs", REGION, Identity(), "http://sqs")
+    target = ClientKey("sqs", REGION, Identity(), "http://sqs")
     reading = Reading(target, f"{ARN}:events", given.source.sqs, "spec.source.sqs.queueURL", 5, 120)
     assert worker_config_of(given, None) == WorkerConfig(reading, None, 420.0, ALONE, (AWS, None, ()))
 

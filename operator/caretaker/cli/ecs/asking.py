@@ -13,7 +13,7 @@ from caretaker.api.ecs import EcsSpec
 from caretaker.aws.calls import Aws
 from caretaker.aws.ecs import Ecs
 from caretaker.aws.errors import AwsError
-from caretaker.aws.identity import Target
+from caretaker.aws.identity import ClientKey
 from caretaker.aws.readonly import read_only
 from caretaker.aws.session import Options
 from caretaker.cli.ecs.looking import Found
@@ -36,7 +36,7 @@ async def observe(spec: EcsSpec) -> tuple[list[Found], str]:
     # The role that the spec names is the operator's to assume.
     aws = msgspec.structs.replace(spec.aws.spec, role_arn="", external_id="")
     async with Aws(Options(instance_identity=True)) as calls:
-        ecs = read_only(calls.ecs(Target.of(aws, "ecs")))
+        ecs = read_only(calls.ecs(ClientKey.of(aws, "ecs")))
         names: Sequence[str] = spec.clusters
         if not names:
             try:

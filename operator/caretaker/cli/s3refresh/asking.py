@@ -14,7 +14,7 @@ from caretaker.api.aws import SecretRef
 from caretaker.api.objects import WireMeta
 from caretaker.api.s3refresh import Spec, SQSSource
 from caretaker.aws.calls import Aws
-from caretaker.aws.identity import Target
+from caretaker.aws.identity import ClientKey
 from caretaker.aws.session import Options
 from caretaker.cli.s3refresh.found import Found, QueueFound
 from caretaker.kube.client import KubeClient
@@ -48,7 +48,7 @@ def _sources(spec: Spec) -> Iterator[tuple[str, SQSSource]]:
 
 
 async def _queue(aws: Aws, spec: Spec, field: str, source: SQSSource) -> QueueFound:
-    view = await inspection.look(aws.sqs(Target.of(spec.aws, "sqs")), source, QueueView())
+    view = await inspection.look(aws.sqs(ClientKey.of(spec.aws, "sqs")), source, QueueView())
     return QueueFound(field, source.queue_url, view)
 
 

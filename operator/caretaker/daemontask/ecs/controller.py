@@ -18,7 +18,7 @@ from caretaker.api.ecs import EcsSpec
 from caretaker.api.events import Event, ObjectRef
 from caretaker.api.grants import Grants, refusals
 from caretaker.aws.calls import Aws
-from caretaker.aws.identity import Target
+from caretaker.aws.identity import ClientKey
 from caretaker.daemontask.ecs import plan as planning
 from caretaker.daemontask.ecs.plan import Plan
 from caretaker.daemontask.ecs.reader import Readers
@@ -116,9 +116,9 @@ class EcsTarget(Kind[Snapshot, Plan, None]):
 
         aws = spec.aws.spec
         user = user_of(key.namespace, key.name)
-        ecs = self._aws.ecs(Target.of(aws, "ecs", user=user))
+        ecs = self._aws.ecs(ClientKey.of(aws, "ecs", user=user))
         worker = self._workers[key] = Worker(uid, spec, ecs, self._metrics.ecs, on_news, self._scale)
-        queue, url = Target.of(aws, "sqs", user=user), spec.events.sqs_queue_url
+        queue, url = ClientKey.of(aws, "sqs", user=user), spec.events.sqs_queue_url
         worker.reader = self._readers.join(key, queue, url, worker.hear, on_news)
         return worker
 

@@ -14,7 +14,7 @@ from typing import Final
 
 from caretaker.aws.calls import Aws
 from caretaker.aws.errors import AwsError
-from caretaker.aws.identity import Target
+from caretaker.aws.identity import ClientKey
 from caretaker.aws.sqs import Message, Sqs
 from caretaker.aws.words import word
 from caretaker.daemontask.ecs.envelope import Notice, parse
@@ -170,10 +170,10 @@ class Readers:
         self._aws = aws
         self._count = count
         self._scale = scale
-        self._queues: dict[tuple[Target, str], _Queue] = {}
+        self._queues: dict[tuple[ClientKey, str], _Queue] = {}
 
     def join(
-        self, name: Hashable, target: Target, url: str, listener: Listener, on_state: Callable[[], None]
+        self, name: Hashable, target: ClientKey, url: str, listener: Listener, on_state: Callable[[], None]
     ) -> Reader:
         """The queue's reader, with `name` among its listeners."""
         address = (target.shared, url)  # readers of one queue share the role session of the first

@@ -124,7 +124,7 @@ def make(meant: StorageGatewayTarget, spec: Spec, tools: Tools) -> "StorageGatew
     """The target, with a client for each region."""
     regions = meant.regions or (spec.aws.region,)
     named = {
-        region: identity.Target.of(
+        region: identity.ClientKey.of(
             spec.aws, "storagegateway", tools.keys, region=region, user=user_of(tools.resource)
         )
         for region in regions

@@ -6,7 +6,7 @@ from typing import Any
 
 from caretaker.aws.classes import ErrorClass
 from caretaker.aws.errors import AwsError
-from caretaker.aws.identity import Identity, Target, User
+from caretaker.aws.identity import ClientKey, Identity, User
 from caretaker.daemontask.ecs.reader import Reader, Readers
 from unit.daemontask.ecs.build import URL, body
 
@@ -71,15 +71,15 @@ def test_a_queue_that_is_read_is_told_once() -> None:
 def test_tasks_that_read_a_queue_under_one_role_share_its_reader() -> None:
     """Two readers would each take the other's messages. The queue is read in the session of the first."""
     role = "arn:aws:iam::123456789012:role/ecs"
-    asked: list[Target] = []
+    asked: list[ClientKey] = []
 
     class Aws:
-        def sqs(self, target: Target) -> Queue:
+        def sqs(self, target: ClientKey) -> Queue:
             asked.append(target)
             return Queue("{")
 
-    def target(name: str, external_id: str = "") -> Target:
-        return Target("sqs", "eu-west-1", Identity(None, role, external_id, user=User("n", "dtask", name)))
+    def target(name: str, external_id: str = "") -> ClientKey:
+        return ClientKey("sqs", "eu-west-1", Identity(None, role, external_id, user=User("n", "dtask", name)))
 
     async def run() -> list[bool]:
         readers = Readers(Aws(), lambda _result, _number: None)  # type: ignore[arg-type]
