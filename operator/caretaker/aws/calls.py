@@ -20,7 +20,7 @@ from caretaker.aws.errors import AwsError, error_from
 from caretaker.aws.identity import ClientKey, Identity
 from caretaker.aws.limits import Limiter
 from caretaker.aws.services import Rate, api_name, is_write, policy
-from caretaker.aws.session import Clients, Options, utc_now
+from caretaker.aws.session import ClientPool, Options, utc_now
 from caretaker.aws.sqs import Sqs
 from caretaker.aws.storagegateway import StorageGateway
 from caretaker.aws.sts import Sts
@@ -48,7 +48,7 @@ class Aws:
     ) -> None:
         options = options or Options()
         self._hooks = Hooks(options.connect_seconds, options.read_seconds)
-        self._clients = Clients(options, self._hooks, now=now)
+        self._clients = ClientPool(options, self._hooks, now=now)
         self._calls = DaemonPool("aws-call", options.threads)
         self._polls = DaemonPool("aws-poll", options.polls)
         self._limiter = Limiter()
@@ -166,7 +166,7 @@ class Aws:
         """In a worker thread."""
         name, write = api_name(operation), False
         try:
-            with self._clients.borrow(client_key, poll=poll) as client, self._counted(poll=poll):
+            with self._clients.acquire(client_key, poll=poll) as client, self._counted(poll=poll):
                 name = client.meta.method_to_api_mapping[operation]
                 write = is_write(name)  # what fails before, in making the client, was never sent
                 return cast(dict[str, Any], getattr(client, operation)(**params))

@@ -32,18 +32,18 @@ from caretaker.aws.identity import ClientKey, Identity, session_name
 from caretaker.aws.reach import Reach
 from caretaker.aws.services import CONNECT_SECONDS, POLL_READ_SECONDS, READ_SECONDS, policy
 
-# Given whole: botocore puts its own together anew for each request, a sixth of a call's CPU time (450 instead
-# of 530 µs for a DeleteMessageBatch of 10 without its network).
+# A constant: botocore builds its own for each request, a sixth of a call's CPU time (450 instead of 530 µs
+# for a DeleteMessageBatch of 10, network excluded).
 USER_AGENT: Final = f"caretaker/{__version__} Botocore/{botocore.__version__}"
 UNUSED_SECONDS: Final = 3600.0
-# Between two tries to assume a role: botocore would try at every call, all day if a policy is wrong.
+# Between two attempts to assume a role: botocore would try at every call, all day if a policy is wrong.
 RENEWAL_SECONDS: Final = 5.0
-# It writes a traceback at every try; the caller hears the reason, and metrics count it.
+# It logs a traceback for every attempt; the caller gets the error, and metrics count it.
 logging.getLogger("botocore.credentials").setLevel(logging.ERROR)
 
 
 class Options(msgspec.Struct, frozen=True):
-    """How many, and from where.
+    """Limits of a pool, and its sources of credentials.
 
     threads            calls at a time
     per_client         calls at a time of one client, and so its connections: an endpoint that hangs leaves
@@ -71,10 +71,10 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
-class Clients:
-    """Clients and sessions, made once, dropped when unused for an hour.
+class ClientPool:
+    """Clients and sessions, created once, dropped when unused for an hour.
 
-    `now` tells when credentials are to be renewed, `clock` (seconds) when a client is unused.
+    `now` is the time for the renewal of credentials, `clock` (seconds) the time for unused clients.
     """
 
     def __init__(
@@ -89,43 +89,43 @@ class Clients:
         self._hooks = hooks
         self._now = now
         self._clock = clock
-        self._making = threading.RLock()  # making one takes a second and may ask a service for credentials
+        self._create_lock = threading.RLock()  # creation takes a second
         self._lock = threading.Lock()  # of the clients' table; held for moments
         self._sessions: dict[Identity, botocore.session.Session] = {}  # shared by the users of a role
         self._roles: dict[Identity, DeferredRefreshableCredentials] = {}  # one for each user of a role
-        self._used: dict[Identity, float] = {}  # when each of these was last used
+        self._used_at: dict[Identity, float] = {}  # time of each one's last use
         self._signer = threading.local()  # .identity: signs the calls of this thread
-        self._refusals: dict[Identity, tuple[float, Exception]] = {}  # until when each is believed
-        self._made: dict[Identity, float] = {}  # when each session was
-        self._clients: dict[_Key, _Entry] = {}
+        self._failures: dict[Identity, tuple[float, Exception]] = {}  # until when each is raised again
+        self._created_at: dict[Identity, float] = {}  # creation time of each session
+        self._clients: dict[_Key, _PoolEntry] = {}
 
-    def borrow(self, client_key: ClientKey, *, poll: bool = False) -> "Lent":
-        """The client of a target, kept from being closed while it is lent; a context manager.
+    def acquire(self, client_key: ClientKey, *, poll: bool = False) -> "PooledClient":
+        """The client of a key; a context manager. The client is not closed while it is in use.
 
-        poll is for long polls: they have clients of their own, whose reads time out later.
+        poll: a client for long polls, whose reads time out later.
 
         Raises what botocore raises: no region, no credentials, a profile that is not there.
         """
         key = (client_key.shared, poll)
-        lent = self._lend(key, client_key.identity)
-        if lent is not None:
-            return lent
-        with self._making:
-            lent = self._lend(key, client_key.identity)
-            if lent is not None:
-                return lent
+        client = self._pooled(key, client_key.identity)
+        if client is not None:
+            return client
+        with self._create_lock:
+            client = self._pooled(key, client_key.identity)
+            if client is not None:
+                return client
             self._drop_unused()
-            entry = _Entry(self._make(client_key.shared, poll=poll))
+            entry = _PoolEntry(self._create(client_key.shared, poll=poll))
             with self._lock:
                 self._clients[key] = entry
-                return self._loan(entry, client_key.identity)
+                return self._acquired(entry, client_key.identity)
 
     def renew(self, identity: Identity) -> None:
-        """Have credentials ready that last: blocks on STS where a role has to be assumed.
+        """Get credentials that are not about to expire: blocks on STS where a role has to be assumed.
 
         Raises what botocore raises.
         """
-        with self._making:
+        with self._create_lock:
             if identity.role_arn:
                 credentials = self._assumed(identity)
             else:
@@ -134,9 +134,9 @@ class Clients:
             credentials.get_frozen_credentials()
 
     def fresh(self, identity: Identity) -> bool:
-        """Whether renew() would have nothing to wait for."""
+        """Whether renew() would return at once."""
         if not identity.role_arn:
-            return True  # by the process's own chain, at its first use, or keys that do not end
+            return True  # the process's own chain, resolved at its first use, or keys that do not expire
         credentials = self._roles.get(identity)
         return credentials is not None and not credentials.refresh_needed()
 
@@ -147,12 +147,12 @@ class Clients:
                 entry.retire()
             self._clients.clear()
 
-    def give_back(self, entry: "_Entry") -> None:
-        """Lent.__exit__."""
+    def release(self, entry: "_PoolEntry") -> None:
+        """PooledClient.__exit__."""
         with self._lock:
-            entry.lent -= 1
+            entry.in_use -= 1
             entry.used = self._clock()
-            if entry.retired and not entry.lent:
+            if entry.retired and not entry.in_use:
                 entry.client.close()
 
     @contextlib.contextmanager
@@ -166,37 +166,37 @@ class Clients:
         finally:
             self._signer.identity = before
 
-    def _lend(self, key: "_Key", identity: Identity) -> "Lent | None":
+    def _pooled(self, key: "_Key", identity: Identity) -> "PooledClient | None":
         with self._lock:
             entry = self._clients.get(key)
-            return self._loan(entry, identity) if entry is not None else None
+            return self._acquired(entry, identity) if entry is not None else None
 
-    def _loan(self, entry: "_Entry", identity: Identity) -> "Lent":
-        entry.lent += 1
+    def _acquired(self, entry: "_PoolEntry", identity: Identity) -> "PooledClient":
+        entry.in_use += 1
         entry.used = self._clock()
-        return Lent(self, entry, identity)
+        return PooledClient(self, entry, identity)
 
     def _drop_unused(self) -> None:
-        """A Secret's new key, or a resource that went, leaves clients that nobody asks for again."""
+        """A Secret's new key or a deleted resource leaves clients that are never used again."""
         since = self._clock() - UNUSED_SECONDS
         with self._lock:
             for key, entry in list(self._clients.items()):
-                if not entry.lent and entry.used < since:
+                if not entry.in_use and entry.used < since:
                     entry.retire()
                     del self._clients[key]
-            self._refusals = {i: r for i, r in self._refusals.items() if r[0] > since}
-            for identity in [one for one, used in self._used.items() if used < since]:
-                del self._roles[identity], self._used[identity]
+            self._failures = {i: r for i, r in self._failures.items() if r[0] > since}
+            for identity in [one for one, used in self._used_at.items() if used < since]:
+                del self._roles[identity], self._used_at[identity]
             identities = {client_key.identity for client_key, _ in self._clients}
         identities |= {identity.source for identity in identities}
         for identity in self._sessions.keys() - identities:
-            # One made a moment ago has no client yet: its role is being assumed.
-            if self._made[identity] < since:
-                del self._sessions[identity], self._made[identity]
+            # A new session has no client yet: its role is being assumed.
+            if self._created_at[identity] < since:
+                del self._sessions[identity], self._created_at[identity]
 
     # ---------------------------------------------------------------- clients
 
-    def _make(self, client_key: ClientKey, *, poll: bool) -> Any:
+    def _create(self, client_key: ClientKey, *, poll: bool) -> Any:
         reach = self._options.reach if client_key.endpoint_url else None
         config = self._config(client_key.service, poll=poll, once=client_key.once)
         if reach is not None:
@@ -213,7 +213,7 @@ class Clients:
 
     def _config(self, service: str, *, poll: bool = False, once: bool = False) -> Config:
         options = self._options
-        # A poller comes back by itself.
+        # Pollers repeat their calls themselves.
         attempts = 1 if once or poll else policy(service).attempts
         return Config(
             connect_timeout=options.connect_seconds,
@@ -242,10 +242,10 @@ class Clients:
                 fixed = Credentials(keys.access_key_id, keys.secret_access_key, keys.session_token or None)
                 session.register_component("credential_provider", _Fixed(fixed))
             elif not self._options.instance_identity:
-                # What the node may do is not what a resource may do. No attempts, for every way there: the
-                # chain's own, a profile's credential_source, the region of AWS_DEFAULTS_MODE=auto.
+                # A resource must not get the node's permissions. No attempts, on every path: the chain's own,
+                # a profile's credential_source, the region of AWS_DEFAULTS_MODE=auto.
                 session.set_config_variable("metadata_service_num_attempts", 0)
-            self._made[identity] = self._clock()
+            self._created_at[identity] = self._clock()
             self._sessions[identity] = session
         return session
 
@@ -256,7 +256,7 @@ class Clients:
     def _assumed(self, identity: Identity) -> DeferredRefreshableCredentials:
         """Credentials that assume the role at their first use and again 15 minutes before they end."""
         with self._lock:
-            self._used[identity] = self._clock()
+            self._used_at[identity] = self._clock()
             if identity not in self._roles:
                 self._roles[identity] = DeferredRefreshableCredentials(
                     lambda: self._assume(identity), method="assume-role", time_fetcher=self._now
@@ -264,25 +264,25 @@ class Clients:
             return self._roles[identity]
 
     def _assume(self, identity: Identity) -> dict[str, str]:
-        refused = self._refusals.get(identity)
-        if refused is not None and self._clock() < refused[0]:
-            raise refused[1].with_traceback(None)
+        failed = self._failures.get(identity)
+        if failed is not None and self._clock() < failed[0]:
+            raise failed[1].with_traceback(None)
         try:
-            found = self._ask_sts(identity)
+            found = self._assume_role(identity)
         except Exception as error:
-            self._refusals[identity] = (self._clock() + RENEWAL_SECONDS, error)
+            self._failures[identity] = (self._clock() + RENEWAL_SECONDS, error)
             raise
-        self._refusals.pop(identity, None)
+        self._failures.pop(identity, None)
         return found
 
-    def _ask_sts(self, identity: Identity) -> dict[str, str]:
+    def _assume_role(self, identity: Identity) -> dict[str, str]:
         client_key = ClientKey("sts", identity.sts_region, identity.source, identity.sts_endpoint_url)
         name = session_name(self._options.cluster, identity.user)
         params = {"RoleArn": identity.role_arn, "RoleSessionName": name}
         if identity.external_id:
             params["ExternalId"] = identity.external_id
         try:
-            with self.borrow(client_key) as sts:
+            with self.acquire(client_key) as sts:
                 found = sts.assume_role(**params)["Credentials"]
         except Refused as refused:
             raise refused.cause from None
@@ -303,28 +303,28 @@ def _loader() -> botocore.loaders.Loader:
     return botocore.loaders.create_loader()
 
 
-class _Entry:
-    """A client and who uses it."""
+class _PoolEntry:
+    """A client and the number of its users."""
 
     def __init__(self, client: Any) -> None:
         self.client = client
-        self.lent = 0
+        self.in_use = 0
         self.used = 0.0
         self.retired = False
 
     def retire(self) -> None:
         self.retired = True
-        if not self.lent:
+        if not self.in_use:
             self.client.close()
 
 
-class Lent:
-    """A client on loan. While it is entered, this thread's calls are signed for one identity."""
+class PooledClient:
+    """An acquired client. Inside the context, this thread's calls are signed for one identity."""
 
-    def __init__(self, clients: Clients, entry: _Entry, identity: Identity) -> None:
-        self._clients = clients
+    def __init__(self, pool: ClientPool, entry: _PoolEntry, identity: Identity) -> None:
+        self._pool = pool
         self._entry = entry
-        self._signing = clients.signing(identity)
+        self._signing = pool.signing(identity)
 
     def __enter__(self) -> Any:
         self._signing.__enter__()
@@ -332,7 +332,7 @@ class Lent:
 
     def __exit__(self, *_: object) -> None:
         self._signing.__exit__(None, None, None)
-        self._clients.give_back(self._entry)
+        self._pool.release(self._entry)
 
 
 class _Signers(Credentials):  # type: ignore[misc]

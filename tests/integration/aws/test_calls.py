@@ -61,7 +61,7 @@ class TestConnections:
 
     async def test_a_kept_connection_is_probed_before_a_nat_gateway_forgets_it(self, aws: Aws) -> None:
         await aws.call(SQS, "get_queue_url", QueueName="q")
-        with aws._clients.borrow(SQS) as client:
+        with aws._clients.acquire(SQS) as client:
             pools = client._endpoint.http_session._manager.pools
             (pool,) = (pools[key] for key in pools.keys())  # noqa: SIM118 - not a dict
             connection = pool.pool.get(block=False)

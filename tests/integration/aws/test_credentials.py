@@ -13,7 +13,7 @@ from caretaker.aws.connections import Hooks
 from caretaker.aws.errors import AwsError
 from caretaker.aws.identity import ClientKey, Identity, Keys, User
 from caretaker.aws.services import Rate
-from caretaker.aws.session import UNUSED_SECONDS, Clients, Options
+from caretaker.aws.session import UNUSED_SECONDS, ClientPool, Options
 from fakes.aws import Answer, Call, FakeAws, assumed, error, query_error
 from integration.aws.conftest import OWN_KEY
 
@@ -232,53 +232,53 @@ class TestKeeping:
 
     def test_a_client_is_made_once_and_dropped_after_an_hour_unused(self) -> None:
         now = [0.0]
-        clients = Clients(Options(), Hooks(), clock=lambda: now[0])
-        with clients.borrow(ClientKey("sqs", "eu-west-1")) as first:
+        clients = ClientPool(Options(), Hooks(), clock=lambda: now[0])
+        with clients.acquire(ClientKey("sqs", "eu-west-1")) as first:
             pass
         now[0] += UNUSED_SECONDS
-        with clients.borrow(ClientKey("sqs", "eu-west-1")) as second:
+        with clients.acquire(ClientKey("sqs", "eu-west-1")) as second:
             assert second is first
         now[0] += UNUSED_SECONDS + 1
         with (
-            clients.borrow(ClientKey("sqs", "us-east-1")),
-            clients.borrow(ClientKey("sqs", "eu-west-1")) as third,
+            clients.acquire(ClientKey("sqs", "us-east-1")),
+            clients.acquire(ClientKey("sqs", "eu-west-1")) as third,
         ):
             assert third is not first
 
     def test_users_of_a_role_share_its_clients(self) -> None:
         """A client takes a third of a MiB, and there may be a thousand resources."""
-        clients = Clients(Options(), Hooks())
+        clients = ClientPool(Options(), Hooks())
         one, other = (sqs().used_by(User("media", "s3ar", name)) for name in ("one", "two"))
-        with clients.borrow(one) as first, clients.borrow(other) as second:
+        with clients.acquire(one) as first, clients.acquire(other) as second:
             assert first is second
 
     def test_a_session_that_nobody_used_for_an_hour_is_forgotten(self, fake: FakeAws) -> None:
         fake.on("AssumeRole", sessions(Clock()))
         now = [0.0]
-        clients = Clients(Options(), Hooks(), now=Clock(), clock=lambda: now[0])
+        clients = ClientPool(Options(), Hooks(), now=Clock(), clock=lambda: now[0])
         one, other = (sqs().used_by(User("media", "s3ar", name)).identity for name in ("one", "two"))
         clients.renew(one)
         clients.renew(other)
         now[0] += UNUSED_SECONDS
         clients.renew(one)
         now[0] += 1.0
-        with clients.borrow(ClientKey("sqs", "us-east-1")):  # making a client evicts unused ones
+        with clients.acquire(ClientKey("sqs", "us-east-1")):  # making a client evicts unused ones
             assert (clients.fresh(one), clients.fresh(other)) == (True, False)
 
     def test_a_client_on_loan_is_kept_however_long(self) -> None:
         now = [0.0]
-        clients = Clients(Options(), Hooks(), clock=lambda: now[0])
-        with clients.borrow(ClientKey("sqs", "eu-west-1")) as lent:
+        clients = ClientPool(Options(), Hooks(), clock=lambda: now[0])
+        with clients.acquire(ClientKey("sqs", "eu-west-1")) as client:
             now[0] += 2 * UNUSED_SECONDS
-            with clients.borrow(ClientKey("sqs", "us-east-1")):
+            with clients.acquire(ClientKey("sqs", "us-east-1")):
                 pass
-            with clients.borrow(ClientKey("sqs", "eu-west-1")) as again:
-                assert again is lent
+            with clients.acquire(ClientKey("sqs", "eu-west-1")) as again:
+                assert again is client
 
     def test_long_polls_have_clients_of_their_own_that_wait_longer(self) -> None:
-        clients = Clients(Options(), Hooks())
-        with clients.borrow(ClientKey("sqs", "eu-west-1")) as calls:
-            with clients.borrow(ClientKey("sqs", "eu-west-1"), poll=True) as polls:
+        clients = ClientPool(Options(), Hooks())
+        with clients.acquire(ClientKey("sqs", "eu-west-1")) as calls:
+            with clients.acquire(ClientKey("sqs", "eu-west-1"), poll=True) as polls:
                 assert polls is not calls
                 assert polls.meta.config.read_timeout > 20
             assert calls.meta.config.read_timeout + calls.meta.config.connect_timeout <= 10
