@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from caretaker import __version__
 from caretaker.aws.calls import Aws
-from caretaker.aws.reach import Reach
+from caretaker.aws.egress_check import EgressCheck
 from caretaker.aws.services import sped_up
 from caretaker.aws.session import Options
 from caretaker.handlers import CustomResources
@@ -214,7 +214,7 @@ class App:
                 instance_identity=settings.aws_instance_identity,
                 connect_seconds=seconds.connect_seconds * scale,
                 read_seconds=seconds.read_seconds * scale,
-                reach=Reach(settings.egress_allow, urlsplit(self._client.host).hostname or ""),
+                egress_check=EgressCheck(settings.egress_allow, urlsplit(self._client.host).hostname or ""),
                 cluster=settings.cluster_name,
             ),
             rates={"ec2": sped_up("ec2", self._scale)},

@@ -1,7 +1,7 @@
 """What happens on a botocore client's connections: counted when opened, kept alive, guarded before a write.
 
 Inputs: a client, and callbacks that run in the thread of the call; for an endpoint from a tenant's spec, the
-rule for addresses (Reach). It must not change requests.
+rule for addresses (EgressCheck). It must not change requests.
 """
 
 import socket
@@ -12,8 +12,8 @@ from typing import Any, Final, Protocol
 
 from urllib3.exceptions import HTTPError, NewConnectionError
 
+from caretaker.aws.egress_check import EgressCheck
 from caretaker.aws.errors import AwsError
-from caretaker.aws.reach import Reach
 from caretaker.aws.services import CONNECT_SECONDS, READ_SECONDS, is_write
 
 # Below the 350 s after which an AWS NAT gateway or load balancer forgets an idle connection and answers the
@@ -54,10 +54,12 @@ class Hooks:
         self.guard: Callable[[float], None] | None = None
         self.observer: Observer | None = None
 
-    def install(self, client: Any, service: str, *, timed: bool = True, reach: Reach | None = None) -> None:
-        """Hook one botocore client. `timed`: whether its latencies are measured; `reach`: the rule for the
-        addresses that it connects to, None = no restriction."""
-        watch = _Watch(self, service, timed=timed, reach=reach)
+    def install(
+        self, client: Any, service: str, *, timed: bool = True, egress_check: EgressCheck | None = None
+    ) -> None:
+        """Hook one botocore client. `timed`: whether its latencies are measured; `egress_check`: the rule for
+        the addresses that it connects to, None = no restriction."""
+        watch = _Watch(self, service, timed=timed, egress_check=egress_check)
         prefix = client.meta.service_model.service_id.hyphenize()
         client.meta.events.register(f"before-send.{prefix}", watch.before_send)
         client.meta.events.register(f"response-received.{prefix}", watch.response_received)
@@ -79,8 +81,8 @@ class Refused(BaseException):
 class _Watch:
     """The events of one client."""
 
-    def __init__(self, hooks: Hooks, service: str, *, timed: bool, reach: Reach | None) -> None:
-        self.reach = reach
+    def __init__(self, hooks: Hooks, service: str, *, timed: bool, egress_check: EgressCheck | None) -> None:
+        self.egress_check = egress_check
         self._hooks = hooks
         self._service = service
         self._timed = timed
@@ -143,14 +145,14 @@ class _Connection:
         super().__init__(*args, **kwargs)
 
     def _new_conn(self) -> Any:
-        """Overrides urllib3's method that opens the socket. With a `reach` it connects to checked addresses,
-        not to the name: a second lookup could return another address."""
-        reach = self.watch.reach
-        if reach is None:
+        """Overrides urllib3's method that opens the socket. With an `egress_check` it connects to checked
+        addresses, not to the name: a second lookup could return another address."""
+        egress_check = self.watch.egress_check
+        if egress_check is None:
             return super()._new_conn()  # type: ignore[misc]
         name, failure = self._dns_host, None
         try:
-            for address in self._allowed(reach, name):
+            for address in self._allowed(egress_check, name):
                 self._dns_host = address
                 try:
                     return super()._new_conn()  # type: ignore[misc]
@@ -160,9 +162,9 @@ class _Connection:
             self._dns_host = name  # the certificate is checked against the name
         raise failure or NewConnectionError(self, "it has no address")  # type: ignore[arg-type]
 
-    def _allowed(self, reach: Reach, name: str) -> Iterator[str]:
+    def _allowed(self, egress_check: EgressCheck, name: str) -> Iterator[str]:
         try:
-            return reach.addresses(name, self.port)
+            return egress_check.addresses(name, self.port)
         except AwsError as error:
             raise Refused(error) from None
         except OSError as error:

@@ -28,8 +28,8 @@ from botocore.credentials import CredentialResolver, Credentials, DeferredRefres
 from caretaker import __version__
 from caretaker.aws import parsers
 from caretaker.aws.connections import Hooks, Refused
+from caretaker.aws.egress_check import EgressCheck
 from caretaker.aws.identity import ClientKey, Identity, session_name
-from caretaker.aws.reach import Reach
 from caretaker.aws.services import CONNECT_SECONDS, POLL_READ_SECONDS, READ_SECONDS, policy
 
 # A constant: botocore builds its own for each request, a sixth of a call's CPU time (450 instead of 530 µs
@@ -51,7 +51,7 @@ class Options(msgspec.Struct, frozen=True):
     polls              long polls at a time
     instance_identity  take credentials from the instance metadata service where there are no others
     connect_seconds, read_seconds  of one request that is no long poll; together what the Lease must outlive
-    reach              checks the addresses of endpoints from a spec. None: no check, for commands that a user
+    egress_check       checks the addresses of endpoints from a spec. None: no check, for commands that a user
                        runs. Endpoints from the environment are an administrator's and are not checked
     cluster            name of the cluster, for the session names of roles; "" = not known
     """
@@ -62,7 +62,7 @@ class Options(msgspec.Struct, frozen=True):
     instance_identity: bool = False
     connect_seconds: float = CONNECT_SECONDS
     read_seconds: float = READ_SECONDS
-    reach: Reach | None = None
+    egress_check: EgressCheck | None = None
     cluster: str = ""
 
 
@@ -197,9 +197,9 @@ class ClientPool:
     # ---------------------------------------------------------------- clients
 
     def _create(self, client_key: ClientKey, *, poll: bool) -> Any:
-        reach = self._options.reach if client_key.endpoint_url else None
+        egress_check = self._options.egress_check if client_key.endpoint_url else None
         config = self._config(client_key.service, poll=poll, once=client_key.once)
-        if reach is not None:
+        if egress_check is not None:
             # A proxy resolves the name itself, so its addresses could not be checked.
             config = config.merge(Config(proxies={}))
         client = self._session(client_key.identity).create_client(
@@ -208,7 +208,7 @@ class ClientPool:
             endpoint_url=client_key.endpoint_url or None,
             config=config,
         )
-        self._hooks.install(client, client_key.service, timed=not poll, reach=reach)
+        self._hooks.install(client, client_key.service, timed=not poll, egress_check=egress_check)
         return client
 
     def _config(self, service: str, *, poll: bool = False, once: bool = False) -> Config:

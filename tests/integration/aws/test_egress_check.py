@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from caretaker.aws.calls import Aws
+from caretaker.aws.egress_check import EgressCheck
 from caretaker.aws.errors import AwsError
 from caretaker.aws.identity import ClientKey, Identity
-from caretaker.aws.reach import Reach
 from caretaker.aws.session import Options
 from fakes.aws import Answer, FakeAws, assumed
 from testbed import pki
@@ -23,7 +23,7 @@ ROLE = "arn:aws:iam::123456789012:role/team-a"
 
 
 def reaching(*allowed: str, api_server: str = API_SERVER) -> Aws:
-    return Aws(Options(threads=2, per_client=2, reach=Reach(allowed, api_server)))
+    return Aws(Options(threads=2, per_client=2, egress_check=EgressCheck(allowed, api_server)))
 
 
 def at(url: str, service: str = "sqs") -> ClientKey:

@@ -11,10 +11,10 @@ from caretaker.api.egress import Egress
 from caretaker.aws.classes import ErrorClass
 from caretaker.aws.errors import AwsError
 
-REFUSED = "AddressRefused"
+ADDRESS_REFUSED = "AddressRefused"
 
 
-class Reach:
+class EgressCheck:
     """Applies the address rule of target.http to connections to AWS."""
 
     def __init__(self, allowed: Collection[str], api_server: str) -> None:
@@ -29,7 +29,7 @@ class Reach:
         refusals = {found: self._egress.refusal(name, found, own) for found in _addresses(name, port)}
         if all(refusals.values()):
             raise AwsError(
-                ErrorClass.INVALID_REQUEST, REFUSED, f"endpointURLs: {next(iter(refusals.values()))}"
+                ErrorClass.INVALID_REQUEST, ADDRESS_REFUSED, f"endpointURLs: {next(iter(refusals.values()))}"
             )
         return (found for found, refusal in refusals.items() if not refusal)
 
