@@ -8,7 +8,7 @@ method raises AwsError.
 from collections.abc import Sequence
 from typing import Any, Protocol, Required, TypedDict
 
-from caretaker.aws.words import Name
+from caretaker.aws.text_limits import Name
 
 
 class Filter(TypedDict):

@@ -9,7 +9,7 @@ AwsError.
 from collections.abc import Sequence
 from typing import Protocol, TypedDict
 
-from caretaker.aws.words import Name
+from caretaker.aws.text_limits import Name
 
 
 class Failure(TypedDict, total=False):

@@ -1,7 +1,7 @@
-"""What can go wrong between caretaker and AWS, as one exception with a class that says what to do next.
+"""The errors of calls to AWS, as one exception with a class for its handling.
 
-Inputs: what botocore raises. It must not decide what happens next, nor carry a secret: messages are cut
-where AWS appends the request that it was sent.
+Inputs: exceptions of botocore. Callers decide about retries. It must not carry a secret: messages are cut
+where AWS appends the request.
 """
 
 import re
@@ -15,15 +15,15 @@ from caretaker.aws.answers import UNREADABLE
 from caretaker.aws.classes import ErrorClass
 from caretaker.aws.parsers import UnreadableError
 from caretaker.aws.services import iam_action
-from caretaker.aws.words import LOOKED_AT, MOST_CHARACTERS, line, word
+from caretaker.aws.text_limits import MAX_CHARACTERS, SCANNED_CHARACTERS, line, word
 
 __all__ = ["AwsError", "ErrorClass", "error_from"]
 
 
 class AwsError(Exception):
-    """AWS refused, failed, or did not answer.
+    """AWS refused, failed, or did not respond.
 
-    error_class  what it means
+    error_class  its class
     code         AWS's code (QueueDoesNotExist), or UnreadableAnswer for a response that is not AWS's; with
                  status 0 one of our own: Timeout, Unreachable, ConnectionLost, AddressRefused,
                  CertificateNotTrusted, InvalidParameters, InvalidRegion, NoCredentials
@@ -31,7 +31,7 @@ class AwsError(Exception):
     message      AWS's message in one line of at most 200 characters; untrusted: the endpoint writes it
     status       HTTP status; 0 = no answer
     service      as boto3 names it; operation as the API does: sqs, DeleteMessageBatch
-    request_id   what AWS support asks for, or ""
+    request_id   the request ID, for AWS support, or ""
     """
 
     def __init__(
@@ -46,15 +46,15 @@ class AwsError(Exception):
         cause: str = "",
         request_id: str = "",
     ) -> None:
-        looked_at = message[:LOOKED_AT]
-        named, where = _NOT_AUTHORIZED.search(looked_at), _ON_RESOURCE.search(looked_at)
+        scanned = message[:SCANNED_CHARACTERS]
+        action_match, resource_match = _NOT_AUTHORIZED.search(scanned), _ON_RESOURCE.search(scanned)
         message = _clean(message)
         super().__init__(error_class, code, message)
         self.error_class = error_class
         self.code = code
         self.message = message
-        self._named = named[1][:MOST_CHARACTERS] if named else ""
-        self._where = where[1][:MOST_CHARACTERS] if where else ""
+        self._denied_action = action_match[1][:MAX_CHARACTERS] if action_match else ""
+        self._denied_resource = resource_match[1][:MAX_CHARACTERS] if resource_match else ""
         self.status = status
         self.service = service
         self.operation = operation
@@ -68,12 +68,12 @@ class AwsError(Exception):
 
     @property
     def not_found(self) -> bool:
-        """What the request names does not exist."""
+        """The resource that the request names does not exist."""
         return self.error_class is ErrorClass.NOT_FOUND
 
     @property
     def throttled(self) -> bool:
-        """One request too many."""
+        """The rate limit was exceeded."""
         return self.error_class is ErrorClass.THROTTLED
 
     @property
@@ -88,7 +88,7 @@ class AwsError(Exception):
 
     @property
     def in_progress(self) -> bool:
-        """Something else is under way; once it is over, the request may succeed."""
+        """Another operation is in progress; after it the request may succeed."""
         return self.error_class is ErrorClass.IN_PROGRESS
 
     @property
@@ -103,7 +103,7 @@ class AwsError(Exception):
 
     @property
     def transient(self) -> bool:
-        """Whether the same request may succeed later without anybody changing anything."""
+        """Whether the same request may succeed later without any change."""
         return self.error_class in _TRANSIENT_CLASSES
 
     @property
@@ -113,12 +113,12 @@ class AwsError(Exception):
             return None
         action = iam_action(self.service, self.operation)
         # SQS names actions in lower case; an action of another service (kms:Decrypt) is what is missing.
-        return action if self._named.lower() in ("", action.lower()) else self._named
+        return action if self._denied_action.lower() in ("", action.lower()) else self._denied_action
 
     @property
     def denied_resource(self) -> str:
         """The ARN that AWS names in a refusal; "" where it names none."""
-        return self._where if self.access_denied else ""
+        return self._denied_resource if self.access_denied else ""
 
 
 _TRANSIENT_CLASSES: Final = frozenset(
@@ -131,34 +131,34 @@ _ON_RESOURCE: Final = re.compile(r"on resource:? (arn:[^\s\"']*[^\s\"'.,])")
 
 
 def error_from(error: Exception, *, service: str, operation: str, write: bool) -> AwsError | None:
-    """The AwsError of what botocore raised; None for what is not botocore's.
+    """The AwsError for an exception of botocore; None for any other exception.
 
     `write` says whether the operation may have changed something.
     """
     if isinstance(error, boto.ClientError):
-        # Credentials are sometimes refreshed within a call: then it is not the call that was refused.
+        # Credentials may be refreshed within a call: then AssumeRole was refused, and not the call.
         if error.operation_name.startswith("AssumeRole"):
             service, operation = "sts", error.operation_name
-        return _answered(error, service, operation, write=write)
+        return _from_response(error, service, operation, write=write)
     if isinstance(error, UnreadableError):
         kind = ErrorClass.UNKNOWN_OUTCOME if write else ErrorClass.TRANSIENT
         return AwsError(
             kind, UNREADABLE, str(error), status=error.status, service=service, operation=operation
         )
-    found = next(((c, code) for kinds, c, code in _UNANSWERED if isinstance(error, kinds)), None)
+    found = next(((c, code) for kinds, c, code in _NO_RESPONSE if isinstance(error, kinds)), None)
     if found is None:
         return None
     (error_class, code), message = found, str(error)
-    if _untrusted(error) or _misnamed(error):
+    if _certificate_rejected(error) or _wrong_hostname(error):
         error_class, code = ErrorClass.TRANSIENT, "CertificateNotTrusted"
-        message = "its certificate is for other names" if _misnamed(error) else message
+        message = "its certificate is for other names" if _wrong_hostname(error) else message
     elif error_class is ErrorClass.UNKNOWN_OUTCOME and not write:
         error_class = ErrorClass.TRANSIENT
     return AwsError(error_class, code, message, service=service, operation=operation)
 
 
-# In order: the first that fits. Only what failed before anything was sent is not an unknown outcome.
-_UNANSWERED: Final[tuple[tuple[tuple[type[Exception], ...], ErrorClass, str], ...]] = (
+# In order: the first match. Only a failure before the request was sent is not an unknown outcome.
+_NO_RESPONSE: Final[tuple[tuple[tuple[type[Exception], ...], ErrorClass, str], ...]] = (
     ((boto.ParamValidationError,), ErrorClass.INVALID_REQUEST, "InvalidParameters"),
     (
         (boto.InvalidRegionError, boto.NoRegionError, boto.BaseEndpointResolverError),
@@ -191,16 +191,16 @@ _UNANSWERED: Final[tuple[tuple[tuple[type[Exception], ...], ErrorClass, str], ..
 )
 
 
-def _untrusted(error: BaseException) -> bool:
+def _certificate_rejected(error: BaseException) -> bool:
     """Whether a certificate was refused: in the handshake, before the request."""
     return any(isinstance(e, ssl.SSLCertVerificationError) for e in _causes(error)) or (
         isinstance(error, boto.SSLError) and "CERTIFICATE_VERIFY_FAILED" in str(error)
     )
 
 
-def _misnamed(error: BaseException) -> bool:
-    """Whether the certificate is for other names. They are never shown: they may belong to a server that only
-    the operator can reach."""
+def _wrong_hostname(error: BaseException) -> bool:
+    """Whether the certificate is for other hostnames. These are never shown: they may belong to a server that
+    only the operator can connect to."""
     return isinstance(error, boto.SSLError) and "doesn't match" in str(error)
 
 
@@ -213,10 +213,10 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
         cause = cause.__cause__ or cause.__context__
 
 
-def _answered(error: boto.ClientError, service: str, operation: str, *, write: bool) -> AwsError:
+def _from_response(error: boto.ClientError, service: str, operation: str, *, write: bool) -> AwsError:
     response: Mapping[str, Any] = error.response
-    told = response.get("Error") or {}
-    code, message = str(told.get("Code") or ""), str(told.get("Message") or "")
+    details = response.get("Error") or {}
+    code, message = str(details.get("Code") or ""), str(details.get("Message") or "")
     meta = response.get("ResponseMetadata") or {}
     status = int(meta.get("HTTPStatusCode") or 0)
     caused = (response.get("error") or {}).get("errorCode")
@@ -242,7 +242,7 @@ def _clean(message: str) -> str:
 
 
 def classify(code: str, status: int, cause: str = "", *, write: bool) -> ErrorClass:
-    """What an answer's code means. `cause` is Storage Gateway's errorCode, "" elsewhere."""
+    """The class of a response's code. `cause` is Storage Gateway's errorCode, "" elsewhere."""
     # The query protocol's codes, which SQS still answers with, have a prefix: AWS.SimpleQueueService.X
     bare = code.removeprefix("AWS.SimpleQueueService.").removesuffix("Exception").removesuffix("Fault")
     if bare == "InvalidGatewayRequest":

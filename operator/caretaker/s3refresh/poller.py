@@ -18,7 +18,7 @@ from caretaker.api.s3refresh import SQSSource
 from caretaker.aws.errors import AwsError
 from caretaker.aws.sqs import Message as Received
 from caretaker.aws.sqs import Sqs
-from caretaker.aws.words import word
+from caretaker.aws.text_limits import word
 from caretaker.kube.errors import NotLeader
 from caretaker.s3refresh.inflight import LARGE_BYTES, InFlightMessage, parsed_of
 from caretaker.s3refresh.longpolls import LongPolls

@@ -16,7 +16,7 @@ from caretaker.aws.calls import Aws
 from caretaker.aws.errors import AwsError
 from caretaker.aws.identity import ClientKey
 from caretaker.aws.sqs import Message, Sqs
-from caretaker.aws.words import word
+from caretaker.aws.text_limits import word
 from caretaker.daemontask.ecs.envelope import Notice, parse
 from caretaker.kube.errors import NotLeader
 from caretaker.runtime.tasks import cancel

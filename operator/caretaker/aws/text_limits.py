@@ -8,8 +8,8 @@ from typing import Annotated, Final
 
 import msgspec
 
-MOST_CHARACTERS: Final = 200
-LOOKED_AT: Final = 4096
+MAX_CHARACTERS: Final = 200
+SCANNED_CHARACTERS: Final = 4096
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _WORD: Final = re.compile(r"[\w=+/.:-]{1,100}", re.ASCII)
 
@@ -18,8 +18,8 @@ Name = Annotated[str, msgspec.Meta(max_length=2048)]
 
 
 def line(message: str) -> str:
-    """The first line of a message, without control characters, cut to MOST_CHARACTERS."""
-    return _CONTROL.sub(" ", message[:LOOKED_AT].partition("\n")[0]).strip()[:MOST_CHARACTERS]
+    """The first line of a message, without control characters, cut to MAX_CHARACTERS."""
+    return _CONTROL.sub(" ", message[:SCANNED_CHARACTERS].partition("\n")[0]).strip()[:MAX_CHARACTERS]
 
 
 def word(value: object) -> str:

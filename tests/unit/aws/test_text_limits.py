@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from caretaker.aws.words import line, word
+from caretaker.aws.text_limits import line, word
 
 
 @pytest.mark.parametrize(
