@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from caretaker.api.s3refresh import SQSSource
-from caretaker.aws.answers import PROTOCOLS, fault_of
+from caretaker.aws.response_check import PROTOCOLS, fault_of
 from caretaker.aws.services import api_name
 from caretaker.daemontask.ecs.check import Call, UnclearError, Verdict, Wanted, check, following
 from caretaker.imds.inventory import cluster_tag, seen_of

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from caretaker import __version__
 from caretaker.aws.calls import Aws
 from caretaker.aws.egress_check import EgressCheck
-from caretaker.aws.services import sped_up
+from caretaker.aws.services import scaled_rate
 from caretaker.aws.session import Options
 from caretaker.handlers import CustomResources
 from caretaker.kube.authorizer import DelegatingAuthorizer
@@ -217,7 +217,7 @@ class App:
                 egress_check=EgressCheck(settings.egress_allow, urlsplit(self._client.host).hostname or ""),
                 cluster=settings.cluster_name,
             ),
-            rates={"ec2": sped_up("ec2", self._scale)},
+            rates={"ec2": scaled_rate("ec2", self._scale)},
         )
         made.observer = self._metrics.aws
         return made

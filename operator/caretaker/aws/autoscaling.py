@@ -1,7 +1,7 @@
-"""The calls of Amazon EC2 Auto Scaling that are used, as aws.calls.Aws.autoscaling answers them.
+"""The calls of Amazon EC2 Auto Scaling that are used, as aws.calls.Aws.autoscaling provides them.
 
-Types only; answers.py validates responses against them. Names are AWS's own (Amazon EC2 Auto Scaling API
-reference); every method raises AwsError.
+Types only; response_check.py validates responses against them. Names are AWS's own (Amazon EC2 Auto Scaling
+API reference); every method raises AwsError.
 """
 
 # ruff: noqa: N803 - the parameters' names are AWS's
@@ -20,7 +20,7 @@ class LaunchTemplateSpecification(TypedDict, total=False):
 
 
 class Override(TypedDict, total=False):
-    """What is read of one; the others of its members are kept as they are."""
+    """The members that are read of one; the others of its members are kept as they are."""
 
     LaunchTemplateSpecification: LaunchTemplateSpecification
 
@@ -33,7 +33,7 @@ class MixedLaunchTemplate(TypedDict, total=False):
 
 
 class MixedInstancesPolicy(TypedDict, total=False):
-    """What is read of one."""
+    """The members that are read of one."""
 
     LaunchTemplate: MixedLaunchTemplate
     InstancesDistribution: dict[str, Any]
@@ -47,7 +47,7 @@ class TagDescription(TypedDict, total=False):
 
 
 class AutoScalingGroup(TypedDict, total=False):
-    """What is read of a group: one of the three that launch its instances."""
+    """The members that are read of a group: one of the three that launch its instances."""
 
     AutoScalingGroupName: Required[Name]
     LaunchConfigurationName: Name

@@ -1,4 +1,4 @@
-"""A token bucket: how often we ask, so that AWS need not refuse. Pure: the time is an argument.
+"""A token bucket: limits our calls below AWS's own throttling. Pure: the time is an argument.
 
 Times are seconds of a clock that never goes back.
 """
@@ -21,7 +21,7 @@ class TokenBucket:
         return max(0, int(self._tokens + 1e-9))
 
     def wait(self, now: float) -> float:
-        """Seconds until one need not."""
+        """Seconds until a call need not wait."""
         self._fill(now)
         return max(0.0, (1.0 - self._tokens) / self._rate.per_second)
 
@@ -32,12 +32,12 @@ class TokenBucket:
         return max(0.0, -self._tokens / self._rate.per_second)
 
     def drain(self, now: float) -> None:
-        """AWS throttled us: it has fewer tokens for us than we thought. Nothing more at once."""
+        """AWS throttled us: it has fewer tokens than the bucket. The next call waits."""
         self._fill(now)
         self._tokens = min(self._tokens, 0.0)
 
     def full(self, now: float) -> bool:
-        """Whether nothing would be lost by forgetting the bucket."""
+        """Whether the bucket is full: it can be dropped without loss."""
         self._fill(now)
         return self._tokens >= self._rate.burst
 

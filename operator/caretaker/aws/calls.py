@@ -1,8 +1,8 @@
 """AWS for the event loop: calls in a bounded pool of threads, long polls in threads of their own.
 
 Inputs: ClientKeys and operations as boto3 names them. Every call passes its identity's token bucket, of reads
-or of writes; writes pass the guard a moment before they are sent. It must not retry beyond botocore: what a
-failure means is the caller's to say.
+or of writes; writes pass the guard a moment before they are sent. It must not retry beyond botocore:
+callers interpret failures.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Self, cast
 
 from caretaker.aws.autoscaling import AutoScaling
-from caretaker.aws.connections import Hooks, Observer, Refused
+from caretaker.aws.connections import Hooks, Observer, RequestBlocked
 from caretaker.aws.ec2 import Ec2, Ec2Writer
 from caretaker.aws.ecs import Ecs
 from caretaker.aws.errors import AwsError, error_from
@@ -28,15 +28,15 @@ from caretaker.aws.threads import DaemonPool
 
 
 class Aws:
-    """Everything that is asked of AWS.
+    """All calls to AWS.
 
-    guard     asked before each write, in the thread that sends it, with the seconds the write may take;
-              raises (NotLeader), and then nothing was sent
-    observer  told of requests, connections and long polls, in their threads
+    guard     called before each write, in the thread that sends it, with the seconds the write may take;
+              it raises (NotLeader) to prevent the write
+    observer  notified of requests, connections and long polls, in their threads
     rates     overrides of services.policy, by service
 
-    Calls raise AwsError and what the guard raises. A call that is cancelled while under way goes on: what
-    becomes of it is not known.
+    Calls raise AwsError and what the guard raises. A cancelled call that was already sent goes on: its
+    outcome is not known.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Aws:
         self._limiter = Limiter()
         self._rates = dict(rates or {})
         self._per_client = options.per_client
-        self._slots: dict[ClientKey, _Slots] = {}
+        self._semaphores: dict[ClientKey, _ClientSemaphore] = {}
         self._roles: dict[Identity, asyncio.Lock] = {}
 
     @property
@@ -77,22 +77,22 @@ class Aws:
 
     async def call(self, client_key: ClientKey, operation: str, /, **params: Any) -> dict[str, Any]:
         """One operation (`describe_instances`) with AWS's own parameter names; the decoded answer."""
-        key = client_key.shared  # one set of slots for each endpoint, for all users of a role
-        slots = self._slots.setdefault(key, _Slots(self._per_client))
-        slots.users += 1
+        key = client_key.shared  # one semaphore for each endpoint, for all users of a role
+        semaphore = self._semaphores.setdefault(key, _ClientSemaphore(self._per_client))
+        semaphore.users += 1
         try:
-            async with slots.free:
+            async with semaphore.calls:
                 return await self._call(client_key, operation, params, self._calls)
         finally:
-            slots.users -= 1
-            if not slots.users:
-                self._slots.pop(key, None)
+            semaphore.users -= 1
+            if not semaphore.users:
+                self._semaphores.pop(key, None)
 
     async def poll(self, client_key: ClientKey, operation: str, /, **params: Any) -> dict[str, Any]:
         """One long poll, which the service answers after 20 s at most.
 
-        The parameter that says so to the service (WaitTimeSeconds) is the caller's to give. Cancelling
-        returns at once; the poll itself ends by itself, and what it still receives is lost to us.
+        The caller sets the service's own parameter for it (WaitTimeSeconds). Cancelling returns at once; the
+        poll itself goes on to its end, and messages that it still receives are lost to us.
         """
         return await self._call(client_key, operation, params, self._polls)
 
@@ -105,7 +105,7 @@ class Aws:
         return cast(Ec2, _Operations(self, client_key, "ec2"))
 
     def ec2_writer(self, client_key: ClientKey) -> Ec2Writer:
-        """What changes something in EC2, for a client key of service ec2."""
+        """The write operations of EC2, for a client key of service ec2."""
         return cast(Ec2Writer, _Operations(self, client_key, "ec2"))
 
     def ecs(self, client_key: ClientKey) -> Ecs:
@@ -125,7 +125,7 @@ class Aws:
         return cast(Sts, _Operations(self, client_key, "sts"))
 
     async def close(self) -> None:
-        """Take nothing more, close what is idle. Returns at once: neither calls nor polls are waited for."""
+        """Accept no further calls and close idle connections. Returns at once, without waiting for calls."""
         self._calls.close()
         self._polls.close()
         self._clients.close()
@@ -142,7 +142,7 @@ class Aws:
         self, client_key: ClientKey, operation: str, params: dict[str, Any], pool: DaemonPool
     ) -> dict[str, Any]:
         await self._assume(client_key.identity)
-        # Writes apart: discoveries of many resources at once must not hold up a refresh that is due.
+        # Writes have their own bucket: many discoveries at once must not delay a due refresh.
         key = (
             client_key.shared.identity,
             client_key.region,
@@ -168,10 +168,10 @@ class Aws:
         try:
             with self._clients.acquire(client_key, poll=poll) as client, self._counted(poll=poll):
                 name = client.meta.method_to_api_mapping[operation]
-                write = is_write(name)  # what fails before, in making the client, was never sent
+                write = is_write(name)  # an error before means that no request was sent
                 return cast(dict[str, Any], getattr(client, operation)(**params))
-        except Refused as refused:
-            raise _with_call(refused.cause, client_key.service, name) from None
+        except RequestBlocked as blocked:
+            raise _with_call(blocked.cause, client_key.service, name) from None
         except Exception as error:
             known = error_from(error, service=client_key.service, operation=name, write=write)
             if known is None:
@@ -190,7 +190,7 @@ class Aws:
                 observer.polls(-1)
 
     async def _assume(self, identity: Identity) -> None:
-        """Have the identity's role assumed: once for all who wait, and by one thread."""
+        """Assume the identity's role: once for all waiting calls, in one thread."""
         if self._clients.fresh(identity):
             return
         lock = self._roles.setdefault(identity, asyncio.Lock())
@@ -222,11 +222,11 @@ def _with_call(error: Exception, service: str, operation: str) -> Exception:
     return error
 
 
-class _Slots:
-    """The turns of one client's calls, and how many want one."""
+class _ClientSemaphore:
+    """Bounds the calls of one client; `users` counts those that run or wait."""
 
     def __init__(self, number: int) -> None:
-        self.free = asyncio.Semaphore(number)
+        self.calls = asyncio.Semaphore(number)
         self.users = 0
 
 

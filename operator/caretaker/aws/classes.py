@@ -1,10 +1,10 @@
-"""What a failure of AWS means: the classes that errors.py tells apart. Pure data."""
+"""The classes of AWS errors. Pure data."""
 
 from enum import StrEnum
 
 
 class ErrorClass(StrEnum):
-    """What a failure means, whatever the service calls it."""
+    """The class of an error, the same for all services."""
 
     NOT_FOUND = "NotFound"
     THROTTLED = "Throttled"

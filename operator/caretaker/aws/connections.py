@@ -1,4 +1,4 @@
-"""What happens on a botocore client's connections: counted when opened, kept alive, guarded before a write.
+"""Hooks on a botocore client's connections: they count them, keep them alive, and guard writes.
 
 Inputs: a client, and callbacks that run in the thread of the call; for an endpoint from a tenant's spec, the
 rule for addresses (EgressCheck). It must not change requests.
@@ -26,10 +26,10 @@ _KEEPALIVE: Final = (
 
 
 class Observer(Protocol):
-    """Who is told. Methods are called in the threads that make the calls."""
+    """Gets events for metrics. Methods are called in the threads that make the calls."""
 
     def request(self, service: str, operation: str, code: str, seconds: float | None) -> None:
-        """One request was answered with "OK" or an error's code, or not at all (""); retries count each.
+        """One request got a response ("OK" or an error's code), or none (""); retries count each.
 
         seconds is None for a long poll.
         """
@@ -44,8 +44,8 @@ class Observer(Protocol):
 class Hooks:
     """The callbacks of all clients.
 
-    `guard` is asked with the seconds that a write may take from now on, and raises when that is too long for
-    the Lease. The seconds are those of connecting and of reading the answer.
+    `guard` is called with the seconds that a write may take from now on, and raises if the Lease may end
+    before. The seconds are those of connecting and of reading the answer.
     """
 
     def __init__(self, connect_seconds: float = CONNECT_SECONDS, read_seconds: float = READ_SECONDS) -> None:
@@ -59,26 +59,27 @@ class Hooks:
     ) -> None:
         """Hook one botocore client. `timed`: whether its latencies are measured; `egress_check`: the rule for
         the addresses that it connects to, None = no restriction."""
-        watch = _Watch(self, service, timed=timed, egress_check=egress_check)
+        events = _ClientEvents(self, service, timed=timed, egress_check=egress_check)
         prefix = client.meta.service_model.service_id.hyphenize()
-        client.meta.events.register(f"before-send.{prefix}", watch.before_send)
-        client.meta.events.register(f"response-received.{prefix}", watch.response_received)
+        client.meta.events.register(f"before-send.{prefix}", events.before_send)
+        client.meta.events.register(f"response-received.{prefix}", events.response_received)
         # botocore has no hook for connections; its pools are made from this dict, which proxies share.
         pools = client._endpoint.http_session._pool_classes_by_scheme
         for scheme, pool in list(pools.items()):
-            connection = type("Connection", (_Connection, pool.ConnectionCls), {"watch": watch})
+            connection = type("Connection", (_Connection, pool.ConnectionCls), {"events": events})
             pools[scheme] = type("Pool", (pool,), {"ConnectionCls": connection})
 
 
-class Refused(BaseException):
-    """Carries our refusal through botocore: not an Exception, because botocore would retry the request."""
+class RequestBlocked(BaseException):
+    """Carries the guard's error through botocore: not an Exception, because botocore would retry the
+    request."""
 
     def __init__(self, cause: Exception) -> None:
         super().__init__(cause)
         self.cause = cause
 
 
-class _Watch:
+class _ClientEvents:
     """The events of one client."""
 
     def __init__(self, hooks: Hooks, service: str, *, timed: bool, egress_check: EgressCheck | None) -> None:
@@ -92,16 +93,16 @@ class _Watch:
         """Each request, retries included, a moment before it is sent."""
         self._thread.write = is_write(event_name.rpartition(".")[2])
         if self._thread.write:
-            self._ask(self._hooks.write_seconds)
+            self._call_guard(self._hooks.write_seconds)
         self._thread.started = time.monotonic()
 
     def connected(self) -> None:
         """A connection was opened for the request that is about to be sent."""
         if self._hooks.observer is not None:
             self._hooks.observer.connection_opened(self._service)
-        # Name look-ups and a list of addresses know no timeout: the Lease may have ended meanwhile.
+        # Name resolution and several addresses have no common timeout: the Lease may have ended meanwhile.
         if getattr(self._thread, "write", False):
-            self._ask(self._hooks.read_seconds)
+            self._call_guard(self._hooks.read_seconds)
 
     def response_received(
         self,
@@ -110,7 +111,7 @@ class _Watch:
         exception: Exception | None,
         **_: Any,
     ) -> None:
-        """Each answer, and each that did not come."""
+        """Each response, and each request without one."""
         if self._hooks.observer is None:
             return
         seconds = time.monotonic() - getattr(self._thread, "started", time.monotonic())
@@ -118,13 +119,13 @@ class _Watch:
         operation = event_name.rpartition(".")[2]
         self._hooks.observer.request(self._service, operation, code, seconds if self._timed else None)
 
-    def _ask(self, seconds: float) -> None:
+    def _call_guard(self, seconds: float) -> None:
         if self._hooks.guard is None:
             return
         try:
             self._hooks.guard(seconds)
         except Exception as error:
-            raise Refused(error) from error
+            raise RequestBlocked(error) from error
 
 
 def _code(response: dict[str, Any]) -> str:
@@ -135,7 +136,7 @@ def _code(response: dict[str, Any]) -> str:
 class _Connection:
     """Mixed into botocore's connection classes."""
 
-    watch: _Watch
+    events: _ClientEvents
     port: int
     _dns_host: str
 
@@ -147,7 +148,7 @@ class _Connection:
     def _new_conn(self) -> Any:
         """Overrides urllib3's method that opens the socket. With an `egress_check` it connects to checked
         addresses, not to the name: a second lookup could return another address."""
-        egress_check = self.watch.egress_check
+        egress_check = self.events.egress_check
         if egress_check is None:
             return super()._new_conn()  # type: ignore[misc]
         name, failure = self._dns_host, None
@@ -166,11 +167,11 @@ class _Connection:
         try:
             return egress_check.addresses(name, self.port)
         except AwsError as error:
-            raise Refused(error) from None
+            raise RequestBlocked(error) from None
         except OSError as error:
             raise NewConnectionError(self, f"its name is not known: {error}") from error  # type: ignore[arg-type]
 
     def connect(self) -> None:
-        """Connect, count, ask the guard again."""
+        """Connect, count, call the guard again."""
         super().connect()  # type: ignore[misc]
-        self.watch.connected()
+        self.events.connected()

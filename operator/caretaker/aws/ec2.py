@@ -1,7 +1,7 @@
-"""The calls of Amazon EC2 that are used, as aws.calls.Aws.ec2 answers them.
+"""The calls of Amazon EC2 that are used, as aws.calls.Aws.ec2 provides them.
 
-Types only; answers.py validates responses against them. Names are AWS's own (Amazon EC2 API reference); every
-method raises AwsError.
+Types only; response_check.py validates responses against them. Names are AWS's own (Amazon EC2 API
+reference); every method raises AwsError.
 """
 
 # ruff: noqa: N803 - the parameters' names are AWS's
@@ -43,13 +43,13 @@ class InstanceState(TypedDict, total=False):
 
 
 class Operator(TypedDict, total=False):
-    """Who manages the instance; only they may change it."""
+    """The service provider that manages the instance; only it may change it."""
 
     Managed: bool
 
 
 class Instance(TypedDict, total=False):
-    """What is read of an Instance."""
+    """The members that are read of an Instance."""
 
     InstanceId: Required[Name]
     State: Required[InstanceState]
@@ -73,7 +73,7 @@ class DescribeInstancesResult(TypedDict, total=False):
 
 
 class LaunchTemplateData(TypedDict, total=False):
-    """What is read of one; the others of its members are compared as a whole."""
+    """The members that are read of one; the others of its members are compared as a whole."""
 
     MetadataOptions: dict[str, Any]
 

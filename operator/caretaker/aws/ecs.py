@@ -1,4 +1,4 @@
-"""The calls of Amazon ECS that are used, as aws.calls.Aws.ecs answers them.
+"""The calls of Amazon ECS that are used, as aws.calls.Aws.ecs provides them.
 
 Types only; answers.py validates responses against them, and daemontask/ecs/check.py checks the members that
 observing a cluster needs besides. Names are AWS's own (Amazon ECS API reference); every method raises
@@ -43,14 +43,14 @@ class DeploymentConfiguration(TypedDict, total=False):
 
 
 class Deployment(TypedDict, total=False):
-    """What is read of a Deployment or a TaskSet."""
+    """The members that are read of a Deployment or a TaskSet."""
 
     launchType: Name
     capacityProviderStrategy: list[CapacityProviderStrategyItem]
 
 
 class Service(TypedDict, total=False):
-    """What is read of a Service.
+    """The members that are read of a Service.
 
     status: ACTIVE | DRAINING | INACTIVE; schedulingStrategy: REPLICA | DAEMON; launchType: EC2 | FARGATE |
     EXTERNAL | MANAGED_INSTANCES, absent where capacity providers decide.
@@ -138,7 +138,7 @@ class DescribeContainerInstancesResult(TypedDict, total=False):
 
 
 class TaskDefinition(TypedDict, total=False):
-    """What is read of a revision, which never changes."""
+    """The members that are read of a revision, which never changes."""
 
     placementConstraints: list[PlacementConstraint]
 

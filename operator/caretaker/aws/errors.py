@@ -11,9 +11,9 @@ from typing import Any, Final
 
 from botocore import exceptions as boto
 
-from caretaker.aws.answers import UNREADABLE
 from caretaker.aws.classes import ErrorClass
 from caretaker.aws.parsers import UnreadableError
+from caretaker.aws.response_check import UNREADABLE
 from caretaker.aws.services import iam_action
 from caretaker.aws.text_limits import MAX_CHARACTERS, SCANNED_CHARACTERS, line, word
 

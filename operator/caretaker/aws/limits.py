@@ -1,6 +1,6 @@
-"""Token buckets: how often we ask AWS, so that AWS need not refuse.
+"""Token buckets: limit our calls below AWS's own throttling.
 
-Inputs: rates and a clock in seconds that never goes back. It must not know whom a call is for: one bucket
+Inputs: rates and a clock in seconds that never goes back. It does not distinguish resources: one bucket
 serves every resource with the same identity, region and service.
 """
 
@@ -27,7 +27,7 @@ class Limiter:
             await asyncio.sleep(seconds)
 
     def throttled(self, key: Hashable, rate: Rate) -> None:
-        """AWS refused a call of this key for being one too many."""
+        """AWS throttled a call of this key."""
         self._bucket(key, rate).drain(self._now())
 
     def _bucket(self, key: Hashable, rate: Rate) -> TokenBucket:

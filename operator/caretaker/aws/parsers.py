@@ -12,7 +12,7 @@ from typing import Any, Final
 import botocore.session
 from botocore.parsers import ResponseParserFactory
 
-from caretaker.aws.answers import UNREADABLE, fault_of
+from caretaker.aws.response_check import UNREADABLE, fault_of
 
 # Matches "AWS.SimpleQueueService.NonExistentQueue" and "InvalidInstanceID.NotFound", too. For an error
 # without a code botocore sets the digits of the status.

@@ -1,7 +1,7 @@
-"""A service of which nothing can be changed: operations that may are refused before anything is sent.
+"""Read-only access to a service: write operations are refused before a request is sent.
 
-Inputs: a service's Protocol as aws.calls.Aws answers it. It must not know which operations there are: what
-is not known to be harmless is refused.
+Inputs: a service's Protocol as aws.calls.Aws provides it. It has no list of operations: every operation that
+is not a known read is refused.
 """
 
 from typing import Any, TypeVar, cast
@@ -12,7 +12,7 @@ S = TypeVar("S")
 
 
 class ReadOnlyError(AssertionError):
-    """Somebody tried to change something who must not: a fault of ours."""
+    """Our code called a write operation of a read-only service: a bug."""
 
 
 def read_only(service: S) -> S:

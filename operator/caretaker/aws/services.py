@@ -1,14 +1,14 @@
-"""How each service is called: timeouts, retries, rates, and which operations change nothing.
+"""The policy of calls to each service: timeouts, retries, rates, and which operations are reads.
 
-Pure. Inputs: names as boto3 has them. A service that is not listed gets the defaults, an operation that is
-not known to be harmless counts as a write.
+Pure. Inputs: boto3's names. A service that is not listed gets the defaults; an unknown operation counts as a
+write.
 """
 
 from typing import Final
 
 import msgspec
 
-# Together what the Lease must outlive for a write to be sent: 10 s of its 15.
+# A write is sent only if the Lease outlives their sum: 10 s of its 15.
 CONNECT_SECONDS: Final = 3.0
 READ_SECONDS: Final = 7.0
 # Read timeout of long polls: the longest WaitTimeSeconds of SQS (20 s) plus 10 s. The timeout belongs to the
@@ -50,8 +50,7 @@ _POLICIES: Final = {
 _DEFAULT: Final = Policy()
 
 _READS: Final = ("Get", "List", "Describe", "Head")
-# These change nothing that another operator could not have changed in the same second: a received message
-# comes back by itself, a session of a role ends by itself.
+# Safe without the Lease: a received message becomes visible again, and a session of a role expires.
 _HARMLESS: Final = frozenset(("ReceiveMessage", "AssumeRole", "AssumeRoleWithWebIdentity"))
 
 
@@ -60,8 +59,8 @@ def policy(service: str) -> Policy:
     return _POLICIES.get(service, _DEFAULT)
 
 
-def sped_up(service: str, scale: float) -> Rate:
-    """Its rate where a second takes `scale` seconds of the machine's: 1 but in tests."""
+def scaled_rate(service: str, scale: float) -> Rate:
+    """Its rate on a time scale: a second takes `scale` real seconds, 1 except in tests."""
     rate = policy(service).rate
     return Rate(rate.per_second / scale, rate.burst)
 

@@ -27,7 +27,7 @@ from botocore.credentials import CredentialResolver, Credentials, DeferredRefres
 
 from caretaker import __version__
 from caretaker.aws import parsers
-from caretaker.aws.connections import Hooks, Refused
+from caretaker.aws.connections import Hooks, RequestBlocked
 from caretaker.aws.egress_check import EgressCheck
 from caretaker.aws.identity import ClientKey, Identity, session_name
 from caretaker.aws.services import CONNECT_SECONDS, POLL_READ_SECONDS, READ_SECONDS, policy
@@ -236,11 +236,13 @@ class ClientPool:
             # For the clients that the chain makes by itself, such as STS for a web identity.
             session.set_default_client_config(self._config("sts"))
             if identity.role_arn:
-                session.register_component("credential_provider", _Fixed(_Signers(self._signed)))
+                session.register_component(
+                    "credential_provider", _StaticCredentialResolver(_ThreadCredentials(self._signed))
+                )
             elif identity.keys is not None:
                 keys = identity.keys
-                fixed = Credentials(keys.access_key_id, keys.secret_access_key, keys.session_token or None)
-                session.register_component("credential_provider", _Fixed(fixed))
+                static = Credentials(keys.access_key_id, keys.secret_access_key, keys.session_token or None)
+                session.register_component("credential_provider", _StaticCredentialResolver(static))
             elif not self._options.instance_identity:
                 # A resource must not get the node's permissions. No attempts, on every path: the chain's own,
                 # a profile's credential_source, the region of AWS_DEFAULTS_MODE=auto.
@@ -284,8 +286,8 @@ class ClientPool:
         try:
             with self.acquire(client_key) as sts:
                 found = sts.assume_role(**params)["Credentials"]
-        except Refused as refused:
-            raise refused.cause from None
+        except RequestBlocked as blocked:
+            raise blocked.cause from None
         return {
             "access_key": found["AccessKeyId"],
             "secret_key": found["SecretAccessKey"],
@@ -335,7 +337,7 @@ class PooledClient:
         self._pool.release(self._entry)
 
 
-class _Signers(Credentials):  # type: ignore[misc]
+class _ThreadCredentials(Credentials):  # type: ignore[misc]
     """Returns the credentials of the identity that signs in this thread: all users of a role share its
     clients, because one client takes 300 KiB."""
 
@@ -348,8 +350,8 @@ class _Signers(Credentials):  # type: ignore[misc]
         return self._frozen()
 
 
-class _Fixed(CredentialResolver):  # type: ignore[misc]
-    """A chain of one: what an identity says, never something found on the way."""
+class _StaticCredentialResolver(CredentialResolver):  # type: ignore[misc]
+    """Resolves to the identity's own credentials, and to no others."""
 
     def __init__(self, credentials: Credentials) -> None:
         super().__init__(providers=[])

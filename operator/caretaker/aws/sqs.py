@@ -1,7 +1,7 @@
-"""The calls of Amazon SQS that are used, as aws.calls.Aws.sqs answers them.
+"""The calls of Amazon SQS that are used, as aws.calls.Aws.sqs provides them.
 
-Types only; answers.py validates responses against them. Names are AWS's own (Amazon SQS API reference); every
-method raises AwsError.
+Types only; response_check.py validates responses against them. Names are AWS's own (Amazon SQS API
+reference); every method raises AwsError.
 """
 
 # ruff: noqa: N803 - the parameters' names are AWS's

@@ -1,6 +1,6 @@
-"""The calls of AWS Storage Gateway that are used, as aws.calls.Aws.storagegateway answers them.
+"""The calls of AWS Storage Gateway that are used, as aws.calls.Aws.storagegateway provides them.
 
-Types only; answers.py validates responses against them. Names are AWS's own (AWS Storage Gateway API
+Types only; response_check.py validates responses against them. Names are AWS's own (AWS Storage Gateway API
 reference); every method raises AwsError.
 """
 
@@ -30,7 +30,8 @@ class ListFileSharesOutput(TypedDict, total=False):
 
 
 class FileShare(TypedDict, total=False):
-    """What is read of an NFSFileShareInfo and of an SMBFileShareInfo. LocationARN: bucket or access point."""
+    """The members that are read of an NFSFileShareInfo and of an SMBFileShareInfo. LocationARN: bucket or
+    access point."""
 
     FileShareARN: Required[Name]
     FileShareId: Name

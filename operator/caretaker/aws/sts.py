@@ -1,7 +1,7 @@
-"""The calls of AWS STS that are used, as aws.calls.Aws.sts answers them.
+"""The calls of AWS STS that are used, as aws.calls.Aws.sts provides them.
 
-Types only; answers.py validates responses against them. Names are AWS's own (AWS STS API reference); every
-method raises AwsError. Only session.py assumes roles.
+Types only; response_check.py validates responses against them. Names are AWS's own (AWS STS API reference);
+every method raises AwsError. Only session.py assumes roles.
 """
 
 # ruff: noqa: N803 - the parameters' names are AWS's

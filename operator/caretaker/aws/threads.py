@@ -17,7 +17,7 @@ IDLE_SECONDS: Final = 60.0
 
 
 class DaemonPool:
-    """At most `limit` threads; what comes beyond waits its turn. Threads end when idle for a minute.
+    """At most `limit` threads; further jobs are queued. Threads end when idle for a minute.
 
     running  functions being executed now
     """
@@ -35,10 +35,10 @@ class DaemonPool:
         self._closed = False
 
     async def run(self, function: Callable[[], T]) -> T:
-        """What `function` returns or raises.
+        """Returns or raises as `function` does.
 
-        Cancelled before a thread took it up, it is never called; cancelled later, it goes on to its end,
-        which nobody hears of. RuntimeError after close().
+        Cancelled before a thread has started it, it is never called; cancelled later, it runs to its end and
+        its result is dropped. RuntimeError after close().
         """
         loop = asyncio.get_running_loop()
         job = _Job(function, loop.create_future(), loop)
@@ -50,7 +50,8 @@ class DaemonPool:
             raise
 
     def close(self) -> None:
-        """Take nothing more. Idle threads end now, the others after their function; neither is waited for."""
+        """Accept no further jobs. Idle threads end now, the others after their function; close() waits for
+        none."""
         with self._lock:
             self._closed = True
             self._wake.notify_all()
@@ -113,12 +114,12 @@ class _Job:
         try:
             result = self.function()
         except BaseException as error:  # noqa: BLE001 - it is raised where the result is awaited
-            self._back(self.future.set_exception, error)
+            self._deliver(self.future.set_exception, error)
         else:
-            self._back(self.future.set_result, result)
+            self._deliver(self.future.set_result, result)
 
-    def _back(self, settle: Callable[[Any], None], outcome: Any) -> None:
-        # The loop may have ended while the call was under way: then nobody waits any more.
+    def _deliver(self, settle: Callable[[Any], None], outcome: Any) -> None:
+        # The loop may have ended during the call: then no task awaits the result.
         with suppress(RuntimeError):
             self.loop.call_soon_threadsafe(self._settle, settle, outcome)
 

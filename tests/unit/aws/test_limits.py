@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from caretaker.aws.bucket import TokenBucket
 from caretaker.aws.limits import Limiter
-from caretaker.aws.services import Rate, api_name, iam_action, is_write, policy, sped_up
+from caretaker.aws.services import Rate, api_name, iam_action, is_write, policy, scaled_rate
 from fakes.virtualtime import run
 
 
@@ -146,6 +146,6 @@ def test_the_action_that_permits_an_operation(service: str, operation: str, acti
 
 
 def test_a_rate_is_sped_up_with_the_time_of_tests() -> None:
-    assert sped_up("ec2", 1.0) == policy("ec2").rate
-    assert sped_up("ec2", 0.05).per_second == pytest.approx(20 * policy("ec2").rate.per_second)
-    assert sped_up("ec2", 0.05).burst == policy("ec2").rate.burst
+    assert scaled_rate("ec2", 1.0) == policy("ec2").rate
+    assert scaled_rate("ec2", 0.05).per_second == pytest.approx(20 * policy("ec2").rate.per_second)
+    assert scaled_rate("ec2", 0.05).burst == policy("ec2").rate.burst

@@ -11,9 +11,9 @@ import msgspec
 
 from caretaker.api.s3refresh import Spec, Wire
 from caretaker.aws import identity
-from caretaker.aws.answers import UNREADABLE
 from caretaker.aws.errors import AwsError, ErrorClass
 from caretaker.aws.pages import pages
+from caretaker.aws.response_check import UNREADABLE
 from caretaker.aws.storagegateway import FileShare, FileShareInfo, StorageGateway
 from caretaker.s3refresh import advice
 from caretaker.s3refresh.debounce import UNKNOWN, Claim

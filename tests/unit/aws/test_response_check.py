@@ -15,8 +15,8 @@ from botocore import xform_name
 from botocore.loaders import create_loader
 from botocore.model import ServiceModel
 
-from caretaker.aws import answers
-from caretaker.aws.answers import PROTOCOLS, fault_of
+from caretaker.aws import response_check
+from caretaker.aws.response_check import PROTOCOLS, fault_of
 from caretaker.aws.sts import AssumeRoleResponse
 
 SERVICES = ("autoscaling", "ec2", "ecs", "sqs", "storagegateway", "sts")
@@ -76,7 +76,7 @@ def test_no_two_services_share_an_operation() -> None:
 
 
 def test_every_operation_is_known_once_the_module_is_loaded() -> None:
-    spec = importlib.util.find_spec(answers.__name__)
+    spec = importlib.util.find_spec(response_check.__name__)
     assert spec is not None
     assert spec.loader is not None
     loaded = importlib.util.module_from_spec(spec)
@@ -186,7 +186,7 @@ def test_an_operation_that_nothing_is_read_of_is_not_looked_at() -> None:
 # In processes of their own, where no answer was read before. Threads take turns as often as they can.
 AT_ONCE = """
 import os, sys, threading
-from caretaker.aws.answers import fault_of
+from caretaker.aws.response_check import fault_of
 
 def read(operation, together):
     together.wait()

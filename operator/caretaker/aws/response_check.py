@@ -54,25 +54,25 @@ _RESULT_MEMBERS: Final = dict.fromkeys(
 )
 
 
-def fault_of(operation: str, answer: Any) -> str:
+def fault_of(operation: str, response: Any) -> str:
     """The fault of the decoded response to an operation (`DescribeInstances`); "" if it is valid. The text
     quotes nothing of the response."""
     response_type = _RESPONSE_TYPES.get(operation.lower())
     if response_type is None:
         return ""
     try:
-        msgspec.convert(answer, response_type)
+        msgspec.convert(response, response_type)
     except msgspec.ValidationError as error:
         return str(error)
-    if operation == "GetQueueAttributes" and (name := _no_number(answer["Attributes"])):
+    if operation == "GetQueueAttributes" and (name := _non_numeric(response["Attributes"])):
         return f"Expected a number - at `$.Attributes.{name}`"
     either = _RESULT_MEMBERS.get(operation)
-    if either and not any(answer.get(member) for member in either):
+    if either and not any(response.get(member) for member in either):
         return f"Object has neither of the fields {' and '.join(f'`{member}`' for member in either)}"
     return ""
 
 
-def _no_number(attributes: dict[str, str]) -> str:
+def _non_numeric(attributes: dict[str, str]) -> str:
     """The first attribute that is no number and should be; "" = none."""
     texts = ((name, attributes.get(name, "0")) for name in _NUMBERS)
     return next((name for name, text in texts if re.fullmatch("[0-9]{1,15}", text) is None), "")

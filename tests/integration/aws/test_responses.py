@@ -14,10 +14,10 @@ from botocore.loaders import create_loader
 from botocore.model import OperationModel, ServiceModel
 from prometheus_client import CollectorRegistry, generate_latest
 
-from caretaker.aws.answers import PROTOCOLS, UNREADABLE
 from caretaker.aws.calls import Aws
 from caretaker.aws.errors import AwsError, ErrorClass
 from caretaker.aws.identity import ClientKey, Identity
+from caretaker.aws.response_check import PROTOCOLS, UNREADABLE
 from caretaker.aws.services import is_write
 from caretaker.obs.aws_metrics import AwsMetrics
 from fakes.aws import Answer, FakeAws, assumed, error
