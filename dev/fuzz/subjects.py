@@ -32,7 +32,7 @@ from caretaker.imds.instance_ref import instance_ref_of
 from caretaker.kube import dryrun, metadata
 from caretaker.kube.errors import error_from
 from caretaker.obs import log
-from caretaker.obs.bounded import Bounded
+from caretaker.obs.label_limiter import LabelLimiter
 from caretaker.runtime.events import cut, event_name
 from caretaker.s3refresh import envelope, match, status_codec
 from caretaker.s3refresh import resource as s3_resource
@@ -303,7 +303,7 @@ SUBJECTS: Final[dict[str, Subject]] = {
             MIB, lambda said: (cut(said), event_name(ObjectRef("v1", "K", "ns", said[:253], "u"), "k", 1.0))
         )
     ),
-    "label": Subject(of_text(MIB, Bounded())),
+    "label": Subject(of_text(MIB, LabelLimiter())),
     # By the command line, of one's own file.
     "manifest": Subject(
         of_text(KEY * 8, lambda file: manifest.read("f", samples.MANIFEST + file)), (Failure,), 5.0

@@ -8,7 +8,7 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from caretaker.obs.bounded import Bounded
+from caretaker.obs.label_limiter import LabelLimiter
 
 # Buckets in seconds; a request to AWS times out after 10.
 SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
@@ -43,7 +43,7 @@ class AwsMetrics:
         self.long_polls = Gauge(
             "caretaker_aws_long_polls", "Long polls that wait for an answer of AWS now.", registry=registry
         )
-        self._codes = Bounded()
+        self._codes = LabelLimiter()
 
     def request(self, service: str, operation: str, code: str, seconds: float | None) -> None:
         """Count one request. `code` is "" where no answer came; `seconds` is None for a long poll."""

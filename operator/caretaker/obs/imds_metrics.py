@@ -10,7 +10,7 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from caretaker.obs.bounded import Bounded
+from caretaker.obs.label_limiter import LabelLimiter
 
 STATES: Final = ("compliant", "drifted", "pending", "failed", "unknown", "gone", "skipped")
 
@@ -31,7 +31,7 @@ class PolicyMetrics:
             ("result",),
             registry=registry,
         )
-        self._codes = Bounded()
+        self._codes = LabelLimiter()
 
     def found(self, name: str, counts: Mapping[str, int]) -> None:
         """What a pass found."""

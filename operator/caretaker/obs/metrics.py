@@ -20,9 +20,9 @@ from prometheus_client import (
 )
 
 from caretaker.obs.aws_metrics import AwsMetrics
-from caretaker.obs.bounded import Bounded
 from caretaker.obs.ecs_metrics import EcsMetrics
 from caretaker.obs.imds_metrics import PolicyMetrics
+from caretaker.obs.label_limiter import LabelLimiter
 from caretaker.obs.resource_metrics import ResourceMetrics
 from caretaker.obs.rows import Rows
 from caretaker.obs.s3refresh_metrics import S3RefreshMetrics
@@ -195,8 +195,8 @@ class Metrics:
             buckets=FAST,
             registry=registry,
         )
-        self._reasons = Bounded()
-        self._refused = Bounded()
+        self._reasons = LabelLimiter()
+        self._refused = LabelLimiter()
 
     def _reflectors(self, registry: CollectorRegistry) -> None:
         self.reflector_events = Counter(

@@ -1,6 +1,6 @@
-"""Words that come from elsewhere, made fit for a label: a series is kept for ever, so there must not be many.
+"""Limits the values of a label that come from outside: a series is kept for ever, so there must not be many.
 
-Input: a word from the answer of whoever listens at an address. Safe in any thread. It must not do I/O.
+Input: a word from the response of an endpoint. Safe in any thread. It must not do I/O.
 """
 
 import re
@@ -8,12 +8,12 @@ import threading
 from typing import Final
 
 OTHER: Final = "other"
-MOST: Final = 100  # different words of one Bounded
+MAX_VALUES: Final = 100  # different words of one LabelLimiter
 _WORD: Final = re.compile(r"[A-Za-z][\w./]{0,79}")
 
 
-class Bounded:
-    """Lets the first MOST different words through, if they look like one; all others are OTHER."""
+class LabelLimiter:
+    """Returns the first MAX_VALUES different words unchanged if they are valid; OTHER for all others."""
 
     def __init__(self) -> None:
         self._known: set[str] = set()
@@ -24,7 +24,7 @@ class Bounded:
         if not _WORD.fullmatch(word):
             return OTHER
         with self._lock:
-            if word not in self._known and len(self._known) >= MOST:
+            if word not in self._known and len(self._known) >= MAX_VALUES:
                 return OTHER
             self._known.add(word)
         return word
