@@ -1,7 +1,7 @@
 """Prometheus metrics of the calls to AWS.
 
-Inputs: observations, from the threads that make the calls. Labels are bounded: codes come from whatever
-answers at an endpoint, so only the first hundred have a series of their own. It must not do I/O.
+Inputs: observations, from the threads that make the calls. Labels are bounded: codes come from
+endpoints, so only the first hundred have a series of their own. It must not do I/O.
 """
 
 from typing import Final

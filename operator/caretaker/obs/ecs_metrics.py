@@ -12,7 +12,7 @@ SECONDS: Final = (0.5, 1, 1.25, 1.5, 2, 3, 5, 10, 30, 60, 300)
 
 
 class EcsMetrics:
-    """What ECS targets tell of their work."""
+    """Metrics of ECS targets."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.messages = Counter(

@@ -1,7 +1,7 @@
-"""Prometheus metrics of IMDSPolicies: nodes by what was found, and changes by what became of them.
+"""Prometheus metrics of IMDSPolicies: nodes by state, and changes by result.
 
 Inputs: numbers from the kind's controller. Only caretaker_imds_nodes names an object: forget() drops its
-series, clear() those of all. Codes come from whatever answers at an endpoint, so only the first hundred have
+series, clear() those of all. Codes come from endpoints, so only the first hundred have
 a series of their own. It must not do I/O.
 """
 
@@ -16,7 +16,7 @@ STATES: Final = ("compliant", "drifted", "pending", "failed", "unknown", "gone",
 
 
 class PolicyMetrics:
-    """What the IMDSPolicy controller tells of its work."""
+    """Metrics of the IMDSPolicy controller."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.nodes = Gauge(
@@ -34,12 +34,12 @@ class PolicyMetrics:
         self._codes = LabelLimiter()
 
     def found(self, name: str, counts: Mapping[str, int]) -> None:
-        """What a pass found."""
+        """Set the counts of a pass."""
         for state in STATES:
             self.nodes.labels(name, state).set(counts[state])
 
     def changed(self, result: str) -> None:
-        """What became of a change."""
+        """Count the result of a change."""
         self.changes.labels(self._codes(result)).inc()
 
     def forget(self, name: str) -> None:
@@ -48,5 +48,5 @@ class PolicyMetrics:
             self.nodes.remove(name, state)
 
     def clear(self) -> None:
-        """Drop what names any policy."""
+        """Drop the series of all policies."""
         self.nodes.clear()

@@ -21,10 +21,10 @@ from prometheus_client import (
 
 from caretaker.obs.aws_metrics import AwsMetrics
 from caretaker.obs.ecs_metrics import EcsMetrics
+from caretaker.obs.gauge_series import GaugeSeries
 from caretaker.obs.imds_metrics import PolicyMetrics
 from caretaker.obs.label_limiter import LabelLimiter
 from caretaker.obs.resource_metrics import ResourceMetrics
-from caretaker.obs.rows import Rows
 from caretaker.obs.s3refresh_metrics import S3RefreshMetrics
 
 # Buckets in seconds.
@@ -32,14 +32,14 @@ FAST: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 
 PLAN: Final = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.04, 0.05, 0.06, 0.075, 0.1, 0.25, 0.5, 1)
 LAG: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.5, 1, 2.5, 5, 10)
 RUNS: Final = (1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 4 * 3600, 24 * 3600)
-# What client-go writes where no HTTP answer came (rest_client_requests_total in k8s.io/client-go).
+# client-go's value for a request without an HTTP response (rest_client_requests_total in k8s.io/client-go).
 NO_ANSWER: Final = "<error>"
 _WRITES: Final = ("create", "patch", "delete")
 _DAEMONTASK_WRITES: Final = ("pods", "configmaps", "daemontasks", "events")
 
 
 class DaemonTaskMetrics:
-    """What the DaemonTask controller tells of its work."""
+    """Metrics of the DaemonTask controller."""
 
     STATES: Final = ("desired", "active", "succeeded", "failed", "pending", "blocked")
 
@@ -82,11 +82,11 @@ class DaemonTaskMetrics:
             ("namespace", "name", "result", "unit", "statistic"),
             registry=registry,
         )
-        self._results = Rows(self.result)
+        self._results = GaugeSeries(self.result)
 
     def set_results(self, namespace: str, name: str, figures: Mapping[tuple[str, str, str], float]) -> None:
-        """Show what a task's runs told, by (result, unit, statistic); what is shown already and is not among
-        them goes."""
+        """Set the results of a task's runs, by (result, unit, statistic); all other series of the task are
+        dropped."""
         self._results.show((namespace, name), figures)
 
     def set_nodes(self, namespace: str, name: str, counts: Mapping[str, int]) -> None:
@@ -101,7 +101,7 @@ class DaemonTaskMetrics:
         self.set_results(namespace, name, {})
 
     def clear(self) -> None:
-        """Drop what names any task."""
+        """Drop the series of all tasks."""
         self.nodes.clear()
         self._results.clear()
 
@@ -251,11 +251,11 @@ class Metrics:
         self.resources.clear()
 
     def permission(self, verb: str, resource: str, *, missing: bool) -> None:
-        """Tell whether RBAC refuses `verb` on `resource`.
+        """Set whether RBAC refuses `verb` on `resource`.
 
         Not derived from the status code: quotas and admission refuse with 403, too.
         """
-        # The words of a refusal, which a webhook may have put together.
+        # The text of a refusal, which a webhook may have written.
         self.missing_permission.labels(self._refused(verb), self._refused(resource)).set(1 if missing else 0)
 
     def watch_reflector(self, resource: str, age: Callable[[], float]) -> None:

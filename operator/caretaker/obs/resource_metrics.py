@@ -1,6 +1,6 @@
 """Prometheus metrics of every custom resource: its conditions, as its status has them.
 
-Inputs: conditions, from whoever writes them. One series for each condition that a resource has: forget()
+Inputs: conditions, from their writers. One series for each condition that a resource has: forget()
 drops those of one, clear() all. It must not do I/O.
 """
 
@@ -10,14 +10,14 @@ from typing import Final
 from prometheus_client import CollectorRegistry, Gauge
 
 from caretaker.api.conditions import READY, Condition, ConditionStatus
-from caretaker.obs.rows import Rows
+from caretaker.obs.gauge_series import GaugeSeries
 
 VALUES: Final[dict[ConditionStatus, int]] = {"True": 1, "False": 0, "Unknown": -1}
 Key = tuple[str, str, str]  # kind, namespace ("" of what is cluster-scoped), name
 
 
 class ResourceMetrics:
-    """What the resources' conditions tell."""
+    """Metrics of the resources' conditions."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.ready = Gauge(
@@ -32,10 +32,10 @@ class ResourceMetrics:
             ("kind", "namespace", "name", "type", "reason"),
             registry=registry,
         )
-        self._conditions = Rows(self.condition)
+        self._conditions = GaugeSeries(self.condition)
 
     def show(self, key: Key, conditions: Iterable[Condition]) -> None:
-        """What stands now; conditions and reasons that stood before and do no more lose their series."""
+        """Set the current conditions; series of earlier conditions and reasons are dropped."""
         now = {(one.type, one.reason): VALUES[one.status] for one in conditions}
         self._conditions.show(key, now)
         ready = any(kind == READY and value == 1 for (kind, _), value in now.items())
@@ -47,6 +47,6 @@ class ResourceMetrics:
         self.ready.remove(*key)
 
     def clear(self) -> None:
-        """Drop what names any resource."""
+        """Drop the series of all resources."""
         self.ready.clear()
         self._conditions.clear()

@@ -15,7 +15,7 @@ STATES: Final = ("visible", "in_flight", "dead")
 
 
 class S3RefreshMetrics:
-    """What the S3AggregatedRefresh controller tells of its work."""
+    """Metrics of the S3AggregatedRefresh controller."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.events = Counter(
@@ -98,6 +98,6 @@ class S3RefreshMetrics:
             self.queue.remove(namespace, name, state)
 
     def clear(self) -> None:
-        """Drop what names any resource."""
+        """Drop the series of all resources."""
         for gauge in (self.dirty, self.due, self.queue):
             gauge.clear()
