@@ -20,7 +20,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 from prometheus_client import CollectorRegistry
 
-from caretaker.obs.connections import Connections
+from caretaker.obs.connection_limiter import ConnectionLimiter
 from caretaker.obs.exposition import Exposition
 
 Check = tuple[str, Callable[[], str | None]]
@@ -34,10 +34,10 @@ TURN_SECONDS: Final = 0.01
 
 
 class ListenError(OSError):
-    """A port could not be opened; the message names the flag that mends it."""
+    """A port could not be opened; the message names the flag for another one."""
 
 
-class Bound(NamedTuple):
+class ListenPorts(NamedTuple):
     """The ports that are open."""
 
     metrics_port: int
@@ -69,7 +69,7 @@ class ObsServer:
         self._runners: list[web.AppRunner] = []
         self._servers: list[asyncio.Server] = []
 
-    async def start(self, host: str, metrics_port: int, health_port: int) -> Bound:
+    async def start(self, host: str, metrics_port: int, health_port: int) -> ListenPorts:
         """Listen on `host`, on all addresses where it is empty, IPv4 and IPv6 as the machine has them; port 0
         takes a free one; two equal ports other than 0 share one server.
 
@@ -80,8 +80,8 @@ class ObsServer:
         try:
             if metrics_port == health_port != 0:
                 port = await self._listen([metrics, *health], host, metrics_port, "--metrics-port")
-                return Bound(port, port)
-            return Bound(
+                return ListenPorts(port, port)
+            return ListenPorts(
                 await self._listen([metrics], host, metrics_port, "--metrics-port"),
                 await self._listen(health, host, health_port, "--health-port"),
             )
@@ -124,8 +124,8 @@ class ObsServer:
             assert runner.server is not None  # noqa: S101 - setup() has made it
             return runner.server()
 
-        connections = Connections(protocol)
-        app.middlewares.append(_once(connections))
+        connections = ConnectionLimiter(protocol)
+        app.middlewares.append(_close_after_response(connections))
         await runner.setup()
         loop = asyncio.get_running_loop()
         self._servers.append(await loop.create_server(connections, sock=listening))
@@ -163,12 +163,12 @@ class ObsServer:
         return _answer(self.readyz, verbose="verbose" in request.query)
 
 
-def _once(connections: Connections) -> Middleware:
+def _close_after_response(connections: ConnectionLimiter) -> Middleware:
     """Reports each request to `connections`, and closes the connection after the response."""
 
     @web.middleware
     async def once(request: web.Request, handler: Handler) -> web.StreamResponse:
-        connections.asks(request.transport)
+        connections.request_received(request.transport)
         try:
             answer = await handler(request)
         except web.HTTPException as error:

@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily, Metric
 
 from caretaker.obs import server as obs_server
-from caretaker.obs.connections import MOST, SECONDS, Connections
+from caretaker.obs.connection_limiter import MAX_CONNECTIONS, SECONDS, ConnectionLimiter
 from caretaker.obs.metrics import create_metrics
 from caretaker.obs.server import ListenError, ObsServer
 from caretaker.settings import Settings
@@ -275,15 +275,15 @@ def test_a_connection_that_comes_as_the_server_stops_is_closed(turns: int) -> No
     assert asyncio.run(serve()) == b""
 
 
-def bounded(monkeypatch: pytest.MonkeyPatch, most: int, seconds: float) -> list[Connections]:
-    """Servers that start from now on use these bounds. Returns their Connections."""
-    made: list[Connections] = []
+def bounded(monkeypatch: pytest.MonkeyPatch, most: int, seconds: float) -> list[ConnectionLimiter]:
+    """Servers that start from now on use these bounds. Returns their ConnectionLimiters."""
+    made: list[ConnectionLimiter] = []
 
-    def make(protocol: object) -> Connections:
-        made.append(Connections(protocol, most, seconds))  # type: ignore[arg-type]
+    def make(protocol: object) -> ConnectionLimiter:
+        made.append(ConnectionLimiter(protocol, most, seconds))  # type: ignore[arg-type]
         return made[-1]
 
-    monkeypatch.setattr(obs_server, "Connections", make)
+    monkeypatch.setattr(obs_server, "ConnectionLimiter", make)
     return made
 
 
@@ -326,9 +326,9 @@ async def test_the_documented_bounds_hold(server: ObsServer) -> None:
     readers = [await silent(port) for _ in range(300)]
     assert (await get(port, "/healthz"))[0] == 200
     async with asyncio.timeout(5):
-        await asyncio.gather(*(reader.read() for reader in readers[: 300 - MOST]))
-    assert not any(reader.at_eof() for reader in readers[300 - MOST + 1 :])
-    assert (MOST, SECONDS) == (256, 10.0)
+        await asyncio.gather(*(reader.read() for reader in readers[: 300 - MAX_CONNECTIONS]))
+    assert not any(reader.at_eof() for reader in readers[300 - MAX_CONNECTIONS + 1 :])
+    assert (MAX_CONNECTIONS, SECONDS) == (256, 10.0)
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/x"])
@@ -352,7 +352,7 @@ async def test_who_is_refused_leaves_no_traceback(
     (limits, _), bound = bounded(monkeypatch, 4, 600.0), await server.start("127.0.0.1", 0, 0)
     for _ in range(4):
         await silent(bound.metrics_port, b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
-    while len(limits) < 4 or limits._silent:  # noqa: ASYNC110 - nothing tells
+    while len(limits) < 4 or limits._idle:  # noqa: ASYNC110 - nothing tells
         await asyncio.sleep(0)
     for _ in range(20):
         reader = await silent(bound.metrics_port)
@@ -410,7 +410,7 @@ async def test_with_only_askers_there_the_new_one_is_cut(
     asking = [asyncio.create_task(get(bound.metrics_port, "/metrics")) for _ in range(3)]
     await asyncio.to_thread(collector.begun.wait, 30)
     async with asyncio.timeout(30):
-        while len(limits[0]._asking) < 3:  # noqa: ASYNC110
+        while len(limits[0]._active) < 3:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     with pytest.raises(aiohttp.ClientError):
         await get(bound.metrics_port, "/metrics")
