@@ -23,9 +23,9 @@ LogFormat = Literal["json", "text"]
 CONTEXT_KEYS: Final = ("kind", "namespace", "name", "node", "reconcile_id")
 REDACTED: Final = "[redacted]"
 
-_TAKEN: Final = frozenset({"ts", "level", "logger", "msg", "exc", "stack", *CONTEXT_KEYS})
+_RESERVED: Final = frozenset({"ts", "level", "logger", "msg", "exc", "stack", *CONTEXT_KEYS})
 _STANDARD: Final = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
-# What kopf hangs on its records; k8s_ref is read as kind, namespace and name.
+# kopf's attributes of its records; k8s_ref is read as kind, namespace and name.
 _KOPF: Final = frozenset({"settings", "k8s_skip", "k8s_ref"})
 
 _bound: ContextVar[Mapping[str, str]] = ContextVar("caretaker_log", default=MappingProxyType({}))
@@ -35,10 +35,10 @@ _SECRET_NAME = re.compile(
     r"|(id|access|refresh|bearer|auth)_?token|private_?key|credentials?$)",
     re.IGNORECASE,
 )
-# What others write may be a megabyte. A pattern must not look twice at what follows: none begins within
-# what it has just gone over, or goes over no more than a few characters.
-MOST: Final = 32 * 1024  # characters of a text
-_BEYOND: Final = 1024  # looked at, too, for a secret that is cut in two
+# Text from outside may be a megabyte long. A pattern must not scan it twice: no pattern starts within its own
+# last match, or it scans only a few characters.
+MAX_CHARACTERS: Final = 32 * 1024  # characters of a text
+_LOOKAHEAD: Final = 1024  # scanned, too, for a secret at the cut
 _REDACTIONS: Final = tuple(
     re.compile(pattern, re.IGNORECASE)
     for pattern in (
@@ -59,13 +59,13 @@ _REDACTIONS: Final = tuple(
 
 def redact(text: str) -> str:
     """`text` without Authorization values, bearer tokens, JWTs, AWS secret keys, signatures and passwords; at
-    most MOST characters of it."""
-    size, text = len(text), text[: MOST + _BEYOND]
+    most MAX_CHARACTERS characters of it."""
+    size, text = len(text), text[: MAX_CHARACTERS + _LOOKAHEAD]
     if not text.isascii():  # a lone surrogate, as from os.fsdecode, would break the encoder
-        text = text.encode("utf-8", "backslashreplace").decode()[: MOST + _BEYOND]
+        text = text.encode("utf-8", "backslashreplace").decode()[: MAX_CHARACTERS + _LOOKAHEAD]
     for pattern in _REDACTIONS:
         text = pattern.sub(_mask, text)
-    return text if size <= MOST else f"{text[:MOST]}... ({size} characters)"
+    return text if size <= MAX_CHARACTERS else f"{text[:MAX_CHARACTERS]}... ({size} characters)"
 
 
 def _mask(match: re.Match[str]) -> str:
@@ -108,13 +108,13 @@ def in_pass() -> bool:
     return bool(_bound.get().get("reconcile_id"))
 
 
-def beyond_the_pass() -> AbstractContextManager[None]:
+def outside_pass() -> AbstractContextManager[None]:
     """Tasks that are begun inside outlive the pass: their records name its object, and not the pass."""
     return bind(reconcile_id="")
 
 
 def fields_of(record: logging.LogRecord) -> dict[str, object]:
-    """What is known of a record beside its message: the context first, then `extra`, redacted."""
+    """The fields of a record beside its message: the context first, then `extra`, redacted."""
     extra = {k: v for k, v in record.__dict__.items() if k not in _STANDARD and k not in _KOPF}
     ref = record.__dict__.get("k8s_ref") or {}
     fields: dict[str, object] = {}
@@ -124,7 +124,7 @@ def fields_of(record: logging.LogRecord) -> dict[str, object]:
         if value:
             fields[key] = redact(str(value))
     for key, value in extra.items():
-        fields[f"extra_{key}" if key in _TAKEN else key] = _clean(value, key)
+        fields[f"extra_{key}" if key in _RESERVED else key] = _clean(value, key)
     return fields
 
 
@@ -183,7 +183,7 @@ def _plain(value: object) -> str:
 def setup(
     log_format: LogFormat = "json", level: str = "INFO", stream: TextIO | None = None
 ) -> logging.Handler:
-    """Send every record of the process to `stream` (default stdout), replacing what was set up before."""
+    """Send every record of the process to `stream` (default stdout), replacing an earlier setup."""
     out = stream or sys.stdout
     handler = logging.StreamHandler(out)
     handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter(colour=out.isatty()))
@@ -202,5 +202,5 @@ def setup(
 
 
 def _expected(record: logging.LogRecord) -> bool:
-    """Drop kopf's warning that it leaves the signals to us, on each start in its own thread."""
+    """Drop kopf's warning that it does not handle signals, on each start in its own thread."""
     return "OS signals are ignored" not in record.getMessage()

@@ -1,10 +1,10 @@
-"""How late the event loop wakes a sleeper: what every other task waits, too.
+"""The event loop's lag: how late it wakes a sleeping task.
 
-Input: a loop of new_loop(), which sees what it does itself: the length of each of its turns, which is what
-all that came due during the turn had to wait, and how late each timer woke it. So it need not be woken ten
-times a second to be measured, and a stall is told whole, whenever it came. What holds up a sleeping loop from
-outside (no CPU, another thread that keeps the interpreter) shows in its timers alone; there is one each BEAT.
-Any other loop is measured by a timer each INTERVAL.
+Input: a loop of new_loop(), which measures itself: the length of each of its iterations, during which all due
+tasks wait, and the lateness of each timer. So no timer has to fire ten times a second, and a stall is
+measured in full whenever it begins. A delay from outside while the loop sleeps (no CPU, another thread that
+holds the GIL) shows in its timers alone; one fires each BEAT. Any other loop is measured by a timer each
+INTERVAL.
 """
 
 import asyncio
@@ -18,43 +18,43 @@ from caretaker.obs.metrics import Metrics
 
 
 def new_loop() -> asyncio.AbstractEventLoop:
-    """A loop that LoopLag need not wake: `asyncio.Runner(loop_factory=new_loop)`."""
-    return _MeasuredLoop(_Turns())
+    """A loop that measures its own lag: `asyncio.Runner(loop_factory=new_loop)`."""
+    return _MeasuredLoop(_TimedSelector())
 
 
-class _Turns(selectors.DefaultSelector):
-    """Tells `on_held` (since, until) of each time in which the loop woke nobody, by its clock."""
+class _TimedSelector(selectors.DefaultSelector):
+    """Calls `on_stall` with (since, until) for each period in which the loop woke no task, by its clock."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.on_held: Callable[[float, float], None] | None = None
+        self.on_stall: Callable[[float, float], None] | None = None
         self._woke = 0.0
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         """See selectors.BaseSelector. Between two calls the loop is at work."""
-        on_held = self.on_held
-        if on_held is None:
+        on_stall = self.on_stall
+        if on_stall is None:
             return super().select(timeout)
         asleep = time.monotonic()
-        on_held(self._woke or asleep, asleep)
+        on_stall(self._woke or asleep, asleep)
         ready = super().select(timeout)
         self._woke = woke = time.monotonic()
         if timeout and not ready:
-            on_held(asleep + timeout, woke)
+            on_stall(asleep + timeout, woke)
         return ready
 
 
 class _MeasuredLoop(asyncio.SelectorEventLoop):
-    def __init__(self, turns: _Turns) -> None:
-        super().__init__(turns)
-        self.turns = turns
+    def __init__(self, timed_selector: _TimedSelector) -> None:
+        super().__init__(timed_selector)
+        self.timed_selector = timed_selector
 
 
 class LoopLag:
     """See the module. `clock` gives seconds that never go back."""
 
-    INTERVAL: Final = 0.1  # seconds that the sleeper sleeps
-    BEAT: Final = 0.5  # seconds between two timers of a loop that sees what it does itself
+    INTERVAL: Final = 0.1  # seconds of sleep
+    BEAT: Final = 0.5  # seconds between two timers of a loop that measures itself
     WINDOW: Final = 60.0  # seconds that caretaker_loop_lag_max_seconds looks back
     RECENT: Final = 5.0  # seconds for which one lag over the limit counts as unhealthy
 
@@ -64,8 +64,8 @@ class LoopLag:
         # (time, lag), lags falling from left to right: the leftmost is the window's largest.
         self._largest: deque[tuple[float, float]] = deque()
         self._due = 0.0
-        self._next = clock() + self.INTERVAL  # when the sleeper that there need not be would wake
-        self._longest = 0.0  # time in which nobody was woken, since the sleeper woke
+        self._next = clock() + self.INTERVAL  # when the imaginary task wakes next
+        self._longest_stall = 0.0  # the longest stall since the imaginary task woke
         metrics.loop_lag_max.set_function(self.largest)
 
     async def run(self) -> None:
@@ -75,13 +75,13 @@ class LoopLag:
             await self._tick(self.INTERVAL, self.record)
             return
         self._next = self._clock() + self.INTERVAL
-        loop.turns.on_held = self.held
+        loop.timed_selector.on_stall = self.stalled
         try:
             await self._tick(self.BEAT, lambda _: None)
         finally:
-            loop.turns.on_held = None
+            loop.timed_selector.on_stall = None
 
-    async def _tick(self, seconds: float, told: Callable[[float], None]) -> None:
+    async def _tick(self, seconds: float, on_tick: Callable[[float], None]) -> None:
         """A plain timer: a task that sleeps takes two turns of the loop each time."""
         loop = asyncio.get_running_loop()
         timer: asyncio.TimerHandle
@@ -92,7 +92,7 @@ class LoopLag:
             timer = loop.call_later(seconds, tick)
 
         def tick() -> None:
-            told(self._clock() - self._due)
+            on_tick(self._clock() - self._due)
             wait()
 
         wait()
@@ -101,10 +101,11 @@ class LoopLag:
         finally:
             timer.cancel()
 
-    def held(self, since: float, until: float) -> None:
-        """Nobody was woken in this time. What somebody who sleeps for INTERVAL again and again would have
-        seen is observed: no lag for each time that ended while the loop slept, since it would have woken."""
-        self._longest = max(self._longest, until - since)
+    def stalled(self, since: float, until: float) -> None:
+        """No task was woken in this period. Observes the lag of an imaginary task that sleeps for INTERVAL
+        again and again: 0 for each sleep that ended while the loop slept, since the loop would have woken
+        it."""
+        self._longest_stall = max(self._longest_stall, until - since)
         if until < self._next:
             return
         while self._next < since:
@@ -113,8 +114,8 @@ class LoopLag:
         if self._next <= until:
             self._metrics.loop_lag.observe(until - self._next)
             self._next = until + self.INTERVAL
-        self._keep(self._longest)
-        self._longest = 0.0
+        self._keep(self._longest_stall)
+        self._longest_stall = 0.0
 
     def record(self, lag: float) -> None:
         """Take one measurement in seconds."""
@@ -137,7 +138,7 @@ class LoopLag:
         return next((lag for at, lag in self._largest.copy() if at >= since), 0.0)
 
     def check(self, limit: float = 10.0) -> str | None:
-        """Why the loop is unhealthy, or None. One long stall is told for RECENT seconds, then forgiven."""
+        """Why the loop is unhealthy, or None. One long stall counts for RECENT seconds."""
         overdue = self._clock() - self._due if self._due else 0.0
         worst = max(self.largest(self.RECENT), overdue)
         if worst <= limit:

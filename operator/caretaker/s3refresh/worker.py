@@ -91,7 +91,7 @@ class Worker:
         await self.pause()
         self.config, self._target, self._receiving_stopped = config, target, False
         self.inherited = True
-        with log.beyond_the_pass():
+        with log.outside_pass():
             self._tasks = [
                 asyncio.create_task(self._watch_ends(target), name="s3refresh-ends"),
                 asyncio.create_task(self._discover(config, target), name="s3refresh-discover"),

@@ -288,8 +288,8 @@ def spent(text: str) -> float:
 
 def test_a_long_text_is_cut_and_says_how_long_it_was() -> None:
     text = "x " * 20_000
-    assert log.redact(text) == f"{text[: log.MOST]}... (40000 characters)"
-    assert log.redact(text[: log.MOST]) == text[: log.MOST]
+    assert log.redact(text) == f"{text[: log.MAX_CHARACTERS]}... (40000 characters)"
+    assert log.redact(text[: log.MAX_CHARACTERS]) == text[: log.MAX_CHARACTERS]
 
 
 @pytest.mark.slow
@@ -298,7 +298,7 @@ def test_a_long_text_is_cut_and_says_how_long_it_was() -> None:
 )
 def test_a_secret_at_the_cut_is_not_shown_in_part(secret: str) -> None:
     for shown in range(1, len(secret)):
-        text = log.redact("x " * ((log.MOST - shown) // 2) + secret + " x" * 100)
+        text = log.redact("x " * ((log.MAX_CHARACTERS - shown) // 2) + secret + " x" * 100)
         assert "hunter" not in text
         assert TOKEN[:30] not in text
         assert SECRET_KEY[:8] not in text

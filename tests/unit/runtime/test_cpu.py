@@ -106,7 +106,7 @@ async def test_what_outlives_a_pass_is_not(shares: Shares, metrics: Metrics) -> 
         burn(LONG)
 
     async def begins() -> None:
-        with log.beyond_the_pass():
+        with log.outside_pass():
             task = asyncio.create_task(works())
         await task
 

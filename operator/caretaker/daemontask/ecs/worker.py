@@ -119,7 +119,7 @@ class Worker:
 
     def begin(self, plan: Plan) -> None:
         """Start the looks and the list of a plan."""
-        with log.beyond_the_pass():
+        with log.outside_pass():
             if plan.list:
                 self.listing = msgspec.structs.replace(self.listing, busy=True)
                 self._spawn(self._list())
