@@ -21,7 +21,7 @@ from caretaker.kube.errors import ApiError, NotLeader
 from caretaker.obs import log
 from caretaker.obs.metrics import Metrics
 from caretaker.runtime import denied, throttled
-from caretaker.runtime.cpu import Shares, new_task
+from caretaker.runtime.cpu import CpuThrottle, new_task
 from caretaker.runtime.events import Event, EventRecorder, ObjectRef
 from caretaker.runtime.work_queue import CONFLICT_MAX, Key, WorkQueue
 
@@ -158,7 +158,7 @@ class Controller:
         metrics: Metrics,
         on_gone: Callable[[Key], None],
         workers: int = 8,
-        shares: Shares | None = None,
+        cpu: CpuThrottle | None = None,
     ) -> None:
         self._client = client
         self._queue = queue
@@ -167,7 +167,7 @@ class Controller:
         self._metrics = metrics
         self._on_gone = on_gone
         self._workers = workers
-        self._shares = shares or Shares(metrics)
+        self._cpu = cpu or CpuThrottle(metrics)
         self._stopping = asyncio.Event()
         self._status_written: dict[Key, float] = {}
         self._working: list[asyncio.Task[None]] = []
@@ -200,7 +200,7 @@ class Controller:
             try:
                 await self.run_pass(key)
             finally:
-                if pause := self._shares.pause(key):
+                if pause := self._cpu.pause(key):
                     self._queue.pause(key, pause)
                 self._queue.done(key)
 
@@ -209,7 +209,7 @@ class Controller:
         reconcile_id = log.new_reconcile_id()
         with log.bind(kind=key.kind, namespace=key.namespace, name=key.name, reconcile_id=reconcile_id):
             try:
-                follow = await self._shares.timed(key, self._pass(key, self._kinds[key.kind]))
+                follow = await self._cpu.timed(key, self._pass(key, self._kinds[key.kind]))
             except Later as later:
                 self._queue.pause(key, later.seconds)
                 self._queue.add_after(key, later.seconds)
@@ -241,7 +241,7 @@ class Controller:
                 self._on_gone(key)
             self._status_written.pop(key, None)
             self._metrics.resources.forget((key.kind, key.namespace, key.name))
-            self._shares.forget(key)
+            self._cpu.forget(key)
             return None
         plan = self._plan(kind, snapshot)
         for _ in range(RECHECKS):
@@ -255,7 +255,7 @@ class Controller:
         follow = kind.requeue(snapshot, plan, outcome)
         subject, more = kind.subject(snapshot), list[Event]()
         status = kind.status(snapshot, plan, outcome)
-        if self._shares.throttled(key):
+        if self._cpu.throttled(key):
             status, more = throttled.with_condition(subject.status, status, format_time(time.time()))
         kind.observe(snapshot, plan, status)
         self._show(key, status.conditions)

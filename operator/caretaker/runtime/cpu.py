@@ -25,7 +25,7 @@ PAUSE_MAX: Final = 600.0  # seconds: the longest pause, for a resource that owes
 LONG: Final = 0.05  # seconds: a longer step is counted, because it delays everything in the event loop
 
 
-class Account:
+class CpuMeter:
     """Sums the CPU time of one resource's passes, or of one of its tasks that outlive a pass."""
 
     def __init__(self, on_step: Callable[[float], None]) -> None:
@@ -39,15 +39,15 @@ class Account:
             self._on_step(seconds)
 
 
-_account: ContextVar[Account | None] = ContextVar("caretaker_cpu", default=None)
+_meter: ContextVar[CpuMeter | None] = ContextVar("caretaker_cpu", default=None)
 
 
-class Timed(Coroutine[Any, Any, T]):
-    """A coroutine whose steps are timed and added to an account."""
+class TimedCoroutine(Coroutine[Any, Any, T]):
+    """A coroutine whose steps are timed and added to a CpuMeter."""
 
-    def __init__(self, coroutine: Coroutine[Any, Any, T], account: Account) -> None:
+    def __init__(self, coroutine: Coroutine[Any, Any, T], meter: CpuMeter) -> None:
         self._coroutine = coroutine
-        self._account = account
+        self._meter = meter
 
     def send(self, value: Any) -> Any:
         """See Coroutine.send; one step."""
@@ -55,7 +55,7 @@ class Timed(Coroutine[Any, Any, T]):
         try:
             return self._coroutine.send(value)
         finally:
-            self._account.add(time.thread_time() - began)
+            self._meter.add(time.thread_time() - began)
 
     def throw(self, *error: Any) -> Any:
         """See Coroutine.throw; one step."""
@@ -63,7 +63,7 @@ class Timed(Coroutine[Any, Any, T]):
         try:
             return self._coroutine.throw(*error)
         finally:
-            self._account.add(time.thread_time() - began)
+            self._meter.add(time.thread_time() - began)
 
     def close(self) -> None:
         """See Coroutine.close."""
@@ -88,74 +88,74 @@ def new_task(
     /,
     **options: Any,
 ) -> "asyncio.Task[T]":
-    """A task factory: tasks that a pass starts are timed on the account of the pass."""
-    account = _account.get()
-    if account is not None and isinstance(coroutine, Coroutine):
+    """A task factory: tasks that a pass starts are timed by the meter of the pass."""
+    meter = _meter.get()
+    if meter is not None and isinstance(coroutine, Coroutine):
         if not log.in_pass():  # it outlives the pass: events drive it, and their work is not the pass's
-            account = Account(account._on_step)
-        coroutine = Timed(coroutine, account)
+            meter = CpuMeter(meter._on_step)
+        coroutine = TimedCoroutine(coroutine, meter)
     return asyncio.Task(coroutine, loop=loop, **options)
 
 
-class _Balance:
-    def __init__(self, account: Account, now: float) -> None:
-        self.account = account
+class _Budget:
+    def __init__(self, meter: CpuMeter, now: float) -> None:
+        self.meter = meter
         self.left = BURST  # seconds of CPU; below 0 = owed
         self.at = now
         self.pauses = 0  # pauses in a row
         self.throttled = False
 
 
-class Shares:
-    """The accounts of all resources. `clock` is monotonic, in seconds."""
+class CpuThrottle:
+    """The CPU budgets of all resources. `clock` is monotonic, in seconds."""
 
     def __init__(self, metrics: Metrics, clock: Callable[[], float] = time.monotonic) -> None:
         self._metrics = metrics
         self._clock = clock
-        self._balances: dict[Key, _Balance] = {}
+        self._budgets: dict[Key, _Budget] = {}
 
     async def timed(self, key: Key, a_pass: Coroutine[Any, Any, T]) -> T:
-        """Run the pass, timed on its resource's account."""
-        token = _account.set(self._balance(key).account)
+        """Run the pass, timed by its resource's meter."""
+        token = _meter.set(self._budget(key).meter)
         try:
-            return await Timed(a_pass, self._balance(key).account)
+            return await TimedCoroutine(a_pass, self._budget(key).meter)
         finally:
-            _account.reset(token)
+            _meter.reset(token)
 
     def pause(self, key: Key) -> float:
         """A pass has ended: returns the seconds until the next one may begin. A resource that owes CPU is
         throttled until half of BURST is left. 0 for a resource that was forgotten."""
-        balance, now = self._balances.get(key), self._clock()
-        if balance is None:
+        budget, now = self._budgets.get(key), self._clock()
+        if budget is None:
             return 0.0
-        taken, balance.account.taken = balance.account.taken, 0.0
+        taken, budget.meter.taken = budget.meter.taken, 0.0
         self._metrics.pass_cpu.labels(key.kind).observe(taken)
-        grown = balance.left + (now - balance.at) * SHARE
-        balance.left = max(min(grown, BURST) - taken, -PAUSE_MAX * SHARE)
-        balance.at = now
-        if balance.left >= BURST / 2:
-            balance.pauses, balance.throttled = 0, False
-        if balance.left >= 0:
+        grown = budget.left + (now - budget.at) * SHARE
+        budget.left = max(min(grown, BURST) - taken, -PAUSE_MAX * SHARE)
+        budget.at = now
+        if budget.left >= BURST / 2:
+            budget.pauses, budget.throttled = 0, False
+        if budget.left >= 0:
             return 0.0
-        balance.throttled = True
+        budget.throttled = True
         first, most = PAUSE
-        doubled = min(first * 2.0 ** min(balance.pauses, 16), most)
-        balance.pauses += 1
-        return max(-balance.left / SHARE, doubled)
+        doubled = min(first * 2.0 ** min(budget.pauses, 16), most)
+        budget.pauses += 1
+        return max(-budget.left / SHARE, doubled)
 
     def throttled(self, key: Key) -> bool:
         """Whether the resource has taken more than its share."""
-        balance = self._balances.get(key)
-        return balance is not None and balance.throttled
+        budget = self._budgets.get(key)
+        return budget is not None and budget.throttled
 
     def forget(self, key: Key) -> None:
         """The resource was deleted. A debt is kept: recreating the resource must not clear it."""
-        balance = self._balances.get(key)
-        if balance is not None and balance.left + (self._clock() - balance.at) * SHARE >= BURST / 2:
-            del self._balances[key]
+        budget = self._budgets.get(key)
+        if budget is not None and budget.left + (self._clock() - budget.at) * SHARE >= BURST / 2:
+            del self._budgets[key]
 
-    def _balance(self, key: Key) -> _Balance:
-        if key not in self._balances:
+    def _budget(self, key: Key) -> _Budget:
+        if key not in self._budgets:
             long = self._metrics.long_steps.labels(key.kind)
-            self._balances[key] = _Balance(Account(lambda _: long.inc()), self._clock())
-        return self._balances[key]
+            self._budgets[key] = _Budget(CpuMeter(lambda _: long.inc()), self._clock())
+        return self._budgets[key]

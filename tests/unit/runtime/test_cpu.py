@@ -41,8 +41,8 @@ def metrics() -> Metrics:
 
 
 @pytest.fixture
-def shares(metrics: Metrics, clock: Clock) -> Shares:
-    return Shares(metrics, clock)
+def throttle(metrics: Metrics, clock: Clock) -> CpuThrottle:
+    return CpuThrottle(metrics, clock)
 
 
 @pytest.fixture(autouse=True)
@@ -57,20 +57,20 @@ def burn(seconds: float) -> None:
         pass
 
 
-def taken(shares: Shares, key: Key) -> float:
-    return shares._balance(key).account.taken
+def taken(throttle: CpuThrottle, key: Key) -> float:
+    return throttle._budget(key).meter.taken
 
 
 def count(metrics: Metrics, name: str) -> float:
     return metrics.registry.get_sample_value(name, {"kind": "DaemonTask"}) or 0.0
 
 
-async def one_pass(shares: Shares, key: Key, work: Coroutine[Any, Any, Any]) -> Any:
+async def one_pass(throttle: CpuThrottle, key: Key, work: Coroutine[Any, Any, Any]) -> Any:
     with log.bind(reconcile_id="1"):
-        return await shares.timed(key, work)
+        return await throttle.timed(key, work)
 
 
-async def test_passes_that_interleave_are_told_apart(shares: Shares) -> None:
+async def test_passes_that_interleave_are_told_apart(throttle: CpuThrottle) -> None:
     async def works() -> None:
         for _ in range(10):
             burn(0.002)
@@ -80,26 +80,26 @@ async def test_passes_that_interleave_are_told_apart(shares: Shares) -> None:
         for _ in range(10):
             await asyncio.sleep(0)
 
-    await asyncio.gather(one_pass(shares, A, works()), one_pass(shares, B, waits()))
-    assert taken(shares, A) >= 0.02
-    assert taken(shares, B) < taken(shares, A) / 4
+    await asyncio.gather(one_pass(throttle, A, works()), one_pass(throttle, B, waits()))
+    assert taken(throttle, A) >= 0.02
+    assert taken(throttle, B) < taken(throttle, A) / 4
 
 
-async def test_what_a_pass_begins_is_on_its_account(shares: Shares) -> None:
+async def test_what_a_pass_begins_is_on_its_account(throttle: CpuThrottle) -> None:
     async def works() -> None:
         burn(0.01)
 
     async def begins() -> None:
         await asyncio.gather(works(), asyncio.create_task(works()))
 
-    await one_pass(shares, A, begins())
-    took = taken(shares, A)
+    await one_pass(throttle, A, begins())
+    took = taken(throttle, A)
     assert took >= 0.02
     await asyncio.create_task(works())  # work outside a pass is not counted
-    assert taken(shares, A) == took
+    assert taken(throttle, A) == took
 
 
-async def test_what_outlives_a_pass_is_not(shares: Shares, metrics: Metrics) -> None:
+async def test_what_outlives_a_pass_is_not(throttle: CpuThrottle, metrics: Metrics) -> None:
     """Its CPU time is not the pass's, but its long steps are counted."""
 
     async def works() -> None:
@@ -110,12 +110,12 @@ async def test_what_outlives_a_pass_is_not(shares: Shares, metrics: Metrics) -> 
             task = asyncio.create_task(works())
         await task
 
-    await one_pass(shares, A, begins())
-    assert taken(shares, A) < LONG
+    await one_pass(throttle, A, begins())
+    assert taken(throttle, A) < LONG
     assert count(metrics, "caretaker_long_steps_total") == 1
 
 
-async def test_steps_that_hold_the_loop_are_counted(shares: Shares, metrics: Metrics) -> None:
+async def test_steps_that_hold_the_loop_are_counted(throttle: CpuThrottle, metrics: Metrics) -> None:
     async def works() -> None:
         burn(LONG)
         await asyncio.sleep(0)
@@ -123,14 +123,14 @@ async def test_steps_that_hold_the_loop_are_counted(shares: Shares, metrics: Met
         await asyncio.sleep(0)
         burn(LONG)
 
-    await one_pass(shares, A, works())
+    await one_pass(throttle, A, works())
     assert count(metrics, "caretaker_long_steps_total") == 2
-    shares.pause(A)
+    throttle.pause(A)
     assert count(metrics, "caretaker_pass_cpu_seconds_sum") >= 2.25 * LONG
-    assert taken(shares, A) == 0
+    assert taken(throttle, A) == 0
 
 
-async def test_results_errors_and_cancellations_go_through(shares: Shares) -> None:
+async def test_results_errors_and_cancellations_go_through(throttle: CpuThrottle) -> None:
     async def ends(how: str) -> str:
         await asyncio.sleep(0)
         if how == "cancelled":
@@ -139,10 +139,10 @@ async def test_results_errors_and_cancellations_go_through(shares: Shares) -> No
             raise ValueError(how)
         return how
 
-    assert await one_pass(shares, A, ends("well")) == "well"
+    assert await one_pass(throttle, A, ends("well")) == "well"
     with pytest.raises(ValueError, match="fails"):
-        await one_pass(shares, A, ends("fails"))
-    cancelled = asyncio.create_task(one_pass(shares, A, ends("cancelled")))
+        await one_pass(throttle, A, ends("fails"))
+    cancelled = asyncio.create_task(one_pass(throttle, A, ends("cancelled")))
     for _ in range(5):
         await asyncio.sleep(0)
     cancelled.cancel()
@@ -155,35 +155,35 @@ async def test_results_errors_and_cancellations_go_through(shares: Shares) -> No
             await asyncio.sleep(60)
 
     with pytest.raises(TimeoutError):
-        await one_pass(shares, A, late())
+        await one_pass(throttle, A, late())
 
 
-def passes(shares: Shares, clock: Clock, seconds: float) -> Iterator[float]:
+def passes(throttle: CpuThrottle, clock: Clock, seconds: float) -> Iterator[float]:
     """The pauses after passes of this cost, each started as early as allowed."""
     while True:
-        shares._balance(A).account.add(seconds)
-        pause = shares.pause(A)
+        throttle._budget(A).meter.add(seconds)
+        pause = throttle.pause(A)
         clock.now += max(pause, 1.0)  # the queue's second between passes of one key
         yield pause
 
 
-def test_less_than_the_share_never_rests(shares: Shares, clock: Clock) -> None:
-    found = passes(shares, clock, SHARE)
+def test_less_than_the_share_never_rests(throttle: CpuThrottle, clock: Clock) -> None:
+    found = passes(throttle, clock, SHARE)
     assert {next(found) for _ in range(10_000)} == {0.0}
 
 
-def test_a_burst_does_not_rest(shares: Shares, clock: Clock) -> None:
-    found = passes(shares, clock, 1.0)
+def test_a_burst_does_not_rest(throttle: CpuThrottle, clock: Clock) -> None:
+    found = passes(throttle, clock, 1.0)
     assert [next(found) for _ in range(int(BURST))] == [0.0] * int(BURST)
-    assert not shares.throttled(A)
+    assert not throttle.throttled(A)
 
 
 @pytest.mark.parametrize("seconds", [0.3, 1.0, 5.0, 40.0, 1000.0])
 def test_more_than_the_share_comes_ever_later_and_keeps_to_its_share(
-    shares: Shares, clock: Clock, seconds: float
+    throttle: CpuThrottle, clock: Clock, seconds: float
 ) -> None:
     began, took, pauses = clock.now, 0.0, []
-    for pause in passes(shares, clock, seconds):
+    for pause in passes(throttle, clock, seconds):
         took += seconds
         pauses.append(pause)
         if clock.now - began > 100_000:
@@ -201,28 +201,28 @@ def test_more_than_the_share_comes_ever_later_and_keeps_to_its_share(
         assert min(paused) == PAUSE_MAX
 
 
-def test_it_is_told_until_it_has_been_well_for_a_while(shares: Shares, clock: Clock) -> None:
-    shares._balance(A).account.add(BURST + 1)
-    pause = shares.pause(A)
+def test_it_is_told_until_it_has_been_well_for_a_while(throttle: CpuThrottle, clock: Clock) -> None:
+    throttle._budget(A).meter.add(BURST + 1)
+    pause = throttle.pause(A)
     assert pause >= 1 / SHARE
-    assert shares.throttled(A)
-    assert not shares.throttled(B)
+    assert throttle.throttled(A)
+    assert not throttle.throttled(B)
     clock.now += pause
-    assert (shares.pause(A), shares.throttled(A)) == (0.0, True)
+    assert (throttle.pause(A), throttle.throttled(A)) == (0.0, True)
     clock.now += BURST / 2 / SHARE
-    assert (shares.pause(A), shares.throttled(A)) == (0.0, False)
+    assert (throttle.pause(A), throttle.throttled(A)) == (0.0, False)
 
 
-def test_who_has_been_well_for_a_while_begins_anew(shares: Shares, clock: Clock) -> None:
-    found = passes(shares, clock, 1.0)
+def test_who_has_been_well_for_a_while_begins_anew(throttle: CpuThrottle, clock: Clock) -> None:
+    found = passes(throttle, clock, 1.0)
     assert max(next(found) for _ in range(int(BURST) + 20)) >= 16 * PAUSE[0]
     clock.now += 100 * BURST / SHARE  # the balance is bounded by BURST
-    assert shares.pause(A) == 0.0
-    shares._balance(A).account.add(BURST + SHARE / 2)
-    assert shares.pause(A) == PAUSE[0]
+    assert throttle.pause(A) == 0.0
+    throttle._budget(A).meter.add(BURST + SHARE / 2)
+    assert throttle.pause(A) == PAUSE[0]
 
 
-def test_since_when_it_is_told_and_once(shares: Shares) -> None:
+def test_since_when_it_is_told_and_once(throttle: CpuThrottle) -> None:
     first, events = throttled.with_condition(Status(), Status(), "2026-01-01T00:00:00Z")
     assert [event.reason for event in events] == [CpuReason.SHARE_EXCEEDED]
     again, events = throttled.with_condition(first, Status(), "2026-01-02T00:00:00Z")
@@ -231,22 +231,22 @@ def test_since_when_it_is_told_and_once(shares: Shares) -> None:
     assert again.conditions[0].last_transition_time == "2026-01-01T00:00:00Z"
 
 
-def test_to_be_made_anew_is_no_way_out(shares: Shares, clock: Clock) -> None:
-    shares._balance(A).account.add(BURST + 1)
-    shares.pause(A)
-    shares.forget(A)
-    assert shares.throttled(A)
+def test_to_be_made_anew_is_no_way_out(throttle: CpuThrottle, clock: Clock) -> None:
+    throttle._budget(A).meter.add(BURST + 1)
+    throttle.pause(A)
+    throttle.forget(A)
+    assert throttle.throttled(A)
     clock.now += PAUSE_MAX
-    shares.forget(A)
-    assert not shares.throttled(A)
-    shares.forget(B)
+    throttle.forget(A)
+    assert not throttle.throttled(A)
+    throttle.forget(B)
 
 
-def test_of_a_resource_that_is_gone_nothing_is_kept(shares: Shares) -> None:
-    shares._balance(A).account.add(1.0)
-    shares.forget(A)  # as its last pass does
-    assert shares.pause(A) == 0.0
-    assert not shares._balances
+def test_of_a_resource_that_is_gone_nothing_is_kept(throttle: CpuThrottle) -> None:
+    throttle._budget(A).meter.add(1.0)
+    throttle.forget(A)  # as its last pass does
+    assert throttle.pause(A) == 0.0
+    assert not throttle._budgets
 
 
 # ------------------------------------------------------------------ in the loop
@@ -269,9 +269,9 @@ class Costly(Kind[str, str, None]):
         self.passes = 0
 
     async def gather(self, key: Key) -> str:
-        account = cpu._account.get()
-        assert account is not None
-        account.add(self.cost)
+        meter = cpu._meter.get()
+        assert meter is not None
+        meter.add(self.cost)
         self.passes += 1
         return key.name
 
@@ -316,11 +316,11 @@ class Told:
 
 
 async def test_a_resource_that_is_throttled_says_so_and_waits_whatever_happens(
-    metrics: Metrics, clock: Clock, shares: Shares
+    metrics: Metrics, clock: Clock, throttle: CpuThrottle
 ) -> None:
     kind, queue = Costly(), WorkQueue(clock=clock)
     told: Any = Told(kind)
-    controller = Controller(told, queue, [kind], told, metrics, lambda _: None, 1, shares)  # type: ignore[list-item]
+    controller = Controller(told, queue, [kind], told, metrics, lambda _: None, 1, throttle)  # type: ignore[list-item]
     asyncio.get_running_loop().set_task_factory(None)  # it sets its own
     running = asyncio.create_task(controller.run())
 
