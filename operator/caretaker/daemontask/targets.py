@@ -15,7 +15,7 @@ from caretaker.daemontask.ecs.snapshot import Snapshot as EcsSnapshot
 from caretaker.daemontask.resource import has_ecs, read_ecs
 from caretaker.daemontask.snapshot import Snapshot
 from caretaker.daemontask.task_state import TaskStates
-from caretaker.runtime.controller import Kind, Later, Next, Subject
+from caretaker.runtime.controller import Kind, Next, Subject
 from caretaker.runtime.work_queue import Key
 
 Gathered = Snapshot | EcsSnapshot

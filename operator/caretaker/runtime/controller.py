@@ -20,7 +20,7 @@ from caretaker.kube.client import KubeClient
 from caretaker.kube.errors import ApiError, NotLeader
 from caretaker.obs import log
 from caretaker.obs.metrics import Metrics
-from caretaker.runtime import denied, throttled
+from caretaker.runtime import cpu_condition, permission_conditions
 from caretaker.runtime.cpu import CpuThrottle, new_task
 from caretaker.runtime.events import Event, EventRecorder, ObjectRef
 from caretaker.runtime.work_queue import CONFLICT_MAX, Key, WorkQueue
@@ -256,7 +256,7 @@ class Controller:
         subject, more = kind.subject(snapshot), list[Event]()
         status = kind.status(snapshot, plan, outcome)
         if self._cpu.throttled(key):
-            status, more = throttled.with_condition(subject.status, status, format_time(time.time()))
+            status, more = cpu_condition.with_condition(subject.status, status, format_time(time.time()))
         kind.observe(snapshot, plan, status)
         self._show(key, status.conditions)
         if await self._write_status(key, subject, status, follow):
@@ -324,10 +324,10 @@ class Controller:
     async def _show_denied(self, key: Key, error: ApiError) -> None:
         """No plan, so no status: the conditions alone can say why."""
         kind = self._kinds[key.kind]
-        self._show(key, denied.conditions((), kind.stopped, 0, error.message, ""))
+        self._show(key, permission_conditions.conditions((), kind.stopped, 0, error.message, ""))
         try:
             now = format_time(time.time())
-            uid = await denied.show(self._client, kind.path(key), kind.stopped, error, now)
+            uid = await permission_conditions.write(self._client, kind.path(key), kind.stopped, error, now)
         except (ApiError, NotLeader) as problem:
             logger.debug("the missing permission could not be shown: %s", problem)
             return

@@ -19,7 +19,7 @@ from caretaker.imds.controller import IMDSPolicyKind
 from caretaker.imds.plan import Plan
 from caretaker.imds.status import status_of as policy_status
 from caretaker.registry import DAEMON_TASK, IMDS_POLICY, S3_AGGREGATED_REFRESH
-from caretaker.runtime import denied
+from caretaker.runtime import permission_conditions
 from caretaker.s3refresh import plan as refresh_plan
 from caretaker.s3refresh.controller import S3AggregatedRefreshKind
 from caretaker.s3refresh.status import status_of as refresh_status
@@ -83,7 +83,7 @@ def _statuses() -> Iterator[tuple[str, str, Any]]:
     ):
         for title, status in states:
             yield kind, title, status
-            refused: tuple[Condition, ...] = denied.conditions(
+            refused: tuple[Condition, ...] = permission_conditions.conditions(
                 status.conditions, stopped, status.observed_generation, "cannot list pods", NOW
             )
             replaced = msgspec.structs.replace(status, conditions=refused)

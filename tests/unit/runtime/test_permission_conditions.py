@@ -1,7 +1,7 @@
 """The conditions of a resource whose pass was stopped by a missing permission."""
 
 from caretaker.api.conditions import Condition, find
-from caretaker.runtime.denied import conditions
+from caretaker.runtime.permission_conditions import conditions
 
 EARLIER, NOW = "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"
 TASK = ("Progressing",)

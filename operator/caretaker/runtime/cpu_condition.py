@@ -20,7 +20,7 @@ def with_condition(before: Any, status: Any, now: str) -> tuple[Any, list[Event]
     """(the status with the condition, an Event if the condition is new). `before`: the recorded status."""
     generation = getattr(status, "observed_generation", 0)
     condition = Condition(c.CPU_THROTTLED, "True", CpuReason.SHARE_EXCEEDED, MESSAGE, generation)
-    stood = c.find(before.conditions, c.CPU_THROTTLED)
-    (condition,) = c.merge((stood,) if stood is not None else (), (condition,), now)
+    old = c.find(before.conditions, c.CPU_THROTTLED)
+    (condition,) = c.merge((old,) if old is not None else (), (condition,), now)
     with_it = msgspec.structs.replace(status, conditions=(*status.conditions, condition))
-    return with_it, [] if stood is not None else [Event("Warning", CpuReason.SHARE_EXCEEDED, MESSAGE)]
+    return with_it, [] if old is not None else [Event("Warning", CpuReason.SHARE_EXCEEDED, MESSAGE)]

@@ -1,7 +1,7 @@
-"""Says on a custom resource that its pass was stopped by a permission that we lack.
+"""Writes the condition PermissionDenied when a missing permission has ended a pass.
 
-Inputs: a client, the resource's path, the refusal. It touches conditions only: counts and lists stand as the
-last whole pass left them, and the next whole pass replaces the conditions, too. Knows no kind.
+Inputs: a client, the resource's path, the refusal. It writes conditions only: counts and lists stay as the
+last complete pass wrote them, and the next complete pass replaces the conditions, too. Knows no kind.
 """
 
 from collections.abc import Collection
@@ -19,19 +19,19 @@ class _Status(msgspec.Struct):
     conditions: tuple[Condition, ...] = ()
 
 
-class _Standing(msgspec.Struct):
+class _Current(msgspec.Struct):
     metadata: WireMeta
     status: msgspec.Raw = msgspec.Raw(b"{}")
 
 
-async def show(client: KubeClient, path: str, stopped: Collection[str], error: ApiError, now: str) -> str:
-    """Write the conditions unless they stand already; the resource's uid if they are new, else "". `stopped`
+async def write(client: KubeClient, path: str, stopped: Collection[str], error: ApiError, now: str) -> str:
+    """Write the conditions if they changed; returns the resource's uid if they are new, else "". `stopped`
     are the types that are False then, beside Ready.
 
-    Raises ApiError: whoever lacks one permission may lack those of this, too.
+    Raises ApiError: the permissions for this may be missing, too.
     """
-    standing = await client.get(path, _Standing)
-    meta, before = standing.metadata, _conditions(standing.status)
+    current = await client.get(path, _Current)
+    meta, before = current.metadata, _conditions(current.status)
     after = conditions(before, stopped, meta.generation, error.message, now)
     if after == before:
         return ""
@@ -48,7 +48,7 @@ def _conditions(status: msgspec.Raw) -> tuple[Condition, ...]:
     try:
         return msgspec.json.decode(status, type=_Status).conditions
     except msgspec.ValidationError:
-        return ()  # written by somebody else: replaced
+        return ()  # not written by this operator: replaced
 
 
 def conditions(
@@ -56,10 +56,13 @@ def conditions(
 ) -> tuple[Condition, ...]:
     """`before` with Ready and `stopped` False and Reconciling True; Stalled goes, since it is retried."""
 
-    def denied(kind: str, status: ConditionStatus) -> Condition:
-        return Condition(kind, status, Reason.PERMISSION_DENIED, message, generation)
+    def condition(condition_type: str, status: ConditionStatus) -> Condition:
+        return Condition(condition_type, status, Reason.PERMISSION_DENIED, message, generation)
 
-    first = denied(c.READY, "False")
-    last = [*(denied(kind, "False") for kind in stopped), denied(c.RECONCILING, "True")]
+    first = condition(c.READY, "False")
+    last = [
+        *(condition(condition_type, "False") for condition_type in stopped),
+        condition(c.RECONCILING, "True"),
+    ]
     replaced = {c.STALLED, *(x.type for x in (first, *last))}
     return c.merge(before, [first, *(x for x in before if x.type not in replaced), *last], now)
