@@ -15,7 +15,7 @@ from caretaker.daemontask.ecs.snapshot import Snapshot as EcsSnapshot
 from caretaker.daemontask.resource import has_ecs, read_ecs
 from caretaker.daemontask.snapshot import Snapshot
 from caretaker.daemontask.task_state import TaskStates
-from caretaker.runtime.controller import Kind, Next, Subject
+from caretaker.runtime.controller import Kind, Next, RequeueAfter, Subject
 from caretaker.runtime.work_queue import Key
 
 Gathered = Snapshot | EcsSnapshot
@@ -47,7 +47,7 @@ class Targets(Kind[Gathered, Any, Any]):
     async def gather(self, key: Key) -> Gathered | None:
         """The task, and what its target knows."""
         if wait := self._task_states.wait(key, time.monotonic()):
-            raise Later(wait)
+            raise RequeueAfter(wait)
         raw = await self._nodes.read(key)
         if raw is None:
             return None

@@ -48,7 +48,7 @@ class Retry(Exception):  # noqa: N818
         self.after = after
 
 
-class Later(Exception):  # noqa: N818
+class RequeueAfter(Exception):  # noqa: N818
     """The pass may not begin yet; it comes after `seconds`, whatever arrives."""
 
     def __init__(self, seconds: float) -> None:
@@ -92,8 +92,8 @@ class Kind(Protocol, Generic[S, P, O]):
         """The API path of the resource. Pure."""
 
     async def gather(self, key: Key) -> S | None:
-        """Read everything that the plan needs. None: the resource is gone, or needs nothing. Raises Later if
-        the pass has to begin at another time."""
+        """Read everything that the plan needs. None: the resource is gone, or needs nothing. Raises
+        RequeueAfter if the pass has to begin at another time."""
 
     def plan(self, snapshot: S) -> P:
         """All decisions, with their reasons. Pure: no I/O, no clock, no chance."""
@@ -210,9 +210,9 @@ class Controller:
         with log.bind(kind=key.kind, namespace=key.namespace, name=key.name, reconcile_id=reconcile_id):
             try:
                 follow = await self._cpu.timed(key, self._pass(key, self._kinds[key.kind]))
-            except Later as later:
-                self._queue.pause(key, later.seconds)
-                self._queue.add_after(key, later.seconds)
+            except RequeueAfter as postponed:
+                self._queue.pause(key, postponed.seconds)
+                self._queue.add_after(key, postponed.seconds)
             except NotLeader:
                 # Usually the Lease is lost, and no pass follows; it may still be renewed.
                 self._queue.retry(key)

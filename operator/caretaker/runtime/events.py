@@ -2,7 +2,7 @@
 
 Inputs: a reference to the object and the pure Event values a planner returned. It must not disturb a
 pass: a failed post is logged and dropped. Nor may it repeat itself: the same (uid, reason, message) is
-posted once in DEDUPE_SECONDS, by whichever process, since the Event's name is made of them.
+posted once in DEDUPE_SECONDS among all processes, since the Event's name is made of them.
 """
 
 import logging
@@ -23,26 +23,26 @@ REMEMBERED: Final = 4096  # (uid, reason, message) hashes, some 150 bytes each
 MAX_MESSAGE_BYTES: Final = 1024  # ValidateEventCreate in k8s.io/kubernetes/pkg/apis/core/validation/events.go
 _ELLIPSIS: Final = "..."
 
-__all__ = ["Creator", "Event", "EventRecorder", "ObjectRef"]
+__all__ = ["Event", "EventRecorder", "EventSink", "ObjectRef"]
 
 log = logging.getLogger(__name__)
 
 
-class Creator(Protocol):
+class EventSink(Protocol):
     """The one call of caretaker.kube.client.KubeClient that is used here."""
 
     async def create(self, path: str, body: dict[str, Any]) -> Any: ...
 
 
 class EventRecorder:
-    """Posts Events as `component`, told apart among replicas by `identity`.
+    """Posts Events as `component`; `identity` distinguishes replicas.
 
     `clock` gives seconds since the epoch.
     """
 
     def __init__(
         self,
-        client: Creator,
+        client: EventSink,
         component: str = "caretaker",
         identity: str = "",
         clock: Callable[[], float] = time.time,
@@ -65,8 +65,8 @@ class EventRecorder:
             if self._recently(key, now):
                 continue
             self._remember(key, now)
-            # Events are kept for an hour, logs for longer. Levels are about the operator, which is well when
-            # it tells of a resource that is not: a warning would call whoever runs it for a user's Pod.
+            # Events are kept for an hour, logs for longer. Log levels are about the operator's own health: a
+            # warning would alert its administrator for a user's Pod.
             log.info("%s: %s", event.reason, message, extra={"event": event.type})
             try:
                 await self._create(ref, msgspec.structs.replace(event, message=message), key, now)

@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 Callback = Callable[[], Awaitable[None] | None]
 
-# How long a clean stop waits for the release: longer than it takes, shorter than a Pod's patience.
+# Timeout of the release at a clean stop: longer than it takes, below a Pod's grace period.
 _RELEASE_SECONDS = 2.0
 
 
@@ -49,7 +49,7 @@ class WireLease(msgspec.Struct):
 
 
 class LeaseClient(Protocol):
-    """What is used of KubeClient; see there."""
+    """The methods of KubeClient that are used; see there."""
 
     async def get(self, path: str, type: type[WireLease], *, timeout: float, urgent: bool) -> WireLease:  # noqa: A002
         """Read by quorum."""
@@ -102,8 +102,8 @@ class Lease:
 
     duration        seconds a renewal is good for; others may take the Lease after it
     renew_deadline  seconds without an acknowledged renewal after which the holder steps down by itself
-    retry           seconds between renewals, and between looks of a candidate
-    holder          who holds it, as last seen; "" = nobody
+    retry           seconds between renewals, and between reads of a candidate
+    holder          the last observed holder; "" = none
     """
 
     def __init__(
@@ -132,37 +132,37 @@ class Lease:
         self._renew_deadline = renew_deadline
         self._retry = retry
         self._leading = False
-        self._sent = 0.0  # when the last acknowledged renewal was sent
-        # The record as last seen: its resourceVersion, when it came to be seen, how long it is good for.
+        self._renewed_at = 0.0  # when the last acknowledged renewal was sent
+        # The observed record: its resourceVersion, the time of observation, its duration.
         self._version = ""
-        self._seen = 0.0
-        self._good_for = 0.0
+        self._observed_at = 0.0
+        self._observed_duration = 0.0
         self._transitions = 0
-        self._trouble = ""
+        self._last_error = ""
 
-    # ------------------------------------------------------------ for the others
+    # --------------------------------------------------------------- public
 
     @property
     def held(self) -> bool:
         """Whether this process leads now."""
-        return self._leading and self._clock() < self._sent + self._duration
+        return self._leading and self._clock() < self._renewed_at + self._duration
 
     def guard(self, timeout: float) -> None:
         """Raise NotLeader unless the Lease is held and outlives a call of `timeout` seconds from now."""
         if not self._leading:
             raise NotLeader(f"{self._name} is held by {self.holder or 'nobody'}")
-        left = self._sent + self._duration - self._clock()
+        left = self._renewed_at + self._duration - self._clock()
         if left <= timeout:
             raise NotLeader(
                 f"{self._name} is held for {max(0.0, left):.1f} s more, the call may take {timeout:g}"
             )
 
     async def run(self, on_started: Callback, on_stopped: Callback) -> None:
-        """Stand for election, again and again, until cancelled.
+        """Acquire and hold the Lease, again and again, until cancelled.
 
         on_started runs beside the renewals and is cancelled when leadership ends; on_stopped is awaited
-        after it. When run() is cancelled the Lease is still renewed while on_stopped drains, then given
-        up, so that a standby takes over at its next look. What on_started raises ends run().
+        after it. When run() is cancelled the Lease is still renewed while on_stopped drains, then
+        released, so that a standby takes over at its next read. An exception of on_started ends run().
         """
         while True:
             await self._acquire()
@@ -172,16 +172,19 @@ class Lease:
 
     async def _acquire(self) -> None:
         while True:
-            if await self._tried(self._take()):
+            if await self._attempt(self._try_acquire()):
                 break
             await asyncio.sleep(self._retry * random.uniform(0.9, 1.1))
         self._leading = True
         log.info("leading: %s holds %s", self.identity, self._path)
 
-    async def _take(self) -> bool:
+    async def _try_acquire(self) -> bool:
         lease = await self._read()
-        # A Lease that was deleted says nothing about its holder, who may not know yet.
-        if self.holder not in ("", self.identity) and self._clock() < self._seen + self._good_for:
+        # A deleted Lease proves nothing about its holder, which may still act as the leader.
+        if (
+            self.holder not in ("", self.identity)
+            and self._clock() < self._observed_at + self._observed_duration
+        ):
             return False
         if lease is None:
             return await self._create()
@@ -204,22 +207,22 @@ class Lease:
             lost = renewing.done()
             self._leading = not lost
             try:
-                await _cancelled(work)
+                await _cancel(work)
                 await _call(on_stopped)
             finally:
-                await _cancelled(renewing)
+                await _cancel(renewing)
                 self._leading = False
                 if not lost:
                     await self._release()
 
     async def _renew(self) -> None:
-        """Renew until that fails for renew_deadline, or somebody else is found to hold the Lease."""
+        """Renew until that fails for renew_deadline, or another process holds the Lease."""
         while True:
-            # Closer together as the end comes near, so that trouble just short of the deadline is survived.
-            await asyncio.sleep(min(self._retry, max(self._left() / 2, self._retry / 4)))
-            if self._left() <= 0:
+            # More often as the deadline comes near, to survive an error just before it.
+            await asyncio.sleep(min(self._retry, max(self._until_deadline() / 2, self._retry / 4)))
+            if self._until_deadline() <= 0:
                 break
-            renewed = await self._tried(self._write(self._spec()))
+            renewed = await self._attempt(self._write(self._spec()))
             if not renewed and self.holder != self.identity:
                 break
         why = f"is held by {self.holder or 'nobody'}"
@@ -227,12 +230,12 @@ class Lease:
             why = f"was not renewed within {self._renew_deadline:g} s"
         log.warning("no longer leading: %s %s", self._path, why)
 
-    def _left(self) -> float:
+    def _until_deadline(self) -> float:
         """Seconds until the holder steps down unless a renewal is acknowledged."""
-        return max(0.0, self._sent + self._renew_deadline - self._clock())
+        return max(0.0, self._renewed_at + self._renew_deadline - self._clock())
 
     async def _release(self) -> None:
-        """Empty the holder, so that nobody waits for the Lease to run out."""
+        """Empty the holder, so that no candidate waits for the Lease to expire."""
         body = {"holderIdentity": None, "leaseDurationSeconds": 1, "renewTime": _now()}
         try:
             async with asyncio.timeout(_RELEASE_SECONDS):
@@ -242,23 +245,23 @@ class Lease:
 
     # ----------------------------------------------------------------- requests
 
-    async def _tried(self, attempt: Awaitable[bool]) -> bool:
-        """The attempt's answer; False when the API server gave none, which is logged once."""
+    async def _attempt(self, attempt: Awaitable[bool]) -> bool:
+        """The attempt's result; False when the API server fails, which is logged once."""
         try:
             answer = await attempt
         except (ApiError, msgspec.ValidationError) as error:
-            why = _explained(error)
-            if why != self._trouble:
-                self._trouble = why
+            why = _with_advice(error)
+            if why != self._last_error:
+                self._last_error = why
                 log.warning("Lease: %s", why)
             return False
-        self._trouble = ""
+        self._last_error = ""
         return answer
 
     async def _write(self, spec: dict[str, Any]) -> bool:
-        """Patch the Lease as last seen; False when it turns out to be somebody else's.
+        """Patch the observed Lease; False when another process holds it.
 
-        A write whose answer was lost shows as a conflict with ourselves: the record is read again and
+        A write whose response was lost shows as a conflict with ourselves: the record is read again and
         written once more, and only the write that is acknowledged counts.
         """
         ours = self.holder == self.identity
@@ -267,13 +270,13 @@ class Lease:
             body = {"metadata": {"resourceVersion": self._version}, "spec": spec}
             try:
                 lease = await self._client.patch(
-                    self._path, body, WireLease, timeout=self._patience(), unguarded=True
+                    self._path, body, WireLease, timeout=self._request_timeout(), unguarded=True
                 )
             except ApiError as error:
                 if not (error.conflict or error.not_found):
                     raise
             else:
-                self._won(lease, sent)
+                self._acknowledged(lease, sent)
                 return True
             if await self._read() is None:
                 self.holder = ""
@@ -291,41 +294,43 @@ class Lease:
         }
         try:
             lease = await self._client.create(
-                self._collection, body, WireLease, timeout=self._patience(), unguarded=True
+                self._collection, body, WireLease, timeout=self._request_timeout(), unguarded=True
             )
         except ApiError as error:
             if not error.already_exists:
                 raise
             await self._read()
             return False
-        self._won(lease, sent)
+        self._acknowledged(lease, sent)
         return True
 
     async def _read(self) -> WireLease | None:
-        """Look at the record and note when it changed; None when there is none."""
+        """Read the record and observe a change; None when there is none."""
         try:
-            lease = await self._client.get(self._path, WireLease, timeout=self._patience(), urgent=True)
+            lease = await self._client.get(
+                self._path, WireLease, timeout=self._request_timeout(), urgent=True
+            )
         except ApiError as error:
             if not error.not_found:
                 raise
             return None
         if lease.metadata.resource_version != self._version:
-            self._note(lease)
+            self._observe(lease)
         return lease
 
-    def _note(self, lease: WireLease) -> None:
+    def _observe(self, lease: WireLease) -> None:
         self._version = lease.metadata.resource_version
-        self._seen = self._clock()
-        self._good_for = float(lease.spec.lease_duration_seconds or 0)
+        self._observed_at = self._clock()
+        self._observed_duration = float(lease.spec.lease_duration_seconds or 0)
         self.holder = lease.spec.holder_identity or ""
         self._transitions = lease.spec.lease_transitions or 0
 
-    def _won(self, lease: WireLease, sent: float) -> None:
-        self._note(lease)
-        self._sent = sent
+    def _acknowledged(self, lease: WireLease, sent: float) -> None:
+        self._observe(lease)
+        self._renewed_at = sent
 
     def _spec(self, transitions: int | None = None) -> dict[str, Any]:
-        """A renewal; with `transitions`, a taking."""
+        """The spec of a renewal; with `transitions`, of an acquisition."""
         now = _now()
         spec: dict[str, Any] = {
             "holderIdentity": self.identity,
@@ -337,14 +342,14 @@ class Lease:
             spec |= {"acquireTime": now, "leaseTransitions": transitions}
         return spec
 
-    def _patience(self) -> float:
+    def _request_timeout(self) -> float:
         """Seconds for one request: two fit into the renew deadline (as client-go sets it up)."""
         half = self._renew_deadline / 2
-        return min(half, self._left()) if self._leading and self._left() > 0 else half
+        return min(half, self._until_deadline()) if self._leading and self._until_deadline() > 0 else half
 
 
-def _explained(error: Exception) -> str:
-    """The error, and the mend where there is no namespace for the Lease."""
+def _with_advice(error: Exception) -> str:
+    """The error, with advice if the namespace of the Lease does not exist."""
     if isinstance(error, ApiError) and error.not_found and error.message.startswith("namespaces "):
         return f"{error}; create that namespace, or name another one with --operator-namespace"
     return str(error)
@@ -356,7 +361,7 @@ async def _call(callback: Callback) -> None:
         await result
 
 
-async def _cancelled(task: asyncio.Task[None]) -> None:
+async def _cancel(task: asyncio.Task[None]) -> None:
     """Cancel a task that still runs, and wait for it."""
     if task.done():
         return
@@ -367,5 +372,5 @@ async def _cancelled(task: asyncio.Task[None]) -> None:
 
 
 def _now() -> str:
-    """metav1.MicroTime, for people to read: nothing compares it."""
+    """metav1.MicroTime, for people: no code compares it."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -1,9 +1,9 @@
 """The work queue: a set of keys with a time each.
 
-Events only add a key. The first event after a quiet second runs after 50 ms, so that what belongs
-together is seen together; while events keep coming a key runs once a second. An urgent event, one that
+Events only add a key. The first event after a quiet second runs after 50 ms, so that related events
+share a pass; while events keep coming a key runs once a second. An urgent event, one that
 lets something start, need not wait for the second to end: each key has URGENT passes in hand, one more
-every second. A key is never worked on twice at once: what arrives meanwhile runs it again afterwards.
+every second. A key is never processed twice at once: an event during its pass runs it again afterwards.
 A key whose resource took more than its share of CPU, or is large, is paused, whatever arrives. Failures
 back off per key, exponentially and with jitter.
 """
@@ -23,8 +23,8 @@ STORM_INTERVAL: Final = 1.0
 URGENT: Final = 5  # passes that may follow each other without a second between them
 BACKOFF_BASE: Final = 0.5
 BACKOFF_MAX: Final = 300.0
-# Of a conflict: it says that somebody was faster, not that anything is wrong; what was refused for long may
-# have made the key's backoff long.
+# For a conflict: another writer was faster, and nothing is wrong; earlier refusals may have made the key's
+# backoff long.
 CONFLICT_MAX: Final = 10.0
 
 
@@ -118,17 +118,17 @@ class WorkQueue:
         self._failures.pop(key, None)
 
     def pending(self, key: Key) -> bool:
-        """Whether something happened to the key that no pass has answered."""
+        """Whether the key has an event that no pass has processed."""
         return key in self._due
 
     def forget(self, key: Key) -> None:
-        """The resource is gone. What happened meanwhile stays due: it may be its successor's creation."""
+        """The resource is gone. Events since then stay due: one may be the creation of its successor."""
         for table in (self._failures, self._started, self._spent):
             table.pop(key, None)
 
     async def get(self, stopping: asyncio.Event) -> tuple[Key, float] | None:
-        """(the next due key, seconds it waited past its time); None once `stopping` is set, which wake()
-        has it look at. Call done() after working on it. Who is cancelled while waiting has taken no key."""
+        """(the next due key, seconds it waited past its time); None once `stopping` is set and wake() was
+        called. Call done() after the pass. A cancelled get() takes no key."""
         while not stopping.is_set():
             now = self._clock()
             key = self._pop(now)
@@ -146,7 +146,7 @@ class WorkQueue:
         return None
 
     def wake(self) -> None:
-        """All who wait look again whether they are to stop."""
+        """Make all waiting get() calls check whether to stop."""
         self._changed.set()
 
     def done(self, key: Key) -> None:
@@ -167,7 +167,7 @@ class WorkQueue:
             self._changed.set()
 
     def _pop(self, now: float) -> Key | None:
-        """The first due key that nobody works on; entries that a later _put replaced are dropped."""
+        """The first due key without a pass in progress; entries that a later _put replaced are dropped."""
         while self._heap:
             due, key = self._heap[0]
             if self._due.get(key) != due or key in self._busy:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from caretaker.obs.metrics import create_metrics
-from caretaker.runtime.controller import Controller, Later
+from caretaker.runtime.controller import Controller, RequeueAfter
 from caretaker.runtime.work_queue import Key, WorkQueue
 
 A, B = Key("DaemonTask", "default", "a"), Key("DaemonTask", "default", "b")
@@ -26,7 +26,7 @@ class Seen:
         if key.name == "torn":
             raise asyncio.CancelledError
         if key.name == "later":
-            raise Later(600)
+            raise RequeueAfter(600)
 
     def forget(self, key: Key) -> None:
         """Nothing is kept."""
