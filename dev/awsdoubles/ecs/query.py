@@ -59,7 +59,7 @@ class _Parser:
         """Expressions with `or` between them."""
         found = self._all()
         while self._next("or"):
-            found = _either(found, self._all())
+            found = _union(found, self._all())
         return found
 
     def _all(self) -> Matches:
@@ -107,7 +107,7 @@ class _Parser:
         return self.left.pop(0)
 
 
-def _either(one: Matches, other: Matches) -> Matches:
+def _union(one: Matches, other: Matches) -> Matches:
     return lambda attributes: one(attributes) or other(attributes)
 
 

@@ -186,8 +186,8 @@ class Poller:
         self._left.set()
         soon = [entry for entry in back if not entry.message.malformed]
         await asyncio.gather(
-            *(self._send(self._delete, some) for some in _tens(gone)),
-            *(self._send(self._again, some) for some in _tens(soon)),
+            *(self._send(self._delete, some) for some in _batched(gone)),
+            *(self._send(self._again, some) for some in _batched(soon)),
         )
 
     def _answers(self, reader: Hashable, numbers: Iterable[int]) -> Iterable[InFlightMessage]:
@@ -359,7 +359,7 @@ class Poller:
         old = [entry for entry in self._unclaimed.values() if entry.since <= since and not entry.deleted]
         for entry in old:
             entry.deleted = True
-        await asyncio.gather(*(self._send(self._delete, some) for some in _tens(old)))
+        await asyncio.gather(*(self._send(self._delete, some) for some in _batched(old)))
 
     async def _send(self, work: Callable[[Batch], Awaitable[None]], some: Batch) -> None:
         async with self._gate:
@@ -395,5 +395,5 @@ class Poller:
         )
 
 
-def _tens(entries: Batch) -> Iterable[Batch]:
+def _batched(entries: Batch) -> Iterable[Batch]:
     return (entries[at : at + BATCH] for at in range(0, len(entries), BATCH))

@@ -26,10 +26,10 @@ AGAIN_SECONDS: Final = 5.0
 class _Queue:
     def __init__(self, poller: Poller) -> None:
         self.poller = poller
-        self.task = asyncio.create_task(_for_ever(poller), name="sqs-poller")
+        self.task = asyncio.create_task(_run_forever(poller), name="sqs-poller")
 
 
-async def _for_ever(poller: Poller) -> None:
+async def _run_forever(poller: Poller) -> None:
     """An answer that nobody foresaw must not end the polling."""
     while True:
         try:

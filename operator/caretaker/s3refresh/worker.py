@@ -261,7 +261,7 @@ class Worker:
                 wait = min(wait, _backoff(failures) * self._scale)
             failures = 0 if found.complete else failures + 1
             await asyncio.sleep(min(wait, REDISCOVER_SECONDS * self._scale))
-            await _either(self._again, wait)
+            await _wait_any(self._again, wait)
 
     async def _found(self, target: Target, target_type: TargetType) -> Shares:
         try:
@@ -362,7 +362,7 @@ def _backoff(failures: int) -> float:
     return BACKOFF_SECONDS[min(failures, len(BACKOFF_SECONDS) - 1)] * random.uniform(0.5, 1)
 
 
-async def _either(event: asyncio.Event, seconds: float) -> None:
+async def _wait_any(event: asyncio.Event, seconds: float) -> None:
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await event.wait()

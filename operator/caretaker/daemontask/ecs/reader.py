@@ -160,7 +160,7 @@ class Reader:
 class _Queue:
     def __init__(self, reader: Reader) -> None:
         self.reader = reader
-        self.task = asyncio.create_task(_for_ever(reader), name="ecs-events")
+        self.task = asyncio.create_task(_run_forever(reader), name="ecs-events")
 
 
 class Readers:
@@ -205,7 +205,7 @@ class Readers:
         await cancel(*tasks)
 
 
-async def _for_ever(reader: Reader) -> None:
+async def _run_forever(reader: Reader) -> None:
     """An unexpected answer must not end the reading."""
     while True:
         try:
