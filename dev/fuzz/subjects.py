@@ -18,7 +18,7 @@ from caretaker.api.grants import Grants, refusals
 from caretaker.api.objects import Node, WireMeta, WireNode, WirePod
 from caretaker.api.s3refresh import Filter
 from caretaker.cli import manifest
-from caretaker.cli.common import Failure
+from caretaker.cli.common import CommandError
 from caretaker.daemontask import cron_calendar, results
 from caretaker.daemontask.ecs import envelope as ecs_envelope
 from caretaker.daemontask.ledger import decode_entry
@@ -306,6 +306,6 @@ SUBJECTS: Final[dict[str, Subject]] = {
     "label": Subject(of_text(MIB, LabelLimiter())),
     # By the command line, of one's own file.
     "manifest": Subject(
-        of_text(KEY * 8, lambda file: manifest.read("f", samples.MANIFEST + file)), (Failure,), 5.0
+        of_text(KEY * 8, lambda file: manifest.read("f", samples.MANIFEST + file)), (CommandError,), 5.0
     ),
 }

@@ -1,7 +1,7 @@
-"""The commands: run | plan | status | rerun | resume | logs. They parse, connect, print; they decide nothing.
+"""The commands: run | plan | status | rerun | resume | logs. They parse, connect and print.
 
 One file a command: `add` declares its arguments, `main` carries it out and returns the exit code: 0 done,
-1 failed, 2 wrong usage, 130 interrupted. Errors are one line on stderr that names the mend.
+1 failed, 2 wrong usage, 130 interrupted. Errors are one line on stderr, with a fix.
 """
 
 import argparse
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from caretaker import __version__
 from caretaker.cli import logs, plan, rerun, resume, run, status
-from caretaker.cli.common import Failure, Parser, Usage, add_connection
+from caretaker.cli.common import CommandError, Parser, UsageError, add_connection
 from caretaker.cli.text import one_line
 from caretaker.kube.rest_config import ConfigError
 from caretaker.obs.server import ListenError
@@ -22,44 +22,44 @@ _COMMANDS = (run, plan, status, rerun, resume, logs)
 
 def main(argv: Sequence[str] | None = None, scale: float = 1.0) -> int:
     """The console script `caretaker`. `scale`: factor on the waits of `run`, as of App."""
-    args = _parsed(argv)
+    args = _parse(argv)
     args.scale = scale
     try:
         code = int(args.main(args))
-        sys.stdout.flush()  # here, where a reader that went away is expected
-    except (SettingsError, Usage) as error:
-        _tell(args.command, error)
+        sys.stdout.flush()  # here, where a closed pipe is handled
+    except (SettingsError, UsageError) as error:
+        _print_error(args.command, error)
         return 2
     except ConfigError as error:
         why = one_line(str(error)).rstrip(".")
-        _tell(args.command, f"{why}; set KUBECONFIG, or give --kubeconfig FILE and --context NAME")
+        _print_error(args.command, f"{why}; set KUBECONFIG, or give --kubeconfig FILE and --context NAME")
         return 2
-    except (Failure, ListenError) as error:
-        _tell(args.command, error)
+    except (CommandError, ListenError) as error:
+        _print_error(args.command, error)
         return 1
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        # `caretaker status ... | head`: nobody reads on. Python would complain once more when it flushes.
+        # `caretaker status ... | head`: the pipe is closed. Python would fail again at its final flush.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     return code
 
 
-def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
-    """Flags may stand between the kind and the name, as kubectl has it; argparse has no word for that."""
+def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """Flags may stand between the kind and the name, as with kubectl; argparse does not support that."""
     parser = _parser()
     args, rest = parser.parse_known_args(argv)
     named = "resource" in args and not any(word.startswith("-") for word in rest)
     if rest and not named:
-        parser.prog = f"caretaker {args.command}"  # whose help has the flags
+        parser.prog = f"caretaker {args.command}"  # its help lists the flags
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
     if rest:
         args.resource += rest
     return args
 
 
-def _tell(command: str, error: object) -> None:
+def _print_error(command: str, error: object) -> None:
     prefix = "caretaker" if command == "run" else f"caretaker {command}"
     for line in str(error).splitlines():
         print(f"{prefix}: {line}", file=sys.stderr)

@@ -1,6 +1,6 @@
-"""What the commands share: their parser, the connection, errors in one line, the resource that is named.
+"""Shared by all commands: the parser, the connection, errors in one line, the resource argument.
 
-Inputs: the command line and, through settings, the environment. Nothing here knows what a command does.
+Inputs: the command line and, through settings, the environment. It knows no command.
 """
 
 import argparse
@@ -27,7 +27,7 @@ _TASKS: Final = (DAEMON_TASK,)
 
 
 class Raw(Protocol):
-    """A resource whose spec has not been judged yet."""
+    """A resource whose spec is not validated yet."""
 
     metadata: WireMeta
     spec: msgspec.Raw
@@ -37,17 +37,17 @@ class Raw(Protocol):
 R = TypeVar("R", bound=Raw)
 
 
-class Failure(Exception):  # noqa: N818 - what the command came to, exit code 1
-    """The command could not do what was asked; a line for each reason, each naming its mend."""
+class CommandError(Exception):
+    """The command failed, exit code 1; a line for each reason, each with a fix."""
 
 
-class Usage(Exception):  # noqa: N818 - exit code 2
-    """The command line asks for something that cannot be."""
+class UsageError(Exception):
+    """The command line is not valid, exit code 2."""
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse, with its errors in one line, and each flag under its full name alone: who refuses a flag, as
-    the chart does, need not think of what it begins with."""
+    """argparse, with its errors in one line, and without abbreviated flags: the chart refuses some flags, and
+    need not consider their prefixes."""
 
     def __init__(self, **how: Any) -> None:
         """As argparse; sub-parsers are made by this, too."""
@@ -59,7 +59,7 @@ class Parser(argparse.ArgumentParser):
 
 
 class Session(msgspec.Struct, frozen=True):
-    """A connection, and what the flags said of it."""
+    """A connection and its settings."""
 
     client: KubeClient
     settings: Settings
@@ -108,24 +108,24 @@ def add_named(parser: argparse.ArgumentParser, kinds: Sequence[KindInfo] = _TASK
 
 
 def named(words: Sequence[str], kinds: Sequence[KindInfo] = _TASKS) -> tuple[KindInfo, str]:
-    """(kind, name) in the words given; Usage when they are not a kind and a name."""
+    """(kind, name) in the words given; UsageError when they are not a kind and a name."""
     if len(words) > 2 or any("/" in word for word in words[1:]):
-        raise Usage(f"one at a time, and nodes joined by commas, instead of {' '.join(words)}")
+        raise UsageError(f"one at a time, and nodes joined by commas, instead of {' '.join(words)}")
     parts = words[0].split("/", 1) if len(words) == 1 else words
-    meant = [kind for kind in kinds if parts[0].lower() in words_of(kind)]
+    matching = [kind for kind in kinds if parts[0].lower() in aliases_of(kind)]
     if len(parts) != 2 or not parts[1]:
-        forms = " or ".join(map(_form, meant or kinds))
-        raise Usage(f"which one? write: {forms}, instead of {' '.join(words)}")
-    if not meant and any(parts[0].lower() in words_of(kind) for kind in KINDS):
-        raise Usage(f"{parts[0]}: this is about {' and '.join(f'{kind.kind}s' for kind in kinds)} alone")
-    if not meant:
+        forms = " or ".join(map(_form, matching or kinds))
+        raise UsageError(f"which one? write: {forms}, instead of {' '.join(words)}")
+    if not matching and any(parts[0].lower() in aliases_of(kind) for kind in KINDS):
+        raise UsageError(f"{parts[0]}: this is about {' and '.join(f'{kind.kind}s' for kind in kinds)} alone")
+    if not matching:
         forms = " or ".join(f"{kind.kind.lower()} {parts[1]}" for kind in kinds)
-        raise Usage(f"{parts[0]}: there is no such kind here; write: {forms}")
-    return meant[0], parts[1]
+        raise UsageError(f"{parts[0]}: there is no such kind here; write: {forms}")
+    return matching[0], parts[1]
 
 
-def words_of(kind: KindInfo) -> tuple[str, ...]:
-    """What kubectl takes for the kind as well, in lower case."""
+def aliases_of(kind: KindInfo) -> tuple[str, ...]:
+    """The names that kubectl accepts for the kind, in lower case."""
     return kind.kind.lower(), kind.plural, kind.short, f"{kind.plural}.{GROUP}"
 
 
@@ -134,9 +134,9 @@ def _form(kind: KindInfo) -> str:
 
 
 def execute(args: argparse.Namespace, body: Callable[[Session], Awaitable[int]]) -> int:
-    """Connect, run `body`, and put what the API server refuses into one line."""
+    """Connect, run `body`, and turn an ApiError into one line."""
     settings = load(args)
-    # stdout is the command's answer; what happens on the way goes to stderr.
+    # stdout is for the command's result; logs go to stderr.
     log.setup("json" if vars(args).get("log_format") == "json" else "text", settings.log_level, sys.stderr)
 
     async def session() -> int:
@@ -146,27 +146,27 @@ def execute(args: argparse.Namespace, body: Callable[[Session], Awaitable[int]])
             try:
                 return await body(Session(client, settings))
             except ApiError as error:
-                raise Failure(explain(error, client.host)) from error
+                raise CommandError(explain(error, client.host)) from error
 
     return asyncio.run(session())
 
 
 def explain(error: ApiError, host: str) -> str:
-    """One line for a person: what the API server said, and what mends it."""
-    said = one_line(error.message) or error.reason
+    """One line for a person: the API server's message and a fix."""
+    text = one_line(error.message) or error.reason
     if error.status == 0:
         return (
-            f"{host} does not answer ({said}): is it up, and are --kubeconfig and --context the right ones?"
+            f"{host} does not answer ({text}): is it up, and are --kubeconfig and --context the right ones?"
         )
     if error.status == 401:
-        return f"{host} does not accept your credentials ({said}): renew those of the kubeconfig"
-    if error.forbidden and "cannot" in said:
-        return f"{said}: ask for a role that allows it, or use another --context"
+        return f"{host} does not accept your credentials ({text}): renew those of the kubeconfig"
+    if error.forbidden and "cannot" in text:
+        return f"{text}: ask for a role that allows it, or use another --context"
     if error.forbidden:
-        return f"{said}: satisfy the quota or policy that refuses it"
+        return f"{text}: satisfy the quota or policy that refuses it"
     if (kind := kind_missing(error)) is not None:
         return f"the cluster does not know {kind.kind}: kubectl apply -f crds/ (asked for {error.path})"
-    return f"{said} ({f'{error.status} {error.reason}'.rstrip()}, {error.verb} {error.path})"
+    return f"{text} ({f'{error.status} {error.reason}'.rstrip()}, {error.verb} {error.path})"
 
 
 def kind_missing(error: ApiError) -> KindInfo | None:
@@ -184,15 +184,15 @@ def path_of(kind: KindInfo, namespace: str, name: str = "") -> str:
 
 
 async def get_task(session: Session, name: str) -> RawTask:
-    """The task. Failure with a suggestion when there is none of that name."""
+    """The task. CommandError with a suggestion when there is none of that name."""
     return await get(session, DAEMON_TASK, name, RawTask)
 
 
 async def get_node_task(session: Session, name: str) -> RawTask:
-    """The task, whose runs are asked about. Usage when it has none."""
+    """The task. UsageError when it has an ECS target, and so no runs on nodes."""
     raw = await get_task(session, name)
     if has_ecs(raw):
-        raise Usage(
+        raise UsageError(
             f"DaemonTask {name} keeps an ECS service and has no runs on nodes; "
             f"caretaker status daemontask {name} shows its clusters"
         )
@@ -200,13 +200,13 @@ async def get_node_task(session: Session, name: str) -> RawTask:
 
 
 async def get(session: Session, kind: KindInfo, name: str, wanted: type[R]) -> R:
-    """The resource. Failure with a suggestion when there is none of that name."""
+    """The resource. CommandError with a suggestion when there is none of that name."""
     try:
         return await session.client.get(path_of(kind, session.namespace, name), wanted)
     except ApiError as error:
         if not error.not_found or kind_missing(error) is not None:
             raise
-    raise Failure(await _no_such(session, kind, name))
+    raise CommandError(await _no_such(session, kind, name))
 
 
 class _Named(msgspec.Struct):
@@ -240,21 +240,21 @@ def closest(name: str, known: Iterable[str]) -> list[str]:
 
 
 def names_in(text: str) -> list[str]:
-    """The names of a comma-separated list, each once; Usage when there is none."""
+    """The names of a comma-separated list, each once; UsageError when there is none."""
     names = list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     if not names:
-        raise Usage("--nodes wants node names: --nodes node-a,node-b")
+        raise UsageError("--nodes wants node names: --nodes node-a,node-b")
     return names
 
 
 def check_nodes(wanted: Iterable[str], known: Iterable[str]) -> None:
-    """Failure naming each node that does not exist, with those that look like it."""
+    """CommandError naming each node that does not exist, with those that look like it."""
     known = set(known)
     faults = []
     for name in wanted:
         if name not in known:
             close = closest(name, known)
-            mend = f"did you mean {' or '.join(close)}?" if close else "see kubectl get nodes"
-            faults.append(f"there is no node {name}; {mend}")
+            advice = f"did you mean {' or '.join(close)}?" if close else "see kubectl get nodes"
+            faults.append(f"there is no node {name}; {advice}")
     if faults:
-        raise Failure("\n".join(faults))
+        raise CommandError("\n".join(faults))

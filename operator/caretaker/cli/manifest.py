@@ -13,7 +13,7 @@ import msgspec
 import yaml
 
 from caretaker.api.names import API_VERSION, GROUP
-from caretaker.cli.common import Failure
+from caretaker.cli.common import CommandError
 from caretaker.registry import DAEMON_TASK, KINDS, KindInfo
 
 # Set by the server; a file that came from `kubectl get -o yaml` has them.
@@ -70,15 +70,16 @@ class Manifest(msgspec.Struct, frozen=True):
 
 
 def read(source: str, text: str) -> Manifest:
-    """Raises Failure with file, line and mend: bad YAML, nothing of ours, a field that every object needs."""
+    """Raises CommandError with file, line and mend: bad YAML, nothing of ours, a field that every object
+    needs."""
     try:
         documents = list(_documents(source, text))
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
-        raise Failure(f"{source}{line}: not YAML: {error.problem or error}; correct the file") from error
+        raise CommandError(f"{source}{line}: not YAML: {error.problem or error}; correct the file") from error
     except yaml.YAMLError as error:
-        raise Failure(f"{source}: not YAML: {' '.join(str(error).split())}; correct the file") from error
+        raise CommandError(f"{source}: not YAML: {' '.join(str(error).split())}; correct the file") from error
     manifest = Manifest([], [])
     for document in documents:
         if _is_ours(document):
@@ -89,7 +90,7 @@ def read(source: str, text: str) -> Manifest:
     if not manifest.documents:
         found = f"found {', '.join(manifest.others)}" if manifest.others else "it is empty"
         where = documents[0].place("kind") if documents else source
-        raise Failure(f"{where}: there is nothing of {GROUP} ({found}); give a file with {_WRITE}")
+        raise CommandError(f"{where}: there is nothing of {GROUP} ({found}); give a file with {_WRITE}")
     return manifest
 
 
@@ -103,7 +104,7 @@ def _documents(source: str, text: str) -> Iterator[Document]:
                 continue
             if not isinstance(body, dict) or not isinstance(body.get("kind"), str):
                 line = node.start_mark.line + 1
-                raise Failure(
+                raise CommandError(
                     f"{source}:{line}: not a Kubernetes object: "
                     f"add apiVersion: {API_VERSION} and kind, such as {DAEMON_TASK.kind}"
                 )
@@ -123,25 +124,25 @@ def _expand(document: Document) -> Iterator[Document]:
 
 
 def _is_ours(document: Document) -> bool:
-    """Failure for what was meant to be: a misspelt kind of our group, or another version."""
+    """CommandError for what was meant to be: a misspelt kind of our group, or another version."""
     kind, version = str(document.body.get("kind")), str(document.body.get("apiVersion") or "")
     ours = version.partition("/")[0] == GROUP
     if ours and kind not in _BY_KIND:
         close = difflib.get_close_matches(kind, _BY_KIND, n=1, cutoff=0.6)
         write = f"kind: {close[0]}" if close else _WRITE
-        raise Failure(f"{document.place('kind')}: kind: {kind} is not known in {GROUP}; write {write}")
+        raise CommandError(f"{document.place('kind')}: kind: {kind} is not known in {GROUP}; write {write}")
     if (ours or kind in _BY_KIND) and version != API_VERSION:
         where = document.place("apiVersion")
-        raise Failure(f"{where}: apiVersion: {version or 'missing'}; write apiVersion: {API_VERSION}")
+        raise CommandError(f"{where}: apiVersion: {version or 'missing'}; write apiVersion: {API_VERSION}")
     return ours
 
 
 def _checked(document: Document) -> Document:
-    """Without what the server sets; Failure if metadata.name is missing."""
+    """Without what the server sets; CommandError if metadata.name is missing."""
     meta = document.body.get("metadata")
     name = meta.get("name") if isinstance(meta, dict) else None
     if not isinstance(meta, dict) or not isinstance(name, str) or not name:
-        raise Failure(f"{document.place('metadata')}: metadata.name is missing or no string; name it")
+        raise CommandError(f"{document.place('metadata')}: metadata.name is missing or no string; name it")
     kept = {key: value for key, value in meta.items() if key not in _SERVER_FIELDS}
     body = {key: value for key, value in document.body.items() if key != "status"}
     return Document(document.source, {**body, "metadata": kept}, document.node)

@@ -21,7 +21,7 @@ class View(msgspec.Struct, frozen=True):
     """How one kind is shown.
 
     key     of the kind's resources in the JSON of `plan`
-    check   raises Usage for options that make no sense with these documents
+    check   raises UsageError for options that make no sense with these documents
     plan    what a document would do
     status  print what the resource of this name does (name, -o, --watch); the exit code
     """

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from caretaker.cli import manifest
-from caretaker.cli.common import Failure, Session, Usage, add_connection, command, execute
+from caretaker.cli.common import CommandError, Session, UsageError, add_connection, command, execute
 from caretaker.cli.kinds import VIEWS, view_of
 from caretaker.cli.manifest import Manifest
 from caretaker.cli.options import PlanOptions
@@ -67,7 +67,7 @@ def main(args: argparse.Namespace) -> int:
                 print(f"\nnot looked at: {', '.join(found.others)}")
         faults = [line for _, one in planned for line in one.faults]
         if faults:
-            raise Failure("\n".join(faults))
+            raise CommandError("\n".join(faults))
         return 0
 
     return execute(args, body)
@@ -75,14 +75,14 @@ def main(args: argparse.Namespace) -> int:
 
 def _read(files: list[str]) -> Manifest:
     if files.count("-") > 1:
-        raise Usage("stdin can be read once: give -f - one time")
+        raise UsageError("stdin can be read once: give -f - one time")
     every = Manifest([], [])
     for file in files:
         try:
             text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             why = error.strerror if isinstance(error, OSError) else "not UTF-8"
-            raise Failure(f"{file}: cannot be read: {why}; give the path of a YAML file") from error
+            raise CommandError(f"{file}: cannot be read: {why}; give the path of a YAML file") from error
         found = manifest.read("<stdin>" if file == "-" else file, text)
         every.documents.extend(found.documents)
         every.others.extend(found.others)

@@ -8,7 +8,7 @@ from typing import Any, Generic
 import msgspec
 
 from caretaker.api.objects import WireMeta
-from caretaker.cli.common import R, Session, Usage, explain, kind_missing, path_of
+from caretaker.cli.common import R, Session, UsageError, explain, kind_missing, path_of
 from caretaker.cli.manifest import Document
 from caretaker.cli.text import one_line
 from caretaker.kube.dryrun import STRICT_DRY_RUN, faults_in
@@ -70,7 +70,7 @@ def _namespace(session: Session, document: Document) -> str:
         return ""
     given = session.settings.namespace
     if document.namespace and given and given != document.namespace:
-        raise Usage(
+        raise UsageError(
             f"{document.place('metadata.namespace')}: namespace {document.namespace} is not the "
             f"-n {given} asked for; leave one of them out"
         )

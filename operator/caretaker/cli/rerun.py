@@ -12,7 +12,7 @@ import msgspec
 from caretaker.api import names
 from caretaker.api.times import normalise_time, parse_time, stamp_after
 from caretaker.cli.common import (
-    Failure,
+    CommandError,
     Session,
     add_connection,
     add_named,
@@ -110,9 +110,9 @@ async def annotate(session: Session, raw: R, path: str, change: Callable[[Annota
                 raise
         found = await session.client.get(path, type(raw))
         if found.metadata.uid != meta.uid:
-            raise Failure(f"{meta.name} was deleted and made again meanwhile: look, and try again")
+            raise CommandError(f"{meta.name} was deleted and made again meanwhile: look, and try again")
         raw = found
-    raise Failure(f"{raw.metadata.name} kept changing for {_TRIES} tries: try again")
+    raise CommandError(f"{raw.metadata.name} kept changing for {_TRIES} tries: try again")
 
 
 def _stamps(snapshot: Snapshot) -> list[str]:

@@ -11,7 +11,7 @@ from typing import Any, Final
 from caretaker.api import names
 from caretaker.api.times import format_micros, normalise_time, stamp_after
 from caretaker.cli.common import (
-    Failure,
+    CommandError,
     Session,
     add_connection,
     add_named,
@@ -57,7 +57,7 @@ async def _task(session: Session, name: str) -> int:
     made = forecast(await observe(session.client, raw))
     policy = made.snapshot.task.spec.failure_policy
     if policy.action != "Pause":
-        raise Failure(
+        raise CommandError(
             f"DaemonTask {name} is never paused, since its failurePolicy.action is {policy.action}: "
             "nothing to resume"
         )

@@ -12,7 +12,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 
 import msgspec
 
-from caretaker.cli.common import Failure
+from caretaker.cli.common import CommandError
 from caretaker.cli.text import age, cut, one_line, terminal_width
 from caretaker.kube.watches import Watches
 
@@ -49,7 +49,7 @@ class Screen(Protocol[M_contra]):
 async def follow_to_the_end(
     watches: Watches, look: Callable[[], M | None], screen: Screen[M], what: str, output: str | None
 ) -> int:
-    """0 when it ended well, 1 when it ended with failures. Failure when it is deleted meanwhile.
+    """0 when it ended well, 1 when it ended with failures. CommandError when it is deleted meanwhile.
 
     `look` tells the state as the watches have it, None when the resource is gone.
     """
@@ -72,7 +72,7 @@ async def _until_ended(
         changed = await watches.changed(_TICK)
         if not watches.synced:
             if time.monotonic() - began > _FIRST:
-                raise Failure(
+                raise CommandError(
                     f"the API server does not answer: {watches.trouble}; is --context the right one?"
                 )
             continue
@@ -83,7 +83,7 @@ async def _until_ended(
         looked = time.monotonic()
         made = look()
         if made is None:
-            raise Failure(f"{what} was deleted")
+            raise CommandError(f"{what} was deleted")
         teller.show(made)
         teller.tick(watches.trouble)
         code = teller.screen.ended(made)

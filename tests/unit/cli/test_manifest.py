@@ -4,7 +4,7 @@ from textwrap import dedent
 
 import pytest
 
-from caretaker.cli.common import Failure
+from caretaker.cli.common import CommandError
 from caretaker.cli.manifest import Manifest, read
 
 TASK = """\
@@ -138,7 +138,7 @@ def test_tasks_are_found(text: str, tasks: list[str], others: list[str]) -> None
     ],
 )
 def test_faults_are_shown_at_their_line(text: str, words: str) -> None:
-    with pytest.raises(Failure) as failure:
+    with pytest.raises(CommandError) as failure:
         taken(text)
     assert str(failure.value).startswith(words)
     assert "\n" not in str(failure.value)

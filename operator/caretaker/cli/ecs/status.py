@@ -2,7 +2,7 @@
 
 import time
 
-from caretaker.cli.common import Usage
+from caretaker.cli.common import UsageError
 from caretaker.cli.ecs.text import as_json, as_text
 from caretaker.cli.text import json_text
 from caretaker.daemontask.resource import RawTask, read_ecs
@@ -12,7 +12,7 @@ def status(raw: RawTask, output: str | None, *, watch: bool) -> int:
     """Print it; 0."""
     task, _ = read_ecs(raw)
     if watch:
-        raise Usage(
+        raise UsageError(
             f"an ECS target has no end to watch for; kubectl get daemontask {task.metadata.name} --watch "
             "follows it"
         )

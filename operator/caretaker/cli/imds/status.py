@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from caretaker.cli.common import Session, Usage, get
+from caretaker.cli.common import Session, UsageError, get
 from caretaker.cli.imds.advice import advice, worth_telling
 from caretaker.cli.imds.sources import sources
 from caretaker.cli.imds.tables import canaries, exceptions, groups, summary
@@ -18,7 +18,9 @@ from caretaker.registry import IMDS_POLICY as KIND
 async def status(session: Session, name: str, output: str | None, watch: bool) -> int:
     """0 when it could be read."""
     if watch:
-        raise Usage(f"a policy has no end to watch for; kubectl get imdspolicy {name} --watch follows it")
+        raise UsageError(
+            f"a policy has no end to watch for; kubectl get imdspolicy {name} --watch follows it"
+        )
     found = read(await get(session, KIND, name, RawPolicy))
     if output == "json":
         print(msgspec.json.format(msgspec.json.encode(as_json(found)), indent=2).decode())

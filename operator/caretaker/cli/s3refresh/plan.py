@@ -7,7 +7,7 @@ the rest. Nothing is received, deleted or refreshed.
 import time
 from collections.abc import Sequence
 
-from caretaker.cli.common import Session, Usage
+from caretaker.cli.common import Session, UsageError
 from caretaker.cli.manifest import Document
 from caretaker.cli.options import PlanOptions
 from caretaker.cli.propose import Planned, propose
@@ -23,7 +23,7 @@ from caretaker.s3refresh.targets.making import known
 def check(options: PlanOptions, documents: Sequence[Document]) -> None:
     """Samples are of objects, and somebody must be asked about them."""
     if objects_in(options.samples) and not documents:
-        raise Usage("--sample is about an S3AggregatedRefresh, and there is none in the files")
+        raise UsageError("--sample is about an S3AggregatedRefresh, and there is none in the files")
 
 
 async def plan(session: Session, document: Document, options: PlanOptions) -> Planned:

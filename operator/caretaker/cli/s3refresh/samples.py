@@ -6,7 +6,7 @@ from typing import Any, Final
 import msgspec
 
 from caretaker.api.s3refresh import Filter, Spec
-from caretaker.cli.common import Usage
+from caretaker.cli.common import UsageError
 from caretaker.s3refresh import match
 from caretaker.s3refresh.envelope import ObjectEvent
 from caretaker.s3refresh.folders import Scope
@@ -35,12 +35,12 @@ class Sample(msgspec.Struct, frozen=True):
 
 
 def objects_in(texts: Iterable[str]) -> list[tuple[str, str]]:
-    """(bucket, key) of each; Usage for what is none. The key is taken as it is, not URL-encoded."""
+    """(bucket, key) of each; UsageError for what is none. The key is taken as it is, not URL-encoded."""
     found = []
     for text in texts:
         bucket, _, key = text.removeprefix(_SCHEME).partition("/")
         if not text.startswith(_SCHEME) or not bucket or not key:
-            raise Usage(f"--sample {text}: write an object as s3://BUCKET/KEY")
+            raise UsageError(f"--sample {text}: write an object as s3://BUCKET/KEY")
         found.append((bucket, key))
     return found
 

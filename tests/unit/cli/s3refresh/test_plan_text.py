@@ -7,7 +7,7 @@ import pytest
 
 from caretaker.aws.classes import ErrorClass
 from caretaker.aws.errors import AwsError
-from caretaker.cli.common import Usage
+from caretaker.cli.common import UsageError
 from caretaker.cli.options import PlanOptions
 from caretaker.cli.propose import Proposal
 from caretaker.cli.s3refresh import plan, plan_text
@@ -223,11 +223,11 @@ class TestSamples:
 
     @pytest.mark.parametrize("given", ["bucket/a", "s3://bucket", "s3://bucket/", "s3:///a", ""])
     def test_what_names_no_object_is_wrong_usage(self, given: str) -> None:
-        with pytest.raises(Usage, match="write an object as s3://BUCKET/KEY"):
+        with pytest.raises(UsageError, match="write an object as s3://BUCKET/KEY"):
             objects_in([given])
 
     def test_samples_without_a_refresh_are_wrong_usage(self) -> None:
-        with pytest.raises(Usage, match="there is none in the files"):
+        with pytest.raises(UsageError, match="there is none in the files"):
             plan.check(PlanOptions(samples=("s3://bucket/a",)), [])
 
 
