@@ -4,13 +4,13 @@ import pytest
 
 from caretaker.api import conditions as c
 from caretaker.api.conditions import Condition, ConditionStatus, Reason
-from caretaker.cli.daemontask.advice import ADVICE, CALM, advice, worth_telling
+from caretaker.cli.daemontask.advice import ADVICE, NORMAL, abnormal_conditions, advice
 
 
 def test_every_reason_is_either_calm_or_has_advice() -> None:
     reasons = {value for name, value in vars(Reason).items() if name.isupper()}
-    assert reasons == set(ADVICE) | CALM
-    assert not set(ADVICE) & CALM
+    assert reasons == set(ADVICE) | NORMAL
+    assert not set(ADVICE) & NORMAL
 
 
 def test_advice_names_the_task() -> None:
@@ -69,4 +69,4 @@ def test_of_runs_that_are_never_repeated_nothing_runs_again_before_somebody_has_
 def test_conditions_worth_telling(
     conditions: list[tuple[str, ConditionStatus, str]], told: list[str]
 ) -> None:
-    assert [found.reason for found in worth_telling(Condition(*parts) for parts in conditions)] == told
+    assert [found.reason for found in abnormal_conditions(Condition(*parts) for parts in conditions)] == told

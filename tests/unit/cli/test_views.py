@@ -211,7 +211,7 @@ class TestStatus:
         of = task(
             status=conditions((c.READY, "False", Reason.PAUSED), (c.STALLED, "True", Reason.NODES_FAILED))
         )
-        assert status_text.remarks(of) == [
+        assert status_text.diagnostics(of) == [
             "Ready: Paused: why",
             "  -> mend the template and apply it again, or go on as it is: "
             "caretaker resume daemontask task -n default",
@@ -234,7 +234,7 @@ class TestStatus:
         assert status_text.as_text(of, wide=False)[2] == "  Ready=False for 2m: NodesBlocked"
 
     def test_an_operator_that_has_not_looked_is_told(self) -> None:
-        assert "has not looked at this yet" in status_text.remarks(task())[0]
+        assert "has not looked at this yet" in status_text.diagnostics(task())[0]
 
     def test_json_holds_every_node(self) -> None:
         of = made([A, TAINTED], [succeeded(A)], {"a": entry(A)})

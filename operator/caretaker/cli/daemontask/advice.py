@@ -5,11 +5,11 @@ from typing import Final
 
 from caretaker.api import conditions as c
 from caretaker.api.conditions import Condition, Reason
-from caretaker.cli import remarks
+from caretaker.cli import diagnostics
 
-_GOOD: Final = frozenset({c.READY, c.SPEC_VALID, c.PROGRESSING})
-# Reasons that ask nothing of anybody.
-CALM: Final = frozenset(
+_POSITIVE: Final = frozenset({c.READY, c.SPEC_VALID, c.PROGRESSING})
+# Reasons that need no action.
+NORMAL: Final = frozenset(
     {
         Reason.ROLLING_OUT,
         Reason.ROLLOUT_COMPLETE,
@@ -55,10 +55,10 @@ ADVICE: Final = {
 _ONCE: Final = {Reason.NODES_FAILED: ONCE, Reason.LEDGER_CORRUPT: ONCE_CORRUPT}
 
 
-def worth_telling(conditions: Iterable[Condition]) -> list[Condition]:
-    """The conditions that say that something is wrong or waits for somebody, each reason once."""
+def abnormal_conditions(conditions: Iterable[Condition]) -> list[Condition]:
+    """The conditions that report a problem or wait for a person, each reason once."""
     conditions = list(conditions)
-    found = remarks.worth_telling(conditions, _GOOD, CALM)
+    found = diagnostics.abnormal_conditions(conditions, _POSITIVE, NORMAL)
     found |= {one.reason: one for one in conditions if one.reason == Reason.LARGE_PODS}
     if Reason.PAUSED in found:  # Stalled calls the same NodesFailed
         found.pop(Reason.NODES_FAILED, None)

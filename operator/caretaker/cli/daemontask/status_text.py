@@ -8,10 +8,10 @@ from typing import Any, Final
 from caretaker.api.conditions import Reason
 from caretaker.api.daemontask import DaemonTask, ResultStatus
 from caretaker.api.times import parse_time
-from caretaker.cli.daemontask.advice import advice, worth_telling
+from caretaker.cli.daemontask.advice import abnormal_conditions, advice
 from caretaker.cli.daemontask.calendar_text import budget_json, calendar_lines, schedule_json
-from caretaker.cli.remarks import remarks as remarks_of
-from caretaker.cli.remarks import standing
+from caretaker.cli.diagnostics import diagnostics as diagnostics_of
+from caretaker.cli.diagnostics import ready_line
 from caretaker.cli.text import (
     STATE_ORDER,
     STATE_WORDS,
@@ -79,9 +79,9 @@ def as_text(made: Forecast, *, wide: bool) -> list[str]:
     lines.append(f"  {number(made.plan.desired, 'node')}: {counts(numbers) or 'none'}")
     if tty and (numbers["active"] or made.turns):
         lines.append(f"  {bar(numbers)}")
-    lines += [f"  {line}" for line in standing(task.status.conditions, made.snapshot.now)]
-    wrong = remarks(task, made.snapshot.ledger, made.plan.requests.refused)
-    lines += [f"  {line}" for line in (*calendar_lines(made), *_slots(made), *wrong)]
+    lines += [f"  {line}" for line in ready_line(task.status.conditions, made.snapshot.now)]
+    problems = diagnostics(task, made.snapshot.ledger, made.plan.requests.refused)
+    lines += [f"  {line}" for line in (*calendar_lines(made), *_slots(made), *problems)]
     lines += results_table(made.plan.results.results)
     states = sorted((made.state_of(name) for name in made.reports), key=_order)
     return [*lines, "", *Colours(sys.stdout).lines(_rows(made, states, wide=wide))]
@@ -98,17 +98,16 @@ def _slots(made: Forecast) -> list[str]:
     return [f"slots: {len(held)} of {made.plan.width} held{names}"]
 
 
-def remarks(task: DaemonTask, ledger: Ledger = _NOTHING_LOST, refused: str = "") -> list[str]:
-    """What is wrong, each with what to do about it. `refused`: why a decision about a lost ledger is not
-    carried out."""
+def diagnostics(task: DaemonTask, ledger: Ledger = _NOTHING_LOST, refused: str = "") -> list[str]:
+    """Each problem with an action. `refused`: why a decision about a lost ledger is not carried out."""
     meta, status = task.metadata, task.status
     name = f"daemontask {meta.name} -n {meta.namespace}"
-    told = worth_telling(status.conditions)
+    abnormal = abnormal_conditions(status.conditions)
     once = task.spec.at_most_once
-    lines = remarks_of(
-        meta, status.observed_generation, told, lambda reason: advice(reason, name, at_most_once=once)
+    lines = diagnostics_of(
+        meta, status.observed_generation, abnormal, lambda reason: advice(reason, name, at_most_once=once)
     )
-    if ledger.lost and all(condition.reason != Reason.LEDGER_LOST for condition in told):
+    if ledger.lost and all(condition.reason != Reason.LEDGER_LOST for condition in abnormal):
         # The operator sees it when it next looks, which may be at the resync.
         lines.append(f"{Reason.LEDGER_LOST}: {lost_message(ledger, refused)}")
         lines.append(f"  -> {advice(Reason.LEDGER_LOST, name)}")

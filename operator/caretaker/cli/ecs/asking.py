@@ -16,8 +16,8 @@ from caretaker.aws.errors import AwsError
 from caretaker.aws.identity import ClientKey
 from caretaker.aws.readonly import read_only
 from caretaker.aws.session import Options
+from caretaker.cli.diagnostics import CREDENTIALS_ADVICE
 from caretaker.cli.ecs.looking import Found
-from caretaker.cli.remarks import CREDENTIALS
 from caretaker.daemontask.ecs.check import (
     ABSENT,
     Answer,
@@ -50,7 +50,7 @@ async def observe(spec: EcsSpec) -> tuple[list[Found], str]:
 def _told(error: AwsError | UnclearError) -> str:
     """AWS's words, and what mends it where it is the caller's to mend."""
     mine = isinstance(error, AwsError) and error.no_identity
-    return f"{error}; {CREDENTIALS}" if mine else str(error)
+    return f"{error}; {CREDENTIALS_ADVICE}" if mine else str(error)
 
 
 async def _look(ecs: Ecs, spec: EcsSpec, name: str) -> Found:

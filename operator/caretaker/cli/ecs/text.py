@@ -11,12 +11,12 @@ from caretaker.api.conditions import EcsReason as Reason
 from caretaker.api.daemontask import DaemonTask
 from caretaker.api.ecs import EcsCluster
 from caretaker.api.times import parse_time
-from caretaker.cli.remarks import remarks
-from caretaker.cli.remarks import worth_telling as wrong_in
+from caretaker.cli.diagnostics import abnormal_conditions as abnormal_by_reason
+from caretaker.cli.diagnostics import diagnostics
 from caretaker.cli.text import age, cut, number, table
 
-_GOOD: Final = frozenset({c.READY, c.SPEC_VALID, c.QUEUE_REACHABLE})
-_CALM: Final = frozenset({Reason.IN_STEP, Reason.STARTING, Reason.NOT_CHECKED})
+_POSITIVE: Final = frozenset({c.READY, c.SPEC_VALID, c.QUEUE_REACHABLE})
+_NORMAL: Final = frozenset({Reason.IN_STEP, Reason.STARTING, Reason.NOT_CHECKED})
 _WHY: Final = 70  # characters, without -o wide
 
 ADVICE: Final = {
@@ -47,9 +47,9 @@ ADVICE: Final = {
 }
 
 
-def worth_telling(conditions: Iterable[Condition]) -> list[Condition]:
-    """The conditions that say that something is wrong or waits for somebody, each reason once."""
-    return list(wrong_in(conditions, _GOOD, _CALM).values())
+def abnormal_conditions(conditions: Iterable[Condition]) -> list[Condition]:
+    """The conditions that report a problem or wait for a person, each reason once."""
+    return list(abnormal_by_reason(conditions, _POSITIVE, _NORMAL).values())
 
 
 def advice(reason: str) -> str:
@@ -84,8 +84,8 @@ def as_text(task: DaemonTask, now: float, *, wide: bool) -> list[str]:
         since = parse_time(ready.last_transition_time)
         passed = f" for {age(now - since)}" if since else ""
         lines.append(f"  Ready={ready.status} {ready.reason}{passed}")
-    told = worth_telling(status.conditions)
-    lines += [f"  {line}" for line in remarks(meta, status.observed_generation, told, advice)]
+    abnormal = abnormal_conditions(status.conditions)
+    lines += [f"  {line}" for line in diagnostics(meta, status.observed_generation, abnormal, advice)]
     return lines + rows(status.ecs, status.ecs_omitted, now, wide=wide)
 
 

@@ -6,12 +6,12 @@ from typing import Final
 from caretaker.api import conditions as c
 from caretaker.api.conditions import Condition
 from caretaker.api.conditions import PolicyReason as Reason
-from caretaker.cli import remarks
+from caretaker.cli import diagnostics
 
-_GOOD: Final = frozenset(
+_POSITIVE: Final = frozenset(
     {c.READY, c.PERMISSION_OK, c.COMPLIANT, c.ENFORCING, c.VERIFIED, c.SOURCES_COMPLIANT},
 )
-_CALM: Final = frozenset(
+_NORMAL: Final = frozenset(
     {
         *(Reason.AUDITED, Reason.PERMITTED, Reason.COMPLIANT, Reason.ENFORCED),
         *(Reason.PROVED, Reason.PROBING),
@@ -74,15 +74,15 @@ _OF_ENFORCE: Final = {
 # Of plan, where it is not the operator who was refused.
 _OF_PLAN: Final = {
     Reason.ACCESS_DENIED: "have the action allowed to you, or ask with another identity: AWS_PROFILE=...",
-    Reason.NO_IDENTITY: remarks.CREDENTIALS,
+    Reason.NO_IDENTITY: diagnostics.CREDENTIALS_ADVICE,
     Reason.NOT_ASKED: "see that you reach EC2 from here",
     Reason.PERMISSION_DENIED: "have the verb that is named granted to you in the cluster",
 }
 
 
-def worth_telling(conditions: Iterable[Condition]) -> list[Condition]:
-    """The conditions that say that something is wrong or waits for somebody, each reason once."""
-    return list(remarks.worth_telling(conditions, _GOOD, _CALM).values())
+def abnormal_conditions(conditions: Iterable[Condition]) -> list[Condition]:
+    """The conditions that report a problem or wait for a person, each reason once."""
+    return list(diagnostics.abnormal_conditions(conditions, _POSITIVE, _NORMAL).values())
 
 
 def advice(reason: str, *, enforces: bool = False) -> str:
@@ -92,5 +92,5 @@ def advice(reason: str, *, enforces: bool = False) -> str:
 
 
 def advice_of_plan(reason: str, *, enforces: bool = False) -> str:
-    """The same to somebody who has asked EC2 as themselves."""
+    """The same for a user who has called EC2 with their own credentials."""
     return _OF_PLAN.get(reason) or advice(reason, enforces=enforces)

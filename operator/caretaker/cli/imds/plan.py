@@ -17,14 +17,14 @@ from caretaker.api.imds import Aws as AwsOfPolicy
 from caretaker.api.imds import Status
 from caretaker.api.objects import WireNode
 from caretaker.cli.common import Session
-from caretaker.cli.imds.advice import advice_of_plan, worth_telling
+from caretaker.cli.diagnostics import diagnostics
+from caretaker.cli.imds.advice import abnormal_conditions, advice_of_plan
 from caretaker.cli.imds.enforcing import would
 from caretaker.cli.imds.sources import sources
 from caretaker.cli.imds.tables import differences, exceptions, groups, summary
 from caretaker.cli.manifest import Document
 from caretaker.cli.options import PlanOptions
 from caretaker.cli.propose import Planned, Proposal, propose
-from caretaker.cli.remarks import remarks
 from caretaker.cli.text import one_line
 from caretaker.imds.resource import RawPolicy, Read, policy_path, read
 
@@ -93,7 +93,7 @@ def _planned(
     *,
     wide: bool,
 ) -> Planned:
-    told = worth_telling(status.conditions)
+    abnormal = abnormal_conditions(status.conditions)
     permitted = c.find(status.conditions, c.PERMISSION_OK)
     denied = permitted is not None and permitted.status == "False"
     notes = [*proposal.notes, *([_AS_WHOM] if status.summary.unknown or denied else [])]
@@ -103,7 +103,7 @@ def _planned(
     text = [
         f"IMDSPolicy {judged.meta.name} ({exists}): {summary(status.summary)}",
         *(f"  note: {note}" for note in notes),
-        *(f"  {line}" for line in remarks(meta, status.observed_generation, told, advise)),
+        *(f"  {line}" for line in diagnostics(meta, status.observed_generation, abnormal, advise)),
         *groups(status.groups, status.groups_omitted),
         *exceptions(status.exceptions, status.exceptions_omitted, wide=wide),
         *forecast.differences,

@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 
 from caretaker.cli.common import Session, UsageError, get
-from caretaker.cli.imds.advice import advice, worth_telling
+from caretaker.cli.diagnostics import diagnostics, ready_line
+from caretaker.cli.imds.advice import abnormal_conditions, advice
 from caretaker.cli.imds.sources import sources
 from caretaker.cli.imds.tables import canaries, exceptions, groups, summary
-from caretaker.cli.remarks import remarks, standing
 from caretaker.imds.resource import RawPolicy, Read, read
 from caretaker.registry import IMDS_POLICY as KIND
 
@@ -39,9 +39,11 @@ def as_text(found: Read, now: float, *, wide: bool) -> list[str]:
     """Text output: summary, problems with their fixes, canaries, groups, exceptions."""
     status = found.status
     lines = [f"IMDSPolicy {found.meta.name}: {summary(status.summary)}"]
-    told = worth_telling(status.conditions)
-    said = remarks(found.meta, status.observed_generation, told, partial(advice, enforces=found.enforces))
-    lines += [f"  {line}" for line in (*standing(status.conditions, now), *said)]
+    abnormal = abnormal_conditions(status.conditions)
+    problems = diagnostics(
+        found.meta, status.observed_generation, abnormal, partial(advice, enforces=found.enforces)
+    )
+    lines += [f"  {line}" for line in (*ready_line(status.conditions, now), *problems)]
     return [
         *lines,
         *canaries(status.canary),

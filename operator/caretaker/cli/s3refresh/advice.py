@@ -6,11 +6,11 @@ from typing import Final
 from caretaker.api import conditions as c
 from caretaker.api.conditions import Condition
 from caretaker.api.conditions import RefreshReason as Reason
-from caretaker.cli import remarks
+from caretaker.cli import diagnostics
 
-_GOOD: Final = frozenset({c.READY, c.QUEUE_REACHABLE, c.TARGETS_RESOLVED, c.CAUGHT_UP})
-# Reasons that ask nothing of anybody.
-CALM: Final = frozenset(
+_POSITIVE: Final = frozenset({c.READY, c.QUEUE_REACHABLE, c.TARGETS_RESOLVED, c.CAUGHT_UP})
+# Reasons that need no action.
+NORMAL: Final = frozenset(
     {
         Reason.CONSUMING,
         Reason.REACHABLE,
@@ -51,9 +51,9 @@ ADVICE: Final = {
 }
 
 
-def worth_telling(conditions: Iterable[Condition]) -> list[Condition]:
-    """The conditions that say that something is wrong or waits for somebody, each reason once."""
-    return list(remarks.worth_telling(conditions, _GOOD, CALM).values())
+def abnormal_conditions(conditions: Iterable[Condition]) -> list[Condition]:
+    """The conditions that report a problem or wait for a person, each reason once."""
+    return list(diagnostics.abnormal_conditions(conditions, _POSITIVE, NORMAL).values())
 
 
 def advice(reason: str) -> str:

@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from caretaker.cli.remarks import CREDENTIALS
+from caretaker.cli.diagnostics import CREDENTIALS_ADVICE
 from caretaker.s3refresh import advice
 from caretaker.s3refresh.plan import Shares
 from caretaker.s3refresh.queue_view import QueueView
@@ -64,7 +64,7 @@ def faults_of(found: Found) -> Iterator[tuple[str, str]]:
 
 def _to_caller(said: str) -> str:
     """With the mends of whoever asked, who is not the operator and uses none of spec.aws but the region."""
-    return said.replace(advice.GIVE, CREDENTIALS).replace(advice.ALLOW, "to the identity you ask with")
+    return said.replace(advice.GIVE, CREDENTIALS_ADVICE).replace(advice.ALLOW, "to the identity you ask with")
 
 
 def _placed(field: str, said: str) -> tuple[str, str]:

@@ -10,9 +10,9 @@ import msgspec
 
 from caretaker.api.s3refresh import QueueStatus
 from caretaker.api.times import parse_time
-from caretaker.cli.remarks import remarks, standing
+from caretaker.cli.diagnostics import diagnostics, ready_line
 from caretaker.cli.s3refresh import cells
-from caretaker.cli.s3refresh.advice import advice, worth_telling
+from caretaker.cli.s3refresh.advice import abnormal_conditions, advice
 from caretaker.cli.text import Colours, age, cut, json_text, number, one_line, table
 from caretaker.s3refresh.debounce import Phase
 from caretaker.s3refresh.forecast import Outlook, outlooks
@@ -68,10 +68,10 @@ def as_text(look: Look, *, wide: bool) -> list[str]:
     """For people: the sum, what is wrong and what to do, the targets."""
     meta, status = look.read.meta, look.read.status
     lines = [f"S3AggregatedRefresh {meta.namespace}/{meta.name}: {summary(look)}"]
-    lines += [f"  {line}" for line in standing(status.conditions, look.now)]
+    lines += [f"  {line}" for line in ready_line(status.conditions, look.now)]
     lines.append(f"  queue: {_queue(status.queue, look.now)}")
-    told = worth_telling(status.conditions)
-    lines += [f"  {line}" for line in remarks(meta, status.observed_generation, told, advice)]
+    abnormal = abnormal_conditions(status.conditions)
+    lines += [f"  {line}" for line in diagnostics(meta, status.observed_generation, abnormal, advice)]
     if look.outlooks:
         lines += ["", *Colours(sys.stdout, cells.PHASE_COLOURS).lines(_rows(look, wide=wide))]
     return lines

@@ -9,7 +9,7 @@ import pytest
 from caretaker.api import conditions as c
 from caretaker.api.conditions import RefreshReason as Reason
 from caretaker.cli.s3refresh import status_text
-from caretaker.cli.s3refresh.advice import ADVICE, CALM
+from caretaker.cli.s3refresh.advice import ADVICE, NORMAL
 from caretaker.cli.s3refresh.watch import RefreshScreen, ended
 from caretaker.s3refresh.debounce import Failure, Last, Target
 from unit.cli.s3refresh.build import (
@@ -155,8 +155,8 @@ def test_conditions_come_with_what_to_do_each_reason_once() -> None:
 
 def test_every_reason_is_either_calm_or_has_advice() -> None:
     reasons = {value for name, value in vars(Reason).items() if name.isupper()}
-    assert reasons == set(ADVICE) | CALM
-    assert not set(ADVICE) & CALM
+    assert reasons == set(ADVICE) | NORMAL
+    assert not set(ADVICE) & NORMAL
 
 
 def test_json_has_the_record_and_what_is_next() -> None:
