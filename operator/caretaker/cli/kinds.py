@@ -3,18 +3,18 @@
 import importlib
 from typing import Final
 
-from caretaker.cli.options import View
+from caretaker.cli.options import KindCommands
 from caretaker.registry import KINDS, KindInfo
 
 
-def _load(info: KindInfo) -> View:
-    view: View = importlib.import_module(f"caretaker.cli.{info.package}").VIEW
+def _load(info: KindInfo) -> KindCommands:
+    view: KindCommands = importlib.import_module(f"caretaker.cli.{info.package}").VIEW
     return view
 
 
-VIEWS: Final = tuple(map(_load, KINDS))
+KIND_COMMANDS: Final = tuple(map(_load, KINDS))
 
 
-def view_of(kind: KindInfo) -> View:
+def commands_of(kind: KindInfo) -> KindCommands:
     """The kind's view."""
-    return next(view for view in VIEWS if view.kind == kind)
+    return next(view for view in KIND_COMMANDS if view.kind == kind)

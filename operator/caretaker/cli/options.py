@@ -17,13 +17,13 @@ class PlanOptions(msgspec.Struct, frozen=True):
     samples: tuple[str, ...] = ()  # s3://BUCKET/KEY
 
 
-class View(msgspec.Struct, frozen=True):
-    """How one kind is shown.
+class KindCommands(msgspec.Struct, frozen=True):
+    """The commands of one kind.
 
     key     of the kind's resources in the JSON of `plan`
     check   raises UsageError for options that make no sense with these documents
-    plan    what a document would do
-    status  print what the resource of this name does (name, -o, --watch); the exit code
+    plan    the plan of a document
+    status  prints the state of the resource of this name (name, -o, --watch); returns the exit code
     """
 
     kind: KindInfo

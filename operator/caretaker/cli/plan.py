@@ -7,7 +7,7 @@ from typing import Any
 
 from caretaker.cli import manifest
 from caretaker.cli.common import CommandError, Session, UsageError, add_connection, command, execute
-from caretaker.cli.kinds import VIEWS, view_of
+from caretaker.cli.kinds import KIND_COMMANDS, commands_of
 from caretaker.cli.manifest import Manifest
 from caretaker.cli.options import PlanOptions
 from caretaker.cli.text import json_text
@@ -52,14 +52,17 @@ def main(args: argparse.Namespace) -> int:
     """Exit code 1 when something would keep a resource from working: a refusal, a fault."""
     found = _read(args.filename)
     options = PlanOptions(wide=args.output == "wide", samples=tuple(args.sample))
-    for view in VIEWS:
-        view.check(options, [d for d in found.documents if d.kind == view.kind])
+    for kind_commands in KIND_COMMANDS:
+        kind_commands.check(options, [d for d in found.documents if d.kind == kind_commands.kind])
 
     async def body(session: Session) -> int:
-        planned = [(d, await view_of(d.kind).plan(session, d, options)) for d in found.documents]
+        planned = [(d, await commands_of(d.kind).plan(session, d, options)) for d in found.documents]
         if args.output == "json":
-            told = {view.key: [p.json for d, p in planned if d.kind == view.kind] for view in VIEWS}
-            print(json_text(told))
+            by_kind = {
+                kind_commands.key: [p.json for d, p in planned if d.kind == kind_commands.kind]
+                for kind_commands in KIND_COMMANDS
+            }
+            print(json_text(by_kind))
         else:
             for number, (_, one) in enumerate(planned):
                 print("\n" * bool(number) + "\n".join(one.text))

@@ -4,7 +4,7 @@ import argparse
 from typing import Any
 
 from caretaker.cli.common import Session, add_connection, add_named, command, execute, named
-from caretaker.cli.kinds import VIEWS, view_of
+from caretaker.cli.kinds import KIND_COMMANDS, commands_of
 
 
 def add(commands: Any) -> None:
@@ -19,7 +19,7 @@ def add(commands: Any) -> None:
         "caretaker status imdspolicy workers\n"
         "caretaker status daemontask hello -o json",
     )
-    add_named(parser, [view.kind for view in VIEWS])
+    add_named(parser, [kind_commands.kind for kind_commands in KIND_COMMANDS])
     parser.add_argument(
         "-w", "--watch", action="store_true", help="follow it until there is nothing left to do"
     )
@@ -32,9 +32,9 @@ def add(commands: Any) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Exit code 0 when it could be read; with --watch, 1 when it ended in a failure."""
-    kind, name = named(args.resource, [view.kind for view in VIEWS])
+    kind, name = named(args.resource, [kind_commands.kind for kind_commands in KIND_COMMANDS])
 
     async def body(session: Session) -> int:
-        return await view_of(kind).status(session, name, args.output, args.watch)
+        return await commands_of(kind).status(session, name, args.output, args.watch)
 
     return execute(args, body)

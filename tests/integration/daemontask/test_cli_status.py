@@ -80,7 +80,7 @@ async def test_people_are_told_what_is_wrong_and_what_to_do(world: World, cli: C
     said = await cli("status", "dtask/t")
     assert said.code == 0
     assert "1 failed" in said.lines[1]
-    assert f"  -> caretaker logs daemontask t -n {world.namespace} --failed; mend, then" in said.out
+    assert f"  -> caretaker logs daemontask t -n {world.namespace} --failed; fix it, then" in said.out
     row = next(line for line in said.lines if line.startswith(bad))
     assert row.split()[1:4] == ["failed", "Error", "1"]
     assert row.endswith("disk is full")

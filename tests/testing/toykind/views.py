@@ -8,7 +8,7 @@ import msgspec
 from caretaker.api.objects import WireMeta, WireNode
 from caretaker.cli.common import Session, get
 from caretaker.cli.manifest import Document
-from caretaker.cli.options import PlanOptions, View
+from caretaker.cli.options import KindCommands, PlanOptions
 from caretaker.cli.propose import Planned, propose
 from caretaker.registry import KINDS
 
@@ -43,4 +43,4 @@ async def status(session: Session, name: str, output: str | None, watch: bool) -
 
 
 KIND: Final = next(kind for kind in KINDS if kind.package == "poolstamp")
-VIEW: Final = View(KIND, "stamps", check, plan, status)
+VIEW: Final = KindCommands(KIND, "stamps", check, plan, status)

@@ -8,7 +8,7 @@ import pytest
 from caretaker import __version__
 from caretaker.cli import main
 from caretaker.cli.common import explain, named, names_in
-from caretaker.cli.kinds import view_of
+from caretaker.cli.kinds import commands_of
 from caretaker.kube.errors import ApiError
 from caretaker.registry import KINDS, KindInfo
 from testing import manifests
@@ -167,7 +167,7 @@ def test_a_resource_is_named_as_kubectl_does(words: list[str], kind: str) -> Non
 def test_every_kind_is_shown_and_named_as_in_its_crd(kind: KindInfo) -> None:
     crd = manifests.load((ROOT / "crds" / f"{kind.plural}.yaml").read_text())
     assert crd["spec"]["names"]["shortNames"] == [kind.short]
-    assert view_of(kind).kind is kind
+    assert commands_of(kind).kind is kind
 
 
 def test_nodes_are_named_once() -> None:

@@ -213,7 +213,7 @@ class TestStatus:
         )
         assert status_text.diagnostics(of) == [
             "Ready: Paused: why",
-            "  -> mend the template and apply it again, or go on as it is: "
+            "  -> fix the template and apply it again, or go on as it is: "
             "caretaker resume daemontask task -n default",
         ]
 

@@ -3,7 +3,7 @@
 from typing import Final
 
 from caretaker.cli.daemontask import plan, status
-from caretaker.cli.options import View
+from caretaker.cli.options import KindCommands
 from caretaker.registry import DAEMON_TASK
 
-VIEW: Final = View(DAEMON_TASK, "tasks", plan.check, plan.plan, status.status)
+VIEW: Final = KindCommands(DAEMON_TASK, "tasks", plan.check, plan.plan, status.status)

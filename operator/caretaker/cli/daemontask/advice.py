@@ -1,4 +1,4 @@
-"""What to do about a condition. Pure; docs/spec/daemontask.md says the same at length."""
+"""The action for a condition. Pure; docs/spec/daemontask.md says the same at length."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -32,14 +32,14 @@ ONCE_CORRUPT: Final = (
 # {name} is the task's, with its namespace where that is needed.
 ADVICE: Final = {
     Reason.NO_MATCHING_NODES: "caretaker status {name} -o wide tells for each node why it is left out",
-    Reason.NODES_FAILED: "caretaker logs {name} --failed; mend, then caretaker rerun {name} --failed",
+    Reason.NODES_FAILED: "caretaker logs {name} --failed; fix it, then caretaker rerun {name} --failed",
     Reason.NODES_BLOCKED: "see the reasons below; the nodes run by themselves once that is over",
-    Reason.PAUSED: "mend the template and apply it again, or go on as it is: caretaker resume {name}",
+    Reason.PAUSED: "fix the template and apply it again, or go on as it is: caretaker resume {name}",
     Reason.LARGE_PODS: "wait, or make spec.template smaller: move large fields into a ConfigMap",
-    Reason.HELD_BY_BUDGET: "wait until the time that is told; where none is, edit spec.budgets",
+    Reason.HELD_BY_BUDGET: "wait until the time in the message; without one, edit spec.budgets",
     Reason.SUSPENDED: "set spec.suspend to false to go on",
     Reason.INVALID_SPEC: "correct the field that is named and apply again",
-    Reason.NOT_CHECKED: "mend what else is told, or wait; if it lasts, look at the operator's logs",
+    Reason.NOT_CHECKED: "fix the other problems, or wait; if it lasts, look at the operator's logs",
     Reason.LEDGER_LOST: "annotate caretaker.dev/ledger=rerun, or ='assume-done: NODE,NODE' for some nodes",
     Reason.LEDGER_CORRUPT: "the nodes named run again by themselves; edit no ledger ConfigMap",
     Reason.NAME_CONFLICT: "delete the Pod that is named if nobody needs it",
@@ -48,10 +48,10 @@ ADVICE: Final = {
     Reason.POD_CREATION_REFUSED: "raise the quota or satisfy the policy; it is tried again by itself",
     Reason.POD_DELETION_REFUSED: "let the policy or webhook named let go of the Pod; it is tried again",
     Reason.PERMISSION_DENIED: "give the operator's role the verb that is named",
-    Reason.INVALID_RESULTS: "mend the program or spec.results as said, then caretaker rerun {name}",
+    Reason.INVALID_RESULTS: "fix the program or spec.results, then caretaker rerun {name}",
     Reason.INVALID_ANNOTATION: "correct or remove the annotation; it is ignored",
 }
-# Where that differs, of such a task.
+# Other advice for such a task.
 _ONCE: Final = {Reason.NODES_FAILED: ONCE, Reason.LEDGER_CORRUPT: ONCE_CORRUPT}
 
 

@@ -132,7 +132,7 @@ _HOLDS: Final = {
     "Suspended": "spec.suspend is true",
     "Paused": "failurePolicy has paused it (caretaker resume daemontask {name})",
     "InvalidSpec": "the API server refuses its pods",
-    "NodesFailed": "it has failed; mend it, then caretaker rerun daemontask {name}",
+    "NodesFailed": "it has failed; fix it, then caretaker rerun daemontask {name}",
     "LedgerLost": "its ledger is lost; decide by the annotation caretaker.dev/ledger",
 }
 

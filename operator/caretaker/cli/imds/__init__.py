@@ -3,7 +3,7 @@
 from typing import Final
 
 from caretaker.cli.imds import plan, status
-from caretaker.cli.options import View
+from caretaker.cli.options import KindCommands
 from caretaker.registry import IMDS_POLICY
 
-VIEW: Final = View(IMDS_POLICY, "policies", plan.check, plan.plan, status.status)
+VIEW: Final = KindCommands(IMDS_POLICY, "policies", plan.check, plan.plan, status.status)

@@ -1,4 +1,4 @@
-"""What to do about a condition of an IMDSPolicy. Pure."""
+"""The action for a condition of an IMDSPolicy. Pure."""
 
 from collections.abc import Iterable
 from typing import Final

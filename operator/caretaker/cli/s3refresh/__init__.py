@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from caretaker.cli.options import View
+from caretaker.cli.options import KindCommands
 from caretaker.cli.s3refresh import plan, status
 from caretaker.registry import S3_AGGREGATED_REFRESH
 
-VIEW: Final = View(S3_AGGREGATED_REFRESH, "refreshes", plan.check, plan.plan, status.status)
+VIEW: Final = KindCommands(S3_AGGREGATED_REFRESH, "refreshes", plan.check, plan.plan, status.status)

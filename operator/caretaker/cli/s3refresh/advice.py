@@ -1,4 +1,4 @@
-"""What to do about a condition of an S3AggregatedRefresh. Pure."""
+"""The action for a condition of an S3AggregatedRefresh. Pure."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -25,14 +25,14 @@ NORMAL: Final = frozenset(
 ADVICE: Final = {
     Reason.STARTING: "wait; if it lasts, look at the operator's logs",
     Reason.FLUSHING: "wait; if it lasts, see Flushing in docs/operations.md",
-    Reason.NOT_CHECKED: "mend what else is told, or wait; if it lasts, look at the operator's logs",
+    Reason.NOT_CHECKED: "fix the other problems, or wait; if it lasts, look at the operator's logs",
     Reason.SUSPENDED: "set spec.suspend to false to go on, before the queue drops its oldest events",
     Reason.INVALID_SPEC: "correct the field that is named and apply again",
     Reason.NOT_GRANTED: (
         "grant it to the namespace in the Helm value aws.identities, or in the file of --aws-identities "
         "and restart the operator"
     ),
-    Reason.CREDENTIALS_UNAVAILABLE: "mend the Secret, or the Role that lets the operator read it",
+    Reason.CREDENTIALS_UNAVAILABLE: "fix the Secret, or the Role that lets the operator read it",
     Reason.QUEUE_CONFLICT: "give each resource a queue of its own",
     Reason.QUEUE_UNREACHABLE: "see that the operator reaches SQS; it is tried again by itself",
     Reason.QUEUE_NOT_FOUND: "create the queue, or correct spec.source.sqs.queueURL",
@@ -40,9 +40,9 @@ ADVICE: Final = {
     Reason.ACCESS_DENIED: "allow the action to the identity that is named; it is tried again by itself",
     Reason.NO_IDENTITY: "give the operator credentials, or name some in spec.aws.credentialsSecretRef",
     Reason.NO_TARGETS: "caretaker plan -f FILE shows what is found",
-    Reason.TARGETS_UNRESOLVED: "mend what it says; caretaker plan -f FILE shows what is found",
+    Reason.TARGETS_UNRESOLVED: "fix what the message names; caretaker plan -f FILE shows what is found",
     Reason.TARGET_GONE: "bring it back; gone for good, its record can be taken away: docs/operations.md",
-    Reason.REFRESH_FAILING: "mend what it says; it is tried again by itself",
+    Reason.REFRESH_FAILING: "fix what the message names; it is tried again by itself",
     Reason.COMPLETION_LOST: "see that the gateway's events reach completion.queueURL",
     Reason.IN_FLIGHT_LIMIT: "find the consumer that receives from the queue without deleting",
     Reason.DEAD_LETTERS: "send them back to the queue: docs/operations.md",
