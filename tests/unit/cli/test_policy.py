@@ -9,7 +9,7 @@ from caretaker.api.conditions import Condition
 from caretaker.api.imds import Canary, CanaryStatus, ChangedInstance, FieldChange, GroupCanary, Safety, Status
 from caretaker.api.objects import WireMeta
 from caretaker.cli.imds.advice import advice, advice_of_plan
-from caretaker.cli.imds.enforcing import would
+from caretaker.cli.imds.enforce_text import enforce_lines
 from caretaker.cli.imds.plan import faults_of
 from caretaker.cli.imds.status import as_text
 from caretaker.cli.imds.tables import canaries
@@ -125,7 +125,7 @@ def test_status_shows_the_canary_of_each_group() -> None:
 def test_plan_tells_the_canary_of_each_group_and_how_long_it_stands() -> None:
     groups = (canary("a", RAISE), canary("b", CLOSE), *(canary(f"c{n}", RAISE) for n in range(4)))
     made = Enforced(left=9, canary=CanaryStatus(1, (), "Changing", AT, AT, groups))
-    lines = would(made, Safety(), enforces=True)
+    lines = enforce_lines(made, Safety(), enforces=True)
     assert lines[0] == "Enforce would change 9 instances in about 9s, plus the time of the canaries"
     assert lines[1] == (
         "  canary of EKSManagedNodegroup/a: i-0 (n0): httpPutResponseHopLimit 1 -> 2; the remaining "
@@ -133,6 +133,6 @@ def test_plan_tells_the_canary_of_each_group_and_how_long_it_stands() -> None:
     )
     assert lines[2].endswith("the remaining instances 15m after it is applied")
     assert lines[6:] == ["  and canaries of 1 more groups"]
-    nobody = would(Enforced(left=9), Safety(), enforces=True)
+    nobody = enforce_lines(Enforced(left=9), Safety(), enforces=True)
     assert "there is no canary yet" in nobody[1]
-    assert len(would(Enforced(left=9), Safety(canary=Canary(0)), enforces=True)) == 1
+    assert len(enforce_lines(Enforced(left=9), Safety(canary=Canary(0)), enforces=True)) == 1

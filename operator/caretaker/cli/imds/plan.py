@@ -1,7 +1,7 @@
 """caretaker plan of an IMDSPolicy: which nodes it would mean, and how they differ from it.
 
-The policy is submitted as a dry run, EC2 is asked as whoever runs the command; the planner's own parts do the
-rest. Nothing is changed.
+The policy is submitted as a dry run, EC2 is queried with the user's credentials, and the operator's planner
+makes the forecast. No instance is changed.
 """
 
 import time
@@ -19,7 +19,7 @@ from caretaker.api.objects import WireNode
 from caretaker.cli.common import Session
 from caretaker.cli.diagnostics import diagnostics
 from caretaker.cli.imds.advice import abnormal_conditions, advice_of_plan
-from caretaker.cli.imds.enforcing import would
+from caretaker.cli.imds.enforce_text import enforce_lines
 from caretaker.cli.imds.sources import sources
 from caretaker.cli.imds.tables import differences, exceptions, groups, summary
 from caretaker.cli.manifest import Document
@@ -28,7 +28,7 @@ from caretaker.cli.propose import Planned, Proposal, propose
 from caretaker.cli.text import one_line
 from caretaker.imds.resource import RawPolicy, Read, policy_path, read
 
-_AS_WHOM = (
+_CREDENTIALS_NOTE = (
     "EC2 was asked as you, with credentials of the standard chain (AWS_PROFILE, ...), and not as the "
     "operator: what is refused to you may be allowed to it"
 )
@@ -46,47 +46,47 @@ def check(options: PlanOptions, documents: Sequence[Document]) -> None:
 
 
 async def plan(session: Session, document: Document, options: PlanOptions) -> Planned:
-    """What EC2 has, and what follows for each node."""
+    """The forecast for each node."""
     proposal = await propose(session, document, RawPolicy)
-    judged = read(proposal.raw)
+    policy = read(proposal.raw)
     refusals = list(proposal.refusals)
-    if not refusals and judged.spec is None:
-        refusals.append(f"{document.place('spec')}: {one_line(judged.invalid)}")
-    if refusals or judged.spec is None:
+    if not refusals and policy.spec is None:
+        refusals.append(f"{document.place('spec')}: {one_line(policy.invalid)}")
+    if refusals or policy.spec is None:
         text = [f"IMDSPolicy {document.name}: refused", *(f"  note: {note}" for note in proposal.notes)]
         return Planned(text, {"name": document.name, "faults": refusals, "notes": proposal.notes}, refusals)
-    # boto3 takes half a second to import: paid by those who plan a policy alone.
-    from caretaker.cli.imds.asking import observe  # noqa: PLC0415
+    # boto3 takes half a second to import: only the plan of a policy imports it.
+    from caretaker.cli.imds.aws_query import observe  # noqa: PLC0415
 
     nodes, _ = await session.client.list("/api/v1/nodes", WireNode)
     listed, _ = await session.client.list(policy_path(), RawPolicy)
     others = [read(one) for one in listed if one.metadata.name != document.name]
-    # Nothing is followed, and nothing changed: it is looked at as an audit does.
-    spec = msgspec.structs.replace(judged.spec, aws=_mine(judged.spec.aws), mode="Audit")
-    own = msgspec.structs.replace(judged, spec=spec, status=Status(canary=judged.status.canary))
+    # Planned like an audit: no watch, no change.
+    spec = msgspec.structs.replace(policy.spec, aws=_without_role(policy.spec.aws), mode="Audit")
+    own = msgspec.structs.replace(policy, spec=spec, status=Status(canary=policy.status.canary))
     records = [node.record() for node in nodes]
     status, made, enforced = await observe(session.client, own, others, records, time.time())
     forecast = _Forecast(
-        differences(made.differences), would(enforced, judged.spec.safety, enforces=judged.enforces)
+        differences(made.differences), enforce_lines(enforced, policy.spec.safety, enforces=policy.enforces)
     )
     faults = faults_of(document, status)
-    return _planned(proposal, judged, status, forecast, faults, wide=options.wide)
+    return _planned(proposal, policy, status, forecast, faults, wide=options.wide)
 
 
-def _mine(aws: AwsOfPolicy) -> AwsOfPolicy:
-    """The role that the spec names is the operator's to assume."""
+def _without_role(aws: AwsOfPolicy) -> AwsOfPolicy:
+    """Without the role of the spec, which only the operator may assume."""
     return msgspec.structs.replace(aws, role_arn="", external_id="")
 
 
 def faults_of(document: Document, status: Status) -> list[str]:
-    """What keeps the policy from being Ready whoever asks EC2, at its line."""
+    """The faults that keep the policy from being Ready with any credentials, each at its line."""
     conflicts = [one for one in status.conditions if one.reason == PolicyReason.CONFLICT]
     return [f"{document.place('spec.options')}: {one_line(one.message)}" for one in conflicts[:1]]
 
 
 def _planned(
     proposal: Proposal[RawPolicy],
-    judged: Read,
+    policy: Read,
     status: Status,
     forecast: _Forecast,
     faults: list[str],
@@ -96,12 +96,12 @@ def _planned(
     abnormal = abnormal_conditions(status.conditions)
     permitted = c.find(status.conditions, c.PERMISSION_OK)
     denied = permitted is not None and permitted.status == "False"
-    notes = [*proposal.notes, *([_AS_WHOM] if status.summary.unknown or denied else [])]
-    meta = msgspec.structs.replace(judged.meta, generation=status.observed_generation)
+    notes = [*proposal.notes, *([_CREDENTIALS_NOTE] if status.summary.unknown or denied else [])]
+    meta = msgspec.structs.replace(policy.meta, generation=status.observed_generation)
     exists = "exists" if proposal.before is not None else "new"
-    advise = partial(advice_of_plan, enforces=judged.enforces)
+    advise = partial(advice_of_plan, enforces=policy.enforces)
     text = [
-        f"IMDSPolicy {judged.meta.name} ({exists}): {summary(status.summary)}",
+        f"IMDSPolicy {policy.meta.name} ({exists}): {summary(status.summary)}",
         *(f"  note: {note}" for note in notes),
         *(f"  {line}" for line in diagnostics(meta, status.observed_generation, abnormal, advise)),
         *groups(status.groups, status.groups_omitted),
@@ -112,7 +112,7 @@ def _planned(
         *forecast.enforce,
     ]
     json = {
-        "name": judged.meta.name,
+        "name": policy.meta.name,
         "exists": proposal.before is not None,
         "faults": faults,
         "notes": notes,

@@ -13,7 +13,7 @@ def sources(groups: Sequence[GroupStatus]) -> list[str]:
         return []
     rows = [("GROUP", "SOURCE OF FUTURE NODES", "STATE")]
     rows += [(name, _name(source), source.state) for name, source in known]
-    return ["", *table(rows), *(line for one in _by_mend(known) for line in _told(*one))]
+    return ["", *table(rows), *(line for one in _by_fix(known) for line in _describe(*one))]
 
 
 def _name(source: SourceStatus) -> str:
@@ -22,8 +22,8 @@ def _name(source: SourceStatus) -> str:
     return next(filter(None, parts), source.auto_scaling_group or "-")
 
 
-def _by_mend(known: Sequence[tuple[str, SourceStatus]]) -> Iterator[tuple[list[str], SourceStatus]]:
-    """Groups with the same to do are told once."""
+def _by_fix(known: Sequence[tuple[str, SourceStatus]]) -> Iterator[tuple[list[str], SourceStatus]]:
+    """Merges groups with the same problem and fix."""
     found: dict[tuple[str, str], tuple[list[str], SourceStatus]] = {}
     for name, source in known:
         if source.state != "Compliant":
@@ -31,7 +31,7 @@ def _by_mend(known: Sequence[tuple[str, SourceStatus]]) -> Iterator[tuple[list[s
     yield from found.values()
 
 
-def _told(names: Sequence[str], source: SourceStatus) -> list[str]:
-    """The command stands alone on its line, uncut: it is to be copied."""
+def _describe(names: Sequence[str], source: SourceStatus) -> list[str]:
+    """The command is alone on its line and complete, so that it can be copied."""
     lines = ["", f"{', '.join(names)}: {one_line(source.message)}"]
     return [*lines, f"  {source.mend}"] if source.mend else lines

@@ -1,4 +1,4 @@
-"""caretaker status of an IMDSPolicy: what the operator found, and what to do about it."""
+"""caretaker status of an IMDSPolicy: the operator's findings, each with an action."""
 
 import time
 from functools import partial
@@ -21,27 +21,27 @@ async def status(session: Session, name: str, output: str | None, watch: bool) -
         raise UsageError(
             f"a policy has no end to watch for; kubectl get imdspolicy {name} --watch follows it"
         )
-    found = read(await get(session, KIND, name, RawPolicy))
+    policy = read(await get(session, KIND, name, RawPolicy))
     if output == "json":
-        print(msgspec.json.format(msgspec.json.encode(as_json(found)), indent=2).decode())
+        print(msgspec.json.format(msgspec.json.encode(as_json(policy)), indent=2).decode())
     else:
-        print("\n".join(as_text(found, time.time(), wide=output == "wide")))
+        print("\n".join(as_text(policy, time.time(), wide=output == "wide")))
     return 0
 
 
-def as_json(found: Read) -> dict[str, Any]:
+def as_json(policy: Read) -> dict[str, Any]:
     """For programs."""
-    meta, status = found.meta, msgspec.to_builtins(found.status)
+    meta, status = policy.meta, msgspec.to_builtins(policy.status)
     return {"name": meta.name, "generation": meta.generation, **status}
 
 
-def as_text(found: Read, now: float, *, wide: bool) -> list[str]:
+def as_text(policy: Read, now: float, *, wide: bool) -> list[str]:
     """Text output: summary, problems with their fixes, canaries, groups, exceptions."""
-    status = found.status
-    lines = [f"IMDSPolicy {found.meta.name}: {summary(status.summary)}"]
+    status = policy.status
+    lines = [f"IMDSPolicy {policy.meta.name}: {summary(status.summary)}"]
     abnormal = abnormal_conditions(status.conditions)
     problems = diagnostics(
-        found.meta, status.observed_generation, abnormal, partial(advice, enforces=found.enforces)
+        policy.meta, status.observed_generation, abnormal, partial(advice, enforces=policy.enforces)
     )
     lines += [f"  {line}" for line in (*ready_line(status.conditions, now), *problems)]
     return [

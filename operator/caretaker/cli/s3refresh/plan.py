@@ -35,9 +35,9 @@ async def plan(session: Session, document: Document, options: PlanOptions) -> Pl
     if judged.spec is None:
         return refused(proposal, [f"{document.place('spec')}: {one_line(judged.invalid)}"])
     # boto3 takes half a second to import: paid by those who plan a refresh alone.
-    from caretaker.cli.s3refresh.asking import ask  # noqa: PLC0415
+    from caretaker.cli.s3refresh.aws_query import observe  # noqa: PLC0415
 
-    found = await ask(judged.spec, session.client, judged.meta)
+    found = await observe(judged.spec, session.client, judged.meta)
     now = time.time()
     prospect = Prospect(
         proposal=proposal,

@@ -1,7 +1,7 @@
-"""What ECS says of the clusters that a task means, asked as whoever runs the command.
+"""Queries ECS for the clusters of a task, with the user's credentials.
 
-Inputs: the spec. It only reads: the call that would change something is taken for made. A call that fails is
-told, never raised.
+Inputs: the spec. It only reads: a write is assumed to succeed. The error of a failed call becomes part of the
+result and is not raised.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from caretaker.aws.identity import ClientKey
 from caretaker.aws.readonly import read_only
 from caretaker.aws.session import Options
 from caretaker.cli.diagnostics import CREDENTIALS_ADVICE
-from caretaker.cli.ecs.looking import Found
+from caretaker.cli.ecs.cluster_forecast import ClusterForecast
 from caretaker.daemontask.ecs.check import (
     ABSENT,
     Answer,
@@ -31,7 +31,7 @@ from caretaker.daemontask.ecs.check import (
 from caretaker.daemontask.ecs.worker import listed, send
 
 
-async def observe(spec: EcsSpec) -> tuple[list[Found], str]:
+async def observe(spec: EcsSpec) -> tuple[list[ClusterForecast], str]:
     """(a row for each cluster, why they could not be listed or "")."""
     # The role that the spec names is the operator's to assume.
     aws = msgspec.structs.replace(spec.aws.spec, role_arn="", external_id="")
@@ -42,19 +42,19 @@ async def observe(spec: EcsSpec) -> tuple[list[Found], str]:
             try:
                 names = await listed(ecs)
             except (AwsError, UnclearError) as error:
-                return [], _told(error)
-        found = await asyncio.gather(*(_look(ecs, spec, name) for name in sorted(names)))
-    return [one for one in found if spec.clusters or one.reason not in ABSENT], ""
+                return [], _problem_text(error)
+        forecasts = await asyncio.gather(*(_forecast(ecs, spec, name) for name in sorted(names)))
+    return [one for one in forecasts if spec.clusters or one.reason not in ABSENT], ""
 
 
-def _told(error: AwsError | UnclearError) -> str:
-    """AWS's words, and what mends it where it is the caller's to mend."""
-    mine = isinstance(error, AwsError) and error.no_identity
-    return f"{error}; {CREDENTIALS_ADVICE}" if mine else str(error)
+def _problem_text(error: AwsError | UnclearError) -> str:
+    """AWS's message, with advice if the user's credentials are missing."""
+    no_identity = isinstance(error, AwsError) and error.no_identity
+    return f"{error}; {CREDENTIALS_ADVICE}" if no_identity else str(error)
 
 
-async def _look(ecs: Ecs, spec: EcsSpec, name: str) -> Found:
-    looking = check(
+async def _forecast(ecs: Ecs, spec: EcsSpec, name: str) -> ClusterForecast:
+    generator = check(
         Wanted(
             name,
             spec.service,
@@ -66,12 +66,12 @@ async def _look(ecs: Ecs, spec: EcsSpec, name: str) -> Found:
     )
     answer: Answer | None = None
     try:
-        while not isinstance(step := following(looking, answer), Verdict):
+        while not isinstance(step := following(generator, answer), Verdict):
             answer = {} if step.method == "update_service" else await send(ecs, step)
     except (AwsError, UnclearError) as error:
         if isinstance(error, UnclearError) or not error.not_found:
-            return Found(name, problem=_told(error))
+            return ClusterForecast(name, problem=_problem_text(error))
         step = no_cluster(name)
     before = step.desired if step.was is None else step.was
     would_be = None if step.was is None else step.desired
-    return Found(name, step.counted, before, would_be, step.reason, step.message)
+    return ClusterForecast(name, step.counted, before, would_be, step.reason, step.message)

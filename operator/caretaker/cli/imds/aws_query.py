@@ -1,7 +1,7 @@
-"""What EC2 says of the instances that a policy means, asked as whoever runs the command, and what follows.
+"""Queries EC2 for the instances of a policy, with the user's credentials, and plans for them.
 
-Inputs: the policy, the others, the nodes. It only reads; a call that fails is told in the status, never
-raised.
+Inputs: the policy, the other policies, the nodes. It only reads; the error of a failed call becomes part of
+the status and is not raised.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What a look that changes nothing has found, a cluster each. Pure data."""
+"""The result of a read-only check, for each cluster. Pure data."""
 
 from collections.abc import Iterator, Sequence
 
@@ -8,7 +8,7 @@ from caretaker.api.ecs import EcsSpec
 from caretaker.cli.text import number
 
 
-class Found(msgspec.Struct, frozen=True, rename="camel"):
+class ClusterForecast(msgspec.Struct, frozen=True, rename="camel"):
     """One cluster. `would_be`: the desired count that would be set, None where it stays."""
 
     cluster: str
@@ -17,10 +17,10 @@ class Found(msgspec.Struct, frozen=True, rename="camel"):
     would_be: int | None = None
     reason: str = ""
     message: str = ""
-    problem: str = ""  # why it could not be looked at
+    problem: str = ""  # why it could not be checked
 
 
-def clusters_of(spec: EcsSpec, found: Sequence[Found], problem: str = "") -> str:
+def clusters_of(spec: EcsSpec, found: Sequence[ClusterForecast], problem: str = "") -> str:
     """`3 clusters, 2 desired counts would be set`. `problem`: why they could not be listed."""
     if problem:
         return "its clusters could not be listed"
@@ -29,8 +29,9 @@ def clusters_of(spec: EcsSpec, found: Sequence[Found], problem: str = "") -> str
     return f"{number(len(found), 'cluster')} {which}, {number(changes, 'desired count')} would be set"
 
 
-def unreached(spec: EcsSpec, found: Sequence[Found], problem: str = "") -> Iterator[str]:
-    """What keeps the task from working whoever asks; `problem`: why nobody can tell."""
+def problems_of(spec: EcsSpec, found: Sequence[ClusterForecast], problem: str = "") -> Iterator[str]:
+    """The problems of the task that do not depend on the user's credentials; `problem`: why the clusters
+    could not be listed."""
     if problem:
         yield f"the clusters that run the service {spec.service} could not be listed: {problem}"
         return

@@ -1,8 +1,8 @@
-"""What AWS says of an S3AggregatedRefresh's queues and targets, asked as whoever runs the command.
+"""Queries AWS for the queues and targets of an S3AggregatedRefresh, with the user's credentials.
 
 Inputs: the spec, and credentials from the standard chain: neither the role nor the Secret that the spec
-names, which are the operator's to use. It only reads; a call that fails is told in what is found, never
-raised.
+names, which only the operator may use. It only reads; the error of a failed call becomes part of the result
+and is not raised.
 """
 
 import asyncio
@@ -29,8 +29,8 @@ from caretaker.s3refresh.worker import bounded
 from caretaker.s3refresh.worker_config import SOURCE
 
 
-async def ask(spec: Spec, client: KubeClient, resource: WireMeta) -> Found:
-    """The queues and the targets, at one time."""
+async def observe(spec: Spec, client: KubeClient, resource: WireMeta) -> Found:
+    """The queues and the targets, queried concurrently."""
     own = msgspec.structs.replace(spec.aws, role_arn="", external_id="", credentials_secret_ref=SecretRef())
     spec = msgspec.structs.replace(spec, aws=own)
     async with Aws(Options(instance_identity=True)) as aws:
@@ -53,7 +53,7 @@ async def _queue(aws: Aws, spec: Spec, field: str, source: SQSSource) -> QueueFo
 
 
 async def _shares(spec: Spec, tools: Tools) -> Shares:
-    """Those of AWS; where each bucket is one, whatever anybody answers, nobody is asked."""
+    """The targets that AWS lists; without a call where each bucket is a target."""
     target_type = target_type_of(spec)
     if target_type.of_buckets:
         return Shares(complete=True, known=of_buckets(spec.filter.buckets))

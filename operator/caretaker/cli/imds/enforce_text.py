@@ -1,4 +1,4 @@
-"""What Enforce would do of a policy, in words. Pure."""
+"""The forecast of mode Enforce as text. Pure."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -15,24 +15,24 @@ from caretaker.imds.soak import floor
 _NAMES: Final = 5
 
 
-def would(enforced: Enforced, safety: Safety, *, enforces: bool) -> list[str]:
+def enforce_lines(enforced: Enforced, safety: Safety, *, enforces: bool) -> list[str]:
     """Lines for people; `enforces`: whether the policy is to."""
     head = "Enforce would" if enforces else "spec.mode is Audit: nothing is changed. Enforce would"
     if enforced.hold:
-        return [f"{head} change nothing: {enforced.phase}: {enforced.message}", *_blocked(enforced)]
+        return [f"{head} change nothing: {enforced.phase}: {enforced.message}", *_blocked_lines(enforced)]
     if not enforced.left:
-        return [f"{head} change no instance", *_blocked(enforced)]
+        return [f"{head} change no instance", *_blocked_lines(enforced)]
     seconds = enforced.left * 60 / safety.max_changes_per_minute
     count = number(enforced.left, "instance")
     lines = [f"{head} change {count} in about {age(seconds)}, plus the time of the canaries"]
     if enforced.canary is not None and enforced.canary.groups:
-        lines += _first(enforced.canary, safety)
+        lines += _canary_lines(enforced.canary, safety)
     elif safety.canary.instances and not enforced.writes:
         lines.append("  there is no canary yet: no instance is running on a Ready Node")
-    return [*lines, *_blocked(enforced)]
+    return [*lines, *_blocked_lines(enforced)]
 
 
-def _first(canary: CanaryStatus, safety: Safety) -> Iterator[str]:
+def _canary_lines(canary: CanaryStatus, safety: Safety) -> Iterator[str]:
     """The canary of each group."""
     for one in canary.groups[:_NAMES]:
         soak = age(max(durations.seconds(safety.canary.soak), floor(one.changes)))
@@ -43,8 +43,8 @@ def _first(canary: CanaryStatus, safety: Safety) -> Iterator[str]:
         yield f"  and canaries of {len(canary.groups) - _NAMES} more groups"
 
 
-def _blocked(enforced: Enforced) -> list[str]:
-    """What stays as it is, by option."""
+def _blocked_lines(enforced: Enforced) -> list[str]:
+    """The changes that are blocked, by option."""
     count: Counter[tuple[str, str]] = Counter()
     why: dict[tuple[str, str], Blocked] = {}
     for _, one in enforced.blocked:
