@@ -16,7 +16,7 @@ from caretaker.api.s3refresh import Spec, SQSSource
 from caretaker.aws.calls import Aws
 from caretaker.aws.identity import ClientKey
 from caretaker.aws.session import Options
-from caretaker.cli.s3refresh.found import Found, QueueFound
+from caretaker.cli.s3refresh.aws_state import AwsState, QueueState
 from caretaker.kube.client import KubeClient
 from caretaker.s3refresh import inspection
 from caretaker.s3refresh.match import of_buckets
@@ -29,14 +29,14 @@ from caretaker.s3refresh.worker import bounded
 from caretaker.s3refresh.worker_config import SOURCE
 
 
-async def observe(spec: Spec, client: KubeClient, resource: WireMeta) -> Found:
+async def observe(spec: Spec, client: KubeClient, resource: WireMeta) -> AwsState:
     """The queues and the targets, queried concurrently."""
     own = msgspec.structs.replace(spec.aws, role_arn="", external_id="", credentials_secret_ref=SecretRef())
     spec = msgspec.structs.replace(spec, aws=own)
     async with Aws(Options(instance_identity=True)) as aws:
         shares = asyncio.create_task(_shares(spec, Tools(aws, client, resource)))
         queues = [_queue(aws, spec, field, source) for field, source in _sources(spec)]
-        return Found(await asyncio.gather(*queues), await shares)
+        return AwsState(await asyncio.gather(*queues), await shares)
 
 
 def _sources(spec: Spec) -> Iterator[tuple[str, SQSSource]]:
@@ -47,9 +47,9 @@ def _sources(spec: Spec) -> Iterator[tuple[str, SQSSource]]:
         yield target_type.ends_field, msgspec.structs.replace(source, queue_url=target_type.ends_url)
 
 
-async def _queue(aws: Aws, spec: Spec, field: str, source: SQSSource) -> QueueFound:
+async def _queue(aws: Aws, spec: Spec, field: str, source: SQSSource) -> QueueState:
     view = await inspection.look(aws.sqs(ClientKey.of(spec.aws, "sqs")), source, QueueView())
-    return QueueFound(field, source.queue_url, view)
+    return QueueState(field, source.queue_url, view)
 
 
 async def _shares(spec: Spec, tools: Tools) -> Shares:

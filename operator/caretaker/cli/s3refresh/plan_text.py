@@ -9,7 +9,7 @@ import msgspec
 from caretaker.api.times import format_time
 from caretaker.cli.propose import Planned, Proposal
 from caretaker.cli.s3refresh import cells, samples
-from caretaker.cli.s3refresh.found import Found, QueueFound
+from caretaker.cli.s3refresh.aws_state import AwsState, QueueState
 from caretaker.cli.s3refresh.samples import Sample
 from caretaker.cli.text import age, cut, number, one_line, table
 from caretaker.s3refresh.debounce import Dirty
@@ -18,7 +18,7 @@ from caretaker.s3refresh.forecast import Outlook
 from caretaker.s3refresh.resource import RawRefresh, Read
 
 _WHY: Final = 90  # characters, without -o wide
-_AS_WHOM: Final = (
+_CREDENTIALS_NOTE: Final = (
     "AWS was asked as you, with credentials of the standard chain (AWS_PROFILE, ...), and not as the "
     "operator: what is refused to you may be allowed to it"
 )
@@ -26,24 +26,24 @@ _AS_WHOM: Final = (
 RefreshProposal = Proposal[RawRefresh]
 
 
-class Prospect(msgspec.Struct, frozen=True):
-    """Everything that is told of one resource."""
+class RefreshForecast(msgspec.Struct, frozen=True):
+    """The forecast of one resource."""
 
     proposal: RefreshProposal
     read: Read
-    found: Found
+    aws_state: AwsState
     outlooks: Sequence[Outlook]
     samples: Sequence[Sample]
     now: float
 
     @property
     def notes(self) -> list[str]:
-        """What was not checked, or as whom."""
-        return [*self.proposal.notes, *([_AS_WHOM] if self.found.unanswered else [])]
+        """Checks that were not possible, and the credentials that were used."""
+        return [*self.proposal.notes, *([_CREDENTIALS_NOTE] if self.aws_state.unanswered else [])]
 
 
 def refused(proposal: RefreshProposal, refusals: list[str]) -> Planned:
-    """One of which there is nothing more to tell."""
+    """The output for a refused resource."""
     text = [f"{_name(proposal)}: refused", *(f"  note: {note}" for note in proposal.notes)]
     return Planned(text, _head(proposal, refusals, proposal.notes), refusals)
 
@@ -60,27 +60,27 @@ def _head(proposal: RefreshProposal, faults: list[str], notes: list[str]) -> dic
     }
 
 
-def as_json(prospect: Prospect, faults: list[str]) -> dict[str, Any]:
+def as_json(forecast: RefreshForecast, faults: list[str]) -> dict[str, Any]:
     """For programs."""
     return {
-        **_head(prospect.proposal, faults, prospect.notes),
-        "queues": [_queue_json(queue) for queue in prospect.found.queues],
-        "complete": prospect.found.shares.complete,
-        "targets": [_target_json(one) for one in prospect.outlooks],
-        "samples": [samples.as_json(sample) for sample in prospect.samples],
+        **_head(forecast.proposal, faults, forecast.notes),
+        "queues": [_queue_json(queue) for queue in forecast.aws_state.queues],
+        "complete": forecast.aws_state.shares.complete,
+        "targets": [_target_json(one) for one in forecast.outlooks],
+        "samples": [samples.as_json(sample) for sample in forecast.samples],
     }
 
 
-def _queue_json(queue: QueueFound) -> dict[str, Any]:
+def _queue_json(queue: QueueState) -> dict[str, Any]:
     view = queue.view
-    seen = view.checked and not view.problem
+    known = view.checked and not view.problem
     return {
         "field": queue.field,
         "url": queue.url,
-        "visible": view.visible if seen else None,
-        "inFlight": view.in_flight if seen else None,
+        "visible": view.visible if known else None,
+        "inFlight": view.in_flight if known else None,
         "deadLetters": view.dead_letters,
-        "retentionSeconds": view.retention if seen else None,
+        "retentionSeconds": view.retention if known else None,
         "problem": queue.problem,
         "fault": queue.fault,
     }
@@ -123,16 +123,16 @@ def _changes(proposal: RefreshProposal) -> bool:
 # -------------------------------------------------------------------- text
 
 
-def as_text(prospect: Prospect, *, wide: bool) -> list[str]:
+def as_text(forecast: RefreshForecast, *, wide: bool) -> list[str]:
     """For people: queues, what was found, what is next, samples."""
-    lines = [f"{_name(prospect.proposal)}: {_kind_of_change(prospect.proposal)}"]
-    lines += [f"  {line}" for queue in prospect.found.queues for line in _queue(queue)]
-    lines.append(f"  {_found(prospect)}")
-    lines += [f"  note: {note}" for note in prospect.notes]
-    if prospect.outlooks:
-        lines += ["", *_shares(prospect), "", *_calls(prospect, wide=wide)]
-    if prospect.samples:
-        lines += ["", *(line for sample in prospect.samples for line in _sample(prospect, sample))]
+    lines = [f"{_name(forecast.proposal)}: {_kind_of_change(forecast.proposal)}"]
+    lines += [f"  {line}" for queue in forecast.aws_state.queues for line in _queue(queue)]
+    lines.append(f"  {_found(forecast)}")
+    lines += [f"  note: {note}" for note in forecast.notes]
+    if forecast.outlooks:
+        lines += ["", *_shares(forecast), "", *_calls(forecast, wide=wide)]
+    if forecast.samples:
+        lines += ["", *(line for sample in forecast.samples for line in _sample(forecast, sample))]
     return lines
 
 
@@ -147,7 +147,7 @@ def _kind_of_change(proposal: RefreshProposal) -> str:
     return f"exists, its spec {'changes' if _changes(proposal) else 'does not change'}"
 
 
-def _queue(queue: QueueFound) -> Iterator[str]:
+def _queue(queue: QueueState) -> Iterator[str]:
     view = queue.view
     if view.problem:
         yield f"queue {queue.url}: cannot be looked at"
@@ -160,16 +160,16 @@ def _queue(queue: QueueFound) -> Iterator[str]:
     )
 
 
-def _found(prospect: Prospect) -> str:
-    shares = prospect.found.shares
+def _found(forecast: RefreshForecast) -> str:
+    shares = forecast.aws_state.shares
     usable = sum(share.ready for share in shares.known)
     count = f"{number(len(shares.known), 'target')} found, {usable} usable"
     return count if shares.complete else f"{count}; there may be more: not everything could be asked"
 
 
-def _shares(prospect: Prospect) -> list[str]:
+def _shares(forecast: RefreshForecast) -> list[str]:
     head = ["TARGET", "BUCKET", "PREFIX", "GATEWAY", "REGION", "USABLE"]
-    return table([head, *(_share(one) for one in prospect.outlooks)])
+    return table([head, *(_share(one) for one in forecast.outlooks)])
 
 
 def _share(one: Outlook) -> list[str]:
@@ -181,16 +181,16 @@ def _share(one: Outlook) -> list[str]:
     return [share.id, *place, usable]
 
 
-def _calls(prospect: Prospect, *, wide: bool) -> list[str]:
+def _calls(forecast: RefreshForecast, *, wide: bool) -> list[str]:
     rows = []
-    for one in prospect.outlooks:
-        why = cells.why(one.next, prospect.now)
+    for one in forecast.outlooks:
+        why = cells.why(one.next, forecast.now)
         rows.append(
             [
                 one.target.id,
                 _dirty(one.target.dirty),
                 _call(one.next.request, wide=wide),
-                cells.when(one.next, prospect.now),
+                cells.when(one.next, forecast.now),
                 why if wide else cut(one_line(why), _WHY),
             ]
         )
@@ -213,14 +213,14 @@ def _call(request: Request | None, *, wide: bool) -> str:
     return cells.listed(names, wide=wide)
 
 
-def _sample(prospect: Prospect, sample: Sample) -> Iterator[str]:
+def _sample(forecast: RefreshForecast, sample: Sample) -> Iterator[str]:
     shown = one_line(sample.text)
     if sample.left_out:
         fields = ", ".join(f"spec.filter.{field}" for field in sample.left_out)
         yield f"{shown}: left out by {fields}"
         return
     if not sample.scopes:
-        more = "" if prospect.found.shares.complete else " that was found; not everything could be asked"
+        more = "" if forecast.aws_state.shares.complete else " that was found; not everything could be asked"
         yield f"{shown}: nothing, since it is in no target{more}"
         return
     yield f"{shown}:"

@@ -3,7 +3,7 @@
 import time
 
 from caretaker.cli.common import Session, get, path_of
-from caretaker.cli.s3refresh.status_text import Look, show
+from caretaker.cli.s3refresh.status_text import RefreshState, show
 from caretaker.cli.s3refresh.watch import RefreshScreen
 from caretaker.cli.watch import follow_to_the_end
 from caretaker.kube.watches import Watches, running
@@ -15,15 +15,15 @@ async def status(session: Session, name: str, output: str | None, watch: bool) -
     """0 when it could be read; of a watch, 1 when nothing goes on without somebody's hand."""
     raw = await get(session, KIND, name, RawRefresh)
     if not watch:
-        show(Look.at(raw, time.time()), output)
+        show(RefreshState.at(raw, time.time()), output)
         return 0
     watches = Watches(session.client)
     store = watches.add(path_of(KIND, session.namespace), RawRefresh)
 
-    def look() -> Look | None:
+    def state() -> RefreshState | None:
         found = store.get(session.namespace, name)
-        return None if found is None else Look.at(found.wire, time.time())
+        return None if found is None else RefreshState.at(found.wire, time.time())
 
     async with running(watches):
         what = f"{KIND.kind} {name}"
-        return await follow_to_the_end(watches, look, RefreshScreen(), what, output)
+        return await follow_to_the_end(watches, state, RefreshScreen(), what, output)

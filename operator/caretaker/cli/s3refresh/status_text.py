@@ -23,31 +23,31 @@ _WHY: Final = 90  # characters, without -o wide
 _PHASES: Final[tuple[Phase, ...]] = ("Backoff", "Due", "Claimed", "InFlight", "Debouncing", "Clean")
 
 
-class Look(msgspec.Struct, frozen=True):
-    """The resource at a moment."""
+class RefreshState(msgspec.Struct, frozen=True):
+    """The resource at one time."""
 
     read: Read
     outlooks: Sequence[Outlook]
     now: float
 
     @classmethod
-    def at(cls, raw: RawRefresh, now: float) -> "Look":
-        """What the API server has, judged."""
+    def at(cls, raw: RawRefresh, now: float) -> "RefreshState":
+        """The validated resource of the API server."""
         found = read(raw, known().spec)
         return cls(found, outlooks(found, now), now)
 
 
-def show(look: Look, output: str | None) -> None:
+def show(state: RefreshState, output: str | None) -> None:
     """Print the whole of it to stdout."""
     if output == "json":
-        print(json_text(as_json(look)))
+        print(json_text(as_json(state)))
     else:
-        print("\n".join(as_text(look, wide=output == "wide")))
+        print("\n".join(as_text(state, wide=output == "wide")))
 
 
-def as_json(look: Look) -> dict[str, Any]:
+def as_json(state: RefreshState) -> dict[str, Any]:
     """For programs: the record, and for each target what is next."""
-    meta, status = look.read.meta, look.read.status
+    meta, status = state.read.meta, state.read.status
     record = {target.id: msgspec.to_builtins(target) for target in status.targets}
     empty = dict.fromkeys(("dirty", "claim", "inFlight", "last", "failure"))
     return {
@@ -59,34 +59,34 @@ def as_json(look: Look) -> dict[str, Any]:
         "queue": status.queue,
         "targets": [
             {**empty, **record[one.target.id], "phase": one.phase, "next": cells.next_json(one.next)}
-            for one in look.outlooks
+            for one in state.outlooks
         ],
     }
 
 
-def as_text(look: Look, *, wide: bool) -> list[str]:
+def as_text(state: RefreshState, *, wide: bool) -> list[str]:
     """For people: the sum, what is wrong and what to do, the targets."""
-    meta, status = look.read.meta, look.read.status
-    lines = [f"S3AggregatedRefresh {meta.namespace}/{meta.name}: {summary(look)}"]
-    lines += [f"  {line}" for line in ready_line(status.conditions, look.now)]
-    lines.append(f"  queue: {_queue(status.queue, look.now)}")
+    meta, status = state.read.meta, state.read.status
+    lines = [f"S3AggregatedRefresh {meta.namespace}/{meta.name}: {summary(state)}"]
+    lines += [f"  {line}" for line in ready_line(status.conditions, state.now)]
+    lines.append(f"  queue: {_queue(status.queue, state.now)}")
     abnormal = abnormal_conditions(status.conditions)
     lines += [f"  {line}" for line in diagnostics(meta, status.observed_generation, abnormal, advice)]
-    if look.outlooks:
-        lines += ["", *Colours(sys.stdout, cells.PHASE_COLOURS).lines(_rows(look, wide=wide))]
+    if state.outlooks:
+        lines += ["", *Colours(sys.stdout, cells.PHASE_COLOURS).lines(_rows(state, wide=wide))]
     return lines
 
 
-def summary(look: Look) -> str:
+def summary(state: RefreshState) -> str:
     """`2 targets, 1 InFlight, 1 Clean`."""
-    found = Counter(one.phase for one in look.outlooks)
+    found = Counter(one.phase for one in state.outlooks)
     phases = [f"{found[phase]} {phase}" for phase in _PHASES if found[phase]]
-    return ", ".join([number(len(look.outlooks), "target"), *phases])
+    return ", ".join([number(len(state.outlooks), "target"), *phases])
 
 
-def waiting(look: Look) -> str:
+def waiting(state: RefreshState) -> str:
     """`3 folders wait`, or nothing."""
-    scopes = [one.target.dirty.waiting for one in look.outlooks if one.target.dirty is not None]
+    scopes = [one.target.dirty.waiting for one in state.outlooks if one.target.dirty is not None]
     count = sum(len(scope.folders) + len(scope.trees) for scope in scopes)
     parts = [f"everything of {number(whole, 'target')}"] if (whole := sum(s.all for s in scopes)) else []
     if count:
@@ -94,7 +94,7 @@ def waiting(look: Look) -> str:
     return f"; waiting: {' and '.join(parts)}" if parts else ""
 
 
-def news(before: Look, now: Look) -> Iterator[str]:
+def news(before: RefreshState, now: RefreshState) -> Iterator[str]:
     """Calls that were accepted or failed between two looks."""
     old = {one.target.id: one.target for one in before.outlooks}
     for one in now.outlooks:
@@ -121,9 +121,9 @@ def _queue(queue: QueueStatus, now: float) -> str:
     )
 
 
-def _rows(look: Look, *, wide: bool) -> list[str]:
+def _rows(state: RefreshState, *, wide: bool) -> list[str]:
     head = ["TARGET", "PHASE", "DIRTY", "IN-FLIGHT", "LAST", "FAILURES", "NEXT", "WHY"]
-    return table([head, *(_row(one, look.now, wide=wide) for one in look.outlooks)])
+    return table([head, *(_row(one, state.now, wide=wide) for one in state.outlooks)])
 
 
 def _row(one: Outlook, now: float, *, wide: bool) -> list[str]:

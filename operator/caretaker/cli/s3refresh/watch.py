@@ -5,45 +5,45 @@ from typing import Any
 
 from caretaker.api import conditions as c
 from caretaker.cli.s3refresh import cells
-from caretaker.cli.s3refresh.status_text import Look, as_json, news, show, summary, waiting
+from caretaker.cli.s3refresh.status_text import RefreshState, as_json, news, show, summary, waiting
 
 
 class RefreshScreen:
     """watch.Screen of an S3AggregatedRefresh."""
 
-    def line(self, made: Look) -> str:
+    def line(self, state: RefreshState) -> str:
         """The phases."""
-        return f"{summary(made)}{waiting(made)}"
+        return f"{summary(state)}{waiting(state)}"
 
-    def bar(self, made: Look) -> str:
+    def bar(self, state: RefreshState) -> str:
         """The same, and the next call's time."""
         coming = [
-            one.next for one in made.outlooks if one.next.request is not None and one.next.at is not None
+            one.next for one in state.outlooks if one.next.request is not None and one.next.at is not None
         ]
         first = min(coming, key=lambda upcoming: upcoming.at or 0.0, default=None)
-        return self.line(made) + (f"; next call {cells.clock(first)}" if first is not None else "")
+        return self.line(state) + (f"; next call {cells.clock(first)}" if first is not None else "")
 
-    def news(self, before: Look | None, made: Look) -> Iterable[str]:
+    def news(self, before: RefreshState | None, state: RefreshState) -> Iterable[str]:
         """Calls that were accepted or failed since."""
-        return () if before is None else news(before, made)
+        return () if before is None else news(before, state)
 
-    def as_json(self, made: Look) -> dict[str, Any]:
+    def as_json(self, state: RefreshState) -> dict[str, Any]:
         """As of status."""
-        return as_json(made)
+        return as_json(state)
 
-    def show(self, made: Look, output: str | None) -> None:
+    def show(self, state: RefreshState, output: str | None) -> None:
         """As status does."""
-        show(made, output)
+        show(state, output)
 
-    def ended(self, made: Look) -> int | None:
+    def ended(self, state: RefreshState) -> int | None:
         """See ended()."""
-        return ended(made)
+        return ended(state)
 
 
-def ended(look: Look) -> int | None:
+def ended(state: RefreshState) -> int | None:
     """The exit code once every event that was received has been followed by a refresh (0), or nothing goes
     on without somebody's hand (1, when suspended 0); None before."""
-    meta, status = look.read.meta, look.read.status
+    meta, status = state.read.meta, state.read.status
     if status.observed_generation < meta.generation:
         return None
     if c.find(status.conditions, c.STALLED) is not None:

@@ -8,10 +8,10 @@ from caretaker.api.conditions import Condition, ConditionStatus
 from caretaker.api.objects import WireMeta
 from caretaker.api.s3refresh import QueueStatus, Spec, Status
 from caretaker.cli.propose import Proposal
-from caretaker.cli.s3refresh.found import Found, QueueFound
-from caretaker.cli.s3refresh.plan_text import Prospect
+from caretaker.cli.s3refresh.aws_state import AwsState, QueueState
+from caretaker.cli.s3refresh.plan_text import RefreshForecast
 from caretaker.cli.s3refresh.samples import samples_of
-from caretaker.cli.s3refresh.status_text import Look
+from caretaker.cli.s3refresh.status_text import RefreshState
 from caretaker.s3refresh import status_codec
 from caretaker.s3refresh.debounce import Claim, Dirty, Failure, InFlight, Last, Phase, Target
 from caretaker.s3refresh.folders import EVERYTHING, Request, Scope
@@ -74,8 +74,8 @@ def raw(
     )
 
 
-def look(targets: list[tuple[Target, Phase]] | None = None, **how: Any) -> Look:
-    return Look.at(raw(targets, **how), NOW)
+def look(targets: list[tuple[Target, Phase]] | None = None, **how: Any) -> RefreshState:
+    return RefreshState.at(raw(targets, **how), NOW)
 
 
 QUEUE = QueueStatus(3, 1, 2, checked_at="2027-01-15T07:59:20Z")
@@ -103,18 +103,18 @@ def prospect(
     notes: tuple[str, ...] = (),
     before: RawRefresh | None = None,
     **how: Any,
-) -> Prospect:
+) -> RefreshForecast:
     """A plan; `how` as of raw()."""
     now = raw(targets, **how)
     judged = read(now, known().spec)
     assert isinstance(judged.spec, Spec)
     view = queue or QueueView(checked=True, visible=12, dead_letters=0, retention=345_600)
     url = judged.spec.source.sqs.queue_url
-    found = Found([QueueFound("spec.source.sqs.queueURL", url, view)], Shares(complete, shares, faults))
-    return Prospect(
+    found = AwsState([QueueState("spec.source.sqs.queueURL", url, view)], Shares(complete, shares, faults))
+    return RefreshForecast(
         proposal=Proposal(now, (before or now) if exists else None, notes=list(notes)),
         read=judged,
-        found=found,
+        aws_state=found,
         outlooks=outlooks(judged, NOW, found.shares),
         samples=samples_of(judged.spec, found.shares, samples),
         now=NOW,

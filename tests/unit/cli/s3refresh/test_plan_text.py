@@ -11,8 +11,8 @@ from caretaker.cli.common import UsageError
 from caretaker.cli.options import PlanOptions
 from caretaker.cli.propose import Proposal
 from caretaker.cli.s3refresh import plan, plan_text
-from caretaker.cli.s3refresh.found import faults_of
-from caretaker.cli.s3refresh.plan_text import Prospect
+from caretaker.cli.s3refresh.aws_state import faults_of
+from caretaker.cli.s3refresh.plan_text import RefreshForecast
 from caretaker.cli.s3refresh.samples import objects_in
 from caretaker.s3refresh import advice
 from caretaker.s3refresh.folders import EVERYTHING
@@ -23,7 +23,7 @@ URL = "https://sqs.eu-west-1.amazonaws.com/123456789012/events"
 DENIED = QueueView(problem="spec.source.sqs.queueURL: sqs:GetQueueAttributes: AccessDenied: no; allow it")
 
 
-def text(of: Prospect, *, wide: bool = False) -> str:
+def text(of: RefreshForecast, *, wide: bool = False) -> str:
     return "\n".join(plan_text.as_text(of, wide=wide))
 
 
@@ -86,7 +86,7 @@ def test_the_header_tells_what_kind_of_change_it_is(before: Any, words: str) -> 
 
 class TestFaults:
     def test_all_is_well(self) -> None:
-        assert list(faults_of(prospect(share("s")).found)) == []
+        assert list(faults_of(prospect(share("s")).aws_state)) == []
 
     @pytest.mark.parametrize(
         ("how", "field", "words"),
@@ -118,7 +118,7 @@ class TestFaults:
         ],
     )
     def test_each_fault_names_field_and_mend(self, how: dict[str, Any], field: str, words: str) -> None:
-        ((where, said),) = faults_of(prospect(share("s"), **how).found)
+        ((where, said),) = faults_of(prospect(share("s"), **how).aws_state)
         assert (where, said) == (field, words)
 
     def test_mends_are_those_of_whoever_asks(self) -> None:
@@ -128,15 +128,15 @@ class TestFaults:
             faults=(advice.told(nobody, "spec.target.storageGateway in eu-west-1"),),
             complete=False,
         )
-        told = [said for _, said in faults_of(found.found)]
+        told = [said for _, said in faults_of(found.aws_state)]
         assert len(told) == 2
         assert [said for said in told if "AWS_PROFILE" not in said or "spec." in said] == []
         assert "AWS_PROFILE" in plan_text.as_json(found, [])["queues"][0]["problem"]
 
     def test_nothing_to_refresh_is_a_fault_only_when_everything_was_asked(self) -> None:
-        ((where, said),) = faults_of(prospect().found)
+        ((where, said),) = faults_of(prospect().aws_state)
         assert (where, "there is nothing to refresh" in said) == ("spec.target", True)
-        assert list(faults_of(prospect(complete=False).found)) == []
+        assert list(faults_of(prospect(complete=False).aws_state)) == []
 
     def test_a_failed_call_is_told_with_whose_credentials_it_was_made(self) -> None:
         told = text(prospect(share("s"), queue=DENIED))
