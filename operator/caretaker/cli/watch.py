@@ -1,7 +1,7 @@
 """caretaker status --watch: a resource followed by watches until there is nothing left to do.
 
-On a terminal one line that is redrawn, and a line for whatever is worth keeping; elsewhere a line whenever
-something changes; with -o json one object a line. What the lines say is each kind's own.
+On a terminal one line that is redrawn, and a line for each important event; elsewhere a line for each change;
+with -o json one object a line. Each kind has its own texts.
 """
 
 import asyncio
@@ -16,91 +16,97 @@ from caretaker.cli.common import CommandError
 from caretaker.cli.text import age, cut, one_line, terminal_width
 from caretaker.kube.watches import Watches
 
-_FIRST: Final = 30.0  # seconds for the first answer of every watch
-_PAUSE: Final = 0.25  # between two looks, so that a storm of changes costs little
-_TICK: Final = 1.0  # the clock at the end of the line
+_SYNC_SECONDS: Final = 30.0  # seconds until every watch has its first list
+_READ_INTERVAL: Final = 0.25  # seconds between two reads, so that many changes cost little
+_CLOCK_INTERVAL: Final = 1.0  # the clock at the end of the line
 
 M = TypeVar("M")
 M_contra = TypeVar("M_contra", contravariant=True)
 
 
-class Screen(Protocol[M_contra]):
-    """How a kind is told while it is followed."""
+class WatchPrinter(Protocol[M_contra]):
+    """The output of a kind while it is watched."""
 
-    def line(self, made: M_contra) -> str:
-        """The whole in a line; printed again when it changes."""
+    def line(self, state: M_contra) -> str:
+        """The state in one line; printed again when it changes."""
 
-    def bar(self, made: M_contra) -> str:
+    def bar(self, state: M_contra) -> str:
         """The same on a terminal."""
 
-    def news(self, before: M_contra | None, made: M_contra) -> Iterable[str]:
-        """What has happened since, a line each; nothing at the first look."""
+    def news(self, before: M_contra | None, state: M_contra) -> Iterable[str]:
+        """Events since `before`, a line each; none at the first read."""
 
-    def as_json(self, made: M_contra) -> Any:
+    def as_json(self, state: M_contra) -> Any:
         """The whole for programs."""
 
-    def show(self, made: M_contra, output: str | None) -> None:
+    def show(self, state: M_contra, output: str | None) -> None:
         """Print the whole, once it has ended."""
 
-    def ended(self, made: M_contra) -> int | None:
-        """The exit code once nothing moves any more without somebody's hand; None while it does."""
+    def ended(self, state: M_contra) -> int | None:
+        """The exit code once no further progress is possible without a user; None before."""
 
 
 async def follow_to_the_end(
-    watches: Watches, look: Callable[[], M | None], screen: Screen[M], what: str, output: str | None
+    watches: Watches, read: Callable[[], M | None], printer: WatchPrinter[M], what: str, output: str | None
 ) -> int:
     """0 when it ended well, 1 when it ended with failures. CommandError when it is deleted meanwhile.
 
-    `look` tells the state as the watches have it, None when the resource is gone.
+    `read` returns the state from the watches, None when the resource is gone.
     """
-    teller = _Json(screen) if output == "json" else _Bar(screen) if sys.stdout.isatty() else _Lines(screen)
+    display = (
+        _JsonOutput(printer)
+        if output == "json"
+        else _BarOutput(printer)
+        if sys.stdout.isatty()
+        else _LineOutput(printer)
+    )
     try:
-        made, code = await _until_ended(watches, look, teller, what)
+        state, code = await _follow(watches, read, display, what)
     finally:
-        teller.close()
+        display.close()
     if output != "json":
         print()
-        screen.show(made, output)
+        printer.show(state, output)
     return code
 
 
-async def _until_ended(
-    watches: Watches, look: Callable[[], M | None], teller: "_Lines[M] | _Bar[M]", what: str
+async def _follow(
+    watches: Watches, read: Callable[[], M | None], display: "_LineOutput[M] | _BarOutput[M]", what: str
 ) -> tuple[M, int]:
-    began, looked = time.monotonic(), -_PAUSE
+    began, last_read = time.monotonic(), -_READ_INTERVAL
     while True:
-        changed = await watches.changed(_TICK)
+        changed = await watches.changed(_CLOCK_INTERVAL)
         if not watches.synced:
-            if time.monotonic() - began > _FIRST:
+            if time.monotonic() - began > _SYNC_SECONDS:
                 raise CommandError(
                     f"the API server does not answer: {watches.trouble}; is --context the right one?"
                 )
             continue
         if not changed:
-            teller.tick(watches.trouble)
+            display.tick(watches.trouble)
             continue
-        await asyncio.sleep(looked + _PAUSE - time.monotonic())  # a storm of changes is one
-        looked = time.monotonic()
-        made = look()
-        if made is None:
+        await asyncio.sleep(last_read + _READ_INTERVAL - time.monotonic())  # many changes at once are one
+        last_read = time.monotonic()
+        state = read()
+        if state is None:
             raise CommandError(f"{what} was deleted")
-        teller.show(made)
-        teller.tick(watches.trouble)
-        code = teller.screen.ended(made)
+        display.show(state)
+        display.tick(watches.trouble)
+        code = display.printer.ended(state)
         if code is not None:
-            return made, code
+            return state, code
 
 
-class _Lines(Generic[M]):
+class _LineOutput(Generic[M]):
     """A plain line for each change."""
 
-    def __init__(self, screen: Screen[M]) -> None:
-        self.screen = screen
+    def __init__(self, printer: WatchPrinter[M]) -> None:
+        self.printer = printer
         self._last = ""
         self._trouble = ""
 
-    def show(self, made: M) -> None:
-        line = self._line(made)
+    def show(self, state: M) -> None:
+        line = self._line(state)
         if line != self._last:
             self._last = line
             print(line, flush=True)
@@ -113,31 +119,31 @@ class _Lines(Generic[M]):
     def close(self) -> None:
         """Nothing is left open."""
 
-    def _line(self, made: M) -> str:
-        return self.screen.line(made)
+    def _line(self, state: M) -> str:
+        return self.printer.line(state)
 
 
-class _Json(_Lines[M]):
+class _JsonOutput(_LineOutput[M]):
     """An object a line, for each change."""
 
-    def _line(self, made: M) -> str:
-        return msgspec.json.encode(self.screen.as_json(made)).decode()
+    def _line(self, state: M) -> str:
+        return msgspec.json.encode(self.printer.as_json(state)).decode()
 
 
-class _Bar(Generic[M]):
-    """One line at the bottom, redrawn; what is worth keeping scrolls above it."""
+class _BarOutput(Generic[M]):
+    """One redrawn line at the bottom; important events scroll above it."""
 
-    def __init__(self, screen: Screen[M]) -> None:
-        self.screen = screen
+    def __init__(self, printer: WatchPrinter[M]) -> None:
+        self.printer = printer
         self._began = time.monotonic()
         self._text = ""
         self._before: M | None = None
 
-    def show(self, made: M) -> None:
-        for line in self.screen.news(self._before, made):
+    def show(self, state: M) -> None:
+        for line in self.printer.news(self._before, state):
             self._write(f"\r\x1b[K{line}\n")
-        self._before = made
-        self._text = self.screen.bar(made).rstrip()
+        self._before = state
+        self._text = self.printer.bar(state).rstrip()
 
     def tick(self, trouble: str) -> None:
         shown = f"{self._text}  {age(time.monotonic() - self._began)}"

@@ -2,7 +2,7 @@
 
 from caretaker.cli.common import Session, get_task
 from caretaker.cli.daemontask.status_text import show
-from caretaker.cli.daemontask.watch import TaskScreen
+from caretaker.cli.daemontask.watch import TaskPrinter
 from caretaker.cli.ecs import status as ecs
 from caretaker.cli.watch import follow_to_the_end
 from caretaker.daemontask.forecast import Forecast, forecast
@@ -20,8 +20,10 @@ async def status(session: Session, name: str, output: str | None, watch: bool) -
         return 0
     async with follow(session.client, session.namespace, name) as follower:
 
-        def look() -> Forecast | None:
+        def read_state() -> Forecast | None:
             snapshot = follower.snapshot()
             return None if snapshot is None else forecast(snapshot)
 
-        return await follow_to_the_end(follower.watches, look, TaskScreen(), f"DaemonTask {name}", output)
+        return await follow_to_the_end(
+            follower.watches, read_state, TaskPrinter(), f"DaemonTask {name}", output
+        )

@@ -10,8 +10,8 @@ from caretaker.cli.text import Colours, bar, counts, number, one_line
 from caretaker.daemontask.forecast import Forecast
 
 
-class TaskScreen:
-    """watch.Screen of a DaemonTask."""
+class TaskPrinter:
+    """watch.WatchPrinter of a DaemonTask."""
 
     def line(self, made: Forecast) -> str:
         """The counts."""
@@ -45,9 +45,9 @@ class TaskScreen:
 
 
 def ended(made: Forecast) -> int | None:
-    """The exit code once nothing moves any more without somebody's hand; None while it does.
+    """The exit code once no further progress is possible without a user; None before.
 
-    Both must say so: the planner, and the status that the operator has written of it.
+    The planner and the operator's status must agree.
     """
     task, numbers = made.snapshot.task, made.plan.counts
     conditions = task.status.conditions

@@ -8,8 +8,8 @@ from caretaker.cli.s3refresh import cells
 from caretaker.cli.s3refresh.status_text import RefreshState, as_json, news, show, summary, waiting
 
 
-class RefreshScreen:
-    """watch.Screen of an S3AggregatedRefresh."""
+class RefreshPrinter:
+    """watch.WatchPrinter of an S3AggregatedRefresh."""
 
     def line(self, state: RefreshState) -> str:
         """The phases."""
@@ -41,8 +41,8 @@ class RefreshScreen:
 
 
 def ended(state: RefreshState) -> int | None:
-    """The exit code once every event that was received has been followed by a refresh (0), or nothing goes
-    on without somebody's hand (1, when suspended 0); None before."""
+    """The exit code once every received event has been followed by a refresh (0), or no further progress is
+    possible without a user (1, when suspended 0); None before."""
     meta, status = state.read.meta, state.read.status
     if status.observed_generation < meta.generation:
         return None

@@ -10,7 +10,7 @@ from caretaker.api import conditions as c
 from caretaker.api.conditions import RefreshReason as Reason
 from caretaker.cli.s3refresh import status_text
 from caretaker.cli.s3refresh.advice import ADVICE, NORMAL
-from caretaker.cli.s3refresh.watch import RefreshScreen, ended
+from caretaker.cli.s3refresh.watch import RefreshPrinter, ended
 from caretaker.s3refresh.debounce import Failure, Last, Target
 from unit.cli.s3refresh.build import (
     CLEAN,
@@ -211,10 +211,10 @@ def test_phases_are_coloured_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> N
 
 class TestWatch:
     def test_a_line_tells_phases_and_what_waits(self) -> None:
-        screen = RefreshScreen()
-        assert screen.line(look([(CLEAN, "Clean")])) == "1 target, 1 Clean"
-        assert screen.line(look(EVERY)).endswith("; waiting: everything of 1 target and 67 folders")
-        assert screen.bar(look([(WAITING, "Debouncing")])).endswith("; next call at the latest at 08:09:50Z")
+        printer = RefreshPrinter()
+        assert printer.line(look([(CLEAN, "Clean")])) == "1 target, 1 Clean"
+        assert printer.line(look(EVERY)).endswith("; waiting: everything of 1 target and 67 folders")
+        assert printer.bar(look([(WAITING, "Debouncing")])).endswith("; next call at the latest at 08:09:50Z")
 
     def test_calls_are_news(self) -> None:
         before, after = (
@@ -226,11 +226,11 @@ class TestWatch:
                 ]
             ),
         )
-        assert list(RefreshScreen().news(before, after)) == [
+        assert list(RefreshPrinter().news(before, after)) == [
             "clean: failed, Throttled: slow [2J down",
             "waiting: accepted, 3 folders",
         ]
-        assert list(RefreshScreen().news(None, after)) == []
+        assert list(RefreshPrinter().news(None, after)) == []
 
     @pytest.mark.parametrize(
         ("how", "code"),
