@@ -1,4 +1,4 @@
-"""caretaker logs: what the Pods of some nodes wrote, each line prefixed by its node."""
+"""caretaker logs: the logs of some nodes' Pods, each line prefixed by its node."""
 
 import argparse
 import asyncio
@@ -71,16 +71,16 @@ def main(args: argparse.Namespace) -> int:
 
     async def body(session: Session) -> int:
         raw = await get_node_task(session, name)
-        made = forecast(await observe(session.client, raw))
+        current = forecast(await observe(session.client, raw))
         if nodes is not None:
-            check_nodes(nodes, made.reports)
-        chosen = [(node, newest(made, node)) for node in nodes] if nodes else list(failed_pods(made))
+            check_nodes(nodes, current.reports)
+        chosen = [(node, newest(current, node)) for node in nodes] if nodes else list(failed_pods(current))
         if not chosen:
             print(f"no node of DaemonTask {name} has failed")
             return 0
         gate = asyncio.Semaphore(_AT_A_TIME)
         reading = [
-            asyncio.create_task(_read(session, made, node, pod, args.tail, gate)) for node, pod in chosen
+            asyncio.create_task(_read(session, current, node, pod, args.tail, gate)) for node, pod in chosen
         ]
         complete = True
         for task in reading:  # in order of nodes, while the others are being read
@@ -98,33 +98,35 @@ def _lines(text: str) -> int:
     return int(text)
 
 
-def failed_pods(made: Forecast) -> Iterable[tuple[str, Pod | None]]:
+def failed_pods(current: Forecast) -> Iterable[tuple[str, Pod | None]]:
     """Each failed node with the Pod that its record is about, None when that is gone."""
-    for report in sorted(made.plan.failed, key=lambda r: r.node.name):
-        pods, entry = _pods(made, report.node.uid), report.entry
+    for report in sorted(current.plan.failed, key=lambda r: r.node.name):
+        pods, entry = _pods(current, report.node.uid), report.entry
         yield (
             report.node.name,
             next((pod for pod in pods.values() if entry is not None and pod.uid == entry.pod_uid), None),
         )
 
 
-def newest(made: Forecast, node: str) -> Pod | None:
+def newest(current: Forecast, node: str) -> Pod | None:
     """The node's newest Pod, running or not."""
     return max(
-        _pods(made, made.reports[node].node.uid).values(), key=lambda p: (p.seq, p.created), default=None
+        _pods(current, current.reports[node].node.uid).values(),
+        key=lambda p: (p.seq, p.created),
+        default=None,
     )
 
 
-def _pods(made: Forecast, node_uid: str) -> Mapping[str, Pod]:
-    return made.snapshot.pods.get(node_uid) or NO_PODS
+def _pods(current: Forecast, node_uid: str) -> Mapping[str, Pod]:
+    return current.snapshot.pods.get(node_uid) or NO_PODS
 
 
 async def _read(
-    session: Session, made: Forecast, node: str, pod: Pod | None, tail: int | None, gate: asyncio.Semaphore
+    session: Session, current: Forecast, node: str, pod: Pod | None, tail: int | None, gate: asyncio.Semaphore
 ) -> tuple[list[str], bool]:
     """(the lines to print, whether they are all there is)."""
     if pod is None:
-        return [f"{node} | {gone(made, node)}"], False
+        return [f"{node} | {gone(current, node)}"], False
     path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
     lines: list[str] = []
     whole = True
@@ -146,12 +148,12 @@ async def _read(
     return lines, whole
 
 
-def gone(made: Forecast, node: str) -> str:
-    """What is told of a node that has no Pod to read from."""
-    report = made.reports[node]
+def gone(current: Forecast, node: str) -> str:
+    """The message for a node without a Pod to read from."""
+    report = current.reports[node]
     if report.entry is None:
         return "no logs: it has not run"
-    name = pod_of(made.snapshot.task.metadata, report.entry)
+    name = pod_of(current.snapshot.task.metadata, report.entry)
     if not name:
         return "no logs: which pod it was is not known"
     return f"no logs: its pod {name} is gone (deleted, or removed by ttlSecondsAfterFinished)"

@@ -70,8 +70,7 @@ class Manifest(msgspec.Struct, frozen=True):
 
 
 def read(source: str, text: str) -> Manifest:
-    """Raises CommandError with file, line and mend: bad YAML, nothing of ours, a field that every object
-    needs."""
+    """Raises CommandError with file, line and fix: bad YAML, no object of ours, a missing metadata.name."""
     try:
         documents = list(_documents(source, text))
     except yaml.MarkedYAMLError as error:
@@ -124,7 +123,7 @@ def _expand(document: Document) -> Iterator[Document]:
 
 
 def _is_ours(document: Document) -> bool:
-    """CommandError for what was meant to be: a misspelt kind of our group, or another version."""
+    """CommandError for a misspelt kind of our group, or another version."""
     kind, version = str(document.body.get("kind")), str(document.body.get("apiVersion") or "")
     ours = version.partition("/")[0] == GROUP
     if ours and kind not in _BY_KIND:

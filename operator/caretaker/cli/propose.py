@@ -1,6 +1,7 @@
 """A resource of a file as the API server would store it: a dry run, whatever its kind.
 
-Inputs: a session and a document. Nothing is changed, and what the server may not be asked is noted.
+Inputs: a session and a document. No object is changed; a check that the server does not permit becomes a
+note.
 """
 
 from typing import Any, Generic
@@ -25,11 +26,11 @@ class Proposal(msgspec.Struct, Generic[R], frozen=True):
 
 
 class Planned(msgspec.Struct, frozen=True):
-    """What `caretaker plan` says of one resource."""
+    """The output of `caretaker plan` for one resource."""
 
     text: list[str]
     json: dict[str, Any]
-    faults: list[str]  # what keeps it from working, each with its line: exit code 1
+    faults: list[str]  # each with its line; any fault means exit code 1
 
 
 async def propose(session: Session, document: Document, wanted: type[R]) -> Proposal[R]:
@@ -88,11 +89,11 @@ async def _existing(session: Session, document: Document, namespace: str, wanted
     return None if found.metadata.deletion_timestamp else found
 
 
-def _replacement(standing: WireMeta, body: dict[str, Any]) -> bytes:
+def _replacement(existing: WireMeta, body: dict[str, Any]) -> bytes:
     """Spec as in the file, annotations and labels of the file beside those that stand: as apply does it."""
     meta = body["metadata"]
     changes: list[dict[str, Any]] = [{"op": "add", "path": "/spec", "value": body.get("spec")}]
-    for key, before in (("annotations", standing.annotations), ("labels", standing.labels)):
+    for key, before in (("annotations", existing.annotations), ("labels", existing.labels)):
         if meta.get(key):
             changes.append(
                 {"op": "add", "path": f"/metadata/{key}", "value": {**(before or {}), **meta[key]}}
@@ -101,24 +102,27 @@ def _replacement(standing: WireMeta, body: dict[str, Any]) -> bytes:
 
 
 def _local(body: dict[str, Any], before: R | None, wanted: type[R]) -> R:
-    """The resource as far as the file tells."""
-    own = body["metadata"].get("annotations")
-    standing = before.metadata if before else WireMeta(name=body["metadata"]["name"])
+    """The resource from the file alone."""
+    annotations = body["metadata"].get("annotations")
+    existing = before.metadata if before else WireMeta(name=body["metadata"]["name"])
     meta = msgspec.structs.replace(
-        standing,
+        existing,
         namespace=body["metadata"].get("namespace", ""),
-        annotations={**(standing.annotations or {}), **(own if isinstance(own, dict) else {})},
+        annotations={
+            **(existing.annotations or {}),
+            **(annotations if isinstance(annotations, dict) else {}),
+        },
     )
-    made = {
+    members = {
         "metadata": meta,
         "spec": msgspec.Raw(msgspec.json.encode(body.get("spec"))),
         "status": before.status if before else msgspec.Raw(b"{}"),
     }
-    return wanted(**made)
+    return wanted(**members)
 
 
 def _refusals(document: Document, error: ApiError) -> list[str]:
-    """What the server refuses, each with file and line."""
+    """The refused fields, each with file and line."""
     return [
         f"{document.place(field)}: {one_line(f'{field}: {said}' if field else said)}"
         for field, said in faults_in(error)

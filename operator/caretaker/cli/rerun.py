@@ -1,6 +1,6 @@
 """caretaker rerun: run again on every node of a task, on some, or on those that failed.
 
-Writes one annotation of the task and nothing else; the operator does the rest.
+Writes one annotation of the task and nothing else; the operator starts the runs.
 """
 
 import argparse
@@ -34,7 +34,7 @@ from caretaker.kube.errors import ApiError
 
 R = TypeVar("R", RawTask, RawPolicy)
 _TRIES: Final = 10
-_KEPT: Final = 86400.0  # seconds that an answered request stays in rerun-nodes
+_KEPT_SECONDS: Final = 86400.0  # seconds that an answered request stays in rerun-nodes
 
 Annotations = dict[str, str]
 
@@ -75,15 +75,15 @@ def main(args: argparse.Namespace) -> int:
             check_nodes(wanted, snapshot.nodes)
         stamp = stamp_after(snapshot.now, _stamps(snapshot))
 
-        def change(standing: Annotations) -> Annotations:
+        def change(current: Annotations) -> Annotations:
             if wanted is None:
                 return {names.RERUN_AT: stamp}
-            return {names.RERUN_NODES: merged(standing.get(names.RERUN_NODES, ""), wanted, stamp, snapshot)}
+            return {names.RERUN_NODES: merged(current.get(names.RERUN_NODES, ""), wanted, stamp, snapshot)}
 
         changed = await annotate(session, raw, task_path(raw.metadata.namespace, name), change)
         task, _ = read_task(changed)
         after = forecast(msgspec.structs.replace(snapshot, task=task))
-        print("\n".join(told(after, wanted)))
+        print("\n".join(describe(after, wanted)))
         return 0
 
     return execute(args, body)
@@ -116,8 +116,8 @@ async def annotate(session: Session, raw: R, path: str, change: Callable[[Annota
 
 
 def _stamps(snapshot: Snapshot) -> list[str]:
-    """Every re-run that was ever asked of a node that is known: a later one must be later than these,
-    also when another machine's clock was ahead."""
+    """The stamps of all earlier re-run requests for known nodes: a new one must be later than these, even if
+    another machine's clock was ahead."""
     marks = snapshot.task.metadata.annotations or {}
     return [
         *(entry.nonce for entry in snapshot.ledger.entries.values() if entry.nonce),
@@ -126,24 +126,25 @@ def _stamps(snapshot: Snapshot) -> list[str]:
     ]
 
 
-def merged(standing: str, wanted: list[str], stamp: str, snapshot: Snapshot) -> str:
-    """The new value of rerun-nodes: what stands and is not a day old or not answered yet, and the new."""
+def merged(current: str, wanted: list[str], stamp: str, snapshot: Snapshot) -> str:
+    """The new value of rerun-nodes: earlier requests that are less than a day old or unanswered, and the
+    new."""
     kept = {
         name: at
-        for name, at in _requests(standing).items()
-        if snapshot.now - (parse_time(at) or 0.0) < _KEPT or _open(snapshot, name, at)
+        for name, at in _requests(current).items()
+        if snapshot.now - (parse_time(at) or 0.0) < _KEPT_SECONDS or _unanswered(snapshot, name, at)
     }
     return msgspec.json.encode({**kept, **dict.fromkeys(wanted, stamp)}, order="sorted").decode()
 
 
-def _open(snapshot: Snapshot, name: str, at: str) -> bool:
-    """Whether the node is there and has not run for that request yet: blocked since, perhaps."""
+def _unanswered(snapshot: Snapshot, name: str, at: str) -> bool:
+    """Whether the node exists and has not run for that request yet, for example because it is blocked."""
     node, entry = snapshot.nodes.get(name), snapshot.ledger.entries.get(name)
     return node is not None and entry is not None and entry.node_uid == node.uid and entry.nonce < at
 
 
 def _requests(text: str) -> Mapping[str, str]:
-    """rerun-nodes as the operator reads it; what it cannot read it ignores."""
+    """rerun-nodes as the operator reads it: invalid parts are ignored."""
     try:
         found = msgspec.json.decode(text or "{}", type=dict[str, str])
     except (msgspec.ValidationError, msgspec.DecodeError):
@@ -151,8 +152,8 @@ def _requests(text: str) -> Mapping[str, str]:
     return {name: at for name, raw in found.items() if (at := normalise_time(raw))}
 
 
-def told(after: Forecast, wanted: list[str] | None) -> list[str]:
-    """Which nodes will run, and what the others wait for; `wanted`: the nodes asked for, None = all."""
+def describe(after: Forecast, wanted: list[str] | None) -> list[str]:
+    """The nodes that will run, and the reasons of the others; `wanted`: the requested nodes, None = all."""
     meta = after.snapshot.task.metadata
     chosen = [name for name in after.reports if wanted is None or name in wanted]
     due = [name for name in chosen if name in after.turns]
@@ -161,12 +162,12 @@ def told(after: Forecast, wanted: list[str] | None) -> list[str]:
         decision = after.reports[name].decision
         if wanted is None and (name in after.turns or decision.state == "excluded"):
             continue
-        rows.append([name, *_fate(after, name)])
-    return [f"DaemonTask {meta.namespace}/{meta.name}: {_sum(after, due)}", *table(rows, indent="  ")]
+        rows.append([name, *_expected(after, name)])
+    return [f"DaemonTask {meta.namespace}/{meta.name}: {_summary(after, due)}", *table(rows, indent="  ")]
 
 
-def _sum(after: Forecast, due: list[str]) -> str:
-    """What becomes of the nodes that wait for a slot."""
+def _summary(after: Forecast, due: list[str]) -> str:
+    """The summary of the nodes that wait for a slot."""
     held = after.plan.hold
     if not held and (budget := _closed(after)) is not None:
         held = allowed_words(budget)
@@ -186,7 +187,7 @@ def _closed(after: Forecast) -> Allowance | None:
     return None if after.room.width else after.room.budget
 
 
-def _fate(after: Forecast, name: str) -> tuple[str, str]:
+def _expected(after: Forecast, name: str) -> tuple[str, str]:
     decision = after.reports[name].decision
     if name in after.turns:
         return ("will run", "") if _closed(after) is None else ("waits", "for the budget")

@@ -1,5 +1,4 @@
-"""caretaker resume: let go on what has stopped by itself: a rollout that failurePolicy has paused, a policy
-whose breaker is open.
+"""caretaker resume: continues a rollout that failurePolicy has paused, or a policy whose breaker is open.
 
 Writes the annotation caretaker.dev/resume-at and nothing else.
 """
@@ -46,7 +45,7 @@ def add(commands: Any) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    """Failures up to now no longer hold it."""
+    """Earlier failures no longer pause it."""
     kind, name = named(args.resource, _KINDS)
     body = _task if kind == DAEMON_TASK else _policy
     return execute(args, lambda session: body(session, name))
@@ -54,18 +53,18 @@ def main(args: argparse.Namespace) -> int:
 
 async def _task(session: Session, name: str) -> int:
     raw = await get_node_task(session, name)
-    made = forecast(await observe(session.client, raw))
-    policy = made.snapshot.task.spec.failure_policy
+    current = forecast(await observe(session.client, raw))
+    policy = current.snapshot.task.spec.failure_policy
     if policy.action != "Pause":
         raise CommandError(
             f"DaemonTask {name} is never paused, since its failurePolicy.action is {policy.action}: "
             "nothing to resume"
         )
     # A node's clock may be ahead of ours: its failure would count as one that came later.
-    ends = [format_micros(r.entry.finished_at) for r in made.plan.failed if r.entry is not None]
-    stamp = stamp_after(made.snapshot.now, ends)
+    ends = [format_micros(r.entry.finished_at) for r in current.plan.failed if r.entry is not None]
+    stamp = stamp_after(current.snapshot.now, ends)
     await annotate(session, raw, task_path(raw.metadata.namespace, name), lambda _: {names.RESUME_AT: stamp})
-    print(_told(name, made.plan.hold, len(made.plan.failed)))
+    print(_describe(name, current.plan.hold, len(current.plan.failed)))
     return 0
 
 
@@ -81,7 +80,7 @@ async def _policy(session: Session, name: str) -> int:
     return 0
 
 
-def _told(name: str, hold: str, failed: int) -> str:
+def _describe(name: str, hold: str, failed: int) -> str:
     those = f"{number(failed, 'failed node')} up to now"
     if hold == "Paused":
         return f"DaemonTask {name} goes on; {those} no longer hold it"

@@ -417,12 +417,12 @@ def test_a_rerun_tells_what_will_run_and_what_waits() -> None:
     nodes = [A, B, C, TAINTED, CORDONED]
     entries = {"a": entry(A), "b": entry(B), "u": entry(CORDONED)}
     of = forecast(snapshot(task(annotations=marks, parallelism=1), nodes, [pod(C)], entries))
-    assert rerun.told(of, None) == [
+    assert rerun.describe(of, None) == [
         "DaemonTask default/task: 2 nodes will run again, at most 1 at a time",
         "  c  runs now    and again once that run has ended",
         "  u  is blocked  Cordoned the node is cordoned and the template does not tolerate that",
     ]
-    assert rerun.told(of, ["a", "t"])[1:] == [
+    assert rerun.describe(of, ["a", "t"])[1:] == [
         "  a  will run",
         "  t  is left out  Taint untolerated taint gpu=yes:NoSchedule",
     ]
@@ -432,14 +432,14 @@ def test_what_has_never_run_does_not_run_again() -> None:
     of = forecast(
         snapshot(task(annotations={names.RERUN_AT: format_micros(NOW)}), [A, B], [], {"a": entry(A)})
     )
-    assert rerun.told(of, ["b"])[0] == "DaemonTask default/task: 1 node will run"
-    assert rerun.told(of, ["a"])[0] == "DaemonTask default/task: 1 node will run again"
+    assert rerun.describe(of, ["b"])[0] == "DaemonTask default/task: 1 node will run"
+    assert rerun.describe(of, ["a"])[0] == "DaemonTask default/task: 1 node will run again"
 
 
 def test_a_rerun_of_what_is_held_tells_so() -> None:
     marks = {names.RERUN_AT: format_micros(NOW)}
     of = forecast(snapshot(task(annotations=marks, suspend=True), [A], [], {"a": entry(A)}))
-    assert rerun.told(of, None)[0].endswith("asked for, but nothing is started now: Suspended")
+    assert rerun.describe(of, None)[0].endswith("asked for, but nothing is started now: Suspended")
 
 
 def test_a_rerun_under_a_closed_budget_says_what_keeps_it() -> None:
@@ -449,8 +449,8 @@ def test_a_rerun_under_a_closed_budget_says_what_keeps_it() -> None:
     of = forecast(snapshot(task(annotations=marks, budgets=window, parallelism=1), nodes, [], entries))
     closed = "a budget lets no node run until 1970-01-12T14:00:00Z"
     head = f"DaemonTask default/task: asked for, but nothing is started now: {closed}"
-    assert rerun.told(of, None) == [f"{head}; 2 nodes wait for it"]
-    assert rerun.told(of, ["a"]) == [f"{head}; 1 node waits for it", "  a  waits  for the budget"]
+    assert rerun.describe(of, None) == [f"{head}; 2 nodes wait for it"]
+    assert rerun.describe(of, ["a"]) == [f"{head}; 1 node waits for it", "  a  waits  for the budget"]
 
 
 def test_logs_are_of_the_pod_that_the_record_is_about() -> None:

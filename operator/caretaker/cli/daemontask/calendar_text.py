@@ -8,9 +8,9 @@ from caretaker.daemontask.budgets import allowed_words
 from caretaker.daemontask.forecast import Forecast
 
 
-def schedule_json(made: Forecast) -> dict[str, Any] | None:
+def schedule_json(forecast: Forecast) -> dict[str, Any] | None:
     """None of a task without one. Times are RFC 3339 or None."""
-    spec, tick = made.snapshot.task.spec, made.plan.tick
+    spec, tick = forecast.snapshot.task.spec, forecast.plan.tick
     if spec.schedule is None:
         return None
     return {
@@ -21,15 +21,15 @@ def schedule_json(made: Forecast) -> dict[str, Any] | None:
     }
 
 
-def budget_json(made: Forecast) -> dict[str, Any] | None:
+def budget_json(forecast: Forecast) -> dict[str, Any] | None:
     """The budget that limits the task now; None where none does."""
-    budget = made.room.budget
+    budget = forecast.room.budget
     return None if budget is None else {"nodes": budget.nodes, "until": _time(budget.until)}
 
 
-def calendar_lines(made: Forecast) -> list[str]:
+def calendar_lines(forecast: Forecast) -> list[str]:
     """A line about the schedule, and one about the budget that limits the task now."""
-    spec, tick, now = made.snapshot.task.spec, made.plan.tick, made.snapshot.now
+    spec, tick, now = forecast.snapshot.task.spec, forecast.plan.tick, forecast.snapshot.now
     lines = []
     if spec.schedule is not None:
         last = f"last {format_time(tick.last)}, {age(now - tick.last)} ago" if tick.last else "never yet"
@@ -37,8 +37,8 @@ def calendar_lines(made: Forecast) -> list[str]:
             f"next {format_time(tick.next)}, in {age(tick.next - now)}" if tick.next else "none to come"
         )
         lines.append(f"schedule {spec.schedule} ({spec.time_zone}): {last}; {following}")
-    if made.room.budget is not None:
-        lines.append(allowed_words(made.room.budget))
+    if forecast.room.budget is not None:
+        lines.append(allowed_words(forecast.room.budget))
     return lines
 
 

@@ -30,7 +30,7 @@ async def plan(session: Session, document: Document, options: PlanOptions) -> Pl
     proposal = await propose(session, document, RawTask)
     if has_ecs(proposal.raw):
         return await ecs.plan(document, proposal)
-    made = None
+    result = None
     if not proposal.refusals:
         snapshot = await observe(session.client, proposal.raw)
         invalid = read_task(proposal.raw)[1]
@@ -38,16 +38,16 @@ async def plan(session: Session, document: Document, options: PlanOptions) -> Pl
             proposal.refusals.append(f"{document.place(invalid.partition(':')[0])}: {one_line(invalid)}")
         else:
             invalid = await _check_pods(session, document, proposal)
-        made = forecast(msgspec.structs.replace(snapshot, invalid=invalid))
-    text = as_text(proposal, made, wide=options.wide)
-    return Planned(text, as_json(proposal, made), proposal.refusals)
+        result = forecast(msgspec.structs.replace(snapshot, invalid=invalid))
+    text = as_text(proposal, result, wide=options.wide)
+    return Planned(text, as_json(proposal, result), proposal.refusals)
 
 
 async def _check_pods(session: Session, document: Document, proposal: TaskProposal) -> str:
-    """Why the task's Pods are invalid, or empty; what keeps the server from telling is noted."""
+    """Why the task's Pods are invalid, or empty; an error that prevents the check becomes a note."""
     task, _ = read_task(proposal.raw)
     if not task.metadata.uid:
-        return ""  # a Pod names its owner by UID; what kept the task from being checked is noted
+        return ""  # a Pod names its owner by UID; the notes have the reason why the task was not checked
     try:
         refusals = await refusals_of(session.client, task, revision_of(task.spec, task.status))
     except ApiError as error:

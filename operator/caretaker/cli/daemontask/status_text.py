@@ -37,65 +37,65 @@ _NOTHING_LOST: Final = Ledger({})
 _SHOWN: Final = 50  # nodes listed for each state, without -o wide
 
 
-def show(made: Forecast, output: str | None) -> None:
+def show(forecast: Forecast, output: str | None) -> None:
     """Print the whole of it to stdout."""
     if output == "json":
-        print(json_text(as_json(made)))
+        print(json_text(as_json(forecast)))
     else:
-        print("\n".join(as_text(made, wide=output == "wide")))
+        print("\n".join(as_text(forecast, wide=output == "wide")))
 
 
-def as_json(made: Forecast) -> dict[str, Any]:
+def as_json(forecast: Forecast) -> dict[str, Any]:
     """For programs: every node, the excluded ones too."""
-    task = made.snapshot.task
+    task = forecast.snapshot.task
     return {
         "namespace": task.metadata.namespace,
         "name": task.metadata.name,
         "generation": task.metadata.generation,
         "observedGeneration": task.status.observed_generation,
-        "revision": made.snapshot.revision,
-        "desired": made.plan.desired,
-        "counts": made.plan.counts,
-        "hold": made.plan.hold,
-        "schedule": schedule_json(made),
-        "budget": budget_json(made),
-        "slots": {"width": made.plan.width, "held": len(made.plan.holders)}
-        if made.plan.width is not None
+        "revision": forecast.snapshot.revision,
+        "desired": forecast.plan.desired,
+        "counts": forecast.plan.counts,
+        "hold": forecast.plan.hold,
+        "schedule": schedule_json(forecast),
+        "budget": budget_json(forecast),
+        "slots": {"width": forecast.plan.width, "held": len(forecast.plan.holders)}
+        if forecast.plan.width is not None
         else None,
         "conditions": task.status.conditions,
-        "results": made.plan.results.results,
-        "resultErrors": made.plan.results.errors,
-        "nodes": [made.state_of(name) for name in made.reports],
+        "results": forecast.plan.results.results,
+        "resultErrors": forecast.plan.results.errors,
+        "nodes": [forecast.state_of(name) for name in forecast.reports],
     }
 
 
-def as_text(made: Forecast, *, wide: bool) -> list[str]:
+def as_text(forecast: Forecast, *, wide: bool) -> list[str]:
     """For people: the counts, what is wrong and what to do, the nodes."""
-    task = made.snapshot.task
+    task = forecast.snapshot.task
     meta = task.metadata
     tty = sys.stdout.isatty()
-    numbers = made.plan.counts
-    lines = [f"DaemonTask {meta.namespace}/{meta.name}, revision {made.snapshot.revision}"]
-    lines.append(f"  {number(made.plan.desired, 'node')}: {counts(numbers) or 'none'}")
-    if tty and (numbers["active"] or made.turns):
+    numbers = forecast.plan.counts
+    lines = [f"DaemonTask {meta.namespace}/{meta.name}, revision {forecast.snapshot.revision}"]
+    lines.append(f"  {number(forecast.plan.desired, 'node')}: {counts(numbers) or 'none'}")
+    if tty and (numbers["active"] or forecast.turns):
         lines.append(f"  {bar(numbers)}")
-    lines += [f"  {line}" for line in ready_line(task.status.conditions, made.snapshot.now)]
-    problems = diagnostics(task, made.snapshot.ledger, made.plan.requests.refused)
-    lines += [f"  {line}" for line in (*calendar_lines(made), *_slots(made), *problems)]
-    lines += results_table(made.plan.results.results)
-    states = sorted((made.state_of(name) for name in made.reports), key=_order)
-    return [*lines, "", *Colours(sys.stdout).lines(_rows(made, states, wide=wide))]
+    lines += [f"  {line}" for line in ready_line(task.status.conditions, forecast.snapshot.now)]
+    problems = diagnostics(task, forecast.snapshot.ledger, forecast.plan.requests.refused)
+    lines += [f"  {line}" for line in (*calendar_lines(forecast), *_slots(forecast), *problems)]
+    lines += results_table(forecast.plan.results.results)
+    states = sorted((forecast.state_of(name) for name in forecast.reports), key=_order)
+    return [*lines, "", *Colours(sys.stdout).lines(_rows(forecast, states, wide=wide))]
 
 
-def _slots(made: Forecast) -> list[str]:
+def _slots(forecast: Forecast) -> list[str]:
     """How many slots are held, and which nodes hold theirs without running."""
-    if made.plan.width is None:
+    if forecast.plan.width is None:
         return []
-    held = sorted((slot_of(r) for r in made.plan.holders), key=lambda slot: slot.node_name)
+    held = sorted((slot_of(r) for r in forecast.plan.holders), key=lambda slot: slot.node_name)
     idle = [f"{s.node_name} {s.reason}" for s in held if s.reason != RUNNING]
     more = f", {len(idle) - _HOLDERS} more" if len(idle) > _HOLDERS else ""
     names = f": {', '.join(idle[:_HOLDERS])}{more} not running" if idle else ""
-    return [f"slots: {len(held)} of {made.plan.width} held{names}"]
+    return [f"slots: {len(held)} of {forecast.plan.width} held{names}"]
 
 
 def diagnostics(task: DaemonTask, ledger: Ledger = _NOTHING_LOST, refused: str = "") -> list[str]:
@@ -115,7 +115,7 @@ def diagnostics(task: DaemonTask, ledger: Ledger = _NOTHING_LOST, refused: str =
 
 
 def results_table(results: Sequence[ResultStatus]) -> list[str]:
-    """What the runs told, a line for each result; nothing where none is declared."""
+    """The results of the runs, a line each; empty where none is declared."""
     if not results:
         return []
     rows = [["RESULT", "UNIT", "NODES", "MIN", "MEDIAN", "P95", "MAX", "VALUES"]]
@@ -141,14 +141,14 @@ def _order(state: NodeState) -> tuple[int, str]:
     return STATE_ORDER.index(state.state), state.node
 
 
-def _rows(made: Forecast, states: list[NodeState], *, wide: bool) -> list[str]:
+def _rows(forecast: Forecast, states: list[NodeState], *, wide: bool) -> list[str]:
     head = ["NODE", "STATE", "REASON", "FAILURES", "LAST-RUN", "EXIT", "POD"]
     rows, listed = [], Counter[State]()
     for state in states:
         listed[state.state] += 1
-        # Left-out nodes are told by `caretaker plan`; here they would hide the others.
+        # `caretaker plan` shows left-out nodes; here they would hide the others.
         if wide or (state.state != "excluded" and listed[state.state] <= _SHOWN):
-            rows.append(_row(made, state, wide=wide))
+            rows.append(_row(forecast, state, wide=wide))
     if wide:
         head += ["RUN-KEY", "MESSAGE"]
     else:
@@ -162,26 +162,26 @@ def _rows(made: Forecast, states: list[NodeState], *, wide: bool) -> list[str]:
     return lines
 
 
-def _row(made: Forecast, state: NodeState, *, wide: bool) -> list[str]:
+def _row(forecast: Forecast, state: NodeState, *, wide: bool) -> list[str]:
     finished = parse_time(state.last_finish_time)
     row = [
         state.node,
         STATE_WORDS.get(state.state, state.state),
         state.reason or "-",
         str(state.attempts),
-        f"{age(made.snapshot.now - finished)} ago" if finished else "-",
+        f"{age(forecast.snapshot.now - finished)} ago" if finished else "-",
         "-" if state.exit_code is None else str(state.exit_code),
         state.pod or "-",
     ]
-    message = _message(made, state)
+    message = _message(forecast, state)
     return [*row, state.run_key or "-", message] if wide else [*row, cut(message, 80)]
 
 
-def _message(made: Forecast, state: NodeState) -> str:
-    decision = made.reports[state.node].decision
+def _message(forecast: Forecast, state: NodeState) -> str:
+    decision = forecast.reports[state.node].decision
     if decision.reason == "Backoff":
-        return one_line(f"again in {age(decision.wake - made.snapshot.now)}; {state.message}")
-    entry = made.reports[state.node].entry
+        return one_line(f"again in {age(decision.wake - forecast.snapshot.now)}; {state.message}")
+    entry = forecast.reports[state.node].entry
     if state.state == "succeeded" and entry is not None and entry.fault is not None:
         return one_line(words(entry.fault))
     return one_line(state.message)

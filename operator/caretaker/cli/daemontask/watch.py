@@ -13,50 +13,50 @@ from caretaker.daemontask.forecast import Forecast
 class TaskPrinter:
     """watch.WatchPrinter of a DaemonTask."""
 
-    def line(self, made: Forecast) -> str:
+    def line(self, forecast: Forecast) -> str:
         """The counts."""
-        states = counts(made.plan.counts, skip=("excluded",)) or "none"
-        return f"{number(made.plan.desired, 'node')}: {states}"
+        states = counts(forecast.plan.counts, skip=("excluded",)) or "none"
+        return f"{number(forecast.plan.desired, 'node')}: {states}"
 
-    def bar(self, made: Forecast) -> str:
+    def bar(self, forecast: Forecast) -> str:
         """The counts, drawn."""
-        return f"{bar(made.plan.counts)}  {counts(made.plan.counts, skip=('succeeded', 'excluded'))}"
+        return f"{bar(forecast.plan.counts)}  {counts(forecast.plan.counts, skip=('succeeded', 'excluded'))}"
 
-    def news(self, before: Forecast | None, made: Forecast) -> Iterator[str]:
+    def news(self, before: Forecast | None, forecast: Forecast) -> Iterator[str]:
         """Nodes that have failed since."""
         if before is None:
             return
         failed = {report.node.name for report in before.plan.failed}
-        for name in sorted({report.node.name for report in made.plan.failed} - failed):
-            state = made.state_of(name)
+        for name in sorted({report.node.name for report in forecast.plan.failed} - failed):
+            state = forecast.state_of(name)
             yield Colours(sys.stdout).line(f"{name} failed {state.reason}: {one_line(state.message)}")
 
-    def as_json(self, made: Forecast) -> dict[str, Any]:
+    def as_json(self, forecast: Forecast) -> dict[str, Any]:
         """As of status."""
-        return as_json(made)
+        return as_json(forecast)
 
-    def show(self, made: Forecast, output: str | None) -> None:
+    def show(self, forecast: Forecast, output: str | None) -> None:
         """As status does."""
-        show(made, output)
+        show(forecast, output)
 
-    def ended(self, made: Forecast) -> int | None:
+    def ended(self, forecast: Forecast) -> int | None:
         """See ended()."""
-        return ended(made)
+        return ended(forecast)
 
 
-def ended(made: Forecast) -> int | None:
+def ended(forecast: Forecast) -> int | None:
     """The exit code once no further progress is possible without a user; None before.
 
     The planner and the operator's status must agree.
     """
-    task, numbers = made.snapshot.task, made.plan.counts
+    task, numbers = forecast.snapshot.task, forecast.plan.counts
     conditions = task.status.conditions
     if task.status.observed_generation < task.metadata.generation or numbers["active"]:
         return None
-    waiting = made.plan.awaiting  # for the first tick, which may be far away
-    if numbers["pending"] > waiting and not made.plan.hold:
+    waiting = forecast.plan.awaiting  # for the first tick, which may be far away
+    if numbers["pending"] > waiting and not forecast.plan.hold:
         return None
-    if task.status.active or (task.status.pending > waiting and not made.plan.hold):
+    if task.status.active or (task.status.pending > waiting and not forecast.plan.hold):
         return None
     if c.find(conditions, c.STALLED) is not None:
         return 1
