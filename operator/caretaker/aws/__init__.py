@@ -1,1 +1,1 @@
-"""AWS: clients that last, calls off the event loop, errors by what they mean. Knows no kind."""
+"""AWS: pooled clients, calls outside the event loop, classified errors. Knows no kind."""

@@ -57,7 +57,7 @@ class AutoScalingGroup(TypedDict, total=False):
 
 
 class AutoScalingGroupsType(TypedDict, total=False):
-    """NextToken is absent on the last page. Names that nobody has are left out."""
+    """NextToken is absent on the last page. Names without a group are left out."""
 
     AutoScalingGroups: Required[list[AutoScalingGroup]]
     NextToken: str

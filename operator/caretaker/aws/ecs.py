@@ -13,7 +13,7 @@ from caretaker.aws.text_limits import Name
 
 
 class Failure(TypedDict, total=False):
-    """What was asked for and not found, while the call as a whole succeeded. reason: MISSING."""
+    """A requested resource that was not found, while the call as a whole succeeded. reason: MISSING."""
 
     arn: Name
     reason: Name
@@ -37,7 +37,7 @@ class CapacityProviderStrategyItem(TypedDict, total=False):
 
 
 class DeploymentConfiguration(TypedDict, total=False):
-    """minimumHealthyPercent: of the desired count, 100 unless told."""
+    """minimumHealthyPercent: of the desired count, 100 by default."""
 
     minimumHealthyPercent: int
 
@@ -144,7 +144,7 @@ class TaskDefinition(TypedDict, total=False):
 
 
 class DescribeTaskDefinitionResult(TypedDict, total=False):
-    """One that was deregistered is told of as well."""
+    """Includes deregistered ones."""
 
     taskDefinition: TaskDefinition
 

@@ -112,7 +112,7 @@ class AwsError(Exception):
         if not self.access_denied:
             return None
         action = iam_action(self.service, self.operation)
-        # SQS names actions in lower case; an action of another service (kms:Decrypt) is what is missing.
+        # SQS names actions in lower case; an action of another service (kms:Decrypt) is the missing one.
         return action if self._denied_action.lower() in ("", action.lower()) else self._denied_action
 
     @property
@@ -133,7 +133,7 @@ _ON_RESOURCE: Final = re.compile(r"on resource:? (arn:[^\s\"']*[^\s\"'.,])")
 def error_from(error: Exception, *, service: str, operation: str, write: bool) -> AwsError | None:
     """The AwsError for an exception of botocore; None for any other exception.
 
-    `write` says whether the operation may have changed something.
+    `write`: whether the operation may have changed something.
     """
     if isinstance(error, boto.ClientError):
         # Credentials may be refreshed within a call: then AssumeRole was refused, and not the call.

@@ -66,7 +66,8 @@ def scaled_rate(service: str, scale: float) -> Rate:
 
 
 def api_name(operation: str) -> str:
-    """DescribeInstances for describe_instances: until a client can tell that it is DescribeNFSFileShares."""
+    """DescribeInstances for describe_instances. Only a client knows exceptions such as
+    DescribeNFSFileShares."""
     return "".join(part.capitalize() for part in operation.split("_"))
 
 

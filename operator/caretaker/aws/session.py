@@ -1,7 +1,7 @@
 """The client factory: one long-lived botocore client for each identity, region, service and endpoint.
 
 Inputs: ClientKeys. Every method blocks and belongs in a worker thread; calls.py is the front for the event
-loop. It must not take an identity from the instance metadata service unless told to, nor open a connection
+loop. It must not take an identity from the instance metadata service unless allowed to, nor open a connection
 for a call that an open one could serve.
 
     the process's own chain  --+
@@ -296,12 +296,12 @@ class ClientPool:
         }
 
 
-_Key = tuple[ClientKey, bool]  # (target, whether the client is for long polls)
+_Key = tuple[ClientKey, bool]  # (client key, whether the client is for long polls)
 
 
 @cache
 def _loader() -> botocore.loaders.Loader:
-    """The descriptions of services are megabytes: parsed once, whatever the number of identities."""
+    """The service models are megabytes: parsed once for all identities."""
     return botocore.loaders.create_loader()
 
 

@@ -54,7 +54,7 @@ class DescribeSMBFileSharesOutput(TypedDict, total=False):
 
 
 class RefreshCacheOutput(TypedDict, total=False):
-    """NotificationId comes again in the event that tells of the end."""
+    """NotificationId is repeated in the completion event."""
 
     FileShareARN: Required[Name]
     NotificationId: Name
@@ -81,4 +81,4 @@ class StorageGateway(Protocol):
     async def refresh_cache(
         self, *, FileShareARN: str, FolderList: Sequence[str] = ..., Recursive: bool = ...
     ) -> RefreshCacheOutput:
-        """Guarded; sent once, whatever happens."""
+        """Guarded; never retried."""

@@ -25,7 +25,7 @@ class AssumeRoleResponse(TypedDict, total=False):
 
 
 class GetCallerIdentityResponse(TypedDict, total=False):
-    """Who signs."""
+    """The caller's identity."""
 
     UserId: str
     Account: Required[str]

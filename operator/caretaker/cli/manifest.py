@@ -1,4 +1,4 @@
-"""YAML files of Kubernetes objects, read so that a fault can be shown at its line.
+"""YAML files of Kubernetes objects, read with line numbers for error messages.
 
 Inputs: text. YAML as kubectl takes it: a timestamp is a string, a repeated key is a fault. Only our kinds are
 returned; others may stand in the same file and are named.
@@ -63,7 +63,7 @@ class Document(msgspec.Struct, frozen=True):
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """A file: what is ours in it, and what else, as `Kind name`."""
+    """A file: our objects, and all others as `Kind name`."""
 
     documents: list[Document]
     others: list[str]

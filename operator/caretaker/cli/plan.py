@@ -1,4 +1,4 @@
-"""caretaker plan: what the resources of a file would do, changing nothing. Each kind plans its own."""
+"""caretaker plan: a forecast for the resources of a file, without changes. Each kind has its own."""
 
 import argparse
 import sys
@@ -49,7 +49,7 @@ def add(commands: Any) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    """Exit code 1 when something would keep a resource from working: a refusal, a fault."""
+    """Exit code 1 when a refusal or a fault would keep a resource from working."""
     found = _read(args.filename)
     options = PlanOptions(wide=args.output == "wide", samples=tuple(args.sample))
     for kind_commands in KIND_COMMANDS:

@@ -1,4 +1,4 @@
-"""A resource of a file as the API server would store it: a dry run, whatever its kind.
+"""A resource of a file as the API server would store it: a dry run, for all kinds.
 
 Inputs: a session and a document. No object is changed; a check that the server does not permit becomes a
 note.

@@ -24,7 +24,7 @@ def add(commands: Any) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Until SIGTERM or SIGINT."""
-    # kopf takes a second to import: paid by those who run the operator, not by those who look at it.
+    # kopf takes a second to import: only this command imports it.
     from caretaker import app  # noqa: PLC0415
     from caretaker.obs.looplag import new_loop  # noqa: PLC0415
 

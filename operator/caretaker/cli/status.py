@@ -1,4 +1,4 @@
-"""caretaker status: what a resource does, and what to do where it does not go on. Each kind shows its own."""
+"""caretaker status: the state of a resource, with actions for its problems. Each kind has its own."""
 
 import argparse
 from typing import Any

@@ -1,6 +1,6 @@
 """Text for people: tables, ages, a progress bar, colours where they are wanted.
 
-Pure but for the look at the stream. No output depends on colour to be understood.
+Pure except for the check of the stream. Every output can be understood without colour.
 """
 
 import re
@@ -79,12 +79,12 @@ def counts(numbers: Numbers, skip: Sequence[str] = ()) -> str:
 
 
 def bar(numbers: Numbers, width: int = BAR) -> str:
-    """`[######!---]  7/11`: succeeded, failed, what is left."""
+    """`[######!---]  7/11`: succeeded, failed, remaining."""
     total = sum(count for state, count in numbers.items() if state != "excluded")
     if not total:
         return f"[{'-' * width}]  0/0"
     done = width * numbers.get("succeeded", 0) // total
-    # What has failed shows even where it is less than a cell.
+    # Failures are visible even if they are less than a cell.
     failed = min(-(-width * numbers.get("failed", 0) // total), width - done)
     return (
         f"[{'#' * done}{'!' * failed}{'-' * (width - done - failed)}]  {numbers.get('succeeded', 0)}/{total}"
@@ -97,7 +97,7 @@ def terminal_width() -> int:
 
 
 class Colours:
-    """ANSI colours for a stream, or none. `words`: what to colour, and how (SGR codes)."""
+    """ANSI colours for a stream, or none. `words`: word -> SGR code."""
 
     def __init__(self, stream: TextIO, words: Mapping[str, str] = TASK_COLOURS) -> None:
         self._wanted = colour_wanted(tty=stream.isatty())

@@ -120,7 +120,7 @@ class MetadataSession:
         return response
 
     async def close(self) -> None:
-        """Close what is open."""
+        """Close the session, if one is open."""
         session, self._session = self._session, None
         if session is not None:
             await session.close()

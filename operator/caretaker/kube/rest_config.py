@@ -217,7 +217,8 @@ def _request_arguments(configuration: Any) -> dict[str, Any]:
 
 
 def _proxy(configuration: Any) -> str | None:
-    """The proxy to use: kubeconfig's always; the environment's as NO_PROXY says, and never for loopback."""
+    """The proxy to use: always kubeconfig's; the environment's subject to NO_PROXY, and never for
+    loopback."""
     proxy, url = configuration.proxy, urlsplit(configuration.host)
     if not proxy or proxy not in urllib.request.getproxies().values():
         return proxy or None

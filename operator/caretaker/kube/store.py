@@ -44,7 +44,7 @@ Subscriber = Callable[[R | None, R | None], None]
 
 
 class _Tombstone(NamedTuple):
-    version: int  # of the deletion; 0 = the server did not say
+    version: int  # of the deletion; 0 = not known
     lists: int  # lists that had been taken before it
 
 

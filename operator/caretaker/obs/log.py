@@ -87,7 +87,7 @@ def _clean(value: object, name: str = "") -> object:
 
 @contextmanager
 def bind(**fields: str) -> Iterator[None]:
-    """Put `fields` (CONTEXT_KEYS) on every record logged inside, in this task and what it starts."""
+    """Put `fields` (CONTEXT_KEYS) on every record logged inside, in this task and in tasks that it starts."""
     unknown = fields.keys() - set(CONTEXT_KEYS)
     if unknown:
         raise TypeError(f"log.bind takes {', '.join(CONTEXT_KEYS)}; not {', '.join(sorted(unknown))}")

@@ -13,7 +13,7 @@ from caretaker.api.conditions import READY, Condition, ConditionStatus
 from caretaker.obs.gauge_series import GaugeSeries
 
 VALUES: Final[dict[ConditionStatus, int]] = {"True": 1, "False": 0, "Unknown": -1}
-Key = tuple[str, str, str]  # kind, namespace ("" of what is cluster-scoped), name
+Key = tuple[str, str, str]  # kind, namespace ("" if cluster-scoped), name
 
 
 class ResourceMetrics:

@@ -86,7 +86,7 @@ class S3RefreshMetrics:
         self.due.labels(*name).set(due)
 
     def messages(self, name: tuple[str, str], *counts: int) -> None:
-        """What its queues hold, in the order of STATES."""
+        """Set the messages of its queues, in the order of STATES."""
         for state, count in zip(STATES, counts, strict=True):
             self.queue.labels(*name, state).set(count)
 

@@ -1,8 +1,8 @@
 """The operator's own HTTP servers: /metrics on one port, /healthz and /readyz on another (or the same).
 
 Inputs: a prometheus registry and named checks, each a function that returns None while all is well, or
-the reason in one line. A check that raises counts as failed. It must not decide what healthy means, nor who
-may read metrics.
+the reason in one line. A check that raises counts as failed. The checks define health, and `authorize` the
+access to metrics.
 
 Health checks do not wait for metrics, nor for clients that send no request. Each connection serves one
 request; connections are bounded in duration and number.

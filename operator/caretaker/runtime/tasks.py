@@ -11,7 +11,7 @@ SLICE: Final = 0.02  # seconds of work between two yields to the event loop
 
 
 async def cancel(*tasks: "asyncio.Task[Any]") -> None:
-    """Cancel them and return when all have ended, whatever they raised.
+    """Cancel them and return when all have ended, with or without exceptions.
 
     Nothing is suppressed here: a CancelledError is the caller's own, and one that is lost keeps the process
     from ending.

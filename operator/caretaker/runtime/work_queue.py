@@ -4,7 +4,7 @@ Events only add a key. The first event after a quiet second runs after 50 ms, so
 share a pass; while events keep coming a key runs once a second. An urgent event, one that
 lets something start, need not wait for the second to end: each key has URGENT passes in hand, one more
 every second. A key is never processed twice at once: an event during its pass runs it again afterwards.
-A key whose resource took more than its share of CPU, or is large, is paused, whatever arrives. Failures
+A key whose resource took more than its share of CPU, or is large, is paused despite events. Failures
 back off per key, exponentially and with jitter.
 """
 

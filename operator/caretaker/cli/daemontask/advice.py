@@ -1,4 +1,4 @@
-"""The action for a condition. Pure; docs/spec/daemontask.md says the same at length."""
+"""The action for a condition. Pure; docs/spec/daemontask.md has the details."""
 
 from collections.abc import Iterable
 from typing import Final

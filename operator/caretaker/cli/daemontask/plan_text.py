@@ -1,4 +1,4 @@
-"""A proposal and its forecast as text and as JSON: what `caretaker plan` prints. Pure but for the look at the
+"""A proposal and its forecast as text and as JSON, for `caretaker plan`. Pure except for the check of the
 terminal."""
 
 import sys

@@ -1,4 +1,5 @@
-"""A task's state as text and as JSON. Pure but for the look at the terminal; `caretaker status` prints it."""
+"""A task's state as text and as JSON. Pure except for the check of the terminal; `caretaker status` prints
+it."""
 
 import sys
 from collections import Counter
@@ -70,7 +71,7 @@ def as_json(forecast: Forecast) -> dict[str, Any]:
 
 
 def as_text(forecast: Forecast, *, wide: bool) -> list[str]:
-    """For people: the counts, what is wrong and what to do, the nodes."""
+    """For people: the counts, the problems with actions, the nodes."""
     task = forecast.snapshot.task
     meta = task.metadata
     tty = sys.stdout.isatty()

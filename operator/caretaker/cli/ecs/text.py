@@ -1,4 +1,4 @@
-"""A DaemonTask's clusters as text and as JSON, and what to do about its conditions. Pure."""
+"""A DaemonTask's clusters as text and as JSON, and the actions for its conditions. Pure."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
@@ -72,7 +72,7 @@ def as_json(task: DaemonTask) -> dict[str, Any]:
 
 
 def as_text(task: DaemonTask, now: float, *, wide: bool) -> list[str]:
-    """For people: the sum, what is wrong and what to do, a row for each cluster."""
+    """For people: the sum, the problems with actions, a row for each cluster."""
     meta, status = task.metadata, task.status
     service = task.spec.ecs.service if task.spec.ecs is not None else "?"
     lines = [

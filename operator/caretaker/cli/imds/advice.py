@@ -71,7 +71,7 @@ _OF_ENFORCE: Final = {
     ),
 }
 
-# Of plan, where it is not the operator who was refused.
+# For plan: AWS refused the user, and not the operator.
 _OF_PLAN: Final = {
     Reason.ACCESS_DENIED: "have the action allowed to you, or ask with another identity: AWS_PROFILE=...",
     Reason.NO_IDENTITY: diagnostics.CREDENTIALS_ADVICE,

@@ -7,7 +7,7 @@ from caretaker.cli.text import one_line, table
 
 
 def sources(groups: Sequence[GroupStatus]) -> list[str]:
-    """A row for each group whose source is known, then what is wrong, with a command where there is one."""
+    """A row for each group whose source is known, then the problems, with commands where there are any."""
     known = [(f"{one.kind}/{one.name}", one.source) for one in groups if one.source is not None]
     if not known:
         return []

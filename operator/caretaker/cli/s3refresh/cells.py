@@ -1,4 +1,4 @@
-"""Targets of an S3AggregatedRefresh in words: what waits, what runs, what was, what is next. Pure."""
+"""Table cells for targets of an S3AggregatedRefresh: waiting folders, calls, results, next call. Pure."""
 
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -12,7 +12,7 @@ from caretaker.s3refresh.forecast import Next
 
 _SHOWN: Final = 3  # folders in a cell, without -o wide
 _NAME: Final = 32  # characters of one of them
-_LATE_SECONDS: Final = 60.0  # a call that nobody has begun for so long is worth a word about the operator
+_LATE_SECONDS: Final = 60.0  # a call that is due for longer points to an operator that does not run
 
 PHASE_COLOURS: Final = {
     "Backoff": "31",
@@ -122,7 +122,7 @@ def next_json(upcoming: Next) -> dict[str, Any]:
 
 
 def request_json(request: Request | None) -> dict[str, Any]:
-    """One call: what it names, and whether with all below."""
+    """One call: its folders, and whether it includes their subfolders."""
     if request is None:
         return {"folders": [], "recursive": False}
     return {"folders": list(request.folders), "recursive": request.recursive}

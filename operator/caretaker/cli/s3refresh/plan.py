@@ -1,4 +1,4 @@
-"""caretaker plan of an S3AggregatedRefresh: what it would read and refresh, and when.
+"""caretaker plan of an S3AggregatedRefresh: its queues and targets, and its next calls.
 
 The resource is submitted as a dry run, AWS is queried with the user's credentials, and the operator's planner
 makes the forecast. No message is received or deleted, and no target is refreshed.

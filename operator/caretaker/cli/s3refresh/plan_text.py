@@ -1,5 +1,5 @@
-"""What an S3AggregatedRefresh would do as text and as JSON: what `caretaker plan` prints. Pure but for the
-look at the terminal."""
+"""The forecast of an S3AggregatedRefresh as text and as JSON, for `caretaker plan`. Pure except for the check
+of the terminal."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
@@ -124,7 +124,7 @@ def _changes(proposal: RefreshProposal) -> bool:
 
 
 def as_text(forecast: RefreshForecast, *, wide: bool) -> list[str]:
-    """For people: queues, what was found, what is next, samples."""
+    """For people: queues, targets, next calls, samples."""
     lines = [f"{_name(forecast.proposal)}: {_kind_of_change(forecast.proposal)}"]
     lines += [f"  {line}" for queue in forecast.aws_state.queues for line in _queue(queue)]
     lines.append(f"  {_found(forecast)}")

@@ -17,10 +17,10 @@ _SCHEME: Final = "s3://"
 
 
 class Sample(msgspec.Struct, frozen=True):
-    """An object, and what its event would do.
+    """An object and the effect of its event.
 
     left_out  fields of spec.filter that keep it out
-    scopes    target id -> what becomes stale
+    scopes    target id -> the folders that become stale
     """
 
     bucket: str
@@ -35,7 +35,7 @@ class Sample(msgspec.Struct, frozen=True):
 
 
 def objects_in(texts: Iterable[str]) -> list[tuple[str, str]]:
-    """(bucket, key) of each; UsageError for what is none. The key is taken as it is, not URL-encoded."""
+    """(bucket, key) of each; UsageError for an invalid one. The key is taken literally, not URL-encoded."""
     found = []
     for text in texts:
         bucket, _, key = text.removeprefix(_SCHEME).partition("/")
@@ -46,9 +46,9 @@ def objects_in(texts: Iterable[str]) -> list[tuple[str, str]]:
 
 
 def samples_of(spec: Spec, shares: Shares, objects: Iterable[tuple[str, str]]) -> list[Sample]:
-    """Each object with what its event would do."""
+    """Each object with the effect of its event."""
     whole, by_bucket = target_type_of(spec).whole, match.by_bucket(shares.known)
-    # Any of the kinds that count: what is asked about is the key.
+    # Any kind of event that counts: only the key matters.
     kind = spec.filter.events[0] if spec.filter.events else "ObjectCreated"
     found = []
     for bucket, key in objects:

@@ -46,7 +46,7 @@ def show(state: RefreshState, output: str | None) -> None:
 
 
 def as_json(state: RefreshState) -> dict[str, Any]:
-    """For programs: the record, and for each target what is next."""
+    """For programs: the record, and the next call of each target."""
     meta, status = state.read.meta, state.read.status
     record = {target.id: msgspec.to_builtins(target) for target in status.targets}
     empty = dict.fromkeys(("dirty", "claim", "inFlight", "last", "failure"))
@@ -65,7 +65,7 @@ def as_json(state: RefreshState) -> dict[str, Any]:
 
 
 def as_text(state: RefreshState, *, wide: bool) -> list[str]:
-    """For people: the sum, what is wrong and what to do, the targets."""
+    """For people: the sum, the problems with actions, the targets."""
     meta, status = state.read.meta, state.read.status
     lines = [f"S3AggregatedRefresh {meta.namespace}/{meta.name}: {summary(state)}"]
     lines += [f"  {line}" for line in ready_line(status.conditions, state.now)]
