@@ -1,5 +1,6 @@
 """What README, CONTRIBUTING, CHANGELOG and docs/ name is there: files, headings, commands, metrics."""
 
+import ast
 import importlib.util
 import re
 from collections import Counter
@@ -162,6 +163,37 @@ def test_the_folder_map_names_every_folder_of_tools_and_packages() -> None:
     named = {name for line in part.splitlines() for name in re.findall(r"^([\w/]+)/ ", line)}
     there = [one for parent in ("dev", "operator") for one in (ROOT / parent).glob("[a-z]*/")]
     assert {one.relative_to(ROOT).as_posix() for one in there} - named == set()
+
+
+def glossary() -> list[str]:
+    part = CONTRIBUTING.read_text().partition("\n## Glossary\n")[2].partition("\n## ")[0]
+    return [line for line in part.splitlines() if line.startswith("| ")][1:]
+
+
+@cache
+def names_in_the_code() -> frozenset[str]:
+    """What the operator defines: packages, classes, functions, fields, constants, arguments."""
+    found = {folder.name for folder in (ROOT / "operator").iterdir()}
+    for file in (ROOT / "operator").rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            match node:
+                case ast.ClassDef(name=name) | ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                    found.add(name)
+                case ast.Name(id=name, ctx=ast.Store()) | ast.arg(arg=name):
+                    found.add(name)
+    return frozenset(found)
+
+
+def test_the_glossary_is_short() -> None:
+    assert 0 < len(glossary()) <= 40
+
+
+@pytest.mark.parametrize("line", glossary(), ids=lambda line: line.split("|")[1].strip())
+def test_a_term_of_the_glossary_exists_in_the_code(line: str) -> None:
+    terms = re.findall(r"`([^`]+)`", line)
+    assert terms
+    files = {term for term in terms if "/" in term}  # test_files_that_are_named_exist checks these
+    assert set(terms) - files - names_in_the_code() == set()
 
 
 # DaemonTask's second target, with reasons of its own.
