@@ -1,4 +1,4 @@
-"""The kinds that `plan` and `status` show. Each has its VIEW in its own package."""
+"""The functions of `plan` and `status` for each kind. Each kind has its COMMANDS in its own package."""
 
 import importlib
 from typing import Final
@@ -8,13 +8,13 @@ from caretaker.registry import KINDS, KindInfo
 
 
 def _load(info: KindInfo) -> KindCommands:
-    view: KindCommands = importlib.import_module(f"caretaker.cli.{info.package}").VIEW
-    return view
+    commands: KindCommands = importlib.import_module(f"caretaker.cli.{info.package}").COMMANDS
+    return commands
 
 
 KIND_COMMANDS: Final = tuple(map(_load, KINDS))
 
 
 def commands_of(kind: KindInfo) -> KindCommands:
-    """The kind's view."""
-    return next(view for view in KIND_COMMANDS if view.kind == kind)
+    """The functions of the kind."""
+    return next(commands for commands in KIND_COMMANDS if commands.kind == kind)

@@ -43,4 +43,4 @@ async def status(session: Session, name: str, output: str | None, watch: bool) -
 
 
 KIND: Final = next(kind for kind in KINDS if kind.package == "poolstamp")
-VIEW: Final = KindCommands(KIND, "stamps", check, plan, status)
+COMMANDS: Final = KindCommands(KIND, "stamps", check, plan, status)

@@ -6,4 +6,4 @@ from caretaker.cli.daemontask import plan, status
 from caretaker.cli.options import KindCommands
 from caretaker.registry import DAEMON_TASK
 
-VIEW: Final = KindCommands(DAEMON_TASK, "tasks", plan.check, plan.plan, status.status)
+COMMANDS: Final = KindCommands(DAEMON_TASK, "tasks", plan.check, plan.plan, status.status)

@@ -6,4 +6,4 @@ from caretaker.cli.imds import plan, status
 from caretaker.cli.options import KindCommands
 from caretaker.registry import IMDS_POLICY
 
-VIEW: Final = KindCommands(IMDS_POLICY, "policies", plan.check, plan.plan, status.status)
+COMMANDS: Final = KindCommands(IMDS_POLICY, "policies", plan.check, plan.plan, status.status)

@@ -6,4 +6,4 @@ from caretaker.cli.options import KindCommands
 from caretaker.cli.s3refresh import plan, status
 from caretaker.registry import S3_AGGREGATED_REFRESH
 
-VIEW: Final = KindCommands(S3_AGGREGATED_REFRESH, "refreshes", plan.check, plan.plan, status.status)
+COMMANDS: Final = KindCommands(S3_AGGREGATED_REFRESH, "refreshes", plan.check, plan.plan, status.status)
