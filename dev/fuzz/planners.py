@@ -1,7 +1,7 @@
 """Passes of planners over 5,000 nodes, or one message: what a pass does in one turn of the event loop.
 
-What it does in pieces, with other tasks in between, is done before: the verdicts of nodes, and what policies
-want of them.
+What it does in pieces, with other tasks in between, is done before: the eligibility of nodes, and what
+policies want of them.
 """
 
 from functools import lru_cache
@@ -18,7 +18,7 @@ from caretaker.daemontask import plan as task_plan
 from caretaker.daemontask.ecs import plan as ecs_plan
 from caretaker.daemontask.ecs import snapshot as ecs_snapshot
 from caretaker.daemontask.ecs import status as ecs_status
-from caretaker.daemontask.ecs.check import Verdict
+from caretaker.daemontask.ecs.check import ServiceState
 from caretaker.daemontask.facts import Outcome
 from caretaker.daemontask.ledger import Entry, Ledger
 from caretaker.daemontask.node_eligibility import NodeEligibility
@@ -47,10 +47,10 @@ _RIVALS: Final = tuple(
 
 @lru_cache(maxsize=8)
 def _eligibility(template: bytes) -> NodeEligibility:
-    """With all verdicts known, as they are before a plan is made."""
+    """With the eligibility of all nodes known, as they are before a plan is made."""
     eligibility = NodeEligibility(msgspec.json.decode(template))
     for node in fleet.BY_NAME.values():
-        eligibility.verdict(node)
+        eligibility.check(node)
     return eligibility
 
 
@@ -132,8 +132,8 @@ def _cluster(number: int) -> ecs_snapshot.Known:
         trouble = ecs_snapshot.Trouble("AccessDenied", f"allow {number}", transient=False)
         return ecs_snapshot.Known(trouble=trouble, failures=3, retry=NOW + number)
     reason = "DaemonService" if number % 10 == 1 else ""
-    verdict = Verdict(reason, f"cluster {number}: {reason}", desired=3, running=2, counted=4, target=3)
-    return ecs_snapshot.Known(verdict, NOW - 10 - number, NOW - 5, event_at=NOW - 5, update_at=NOW, calls=3)
+    service = ServiceState(reason, f"cluster {number}: {reason}", desired=3, running=2, counted=4, target=3)
+    return ecs_snapshot.Known(service, NOW - 10 - number, NOW - 5, event_at=NOW - 5, update_at=NOW, calls=3)
 
 
 _CLUSTERS: Final = {"a": _cluster(2), **{f"c{number}": _cluster(number) for number in range(1000)}}

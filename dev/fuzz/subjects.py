@@ -218,7 +218,7 @@ SUBJECTS: Final[dict[str, Subject]] = {
     "daemontask-revision": _of_template(
         lambda task: revisions_of(task.spec, Status(), hashes_of(task.spec.template))
     ),
-    "daemontask-fit": _of_template(lambda task: NodeEligibility(task.spec.template).verdict(fleet.NODE)),
+    "daemontask-fit": _of_template(lambda task: NodeEligibility(task.spec.template).check(fleet.NODE)),
     "daemontask-pod": _of_template(_pod),
     "ledger-shard": Subject(
         prepared(MIB, _shard, lambda item: decode(0, item), {f"n{i}": samples.ENTRY for i in range(8)})

@@ -11,6 +11,7 @@ from typing import Final, Literal
 import msgspec
 
 ConditionStatus = Literal["True", "False", "Unknown"]
+ConditionState = tuple[ConditionStatus, str, str]  # (status, reason, message)
 
 # The summary and the two abnormal-true types of kstatus.
 READY: Final = "Ready"

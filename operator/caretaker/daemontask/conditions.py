@@ -8,7 +8,7 @@ from functools import partial
 from typing import Final
 
 from caretaker.api import conditions as c
-from caretaker.api.conditions import Condition, ConditionStatus, Reason
+from caretaker.api.conditions import Condition, ConditionState, Reason
 from caretaker.api.names import LABEL_TASK
 from caretaker.api.times import format_time
 from caretaker.daemontask.budgets import held_words
@@ -26,8 +26,6 @@ from caretaker.daemontask.messages import (
 )
 from caretaker.daemontask.rollout_start import waiting_since
 from caretaker.daemontask.snapshot import Trouble
-
-Verdict = tuple[ConditionStatus, str, str]  # (status of Ready, reason, message)
 
 
 def conditions_of(facts: Facts) -> Iterable[Condition]:
@@ -57,38 +55,38 @@ STALLING: Final = {
 }
 
 
-def ready(facts: Facts) -> Verdict:
+def ready(facts: Facts) -> ConditionState:
     """The first rule that applies."""
-    return next(verdict for rule in _READY_RULES if (verdict := rule(facts)) is not None)
+    return next(state for rule in _READY_RULES if (state := rule(facts)) is not None)
 
 
 def _goes_on(facts: Facts) -> bool:
     return facts.busy and not facts.plan.rollout.failed
 
 
-def _lost(facts: Facts) -> Verdict | None:
+def _lost(facts: Facts) -> ConditionState | None:
     if facts.plan.hold != Reason.LEDGER_LOST:
         return None
     return "False", Reason.LEDGER_LOST, lost_message(facts.snapshot.ledger, facts.plan.requests.refused)
 
 
-def _invalid(facts: Facts) -> Verdict | None:
+def _invalid(facts: Facts) -> ConditionState | None:
     return ("False", Reason.INVALID_SPEC, facts.snapshot.invalid) if facts.snapshot.invalid else None
 
 
-def _task_failed(facts: Facts) -> Verdict | None:
+def _task_failed(facts: Facts) -> ConditionState | None:
     if not facts.plan.rollout.failed:
         return None
     return "False", Reason.NODES_FAILED, f"{progress(facts)}{lost_nodes(facts)}"
 
 
-def _suspended(facts: Facts) -> Verdict | None:
+def _suspended(facts: Facts) -> ConditionState | None:
     if not facts.snapshot.task.spec.suspend:
         return None
     return "True", Reason.SUSPENDED, f"suspended; {progress(facts)}"
 
 
-def _no_nodes(facts: Facts) -> Verdict | None:
+def _no_nodes(facts: Facts) -> ConditionState | None:
     if facts.desired:
         return None
     return (
@@ -98,7 +96,7 @@ def _no_nodes(facts: Facts) -> Verdict | None:
     )
 
 
-def _paused(facts: Facts) -> Verdict | None:
+def _paused(facts: Facts) -> ConditionState | None:
     if facts.plan.hold != Reason.PAUSED:
         return None
     return (
@@ -109,7 +107,7 @@ def _paused(facts: Facts) -> Verdict | None:
     )
 
 
-def _failed(facts: Facts) -> Verdict | None:
+def _failed(facts: Facts) -> ConditionState | None:
     """Retries are exhausted on more nodes than failurePolicy lets pass: Continue lets maxFailedNodes pass,
     Pause and Fail only go on that far, and somebody has to look."""
     lets_pass = facts.snapshot.task.spec.failure_policy.action == "Continue"
@@ -117,7 +115,7 @@ def _failed(facts: Facts) -> Verdict | None:
     return ("False", Reason.NODES_FAILED, progress(facts)) if wrong else None
 
 
-def _troubled(facts: Facts) -> Verdict | None:
+def _troubled(facts: Facts) -> ConditionState | None:
     trouble = _in_the_way(facts)
     return ("False", trouble.reason, trouble.message) if trouble is not None else None
 
@@ -137,20 +135,20 @@ def _in_the_way(facts: Facts) -> Trouble | None:
     return None if trouble is None or trouble.reason == Reason.POD_DELETION_REFUSED else trouble
 
 
-def _stuck(facts: Facts) -> Verdict | None:
+def _stuck(facts: Facts) -> ConditionState | None:
     if not (facts.plan.stuck or facts.plan.jammed) or facts.busy or facts.complete:
         return None
     return "False", Reason.PROGRESS_DEADLINE_EXCEEDED, stuck_message(facts)
 
 
-def _refused_nodes(facts: Facts) -> Verdict | None:
+def _refused_nodes(facts: Facts) -> ConditionState | None:
     """Once no other node waits; one refused node holds up nothing."""
     if not facts.plan.refused or facts.pending or facts.complete:
         return None
     return "False", Reason.POD_CREATION_REFUSED, refused_message(facts)
 
 
-def _awaiting(facts: Facts) -> Verdict | None:
+def _awaiting(facts: Facts) -> ConditionState | None:
     if not facts.waits_for_tick:
         return None
     return (
@@ -160,25 +158,25 @@ def _awaiting(facts: Facts) -> Verdict | None:
     )
 
 
-def _complete(facts: Facts) -> Verdict | None:
+def _complete(facts: Facts) -> ConditionState | None:
     if not facts.complete:
         return None
     reason = Reason.RUNNING if facts.active or facts.pending else Reason.SUCCEEDED
     return "True", reason, progress(facts)
 
 
-def _all_blocked(facts: Facts) -> Verdict | None:
+def _all_blocked(facts: Facts) -> ConditionState | None:
     if facts.blocked < facts.desired:
         return None
     return "False", Reason.NODES_BLOCKED, f"every node is blocked; {progress(facts)}"
 
 
-def _rolling(facts: Facts) -> Verdict | None:
+def _rolling(facts: Facts) -> ConditionState | None:
     refused = f"; {refused_message(facts)}" if facts.plan.refused else ""
     return "False", Reason.ROLLING_OUT, f"{progress(facts)}{refused}"
 
 
-_READY_RULES: Final[tuple[Callable[[Facts], Verdict | None], ...]] = (
+_READY_RULES: Final[tuple[Callable[[Facts], ConditionState | None], ...]] = (
     _lost,
     _invalid,
     _task_failed,
@@ -196,7 +194,7 @@ _READY_RULES: Final[tuple[Callable[[Facts], Verdict | None], ...]] = (
 )
 
 
-def _spec_valid(facts: Facts) -> Verdict:
+def _spec_valid(facts: Facts) -> ConditionState:
     if facts.snapshot.invalid:
         return "False", Reason.INVALID_SPEC, facts.snapshot.invalid
     if not facts.snapshot.checked:
@@ -215,7 +213,7 @@ HELD: Final = {
 }
 
 
-def _progressing(facts: Facts) -> Verdict:
+def _progressing(facts: Facts) -> ConditionState:
     hold, trouble = facts.plan.hold, _in_the_way(facts)
     if hold:
         return "False", hold, f"nothing is started: {HELD[hold]}"
@@ -236,7 +234,7 @@ LARGE_PODS: Final = (
 )
 
 
-def _moving(facts: Facts) -> Verdict:
+def _moving(facts: Facts) -> ConditionState:
     """Of a task that nothing is wrong with."""
     budget = facts.plan.budget
     if budget is not None and not budget.nodes:

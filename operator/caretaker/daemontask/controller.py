@@ -117,17 +117,17 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
         if state.eligibility is None or state.revision != revision:
             async with self._yielding:
                 state.eligibility, state.revision = NodeEligibility(task.spec.template), revision
-                state.verdict = state.turn = None
+                state.template_error = state.turn = None
                 state.pod_cost = pod_cost(task.metadata, task.spec, revision)
             state.refusals.clear()
             await look_at_all(state.eligibility, list(self._nodes.values()))
-        elif state.eligibility.costly:  # events do not compute costly verdicts
+        elif state.eligibility.costly:  # events do not compute costly eligibility
             await look_at_all(state.eligibility, list(self._nodes.values()))
         state.backoff_limit = task.spec.backoff_limit
-        if not invalid and state.verdict is None:
-            state.verdict = await self._check_template(task, revision)
+        if not invalid and state.template_error is None:
+            state.template_error = await self._check_template(task, revision)
         ledger = _loaded(state).view(reported, strict=task.spec.at_most_once)
-        snapshot = self._snapshot(task, state, ledger, invalid or state.verdict or "")
+        snapshot = self._snapshot(task, state, ledger, invalid or state.template_error or "")
         return msgspec.structs.replace(snapshot, former=former)
 
     def plan(self, snapshot: Snapshot) -> Plan:
@@ -278,7 +278,7 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
             ledger=ledger,
             now=now,
             invalid=invalid,
-            checked=state.verdict is not None,
+            checked=state.template_error is not None,
             seq_skips=state.seq_skips,
             vanished=state.not_before,
             deprioritised=state.deprioritised,

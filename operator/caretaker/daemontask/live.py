@@ -6,13 +6,13 @@ Pure: (task, node, its live Pods, now) -> Decision.
 from caretaker.api.names import LABEL_REVISION, POD_NONCE
 from caretaker.api.objects import CRASH_LOOP, Node, Pod
 from caretaker.daemontask.decision import PREDECESSOR_TERMINATING, STARTING, Decision, State
-from caretaker.daemontask.node_eligibility import Verdict
+from caretaker.daemontask.node_eligibility import Eligibility
 from caretaker.daemontask.pod_failure_policy import past
 from caretaker.daemontask.pods import tick_of
 from caretaker.daemontask.run_triggers import View, nonce_of
 
 
-def decide_live(view: View, node: Node, verdict: Verdict, live: list[Pod]) -> Decision:
+def decide_live(view: View, node: Node, eligibility: Eligibility, live: list[Pod]) -> Decision:
     """A node that has a Pod which is not terminal."""
     bound = sorted((p for p in live if p.node_name), key=lambda p: (p.created, p.seq))
     staying = [p for p in bound if not p.deletion] or [p for p in live if not p.deletion]
@@ -22,10 +22,10 @@ def decide_live(view: View, node: Node, verdict: Verdict, live: list[Pod]) -> De
     extra = tuple(p for p in live if p is not keep and not p.deletion)
     decision = (
         _outdated(view, keep)
-        or (_pending_pod(view, verdict, keep) if not keep.node_name else None)
+        or (_pending_pod(view, eligibility, keep) if not keep.node_name else None)
         or _bound_pod(view, node, keep)
     )
-    if view.spec.concurrency_policy == "Replace" and verdict.kind == "fits" and not decision.delete:
+    if view.spec.concurrency_policy == "Replace" and eligibility.kind == "fits" and not decision.delete:
         decision.replace = keep if _is_superseded(view, node, keep) else None
     decision.delete = (*decision.delete, *extra)
     decision.duplicates = bool(extra)
@@ -88,11 +88,13 @@ def _outdated(view: View, pod: Pod) -> Decision | None:
     return Decision("pending", "TemplateChanged", message, slot=bool(pod.node_name), delete=(pod,))
 
 
-def _pending_pod(view: View, verdict: Verdict, pod: Pod) -> Decision:
+def _pending_pod(view: View, eligibility: Eligibility, pod: Pod) -> Decision:
     """Not bound yet: the scheduler has not placed it, or cannot."""
-    if verdict.kind == "excluded" or (verdict.kind == "blocked" and verdict.reason == "Cordoned"):
-        state: State = "excluded" if verdict.kind == "excluded" else "blocked"
-        return Decision(state, verdict.reason, verdict.message, since=verdict.since, delete=(pod,))
+    if eligibility.kind == "excluded" or (eligibility.kind == "blocked" and eligibility.reason == "Cordoned"):
+        state: State = "excluded" if eligibility.kind == "excluded" else "blocked"
+        return Decision(
+            state, eligibility.reason, eligibility.message, since=eligibility.since, delete=(pod,)
+        )
     deadline = pod.created + view.spec.progress_deadline_seconds
     if view.now >= deadline:
         return Decision(

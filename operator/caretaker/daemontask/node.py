@@ -32,7 +32,7 @@ from caretaker.daemontask.decision import (
 )
 from caretaker.daemontask.ledger import Entry
 from caretaker.daemontask.live import decide_live, is_lost, lost_at, terminating
-from caretaker.daemontask.node_eligibility import Verdict
+from caretaker.daemontask.node_eligibility import Eligibility
 from caretaker.daemontask.pod_failure_policy import (
     NODE_REBOOT,
     REBOOT_LOOP,
@@ -58,7 +58,7 @@ from caretaker.daemontask.run_triggers import (
 
 
 def decide(
-    view: View, node: Node, verdict: Verdict, pods: Mapping[str, Pod], entry: Entry | None
+    view: View, node: Node, eligibility: Eligibility, pods: Mapping[str, Pod], entry: Entry | None
 ) -> Decision:
     """The state of one node, and what has to happen to it."""
     if entry is not None and entry.node_uid != node.uid:
@@ -66,7 +66,7 @@ def decide(
     live, unrecorded = _split(pods, entry)
     settled: Entry | None
     if entry is None and is_broken(view, node):
-        settled = in_place(view, node, verdict, pods)
+        settled = in_place(view, node, eligibility, pods)
     elif unrecorded is not None:
         settled = entry_for(view.task_uid, view.spec, unrecorded, node, entry, view.now)
     else:
@@ -75,11 +75,15 @@ def decide(
     if unrecorded is not None and node.uid in view.unplaced:
         view = msgspec.structs.replace(view, unplaced=view.unplaced - {node.uid})  # that Pod was placed
     decision = (
-        ((_worn_out(view, node, live, entry) or decide_live(view, node, verdict, live)) if live else None)
-        or (None if verdict.kind != "excluded" else Decision("excluded", verdict.reason, verdict.message))
+        ((_worn_out(view, node, live, entry) or decide_live(view, node, eligibility, live)) if live else None)
+        or (
+            None
+            if eligibility.kind != "excluded"
+            else Decision("excluded", eligibility.reason, eligibility.message)
+        )
         or _expected(view, settled)
         or _recorded(view, node, settled)
-        or _waiting(view, node, verdict, settled)
+        or _waiting(view, node, eligibility, settled)
     )
     if settled is not None and settled is not entry:
         decision.record = settled
@@ -234,14 +238,14 @@ def _hold_slot(view: View, node: Node, entry: Entry, decision: Decision) -> None
         decision.wake = decision.slot_until = min(until if node.ready else bound, bound)
 
 
-def _waiting(view: View, node: Node, verdict: Verdict, entry: Entry | None) -> Decision:
+def _waiting(view: View, node: Node, eligibility: Eligibility, entry: Entry | None) -> Decision:
     """A node that needs a run and has no live Pod. A Pod beyond the entry's seq is recorded before anything
     starts, so the next seq follows from the entry alone."""
-    if verdict.kind == "held":
-        return Decision("excluded", verdict.reason, verdict.message)
+    if eligibility.kind == "held":
+        return Decision("excluded", eligibility.reason, eligibility.message)
     again = entry if entry is not None and is_retry(view, node, entry) else None
-    if verdict.kind == "blocked":
-        return _blocked(view, verdict, again)
+    if eligibility.kind == "blocked":
+        return _blocked(view, eligibility, again)
     if (before := view.namesakes.get(node.uid)) is not None:
         what = "node" if before.owner_uid == view.task_uid else "task"
         message = f"waiting for Pod {before.name} of an earlier {what} of this name to go"
@@ -268,17 +272,17 @@ def _waiting(view: View, node: Node, verdict: Verdict, entry: Entry | None) -> D
     return decision
 
 
-def _blocked(view: View, verdict: Verdict, again: Entry | None) -> Decision:
+def _blocked(view: View, eligibility: Eligibility, again: Entry | None) -> Decision:
     """A node on which nothing may start now."""
-    since = max(verdict.since, view.waiting_since)
-    late = since + view.spec.progress_deadline_seconds if verdict.since else 0.0
-    kept, lost_since = _held(view, verdict, again) if again is not None else (0.0, 0.0)
+    since = max(eligibility.since, view.waiting_since)
+    late = since + view.spec.progress_deadline_seconds if eligibility.since else 0.0
+    kept, lost_since = _held(view, eligibility, again) if again is not None else (0.0, 0.0)
     wake = min((at for at in (late, kept) if at > view.now), default=0.0)
     return Decision(
         "blocked",
-        verdict.reason,
-        verdict.message,
-        since=verdict.since,
+        eligibility.reason,
+        eligibility.message,
+        since=eligibility.since,
         slot=view.now < kept,
         slot_until=kept if view.now < kept else 0.0,
         failing=lost_since if kept <= view.now else 0.0,
@@ -286,7 +290,7 @@ def _blocked(view: View, verdict: Verdict, again: Entry | None) -> Decision:
     )
 
 
-def _held(view: View, verdict: Verdict, again: Entry) -> tuple[float, float]:
+def _held(view: View, eligibility: Eligibility, again: Entry) -> tuple[float, float]:
     """(until when a blocked node keeps its slot, since when it counts as failing after that); 0 for never.
 
     A node whose run has failed keeps its slot until the progress deadline: the run may be the reason why the
@@ -294,13 +298,13 @@ def _held(view: View, verdict: Verdict, again: Entry) -> tuple[float, float]:
     that reboots or halts its node ends like this. After the deadline it counts as failing, like a node with a
     Pod. If its Pods were rejected before it was blocked, the deadline counts from the rejection.
     """
-    down = again.disruptions and (verdict.reason == "NodeNotReady" or again.rejections)
+    down = again.disruptions and (eligibility.reason == "NodeNotReady" or again.rejections)
     if not (again.attempts or down):
         return 0.0, 0.0
     since = float(again.started_at if again.rejections else again.finished_at)
     kept = since + view.spec.progress_deadline_seconds
     if not again.rejections:
-        since = max(past(verdict.since, view.now), since)
+        since = max(past(eligibility.since, view.now), since)
     return kept, since if down and since <= kept else 0.0
 
 

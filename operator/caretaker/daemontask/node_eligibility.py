@@ -21,7 +21,7 @@ UNREACHABLE: Final = "node.kubernetes.io/unreachable"
 UNSCHEDULABLE: Final = "node.kubernetes.io/unschedulable"
 NETWORK_UNAVAILABLE: Final = "node.kubernetes.io/network-unavailable"
 
-COSTLY: Final = 200  # requirements of node affinity; with so many a verdict takes about 30 µs
+COSTLY: Final = 200  # requirements of node affinity; with so many a node takes about 30 µs
 
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,63}")
 
@@ -53,7 +53,7 @@ SPECIAL_NODES: Final = (
 )
 
 
-class Verdict(msgspec.Struct, frozen=True, gc=False):
+class Eligibility(msgspec.Struct, frozen=True, gc=False):
     """What a template and a node say of each other.
 
     fits: a run may start. blocked: selected, but not now (cordoned, NotReady, being deleted).
@@ -67,7 +67,7 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
     since: float = 0.0
 
 
-FITS: Final = Verdict("fits")
+FITS: Final = Eligibility("fits")
 
 
 def default_tolerations(pod_spec: dict[str, Any]) -> tuple[Toleration, ...]:
@@ -105,7 +105,7 @@ class Tolerated:
 class NodeEligibility:
     """A template's node rules, compiled once per revision.
 
-    `verdict` remembers its answer for as long as the Node record is the same object, so that a pass
+    `check` remembers its answer for as long as the Node record is the same object, so that a pass
     over unchanged nodes costs one dictionary look-up each.
     """
 
@@ -116,7 +116,7 @@ class NodeEligibility:
         self._selector: dict[str, str] = spec.get("nodeSelector") or {}
         terms: list[dict[str, Any]] | None = required.get("nodeSelectorTerms")
         self._terms = None if terms is None else [_compiled(term) for term in terms]
-        # Whether verdicts of thousands of nodes take so long that the pass has to yield in between.
+        # Whether checks of thousands of nodes take so long that the pass has to yield in between.
         requirements = sum(len(expressions) + len(fields) for expressions, fields in self._terms or ())
         self.costly = requirements > COSTLY
         own = list(spec.get("tolerations") or ())
@@ -126,7 +126,7 @@ class NodeEligibility:
         self._wanted_special = {
             (label, value) for label, value, _ in SPECIAL_NODES if self._selects(spec, terms, label, value)
         }
-        self._checks: tuple[Callable[[Node], Verdict | None], ...] = (
+        self._checks: tuple[Callable[[Node], Eligibility | None], ...] = (
             self._special,
             self._unselected,
             self._no_execute,
@@ -135,9 +135,9 @@ class NodeEligibility:
             self._cordoned,
             self._unready,
         )
-        self._memo: dict[str, tuple[Node, Verdict]] = {}
+        self._memo: dict[str, tuple[Node, Eligibility]] = {}
 
-    def verdict(self, node: Node) -> Verdict:
+    def check(self, node: Node) -> Eligibility:
         """The first check that objects, else FITS."""
         known = self._memo.get(node.name)
         if known is not None and known[0] is node:
@@ -167,29 +167,29 @@ class NodeEligibility:
             for r in requirements
         )
 
-    def _special(self, node: Node) -> Verdict | None:
+    def _special(self, node: Node) -> Eligibility | None:
         for label, value, reason in SPECIAL_NODES:
             if node.labels.get(label) == value and (label, value) not in self._wanted_special:
-                return Verdict(
+                return Eligibility(
                     "excluded", reason, f"{label}={value} is left out unless the template selects it"
                 )
         return None
 
-    def _unselected(self, node: Node) -> Verdict | None:
+    def _unselected(self, node: Node) -> Eligibility | None:
         for key, value in self._selector.items():
             if node.labels.get(key) != value:
-                return Verdict("excluded", "NodeSelector", f"nodeSelector wants {key}={value}")
+                return Eligibility("excluded", "NodeSelector", f"nodeSelector wants {key}={value}")
         if self._terms is not None and not any(_matches_term(term, node) for term in self._terms):
-            return Verdict("excluded", "NodeAffinity", "no required node affinity term matches")
+            return Eligibility("excluded", "NodeAffinity", "no required node affinity term matches")
         return None
 
-    def _no_execute(self, node: Node) -> Verdict | None:
+    def _no_execute(self, node: Node) -> Eligibility | None:
         taint = self._untolerated(node, "NoExecute")
-        return Verdict("excluded", "Taint", f"untolerated taint {_show(taint)}") if taint else None
+        return Eligibility("excluded", "Taint", f"untolerated taint {_show(taint)}") if taint else None
 
-    def _no_schedule(self, node: Node) -> Verdict | None:
+    def _no_schedule(self, node: Node) -> Eligibility | None:
         taint = self._untolerated(node, "NoSchedule")
-        return Verdict("held", "Taint", f"untolerated taint {_show(taint)}") if taint else None
+        return Eligibility("held", "Taint", f"untolerated taint {_show(taint)}") if taint else None
 
     def _untolerated(self, node: Node, effect: str) -> Taint | None:
         for taint in node.taints:
@@ -200,18 +200,20 @@ class NodeEligibility:
                 return taint
         return None
 
-    def _deleting(self, node: Node) -> Verdict | None:
-        return Verdict("blocked", "NodeDeleting", "the Node is being deleted") if node.deleting else None
+    def _deleting(self, node: Node) -> Eligibility | None:
+        return Eligibility("blocked", "NodeDeleting", "the Node is being deleted") if node.deleting else None
 
-    def _cordoned(self, node: Node) -> Verdict | None:
+    def _cordoned(self, node: Node) -> Eligibility | None:
         if not node.unschedulable or self._any_cordon:
             return None
-        return Verdict("blocked", "Cordoned", "the node is cordoned and the template does not tolerate that")
+        return Eligibility(
+            "blocked", "Cordoned", "the node is cordoned and the template does not tolerate that"
+        )
 
-    def _unready(self, node: Node) -> Verdict | None:
+    def _unready(self, node: Node) -> Eligibility | None:
         if node.ready or self._any_readiness:
             return None
-        return Verdict("blocked", "NodeNotReady", "the node is not Ready", node.ready_since)
+        return Eligibility("blocked", "NodeNotReady", "the node is not Ready", node.ready_since)
 
 
 def _show(taint: Taint) -> str:

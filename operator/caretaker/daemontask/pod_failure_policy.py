@@ -245,7 +245,7 @@ def _count(pod: Pod, policy: PodFailurePolicy | None) -> Count:
 
 def _killed_by_deletion(pod: Pod) -> bool:
     """Somebody deleted the Pod while it ran: the kubelet kills the containers and says Failed first, without
-    a reason. The verdict on a Pod whose end was seen before stays (task_state.py), whatever a clock says."""
+    a reason. The result of a Pod whose end was seen before stays (task_state.py), whatever a clock says."""
     return bool(pod.deletion) and not pod.reason
 
 

@@ -17,7 +17,7 @@ from caretaker.daemontask.intents import LOST, is_open
 from caretaker.daemontask.ledger import OUTCOME_UNKNOWN, Entry, Result
 from caretaker.daemontask.losses import assumed
 from caretaker.daemontask.node import decide
-from caretaker.daemontask.node_eligibility import Verdict
+from caretaker.daemontask.node_eligibility import Eligibility
 from caretaker.daemontask.retention import expired
 from caretaker.daemontask.rollout_start import waiting_since
 from caretaker.daemontask.run_triggers import NO_PODS, View, are_past, made_up
@@ -42,7 +42,7 @@ def reports(snapshot: Snapshot, requests: AnnotationRequests, taken: int = 0) ->
             if plain:
                 cache.put(pods, entry, report)
         said = assumed(snapshot, requests, node) if lost and report.decision.state != "succeeded" else None
-        if said is not None and _may_have_run(view, node, snapshot.eligibility.verdict(node), pods):
+        if said is not None and _may_have_run(view, node, snapshot.eligibility.check(node), pods):
             report = _assumed(view, node, entry, pods, said, taken)
         yield report
 
@@ -85,7 +85,7 @@ def _decision_cache(snapshot: Snapshot, requests: AnnotationRequests, view: View
 def _report(
     snapshot: Snapshot, view: View, node: Node, pods: Mapping[str, Pod], entry: Entry | None
 ) -> NodeReport:
-    decision = decide(view, node, snapshot.eligibility.verdict(node), pods, entry)
+    decision = decide(view, node, snapshot.eligibility.check(node), pods, entry)
     if decision.record is not None:
         return NodeReport(node, decision, decision.record)  # what is still to be written keeps its Pods
     if entry is None or entry.node_uid != node.uid:  # none, or of a node that this one replaced
@@ -138,10 +138,10 @@ def _predecessors(snapshot: Snapshot) -> dict[str, Pod]:
     return found
 
 
-def _may_have_run(view: View, node: Node, verdict: Verdict, pods: Mapping[str, Pod]) -> bool:
+def _may_have_run(view: View, node: Node, eligibility: Eligibility, pods: Mapping[str, Pod]) -> bool:
     """Whether the lost entry may have been this node's: cordoned, tainted and NotReady nodes ran before
     they were, nodes that the template does not select never did. A run of which there is a Pod is recorded
     from it; Pods of earlier runs tell nothing of it."""
     if pods and not are_past(view, node, pods):
         return False
-    return verdict.kind != "excluded" or verdict.reason == "Taint"
+    return eligibility.kind != "excluded" or eligibility.reason == "Taint"

@@ -13,7 +13,7 @@ from caretaker.api.daemontask import Spec
 from caretaker.api.objects import Node, Pod
 from caretaker.daemontask.intents import UNREADABLE, covered
 from caretaker.daemontask.ledger import OUTCOME_UNKNOWN, Entry, Result
-from caretaker.daemontask.node_eligibility import Verdict
+from caretaker.daemontask.node_eligibility import Eligibility
 from caretaker.daemontask.pod_failure_policy import NODE_REBOOT, entry_for
 from caretaker.daemontask.pods import run_key
 from caretaker.daemontask.refusals import Refusal
@@ -92,7 +92,7 @@ def is_broken(view: View, node: Node) -> bool:
     return view.spec.at_most_once and node.name in view.corrupt
 
 
-def in_place(view: View, node: Node, verdict: Verdict, pods: Mapping[str, Pod]) -> Entry | None:
+def in_place(view: View, node: Node, eligibility: Eligibility, pods: Mapping[str, Pod]) -> Entry | None:
     """The entry in place of a broken one; None while there is nothing to say.
 
     The Pod of the run that is due tells how it ended; until it has ended the broken entry stands, which lets
@@ -108,7 +108,7 @@ def in_place(view: View, node: Node, verdict: Verdict, pods: Mapping[str, Pod]) 
     if last is not None and answer is not None and not trigger_of(begun(view), node, answer):
         beyond = last.seq if seq > last.seq else 0
         return msgspec.structs.replace(answer, seq=seq, pod_seq=beyond) if last.terminal else None
-    return _unknown(view, node, seq) if verdict.kind != "excluded" else None
+    return _unknown(view, node, seq) if eligibility.kind != "excluded" else None
 
 
 def _entry_from(view: View, node: Node, pod: Pod) -> Entry | None:

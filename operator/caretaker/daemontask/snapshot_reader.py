@@ -143,7 +143,7 @@ class Follower:
         reported = msgspec.structs.replace(task.status.ledger, writes=())
         ledger = shards.view(reported, strict=task.spec.at_most_once)
         snapshot = _snapshot(task, invalid or reported_invalid(task), nodes, pods, ledger, now)
-        # The verdicts are remembered for as long as the template is the same.
+        # The eligibility of each node is cached for as long as the template is the same.
         if self._eligibility is None or self._eligibility[0] != snapshot.revision:
             self._eligibility = snapshot.revision, snapshot.eligibility
         return msgspec.structs.replace(snapshot, eligibility=self._eligibility[1])

@@ -44,7 +44,9 @@ class TaskState:
         self.revision = ""
         self._hashes: tuple[bytes, tuple[str, str]] = (b"", ("", ""))  # (digest of a spec, its hashes_of())
         self.backoff_limit = 0
-        self.verdict: str | None = None  # why the template is refused; "" = accepted; None = not checked
+        self.template_error: str | None = (
+            None  # why the template is refused; "" = accepted; None = not checked
+        )
         self.confirmed = 0.0  # time.monotonic() of the last look at the ledger that found it as known
         self.flushed = 0.0
         self.flush_at = 0.0
@@ -308,7 +310,7 @@ class TaskStates:
 
 
 async def look_at_all(eligibility: NodeEligibility, nodes: Iterable[Node]) -> None:
-    """Have each node's verdict remembered, and let other tasks of the event loop in between: with thousands
+    """Cache the eligibility of each node, and let other tasks of the event loop in between: with thousands
     of terms and of nodes it takes seconds."""
     async for node in in_pieces(nodes):
-        eligibility.verdict(node)
+        eligibility.check(node)

@@ -123,7 +123,7 @@ def _may_start(state: TaskState, new: Node | None) -> bool:
         new is not None
         and eligibility is not None
         and not eligibility.costly
-        and eligibility.verdict(new).kind == "fits"
+        and eligibility.check(new).kind == "fits"
     )
 
 
@@ -133,12 +133,12 @@ def _concerns(state: TaskState, old: Node | None, new: Node | None) -> bool:
     if eligibility is None:
         return False  # its first pass is still to come
     if eligibility.costly:
-        return True  # the pass computes the verdict, and yields in between
+        return True  # the pass computes the eligibility, and yields in between
     if old is None or new is None or old.uid != new.uid:
         node = new or old
-        return node is not None and eligibility.verdict(node).kind != "excluded"
-    before = eligibility.verdict(old)
-    after = eligibility.verdict(new)
+        return node is not None and eligibility.check(node).kind != "excluded"
+    before = eligibility.check(old)
+    after = eligibility.check(new)
     return before != after or (
         after.kind != "excluded"
         and (old.boot_id, old.ready, old.ready_since) != (new.boot_id, new.ready, new.ready_since)

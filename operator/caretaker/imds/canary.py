@@ -249,7 +249,7 @@ class _Step:
 
     def _note_unreported(self, found: Found, state: Standing) -> None:
         """Instances of a region that does not answer are left out, so that other regions go on."""
-        if state == "unknown" and found.verdict.reason != NOT_ASKED:
+        if state == "unknown" and found.result.reason != NOT_ASKED:
             self._unreported.append(found)
             if not _is_fresh(found, self._inputs, WATCH_SECONDS):
                 self._stale.append(found)

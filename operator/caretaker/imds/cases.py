@@ -66,15 +66,15 @@ class Case(msgspec.Struct, frozen=True, gc=False):
 
 def concerns(one: Found, inputs: EnforceInput) -> bool:
     """Whether Enforce has to consider the instance; most are compliant and without an attempt."""
-    return one.verdict.state in ("drifted", "pending") or one.instance in inputs.attempts
+    return one.result.state in ("drifted", "pending") or one.instance in inputs.attempts
 
 
 def case_of(one: Found, inputs: EnforceInput, known: Collection[str]) -> Case:
     """See Case. `known`: instances that were sent a change, by status."""
-    state, attempt = one.verdict.state, attempt_of(inputs, one)
+    state, attempt = one.result.state, attempt_of(inputs, one)
     stay: tuple[Blocked, ...] = ()
     if one.seen is not None and state == "drifted":
-        mine = [change for change in one.verdict.changes if change.policy == inputs.me]
+        mine = [change for change in one.result.changes if change.policy == inputs.me]
         stay = tuple(why for change in mine if (why := _blocked(change, one, one.seen, inputs)) is not None)
         kept = {why.change.field for why in stay}
         free = tuple(change_of(change) for change in mine if change.field not in kept)
@@ -99,7 +99,7 @@ def attempt_of(inputs: EnforceInput, one: Found) -> ChangeAttempt:
 
 def with_failure(found: Found, attempt: ChangeAttempt | None) -> Found:
     """With the state failed in place of drifted, if the last attempt failed."""
-    if attempt is None or found.verdict.state not in ("drifted", "pending"):
+    if attempt is None or found.result.state not in ("drifted", "pending"):
         return found
     reason, message = attempt.trouble
     if attempt.fighting:
@@ -109,8 +109,8 @@ def with_failure(found: Found, attempt: ChangeAttempt | None) -> Found:
         )
     if not reason:
         return found
-    verdict = msgspec.structs.replace(found.verdict, state="failed", reason=reason, message=message)
-    return msgspec.structs.replace(found, verdict=verdict)
+    result = msgspec.structs.replace(found.result, state="failed", reason=reason, message=message)
+    return msgspec.structs.replace(found, result=result)
 
 
 def _blocked(change: Change, one: Found, seen: Seen, inputs: EnforceInput) -> Blocked | None:

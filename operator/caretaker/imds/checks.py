@@ -1,4 +1,4 @@
-"""The verdict of one policy on one node. Pure: a chain of small checks over one CheckInput; the first
+"""The check of one node against one policy. Pure: a chain of small checks over one CheckInput; the first
 that applies wins.
 
     skipped    no policy can apply, and why          unknown    EC2 was asked and did not say
@@ -82,7 +82,7 @@ class CheckInput(msgspec.Struct, frozen=True, gc=False):
     unasked: str = ""
 
 
-class Verdict(msgspec.Struct, frozen=True, gc=False):
+class CheckResult(msgspec.Struct, frozen=True, gc=False):
     """`reason` in CamelCase where something is to be told; `changes` what would have to change."""
 
     state: State
@@ -91,18 +91,18 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
     changes: tuple[Change, ...] = ()
 
 
-COMPLIANT: Final = Verdict("compliant")
+COMPLIANT: Final = CheckResult("compliant")
 
 
-def check(case: CheckInput) -> Verdict:
-    """The verdict of the first check that applies."""
+def check(case: CheckInput) -> CheckResult:
+    """The result of the first check that applies."""
     return next((found for one in _CHECKS if (found := one(case)) is not None), COMPLIANT)
 
 
-def fits(case: CheckInput, verdict: Verdict) -> bool:
+def fits(case: CheckInput, result: CheckResult) -> bool:
     """Whether the instance is compliant, or unknown without a reported difference."""
-    if verdict.state != "unknown":
-        return verdict.state == "compliant"
+    if result.state != "unknown":
+        return result.state == "compliant"
     return case.seen is None or all(change.current is None for change in _changes(case.seen, case))
 
 
@@ -112,54 +112,54 @@ def _changes(seen: Seen, case: CheckInput) -> tuple[Change, ...]:
     return changes(seen.options, mine)
 
 
-def _skipped(case: CheckInput) -> Verdict | None:
+def _skipped(case: CheckInput) -> CheckResult | None:
     skipped = case.ref.skipped
-    return Verdict("skipped", skipped, _SKIPS.get(skipped, "")) if skipped else None
+    return CheckResult("skipped", skipped, _SKIPS.get(skipped, "")) if skipped else None
 
 
-def _unknown(case: CheckInput) -> Verdict | None:
-    return Verdict("unknown", NOT_ASKED, case.unasked) if case.unasked else None
+def _unknown(case: CheckInput) -> CheckResult | None:
+    return CheckResult("unknown", NOT_ASKED, case.unasked) if case.unasked else None
 
 
-def _gone(case: CheckInput) -> Verdict | None:
+def _gone(case: CheckInput) -> CheckResult | None:
     if case.seen is None:
-        return Verdict("gone", NOT_FOUND)
-    return Verdict("gone", case.seen.state) if case.seen.state in ENDED else None
+        return CheckResult("gone", NOT_FOUND)
+    return CheckResult("gone", case.seen.state) if case.seen.state in ENDED else None
 
 
-def _lost(case: CheckInput) -> Verdict | None:
+def _lost(case: CheckInput) -> CheckResult | None:
     """An instance that a response lacks may still exist."""
     if case.seen is None or not case.seen.lost:
         return None
-    return Verdict(
+    return CheckResult(
         "unknown", NOT_TOLD, "EC2's response lacks the instance or its options; EC2 is asked again"
     )
 
 
-def _managed(case: CheckInput) -> Verdict | None:
+def _managed(case: CheckInput) -> CheckResult | None:
     managed = case.seen is not None and case.seen.managed
-    return Verdict("skipped", PROVIDER_MANAGED) if managed else None
+    return CheckResult("skipped", PROVIDER_MANAGED) if managed else None
 
 
-def _untagged(case: CheckInput) -> Verdict | None:
+def _untagged(case: CheckInput) -> CheckResult | None:
     """Its group, and with that its desired options, may depend on the tags."""
     if case.seen is None or case.seen.tagged:
         return None
-    return Verdict(
+    return CheckResult(
         "unknown", TAGS_NOT_TOLD, "EC2 reports no tags of the instance, but instances of a cluster have tags"
     )
 
 
-def _differs(case: CheckInput) -> Verdict | None:
+def _differs(case: CheckInput) -> CheckResult | None:
     """Pending before drifted: EC2 answers with the new values at once, and applies them later."""
     if case.seen is None:
         return None
     if found := _changes(case.seen, case):
-        return Verdict("drifted", "Drifted", changes=found)
-    return Verdict("pending", "Pending") if case.seen.under_way else None
+        return CheckResult("drifted", "Drifted", changes=found)
+    return CheckResult("pending", "Pending") if case.seen.under_way else None
 
 
-_CHECKS: Final[tuple[Callable[[CheckInput], Verdict | None], ...]] = (
+_CHECKS: Final[tuple[Callable[[CheckInput], CheckResult | None], ...]] = (
     _skipped,
     _unknown,
     _gone,

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from caretaker.api import conditions as c
-from caretaker.api.conditions import Condition, ConditionStatus
+from caretaker.api.conditions import Condition, ConditionState, ConditionStatus
 from caretaker.api.conditions import PolicyReason as Reason
 from caretaker.api.imds import Summary
 from caretaker.aws.classes import ErrorClass
@@ -18,8 +18,6 @@ from caretaker.imds.enforce import Enforced
 from caretaker.imds.plan import Plan
 from caretaker.imds.resource import Read
 from caretaker.imds.verify import Verified
-
-Verdict = tuple[ConditionStatus, str, str]  # (status, reason, message)
 
 SHOWN: Final = 3
 # Reasons of Ready=False that end only by an action of the user.
@@ -96,7 +94,7 @@ def conditions_of(view: View, plan: Plan, problem: str = "") -> Iterable[Conditi
         )
 
 
-def _ready(view: View, plan: Plan) -> Verdict:
+def _ready(view: View, plan: Plan) -> ConditionState:
     if view.refusal is not None:
         return "False", *view.refusal
     if view.read.spec is not None and view.read.spec.suspend:
@@ -106,13 +104,13 @@ def _ready(view: View, plan: Plan) -> Verdict:
     if view.problems:
         first = view.problems[0]
         return "False", _DENIED.get(first.code, Reason.NOT_ASKED), _told(view.problems)
-    verdict = _at_work(plan)
-    if verdict[0] == "True" and (said := _nobody(plan.summary)):
+    state = _at_work(plan)
+    if state[0] == "True" and (said := _nobody(plan.summary)):
         return "False", Reason.NO_MATCHING_NODES, said
-    return verdict
+    return state
 
 
-def _at_work(plan: Plan) -> Verdict:
+def _at_work(plan: Plan) -> ConditionState:
     if plan.enforced is not None:
         return _enforced(plan.enforced, plan.summary)
     return "True", Reason.AUDITED, f"{plan.summary.nodes} node(s) are looked at"
@@ -128,7 +126,7 @@ def _nobody(found: Summary) -> str:
     return ""
 
 
-def _enforced(enforced: Enforced, found: Summary) -> Verdict:
+def _enforced(enforced: Enforced, found: Summary) -> ConditionState:
     """Blocking reasons are reported before progress."""
     trouble = None if enforced.hold else _trouble(enforced)
     if trouble is not None:
@@ -152,7 +150,7 @@ def _only_failing(enforced: Enforced) -> bool:
     return enforced.left == enforced.failing and not enforced.pending
 
 
-def _failing(found: Summary) -> Verdict:
+def _failing(found: Summary) -> ConditionState:
     said = f"{found.failed} instance(s) could not be changed; see exceptions"
     return "False", Reason.INSTANCES_FAILING, said
 
@@ -169,18 +167,18 @@ def _trouble(enforced: Enforced) -> tuple[str, str] | None:
     return None
 
 
-def _enforcing(enforced: Enforced) -> Verdict:
+def _enforcing(enforced: Enforced) -> ConditionState:
     return "False" if enforced.hold else "True", enforced.phase, enforced.message
 
 
-def _verified(verified: Verified, problem: str) -> Verdict:
+def _verified(verified: Verified, problem: str) -> ConditionState:
     if problem:
         return "Unknown", Reason.PROBE_UNAVAILABLE, f"the DaemonTask of the probe: {problem}"
     status: dict[bool | None, ConditionStatus] = {True: "True", False: "False", None: "Unknown"}
     return status[verified.proved], verified.reason, verified.message
 
 
-def _permission(view: View) -> Verdict:
+def _permission(view: View) -> ConditionState:
     denied = [p for p in (*view.problems, *view.source_problems) if p.code in _DENIED]
     if denied:
         return "False", _DENIED[denied[0].code], _told(denied)
@@ -195,7 +193,7 @@ def _permission(view: View) -> Verdict:
     return "True", Reason.PERMITTED, "EC2 answers"
 
 
-def _compliant(view: View, plan: Plan) -> Verdict:
+def _compliant(view: View, plan: Plan) -> ConditionState:
     found = plan.summary
     if (unseen := _unseen(view)) is not None:
         return "Unknown", *unseen
@@ -211,7 +209,7 @@ def _compliant(view: View, plan: Plan) -> Verdict:
     return _undrifted(found)
 
 
-def _undrifted(found: Summary) -> Verdict:
+def _undrifted(found: Summary) -> ConditionState:
     if found.pending:
         return "Unknown", Reason.PENDING, f"a change of {found.pending} node(s) is not applied yet"
     if said := _nobody(found):
@@ -219,7 +217,7 @@ def _undrifted(found: Summary) -> Verdict:
     return "True", Reason.COMPLIANT, f"{found.compliant} of {found.nodes} node(s) are as they should be"
 
 
-def _sources(view: View, plan: Plan) -> Verdict | None:
+def _sources(view: View, plan: Plan) -> ConditionState | None:
     """None: no group's source is known of."""
     found = plan.sources
     if not found.groups:

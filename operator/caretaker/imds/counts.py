@@ -4,24 +4,24 @@ from collections import Counter
 from collections.abc import Iterable
 
 from caretaker.api.imds import GroupStatus
-from caretaker.imds.checks import Verdict
+from caretaker.imds.checks import CheckResult
 from caretaker.imds.drift import text
 from caretaker.imds.enforce_input import Group
 from caretaker.imds.verify import Verified
 
-# (groups, verdict, how many nodes have both)
-Alike = tuple[tuple[Group, ...], Verdict, int]
+# (groups, result, how many nodes have both)
+Alike = tuple[tuple[Group, ...], CheckResult, int]
 
 
 def by_group(alike: Iterable[Alike], verified: Verified | None) -> tuple[GroupStatus, ...]:
     """status.groups, without sources."""
     counts: dict[Group, Counter[str]] = {}
     measured = verified.groups if verified is not None else {}
-    for groups, verdict, nodes in alike:
+    for groups, result, nodes in alike:
         for group in groups:
             count = counts.setdefault(group, Counter())
             count["nodes"] += nodes
-            count[verdict.state] += nodes
+            count[result.state] += nodes
     return tuple(
         GroupStatus(
             kind=kind,  # type: ignore[arg-type]
@@ -39,8 +39,8 @@ def by_group(alike: Iterable[Alike], verified: Verified | None) -> tuple[GroupSt
 def drift(alike: Iterable[Alike]) -> Counter[str]:
     """Nodes that differ, by field."""
     counts = Counter[str]()
-    for _, verdict, nodes in alike:
-        for change in verdict.changes:
+    for _, result, nodes in alike:
+        for change in result.changes:
             counts[change.field] += nodes
     return counts
 
@@ -48,8 +48,8 @@ def drift(alike: Iterable[Alike]) -> Counter[str]:
 def differences(alike: Iterable[Alike]) -> dict[Group, Counter[tuple[str, str, str]]]:
     """Group -> (field, current, desired) -> number of nodes."""
     counts: dict[Group, Counter[tuple[str, str, str]]] = {}
-    for groups, verdict, nodes in alike:
-        for change in verdict.changes:
+    for groups, result, nodes in alike:
+        for change in result.changes:
             difference = (change.field, text(change.current), str(change.desired))
             for group in groups:
                 counts.setdefault(group, Counter())[difference] += nodes

@@ -74,7 +74,7 @@ def enforce(every: Sequence[Found], inputs: EnforceInput, elsewhere: Sequence[Fo
     stop = _stop(every, cases, record, breaker, inputs)
     follow = covered(cases, record, inputs)
     if stop is None:
-        unknown = {one.group for one in (*elsewhere, *every) if one.verdict.state == "unknown"}
+        unknown = {one.group for one in (*elsewhere, *every) if one.result.state == "unknown"}
         choice = choose(cases, follow, record, inputs, unknown)
     elif breaker is not None and inputs.on_failure == "Restore" and inputs.stopped is None:
         choice = restore(found, record, inputs)
@@ -134,7 +134,7 @@ def _ahead(
 
 
 def _unwatched(one: Found, inputs: EnforceInput) -> bool:
-    ended = one.verdict.state in ("gone", "unknown", "skipped")
+    ended = one.result.state in ("gone", "unknown", "skipped")
     return not ended and one.seen is not None and not inputs.fresh(one.seen, WATCH_SECONDS)
 
 
@@ -204,7 +204,7 @@ def _unsettled(record: Record) -> tuple[str, str] | None:
     one = record.unreported[0]
     return Reason.NOT_ASKED, (
         f"It is unknown whether instance {one.instance} (node {one.node}) still has its change: "
-        f"{one.verdict.message}. No instance is changed until EC2 reports it"
+        f"{one.result.message}. No instance is changed until EC2 reports it"
     )
 
 
@@ -218,8 +218,8 @@ def _unready(record: Record) -> str:
 
 
 def _too_wide(every: Sequence[Found], inputs: EnforceInput) -> tuple[str, str] | None:
-    checked = sum(one.verdict.state in ("compliant", "drifted", "pending") for one in every)
-    drifted = sum(one.verdict.state == "drifted" for one in every)
+    checked = sum(one.result.state in ("compliant", "drifted", "pending") for one in every)
+    drifted = sum(one.result.state == "drifted" for one in every)
     if drifted * 100 <= inputs.max_drift_percent * checked:
         return None
     return Reason.DRIFT_TOO_WIDE, (
@@ -267,7 +267,7 @@ def _no_canary(cases: Sequence[Case], said: str) -> tuple[str, str]:
     one = next((case.found for case in cases if case.found.provable), None)
     if one is None:
         first = cases[0].found
-        why = f"instance {first.instance} (node {first.node}): {first.verdict.message}; {said}"
+        why = f"instance {first.instance} (node {first.node}): {first.result.message}; {said}"
         return Reason.NOT_PROBEABLE, why
     why = "its Node is not Ready" if runs(one) else "it is not running"
     return (

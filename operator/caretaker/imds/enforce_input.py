@@ -7,7 +7,7 @@ import msgspec
 
 from caretaker.api.imds import BreakerStatus, CanaryStatus, ChangedGroup, Permit
 from caretaker.imds.change_attempts import ChangeAttempt
-from caretaker.imds.checks import Seen, Verdict
+from caretaker.imds.checks import CheckResult, Seen
 from caretaker.imds.merge import Wanted
 
 Group = tuple[str, str]  # kind and name; ("", "") = of no group
@@ -33,7 +33,7 @@ class Found(msgspec.Struct, frozen=True, gc=False):
     region: str
     ready: bool
     seen: Seen | None
-    verdict: Verdict
+    result: CheckResult
     wanted: Mapping[str, Wanted]
     group: Group = ("", "")
     ready_since: float = 0.0

@@ -19,11 +19,11 @@ def exceptions_of(
     found: Iterable[Found], enforced: Enforced | None
 ) -> tuple[tuple[ExceptionStatus, ...], int]:
     """(at most MAX_EXCEPTIONS of these nodes, how many there are beyond)."""
-    known = [one for one in found if one.verdict.reason]
-    count = sum(len(one.verdict.changes) or 1 for one in known)
+    known = [one for one in found if one.result.reason]
+    count = sum(len(one.result.changes) or 1 for one in known)
     # Each has one entry or more.
     listed = heapq.nsmallest(
-        MAX_EXCEPTIONS, known, key=lambda one: (_ORDER.index(one.verdict.state), one.node)
+        MAX_EXCEPTIONS, known, key=lambda one: (_ORDER.index(one.result.state), one.node)
     )
     instances = {one.instance for one in listed}
     every = enforced.blocked if enforced is not None else ()
@@ -33,19 +33,19 @@ def exceptions_of(
 
 
 def _entries(one: Found, blocked: Mapping[tuple[str, str], Blocked]) -> list[ExceptionStatus]:
-    verdict = one.verdict
-    if not verdict.changes:
-        return [ExceptionStatus(one.node, verdict.reason, one.instance, message=verdict.message[:1024])]
-    return [_entry(one, change, blocked.get((one.instance, change.field))) for change in verdict.changes]
+    result = one.result
+    if not result.changes:
+        return [ExceptionStatus(one.node, result.reason, one.instance, message=result.message[:1024])]
+    return [_entry(one, change, blocked.get((one.instance, change.field))) for change in result.changes]
 
 
 def _entry(one: Found, change: Change, blocked: Blocked | None) -> ExceptionStatus:
     return ExceptionStatus(
         one.node,
-        blocked.reason if blocked is not None else one.verdict.reason,
+        blocked.reason if blocked is not None else one.result.reason,
         one.instance,
         change.field,
         text(change.current),
         str(change.desired),
-        (blocked.message if blocked is not None else one.verdict.message)[:1024],
+        (blocked.message if blocked is not None else one.result.message)[:1024],
     )

@@ -1,4 +1,4 @@
-"""What a pass over an IMDSPolicy finds: a verdict for every node that it means, counted.
+"""What a pass over an IMDSPolicy finds: a check result for every node that it means, counted.
 
 Pure: Snapshot -> Plan. All policies are in the snapshot, since they decide together what a node should have.
 """
@@ -15,7 +15,7 @@ from caretaker.api.objects import Node
 from caretaker.api.times import parse_time
 from caretaker.imds import counts
 from caretaker.imds.cases import with_failure
-from caretaker.imds.checks import CheckInput, Seen, Verdict, check, fits
+from caretaker.imds.checks import CheckInput, CheckResult, Seen, check, fits
 from caretaker.imds.drift import slow_and_open
 from caretaker.imds.enforce import Enforced, enforce
 from caretaker.imds.enforce_input import EnforceInput, Found, Group, recorded
@@ -102,8 +102,8 @@ class Plan(msgspec.Struct):
 def plan(snapshot: Snapshot) -> Plan:
     """See Plan."""
     me = _me(snapshot)
-    verdicts = _Verdicts(snapshot, me)
-    own = verdicts.own
+    checked = _CheckCache(snapshot, me)
+    own = checked.own
     found: list[tuple[Member, Found]] = []
     node_sources, others = NodeSources(), list[tuple[Member, Mapping[str, Wanted]]]()
     overridden = slow = 0
@@ -112,19 +112,19 @@ def plan(snapshot: Snapshot) -> Plan:
         if not mine:
             others.append((member, fields))
             continue
-        verdict = verdicts.of(member, fields)
-        found.append((member, _found(member, verdict, fields, probed=snapshot.probing is not None)))
-        if verdict.state != "skipped":
+        result = checked.of(member, fields)
+        found.append((member, _found(member, result, fields, probed=snapshot.probing is not None)))
+        if result.state != "skipped":
             node_sources.add(member.groups, member.ref, member.seen, fields)
         overridden += any(me.name in one.losers for one in fields.values())
-        slow += verdict.state in ("compliant", "drifted", "pending") and _slow(member)
+        slow += result.state in ("compliant", "drifted", "pending") and _slow(member)
         conflicts |= {field: one.rivals for field, one in fields.items() if me.name in one.rivals}
     candidates = _candidates(snapshot, found)
     enforced, verified = None, _verified(snapshot, candidates)
     if snapshot.enforce_input is not None:
         inputs = _enforce_input(snapshot, snapshot.enforce_input, me, found, verified, candidates)
-        enforced, found = _enforced(found, inputs, _elsewhere(others, inputs, verdicts))
-    states = Counter[str](one.verdict.state for _, one in found)
+        enforced, found = _enforced(found, inputs, _elsewhere(others, inputs, checked))
+    states = Counter[str](one.result.state for _, one in found)
     alike = _alike(found)
     sources = audit(node_sources, lambda: _node_sources(others), snapshot.launching, me.name, own)
     groups = sources.on(counts.by_group(alike, verified))
@@ -223,7 +223,7 @@ def _candidates(snapshot: Snapshot, found: Sequence[tuple[Member, Found]]) -> Se
     for member, one in found:
         case = CheckInput(member.ref, one.seen, one.wanted, me.name, fields)
         at, canary = changed.get(one.instance, 0.0), canaries.get(one.instance, (0.0, 0.0))
-        candidates.append(_candidate(member, one, at, canary, fits(case, one.verdict)))
+        candidates.append(_candidate(member, one, at, canary, fits(case, one.result)))
     return candidates
 
 
@@ -248,7 +248,7 @@ def _candidate(
         node=one.node,
         groups=member.groups,
         # A soaking canary has its changes; any other difference is not for this policy to change.
-        fit=one.ready and (soaks > 0 or one.verdict.state == "compliant"),
+        fit=one.ready and (soaks > 0 or one.result.state == "compliant"),
         counts=fitted,
         hop_limit=seen.options.http_put_response_hop_limit if seen is not None else None,
         changed=soaks or changed,
@@ -259,15 +259,17 @@ def _candidate(
     )
 
 
-def _found(member: Member, verdict: Verdict, wanted: Mapping[str, Wanted], *, probed: bool = False) -> Found:
+def _found(
+    member: Member, result: CheckResult, wanted: Mapping[str, Wanted], *, probed: bool = False
+) -> Found:
     node, ref, why = member.node, member.ref, ""
-    if probed and verdict.state == "drifted":
-        why = unprovable(ref.unprobed, member.seen, verdict.changes)
+    if probed and result.state == "drifted":
+        why = unprovable(ref.unprobed, member.seen, result.changes)
     if why:
         said = f"not eligible as a canary, because a probe cannot verify its change: {why}"
-        verdict = msgspec.structs.replace(verdict, reason=Reason.NOT_PROBEABLE, message=said)
+        result = msgspec.structs.replace(result, reason=Reason.NOT_PROBEABLE, message=said)
     return Found(
-        *(node.name, ref.instance, ref.region, node.ready, member.seen, verdict, wanted),
+        *(node.name, ref.instance, ref.region, node.ready, member.seen, result, wanted),
         group=member.groups[0] if member.groups else ("", ""),
         ready_since=node.ready_since,
         provable=not why,
@@ -275,12 +277,12 @@ def _found(member: Member, verdict: Verdict, wanted: Mapping[str, Wanted], *, pr
 
 
 def _elsewhere(
-    others: Iterable[tuple[Member, Mapping[str, Wanted]]], inputs: EnforceInput, verdicts: "_Verdicts"
+    others: Iterable[tuple[Member, Mapping[str, Wanted]]], inputs: EnforceInput, checked: "_CheckCache"
 ) -> list[Found]:
     """Changed instances that the policy no longer selects."""
     known = recorded(inputs.canary, inputs.watched)
     return [
-        _found(member, verdicts.of(member, fields), fields)
+        _found(member, checked.of(member, fields), fields)
         for member, fields in others
         if member.ref.instance in known
     ]
@@ -320,16 +322,16 @@ class _Merged:
         return merge(Claim(policy.name, policy.priority, policy.options) for policy in meant)
 
 
-class _Verdicts:
-    """The verdict of a node, worked out once for all of which the same is known."""
+class _CheckCache:
+    """The check result of a node, computed once for all nodes with the same input."""
 
     def __init__(self, snapshot: Snapshot, me: Policy) -> None:
         self._snapshot = snapshot
         self._me = me
         self.own = frozenset(field for field, _ in me.options.given())
-        self._known: dict[tuple[object, ...], Verdict] = {}
+        self._known: dict[tuple[object, ...], CheckResult] = {}
 
-    def of(self, member: Member, fields: Mapping[str, Wanted]) -> Verdict:
+    def of(self, member: Member, fields: Mapping[str, Wanted]) -> CheckResult:
         """`fields` as _Merged has them: one mapping for all that are alike."""
         seen, ref = member.seen, member.ref
         compared = ("options", "state", "under_way", "managed", "tagged", "lost")
@@ -359,7 +361,7 @@ def _slow(member: Member) -> bool:
 
 
 def _alike(found: Sequence[tuple[Member, Found]]) -> list[counts.Alike]:
-    """The nodes of the same groups with the same Verdict of _Verdicts, counted once for all that follows."""
-    verdicts = {id(one.verdict): one.verdict for _, one in found}
-    counts = Counter((member.groups, id(one.verdict)) for member, one in found)
-    return [(groups, verdicts[verdict], count) for (groups, verdict), count in counts.items()]
+    """Counts the nodes of the same groups with the same CheckResult of _CheckCache, once for all uses."""
+    checked = {id(one.result): one.result for _, one in found}
+    counts = Counter((member.groups, id(one.result)) for member, one in found)
+    return [(groups, checked[result], count) for (groups, result), count in counts.items()]

@@ -24,11 +24,11 @@ BACK: Final = frozenset(("strayed", "differs"))
 
 def standing(one: Found | None, changes: Sequence[FieldChange], me: str) -> Standing:
     """By the values in EC2."""
-    if one is None or one.verdict.state == "gone":
+    if one is None or one.result.state == "gone":
         return "gone"
-    if one.verdict.state == "skipped":
+    if one.result.state == "skipped":
         return "out"
-    if one.verdict.state == "unknown" or one.seen is None:
+    if one.result.state == "unknown" or one.seen is None:
         return "unknown"
     if any(change.field not in one.wanted for change in changes):
         return "out"

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Final
 
 from caretaker.api import conditions as c
-from caretaker.api.conditions import Condition, ConditionStatus
+from caretaker.api.conditions import Condition, ConditionState
 from caretaker.api.conditions import RefreshReason as Reason
 from caretaker.api.s3refresh import MAX_TARGETS, QueueStatus, Status
 from caretaker.aws.classes import ErrorClass
@@ -18,8 +18,6 @@ from caretaker.s3refresh.plan import Plan
 from caretaker.s3refresh.queue_view import MOST_IN_FLIGHT, NEAR_MOST_IN_FLIGHT, status_of, uncovered
 from caretaker.s3refresh.resource import FINALIZER
 from caretaker.s3refresh.snapshots import Refusal, View
-
-Verdict = tuple[ConditionStatus, str, str]  # (status, reason, message)
 
 # So many calls in a row have to fail before Ready says so: a gateway that is busy refuses now and then.
 FAILURES_TOLD: Final = 3
@@ -71,19 +69,19 @@ def regained(status: Status, refusal: Refusal | None) -> bool:
     return held and standing is not None and standing.reason in NO_QUEUE_CLAIM
 
 
-def ready(view: View, plan: Plan) -> Verdict:
+def ready(view: View, plan: Plan) -> ConditionState:
     """The first rule that applies."""
-    return next(verdict for rule in _READY_RULES if (verdict := rule(view, plan)) is not None)
+    return next(state for rule in _READY_RULES if (state := rule(view, plan)) is not None)
 
 
 # ---------------------------------------------------------------- Ready
 
 
-def _refused(view: View, _: Plan) -> Verdict | None:
+def _refused(view: View, _: Plan) -> ConditionState | None:
     return None if view.refusal is None else ("False", view.refusal.reason, view.refusal.message)
 
 
-def _flushing(view: View, plan: Plan) -> Verdict | None:
+def _flushing(view: View, plan: Plan) -> ConditionState | None:
     """The queue is not read any more: only failures of refreshes matter."""
     if not view.read.flushing:
         return None
@@ -91,38 +89,38 @@ def _flushing(view: View, plan: Plan) -> Verdict | None:
     return ("False", found[1], f"{found[2]}; {_HELD}") if found else ("False", Reason.FLUSHING, _HELD)
 
 
-def _suspended(view: View, _: Plan) -> Verdict | None:
+def _suspended(view: View, _: Plan) -> ConditionState | None:
     if view.read.spec is None or not view.read.spec.suspend:
         return None
     return "True", Reason.SUSPENDED, "suspended; what is dirty is kept"
 
 
-def _queue_bad(view: View, _: Plan) -> Verdict | None:
+def _queue_bad(view: View, _: Plan) -> ConditionState | None:
     status, reason, message = _queue(view)
     return (status, reason, message) if status == "False" else None
 
 
-def _targets_bad(view: View, plan: Plan) -> Verdict | None:
+def _targets_bad(view: View, plan: Plan) -> ConditionState | None:
     status, reason, message = _targets(view, plan)
     return (status, reason, message) if status == "False" else None
 
 
-def _starting(view: View, _: Plan) -> Verdict | None:
+def _starting(view: View, _: Plan) -> ConditionState | None:
     if view.polling and view.queue.checked:
         return None
     return "False", Reason.STARTING, "the queue and the targets have not been looked at yet"
 
 
-def _failing(_: View, plan: Plan) -> Verdict | None:
+def _failing(_: View, plan: Plan) -> ConditionState | None:
     failing = [t for t in plan.targets if t.failure is not None and t.failure.count >= FAILURES_TOLD]
     return ("False", Reason.REFRESH_FAILING, _failures(failing)) if failing else None
 
 
-def _consuming(_: View, plan: Plan) -> Verdict | None:
+def _consuming(_: View, plan: Plan) -> ConditionState | None:
     return "True", Reason.CONSUMING, f"{len(plan.targets)} target(s) are kept fresh"
 
 
-_READY_RULES: Final[tuple[Callable[[View, Plan], Verdict | None], ...]] = (
+_READY_RULES: Final[tuple[Callable[[View, Plan], ConditionState | None], ...]] = (
     _refused,
     _flushing,
     _suspended,
@@ -137,7 +135,7 @@ _READY_RULES: Final[tuple[Callable[[View, Plan], Verdict | None], ...]] = (
 # ---------------------------------------------------------------- the others
 
 
-def _queue(view: View) -> Verdict:
+def _queue(view: View) -> ConditionState:
     if view.refusal is not None and view.refusal.reason == Reason.QUEUE_CONFLICT:
         return "False", view.refusal.reason, view.refusal.message
     problem, code = (view.problem, view.code) if view.problem else (view.queue.problem, view.queue.code)
@@ -150,7 +148,7 @@ def _queue(view: View) -> Verdict:
     return "True", Reason.REACHABLE, "the queue can be read, and will do"
 
 
-def _targets(view: View, plan: Plan) -> Verdict:
+def _targets(view: View, plan: Plan) -> ConditionState:
     shares = view.snapshot.shares
     if not shares.complete and not shares.faults:
         return "Unknown", Reason.NOT_CHECKED, "targets have not been looked for yet"
@@ -176,24 +174,24 @@ def _wrong_with_targets(view: View, plan: Plan) -> tuple[str, str] | None:
     return None
 
 
-def _caught_up(view: View, plan: Plan) -> Verdict:
+def _caught_up(view: View, plan: Plan) -> ConditionState:
     """The first rule that applies."""
-    found = next((verdict for rule in _CAUGHT_UP_RULES if (verdict := rule(view, plan)) is not None), None)
+    found = next((state for rule in _CAUGHT_UP_RULES if (state := rule(view, plan)) is not None), None)
     return found or ("True", Reason.UP_TO_DATE, "every event has been followed by a refresh")
 
 
-def _any_failing(_: View, plan: Plan) -> Verdict | None:
+def _any_failing(_: View, plan: Plan) -> ConditionState | None:
     failing = [t for t in plan.targets if t.failure is not None]
     return ("False", Reason.REFRESH_FAILING, _failures(failing)) if failing else None
 
 
-def _lost(_: View, plan: Plan) -> Verdict | None:
+def _lost(_: View, plan: Plan) -> ConditionState | None:
     lost = [t.id for t in plan.targets if t.last.result == "Lost"]
     said = f"{_some(lost)}: no completion event of the last refresh was received"
     return ("False", Reason.COMPLETION_LOST, said) if lost else None
 
 
-def _under_way(_: View, plan: Plan) -> Verdict | None:
+def _under_way(_: View, plan: Plan) -> ConditionState | None:
     busy = [t.id for t in plan.targets if t.claim is not None or t.in_flight is not None]
     if busy:
         return "False", Reason.REFRESHING, f"{len(busy)} target(s) are being refreshed"
@@ -201,16 +199,16 @@ def _under_way(_: View, plan: Plan) -> Verdict | None:
     return ("False", Reason.WAITING, f"{len(dirty)} target(s) wait for their refresh") if dirty else None
 
 
-def _blind(view: View, plan: Plan) -> Verdict | None:
+def _blind(view: View, plan: Plan) -> ConditionState | None:
     """Why events may wait that nothing is known of."""
     rules = (_refused, _suspended, _queue_bad, _targets_bad, _starting)
-    found = next((verdict for rule in rules if (verdict := rule(view, plan)) is not None), None)
+    found = next((state for rule in rules if (state := rule(view, plan)) is not None), None)
     if found is None or found[1] == Reason.QUEUE_UNSUITABLE:  # which is read all the same
         return None
     return "Unknown", found[1], f"events may wait that have not been received: {found[2]}"
 
 
-def _left_in_queue(view: View, _: Plan) -> Verdict | None:
+def _left_in_queue(view: View, _: Plan) -> ConditionState | None:
     """Reasons why the queue or its dead-letter queue may hold events that no refresh has followed."""
     found = queue_of(view)
     if found.in_flight >= NEAR_MOST_IN_FLIGHT:

@@ -202,13 +202,13 @@ def test_a_second_look_asks_no_node_again() -> None:
     known = plan(first)
     asked: list[str] = []
 
-    class Eligibility(NodeEligibility):
-        def verdict(self, of: Any) -> Any:
+    class Rules(NodeEligibility):
+        def check(self, of: Any) -> Any:
             asked.append(of.name)
-            return super().verdict(of)
+            return super().check(of)
 
     # The same rules by another object: all are asked once more, then only those that something is due on.
-    watched = msgspec.structs.replace(first, eligibility=Eligibility(first.task.spec.template))
+    watched = msgspec.structs.replace(first, eligibility=Rules(first.task.spec.template))
     assert plan(watched) == known
     assert sorted(asked) == sorted(NODES)
     asked.clear()

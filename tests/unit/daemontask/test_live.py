@@ -8,7 +8,7 @@ import pytest
 from caretaker.api import names
 from caretaker.api.objects import Pod
 from caretaker.daemontask.decision import Decision
-from caretaker.daemontask.node_eligibility import FITS, Verdict
+from caretaker.daemontask.node_eligibility import FITS, Eligibility
 from unit.daemontask.build import NOW, node, pod
 from unit.daemontask.test_node import DEADLINE, A, decided
 
@@ -76,7 +76,7 @@ def test_a_pod_that_stays(of: dict[str, Any], decision: Decision) -> None:
 
 
 @pytest.mark.parametrize(
-    ("of", "verdict", "decision"),
+    ("of", "eligibility", "decision"),
     [
         pytest.param(
             {**UNPLACED, "created": NOW - DEADLINE},
@@ -92,13 +92,13 @@ def test_a_pod_that_stays(of: dict[str, Any], decision: Decision) -> None:
         ),
         pytest.param(
             UNPLACED,
-            Verdict("excluded", "NotSelected", "no label", 7.0),
+            Eligibility("excluded", "NotSelected", "no label", 7.0),
             Decision("excluded", "NotSelected", "no label", since=7),
             id="its node is no longer selected",
         ),
         pytest.param(
             UNPLACED,
-            Verdict("blocked", "Cordoned", "by hand", 7.0),
+            Eligibility("blocked", "Cordoned", "by hand", 7.0),
             Decision("blocked", "Cordoned", "by hand", since=7),
             id="its node is cordoned",
         ),
@@ -125,13 +125,13 @@ def test_a_pod_that_stays(of: dict[str, Any], decision: Decision) -> None:
         ),
     ],
 )
-def test_a_pod_that_is_deleted(of: dict[str, Any], verdict: Verdict, decision: Decision) -> None:
+def test_a_pod_that_is_deleted(of: dict[str, Any], eligibility: Eligibility, decision: Decision) -> None:
     found = pod(A, **of)
-    assert decided(None, found, verdict=verdict) == msgspec.structs.replace(decision, delete=(found,))
+    assert decided(None, found, eligibility=eligibility) == msgspec.structs.replace(decision, delete=(found,))
 
 
 def test_a_pod_without_a_node_stays_while_its_node_is_blocked_otherwise() -> None:
-    found = decided(None, pod(A, **UNPLACED), verdict=Verdict("blocked", "NodeNotReady"))
+    found = decided(None, pod(A, **UNPLACED), eligibility=Eligibility("blocked", "NodeNotReady"))
     assert (found.reason, found.delete) == ("Scheduling", ())
 
 

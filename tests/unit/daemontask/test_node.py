@@ -10,7 +10,7 @@ from caretaker.api.objects import ContainerEnd, Pod
 from caretaker.daemontask.decision import Decision
 from caretaker.daemontask.ledger import Entry, Fault
 from caretaker.daemontask.node import decide
-from caretaker.daemontask.node_eligibility import FITS, Verdict
+from caretaker.daemontask.node_eligibility import FITS, Eligibility
 from caretaker.daemontask.pod_failure_policy import REBOOT_WINDOW
 from caretaker.daemontask.pods import run_key
 from caretaker.daemontask.refusals import Refusal
@@ -26,7 +26,7 @@ ONCE: Final = {"run_guarantee": "AtMostOnce", "backoff_limit": 0}
 def decided(
     of: Entry | None = None,
     *pods: Pod,
-    verdict: Verdict = FITS,
+    eligibility: Eligibility = FITS,
     at: Any = A,
     spec: dict[str, Any] | None = None,
     **view: Any,
@@ -41,15 +41,15 @@ def decided(
         seq_skips={},
         vanished={},
     )
-    return decide(msgspec.structs.replace(base, **view), at, verdict, {p.name: p for p in pods}, of)
+    return decide(msgspec.structs.replace(base, **view), at, eligibility, {p.name: p for p in pods}, of)
 
 
 def last(result: str = "Retry", ago: float = 5, **changes: Any) -> Entry:
     return entry(A, result, **{"finished_at": int(NOW - ago), **changes})
 
 
-def blocked(since: float) -> Verdict:
-    return Verdict("blocked", "NodeNotReady", "no heartbeat", since)
+def blocked(since: float) -> Eligibility:
+    return Eligibility("blocked", "NodeNotReady", "no heartbeat", since)
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def blocked(since: float) -> Verdict:
             id="it is watched after its success",
         ),
         pytest.param(
-            {"verdict": Verdict("held", "Tainted", "a taint")},
+            {"eligibility": Eligibility("held", "Tainted", "a taint")},
             Decision("excluded", "Tainted", "a taint"),
             id="a taint keeps it out",
         ),
@@ -182,7 +182,7 @@ def test_a_node_on_which_nothing_may_start(
     of: Entry | None, since: float, view: dict[str, Any], times: tuple[float, float]
 ) -> None:
     until, wake = times
-    assert decided(of, verdict=blocked(since), **view) == Decision(
+    assert decided(of, eligibility=blocked(since), **view) == Decision(
         "blocked",
         "NodeNotReady",
         "no heartbeat",
@@ -207,7 +207,7 @@ def test_a_node_on_which_nothing_may_start(
 def test_a_node_whose_run_was_disrupted_is_not_ready(
     ago: float, since: float, until: float, failing: float
 ) -> None:
-    found = decided(last(ago=ago, disruptions=1), verdict=blocked(since))
+    found = decided(last(ago=ago, disruptions=1), eligibility=blocked(since))
     assert (found.slot, found.slot_until, found.failing) == (until > 0, until, failing)
 
 

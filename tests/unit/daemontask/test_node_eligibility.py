@@ -12,9 +12,9 @@ from caretaker.api.objects import Node, Taint
 from caretaker.daemontask.node_eligibility import (
     DEFAULT_TOLERATIONS,
     FITS,
+    Eligibility,
     NodeEligibility,
     Tolerated,
-    Verdict,
     default_tolerations,
 )
 from unit.daemontask.build import NOW, node, taint
@@ -27,11 +27,11 @@ MATCHED = {
     "odd": "1_000",
     "huge": "9223372036854775808",
 }
-UNMATCHED = Verdict("excluded", "NodeAffinity", "no required node affinity term matches")
-CORDONED = Verdict("blocked", "Cordoned", "the node is cordoned and the template does not tolerate that")
-NOT_READY = Verdict("blocked", "NodeNotReady", "the node is not Ready", NOW - 60)
-DELETING = Verdict("blocked", "NodeDeleting", "the Node is being deleted")
-WINDOWS = Verdict(
+UNMATCHED = Eligibility("excluded", "NodeAffinity", "no required node affinity term matches")
+CORDONED = Eligibility("blocked", "Cordoned", "the node is cordoned and the template does not tolerate that")
+NOT_READY = Eligibility("blocked", "NodeNotReady", "the node is not Ready", NOW - 60)
+DELETING = Eligibility("blocked", "NodeDeleting", "the Node is being deleted")
+WINDOWS = Eligibility(
     "excluded", "Windows", "kubernetes.io/os=windows is left out unless the template selects it"
 )
 
@@ -40,8 +40,8 @@ def eligibility(**spec: Any) -> NodeEligibility:
     return NodeEligibility({"spec": spec})
 
 
-def verdict(of: Node, **spec: Any) -> Verdict:
-    return eligibility(**spec).verdict(of)
+def check(of: Node, **spec: Any) -> Eligibility:
+    return eligibility(**spec).check(of)
 
 
 def required(*terms: Any) -> dict[str, Any]:
@@ -106,7 +106,7 @@ def want(key: str, operator: str, *values: str) -> dict[str, Any]:
 )
 def test_operators(requirement: dict[str, Any], matches: bool) -> None:
     of = node("a", labels=MATCHED)
-    assert verdict(of, affinity=required({"matchExpressions": [requirement]})) == (
+    assert check(of, affinity=required({"matchExpressions": [requirement]})) == (
         FITS if matches else UNMATCHED
     )
 
@@ -150,7 +150,7 @@ HERE, THERE = want("metadata.name", "In", "a"), want("metadata.name", "In", "b")
 )
 def test_terms(terms: list[Any], matches: bool) -> None:
     of = node("a", labels=MATCHED)
-    assert verdict(of, affinity=required(*terms)) == (FITS if matches else UNMATCHED)
+    assert check(of, affinity=required(*terms)) == (FITS if matches else UNMATCHED)
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_terms(terms: list[Any], matches: bool) -> None:
     ids=str,
 )
 def test_a_template_that_requires_nothing_fits_every_node(template: dict[str, Any]) -> None:
-    assert NodeEligibility(template).verdict(node()) == FITS
+    assert NodeEligibility(template).check(node()) == FITS
 
 
 @pytest.mark.parametrize(
@@ -183,24 +183,24 @@ def test_a_template_that_requires_nothing_fits_every_node(template: dict[str, An
         pytest.param({"gpu": "a100", "cores": "16"}, FITS, id="all labels are as wanted"),
         pytest.param(
             {"gpu": "a100", "cores": "8"},
-            Verdict("excluded", "NodeSelector", "nodeSelector wants cores=8"),
+            Eligibility("excluded", "NodeSelector", "nodeSelector wants cores=8"),
             id="one label has another value",
         ),
         pytest.param(
             {"gone": ""},
-            Verdict("excluded", "NodeSelector", "nodeSelector wants gone="),
+            Eligibility("excluded", "NodeSelector", "nodeSelector wants gone="),
             id="absent is not empty",
         ),
         pytest.param({"zero": ""}, FITS, id="empty is empty"),
     ],
 )
-def test_node_selector(selector: dict[str, str], expected: Verdict) -> None:
-    assert verdict(node("a", labels=MATCHED), nodeSelector=selector) == expected
+def test_node_selector(selector: dict[str, str], expected: Eligibility) -> None:
+    assert check(node("a", labels=MATCHED), nodeSelector=selector) == expected
 
 
 def test_selector_and_affinity_have_both_to_match() -> None:
     of, affinity = node("a", labels=MATCHED), required({"matchExpressions": [OTHER]})
-    assert verdict(of, nodeSelector={"gpu": "a100"}, affinity=affinity) == UNMATCHED
+    assert check(of, nodeSelector={"gpu": "a100"}, affinity=affinity) == UNMATCHED
 
 
 # ---------------------------------------------------------------- taints
@@ -238,8 +238,8 @@ def test_selector_and_affinity_have_both_to_match() -> None:
 )
 def test_tolerations(toleration: dict[str, str], tolerated: bool) -> None:
     assert Tolerated([toleration]).has(taint("k", value="v")) is tolerated
-    held = Verdict("held", "Taint", "untolerated taint k=v:NoSchedule")
-    assert verdict(node(taints=(taint("k", value="v"),)), tolerations=[toleration]) == (
+    held = Eligibility("held", "Taint", "untolerated taint k=v:NoSchedule")
+    assert check(node(taints=(taint("k", value="v"),)), tolerations=[toleration]) == (
         FITS if tolerated else held
     )
 
@@ -306,43 +306,43 @@ def test_any_toleration_is_enough() -> None:
 @pytest.mark.parametrize(
     ("effect", "expected"),
     [
-        ("NoSchedule", Verdict("held", "Taint", "untolerated taint k:NoSchedule")),
-        ("NoExecute", Verdict("excluded", "Taint", "untolerated taint k:NoExecute")),
+        ("NoSchedule", Eligibility("held", "Taint", "untolerated taint k:NoSchedule")),
+        ("NoExecute", Eligibility("excluded", "Taint", "untolerated taint k:NoExecute")),
         ("PreferNoSchedule", FITS),
     ],
 )
-def test_what_an_untolerated_taint_means(effect: str, expected: Verdict) -> None:
-    assert verdict(node(taints=(taint("k", effect),))) == expected
+def test_what_an_untolerated_taint_means(effect: str, expected: Eligibility) -> None:
+    assert check(node(taints=(taint("k", effect),))) == expected
 
 
 def test_the_taint_that_is_not_tolerated_is_named_whatever_comes_before() -> None:
     before = (taint("node.kubernetes.io/not-ready"), taint("j"), taint("node.kubernetes.io/unschedulable"))
     of = node(taints=(*before, taint("k", value="v")))
-    assert verdict(of, tolerations=[{"key": "j"}]).message == "untolerated taint k=v:NoSchedule"
+    assert check(of, tolerations=[{"key": "j"}]).message == "untolerated taint k=v:NoSchedule"
     of = node(taints=(*before, taint("k", "NoExecute", "v")))
-    assert verdict(of, tolerations=[{"key": "j"}]).message == "untolerated taint k=v:NoExecute"
+    assert check(of, tolerations=[{"key": "j"}]).message == "untolerated taint k=v:NoExecute"
 
 
 @pytest.mark.parametrize("effect", ["NoSchedule", "NoExecute"])
 @pytest.mark.parametrize("key", ["not-ready", "unreachable", "unschedulable"])
 def test_the_taints_of_a_state_count_as_the_state_alone(key: str, effect: str) -> None:
     """The node lifecycle controller adds and removes them a moment after the state itself."""
-    assert verdict(node(taints=(taint(f"node.kubernetes.io/{key}", effect),))) == FITS
+    assert check(node(taints=(taint(f"node.kubernetes.io/{key}", effect),))) == FITS
 
 
 @pytest.mark.parametrize("pressure", ["disk-pressure", "memory-pressure", "pid-pressure"])
 def test_pressure_is_tolerated_as_daemonset_pods_do_but_no_eviction(pressure: str) -> None:
     key = f"node.kubernetes.io/{pressure}"
-    assert verdict(node(taints=(taint(key),))) == FITS
-    assert verdict(node(taints=(taint(key, "NoExecute"),))).kind == "excluded"
+    assert check(node(taints=(taint(key),))) == FITS
+    assert check(node(taints=(taint(key, "NoExecute"),))).kind == "excluded"
 
 
 def test_a_missing_network_is_tolerated_by_pods_of_the_host_network_alone() -> None:
     of = node(taints=(taint("node.kubernetes.io/network-unavailable"),))
-    assert verdict(of).message == "untolerated taint node.kubernetes.io/network-unavailable:NoSchedule"
-    assert verdict(of, hostNetwork=True) == FITS
+    assert check(of).message == "untolerated taint node.kubernetes.io/network-unavailable:NoSchedule"
+    assert check(of, hostNetwork=True) == FITS
     of = node(taints=(taint("node.kubernetes.io/network-unavailable", "NoExecute"),))
-    assert verdict(of, hostNetwork=True).kind == "excluded"
+    assert check(of, hostNetwork=True).kind == "excluded"
 
 
 def test_the_tolerations_that_every_run_gets() -> None:
@@ -413,8 +413,8 @@ def test_the_tolerations_that_every_run_gets() -> None:
         ),
     ],
 )
-def test_states(state: dict[str, Any], toleration: dict[str, str] | None, expected: Verdict) -> None:
-    assert verdict(node(**state), tolerations=[toleration] if toleration else []) == expected
+def test_states(state: dict[str, Any], toleration: dict[str, str] | None, expected: Eligibility) -> None:
+    assert check(node(**state), tolerations=[toleration] if toleration else []) == expected
 
 
 @pytest.mark.parametrize(
@@ -440,7 +440,7 @@ def test_states(state: dict[str, Any], toleration: dict[str, str] | None, expect
 def test_what_is_told_when_several_things_keep_a_node(state: dict[str, Any], reason: str) -> None:
     taints = (taint("k"), taint("k", "NoExecute"))
     wrong = node(taints=taints, deleting=True, unschedulable=True, ready=False)
-    found = verdict(msgspec.structs.replace(wrong, **state), nodeSelector={"gpu": "a100"})
+    found = check(msgspec.structs.replace(wrong, **state), nodeSelector={"gpu": "a100"})
     assert reason in (found.reason, found.message.rpartition(":")[2])
 
 
@@ -459,44 +459,42 @@ def test_a_node_that_runs_no_ordinary_pods_is_left_out_unless_selected(
     label: str, value: str, reason: str
 ) -> None:
     of = node(labels={label: value})
-    left_out = Verdict("excluded", reason, f"{label}={value} is left out unless the template selects it")
-    assert verdict(of) == left_out
-    assert verdict(of, affinity=required({"matchExpressions": [want(label, "Exists")]})) == left_out
-    assert verdict(of, affinity=required({"matchExpressions": [want(label, "NotIn", "other")]})) == left_out
-    assert verdict(of, affinity=required({"matchExpressions": [want("other", "NotIn", value)]})) == left_out
-    assert verdict(of, nodeSelector={label: value}) == FITS
-    assert verdict(of, affinity=required({"matchExpressions": [want(label, "In", value)]})) == FITS
+    left_out = Eligibility("excluded", reason, f"{label}={value} is left out unless the template selects it")
+    assert check(of) == left_out
+    assert check(of, affinity=required({"matchExpressions": [want(label, "Exists")]})) == left_out
+    assert check(of, affinity=required({"matchExpressions": [want(label, "NotIn", "other")]})) == left_out
+    assert check(of, affinity=required({"matchExpressions": [want("other", "NotIn", value)]})) == left_out
+    assert check(of, nodeSelector={label: value}) == FITS
+    assert check(of, affinity=required({"matchExpressions": [want(label, "In", value)]})) == FITS
     terms = [
         {"matchFields": [HERE]},
         {},
         {"matchExpressions": [want("x", "Exists"), want(label, "In", "y", value)]},
     ]
-    assert verdict(node(labels={label: value, "x": ""}), affinity=required(*terms)) == FITS
-    assert verdict(node(labels={label: "other"})) == FITS
+    assert check(node(labels={label: value, "x": ""}), affinity=required(*terms)) == FITS
+    assert check(node(labels={label: "other"})) == FITS
 
 
 def test_another_value_of_the_label_selects_none_of_them() -> None:
     terms = required(
         {"matchExpressions": [want("type", "In", "bare-metal"), want("zone", "In", "virtual-kubelet")]}
     )
-    assert verdict(node(labels={"type": "virtual-kubelet"}), affinity=terms).reason == "VirtualNode"
+    assert check(node(labels={"type": "virtual-kubelet"}), affinity=terms).reason == "VirtualNode"
     broken = required({"matchExpressions": [{"key": "type", "operator": "In", "values": None}, {}]})
-    assert verdict(node(labels={"type": "virtual-kubelet"}), affinity=broken).reason == "VirtualNode"
+    assert check(node(labels={"type": "virtual-kubelet"}), affinity=broken).reason == "VirtualNode"
 
 
 def test_windows_is_selected_by_spec_os_too() -> None:
     of = node(labels={"kubernetes.io/os": "windows"})
-    assert verdict(of, os={"name": "windows"}) == FITS
-    assert verdict(of, os={"name": "linux"}) == WINDOWS
-    assert verdict(of, os=None) == WINDOWS
-    assert (
-        verdict(node(labels={"type": "virtual-kubelet"}), os={"name": "virtual-kubelet"}).kind == "excluded"
-    )
+    assert check(of, os={"name": "windows"}) == FITS
+    assert check(of, os={"name": "linux"}) == WINDOWS
+    assert check(of, os=None) == WINDOWS
+    assert check(node(labels={"type": "virtual-kubelet"}), os={"name": "virtual-kubelet"}).kind == "excluded"
 
 
 def test_to_select_one_flavour_is_to_select_no_other() -> None:
     of = node(labels={"type": "virtual-kubelet", "kubernetes.io/os": "windows"})
-    assert verdict(of, nodeSelector={"type": "virtual-kubelet"}) == WINDOWS
+    assert check(of, nodeSelector={"type": "virtual-kubelet"}) == WINDOWS
 
 
 # ---------------------------------------------------------------- what is remembered
@@ -504,17 +502,17 @@ def test_to_select_one_flavour_is_to_select_no_other() -> None:
 
 def test_a_verdict_follows_the_node() -> None:
     one = eligibility()
-    assert one.verdict(node("a")) == FITS
-    assert one.verdict(node("a", unschedulable=True)) == CORDONED
-    assert one.verdict(node("b")) == FITS
+    assert one.check(node("a")) == FITS
+    assert one.check(node("a", unschedulable=True)) == CORDONED
+    assert one.check(node("b")) == FITS
     one.forget("a")
     one.forget("a")
-    assert one.verdict(node("a")) == FITS
+    assert one.check(node("a")) == FITS
 
 
 def test_a_verdict_on_an_unchanged_node_is_not_made_again() -> None:
     one, of = eligibility(), node("a", unschedulable=True)
-    assert one.verdict(of) is one.verdict(of)
-    before = one.verdict(of)
+    assert one.check(of) is one.check(of)
+    before = one.check(of)
     one.forget("a")
-    assert one.verdict(of) is not before
+    assert one.check(of) is not before

@@ -9,7 +9,7 @@ from caretaker.api.daemontask import Spec
 from caretaker.api.objects import Pod
 from caretaker.daemontask.intents import UNREADABLE
 from caretaker.daemontask.ledger import OUTCOME_UNKNOWN, Entry
-from caretaker.daemontask.node_eligibility import FITS, Verdict
+from caretaker.daemontask.node_eligibility import FITS, Eligibility
 from caretaker.daemontask.pods import run_key
 from caretaker.daemontask.run_triggers import View, in_place, key_of, made_up, nonce_of, trigger_of
 from unit.daemontask.build import NOW, REVISION, TEMPLATE, UID, entry, node, pod, succeeded
@@ -114,13 +114,13 @@ def test_what_is_made_up_answers_what_was_asked_by_the_stored_tick() -> None:
 
 @pytest.mark.parametrize("kind", ["fits", "blocked", "held"])
 def test_a_node_that_is_selected_gets_an_entry(kind: Any) -> None:
-    assert in_place(view(version=9), A, Verdict(kind), {}) == msgspec.structs.replace(
+    assert in_place(view(version=9), A, Eligibility(kind), {}) == msgspec.structs.replace(
         made_up(view(), A, "Failed", OUTCOME_UNKNOWN), seq=9, message=UNREADABLE
     )
 
 
 def test_a_node_that_is_not_selected_gets_none() -> None:
-    assert in_place(view(), A, Verdict("excluded"), {}) is None
+    assert in_place(view(), A, Eligibility("excluded"), {}) is None
 
 
 def put(*pods: Pod, **how: Any) -> Entry:

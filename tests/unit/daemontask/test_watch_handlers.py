@@ -42,7 +42,7 @@ def test_being_placed_and_beginning_to_run(age: float, unplaced: bool, passes: i
 
 
 def test_a_node_is_not_held_against_thousands_of_terms_by_an_event() -> None:
-    """An event may concern 5,000 nodes; the pass computes the verdicts, and yields in between."""
+    """An event may concern 5,000 nodes; the pass computes the eligibility of all, and yields in between."""
     terms = [{"matchExpressions": [{"key": f"k{n}", "operator": "Exists"}]} for n in range(COSTLY + 1)]
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
     task_states, nodes = TaskStates(), Store[Node]()

@@ -49,8 +49,8 @@ def found(
     name, here = f"i-{number}", Seen(options, **{"unfit_tags": True, "at": math.inf, **seen})
     wanted = merge([mine, *others])
     own = frozenset(field for field, _ in mine.options.given())
-    verdict = check(CheckInput(InstanceRef(name, region), here, wanted, ME, own, unasked))
-    node = (f"n{number}", name, region, ready, here, verdict, wanted)
+    result = check(CheckInput(InstanceRef(name, region), here, wanted, ME, own, unasked))
+    node = (f"n{number}", name, region, ready, here, result, wanted)
     return Found(*node, group=group, ready_since=ready_since, provable=provable)
 
 

@@ -10,7 +10,7 @@ from caretaker.api.imds import MAX_PASSED, FieldChange, GroupCanary, Options
 from caretaker.api.times import format_time
 from caretaker.imds.canary import Record, status, step
 from caretaker.imds.change_attempts import NO_ANSWER, ChangeAttempt, failed, sent, unanswered
-from caretaker.imds.checks import Verdict
+from caretaker.imds.checks import CheckResult
 from caretaker.imds.enforce import enforce
 from caretaker.imds.enforce_input import Found
 from caretaker.imds.merge import Claim
@@ -523,7 +523,7 @@ def test_its_watch_ends_by_a_reading_of_the_last_minute(at: float, left: list[st
 
 
 def test_the_watch_of_one_that_is_not_read_any_more_ends_all_the_same() -> None:
-    skipped = msgspec.structs.replace(found(1), seen=None, verdict=Verdict("skipped"))
+    skipped = msgspec.structs.replace(found(1), seen=None, result=CheckResult("skipped"))
     made = stepped(skipped, watched=watched(changed(1, at=LONG_AGO, applied=True)), fresh_since=995.0)
     assert (instances(made), made.stale) == ([], ())
 

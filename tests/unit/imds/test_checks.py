@@ -3,7 +3,7 @@
 import pytest
 
 from caretaker.api.imds import Options
-from caretaker.imds.checks import CheckInput, Seen, Verdict, check
+from caretaker.imds.checks import CheckInput, CheckResult, Seen, check
 from caretaker.imds.drift import Change
 from caretaker.imds.instance_ref import InstanceRef
 from caretaker.imds.merge import Claim, merge
@@ -16,36 +16,36 @@ RIVAL = [*TWO, Claim("q", 100, Options(3))]
 DRIFT = (Change(HOP, 1, 2, "p", "HopLimit"),)
 
 CASES = {
-    "as it should be": (HERE, Seen(Options(2)), TWO, "", Verdict("compliant")),
-    "too low": (HERE, Seen(Options(1)), TWO, "", Verdict("drifted", "Drifted", changes=DRIFT)),
-    "stopped, and compliant by value": (HERE, Seen(Options(2), "stopped"), TWO, "", Verdict("compliant")),
+    "as it should be": (HERE, Seen(Options(2)), TWO, "", CheckResult("compliant")),
+    "too low": (HERE, Seen(Options(1)), TWO, "", CheckResult("drifted", "Drifted", changes=DRIFT)),
+    "stopped, and compliant by value": (HERE, Seen(Options(2), "stopped"), TWO, "", CheckResult("compliant")),
     "taken and not applied yet": (
         HERE,
         Seen(Options(2), pending=True),
         TWO,
         "",
-        Verdict("pending", "Pending"),
+        CheckResult("pending", "Pending"),
     ),
     "no description has told what it was sent": (
         HERE,
         Seen(Options(2), confirmed=False),
         TWO,
         "",
-        Verdict("pending", "Pending"),
+        CheckResult("pending", "Pending"),
     ),
     "stopped, and no description has told it": (
         HERE,
         Seen(Options(2), "stopped", confirmed=False),
         TWO,
         "",
-        Verdict("pending", "Pending"),
+        CheckResult("pending", "Pending"),
     ),
     "EC2 was asked for it and did not tell it": (
         HERE,
         Seen(Options(2), lost=True),
         TWO,
         "",
-        Verdict(
+        CheckResult(
             "unknown",
             "InstanceNotTold",
             "EC2's response lacks the instance or its options; EC2 is asked again",
@@ -56,38 +56,38 @@ CASES = {
         Seen(Options(2), "terminated", lost=True),
         TWO,
         "",
-        Verdict("gone", "terminated"),
+        CheckResult("gone", "terminated"),
     ),
     "another change is pending, and ours is not made": (
         HERE,
         Seen(Options(1), pending=True),
         TWO,
         "",
-        Verdict("drifted", "Drifted", changes=DRIFT),
+        CheckResult("drifted", "Drifted", changes=DRIFT),
     ),
     "another policy wants the same, and wins by its name": (
         HERE,
         Seen(Options(1)),
         [*TWO, Claim("a", 100, Options(2))],
         "",
-        Verdict("drifted", "Drifted", changes=(Change(HOP, 1, 2, "a", "HopLimit"),)),
+        CheckResult("drifted", "Drifted", changes=(Change(HOP, 1, 2, "a", "HopLimit"),)),
     ),
     "a field that only another policy names is the other's to tell": (
         HERE,
         Seen(Options(2, "optional")),
         [*TWO, Claim("q", 100, Options(http_tokens="required"))],
         "",
-        Verdict("compliant"),
+        CheckResult("compliant"),
     ),
-    "another policy wins the only field": (HERE, Seen(Options(1)), HIGHER, "", Verdict("compliant")),
-    "in a conflict nothing is to be changed": (HERE, Seen(Options(1)), RIVAL, "", Verdict("compliant")),
-    "no instance of EC2": (InstanceRef(skipped="Fargate"), None, TWO, "", Verdict("skipped", "Fargate")),
+    "another policy wins the only field": (HERE, Seen(Options(1)), HIGHER, "", CheckResult("compliant")),
+    "in a conflict nothing is to be changed": (HERE, Seen(Options(1)), RIVAL, "", CheckResult("compliant")),
+    "no instance of EC2": (InstanceRef(skipped="Fargate"), None, TWO, "", CheckResult("skipped", "Fargate")),
     "an instance of another cluster": (
         InstanceRef(skipped="OtherCluster"),
         None,
         TWO,
         "",
-        Verdict(
+        CheckResult(
             "skipped",
             "OtherCluster",
             "the instance in spec.providerID has the tags of another cluster: check who set "
@@ -99,24 +99,24 @@ CASES = {
         None,
         TWO,
         "ec2:DescribeInstances is denied",
-        Verdict("unknown", "NotAsked", "ec2:DescribeInstances is denied"),
+        CheckResult("unknown", "NotAsked", "ec2:DescribeInstances is denied"),
     ),
     "never called compliant by what was seen before": (
         HERE,
         Seen(Options(2)),
         TWO,
         "ec2:DescribeInstances is denied",
-        Verdict("unknown", "NotAsked", "ec2:DescribeInstances is denied"),
+        CheckResult("unknown", "NotAsked", "ec2:DescribeInstances is denied"),
     ),
-    "EC2 does not know it": (HERE, None, TWO, "", Verdict("gone", "InstanceNotFound")),
-    "it ends": (HERE, Seen(Options(1), "shutting-down"), TWO, "", Verdict("gone", "shutting-down")),
-    "it has ended": (HERE, Seen(Options(1), "terminated"), TWO, "", Verdict("gone", "terminated")),
+    "EC2 does not know it": (HERE, None, TWO, "", CheckResult("gone", "InstanceNotFound")),
+    "it ends": (HERE, Seen(Options(1), "shutting-down"), TWO, "", CheckResult("gone", "shutting-down")),
+    "it has ended": (HERE, Seen(Options(1), "terminated"), TWO, "", CheckResult("gone", "terminated")),
     "no tags are told of it, and so not its group": (
         HERE,
         Seen(Options(1), tagged=False),
         TWO,
         "",
-        Verdict(
+        CheckResult(
             "unknown",
             "TagsNotTold",
             "EC2 reports no tags of the instance, but instances of a cluster have tags",
@@ -127,14 +127,20 @@ CASES = {
         Seen(Options(1), "terminated", tagged=False),
         TWO,
         "",
-        Verdict("gone", "terminated"),
+        CheckResult("gone", "terminated"),
     ),
-    "AWS manages it": (HERE, Seen(Options(1), managed=True), TWO, "", Verdict("skipped", "ProviderManaged")),
+    "AWS manages it": (
+        HERE,
+        Seen(Options(1), managed=True),
+        TWO,
+        "",
+        CheckResult("skipped", "ProviderManaged"),
+    ),
 }
 
 
 @pytest.mark.parametrize(("ref", "seen", "claims", "unasked", "expected"), CASES.values(), ids=CASES.keys())
 def test_check(
-    ref: InstanceRef, seen: Seen | None, claims: list[Claim], unasked: str, expected: Verdict
+    ref: InstanceRef, seen: Seen | None, claims: list[Claim], unasked: str, expected: CheckResult
 ) -> None:
     assert check(CheckInput(ref, seen, merge(claims), "p", frozenset({HOP}), unasked)) == expected

@@ -250,24 +250,24 @@ def test_what_the_account_blocks_is_told_while_it_differs() -> None:
 def test_failures_are_told_in_place_of_drift() -> None:
     one = found(1)
     assert with_failure(one, None) is one
-    assert with_failure(one, FAILED).verdict.state == "failed"
-    assert (with_failure(one, FAILED).verdict.reason, with_failure(one, FAILED).verdict.message) == (
+    assert with_failure(one, FAILED).result.state == "failed"
+    assert (with_failure(one, FAILED).result.reason, with_failure(one, FAILED).result.message) == (
         "InternalError",
         "no luck",
     )
     fighting = ChangeAttempt(reversals=(1.0, 2.0, 3.0))
-    fought = with_failure(one, fighting).verdict
+    fought = with_failure(one, fighting).result
     assert (fought.state, fought.reason, fought.message, fought.changes) == (
         *("failed", "Fighting", "another client reverted it 3 times in an hour"),
-        one.verdict.changes,
+        one.result.changes,
     )
     pending, late = found(1, GOOD, pending=True), failed(ChangeAttempt(), 990.0, "NotApplied", "late")
     assert with_failure(pending, ChangeAttempt()) is pending
-    assert (with_failure(pending, late).verdict.state, with_failure(pending, late).verdict.message) == (
+    assert (with_failure(pending, late).result.state, with_failure(pending, late).result.message) == (
         "failed",
         "late",
     )
-    assert with_failure(found(1, GOOD), fighting).verdict.state == "compliant"
+    assert with_failure(found(1, GOOD), fighting).result.state == "compliant"
 
 
 def test_a_closing_change_is_made_only_where_its_name_is_given() -> None:

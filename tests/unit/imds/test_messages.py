@@ -48,7 +48,7 @@ def soaking(*numbers: int, **more: Any) -> Any:
 def unprobeable(number: int) -> Any:
     one = found(number, provable=False)
     return msgspec.structs.replace(
-        one, verdict=msgspec.structs.replace(one.verdict, message="no probe runs there")
+        one, result=msgspec.structs.replace(one.result, message="no probe runs there")
     )
 
 

@@ -1,4 +1,4 @@
-"""What a pass finds: verdicts counted by state and group, what is listed, who conflicts."""
+"""What a pass finds: results counted by state and group, what is listed, who conflicts."""
 
 import math
 import sys

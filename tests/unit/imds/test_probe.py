@@ -56,8 +56,8 @@ def test_without_nodes_there_is_no_task() -> None:
 def test_it_selects_the_chosen_nodes_whatever_keeps_others_away() -> None:
     chosen = NodeEligibility(read(body(a="", b="")).spec.template)
     tainted = msgspec.structs.replace(A, taints=(Taint("gpu", "NoSchedule"), Taint("x", "NoExecute")))
-    assert chosen.verdict(tainted).kind == "fits"
-    assert chosen.verdict(msgspec.structs.replace(A, name="c", uid="c")).kind == "excluded"
+    assert chosen.check(tainted).kind == "fits"
+    assert chosen.check(msgspec.structs.replace(A, name="c", uid="c")).kind == "excluded"
 
 
 def test_it_runs_once_and_again_for_a_mark_and_for_nothing_else() -> None:

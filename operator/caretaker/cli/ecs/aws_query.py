@@ -21,8 +21,8 @@ from caretaker.cli.ecs.cluster_forecast import ClusterForecast
 from caretaker.daemontask.ecs.check import (
     ABSENT,
     Answer,
+    ServiceState,
     UnclearError,
-    Verdict,
     Wanted,
     check,
     following,

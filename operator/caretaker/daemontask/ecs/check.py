@@ -1,10 +1,9 @@
-"""A look at one cluster: its calls to AWS, and the verdict from their answers.
+"""A look at one cluster: its calls to AWS, and the state of the service by their answers.
 
-Pure: a generator yields calls and receives their answers; the caller sends the calls to AWS, or simulates
-them. A look takes at most three calls: DescribeServices, ListContainerInstances or DescribeClusters, and
-UpdateService. Each further hundred container instances adds a page, and `learn` a list to DescribeClusters.
-The task definition and the capacity providers are read by separate looks, which set nothing and take at most
-three calls as well.
+Pure: a generator yields calls and receives answers; the caller sends the calls to AWS, or simulates them. A
+look takes at most three calls: DescribeServices, ListContainerInstances or DescribeClusters, UpdateService.
+Each further hundred container instances adds a page, `learn` adds a list to DescribeClusters. Separate looks
+read the task definition and the capacity providers; they set nothing and take at most three calls as well.
 """
 
 from collections.abc import Generator, Mapping
@@ -93,7 +92,7 @@ class Call(msgspec.Struct, frozen=True):
     parameters: dict[str, Any]
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class ServiceState(msgspec.Struct, frozen=True):
     """The result of a look. `reason`: why the service is left as it is, or with `doubt` the fault of one that
     is kept; `was`: desiredCount before UpdateService."""
 
@@ -122,7 +121,7 @@ class _Count(msgspec.Struct, frozen=True):
     arns: frozenset[str] | None = None
 
 
-Check = Generator[Call, Answer, Verdict]
+Check = Generator[Call, Answer, ServiceState]
 Steps = Generator[Call, Answer, T]
 
 
@@ -130,38 +129,38 @@ def check(wanted: Wanted) -> Check:
     """The calls of a look, see the module. Raises UnclearError."""
     for _ in range(MOST_LESSONS):
         found = yield from _look(wanted)
-        if isinstance(found, Verdict):
+        if isinstance(found, ServiceState):
             return msgspec.structs.replace(found, facts=wanted.facts)
         wanted = msgspec.structs.replace(wanted, facts=found)
     raise UnclearError(f"cluster {wanted.cluster} changes faster than it can be looked at")
 
 
-def no_cluster(cluster: str) -> Verdict:
-    """The verdict on a cluster that does not exist."""
-    return Verdict(Reason.CLUSTER_NOT_FOUND, f"there is no active cluster {cluster}")
+def no_cluster(cluster: str) -> ServiceState:
+    """The state for a cluster that does not exist."""
+    return ServiceState(Reason.CLUSTER_NOT_FOUND, f"there is no active cluster {cluster}")
 
 
-def no_service(wanted: Wanted) -> Verdict:
-    """The verdict on a service that does not exist."""
-    return Verdict(
+def no_service(wanted: Wanted) -> ServiceState:
+    """The state for a service that does not exist."""
+    return ServiceState(
         Reason.SERVICE_NOT_FOUND, f"cluster {wanted.cluster} has no service {wanted.service}: create it there"
     )
 
 
-def following(looking: Check, answer: Answer | None) -> Call | Verdict:
-    """The next call of a look after this answer (None: the first call), or its verdict."""
+def following(looking: Check, answer: Answer | None) -> Call | ServiceState:
+    """The next call of a look after this answer (None: the first call), or its result."""
     try:
         return next(looking) if answer is None else looking.send(answer)
     except StopIteration as end:
-        verdict: Verdict = end.value
-        return verdict
+        state: ServiceState = end.value
+        return state
 
 
 # ---------------------------------------------------------------- one look
 
 
-def _look(wanted: Wanted) -> Steps[Verdict | Facts]:
-    """The verdict, or new facts for the next look."""
+def _look(wanted: Wanted) -> Steps[ServiceState | Facts]:
+    """The state, or new facts for the next look."""
     answer = yield Call("describe_services", {"cluster": wanted.cluster, "services": [wanted.service]})
     service = _one(answer, "services", "DescribeServices")
     if service is None:
@@ -169,7 +168,7 @@ def _look(wanted: Wanted) -> Steps[Verdict | Facts]:
     _has(service, "DescribeServices", "status", "schedulingStrategy", "desiredCount", "placementConstraints")
     refused = placement.refusal(wanted.name, service)
     if refused is not None:
-        return Verdict(*refused)
+        return ServiceState(*refused)
     providers = placement.providers_of(service)
     if providers is None:
         providers = wanted.facts.default
@@ -185,9 +184,9 @@ def _look(wanted: Wanted) -> Steps[Verdict | Facts]:
     return (yield from _set(wanted, service, counted))
 
 
-def _set(wanted: Wanted, service: Answer, counted: _Count) -> Steps[Verdict]:
+def _set(wanted: Wanted, service: Answer, counted: _Count) -> Steps[ServiceState]:
     desired = int(service["desiredCount"])
-    found = Verdict(
+    found = ServiceState(
         desired=desired,
         running=service.get("runningCount"),
         counted=counted.number,
@@ -249,7 +248,9 @@ def _doubt(wanted: Wanted, service: Answer, counted: _Count, target: int) -> tup
 # ---------------------------------------------------------------- what counts
 
 
-def _counted(wanted: Wanted, service: Answer, providers: tuple[str, ...]) -> Steps[Verdict | Facts | _Count]:
+def _counted(
+    wanted: Wanted, service: Answer, providers: tuple[str, ...]
+) -> Steps[ServiceState | Facts | _Count]:
     constraints = (*placement.expressions(service), *(wanted.facts.constraints or ()))
     everywhere = not (providers or constraints or placement.is_external(service))
     if wanted.counts == "Registered" and everywhere:
@@ -264,7 +265,7 @@ def _counted(wanted: Wanted, service: Answer, providers: tuple[str, ...]) -> Ste
     return _Count(len(mine), "Active", mine)
 
 
-def _registered(wanted: Wanted) -> Steps[Verdict | _Count]:
+def _registered(wanted: Wanted) -> Steps[ServiceState | _Count]:
     """ECS's own count."""
     arns = None
     if wanted.learn:
@@ -309,7 +310,7 @@ def _cluster(wanted: Wanted) -> Steps[Answer | None]:
 # ---------------------------------------------------------------- facts for later looks
 
 
-def _default_of(wanted: Wanted) -> Steps[Verdict | Facts]:
+def _default_of(wanted: Wanted) -> Steps[ServiceState | Facts]:
     """The cluster's default strategy, for a service with neither a launch type nor a strategy."""
     cluster = yield from _cluster(wanted)
     if cluster is None:
@@ -320,13 +321,13 @@ def _default_of(wanted: Wanted) -> Steps[Verdict | Facts]:
     )
 
 
-def _judged(wanted: Wanted, providers: tuple[str, ...]) -> Steps[Verdict | Facts | None]:
+def _judged(wanted: Wanted, providers: tuple[str, ...]) -> Steps[ServiceState | Facts | None]:
     """Whether ECS scales the service's capacity providers; None: it has none, or their size is fixed."""
     if not providers:
         return None
     refused = placement.refusal_of(wanted.name, providers)
     if refused is not None:
-        return Verdict(*refused)
+        return ServiceState(*refused)
     known = wanted.facts.managed
     if unknown := [one for one in providers if one not in known]:
         answer = yield Call(
@@ -340,15 +341,15 @@ def _judged(wanted: Wanted, providers: tuple[str, ...]) -> Steps[Verdict | Facts
             wanted.facts, managed={**known, **{one: found[one] for one in unknown}}
         )
     scaled = [one for one in providers if known[one]]
-    return Verdict(*placement.managed_scaling(wanted.name, scaled)) if scaled else None
+    return ServiceState(*placement.managed_scaling(wanted.name, scaled)) if scaled else None
 
 
-def _defined(wanted: Wanted, service: Answer) -> Steps[Verdict | Facts | None]:
+def _defined(wanted: Wanted, service: Answer) -> Steps[ServiceState | Facts | None]:
     """The placement constraints of the task definition; None: known already, or none."""
     arn, facts = str(service.get("taskDefinition") or ""), wanted.facts
     if arn in ("", facts.definition):
         refused = placement.by_tasks(wanted.name, facts.constraints or () if arn else ())
-        return Verdict(*refused) if refused is not None else None
+        return ServiceState(*refused) if refused is not None else None
     answer = yield Call("describe_task_definition", {"taskDefinition": arn})
     if answer.get(DENIED):
         return msgspec.structs.replace(facts, definition=arn, constraints=None)

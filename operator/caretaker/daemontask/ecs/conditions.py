@@ -9,12 +9,10 @@ from functools import partial
 from typing import Final
 
 from caretaker.api import conditions as c
-from caretaker.api.conditions import Condition, ConditionStatus
+from caretaker.api.conditions import Condition, ConditionState
 from caretaker.api.conditions import EcsReason as Reason
 from caretaker.daemontask.ecs.plan import shown
 from caretaker.daemontask.ecs.snapshot import Known, Snapshot, Trouble
-
-Verdict = tuple[ConditionStatus, str, str]  # (status, reason, message)
 
 # Looks in a row that fail for a transient cause before Ready turns False.
 FAILURES_REPORTED: Final = 3
@@ -58,25 +56,25 @@ def conditions_of(snapshot: Snapshot) -> Iterable[Condition]:
         yield condition(c.SUSPENDED, "True", Reason.SUSPENDED, said)
 
 
-def ready(snapshot: Snapshot) -> Verdict:
+def ready(snapshot: Snapshot) -> ConditionState:
     """The first rule that applies."""
-    return next(verdict for rule in _READY_RULES if (verdict := rule(snapshot)) is not None)
+    return next(service for rule in _READY_RULES if (service := rule(snapshot)) is not None)
 
 
 # ---------------------------------------------------------------- Ready
 
 
-def _refused(snapshot: Snapshot) -> Verdict | None:
+def _refused(snapshot: Snapshot) -> ConditionState | None:
     return None if snapshot.refusal is None else ("False", *snapshot.refusal)
 
 
-def _suspended(snapshot: Snapshot) -> Verdict | None:
+def _suspended(snapshot: Snapshot) -> ConditionState | None:
     if not snapshot.suspend:
         return None
     return "True", Reason.SUSPENDED, "suspended; desired counts stay as they are"
 
 
-def _unlisted(snapshot: Snapshot) -> Verdict | None:
+def _unlisted(snapshot: Snapshot) -> ConditionState | None:
     listing = snapshot.listing
     known = bool(listing.at) or _stands(snapshot)
     if listing.trouble is None or not _lasting(listing.trouble, listing.failures, known=known):
@@ -84,13 +82,13 @@ def _unlisted(snapshot: Snapshot) -> Verdict | None:
     return "False", listing.trouble.reason, listing.trouble.message
 
 
-def _failing(snapshot: Snapshot) -> Verdict | None:
+def _failing(snapshot: Snapshot) -> ConditionState | None:
     stands = _stands(snapshot)
     found = [
         known.trouble
         for known in snapshot.clusters.values()
         if known.trouble is not None
-        and _lasting(known.trouble, known.failures, known=known.verdict is not None or stands)
+        and _lasting(known.trouble, known.failures, known=known.service is not None or stands)
     ]
     if not found:
         return None
@@ -98,7 +96,7 @@ def _failing(snapshot: Snapshot) -> Verdict | None:
     return "False", found[0].reason, f"{found[0].message}{more}"
 
 
-def _unfit(snapshot: Snapshot) -> Verdict | None:
+def _unfit(snapshot: Snapshot) -> ConditionState | None:
     found = [known for _, known in shown(snapshot) if _problem(known)]
     if not found:
         return None
@@ -106,20 +104,20 @@ def _unfit(snapshot: Snapshot) -> Verdict | None:
     return "False", _problem(found[0]), _summary(found)
 
 
-def _starting(snapshot: Snapshot) -> Verdict | None:
+def _starting(snapshot: Snapshot) -> ConditionState | None:
     if not _waits(snapshot):
         return None
-    starting: Verdict = ("False", Reason.STARTING, "the clusters have not all been looked at yet")
+    starting: ConditionState = ("False", Reason.STARTING, "the clusters have not all been looked at yet")
     return _said(snapshot, c.READY) or starting
 
 
 def _waits(snapshot: Snapshot) -> bool:
     """Whether the list of clusters is unknown, or a cluster was never looked at."""
     unlisted = snapshot.spec is not None and not snapshot.spec.clusters and not snapshot.listing.at
-    return unlisted or any(known.verdict is None for known in snapshot.clusters.values())
+    return unlisted or any(known.service is None for known in snapshot.clusters.values())
 
 
-def _said(snapshot: Snapshot, kind: str) -> Verdict | None:
+def _said(snapshot: Snapshot, kind: str) -> ConditionState | None:
     """The present condition, if it is about this spec. A new leader, or a new cluster, changes it only after
     a look."""
     before = c.find(snapshot.status.conditions, kind)
@@ -135,7 +133,7 @@ def _stands(snapshot: Snapshot) -> bool:
     return said is not None and said[1] != Reason.STARTING
 
 
-def _nowhere(snapshot: Snapshot) -> Verdict | None:
+def _nowhere(snapshot: Snapshot) -> ConditionState | None:
     if snapshot.spec is None or any(True for _ in shown(snapshot)):
         return None
     return (
@@ -145,16 +143,16 @@ def _nowhere(snapshot: Snapshot) -> Verdict | None:
     )
 
 
-def _in_step(snapshot: Snapshot) -> Verdict | None:
-    kept = [known.verdict for _, known in shown(snapshot) if known.verdict is not None]
-    instances = sum(verdict.counted or 0 for verdict in kept)
+def _in_step(snapshot: Snapshot) -> ConditionState | None:
+    kept = [known.service for _, known in shown(snapshot) if known.service is not None]
+    instances = sum(service.counted or 0 for service in kept)
     clusters = "1 cluster" if len(kept) == 1 else f"{len(kept)} clusters"
     said = f"desiredCount is the number of container instances in {clusters}, {instances} altogether"
-    held = sum(verdict.reason == Reason.MAX_COUNT_REACHED for verdict in kept)
+    held = sum(service.reason == Reason.MAX_COUNT_REACHED for service in kept)
     return "True", Reason.IN_STEP, said + (f"; spec.ecs.maxCount holds {held} of them lower" if held else "")
 
 
-_READY_RULES: Final[tuple[Callable[[Snapshot], Verdict | None], ...]] = (
+_READY_RULES: Final[tuple[Callable[[Snapshot], ConditionState | None], ...]] = (
     _refused,
     _suspended,
     _unlisted,
@@ -173,11 +171,11 @@ def _lasting(trouble: Trouble, failures: int, *, known: bool) -> bool:
 
 def _problem(known: Known) -> str:
     """The reason for which its service is left as it is."""
-    return "" if known.verdict is None or known.verdict.doubt else known.verdict.reason
+    return "" if known.service is None or known.service.doubt else known.service.reason
 
 
 def _summary(found: Iterable[Known]) -> str:
-    messages = [known.verdict.message for known in found if known.verdict is not None]
+    messages = [known.service.message for known in found if known.service is not None]
     more = f"; and {len(messages) - SHOWN} more" if len(messages) > SHOWN else ""
     return "; ".join(messages[:SHOWN]) + more
 
@@ -185,15 +183,15 @@ def _summary(found: Iterable[Known]) -> str:
 # ---------------------------------------------------------------- the others
 
 
-def _spec_valid(snapshot: Snapshot) -> Verdict:
+def _spec_valid(snapshot: Snapshot) -> ConditionState:
     if snapshot.spec is None:
         return "False", Reason.INVALID_SPEC, snapshot.refusal[1] if snapshot.refusal is not None else ""
     return "True", Reason.ACCEPTED, "the spec can be read"
 
 
-def _queue(snapshot: Snapshot) -> Verdict:
+def _queue(snapshot: Snapshot) -> ConditionState:
     queue = snapshot.queue
-    unchecked: Verdict = ("Unknown", Reason.NOT_CHECKED, "the queue has not been asked yet")
+    unchecked: ConditionState = ("Unknown", Reason.NOT_CHECKED, "the queue has not been asked yet")
     if snapshot.idle:
         return unchecked
     if not (queue.heard or queue.trouble):
@@ -214,8 +212,8 @@ def _degraded(snapshot: Snapshot) -> tuple[str, str] | None:
     if queue is not None:
         seconds = snapshot.spec.resync_seconds if snapshot.spec is not None else 0
         return queue.reason, f"no events come, clusters are looked at every {seconds} s only: {queue.message}"
-    doubts = [known for _, known in shown(snapshot) if known.verdict is not None and known.verdict.doubt]
-    if doubts and doubts[0].verdict is not None:
-        return doubts[0].verdict.reason, _summary(doubts)
+    doubts = [known for _, known in shown(snapshot) if known.service is not None and known.service.doubt]
+    if doubts and doubts[0].service is not None:
+        return doubts[0].service.reason, _summary(doubts)
     said = _said(snapshot, c.DEGRADED) if _waits(snapshot) or not snapshot.queue.heard else None
     return said[1:] if said is not None else None

@@ -55,7 +55,7 @@ def shown(snapshot: Snapshot) -> Iterator[tuple[str, Known]]:
     """The clusters of the task by name: those that it names, or else all that run the service."""
     named = set(snapshot.spec.clusters) if snapshot.spec is not None else set()
     for name, known in sorted(snapshot.clusters.items()):
-        if name in named or (not named and known.verdict is not None and known.verdict.reason not in ABSENT):
+        if name in named or (not named and known.service is not None and known.service.reason not in ABSENT):
             yield name, known
 
 

@@ -7,7 +7,7 @@ import msgspec
 from caretaker.api.daemontask import Status
 from caretaker.api.ecs import EcsSpec
 from caretaker.api.objects import WireMeta
-from caretaker.daemontask.ecs.check import Verdict
+from caretaker.daemontask.ecs.check import ServiceState
 
 
 class Trouble(msgspec.Struct, frozen=True):
@@ -22,7 +22,7 @@ class Trouble(msgspec.Struct, frozen=True):
 class Known(msgspec.Struct, frozen=True):
     """One cluster. Times are by `clock`, 0 = never; those that end in `_at` are seconds since the epoch."""
 
-    verdict: Verdict | None = None  # of the last look that succeeded
+    service: ServiceState | None = None  # of the last look that succeeded
     looked: float = 0.0  # when the last look began
     dirty: float = 0.0  # when the first event came that no look covers
     busy: bool = False  # a look is under way

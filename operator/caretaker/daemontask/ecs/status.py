@@ -72,24 +72,24 @@ def _unseen(snapshot: Snapshot, name: str) -> bool:
     if snapshot.spec is None or snapshot.spec.clusters:
         return False
     known = snapshot.clusters.get(name)
-    return not snapshot.listing.at if known is None else known.verdict is None
+    return not snapshot.listing.at if known is None else known.service is None
 
 
 def _cluster(name: str, known: Known, before: EcsCluster | None) -> EcsCluster:
-    verdict = known.verdict
-    if verdict is None:  # this process has not looked yet; another may have
+    service = known.service
+    if service is None:  # this process has not looked yet; another may have
         return before if before is not None else EcsCluster(name)
     event, update = known.event_at, known.update_at
     return EcsCluster(
         name,
-        verdict.desired,
-        verdict.running,
-        verdict.counted,
+        service.desired,
+        service.running,
+        service.counted,
         format_micros(event) if event else before.last_event_time if before is not None else None,
         format_micros(update) if update else before.last_update_time if before is not None else None,
         known.calls,
-        verdict.reason,
-        verdict.message,
+        service.reason,
+        service.message,
     )
 
 

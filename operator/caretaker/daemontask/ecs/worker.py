@@ -24,8 +24,8 @@ from caretaker.daemontask.ecs.check import (
     Call,
     Drop,
     Facts,
+    ServiceState,
     UnclearError,
-    Verdict,
     Wanted,
     check,
     following,
@@ -145,14 +145,14 @@ class Worker:
         instances.begin()
         # A look for an event takes three calls, without a list.
         wanted = self._wanted(name, learn=not since and not instances.complete)
-        calls, verdict, trouble = 0, None, None
+        calls, service, trouble = 0, None, None
         looking = check(wanted)
         answer: Answer | None = None
         try:
-            while verdict is None:
+            while service is None:
                 step = following(looking, answer)
-                if isinstance(step, Verdict):
-                    verdict = step
+                if isinstance(step, ServiceState):
+                    service = step
                 else:
                     calls += 1
                     answer = await send(self._ecs, step)
@@ -160,7 +160,7 @@ class Worker:
             trouble = trouble_of(error, ECS)
             if trouble.absent:
                 gone = trouble.reason == Reason.SERVICE_NOT_FOUND
-                verdict, trouble = no_service(wanted) if gone else no_cluster(name), None
+                service, trouble = no_service(wanted) if gone else no_cluster(name), None
         except UnclearError as error:
             trouble = unclear(error)
         except NotLeader as error:  # the guard: nothing was sent
@@ -171,8 +171,8 @@ class Worker:
         except Exception as error:  # an unexpected response must not end the worker
             logger.exception("the look at cluster %s failed", name)
             trouble = Trouble(Reason.UNREACHABLE, f"{type(error).__name__}: {error}", transient=True)
-        self._looked(name, since, verdict, trouble, calls)
-        self._tell(verdict, since)
+        self._looked(name, since, service, trouble, calls)
+        self._tell(service, since)
 
     def _wanted(self, name: str, *, learn: bool) -> Wanted:
         spec, known = self.spec, self.clusters[name]
@@ -181,7 +181,7 @@ class Worker:
         if now - since >= spec.resync_seconds * self._scale:
             facts, since = facts.lasting, now
         self._facts[name] = facts, since
-        drop = known.verdict.drop if known.verdict is not None else None
+        drop = known.service.drop if known.service is not None else None
         return Wanted(
             name,
             spec.service,
@@ -194,12 +194,12 @@ class Worker:
         )
 
     def _looked(
-        self, name: str, since: float, verdict: Verdict | None, trouble: Trouble | None, calls: int
+        self, name: str, since: float, service: ServiceState | None, trouble: Trouble | None, calls: int
     ) -> None:
         known = self.clusters.get(name)
         if known is None:
             return  # the list no longer has it
-        if trouble is not None or verdict is None:
+        if trouble is not None or service is None:
             failures = known.failures + 1
             wait = backoff(failures, transient=trouble is None or trouble.transient)
             retry = time.monotonic() + wait * random.uniform(0.5, 1) * self._scale
@@ -212,21 +212,21 @@ class Worker:
                 "dirty": dirty,
             }
         else:
-            self._learnt(name, verdict)
+            self._learnt(name, service)
             confirm = 0.0
-            if verdict.drop is not None:
-                begun = known.confirm if verdict.was is None else 0.0
+            if service.drop is not None:
+                begun = known.confirm if service.was is None else 0.0
                 confirm = begun or time.monotonic() + CONFIRM_SECONDS * self._scale
-            changes = {"trouble": None, "failures": 0, "retry": 0.0, "verdict": verdict, "confirm": confirm}
-            if verdict.was is not None:
+            changes = {"trouble": None, "failures": 0, "retry": 0.0, "service": service, "confirm": confirm}
+            if service.was is not None:
                 changes["update_at"] = time.time()
         self.clusters[name] = msgspec.structs.replace(known, busy=False, calls=calls, **changes)
         self._on_news()
 
-    def _learnt(self, name: str, verdict: Verdict) -> None:
-        if verdict.arns is not None:
-            self._of(name).learn(verdict.arns, verdict.counts)
-        self._facts[name] = verdict.facts, self._facts[name][1]
+    def _learnt(self, name: str, service: ServiceState) -> None:
+        if service.arns is not None:
+            self._of(name).learn(service.arns, service.counts)
+        self._facts[name] = service.facts, self._facts[name][1]
 
     def _put_off(self, name: str, since: float, calls: int) -> None:
         """UpdateService was not sent, for lack of the Lease. No condition reports it, since it is not about
@@ -240,15 +240,15 @@ class Worker:
         )
         self._on_news()
 
-    def _tell(self, verdict: Verdict | None, since: float) -> None:
-        if verdict is None:
+    def _tell(self, service: ServiceState | None, since: float) -> None:
+        if service is None:
             result = "Failed"
-        elif verdict.was is not None:
+        elif service.was is not None:
             result = "Updated"
         else:
-            result = "InStep" if verdict.kept else "LeftAlone"
+            result = "InStep" if service.kept else "LeftAlone"
         self._metrics.looks.labels(result).inc()
-        if since and verdict is not None:
+        if since and service is not None:
             self._metrics.lag.observe(time.monotonic() - since)
 
     # ---------------------------------------------------------------- the list

@@ -8,7 +8,7 @@ import msgspec
 from caretaker.api.daemontask import Status
 from caretaker.api.ecs import EcsAws, EcsEvents, EcsSpec
 from caretaker.api.objects import WireMeta
-from caretaker.daemontask.ecs.check import Answer, Call, Verdict, Wanted, check, following
+from caretaker.daemontask.ecs.check import Answer, Call, ServiceState, Wanted, check, following
 from caretaker.daemontask.ecs.envelope import Notice
 from caretaker.daemontask.ecs.snapshot import Known, Listing, Queue, Snapshot, Trouble
 
@@ -19,7 +19,7 @@ URL = f"https://sqs.{REGION}.amazonaws.com/123456789012/ecs-instances"
 CLUSTER = f"arn:aws:ecs:{REGION}:123456789012:cluster"
 INSTANCE = f"arn:aws:ecs:{REGION}:123456789012:container-instance"
 
-IN_STEP = Verdict(desired=3, running=3, counted=3, target=3)
+IN_STEP = ServiceState(desired=3, running=3, counted=3, target=3)
 DENIED = Trouble("AccessDenied", "allow ecs:DescribeServices", transient=False)
 THROTTLED = Trouble("Throttled", "Rate exceeded", transient=True)
 
@@ -48,7 +48,7 @@ def snapshot(
 
 def known(**fields: Any) -> Known:
     """Looked at ten seconds ago."""
-    base = Known(verdict=IN_STEP, looked=CLOCK - 10, calls=2)
+    base = Known(service=IN_STEP, looked=CLOCK - 10, calls=2)
     return msgspec.structs.replace(base, **fields)
 
 
@@ -132,10 +132,10 @@ class Account:
                 self.service["desiredCount"] = given["desiredCount"]
                 return {"service": dict(self.service)}
 
-    def look(self, **wanted: Any) -> Verdict:
+    def look(self, **wanted: Any) -> ServiceState:
         """A look from the beginning to the end."""
         looking = check(Wanted("prod", "agent", **{"counts": "Active", "learn": False, **wanted}))
         step = following(looking, None)
-        while not isinstance(step, Verdict):
+        while not isinstance(step, ServiceState):
             step = following(looking, self.answer(step))
         return step

@@ -9,7 +9,7 @@ from awsdoubles.ecs.protocol import model
 from awsdoubles.ecs.state import Cluster, Instance, Provider, Service, World, scaled
 from awsdoubles.gateway.shapes import constraint_errors, type_errors
 from caretaker.aws.services import api_name
-from caretaker.daemontask.ecs.check import Answer, Call, Drop, Facts, Verdict, Wanted, check, following
+from caretaker.daemontask.ecs.check import Answer, Call, Drop, Facts, ServiceState, Wanted, check, following
 
 DISTINCT = {"type": "distinctInstance"}
 ASG = [{"capacityProvider": "asg", "weight": 1}]
@@ -57,7 +57,7 @@ class Played:
         self.settle()
         return len(self.cluster.instances)
 
-    def look(self, *, confirm: bool = True, **wanted: Any) -> Verdict:
+    def look(self, *, confirm: bool = True, **wanted: Any) -> ServiceState:
         """A look from the beginning to the end, and another one where the first is to be confirmed."""
         found = self._look(wanted)
         if found.drop is not None and confirm:
@@ -67,12 +67,12 @@ class Played:
         self.settle()
         return found
 
-    def _look(self, given: dict[str, Any]) -> Verdict:
+    def _look(self, given: dict[str, Any]) -> ServiceState:
         self.calls.clear()
         wanted = {"counts": "Active", "learn": False, "max_decrease_percent": 50, **given}
         looking = check(Wanted("prod", "agent", drop=self.drop, facts=self.facts, **wanted))
         step = following(looking, None)
-        while not isinstance(step, Verdict):
+        while not isinstance(step, ServiceState):
             step = following(looking, self.change(step, self.answer(step)))
         self.facts = step.facts
         return step

@@ -4,12 +4,12 @@ from typing import Any, Final
 
 import msgspec
 
-from caretaker.daemontask.ecs.check import Drop, Verdict
+from caretaker.daemontask.ecs.check import Drop, ServiceState
 from caretaker.daemontask.ecs.snapshot import Known, Listing, Queue, Snapshot, Trouble
 from unit.daemontask.ecs.build import DENIED, IN_STEP, THROTTLED, known, snapshot, spec
 
-DAEMON = Verdict("DaemonService", "prod: DAEMON")
-ABSENT = Verdict("ServiceNotFound", "prod: none")
+DAEMON = ServiceState("DaemonService", "prod: DAEMON")
+ABSENT = ServiceState("ServiceNotFound", "prod: none")
 DOUBT = msgspec.structs.replace(IN_STEP, reason="NoDistinctInstance", message="lacks it", doubt=True)
 CONFIRMING = msgspec.structs.replace(
     IN_STEP, reason="ConfirmingDecrease", message="gone", counted=0, drop=Drop(0)
@@ -32,40 +32,40 @@ CASES: Final[dict[str, tuple[Snapshot, dict[str, str]]]] = {
         {"Ready": "!Starting", "Reconciling": "Starting"},
     ),
     "a service that is left alone": (
-        of(verdict=DAEMON),
+        of(service=DAEMON),
         {"Ready": "!DaemonService", "Stalled": "DaemonService", "Degraded": "DaemonService"},
     ),
     "a named cluster without the service": (
-        of(verdict=ABSENT),
+        of(service=ABSENT),
         {"Ready": "!ServiceNotFound", "Stalled": "ServiceNotFound", "Degraded": "ServiceNotFound"},
     ),
     "kept with a doubt": (
-        of(verdict=DOUBT),
+        of(service=DOUBT),
         {"Ready": "InStep", "Degraded": "NoDistinctInstance"},
     ),
     **{
         f"kept with a doubt: {reason}": (
-            of(verdict=msgspec.structs.replace(DOUBT, reason=reason)),
+            of(service=msgspec.structs.replace(DOUBT, reason=reason)),
             {"Ready": "InStep", "Degraded": reason},
         )
         for reason in ("MaxCountReached", "DrainMayHang", "TaskDefinitionUnread")
     },
     "so many are gone that it is to be confirmed": (
-        of(verdict=CONFIRMING),
+        of(service=CONFIRMING),
         {"Ready": "!ConfirmingDecrease", "Reconciling": "ConfirmingDecrease"},
     ),
     "what only a person ends is told first": (
         snapshot(
-            spec("lab", "prod"), clusters={"lab": known(verdict=CONFIRMING), "prod": known(verdict=DAEMON)}
+            spec("lab", "prod"), clusters={"lab": known(service=CONFIRMING), "prod": known(service=DAEMON)}
         ),
         {"Ready": "!DaemonService", "Stalled": "DaemonService", "Degraded": "DaemonService"},
     ),
     "of all clusters those without the service are none of its business": (
-        snapshot(EVERY, clusters={"prod": known(verdict=ABSENT), "lab": known()}),
+        snapshot(EVERY, clusters={"prod": known(service=ABSENT), "lab": known()}),
         {"Ready": "InStep"},
     ),
     "none runs the service": (
-        snapshot(EVERY, clusters={"prod": known(verdict=ABSENT)}),
+        snapshot(EVERY, clusters={"prod": known(service=ABSENT)}),
         {"Ready": "!NoClusters"},
     ),
     "not listed yet": (
@@ -89,7 +89,7 @@ CASES: Final[dict[str, tuple[Snapshot, dict[str, str]]]] = {
         {"Ready": "!Throttled", "Reconciling": "Throttled"},
     ),
     "throttled before anything was known": (
-        of(trouble=THROTTLED, failures=1, verdict=None),
+        of(trouble=THROTTLED, failures=1, service=None),
         {"Ready": "!Throttled", "Reconciling": "Throttled"},
     ),
     "no events come": (
@@ -101,7 +101,7 @@ CASES: Final[dict[str, tuple[Snapshot, dict[str, str]]]] = {
         {"Ready": "InStep", "MalformedMessages": "Unreadable"},
     ),
     "suspended": (
-        msgspec.structs.replace(of(verdict=DAEMON), suspend=True),
+        msgspec.structs.replace(of(service=DAEMON), suspend=True),
         {"Ready": "Suspended", "Suspended": "Suspended", "QueueReachable": "?NotChecked"},
     ),
     "not granted": (
@@ -119,7 +119,7 @@ CASES: Final[dict[str, tuple[Snapshot, dict[str, str]]]] = {
     ),
     **{
         f"left alone: {reason}": (
-            of(verdict=Verdict(reason, f"prod: {reason}")),
+            of(service=ServiceState(reason, f"prod: {reason}")),
             {"Ready": f"!{reason}", "Stalled": reason, "Degraded": reason},
         )
         for reason in (

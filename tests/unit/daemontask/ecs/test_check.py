@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from caretaker.daemontask.ecs.check import Verdict
+from caretaker.daemontask.ecs.check import ServiceState
 from unit.daemontask.ecs.build import INSTANCE, Account
 
 SERVICE, CLUSTER, UPDATE, LIST = (
@@ -29,7 +29,7 @@ def test_no_such_service_takes_one_call() -> None:
 def test_a_service_in_step_takes_two_calls() -> None:
     account = Account(desiredCount=4, runningCount=3)
     account.active = some(4)
-    assert account.look(counts="Registered") == Verdict(
+    assert account.look(counts="Registered") == ServiceState(
         desired=4, running=3, counted=4, target=4, counts="Registered"
     )
     assert account.calls == [SERVICE, CLUSTER]

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from caretaker.daemontask.ecs.check import Drop, Verdict
+from caretaker.daemontask.ecs.check import Drop, ServiceState
 from caretaker.daemontask.ecs.envelope import Notice
 from caretaker.daemontask.ecs.instances import Instances
 from caretaker.daemontask.ecs.plan import CONFIRM_SECONDS, backoff, plan
@@ -149,23 +149,23 @@ class World:
             self.known = msgspec.structs.replace(self.known, failures=failures, retry=retry, dirty=since)
             return
         self.instances.begin()
-        verdict = self._seen(learn=not since and not self.instances.complete)
-        if verdict.arns is not None:
-            self.instances.learn(verdict.arns, verdict.counts)
-        if verdict.was is not None:
-            drop = self.known.verdict.drop if self.known.verdict is not None else None
-            self.taken.append((verdict.was, verdict.desired or 0, self.clock - self._dropped if drop else 0))
+        service = self._seen(learn=not since and not self.instances.complete)
+        if service.arns is not None:
+            self.instances.learn(service.arns, service.counts)
+        if service.was is not None:
+            drop = self.known.service.drop if self.known.service is not None else None
+            self.taken.append((service.was, service.desired or 0, self.clock - self._dropped if drop else 0))
         confirm = 0.0
-        if verdict.drop is not None:
-            confirm = (self.known.confirm if verdict.was is None else 0) or self.clock + CONFIRM_SECONDS
+        if service.drop is not None:
+            confirm = (self.known.confirm if service.was is None else 0) or self.clock + CONFIRM_SECONDS
             self._dropped = confirm - CONFIRM_SECONDS
         self.known = msgspec.structs.replace(
-            self.known, verdict=verdict, failures=0, retry=0.0, confirm=confirm
+            self.known, service=service, failures=0, retry=0.0, confirm=confirm
         )
         self.looks.append((len(self.account.calls) - before, bool(since)))
 
-    def _seen(self, *, learn: bool) -> Verdict:
-        drop = self.known.verdict.drop if self.known.verdict is not None else None
+    def _seen(self, *, learn: bool) -> ServiceState:
+        drop = self.known.service.drop if self.known.service is not None else None
         there = self.account
         real = there.active, there.draining, there.elsewhere
         if self._stale:

@@ -8,7 +8,7 @@ import pytest
 from caretaker.api.conditions import find
 from caretaker.api.daemontask import Status
 from caretaker.api.ecs import MAX_CLUSTERS, EcsAws, EcsCluster, EcsSpec
-from caretaker.daemontask.ecs.check import Verdict
+from caretaker.daemontask.ecs.check import ServiceState
 from caretaker.daemontask.ecs.snapshot import Known, Listing, Queue, Snapshot, Trouble
 from caretaker.daemontask.ecs.status import status_of, transitions
 from unit.daemontask.ecs.build import DENIED, IN_STEP, NOW, THROTTLED, known, snapshot, spec
@@ -28,7 +28,7 @@ def test_messages_name_what_is_wrong_and_how_much_of_it() -> None:
     ready = find(status_of(snapshot(spec(*wrong), clusters=wrong)).conditions, "Ready")
     assert ready is not None
     assert ready.message == "allow ecs:DescribeServices (and 3 more clusters)"
-    odd = {f"c{n}": known(verdict=msgspec.structs.replace(DAEMON, message=f"c{n}")) for n in range(5)}
+    odd = {f"c{n}": known(service=msgspec.structs.replace(DAEMON, message=f"c{n}")) for n in range(5)}
     ready = find(status_of(snapshot(spec(*odd), clusters=odd)).conditions, "Ready")
     assert ready is not None
     assert ready.message == "c0; c1; c2; and 2 more"
@@ -36,8 +36,10 @@ def test_messages_name_what_is_wrong_and_how_much_of_it() -> None:
 
 def test_clusters_and_counts() -> None:
     clusters = {
-        "prod": known(verdict=Verdict(desired=5, running=4, counted=5), event_at=NOW, update_at=NOW, calls=3),
-        "lab": known(verdict=Verdict(desired=2, running=2, counted=2)),
+        "prod": known(
+            service=ServiceState(desired=5, running=4, counted=5), event_at=NOW, update_at=NOW, calls=3
+        ),
+        "lab": known(service=ServiceState(desired=2, running=2, counted=2)),
     }
     found = status_of(snapshot(spec("prod", "lab"), clusters=clusters))
     assert (found.desired, found.active, found.pending) == (7, 6, 1)
@@ -50,7 +52,7 @@ def test_clusters_and_counts() -> None:
 
 
 def test_more_tasks_than_instances_are_not_more_active() -> None:
-    found = status_of(of(verdict=Verdict(desired=2, running=5, counted=2)))
+    found = status_of(of(service=ServiceState(desired=2, running=5, counted=2)))
     assert (found.desired, found.active, found.pending) == (2, 2, 0)
 
 
@@ -81,7 +83,7 @@ def test_what_was_found_last_stands_while_nothing_is_asked(fields: dict[str, Any
 
 def test_a_cluster_that_max_count_holds_is_not_said_to_have_all_its_tasks() -> None:
     held = msgspec.structs.replace(IN_STEP, reason="MaxCountReached", message="held", doubt=True, counted=9)
-    given = snapshot(spec("lab", "prod"), clusters={"lab": known(), "prod": known(verdict=held)})
+    given = snapshot(spec("lab", "prod"), clusters={"lab": known(), "prod": known(service=held)})
     ready = find(status_of(given).conditions, "Ready")
     assert ready is not None
     assert ready.message.endswith("in 2 clusters, 12 altogether; spec.ecs.maxCount holds 1 of them lower")
@@ -96,11 +98,11 @@ def told(before: Snapshot, after: Snapshot) -> list[str]:
 
 
 def test_events_tell_transitions_once() -> None:
-    updated = of(update_at=NOW, verdict=Verdict(desired=4, running=3, counted=4, was=3))
+    updated = of(update_at=NOW, service=ServiceState(desired=4, running=3, counted=4, was=3))
     assert told(of(), updated) == ["Normal DesiredCountSet: service agent: prod: 4"]
     assert told(updated, updated) == []
-    assert told(of(), of(verdict=DAEMON)) == ["Warning DaemonService: prod: DAEMON"]
-    assert told(of(verdict=DAEMON), of(verdict=DAEMON)) == []
+    assert told(of(), of(service=DAEMON)) == ["Warning DaemonService: prod: DAEMON"]
+    assert told(of(service=DAEMON), of(service=DAEMON)) == []
     assert told(of(), of(trouble=DENIED, failures=1)) == ["Warning AccessDenied: allow ecs:DescribeServices"]
     assert told(of(trouble=DENIED, failures=1), of(trouble=DENIED, failures=2)) == []
     held = msgspec.structs.replace(of(), suspend=True)
@@ -111,9 +113,9 @@ def test_events_tell_transitions_once() -> None:
 
 def test_events_are_aggregated_over_clusters() -> None:
     names = [f"c{n}" for n in range(9)]
-    verdict = Verdict(desired=4, running=3, counted=4, was=3)
+    service = ServiceState(desired=4, running=3, counted=4, was=3)
     before = snapshot(EVERY, clusters={name: known() for name in names})
-    after = snapshot(EVERY, clusters={name: known(update_at=NOW, verdict=verdict) for name in names})
+    after = snapshot(EVERY, clusters={name: known(update_at=NOW, service=service) for name in names})
     (line,) = told(before, after)
     assert (
         line == "Normal DesiredCountSet: service agent: c0: 4, c1: 4, c2: 4, c3: 4, c4: 4 and 4 more clusters"
@@ -129,8 +131,8 @@ def test_a_standing_status_of_another_target_is_no_matter() -> None:
 def test_each_cluster_has_its_own_active_instances() -> None:
     """Two tasks on one instance of prod make no instance of lab active."""
     clusters = {
-        "prod": known(verdict=Verdict(desired=2, running=4, counted=2)),
-        "lab": known(verdict=Verdict(desired=2, running=0, counted=2)),
+        "prod": known(service=ServiceState(desired=2, running=4, counted=2)),
+        "lab": known(service=ServiceState(desired=2, running=0, counted=2)),
     }
     found = status_of(snapshot(spec("prod", "lab"), clusters=clusters))
     assert (found.desired, found.active, found.pending) == (4, 2, 2)
@@ -150,8 +152,8 @@ def test_counts_stand_while_nothing_is_asked_however_many_clusters_there_are() -
 )
 def test_another_process_takes_over_without_a_word(clusters: dict[str, Known], listing: Listing) -> None:
     """A new leader knows no cluster yet; nothing has changed, and nothing is said."""
-    for verdict in (IN_STEP, DOUBT, DAEMON):
-        seen = known(verdict=verdict, event_at=NOW, update_at=NOW)
+    for service in (IN_STEP, DOUBT, DAEMON):
+        seen = known(service=service, event_at=NOW, update_at=NOW)
         first = status_of(snapshot(EVERY, clusters={"prod": seen}))
         given = snapshot(EVERY, clusters=clusters, listing=listing, status=first, queue=Queue())
         assert status_of(given) == first
@@ -165,14 +167,14 @@ def test_a_cluster_that_is_found_later_leaves_ready_as_it_is() -> None:
 
 def test_a_cluster_without_the_service_any_more_leaves_the_status() -> None:
     first = status_of(snapshot(EVERY, clusters={"prod": known(), "lab": known()}))
-    found = status_of(snapshot(EVERY, clusters={"prod": known(), "lab": known(verdict=ABSENT)}, status=first))
+    found = status_of(snapshot(EVERY, clusters={"prod": known(), "lab": known(service=ABSENT)}, status=first))
     assert [one.cluster for one in found.ecs] == ["prod"]
     found = status_of(snapshot(EVERY, clusters={"prod": known()}, status=first))
     assert [one.cluster for one in found.ecs] == ["prod"]
 
 
 def test_what_an_earlier_spec_found_is_not_said_of_a_later_one() -> None:
-    first = status_of(snapshot(EVERY, clusters={"prod": known(verdict=DOUBT)}))
+    first = status_of(snapshot(EVERY, clusters={"prod": known(service=DOUBT)}))
     earlier = msgspec.structs.replace(
         first,
         conditions=tuple(msgspec.structs.replace(one, observed_generation=1) for one in first.conditions),
@@ -245,7 +247,7 @@ def test_a_spec_that_cannot_be_read_leaves_what_was_found() -> None:
 
 
 def test_a_cluster_that_is_named_no_more_does_not_stand() -> None:
-    clusters = {"prod": known(), "lab": known(verdict=Verdict(desired=2, running=1, counted=2))}
+    clusters = {"prod": known(), "lab": known(service=ServiceState(desired=2, running=1, counted=2))}
     before = status_of(snapshot(spec("prod", "lab"), clusters=clusters))
     found = status_of(snapshot(spec("lab"), clusters={}, status=before, suspend=True))
     assert [one.cluster for one in found.ecs] == ["lab"]

@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 
 from caretaker.aws.classes import ErrorClass
 from caretaker.aws.errors import AwsError
-from caretaker.daemontask.ecs.check import Call, Verdict
+from caretaker.daemontask.ecs.check import Call, ServiceState
 from caretaker.daemontask.ecs.conditions import ready
 from caretaker.daemontask.ecs.plan import (
     BACKOFF,
@@ -93,7 +93,7 @@ def test_a_look_that_failed_waits_for_its_backoff(error: ErrorClass, waits: tupl
     ("code", "reason"), [("ServiceNotFound", "ServiceNotFound"), ("ClusterNotFound", "ClusterNotFound")]
 )
 def test_what_is_deleted_between_two_calls_is_called_by_its_name(code: str, reason: str) -> None:
-    async def run() -> Verdict | None:
+    async def run() -> ServiceState | None:
         account = Account(desiredCount=1)
         account.active = {f"{INSTANCE}/prod/a", f"{INSTANCE}/prod/b"}
         error = AwsError(
@@ -104,7 +104,7 @@ def test_what_is_deleted_between_two_calls_is_called_by_its_name(code: str, reas
         worker = Worker("u1", spec("prod"), ecs, EcsMetrics(CollectorRegistry()), news.set)
         worker.begin(Plan(("prod",)))
         await asyncio.wait_for(news.wait(), 10)
-        return worker.clusters["prod"].verdict
+        return worker.clusters["prod"].service
 
     found = asyncio.run(run())
     assert found is not None
@@ -229,7 +229,7 @@ def test_an_event_that_comes_during_a_look_leads_to_another(
             await asyncio.wait_for(news.wait(), 10)
             known = worker.clusters["prod"]
             found.append(
-                (known.verdict.counted if known.verdict else None, ecs.account.service["desiredCount"])
+                (known.service.counted if known.service else None, ecs.account.service["desiredCount"])
             )
             later = msgspec.structs.replace(
                 snapshot(given, dict(worker.clusters)), clock=(known.dirty or known.looked) + MERGE_SECONDS
@@ -338,9 +338,9 @@ def test_managed_scaling_that_is_turned_on_is_seen_within_a_resync_whatever_even
             worker.begin(Plan(("prod",)))
             await asyncio.wait_for(news.wait(), 10)
             provider.status = "ENABLED"
-            verdict = worker.clusters["prod"].verdict
-            assert verdict is not None
-            found.append(verdict.reason)
+            service = worker.clusters["prod"].service
+            assert service is not None
+            found.append(service.reason)
             assert time.monotonic() - began < 10
         return found, time.monotonic() - began, ecs.calls
 
@@ -374,7 +374,7 @@ def test_a_revision_of_a_task_definition_is_read_once_however_many_resyncs_there
 def test_a_task_definition_that_may_not_be_read_fails_no_look_and_one_that_cannot_be_does(
     *, refused: bool
 ) -> None:
-    async def run() -> tuple[Verdict | None, Trouble | None]:
+    async def run() -> tuple[ServiceState | None, Trouble | None]:
         ecs = Played(facts=False)
         ecs.join(2)
         kind = ErrorClass.ACCESS_DENIED if refused else ErrorClass.THROTTLED
@@ -384,8 +384,8 @@ def test_a_task_definition_that_may_not_be_read_fails_no_look_and_one_that_canno
         worker = Worker("u1", spec("prod"), given, EcsMetrics(CollectorRegistry()), news.set)
         worker.begin(Plan(("prod",)))
         await asyncio.wait_for(news.wait(), 10)
-        return worker.clusters["prod"].verdict, worker.clusters["prod"].trouble
+        return worker.clusters["prod"].service, worker.clusters["prod"].trouble
 
-    verdict, trouble = asyncio.run(run())
-    assert (verdict.reason if verdict else "") == ("TaskDefinitionUnread" if refused else "")
+    service, trouble = asyncio.run(run())
+    assert (service.reason if service else "") == ("TaskDefinitionUnread" if refused else "")
     assert (trouble is None) == refused
