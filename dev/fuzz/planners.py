@@ -21,7 +21,7 @@ from caretaker.daemontask.ecs import status as ecs_status
 from caretaker.daemontask.ecs.check import ServiceState
 from caretaker.daemontask.facts import Outcome
 from caretaker.daemontask.ledger import Entry, Ledger
-from caretaker.daemontask.node_eligibility import NodeEligibility
+from caretaker.daemontask.node_eligibility import EligibilityRules
 from caretaker.daemontask.snapshot import Snapshot
 from caretaker.daemontask.status import status_of
 from caretaker.imds import plan as policy_plan
@@ -46,12 +46,12 @@ _RIVALS: Final = tuple(
 
 
 @lru_cache(maxsize=8)
-def _eligibility(template: bytes) -> NodeEligibility:
+def _eligibility(template: bytes) -> EligibilityRules:
     """With the eligibility of all nodes known, as they are before a plan is made."""
-    eligibility = NodeEligibility(msgspec.json.decode(template))
+    rules = EligibilityRules(msgspec.json.decode(template))
     for node in fleet.BY_NAME.values():
-        eligibility.check(node)
-    return eligibility
+        rules.check(node)
+    return rules
 
 
 @lru_cache(maxsize=8)
@@ -63,8 +63,8 @@ def task(of: DaemonTask) -> Snapshot:
     """A pass over all nodes, of which every tenth has a Pod of which nothing is recorded."""
     entries = _entries(of.spec.results)
     ledger = Ledger(entries, shards=5, since=dict.fromkeys(entries, 0.0))
-    eligibility = _eligibility(msgspec.json.encode(of.spec.template))
-    return Snapshot(of, fleet.REVISION, eligibility, fleet.BY_NAME, fleet.pods(), ledger, NOW)
+    rules = _eligibility(msgspec.json.encode(of.spec.template))
+    return Snapshot(of, fleet.REVISION, rules, fleet.BY_NAME, fleet.pods(), ledger, NOW)
 
 
 def planned_task(snapshot: Snapshot) -> Any:

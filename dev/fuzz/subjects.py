@@ -22,7 +22,7 @@ from caretaker.cli.common import CommandError
 from caretaker.daemontask import cron_calendar, results
 from caretaker.daemontask.ecs import envelope as ecs_envelope
 from caretaker.daemontask.ledger import decode_entry
-from caretaker.daemontask.node_eligibility import NodeEligibility
+from caretaker.daemontask.node_eligibility import EligibilityRules
 from caretaker.daemontask.pods import PodEncoder, Start, hashes_of, revisions_of
 from caretaker.daemontask.resource import RawTask, read_ecs, read_task
 from caretaker.daemontask.shard import WireConfigMap, decode
@@ -218,7 +218,7 @@ SUBJECTS: Final[dict[str, Subject]] = {
     "daemontask-revision": _of_template(
         lambda task: revisions_of(task.spec, Status(), hashes_of(task.spec.template))
     ),
-    "daemontask-fit": _of_template(lambda task: NodeEligibility(task.spec.template).check(fleet.NODE)),
+    "daemontask-fit": _of_template(lambda task: EligibilityRules(task.spec.template).check(fleet.NODE)),
     "daemontask-pod": _of_template(_pod),
     "ledger-shard": Subject(
         prepared(MIB, _shard, lambda item: decode(0, item), {f"n{i}": samples.ENTRY for i in range(8)})

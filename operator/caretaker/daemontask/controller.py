@@ -22,7 +22,7 @@ from caretaker.daemontask.facts import Outcome
 from caretaker.daemontask.intents import TOKEN, given_up, is_new_end, withdrawn
 from caretaker.daemontask.ledger import Ledger
 from caretaker.daemontask.losses import expected
-from caretaker.daemontask.node_eligibility import NodeEligibility
+from caretaker.daemontask.node_eligibility import EligibilityRules
 from caretaker.daemontask.plan import Plan, doubtful, keep_slots, plan, unlisted
 from caretaker.daemontask.pod_control import CONFIRMED_SECONDS, PodControl, run_all
 from caretaker.daemontask.pods import pod_cost, revisions_of
@@ -32,7 +32,7 @@ from caretaker.daemontask.results import figures
 from caretaker.daemontask.shards import Shards, Written, write_refusal
 from caretaker.daemontask.snapshot import Snapshot, Trouble
 from caretaker.daemontask.status import status_of
-from caretaker.daemontask.task_state import TaskState, TaskStates, look_at_all, namesakes_of
+from caretaker.daemontask.task_state import TaskState, TaskStates, cache_eligibility, namesakes_of
 from caretaker.kube.client import KubeClient
 from caretaker.kube.dryrun import by_admission
 from caretaker.kube.errors import ApiError, or_none
@@ -114,15 +114,15 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
                 state.hashes(raw.spec, task.spec.template)
         hashes = state.hashes(raw.spec, task.spec.template)
         revision, former = revisions_of(task.spec, task.status, hashes)
-        if state.eligibility is None or state.revision != revision:
+        if state.eligibility_rules is None or state.revision != revision:
             async with self._yielding:
-                state.eligibility, state.revision = NodeEligibility(task.spec.template), revision
+                state.eligibility_rules, state.revision = EligibilityRules(task.spec.template), revision
                 state.template_error = state.turn = None
                 state.pod_cost = pod_cost(task.metadata, task.spec, revision)
             state.refusals.clear()
-            await look_at_all(state.eligibility, list(self._nodes.values()))
-        elif state.eligibility.costly:  # events do not compute costly eligibility
-            await look_at_all(state.eligibility, list(self._nodes.values()))
+            await cache_eligibility(state.eligibility_rules, list(self._nodes.values()))
+        elif state.eligibility_rules.costly:  # events do not compute costly eligibility
+            await cache_eligibility(state.eligibility_rules, list(self._nodes.values()))
         state.backoff_limit = task.spec.backoff_limit
         if not invalid and state.template_error is None:
             state.template_error = await self._check_template(task, revision)
@@ -265,14 +265,14 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
         return False
 
     def _snapshot(self, task: DaemonTask, state: TaskState, ledger: Ledger, invalid: str) -> Snapshot:
-        assert state.eligibility is not None  # noqa: S101 - gather has just set it
+        assert state.eligibility_rules is not None  # noqa: S101 - gather has just set it
         shards, now = _loaded(state), time.time()
         allowed, wait = state.allowed(time.monotonic())
         pods = self._index.pods_of(task.metadata.namespace, task.metadata.uid)
         return Snapshot(
             task=task,
             revision=state.revision,
-            eligibility=state.eligibility,
+            eligibility_rules=state.eligibility_rules,
             nodes=self._nodes,
             pods=state.with_ended(pods, self._nodes),
             ledger=ledger,

@@ -14,7 +14,7 @@ from caretaker.api.daemontask import Spec
 from caretaker.api.objects import Node, Pod
 from caretaker.daemontask.decision import Decision
 from caretaker.daemontask.ledger import Entry
-from caretaker.daemontask.node_eligibility import NodeEligibility
+from caretaker.daemontask.node_eligibility import EligibilityRules
 
 
 class NodeReport(msgspec.Struct, frozen=True, gc=False):
@@ -32,7 +32,7 @@ class Basis(msgspec.Struct, frozen=True):
 
     spec: Spec
     revision: str
-    eligibility: NodeEligibility
+    eligibility_rules: EligibilityRules
     rerun_at: str
     rerun_nodes: Mapping[str, str]
     tick: int

@@ -102,7 +102,7 @@ class Tolerated:
         return False
 
 
-class NodeEligibility:
+class EligibilityRules:
     """A template's node rules, compiled once per revision.
 
     `check` remembers its answer for as long as the Node record is the same object, so that a pass

@@ -42,7 +42,7 @@ def reports(snapshot: Snapshot, requests: AnnotationRequests, taken: int = 0) ->
             if plain:
                 cache.put(pods, entry, report)
         said = assumed(snapshot, requests, node) if lost and report.decision.state != "succeeded" else None
-        if said is not None and _may_have_run(view, node, snapshot.eligibility.check(node), pods):
+        if said is not None and _may_have_run(view, node, snapshot.eligibility_rules.check(node), pods):
             report = _assumed(view, node, entry, pods, said, taken)
         yield report
 
@@ -71,7 +71,7 @@ def _decision_cache(snapshot: Snapshot, requests: AnnotationRequests, view: View
     basis = Basis(
         spec=msgspec.structs.replace(task.spec, template={}),  # may be large; its revision stands for it
         revision=snapshot.revision,
-        eligibility=snapshot.eligibility,
+        eligibility_rules=snapshot.eligibility_rules,
         rerun_at=requests.rerun_at,
         rerun_nodes=requests.rerun_nodes,
         tick=view.tick,
@@ -85,7 +85,7 @@ def _decision_cache(snapshot: Snapshot, requests: AnnotationRequests, view: View
 def _report(
     snapshot: Snapshot, view: View, node: Node, pods: Mapping[str, Pod], entry: Entry | None
 ) -> NodeReport:
-    decision = decide(view, node, snapshot.eligibility.check(node), pods, entry)
+    decision = decide(view, node, snapshot.eligibility_rules.check(node), pods, entry)
     if decision.record is not None:
         return NodeReport(node, decision, decision.record)  # what is still to be written keeps its Pods
     if entry is None or entry.node_uid != node.uid:  # none, or of a node that this one replaced

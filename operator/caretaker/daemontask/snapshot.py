@@ -8,7 +8,7 @@ from caretaker.api.daemontask import DaemonTask, FormerRevision
 from caretaker.api.objects import Node, Pod
 from caretaker.daemontask.decision_cache import DecisionCache
 from caretaker.daemontask.ledger import Ledger
-from caretaker.daemontask.node_eligibility import NodeEligibility
+from caretaker.daemontask.node_eligibility import EligibilityRules
 from caretaker.daemontask.refusals import Refusal
 
 PodsByNode = Mapping[str, Mapping[str, Pod]]  # node UID -> Pod name -> Pod
@@ -26,7 +26,7 @@ class Snapshot(msgspec.Struct, frozen=True):
 
     task: DaemonTask
     revision: str
-    eligibility: NodeEligibility
+    eligibility_rules: EligibilityRules
     nodes: Mapping[str, Node]  # by name
     pods: PodsByNode  # those included that are gone, but ended before and are not recorded yet
     ledger: Ledger

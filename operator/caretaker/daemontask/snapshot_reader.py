@@ -22,7 +22,7 @@ from caretaker.api.names import LABEL_TASK
 from caretaker.api.objects import Node, Pod, WireNode, WirePod
 from caretaker.daemontask.ledger import Ledger
 from caretaker.daemontask.losses import expected
-from caretaker.daemontask.node_eligibility import NodeEligibility
+from caretaker.daemontask.node_eligibility import EligibilityRules
 from caretaker.daemontask.pods import revisions_of
 from caretaker.daemontask.resource import RawTask, read_task, task_path
 from caretaker.daemontask.shard import WireConfigMap
@@ -71,7 +71,7 @@ def _snapshot(
         task=task,
         revision=revision,
         former=former,
-        eligibility=NodeEligibility(task.spec.template),
+        eligibility_rules=EligibilityRules(task.spec.template),
         nodes=nodes,
         pods=pods,
         ledger=ledger,
@@ -123,7 +123,7 @@ class Follower:
         )
         self._shards = self.watches.add(f"{base}/configmaps", WireConfigMap, label_selector=ledger)
         self._index = PodIndex(self._pods)
-        self._eligibility: tuple[str, NodeEligibility] | None = None
+        self._eligibility_rules: tuple[str, EligibilityRules] | None = None
 
     def snapshot(self) -> Snapshot | None:
         """The task now; None before everything has been read, and when the task is gone."""
@@ -144,9 +144,9 @@ class Follower:
         ledger = shards.view(reported, strict=task.spec.at_most_once)
         snapshot = _snapshot(task, invalid or reported_invalid(task), nodes, pods, ledger, now)
         # The eligibility of each node is cached for as long as the template is the same.
-        if self._eligibility is None or self._eligibility[0] != snapshot.revision:
-            self._eligibility = snapshot.revision, snapshot.eligibility
-        return msgspec.structs.replace(snapshot, eligibility=self._eligibility[1])
+        if self._eligibility_rules is None or self._eligibility_rules[0] != snapshot.revision:
+            self._eligibility_rules = snapshot.revision, snapshot.eligibility_rules
+        return msgspec.structs.replace(snapshot, eligibility_rules=self._eligibility_rules[1])
 
 
 @asynccontextmanager

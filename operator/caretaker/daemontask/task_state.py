@@ -16,7 +16,7 @@ from caretaker.daemontask.bulk import PAUSE, Bulk
 from caretaker.daemontask.decision import BACKOFF_BASE, BACKOFF_MAX
 from caretaker.daemontask.decision_cache import DecisionCache
 from caretaker.daemontask.ledger import Entry
-from caretaker.daemontask.node_eligibility import NodeEligibility
+from caretaker.daemontask.node_eligibility import EligibilityRules
 from caretaker.daemontask.pods import hashes_of
 from caretaker.daemontask.refusals import Refusals
 from caretaker.daemontask.shards import Shards
@@ -39,7 +39,7 @@ class TaskState:
         # Node UID -> token of an intent of this process that ran nothing, as only this process can know.
         self.unstarted: dict[str, str] = {} if unstarted is None else unstarted
         self.shards: Shards | None = None
-        self.eligibility: NodeEligibility | None = None
+        self.eligibility_rules: EligibilityRules | None = None
         self.decision_cache = DecisionCache()
         self.revision = ""
         self._hashes: tuple[bytes, tuple[str, str]] = (b"", ("", ""))  # (digest of a spec, its hashes_of())
@@ -215,8 +215,8 @@ class TaskState:
         self.conflicts = {name: uid for name, uid in self.conflicts.items() if uid != node.uid}
         self._ended = {uid: pod for uid, pod in self._ended.items() if pod.node_uid != node.uid}
         self.decision_cache.forget(node.name)
-        if self.eligibility is not None:
-            self.eligibility.forget(node.name)
+        if self.eligibility_rules is not None:
+            self.eligibility_rules.forget(node.name)
 
     def absent(
         self, recorded: Iterable[str], nodes: Mapping[str, Node], now: float, scale: float = 1.0
@@ -309,8 +309,8 @@ class TaskStates:
             del self._bulk[key.namespace]
 
 
-async def look_at_all(eligibility: NodeEligibility, nodes: Iterable[Node]) -> None:
+async def cache_eligibility(rules: EligibilityRules, nodes: Iterable[Node]) -> None:
     """Cache the eligibility of each node, and let other tasks of the event loop in between: with thousands
     of terms and of nodes it takes seconds."""
     async for node in in_pieces(nodes):
-        eligibility.check(node)
+        rules.check(node)

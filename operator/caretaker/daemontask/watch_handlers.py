@@ -118,27 +118,22 @@ def _just_made(state: TaskState, old: Pod | None, new: Pod | None) -> bool:
 
 
 def _may_start(state: TaskState, new: Node | None) -> bool:
-    eligibility = state.eligibility
-    return (
-        new is not None
-        and eligibility is not None
-        and not eligibility.costly
-        and eligibility.check(new).kind == "fits"
-    )
+    rules = state.eligibility_rules
+    return new is not None and rules is not None and not rules.costly and rules.check(new).kind == "fits"
 
 
 def _concerns(state: TaskState, old: Node | None, new: Node | None) -> bool:
     """Whether the task could decide otherwise. A label that it does not look at changes nothing for it."""
-    eligibility = state.eligibility
-    if eligibility is None:
+    rules = state.eligibility_rules
+    if rules is None:
         return False  # its first pass is still to come
-    if eligibility.costly:
+    if rules.costly:
         return True  # the pass computes the eligibility, and yields in between
     if old is None or new is None or old.uid != new.uid:
         node = new or old
-        return node is not None and eligibility.check(node).kind != "excluded"
-    before = eligibility.check(old)
-    after = eligibility.check(new)
+        return node is not None and rules.check(node).kind != "excluded"
+    before = rules.check(old)
+    after = rules.check(new)
     return before != after or (
         after.kind != "excluded"
         and (old.boot_id, old.ready, old.ready_since) != (new.boot_id, new.ready, new.ready_since)

@@ -8,7 +8,7 @@ from caretaker.api import names
 from caretaker.api.daemontask import DaemonTask, Spec, Status
 from caretaker.api.objects import ContainerEnd, Node, Pod, Taint, WireMeta
 from caretaker.daemontask.ledger import Entry, Ledger
-from caretaker.daemontask.node_eligibility import NodeEligibility
+from caretaker.daemontask.node_eligibility import EligibilityRules
 from caretaker.daemontask.plan import Plan, plan
 from caretaker.daemontask.pods import pod_name, revision_of, run_key
 from caretaker.daemontask.snapshot import Snapshot
@@ -116,7 +116,7 @@ def snapshot(
     base = Snapshot(
         task=of,
         revision=revision_of(of.spec),
-        eligibility=NodeEligibility(of.spec.template),
+        eligibility_rules=EligibilityRules(of.spec.template),
         nodes={n.name: n for n in nodes},
         pods=index,
         ledger=Ledger(

@@ -14,7 +14,7 @@ from caretaker.api.objects import Pod
 from caretaker.api.times import format_time
 from caretaker.daemontask.decision import Decision
 from caretaker.daemontask.decision_cache import Basis, DecisionCache, NodeReport
-from caretaker.daemontask.node_eligibility import NodeEligibility
+from caretaker.daemontask.node_eligibility import EligibilityRules
 from caretaker.daemontask.plan import plan
 from caretaker.daemontask.pods import revision_of
 from caretaker.daemontask.snapshot import Snapshot
@@ -97,10 +97,12 @@ def without_entry(name: str) -> Change:
 def with_spec(**changes: Any) -> Change:
     def change(s: Snapshot) -> Snapshot:
         of = task(status=s.task.status, **{**SPEC, **changes})
-        eligibility = (
-            s.eligibility if of.spec.template == s.task.spec.template else NodeEligibility(of.spec.template)
+        rules = (
+            s.eligibility_rules
+            if of.spec.template == s.task.spec.template
+            else EligibilityRules(of.spec.template)
         )
-        return msgspec.structs.replace(s, task=of, revision=revision_of(of.spec), eligibility=eligibility)
+        return msgspec.structs.replace(s, task=of, revision=revision_of(of.spec), eligibility_rules=rules)
 
     return change
 
@@ -202,13 +204,13 @@ def test_a_second_look_asks_no_node_again() -> None:
     known = plan(first)
     asked: list[str] = []
 
-    class Rules(NodeEligibility):
+    class Rules(EligibilityRules):
         def check(self, of: Any) -> Any:
             asked.append(of.name)
             return super().check(of)
 
     # The same rules by another object: all are asked once more, then only those that something is due on.
-    watched = msgspec.structs.replace(first, eligibility=Rules(first.task.spec.template))
+    watched = msgspec.structs.replace(first, eligibility_rules=Rules(first.task.spec.template))
     assert plan(watched) == known
     assert sorted(asked) == sorted(NODES)
     asked.clear()
@@ -228,7 +230,7 @@ def reported(*, expired: tuple[Pod, ...] = (), expires: float = 0.0, **decision:
 
 
 def basis(**changes: Any) -> Basis:
-    made = Basis(task().spec, REVISION, NodeEligibility(TEMPLATE), "", {}, 0, 0.0, 1.0)
+    made = Basis(task().spec, REVISION, EligibilityRules(TEMPLATE), "", {}, 0, 0.0, 1.0)
     return msgspec.structs.replace(made, **changes)
 
 
@@ -289,8 +291,8 @@ def test_it_holds_until_its_time(report: NodeReport, until: float) -> None:
     [
         pytest.param(SAME, NOW, True, id="the same again"),
         pytest.param(SAME, NOW - 1, False, id="a clock that went back"),
-        pytest.param(basis(eligibility=SAME.eligibility), NOW, True, id="an equal one"),
-        pytest.param(basis(eligibility=SAME.eligibility, tick=1), NOW, False, id="another tick"),
+        pytest.param(basis(eligibility_rules=SAME.eligibility_rules), NOW, True, id="an equal one"),
+        pytest.param(basis(eligibility_rules=SAME.eligibility_rules, tick=1), NOW, False, id="another tick"),
     ],
 )
 def test_what_every_decision_reads_has_to_be_the_same(of: Basis, now: float, known: bool) -> None:

@@ -19,7 +19,7 @@ from caretaker.daemontask.decision_cache import DecisionCache
 from caretaker.daemontask.events import QUIET, transitions
 from caretaker.daemontask.facts import Outcome
 from caretaker.daemontask.ledger import Entry
-from caretaker.daemontask.node_eligibility import NodeEligibility
+from caretaker.daemontask.node_eligibility import EligibilityRules
 from caretaker.daemontask.plan import plan
 from caretaker.daemontask.snapshot import Trouble
 from caretaker.daemontask.status import status_of
@@ -59,7 +59,10 @@ class Fleet:
 
     def restart(self) -> None:
         self._recorder = EventRecorder(self.posted, clock=lambda: self.now)
-        self._decision_cache, self._eligibility = DecisionCache(), NodeEligibility(self.task.spec.template)
+        self._decision_cache, self._eligibility_rules = (
+            DecisionCache(),
+            EligibilityRules(self.task.spec.template),
+        )
 
     async def look(self) -> Status:
         seen = snapshot(
@@ -67,7 +70,7 @@ class Fleet:
             list(self.nodes.values()),
             entries=dict(self.entries),
             now=self.now,
-            eligibility=self._eligibility,
+            eligibility_rules=self._eligibility_rules,
             decision_cache=self._decision_cache,
         )
         seen = msgspec.structs.replace(seen, pods=dict(self._pods))

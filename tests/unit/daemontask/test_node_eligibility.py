@@ -13,7 +13,7 @@ from caretaker.daemontask.node_eligibility import (
     DEFAULT_TOLERATIONS,
     FITS,
     Eligibility,
-    NodeEligibility,
+    EligibilityRules,
     Tolerated,
     default_tolerations,
 )
@@ -36,8 +36,8 @@ WINDOWS = Eligibility(
 )
 
 
-def eligibility(**spec: Any) -> NodeEligibility:
-    return NodeEligibility({"spec": spec})
+def eligibility(**spec: Any) -> EligibilityRules:
+    return EligibilityRules({"spec": spec})
 
 
 def check(of: Node, **spec: Any) -> Eligibility:
@@ -174,7 +174,7 @@ def test_terms(terms: list[Any], matches: bool) -> None:
     ids=str,
 )
 def test_a_template_that_requires_nothing_fits_every_node(template: dict[str, Any]) -> None:
-    assert NodeEligibility(template).check(node()) == FITS
+    assert EligibilityRules(template).check(node()) == FITS
 
 
 @pytest.mark.parametrize(

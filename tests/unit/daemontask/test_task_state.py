@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from caretaker.daemontask import pods, task_state
-from caretaker.daemontask.node_eligibility import NodeEligibility
-from caretaker.daemontask.task_state import ABSENCE, TaskState, look_at_all
+from caretaker.daemontask.node_eligibility import EligibilityRules
+from caretaker.daemontask.task_state import ABSENCE, TaskState, cache_eligibility
 from caretaker.runtime import tasks
 from unit.daemontask.build import NOW, TEMPLATE, entry, node
 
@@ -51,7 +51,7 @@ async def test_other_tasks_go_on_while_many_nodes_are_looked_at(monkeypatch: pyt
             await asyncio.sleep(0)
 
     beside = asyncio.create_task(other())
-    await look_at_all(NodeEligibility(TEMPLATE), [node(f"n{number}") for number in range(50)])
+    await cache_eligibility(EligibilityRules(TEMPLATE), [node(f"n{number}") for number in range(50)])
     beside.cancel()
     assert len(turns) >= 50
 

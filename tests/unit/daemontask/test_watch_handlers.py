@@ -6,7 +6,7 @@ import pytest
 
 from caretaker.api.objects import Node, Pod
 from caretaker.daemontask.bulk import FREE
-from caretaker.daemontask.node_eligibility import COSTLY, NodeEligibility
+from caretaker.daemontask.node_eligibility import COSTLY, EligibilityRules
 from caretaker.daemontask.task_state import TaskStates
 from caretaker.daemontask.watch_handlers import SLOW, WatchHandlers
 from caretaker.kube.store import Store
@@ -47,13 +47,13 @@ def test_a_node_is_not_held_against_thousands_of_terms_by_an_event() -> None:
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
     task_states, nodes = TaskStates(), Store[Node]()
     state = task_states.of(KEY, UID)
-    state.eligibility = NodeEligibility({"spec": {"affinity": {"nodeAffinity": required}}})
+    state.eligibility_rules = EligibilityRules({"spec": {"affinity": {"nodeAffinity": required}}})
     keys: list[tuple[Key, dict[str, bool]]] = []
     WatchHandlers(KEY.kind, task_states, nodes, Store[Pod](), lambda key, **how: keys.append((key, how)))
     nodes.apply(A, 5)
     nodes.apply(node("a", labels={"k1": ""}), 6)
     assert keys == [(KEY, {"urgent": False, "patient": False})] * 2
-    assert not state.eligibility._memo
+    assert not state.eligibility_rules._memo
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_a_node_is_not_held_against_thousands_of_terms_by_an_event() -> None:
 def test_a_node_that_joins_is_looked_at(size: int, how: dict[str, bool]) -> None:
     task_states, nodes = TaskStates(), Store[Node]()
     state = task_states.of(KEY, UID)
-    state.eligibility, state.spec_bytes = NodeEligibility({"spec": {}}), size
+    state.eligibility_rules, state.spec_bytes = EligibilityRules({"spec": {}}), size
     keys: list[tuple[Key, dict[str, bool]]] = []
     WatchHandlers(KEY.kind, task_states, nodes, Store[Pod](), lambda key, **how: keys.append((key, how)))
     nodes.apply(A, 5)

@@ -12,7 +12,7 @@ from caretaker.api.objects import Node, Taint, WireMeta
 from caretaker.api.template import wrong_type
 from caretaker.daemontask.annotation_requests import read_requests
 from caretaker.daemontask.ledger import Entry, encode_entry
-from caretaker.daemontask.node_eligibility import NodeEligibility
+from caretaker.daemontask.node_eligibility import EligibilityRules
 from caretaker.daemontask.pods import Start, build
 from caretaker.daemontask.results import VALUES_BYTES
 from caretaker.imds.probe import (
@@ -54,7 +54,7 @@ def test_without_nodes_there_is_no_task() -> None:
 
 
 def test_it_selects_the_chosen_nodes_whatever_keeps_others_away() -> None:
-    chosen = NodeEligibility(read(body(a="", b="")).spec.template)
+    chosen = EligibilityRules(read(body(a="", b="")).spec.template)
     tainted = msgspec.structs.replace(A, taints=(Taint("gpu", "NoSchedule"), Taint("x", "NoExecute")))
     assert chosen.check(tainted).kind == "fits"
     assert chosen.check(msgspec.structs.replace(A, name="c", uid="c")).kind == "excluded"
