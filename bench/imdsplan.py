@@ -18,7 +18,7 @@ from caretaker.imds.checks import Seen
 from caretaker.imds.enforce import PASS_SECONDS, POLL_SECONDS
 from caretaker.imds.enforce_input import BATCH, EnforceInput
 from caretaker.imds.instance_ref import NODEGROUP, instance_ref_of
-from caretaker.imds.plan import Member, Policy, Snapshot, plan
+from caretaker.imds.plan import Member, PlanInput, Policy, plan
 from caretaker.imds.rate_limiter import AdaptiveRateLimiter, cap, share
 from caretaker.settings import Settings
 
@@ -46,7 +46,7 @@ def run() -> list[Figure]:
         for number in range(POLICIES)
     ]
     snapshots = [
-        Snapshot(
+        PlanInput(
             one.name, policies, members, enforce_input=_enforce_input(one.name) if one.enforces else None
         )
         for one in policies
@@ -92,7 +92,7 @@ def _enforce_input(name: str) -> EnforceInput:
     )
 
 
-def _cpu(snapshot: Snapshot) -> float:
+def _cpu(snapshot: PlanInput) -> float:
     began = time.process_time()
     found = plan(snapshot)
     took = time.process_time() - began

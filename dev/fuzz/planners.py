@@ -26,7 +26,7 @@ from caretaker.daemontask.snapshot import Snapshot
 from caretaker.daemontask.status import status_of
 from caretaker.imds import plan as policy_plan
 from caretaker.imds import status as policy_status
-from caretaker.imds.conditions import View
+from caretaker.imds.conditions import StatusInput
 from caretaker.imds.enforce_input import EnforceInput
 from caretaker.imds.probe import Known
 from caretaker.imds.resource import Read
@@ -76,11 +76,11 @@ def planned_task(snapshot: Snapshot) -> Any:
     return task_events.transitions(snapshot.task.status, status, plan.duplicates), status
 
 
-def policy(of: Read) -> tuple[View, policy_plan.Snapshot]:
+def policy(of: Read) -> tuple[StatusInput, policy_plan.PlanInput]:
     """A pass over all nodes with other policies beside."""
     mine = of.policy()
     assert mine is not None
-    snapshot = policy_plan.Snapshot(
+    snapshot = policy_plan.PlanInput(
         mine.name,
         [mine, *_RIVALS],
         fleet.members(),
@@ -89,7 +89,9 @@ def policy(of: Read) -> tuple[View, policy_plan.Snapshot]:
         known=Known(fleet.findings()),
         now=NOW,
     )
-    return View(of, asked=True), msgspec.structs.replace(snapshot, wants=list(policy_plan.wants(snapshot)))
+    return StatusInput(of, asked=True), msgspec.structs.replace(
+        snapshot, wants=list(policy_plan.wants(snapshot))
+    )
 
 
 def _enforce_input(of: Read) -> EnforceInput:
@@ -118,7 +120,7 @@ def _probing(of: Read) -> Probing:
     return Probing(asked.nodes_per_group, asked.expect, asked.max_latency_milliseconds, of.interval)
 
 
-def planned_policy(prepared: tuple[View, policy_plan.Snapshot]) -> Any:
+def planned_policy(prepared: tuple[StatusInput, policy_plan.PlanInput]) -> Any:
     """The plan, what status says of it, and events."""
     view, snapshot = prepared
     plan = policy_plan.plan(snapshot)
@@ -163,7 +165,7 @@ def targets(known: list[Target]) -> Any:
     """The plan for these targets, all of which are there, and its record."""
     shares = tuple({one.id: Share(one.id, "", "media") for one in known}.values())
     found = refresh_plan.Shares(complete=True, known=shares)
-    snapshot = refresh_plan.Snapshot(tuple(known), False, found, Filter(), DebounceOptions(), "o", "p", NOW)
+    snapshot = refresh_plan.PlanInput(tuple(known), False, found, Filter(), DebounceOptions(), "o", "p", NOW)
     return msgspec.json.encode(refresh_plan.plan(snapshot).targets)
 
 
@@ -172,7 +174,7 @@ def refresh(parsed: Parsed, shares: dict[str, list[Share]]) -> Any:
     message = refresh_plan.Message(0, tuple(parsed.events), tuple(parsed.completions))
     known = tuple(share for some in shares.values() for share in some)
     found = refresh_plan.Shares(complete=True, known=known)
-    snapshot = refresh_plan.Snapshot(
+    snapshot = refresh_plan.PlanInput(
         (), False, found, Filter(), DebounceOptions(), "o", "p", NOW, messages=(message,)
     )
     return msgspec.json.encode(refresh_plan.plan(snapshot).targets)

@@ -126,7 +126,7 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
         state.backoff_limit = task.spec.backoff_limit
         if not invalid and state.template_error is None:
             state.template_error = await self._check_template(task, revision)
-        ledger = _loaded(state).view(reported, strict=task.spec.at_most_once)
+        ledger = _loaded(state).ledger(reported, strict=task.spec.at_most_once)
         snapshot = self._snapshot(task, state, ledger, invalid or state.template_error or "")
         return msgspec.structs.replace(snapshot, former=former)
 
@@ -242,7 +242,7 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
             state.shards = Shards(self._client, meta.namespace, meta.name, meta.uid)
         shards = state.shards
         reported = task.status.ledger
-        if shards.loaded and not shards.view(reported, strict=task.spec.at_most_once).lost:
+        if shards.loaded and not shards.ledger(reported, strict=task.spec.at_most_once).lost:
             return False
         await shards.load(time.time(), expected(reported))
         return True

@@ -15,7 +15,7 @@ from caretaker.daemontask.decision import State
 from caretaker.daemontask.decision_cache import NodeReport
 from caretaker.daemontask.ledger import Value
 from caretaker.daemontask.plan import Plan, plan
-from caretaker.daemontask.reports import reports, view_of
+from caretaker.daemontask.reports import decision_input, reports
 from caretaker.daemontask.run_triggers import NO_PODS, key_of
 from caretaker.daemontask.slots import Room, Shares, room_for, share_out, turn
 from caretaker.daemontask.snapshot import Snapshot
@@ -116,7 +116,7 @@ def _state_of(snapshot: Snapshot, planned: Plan, report: NodeReport) -> NodeStat
     if pod is not None and not pod.terminal:
         key = pod.annotations.get(names.POD_RUN_KEY)
     elif decision.start:
-        key = key_of(view_of(snapshot, planned.requests), node, decision.nonce)
+        key = key_of(decision_input(snapshot, planned.requests), node, decision.nonce)
     else:
         key = entry.run_key if entry else None
     return NodeState(

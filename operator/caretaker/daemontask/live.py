@@ -9,116 +9,116 @@ from caretaker.daemontask.decision import PREDECESSOR_TERMINATING, STARTING, Dec
 from caretaker.daemontask.node_eligibility import Eligibility
 from caretaker.daemontask.pod_failure_policy import past
 from caretaker.daemontask.pods import tick_of
-from caretaker.daemontask.run_triggers import View, nonce_of
+from caretaker.daemontask.run_triggers import DecisionInput, nonce_of
 
 
-def decide_live(view: View, node: Node, eligibility: Eligibility, live: list[Pod]) -> Decision:
+def decide_live(inputs: DecisionInput, node: Node, eligibility: Eligibility, live: list[Pod]) -> Decision:
     """A node that has a Pod which is not terminal."""
     bound = sorted((p for p in live if p.node_name), key=lambda p: (p.created, p.seq))
     staying = [p for p in bound if not p.deletion] or [p for p in live if not p.deletion]
     if not staying:
-        return terminating(view, node, live)
+        return terminating(inputs, node, live)
     keep = staying[0]
     extra = tuple(p for p in live if p is not keep and not p.deletion)
     decision = (
-        _outdated(view, keep)
-        or (_pending_pod(view, eligibility, keep) if not keep.node_name else None)
-        or _bound_pod(view, node, keep)
+        _outdated(inputs, keep)
+        or (_pending_pod(inputs, eligibility, keep) if not keep.node_name else None)
+        or _bound_pod(inputs, node, keep)
     )
-    if view.spec.concurrency_policy == "Replace" and eligibility.kind == "fits" and not decision.delete:
-        decision.replace = keep if _is_superseded(view, node, keep) else None
+    if inputs.spec.concurrency_policy == "Replace" and eligibility.kind == "fits" and not decision.delete:
+        decision.replace = keep if _is_superseded(inputs, node, keep) else None
     decision.delete = (*decision.delete, *extra)
     decision.duplicates = bool(extra)
     return decision
 
 
-def _is_superseded(view: View, node: Node, pod: Pod) -> bool:
+def _is_superseded(inputs: DecisionInput, node: Node, pod: Pod) -> bool:
     """Whether a run that would start now is for something else. A reboot ends its Pod by itself."""
     return (
-        ("TemplateChange" in view.spec.rerun_on and pod.labels.get(LABEL_REVISION) != view.revision)
-        or nonce_of(view, node, None) > pod.annotations.get(POD_NONCE, "")
-        or (view.tick > tick_of(pod))
+        ("TemplateChange" in inputs.spec.rerun_on and pod.labels.get(LABEL_REVISION) != inputs.revision)
+        or nonce_of(inputs, node, None) > pod.annotations.get(POD_NONCE, "")
+        or (inputs.tick > tick_of(pod))
     )
 
 
-def _is_current(view: View, node: Node, pod: Pod) -> bool:
+def _is_current(inputs: DecisionInput, node: Node, pod: Pod) -> bool:
     """Whether the Pod is of the run that is wanted now."""
-    return pod.labels.get(LABEL_REVISION) == view.revision and not _is_superseded(view, node, pod)
+    return pod.labels.get(LABEL_REVISION) == inputs.revision and not _is_superseded(inputs, node, pod)
 
 
-def terminating(view: View, node: Node, live: list[Pod]) -> Decision:
+def terminating(inputs: DecisionInput, node: Node, live: list[Pod]) -> Decision:
     """Its containers may run until the Pod is gone, whatever its grace period was."""
     pod = max(live, key=lambda p: p.deletion)
     message = f"waiting for Pod {pod.name} to go"
-    lost = is_lost(view, node, pod)
-    late = pod.deletion_asked + view.spec.progress_deadline_seconds
+    lost = is_lost(inputs, node, pod)
+    late = pod.deletion_asked + inputs.spec.progress_deadline_seconds
     return Decision(
         "blocked",
         PREDECESSOR_TERMINATING,
         message,
         since=pod.deletion_asked,
         slot=not lost,
-        slot_until=0.0 if lost else lost_at(view, node, pod),
-        failing=past(node.ready_since, view.now) if lost and _is_current(view, node, pod) else 0.0,
-        wake=min((at for at in (late, lost_at(view, node, pod)) if at > view.now), default=0.0),
+        slot_until=0.0 if lost else lost_at(inputs, node, pod),
+        failing=past(node.ready_since, inputs.now) if lost and _is_current(inputs, node, pod) else 0.0,
+        wake=min((at for at in (late, lost_at(inputs, node, pod)) if at > inputs.now), default=0.0),
     )
 
 
-def is_lost(view: View, node: Node, pod: Pod) -> bool:
+def is_lost(inputs: DecisionInput, node: Node, pod: Pod) -> bool:
     """Whether the node has been NotReady for so long that its Pod is waited for no longer."""
-    return not node.ready and view.now >= lost_at(view, node, pod)
+    return not node.ready and inputs.now >= lost_at(inputs, node, pod)
 
 
-def lost_at(view: View, node: Node, pod: Pod) -> float:
+def lost_at(inputs: DecisionInput, node: Node, pod: Pod) -> float:
     """When a Pod on a NotReady node counts as lost; 0 while the node is Ready."""
     if node.ready:
         return 0.0
-    return max(pod.created, past(node.ready_since, view.now)) + view.spec.progress_deadline_seconds
+    return max(pod.created, past(node.ready_since, inputs.now)) + inputs.spec.progress_deadline_seconds
 
 
-def _outdated(view: View, pod: Pod) -> Decision | None:
+def _outdated(inputs: DecisionInput, pod: Pod) -> Decision | None:
     """A Pod that cannot start or end, of a template that was changed since: waiting for its end would mean to
     wait for ever, and a mended image or request would mend nothing."""
     stuck = pod.unschedulable if not pod.node_name else pod.waiting not in STARTING
     if pod.phase != "Pending":
         stuck = pod.waiting == CRASH_LOOP
-    if pod.labels.get(LABEL_REVISION) == view.revision or not stuck:
+    if pod.labels.get(LABEL_REVISION) == inputs.revision or not stuck:
         return None
     message = f"Pod {pod.name} cannot start or end and makes way for the changed template"
     return Decision("pending", "TemplateChanged", message, slot=bool(pod.node_name), delete=(pod,))
 
 
-def _pending_pod(view: View, eligibility: Eligibility, pod: Pod) -> Decision:
+def _pending_pod(inputs: DecisionInput, eligibility: Eligibility, pod: Pod) -> Decision:
     """Not bound yet: the scheduler has not placed it, or cannot."""
     if eligibility.kind == "excluded" or (eligibility.kind == "blocked" and eligibility.reason == "Cordoned"):
         state: State = "excluded" if eligibility.kind == "excluded" else "blocked"
         return Decision(
             state, eligibility.reason, eligibility.message, since=eligibility.since, delete=(pod,)
         )
-    deadline = pod.created + view.spec.progress_deadline_seconds
-    if view.now >= deadline:
+    deadline = pod.created + inputs.spec.progress_deadline_seconds
+    if inputs.now >= deadline:
         return Decision(
             "blocked", "Unschedulable", pod.unschedulable or "not scheduled", since=pod.created, delete=(pod,)
         )
     if pod.unschedulable:
         reason = "TooManyPods" if "Too many pods" in pod.unschedulable else "Unschedulable"
-        since = past(pod.unschedulable_since, view.now) or pod.created
+        since = past(pod.unschedulable_since, inputs.now) or pod.created
         words = pod.unschedulable
         return Decision("blocked", reason, words, since=since, slot=True, slot_until=deadline, wake=deadline)
     return Decision("active", "Scheduling", since=pod.created, slot=True, wake=deadline)
 
 
-def _bound_pod(view: View, node: Node, pod: Pod) -> Decision:
-    since = past(node.ready_since, view.now)
-    if is_lost(view, node, pod):
+def _bound_pod(inputs: DecisionInput, node: Node, pod: Pod) -> Decision:
+    since = past(node.ready_since, inputs.now)
+    if is_lost(inputs, node, pod):
         message = f"Pod {pod.name} may still run there"
-        failing = since if _is_current(view, node, pod) else 0.0
+        failing = since if _is_current(inputs, node, pod) else 0.0
         return Decision("blocked", "NodeNotReady", message, since=since, failing=failing)
     if not node.ready:
-        at = lost_at(view, node, pod)
+        at = lost_at(inputs, node, pod)
         return Decision("active", "NodeNotReady", since=since, slot=True, slot_until=at, wake=at)
     if pod.phase == "Pending":
-        stuck = pod.created + view.spec.progress_deadline_seconds
-        wake = stuck if stuck > view.now else 0.0
+        stuck = pod.created + inputs.spec.progress_deadline_seconds
+        wake = stuck if stuck > inputs.now else 0.0
         return Decision("active", pod.waiting or "Starting", since=pod.created, slot=True, wake=wake)
     return Decision("active", "Running", since=pod.created, slot=True)

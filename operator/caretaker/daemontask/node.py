@@ -47,7 +47,7 @@ from caretaker.daemontask.pod_failure_policy import (
 from caretaker.daemontask.refusals import Refusal
 from caretaker.daemontask.run_triggers import (
     RETRY,
-    View,
+    DecisionInput,
     in_place,
     is_broken,
     is_retry,
@@ -58,65 +58,69 @@ from caretaker.daemontask.run_triggers import (
 
 
 def decide(
-    view: View, node: Node, eligibility: Eligibility, pods: Mapping[str, Pod], entry: Entry | None
+    inputs: DecisionInput, node: Node, eligibility: Eligibility, pods: Mapping[str, Pod], entry: Entry | None
 ) -> Decision:
     """The state of one node, and what has to happen to it."""
     if entry is not None and entry.node_uid != node.uid:
         entry = None  # the node was replaced: it has not run
     live, unrecorded = _split(pods, entry)
     settled: Entry | None
-    if entry is None and is_broken(view, node):
-        settled = in_place(view, node, eligibility, pods)
+    if entry is None and is_broken(inputs, node):
+        settled = in_place(inputs, node, eligibility, pods)
     elif unrecorded is not None:
-        settled = entry_for(view.task_uid, view.spec, unrecorded, node, entry, view.now)
+        settled = entry_for(inputs.task_uid, inputs.spec, unrecorded, node, entry, inputs.now)
     else:
-        settled = _unended(view, node, live, entry)
-    settled = dated(settled, view.now) if settled is not None else None
-    if unrecorded is not None and node.uid in view.unplaced:
-        view = msgspec.structs.replace(view, unplaced=view.unplaced - {node.uid})  # that Pod was placed
+        settled = _unended(inputs, node, live, entry)
+    settled = dated(settled, inputs.now) if settled is not None else None
+    if unrecorded is not None and node.uid in inputs.unplaced:
+        inputs = msgspec.structs.replace(inputs, unplaced=inputs.unplaced - {node.uid})  # that Pod was placed
     decision = (
-        ((_worn_out(view, node, live, entry) or decide_live(view, node, eligibility, live)) if live else None)
+        (
+            (_worn_out(inputs, node, live, entry) or decide_live(inputs, node, eligibility, live))
+            if live
+            else None
+        )
         or (
             None
             if eligibility.kind != "excluded"
             else Decision("excluded", eligibility.reason, eligibility.message)
         )
-        or _expected(view, settled)
-        or _recorded(view, node, settled)
-        or _waiting(view, node, eligibility, settled)
+        or _expected(inputs, settled)
+        or _recorded(inputs, node, settled)
+        or _waiting(inputs, node, eligibility, settled)
     )
     if settled is not None and settled is not entry:
         decision.record = settled
         decision.start = ""  # the record comes first: the next name follows from it
-        decision.wake = decision.wake or view.now
+        decision.wake = decision.wake or inputs.now
     if settled is not None and settled.attempts and decision.state not in ("excluded", "succeeded", "failed"):
-        decision.failing = decision.failing or _failing_since(view, node, settled)
-    if view.namesakes:
-        _keep_slot_of_predecessor(view, node, decision)
+        decision.failing = decision.failing or _failing_since(inputs, node, settled)
+    if inputs.namesakes:
+        _keep_slot_of_predecessor(inputs, node, decision)
     return decision
 
 
-def _failing_since(view: View, node: Node, entry: Entry) -> float:
+def _failing_since(inputs: DecisionInput, node: Node, entry: Entry) -> float:
     """When an attempt at the run that is wanted first failed; 0 where none did. A run that a reboot asks for
     after a failure is another attempt."""
-    if entry.result == "Succeeded" or entry.revision != view.revision:
+    if entry.result == "Succeeded" or entry.revision != inputs.revision:
         return 0.0
-    if trigger_of(view, node, entry) not in ("", RETRY, NODE_REBOOT):
+    if trigger_of(inputs, node, entry) not in ("", RETRY, NODE_REBOOT):
         return 0.0
     return float(entry.failing_since or entry.finished_at)
 
 
-def _keep_slot_of_predecessor(view: View, node: Node, decision: Decision) -> None:
+def _keep_slot_of_predecessor(inputs: DecisionInput, node: Node, decision: Decision) -> None:
     """A Pod of this task on the node of that name that this one replaced may run on the same machine."""
-    pod = view.namesakes.get(node.uid)
-    if pod is None or pod.owner_uid != view.task_uid:
+    pod = inputs.namesakes.get(node.uid)
+    if pod is None or pod.owner_uid != inputs.task_uid:
         return
-    if not decision.slot and not is_lost(view, node, pod):
+    if not decision.slot and not is_lost(inputs, node, pod):
         decision.slot, decision.slot_until = True, 0.0
         decision.slot_for, decision.slot_since = PREDECESSOR_TERMINATING, pod.deletion_asked
-    late = pod.deletion_asked + view.spec.progress_deadline_seconds
-    moments = (decision.wake, late, lost_at(view, node, pod))
-    decision.wake = min((at for at in moments if at > view.now), default=0.0)
+    late = pod.deletion_asked + inputs.spec.progress_deadline_seconds
+    moments = (decision.wake, late, lost_at(inputs, node, pod))
+    decision.wake = min((at for at in moments if at > inputs.now), default=0.0)
 
 
 def _split(pods: Mapping[str, Pod], entry: Entry | None) -> tuple[list[Pod], Pod | None]:
@@ -143,46 +147,46 @@ def _split(pods: Mapping[str, Pod], entry: Entry | None) -> tuple[list[Pod], Pod
     return live, first
 
 
-def _unended(view: View, node: Node, live: list[Pod], entry: Entry | None) -> Entry | None:
+def _unended(inputs: DecisionInput, node: Node, live: list[Pod], entry: Entry | None) -> Entry | None:
     """The entry of a node none of whose Pods has ended unrecorded."""
-    if len(live) == 1 and used_up(view.spec, live[0]) and not (entry and was_used_up(entry, live[0])):
-        return entry_for(view.task_uid, view.spec, live[0], node, entry, view.now)
+    if len(live) == 1 and used_up(inputs.spec, live[0]) and not (entry and was_used_up(entry, live[0])):
+        return entry_for(inputs.task_uid, inputs.spec, live[0], node, entry, inputs.now)
     if live:
-        settled = intents.covered(view.spec, live, entry)
+        settled = intents.covered(inputs.spec, live, entry)
     elif entry is None:
         return None
     elif entry.intent:
-        known = view.unstarted.get(node.uid, "")
-        settled = intents.concluded(view.spec, entry, known, view.now, view.backoff_scale)
+        known = inputs.unstarted.get(node.uid, "")
+        settled = intents.concluded(inputs.spec, entry, known, inputs.now, inputs.backoff_scale)
     else:
-        settled = intents.kept_from_repeating(view.spec, entry)
+        settled = intents.kept_from_repeating(inputs.spec, entry)
     if settled is not entry or (entry is not None and intents.is_open(entry)):
         return settled
-    return _settle(view, node, entry)
+    return _settle(inputs, node, entry)
 
 
-def _expected(view: View, entry: Entry | None) -> Decision | None:
+def _expected(inputs: DecisionInput, entry: Entry | None) -> Decision | None:
     """A run whose Pod is still to be seen: another pass, or another operator, may be creating it."""
-    if entry is None or not intents.is_expected(entry, view.now, view.backoff_scale):
+    if entry is None or not intents.is_expected(entry, inputs.now, inputs.backoff_scale):
         return None
-    wake = intents.expected_until(entry, view.backoff_scale)
+    wake = intents.expected_until(entry, inputs.backoff_scale)
     return Decision("active", "Starting", since=float(entry.started_at), slot=True, wake=wake)
 
 
-def _settle(view: View, node: Node, entry: Entry | None) -> Entry | None:
+def _settle(inputs: DecisionInput, node: Node, entry: Entry | None) -> Entry | None:
     """The entry after a reboot was looked at: absorbed as the run's own, refused as a loop, or as it was."""
-    if entry is None or NODE_REBOOT not in view.spec.rerun_on:
+    if entry is None or NODE_REBOOT not in inputs.spec.rerun_on:
         return entry
-    if trigger_of(view, node, entry) != NODE_REBOOT:
+    if trigger_of(inputs, node, entry) != NODE_REBOOT:
         return entry
-    settled = absorb_own_reboot(view.task_uid, view.spec, entry, node, view.now)
-    if settled is entry and reboot_loop(entry, view.now):
+    settled = absorb_own_reboot(inputs.task_uid, inputs.spec, entry, node, inputs.now)
+    if settled is entry and reboot_loop(entry, inputs.now):
         return msgspec.structs.replace(
             entry,
             result="Failed",
             reason=REBOOT_LOOP,
             message="reboots started 3 runs within 6 h; fix the node, then rerun it",
-            run_key=key_of(view, node, entry.nonce),
+            run_key=key_of(inputs, node, entry.nonce),
             boot_id=node.boot_id,
             results=None,  # of a failed node nobody asks, and there is no room for both
             fault=None,
@@ -190,7 +194,7 @@ def _settle(view: View, node: Node, entry: Entry | None) -> Entry | None:
     return settled
 
 
-def _worn_out(view: View, node: Node, live: list[Pod], entry: Entry | None) -> Decision | None:
+def _worn_out(inputs: DecisionInput, node: Node, live: list[Pod], entry: Entry | None) -> Decision | None:
     """A node whose run has failed by backoffLimit though its Pod lives on: it is deleted, and holds its slot
     until it has gone."""
     if entry is None:
@@ -198,8 +202,8 @@ def _worn_out(view: View, node: Node, live: list[Pod], entry: Entry | None) -> D
     pod = next((pod for pod in live if was_used_up(entry, pod)), None)
     if pod is None:
         return None
-    going = terminating(view, node, [pod])
-    decision = _recorded(view, node, entry) or going
+    going = terminating(inputs, node, [pod])
+    decision = _recorded(inputs, node, entry) or going
     if pod.deletion:
         decision.slot, decision.slot_until, decision.wake = going.slot, going.slot_until, going.wake
         decision.slot_for, decision.slot_since = PREDECESSOR_TERMINATING, going.since
@@ -208,58 +212,58 @@ def _worn_out(view: View, node: Node, live: list[Pod], entry: Entry | None) -> D
     return decision
 
 
-def _recorded(view: View, node: Node, entry: Entry | None) -> Decision | None:
+def _recorded(inputs: DecisionInput, node: Node, entry: Entry | None) -> Decision | None:
     """A node whose last run is still good."""
-    if entry is None or trigger_of(view, node, entry):
+    if entry is None or trigger_of(inputs, node, entry):
         return None
     if entry.result == "Failed":
         return Decision("failed", entry.reason, entry.message, since=float(entry.finished_at))
     decision = Decision("succeeded", since=float(entry.finished_at))
-    if view.spec.min_success_seconds:
-        _hold_slot(view, node, entry, decision)
+    if inputs.spec.min_success_seconds:
+        _hold_slot(inputs, node, entry, decision)
     return decision
 
 
-def _hold_slot(view: View, node: Node, entry: Entry, decision: Decision) -> None:
+def _hold_slot(inputs: DecisionInput, node: Node, entry: Entry, decision: Decision) -> None:
     """minSuccessSeconds: the slot is freed once the node has stayed Ready that long after its success.
 
     Bounded by the progress deadline: a node that goes NotReady for good must not hold a slot for ever. One
     that went NotReady within that time and still is counts as failing: its run may be why.
     """
-    ended, since = float(entry.finished_at), past(node.ready_since, view.now)
-    watched = ended + view.spec.min_success_seconds
+    ended, since = float(entry.finished_at), past(node.ready_since, inputs.now)
+    watched = ended + inputs.spec.min_success_seconds
     if not node.ready and since <= watched:
         decision.failing = max(ended, since)
-    until = max(ended, since) + view.spec.min_success_seconds
-    bound = watched + view.spec.progress_deadline_seconds
-    if view.now < bound and (not node.ready or view.now < until):
+    until = max(ended, since) + inputs.spec.min_success_seconds
+    bound = watched + inputs.spec.progress_deadline_seconds
+    if inputs.now < bound and (not node.ready or inputs.now < until):
         decision.slot = True
         decision.reason = "MinSuccessSeconds"
         decision.wake = decision.slot_until = min(until if node.ready else bound, bound)
 
 
-def _waiting(view: View, node: Node, eligibility: Eligibility, entry: Entry | None) -> Decision:
+def _waiting(inputs: DecisionInput, node: Node, eligibility: Eligibility, entry: Entry | None) -> Decision:
     """A node that needs a run and has no live Pod. A Pod beyond the entry's seq is recorded before anything
     starts, so the next seq follows from the entry alone."""
     if eligibility.kind == "held":
         return Decision("excluded", eligibility.reason, eligibility.message)
-    again = entry if entry is not None and is_retry(view, node, entry) else None
+    again = entry if entry is not None and is_retry(inputs, node, entry) else None
     if eligibility.kind == "blocked":
-        return _blocked(view, eligibility, again)
-    if (before := view.namesakes.get(node.uid)) is not None:
-        what = "node" if before.owner_uid == view.task_uid else "task"
+        return _blocked(inputs, eligibility, again)
+    if (before := inputs.namesakes.get(node.uid)) is not None:
+        what = "node" if before.owner_uid == inputs.task_uid else "task"
         message = f"waiting for Pod {before.name} of an earlier {what} of this name to go"
         return Decision("blocked", PREDECESSOR_TERMINATING, message, since=before.deletion_asked)
-    trigger, nonce = trigger_of(view, node, entry), nonce_of(view, node, entry)
-    if view.awaited and entry is None and not nonce:
+    trigger, nonce = trigger_of(inputs, node, entry), nonce_of(inputs, node, entry)
+    if inputs.awaited and entry is None and not nonce:
         return Decision("pending", Reason.AWAITING_SCHEDULE)
-    refusal = view.refused.get(node.uid)
-    not_before = _not_before(view, node, entry, trigger)
+    refusal = inputs.refused.get(node.uid)
+    not_before = _not_before(inputs, node, entry, trigger)
     if refusal is not None:
         not_before = max(not_before, refusal.until)
-    waits = view.now < not_before
-    decision = _wanting(view, again, refusal, BACKOFF if waits else QUEUED)
-    if node.uid in view.unplaced or node.uid in view.deprioritised:
+    waits = inputs.now < not_before
+    decision = _wanting(inputs, again, refusal, BACKOFF if waits else QUEUED)
+    if node.uid in inputs.unplaced or node.uid in inputs.deprioritised:
         decision.slot = False  # it got no Pod, or no room for one, when it was last tried: others go first
     if waits:
         decision.wake = min(not_before, decision.wake or not_before)
@@ -267,30 +271,30 @@ def _waiting(view: View, node: Node, eligibility: Eligibility, entry: Entry | No
         return decision
     retry = entry if entry is not None and trigger == RETRY else None
     decision.start, decision.nonce = trigger, nonce
-    decision.seq = 1 + (entry.seq if entry else 0) + view.seq_skips.get(node.uid, 0)
+    decision.seq = 1 + (entry.seq if entry else 0) + inputs.seq_skips.get(node.uid, 0)
     decision.attempt = 1 + (retry.attempts + retry.disruptions if retry else 0)
     return decision
 
 
-def _blocked(view: View, eligibility: Eligibility, again: Entry | None) -> Decision:
+def _blocked(inputs: DecisionInput, eligibility: Eligibility, again: Entry | None) -> Decision:
     """A node on which nothing may start now."""
-    since = max(eligibility.since, view.waiting_since)
-    late = since + view.spec.progress_deadline_seconds if eligibility.since else 0.0
-    kept, lost_since = _held(view, eligibility, again) if again is not None else (0.0, 0.0)
-    wake = min((at for at in (late, kept) if at > view.now), default=0.0)
+    since = max(eligibility.since, inputs.waiting_since)
+    late = since + inputs.spec.progress_deadline_seconds if eligibility.since else 0.0
+    kept, lost_since = _held(inputs, eligibility, again) if again is not None else (0.0, 0.0)
+    wake = min((at for at in (late, kept) if at > inputs.now), default=0.0)
     return Decision(
         "blocked",
         eligibility.reason,
         eligibility.message,
         since=eligibility.since,
-        slot=view.now < kept,
-        slot_until=kept if view.now < kept else 0.0,
-        failing=lost_since if kept <= view.now else 0.0,
+        slot=inputs.now < kept,
+        slot_until=kept if inputs.now < kept else 0.0,
+        failing=lost_since if kept <= inputs.now else 0.0,
         wake=wake,
     )
 
 
-def _held(view: View, eligibility: Eligibility, again: Entry) -> tuple[float, float]:
+def _held(inputs: DecisionInput, eligibility: Eligibility, again: Entry) -> tuple[float, float]:
     """(until when a blocked node keeps its slot, since when it counts as failing after that); 0 for never.
 
     A node whose run has failed keeps its slot until the progress deadline: the run may be the reason why the
@@ -302,13 +306,13 @@ def _held(view: View, eligibility: Eligibility, again: Entry) -> tuple[float, fl
     if not (again.attempts or down):
         return 0.0, 0.0
     since = float(again.started_at if again.rejections else again.finished_at)
-    kept = since + view.spec.progress_deadline_seconds
+    kept = since + inputs.spec.progress_deadline_seconds
     if not again.rejections:
-        since = max(past(eligibility.since, view.now), since)
+        since = max(past(eligibility.since, inputs.now), since)
     return kept, since if down and since <= kept else 0.0
 
 
-def _wanting(view: View, again: Entry | None, refusal: Refusal | None, reason: str) -> Decision:
+def _wanting(inputs: DecisionInput, again: Entry | None, refusal: Refusal | None, reason: str) -> Decision:
     """A node that may start: now, or when its backoff is over.
 
     A node on which a run has ended without success keeps its slot, else each one that waits for its retry
@@ -319,19 +323,19 @@ def _wanting(view: View, again: Entry | None, refusal: Refusal | None, reason: s
     if again is None:
         return Decision("pending", reason)
     if again.rejections:
-        return _rejected(view, again)
+        return _rejected(inputs, again)
     since = float(again.finished_at)
     last = f"{again.reason}: {again.message}" if reason == BACKOFF and again.reason else ""
     return Decision("pending", reason, last, since=since, slot=bool(again.attempts or again.disruptions))
 
 
-def _rejected(view: View, again: Entry) -> Decision:
+def _rejected(inputs: DecisionInput, again: Entry) -> Decision:
     """A node whose kubelet rejects the Pods. An earlier run that failed or was disrupted there may be the
     reason (it fills the disk, and is evicted): the slot is kept until the progress deadline. After a
     disruption the node then counts as failing."""
     since = float(again.started_at)
-    kept = since + view.spec.progress_deadline_seconds
-    held = bool(again.attempts or again.disruptions) and view.now < kept
+    kept = since + inputs.spec.progress_deadline_seconds
+    held = bool(again.attempts or again.disruptions) and inputs.now < kept
     return Decision(
         "blocked",
         again.reason,
@@ -339,18 +343,18 @@ def _rejected(view: View, again: Entry) -> Decision:
         since=since,
         slot=held,
         slot_until=kept if held else 0.0,
-        failing=since if again.disruptions and kept <= view.now else 0.0,
+        failing=since if again.disruptions and kept <= inputs.now else 0.0,
         wake=kept if held else 0.0,
     )
 
 
-def _not_before(view: View, node: Node, entry: Entry | None, trigger: str) -> float:
+def _not_before(inputs: DecisionInput, node: Node, entry: Entry | None, trigger: str) -> float:
     """When the next attempt may start: 10 s doubling to 10 min after the last one ended (batch/v1 Job)."""
-    vanished = view.vanished.get(node.uid, 0.0)
+    vanished = inputs.vanished.get(node.uid, 0.0)
     if entry is not None and intents.was_unreadable(entry):
-        return max(vanished, intents.quiet_from(entry, view.backoff_scale))
+        return max(vanished, intents.quiet_from(entry, inputs.backoff_scale))
     if entry is None or trigger != "Retry":
         return vanished
     tries = entry.rejections or entry.attempts + entry.disruptions
-    wait = min(BACKOFF_BASE * 2.0 ** min(max(tries - 1, 0), 16), BACKOFF_MAX) * view.backoff_scale
+    wait = min(BACKOFF_BASE * 2.0 ** min(max(tries - 1, 0), 16), BACKOFF_MAX) * inputs.backoff_scale
     return max(vanished, entry.finished_at + wait)

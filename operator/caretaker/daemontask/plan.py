@@ -22,7 +22,7 @@ from caretaker.daemontask.ledger import Entry, Ledger
 from caretaker.daemontask.losses import decided
 from caretaker.daemontask.pod_failure_policy import BACKOFF_LIMIT_EXCEEDED, NODE_REBOOT, REBOOT_LOOP
 from caretaker.daemontask.pods import Start
-from caretaker.daemontask.reports import reports, view_of
+from caretaker.daemontask.reports import decision_input, reports
 from caretaker.daemontask.results import Summary, summarise
 from caretaker.daemontask.rollout import Rollout
 from caretaker.daemontask.run_triggers import key_of
@@ -347,7 +347,7 @@ def _start(snapshot: Snapshot, result: Plan, wanting: list[NodeReport], room: Ro
 
 
 def _begin(snapshot: Snapshot, result: Plan, shares: Shares) -> None:
-    view = view_of(snapshot, result.requests)
+    inputs = decision_input(snapshot, result.requests)
     for report in shares.starts:
         node, decision = report.node, report.decision
         start = Start(
@@ -355,14 +355,14 @@ def _begin(snapshot: Snapshot, result: Plan, shares: Shares) -> None:
             node_uid=node.uid,
             seq=decision.seq,
             attempt=decision.attempt,
-            run_key=key_of(view, node, decision.nonce),
+            run_key=key_of(inputs, node, decision.nonce),
             nonce=decision.nonce,
             boot_id=node.boot_id,
             trigger=decision.start,
-            tick=view.tick,
+            tick=inputs.tick,
         )
         result.starts.append(start)
-        if view.spec.at_most_once:
+        if inputs.spec.at_most_once:
             result.intents[node.name] = intent(
                 start, snapshot.revision, report.entry, snapshot.token, snapshot.now
             )

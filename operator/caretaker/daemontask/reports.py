@@ -20,35 +20,42 @@ from caretaker.daemontask.node import decide
 from caretaker.daemontask.node_eligibility import Eligibility
 from caretaker.daemontask.retention import expired
 from caretaker.daemontask.rollout_start import waiting_since
-from caretaker.daemontask.run_triggers import NO_PODS, View, are_past, made_up
+from caretaker.daemontask.run_triggers import NO_PODS, DecisionInput, are_past, made_up
 from caretaker.daemontask.snapshot import Snapshot
 
 
 def reports(snapshot: Snapshot, requests: AnnotationRequests, taken: int = 0) -> Iterator[NodeReport]:
     """Every node's decision. `taken`: the tick that counts from now on, where it is not stored yet."""
-    view = view_of(snapshot, requests)
+    inputs = decision_input(snapshot, requests)
     if taken:
-        view = msgspec.structs.replace(view, tick=taken, awaited=False)
-    cache = _decision_cache(snapshot, requests, view)
-    tables = (view.seq_skips, view.vanished, view.refused, view.deprioritised, view.namesakes, view.unstarted)
-    special = view.unplaced.union(*tables)
+        inputs = msgspec.structs.replace(inputs, tick=taken, awaited=False)
+    cache = _decision_cache(snapshot, requests, inputs)
+    tables = (
+        inputs.seq_skips,
+        inputs.vanished,
+        inputs.refused,
+        inputs.deprioritised,
+        inputs.namesakes,
+        inputs.unstarted,
+    )
+    special = inputs.unplaced.union(*tables)
     pods_of, entries, lost = snapshot.pods.get, snapshot.ledger.entries, bool(snapshot.ledger.lost)
     for name, node in snapshot.nodes.items():
         entry, pods = entries.get(name), pods_of(node.uid) or NO_PODS
-        plain = node.uid not in special and name not in view.corrupt
+        plain = node.uid not in special and name not in inputs.corrupt
         report = cache.get(node, pods, entry) if plain else None
         if report is None:
-            report = _report(snapshot, view, node, pods, entry)
+            report = _report(snapshot, inputs, node, pods, entry)
             if plain:
                 cache.put(pods, entry, report)
         said = assumed(snapshot, requests, node) if lost and report.decision.state != "succeeded" else None
-        if said is not None and _may_have_run(view, node, snapshot.eligibility_rules.check(node), pods):
-            report = _assumed(view, node, entry, pods, said, taken)
+        if said is not None and _may_have_run(inputs, node, snapshot.eligibility_rules.check(node), pods):
+            report = _assumed(inputs, node, entry, pods, said, taken)
         yield report
 
 
 def _assumed(
-    view: View,
+    inputs: DecisionInput,
     node: Node,
     entry: Entry | None,
     pods: Mapping[str, Pod],
@@ -58,7 +65,7 @@ def _assumed(
     """The report of a run whose record is lost. No name of the node's Pods is given again."""
     known = entry.seq if entry is not None and entry.node_uid == node.uid else 0
     seq = max([known, *(pod.seq for pod in pods.values())])
-    record = msgspec.structs.replace(made_up(view, node, *said), seq=seq)
+    record = msgspec.structs.replace(made_up(inputs, node, *said), seq=seq)
     if record.reason == OUTCOME_UNKNOWN:
         record = msgspec.structs.replace(record, message=LOST)
     ended: State = "succeeded" if record.result == "Succeeded" else "failed"
@@ -66,7 +73,7 @@ def _assumed(
     return NodeReport(node, decision, record)
 
 
-def _decision_cache(snapshot: Snapshot, requests: AnnotationRequests, view: View) -> DecisionCache:
+def _decision_cache(snapshot: Snapshot, requests: AnnotationRequests, inputs: DecisionInput) -> DecisionCache:
     cache, task = snapshot.decision_cache or DecisionCache(), snapshot.task
     basis = Basis(
         spec=msgspec.structs.replace(task.spec, template={}),  # may be large; its revision stands for it
@@ -74,8 +81,8 @@ def _decision_cache(snapshot: Snapshot, requests: AnnotationRequests, view: View
         eligibility_rules=snapshot.eligibility_rules,
         rerun_at=requests.rerun_at,
         rerun_nodes=requests.rerun_nodes,
-        tick=view.tick,
-        waiting_since=view.waiting_since,
+        tick=inputs.tick,
+        waiting_since=inputs.waiting_since,
         scale=snapshot.scale,
     )
     cache.begin(basis, snapshot.now)
@@ -83,9 +90,9 @@ def _decision_cache(snapshot: Snapshot, requests: AnnotationRequests, view: View
 
 
 def _report(
-    snapshot: Snapshot, view: View, node: Node, pods: Mapping[str, Pod], entry: Entry | None
+    snapshot: Snapshot, inputs: DecisionInput, node: Node, pods: Mapping[str, Pod], entry: Entry | None
 ) -> NodeReport:
-    decision = decide(view, node, snapshot.eligibility_rules.check(node), pods, entry)
+    decision = decide(inputs, node, snapshot.eligibility_rules.check(node), pods, entry)
     if decision.record is not None:
         return NodeReport(node, decision, decision.record)  # what is still to be written keeps its Pods
     if entry is None or entry.node_uid != node.uid:  # none, or of a node that this one replaced
@@ -101,9 +108,9 @@ def _report(
     return NodeReport(node, decision, entry, tuple(gone), due)
 
 
-def view_of(snapshot: Snapshot, requests: AnnotationRequests) -> View:
+def decision_input(snapshot: Snapshot, requests: AnnotationRequests) -> DecisionInput:
     """What a node's decision reads of the task."""
-    return View(
+    return DecisionInput(
         task_uid=snapshot.task.metadata.uid,
         spec=snapshot.task.spec,
         revision=snapshot.revision,
@@ -138,10 +145,12 @@ def _predecessors(snapshot: Snapshot) -> dict[str, Pod]:
     return found
 
 
-def _may_have_run(view: View, node: Node, eligibility: Eligibility, pods: Mapping[str, Pod]) -> bool:
+def _may_have_run(
+    inputs: DecisionInput, node: Node, eligibility: Eligibility, pods: Mapping[str, Pod]
+) -> bool:
     """Whether the lost entry may have been this node's: cordoned, tainted and NotReady nodes ran before
     they were, nodes that the template does not select never did. A run of which there is a Pod is recorded
     from it; Pods of earlier runs tell nothing of it."""
-    if pods and not are_past(view, node, pods):
+    if pods and not are_past(inputs, node, pods):
         return False
     return eligibility.kind != "excluded" or eligibility.reason == "Taint"

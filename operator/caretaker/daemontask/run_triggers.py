@@ -22,7 +22,7 @@ RETRY: Final = "Retry"
 NO_PODS: Final[Mapping[str, Pod]] = {}
 
 
-class View(msgspec.Struct, frozen=True):
+class DecisionInput(msgspec.Struct, frozen=True):
     """Everything about the task that a node's decision reads."""
 
     task_uid: str
@@ -47,52 +47,59 @@ class View(msgspec.Struct, frozen=True):
     waiting_since: float = 0.0  # when the rollout began: nothing is late for what was before
 
 
-def nonce_of(view: View, node: Node, entry: Entry | None) -> str:
+def nonce_of(inputs: DecisionInput, node: Node, entry: Entry | None) -> str:
     """The latest forced re-run that this node has to answer. It never goes back: removing the
     annotation, as a GitOps sync may, re-runs nothing."""
-    asked = max(view.rerun_at, view.rerun_nodes.get(node.name, ""))
+    asked = max(inputs.rerun_at, inputs.rerun_nodes.get(node.name, ""))
     return max(asked, entry.nonce) if entry is not None else asked
 
 
-def trigger_of(view: View, node: Node, entry: Entry | None) -> str:
+def trigger_of(inputs: DecisionInput, node: Node, entry: Entry | None) -> str:
     """Why the node needs a run; empty when its last one is still good."""
     if entry is None:
         return "NewNode"
-    if nonce_of(view, node, entry) != entry.nonce:
+    if nonce_of(inputs, node, entry) != entry.nonce:
         return "Rerun"
-    if entry.revision != view.revision and "TemplateChange" in view.spec.rerun_on:
+    if entry.revision != inputs.revision and "TemplateChange" in inputs.spec.rerun_on:
         return "TemplateChange"
-    if view.tick and entry.tick != view.tick:
+    if inputs.tick and entry.tick != inputs.tick:
         return "Schedule"
-    if NODE_REBOOT in view.spec.rerun_on and node.boot_id and entry.boot_id and node.boot_id != entry.boot_id:
+    if (
+        NODE_REBOOT in inputs.spec.rerun_on
+        and node.boot_id
+        and entry.boot_id
+        and node.boot_id != entry.boot_id
+    ):
         return NODE_REBOOT
     return RETRY if entry.result == RETRY else ""
 
 
-def is_retry(view: View, node: Node, entry: Entry) -> bool:
+def is_retry(inputs: DecisionInput, node: Node, entry: Entry) -> bool:
     """Whether the run that the node needs is another attempt at the one that its entry is about."""
-    if entry.result != RETRY or entry.revision != view.revision:
+    if entry.result != RETRY or entry.revision != inputs.revision:
         return False
-    return trigger_of(view, node, entry) in (RETRY, NODE_REBOOT)
+    return trigger_of(inputs, node, entry) in (RETRY, NODE_REBOOT)
 
 
-def begun(view: View) -> View:
+def begun(inputs: DecisionInput) -> DecisionInput:
     """The same, of the last tick that anybody can have run for: whose record is made up was of that one."""
-    return msgspec.structs.replace(view, tick=view.stored)
+    return msgspec.structs.replace(inputs, tick=inputs.stored)
 
 
-def key_of(view: View, node: Node, nonce: str) -> str:
+def key_of(inputs: DecisionInput, node: Node, nonce: str) -> str:
     """The run key of a run that would start now."""
-    boot_id = node.boot_id if NODE_REBOOT in view.spec.rerun_on else ""
-    return run_key(view.task_uid, view.revision, node.uid, nonce, boot_id, view.tick)
+    boot_id = node.boot_id if NODE_REBOOT in inputs.spec.rerun_on else ""
+    return run_key(inputs.task_uid, inputs.revision, node.uid, nonce, boot_id, inputs.tick)
 
 
-def is_broken(view: View, node: Node) -> bool:
+def is_broken(inputs: DecisionInput, node: Node) -> bool:
     """AtMostOnce: whether the node's entry cannot be read, so that its run may have been."""
-    return view.spec.at_most_once and node.name in view.corrupt
+    return inputs.spec.at_most_once and node.name in inputs.corrupt
 
 
-def in_place(view: View, node: Node, eligibility: Eligibility, pods: Mapping[str, Pod]) -> Entry | None:
+def in_place(
+    inputs: DecisionInput, node: Node, eligibility: Eligibility, pods: Mapping[str, Pod]
+) -> Entry | None:
     """The entry in place of a broken one; None while there is nothing to say.
 
     The Pod of the run that is due tells how it ended; until it has ended the broken entry stands, which lets
@@ -103,48 +110,48 @@ def in_place(view: View, node: Node, eligibility: Eligibility, pods: Mapping[str
     as ended. So the entry's seq is beyond all theirs, as if they were recorded; and no name is given twice.
     """
     last = max(pods.values(), key=lambda pod: pod.seq, default=None)
-    seq = max(view.version, last.seq if last is not None else 0)
-    answer = _entry_from(view, node, last) if last is not None else None
-    if last is not None and answer is not None and not trigger_of(begun(view), node, answer):
+    seq = max(inputs.version, last.seq if last is not None else 0)
+    answer = _entry_from(inputs, node, last) if last is not None else None
+    if last is not None and answer is not None and not trigger_of(begun(inputs), node, answer):
         beyond = last.seq if seq > last.seq else 0
         return msgspec.structs.replace(answer, seq=seq, pod_seq=beyond) if last.terminal else None
-    return _unknown(view, node, seq) if eligibility.kind != "excluded" else None
+    return _unknown(inputs, node, seq) if eligibility.kind != "excluded" else None
 
 
-def _entry_from(view: View, node: Node, pod: Pod) -> Entry | None:
+def _entry_from(inputs: DecisionInput, node: Node, pod: Pod) -> Entry | None:
     if pod.terminal:
-        return entry_for(view.task_uid, view.spec, pod, node, None, view.now)
-    return covered(view.spec, [pod], None)
+        return entry_for(inputs.task_uid, inputs.spec, pod, node, None, inputs.now)
+    return covered(inputs.spec, [pod], None)
 
 
-def are_past(view: View, node: Node, pods: Mapping[str, Pod]) -> bool:
+def are_past(inputs: DecisionInput, node: Node, pods: Mapping[str, Pod]) -> bool:
     """Whether all have ended, and the last one is of a run before the one that is due. A reboot makes no
     other run of it: what the Pod says of it counts."""
     last = max(pods.values(), key=lambda pod: pod.seq)
     if not all(pod.terminal for pod in pods.values()):
         return False
-    answer = entry_for(view.task_uid, view.spec, last, node, None, view.now)
-    return trigger_of(begun(view), node, answer) not in ("", RETRY, NODE_REBOOT)
+    answer = entry_for(inputs.task_uid, inputs.spec, last, node, None, inputs.now)
+    return trigger_of(begun(inputs), node, answer) not in ("", RETRY, NODE_REBOOT)
 
 
-def _unknown(view: View, node: Node, seq: int) -> Entry:
+def _unknown(inputs: DecisionInput, node: Node, seq: int) -> Entry:
     """What a broken entry said, nobody knows, so the run that is due is not repeated."""
-    entry = made_up(view, node, "Failed", OUTCOME_UNKNOWN)
+    entry = made_up(inputs, node, "Failed", OUTCOME_UNKNOWN)
     return msgspec.structs.replace(entry, seq=seq, message=UNREADABLE)
 
 
-def made_up(view: View, node: Node, result: Result, reason: str) -> Entry:
+def made_up(inputs: DecisionInput, node: Node, result: Result, reason: str) -> Entry:
     """An entry that answers what the node is asked to have run, though no Pod told of it."""
-    nonce, view = nonce_of(view, node, None), begun(view)
+    nonce, inputs = nonce_of(inputs, node, None), begun(inputs)
     return Entry(
         node_uid=node.uid,
-        revision=view.revision,
-        run_key=key_of(view, node, nonce),
+        revision=inputs.revision,
+        run_key=key_of(inputs, node, nonce),
         result=result,
         seq=0,
         nonce=nonce,
         boot_id=node.boot_id,
-        tick=view.tick,
-        finished_at=int(view.now),
+        tick=inputs.tick,
+        finished_at=int(inputs.now),
         reason=reason,
     )

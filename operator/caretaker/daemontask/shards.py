@@ -104,7 +104,7 @@ class Shards:
         """The new status.ledger.writes; `before`: the present status.ledger."""
         return write_counts(before, self._shards, self._known)
 
-    def view(self, reported: LedgerStatus, *, strict: bool = False) -> Ledger:
+    def ledger(self, reported: LedgerStatus, *, strict: bool = False) -> Ledger:
         """The ledger of a plan. `reported`: status.ledger, read before the shards; `strict`: see losses."""
         corrupt: dict[str, str] = {}
         for shard in self._shards.values():

@@ -46,7 +46,7 @@ async def observe(client: KubeClient, raw: RawTask) -> Snapshot:
     now = time.time()
     task, invalid = read_task(raw)
     await shards.load(now, expected(task.status.ledger))
-    ledger = shards.view(task.status.ledger, strict=task.spec.at_most_once)
+    ledger = shards.ledger(task.status.ledger, strict=task.spec.at_most_once)
     return _snapshot(task, invalid or reported_invalid(task), nodes, pods, ledger, now)
 
 
@@ -141,7 +141,7 @@ class Follower:
         pods = self._index.pods_of(self._namespace, raw.metadata.uid)
         # The task may be seen before the shards that its status counts the writes of.
         reported = msgspec.structs.replace(task.status.ledger, writes=())
-        ledger = shards.view(reported, strict=task.spec.at_most_once)
+        ledger = shards.ledger(reported, strict=task.spec.at_most_once)
         snapshot = _snapshot(task, invalid or reported_invalid(task), nodes, pods, ledger, now)
         # The eligibility of each node is cached for as long as the template is the same.
         if self._eligibility_rules is None or self._eligibility_rules[0] != snapshot.revision:

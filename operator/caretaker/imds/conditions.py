@@ -1,7 +1,7 @@
 """The conditions of an IMDSPolicy; their meanings stand in docs/operations.md.
 
-Pure: (View, Plan) -> conditions. Drift does not make Ready False: the policy does its work, and Compliant
-tells what it found. What is not known is never called compliant.
+Pure: (StatusInput, Plan) -> conditions. Drift does not make Ready False: the policy does its work, and
+Compliant reports the drift. An unknown state is never called compliant.
 """
 
 from collections.abc import Iterable, Sequence
@@ -44,7 +44,7 @@ class Problem(msgspec.Struct, frozen=True):
     message: str
 
 
-class View(msgspec.Struct, frozen=True):
+class StatusInput(msgspec.Struct, frozen=True):
     """One policy, now. `refusal`: (reason, message) of why nothing is done for it."""
 
     read: Read
@@ -57,19 +57,19 @@ class View(msgspec.Struct, frozen=True):
     source_problems: tuple[Problem, ...] = ()  # why sources of future nodes could not be read
 
 
-def conditions_of(view: View, plan: Plan, problem: str = "") -> Iterable[Condition]:
+def conditions_of(inputs: StatusInput, plan: Plan, problem: str = "") -> Iterable[Condition]:
     """Every condition of the kind; the abnormal ones only while True. `problem`: why the probe's task could
     not be written."""
-    generation = view.read.meta.generation
+    generation = inputs.read.meta.generation
 
     def condition(kind: str, status: ConditionStatus, reason: str, message: str) -> Condition:
         return Condition(kind, status, reason, message, observed_generation=generation)
 
-    status, reason, message = _ready(view, plan)
+    status, reason, message = _ready(inputs, plan)
     yield condition(c.READY, status, reason, message)
-    yield condition(c.PERMISSION_OK, *_permission(view))
-    yield condition(c.COMPLIANT, *_compliant(view, plan))
-    if (sources := _sources(view, plan)) is not None:
+    yield condition(c.PERMISSION_OK, *_permission(inputs))
+    yield condition(c.COMPLIANT, *_compliant(inputs, plan))
+    if (sources := _sources(inputs, plan)) is not None:
         yield condition(c.SOURCES_COMPLIANT, *sources)
     if status != "True" and reason != Reason.NO_MATCHING_NODES:
         yield condition(c.STALLED if reason in STALLING else c.RECONCILING, "True", reason, message)
@@ -81,29 +81,29 @@ def conditions_of(view: View, plan: Plan, problem: str = "") -> Iterable[Conditi
             said = "EC2 throttled changes; they are sent more slowly for some minutes"
             yield condition(c.THROTTLED, "True", Reason.THROTTLED, said)
     if plan.verified is not None:
-        yield condition(c.VERIFIED, *_verified(plan.verified, problem or view.probe_problem))
+        yield condition(c.VERIFIED, *_verified(plan.verified, problem or inputs.probe_problem))
     if plan.slow_and_open:
         said = (
             f"{plan.slow_and_open} node(s) have hop limit 1 and optional tokens: their pods wait seconds for "
             "IMDSv2, and then get IMDSv1"
         )
         yield condition(c.SLOW_AND_OPEN, "True", Reason.HOP_LIMIT_ONE, said)
-    if view.read.spec is not None and view.read.spec.suspend:
+    if inputs.read.spec is not None and inputs.read.spec.suspend:
         yield condition(
             c.SUSPENDED, "True", Reason.SUSPENDED, "spec.suspend is true: the policy is not evaluated"
         )
 
 
-def _ready(view: View, plan: Plan) -> ConditionState:
-    if view.refusal is not None:
-        return "False", *view.refusal
-    if view.read.spec is not None and view.read.spec.suspend:
+def _ready(inputs: StatusInput, plan: Plan) -> ConditionState:
+    if inputs.refusal is not None:
+        return "False", *inputs.refusal
+    if inputs.read.spec is not None and inputs.read.spec.suspend:
         return "True", Reason.SUSPENDED, "Suspended; its options keep their precedence over other policies"
     if plan.conflicts:
         return "False", Reason.CONFLICT, _conflict(plan)
-    if view.problems:
-        first = view.problems[0]
-        return "False", _DENIED.get(first.code, Reason.NOT_ASKED), _told(view.problems)
+    if inputs.problems:
+        first = inputs.problems[0]
+        return "False", _DENIED.get(first.code, Reason.NOT_ASKED), _told(inputs.problems)
     state = _at_work(plan)
     if state[0] == "True" and (said := _nobody(plan.summary)):
         return "False", Reason.NO_MATCHING_NODES, said
@@ -178,24 +178,24 @@ def _verified(verified: Verified, problem: str) -> ConditionState:
     return status[verified.proved], verified.reason, verified.message
 
 
-def _permission(view: View) -> ConditionState:
-    denied = [p for p in (*view.problems, *view.source_problems) if p.code in _DENIED]
+def _permission(inputs: StatusInput) -> ConditionState:
+    denied = [p for p in (*inputs.problems, *inputs.source_problems) if p.code in _DENIED]
     if denied:
         return "False", _DENIED[denied[0].code], _told(denied)
-    if view.refused is not None:
-        known = view.refused[0] in _DENIED.values()
-        return "False" if known else "Unknown", *view.refused
-    if view.problems:
-        return "Unknown", Reason.NOT_ASKED, _told(view.problems)
-    if not view.asked:
+    if inputs.refused is not None:
+        known = inputs.refused[0] in _DENIED.values()
+        return "False" if known else "Unknown", *inputs.refused
+    if inputs.problems:
+        return "Unknown", Reason.NOT_ASKED, _told(inputs.problems)
+    if not inputs.asked:
         nobody = (Reason.NO_MATCHING_NODES, "EC2 was not asked, since no node is an instance of it")
-        return "Unknown", *(_unseen(view) or nobody)
+        return "Unknown", *(_unseen(inputs) or nobody)
     return "True", Reason.PERMITTED, "EC2 answers"
 
 
-def _compliant(view: View, plan: Plan) -> ConditionState:
+def _compliant(inputs: StatusInput, plan: Plan) -> ConditionState:
     found = plan.summary
-    if (unseen := _unseen(view)) is not None:
+    if (unseen := _unseen(inputs)) is not None:
         return "Unknown", *unseen
     if found.drifted or found.failed:
         fields = ", ".join(f"{field} of {count}" for field, count in sorted(plan.drift.items()))
@@ -217,7 +217,7 @@ def _undrifted(found: Summary) -> ConditionState:
     return "True", Reason.COMPLIANT, f"{found.compliant} of {found.nodes} node(s) are as they should be"
 
 
-def _sources(view: View, plan: Plan) -> ConditionState | None:
+def _sources(inputs: StatusInput, plan: Plan) -> ConditionState | None:
     """None: no group's source is known of."""
     found = plan.sources
     if not found.groups:
@@ -229,7 +229,7 @@ def _sources(view: View, plan: Plan) -> ConditionState | None:
             f"nodes that come will not be as they should: {_some(found.wrong)}",
         )
     if found.unknown:
-        told = "; ".join(filter(None, (_some(found.unknown), _told(view.source_problems))))
+        told = "; ".join(filter(None, (_some(found.unknown), _told(inputs.source_problems))))
         return "Unknown", Reason.SOURCES_UNKNOWN, f"what launches these is not known: {told}"
     return (
         "True",
@@ -243,11 +243,11 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:SHOWN]) + more
 
 
-def _unseen(view: View) -> tuple[str, str] | None:
+def _unseen(inputs: StatusInput) -> tuple[str, str] | None:
     """Why nothing is read."""
-    if view.refusal is not None:
-        return view.refusal
-    if view.read.spec is not None and view.read.spec.suspend:
+    if inputs.refusal is not None:
+        return inputs.refusal
+    if inputs.read.spec is not None and inputs.read.spec.suspend:
         return Reason.SUSPENDED, "the policy is suspended and not evaluated"
     return None
 

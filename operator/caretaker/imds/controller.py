@@ -23,14 +23,14 @@ from caretaker.aws.identity import ClientKey
 from caretaker.aws.readonly import read_only
 from caretaker.aws.services import Rate
 from caretaker.imds import plan as planning
-from caretaker.imds.conditions import View
+from caretaker.imds.conditions import StatusInput
 from caretaker.imds.enforce import Enforced
 from caretaker.imds.gather import GatherResult, gather
 from caretaker.imds.instance_modifier import InstanceModifier
 from caretaker.imds.instance_ref import InstanceRef, instance_ref_of, policy_inputs, readiness
 from caretaker.imds.inventory import LOST_SECONDS, Inventory
 from caretaker.imds.launch_templates import LaunchTemplateProvider
-from caretaker.imds.plan import Plan, Snapshot
+from caretaker.imds.plan import Plan, PlanInput
 from caretaker.imds.policy_state import PolicyState
 from caretaker.imds.prober import Prober
 from caretaker.imds.resource import KIND, RawPolicy, Read, policy_path, read
@@ -48,19 +48,18 @@ from caretaker.runtime.work_queue import Key
 JOIN_SECONDS: Final = 3.0
 # Until a region that could not be asked is tried again.
 AGAIN_SECONDS: Final = 15.0
-# Between two reads of probes that are under way: at first, and after minutes, since a Pod that cannot start
-# keeps us waiting for ever.
+# Between two reads of a running probe: at first, and after minutes. A Pod that cannot start never ends.
 PROBE_SECONDS: Final = (5.0, 60.0)
-# Until a probe that told nothing, or holds up a canary, is made again.
+# Until a probe without a result, or one that holds up a canary, is made again.
 RETRY_SECONDS: Final = 600.0
 _CRD: Final = "apply the CRDs of this version (kubectl apply -f crds/)"
 
 
-class Gathered(msgspec.Struct, frozen=True):
+class Snapshot(msgspec.Struct, frozen=True):
     """One policy with everything that its plan reads."""
 
-    view: View
-    snapshot: Snapshot | None  # None: nothing is read
+    status_input: StatusInput
+    plan_input: PlanInput | None  # None: nothing is read
     age: float = 0.0  # seconds since EC2 was asked for all
     targets: Mapping[str, ClientKey] = {}  # by region
     policy_state: PolicyState | None = None  # None: nothing is changed
@@ -70,9 +69,8 @@ class Gathered(msgspec.Struct, frozen=True):
 
 
 class ControllerOptions(msgspec.Struct, frozen=True):
-    """What the process's settings allow. `changes`: of EC2's bucket; `namespace`: the operator's own;
-    `watched`: the one whose DaemonTasks are run, None = all; `daemontasks`: whether they are run at all;
-    `cluster`: its name where that is set; `scale`: for tests."""
+    """The process's settings. `changes`: EC2's bucket; `namespace`: the operator's own; `watched`: that of the
+    DaemonTasks that run, None = all; `daemontasks`: any run; `cluster`: as set; `scale`: for tests."""
 
     grants: Grants
     namespace: str
@@ -131,8 +129,7 @@ class IMDSPolicyKind(Kind[Gathered, Plan, str]):
         nodes.subscribe(self._node_changed)
 
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
-        """On an event: only remember it, and enqueue policies: at once those that watch the Node, all others
-        a little later."""
+        """Stores the Node and enqueues policies: those that watch it at once, all others a little later."""
         if new is None:
             if old is not None:
                 self._nodes.pop(old.name, None)
@@ -148,7 +145,7 @@ class IMDSPolicyKind(Kind[Gathered, Plan, str]):
                 self._add_after(key, JOIN_SECONDS * self._scale)
 
     def forget(self, key: Key) -> None:
-        """The resource is gone; what it won is another's now."""
+        """The resource is gone; other policies win its options."""
         self._metrics.forget(key.name)
         self._waiting.pop(key, None)
         self._watched.pop(key, None)
@@ -173,7 +170,7 @@ class IMDSPolicyKind(Kind[Gathered, Plan, str]):
 
     # ---------------------------------------------------------------- gather
 
-    async def gather(self, key: Key) -> Gathered | None:
+    async def gather(self, key: Key) -> Snapshot | None:
         """The policy, all policies, the nodes, and what EC2 says of their instances."""
         if (problem := self.unseen()) is not None:
             raise problem
@@ -191,7 +188,7 @@ class IMDSPolicyKind(Kind[Gathered, Plan, str]):
         refusal = self._refused(mine)
         if mine.spec is None or refusal is not None or mine.spec.suspend:
             await self._unprobed(key.name)
-            return Gathered(View(mine, refusal), None)
+            return Snapshot(StatusInput(mine, refusal), None)
         listed, _ = await self._client.list(policy_path(), RawPolicy)
         policies = [policy for one in listed if (policy := read(one).policy()) is not None]
         if all(policy.name != mine.meta.name for policy in policies):
@@ -205,12 +202,14 @@ class IMDSPolicyKind(Kind[Gathered, Plan, str]):
         found = await gather(
             self._inventory, self._launch_templates, mine, policies, nodes, self._scale, unsure
         )
-        wants = [want async for want in in_pieces(planning.wants(found.snapshot))]
-        found = msgspec.structs.replace(found, snapshot=msgspec.structs.replace(found.snapshot, wants=wants))
+        wants = [want async for want in in_pieces(planning.wants(found.plan_input))]
+        found = msgspec.structs.replace(
+            found, plan_input=msgspec.structs.replace(found.plan_input, wants=wants)
+        )
         wanting = self._wanting(listed)
         found = await self._probed(mine, found)
         if policy_state is None:
-            return Gathered(found.view, found.snapshot, found.age, wanting=wanting, lost=found.lost)
+            return Snapshot(found.status_input, found.plan_input, found.age, wanting=wanting, lost=found.lost)
         return self._enforcing(mine, found, policy_state, wanting)
 
     def _wanting(self, listed: Iterable[RawPolicy]) -> frozenset[str]:
@@ -240,18 +239,20 @@ class IMDSPolicyKind(Kind[Gathered, Plan, str]):
         )
         return msgspec.structs.replace(
             found,
-            view=msgspec.structs.replace(found.view, probe_problem=known.problem),
-            snapshot=msgspec.structs.replace(found.snapshot, probing=probing, known=known, now=time.time()),
+            status_input=msgspec.structs.replace(found.status_input, probe_problem=known.problem),
+            plan_input=msgspec.structs.replace(
+                found.plan_input, probing=probing, known=known, now=time.time()
+            ),
         )
 
     def _enforcing(
         self, mine: Read, found: GatherResult, policy_state: PolicyState, wanting: frozenset[str]
-    ) -> Gathered:
+    ) -> Snapshot:
         """The same with the inputs of Enforce."""
         inputs = self._modifier.enforce_input(mine, policy_state, found.targets)
-        snapshot = msgspec.structs.replace(found.snapshot, enforce_input=inputs)
-        view = msgspec.structs.replace(found.view, refused=policy_state.refused)
-        return Gathered(view, snapshot, found.age, found.targets, policy_state, wanting, found.lost)
+        plan_input = msgspec.structs.replace(found.plan_input, enforce_input=inputs)
+        status_input = msgspec.structs.replace(found.status_input, refused=policy_state.refused)
+        return Snapshot(status_input, plan_input, found.age, found.targets, policy_state, wanting, found.lost)
 
     def _refused(self, mine: Read) -> tuple[str, str] | None:
         if mine.spec is None:
@@ -261,9 +262,9 @@ class IMDSPolicyKind(Kind[Gathered, Plan, str]):
 
     # ---------------------------------------------------------------- the rest of a pass
 
-    def plan(self, snapshot: Gathered) -> Plan:
+    def plan(self, snapshot: Snapshot) -> Plan:
         """See plan.py."""
-        return Plan() if snapshot.snapshot is None else planning.plan(snapshot.snapshot)
+        return Plan() if snapshot.plan_input is None else planning.plan(snapshot.plan_input)
 
     async def recheck(self, snapshot: Gathered, plan: Plan) -> Gathered | None:
         """Read the plan's instances again if their last read is too old, with the next ones; once in a pass,
@@ -277,7 +278,9 @@ class IMDSPolicyKind(Kind[Gathered, Plan, str]):
             for region, target in snapshot.targets.items():
                 ids = [instance for where, instance in enforced.ahead if where == region]
                 await self._inventory.again(target, ids, since)
-        elif not await self._modifier.ask(snapshot.view.read, policy_state, enforced.asks, snapshot.targets):
+        elif not await self._modifier.ask(
+            snapshot.status_input.read, policy_state, enforced.asks, snapshot.targets
+        ):
             return None
         newer = await self.gather(self._key(snapshot))
         return msgspec.structs.replace(newer, reread=snapshot.reread or reread) if newer is not None else None
@@ -298,7 +301,7 @@ class IMDSPolicyKind(Kind[Gathered, Plan, str]):
     async def after(self, snapshot: Gathered, plan: Plan, outcome: str) -> None:  # noqa: ARG002
         """The status stands: make the changes."""
         if plan.enforced is not None and plan.enforced.writes and snapshot.policy_state is not None:
-            mine = snapshot.view.read
+            mine = snapshot.status_input.read
             await self._recorded(mine, plan.enforced)
             await self._modifier.carry_out(
                 mine, snapshot.policy_state, plan.enforced.writes, snapshot.targets
@@ -316,26 +319,26 @@ class IMDSPolicyKind(Kind[Gathered, Plan, str]):
         if (now.status.canary, now.status.changed) != (enforced.canary, enforced.changed):
             raise Retry(f"status lacks what was written, so no instance is changed: {_CRD}")
 
-    def _key(self, snapshot: Gathered) -> Key:
-        return Key(KIND, "", snapshot.view.read.meta.name)
+    def _key(self, snapshot: Snapshot) -> Key:
+        return Key(KIND, "", snapshot.status_input.read.meta.name)
 
     def path(self, key: Key) -> str:
         """See resource.py."""
         return policy_path(key.name)
 
-    def subject(self, snapshot: Gathered) -> Subject:
+    def subject(self, snapshot: Snapshot) -> Subject:
         """The resource."""
-        meta = snapshot.view.read.meta
+        meta = snapshot.status_input.read.meta
         return Subject(
             ref=ObjectRef(names.API_VERSION, KIND, "", meta.name, meta.uid),
             path=policy_path(meta.name),
             resource_version=meta.resource_version,
-            status=snapshot.view.read.status,
+            status=snapshot.status_input.read.status,
         )
 
-    def status(self, snapshot: Gathered, plan: Plan, outcome: str) -> Status:
+    def status(self, snapshot: Snapshot, plan: Plan, outcome: str) -> Status:
         """See status.py."""
-        return status_of(snapshot.view, plan, format_time(time.time()), outcome)
+        return status_of(snapshot.status_input, plan, format_time(time.time()), outcome)
 
     def observe(self, snapshot: Gathered, plan: Plan, status: Any) -> None:  # noqa: ARG002
         """The nodes by finding."""
@@ -344,21 +347,21 @@ class IMDSPolicyKind(Kind[Gathered, Plan, str]):
 
     def events(self, snapshot: Gathered, plan: Plan, status: Any) -> Sequence[Event]:  # noqa: ARG002
         """Transitions only."""
-        return events_of(snapshot.view.read.status, status, snapshot.view.read.spec)
+        return events_of(snapshot.status_input.read.status, status, snapshot.status_input.read.spec)
 
     def requeue(self, snapshot: Gathered, plan: Plan, outcome: str) -> Next:
         """When EC2 is to be asked for all again, or when something that Enforce waits for is due."""
-        if snapshot.snapshot is None:
+        if snapshot.plan_input is None:
             return Next()
-        delays = [max(snapshot.view.read.resync * self._scale - snapshot.age, 1.0 * self._scale)]
-        if snapshot.view.problems or snapshot.view.source_problems:
+        delays = [max(snapshot.status_input.read.resync * self._scale - snapshot.age, 1.0 * self._scale)]
+        if snapshot.status_input.problems or snapshot.status_input.source_problems:
             delays = [AGAIN_SECONDS * self._scale]
         if snapshot.lost:
             delays.append(LOST_SECONDS * self._scale)
         if plan.enforced is not None and plan.enforced.wake is not None:
             delays.append(plan.enforced.wake * self._scale)
         if plan.verified is not None and plan.verified.waiting:
-            unusable = outcome or snapshot.view.probe_problem
+            unusable = outcome or snapshot.status_input.probe_problem
             delays.append(AGAIN_SECONDS * self._scale if unusable else self._probe_delay(snapshot))
         else:
             self._waiting.pop(self._key(snapshot), None)
@@ -368,7 +371,7 @@ class IMDSPolicyKind(Kind[Gathered, Plan, str]):
             delays.append(AGAIN_SECONDS * self._scale)
         return Next(delay=min(delays))
 
-    def _probe_delay(self, snapshot: Gathered) -> float:
+    def _probe_delay(self, snapshot: Snapshot) -> float:
         """Longer the longer it takes."""
         now = time.monotonic()
         waited = now - self._waiting.setdefault(self._key(snapshot), now)
@@ -377,7 +380,7 @@ class IMDSPolicyKind(Kind[Gathered, Plan, str]):
 
 
 def _unserved(options: ControllerOptions) -> str:
-    """Why nobody would run the probe's task."""
+    """Why the probe's task would not run."""
     if not options.daemontasks:
         return "the operator runs no DaemonTasks (--kinds), and the probe is one: have it serve daemontasks"
     if options.watched in (None, options.namespace):

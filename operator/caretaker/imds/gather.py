@@ -22,7 +22,7 @@ from caretaker.imds.enforce_input import recorded
 from caretaker.imds.instance_ref import InstanceRef, most
 from caretaker.imds.inventory import Inventory, Region
 from caretaker.imds.launch_templates import LaunchResult, LaunchTemplateProvider
-from caretaker.imds.plan import Member, Policy, Snapshot
+from caretaker.imds.plan import Member, PlanInput, Policy
 from caretaker.imds.resource import Read, user_of
 from caretaker.imds.selection import selects
 from caretaker.kube.errors import ApiError
@@ -36,8 +36,8 @@ class GatherResult(msgspec.Struct, frozen=True):
     """The result. `age`: seconds since the oldest full read of a region; `targets` by region; `lost`:
     responses lacked some instances, which are read again soon."""
 
-    view: View
-    snapshot: Snapshot
+    status_input: StatusInput
+    plan_input: PlanInput
     age: float
     targets: Mapping[str, ClientKey]
     lost: bool = False
@@ -84,7 +84,7 @@ async def gather(
     now = time.monotonic()
     asked = [region.at for region in regions.values() if region.at]
     age = now - min(asked, default=now)
-    view = View(
+    status_input = StatusInput(
         mine,
         problems=tuple(problems[name] for name in sorted(problems)),
         scanned=format_time(time.time() - age) if asked else None,
@@ -92,11 +92,11 @@ async def gather(
         source_problems=tuple(_problem(problem, operator) for problem in sources.problems),
     )
     unasked = {name: problem.message for name, problem in problems.items()}
-    snapshot = Snapshot(
+    plan_input = PlanInput(
         mine.meta.name, policies, members, unasked, mine.spec.aws.region, launching=sources.known
     )
     lost = any(not region.lost.isdisjoint(wanted[name]) for name, region in regions.items())
-    return GatherResult(view, snapshot, age, targets, lost)
+    return GatherResult(status_input, plan_input, age, targets, lost)
 
 
 async def _wanted(spec: Spec, nodes: Sequence[NodeRef], changed: Collection[str]) -> dict[str, set[str]]:

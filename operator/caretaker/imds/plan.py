@@ -1,6 +1,6 @@
 """What a pass over an IMDSPolicy finds: a check result for every node that it means, counted.
 
-Pure: Snapshot -> Plan. All policies are in the snapshot, since they decide together what a node should have.
+Pure: PlanInput -> Plan. The input has all policies, since they decide together what a node should have.
 """
 
 from collections import Counter
@@ -65,7 +65,7 @@ class Member(msgspec.Struct, frozen=True, gc=False):
 Want = tuple[bool, Mapping[str, Wanted]]
 
 
-class Snapshot(msgspec.Struct, frozen=True):
+class PlanInput(msgspec.Struct, frozen=True):
     """Everything that is read. `unasked` maps a region to why it could not be described."""
 
     me: str
@@ -99,34 +99,34 @@ class Plan(msgspec.Struct):
     sources: Findings = Findings()  # those of `groups`, and the others
 
 
-def plan(snapshot: Snapshot) -> Plan:
+def plan(plan_input: PlanInput) -> Plan:
     """See Plan."""
-    me = _me(snapshot)
-    checked = _CheckCache(snapshot, me)
+    me = _me(plan_input)
+    checked = _CheckCache(plan_input, me)
     own = checked.own
     found: list[tuple[Member, Found]] = []
     node_sources, others = NodeSources(), list[tuple[Member, Mapping[str, Wanted]]]()
     overridden = slow = 0
     conflicts: dict[str, tuple[str, ...]] = {}
-    for member, (mine, fields) in zip(snapshot.members, snapshot.wants or wants(snapshot), strict=True):
+    for member, (mine, fields) in zip(plan_input.members, plan_input.wants or wants(plan_input), strict=True):
         if not mine:
             others.append((member, fields))
             continue
         result = checked.of(member, fields)
-        found.append((member, _found(member, result, fields, probed=snapshot.probing is not None)))
+        found.append((member, _found(member, result, fields, probed=plan_input.probing is not None)))
         if result.state != "skipped":
             node_sources.add(member.groups, member.ref, member.seen, fields)
         overridden += any(me.name in one.losers for one in fields.values())
         slow += result.state in ("compliant", "drifted", "pending") and _slow(member)
         conflicts |= {field: one.rivals for field, one in fields.items() if me.name in one.rivals}
-    candidates = _candidates(snapshot, found)
-    enforced, verified = None, _verified(snapshot, candidates)
-    if snapshot.enforce_input is not None:
-        inputs = _enforce_input(snapshot, snapshot.enforce_input, me, found, verified, candidates)
+    candidates = _candidates(plan_input, found)
+    enforced, verified = None, _verified(plan_input, candidates)
+    if plan_input.enforce_input is not None:
+        inputs = _enforce_input(plan_input, plan_input.enforce_input, me, found, verified, candidates)
         enforced, found = _enforced(found, inputs, _elsewhere(others, inputs, checked))
     states = Counter[str](one.result.state for _, one in found)
     alike = _alike(found)
-    sources = audit(node_sources, lambda: _node_sources(others), snapshot.launching, me.name, own)
+    sources = audit(node_sources, lambda: _node_sources(others), plan_input.launching, me.name, own)
     groups = sources.on(counts.by_group(alike, verified))
     exceptions, omitted = exceptions_of((one for _, one in found), enforced)
     return Plan(
@@ -145,22 +145,22 @@ def plan(snapshot: Snapshot) -> Plan:
     )
 
 
-def wants(snapshot: Snapshot) -> Iterator[Want]:
+def wants(plan_input: PlanInput) -> Iterator[Want]:
     """What is wanted of each member: with many selectors of many terms it takes long, so that whoever must
     not stand still asks for it in pieces."""
-    me = _me(snapshot)
+    me = _me(plan_input)
     # What only audits takes no part in what is written.
-    rivals = [policy for policy in snapshot.policies if policy.enforces or not me.enforces]
+    rivals = [policy for policy in plan_input.policies if policy.enforces or not me.enforces]
     merged = _Merged(rivals, me)
-    return map(merged.known, snapshot.members)
+    return map(merged.known, plan_input.members)
 
 
-def _me(snapshot: Snapshot) -> Policy:
-    return next(policy for policy in snapshot.policies if policy.name == snapshot.me)
+def _me(plan_input: PlanInput) -> Policy:
+    return next(policy for policy in plan_input.policies if policy.name == plan_input.me)
 
 
 def _enforce_input(
-    snapshot: Snapshot,
+    plan_input: PlanInput,
     inputs: EnforceInput,
     me: Policy,
     found: Sequence[tuple[Member, Found]],
@@ -169,10 +169,10 @@ def _enforce_input(
 ) -> EnforceInput:
     """With the options of the policy, and the results of its probes."""
     inputs = msgspec.structs.replace(inputs, options=dict(me.options.given()))
-    if snapshot.probing is None or verified is None:
+    if plan_input.probing is None or verified is None:
         return inputs
-    probing, findings, now = snapshot.probing, snapshot.known.findings, snapshot.now
-    marks, known = snapshot.known.marks, recorded(inputs.canary, ())
+    probing, findings, now = plan_input.probing, plan_input.known.findings, plan_input.now
+    marks, known = plan_input.known.marks, recorded(inputs.canary, ())
     canaries = [
         (one, candidate) for (_, one), candidate in zip(found, candidates, strict=True) if candidate.needed
     ]
@@ -211,13 +211,13 @@ def _canaries(inputs: EnforceInput | None) -> dict[str, tuple[float, float]]:
     }
 
 
-def _candidates(snapshot: Snapshot, found: Sequence[tuple[Member, Found]]) -> Sequence[Candidate]:
+def _candidates(plan_input: PlanInput, found: Sequence[tuple[Member, Found]]) -> Sequence[Candidate]:
     """A Candidate for each instance, in order, if nodes are probed."""
-    if snapshot.probing is None:
+    if plan_input.probing is None:
         return ()
-    canaries = _canaries(snapshot.enforce_input)
-    changed = snapshot.enforce_input.changed if snapshot.enforce_input is not None else {}
-    me = _me(snapshot)
+    canaries = _canaries(plan_input.enforce_input)
+    changed = plan_input.enforce_input.changed if plan_input.enforce_input is not None else {}
+    me = _me(plan_input)
     fields = frozenset(field for field, _ in me.options.given())
     candidates = []
     for member, one in found:
@@ -227,12 +227,12 @@ def _candidates(snapshot: Snapshot, found: Sequence[tuple[Member, Found]]) -> Se
     return candidates
 
 
-def _verified(snapshot: Snapshot, candidates: Sequence[Candidate]) -> Verified | None:
+def _verified(plan_input: PlanInput, candidates: Sequence[Candidate]) -> Verified | None:
     """Evaluated before all decisions: an unexpected result stops all changes."""
-    if snapshot.probing is None:
+    if plan_input.probing is None:
         return None
-    known = snapshot.known
-    return verify(snapshot.probing, candidates, known.findings, known.marks, snapshot.now)
+    known = plan_input.known
+    return verify(plan_input.probing, candidates, known.findings, known.marks, plan_input.now)
 
 
 def _candidate(
@@ -325,8 +325,8 @@ class _Merged:
 class _CheckCache:
     """The check result of a node, computed once for all nodes with the same input."""
 
-    def __init__(self, snapshot: Snapshot, me: Policy) -> None:
-        self._snapshot = snapshot
+    def __init__(self, plan_input: PlanInput, me: Policy) -> None:
+        self._plan_input = plan_input
         self._me = me
         self.own = frozenset(field for field, _ in me.options.given())
         self._known: dict[tuple[object, ...], CheckResult] = {}
@@ -338,8 +338,8 @@ class _CheckCache:
         known = None if seen is None else tuple(getattr(seen, one) for one in compared)
         alike = (id(fields), ref.region, ref.skipped, known)
         if alike not in self._known:
-            unasked = self._snapshot.unasked.get(ref.region, "")
-            here = _here(member, self._snapshot.region)
+            unasked = self._plan_input.unasked.get(ref.region, "")
+            here = _here(member, self._plan_input.region)
             self._known[alike] = check(CheckInput(here, seen, fields, self._me.name, self.own, unasked))
         return self._known[alike]
 

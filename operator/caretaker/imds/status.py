@@ -18,7 +18,7 @@ from caretaker.api.imds import (
     Spec,
     Status,
 )
-from caretaker.imds.conditions import SHOWN, View, conditions_of
+from caretaker.imds.conditions import SHOWN, StatusInput, conditions_of
 from caretaker.imds.enforce import Enforced
 from caretaker.imds.plan import Plan
 from caretaker.imds.remediation import bounded
@@ -31,14 +31,14 @@ _TOO_LONG: Final = "; the commands are too long to stand here: caretaker plan -f
 _PROGRESS: Final = frozenset((Reason.CANARY_CHANGING, Reason.CANARY_SOAKING, Reason.CHANGING))
 
 
-def status_of(view: View, plan: Plan, now: str, problem: str = "") -> Status:
+def status_of(inputs: StatusInput, plan: Plan, now: str, problem: str = "") -> Status:
     """The status to write; equal to the one that stands when nothing has changed, whenever that was asked."""
-    before = view.read.status
-    counted = view.refusal is None and not (view.read.spec is not None and view.read.spec.suspend)
+    before = inputs.read.status
+    counted = inputs.refusal is None and not (inputs.read.spec is not None and inputs.read.spec.suspend)
     enforced = plan.enforced or Enforced()
     made = Status(
-        observed_generation=view.read.meta.generation,
-        conditions=c.merge(before.conditions, conditions_of(view, plan, problem), now),
+        observed_generation=inputs.read.meta.generation,
+        conditions=c.merge(before.conditions, conditions_of(inputs, plan, problem), now),
         summary=plan.summary if counted else before.summary,
         groups=_bounded(plan.groups) if counted else before.groups,
         groups_omitted=plan.groups_omitted if counted else before.groups_omitted,
@@ -52,7 +52,7 @@ def status_of(view: View, plan: Plan, now: str, problem: str = "") -> Status:
     )
     if made == before:
         return before
-    return msgspec.structs.replace(made, last_scan=ScanStatus(view.scanned))
+    return msgspec.structs.replace(made, last_scan=ScanStatus(inputs.scanned))
 
 
 def _to_change(plan: Plan) -> PlanStatus:

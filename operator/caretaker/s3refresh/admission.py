@@ -10,7 +10,7 @@ from caretaker.api.grants import Grants, refusals
 from caretaker.runtime.work_queue import Key
 from caretaker.s3refresh.claims import Claim, Claims
 from caretaker.s3refresh.resource import Read
-from caretaker.s3refresh.snapshots import Refusal
+from caretaker.s3refresh.snapshot import Rejection
 from caretaker.s3refresh.target_types import TargetType, target_type_of
 from caretaker.s3refresh.worker_config import SOURCE, alike, queue_of
 
@@ -22,13 +22,13 @@ class Admission:
         self._grants = grants
         self._claims = Claims()
 
-    def refused(self, key: Key, read: Read, on_news: Callable[[], None]) -> Refusal | None:
+    def refused(self, key: Key, read: Read, on_news: Callable[[], None]) -> Rejection | None:
         """Why nothing is done for the resource; None when all may be. `on_news` is called when that may have
         changed."""
         spec = read.spec
         if spec is None:
             self._claims.drop(key)
-            return Refusal(Reason.INVALID_SPEC, read.invalid)
+            return Rejection(Reason.INVALID_SPEC, read.invalid)
         target_type = target_type_of(spec)
         source, ends = spec.source.sqs.queue_url, target_type.ends_url
         used = {SOURCE: source}
@@ -37,20 +37,20 @@ class Admission:
         found = refusals(self._grants, key.namespace, spec.aws, used)
         if found:
             self._claims.drop(key)
-            return Refusal(Reason.NOT_GRANTED, "; ".join(map(str, found)))
+            return Rejection(Reason.NOT_GRANTED, "; ".join(map(str, found)))
         rank = (bool(spec.aws.secret_name), read.meta.creation_timestamp or "")
         claim = Claim(rank, alike(spec, key.namespace, source))
         owner = self._claims.claim(key, queue_of(source, spec), claim, on_news)
         if owner != key:
-            return Refusal(Reason.QUEUE_CONFLICT, _taken(owner, key))
+            return Rejection(Reason.QUEUE_CONFLICT, _taken(owner, key))
         queue = queue_of(ends, spec) if ends not in ("", source) else ""
         if queue == queue_of(source, spec):
-            return Refusal(Reason.QUEUE_CONFLICT, _spelt_twice(target_type))
+            return Rejection(Reason.QUEUE_CONFLICT, _spelt_twice(target_type))
         claim = Claim(rank, alike(spec, key.namespace, ends), source=False)
         first = self._claims.claim_ends(key, queue, claim)
         if first == key:
             return None
-        return Refusal(Reason.QUEUE_CONFLICT, _read_otherwise(target_type, first, key))
+        return Rejection(Reason.QUEUE_CONFLICT, _read_otherwise(target_type, first, key))
 
     def owner_absent(self, queue: str) -> bool:
         """Whether the queue (its ARN) is somebody's source: until the owner reads it, nobody else may."""

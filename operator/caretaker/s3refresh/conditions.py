@@ -1,7 +1,7 @@
 """The conditions of an S3AggregatedRefresh; their meanings stand in docs/operations.md.
 
-Pure: (View, Plan) -> conditions. Ready is what keeps events from becoming refreshes, decided by a chain of
-small rules, the first that applies wins; that something is dirty never makes it False.
+Pure: (Snapshot, Plan) -> conditions. Ready is False while events cannot become refreshes. A chain of small
+rules decides it, and the first that applies wins. A dirty target never makes it False.
 """
 
 from collections.abc import Callable, Iterable
@@ -17,7 +17,7 @@ from caretaker.s3refresh.debounce import Target
 from caretaker.s3refresh.plan import Plan
 from caretaker.s3refresh.queue_view import MOST_IN_FLIGHT, NEAR_MOST_IN_FLIGHT, status_of, uncovered
 from caretaker.s3refresh.resource import FINALIZER
-from caretaker.s3refresh.snapshots import Refusal, View
+from caretaker.s3refresh.snapshot import Rejection, Snapshot
 
 # So many calls in a row have to fail before Ready says so: a gateway that is busy refuses now and then.
 FAILURES_TOLD: Final = 3
@@ -42,85 +42,89 @@ _QUEUE_REASONS: Final = {
 }
 
 
-def conditions_of(view: View, plan: Plan) -> Iterable[Condition]:
+def conditions_of(snapshot: Snapshot, plan: Plan) -> Iterable[Condition]:
     """Every condition of the kind; Reconciling, Stalled, Suspended and MalformedMessages only while True."""
-    condition = partial(Condition, observed_generation=view.read.meta.generation)
-    status, reason, message = ready(view, plan)
+    condition = partial(Condition, observed_generation=snapshot.read.meta.generation)
+    status, reason, message = ready(snapshot, plan)
     yield condition(c.READY, status, reason, message)
-    yield condition(c.QUEUE_REACHABLE, *_queue(view))
-    yield condition(c.TARGETS_RESOLVED, *_targets(view, plan))
-    yield condition(c.CAUGHT_UP, *_caught_up(view, plan))
+    yield condition(c.QUEUE_REACHABLE, *_queue(snapshot))
+    yield condition(c.TARGETS_RESOLVED, *_targets(snapshot, plan))
+    yield condition(c.CAUGHT_UP, *_caught_up(snapshot, plan))
     if reason in STALLING:
         yield condition(c.STALLED, "True", reason, message)
     elif status != "True":
         yield condition(c.RECONCILING, "True", reason, message)
-    if view.malformed:
-        said = f"messages of the last hour could not be read, the latest: {view.fault}"
+    if snapshot.malformed:
+        said = f"messages of the last hour could not be read, the latest: {snapshot.fault}"
         yield condition(c.MALFORMED_MESSAGES, "True", Reason.UNREADABLE, said)
-    if view.read.spec is not None and view.read.spec.suspend:
+    if snapshot.read.spec is not None and snapshot.read.spec.suspend:
         yield condition(c.SUSPENDED, "True", Reason.SUSPENDED, "spec.suspend is true: nothing is received")
 
 
-def regained(status: Status, refusal: Refusal | None) -> bool:
+def regained(status: Status, rejection: Rejection | None) -> bool:
     """Whether the queue is this resource's again, and by what stands was not until now: another one may have
     read it, and deleted events that were nobody's to it."""
     standing = c.find(status.conditions, c.READY)
-    held = refusal is None or refusal.reason not in NO_QUEUE_CLAIM
+    held = rejection is None or rejection.reason not in NO_QUEUE_CLAIM
     return held and standing is not None and standing.reason in NO_QUEUE_CLAIM
 
 
-def ready(view: View, plan: Plan) -> ConditionState:
+def ready(snapshot: Snapshot, plan: Plan) -> ConditionState:
     """The first rule that applies."""
-    return next(state for rule in _READY_RULES if (state := rule(view, plan)) is not None)
+    return next(state for rule in _READY_RULES if (state := rule(snapshot, plan)) is not None)
 
 
 # ---------------------------------------------------------------- Ready
 
 
-def _refused(view: View, _: Plan) -> ConditionState | None:
-    return None if view.refusal is None else ("False", view.refusal.reason, view.refusal.message)
+def _refused(snapshot: Snapshot, _: Plan) -> ConditionState | None:
+    return (
+        None
+        if snapshot.rejection is None
+        else ("False", snapshot.rejection.reason, snapshot.rejection.message)
+    )
 
 
-def _flushing(view: View, plan: Plan) -> ConditionState | None:
+def _flushing(snapshot: Snapshot, plan: Plan) -> ConditionState | None:
     """The queue is not read any more: only failures of refreshes matter."""
-    if not view.read.flushing:
+    if not snapshot.read.flushing:
         return None
-    found = _targets_bad(view, plan) or _failing(view, plan)
+    found = _targets_bad(snapshot, plan) or _failing(snapshot, plan)
     return ("False", found[1], f"{found[2]}; {_HELD}") if found else ("False", Reason.FLUSHING, _HELD)
 
 
-def _suspended(view: View, _: Plan) -> ConditionState | None:
-    if view.read.spec is None or not view.read.spec.suspend:
+def _suspended(snapshot: Snapshot, _: Plan) -> ConditionState | None:
+    if snapshot.read.spec is None or not snapshot.read.spec.suspend:
         return None
     return "True", Reason.SUSPENDED, "suspended; what is dirty is kept"
 
 
-def _queue_bad(view: View, _: Plan) -> ConditionState | None:
-    status, reason, message = _queue(view)
+def _queue_bad(snapshot: Snapshot, _: Plan) -> ConditionState | None:
+    status, reason, message = _queue(snapshot)
     return (status, reason, message) if status == "False" else None
 
 
-def _targets_bad(view: View, plan: Plan) -> ConditionState | None:
-    status, reason, message = _targets(view, plan)
+def _targets_bad(snapshot: Snapshot, plan: Plan) -> ConditionState | None:
+    status, reason, message = _targets(snapshot, plan)
     return (status, reason, message) if status == "False" else None
 
 
-def _starting(view: View, _: Plan) -> ConditionState | None:
-    if view.polling and view.queue.checked:
+def _starting(snapshot: Snapshot, _: Plan) -> ConditionState | None:
+    if snapshot.polling and snapshot.queue.checked:
         return None
     return "False", Reason.STARTING, "the queue and the targets have not been looked at yet"
 
 
-def _failing(_: View, plan: Plan) -> ConditionState | None:
+def _failing(_: Snapshot, plan: Plan) -> ConditionState | None:
     failing = [t for t in plan.targets if t.failure is not None and t.failure.count >= FAILURES_TOLD]
     return ("False", Reason.REFRESH_FAILING, _failures(failing)) if failing else None
 
 
-def _consuming(_: View, plan: Plan) -> ConditionState | None:
+def _consuming(_: Snapshot, plan: Plan) -> ConditionState | None:
     return "True", Reason.CONSUMING, f"{len(plan.targets)} target(s) are kept fresh"
 
 
-_READY_RULES: Final[tuple[Callable[[View, Plan], ConditionState | None], ...]] = (
+_READY_RULES: Final[tuple[Callable[[Snapshot, Plan], ConditionState | None], ...]] = (
     _refused,
     _flushing,
     _suspended,
@@ -135,34 +139,38 @@ _READY_RULES: Final[tuple[Callable[[View, Plan], ConditionState | None], ...]] =
 # ---------------------------------------------------------------- the others
 
 
-def _queue(view: View) -> ConditionState:
-    if view.refusal is not None and view.refusal.reason == Reason.QUEUE_CONFLICT:
-        return "False", view.refusal.reason, view.refusal.message
-    problem, code = (view.problem, view.code) if view.problem else (view.queue.problem, view.queue.code)
+def _queue(snapshot: Snapshot) -> ConditionState:
+    if snapshot.rejection is not None and snapshot.rejection.reason == Reason.QUEUE_CONFLICT:
+        return "False", snapshot.rejection.reason, snapshot.rejection.message
+    problem, code = (
+        (snapshot.problem, snapshot.code)
+        if snapshot.problem
+        else (snapshot.queue.problem, snapshot.queue.code)
+    )
     if problem:
         return "False", _QUEUE_REASONS.get(code, Reason.QUEUE_UNREACHABLE), problem
-    if view.queue.fault:
-        return "False", Reason.QUEUE_UNSUITABLE, view.queue.fault
-    if not view.queue.checked:
+    if snapshot.queue.fault:
+        return "False", Reason.QUEUE_UNSUITABLE, snapshot.queue.fault
+    if not snapshot.queue.checked:
         return "Unknown", Reason.NOT_CHECKED, "the queue has not been looked at yet"
     return "True", Reason.REACHABLE, "the queue can be read, and will do"
 
 
-def _targets(view: View, plan: Plan) -> ConditionState:
-    shares = view.snapshot.shares
+def _targets(snapshot: Snapshot, plan: Plan) -> ConditionState:
+    shares = snapshot.plan_input.shares
     if not shares.complete and not shares.faults:
         return "Unknown", Reason.NOT_CHECKED, "targets have not been looked for yet"
-    if wrong := _wrong_with_targets(view, plan):
+    if wrong := _wrong_with_targets(snapshot, plan):
         return "False", *wrong
     return "True", Reason.RESOLVED, f"{len(shares.known)} target(s)"
 
 
-def _wrong_with_targets(view: View, plan: Plan) -> tuple[str, str] | None:
-    shares, kept = view.snapshot.shares, {target.id for target in plan.targets}
+def _wrong_with_targets(snapshot: Snapshot, plan: Plan) -> tuple[str, str] | None:
+    shares, kept = snapshot.plan_input.shares, {target.id for target in plan.targets}
     known = {share.id for share in shares.known}
     if not shares.complete:
         return Reason.TARGETS_UNRESOLVED, _some(shares.faults)
-    if view.read.spec is not None and known - kept:
+    if snapshot.read.spec is not None and known - kept:
         return Reason.TARGETS_UNRESOLVED, f"{_some(sorted(known - kept))}: {_NO_ROOM}"
     if kept - known:
         said = "dirty, and not there any more; it is refreshed as soon as it is found again"
@@ -174,24 +182,24 @@ def _wrong_with_targets(view: View, plan: Plan) -> tuple[str, str] | None:
     return None
 
 
-def _caught_up(view: View, plan: Plan) -> ConditionState:
+def _caught_up(snapshot: Snapshot, plan: Plan) -> ConditionState:
     """The first rule that applies."""
-    found = next((state for rule in _CAUGHT_UP_RULES if (state := rule(view, plan)) is not None), None)
+    found = next((state for rule in _CAUGHT_UP_RULES if (state := rule(snapshot, plan)) is not None), None)
     return found or ("True", Reason.UP_TO_DATE, "every event has been followed by a refresh")
 
 
-def _any_failing(_: View, plan: Plan) -> ConditionState | None:
+def _any_failing(_: Snapshot, plan: Plan) -> ConditionState | None:
     failing = [t for t in plan.targets if t.failure is not None]
     return ("False", Reason.REFRESH_FAILING, _failures(failing)) if failing else None
 
 
-def _lost(_: View, plan: Plan) -> ConditionState | None:
+def _lost(_: Snapshot, plan: Plan) -> ConditionState | None:
     lost = [t.id for t in plan.targets if t.last.result == "Lost"]
     said = f"{_some(lost)}: no completion event of the last refresh was received"
     return ("False", Reason.COMPLETION_LOST, said) if lost else None
 
 
-def _under_way(_: View, plan: Plan) -> ConditionState | None:
+def _under_way(_: Snapshot, plan: Plan) -> ConditionState | None:
     busy = [t.id for t in plan.targets if t.claim is not None or t.in_flight is not None]
     if busy:
         return "False", Reason.REFRESHING, f"{len(busy)} target(s) are being refreshed"
@@ -199,24 +207,24 @@ def _under_way(_: View, plan: Plan) -> ConditionState | None:
     return ("False", Reason.WAITING, f"{len(dirty)} target(s) wait for their refresh") if dirty else None
 
 
-def _blind(view: View, plan: Plan) -> ConditionState | None:
+def _blind(snapshot: Snapshot, plan: Plan) -> ConditionState | None:
     """Why events may wait that nothing is known of."""
     rules = (_refused, _suspended, _queue_bad, _targets_bad, _starting)
-    found = next((state for rule in rules if (state := rule(view, plan)) is not None), None)
+    found = next((state for rule in rules if (state := rule(snapshot, plan)) is not None), None)
     if found is None or found[1] == Reason.QUEUE_UNSUITABLE:  # which is read all the same
         return None
     return "Unknown", found[1], f"events may wait that have not been received: {found[2]}"
 
 
-def _left_in_queue(view: View, _: Plan) -> ConditionState | None:
+def _left_in_queue(snapshot: Snapshot, _: Plan) -> ConditionState | None:
     """Reasons why the queue or its dead-letter queue may hold events that no refresh has followed."""
-    found = queue_of(view)
+    found = queue_of(snapshot)
     if found.in_flight >= NEAR_MOST_IN_FLIGHT:
         said = (
             f"about {found.in_flight} messages are in flight, and SQS hands out none beyond {MOST_IN_FLIGHT}"
         )
         return "False", Reason.IN_FLIGHT_LIMIT, said
-    if view.behind:
+    if snapshot.behind:
         return "False", Reason.BACKLOG, "messages wait in the queue to be received"
     if dead := uncovered(found):
         said = (
@@ -224,8 +232,8 @@ def _left_in_queue(view: View, _: Plan) -> ConditionState | None:
             "send them back to the queue, or purge the dead-letter queue"
         )
         return "False", Reason.DEAD_LETTERS, said
-    if view.malformed and view.snapshot.malformed == "DeadLetter":
-        said = f"messages that could not be read may be events, the latest: {view.fault}"
+    if snapshot.malformed and snapshot.plan_input.malformed == "DeadLetter":
+        said = f"messages that could not be read may be events, the latest: {snapshot.fault}"
         return "False", Reason.UNREADABLE, said
     return None
 
@@ -233,10 +241,10 @@ def _left_in_queue(view: View, _: Plan) -> ConditionState | None:
 _CAUGHT_UP_RULES: Final = (_any_failing, _lost, _under_way, _blind, _left_in_queue)
 
 
-def queue_of(view: View) -> QueueStatus:
+def queue_of(snapshot: Snapshot) -> QueueStatus:
     """status.queue."""
-    before, now = view.read.status.queue, view.snapshot.now
-    return status_of(view.queue, before, now, read=view.reading, covered=view.snapshot.expired)
+    before, now = snapshot.read.status.queue, snapshot.plan_input.now
+    return status_of(snapshot.queue, before, now, read=snapshot.reading, covered=snapshot.plan_input.expired)
 
 
 def _failures(failing: Iterable[Target]) -> str:

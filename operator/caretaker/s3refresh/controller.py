@@ -35,10 +35,10 @@ from caretaker.s3refresh.events import given_up, transitions
 from caretaker.s3refresh.locations import located
 from caretaker.s3refresh.metrics import observe
 from caretaker.s3refresh.options import at_once
-from caretaker.s3refresh.plan import Plan, Snapshot
+from caretaker.s3refresh.plan import Plan, PlanInput
 from caretaker.s3refresh.queues import Queues
 from caretaker.s3refresh.resource import FINALIZER, KIND, RawRefresh, Read
-from caretaker.s3refresh.snapshots import Refusal, View
+from caretaker.s3refresh.snapshot import Rejection, Snapshot
 from caretaker.s3refresh.status import status_of
 from caretaker.s3refresh.target_types import target_type_of
 from caretaker.s3refresh.targets import Tools
@@ -130,7 +130,7 @@ class S3AggregatedRefreshKind(Kind[View, Plan, None]):
 
     # ---------------------------------------------------------------- gather
 
-    async def gather(self, key: Key) -> View | None:
+    async def gather(self, key: Key) -> Snapshot | None:
         """Messages and results first, then the resource: whatever the record holds when it is read, it held
         after they came."""
         worker = self._workers.get(key)
@@ -149,9 +149,9 @@ class S3AggregatedRefreshKind(Kind[View, Plan, None]):
             )
             worker.on_result = lambda: self._add(key, urgent=True)
             came = Arrivals()
-        refusal = await self._set_up(key, worker, read)
+        rejection = await self._set_up(key, worker, read)
         shares = located(worker.shares, {one.id: one.location for one in read.status.targets})
-        return self._view(key, worker, read, await came.with_matches(read.spec, shares), refusal)
+        return self._snapshot(key, worker, read, await came.with_matches(read.spec, shares), rejection)
 
     async def _recall(self) -> None:
         """Before the first pass: read from all resources when each file share may last have been called."""
@@ -196,19 +196,19 @@ class S3AggregatedRefreshKind(Kind[View, Plan, None]):
         body = {"metadata": {"resourceVersion": version, "finalizers": list(wanted)}}
         return await self._client.patch(self.path(key), body, RawRefresh)
 
-    async def _set_up(self, key: Key, worker: Worker, read: Read) -> Refusal | None:
+    async def _set_up(self, key: Key, worker: Worker, read: Read) -> Rejection | None:
         """Have the resource's tasks run as its spec says; why they do not."""
-        spec, refusal, keys = read.spec, self._admission.refused(key, read, lambda: self._add(key)), None
-        if read.flushing and refusal is not None and refusal.reason == Reason.QUEUE_CONFLICT:
-            refusal = None  # a flush reads no queue
-        if refusal is None and spec is not None and spec.aws.secret_name:
+        spec, rejection, keys = read.spec, self._admission.refused(key, read, lambda: self._add(key)), None
+        if read.flushing and rejection is not None and rejection.reason == Reason.QUEUE_CONFLICT:
+            rejection = None  # a flush reads no queue
+        if rejection is None and spec is not None and spec.aws.secret_name:
             age = max_age(doubted=worker.problem is not None, flushing=read.flushing) * self._scale
             found = await self._key_ring.get(key, spec.aws.secret_name, age)
-            refusal, keys = (found, None) if isinstance(found, Refusal) else (None, found)
-        if spec is None or refusal is not None or not read.active:
+            rejection, keys = (found, None) if isinstance(found, Rejection) else (None, found)
+        if spec is None or rejection is not None or not read.active:
             if worker.config is not None:
                 await worker.pause()
-            return refusal
+            return rejection
         config = worker_config_of(spec, keys, resource.user_of(read.meta))
         if worker.config != config:
             tools = Tools(self._aws, self._client, read.meta, keys, self._egress_allow, self._lookups)
@@ -217,7 +217,9 @@ class S3AggregatedRefreshKind(Kind[View, Plan, None]):
             await worker.stop_receiving()
         return None
 
-    def _view(self, key: Key, worker: Worker, read: Read, came: Arrivals, refusal: Refusal | None) -> View:
+    def _snapshot(
+        self, key: Key, worker: Worker, read: Read, came: Arrivals, rejection: Rejection | None
+    ) -> Snapshot:
         now, clock = time.time(), time.monotonic()
         spec, status, target_type = read.spec, read.status, target_type_of(read.spec)
         targets = tuple(status_codec.decode(one, now) for one in status.targets)
@@ -226,11 +228,11 @@ class S3AggregatedRefreshKind(Kind[View, Plan, None]):
         groups = {share.group for share in shares.values()} if target_type.limit else set()
         problem = worker.problem
         count, fault = worker.malformed(clock)
-        barred = refusal.message if refusal is not None else worker.shares.barred
+        barred = rejection.message if rejection is not None else worker.shares.barred
         worker.barred(read.flushing and bool(barred), clock)
-        return View(
+        return Snapshot(
             read=read,
-            refusal=refusal,
+            rejection=rejection,
             queue=worker.queue,
             problem=worker.complaint,
             code=str(problem.error_class) if problem is not None else "",
@@ -243,7 +245,7 @@ class S3AggregatedRefreshKind(Kind[View, Plan, None]):
             more=came.more,
             malformed=count,
             fault=fault,
-            snapshot=Snapshot(
+            plan_input=PlanInput(
                 targets=targets,
                 first=read.first,
                 shares=came.shares,
@@ -254,9 +256,9 @@ class S3AggregatedRefreshKind(Kind[View, Plan, None]):
                 now=now,
                 malformed=spec.source.sqs.malformed if spec is not None else "DeadLetter",
                 whole=target_type.whole,
-                suspended=refusal is not None or not read.active or self._stopping,
+                suspended=rejection is not None or not read.active or self._stopping,
                 resync_on_start=spec.resync.on_start if spec is not None else False,
-                expired=regained(status, refusal)
+                expired=regained(status, rejection)
                 or (
                     worker.reading
                     and (
@@ -282,19 +284,19 @@ class S3AggregatedRefreshKind(Kind[View, Plan, None]):
 
     # ---------------------------------------------------------------- the rest of a pass
 
-    def plan(self, snapshot: View) -> Plan:
+    def plan(self, snapshot: Snapshot) -> Plan:
         """See plan.py. Without a spec there is nothing to go by."""
-        return Plan() if snapshot.read.spec is None else planning.plan(snapshot.snapshot)
+        return Plan() if snapshot.read.spec is None else planning.plan(snapshot.plan_input)
 
     async def recheck(self, snapshot: View, plan: Plan) -> View | None:
         """The resource was read from etcd, and the status is written on condition. Only the limiter is
         informed now, before anything is awaited: another resource must not take the same slots."""
         key = _key(snapshot)
-        known = snapshot.snapshot.shares.known if target_type_of(snapshot.read.spec).limit else ()
+        known = snapshot.plan_input.shares.known if target_type_of(snapshot.read.spec).limit else ()
         shares = {share.id: share for share in known}
-        busy = busy_of(plan.targets, shares, snapshot.read.options.assume_after, snapshot.snapshot.now)
-        waiting = {} if snapshot.snapshot.suspended else waiting_of(plan, shares, snapshot.snapshot.now)
-        wanting = {} if snapshot.snapshot.suspended else timing.wanting_of(plan.targets, shares)
+        busy = busy_of(plan.targets, shares, snapshot.read.options.assume_after, snapshot.plan_input.now)
+        waiting = {} if snapshot.plan_input.suspended else waiting_of(plan, shares, snapshot.plan_input.now)
+        wanting = {} if snapshot.plan_input.suspended else timing.wanting_of(plan.targets, shares)
         self._limiter.note(key, busy, waiting, wanting, time.monotonic(), lambda: self._add(key))
         return None
 
@@ -308,7 +310,7 @@ class S3AggregatedRefreshKind(Kind[View, Plan, None]):
         if worker is None or worker.uid != snapshot.read.meta.uid:
             return
         clock = time.monotonic()
-        taken = snapshot.snapshot
+        taken = snapshot.plan_input
         self._limiter.recorded(key)
         worker.memory.heard(plan.heard, snapshot.newest)
         worker.memory.look(plan.targets, clock)
@@ -329,7 +331,7 @@ class S3AggregatedRefreshKind(Kind[View, Plan, None]):
             if raw is not None:
                 await self._set_finalizers(key, raw.metadata.resource_version, kept)
 
-    def _called(self, plan: Plan, taken: Snapshot, clock: float) -> None:
+    def _called(self, plan: Plan, taken: PlanInput, clock: float) -> None:
         """Record each call twice: when it is made, and when it may have been accepted."""
         accepted = [one.target for one in taken.results if one.code in ("", UNKNOWN)]
         for name in (*accepted, *(share.id for share, _ in plan.calls)):
@@ -339,7 +341,7 @@ class S3AggregatedRefreshKind(Kind[View, Plan, None]):
         """See resource.py."""
         return resource.refresh_path(key.namespace, key.name)
 
-    def subject(self, snapshot: View) -> Subject:
+    def subject(self, snapshot: Snapshot) -> Subject:
         """The resource."""
         meta = snapshot.read.meta
         return Subject(
@@ -349,13 +351,13 @@ class S3AggregatedRefreshKind(Kind[View, Plan, None]):
             status=snapshot.read.status,
         )
 
-    def status(self, snapshot: View, plan: Plan, outcome: None) -> Status:  # noqa: ARG002 - as above
+    def status(self, snapshot: Snapshot, plan: Plan, outcome: None) -> Status:  # noqa: ARG002 - as above
         """See status.py."""
         return status_of(snapshot, plan)
 
-    def events(self, snapshot: View, plan: Plan, status: Status) -> Sequence[Event]:
+    def events(self, snapshot: Snapshot, plan: Plan, status: Status) -> Sequence[Event]:
         """See events.py."""
-        found = transitions(snapshot.read.status, status, expired=snapshot.snapshot.expired)
+        found = transitions(snapshot.read.status, status, expired=snapshot.plan_input.expired)
         over = snapshot.read.flushing and snapshot.flush_remaining <= 0
         if over and not _flushed(snapshot, plan):
             found.append(given_up(snapshot.barred))
@@ -367,18 +369,18 @@ class S3AggregatedRefreshKind(Kind[View, Plan, None]):
         delays = [max(plan.wake - now, MIN_DELAY)] if plan.wake else []
         if snapshot.read.flushing and snapshot.barred:
             delays.append(max(snapshot.flush_remaining, MIN_DELAY))
-        shares = {share.id: share for share in snapshot.snapshot.shares.known}
-        if not snapshot.snapshot.suspended and waiting_of(plan, shares, snapshot.snapshot.now):
+        shares = {share.id: share for share in snapshot.plan_input.shares.known}
+        if not snapshot.plan_input.suspended and waiting_of(plan, shares, snapshot.plan_input.now):
             delays.append(SLOT_SECONDS * self._scale)
         if snapshot.more:
             delays.append(MIN_DELAY)
         return Next(delay=min(delays, default=None))
 
 
-def _flushed(view: View, plan: Plan) -> bool:
+def _flushed(snapshot: Snapshot, plan: Plan) -> bool:
     """Whether the resource may go. A gateway finishes by itself what it has accepted; a Job goes with its
     owner, so its end is waited for."""
-    ends, shares = target_type_of(view.read.spec).idempotent, view.snapshot.shares
+    ends, shares = target_type_of(snapshot.read.spec).idempotent, snapshot.plan_input.shares
     there = {share.id for share in shares.known}
     left = [
         t for t in plan.targets if t.id in there or not shares.complete
@@ -386,5 +388,5 @@ def _flushed(view: View, plan: Plan) -> bool:
     return not any(t.dirty or t.claim or (ends and t.in_flight) for t in left)
 
 
-def _key(view: View) -> Key:
-    return Key(KIND, view.read.meta.namespace, view.read.meta.name)
+def _key(snapshot: Snapshot) -> Key:
+    return Key(KIND, snapshot.read.meta.namespace, snapshot.read.meta.name)

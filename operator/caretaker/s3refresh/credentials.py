@@ -16,7 +16,7 @@ from caretaker.aws.identity import Keys
 from caretaker.kube.client import KubeClient
 from caretaker.kube.errors import ApiError
 from caretaker.runtime.work_queue import Key
-from caretaker.s3refresh.snapshots import Refusal
+from caretaker.s3refresh.snapshot import Rejection
 
 FIELD = "spec.aws.credentialsSecretRef.name"
 # Between two reads of the Secret; sooner while AWS refuses something.
@@ -51,14 +51,14 @@ class KeyRing:
         ] = {}  # (namespace, name) -> when read, and what
         self._users: dict[Key, tuple[str, str]] = {}
 
-    async def get(self, key: Key, name: str, max_age: float) -> Keys | Refusal:
+    async def get(self, key: Key, name: str, max_age: float) -> Keys | Rejection:
         """The Secret's keys, read at most `max_age` seconds ago, or why there are none."""
         place = self._users[key] = (key.namespace, name)
         at, known = self._known.get(place, (0.0, None))
         if known is not None and time.monotonic() - at < max_age:
             return known
         found = await keys_of(self._client, key.namespace, name)
-        if isinstance(found, Refusal):
+        if isinstance(found, Rejection):
             self._known.pop(place, None)
             return found
         self._known[place] = (time.monotonic(), found)
@@ -75,7 +75,7 @@ class KeyRing:
             self._known.pop(place, None)
 
 
-async def keys_of(client: KubeClient, namespace: str, name: str) -> Keys | Refusal:
+async def keys_of(client: KubeClient, namespace: str, name: str) -> Keys | Rejection:
     """The Secret's keys, or why there are none. Raises ApiError when the API server does not answer."""
     try:
         secret = await client.get(f"/api/v1/namespaces/{namespace}/secrets/{name}", _Secret)
@@ -94,5 +94,5 @@ async def keys_of(client: KubeClient, namespace: str, name: str) -> Keys | Refus
         return _refusal(f"Secret {name}: {error}")
 
 
-def _refusal(message: str) -> Refusal:
-    return Refusal(Reason.CREDENTIALS_UNAVAILABLE, f"{FIELD}: {message}")
+def _refusal(message: str) -> Rejection:
+    return Rejection(Reason.CREDENTIALS_UNAVAILABLE, f"{FIELD}: {message}")

@@ -2,11 +2,11 @@
 
 from caretaker.obs.s3refresh_metrics import S3RefreshMetrics
 from caretaker.s3refresh.debounce import UNKNOWN, Target
-from caretaker.s3refresh.plan import Plan, Snapshot
+from caretaker.s3refresh.plan import Plan, PlanInput
 
 
 def observe(
-    metrics: S3RefreshMetrics, name: tuple[str, str], snapshot: Snapshot, plan: Plan, since: int
+    metrics: S3RefreshMetrics, name: tuple[str, str], inputs: PlanInput, plan: Plan, since: int
 ) -> int:
     """Observe a pass of the resource `name` (namespace, name). `since` and the result: matched events since
     its last accepted refresh."""
@@ -17,35 +17,35 @@ def observe(
     ):
         if number:
             metrics.events.labels(result).inc(number)
-    malformed = sum(message.malformed for message in snapshot.messages)
+    malformed = sum(message.malformed for message in inputs.messages)
     if malformed:
         metrics.malformed.inc(malformed)
-    for ended in snapshot.results:
+    for ended in inputs.results:
         how = "Accepted" if not ended.code else "Unknown" if ended.code == UNKNOWN else "Failed"
         metrics.refreshes.labels(how).inc()
-    broken = sum(bool(end.code) for end in snapshot.ends)
+    broken = sum(bool(end.code) for end in inputs.ends)
     if broken:
         metrics.refreshes.labels("Failed").inc(broken)
     since += plan.matched
-    before = {target.id: target for target in snapshot.targets}
+    before = {target.id: target for target in inputs.targets}
     for target in plan.targets:
         if (old := before.get(target.id)) is not None and _change(metrics, old, target):
             metrics.events_per_refresh.observe(since)
             since = 0
-    metrics.show(name, sum(target.dirty is not None for target in plan.targets), due(snapshot, plan))
+    metrics.show(name, sum(target.dirty is not None for target in plan.targets), due(inputs, plan))
     return since
 
 
-def due(snapshot: Snapshot, plan: Plan) -> float:
+def due(inputs: PlanInput, plan: Plan) -> float:
     """When the change that waits longest should be refreshed, in seconds since the epoch; 0 = nothing waits.
 
     Between two calls lies minInterval, whatever maxDelay asks for."""
-    if snapshot.suspended:
+    if inputs.suspended:
         return 0.0
     waiting = [
         one.since for target in plan.targets for one in (target.dirty, target.claim) if one is not None
     ]
-    patience = max(snapshot.options.max_delay, snapshot.options.min_interval)
+    patience = max(inputs.options.max_delay, inputs.options.min_interval)
     return min(waiting) + patience if waiting else 0.0
 
 

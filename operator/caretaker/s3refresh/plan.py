@@ -77,7 +77,7 @@ class Seen(msgspec.Struct, frozen=True):
     called_for: float = 0.0  # seconds for which the last call has been known
 
 
-class Snapshot(msgspec.Struct, frozen=True):
+class PlanInput(msgspec.Struct, frozen=True):
     """Everything a plan reads, gathered before it."""
 
     targets: tuple[Target, ...]  # as the API server has them
@@ -125,153 +125,153 @@ class Plan(msgspec.Struct):
     wake: float = 0.0
 
 
-def plan(snapshot: Snapshot) -> Plan:
+def plan(inputs: PlanInput) -> Plan:
     """The next state of every target."""
     result = Plan()
-    believed = (timing.not_ahead(target, snapshot.options, snapshot.now) for target in snapshot.targets)
+    believed = (timing.not_ahead(target, inputs.options, inputs.now) for target in inputs.targets)
     targets = {target.id: target for target in believed}
-    _ended(snapshot, targets)
-    _leave(snapshot, targets)
-    snapshot = _admit(snapshot, targets)
-    _messages(snapshot, targets, result)
-    _appear(snapshot, targets)
-    if snapshot.expired:
-        _mark_all(snapshot, targets, EVERYTHING)
-    _time(snapshot, targets)
+    _ended(inputs, targets)
+    _leave(inputs, targets)
+    inputs = _admit(inputs, targets)
+    _messages(inputs, targets, result)
+    _appear(inputs, targets)
+    if inputs.expired:
+        _mark_all(inputs, targets, EVERYTHING)
+    _time(inputs, targets)
     _fit(targets)
-    if not snapshot.suspended:
-        _resume(snapshot, targets, result)
-        _claim(snapshot, targets, result)
+    if not inputs.suspended:
+        _resume(inputs, targets, result)
+        _claim(inputs, targets, result)
     result.targets = tuple(targets[name] for name in sorted(targets))
-    _look_ahead(snapshot, result)
+    _look_ahead(inputs, result)
     return result
 
 
 # ---------------------------------------------------------------- what came in
 
 
-def _ended(snapshot: Snapshot, targets: dict[str, Target]) -> None:
+def _ended(inputs: PlanInput, targets: dict[str, Target]) -> None:
     """W3, W3' and W4': how calls ended, and what they had started."""
-    for result in snapshot.results:
+    for result in inputs.results:
         if (target := targets.get(result.target)) is not None:
-            targets[target.id] = _answered(snapshot, target, result)
-    how = (snapshot.options, snapshot.now, snapshot.jitter)
-    for end in snapshot.ends:
+            targets[target.id] = _answered(inputs, target, result)
+    how = (inputs.options, inputs.now, inputs.jitter)
+    for end in inputs.ends:
         for target in list(targets.values()):
             targets[target.id] = (
                 debounce.broken(target, end.notification_id, end.code, end.message, *how)
                 if end.code
-                else debounce.completed(target, end.notification_id, snapshot.now)
+                else debounce.completed(target, end.notification_id, inputs.now)
             )
 
 
-def _answered(snapshot: Snapshot, target: Target, result: Result) -> Target:
-    how = (snapshot.options, snapshot.now, snapshot.jitter)
+def _answered(inputs: PlanInput, target: Target, result: Result) -> Target:
+    how = (inputs.options, inputs.now, inputs.jitter)
     claim_id, wait = result.claim_id, result.retry_after
     if not result.code:
         return debounce.accepted(
             target,
             claim_id,
             result.notification_id,
-            snapshot.now,
+            inputs.now,
             unnamed=result.unnamed,
-            may_fail=snapshot.idempotent,
+            may_fail=inputs.idempotent,
         )
-    if result.code == debounce.UNKNOWN and snapshot.idempotent:
+    if result.code == debounce.UNKNOWN and inputs.idempotent:
         return debounce.unanswered(target, claim_id, result.message, *how, retry_after=wait)
     fail = narrowing.refused if result.refused else debounce.failed
     return fail(target, claim_id, result.code, result.message, *how, retry_after=wait)
 
 
-def _messages(snapshot: Snapshot, targets: dict[str, Target], result: Plan) -> None:
+def _messages(inputs: PlanInput, targets: dict[str, Target], result: Plan) -> None:
     """W1 and W4."""
-    shares = match.by_bucket(snapshot.shares.known)
-    matcher = EventMatcher(snapshot.filter, shares, whole=snapshot.whole)
-    for message in snapshot.messages:
-        early = [c for c in message.completions if not _complete(snapshot, targets, c)]
-        if early and not snapshot.idempotent and any(target.claim for target in targets.values()):
+    shares = match.by_bucket(inputs.shares.known)
+    matcher = EventMatcher(inputs.filter, shares, whole=inputs.whole)
+    for message in inputs.messages:
+        early = [c for c in message.completions if not _complete(inputs, targets, c)]
+        if early and not inputs.idempotent and any(target.claim for target in targets.values()):
             result.kept.append(message.id)  # its call may not have been answered yet
             continue
         if early and len(early) == len(message.completions):
             result.unclaimed.append(message.id)
             continue
         if message.malformed:
-            if snapshot.malformed == "RefreshAll":
-                _mark_all(snapshot, targets, EVERYTHING)
-            (result.kept if snapshot.malformed == "DeadLetter" else result.done).append(message.id)
+            if inputs.malformed == "RefreshAll":
+                _mark_all(inputs, targets, EVERYTHING)
+            (result.kept if inputs.malformed == "DeadLetter" else result.done).append(message.id)
             continue
-        known = snapshot.matches.get(message.id)
+        known = inputs.matches.get(message.id)
         all_match = matcher.add(message.events) if known is None else matcher.join(known)
         # While not all shares are known, an unmatched event may belong to one that is found later.
-        (result.done if all_match or snapshot.shares.complete else result.kept).append(message.id)
+        (result.done if all_match or inputs.shares.complete else result.kept).append(message.id)
     matches = matcher.matches()
     for name, scope in matches.found.items():
-        _mark(snapshot, targets, name, scope)
+        _mark(inputs, targets, name, scope)
         result.heard.add(name)
     result.matched, result.homeless, result.filtered = matches.matched, matches.homeless, matches.filtered
 
 
-def _complete(snapshot: Snapshot, targets: dict[str, Target], completion: Completion) -> bool:
+def _complete(inputs: PlanInput, targets: dict[str, Target], completion: Completion) -> bool:
     """Whether the completion event belongs to a refresh in flight: by id, or by share if either has no id."""
     name = completion.notification_id
-    ids = {share.id for share in snapshot.shares.known if share.arn == completion.share_arn}
+    ids = {share.id for share in inputs.shares.known if share.arn == completion.share_arn}
     in_flight = {target.id: target.in_flight for target in targets.values() if target.in_flight is not None}
     same = [one for one, refresh in in_flight.items() if name and refresh.notification_id == name]
     by_share = [
         one for one, refresh in in_flight.items() if one in ids and "" in (name, refresh.notification_id)
     ]
     for one in same or by_share:
-        targets[one] = debounce.completed(targets[one], in_flight[one].notification_id, snapshot.now)
+        targets[one] = debounce.completed(targets[one], in_flight[one].notification_id, inputs.now)
     return bool(same or by_share)
 
 
-def _mark(snapshot: Snapshot, targets: dict[str, Target], name: str, scope: Scope) -> None:
+def _mark(inputs: PlanInput, targets: dict[str, Target], name: str, scope: Scope) -> None:
     target = targets.get(name, Target(id=name))
-    targets[name] = debounce.mark(target, scope, snapshot.now)
+    targets[name] = debounce.mark(target, scope, inputs.now)
 
 
-def _mark_all(snapshot: Snapshot, targets: dict[str, Target], scope: Scope) -> None:
-    for name in {*targets, *(share.id for share in snapshot.shares.known)}:
-        _mark(snapshot, targets, name, scope)
+def _mark_all(inputs: PlanInput, targets: dict[str, Target], scope: Scope) -> None:
+    for name in {*targets, *(share.id for share in inputs.shares.known)}:
+        _mark(inputs, targets, name, scope)
 
 
-def _appear(snapshot: Snapshot, targets: dict[str, Target]) -> None:
+def _appear(inputs: PlanInput, targets: dict[str, Target]) -> None:
     """Everything of a new share is dirty, since it has missed earlier events. The same holds for a share
     whose location changed and, with resync on start, for all shares in the first pass."""
-    before = {target.id for target in snapshot.targets}
-    for share in snapshot.shares.known:
+    before = {target.id for target in inputs.targets}
+    for share in inputs.shares.known:
         target = targets.get(share.id, Target(id=share.id))
-        if share.id not in before and (not snapshot.first or snapshot.resync_on_start):
-            target = debounce.mark(target, EVERYTHING, snapshot.now)
-        targets[share.id] = debounce.located(target, share.location, snapshot.now)
+        if share.id not in before and (not inputs.first or inputs.resync_on_start):
+            target = debounce.mark(target, EVERYTHING, inputs.now)
+        targets[share.id] = debounce.located(target, share.location, inputs.now)
 
 
-def _leave(snapshot: Snapshot, targets: dict[str, Target]) -> None:
+def _leave(inputs: PlanInput, targets: dict[str, Target]) -> None:
     """Drop the record of a share that is gone for certain: if the share comes back, it is new and stale. A
     record that is dirty or claimed stays, and its scope becomes everything: until the share comes back, its
     events match no share and are deleted."""
-    if not snapshot.shares.complete:
+    if not inputs.shares.complete:
         return
-    known = {share.id for share in snapshot.shares.known}
+    known = {share.id for share in inputs.shares.known}
     for target in list(targets.values()):
         if target.id in known:
             continue
         if target.dirty is None and target.claim is None:
             del targets[target.id]
         else:
-            targets[target.id] = debounce.mark(target, EVERYTHING, snapshot.now)
+            targets[target.id] = debounce.mark(target, EVERYTHING, inputs.now)
 
 
-def _admit(snapshot: Snapshot, targets: Mapping[str, Target]) -> Snapshot:
+def _admit(inputs: PlanInput, targets: Mapping[str, Target]) -> PlanInput:
     """Without the shares for which the record has no room: their events wait in the queue."""
-    shares = snapshot.shares
+    shares = inputs.shares
     fresh = [share.id for share in shares.known if share.id not in targets]
     turned_away = set(fresh[max(MAX_TARGETS - len(targets), 0) :])
     if not turned_away:
-        return snapshot
+        return inputs
     known = tuple(share for share in shares.known if share.id not in turned_away)
     return msgspec.structs.replace(
-        snapshot, shares=msgspec.structs.replace(shares, complete=False, known=known)
+        inputs, shares=msgspec.structs.replace(shares, complete=False, known=known)
     )
 
 
@@ -289,66 +289,66 @@ def _fit(targets: dict[str, Target]) -> None:
 # ---------------------------------------------------------------- what time brings
 
 
-def _time(snapshot: Snapshot, targets: dict[str, Target]) -> None:
+def _time(inputs: PlanInput, targets: dict[str, Target]) -> None:
     """Claims that nobody works on any more, and refreshes that nobody hears of."""
     for target in list(targets.values()):
-        after = debounce.overdue(target, snapshot.options, snapshot.now)
-        after = timing.resynced(after, snapshot.options, snapshot.now)
-        lost = _abandoned_at(snapshot, after) <= snapshot.now and not _stays(snapshot, after)
+        after = debounce.overdue(target, inputs.options, inputs.now)
+        after = timing.resynced(after, inputs.options, inputs.now)
+        lost = _abandoned_at(inputs, after) <= inputs.now and not _stays(inputs, after)
         if after.claim is not None and lost:
             why = "the process that made the call ended before it was answered"
-            claim, options, now = after.claim.id, snapshot.options, snapshot.now
+            claim, options, now = after.claim.id, inputs.options, inputs.now
             after = debounce.failed(after, claim, debounce.UNKNOWN, why, options, now, 0.0)
         targets[target.id] = after
 
 
-def _abandoned_at(snapshot: Snapshot, target: Target) -> float:
+def _abandoned_at(inputs: PlanInput, target: Target) -> float:
     """When its claim counts as nobody's: at once if it was ours in another life, or its call has ended."""
     held = target.claim
-    if held is None or held.id in snapshot.running - {result.claim_id for result in snapshot.results}:
+    if held is None or held.id in inputs.running - {result.claim_id for result in inputs.results}:
         return NEVER
-    if held.owner == snapshot.owner:
-        return snapshot.now
-    age = snapshot.seen.get(target.id, Seen()).claim_age
-    return snapshot.now + max(snapshot.options.claim_lost - age, 0.0)
+    if held.owner == inputs.owner:
+        return inputs.now
+    age = inputs.seen.get(target.id, Seen()).claim_age
+    return inputs.now + max(inputs.options.claim_lost - age, 0.0)
 
 
-def _stays(snapshot: Snapshot, target: Target) -> bool:
+def _stays(inputs: PlanInput, target: Target) -> bool:
     """Whether a claim is executed again as it is: merged back, its effect could come twice."""
-    known = not snapshot.shares.complete or target.id in {share.id for share in snapshot.shares.known}
-    return snapshot.idempotent and known
+    known = not inputs.shares.complete or target.id in {share.id for share in inputs.shares.known}
+    return inputs.idempotent and known
 
 
-def _again_at(snapshot: Snapshot, target: Target) -> float:
+def _again_at(inputs: PlanInput, target: Target) -> float:
     """When this process may take a claim that stays."""
-    age = snapshot.seen.get(target.id, Seen()).claim_age
-    backoff = timing.again_at(target, snapshot.options, age, snapshot.now)
-    return max(_abandoned_at(snapshot, target), backoff)
+    age = inputs.seen.get(target.id, Seen()).claim_age
+    backoff = timing.again_at(target, inputs.options, age, inputs.now)
+    return max(_abandoned_at(inputs, target), backoff)
 
 
-def _resume(snapshot: Snapshot, targets: dict[str, Target], result: Plan) -> None:
+def _resume(inputs: PlanInput, targets: dict[str, Target], result: Plan) -> None:
     """W2': claims that stay and that nobody works on. Each has its slot still."""
-    if not snapshot.idempotent:
+    if not inputs.idempotent:
         return
-    for share in snapshot.shares.known:
+    for share in inputs.shares.known:
         target = targets[share.id]
-        if share.ready and _again_at(snapshot, target) <= snapshot.now:
-            after = targets[share.id] = debounce.resume(target, snapshot.owner)
+        if share.ready and _again_at(inputs, target) <= inputs.now:
+            after = targets[share.id] = debounce.resume(target, inputs.owner)
             if after.claim is not None:
                 result.calls.append((share, after.claim))
 
 
-def _claim(snapshot: Snapshot, targets: dict[str, Target], result: Plan) -> None:
+def _claim(inputs: PlanInput, targets: dict[str, Target], result: Plan) -> None:
     """W2: claims due targets while slots are free, the longest waiting first."""
-    shares = {share.id: share for share in snapshot.shares.known if share.ready}
-    free = dict(snapshot.free)
-    others = timing.others(targets.values(), snapshot.shares.known, snapshot.rivals, snapshot.limit)
+    shares = {share.id: share for share in inputs.shares.known if share.ready}
+    free = dict(inputs.free)
+    others = timing.others(targets.values(), inputs.shares.known, inputs.rivals, inputs.limit)
     due = [
-        (timing.in_line_since(target, snapshot.now), target.id, start)
+        (timing.in_line_since(target, inputs.now), target.id, start)
         for target in targets.values()
         if target.id in shares
-        and (start := _start(snapshot, target, result.heard, others)) is not None
-        and start <= snapshot.now
+        and (start := _start(inputs, target, result.heard, others)) is not None
+        and start <= inputs.now
         and target.claim is None
         and target.in_flight is None
     ]
@@ -356,45 +356,45 @@ def _claim(snapshot: Snapshot, targets: dict[str, Target], result: Plan) -> None
         free[shares[name].group] = left = free.get(shares[name].group, 1) - 1
         if left < 0:
             continue
-        claim_id, now = h10(snapshot.pass_id, name), snapshot.now
-        waited = min(now - start, snapshot.seen.get(name, Seen()).dirty_for)
+        claim_id, now = h10(inputs.pass_id, name), inputs.now
+        waited = min(now - start, inputs.seen.get(name, Seen()).dirty_for)
         contention = Contention(waited, others[name])
-        after = debounce.claim(targets[name], claim_id, snapshot.owner, snapshot.options, now, contention)
+        after = debounce.claim(targets[name], claim_id, inputs.owner, inputs.options, now, contention)
         targets[name] = after
         if after.claim is not None:
             result.calls.append((shares[name], after.claim))
 
 
 def _start(
-    snapshot: Snapshot, target: Target, heard: Collection[str], others: Mapping[str, float]
+    inputs: PlanInput, target: Target, heard: Collection[str], others: Mapping[str, float]
 ) -> float | None:
-    seen = snapshot.seen.get(target.id, Seen())
-    ago = snapshot.received if target.id in heard else seen.last_event or 0.0
-    last_event = snapshot.now - ago
+    seen = inputs.seen.get(target.id, Seen())
+    ago = inputs.received if target.id in heard else seen.last_event or 0.0
+    last_event = inputs.now - ago
     rivals = others.get(target.id, 0.0)
     start = timing.start_at(
-        target, snapshot.options, last_event, seen.dirty_for, seen.called_for, snapshot.now, rivals
+        target, inputs.options, last_event, seen.dirty_for, seen.called_for, inputs.now, rivals
     )
-    held = snapshot.held.get(target.id)
-    return max(start, snapshot.now + held) if start is not None and held else start
+    held = inputs.held.get(target.id)
+    return max(start, inputs.now + held) if start is not None and held else start
 
 
-def _look_ahead(snapshot: Snapshot, result: Plan) -> None:
+def _look_ahead(inputs: PlanInput, result: Plan) -> None:
     """Phases, and when to look again."""
     starts: dict[str, float] = {}
     phases: dict[str, Phase] = {}
     times: list[float] = []
-    others = timing.others(result.targets, snapshot.shares.known, snapshot.rivals, snapshot.limit)
+    others = timing.others(result.targets, inputs.shares.known, inputs.rivals, inputs.limit)
     for target in result.targets:
-        start = _start(snapshot, target, result.heard, others)
-        phases[target.id] = timing.phase_of(target, start, snapshot.now)
+        start = _start(inputs, target, result.heard, others)
+        phases[target.id] = timing.phase_of(target, start, inputs.now)
         if start is not None:
             starts[target.id] = start
             times.append(start)
-        times.append(debounce.completion_due(target, snapshot.options, snapshot.now))
-        if target.dirty is None and (resync := timing.resync_at(target, snapshot.options)) is not None:
+        times.append(debounce.completion_due(target, inputs.options, inputs.now))
+        if target.dirty is None and (resync := timing.resync_at(target, inputs.options)) is not None:
             times.append(resync)
-        stays = _stays(snapshot, target)
-        times.append(_again_at(snapshot, target) if stays else _abandoned_at(snapshot, target))
+        stays = _stays(inputs, target)
+        times.append(_again_at(inputs, target) if stays else _abandoned_at(inputs, target))
     result.starts, result.phases = starts, phases
-    result.wake = min((at for at in times if snapshot.now < at < NEVER), default=0.0)
+    result.wake = min((at for at in times if inputs.now < at < NEVER), default=0.0)

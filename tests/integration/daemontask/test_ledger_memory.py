@@ -47,7 +47,7 @@ async def test_so_have_the_ledgers_that_were_read_and_those_that_were_written(tm
             meta = WireMeta(name=name, namespace="default", uid=f"uid-{name}")
             await written.write(meta, {of.name: fresh(of) for of in NODES}, ())
             await read.load(NOW)
-            ledgers += [written.view(told).entries, read.view(told).entries]
+            ledgers += [written.ledger(told).entries, read.ledger(told).entries]
     for of in NODES:
         for name in COMMON:
             assert len({id(getattr(entries[of.name], name)) for entries in ledgers}) == 1, (of.name, name)

@@ -14,7 +14,7 @@ from caretaker.daemontask.node_eligibility import FITS, Eligibility
 from caretaker.daemontask.pod_failure_policy import REBOOT_WINDOW
 from caretaker.daemontask.pods import run_key
 from caretaker.daemontask.refusals import Refusal
-from caretaker.daemontask.run_triggers import View
+from caretaker.daemontask.run_triggers import DecisionInput
 from unit.daemontask.build import NOW, REVISION, UID, entry, failed, node, pod, task
 
 A = node("a")
@@ -29,9 +29,9 @@ def decided(
     eligibility: Eligibility = FITS,
     at: Any = A,
     spec: dict[str, Any] | None = None,
-    **view: Any,
+    **inputs: Any,
 ) -> Decision:
-    base = View(
+    base = DecisionInput(
         task_uid=UID,
         spec=task(**(spec or {})).spec,
         revision=REVISION,
@@ -41,7 +41,7 @@ def decided(
         seq_skips={},
         vanished={},
     )
-    return decide(msgspec.structs.replace(base, **view), at, eligibility, {p.name: p for p in pods}, of)
+    return decide(msgspec.structs.replace(base, **inputs), at, eligibility, {p.name: p for p in pods}, of)
 
 
 def last(result: str = "Retry", ago: float = 5, **changes: Any) -> Entry:
@@ -101,7 +101,7 @@ def test_a_node_without_a_pod(asked: dict[str, Any], decision: Decision) -> None
 
 
 @pytest.mark.parametrize(
-    ("of", "view", "decision"),
+    ("of", "inputs", "decision"),
     [
         pytest.param(
             last(attempts=1, disruptions=2, reason="Error", message="no"),
@@ -137,13 +137,13 @@ def test_a_node_without_a_pod(asked: dict[str, Any], decision: Decision) -> None
 )
 @pytest.mark.parametrize("scale", [1.0, 0.5])
 def test_a_node_whose_backoff_is_not_over(
-    of: Entry, view: dict[str, Any], decision: Decision, scale: float
+    of: Entry, inputs: dict[str, Any], decision: Decision, scale: float
 ) -> None:
     """Of three attempts: 40 s."""
     wake = NOW - 5 + 40 * scale
     until = wake if decision.slot else 0.0
     expected = msgspec.structs.replace(decision, wake=wake, slot_until=until)
-    assert decided(of, backoff_scale=scale, **view) == expected
+    assert decided(of, backoff_scale=scale, **inputs) == expected
 
 
 def test_a_node_whose_backoff_is_over() -> None:
@@ -163,7 +163,7 @@ def test_a_pod_that_has_ended_had_been_placed(of: Entry, given_up: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("of", "since", "view", "times"),
+    ("of", "since", "inputs", "times"),
     [
         pytest.param(None, NOW - 60, {}, (0, NOW - 60 + DEADLINE), id="it is late then"),
         pytest.param(None, NOW - DEADLINE, {}, (0, 0), id="it is late now"),
@@ -179,10 +179,10 @@ def test_a_pod_that_has_ended_had_been_placed(of: Entry, given_up: str) -> None:
     ],
 )
 def test_a_node_on_which_nothing_may_start(
-    of: Entry | None, since: float, view: dict[str, Any], times: tuple[float, float]
+    of: Entry | None, since: float, inputs: dict[str, Any], times: tuple[float, float]
 ) -> None:
     until, wake = times
-    assert decided(of, eligibility=blocked(since), **view) == Decision(
+    assert decided(of, eligibility=blocked(since), **inputs) == Decision(
         "blocked",
         "NodeNotReady",
         "no heartbeat",

@@ -11,7 +11,7 @@ from caretaker.daemontask.intents import UNREADABLE
 from caretaker.daemontask.ledger import OUTCOME_UNKNOWN, Entry
 from caretaker.daemontask.node_eligibility import FITS, Eligibility
 from caretaker.daemontask.pods import run_key
-from caretaker.daemontask.run_triggers import View, in_place, key_of, made_up, nonce_of, trigger_of
+from caretaker.daemontask.run_triggers import DecisionInput, in_place, key_of, made_up, nonce_of, trigger_of
 from unit.daemontask.build import NOW, REVISION, TEMPLATE, UID, entry, node, pod, succeeded
 
 A = node("a")
@@ -19,9 +19,11 @@ EARLY, LATE = "2026-01-01T00:00:00.000000+00:00", "2026-01-02T00:00:00.000000+00
 REBOOT = ("TemplateChange", "NodeReboot")
 
 
-def view(*, rerun_on: tuple[Any, ...] = ("TemplateChange",), reboots: bool = False, **changes: Any) -> View:
+def view(
+    *, rerun_on: tuple[Any, ...] = ("TemplateChange",), reboots: bool = False, **changes: Any
+) -> DecisionInput:
     spec = Spec(template=TEMPLATE, run_guarantee="AtMostOnce", rerun_on=rerun_on, reboots_node=reboots)
-    base = View(
+    base = DecisionInput(
         task_uid=UID,
         spec=spec,
         revision=REVISION,

@@ -209,10 +209,10 @@ async def test_what_plans_read_of_shards_that_overlap(server: Server, shards: Sh
     server.hold(0, "a", broken="b").hold(1, "bc", broken="d")
     server.cluster.configmaps[MARKS.name(1)].metadata.resource_version = "4711"
     await shards.load(NOW)
-    read = shards.view(LedgerStatus(shards=-1))
+    read = shards.ledger(LedgerStatus(shards=-1))
     assert (read.entries, set(read.corrupt), read.shards, read.version) == (some("abc"), {"d"}, 2, 4711)
     assert (read.lost, read.loss, read.older, read.since) == (0, "", frozenset(), dict.fromkeys("abc", NOW))
-    unread = shards.view(LedgerStatus(shards=-1), strict=True)
+    unread = shards.ledger(LedgerStatus(shards=-1), strict=True)
     assert (unread.lost, unread.loss) == (1, "status.ledger could not be read")
 
 
@@ -224,13 +224,13 @@ async def test_an_entry_is_known_since_it_was_first_read_or_written(server: Serv
     await shards.load(NOW + 1)
     server.cluster.clock.now = NOW + 2
     await write(shards, "d", "c")
-    assert shards.view(UNREPORTED).since == {"a": NOW, "b": NOW + 1, "d": NOW + 2}
+    assert shards.ledger(UNREPORTED).since == {"a": NOW, "b": NOW + 1, "d": NOW + 2}
 
 
 async def test_a_loss_names_three_shards(server: Server, shards: Shards) -> None:
     server.hold(0, "a").hold(1, "b", writes=9)
     await shards.load(NOW)
-    read = shards.view(LedgerStatus(shards=5, writes=(3, 9)))
+    read = shards.ledger(LedgerStatus(shards=5, writes=(3, 9)))
     why = ("is an older copy: it counts 1 writes, and there were 3", "is gone", "is gone")
     named = zip((0, 2, 3), why, strict=True)
     assert read.loss == "; ".join(f"ledger ConfigMap {MARKS.name(index)} {text}" for index, text in named)
@@ -244,12 +244,12 @@ async def test_the_count_of_writes_never_falls(server: Server, shards: Shards) -
     server.hold(0, "a", writes=3)
     await shards.load(NOW)
     assert shards.write_counts(UNREPORTED) == (5,)
-    assert shards.view(UNREPORTED).lost == 1
+    assert shards.ledger(UNREPORTED).lost == 1
     await write(shards, "b")
     assert shards.write_counts(LedgerStatus(writes=(7,))) == (7, 1)
 
 
 async def test_nothing_is_known_of_a_ledger_that_was_not_read(server: Server, shards: Shards) -> None:
-    read = shards.view(UNREPORTED)
+    read = shards.ledger(UNREPORTED)
     assert (shards.loaded, shards.unanswered, shards.count, read.entries, read.lost) == (False, 0, 0, {}, 0)
     assert (shards.selector, shards.write_counts(UNREPORTED), server.asked) == (SELECTOR, (), [])

@@ -156,7 +156,7 @@ async def test_a_write_is_one_request_for_each_shard_that_changes(
     requests(server)
     assert shards.node_names == fresh.node_names, "as one knows who reads it"
     assert {name: shards.find(name) for name in ALL} == {name: fresh.find(name) for name in ALL}
-    known, read = (one.view(UNREPORTED) for one in (shards, fresh))
+    known, read = (one.ledger(UNREPORTED) for one in (shards, fresh))
     assert (known.corrupt, known.version) == (read.corrupt, read.version if known.corrupt else 0)
     if asked:
         assert (shards.count, shards.write_counts(UNREPORTED)) == (
@@ -166,7 +166,7 @@ async def test_a_write_is_one_request_for_each_shard_that_changes(
     assert await write(shards) == Written({}, 0.0)
     assert requests(server) == [], "nothing is left to write"
     assert not shards.unmarked
-    assert shards.view(LedgerStatus(recorded=len(shards.node_names) + 1)).lost == 0
+    assert shards.ledger(LedgerStatus(recorded=len(shards.node_names) + 1)).lost == 0
 
 
 @pytest.mark.parametrize(

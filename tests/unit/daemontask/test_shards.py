@@ -381,6 +381,6 @@ def test_the_version_of_a_ledger_is_read_only_where_an_entry_is_broken(
     meta = msgspec.structs.replace(shard.metadata, resource_version=version)
     read = Shards(world.operators[0].client, NAMESPACE, TASK, TASK_UID)  # type: ignore[arg-type]
     read.take([WireConfigMap(meta, shard.data)], 0)
-    assert (set(read.view(LEDGER).entries), read.view(LEDGER).version) == ({"a", "b"}, 0)
+    assert (set(read.ledger(LEDGER).entries), read.ledger(LEDGER).version) == ({"a", "b"}, 0)
     read.take([WireConfigMap(meta, {**(shard.data or {}), "a": "{"})], 0)
-    assert (set(read.view(LEDGER).corrupt), read.view(LEDGER).version) == ({"a"}, told)
+    assert (set(read.ledger(LEDGER).corrupt), read.ledger(LEDGER).version) == ({"a"}, told)

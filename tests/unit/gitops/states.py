@@ -99,7 +99,7 @@ def _tasks() -> Iterator[tuple[str, Any]]:
 
 def _refreshes() -> Iterator[tuple[str, Any]]:
     for title, (view, *_) in refreshes.CASES.items():
-        yield title, refresh_status(view, refresh_plan.plan(view.snapshot))
+        yield title, refresh_status(view, refresh_plan.plan(view.plan_input))
 
 
 def _policies() -> Iterator[tuple[str, Any]]:

@@ -4,7 +4,7 @@ from collections import Counter
 
 from caretaker.api.imds import ExceptionStatus, Options, SourceState, SourceStatus, Spec, Status, Summary
 from caretaker.api.objects import WireMeta
-from caretaker.imds.conditions import Problem, View
+from caretaker.imds.conditions import Problem, StatusInput
 from caretaker.imds.drift import Change
 from caretaker.imds.enforce import Enforced
 from caretaker.imds.plan import Plan
@@ -28,11 +28,11 @@ DOWN = Problem("Transient", "ec2:DescribeInstances: Unreachable")
 NEW = Status()
 
 
-def view(status: Status = NEW, **more: object) -> View:
+def view(status: Status = NEW, **more: object) -> StatusInput:
     given = {"spec": SPEC, **more}
     read = Read(WireMeta(name="p", generation=4), status, given.pop("spec"))  # type: ignore[arg-type]
     given.setdefault("asked", not given.get("problems"))
-    return View(read, scanned=SCANNED, **given)  # type: ignore[arg-type]
+    return StatusInput(read, scanned=SCANNED, **given)  # type: ignore[arg-type]
 
 
 SOURCE = ("AutoScalingGroup", "a")

@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from caretaker.api.imds import Summary
-from caretaker.imds.conditions import Problem, View, conditions_of
+from caretaker.imds.conditions import Problem, StatusInput, conditions_of
 from caretaker.imds.enforce import Enforced
 from caretaker.imds.plan import Plan
 from caretaker.imds.safety_checks import Blocked
@@ -14,7 +14,7 @@ from caretaker.imds.verify import Verified
 from unit.imds.states import BAD, CASES, CONFLICT, DENIED, ENFORCES, sourced, view
 
 
-def told(seen: View, plan: Plan, problem: str = "") -> dict[str, str]:
+def told(seen: StatusInput, plan: Plan, problem: str = "") -> dict[str, str]:
     return {one.type: one.message for one in conditions_of(seen, plan, problem)}
 
 

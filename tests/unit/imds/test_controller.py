@@ -14,10 +14,10 @@ from caretaker.api.imds import ChangedGroup, ChangedInstance, FieldChange, Optio
 from caretaker.api.objects import Node, WireMeta
 from caretaker.aws.services import Rate
 from caretaker.imds import controller as module
-from caretaker.imds.conditions import View
-from caretaker.imds.controller import ControllerOptions, Gathered, IMDSPolicyKind
+from caretaker.imds.conditions import StatusInput
+from caretaker.imds.controller import ControllerOptions, IMDSPolicyKind, Snapshot
 from caretaker.imds.enforce import Enforced
-from caretaker.imds.plan import Plan, Snapshot
+from caretaker.imds.plan import Plan, PlanInput
 from caretaker.imds.resource import Read
 from caretaker.imds.verify import Verified
 from caretaker.kube.store import Store
@@ -25,7 +25,7 @@ from caretaker.obs.imds_metrics import PolicyMetrics
 from caretaker.runtime.work_queue import Key
 from testing.clock import Clock
 
-SEEN = Gathered(View(Read(WireMeta(name="p"), Status(), Spec(Options(2)))), Snapshot("p", (), ()))
+SEEN = Snapshot(StatusInput(Read(WireMeta(name="p"), Status(), Spec(Options(2)))), PlanInput("p", (), ()))
 NOTHING: dict[tuple[str, str], tuple[int | None, ProbeStatus]] = {}
 
 

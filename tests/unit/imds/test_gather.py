@@ -79,7 +79,7 @@ async def test_regions_are_asked_side_by_side() -> None:
         regions = Regions(2)
         found = await gather(Inventory(regions.of), NO_SOURCES, read(mode), [POLICY], nodes)
         assert regions.asked == {NEAR, FAR}
-        assert [one.seen is not None for one in found.snapshot.members] == [True, True]
+        assert [one.seen is not None for one in found.plan_input.members] == [True, True]
 
 
 async def test_an_instance_that_was_not_told_whole_is_told_to_be_asked_for_again() -> None:
@@ -108,7 +108,7 @@ async def test_what_was_changed_is_asked_for_though_it_is_meant_no_more() -> Non
     mine = Read(mine.meta, Status(changed=changed), spec)
     regions = Regions(2)
     found = await gather(Inventory(regions.of), NO_SOURCES, mine, [POLICY], nodes)
-    assert [one.seen is not None for one in found.snapshot.members] == [True, True]
+    assert [one.seen is not None for one in found.plan_input.members] == [True, True]
 
 
 class Tagged:
@@ -150,10 +150,10 @@ async def test_an_instance_of_another_cluster_is_never_held(clusters: str, named
     nodes = [(one, instance_ref_of(one)) for one in (node(number, NEAR) for number in range(len(clusters)))]
     inventory = Inventory(lambda _: ec2, cluster=named)  # type: ignore[arg-type,return-value]
     found = await gather(inventory, NO_SOURCES, read(), [POLICY], nodes)
-    reported = [clusters[number] for number, one in enumerate(found.snapshot.members) if one.ref.skipped]
+    reported = [clusters[number] for number, one in enumerate(found.plan_input.members) if one.ref.skipped]
     assert "".join(reported) == skipped
     inputs = EnforceInput("p", 1, 1.0, 1.8e9, loosening=("HopLimit",), canary_instances=0, free={NEAR: 9})
-    made = plan(msgspec.structs.replace(found.snapshot, enforce_input=inputs))
+    made = plan(msgspec.structs.replace(found.plan_input, enforce_input=inputs))
     assert made.enforced is not None
     assert len(made.enforced.writes) == len(clusters) - len(skipped)
     assert [one.reason for one in made.exceptions if one.reason != "Drifted"] == ["OtherCluster"] * len(

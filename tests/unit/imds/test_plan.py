@@ -31,7 +31,7 @@ from caretaker.imds.change_attempts import ChangeAttempt, failed
 from caretaker.imds.checks import Seen
 from caretaker.imds.enforce_input import EnforceInput
 from caretaker.imds.instance_ref import InstanceRef, instance_ref_of
-from caretaker.imds.plan import Member, Plan, Policy, Snapshot, plan, wants
+from caretaker.imds.plan import Member, Plan, PlanInput, Policy, plan, wants
 from caretaker.imds.probe import Finding, Known
 from caretaker.imds.verify import Probing
 
@@ -56,7 +56,7 @@ def member(found: Node, options: Options | None = None, **seen: object) -> Membe
 
 
 def planned(members: Iterable[Member], *policies: Policy, me: str = "two", **more: object) -> Plan:
-    return plan(Snapshot(me, policies or (TWO,), list(members), **more))  # type: ignore[arg-type]
+    return plan(PlanInput(me, policies or (TWO,), list(members), **more))  # type: ignore[arg-type]
 
 
 def test_each_node_is_counted_once_and_in_its_groups() -> None:
@@ -95,7 +95,7 @@ def test_what_is_wanted_may_be_found_out_beforehand_in_pieces() -> None:
     other = Policy("other", 200, Options(3), Selector(LabelSelector({"kind": "other"})))
     labels: list[dict[str, str]] = [{}, {"imds": "unmanaged"}, {"kind": "other"}]
     members = [member(node(n, some, group="a"), Options(1 + n % 2)) for n, some in enumerate(labels * 2)]
-    found = Snapshot("two", (mine, other), members)
+    found = PlanInput("two", (mine, other), members)
     before = msgspec.structs.replace(found, wants=list(wants(found)))
     assert [mine for mine, _ in before.wants] == [True, False, True] * 2
     assert plan(before) == plan(found)

@@ -22,7 +22,7 @@ from caretaker.api.imds import (
     Status,
     Summary,
 )
-from caretaker.imds.conditions import View
+from caretaker.imds.conditions import StatusInput
 from caretaker.imds.enforce import Enforced
 from caretaker.imds.plan import Plan
 from caretaker.imds.source_checks import MAX_MESSAGE, Findings
@@ -46,7 +46,7 @@ from unit.imds.states import (
 
 
 @pytest.mark.parametrize(("seen", "plan", "expected"), CASES.values(), ids=CASES.keys())
-def test_conditions(seen: View, plan: Plan, expected: dict[str, str]) -> None:
+def test_conditions(seen: StatusInput, plan: Plan, expected: dict[str, str]) -> None:
     made = status_of(seen, plan, NOW)
     assert {x.type: f"{x.status} {x.reason}" for x in made.conditions} == expected
     assert {(x.observed_generation, x.last_transition_time) for x in made.conditions} == {(4, NOW)}

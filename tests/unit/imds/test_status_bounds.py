@@ -4,12 +4,12 @@ stood there."""
 from caretaker.api.conditions import find
 from caretaker.api.imds import Options, Spec, Status
 from caretaker.api.objects import WireMeta
-from caretaker.imds.conditions import View
+from caretaker.imds.conditions import StatusInput
 from caretaker.imds.plan import Plan
 from caretaker.imds.resource import Read
 from caretaker.imds.status import status_of
 
-VIEW = View(Read(WireMeta(name="p"), Status(), Spec(Options(2))))
+VIEW = StatusInput(Read(WireMeta(name="p"), Status(), Spec(Options(2))))
 MANY = tuple(f"{number:0200d}" for number in range(400))
 
 

@@ -12,7 +12,7 @@ from caretaker.imds.checks import Seen
 from caretaker.imds.drift import Change
 from caretaker.imds.enforce_input import EnforceInput
 from caretaker.imds.instance_ref import instance_ref_of
-from caretaker.imds.plan import Member, Plan, Policy, Snapshot, plan
+from caretaker.imds.plan import Member, Plan, PlanInput, Policy, plan
 from caretaker.imds.probe import UNKNOWN, Finding, Known
 from caretaker.imds.verify import Candidate, Probing, Verified, passed_probe, required, unprovable, verify
 
@@ -399,7 +399,7 @@ def test_a_canary_passes_only_by_a_probe_that_was_asked_for_after_it_was_seen_ap
         finding = seen(asked=asked, **told)
         known = Known({ready.name: finding}, {ready.name: finding.mark})
         return plan(
-            Snapshot(
+            PlanInput(
                 "two", [mine], [first, second], enforce_input=inputs, probing=PROBING, known=known, now=NOW
             )
         )
@@ -450,7 +450,7 @@ def test_a_canary_that_is_to_be_restored_fails_only_by_a_result(told: dict[str, 
     asks = msgspec.structs.replace(PROBING, expect="PodBlocked")
     members = [running(ready, 1), running(node("i-00000002"), 2)]
     made = plan(
-        Snapshot("two", [mine], members, enforce_input=inputs, probing=asks, known=known, now=NOW)
+        PlanInput("two", [mine], members, enforce_input=inputs, probing=asks, known=known, now=NOW)
     ).enforced
     assert made is not None
     assert (made.breaker.reason if made.breaker is not None else "") == reason
@@ -469,7 +469,7 @@ def test_a_finding_that_counts_and_is_not_as_expected_stops_every_batch() -> Non
         asks = msgspec.structs.replace(PROBING, **probing)
         known = Known({ready.name: finding})
         made = plan(
-            Snapshot("two", [mine], members, enforce_input=inputs, probing=asks, known=known, now=NOW)
+            PlanInput("two", [mine], members, enforce_input=inputs, probing=asks, known=known, now=NOW)
         )
         assert made.enforced is not None
         return len(made.enforced.writes)
@@ -494,7 +494,7 @@ def test_a_hop_limit_that_is_too_low_for_a_group_is_held() -> None:
     finding = {nodes[0].name: seen(needed_hops=3)}
     for expect, reason in (("PodReachable", ["HopLimitTooLow"]), ("Any", [])):
         asks = msgspec.structs.replace(PROBING, expect=expect)
-        found = Snapshot(
+        found = PlanInput(
             "two", [mine], members, enforce_input=inputs, probing=asks, known=Known(finding), now=NOW
         )
         made = plan(found)
@@ -518,14 +518,14 @@ def test_what_a_probe_cannot_prove_is_no_canary_and_told(shut: bool) -> None:
     other = running(node("i-00000002"), 1)
     inputs = EnforceInput("two", 1, now=5.0, wall=NOW, loosening=("HopLimit",), free={"eu-west-1": 9})
     mine = Policy("two", 100, Options(2), Selector(), enforces=True)
-    asked = plan(Snapshot("two", [mine], [first, other], enforce_input=inputs, probing=PROBING, now=NOW))
+    asked = plan(PlanInput("two", [mine], [first, other], enforce_input=inputs, probing=PROBING, now=NOW))
     assert asked.enforced is not None
     assert asked.enforced.canary is not None
     assert asked.enforced.canary.instances == ("i-00000002",)
     told = {one.instance: (one.reason, one.message) for one in asked.exceptions}
     assert told["i-00000001"][0] == "NotProbeable"
     assert "not eligible as a canary" in told["i-00000001"][1]
-    unasked = plan(Snapshot("two", [mine], [first, other], enforce_input=inputs, now=NOW))
+    unasked = plan(PlanInput("two", [mine], [first, other], enforce_input=inputs, now=NOW))
     assert unasked.enforced is not None
     assert unasked.enforced.canary is not None
     assert unasked.enforced.canary.instances == ("i-00000001",)
@@ -536,15 +536,15 @@ def test_an_endpoint_that_nobody_wants_disabled_is_not_probed() -> None:
     found = running(node("i-00000001"), 2)
     off = msgspec.structs.replace(found, seen=Seen(Options(2, http_endpoint="disabled"), state="running"))
     mine = Policy("two", 100, Options(2), Selector())
-    made = plan(Snapshot("two", [mine], [off], probing=PROBING, now=NOW)).verified
+    made = plan(PlanInput("two", [mine], [off], probing=PROBING, now=NOW)).verified
     assert made is not None
     assert made.marks == {}
     assert "its metadata endpoint is disabled, although no policy disables it" in made.message
     closed = Policy("off", 100, Options(http_endpoint="disabled"), Selector())
-    made = plan(Snapshot("two", [mine, closed], [off], probing=PROBING, now=NOW)).verified
+    made = plan(PlanInput("two", [mine, closed], [off], probing=PROBING, now=NOW)).verified
     assert made is not None
     assert made.marks == {"i-00000001": ""}
     rival = Policy("on", 100, Options(http_endpoint="enabled"), Selector())
-    made = plan(Snapshot("two", [mine, closed, rival], [off], probing=PROBING, now=NOW)).verified
+    made = plan(PlanInput("two", [mine, closed, rival], [off], probing=PROBING, now=NOW)).verified
     assert made is not None
     assert made.marks == {}, "what two policies contest is what none of them asks for"

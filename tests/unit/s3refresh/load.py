@@ -22,7 +22,7 @@ from caretaker.s3refresh.folders import NOTHING, Scope
 from caretaker.s3refresh.match import Share
 from caretaker.s3refresh.memory import TargetMemory
 from caretaker.s3refresh.options import DebounceOptions
-from caretaker.s3refresh.plan import Message, Result, Shares, Snapshot, plan
+from caretaker.s3refresh.plan import Message, PlanInput, Result, Shares, plan
 from caretaker.s3refresh.timing import wanting_of
 
 EPOCH = 1_800_000_000.0
@@ -108,7 +108,7 @@ class Resource:
         targets = tuple(status_codec.decode(_as_stored(one), wall) for one in self._stored)
         messages, results = tuple(self.inbox), tuple(self.results)
         busy = busy_of(targets, self.shares, options.assume_after, wall)
-        snapshot = Snapshot(
+        snapshot = PlanInput(
             targets=targets,
             first=False,
             shares=Shares(complete=True, known=tuple(self.shares.values())),

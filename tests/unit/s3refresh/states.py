@@ -16,10 +16,10 @@ from caretaker.s3refresh.debounce import Claim, Dirty, Failure, InFlight, Last, 
 from caretaker.s3refresh.folders import EVERYTHING, Request
 from caretaker.s3refresh.match import Share
 from caretaker.s3refresh.options import DebounceOptions
-from caretaker.s3refresh.plan import Snapshot
+from caretaker.s3refresh.plan import PlanInput
 from caretaker.s3refresh.queue_view import QueueView
 from caretaker.s3refresh.resource import FINALIZER, Read
-from caretaker.s3refresh.snapshots import Refusal, View
+from caretaker.s3refresh.snapshot import Rejection, Snapshot
 from caretaker.s3refresh.targets.storagegateway import Discover, SharesSpec, StorageGatewayTarget
 from testing.s3refreshes import target_spec_of
 
@@ -45,15 +45,15 @@ def view(
     expired: bool = False,
     flushing: bool = False,
     **more: Any,
-) -> View:
+) -> Snapshot:
     """A resource that does well, but for what is given."""
     more = {"queue": QueueView(checked=True), "polling": not flushing, **more}
     meta = WireMeta(name="r", namespace="ns", generation=3)
     if flushing:
         meta = msgspec.structs.replace(meta, deletion_timestamp=format_time(NOW), finalizers=[FINALIZER])
-    return View(
+    return Snapshot(
         read=Read(meta, before or Status(), spec),
-        snapshot=Snapshot(
+        plan_input=PlanInput(
             targets=targets or (Target("share-1"),),
             first=False,
             shares=shares,
@@ -73,24 +73,24 @@ def view(
 DIRTY = Target("share-1", dirty=Dirty(NOW, EVERYTHING))
 FAILED = Target("share-1", dirty=Dirty(NOW, EVERYTHING), failure=Failure(3, "AccessDenied", "no", NOW + 9))
 # What is seen, (status, reason) of Ready, and of other conditions.
-CASES: Final[dict[str, tuple[View, tuple[str, str], dict[str, tuple[str, str]]]]] = {
+CASES: Final[dict[str, tuple[Snapshot, tuple[str, str], dict[str, tuple[str, str]]]]] = {
     "all is well": (
         view(),
         ("True", "Consuming"),
         {c.CAUGHT_UP: ("True", "UpToDate"), c.TARGETS_RESOLVED: ("True", "Resolved")},
     ),
     "not granted: events may wait that nobody has seen": (
-        view(refusal=Refusal("NotGranted", "no")),
+        view(rejection=Rejection("NotGranted", "no")),
         ("False", "NotGranted"),
         {c.STALLED: ("True", "NotGranted"), c.CAUGHT_UP: ("Unknown", "NotGranted")},
     ),
     "a spec that cannot be read": (
-        view(spec=None, refusal=Refusal("InvalidSpec", "spec.x")),
+        view(spec=None, rejection=Rejection("InvalidSpec", "spec.x")),
         ("False", "InvalidSpec"),
         {c.STALLED: ("True", "InvalidSpec")},
     ),
     "somebody else's queue": (
-        view(refusal=Refusal("QueueConflict", "taken")),
+        view(rejection=Rejection("QueueConflict", "taken")),
         ("False", "QueueConflict"),
         {c.QUEUE_REACHABLE: ("False", "QueueConflict"), c.STALLED: ("True", "QueueConflict")},
     ),
@@ -261,7 +261,7 @@ CASES: Final[dict[str, tuple[View, tuple[str, str], dict[str, tuple[str, str]]]]
         {c.QUEUE_REACHABLE: ("False", "QueueNotFound")},
     ),
     "deleted, and not granted any more": (
-        view(DIRTY, refusal=Refusal("NotGranted", "no"), flushing=True),
+        view(DIRTY, rejection=Rejection("NotGranted", "no"), flushing=True),
         ("False", "NotGranted"),
         {c.STALLED: ("True", "NotGranted")},
     ),
@@ -271,7 +271,7 @@ CASES: Final[dict[str, tuple[View, tuple[str, str], dict[str, tuple[str, str]]]]
         {c.RECONCILING: ("True", "NoIdentity")},
     ),
     "the Secret is not there yet": (
-        view(refusal=Refusal("CredentialsUnavailable", "no Secret")),
+        view(rejection=Rejection("CredentialsUnavailable", "no Secret")),
         ("False", "CredentialsUnavailable"),
         {c.RECONCILING: ("True", "CredentialsUnavailable")},
     ),

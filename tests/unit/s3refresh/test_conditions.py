@@ -16,19 +16,19 @@ from caretaker.s3refresh.folders import Request
 from caretaker.s3refresh.match import Share
 from caretaker.s3refresh.plan import Plan, Shares
 from caretaker.s3refresh.queue_view import QueueView
-from caretaker.s3refresh.snapshots import Refusal, View
+from caretaker.s3refresh.snapshot import Rejection, Snapshot
 from caretaker.s3refresh.status import status_of
 from unit.s3refresh.states import CALL, CASES, FAILED, NOW, SPEC, view
 
 
-def said(view: View) -> dict[str, tuple[str, str]]:
+def said(snapshot: Snapshot) -> dict[str, tuple[str, str]]:
     """Type -> (status, reason)."""
-    made = planning.plan(view.snapshot)
-    return {one.type: (one.status, one.reason) for one in conditions_of(view, made)}
+    made = planning.plan(snapshot.plan_input)
+    return {one.type: (one.status, one.reason) for one in conditions_of(snapshot, made)}
 
 
 @pytest.mark.parametrize(("given", "ready", "other"), CASES.values(), ids=CASES.keys())
-def test_conditions(given: View, ready: tuple[str, str], other: dict[str, tuple[str, str]]) -> None:
+def test_conditions(given: Snapshot, ready: tuple[str, str], other: dict[str, tuple[str, str]]) -> None:
     found = said(given)
     assert found[c.READY] == ready
     assert {kind: found.get(kind) for kind in other} == other
@@ -120,7 +120,7 @@ SAID: list[tuple[str, str, str]] = [
 @pytest.mark.parametrize(("case", "kind", "message"), SAID)
 def test_what_a_condition_says(case: str, kind: str, message: str) -> None:
     given = CASES[case][0]
-    found = c.find(tuple(conditions_of(given, planning.plan(given.snapshot))), kind)
+    found = c.find(tuple(conditions_of(given, planning.plan(given.plan_input))), kind)
     assert found is not None
     assert (found.message, found.observed_generation) == (message, 3)
 
@@ -137,7 +137,7 @@ def test_targets_that_the_record_has_no_room_for_are_told(number: int, told: str
     found = dict.fromkeys([True, False], "")
     for has_spec in found:
         given = view(
-            shares=known(*names), spec=SPEC if has_spec else None, refusal=Refusal("InvalidSpec", "x")
+            shares=known(*names), spec=SPEC if has_spec else None, rejection=Rejection("InvalidSpec", "x")
         )
         resolved = c.find(tuple(conditions_of(given, Plan(targets=(Target("s1"),)))), c.TARGETS_RESOLVED)
         assert resolved is not None
@@ -155,38 +155,38 @@ def test_dead_letters_are_covered_once_everything_is_refreshed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("standing", "refusal", "expected"),
+    ("standing", "rejection", "expected"),
     [
         ("QueueConflict", None, True),
         ("NotGranted", None, True),
-        ("InvalidSpec", Refusal("CredentialsUnavailable", "no"), True),
-        ("QueueConflict", Refusal("NotGranted", "no"), False),
+        ("InvalidSpec", Rejection("CredentialsUnavailable", "no"), True),
+        ("QueueConflict", Rejection("NotGranted", "no"), False),
         ("Consuming", None, False),
         ("QueueNotFound", None, False),
         ("", None, False),
-        ("", Refusal("NotGranted", "no"), False),
+        ("", Rejection("NotGranted", "no"), False),
     ],
 )
 def test_a_queue_is_regained_once_nothing_keeps_the_resource_from_it(
-    standing: str, refusal: Refusal | None, expected: bool
+    standing: str, rejection: Rejection | None, expected: bool
 ) -> None:
     ready = c.Condition(c.READY, "False", standing, "x", 1)
     other = c.Condition(c.CAUGHT_UP, "Unknown", "NotGranted", "x", 1)
     before = Status(conditions=(other, ready) if standing else (other,))
-    assert regained(before, refusal) is expected
+    assert regained(before, rejection) is expected
 
 
 def test_without_a_spec_the_record_stands() -> None:
     busy = Target("share-1", claim=Claim("c", "me", NOW, CALL, NOW))
-    first = status_of(view(busy), planning.plan(view(busy).snapshot))
-    broken = view(spec=None, before=first, refusal=Refusal("InvalidSpec", "spec.x"))
+    first = status_of(view(busy), planning.plan(view(busy).plan_input))
+    broken = view(spec=None, before=first, rejection=Rejection("InvalidSpec", "spec.x"))
     assert status_of(broken, Plan()).targets == first.targets
 
 
 def test_status_is_of_the_spec_and_the_pass() -> None:
     claimed = Target("share-1", claim=Claim("c", "other", NOW, CALL, NOW))
     given = view(claimed, queue=QueueView(checked=True, visible=4), reading=True)
-    found = status_of(given, planning.plan(given.snapshot))
+    found = status_of(given, planning.plan(given.plan_input))
     assert (found.observed_generation, found.queue.visible) == (3, 4)
     assert {one.last_transition_time for one in found.conditions} == {format_time(NOW)}
     assert [target.phase for target in found.targets] == ["Claimed"]
@@ -196,10 +196,10 @@ LAST = Last(requested_at=NOW - 1, accepted_at=NOW, folders=3)
 
 
 class TestEvents:
-    def of(self, before: View, after: View) -> list[tuple[str, str, str]]:
+    def of(self, before: Snapshot, after: Snapshot) -> list[tuple[str, str, str]]:
         """The Events of a change."""
-        old = status_of(before, planning.plan(before.snapshot))
-        new = status_of(after, planning.plan(after.snapshot))
+        old = status_of(before, planning.plan(before.plan_input))
+        new = status_of(after, planning.plan(after.plan_input))
         assert transitions(new, new) == [], "a restart repeats nothing"
         return [(event.type, event.reason, event.message) for event in transitions(old, new)]
 
@@ -237,7 +237,7 @@ class TestEvents:
     def test_what_goes_wrong_is_told_once_and_not_by_ready_too(self) -> None:
         gone = view(problem="sqs: gone", code=ErrorClass.NOT_FOUND.value)
         assert self.of(view(), gone) == [("Warning", "QueueNotFound", "sqs: gone")]
-        no = view(refusal=Refusal("NotGranted", "no"))
+        no = view(rejection=Rejection("NotGranted", "no"))
         assert self.of(view(), no) == [("Warning", "NotGranted", "no")]
         nothing = view(shares=Shares(complete=True))
         assert [reason for _, reason, _ in self.of(view(), nothing)] == ["NoTargets"]

@@ -11,7 +11,7 @@ from caretaker.kube.errors import ApiError
 from caretaker.runtime.work_queue import Key
 from caretaker.s3refresh import credentials as module
 from caretaker.s3refresh.credentials import KeyRing, max_age
-from caretaker.s3refresh.snapshots import Refusal
+from caretaker.s3refresh.snapshot import Rejection
 
 ONE, TWO, ELSEWHERE = (
     Key("S3AggregatedRefresh", namespace, name)
@@ -25,10 +25,10 @@ FORBIDDEN: Final = 'secrets "keys" is forbidden: User "c" cannot get resource "s
 class Secrets:
     """An API server that holds one Secret, in every namespace."""
 
-    def __init__(self, refusal: ApiError | None = None, *, empty: bool = False) -> None:
+    def __init__(self, rejection: ApiError | None = None, *, empty: bool = False) -> None:
         self.secret_key = "first"
         self.paths: list[str] = []
-        self.refusal = refusal
+        self.rejection = rejection
         self.empty = empty
 
     @property
@@ -37,8 +37,8 @@ class Secrets:
 
     async def get(self, path: str, wanted: Any) -> Any:
         self.paths.append(path)
-        if self.refusal is not None:
-            raise self.refusal
+        if self.rejection is not None:
+            raise self.rejection
         if self.empty:
             return wanted()
         values = {"AWS_ACCESS_KEY_ID": "AKIA", "AWS_SECRET_ACCESS_KEY": self.secret_key}
@@ -92,9 +92,9 @@ async def test_a_secret_that_goes_is_looked_for_each_time_and_forgotten_with_its
     await ring.get(TWO, "keys", 300.0)
     assert secrets.reads == 1
     ring.forget(TWO)
-    secrets.refusal = GONE
+    secrets.rejection = GONE
     for reads in (2, 3):
-        assert isinstance(await ring.get(TWO, "keys", 300.0), Refusal)
+        assert isinstance(await ring.get(TWO, "keys", 300.0), Rejection)
         assert secrets.reads == reads
     ring.forget(TWO)
     ring.forget(TWO)
@@ -104,10 +104,10 @@ async def test_keys_of_a_secret_that_was_seen_to_be_gone_are_not_used_again(cloc
     secrets = Secrets()
     ring = KeyRing(secrets, lambda _: None)  # type: ignore[arg-type]
     await ring.get(ONE, "keys", 300.0)
-    secrets.refusal = GONE
+    secrets.rejection = GONE
     clock.now += 30
-    assert isinstance(await ring.get(ONE, "keys", 30.0), Refusal), "in doubt it is read again"
-    assert isinstance(await ring.get(TWO, "keys", 300.0), Refusal)
+    assert isinstance(await ring.get(ONE, "keys", 30.0), Rejection), "in doubt it is read again"
+    assert isinstance(await ring.get(TWO, "keys", 300.0), Rejection)
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ async def test_keys_of_a_secret_that_was_seen_to_be_gone_are_not_used_again(cloc
 )
 async def test_why_there_are_no_keys(secrets: Secrets, message: str) -> None:
     found = await KeyRing(secrets, lambda _: None).get(ONE, "keys", 300.0)  # type: ignore[arg-type]
-    assert found == Refusal("CredentialsUnavailable", f"spec.aws.credentialsSecretRef.name: {message}")
+    assert found == Rejection("CredentialsUnavailable", f"spec.aws.credentialsSecretRef.name: {message}")
 
 
 @pytest.mark.parametrize(

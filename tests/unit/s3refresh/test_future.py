@@ -18,7 +18,7 @@ from caretaker.s3refresh.debounce import (
 from caretaker.s3refresh.folders import Request, Scope
 from caretaker.s3refresh.match import Share
 from caretaker.s3refresh.options import DebounceOptions
-from caretaker.s3refresh.plan import Plan, Seen, Shares, Snapshot, plan
+from caretaker.s3refresh.plan import Plan, PlanInput, Seen, Shares, plan
 
 NOW = 1_800_000_000.0
 YEARS = NOW + 1e9
@@ -40,7 +40,7 @@ def planned(target: Target, now: float = NOW, **more: Any) -> Plan:
         "now": now,
         **more,
     }
-    return plan(Snapshot(**given))
+    return plan(PlanInput(**given))
 
 
 def later(made: Plan, seconds: float, **more: Any) -> Plan:

@@ -20,7 +20,7 @@ from caretaker.s3refresh.envelope import ObjectEvent, parse
 from caretaker.s3refresh.folders import EVERYTHING, Request, Scope
 from caretaker.s3refresh.match import Share
 from caretaker.s3refresh.options import DebounceOptions
-from caretaker.s3refresh.plan import Message, Plan, Result, Seen, Shares, Snapshot, plan
+from caretaker.s3refresh.plan import Message, Plan, PlanInput, Result, Seen, Shares, plan
 
 NOW = 1_800_000_000.0
 SHARE = Share(id="share", arn="arn:share", bucket="bucket", group="gateway")
@@ -45,7 +45,7 @@ def planned(*targets: Target, **more: Any) -> Plan:
         "now": NOW,
         **more,
     }
-    return plan(Snapshot(**given))
+    return plan(PlanInput(**given))
 
 
 def event(key: str, *, time: str = "2027-01-15T08:00:00.000Z", **more: Any) -> Message:

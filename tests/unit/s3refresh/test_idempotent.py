@@ -21,7 +21,7 @@ from caretaker.s3refresh.folders import EVERYTHING, Request, Scope
 from caretaker.s3refresh.match import Share, of_buckets
 from caretaker.s3refresh.memory import TargetMemory
 from caretaker.s3refresh.options import DebounceOptions
-from caretaker.s3refresh.plan import End, Plan, Result, Seen, Shares, Snapshot, plan
+from caretaker.s3refresh.plan import End, Plan, PlanInput, Result, Seen, Shares, plan
 
 NOW = 1_800_000_000.0
 BUCKET = of_buckets(["bucket"])[0]
@@ -47,7 +47,7 @@ def planned(target: Target, *, age: float = 0.0, **more: Any) -> Plan:
         "idempotent": True,
         "seen": {"bucket": Seen(claim_age=age)},
     }
-    return plan(Snapshot(**(values | more)))
+    return plan(PlanInput(**(values | more)))
 
 
 def backing_off(until: float) -> Target:

@@ -13,7 +13,7 @@ from caretaker.s3refresh.folders import Request, Scope
 from caretaker.s3refresh.match import Share
 from caretaker.s3refresh.metrics import observe
 from caretaker.s3refresh.options import DebounceOptions
-from caretaker.s3refresh.plan import End, Message, Result, Shares, Snapshot, plan
+from caretaker.s3refresh.plan import End, Message, PlanInput, Result, Shares, plan
 
 NOW = 1_800_000_000.0
 CALL = Request(("/", "a"), recursive=False)
@@ -37,7 +37,7 @@ def counted(target: Target, **came: object) -> tuple[CollectorRegistry, int]:
         "options": DebounceOptions(tracked=True, assume_after=math.inf, completion_timeout=math.inf),
         **came,
     }
-    snapshot = Snapshot(
+    snapshot = PlanInput(
         targets=(target,),
         first=False,
         shares=Shares(True, (Share(id="one", arn="", bucket="b", group=""),)),

@@ -13,7 +13,7 @@ from caretaker.api.s3refresh import Spec, TargetSpec
 from caretaker.s3refresh import target_types, targets
 from caretaker.s3refresh.debounce import Claim
 from caretaker.s3refresh.envelope import ObjectEvent
-from caretaker.s3refresh.plan import Message, Plan, Result, Shares, Snapshot, plan
+from caretaker.s3refresh.plan import Message, Plan, PlanInput, Result, Shares, plan
 from caretaker.s3refresh.resource import RawRefresh, Read, read
 from caretaker.s3refresh.targets import Tools
 from caretaker.s3refresh.targets.making import known, make
@@ -107,7 +107,7 @@ class Passes:
 
     def plan(self, now: float, **more: Any) -> Plan:
         fixed = {"first": not self.targets, "owner": "me", "pass_id": f"p{now}", "now": now}
-        made = plan(Snapshot(targets=self.targets, **self._given, **fixed, **more))
+        made = plan(PlanInput(targets=self.targets, **self._given, **fixed, **more))
         self.targets = tuple(made.targets)
         return made
 

@@ -12,7 +12,7 @@ from caretaker.s3refresh.envelope import Completion, ObjectEvent
 from caretaker.s3refresh.folders import EVERYTHING, Request, Scope
 from caretaker.s3refresh.match import Matches, Share
 from caretaker.s3refresh.options import DebounceOptions
-from caretaker.s3refresh.plan import MAX_RECORD_BYTES, Message, Plan, Result, Seen, Shares, Snapshot, plan
+from caretaker.s3refresh.plan import MAX_RECORD_BYTES, Message, Plan, PlanInput, Result, Seen, Shares, plan
 
 NOW = 1_800_000_000.0
 ONE = Share(id="one", arn="arn:one", bucket="b", group="g")
@@ -33,7 +33,7 @@ def planned(*targets: Target, shares: tuple[Share, ...] = (ONE,), **more: Any) -
         "now": NOW,
         **more,
     }
-    return plan(Snapshot(**given))
+    return plan(PlanInput(**given))
 
 
 def of(made: Plan, name: str = "one") -> Target:

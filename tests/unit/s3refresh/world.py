@@ -25,7 +25,7 @@ from caretaker.s3refresh.folders import EVERYTHING, Scope
 from caretaker.s3refresh.match import Share
 from caretaker.s3refresh.memory import TargetMemory
 from caretaker.s3refresh.options import DebounceOptions
-from caretaker.s3refresh.plan import End, Message, Plan, Result, Shares, Snapshot, plan
+from caretaker.s3refresh.plan import End, Message, Plan, PlanInput, Result, Shares, plan
 from caretaker.s3refresh.targets.payload import payload_of
 
 SHARE = Share(id="share-1", arn="arn:share-1", bucket="bucket", group="gateway-1")
@@ -204,7 +204,7 @@ class Operator:
         self.results: list[Result] = []
         self.calls: list[Call] = []
         self.memory = TargetMemory()
-        self.begun: tuple[Snapshot, Plan, int, bytes] | None = None
+        self.begun: tuple[PlanInput, Plan, int, bytes] | None = None
 
     @property
     def wall(self) -> float:
@@ -222,7 +222,7 @@ class Operator:
         world.now += SOME
         messages, results = tuple(self.inbox.values()), tuple(self.results)
         targets = world.targets(self.wall)
-        snapshot = Snapshot(
+        snapshot = PlanInput(
             targets=targets,
             first=not world.stored,
             shares=Shares(complete=True, known=(SHARE,)),

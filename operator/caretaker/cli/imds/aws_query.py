@@ -19,7 +19,7 @@ from caretaker.imds.gather import gather
 from caretaker.imds.instance_ref import instance_ref_of
 from caretaker.imds.inventory import Inventory
 from caretaker.imds.launch_templates import LaunchTemplateProvider
-from caretaker.imds.plan import Plan, Snapshot, plan
+from caretaker.imds.plan import Plan, PlanInput, plan
 from caretaker.imds.resource import Read
 from caretaker.imds.status import status_of
 from caretaker.kube.client import KubeClient
@@ -35,12 +35,14 @@ async def observe(
         provider = LaunchTemplateProvider(aws.ec2, aws.autoscaling, client)
         node_refs = [(node, instance_ref_of(node)) for node in nodes]
         found = await gather(Inventory(aws.ec2), provider, mine, policies, node_refs, operator=False)
-    made = plan(found.snapshot)
-    status = msgspec.structs.replace(status_of(found.view, made, format_time(now)), groups=made.groups)
-    return status, made, _enforced(mine, found.snapshot, now)
+    made = plan(found.plan_input)
+    status = msgspec.structs.replace(
+        status_of(found.status_input, made, format_time(now)), groups=made.groups
+    )
+    return status, made, _enforced(mine, found.plan_input, now)
 
 
-def _enforced(mine: Read, snapshot: Snapshot, now: float) -> Enforced:
+def _enforced(mine: Read, snapshot: PlanInput, now: float) -> Enforced:
     """The plan of a new process without a dry run, with the passed changes of status."""
     assert mine.spec is not None  # noqa: S101 - the caller has checked
     safety = mine.spec.safety

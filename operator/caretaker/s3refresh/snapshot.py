@@ -1,27 +1,27 @@
-"""What a pass over one resource has gathered, beside what plan.py reads. Pure data."""
+"""The snapshot of a pass over one resource: the input of the plan, and of status. Pure data."""
 
 import math
 
 import msgspec
 
-from caretaker.s3refresh.plan import Snapshot
+from caretaker.s3refresh.plan import PlanInput
 from caretaker.s3refresh.queue_view import QueueView
 from caretaker.s3refresh.resource import Read
 
 
-class Refusal(msgspec.Struct, frozen=True):
+class Rejection(msgspec.Struct, frozen=True):
     """Why nothing is done for a resource: a reason and a message, of Ready."""
 
     reason: str
     message: str
 
 
-class View(msgspec.Struct, frozen=True):
+class Snapshot(msgspec.Struct, frozen=True):
     """One resource, now."""
 
     read: Read
-    snapshot: Snapshot
-    refusal: Refusal | None = None
+    plan_input: PlanInput
+    rejection: Rejection | None = None
     queue: QueueView = QueueView()
     problem: str = ""  # why a queue cannot be received from
     code: str = ""  # the problem's class
