@@ -14,7 +14,7 @@ from bench.parts import say
 from caretaker.api.durations import seconds
 from caretaker.api.imds import Options, Safety, Selector
 from caretaker.api.objects import Node
-from caretaker.imds.checks import Seen
+from caretaker.imds.checks import ObservedInstance
 from caretaker.imds.enforce import PASS_SECONDS, POLL_SECONDS
 from caretaker.imds.enforce_input import BATCH, EnforceInput
 from caretaker.imds.instance_ref import NODEGROUP, instance_ref_of
@@ -76,7 +76,9 @@ def _member(number: int) -> Member:
         f"n{number}", f"u{number}", labels, provider_id=f"aws:///eu-west-1a/i-{number:017x}", ready=True
     )
     ref = instance_ref_of(node)
-    return Member(node, ref, Seen(BAD if number % DRIFTED_EVERY == 0 else GOOD, at=1.0), ref.groups)
+    return Member(
+        node, ref, ObservedInstance(BAD if number % DRIFTED_EVERY == 0 else GOOD, at=1.0), ref.groups
+    )
 
 
 def _enforce_input(name: str) -> EnforceInput:

@@ -15,7 +15,7 @@ from caretaker.api.s3refresh import SQSSource
 from caretaker.aws.response_check import PROTOCOLS, fault_of
 from caretaker.aws.services import api_name
 from caretaker.daemontask.ecs.check import Call, ServiceState, UnclearError, Wanted, check, following
-from caretaker.imds.inventory import cluster_tag, seen_of
+from caretaker.imds.inventory import cluster_tag, observed_instance
 from caretaker.imds.launching import group_of, template_of
 from caretaker.s3refresh import queue_view
 from fuzz import awssamples
@@ -46,7 +46,7 @@ def operations() -> Iterator[tuple[str, Any]]:
 
 def _instances(answer: Any) -> Any:
     every = [one for group in answer["Reservations"] for one in group["Instances"]]
-    return [seen_of(one, 1.0) for one in every], cluster_tag(every)
+    return [observed_instance(one, 1.0) for one in every], cluster_tag(every)
 
 
 def _attributes(answer: Any) -> Any:

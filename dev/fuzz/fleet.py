@@ -15,7 +15,7 @@ from caretaker.api.daemontask import Result
 from caretaker.api.imds import Options
 from caretaker.api.objects import ContainerEnd, Node, Pod, Taint
 from caretaker.daemontask.ledger import Entry
-from caretaker.imds.checks import Seen
+from caretaker.imds.checks import ObservedInstance
 from caretaker.imds.instance_ref import NODEGROUP, instance_ref_of
 from caretaker.imds.plan import Member
 from caretaker.imds.probe import Finding
@@ -128,7 +128,7 @@ def members() -> list[Member]:
     for number, node in enumerate(BY_NAME.values()):
         ref, seen = (
             instance_ref_of(node),
-            Seen(_OPTIONS[number % len(_OPTIONS)], at=1.0, group=f"g{number % 300}"),
+            ObservedInstance(_OPTIONS[number % len(_OPTIONS)], at=1.0, group=f"g{number % 300}"),
         )
         found.append(Member(node, ref, seen, (*ref.groups, ("AutoScalingGroup", seen.group))))
     return found

@@ -75,13 +75,13 @@ def with_tick(task: DaemonTask, tick: Tick) -> DaemonTask:
 def _observed(task: DaemonTask, now: float, *, anew: bool) -> tuple[ObservedSchedule, float]:
     """(the schedule as status is to store it, since when its ticks count). A schedule that was just given or
     changed has missed nothing: its first tick is the next one."""
-    spec, seen = task.spec, task.status.observed_schedule
+    spec, observed = task.spec, task.status.observed_schedule
     assert spec.schedule is not None  # noqa: S101 - look() has made sure
-    same = seen is not None and (seen.schedule, seen.time_zone) == (spec.schedule, spec.time_zone)
-    if seen is not None and same and not anew:
-        since = parse_time(seen.since) or 0.0
+    same = observed is not None and (observed.schedule, observed.time_zone) == (spec.schedule, spec.time_zone)
+    if observed is not None and same and not anew:
+        since = parse_time(observed.since) or 0.0
         if since <= now + _AHEAD:
-            return seen, since
+            return observed, since
     new = task.status.observed_generation < 0
     since = (parse_time(task.metadata.creation_timestamp) if new else None) or now
     return ObservedSchedule(spec.schedule, spec.time_zone, format_time(since)), since

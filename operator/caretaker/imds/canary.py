@@ -340,7 +340,7 @@ class _Step:
         if is_unready := unready(one, found):
             self._unready.append(one)
         elif self._over(one, state, group.changes, running=runs(found)):
-            if found.seen is None or _is_fresh(found, self._inputs, WATCH_SECONDS):
+            if found.observed is None or _is_fresh(found, self._inputs, WATCH_SECONDS):
                 return None
             self._stale.append(found)  # it may have been lost since
         # With a time from a clock that was ahead the watch would not end.
@@ -375,12 +375,12 @@ class _Step:
         if not rejected or one.instance not in self._inputs.inherited:
             return rejected
         # Another process may have sent it, and EC2's first responses may not show that yet.
-        seen = self._found[one.instance].seen if state in BACK else None
-        return seen is not None and seen.at >= self._inputs.believed_since
+        observed = self._found[one.instance].observed if state in BACK else None
+        return observed is not None and observed.at >= self._inputs.believed_since
 
 
 def _is_fresh(one: Found, inputs: EnforceInput, seconds: float = FRESH_SECONDS) -> bool:
-    return one.seen is not None and inputs.fresh(one.seen, seconds)
+    return one.observed is not None and inputs.fresh(one.observed, seconds)
 
 
 def _still_wanted(inputs: EnforceInput) -> dict[tuple[Group, FieldChange], PassedChange]:

@@ -8,7 +8,7 @@ import msgspec
 from caretaker.api.conditions import PolicyReason as Reason
 from caretaker.api.imds import FieldChange
 from caretaker.imds.change_attempts import ChangeAttempt, advance, not_applied, overdue
-from caretaker.imds.checks import Seen, State
+from caretaker.imds.checks import ObservedInstance, State
 from caretaker.imds.drift import HOP_LIMIT, Change, change_of
 from caretaker.imds.enforce_input import EnforceInput, Found
 from caretaker.imds.safety_checks import Blocked, blocked, ec2_name, parameters
@@ -42,7 +42,7 @@ class Case(msgspec.Struct, frozen=True, gc=False):
     def fit(self) -> bool:
         """Whether it is eligible as a canary: running, on a Ready Node, and a probe can verify the change."""
         one = self.found
-        runs = one.seen is not None and one.seen.state == "running"
+        runs = one.observed is not None and one.observed.state == "running"
         return one.ready and one.provable and runs
 
     def changes_now(self, inputs: EnforceInput) -> bool:
@@ -55,13 +55,13 @@ class Case(msgspec.Struct, frozen=True, gc=False):
 
     def options(self, me: str, changes: Iterable[FieldChange]) -> Mapping[str, Any]:
         """Parameters of the call for these changes; for a resend all options that the policy wins."""
-        seen = self.found.seen
-        assert seen is not None  # noqa: S101 - an instance that was not seen has no changes
+        observed = self.found.observed
+        assert observed is not None  # noqa: S101 - an instance that was not seen has no changes
         fields = {change.field for change in changes}
         leave = {why.change.field for why in self.blocked}
         if self.state == "drifted":
             leave |= self.found.wanted.keys() - fields
-        return parameters(self.found.wanted, me, leave, seen)
+        return parameters(self.found.wanted, me, leave, observed)
 
 
 def concerns(one: Found, inputs: EnforceInput) -> bool:
@@ -73,13 +73,15 @@ def case_of(one: Found, inputs: EnforceInput, known: Collection[str]) -> Case:
     """See Case. `known`: instances that were sent a change, by status."""
     state, attempt = one.result.state, attempt_of(inputs, one)
     stay: tuple[Blocked, ...] = ()
-    if one.seen is not None and state == "drifted":
+    if one.observed is not None and state == "drifted":
         mine = [change for change in one.result.changes if change.policy == inputs.me]
-        stay = tuple(why for change in mine if (why := _blocked(change, one, one.seen, inputs)) is not None)
+        stay = tuple(
+            why for change in mine if (why := _blocked(change, one, one.observed, inputs)) is not None
+        )
         kept = {why.change.field for why in stay}
         free = tuple(change_of(change) for change in mine if change.field not in kept)
         if free:
-            return Case(one, state, _drifted(one, one.seen, attempt, free, inputs), free, stay)
+            return Case(one, state, _drifted(one, one.observed, attempt, free, inputs), free, stay)
         # no change is left that this policy may make
         state = "pending" if _under_way(one) else "compliant"
     attempt = advance(
@@ -113,7 +115,7 @@ def with_failure(found: Found, attempt: ChangeAttempt | None) -> Found:
     return msgspec.structs.replace(found, result=result)
 
 
-def _blocked(change: Change, one: Found, seen: Seen, inputs: EnforceInput) -> Blocked | None:
+def _blocked(change: Change, one: Found, observed: ObservedInstance, inputs: EnforceInput) -> Blocked | None:
     needed = inputs.needed.get(one.group, 0)
     if change.field == HOP_LIMIT and needed > change.desired:
         kind, name = one.group
@@ -122,19 +124,23 @@ def _blocked(change: Change, one: Found, seen: Seen, inputs: EnforceInput) -> Bl
             f"{HOP_LIMIT} to {needed}, or exclude the group"
         )
         return Blocked(change, Reason.HOP_LIMIT_TOO_LOW, said)
-    return blocked(change, seen, inputs.loosening, inputs.tightening)
+    return blocked(change, observed, inputs.loosening, inputs.tightening)
 
 
 def _drifted(
-    one: Found, seen: Seen, attempt: ChangeAttempt, free: Collection[FieldChange], inputs: EnforceInput
+    one: Found,
+    observed: ObservedInstance,
+    attempt: ChangeAttempt,
+    free: Collection[FieldChange],
+    inputs: EnforceInput,
 ) -> ChangeAttempt:
     """Advanced with the parameters that would be sent now, to compare them with those sent before."""
     if not attempt.options:
         return advance(attempt, "drifted", inputs.now, inputs.pending_timeout)
     fields = [change.field for change in free]
-    options = parameters(one.wanted, inputs.me, one.wanted.keys() - set(fields), seen)
+    options = parameters(one.wanted, inputs.me, one.wanted.keys() - set(fields), observed)
     return advance(attempt, "drifted", inputs.now, inputs.pending_timeout, options, [*map(ec2_name, fields)])
 
 
 def _under_way(one: Found) -> bool:
-    return one.seen is not None and one.seen.under_way
+    return one.observed is not None and one.observed.under_way

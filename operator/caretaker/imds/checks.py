@@ -36,9 +36,9 @@ _SKIPS: Final = {
 }
 
 
-class Seen(msgspec.Struct, frozen=True, gc=False):
-    """What EC2 says of an instance. `state` as in InstanceState.Name; `managed`: by AWS, who alone may change
-    it (Operator.Managed); `tagged`: it has tags, as every instance of a cluster does.
+class ObservedInstance(msgspec.Struct, frozen=True, gc=False):
+    """An instance as EC2 describes it. `state` as in InstanceState.Name; `managed`: by AWS, which alone may
+    change it (Operator.Managed); `tagged`: it has tags, as every instance of a cluster does.
 
     confirmed  a description has these options, and we have not changed them since
     lost       the response lacked the instance or its options
@@ -71,11 +71,11 @@ class Seen(msgspec.Struct, frozen=True, gc=False):
 
 
 class CheckInput(msgspec.Struct, frozen=True, gc=False):
-    """One node. `seen` None: EC2 does not know the instance. `unasked`: why its region was not described.
+    """One node. `observed` None: EC2 does not know the instance. `unasked`: why its region was not described.
     `fields`: the options that the policy itself names."""
 
     ref: InstanceRef
-    seen: Seen | None
+    observed: ObservedInstance | None
     wanted: Mapping[str, Wanted]  # by all policies that mean this node
     policy: str
     fields: frozenset[str]
@@ -103,13 +103,13 @@ def fits(case: CheckInput, result: CheckResult) -> bool:
     """Whether the instance is compliant, or unknown without a reported difference."""
     if result.state != "unknown":
         return result.state == "compliant"
-    return case.seen is None or all(change.current is None for change in _changes(case.seen, case))
+    return case.observed is None or all(change.current is None for change in _changes(case.observed, case))
 
 
-def _changes(seen: Seen, case: CheckInput) -> tuple[Change, ...]:
+def _changes(observed: ObservedInstance, case: CheckInput) -> tuple[Change, ...]:
     # A policy that wants the same and wins by its name does not hide the difference here.
     mine = {f: one for f, one in case.wanted.items() if f in case.fields and case.policy not in one.losers}
-    return changes(seen.options, mine)
+    return changes(observed.options, mine)
 
 
 def _skipped(case: CheckInput) -> CheckResult | None:
@@ -122,14 +122,14 @@ def _unknown(case: CheckInput) -> CheckResult | None:
 
 
 def _gone(case: CheckInput) -> CheckResult | None:
-    if case.seen is None:
+    if case.observed is None:
         return CheckResult("gone", NOT_FOUND)
-    return CheckResult("gone", case.seen.state) if case.seen.state in ENDED else None
+    return CheckResult("gone", case.observed.state) if case.observed.state in ENDED else None
 
 
 def _lost(case: CheckInput) -> CheckResult | None:
     """An instance that a response lacks may still exist."""
-    if case.seen is None or not case.seen.lost:
+    if case.observed is None or not case.observed.lost:
         return None
     return CheckResult(
         "unknown", NOT_TOLD, "EC2's response lacks the instance or its options; EC2 is asked again"
@@ -137,13 +137,13 @@ def _lost(case: CheckInput) -> CheckResult | None:
 
 
 def _managed(case: CheckInput) -> CheckResult | None:
-    managed = case.seen is not None and case.seen.managed
+    managed = case.observed is not None and case.observed.managed
     return CheckResult("skipped", PROVIDER_MANAGED) if managed else None
 
 
 def _untagged(case: CheckInput) -> CheckResult | None:
     """Its group, and with that its desired options, may depend on the tags."""
-    if case.seen is None or case.seen.tagged:
+    if case.observed is None or case.observed.tagged:
         return None
     return CheckResult(
         "unknown", TAGS_NOT_TOLD, "EC2 reports no tags of the instance, but instances of a cluster have tags"
@@ -152,11 +152,11 @@ def _untagged(case: CheckInput) -> CheckResult | None:
 
 def _differs(case: CheckInput) -> CheckResult | None:
     """Pending before drifted: EC2 answers with the new values at once, and applies them later."""
-    if case.seen is None:
+    if case.observed is None:
         return None
-    if found := _changes(case.seen, case):
+    if found := _changes(case.observed, case):
         return CheckResult("drifted", "Drifted", changes=found)
-    return CheckResult("pending", "Pending") if case.seen.under_way else None
+    return CheckResult("pending", "Pending") if case.observed.under_way else None
 
 
 _CHECKS: Final[tuple[Callable[[CheckInput], CheckResult | None], ...]] = (

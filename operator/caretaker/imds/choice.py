@@ -115,7 +115,7 @@ def asks(cases: Sequence[Case], writes: Sequence[Write], inputs: EnforceInput) -
     asked = {one.instance: one for one in writes[:1]}
     for at in (len(cases) * part // ASKED for part in range(ASKED) if cases):
         case, found = cases[at], cases[at].found
-        if found.seen is not None:
+        if found.observed is not None:
             write = Write(found.instance, found.region, case.options(inputs.me, case.changes))
             asked.setdefault(found.instance, write)
     return tuple(asked.values())[:ASKED]
@@ -200,9 +200,9 @@ class _Pick:
 
     def restore(self, canary: GroupCanary, one: ChangedInstance, found: Found) -> None:
         """An instance that still has the change."""
-        if found.seen is None:
+        if found.observed is None:
             return
-        has = dict(found.seen.options.given())
+        has = dict(found.observed.options.given())
         wanted = {
             change.field: Wanted(before, self._inputs.me, 0)
             for change in canary.changes
@@ -214,7 +214,7 @@ class _Pick:
         if not self._free(found):
             self._later = True
             return
-        self._write(found, parameters(wanted, self._inputs.me, (), found.seen))
+        self._write(found, parameters(wanted, self._inputs.me, (), found.observed))
         after = self._canaries[canary.kind, canary.name]
         instances = [
             msgspec.structs.replace(other, restored=True) if other.instance == one.instance else other
@@ -224,7 +224,7 @@ class _Pick:
 
     def _send(self, case: Case, changes: Sequence[FieldChange]) -> bool:
         later = case.attempt.not_before > self._inputs.now
-        if case.found.seen is None or later or not self._free(case.found):
+        if case.found.observed is None or later or not self._free(case.found):
             return False
         self._write(case.found, case.options(self._inputs.me, changes))
         return True

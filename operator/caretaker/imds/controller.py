@@ -69,7 +69,7 @@ class Snapshot(msgspec.Struct, frozen=True):
 
 
 class ControllerOptions(msgspec.Struct, frozen=True):
-    """The process's settings. `changes`: EC2's bucket; `namespace`: the operator's own; `watched`: that of the
+    """The process's settings. `changes`: EC2's bucket; `namespace`: the operator's; `watched`: that of the
     DaemonTasks that run, None = all; `daemontasks`: any run; `cluster`: as set; `scale`: for tests."""
 
     grants: Grants

@@ -118,9 +118,9 @@ def _ahead(
     cases: Iterable[Case], choice: Choice, found: Mapping[str, Found], inputs: EnforceInput
 ) -> tuple[tuple[str, str], ...]:
     """Instances whose last read is too old for these writes; with them the next ones, to save calls."""
-    old = [one for one in choice.read if one.seen is not None and not inputs.fresh(one.seen)]
+    old = [one for one in choice.read if one.observed is not None and not inputs.fresh(one.observed)]
     if choice.writes or choice.record.stale:
-        old += [one for one in found.values() if one.seen is not None and _unwatched(one, inputs)]
+        old += [one for one in found.values() if one.observed is not None and _unwatched(one, inputs)]
     old += choice.record.stale
     if not old:
         return ()
@@ -135,7 +135,7 @@ def _ahead(
 
 def _unwatched(one: Found, inputs: EnforceInput) -> bool:
     ended = one.result.state in ("gone", "unknown", "skipped")
-    return not ended and one.seen is not None and not inputs.fresh(one.seen, WATCH_SECONDS)
+    return not ended and one.observed is not None and not inputs.fresh(one.observed, WATCH_SECONDS)
 
 
 # ---------------------------------------------------------------- gates

@@ -7,7 +7,7 @@ import msgspec
 
 from caretaker.api.imds import BreakerStatus, CanaryStatus, ChangedGroup, Permit
 from caretaker.imds.change_attempts import ChangeAttempt
-from caretaker.imds.checks import CheckResult, Seen
+from caretaker.imds.checks import CheckResult, ObservedInstance
 from caretaker.imds.merge import Wanted
 
 Group = tuple[str, str]  # kind and name; ("", "") = of no group
@@ -32,7 +32,7 @@ class Found(msgspec.Struct, frozen=True, gc=False):
     instance: str
     region: str
     ready: bool
-    seen: Seen | None
+    observed: ObservedInstance | None
     result: CheckResult
     wanted: Mapping[str, Wanted]
     group: Group = ("", "")
@@ -44,7 +44,7 @@ class EnforceInput(msgspec.Struct, frozen=True):
     """What Enforce works with, besides the instances.
 
     now       seconds of a clock that never goes back; wall: Unix seconds, of which `tick` are one of those
-    fresh_since  reads since then, by the clock of Seen.at, are at most FRESH_SECONDS old
+    fresh_since  reads since then, by the clock of ObservedInstance.at, are at most FRESH_SECONDS old
     options   the options of the policy, by field
     attempts  instance -> its last attempt
     others    instances with a pending change of another policy
@@ -54,7 +54,7 @@ class EnforceInput(msgspec.Struct, frozen=True):
     watched   recently changed instances
     soaks     group -> (since, now) of soaks that began in this process
     inherited instances in the status that this process found: another process may have sent their change
-    believed_since  reads of these since then, by the clock of Seen.at, show that change
+    believed_since  reads of these since then, by the clock of ObservedInstance.at, show that change
     denied    (instance, message) of a change that EC2 denied after it had allowed the dry run
     first     instances whose dry run EC2 allowed when it denied others
     proved    instances that passed the probe since their soak began; None: there is no probe
@@ -106,9 +106,9 @@ class EnforceInput(msgspec.Struct, frozen=True):
     unproved: tuple[str, str] = ("", "")
     needed: Mapping[Group, int] = {}
 
-    def fresh(self, seen: Seen, seconds: float = FRESH_SECONDS) -> bool:
+    def fresh(self, observed: ObservedInstance, seconds: float = FRESH_SECONDS) -> bool:
         """Whether it was read in the last `seconds`."""
-        return seen.at >= self.fresh_since - (seconds - FRESH_SECONDS) * self.tick
+        return observed.at >= self.fresh_since - (seconds - FRESH_SECONDS) * self.tick
 
 
 def recorded(canary: CanaryStatus | None, watched: Iterable[ChangedGroup]) -> set[str]:

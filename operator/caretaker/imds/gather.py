@@ -132,23 +132,25 @@ async def _sources(
 
 
 def _member(node: Node, ref: InstanceRef, region: Region | None) -> Member:
-    seen = region.instances.get(ref.instance) if region is not None else None
-    tagged = seen is not None and seen.group
-    groups = (*ref.groups, ("AutoScalingGroup", seen.group)) if seen is not None and tagged else ref.groups
-    return Member(node, ref, seen, groups)
+    observed = region.instances.get(ref.instance) if region is not None else None
+    tagged = observed is not None and observed.group
+    groups = (
+        (*ref.groups, ("AutoScalingGroup", observed.group)) if observed is not None and tagged else ref.groups
+    )
+    return Member(node, ref, observed, groups)
 
 
 def _at_home(members: list[Member], cluster: str) -> list[Member]:
     """Skip nodes whose instance has the tags of another cluster, since a Node may name any instance.
     `cluster`: name of this cluster, "" = derive it from the instances."""
-    told = Counter(one.seen.clusters for one in members if one.seen is not None)
+    told = Counter(one.observed.clusters for one in members if one.observed is not None)
     ours = cluster or most(told)
     others = {names for names in told if names and ours not in names}
     if not others:
         return members
     return [
         msgspec.structs.replace(one, ref=msgspec.structs.replace(one.ref, skipped=Reason.OTHER_CLUSTER))
-        if one.seen is not None and one.seen.clusters in others
+        if one.observed is not None and one.observed.clusters in others
         else one
         for one in members
     ]

@@ -27,7 +27,7 @@ from caretaker.aws.ec2 import Ec2, Filter, Instance, MetadataOptions
 from caretaker.aws.errors import AwsError
 from caretaker.aws.identity import ClientKey
 from caretaker.aws.pages import pages
-from caretaker.imds.checks import ENDED, Seen
+from caretaker.imds.checks import ENDED, ObservedInstance
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ NODEGROUP_CLUSTER_TAG: Final = "eks:cluster-name"
 # Set on every instance from a launch template (Amazon EC2 user guide, "Tag your Amazon EC2 resources").
 TEMPLATE_TAG: Final = "aws:ec2launchtemplate:id"
 VERSION_TAG: Final = "aws:ec2launchtemplate:version"
-# The fields of Seen that come from tags.
+# The fields of ObservedInstance that come from tags.
 BY_TAGS: Final = ("tagged", "group", "unfit_tags", "template", "version", "cluster", "clusters")
 
 
@@ -63,7 +63,7 @@ class Region(msgspec.Struct, frozen=True):
     """One region as one identity sees it. `at`: of the last full read, by time.monotonic(); 0 = never;
     `lost`: instances that are read again soon."""
 
-    instances: dict[str, Seen] = {}
+    instances: dict[str, ObservedInstance] = {}
     at: float = 0.0
     problem: AwsError | None = None  # of the last read; `instances` is then from an earlier one
     lost: frozenset[str] = frozenset()
@@ -82,7 +82,7 @@ class _RegionCache:
         self.own: dict[str, float] = {}  # instance -> when we changed it
         # instance -> (when, parameters) of a call without an answer
         self.tried: dict[str, tuple[float, Mapping[str, Any]]] = {}
-        self.before: Mapping[str, Seen] = {}  # the instances before the last full read
+        self.before: Mapping[str, ObservedInstance] = {}  # the instances before the last full read
         self.lost: dict[str, float] = {}  # instance -> time of the first response that lacks it
         self.gone: dict[str, float] = {}  # instance -> when it was last found to be gone
         self.stripped: dict[str, float] = {}  # instance -> time of the first response without its group tag
@@ -129,7 +129,7 @@ class Inventory:
         cache = self._cache(target)
         async with cache.lock:
             now = time.monotonic()
-            waiting = {one for one, seen in cache.view.instances.items() if seen.under_way}
+            waiting = {one for one, observed in cache.view.instances.items() if observed.under_way}
             if not waiting:
                 cache.polls, cache.poll_at = 0, 0.0
             elif not cache.poll_at:
@@ -145,13 +145,13 @@ class Inventory:
 
     def read_at(self, target: ClientKey, instance: str) -> float:
         """Time of its last read (time.monotonic()); -inf = the known values may be wrong."""
-        seen = self._cache(target).view.instances.get(instance)
-        return seen.at if seen is not None else -math.inf
+        observed = self._cache(target).view.instances.get(instance)
+        return observed.at if observed is not None else -math.inf
 
     def applied(self, target: ClientKey, instance: str, options: Mapping[str, Any]) -> bool:
         """Whether EC2's last report has these options as applied."""
-        seen = self._cache(target).view.instances.get(instance)
-        return seen is not None and not seen.under_way and _changed(seen.options, options) == seen.options
+        one = self._cache(target).view.instances.get(instance)
+        return one is not None and not one.under_way and _changed(one.options, options) == one.options
 
     def changed(self, target: ClientKey, instance: str, options: MetadataOptions) -> None:
         """EC2 has accepted our change, and answered with the new values. A description has to confirm
@@ -186,7 +186,7 @@ class Inventory:
         """EC2 no longer knows it."""
         cache = self._cache(target)
         cache.gone[instance] = time.monotonic()
-        left = {one: seen for one, seen in cache.view.instances.items() if one != instance}
+        left = {one: observed for one, observed in cache.view.instances.items() if one != instance}
         cache.view = msgspec.structs.replace(cache.view, instances=left)
 
     def _poll_later(self, cache: _RegionCache, now: float) -> None:
@@ -216,21 +216,21 @@ class Inventory:
             self._failed(cache, error)
             return
         cache.failures, cache.again_at = 0, 0.0
-        seen = self._seen(cache, found, began)
-        self._keep_own(cache, seen, began)
-        running = {one for one, known in seen.items() if known.state == "running"}
+        observed = self._described(cache, found, began)
+        self._keep_own(cache, observed, began)
+        running = {one for one, known in observed.items() if known.state == "running"}
         cache.asked = ids | running if whole else cache.asked | ids
         known = cache.view.instances
-        seen |= self._not_told(cache, ids - seen.keys(), began)
+        observed |= self._missing(cache, ids - observed.keys(), began)
         others = {} if whole else {one: known[one] for one in known.keys() - ids}
         cache.before = known if whole else cache.before
-        cache.lost = {one: at for one, at in cache.lost.items() if one in seen or one in others}
-        cache.stripped = {one: at for one, at in cache.stripped.items() if one in seen or one in others}
+        cache.lost = {one: at for one, at in cache.lost.items() if one in observed or one in others}
+        cache.stripped = {one: at for one, at in cache.stripped.items() if one in observed or one in others}
         at = began if whole else cache.view.at
-        cache.view = Region({**others, **seen}, at, lost=frozenset(cache.lost))
+        cache.view = Region({**others, **observed}, at, lost=frozenset(cache.lost))
         cache.tag = self._tag or cluster_tag(found) or cache.tag
 
-    def _not_told(self, cache: _RegionCache, ids: Iterable[str], asked: float) -> dict[str, Seen]:
+    def _missing(self, cache: _RegionCache, ids: Iterable[str], asked: float) -> dict[str, ObservedInstance]:
         """Instances that a response lacks: unknown at first, gone at the second time."""
         kept, wait = {}, LOST_SECONDS * self._scale
         for one in ids:
@@ -248,19 +248,23 @@ class Inventory:
         cache.again_at = time.monotonic() + wait * self._scale
         cache.view = msgspec.structs.replace(cache.view, problem=error)
 
-    def _seen(self, cache: _RegionCache, found: Iterable[Instance], asked: float) -> dict[str, Seen]:
+    def _described(
+        self, cache: _RegionCache, found: Iterable[Instance], asked: float
+    ) -> dict[str, ObservedInstance]:
         """By ID, without instances that were found to be gone after the request."""
-        every = {one["InstanceId"]: seen_of(one, asked) for one in found}
-        seen = {}
+        every = {one["InstanceId"]: observed_instance(one, asked) for one in found}
+        observed = {}
         for name, one in every.items():
             if cache.gone.get(name, -math.inf) >= asked:
                 continue
             cache.gone.pop(name, None)
             before = _known(cache, name)
-            seen[name] = self._tagged(cache, name, self._whole(cache, name, one, before), before)
-        return seen
+            observed[name] = self._tagged(cache, name, self._whole(cache, name, one, before), before)
+        return observed
 
-    def _whole(self, cache: _RegionCache, name: str, one: Seen, before: Seen | None) -> Seen:
+    def _whole(
+        self, cache: _RegionCache, name: str, one: ObservedInstance, before: ObservedInstance | None
+    ) -> ObservedInstance:
         """With the previous options, if the response has none."""
         if not one.lost:
             cache.lost.pop(name, None)
@@ -268,10 +272,11 @@ class Inventory:
         cache.lost.setdefault(name, one.at)
         return msgspec.structs.replace(one, options=before.options) if before is not None else one
 
-    def _tagged(self, cache: _RegionCache, name: str, one: Seen, before: Seen | None) -> Seen:
-        """With the previous tags, if the response has none: without tags it would leave its group, and
-        another policy might select it. If only the group's tag is missing, a later response has to confirm
-        that."""
+    def _tagged(
+        self, cache: _RegionCache, name: str, one: ObservedInstance, before: ObservedInstance | None
+    ) -> ObservedInstance:
+        """With the previous tags, if the response has none: it would leave its group, and another policy
+        might select it. If the group's tag alone is missing, a later response must confirm that."""
         if one.group or before is None or not before.group:
             cache.stripped.pop(name, None)
             return one if one.tagged or before is None else _retagged(one, before)
@@ -282,22 +287,21 @@ class Inventory:
             return one
         return _retagged(one, before)
 
-    def _keep_own(self, cache: _RegionCache, seen: dict[str, Seen], asked: float) -> None:
-        """A description with the values from before our change does not count for OWN_SECONDS. It may also
-        have the values of a later change of ours without an answer. Until EC2 reports them, they are
-        unconfirmed."""
+    def _keep_own(self, cache: _RegionCache, observed: dict[str, ObservedInstance], asked: float) -> None:
+        """A description with the values from before our change does not count for OWN_SECONDS. Values of a
+        later change of ours without an answer are unconfirmed until EC2 reports them."""
         since = asked - OWN_SECONDS * self._scale
         cache.own = {one: at for one, at in cache.own.items() if at > since}
         cache.tried = {one: tried for one, tried in cache.tried.items() if tried[0] > since}
-        for one in (cache.own.keys() | cache.tried.keys()) & seen.keys():
-            described, ours, (_, given) = seen[one], _known(cache, one), cache.tried.get(one, (0.0, {}))
+        for one in (cache.own.keys() | cache.tried.keys()) & observed.keys():
+            described, ours, (_, given) = observed[one], _known(cache, one), cache.tried.get(one, (0.0, {}))
             if one not in cache.own or ours is None:
                 ours = described
             if described.options not in (ours.options, _changed(ours.options, given)):
                 kept = {"options": ours.options, "pending": ours.pending, "confirmed": False}
-                seen[one] = msgspec.structs.replace(described, **kept)
+                observed[one] = msgspec.structs.replace(described, **kept)
             elif _changed(described.options, given) != described.options:
-                seen[one] = msgspec.structs.replace(described, confirmed=False)
+                observed[one] = msgspec.structs.replace(described, confirmed=False)
 
     async def _found(self, cache: _RegionCache, ec2: Ec2, ids: set[str], *, whole: bool) -> list[Instance]:
         if not ids:
@@ -322,29 +326,29 @@ class Inventory:
 
 
 # An instance that EC2 has not described yet.
-_NEVER: Final = Seen(Options(), state="", tagged=False)
+_NEVER: Final = ObservedInstance(Options(), state="", tagged=False)
 
 
-def _known(cache: _RegionCache, instance: str) -> Seen | None:
+def _known(cache: _RegionCache, instance: str) -> ObservedInstance | None:
     """Its last description."""
     return cache.view.instances.get(instance) or cache.before.get(instance)
 
 
-def _put(cache: _RegionCache, seen: dict[str, Seen]) -> None:
-    cache.view = msgspec.structs.replace(cache.view, instances={**cache.view.instances, **seen})
+def _put(cache: _RegionCache, observed: dict[str, ObservedInstance]) -> None:
+    cache.view = msgspec.structs.replace(cache.view, instances={**cache.view.instances, **observed})
 
 
 def _changed(options: Options, given: Mapping[str, Any]) -> Options:
     return msgspec.convert({**dict(options.given()), **dict(described_options(given).given())}, Options)
 
 
-def seen_of(instance: Instance, asked: float) -> Seen:
+def observed_instance(instance: Instance, asked: float) -> ObservedInstance:
     """The instance as the decisions see it. `asked`: time of the request, by time.monotonic()."""
     described = instance.get("MetadataOptions") or {}
     options = described_options(described)
     state = (instance.get("State") or {}).get("Name", "")
     tags = {tag.get("Key", ""): tag.get("Value", "") for tag in instance.get("Tags", ())}
-    return Seen(
+    return ObservedInstance(
         options=options,
         state=state,
         pending=described.get("State") == "pending",
@@ -368,9 +372,9 @@ def _clusters(tags: Mapping[str, str]) -> set[str]:
     return clusters - {""}
 
 
-def _retagged(seen: Seen, before: Seen) -> Seen:
+def _retagged(observed: ObservedInstance, before: ObservedInstance) -> ObservedInstance:
     tags = {field: getattr(before, field) for field in BY_TAGS}
-    return msgspec.structs.replace(seen, **tags)
+    return msgspec.structs.replace(observed, **tags)
 
 
 def cluster_tag(instances: Iterable[Instance]) -> Filter | None:

@@ -348,7 +348,7 @@ def needs_of(members: Iterable[Member]) -> dict[str, Needs]:
     """By region."""
     found: dict[str, Needs] = {}
     for member in {_alike(one): one for one in members if one.groups}.values():
-        launch = launch_source_of(member.groups, member.ref, member.seen)
+        launch = launch_source_of(member.groups, member.ref, member.observed)
         needs = found.setdefault(member.ref.region, Needs())
         if launch is None:
             continue
@@ -361,8 +361,8 @@ def needs_of(members: Iterable[Member]) -> dict[str, Needs]:
 
 def _alike(member: Member) -> tuple[Any, ...]:
     """The same for nodes that come from the same: there are thousands of them, and a handful of these."""
-    ref, seen = member.ref, member.seen
-    tags = (seen.group, seen.template, seen.version) if seen is not None else ()
+    ref, observed = member.ref, member.observed
+    tags = (observed.group, observed.template, observed.version) if observed is not None else ()
     return member.groups, ref.region, ref.node_class, ref.template, ref.version, tags
 
 

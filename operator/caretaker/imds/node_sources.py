@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from caretaker.imds.checks import Seen
+from caretaker.imds.checks import ObservedInstance
 from caretaker.imds.instance_ref import InstanceRef
 from caretaker.imds.launching import DEFAULT
 from caretaker.imds.merge import Wanted
@@ -46,13 +46,23 @@ class NodeSources:
     def __init__(self) -> None:
         self._found: dict[tuple[Any, ...], NodeSource] = {}
 
-    def add(self, groups: tuple[GroupName, ...], ref: InstanceRef, seen: Seen | None, fields: Fields) -> None:
+    def add(
+        self,
+        groups: tuple[GroupName, ...],
+        ref: InstanceRef,
+        observed: ObservedInstance | None,
+        fields: Fields,
+    ) -> None:
         """One node; `fields` is the same object for the same policies."""
-        tags = (seen.group, seen.template, seen.version, seen.cluster) if seen is not None else ()
+        tags = (
+            (observed.group, observed.template, observed.version, observed.cluster)
+            if observed is not None
+            else ()
+        )
         launcher = (ref.node_class, ref.template, ref.version, ref.image)
         key = (groups, ref.region, launcher, tags, id(fields))
-        if key not in self._found and not (seen is not None and seen.managed):
-            launch = launch_source_of(groups, ref, seen)
+        if key not in self._found and not (observed is not None and observed.managed):
+            launch = launch_source_of(groups, ref, observed)
             if launch is not None:
                 self._found[key] = NodeSource(groups, launch, fields)
 
@@ -60,7 +70,9 @@ class NodeSources:
         return iter(self._found.values())
 
 
-def launch_source_of(groups: Iterable[GroupName], ref: InstanceRef, seen: Seen | None) -> LaunchSource | None:
+def launch_source_of(
+    groups: Iterable[GroupName], ref: InstanceRef, observed: ObservedInstance | None
+) -> LaunchSource | None:
     """None: it belongs to no group that launches another one in its place."""
     named = dict(groups)
     if ref.node_class:
@@ -68,13 +80,13 @@ def launch_source_of(groups: Iterable[GroupName], ref: InstanceRef, seen: Seen |
     if pool := named.get("KarpenterNodePool"):
         return LaunchSource("Karpenter", pool, "")
     if nodegroup := named.get("EKSManagedNodegroup"):
-        cluster = seen.cluster if seen is not None else ""
+        cluster = observed.cluster if observed is not None else ""
         if ref.template:
             version = ref.version or DEFAULT
             return LaunchSource(
                 "EKSTemplate", nodegroup, ref.region, ref.template, version, cluster, ref.image
             )
-        own = (seen.template, seen.version) if seen is not None else ("", "")
+        own = (observed.template, observed.version) if observed is not None else ("", "")
         return LaunchSource("EKS", nodegroup, ref.region, *own, cluster)
     if group := named.get("AutoScalingGroup"):
         return LaunchSource("AutoScalingGroup", group, ref.region)

@@ -15,7 +15,7 @@ from caretaker.api.objects import Node
 from caretaker.api.times import parse_time
 from caretaker.imds import counts
 from caretaker.imds.cases import with_failure
-from caretaker.imds.checks import CheckInput, CheckResult, Seen, check, fits
+from caretaker.imds.checks import CheckInput, CheckResult, ObservedInstance, check, fits
 from caretaker.imds.drift import slow_and_open
 from caretaker.imds.enforce import Enforced, enforce
 from caretaker.imds.enforce_input import EnforceInput, Found, Group, recorded
@@ -57,7 +57,7 @@ class Member(msgspec.Struct, frozen=True, gc=False):
 
     node: Node
     ref: InstanceRef
-    seen: Seen | None
+    observed: ObservedInstance | None
     groups: tuple[tuple[str, str], ...]
 
 
@@ -115,7 +115,7 @@ def plan(plan_input: PlanInput) -> Plan:
         result = checked.of(member, fields)
         found.append((member, _found(member, result, fields, probed=plan_input.probing is not None)))
         if result.state != "skipped":
-            node_sources.add(member.groups, member.ref, member.seen, fields)
+            node_sources.add(member.groups, member.ref, member.observed, fields)
         overridden += any(me.name in one.losers for one in fields.values())
         slow += result.state in ("compliant", "drifted", "pending") and _slow(member)
         conflicts |= {field: one.rivals for field, one in fields.items() if me.name in one.rivals}
@@ -221,7 +221,7 @@ def _candidates(plan_input: PlanInput, found: Sequence[tuple[Member, Found]]) ->
     fields = frozenset(field for field, _ in me.options.given())
     candidates = []
     for member, one in found:
-        case = CheckInput(member.ref, one.seen, one.wanted, me.name, fields)
+        case = CheckInput(member.ref, one.observed, one.wanted, me.name, fields)
         at, canary = changed.get(one.instance, 0.0), canaries.get(one.instance, (0.0, 0.0))
         candidates.append(_candidate(member, one, at, canary, fits(case, one.result)))
     return candidates
@@ -238,9 +238,9 @@ def _verified(plan_input: PlanInput, candidates: Sequence[Candidate]) -> Verifie
 def _candidate(
     member: Member, one: Found, changed: float, canary: tuple[float, float], fitted: bool
 ) -> Candidate:
-    seen, unprobed, (soaks, began) = one.seen, member.ref.unprobed, canary
+    observed, unprobed, (soaks, began) = one.observed, member.ref.unprobed, canary
     endpoint = one.wanted.get("httpEndpoint")
-    disabled = seen is not None and seen.options.http_endpoint == "disabled"
+    disabled = observed is not None and observed.options.http_endpoint == "disabled"
     shut = disabled and endpoint is not None and endpoint.value == "disabled" and not endpoint.rivals
     if disabled and not shut:
         unprobed = unprobed or "its metadata endpoint is disabled, although no policy disables it"
@@ -250,7 +250,7 @@ def _candidate(
         # A soaking canary has its changes; any other difference is not for this policy to change.
         fit=one.ready and (soaks > 0 or one.result.state == "compliant"),
         counts=fitted,
-        hop_limit=seen.options.http_put_response_hop_limit if seen is not None else None,
+        hop_limit=observed.options.http_put_response_hop_limit if observed is not None else None,
         changed=soaks or changed,
         needed=soaks > 0,
         began=began,
@@ -264,12 +264,12 @@ def _found(
 ) -> Found:
     node, ref, why = member.node, member.ref, ""
     if probed and result.state == "drifted":
-        why = unprovable(ref.unprobed, member.seen, result.changes)
+        why = unprovable(ref.unprobed, member.observed, result.changes)
     if why:
         said = f"not eligible as a canary, because a probe cannot verify its change: {why}"
         result = msgspec.structs.replace(result, reason=Reason.NOT_PROBEABLE, message=said)
     return Found(
-        *(node.name, ref.instance, ref.region, node.ready, member.seen, result, wanted),
+        *(node.name, ref.instance, ref.region, node.ready, member.observed, result, wanted),
         group=member.groups[0] if member.groups else ("", ""),
         ready_since=node.ready_since,
         provable=not why,
@@ -333,21 +333,21 @@ class _CheckCache:
 
     def of(self, member: Member, fields: Mapping[str, Wanted]) -> CheckResult:
         """`fields` as _Merged has them: one mapping for all that are alike."""
-        seen, ref = member.seen, member.ref
+        observed, ref = member.observed, member.ref
         compared = ("options", "state", "under_way", "managed", "tagged", "lost")
-        known = None if seen is None else tuple(getattr(seen, one) for one in compared)
+        known = None if observed is None else tuple(getattr(observed, one) for one in compared)
         alike = (id(fields), ref.region, ref.skipped, known)
         if alike not in self._known:
             unasked = self._plan_input.unasked.get(ref.region, "")
             here = _here(member, self._plan_input.region)
-            self._known[alike] = check(CheckInput(here, seen, fields, self._me.name, self.own, unasked))
+            self._known[alike] = check(CheckInput(here, observed, fields, self._me.name, self.own, unasked))
         return self._known[alike]
 
 
 def _node_sources(members: Iterable[tuple[Member, Mapping[str, Wanted]]]) -> NodeSources:
     node_sources = NodeSources()
     for member, fields in members:
-        node_sources.add(member.groups, member.ref, member.seen, fields)
+        node_sources.add(member.groups, member.ref, member.observed, fields)
     return node_sources
 
 
@@ -357,7 +357,7 @@ def _here(member: Member, region: str) -> InstanceRef:
 
 
 def _slow(member: Member) -> bool:
-    return member.seen is not None and slow_and_open(member.seen.options)
+    return member.observed is not None and slow_and_open(member.observed.options)
 
 
 def _alike(found: Sequence[tuple[Member, Found]]) -> list[counts.Alike]:

@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from caretaker.api.conditions import PolicyReason as Reason
-from caretaker.imds.checks import Seen
+from caretaker.imds.checks import ObservedInstance
 from caretaker.imds.drift import Change
 from caretaker.imds.merge import Wanted
 
@@ -28,13 +28,13 @@ class Blocked(msgspec.Struct, frozen=True, gc=False):
 
 
 def blocked(
-    change: Change, seen: Seen, loosening: Collection[str], tightening: Collection[str]
+    change: Change, observed: ObservedInstance, loosening: Collection[str], tightening: Collection[str]
 ) -> Blocked | None:
     """Why the change must not be made; None = it may."""
-    if change.field == _TAGS and change.desired == "enabled" and seen.unfit_tags is not False:
+    if change.field == _TAGS and change.desired == "enabled" and observed.unfit_tags is not False:
         why = (
             "a tag key has characters that IMDS does not support"
-            if seen.unfit_tags
+            if observed.unfit_tags
             else "its tags are unknown"
         )
         return Blocked(
@@ -56,13 +56,15 @@ def blocked(
     return None
 
 
-def parameters(wanted: Mapping[str, Wanted], mine: str, leave: Collection[str], seen: Seen) -> dict[str, Any]:
+def parameters(
+    wanted: Mapping[str, Wanted], mine: str, leave: Collection[str], observed: ObservedInstance
+) -> dict[str, Any]:
     """Parameters of the call: fields that the policy wins, may set, and that differ. All other fields keep
     their values, also those that another client has changed since the read, such as a disabled endpoint: "If
     this parameter is not specified, the existing state is maintained" (EC2's service model, HttpEndpoint of
     ModifyInstanceMetadataOptionsRequest). If no field differs, the change is pending in EC2: then all won
     fields are sent again. Never an empty value."""
-    has = dict(seen.options.given())
+    has = dict(observed.options.given())
     won = {
         field: one.value
         for field, one in sorted(wanted.items())

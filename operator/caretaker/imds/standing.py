@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Final, Literal
 
 from caretaker.api.imds import ChangedInstance, FieldChange
-from caretaker.imds.checks import Seen
+from caretaker.imds.checks import ObservedInstance
 from caretaker.imds.drift import text
 from caretaker.imds.enforce_input import Found
 
@@ -28,18 +28,18 @@ def standing(one: Found | None, changes: Sequence[FieldChange], me: str) -> Stan
         return "gone"
     if one.result.state == "skipped":
         return "out"
-    if one.result.state == "unknown" or one.seen is None:
+    if one.result.state == "unknown" or one.observed is None:
         return "unknown"
     if any(change.field not in one.wanted for change in changes):
         return "out"
     if not all(_wanted(one, change, me) for change in changes):
         return "left"
-    return _compared(one.seen, changes)
+    return _compared(one.observed, changes)
 
 
 def runs(one: Found) -> bool:
     """Whether EC2 reports it as running."""
-    return one.seen is not None and one.seen.state == "running"
+    return one.observed is not None and one.observed.state == "running"
 
 
 def unready(one: ChangedInstance, found: Found) -> bool:
@@ -47,16 +47,16 @@ def unready(one: ChangedInstance, found: Found) -> bool:
     return bool(one.ready_since) and not found.ready and runs(found)
 
 
-def _compared(seen: Seen, changes: Sequence[FieldChange]) -> Standing:
-    if not seen.confirmed:
+def _compared(observed: ObservedInstance, changes: Sequence[FieldChange]) -> Standing:
+    if not observed.confirmed:
         return "pending"
-    has = dict(seen.options.given())
+    has = dict(observed.options.given())
     now = [(text(has.get(change.field)), change) for change in changes]
     if any(told not in (change.before, change.after) for told, change in now):
         return "strayed"
     if any(told != change.after for told, change in now):
         return "differs"
-    return "pending" if seen.pending else "applied"
+    return "pending" if observed.pending else "applied"
 
 
 def _wanted(one: Found, change: FieldChange, me: str) -> bool:

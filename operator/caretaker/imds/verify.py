@@ -17,7 +17,7 @@ import msgspec
 from caretaker.api.conditions import PolicyReason as Reason
 from caretaker.api.imds import Expectation, ProbeStatus
 from caretaker.api.times import format_micros, normalise_time, parse_time, stamp_after
-from caretaker.imds.checks import Seen
+from caretaker.imds.checks import ObservedInstance
 from caretaker.imds.drift import Change
 from caretaker.imds.probe import EMULATED, UNKNOWN, Finding, answered
 
@@ -150,11 +150,11 @@ def asked_ahead(node: str, found: Mapping[str, Finding], marks: Mapping[str, str
     return asked if asked > now else 0.0
 
 
-def unprovable(unprobed: str, seen: Seen | None, changes: Iterable[Change]) -> str:
+def unprovable(unprobed: str, observed: ObservedInstance | None, changes: Iterable[Change]) -> str:
     """Why a probe cannot verify these changes of an instance; "" = it can. `unprobed`: of its Candidate."""
     if unprobed:
         return unprobed
-    shut = seen is not None and seen.options.http_endpoint == "disabled"
+    shut = observed is not None and observed.options.http_endpoint == "disabled"
     if shut and all(change.field != "httpEndpoint" for change in changes):
         return "its metadata endpoint is disabled, so a probe finds the same before and after"
     return ""

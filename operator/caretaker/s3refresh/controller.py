@@ -273,7 +273,7 @@ class S3AggregatedRefreshKind(Kind[View, Plan, None]):
                 idempotent=target_type.idempotent,
                 running=worker.running,
                 received=max(clock - came.newest, 0.0),
-                seen=worker.memory.look(targets, clock),
+                times=worker.tracker.update(targets, clock),
                 held=self._limiter.held(shares.values(), GATEWAY_SECONDS * self._scale, clock),
                 free=self._limiter.free(key, busy, groups, target_type.limit, clock),
                 rivals=self._limiter.rivals(key, groups),
@@ -312,8 +312,8 @@ class S3AggregatedRefreshKind(Kind[View, Plan, None]):
         clock = time.monotonic()
         taken = snapshot.plan_input
         self._limiter.recorded(key)
-        worker.memory.heard(plan.heard, snapshot.newest)
-        worker.memory.look(plan.targets, clock)
+        worker.tracker.record_events(plan.heard, snapshot.newest)
+        worker.tracker.update(plan.targets, clock)
         worker.inherited = worker.inherited and not snapshot.queue.late
         worker.dead = queue_view.uncovered(queue_of(snapshot)) > 0
         worker.settle(plan, taken.results)

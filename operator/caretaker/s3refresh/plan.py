@@ -68,8 +68,8 @@ class Shares(msgspec.Struct, frozen=True):
     barred: str = ""  # why no call can be made until a Secret is changed, or at all
 
 
-class Seen(msgspec.Struct, frozen=True):
-    """What this process has seen of a target, counted on the clock that never goes back."""
+class TargetTimes(msgspec.Struct, frozen=True):
+    """Times since events of a target, by the monotonic clock of this process."""
 
     last_event: float | None = None  # seconds since the last event; None = none in this life
     dirty_for: float = 0.0  # seconds for which it has been dirty
@@ -100,7 +100,7 @@ class PlanInput(msgspec.Struct, frozen=True):
     ends: tuple[End, ...] = ()
     running: frozenset[str] = frozenset()  # ids of claims whose calls this process is making
     received: float = 0.0  # seconds since the newest of the messages came
-    seen: Mapping[str, Seen] = {}
+    times: Mapping[str, TargetTimes] = {}
     held: Mapping[str, float] = {}  # target id -> seconds until another resource's call lets it be called
     free: Mapping[str, int] = {}  # group -> calls that may start, others' slots taken off; absent = 1
     rivals: Mapping[str, int] = {}  # group -> dirty targets of other resources
@@ -309,7 +309,7 @@ def _abandoned_at(inputs: PlanInput, target: Target) -> float:
         return NEVER
     if held.owner == inputs.owner:
         return inputs.now
-    age = inputs.seen.get(target.id, Seen()).claim_age
+    age = inputs.times.get(target.id, TargetTimes()).claim_age
     return inputs.now + max(inputs.options.claim_lost - age, 0.0)
 
 
@@ -321,7 +321,7 @@ def _stays(inputs: PlanInput, target: Target) -> bool:
 
 def _again_at(inputs: PlanInput, target: Target) -> float:
     """When this process may take a claim that stays."""
-    age = inputs.seen.get(target.id, Seen()).claim_age
+    age = inputs.times.get(target.id, TargetTimes()).claim_age
     backoff = timing.again_at(target, inputs.options, age, inputs.now)
     return max(_abandoned_at(inputs, target), backoff)
 
@@ -357,7 +357,7 @@ def _claim(inputs: PlanInput, targets: dict[str, Target], result: Plan) -> None:
         if left < 0:
             continue
         claim_id, now = h10(inputs.pass_id, name), inputs.now
-        waited = min(now - start, inputs.seen.get(name, Seen()).dirty_for)
+        waited = min(now - start, inputs.times.get(name, TargetTimes()).dirty_for)
         contention = Contention(waited, others[name])
         after = debounce.claim(targets[name], claim_id, inputs.owner, inputs.options, now, contention)
         targets[name] = after
@@ -368,12 +368,12 @@ def _claim(inputs: PlanInput, targets: dict[str, Target], result: Plan) -> None:
 def _start(
     inputs: PlanInput, target: Target, heard: Collection[str], others: Mapping[str, float]
 ) -> float | None:
-    seen = inputs.seen.get(target.id, Seen())
-    ago = inputs.received if target.id in heard else seen.last_event or 0.0
+    times = inputs.times.get(target.id, TargetTimes())
+    ago = inputs.received if target.id in heard else times.last_event or 0.0
     last_event = inputs.now - ago
     rivals = others.get(target.id, 0.0)
     start = timing.start_at(
-        target, inputs.options, last_event, seen.dirty_for, seen.called_for, inputs.now, rivals
+        target, inputs.options, last_event, times.dirty_for, times.called_for, inputs.now, rivals
     )
     held = inputs.held.get(target.id)
     return max(start, inputs.now + held) if start is not None and held else start

@@ -1,4 +1,4 @@
-"""The status after a pass. Pure: (Snapshot, Plan) -> Status, equal to the stored one if nothing has changed."""
+"""The status after a pass. Pure: (Snapshot, Plan) -> Status, equal to the stored one if nothing changed."""
 
 from caretaker.api import conditions as c
 from caretaker.api.s3refresh import Status

@@ -26,11 +26,11 @@ from caretaker.runtime.work_queue import Key
 from caretaker.s3refresh import advice, inspection
 from caretaker.s3refresh.debounce import UNKNOWN, Claim
 from caretaker.s3refresh.match import Share
-from caretaker.s3refresh.memory import TargetMemory
 from caretaker.s3refresh.plan import End, Message, Plan, Result, Shares
 from caretaker.s3refresh.poller import Poller
 from caretaker.s3refresh.queue_view import NEAR_MOST_IN_FLIGHT, QueueView
 from caretaker.s3refresh.queues import Queues
+from caretaker.s3refresh.target_tracker import TargetTracker
 from caretaker.s3refresh.target_types import TargetType
 from caretaker.s3refresh.targets import Target
 from caretaker.s3refresh.worker_config import WorkerConfig
@@ -57,7 +57,7 @@ class Worker:
     ) -> None:
         self.uid = uid
         self.config: WorkerConfig | None = None
-        self.memory = TargetMemory()
+        self.tracker = TargetTracker()
         self.shares = Shares()
         self.queue = QueueView()
         self.results: list[Result] = []
@@ -340,8 +340,8 @@ def _with_unseen(found: Shares, before: Shares) -> Shares:
     unmarked where the bucket has another, or wear out their receive counts where it has none."""
     if found.complete:
         return found
-    seen = {share.id for share in found.known}
-    unseen = tuple(share for share in before.known if share.id not in seen)
+    ids = {share.id for share in found.known}
+    unseen = tuple(share for share in before.known if share.id not in ids)
     return msgspec.structs.replace(found, known=(*found.known, *unseen))
 
 

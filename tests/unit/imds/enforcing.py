@@ -13,7 +13,7 @@ from caretaker.api.imds import (
     PassedChange,
 )
 from caretaker.api.times import format_time
-from caretaker.imds.checks import CheckInput, Seen, check
+from caretaker.imds.checks import CheckInput, ObservedInstance, check
 from caretaker.imds.enforce_input import EnforceInput, Found, Group
 from caretaker.imds.instance_ref import InstanceRef
 from caretaker.imds.merge import Claim, merge
@@ -43,10 +43,10 @@ def found(
     group: Group = GROUP,
     ready_since: float = READY_SINCE,
     provable: bool = True,
-    **seen: Any,
+    **observed: Any,
 ) -> Found:
     """One node with its instance, i-NUMBER, as judged for the policy ME; read just now."""
-    name, here = f"i-{number}", Seen(options, **{"unfit_tags": True, "at": math.inf, **seen})
+    name, here = f"i-{number}", ObservedInstance(options, **{"unfit_tags": True, "at": math.inf, **observed})
     wanted = merge([mine, *others])
     own = frozenset(field for field, _ in mine.options.given())
     result = check(CheckInput(InstanceRef(name, region), here, wanted, ME, own, unasked))

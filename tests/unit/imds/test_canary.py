@@ -523,7 +523,7 @@ def test_its_watch_ends_by_a_reading_of_the_last_minute(at: float, left: list[st
 
 
 def test_the_watch_of_one_that_is_not_read_any_more_ends_all_the_same() -> None:
-    skipped = msgspec.structs.replace(found(1), seen=None, result=CheckResult("skipped"))
+    skipped = msgspec.structs.replace(found(1), observed=None, result=CheckResult("skipped"))
     made = stepped(skipped, watched=watched(changed(1, at=LONG_AGO, applied=True)), fresh_since=995.0)
     assert (instances(made), made.stale) == ([], ())
 

@@ -92,7 +92,7 @@ def test_a_node_that_is_not_ready_has_no_period() -> None:
 
 def test_a_node_that_no_policy_can_hold_is_out_though_ec2_was_not_asked() -> None:
     one = found(1, GOOD, managed=True)
-    assert standing(msgspec.structs.replace(one, seen=None), (RAISE,), ME) == "out"
+    assert standing(msgspec.structs.replace(one, observed=None), (RAISE,), ME) == "out"
 
 
 @pytest.mark.parametrize(("elapsed", "left"), [(119.0, 1.0), (30.0, 90.0)])

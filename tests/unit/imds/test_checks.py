@@ -3,7 +3,7 @@
 import pytest
 
 from caretaker.api.imds import Options
-from caretaker.imds.checks import CheckInput, CheckResult, Seen, check
+from caretaker.imds.checks import CheckInput, CheckResult, ObservedInstance, check
 from caretaker.imds.drift import Change
 from caretaker.imds.instance_ref import InstanceRef
 from caretaker.imds.merge import Claim, merge
@@ -16,33 +16,45 @@ RIVAL = [*TWO, Claim("q", 100, Options(3))]
 DRIFT = (Change(HOP, 1, 2, "p", "HopLimit"),)
 
 CASES = {
-    "as it should be": (HERE, Seen(Options(2)), TWO, "", CheckResult("compliant")),
-    "too low": (HERE, Seen(Options(1)), TWO, "", CheckResult("drifted", "Drifted", changes=DRIFT)),
-    "stopped, and compliant by value": (HERE, Seen(Options(2), "stopped"), TWO, "", CheckResult("compliant")),
+    "as it should be": (HERE, ObservedInstance(Options(2)), TWO, "", CheckResult("compliant")),
+    "too low": (
+        HERE,
+        ObservedInstance(Options(1)),
+        TWO,
+        "",
+        CheckResult("drifted", "Drifted", changes=DRIFT),
+    ),
+    "stopped, and compliant by value": (
+        HERE,
+        ObservedInstance(Options(2), "stopped"),
+        TWO,
+        "",
+        CheckResult("compliant"),
+    ),
     "taken and not applied yet": (
         HERE,
-        Seen(Options(2), pending=True),
+        ObservedInstance(Options(2), pending=True),
         TWO,
         "",
         CheckResult("pending", "Pending"),
     ),
     "no description has told what it was sent": (
         HERE,
-        Seen(Options(2), confirmed=False),
+        ObservedInstance(Options(2), confirmed=False),
         TWO,
         "",
         CheckResult("pending", "Pending"),
     ),
     "stopped, and no description has told it": (
         HERE,
-        Seen(Options(2), "stopped", confirmed=False),
+        ObservedInstance(Options(2), "stopped", confirmed=False),
         TWO,
         "",
         CheckResult("pending", "Pending"),
     ),
     "EC2 was asked for it and did not tell it": (
         HERE,
-        Seen(Options(2), lost=True),
+        ObservedInstance(Options(2), lost=True),
         TWO,
         "",
         CheckResult(
@@ -53,34 +65,46 @@ CASES = {
     ),
     "it had ended before it was not told": (
         HERE,
-        Seen(Options(2), "terminated", lost=True),
+        ObservedInstance(Options(2), "terminated", lost=True),
         TWO,
         "",
         CheckResult("gone", "terminated"),
     ),
     "another change is pending, and ours is not made": (
         HERE,
-        Seen(Options(1), pending=True),
+        ObservedInstance(Options(1), pending=True),
         TWO,
         "",
         CheckResult("drifted", "Drifted", changes=DRIFT),
     ),
     "another policy wants the same, and wins by its name": (
         HERE,
-        Seen(Options(1)),
+        ObservedInstance(Options(1)),
         [*TWO, Claim("a", 100, Options(2))],
         "",
         CheckResult("drifted", "Drifted", changes=(Change(HOP, 1, 2, "a", "HopLimit"),)),
     ),
     "a field that only another policy names is the other's to tell": (
         HERE,
-        Seen(Options(2, "optional")),
+        ObservedInstance(Options(2, "optional")),
         [*TWO, Claim("q", 100, Options(http_tokens="required"))],
         "",
         CheckResult("compliant"),
     ),
-    "another policy wins the only field": (HERE, Seen(Options(1)), HIGHER, "", CheckResult("compliant")),
-    "in a conflict nothing is to be changed": (HERE, Seen(Options(1)), RIVAL, "", CheckResult("compliant")),
+    "another policy wins the only field": (
+        HERE,
+        ObservedInstance(Options(1)),
+        HIGHER,
+        "",
+        CheckResult("compliant"),
+    ),
+    "in a conflict nothing is to be changed": (
+        HERE,
+        ObservedInstance(Options(1)),
+        RIVAL,
+        "",
+        CheckResult("compliant"),
+    ),
     "no instance of EC2": (InstanceRef(skipped="Fargate"), None, TWO, "", CheckResult("skipped", "Fargate")),
     "an instance of another cluster": (
         InstanceRef(skipped="OtherCluster"),
@@ -101,19 +125,31 @@ CASES = {
         "ec2:DescribeInstances is denied",
         CheckResult("unknown", "NotAsked", "ec2:DescribeInstances is denied"),
     ),
-    "never called compliant by what was seen before": (
+    "never called compliant by what was observed before": (
         HERE,
-        Seen(Options(2)),
+        ObservedInstance(Options(2)),
         TWO,
         "ec2:DescribeInstances is denied",
         CheckResult("unknown", "NotAsked", "ec2:DescribeInstances is denied"),
     ),
     "EC2 does not know it": (HERE, None, TWO, "", CheckResult("gone", "InstanceNotFound")),
-    "it ends": (HERE, Seen(Options(1), "shutting-down"), TWO, "", CheckResult("gone", "shutting-down")),
-    "it has ended": (HERE, Seen(Options(1), "terminated"), TWO, "", CheckResult("gone", "terminated")),
+    "it ends": (
+        HERE,
+        ObservedInstance(Options(1), "shutting-down"),
+        TWO,
+        "",
+        CheckResult("gone", "shutting-down"),
+    ),
+    "it has ended": (
+        HERE,
+        ObservedInstance(Options(1), "terminated"),
+        TWO,
+        "",
+        CheckResult("gone", "terminated"),
+    ),
     "no tags are told of it, and so not its group": (
         HERE,
-        Seen(Options(1), tagged=False),
+        ObservedInstance(Options(1), tagged=False),
         TWO,
         "",
         CheckResult(
@@ -124,14 +160,14 @@ CASES = {
     ),
     "it has ended, whatever its tags": (
         HERE,
-        Seen(Options(1), "terminated", tagged=False),
+        ObservedInstance(Options(1), "terminated", tagged=False),
         TWO,
         "",
         CheckResult("gone", "terminated"),
     ),
     "AWS manages it": (
         HERE,
-        Seen(Options(1), managed=True),
+        ObservedInstance(Options(1), managed=True),
         TWO,
         "",
         CheckResult("skipped", "ProviderManaged"),
@@ -139,8 +175,14 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize(("ref", "seen", "claims", "unasked", "expected"), CASES.values(), ids=CASES.keys())
+@pytest.mark.parametrize(
+    ("ref", "observed", "claims", "unasked", "expected"), CASES.values(), ids=CASES.keys()
+)
 def test_check(
-    ref: InstanceRef, seen: Seen | None, claims: list[Claim], unasked: str, expected: CheckResult
+    ref: InstanceRef,
+    observed: ObservedInstance | None,
+    claims: list[Claim],
+    unasked: str,
+    expected: CheckResult,
 ) -> None:
-    assert check(CheckInput(ref, seen, merge(claims), "p", frozenset({HOP}), unasked)) == expected
+    assert check(CheckInput(ref, observed, merge(claims), "p", frozenset({HOP}), unasked)) == expected

@@ -79,7 +79,7 @@ async def test_regions_are_asked_side_by_side() -> None:
         regions = Regions(2)
         found = await gather(Inventory(regions.of), NO_SOURCES, read(mode), [POLICY], nodes)
         assert regions.asked == {NEAR, FAR}
-        assert [one.seen is not None for one in found.plan_input.members] == [True, True]
+        assert [one.observed is not None for one in found.plan_input.members] == [True, True]
 
 
 async def test_an_instance_that_was_not_told_whole_is_told_to_be_asked_for_again() -> None:
@@ -108,7 +108,7 @@ async def test_what_was_changed_is_asked_for_though_it_is_meant_no_more() -> Non
     mine = Read(mine.meta, Status(changed=changed), spec)
     regions = Regions(2)
     found = await gather(Inventory(regions.of), NO_SOURCES, mine, [POLICY], nodes)
-    assert [one.seen is not None for one in found.plan_input.members] == [True, True]
+    assert [one.observed is not None for one in found.plan_input.members] == [True, True]
 
 
 class Tagged:

@@ -153,7 +153,7 @@ async def test_nothing_is_asked_where_there_is_no_instance(clock: Clock) -> None
 
 
 def test_an_instance_is_read_as_the_api_tells_it() -> None:
-    found = module.seen_of(
+    found = module.observed_instance(
         {
             "InstanceId": "i-1",
             "State": {"Name": "stopped"},
@@ -185,10 +185,10 @@ def test_an_instance_is_read_as_the_api_tells_it() -> None:
     assert (found.state, found.pending, found.managed, found.group) == ("stopped", True, True, "spot-1")
     assert (found.template, found.version, found.cluster) == ("lt-1", "7", "prod")
     assert found.clusters == ("prod",)
-    bare = module.seen_of({"InstanceId": "i-2"}, 7.0)
+    bare = module.observed_instance({"InstanceId": "i-2"}, 7.0)
     assert (dict(bare.options.given()), bare.state, bare.group, bare.at) == ({}, "", "", 7.0)
     assert (bare.lost, found.lost) == (True, False), "its options are not told"
-    assert not module.seen_of({"InstanceId": "i-2", "State": {"Name": "terminated"}}, 7.0).lost
+    assert not module.observed_instance({"InstanceId": "i-2", "State": {"Name": "terminated"}}, 7.0).lost
 
 
 async def test_an_option_with_an_unknown_value_leaves_one_instance_unread_and_no_other(clock: Clock) -> None:
@@ -255,7 +255,7 @@ def test_the_clusters_of_an_instance_are_all_that_its_tags_name(
     tags: dict[str, str], clusters: tuple[str, ...]
 ) -> None:
     told: Any = {"InstanceId": "i", "Tags": [{"Key": key, "Value": value} for key, value in tags.items()]}
-    assert module.seen_of(told, 0.0).clusters == clusters
+    assert module.observed_instance(told, 0.0).clusters == clusters
 
 
 @pytest.mark.parametrize(
@@ -266,7 +266,7 @@ def test_tags_that_the_metadata_service_cannot_show_are_seen(
     keys: tuple[str, ...], unfit: bool | None
 ) -> None:
     tags = [{"Key": key, "Value": "x"} for key in keys]
-    assert module.seen_of({"InstanceId": "i", "Tags": tags}, 0.0).unfit_tags is unfit
+    assert module.observed_instance({"InstanceId": "i", "Tags": tags}, 0.0).unfit_tags is unfit
 
 
 def test_the_tag_of_the_cluster_is_what_most_instances_carry() -> None:

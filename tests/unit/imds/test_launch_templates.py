@@ -10,7 +10,7 @@ from caretaker.api.objects import Node
 from caretaker.aws.classes import ErrorClass
 from caretaker.aws.errors import AwsError
 from caretaker.imds import launch_templates as module
-from caretaker.imds.checks import Seen
+from caretaker.imds.checks import ObservedInstance
 from caretaker.imds.instance_ref import instance_ref_of
 from caretaker.imds.launch_templates import LaunchResult, LaunchTemplateProvider
 from caretaker.imds.plan import Member
@@ -116,7 +116,7 @@ def provider(cloud: Cloud, clock: Clock) -> LaunchTemplateProvider:
 
 def member(labels: dict[str, str] | None = None, *, group: str = "", region: str = HERE) -> Member:
     node = Node("n", "u", labels or {}, provider_id=f"aws:///{region}a/i-0abc1234")
-    ref, seen = instance_ref_of(node), Seen(Options(), group=group)
+    ref, seen = instance_ref_of(node), ObservedInstance(Options(), group=group)
     tagged = (("AutoScalingGroup", group),) if group else ()
     return Member(node, ref, seen, (*ref.groups, *tagged))
 

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from caretaker.api.imds import Options, Selector
-from caretaker.imds.checks import Seen
+from caretaker.imds.checks import ObservedInstance
 from caretaker.imds.enforce_input import EnforceInput, recorded
 from caretaker.imds.instance_ref import InstanceRef, policy_inputs, readiness
 from caretaker.imds.launching import Group, Launcher, group_of, template_of
@@ -25,12 +25,12 @@ POOL, APPS, SPOT = (
     ("EKSManagedNodegroup", "apps"),
     ("AutoScalingGroup", "spot"),
 )
-SEEN = Seen(Options(), group="spot", template="lt-9", version="4", cluster="prod")
+SEEN = ObservedInstance(Options(), group="spot", template="lt-9", version="4", cluster="prod")
 MINE = {"template": "lt-1", "version": "7", "image": "ami-1"}
 
 
 @pytest.mark.parametrize(
-    ("groups", "ref", "seen", "launch"),
+    ("groups", "ref", "observed", "launch"),
     [
         ((POOL, SPOT), {"node_class": "c"}, SEEN, LaunchSource("EC2NodeClass", "c", "")),
         ((POOL, SPOT), {}, SEEN, LaunchSource("Karpenter", "pool", "")),
@@ -44,9 +44,9 @@ MINE = {"template": "lt-1", "version": "7", "image": "ami-1"}
     ],
 )
 def test_launch_source(
-    groups: Any, ref: dict[str, str], seen: Seen | None, launch: LaunchSource | None
+    groups: Any, ref: dict[str, str], observed: ObservedInstance | None, launch: LaunchSource | None
 ) -> None:
-    assert launch_source_of(groups, InstanceRef("i-1", HERE, **ref), seen) == launch  # type: ignore[arg-type]
+    assert launch_source_of(groups, InstanceRef("i-1", HERE, **ref), observed) == launch  # type: ignore[arg-type]
 
 
 def test_nodes_that_are_alike_are_one_heir_and_all_others_are_not() -> None:
@@ -55,7 +55,9 @@ def test_nodes_that_are_alike_are_one_heir_and_all_others_are_not() -> None:
     node_sources = NodeSources()
     for _ in range(2):
         node_sources.add((APPS,), InstanceRef("i-1", HERE, **ref), SEEN, fields)  # type: ignore[arg-type]
-    node_sources.add((APPS,), InstanceRef("i-2", HERE, **ref), Seen(Options(), managed=True), fields)  # type: ignore[arg-type]
+    node_sources.add(
+        (APPS,), InstanceRef("i-2", HERE, **ref), ObservedInstance(Options(), managed=True), fields
+    )  # type: ignore[arg-type]
     node_sources.add((), InstanceRef("i-2", HERE), SEEN, fields)
     made = LaunchSource("EKSTemplate", "apps", HERE, "lt-1", "7", "prod", "ami-1")
     assert list(node_sources) == [NodeSource((APPS,), made, fields)]
@@ -65,7 +67,9 @@ def test_nodes_that_are_alike_are_one_heir_and_all_others_are_not() -> None:
     node_sources.add((APPS,), InstanceRef("i-5", "us-east-1", **ref), SEEN, fields)  # type: ignore[arg-type]
     node_sources.add((APPS,), InstanceRef("i-6", HERE, **ref), None, fields)  # type: ignore[arg-type]
     for named in ({"group": "x"}, {"template": "x"}, {"version": "x"}, {"cluster": "x"}):
-        node_sources.add((APPS,), InstanceRef("i-7", HERE, **ref), Seen(Options(), **named), fields)  # type: ignore[arg-type]
+        node_sources.add(
+            (APPS,), InstanceRef("i-7", HERE, **ref), ObservedInstance(Options(), **named), fields
+        )  # type: ignore[arg-type]
     assert len(list(node_sources)) == 12
 
 
@@ -159,8 +163,8 @@ def test_a_reading_is_fresh_for_some_seconds_of_scaled_time(
     at: float, seconds: float | None, fresh: bool
 ) -> None:
     inputs = EnforceInput("p", 1, 0.0, 0.0, tick=0.5, fresh_since=995.0)
-    seen = Seen(Options(), at=at)
-    assert (inputs.fresh(seen) if seconds is None else inputs.fresh(seen, seconds)) is fresh
+    observed = ObservedInstance(Options(), at=at)
+    assert (inputs.fresh(observed) if seconds is None else inputs.fresh(observed, seconds)) is fresh
 
 
 def test_instances_that_were_sent_a_change_are_those_of_canaries_and_the_watched() -> None:

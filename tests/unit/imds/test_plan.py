@@ -28,7 +28,7 @@ from caretaker.api.imds import (
 from caretaker.api.objects import Node
 from caretaker.api.times import format_micros, parse_time
 from caretaker.imds.change_attempts import ChangeAttempt, failed
-from caretaker.imds.checks import Seen
+from caretaker.imds.checks import ObservedInstance
 from caretaker.imds.enforce_input import EnforceInput
 from caretaker.imds.instance_ref import InstanceRef, instance_ref_of
 from caretaker.imds.plan import Member, Plan, PlanInput, Policy, plan, wants
@@ -50,7 +50,7 @@ def node(
 
 def member(found: Node, options: Options | None = None, **seen: object) -> Member:
     ref: InstanceRef = instance_ref_of(found)
-    here = None if options is None else Seen(options, **seen)  # type: ignore[arg-type]
+    here = None if options is None else ObservedInstance(options, **seen)  # type: ignore[arg-type]
     tagged = (("AutoScalingGroup", here.group),) if here is not None and here.group else ()
     return Member(found, ref, here, (*ref.groups, *tagged))
 
@@ -225,7 +225,7 @@ def test_one_of_which_no_tags_are_told_is_unknown_beside_its_like_and_is_sent_no
     dind = Policy("dind", 200, Options(3), Selector(groups=(GroupTerm("AutoScalingGroup", ("dind",)),)), True)
     members = [member(node(1), Options(3), group="dind"), *(member(node(n), Options(1)) for n in (2, 3, 4))]
     members[1:] = [
-        msgspec.structs.replace(one, seen=msgspec.structs.replace(one.seen, **told))
+        msgspec.structs.replace(one, observed=msgspec.structs.replace(one.observed, **told))
         for one, told in zip(members[1:], ({}, {"tagged": False}, {"lost": True}), strict=True)
     ]
     made = enforced(members, msgspec.structs.replace(dind, enforces=True))

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from caretaker.api.imds import Options, Permit
-from caretaker.imds.checks import Seen
+from caretaker.imds.checks import ObservedInstance
 from caretaker.imds.drift import changes
 from caretaker.imds.merge import Claim, merge
 from caretaker.imds.safety_checks import Blocked, blocked, parameters
@@ -30,7 +30,7 @@ def told(
     tightening: tuple[str, ...] = NAMES,
     unfit: bool | None = False,
 ) -> dict[str, str]:
-    seen = Seen(now, unfit_tags=unfit)
+    seen = ObservedInstance(now, unfit_tags=unfit)
     found = changes(now, merge([Claim("p", 1, wanted)]))
     kept = {change.field: blocked(change, seen, loosening, tightening) for change in found}
     return {field: why.reason for field, why in kept.items() if why is not None}
@@ -105,11 +105,13 @@ def test_why_a_change_is_not_made_is_told_whole(
 ) -> None:
     now, wanted = (msgspec.convert({field: end}, Options) for end in ends)
     (change,) = changes(now, merge([Claim("p", 1, wanted)]))
-    assert blocked(change, Seen(now, unfit_tags=unfit), (), ()) == Blocked(change, reason, message)
+    assert blocked(change, ObservedInstance(now, unfit_tags=unfit), (), ()) == Blocked(
+        change, reason, message
+    )
 
 
 def sends(now: Options, *claims: Claim, leave: tuple[str, ...] = ()) -> dict[str, Any]:
-    return parameters(merge(claims), "p", leave, Seen(now))
+    return parameters(merge(claims), "p", leave, ObservedInstance(now))
 
 
 HERE = Options(1, "optional", "enabled", "disabled", "disabled")

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from caretaker.api.imds import MAX_MEND, GroupStatus, Options, SourceStatus
-from caretaker.imds.checks import Seen
+from caretaker.imds.checks import ObservedInstance
 from caretaker.imds.instance_ref import InstanceRef
 from caretaker.imds.launching import Group, Launcher, Launching, Template, Version, group_of, template_of
 from caretaker.imds.merge import Claim, merge
@@ -43,15 +43,15 @@ def of_group(version: str, stack: str = "") -> Group:
 
 
 def found(
-    known: Launching, group: tuple[str, str] = SPOT, *, seen: Seen | None = None, **ref: str
+    known: Launching, group: tuple[str, str] = SPOT, *, observed: ObservedInstance | None = None, **ref: str
 ) -> Findings:
     node_sources = NodeSources()
-    node_sources.add((group,), InstanceRef("i-1", HERE, **ref), seen or Seen(Options()), ME)  # type: ignore[arg-type]
+    node_sources.add((group,), InstanceRef("i-1", HERE, **ref), observed or ObservedInstance(Options()), ME)  # type: ignore[arg-type]
     return audit(node_sources, tuple, known, "me", OWN)
 
 
-EKS = {"seen": Seen(Options(), template="lt-1", version="1", cluster="prod")}
-MINE = {"template": "lt-1", "version": "1", "seen": Seen(Options(), cluster="prod")}
+EKS = {"observed": ObservedInstance(Options(), template="lt-1", version="1", cluster="prod")}
+MINE = {"template": "lt-1", "version": "1", "observed": ObservedInstance(Options(), cluster="prod")}
 CLASS = {"node_class": "default"}
 CREATE = (
     "aws ec2 create-launch-template-version --region eu-west-1 --launch-template-id lt-1 --source-version "
@@ -82,8 +82,8 @@ def refers(version: str) -> str:
     asked = f"aws autoscaling describe-auto-scaling-groups {IN} --auto-scaling-group-names spot"
     which = f'LaunchTemplateId==`"lt-1"` && (Version || `"$Default"`)==`"{version}"`'
     query = f"'AutoScalingGroups[?[LaunchTemplate][?{which}]].AutoScalingGroupName'"
-    seen = f'[ -n "$({asked} --query {query} --output text)" ]'
-    return unless(seen, "the Auto Scaling group refers to something else")
+    observed = f'[ -n "$({asked} --query {query} --output text)" ]'
+    return unless(observed, "the Auto Scaling group refers to something else")
 
 
 def at_rest(*groups: str) -> str:
@@ -259,8 +259,8 @@ STATES: dict[str, tuple[Launching, tuple[str, str], dict[str, Any], str, str]] =
 def test_state_and_command(
     known: Launching, group: tuple[str, str], node: Any, state: str, command: str
 ) -> None:
-    seen = {"seen": Seen(Options(), group="spot")} if group is SPOT else {}
-    source = found(known, group, **{**seen, **node}).groups[group]
+    observed = {"observed": ObservedInstance(Options(), group="spot")} if group is SPOT else {}
+    source = found(known, group, **{**observed, **node}).groups[group]
     assert (source.state, source.mend) == (state, command)
     assert bool(source.message) == (state != "Compliant")
 
@@ -341,7 +341,7 @@ def test_a_mixed_instances_policy_is_as_good_as_its_worst_template_and_sent_back
 def test_a_policy_is_asked_for_what_it_wins_and_mends_for_all_policies() -> None:
     both = merge([Claim("me", 100, WANTED), Claim("tokens", 200, Options(None, "optional", "enabled"))])
     node_sources = NodeSources()
-    node_sources.add((SPOT,), InstanceRef("i-1", HERE), Seen(Options(), group="spot"), both)
+    node_sources.add((SPOT,), InstanceRef("i-1", HERE), ObservedInstance(Options(), group="spot"), both)
     one = known(template(BAD), group=of_group("$Latest"))
     source = audit(node_sources, tuple, one, "me", OWN).groups[SPOT]
     assert source.message == "httpPutResponseHopLimit is 1, should be 2"
@@ -353,7 +353,7 @@ def test_a_policy_is_asked_for_what_it_wins_and_mends_for_all_policies() -> None
 def test_an_option_in_conflict_is_nobodys() -> None:
     rivals = merge([Claim("me", 100, WANTED), Claim("you", 100, Options(3))])
     node_sources = NodeSources()
-    node_sources.add((SPOT,), InstanceRef("i-1", HERE), Seen(Options(), group="spot"), rivals)
+    node_sources.add((SPOT,), InstanceRef("i-1", HERE), ObservedInstance(Options(), group="spot"), rivals)
     source = audit(node_sources, tuple, known(template(BAD), group=of_group("$Latest")), "me", OWN).groups[
         SPOT
     ]
@@ -368,16 +368,18 @@ def test_what_only_some_nodes_of_a_group_should_have_is_not_asked_of_its_source(
     node_sources = NodeSources()
     other = merge([Claim("me", 100, WANTED), Claim("some", priority, Options(1))])
     for fields in (ME, other) if first else (other, ME):
-        node_sources.add((SPOT,), InstanceRef("i-1", HERE), Seen(Options(), group="spot"), fields)
+        node_sources.add((SPOT,), InstanceRef("i-1", HERE), ObservedInstance(Options(), group="spot"), fields)
     one = known(template(BAD), group=of_group("$Latest"))
     assert audit(node_sources, tuple, one, "me", OWN).groups[SPOT].state == "Compliant"
 
 
 def test_a_template_whose_nodes_should_differ_has_no_command() -> None:
     mine, others = NodeSources(), NodeSources()
-    mine.add((SPOT,), InstanceRef("i-1", HERE), Seen(Options(), group="spot"), ME)
+    mine.add((SPOT,), InstanceRef("i-1", HERE), ObservedInstance(Options(), group="spot"), ME)
     three = merge([Claim("you", 100, Options(3))])
-    others.add((("AutoScalingGroup", "b"),), InstanceRef("i-2", HERE), Seen(Options(), group="b"), three)
+    others.add(
+        (("AutoScalingGroup", "b"),), InstanceRef("i-2", HERE), ObservedInstance(Options(), group="b"), three
+    )
     launchers = (Launcher("lt-1", "$Latest"),)
     one = Launching(
         {(HERE, "spot"): Group("spot", launchers), (HERE, "b"): Group("b", launchers)},
@@ -401,12 +403,12 @@ def test_karpenter_never_sets_tags() -> None:
 def test_ipv6_is_spelled_as_each_of_them_spells_it() -> None:
     ipv6 = merge([Claim("me", 100, Options(http_protocol_ipv6="enabled"))])
     own = frozenset(("httpProtocolIpv6",))
-    for ref, seen, group, spelled in (
+    for ref, observed, group, spelled in (
         (InstanceRef("i-1", HERE, node_class="default"), None, POOL, "httpProtocolIPv6"),
-        (InstanceRef("i-1", HERE), Seen(Options(), group="spot"), SPOT, "HttpProtocolIpv6"),
+        (InstanceRef("i-1", HERE), ObservedInstance(Options(), group="spot"), SPOT, "HttpProtocolIpv6"),
     ):
         node_sources = NodeSources()
-        node_sources.add((group,), ref, seen, ipv6)
+        node_sources.add((group,), ref, observed, ipv6)
         one = known(template({}), group=of_group("$Latest"), classes={"default": Options()})
         assert f'"{spelled}":"enabled"' in audit(node_sources, tuple, one, "me", own).groups[group].mend
 
@@ -425,11 +427,11 @@ def test_the_worst_source_of_a_group_is_shown_and_the_others_are_counted() -> No
 def test_groups_are_told_by_what_is_known_and_sources_are_counted_once() -> None:
     node_sources = NodeSources()
     for group in ("a", "b", "c", "d", "e"):
-        seen = Seen(Options(), group=group)
-        node_sources.add((("AutoScalingGroup", group),), InstanceRef("i-1", HERE), seen, ME)
+        observed = ObservedInstance(Options(), group=group)
+        node_sources.add((("AutoScalingGroup", group),), InstanceRef("i-1", HERE), observed, ME)
     node_sources.add((POOL,), InstanceRef("i-2", HERE, node_class="default"), None, ME)
-    node_sources.add((), InstanceRef("i-3", HERE), Seen(Options()), ME)
-    node_sources.add((APPS,), InstanceRef("i-4", HERE), Seen(Options(), managed=True), ME)
+    node_sources.add((), InstanceRef("i-3", HERE), ObservedInstance(Options()), ME)
+    node_sources.add((APPS,), InstanceRef("i-4", HERE), ObservedInstance(Options(), managed=True), ME)
     launchers = (Launcher("lt-1", "$Latest"),)
     groups: dict[tuple[str, str], Group | None] = {(HERE, n): Group(n, launchers) for n in ("a", "b")}
     groups[HERE, "c"] = Group("c")
@@ -495,8 +497,8 @@ def of_two(latest: Version, pinned: str = "1") -> Findings:
         {(HERE, "lt-1"): template},
     )
     node_sources, others = NodeSources(), NodeSources()
-    node_sources.add((SPOT,), InstanceRef("i-1", HERE), Seen(Options()), ME)
-    others.add((("AutoScalingGroup", "web"),), InstanceRef("i-2", HERE), Seen(Options()), ME)
+    node_sources.add((SPOT,), InstanceRef("i-1", HERE), ObservedInstance(Options()), ME)
+    others.add((("AutoScalingGroup", "web"),), InstanceRef("i-2", HERE), ObservedInstance(Options()), ME)
     return audit(node_sources, lambda: others, launching, "me", OWN)
 
 
@@ -547,7 +549,9 @@ def of_nodes(*refs: InstanceRef, image: str = "") -> SourceStatus:
     old, new = Version(7, BAD, "old", image), Version(8, GOOD, "new", image)
     node_sources, others = NodeSources(), NodeSources()
     for number, ref in enumerate(refs):
-        (node_sources if not number else others).add((APPS,), ref, Seen(Options(), cluster="prod"), ME)
+        (node_sources if not number else others).add(
+            (APPS,), ref, ObservedInstance(Options(), cluster="prod"), ME
+        )
     made = known(Template("lt-1", {7: old, 8: new}, 8, 7, ""))
     return audit(node_sources, lambda: others, made, "me", OWN).groups[APPS]
 
@@ -555,7 +559,7 @@ def of_nodes(*refs: InstanceRef, image: str = "") -> SourceStatus:
 def test_images_differ_among_nodes_that_are_alike_else() -> None:
     node_sources = NodeSources()
     for image in ("ami-1", "ami-2"):
-        node_sources.add((APPS,), of_version("1", image), Seen(Options(), cluster="prod"), ME)
+        node_sources.add((APPS,), of_version("1", image), ObservedInstance(Options(), cluster="prod"), ME)
     assert audit(node_sources, tuple, known(template(BAD)), "me", OWN).groups[APPS].mend == ""
 
 
@@ -615,7 +619,10 @@ def test_groups_that_follow_the_same_have_the_same_command() -> None:
     node_sources = NodeSources()
     for name in "ab":
         node_sources.add(
-            (("AutoScalingGroup", name),), InstanceRef("i-1", HERE), Seen(Options(), group=name), ME
+            (("AutoScalingGroup", name),),
+            InstanceRef("i-1", HERE),
+            ObservedInstance(Options(), group=name),
+            ME,
         )
     found = audit(node_sources, tuple, Launching(groups, {(HERE, "lt-1"): template(BAD)}), "me", OWN).groups
     assert {one.mend for one in found.values()} == {f"{at_rest('a', 'b')}{same(1, 1)}{CREATE}1{DATA}"}

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from caretaker.api.imds import Options, SourceStatus
-from caretaker.imds.checks import Seen
+from caretaker.imds.checks import ObservedInstance
 from caretaker.imds.instance_ref import InstanceRef
 from caretaker.imds.launching import Group, Launcher, Launching, Template, Version
 from caretaker.imds.merge import Claim, merge
@@ -108,7 +108,7 @@ def of(*nodes: tuple[Any, InstanceRef, Any], launching: Launching, others: tuple
     mine, rest = NodeSources(), NodeSources()
     for node_sources, some in ((mine, nodes), (rest, others)):
         for group, ref, wanted in some:
-            node_sources.add((group,), ref, Seen(Options(), cluster="prod"), wanted)
+            node_sources.add((group,), ref, ObservedInstance(Options(), cluster="prod"), wanted)
     return audit(mine, lambda: rest, launching, "me", OWN)
 
 

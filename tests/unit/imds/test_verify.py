@@ -8,7 +8,7 @@ import pytest
 from caretaker.api.imds import CanaryStatus, ChangedInstance, FieldChange, GroupCanary, Options, Selector
 from caretaker.api.objects import Node
 from caretaker.api.times import format_micros, format_time
-from caretaker.imds.checks import Seen
+from caretaker.imds.checks import ObservedInstance
 from caretaker.imds.drift import Change
 from caretaker.imds.enforce_input import EnforceInput
 from caretaker.imds.instance_ref import instance_ref_of
@@ -272,7 +272,10 @@ def test_the_hop_limit_that_a_group_needs_is_known_whatever_is_set() -> None:
     assert required(PROBING, candidates, none, NOW) == {("", ""): 0}
 
 
-ENABLED, DISABLED = Seen(Options(2, http_endpoint="enabled")), Seen(Options(2, http_endpoint="disabled"))
+ENABLED, DISABLED = (
+    ObservedInstance(Options(2, http_endpoint="enabled")),
+    ObservedInstance(Options(2, http_endpoint="disabled")),
+)
 
 
 @pytest.mark.parametrize(
@@ -287,7 +290,7 @@ ENABLED, DISABLED = Seen(Options(2, http_endpoint="enabled")), Seen(Options(2, h
     ],
 )
 def test_whether_a_probe_could_prove_a_change(
-    unprobed: str, here: Seen | None, field: str, provable: bool
+    unprobed: str, here: ObservedInstance | None, field: str, provable: bool
 ) -> None:
     changes = [Change(one, "a", "b", "p") for one in field.split()]
     assert bool(unprovable(unprobed, here, changes)) != provable
@@ -379,7 +382,7 @@ def node(instance: str) -> Node:
 
 
 def running(found: Node, hops: int) -> Member:
-    return Member(found, instance_ref_of(found), Seen(Options(hops), state="running"), ())
+    return Member(found, instance_ref_of(found), ObservedInstance(Options(hops), state="running"), ())
 
 
 def test_a_canary_passes_only_by_a_probe_that_was_asked_for_after_it_was_seen_applied() -> None:
@@ -484,7 +487,7 @@ def test_a_hop_limit_that_is_too_low_for_a_group_is_held() -> None:
     labels = {"eks.amazonaws.com/nodegroup": "apps"}
     nodes = [msgspec.structs.replace(node(f"i-0000000{n}"), labels=labels) for n in (1, 2)]
     members = [
-        Member(one, instance_ref_of(one), Seen(Options(hops), state="running"), (APPS,))
+        Member(one, instance_ref_of(one), ObservedInstance(Options(hops), state="running"), (APPS,))
         for one, hops in zip(nodes, (2, 3), strict=True)
     ]
     inputs = EnforceInput(
@@ -513,7 +516,7 @@ def test_what_a_probe_cannot_prove_is_no_canary_and_told(shut: bool) -> None:
     first = running(msgspec.structs.replace(WINDOWS, labels={}) if shut else WINDOWS, 1)
     if shut:
         first = msgspec.structs.replace(
-            first, seen=Seen(Options(1, http_endpoint="disabled"), state="running")
+            first, observed=ObservedInstance(Options(1, http_endpoint="disabled"), state="running")
         )
     other = running(node("i-00000002"), 1)
     inputs = EnforceInput("two", 1, now=5.0, wall=NOW, loosening=("HopLimit",), free={"eu-west-1": 9})
@@ -534,7 +537,9 @@ def test_what_a_probe_cannot_prove_is_no_canary_and_told(shut: bool) -> None:
 
 def test_an_endpoint_that_nobody_wants_disabled_is_not_probed() -> None:
     found = running(node("i-00000001"), 2)
-    off = msgspec.structs.replace(found, seen=Seen(Options(2, http_endpoint="disabled"), state="running"))
+    off = msgspec.structs.replace(
+        found, observed=ObservedInstance(Options(2, http_endpoint="disabled"), state="running")
+    )
     mine = Policy("two", 100, Options(2), Selector())
     made = plan(PlanInput("two", [mine], [off], probing=PROBING, now=NOW)).verified
     assert made is not None

@@ -20,9 +20,9 @@ from caretaker.s3refresh.debounce import Claim, Target
 from caretaker.s3refresh.envelope import Completion, ObjectEvent
 from caretaker.s3refresh.folders import NOTHING, Scope
 from caretaker.s3refresh.match import Share
-from caretaker.s3refresh.memory import TargetMemory
 from caretaker.s3refresh.options import DebounceOptions
 from caretaker.s3refresh.plan import Message, PlanInput, Result, Shares, plan
+from caretaker.s3refresh.target_tracker import TargetTracker
 from caretaker.s3refresh.timing import wanting_of
 
 EPOCH = 1_800_000_000.0
@@ -97,7 +97,7 @@ class Resource:
         self.running: set[str] = set()
         self.wake = 0.0
         self._load = load
-        self._memory = TargetMemory()
+        self._tracker = TargetTracker()
         self._stored = [status_codec.encode(Target(share.id), "Clean") for share in shares]
         self._passes = itertools.count(1)
 
@@ -120,7 +120,7 @@ class Resource:
             messages=messages,
             results=results,
             running=frozenset(self.running),
-            seen=self._memory.look(targets, now),
+            times=self._tracker.update(targets, now),
             free=load.limiter.free(self.key, busy, [GATEWAY], 1, now),
             rivals=load.limiter.rivals(self.key, [GATEWAY]),
             jitter=0.5,
@@ -134,8 +134,8 @@ class Resource:
         load.limiter.recorded(self.key)
         self.inbox, self.results = [], []
         self.running -= {result.claim_id for result in results}
-        self._memory.heard(made.heard, now)
-        self._memory.look(made.targets, now + PATCH)
+        self._tracker.record_events(made.heard, now)
+        self._tracker.update(made.targets, now + PATCH)
         for share, claim in made.calls:
             self.running.add(claim.id)
             load.at(now + PATCH, self._call, share, claim)

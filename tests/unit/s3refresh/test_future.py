@@ -18,7 +18,7 @@ from caretaker.s3refresh.debounce import (
 from caretaker.s3refresh.folders import Request, Scope
 from caretaker.s3refresh.match import Share
 from caretaker.s3refresh.options import DebounceOptions
-from caretaker.s3refresh.plan import Plan, PlanInput, Seen, Shares, plan
+from caretaker.s3refresh.plan import Plan, PlanInput, Shares, TargetTimes, plan
 
 NOW = 1_800_000_000.0
 YEARS = NOW + 1e9
@@ -62,7 +62,7 @@ def test_a_refresh_in_flight_from_the_future_frees_its_target_and_its_gateway() 
 def test_a_backoff_until_the_far_future_ends() -> None:
     first = planned(Target("share", dirty=DIRTY, failure=Failure(1, "Busy", "no", YEARS)))
     assert not first.calls
-    then = later(first, OPTIONS.retry_max, seen={"share": Seen(dirty_for=OPTIONS.retry_max)})
+    then = later(first, OPTIONS.retry_max, times={"share": TargetTimes(dirty_for=OPTIONS.retry_max)})
     assert len(then.calls) == 1
 
 

@@ -20,7 +20,7 @@ from caretaker.s3refresh.envelope import ObjectEvent, parse
 from caretaker.s3refresh.folders import EVERYTHING, Request, Scope
 from caretaker.s3refresh.match import Share
 from caretaker.s3refresh.options import DebounceOptions
-from caretaker.s3refresh.plan import Message, Plan, PlanInput, Result, Seen, Shares, plan
+from caretaker.s3refresh.plan import Message, Plan, PlanInput, Result, Shares, TargetTimes, plan
 
 NOW = 1_800_000_000.0
 SHARE = Share(id="share", arn="arn:share", bucket="bucket", group="gateway")
@@ -55,8 +55,8 @@ def event(key: str, *, time: str = "2027-01-15T08:00:00.000Z", **more: Any) -> M
     return Message(1, parse(json.dumps({"Records": [record]})).events)
 
 
-def seen(last_event: float, dirty_for: float) -> dict[str, Seen]:
-    return {"share": Seen(last_event=last_event, dirty_for=dirty_for)}
+def times(last_event: float, dirty_for: float) -> dict[str, TargetTimes]:
+    return {"share": TargetTimes(last_event=last_event, dirty_for=dirty_for)}
 
 
 def only(made: Plan) -> Target:
@@ -72,7 +72,7 @@ def test_a_send_that_failed_after_the_claim_was_written_is_made_again() -> None:
     """Hole 1: the row said that a refresh was on its way; the send's error was swallowed, and no event made
     another one until the row expired."""
     failed = planned(CLAIMED, results=(Result("share", "c1", code="ConnectionLost", message="no"),))
-    died = planned(CLAIMED, seen={"share": Seen(claim_age=3_600.0)})
+    died = planned(CLAIMED, times={"share": TargetTimes(claim_age=3_600.0)})
     for made in (failed, died):
         assert only(made).claim is None
         assert only(made).dirty == Dirty(NOW - 40, A)
@@ -84,7 +84,7 @@ def test_a_delay_of_hours_is_kept() -> None:
     options = DebounceOptions(quiet_period=3 * 3600.0, max_delay=6 * 3600.0)
     made = planned(Target("share"), messages=(event("a/1"),), options=options)
     assert made.wake == NOW + 3 * 3600
-    later = planned(only(made), options=options, now=made.wake, seen=seen(3 * 3600.0, 3 * 3600.0))
+    later = planned(only(made), options=options, now=made.wake, times=times(3 * 3600.0, 3 * 3600.0))
     assert [claim.request for _, claim in later.calls] == [CALL]
 
 
@@ -92,7 +92,7 @@ def test_an_event_of_the_far_future_puts_nothing_off() -> None:
     """Hole 4: an eventTime ahead of all clocks suppressed everything until then."""
     made = planned(Target("share"), messages=(event("a/1", time="2099-01-01T00:00:00.000Z"),))
     assert (only(made).dirty, made.wake) == (Dirty(NOW, A), NOW + 30)
-    later = planned(only(made), now=NOW + 30, seen=seen(30.0, 30.0))
+    later = planned(only(made), now=NOW + 30, times=times(30.0, 30.0))
     assert len(later.calls) == 1
 
 
@@ -117,16 +117,16 @@ def test_a_refresh_that_is_refused_is_told_and_made_again() -> None:
     target = only(planned(CLAIMED, results=(refused,)))
     assert target.failure is not None
     assert (target.failure.code, target.failure.message) == (refused.code, "busy")
-    known = {"share": Seen(last_event=3_600.0, dirty_for=3_600.0, called_for=3_600.0)}
-    again = planned(target, now=target.failure.next_attempt_at, seen=known)
+    known = {"share": TargetTimes(last_event=3_600.0, dirty_for=3_600.0, called_for=3_600.0)}
+    again = planned(target, now=target.failure.next_attempt_at, times=known)
     assert [claim.request for _, claim in again.calls] == [CALL]
 
 
 def test_no_call_comes_sooner_than_a_gateway_heeds_it() -> None:
     """Hole 8: its window of 30 s is below the 60 s in which a further refresh may evict nothing."""
     called = msgspec.structs.replace(waiting(NOW - 31), last=Last(NOW - 31, NOW - 30))
-    known = {"share": Seen(last_event=31.0, dirty_for=31.0, called_for=30.0)}
-    made = planned(called, seen=known)
+    known = {"share": TargetTimes(last_event=31.0, dirty_for=31.0, called_for=30.0)}
+    made = planned(called, times=known)
     assert (made.calls, made.wake) == ([], NOW + 30)
 
 
@@ -153,9 +153,9 @@ def test_what_a_gateway_writes_is_news_for_the_others() -> None:
 
 def test_a_refresh_waits_until_the_upload_is_over() -> None:
     """Hole 17: its window began with the first event, and the refresh ran in the middle of an upload."""
-    uploading = planned(waiting(NOW - 40), messages=(event("a/40"),), seen=seen(1.0, 40.0))
+    uploading = planned(waiting(NOW - 40), messages=(event("a/40"),), times=times(1.0, 40.0))
     assert (uploading.calls, uploading.wake) == ([], NOW + 30)
-    endless = planned(waiting(NOW - 600), messages=(event("a/600"),), seen=seen(1.0, 600.0))
+    endless = planned(waiting(NOW - 600), messages=(event("a/600"),), times=times(1.0, 600.0))
     assert len(endless.calls) == 1, "at maxDelay it is made all the same"
 
 
@@ -164,7 +164,7 @@ def test_an_outage_ends_with_one_refresh() -> None:
     backlog = tuple(
         Message(number, (ObjectEvent("ObjectCreated", "bucket", f"a/{number}"),)) for number in range(5_000)
     )
-    made = planned(waiting(NOW - 86_400), messages=backlog, seen=seen(0.0, 86_400.0))
+    made = planned(waiting(NOW - 86_400), messages=backlog, times=times(0.0, 86_400.0))
     assert len(made.calls) == 1
     assert len(made.done) == len(backlog)
     (_, claim), target = made.calls[0], only(made)

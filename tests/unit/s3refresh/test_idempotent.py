@@ -19,9 +19,9 @@ from caretaker.s3refresh.debounce import (
 )
 from caretaker.s3refresh.folders import EVERYTHING, Request, Scope
 from caretaker.s3refresh.match import Share, of_buckets
-from caretaker.s3refresh.memory import TargetMemory
 from caretaker.s3refresh.options import DebounceOptions
-from caretaker.s3refresh.plan import End, Plan, PlanInput, Result, Seen, Shares, plan
+from caretaker.s3refresh.plan import End, Plan, PlanInput, Result, Shares, TargetTimes, plan
+from caretaker.s3refresh.target_tracker import TargetTracker
 
 NOW = 1_800_000_000.0
 BUCKET = of_buckets(["bucket"])[0]
@@ -45,7 +45,7 @@ def planned(target: Target, *, age: float = 0.0, **more: Any) -> Plan:
         "pass_id": "p",
         "now": NOW,
         "idempotent": True,
-        "seen": {"bucket": Seen(claim_age=age)},
+        "times": {"bucket": TargetTimes(claim_age=age)},
     }
     return plan(PlanInput(**(values | more)))
 
@@ -186,12 +186,12 @@ class TestEnds:
 class TestMemory:
     def test_a_claim_that_was_taken_over_is_young_again(self) -> None:
         """Else two operators that live would take it from each other, pass by pass."""
-        memory = TargetMemory()
-        memory.look([CLAIMED], 0.0)
-        assert memory.look([CLAIMED], 120.0)["bucket"].claim_age == 120.0
+        memory = TargetTracker()
+        memory.update([CLAIMED], 0.0)
+        assert memory.update([CLAIMED], 120.0)["bucket"].claim_age == 120.0
         taken = debounce.resume(CLAIMED, "two")
-        assert memory.look([taken], 121.0)["bucket"].claim_age == 0.0
-        assert memory.look([debounce.resume(taken, "two")], 150.0)["bucket"].claim_age == 0.0
+        assert memory.update([taken], 121.0)["bucket"].claim_age == 0.0
+        assert memory.update([debounce.resume(taken, "two")], 150.0)["bucket"].claim_age == 0.0
 
 
 def test_nothing_of_a_resumed_claim_changes_but_who_makes_it() -> None:

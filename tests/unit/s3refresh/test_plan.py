@@ -12,7 +12,16 @@ from caretaker.s3refresh.envelope import Completion, ObjectEvent
 from caretaker.s3refresh.folders import EVERYTHING, Request, Scope
 from caretaker.s3refresh.match import Matches, Share
 from caretaker.s3refresh.options import DebounceOptions
-from caretaker.s3refresh.plan import MAX_RECORD_BYTES, Message, Plan, PlanInput, Result, Seen, Shares, plan
+from caretaker.s3refresh.plan import (
+    MAX_RECORD_BYTES,
+    Message,
+    Plan,
+    PlanInput,
+    Result,
+    Shares,
+    TargetTimes,
+    plan,
+)
 
 NOW = 1_800_000_000.0
 ONE = Share(id="one", arn="arn:one", bucket="b", group="g")
@@ -127,14 +136,14 @@ def test_a_gateway_without_room_holds_up_no_other() -> None:
 
 def test_who_is_due_since_a_moment_has_not_waited_for_turns() -> None:
     many = Dirty(NOW - 600, Scope(folders=frozenset(f"d{n}" for n in range(150))))
-    made = planned(Target("one", dirty=many), seen={"one": Seen(last_event=0.0, dirty_for=600.0)})
+    made = planned(Target("one", dirty=many), times={"one": TargetTimes(last_event=0.0, dirty_for=600.0)})
     assert [claim.request.recursive for _, claim in made.calls] == [False]
 
 
 def test_a_target_that_cannot_be_called_starts_when_it_would_without_the_others() -> None:
     away = msgspec.structs.replace(ONE, ready=False)
     target = Target("one", dirty=Dirty(NOW - 595, Scope(folders=frozenset({"a"}))))
-    made = planned(target, shares=(away,), seen={"one": Seen(last_event=0.0)})
+    made = planned(target, shares=(away,), times={"one": TargetTimes(last_event=0.0)})
     assert made.starts == {"one": NOW + 5}
 
 
@@ -213,7 +222,7 @@ def test_a_claim_of_a_process_that_ended_has_failed() -> None:
 def test_a_claim_of_another_process_is_looked_at_again_when_that_may_be_dead() -> None:
     claim = Claim("c", "other", NOW - 5, CALL, NOW - 40)
     failing = Target("one", claim=claim, failure=debounce.Failure(1, "E", "no", NOW + 800))
-    assert planned(failing, seen={"one": Seen(claim_age=20.0)}).wake == NOW + 100
+    assert planned(failing, times={"one": TargetTimes(claim_age=20.0)}).wake == NOW + 100
 
 
 def test_the_end_of_a_refresh_is_now() -> None:
@@ -299,8 +308,8 @@ def test_records_that_are_too_large_together_say_less_and_mean_more() -> None:
     ]
     shares = tuple(Share(id=f"s{n:02}", arn="", bucket="b", group="g") for n in range(60))
     targets = [Target(f"s{n:02}", dirty=Dirty(NOW, scope)) for n, scope in enumerate(scopes)]
-    seen = {target.id: Seen(last_event=0.0) for target in targets}
-    made = planned(*targets, shares=shares, seen=seen)
+    times = {target.id: TargetTimes(last_event=0.0) for target in targets}
+    made = planned(*targets, shares=shares, times=times)
     assert sum(map(debounce.size, targets)) > MAX_RECORD_BYTES
     assert sum(map(debounce.size, made.targets)) <= MAX_RECORD_BYTES
     for before, after in zip(targets, made.targets, strict=True):
@@ -353,12 +362,12 @@ def test_an_id_says_more_than_the_share() -> None:
 def test_the_oldest_goes_first_as_far_as_turns_go() -> None:
     late = Target("one", dirty=Dirty(NOW - 40, EVERYTHING))
     early = Target("two", dirty=Dirty(NOW - 90, EVERYTHING))
-    seen = {"one": Seen(last_event=39.0), "two": Seen(last_event=39.0)}
-    made = planned(late, early, shares=(ONE, TWO), seen=seen, free={"g": 1})
+    times = {"one": TargetTimes(last_event=39.0), "two": TargetTimes(last_event=39.0)}
+    made = planned(late, early, shares=(ONE, TWO), times=times, free={"g": 1})
     assert [claim.request for _, claim in made.calls] == [Request(("/",), recursive=True)]
     assert (of(made).claim, of(made, "two").claim is not None) == (None, True)
     assert made.phases == {"one": "Due", "two": "Claimed"}
-    none = planned(late, early, shares=(ONE, TWO), seen=seen, free={"g": 0})
+    none = planned(late, early, shares=(ONE, TWO), times=times, free={"g": 0})
     assert none.calls == []
 
 
@@ -366,8 +375,8 @@ def test_who_had_a_turn_goes_behind_those_who_were_dirty_before_it() -> None:
     some = Scope(folders=frozenset({"a"}))
     heavy = Target("one", dirty=Dirty(NOW - 600, some, closed=True), last=Last(requested_at=NOW - 70))
     light = Target("two", dirty=Dirty(NOW - 90, some))
-    seen = {"one": Seen(0.0, 600.0, 0.0, 69.0), "two": Seen(40.0, 90.0)}
-    made = planned(heavy, light, shares=(ONE, TWO), seen=seen, free={"g": 1})
+    times = {"one": TargetTimes(0.0, 600.0, 0.0, 69.0), "two": TargetTimes(40.0, 90.0)}
+    made = planned(heavy, light, shares=(ONE, TWO), times=times, free={"g": 1})
     assert [share.id for share, _ in made.calls] == ["two"]
 
 
@@ -382,35 +391,38 @@ OTHERS = tuple(Target(f"s{n}", dirty=Dirty(NOW - 5, Scope(folders=frozenset({"a"
         pytest.param({"rivals": {"g": 12}}, True, id="other resources want the gateway's turns"),
         pytest.param({"rivals": {"g": 12}, "limit": 12}, False, id="of which there are enough"),
         pytest.param({"rivals": {"else": 12}}, False, id="another gateway's"),
-        pytest.param({"seen": {"one": Seen(500.0, 500.0)}}, True, id="it has waited for its turn"),
-        pytest.param({"seen": {"one": Seen(500.0, 20.0)}}, False, id="nobody was there for most of it"),
+        pytest.param({"times": {"one": TargetTimes(500.0, 500.0)}}, True, id="it has waited for its turn"),
+        pytest.param(
+            {"times": {"one": TargetTimes(500.0, 20.0)}}, False, id="nobody was there for most of it"
+        ),
     ],
 )
 def test_where_turns_are_scarce_fewer_calls_are_made_of_it(more: dict[str, Any], recursive: bool) -> None:
     dirty = Target("one", dirty=Dirty(NOW - 500, MANY))
-    made = planned(dirty, **{"seen": {"one": Seen(31.0, 31.0)}, **more})
+    made = planned(dirty, **{"times": {"one": TargetTimes(31.0, 31.0)}, **more})
     assert [claim.request.recursive for _, claim in made.calls] == [recursive]
 
 
 def test_where_turns_are_scarce_they_are_taken_before_max_delay() -> None:
     shares = (ONE, *(Share(id=target.id, arn="", bucket="b", group="g") for target in OTHERS))
-    seen = {"one": Seen(0.0, 240.0)}
-    alone = planned(Target("one", dirty=Dirty(NOW - 239, MANY)), seen=seen)
+    times = {"one": TargetTimes(0.0, 240.0)}
+    alone = planned(Target("one", dirty=Dirty(NOW - 239, MANY)), times=times)
     assert alone.starts["one"] == NOW + 30
     assert (
-        planned(Target("one", dirty=Dirty(NOW - 239, MANY)), seen={"one": Seen(-99.0, 0.0)}).wake == NOW + 129
+        planned(Target("one", dirty=Dirty(NOW - 239, MANY)), times={"one": TargetTimes(-99.0, 0.0)}).wake
+        == NOW + 129
     )
-    made = planned(Target("one", dirty=Dirty(NOW - 241, MANY)), *OTHERS, shares=shares, seen=seen)
+    made = planned(Target("one", dirty=Dirty(NOW - 241, MANY)), *OTHERS, shares=shares, times=times)
     assert [share.id for share, _ in made.calls] == ["one"]
     closed = tuple(msgspec.structs.replace(share, ready=False) for share in shares[1:])
-    none = planned(Target("one", dirty=Dirty(NOW - 241, MANY)), *OTHERS, shares=(ONE, *closed), seen=seen)
+    none = planned(Target("one", dirty=Dirty(NOW - 241, MANY)), *OTHERS, shares=(ONE, *closed), times=times)
     assert none.calls == []
 
 
 def test_a_call_for_the_share_by_another_resource_puts_ours_off() -> None:
     dirty = Target("one", dirty=Dirty(NOW - 90, EVERYTHING))
-    seen = {"one": Seen(last_event=80.0)}
-    made = planned(dirty, seen=seen, held={"one": 25.0})
+    times = {"one": TargetTimes(last_event=80.0)}
+    made = planned(dirty, times=times, held={"one": 25.0})
     assert (made.calls, made.starts) == ([], {"one": NOW + 25})
     assert made.wake == NOW + 25
 

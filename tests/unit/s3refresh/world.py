@@ -23,9 +23,9 @@ from caretaker.s3refresh.debounce import CALL_SECONDS, UNKNOWN, Claim, Target
 from caretaker.s3refresh.envelope import Completion, ObjectEvent
 from caretaker.s3refresh.folders import EVERYTHING, Scope
 from caretaker.s3refresh.match import Share
-from caretaker.s3refresh.memory import TargetMemory
 from caretaker.s3refresh.options import DebounceOptions
 from caretaker.s3refresh.plan import End, Message, Plan, PlanInput, Result, Shares, plan
+from caretaker.s3refresh.target_tracker import TargetTracker
 from caretaker.s3refresh.targets.payload import payload_of
 
 SHARE = Share(id="share-1", arn="arn:share-1", bucket="bucket", group="gateway-1")
@@ -203,7 +203,7 @@ class Operator:
         self.inbox: dict[int, Message] = {}
         self.results: list[Result] = []
         self.calls: list[Call] = []
-        self.memory = TargetMemory()
+        self.tracker = TargetTracker()
         self.begun: tuple[PlanInput, Plan, int, bytes] | None = None
 
     @property
@@ -242,7 +242,7 @@ class Operator:
             ),
             running=frozenset(call.claim.id for call in self.calls)
             | frozenset(result.claim_id for result in results),
-            seen=self.memory.look(targets, world.now),
+            times=self.tracker.update(targets, world.now),
             jitter=0.5,
         )
         self.begun = (snapshot, plan(snapshot), world.version, world.stored)
@@ -257,8 +257,8 @@ class Operator:
         if dies:
             self.crash()
             return
-        self.memory.heard(made.heard, self.world.now)
-        self.memory.look(made.targets, self.world.now)
+        self.tracker.record_events(made.heard, self.world.now)
+        self.tracker.update(made.targets, self.world.now)
         for number in (*made.done, *made.unclaimed):
             self.inbox.pop(number, None)
             self.world.queue.pop(number, None)

@@ -1,8 +1,8 @@
-"""What a process has seen of a resource's targets, on the clock that never goes back.
+"""The times of a resource's targets, by the monotonic clock of this process.
 
-Times since an event, since a claim was first seen, since a target became dirty: wall clocks jump and differ
-between operators, so none of these is taken from status. Lost with the process, which then starts to count
-anew: a refresh later at worst.
+It counts the seconds since an event, since a claim was first observed, since a target became dirty. Wall
+clocks jump and differ between operators, so none of these comes from status. A new process starts to count
+anew: a refresh is later at worst.
 """
 
 from collections.abc import Iterable
@@ -10,13 +10,13 @@ from typing import Final
 
 from caretaker.api.times import format_micros
 from caretaker.s3refresh.debounce import Target
-from caretaker.s3refresh.plan import Seen
+from caretaker.s3refresh.plan import TargetTimes
 
 _Call = tuple[str, str, int]
 ROUNDED: Final = 1e-3  # seconds: status rounds times, so a time may be this much later when it is read back
 
 
-class TargetMemory:
+class TargetTracker:
     """One resource's targets. Times are `clock` seconds, given with every call."""
 
     def __init__(self) -> None:
@@ -25,20 +25,20 @@ class TargetMemory:
         self._claims: dict[str, tuple[tuple[str, str, int] | None, float]] = {}
         self._calls: dict[str, tuple[_Call, float]] = {}
 
-    def heard(self, names: Iterable[str], clock: float) -> None:
-        """Events of these targets have come in."""
+    def record_events(self, names: Iterable[str], clock: float) -> None:
+        """Events of these targets have arrived."""
         for name in names:
             self._events[name] = clock
 
-    def look(self, targets: Iterable[Target], clock: float) -> dict[str, Seen]:
-        """Take note of the targets as they are now; what is known of each."""
+    def update(self, targets: Iterable[Target], clock: float) -> dict[str, TargetTimes]:
+        """Update the times by the present targets, and return those of each."""
         present = list(targets)
         for table in (self._events, self._dirty, self._claims, self._calls):
             for name in table.keys() - {target.id for target in present}:
                 del table[name]
-        return {target.id: self._look(target, clock) for target in present}
+        return {target.id: self._update(target, clock) for target in present}
 
-    def _look(self, target: Target, clock: float) -> Seen:
+    def _update(self, target: Target, clock: float) -> TargetTimes:
         name = target.id
         if target.dirty is None:
             self._dirty.pop(name, None)
@@ -58,7 +58,7 @@ class TargetMemory:
         if name not in self._calls or self._calls[name][0] != call:
             self._calls[name] = (call, clock)
         event = self._events.get(name)
-        return Seen(
+        return TargetTimes(
             last_event=None if event is None else clock - event,
             dirty_for=clock - dirty,
             claim_age=clock - self._claims[name][1] if held is not None else 0.0,
