@@ -37,7 +37,7 @@ NOTHING: Final[Mapping[str, Entry]] = {}
 UNREPORTED: Final = LedgerStatus()
 
 
-class Change(NamedTuple):
+class ShardChange(NamedTuple):
     """One write of a shard."""
 
     new: Mapping[str, Entry]
@@ -214,12 +214,12 @@ class Shards:
         floors = {index: floor for index, floor in floors.items() if floor}
         known = {**{index: [] for index in floors}, **self._names()}
         homes = place({**entries, **intents}, known)
-        leaving, changes = set(forget), dict[int, Change]()
+        leaving, changes = set(forget), dict[int, ShardChange]()
         for index in {*homes, *known}:
             new = {name: entries[name] for name in homes.get(index, ()) if name in entries}
             dropped = leaving.intersection(known.get(index, ()))
             starting = {name: intents[name] for name in homes.get(index, ()) if name in intents}
-            changes[index] = Change(new, dropped, starting, floors.get(index, 0))
+            changes[index] = ShardChange(new, dropped, starting, floors.get(index, 0))
         written = Written({}, 0.0)
         for index in sorted(changes, key=lambda i: (floors.get(i, 0), len(changes[i].intents) > 0, i)):
             change = changes[index]
@@ -230,7 +230,7 @@ class Shards:
                 await self._write(task, index, change)
         return written
 
-    def _in_time(self, written: Written, change: Change) -> tuple[Written, Change]:
+    def _in_time(self, written: Written, change: ShardChange) -> tuple[Written, ShardChange]:
         """`written` with the intents of one more shard, and the change with these intents dated now; without
         them where the first intents were sent too long ago."""
         now = time.monotonic()
@@ -240,7 +240,7 @@ class Shards:
         began = written.began if written.intents else now
         return Written({**written.intents, **sent}, began), change._replace(intents=sent)
 
-    async def _write(self, task: WireMeta, index: int, change: Change) -> None:
+    async def _write(self, task: WireMeta, index: int, change: ShardChange) -> None:
         shard, asked = self._shards.get(index), time.monotonic()
         try:
             if shard is None:
@@ -273,7 +273,7 @@ class Shards:
             self._entries.pop(name, None)
             self._since.pop(name, None)
 
-    async def _create(self, task: WireMeta, index: int, change: Change) -> None:
+    async def _create(self, task: WireMeta, index: int, change: ShardChange) -> None:
         entries = change.entries
         writes, records = max(change.floor, 1), len(entries)
         body = {
@@ -295,7 +295,7 @@ class Shards:
             index, meta.uid, meta.resource_version, entries, {}, False, writes, records
         )
 
-    async def _patch(self, shard: Shard, change: Change) -> None:
+    async def _patch(self, shard: Shard, change: ShardChange) -> None:
         entries = change.entries
         data: dict[str, Any] = {name: encode_entry(entry) for name, entry in entries.items()}
         data.update(dict.fromkeys(change.dropped))

@@ -40,7 +40,7 @@ from caretaker.imds.standing import BACK, Standing, runs, standing, unready
 
 _ORDER: Final = ("Failed", "Changing", "Soaking")
 
-Change = tuple[Group, tuple[FieldChange, ...]]
+GroupChange = tuple[Group, tuple[FieldChange, ...]]
 
 
 class Fault(msgspec.Struct, frozen=True):
@@ -74,7 +74,7 @@ def step(
     found: Mapping[str, Found],
     blocked: Mapping[str, Collection[FieldChange]],
     inputs: EnforceInput,
-    others: Mapping[Change, Collection[str]] = {},
+    others: Mapping[GroupChange, Collection[str]] = {},
 ) -> Record:
     """The next state of the instances in status. `found`: those with a Node, by ID; `blocked`: their changes
     that are not made; `others`: instances that may join the canary of their change."""
@@ -140,7 +140,7 @@ class _Step:
         found: Mapping[str, Found],
         blocked: Mapping[str, Collection[FieldChange]],
         inputs: EnforceInput,
-        others: Mapping[Change, Collection[str]],
+        others: Mapping[GroupChange, Collection[str]],
     ) -> None:
         self._found = found
         self._blocked = blocked

@@ -9,7 +9,7 @@ from caretaker.api.conditions import PolicyReason as Reason
 from caretaker.api.imds import FieldChange
 from caretaker.imds.change_attempts import ChangeAttempt, advance, not_applied, overdue
 from caretaker.imds.checks import ObservedInstance, State
-from caretaker.imds.drift import HOP_LIMIT, Change, change_of
+from caretaker.imds.drift import HOP_LIMIT, OptionChange, change_of
 from caretaker.imds.enforce_input import EnforceInput, Found
 from caretaker.imds.safety_checks import Blocked, blocked, ec2_name, parameters
 
@@ -115,7 +115,9 @@ def with_failure(found: Found, attempt: ChangeAttempt | None) -> Found:
     return msgspec.structs.replace(found, result=result)
 
 
-def _blocked(change: Change, one: Found, observed: ObservedInstance, inputs: EnforceInput) -> Blocked | None:
+def _blocked(
+    change: OptionChange, one: Found, observed: ObservedInstance, inputs: EnforceInput
+) -> Blocked | None:
     needed = inputs.needed.get(one.group, 0)
     if change.field == HOP_LIMIT and needed > change.desired:
         kind, name = one.group

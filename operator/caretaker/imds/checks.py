@@ -14,7 +14,7 @@ import msgspec
 
 from caretaker.api.conditions import PolicyReason as Reason
 from caretaker.api.imds import Options
-from caretaker.imds.drift import Change, changes
+from caretaker.imds.drift import OptionChange, changes
 from caretaker.imds.instance_ref import PROVIDER_MANAGED, InstanceRef
 from caretaker.imds.merge import Wanted
 
@@ -88,7 +88,7 @@ class CheckResult(msgspec.Struct, frozen=True, gc=False):
     state: State
     reason: str = ""
     message: str = ""
-    changes: tuple[Change, ...] = ()
+    changes: tuple[OptionChange, ...] = ()
 
 
 COMPLIANT: Final = CheckResult("compliant")
@@ -106,7 +106,7 @@ def fits(case: CheckInput, result: CheckResult) -> bool:
     return case.observed is None or all(change.current is None for change in _changes(case.observed, case))
 
 
-def _changes(observed: ObservedInstance, case: CheckInput) -> tuple[Change, ...]:
+def _changes(observed: ObservedInstance, case: CheckInput) -> tuple[OptionChange, ...]:
     # A policy that wants the same and wins by its name does not hide the difference here.
     mine = {f: one for f, one in case.wanted.items() if f in case.fields and case.policy not in one.losers}
     return changes(observed.options, mine)

@@ -18,7 +18,7 @@ from caretaker.api.imds import (
     GroupCanary,
 )
 from caretaker.api.times import format_time
-from caretaker.imds.canary import Change, Record, chosen, together
+from caretaker.imds.canary import GroupChange, Record, chosen, together
 from caretaker.imds.cases import Case
 from caretaker.imds.drift import value
 from caretaker.imds.enforce_input import BATCH, EnforceInput, Found, Group
@@ -57,13 +57,13 @@ def covered(cases: Sequence[Case], record: Record, inputs: EnforceInput) -> froz
     )
 
 
-def able(cases: Sequence[Case], inputs: EnforceInput) -> Mapping[Change, Collection[str]]:
+def able(cases: Sequence[Case], inputs: EnforceInput) -> Mapping[GroupChange, Collection[str]]:
     """Instances that may join the canary of their change. One whose change failed is not waited for, and none
     is when status has no room for as many canaries as the spec now asks for."""
     running = sum(one.phase != "Failed" for one in inputs.canary.groups) if inputs.canary is not None else 0
     if running * inputs.canary_instances > MAX_CANARIES:
         return {}
-    found: dict[Change, set[str]] = {}
+    found: dict[GroupChange, set[str]] = {}
     for case in cases:
         if case.fit and not case.attempt.failures and not case.attempt.fighting:
             found.setdefault((case.found.group, case.changes), set()).add(case.found.instance)

@@ -26,7 +26,7 @@ _NAMES: Final = {
 _OPEN: Final = {"optional", "enabled"}
 
 
-class Change(msgspec.Struct, frozen=True, gc=False):
+class OptionChange(msgspec.Struct, frozen=True, gc=False):
     """One field that differs. `current` None: EC2 does not report it.
 
     loosens   value of allowLoosening that allows the change; "" = it does not open the instance
@@ -41,7 +41,7 @@ class Change(msgspec.Struct, frozen=True, gc=False):
     tightens: str = ""
 
 
-def changes(current: Options, wanted: Mapping[str, Wanted]) -> tuple[Change, ...]:
+def changes(current: Options, wanted: Mapping[str, Wanted]) -> tuple[OptionChange, ...]:
     """What would have to change, by field. Fields in conflict stay as they are."""
     has = dict(current.given())
     return tuple(
@@ -51,10 +51,10 @@ def changes(current: Options, wanted: Mapping[str, Wanted]) -> tuple[Change, ...
     )
 
 
-def _change(field: str, current: Any, wanted: Wanted) -> Change:
+def _change(field: str, current: Any, wanted: Wanted) -> OptionChange:
     name = _NAMES[field]
     loosens = name if opens(current, wanted.value) else ""
-    return Change(
+    return OptionChange(
         field, current, wanted.value, wanted.policy, loosens, name if closes(current, wanted.value) else ""
     )
 
@@ -85,7 +85,7 @@ def value(change: FieldChange, told: str) -> Any:
     return None if told == _UNKNOWN else told
 
 
-def change_of(change: Change) -> FieldChange:
+def change_of(change: OptionChange) -> FieldChange:
     """The change as in status."""
     return FieldChange(change.field, text(change.current), text(change.desired))
 

@@ -6,7 +6,7 @@ from itertools import islice
 from typing import Final
 
 from caretaker.api.imds import MAX_EXCEPTIONS, ExceptionStatus
-from caretaker.imds.drift import Change, text
+from caretaker.imds.drift import OptionChange, text
 from caretaker.imds.enforce import Enforced
 from caretaker.imds.enforce_input import Found
 from caretaker.imds.safety_checks import Blocked
@@ -39,7 +39,7 @@ def _entries(one: Found, blocked: Mapping[tuple[str, str], Blocked]) -> list[Exc
     return [_entry(one, change, blocked.get((one.instance, change.field))) for change in result.changes]
 
 
-def _entry(one: Found, change: Change, blocked: Blocked | None) -> ExceptionStatus:
+def _entry(one: Found, change: OptionChange, blocked: Blocked | None) -> ExceptionStatus:
     return ExceptionStatus(
         one.node,
         blocked.reason if blocked is not None else one.result.reason,

@@ -13,7 +13,7 @@ import msgspec
 
 from caretaker.api.conditions import PolicyReason as Reason
 from caretaker.imds.checks import ObservedInstance
-from caretaker.imds.drift import Change
+from caretaker.imds.drift import OptionChange
 from caretaker.imds.merge import Wanted
 
 _TAGS: Final = "instanceMetadataTags"
@@ -22,13 +22,13 @@ _TAGS: Final = "instanceMetadataTags"
 class Blocked(msgspec.Struct, frozen=True, gc=False):
     """A change that is not made, and why."""
 
-    change: Change
+    change: OptionChange
     reason: str
     message: str
 
 
 def blocked(
-    change: Change, observed: ObservedInstance, loosening: Collection[str], tightening: Collection[str]
+    change: OptionChange, observed: ObservedInstance, loosening: Collection[str], tightening: Collection[str]
 ) -> Blocked | None:
     """Why the change must not be made; None = it may."""
     if change.field == _TAGS and change.desired == "enabled" and observed.unfit_tags is not False:

@@ -18,7 +18,7 @@ from typing import Any, Final
 import msgspec
 
 from caretaker.api.imds import GroupStatus, Options, SourceState, SourceStatus
-from caretaker.imds.drift import Change, changes
+from caretaker.imds.drift import OptionChange, changes
 from caretaker.imds.launching import DEFAULT, LATEST, Group, Launcher, Launching, Template
 from caretaker.imds.merge import Wanted
 from caretaker.imds.node_sources import GroupName, Kind, LaunchSource, NodeSource
@@ -275,7 +275,7 @@ class _SourceChecker:
         of = msgspec.structs.replace(of, message=said)
         return _Launched(of, differs, new, no_command=bool(contested or template.stack))
 
-    def _target(self, key: tuple[str, ...], differs: Sequence[Change]) -> tuple[dict[str, Any], str]:
+    def _target(self, key: tuple[str, ...], differs: Sequence[OptionChange]) -> tuple[dict[str, Any], str]:
         """All options that nodes from there should have, by all policies; and which of those in question
         cannot be had, since nodes from there should differ."""
         fields = self._everybody()[key]
@@ -317,7 +317,7 @@ class _Launched(msgspec.Struct, frozen=True):
     """A launch template by one reference. `no_command`: none can fix it."""
 
     status: SourceStatus
-    differs: tuple[Change, ...] = ()
+    differs: tuple[OptionChange, ...] = ()
     new: Any = None  # a NewVersion where it differs
     no_command: bool = False
 
@@ -386,13 +386,13 @@ def _follow(launcher: Launcher) -> str:
     return "all that follow $Default follow the change" if launcher.version == DEFAULT else ""
 
 
-def _state(differs: Sequence[Change]) -> SourceState:
+def _state(differs: Sequence[OptionChange]) -> SourceState:
     if not differs:
         return "Compliant"
     return "Unset" if all(one.current is None for one in differs) else "Drifted"
 
 
-def _differences(differs: Iterable[Change]) -> str:
+def _differences(differs: Iterable[OptionChange]) -> str:
     return ", ".join(
         f"{one.field} is {'not set' if one.current is None else one.current}, should be {one.desired}"
         for one in differs

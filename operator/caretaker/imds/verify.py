@@ -18,7 +18,7 @@ from caretaker.api.conditions import PolicyReason as Reason
 from caretaker.api.imds import Expectation, ProbeStatus
 from caretaker.api.times import format_micros, normalise_time, parse_time, stamp_after
 from caretaker.imds.checks import ObservedInstance
-from caretaker.imds.drift import Change
+from caretaker.imds.drift import OptionChange
 from caretaker.imds.probe import EMULATED, UNKNOWN, Finding, answered
 
 # Verdicts of the probe (docs/imds-probe.md).
@@ -150,7 +150,7 @@ def asked_ahead(node: str, found: Mapping[str, Finding], marks: Mapping[str, str
     return asked if asked > now else 0.0
 
 
-def unprovable(unprobed: str, observed: ObservedInstance | None, changes: Iterable[Change]) -> str:
+def unprovable(unprobed: str, observed: ObservedInstance | None, changes: Iterable[OptionChange]) -> str:
     """Why a probe cannot verify these changes of an instance; "" = it can. `unprobed`: of its Candidate."""
     if unprobed:
         return unprobed

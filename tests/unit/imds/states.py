@@ -5,7 +5,7 @@ from collections import Counter
 from caretaker.api.imds import ExceptionStatus, Options, SourceState, SourceStatus, Spec, Status, Summary
 from caretaker.api.objects import WireMeta
 from caretaker.imds.conditions import Problem, StatusInput
-from caretaker.imds.drift import Change
+from caretaker.imds.drift import OptionChange
 from caretaker.imds.enforce import Enforced
 from caretaker.imds.plan import Plan
 from caretaker.imds.resource import Read
@@ -216,13 +216,17 @@ STOPS = [
     ("NotAsked", "Reconciling"),
 ]
 _BLOCKED = Blocked(
-    Change("httpTokens", "required", "optional", "p", "Tokens"), "LooseningNotAllowed", "add Tokens"
+    OptionChange("httpTokens", "required", "optional", "p", "Tokens"), "LooseningNotAllowed", "add Tokens"
 )
 _CLOSES = Blocked(
-    Change("httpTokens", "optional", "required", "p", tightens="Tokens"), "TighteningNotAllowed", "add Tokens"
+    OptionChange("httpTokens", "optional", "required", "p", tightens="Tokens"),
+    "TighteningNotAllowed",
+    "add Tokens",
 )
-_LOW = Blocked(Change("httpPutResponseHopLimit", 1, 2, "p", "HopLimit"), "HopLimitTooLow", "needs 3")
-_UNFIT = Blocked(Change("instanceMetadataTags", "disabled", "enabled", "p", "Tags"), "TagKeysUnfit", "no")
+_LOW = Blocked(OptionChange("httpPutResponseHopLimit", 1, 2, "p", "HopLimit"), "HopLimitTooLow", "needs 3")
+_UNFIT = Blocked(
+    OptionChange("instanceMetadataTags", "disabled", "enabled", "p", "Tags"), "TagKeysUnfit", "no"
+)
 ENFORCES = {
     **{
         f"stopped by {reason}": (hold(reason), BAD, f"False {reason}", f"False {reason}", kind)

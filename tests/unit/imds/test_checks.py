@@ -4,7 +4,7 @@ import pytest
 
 from caretaker.api.imds import Options
 from caretaker.imds.checks import CheckInput, CheckResult, ObservedInstance, check
-from caretaker.imds.drift import Change
+from caretaker.imds.drift import OptionChange
 from caretaker.imds.instance_ref import InstanceRef
 from caretaker.imds.merge import Claim, merge
 
@@ -13,7 +13,7 @@ HOP = "httpPutResponseHopLimit"
 TWO = [Claim("p", 100, Options(2))]
 HIGHER = [*TWO, Claim("q", 200, Options(3))]
 RIVAL = [*TWO, Claim("q", 100, Options(3))]
-DRIFT = (Change(HOP, 1, 2, "p", "HopLimit"),)
+DRIFT = (OptionChange(HOP, 1, 2, "p", "HopLimit"),)
 
 CASES = {
     "as it should be": (HERE, ObservedInstance(Options(2)), TWO, "", CheckResult("compliant")),
@@ -82,7 +82,7 @@ CASES = {
         ObservedInstance(Options(1)),
         [*TWO, Claim("a", 100, Options(2))],
         "",
-        CheckResult("drifted", "Drifted", changes=(Change(HOP, 1, 2, "a", "HopLimit"),)),
+        CheckResult("drifted", "Drifted", changes=(OptionChange(HOP, 1, 2, "a", "HopLimit"),)),
     ),
     "a field that only another policy names is the other's to tell": (
         HERE,

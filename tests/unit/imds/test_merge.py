@@ -5,7 +5,7 @@ import random
 import pytest
 
 from caretaker.api.imds import FieldChange, Options
-from caretaker.imds.drift import Change, changes, slow_and_open, value
+from caretaker.imds.drift import OptionChange, changes, slow_and_open, value
 from caretaker.imds.merge import Claim, Wanted, merge
 
 HOP, TOKENS = "httpPutResponseHopLimit", "httpTokens"
@@ -35,7 +35,7 @@ def test_equal_priorities_with_different_values_are_a_conflict_of_that_field_alo
     assert found[HOP].losers == ("low",)
     assert found[TOKENS] == Wanted("required", "one", 100)
     assert changes(Options(1, "optional"), found) == (
-        Change(TOKENS, "optional", "required", "one", tightens="Tokens"),
+        OptionChange(TOKENS, "optional", "required", "one", tightens="Tokens"),
     )
 
 

@@ -9,7 +9,7 @@ from caretaker.api.imds import CanaryStatus, ChangedInstance, FieldChange, Group
 from caretaker.api.objects import Node
 from caretaker.api.times import format_micros, format_time
 from caretaker.imds.checks import ObservedInstance
-from caretaker.imds.drift import Change
+from caretaker.imds.drift import OptionChange
 from caretaker.imds.enforce_input import EnforceInput
 from caretaker.imds.instance_ref import instance_ref_of
 from caretaker.imds.plan import Member, Plan, PlanInput, Policy, plan
@@ -292,7 +292,7 @@ ENABLED, DISABLED = (
 def test_whether_a_probe_could_prove_a_change(
     unprobed: str, here: ObservedInstance | None, field: str, provable: bool
 ) -> None:
-    changes = [Change(one, "a", "b", "p") for one in field.split()]
+    changes = [OptionChange(one, "a", "b", "p") for one in field.split()]
     assert bool(unprovable(unprobed, here, changes)) != provable
 
 
