@@ -16,7 +16,7 @@ from caretaker.aws.response_check import PROTOCOLS, fault_of
 from caretaker.aws.services import api_name
 from caretaker.daemontask.ecs.check import Call, ServiceState, UnclearError, Wanted, check, following
 from caretaker.imds.inventory import cluster_tag, observed_instance
-from caretaker.imds.launching import group_of, template_of
+from caretaker.imds.launching import scaling_group, template_of
 from caretaker.s3refresh import queue_view
 from fuzz import awssamples
 from fuzz.making import MIB, Subject, of_json, prepared, sound
@@ -59,7 +59,7 @@ _READERS: Final[Mapping[str, tuple[Callable[[Any], Any], Any]]] = {
     "describe_instances": (_instances, awssamples.INSTANCES),
     "get_queue_attributes": (_attributes, awssamples.QUEUE),
     "describe_auto_scaling_groups": (
-        lambda answer: [group_of(one) for one in answer["AutoScalingGroups"]],
+        lambda answer: [scaling_group(one) for one in answer["AutoScalingGroups"]],
         awssamples.GROUPS,
     ),
     "describe_launch_template_versions": (

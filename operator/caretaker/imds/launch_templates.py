@@ -29,10 +29,10 @@ from caretaker.imds.launching import (
     DEFAULT,
     LATEST,
     STACK_TAG,
-    Group,
     Launching,
+    ScalingGroup,
     Template,
-    group_of,
+    scaling_group,
     template_of,
 )
 from caretaker.imds.node_sources import launch_source_of
@@ -111,7 +111,7 @@ class _RegionCache(_Shared):
 
     def __init__(self) -> None:
         super().__init__()
-        self.groups: dict[str, Group | None] = {}
+        self.groups: dict[str, ScalingGroup | None] = {}
         self.templates: dict[str, Template | None] = {}
         self.asked: dict[str, set[str]] = {}  # versions of each template
 
@@ -125,8 +125,8 @@ class _RegionCache(_Shared):
         found = Needs(templates={name: set(numbers) for name, numbers in needs.templates.items()})
         for name in needs.groups:
             group = self.groups.get(name)
-            for launcher in group.launchers if group is not None else ():
-                found.template(launcher.template, launcher.version)
+            for ref in group.templates if group is not None else ():
+                found.template(ref.template, ref.version)
         return found.templates
 
     def lacking(self, needs: Needs) -> dict[str, set[str]]:
@@ -184,7 +184,7 @@ class LaunchTemplateProvider:
         `every` answers the nodes of all policies: where something has to be asked, it is asked for them, too.
         """
         needs = needs_of(mine)
-        groups: dict[tuple[str, str], Group | None] = {}
+        groups: dict[tuple[str, str], ScalingGroup | None] = {}
         templates: dict[tuple[str, str], Template | None] = {}
         problems: list[AwsError | ApiError] = []
         for region, own in sorted(needs.items()):
@@ -257,8 +257,8 @@ class LaunchTemplateProvider:
             problem = problem or error
         cache.done(problem, self._scale)
 
-    async def _groups(self, autoscaling: AutoScaling, names: Sequence[str]) -> dict[str, Group]:
-        found: dict[str, Group] = {}
+    async def _groups(self, autoscaling: AutoScaling, names: Sequence[str]) -> dict[str, ScalingGroup]:
+        found: dict[str, ScalingGroup] = {}
         given: dict[str, Any] = {
             "AutoScalingGroupNames": names,
             "IncludeInstances": False,
@@ -266,7 +266,7 @@ class LaunchTemplateProvider:
         }
         async for page in pages(autoscaling.describe_auto_scaling_groups, **given):
             self.calls += 1
-            found |= {one["AutoScalingGroupName"]: group_of(one) for one in page["AutoScalingGroups"]}
+            found |= {one["AutoScalingGroupName"]: scaling_group(one) for one in page["AutoScalingGroups"]}
         return found
 
     async def _template(self, ec2: Ec2, name: str, numbers: Collection[str]) -> Template | None:

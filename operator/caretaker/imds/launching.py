@@ -24,7 +24,7 @@ STACK_TAG: Final = "aws:cloudformation:stack-name"
 
 class Version(msgspec.Struct, frozen=True):
     """One version of a launch template. `block`: its MetadataOptions; `rest`: a digest of all else; `image`:
-    its AMI, "" = whoever launches from it decides."""
+    its AMI, "" = the launching service decides."""
 
     number: int
     block: Mapping[str, Any]
@@ -55,19 +55,19 @@ class Template(msgspec.Struct, frozen=True):
         return self.versions.get(number)
 
 
-class Launcher(msgspec.Struct, frozen=True):
-    """A reference to a launch template: id (or name, where only that is told), and version as it stands."""
+class TemplateRef(msgspec.Struct, frozen=True):
+    """A reference to a launch template: its ID (or its name without one), and the version as it stands."""
 
     template: str
     version: str
 
 
-class Group(msgspec.Struct, frozen=True):
-    """An Auto Scaling group. No `launchers`: a launch configuration, or nothing. `mixed`: it has a mixed
+class ScalingGroup(msgspec.Struct, frozen=True):
+    """An Auto Scaling group. No `templates`: a launch configuration, or nothing. `mixed`: it has a mixed
     instances policy."""
 
     name: str
-    launchers: tuple[Launcher, ...] = ()
+    templates: tuple[TemplateRef, ...] = ()
     mixed: bool = False
     stack: str = ""
 
@@ -80,13 +80,13 @@ class Launching(msgspec.Struct, frozen=True):
     problems           of each read that failed: its message
     """
 
-    groups: Mapping[tuple[str, str], Group | None] = {}
+    groups: Mapping[tuple[str, str], ScalingGroup | None] = {}
     templates: Mapping[tuple[str, str], Template | None] = {}
     classes: Mapping[str, Options] | None = None
     problems: tuple[str, ...] = ()
 
 
-def group_of(found: AutoScalingGroup) -> Group:
+def scaling_group(found: AutoScalingGroup) -> ScalingGroup:
     """See Group."""
     mixed = found.get("MixedInstancesPolicy")
     if mixed is not None:
@@ -95,20 +95,20 @@ def group_of(found: AutoScalingGroup) -> Group:
         given += [one.get("LaunchTemplateSpecification") for one in of_all.get("Overrides") or ()]
     else:
         given = [found.get("LaunchTemplate")]
-    launchers = [launcher for one in given if one and (launcher := launcher_of(one)).template]
+    refs = [ref for one in given if one and (ref := template_ref(one)).template]
     tags = {tag.get("Key", ""): tag.get("Value", "") for tag in found.get("Tags") or ()}
-    return Group(
+    return ScalingGroup(
         found["AutoScalingGroupName"],
-        tuple(dict.fromkeys(launchers)),
+        tuple(dict.fromkeys(refs)),
         mixed is not None,
         tags.get(STACK_TAG, ""),
     )
 
 
-def launcher_of(one: LaunchTemplateSpecification) -> Launcher:
+def template_ref(one: LaunchTemplateSpecification) -> TemplateRef:
     """Without a version it is $Default ("LaunchTemplateSpecification", Auto Scaling API reference)."""
     template = one.get("LaunchTemplateId") or one.get("LaunchTemplateName") or ""
-    return Launcher(template, one.get("Version") or DEFAULT)
+    return TemplateRef(template, one.get("Version") or DEFAULT)
 
 
 def template_of(found: Iterable[LaunchTemplateVersion], stack: str | None = None) -> Template | None:

@@ -59,8 +59,8 @@ class NodeSources:
             if observed is not None
             else ()
         )
-        launcher = (ref.node_class, ref.template, ref.version, ref.image)
-        key = (groups, ref.region, launcher, tags, id(fields))
+        source = (ref.node_class, ref.template, ref.version, ref.image)
+        key = (groups, ref.region, source, tags, id(fields))
         if key not in self._found and not (observed is not None and observed.managed):
             launch = launch_source_of(groups, ref, observed)
             if launch is not None:

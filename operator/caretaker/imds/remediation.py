@@ -21,7 +21,7 @@ from typing import Any, Final
 
 import msgspec
 
-from caretaker.imds.launching import DEFAULT, Group, Launcher, Template, Version
+from caretaker.imds.launching import DEFAULT, ScalingGroup, Template, TemplateRef, Version
 
 CLUSTER: Final = "CLUSTER"  # to be filled in, where no tag tells the cluster's name
 _TEXT: Final = ("--output", "text")
@@ -70,9 +70,9 @@ class Script:
         )
         self._unless(f'[ -n "$({command})" ]', f"{template.id} has new versions or another default")
 
-    def as_seen(self, group: Group, launchers: Iterable[Launcher]) -> None:
+    def as_seen(self, group: ScalingGroup, refs: Iterable[TemplateRef]) -> None:
         """Stop if the group no longer refers to these."""
-        same = " && ".join(_refers(group, launcher) for launcher in launchers)
+        same = " && ".join(_refers(group, ref) for ref in refs)
         command = self._aws(
             *("autoscaling", "describe-auto-scaling-groups", "--auto-scaling-group-names", group.name),
             *("--query", f"AutoScalingGroups[?{same}].AutoScalingGroupName", *_TEXT),
@@ -118,7 +118,7 @@ class Script:
         command = self._aws("ec2", "modify-launch-template", "--launch-template-id", template.id)
         self._steps.append(f'{command} --default-version "{version}"')
 
-    def group(self, group: Group, changed: Mapping[Launcher, tuple[Template, str]]) -> None:
+    def group(self, group: ScalingGroup, changed: Mapping[TemplateRef, tuple[Template, str]]) -> None:
         """UpdateAutoScalingGroup, with these references changed to other versions."""
         command = self._aws(
             "autoscaling", "update-auto-scaling-group", "--auto-scaling-group-name", group.name
@@ -129,13 +129,13 @@ class Script:
                 f'{command} --launch-template "LaunchTemplateId={template.id},Version={version}"'
             )
             return
-        marks = {launcher: f"@{number}@" for number, launcher in enumerate(changed)}
+        marks = {ref: f"@{number}@" for number, ref in enumerate(changed)}
         read = self._aws(
             *("autoscaling", "describe-auto-scaling-groups", "--auto-scaling-group-names", group.name),
             *("--query", _referring(marks), "--output", "json"),
         )
-        for launcher, mark in marks.items():
-            version = changed[launcher][1]
+        for ref, mark in marks.items():
+            version = changed[ref][1]
             # Between two parts in single quotes, where a shell would not look for variables.
             read = read.replace(mark, f"'\"{version}\"'" if version.startswith("$") else version)
         self._steps.append(f"m=$({read})")
@@ -175,26 +175,26 @@ def patch_node_class(name: str, options: Mapping[str, Any]) -> str:
     return shlex.join(("kubectl", "patch", "ec2nodeclass", name, "--type", "merge", "-p", body))
 
 
-def _of(launcher: Launcher) -> str:
+def _of(ref: TemplateRef) -> str:
     """The condition on a LaunchTemplateSpecification that it is this reference."""
-    member = "LaunchTemplateId" if launcher.template.startswith("lt-") else "LaunchTemplateName"
-    version = f"(Version || {_literal(DEFAULT)})=={_literal(launcher.version)}"
-    return f"{member}=={_literal(launcher.template)} && {version}"
+    member = "LaunchTemplateId" if ref.template.startswith("lt-") else "LaunchTemplateName"
+    version = f"(Version || {_literal(DEFAULT)})=={_literal(ref.version)}"
+    return f"{member}=={_literal(ref.template)} && {version}"
 
 
-def _refers(group: Group, launcher: Launcher) -> str:
+def _refers(group: ScalingGroup, ref: TemplateRef) -> str:
     """The condition on a group that it still has this reference."""
     if not group.mixed:
-        return f"[LaunchTemplate][?{_of(launcher)}]"
+        return f"[LaunchTemplate][?{_of(ref)}]"
     every = "[LaunchTemplateSpecification, Overrides[].LaunchTemplateSpecification]"
     # The parentheses end the projection: without them the filter applies to each flattened element.
-    return f"(MixedInstancesPolicy.LaunchTemplate.{every}[])[?{_of(launcher)}]"
+    return f"(MixedInstancesPolicy.LaunchTemplate.{every}[])[?{_of(ref)}]"
 
 
-def _referring(versions: Mapping[Launcher, str]) -> str:
+def _referring(versions: Mapping[TemplateRef, str]) -> str:
     """A JMESPath expression: the group's MixedInstancesPolicy with these versions, otherwise unchanged."""
     one = "LaunchTemplateSpecification"
-    new = [f"{_of(launcher)} && {_literal(mark)}" for launcher, mark in versions.items()]
+    new = [f"{_of(ref)} && {_literal(mark)}" for ref, mark in versions.items()]
     which = " || ".join((*new, "Version", _literal(DEFAULT)))
     # The API accepts either the id or the name.
     named = (

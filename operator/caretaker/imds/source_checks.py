@@ -19,7 +19,7 @@ import msgspec
 
 from caretaker.api.imds import GroupStatus, Options, SourceState, SourceStatus
 from caretaker.imds.drift import OptionChange, changes
-from caretaker.imds.launching import DEFAULT, LATEST, Group, Launcher, Launching, Template
+from caretaker.imds.launching import DEFAULT, LATEST, Launching, ScalingGroup, Template, TemplateRef
 from caretaker.imds.merge import Wanted
 from caretaker.imds.node_sources import GroupName, Kind, LaunchSource, NodeSource
 from caretaker.imds.remediation import NewVersion, Script, ec2_name, patch_node_class
@@ -192,8 +192,8 @@ class _SourceChecker:
         return msgspec.structs.replace(of, message=said)
 
     def _eks_template(self, launch: LaunchSource, wanted: Mapping[str, Wanted]) -> SourceStatus:
-        launcher = Launcher(launch.template, launch.version)
-        found = self._launched(launch.region, launcher, wanted)
+        ref = TemplateRef(launch.template, launch.version)
+        found = self._launched(launch.region, ref, wanted)
         if not found.differs or found.no_command:
             return found.status
         if (why := self._mixed(launch)) != "":
@@ -225,48 +225,48 @@ class _SourceChecker:
         if (region, name) not in self._known.groups:
             return msgspec.structs.replace(of, message="the Auto Scaling group could not be looked at")
         group = self._known.groups[region, name]
-        if group is None or not group.launchers:
+        if group is None or not group.templates:
             said = "has a launch configuration, which cannot be changed: give it a launch template"
             said = f"the Auto Scaling group {said if group is not None else 'is not there any more'}"
             return msgspec.structs.replace(of, state="Unsupported", message=said)
-        found = {launcher: self._launched(region, launcher, wanted) for launcher in group.launchers}
+        found = {ref: self._launched(region, ref, wanted) for ref in group.templates}
         worst = min(found.values(), key=lambda one: _ORDER.index(one.status.state))
         status = msgspec.structs.replace(worst.status, auto_scaling_group=name)
         if status.state not in FIXABLE or any(one.no_command for one in found.values()):
             return status
-        pinned = [launcher for launcher, one in found.items() if one.differs and not _moves(launcher)]
+        pinned = [ref for ref, one in found.items() if one.differs and not _moves(ref)]
         if pinned and group.stack:
             said = f"{status.message}; the Auto Scaling group belongs to CloudFormation stack {group.stack}"
             return msgspec.structs.replace(status, state="IaCOwned", message=said)
-        moving = {launcher for launcher, one in found.items() if one.differs and _moves(launcher)}
+        moving = {ref for ref, one in found.items() if one.differs and _moves(ref)}
         followers = {
             other.name
             for (where, _), other in self._known.groups.items()
-            if where == region and other is not None and moving.intersection(other.launchers)
+            if where == region and other is not None and moving.intersection(other.templates)
         }
         return msgspec.structs.replace(status, mend=_fix_command(region, group, found, {name} | followers))
 
     # ---------------------------------------------------------------- launch templates
 
-    def _launched(self, region: str, launcher: Launcher, wanted: Mapping[str, Wanted]) -> "_Launched":
-        of = SourceStatus("Unknown", launcher.template, launcher.version)
-        key = (region, launcher.template)
+    def _launched(self, region: str, ref: TemplateRef, wanted: Mapping[str, Wanted]) -> "_Launched":
+        of = SourceStatus("Unknown", ref.template, ref.version)
+        key = (region, ref.template)
         if key not in self._known.templates:
             return _Launched(msgspec.structs.replace(of, message=_NOT_SEEN))
         template = self._known.templates[key]
-        version = template.version(launcher.version) if template is not None else None
+        version = template.version(ref.version) if template is not None else None
         if template is None or version is None:
-            what = f"version {launcher.version} of it" if template is not None else "the launch template"
+            what = f"version {ref.version} of it" if template is not None else "the launch template"
             said = f"{what} is not there any more: nothing can be launched"
             return _Launched(msgspec.structs.replace(of, state="Unsupported", message=said))
         differs = changes(version.options, wanted)
         of = msgspec.structs.replace(of, launch_template=template.id, state=_state(differs))
         if not differs:
             return _Launched(of)
-        target, contested = self._target(("template", *key, launcher.version), differs)
+        target, contested = self._target(("template", *key, ref.version), differs)
         new = _reusing(NewVersion(template, version, target))
-        contested = contested or self._displaced((*key, launcher.version), new)
-        said = "; ".join(filter(None, (_differences(differs), _follow(launcher), contested)))
+        contested = contested or self._displaced((*key, ref.version), new)
+        said = "; ".join(filter(None, (_differences(differs), _follow(ref), contested)))
         if template.stack:
             said = (
                 f"{_differences(differs)}; it belongs to CloudFormation stack {template.stack}: change that"
@@ -343,29 +343,29 @@ def _keys(launch: LaunchSource, known: Launching) -> Iterable[tuple[str, ...]]:
         yield ("template", launch.region, launch.template, launch.version)
     elif launch.kind == "AutoScalingGroup":
         group = known.groups.get((launch.region, launch.name))
-        for launcher in group.launchers if group is not None else ():
-            yield ("template", launch.region, launcher.template, launcher.version)
+        for ref in group.templates if group is not None else ():
+            yield ("template", launch.region, ref.template, ref.version)
 
 
 def _fix_command(
-    region: str, group: Group, found: Mapping[Launcher, _Launched], followers: Iterable[str]
+    region: str, group: ScalingGroup, found: Mapping[TemplateRef, _Launched], followers: Iterable[str]
 ) -> str:
     """New versions, then whatever each reference needs. `followers`: groups whose nodes come from these, the
     group itself among them. For all that follow the same it is the same command."""
     script = Script(region)
-    wrong = {launcher: one for launcher, one in found.items() if one.differs}
-    if fixed := [launcher for launcher in wrong if not _moves(launcher)]:
+    wrong = {ref: one for ref, one in found.items() if one.differs}
+    if fixed := [ref for ref in wrong if not _moves(ref)]:
         script.as_seen(group, fixed)
     script.at_rest(sorted(followers))
     for template in {one.new.template.id: one.new.template for one in wrong.values()}.values():
         script.unchanged(template)
-    pinned: dict[Launcher, tuple[Template, str]] = {}
-    for launcher, one in wrong.items():
-        version = script.version(one.new, named=launcher.version != LATEST)
-        if launcher.version == DEFAULT:
+    pinned: dict[TemplateRef, tuple[Template, str]] = {}
+    for ref, one in wrong.items():
+        version = script.version(one.new, named=ref.version != LATEST)
+        if ref.version == DEFAULT:
             script.default(one.new.template, version)
-        elif launcher.version != LATEST:
-            pinned[launcher] = (one.new.template, version)
+        elif ref.version != LATEST:
+            pinned[ref] = (one.new.template, version)
     if pinned:
         script.group(group, pinned)
     return str(script)
@@ -378,12 +378,12 @@ def _reusing(new: NewVersion) -> NewVersion:
     return msgspec.structs.replace(new, reuse=new.template.latest) if same else new
 
 
-def _moves(launcher: Launcher) -> bool:
-    return launcher.version in (LATEST, DEFAULT)
+def _moves(ref: TemplateRef) -> bool:
+    return ref.version in (LATEST, DEFAULT)
 
 
-def _follow(launcher: Launcher) -> str:
-    return "all that follow $Default follow the change" if launcher.version == DEFAULT else ""
+def _follow(ref: TemplateRef) -> str:
+    return "all that follow $Default follow the change" if ref.version == DEFAULT else ""
 
 
 def _state(differs: Sequence[OptionChange]) -> SourceState:

@@ -10,7 +10,7 @@ from caretaker.api.imds import Options, Selector
 from caretaker.imds.checks import ObservedInstance
 from caretaker.imds.enforce_input import EnforceInput, recorded
 from caretaker.imds.instance_ref import InstanceRef, policy_inputs, readiness
-from caretaker.imds.launching import Group, Launcher, group_of, template_of
+from caretaker.imds.launching import ScalingGroup, TemplateRef, scaling_group, template_of
 from caretaker.imds.merge import Claim, merge
 from caretaker.imds.node_sources import LaunchSource, NodeSource, NodeSources, launch_source_of
 from caretaker.imds.remediation import bounded
@@ -75,13 +75,15 @@ def test_nodes_that_are_alike_are_one_heir_and_all_others_are_not() -> None:
 
 def test_a_group_as_the_api_tells_it() -> None:
     named: Any = {"AutoScalingGroupName": "g", "LaunchTemplate": {"LaunchTemplateId": "lt-1", "Version": "3"}}
-    assert group_of(named) == Group("g", (Launcher("lt-1", "3"),))
+    assert scaling_group(named) == ScalingGroup("g", (TemplateRef("lt-1", "3"),))
     tags: Any = [{"Key": "a", "Value": "b"}, {"Key": "aws:cloudformation:stack-name", "Value": "net"}, {}]
-    assert group_of({**named, "Tags": tags}) == Group("g", (Launcher("lt-1", "3"),), stack="net")
+    assert scaling_group({**named, "Tags": tags}) == ScalingGroup(
+        "g", (TemplateRef("lt-1", "3"),), stack="net"
+    )
     empty: Any = [{"Key": "aws:cloudformation:stack-name"}]
-    assert group_of({**named, "Tags": empty}).stack == ""
+    assert scaling_group({**named, "Tags": empty}).stack == ""
     mixed: Any = {"AutoScalingGroupName": "g", "MixedInstancesPolicy": {}}
-    assert group_of(mixed) == Group("g", mixed=True)
+    assert scaling_group(mixed) == ScalingGroup("g", mixed=True)
     spec = {"LaunchTemplateName": "a"}
     policy: Any = {
         "LaunchTemplate": {
@@ -93,8 +95,8 @@ def test_a_group_as_the_api_tells_it() -> None:
             ],
         }
     }
-    assert group_of({**mixed, "MixedInstancesPolicy": policy}) == Group(
-        "g", (Launcher("a", "$Default"),), mixed=True
+    assert scaling_group({**mixed, "MixedInstancesPolicy": policy}) == ScalingGroup(
+        "g", (TemplateRef("a", "$Default"),), mixed=True
     )
 
 

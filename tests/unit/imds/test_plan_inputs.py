@@ -17,7 +17,7 @@ from caretaker.api.imds import (
     Selector,
 )
 from caretaker.api.times import format_micros, parse_time
-from caretaker.imds.launching import Group, Launcher, Launching, Template, Version
+from caretaker.imds.launching import Launching, ScalingGroup, Template, TemplateRef, Version
 from caretaker.imds.plan import Plan, Policy
 from caretaker.imds.probe import Finding, Known
 from caretaker.imds.verify import Probing
@@ -36,9 +36,9 @@ from unit.imds.test_plan import (
 )
 
 HERE = "eu-west-1"
-LAUNCHERS = (Launcher("lt-1", "$Latest"),)
+LAUNCHERS = (TemplateRef("lt-1", "$Latest"),)
 LAUNCHING = Launching(
-    {(HERE, name): Group(name, LAUNCHERS) for name in ("spot", "web", "far")},
+    {(HERE, name): ScalingGroup(name, LAUNCHERS) for name in ("spot", "web", "far")},
     {(HERE, "lt-1"): Template("lt-1", {1: Version(1, {"HttpPutResponseHopLimit": 1})}, 1, 1, "")},
 )
 SPOT, DIFFERS = ("AutoScalingGroup", "spot"), "httpPutResponseHopLimit is 1, should be 2"

@@ -6,14 +6,18 @@ from typing import Any, Final
 import jmespath
 import pytest
 
-from caretaker.imds.launching import Group, Launcher, Template, Version
+from caretaker.imds.launching import ScalingGroup, Template, TemplateRef, Version
 from caretaker.imds.remediation import NewVersion, Script
 
 HERE = "eu-west-1"
 OLD: Final = Version(1, {"HttpTokens": "optional"})
 TEMPLATE: Final = Template("lt-1", {1: OLD}, 1, 1)
-BY_ID, BY_NAME, DEFAULT = Launcher("lt-1", "1"), Launcher("workers", "2"), Launcher("lt-4", "$Default")
-MIXED = Group("spot", (BY_ID, BY_NAME, DEFAULT), mixed=True)
+BY_ID, BY_NAME, DEFAULT = (
+    TemplateRef("lt-1", "1"),
+    TemplateRef("workers", "2"),
+    TemplateRef("lt-4", "$Default"),
+)
+MIXED = ScalingGroup("spot", (BY_ID, BY_NAME, DEFAULT), mixed=True)
 
 
 def spec(**more: str) -> dict[str, Any]:
@@ -81,7 +85,7 @@ OTHER = policy(
 
 
 @pytest.mark.parametrize(
-    ("launchers", "mixed", "same"),
+    ("refs", "mixed", "same"),
     [
         ((BY_ID,), BEFORE, True),
         ((BY_NAME,), BEFORE, True),
@@ -91,14 +95,14 @@ OTHER = policy(
         ((BY_NAME,), OTHER, True),
         ((BY_ID, BY_NAME), OTHER, False),
         ((BY_NAME, BY_ID), OTHER, False),
-        ((Launcher("others", "2"),), BEFORE, False),
+        ((TemplateRef("others", "2"),), BEFORE, False),
     ],
 )
 def test_it_goes_on_only_while_the_group_refers_to_the_same(
-    launchers: tuple[Launcher, ...], mixed: dict[str, Any], same: bool
+    refs: tuple[TemplateRef, ...], mixed: dict[str, Any], same: bool
 ) -> None:
     script = Script(HERE)
-    script.as_seen(MIXED, launchers)
+    script.as_seen(MIXED, refs)
     first, _, rest = str(script).removeprefix('{ [ -n "$(').partition(')" ] || ')
     words, query = read(first)
     assert words == [*READ, "text"]

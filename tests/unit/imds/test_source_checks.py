@@ -7,7 +7,15 @@ import pytest
 from caretaker.api.imds import MAX_MEND, GroupStatus, Options, SourceStatus
 from caretaker.imds.checks import ObservedInstance
 from caretaker.imds.instance_ref import InstanceRef
-from caretaker.imds.launching import Group, Launcher, Launching, Template, Version, group_of, template_of
+from caretaker.imds.launching import (
+    Launching,
+    ScalingGroup,
+    Template,
+    TemplateRef,
+    Version,
+    scaling_group,
+    template_of,
+)
 from caretaker.imds.merge import Claim, merge
 from caretaker.imds.node_sources import NodeSources
 from caretaker.imds.source_checks import Findings, audit
@@ -30,7 +38,7 @@ def template(*blocks: dict[str, Any], default: int = 1, stack: str | None = "", 
     return Template(name, versions, len(blocks), default, stack)
 
 
-def known(*templates: Any, group: Group | None = None, **more: Any) -> Launching:
+def known(*templates: Any, group: ScalingGroup | None = None, **more: Any) -> Launching:
     return Launching(
         {} if group is None else {(HERE, group.name): group},
         {(HERE, one.id): one for one in templates},
@@ -38,8 +46,8 @@ def known(*templates: Any, group: Group | None = None, **more: Any) -> Launching
     )
 
 
-def of_group(version: str, stack: str = "") -> Group:
-    return Group("spot", (Launcher("lt-1", version),), stack=stack)
+def of_group(version: str, stack: str = "") -> ScalingGroup:
+    return ScalingGroup("spot", (TemplateRef("lt-1", version),), stack=stack)
 
 
 def found(
@@ -189,7 +197,7 @@ STATES: dict[str, tuple[Launching, tuple[str, str], dict[str, Any], str, str]] =
         "Drifted",
         f"{REST}{same(1, 1)}{CREATE}1{DATA}",
     ),
-    "a launch configuration": (known(group=Group("spot")), SPOT, {}, "Unsupported", ""),
+    "a launch configuration": (known(group=ScalingGroup("spot")), SPOT, {}, "Unsupported", ""),
     "a group that is gone": (Launching({(HERE, "spot"): None}), SPOT, {}, "Unsupported", ""),
     "a group that could not be looked at": (Launching(), SPOT, {}, "Unknown", ""),
     "a template that is gone": (
@@ -322,8 +330,12 @@ MIXED = {
 
 
 def test_a_mixed_instances_policy_is_as_good_as_its_worst_template_and_sent_back_whole() -> None:
-    group = group_of({"AutoScalingGroupName": "spot", "MixedInstancesPolicy": MIXED})  # type: ignore[typeddict-item]
-    assert group.launchers == (Launcher("lt-1", "1"), Launcher("lt-2", "1"), Launcher("lt-3", "$Latest"))
+    group = scaling_group({"AutoScalingGroupName": "spot", "MixedInstancesPolicy": MIXED})  # type: ignore[typeddict-item]
+    assert group.templates == (
+        TemplateRef("lt-1", "1"),
+        TemplateRef("lt-2", "1"),
+        TemplateRef("lt-3", "$Latest"),
+    )
     one = known(template(BAD), template(GOOD, name="lt-2"), template(GOOD, name="lt-3"), group=group)
     source = found(one).groups[SPOT]
     assert (source.state, source.launch_template, source.version) == ("Drifted", "lt-1", "1")
@@ -380,9 +392,9 @@ def test_a_template_whose_nodes_should_differ_has_no_command() -> None:
     others.add(
         (("AutoScalingGroup", "b"),), InstanceRef("i-2", HERE), ObservedInstance(Options(), group="b"), three
     )
-    launchers = (Launcher("lt-1", "$Latest"),)
+    refs = (TemplateRef("lt-1", "$Latest"),)
     one = Launching(
-        {(HERE, "spot"): Group("spot", launchers), (HERE, "b"): Group("b", launchers)},
+        {(HERE, "spot"): ScalingGroup("spot", refs), (HERE, "b"): ScalingGroup("b", refs)},
         {(HERE, "lt-1"): template(BAD)},
     )
     source = audit(mine, lambda: others, one, "me", OWN).groups[SPOT]
@@ -432,10 +444,12 @@ def test_groups_are_told_by_what_is_known_and_sources_are_counted_once() -> None
     node_sources.add((POOL,), InstanceRef("i-2", HERE, node_class="default"), None, ME)
     node_sources.add((), InstanceRef("i-3", HERE), ObservedInstance(Options()), ME)
     node_sources.add((APPS,), InstanceRef("i-4", HERE), ObservedInstance(Options(), managed=True), ME)
-    launchers = (Launcher("lt-1", "$Latest"),)
-    groups: dict[tuple[str, str], Group | None] = {(HERE, n): Group(n, launchers) for n in ("a", "b")}
-    groups[HERE, "c"] = Group("c")
-    groups[HERE, "e"] = Group("e", (Launcher("lt-2", "1"),))
+    refs = (TemplateRef("lt-1", "$Latest"),)
+    groups: dict[tuple[str, str], ScalingGroup | None] = {
+        (HERE, n): ScalingGroup(n, refs) for n in ("a", "b")
+    }
+    groups[HERE, "c"] = ScalingGroup("c")
+    groups[HERE, "e"] = ScalingGroup("e", (TemplateRef("lt-2", "1"),))
     templates = {(HERE, "lt-1"): template(BAD), (HERE, "lt-2"): template(GOOD, name="lt-2")}
     made = audit(node_sources, tuple, Launching(groups, templates, {"default": Options(1)}), "me", OWN)
     assert made.groups["AutoScalingGroup", "e"].state == "Compliant"
@@ -481,11 +495,11 @@ def test_a_template_is_read_as_the_api_tells_it() -> None:
 
 
 def test_without_a_version_a_group_follows_the_default_and_a_name_will_do() -> None:
-    group = group_of({"AutoScalingGroupName": "g", "LaunchTemplate": {"LaunchTemplateName": "workers"}})
-    assert group.launchers == (Launcher("workers", "$Default"),)
-    assert group_of({"AutoScalingGroupName": "g", "LaunchConfigurationName": "old"}).launchers == ()
+    group = scaling_group({"AutoScalingGroupName": "g", "LaunchTemplate": {"LaunchTemplateName": "workers"}})
+    assert group.templates == (TemplateRef("workers", "$Default"),)
+    assert scaling_group({"AutoScalingGroupName": "g", "LaunchConfigurationName": "old"}).templates == ()
     stack = {"Key": "aws:cloudformation:stack-name", "Value": "net"}
-    assert group_of({"AutoScalingGroupName": "g", "Tags": [stack]}).stack == "net"  # type: ignore[list-item]
+    assert scaling_group({"AutoScalingGroupName": "g", "Tags": [stack]}).stack == "net"  # type: ignore[list-item]
 
 
 def of_two(latest: Version, pinned: str = "1") -> Findings:
@@ -493,7 +507,10 @@ def of_two(latest: Version, pinned: str = "1") -> Findings:
     template = Template("lt-1", {1: Version(1, BAD, "old"), 2: latest}, 2, 1, "")
     groups = {"spot": pinned, "web": "$Latest"}
     launching = Launching(
-        {(HERE, name): Group(name, (Launcher("lt-1", version),)) for name, version in groups.items()},
+        {
+            (HERE, name): ScalingGroup(name, (TemplateRef("lt-1", version),))
+            for name, version in groups.items()
+        },
         {(HERE, "lt-1"): template},
     )
     node_sources, others = NodeSources(), NodeSources()
@@ -514,9 +531,9 @@ def test_no_version_is_made_that_others_would_come_from_by_latest(reference: str
 def of_three(version: str, *blocks: dict[str, Any]) -> SourceStatus:
     """`spot` should have another hop limit, `a` and `b` different values of another option."""
     names = ("spot", "a", "b")
-    launchers = [Launcher("lt-1", reference) for reference in (version, "$Latest", "$Latest")]
+    refs = [TemplateRef("lt-1", reference) for reference in (version, "$Latest", "$Latest")]
     launching = Launching(
-        {(HERE, name): Group(name, (one,)) for name, one in zip(names, launchers, strict=True)},
+        {(HERE, name): ScalingGroup(name, (one,)) for name, one in zip(names, refs, strict=True)},
         {(HERE, "lt-1"): template(*blocks)},
     )
     hop = merge([Claim("me", 100, Options(2))])
@@ -593,10 +610,10 @@ def test_a_release_is_not_named_where_the_template_names_the_image() -> None:
 
 def test_a_group_that_follows_what_is_as_it_should_be_is_not_asked_for_a_refresh() -> None:
     """The command changes nothing for `web`, and need not wait for its instance refresh."""
-    good, bad = (Launcher(name, "$Latest") for name in ("good", "bad"))
+    good, bad = (TemplateRef(name, "$Latest") for name in ("good", "bad"))
     groups = {"spot": (good, bad), "web": (good,), "old": (bad,)}
     launching = Launching(
-        {(HERE, name): Group(name, launchers) for name, launchers in groups.items()} | {(HERE, "gone"): None},
+        {(HERE, name): ScalingGroup(name, refs) for name, refs in groups.items()} | {(HERE, "gone"): None},
         {(HERE, name): template(block, name="lt-1") for name, block in (("good", GOOD), ("bad", BAD))},
     )
     assert found(launching).groups[SPOT].mend.startswith(at_rest("old", "spot"))
@@ -604,7 +621,7 @@ def test_a_group_that_follows_what_is_as_it_should_be_is_not_asked_for_a_refresh
 
 def test_a_template_that_a_group_refers_to_by_name_is_told_by_its_id() -> None:
     for block, state in ((BAD, "Drifted"), (GOOD, "Compliant")):
-        group = Group("spot", (Launcher("workers", "$Latest"),))
+        group = ScalingGroup("spot", (TemplateRef("workers", "$Latest"),))
         launching = Launching({(HERE, "spot"): group}, {(HERE, "workers"): template(block)})
         source = found(launching).groups[SPOT]
         assert (source.state, source.launch_template) == (state, "lt-1")
@@ -612,10 +629,10 @@ def test_a_template_that_a_group_refers_to_by_name_is_told_by_its_id() -> None:
 
 def test_groups_that_follow_the_same_have_the_same_command() -> None:
     """One command serves all of them."""
-    launchers = (Launcher("lt-1", "$Latest"),)
-    groups = {(HERE, name): Group(name, launchers) for name in ("a", "b")}
-    groups[HERE, "c"] = Group("c", (Launcher("lt-1", "1"),))
-    groups["us-east-1", "d"] = Group("d", launchers)
+    refs = (TemplateRef("lt-1", "$Latest"),)
+    groups = {(HERE, name): ScalingGroup(name, refs) for name in ("a", "b")}
+    groups[HERE, "c"] = ScalingGroup("c", (TemplateRef("lt-1", "1"),))
+    groups["us-east-1", "d"] = ScalingGroup("d", refs)
     node_sources = NodeSources()
     for name in "ab":
         node_sources.add(

@@ -7,7 +7,7 @@ import pytest
 from caretaker.api.imds import Options, SourceStatus
 from caretaker.imds.checks import ObservedInstance
 from caretaker.imds.instance_ref import InstanceRef
-from caretaker.imds.launching import Group, Launcher, Launching, Template, Version
+from caretaker.imds.launching import Launching, ScalingGroup, Template, TemplateRef, Version
 from caretaker.imds.merge import Claim, merge
 from caretaker.imds.node_sources import NodeSources
 from caretaker.imds.source_checks import MAX_MESSAGE, Findings, audit
@@ -123,7 +123,9 @@ CONTESTED = (
 
 
 def test_why_there_is_no_command_for_a_template_whose_nodes_should_differ_is_told() -> None:
-    groups = {(HERE, name): Group(name, (Launcher("lt-1", "$Default"),)) for name in ("spot", "web")}
+    groups = {
+        (HERE, name): ScalingGroup(name, (TemplateRef("lt-1", "$Default"),)) for name in ("spot", "web")
+    }
     launching = Launching(groups, {(HERE, "lt-1"): template(BAD)})
     other = (WEB, SPOT_HERE, claim(3))
     source = of((SPOT, SPOT_HERE, ME), launching=launching, others=(other,)).groups[SPOT]
@@ -176,8 +178,8 @@ def test_what_an_ec2_node_class_cannot_set_is_told_and_the_rest_is_patched() -> 
 def test_why_no_version_is_made_that_others_would_come_from_is_told() -> None:
     made = Template("lt-1", {1: Version(1, BAD, "old"), 2: Version(2, GOOD, "new")}, 2, 1, "")
     groups = {
-        (HERE, "spot"): Group("spot", (Launcher("lt-1", "1"),)),
-        (HERE, "web"): Group("web", (Launcher("lt-1", "$Latest"),)),
+        (HERE, "spot"): ScalingGroup("spot", (TemplateRef("lt-1", "1"),)),
+        (HERE, "web"): ScalingGroup("web", (TemplateRef("lt-1", "$Latest"),)),
     }
     launching = Launching(groups, {(HERE, "lt-1"): made})
     other = (WEB, SPOT_HERE, ME)
