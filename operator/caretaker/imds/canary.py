@@ -33,7 +33,7 @@ from caretaker.api.times import format_time, parse_time
 from caretaker.imds.change_attempts import ChangeAttempt, refused
 from caretaker.imds.checks import NOT_ASKED
 from caretaker.imds.drift import text
-from caretaker.imds.enforce_input import FRESH_SECONDS, WATCH_SECONDS, EnforceInput, Found, Group
+from caretaker.imds.enforce_input import FRESH_SECONDS, WATCH_SECONDS, CheckedInstance, EnforceInput, Group
 from caretaker.imds.safety_checks import ec2_name
 from caretaker.imds.soak import soak, soaked_at, watched_until
 from caretaker.imds.standing import BACK, Standing, runs, standing, unready
@@ -66,21 +66,21 @@ class Record(msgspec.Struct, frozen=True):
     changed: tuple[ChangedGroup, ...] = ()
     faults: tuple[Fault, ...] = ()
     unready: tuple[ChangedInstance, ...] = ()
-    stale: tuple[Found, ...] = ()
-    unreported: tuple[Found, ...] = ()
+    stale: tuple[CheckedInstance, ...] = ()
+    unreported: tuple[CheckedInstance, ...] = ()
 
 
 def step(
-    found: Mapping[str, Found],
+    instances: Mapping[str, CheckedInstance],
     blocked: Mapping[str, Collection[FieldChange]],
     inputs: EnforceInput,
     others: Mapping[GroupChange, Collection[str]] = {},
 ) -> Record:
-    """The next state of the instances in status. `found`: those with a Node, by ID; `blocked`: their changes
-    that are not made; `others`: instances that may join the canary of their change."""
+    """The next state of the instances in status. `instances`: those with a Node, by ID; `blocked`: changes that
+    are not made; `others`: instances that may join the canary of their change."""
     if not inputs.canary_instances:
         return Record()
-    made = _Step(found, blocked, inputs, others)
+    made = _Step(instances, blocked, inputs, others)
     for canary in inputs.canary.groups if inputs.canary is not None else ():
         made.canary(canary)
     for group in inputs.watched:
@@ -109,7 +109,7 @@ def status(record: Record, inputs: EnforceInput) -> CanaryStatus | None:
 # ---------------------------------------------------------------- changed instances
 
 
-def chosen(one: Found, inputs: EnforceInput) -> ChangedInstance:
+def chosen(one: CheckedInstance, inputs: EnforceInput) -> ChangedInstance:
     """An instance whose change will be sent."""
     ready_since = _token(one) if one.ready else ""
     return ChangedInstance(one.instance, one.node, format_time(inputs.wall), ready_since=ready_since)
@@ -125,7 +125,7 @@ def together(groups: Iterable[ChangedGroup]) -> tuple[ChangedGroup, ...]:
     return tuple(ChangedGroup(*key, tuple(some.values())) for key, some in by.items() if some)
 
 
-def _token(one: Found) -> str:
+def _token(one: CheckedInstance) -> str:
     return format_time(one.ready_since)
 
 
@@ -137,12 +137,12 @@ class _Step:
 
     def __init__(
         self,
-        found: Mapping[str, Found],
+        instances: Mapping[str, CheckedInstance],
         blocked: Mapping[str, Collection[FieldChange]],
         inputs: EnforceInput,
         others: Mapping[GroupChange, Collection[str]],
     ) -> None:
-        self._found = found
+        self._instances = instances
         self._blocked = blocked
         self._inputs = inputs
         self._others = others
@@ -152,13 +152,13 @@ class _Step:
         self._changed: list[ChangedGroup] = []
         self._faults: list[Fault] = []
         self._unready: list[ChangedInstance] = []
-        self._stale: list[Found] = []
-        self._unreported: list[Found] = []
+        self._stale: list[CheckedInstance] = []
+        self._unreported: list[CheckedInstance] = []
 
     def record(self) -> Record:
         """The result."""
-        found = tuple(self._unready), tuple(self._stale), tuple(self._unreported)
-        return Record(self._canaries, self._passed, together(self._changed), tuple(self._faults), *found)
+        lists = tuple(self._unready), tuple(self._stale), tuple(self._unreported)
+        return Record(self._canaries, self._passed, together(self._changed), tuple(self._faults), *lists)
 
     # ------------------------------------------------------------ canaries
 
@@ -172,7 +172,7 @@ class _Step:
         """The breaker may be closed again: an instance that still has the change counts if it is unready."""
         for one in canary.instances:
             has = not one.restored and self._standing(one, canary.changes) not in ("gone", *BACK)
-            if has and unready(one, self._found[one.instance]):
+            if has and unready(one, self._instances[one.instance]):
                 self._unready.append(one)
         return canary
 
@@ -199,7 +199,7 @@ class _Step:
         blocked = self._blocked.get(one.instance, ())
         if not one.applied and any(change in blocked for change in changes):
             return "left"
-        return standing(self._found.get(one.instance), changes, self._inputs.me)
+        return standing(self._instances.get(one.instance), changes, self._inputs.me)
 
     def _fault(self, one: ChangedInstance, state: Standing, changes: Iterable[FieldChange]) -> Fault | None:
         """Why the canary has failed."""
@@ -231,34 +231,34 @@ class _Step:
         return attempt.waits and not attempt.unsure and sent
 
     def _too_long(self, one: ChangedInstance) -> bool:
-        found = self._found.get(one.instance)
-        if not one.unready or found is None or found.ready:
+        checked = self._instances.get(one.instance)
+        if not one.unready or checked is None or checked.ready:
             return False
         inputs = self._inputs
         return inputs.wall - (parse_time(one.at) or 0.0) > inputs.pending_timeout * inputs.tick
 
     def _seen(self, one: ChangedInstance, state: Standing) -> ChangedInstance:
         """The current state; `at` becomes the time at which the Node was first seen NotReady."""
-        found = self._found[one.instance]
-        if not found.ready:
+        checked = self._instances[one.instance]
+        if not checked.ready:
             self._unready.append(one)
-        self._note_unreported(found, state)
-        at = self._now if not (found.ready or one.unready) else one.at
+        self._note_unreported(checked, state)
+        at = self._now if not (checked.ready or one.unready) else one.at
         applied = one.applied or state == "applied"
-        return msgspec.structs.replace(one, at=at, applied=applied, unready=not found.ready)
+        return msgspec.structs.replace(one, at=at, applied=applied, unready=not checked.ready)
 
-    def _note_unreported(self, found: Found, state: Standing) -> None:
+    def _note_unreported(self, checked: CheckedInstance, state: Standing) -> None:
         """Instances of a region that does not answer are left out, so that other regions go on."""
-        if state == "unknown" and found.result.reason != NOT_ASKED:
-            self._unreported.append(found)
-            if not _is_fresh(found, self._inputs, WATCH_SECONDS):
-                self._stale.append(found)
+        if state == "unknown" and checked.result.reason != NOT_ASKED:
+            self._unreported.append(checked)
+            if not _is_fresh(checked, self._inputs, WATCH_SECONDS):
+                self._stale.append(checked)
 
     def _phase(
         self, canary: GroupCanary, stay: Sequence[tuple[ChangedInstance, Standing]]
     ) -> GroupCanary | None:
         ones, states = [one for one, _ in stay], [state for _, state in stay]
-        tokens = [_token(self._found[one.instance]) for one in ones]
+        tokens = [_token(self._instances[one.instance]) for one in ones]
         same = all(one.ready_since == token for one, token in zip(ones, tokens, strict=True))
         late = max(self._inputs.asked_ahead.get(one.instance, 0.0) for one in ones)
         ahead = self._ahead(parse_time(canary.since) or 0.0, late)
@@ -295,16 +295,16 @@ class _Step:
         others = self._others.get(((canary.kind, canary.name), canary.changes), ())
         return room and bool(set(others) - {one.instance for one in ones})
 
-    def _of(self, canary: GroupCanary) -> list[Found]:
-        return [self._found[one.instance] for one in canary.instances]
+    def _of(self, canary: GroupCanary) -> list[CheckedInstance]:
+        return [self._instances[one.instance] for one in canary.instances]
 
     def _passes(self, canary: GroupCanary, states: Iterable[Standing]) -> bool:
-        inputs, found = self._inputs, self._of(canary)
+        inputs, ones = self._inputs, self._of(canary)
         over = soak(canary.changes, inputs) <= 0.0 or inputs.wall >= soaked_at(canary, inputs)
-        proved = inputs.proved is None or all(one.instance in inputs.proved for one in found)
-        if not over or not proved or not all(map(runs, found)) or any(state != "applied" for state in states):
+        proved = inputs.proved is None or all(one.instance in inputs.proved for one in ones)
+        if not over or not proved or not all(map(runs, ones)) or any(state != "applied" for state in states):
             return False
-        old = [one for one in found if not _is_fresh(one, inputs)]
+        old = [one for one in ones if not _is_fresh(one, inputs)]
         self._stale += old
         if old:
             return False
@@ -325,7 +325,7 @@ class _Step:
 
     def _watched(self, group: ChangedGroup, one: ChangedInstance) -> ChangedInstance | None:
         """None = the watch is over: the instance was seen with the change after its time."""
-        found, state = self._found.get(one.instance), self._standing(one, group.changes)
+        checked, state = self._instances.get(one.instance), self._standing(one, group.changes)
         lost = state == "gone"
         if self._was_refused(one, state):
             return None
@@ -333,19 +333,19 @@ class _Step:
         if lost or (one.applied and state in BACK):
             self._lose(group, one, lost=lost)
             return None
-        assert found is not None  # noqa: S101 - it would be gone
-        self._note_unreported(found, state)
+        assert checked is not None  # noqa: S101 - it would be gone
+        self._note_unreported(checked, state)
         if state == "applied" and not one.applied:
             one = msgspec.structs.replace(one, applied=True, at=self._now)  # the watch begins
-        if is_unready := unready(one, found):
+        if is_unready := unready(one, checked):
             self._unready.append(one)
-        elif self._over(one, state, group.changes, running=runs(found)):
-            if found.observed is None or _is_fresh(found, self._inputs, WATCH_SECONDS):
+        elif self._over(one, state, group.changes, running=runs(checked)):
+            if checked.observed is None or _is_fresh(checked, self._inputs, WATCH_SECONDS):
                 return None
-            self._stale.append(found)  # it may have been lost since
+            self._stale.append(checked)  # it may have been lost since
         # With a time from a clock that was ahead the watch would not end.
         at = format_time(min(parse_time(one.at) or 0.0, self._inputs.wall))
-        token = _token(found) if found.ready else one.ready_since
+        token = _token(checked) if checked.ready else one.ready_since
         return msgspec.structs.replace(one, at=at, ready_since=token, unready=is_unready)
 
     def _over(
@@ -375,11 +375,11 @@ class _Step:
         if not rejected or one.instance not in self._inputs.inherited:
             return rejected
         # Another process may have sent it, and EC2's first responses may not show that yet.
-        observed = self._found[one.instance].observed if state in BACK else None
+        observed = self._instances[one.instance].observed if state in BACK else None
         return observed is not None and observed.at >= self._inputs.believed_since
 
 
-def _is_fresh(one: Found, inputs: EnforceInput, seconds: float = FRESH_SECONDS) -> bool:
+def _is_fresh(one: CheckedInstance, inputs: EnforceInput, seconds: float = FRESH_SECONDS) -> bool:
     return one.observed is not None and inputs.fresh(one.observed, seconds)
 
 

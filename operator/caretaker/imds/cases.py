@@ -10,7 +10,7 @@ from caretaker.api.imds import FieldChange
 from caretaker.imds.change_attempts import ChangeAttempt, advance, not_applied, overdue
 from caretaker.imds.checks import ObservedInstance, State
 from caretaker.imds.drift import HOP_LIMIT, OptionChange, change_of
-from caretaker.imds.enforce_input import EnforceInput, Found
+from caretaker.imds.enforce_input import CheckedInstance, EnforceInput
 from caretaker.imds.safety_checks import Blocked, blocked, ec2_name, parameters
 
 _NEW: Final = ChangeAttempt()
@@ -20,7 +20,7 @@ class Case(msgspec.Struct, frozen=True, gc=False):
     """`state`: of the changes that this policy may make; `attempt`: the last one; `changes`: allowed ones;
     `blocked`: the others."""
 
-    found: Found
+    checked: CheckedInstance
     state: State
     attempt: ChangeAttempt
     changes: tuple[FieldChange, ...] = ()
@@ -29,19 +29,19 @@ class Case(msgspec.Struct, frozen=True, gc=False):
     @property
     def order(self) -> tuple[int, str]:
         """Failed ones last."""
-        return (self.attempt.failures, self.found.node)
+        return (self.attempt.failures, self.checked.node)
 
     @property
     def waits(self) -> bool:
         """Whether EC2 has accepted a change and may still apply it."""
         if self.state == "pending":
             return self.attempt.trouble[0] != Reason.NOT_APPLIED
-        return self.state == "drifted" and _under_way(self.found)
+        return self.state == "drifted" and _under_way(self.checked)
 
     @property
     def fit(self) -> bool:
         """Whether it is eligible as a canary: running, on a Ready Node, and a probe can verify the change."""
-        one = self.found
+        one = self.checked
         runs = one.observed is not None and one.observed.state == "running"
         return one.ready and one.provable and runs
 
@@ -49,27 +49,27 @@ class Case(msgspec.Struct, frozen=True, gc=False):
         """Whether a call is to be made, now or after its backoff. A pending change is sent once more, after
         pendingTimeout."""
         if self.state == "drifted":
-            return not _under_way(self.found)
+            return not _under_way(self.checked)
         late = overdue(self.attempt, inputs.now, inputs.pending_timeout)
         return self.state == "pending" and late and not self.attempt.resent
 
     def options(self, me: str, changes: Iterable[FieldChange]) -> Mapping[str, Any]:
         """Parameters of the call for these changes; for a resend all options that the policy wins."""
-        observed = self.found.observed
+        observed = self.checked.observed
         assert observed is not None  # noqa: S101 - an instance that was not seen has no changes
         fields = {change.field for change in changes}
         leave = {why.change.field for why in self.blocked}
         if self.state == "drifted":
-            leave |= self.found.wanted.keys() - fields
-        return parameters(self.found.wanted, me, leave, observed)
+            leave |= self.checked.wanted.keys() - fields
+        return parameters(self.checked.wanted, me, leave, observed)
 
 
-def concerns(one: Found, inputs: EnforceInput) -> bool:
+def concerns(one: CheckedInstance, inputs: EnforceInput) -> bool:
     """Whether Enforce has to consider the instance; most are compliant and without an attempt."""
     return one.result.state in ("drifted", "pending") or one.instance in inputs.attempts
 
 
-def case_of(one: Found, inputs: EnforceInput, known: Collection[str]) -> Case:
+def case_of(one: CheckedInstance, inputs: EnforceInput, known: Collection[str]) -> Case:
     """See Case. `known`: instances that were sent a change, by status."""
     state, attempt = one.result.state, attempt_of(inputs, one)
     stay: tuple[Blocked, ...] = ()
@@ -94,15 +94,15 @@ def case_of(one: Found, inputs: EnforceInput, known: Collection[str]) -> Case:
     return Case(one, state, attempt, (), stay)
 
 
-def attempt_of(inputs: EnforceInput, one: Found) -> ChangeAttempt:
+def attempt_of(inputs: EnforceInput, one: CheckedInstance) -> ChangeAttempt:
     """The last attempt that the process remembers."""
     return inputs.attempts.get(one.instance) or _NEW
 
 
-def with_failure(found: Found, attempt: ChangeAttempt | None) -> Found:
+def with_failure(checked: CheckedInstance, attempt: ChangeAttempt | None) -> CheckedInstance:
     """With the state failed in place of drifted, if the last attempt failed."""
-    if attempt is None or found.result.state not in ("drifted", "pending"):
-        return found
+    if attempt is None or checked.result.state not in ("drifted", "pending"):
+        return checked
     reason, message = attempt.trouble
     if attempt.fighting:
         reason, message = (
@@ -110,13 +110,13 @@ def with_failure(found: Found, attempt: ChangeAttempt | None) -> Found:
             f"another client reverted it {len(attempt.reversals)} times in an hour",
         )
     if not reason:
-        return found
-    result = msgspec.structs.replace(found.result, state="failed", reason=reason, message=message)
-    return msgspec.structs.replace(found, result=result)
+        return checked
+    result = msgspec.structs.replace(checked.result, state="failed", reason=reason, message=message)
+    return msgspec.structs.replace(checked, result=result)
 
 
 def _blocked(
-    change: OptionChange, one: Found, observed: ObservedInstance, inputs: EnforceInput
+    change: OptionChange, one: CheckedInstance, observed: ObservedInstance, inputs: EnforceInput
 ) -> Blocked | None:
     needed = inputs.needed.get(one.group, 0)
     if change.field == HOP_LIMIT and needed > change.desired:
@@ -130,7 +130,7 @@ def _blocked(
 
 
 def _drifted(
-    one: Found,
+    one: CheckedInstance,
     observed: ObservedInstance,
     attempt: ChangeAttempt,
     free: Collection[FieldChange],
@@ -144,5 +144,5 @@ def _drifted(
     return advance(attempt, "drifted", inputs.now, inputs.pending_timeout, options, [*map(ec2_name, fields)])
 
 
-def _under_way(one: Found) -> bool:
+def _under_way(one: CheckedInstance) -> bool:
     return one.observed is not None and one.observed.under_way

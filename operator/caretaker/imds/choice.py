@@ -21,7 +21,7 @@ from caretaker.api.times import format_time
 from caretaker.imds.canary import GroupChange, Record, chosen, together
 from caretaker.imds.cases import Case
 from caretaker.imds.drift import value
-from caretaker.imds.enforce_input import BATCH, EnforceInput, Found, Group
+from caretaker.imds.enforce_input import BATCH, CheckedInstance, EnforceInput, Group
 from caretaker.imds.merge import Wanted
 from caretaker.imds.safety_checks import parameters
 from caretaker.imds.standing import standing
@@ -43,7 +43,7 @@ class Choice(msgspec.Struct, frozen=True):
 
     record: Record
     writes: tuple[Write, ...] = ()
-    read: tuple[Found, ...] = ()
+    read: tuple[CheckedInstance, ...] = ()
     later: bool = False
 
 
@@ -51,9 +51,9 @@ def covered(cases: Sequence[Case], record: Record, inputs: EnforceInput) -> froz
     """Instances whose changes have all passed in their group."""
     passed, without = record.passed, not inputs.canary_instances
     return frozenset(
-        case.found.instance
+        case.checked.instance
         for case in cases
-        if without or all((case.found.group, one) in passed for one in case.changes)
+        if without or all((case.checked.group, one) in passed for one in case.changes)
     )
 
 
@@ -63,11 +63,11 @@ def able(cases: Sequence[Case], inputs: EnforceInput) -> Mapping[GroupChange, Co
     running = sum(one.phase != "Failed" for one in inputs.canary.groups) if inputs.canary is not None else 0
     if running * inputs.canary_instances > MAX_CANARIES:
         return {}
-    found: dict[GroupChange, set[str]] = {}
+    groups: dict[GroupChange, set[str]] = {}
     for case in cases:
         if case.fit and not case.attempt.failures and not case.attempt.fighting:
-            found.setdefault((case.found.group, case.changes), set()).add(case.found.instance)
-    return found
+            groups.setdefault((case.checked.group, case.changes), set()).add(case.checked.instance)
+    return groups
 
 
 def choose(
@@ -80,31 +80,35 @@ def choose(
     """As many as the limits allow; `follow`: instances whose changes have passed; `unknown`: groups of
     instances that may differ."""
     pick = _Pick(record, inputs)
-    first = [case for case in cases if case.found.instance not in follow]
+    first = [case for case in cases if case.checked.instance not in follow]
     for case in cases:
         pick.again(case)
     for case in sorted(first, key=pick.has_failed):
         pick.first(case)
     for case in cases:
-        if case.found.instance in follow:
+        if case.checked.instance in follow:
             pick.follower(case)
     # Without its tags an instance may be of any group.
     wait = record.canaries if ("", "") in unknown else unknown
-    return pick.choice({*wait, *(case.found.group for case in first)})
+    return pick.choice({*wait, *(case.checked.group for case in first)})
 
 
-def restore(found: Mapping[str, Found], record: Record, inputs: EnforceInput) -> Choice:
+def restore(instances: Mapping[str, CheckedInstance], record: Record, inputs: EnforceInput) -> Choice:
     """Write the previous values back, once, to the instances of failed canaries."""
     pick = _Pick(record, inputs)
     for canary in record.canaries.values():
         if canary.phase == "Failed":
             for one in canary.instances:
-                if one.instance in found and not one.restored and _meant(found[one.instance], canary, inputs):
-                    pick.restore(canary, one, found[one.instance])
+                if (
+                    one.instance in instances
+                    and not one.restored
+                    and _meant(instances[one.instance], canary, inputs)
+                ):
+                    pick.restore(canary, one, instances[one.instance])
     return pick.choice(record.canaries.keys())
 
 
-def _meant(one: Found, canary: GroupCanary, inputs: EnforceInput) -> bool:
+def _meant(one: CheckedInstance, canary: GroupCanary, inputs: EnforceInput) -> bool:
     """Whether the policy still wants the values that were sent."""
     return standing(one, canary.changes, inputs.me) not in ("left", "out")
 
@@ -114,10 +118,10 @@ def asks(cases: Sequence[Case], writes: Sequence[Write], inputs: EnforceInput) -
     in the list often share."""
     asked = {one.instance: one for one in writes[:1]}
     for at in (len(cases) * part // ASKED for part in range(ASKED) if cases):
-        case, found = cases[at], cases[at].found
-        if found.observed is not None:
-            write = Write(found.instance, found.region, case.options(inputs.me, case.changes))
-            asked.setdefault(found.instance, write)
+        case, checked = cases[at], cases[at].checked
+        if checked.observed is not None:
+            write = Write(checked.instance, checked.region, case.options(inputs.me, case.changes))
+            asked.setdefault(checked.instance, write)
     return tuple(asked.values())[:ASKED]
 
 
@@ -134,7 +138,7 @@ class _Pick:
         running = sum(one.phase != "Failed" for one in self._canaries.values())
         self._slots = MAX_CANARIES - running * inputs.canary_instances
         self._writes: list[Write] = []
-        self._read: list[Found] = []
+        self._read: list[CheckedInstance] = []
         self._later = False
         self._changed: list[ChangedGroup] = []
         self._failed = {
@@ -153,11 +157,11 @@ class _Pick:
 
     def has_failed(self, case: Case) -> bool:
         """Whether the instance was in a failed canary."""
-        return case.found.instance in self._failed
+        return case.checked.instance in self._failed
 
     def again(self, case: Case) -> None:
         """An instance of a canary."""
-        canary = self._canaries.get(case.found.group)
+        canary = self._canaries.get(case.checked.group)
         if canary is None or canary.phase != "Changing" or not _within(case, canary):
             return
         changes = [one for one in case.changes if one in canary.changes]
@@ -168,24 +172,24 @@ class _Pick:
         """An instance that becomes a canary."""
         if not case.fit:
             return
-        canary = self._canaries.get(case.found.group)
+        canary = self._canaries.get(case.checked.group)
         if canary is None or canary.phase == "Failed":
             room = canary is not None or len(self._canaries) < MAX_GROUPS
             size = self._inputs.canary_instances
             if room and self._slots >= size and self._send(case, case.changes):
                 self._slots -= size
-                stamp, one = format_time(self._inputs.wall), chosen(case.found, self._inputs)
-                kind, name = case.found.group
+                stamp, one = format_time(self._inputs.wall), chosen(case.checked, self._inputs)
+                kind, name = case.checked.group
                 self._canaries[kind, name] = GroupCanary(
                     kind, name, case.changes, (one,), "Changing", stamp, stamp
                 )
         elif self._slots >= 0 and joins(case, canary, self._inputs) and self._send(case, case.changes):
-            instances = (*canary.instances, chosen(case.found, self._inputs))
-            self._canaries[case.found.group] = msgspec.structs.replace(canary, instances=instances)
+            instances = (*canary.instances, chosen(case.checked, self._inputs))
+            self._canaries[case.checked.group] = msgspec.structs.replace(canary, instances=instances)
 
     def follower(self, case: Case) -> None:
         """An instance whose changes have passed. A pending one was sent the change before."""
-        one = case.found
+        one = case.checked
         canary = self._canaries.get(one.group)
         if canary is not None and _within(case, canary):
             return
@@ -198,11 +202,11 @@ class _Pick:
             kind, name = one.group
             self._changed.append(ChangedGroup(kind, name, case.changes, (chosen(one, self._inputs),)))
 
-    def restore(self, canary: GroupCanary, one: ChangedInstance, found: Found) -> None:
+    def restore(self, canary: GroupCanary, one: ChangedInstance, checked: CheckedInstance) -> None:
         """An instance that still has the change."""
-        if found.observed is None:
+        if checked.observed is None:
             return
-        has = dict(found.observed.options.given())
+        has = dict(checked.observed.options.given())
         wanted = {
             change.field: Wanted(before, self._inputs.me, 0)
             for change in canary.changes
@@ -211,10 +215,10 @@ class _Pick:
         }
         if not wanted:
             return
-        if not self._free(found):
+        if not self._free(checked):
             self._later = True
             return
-        self._write(found, parameters(wanted, self._inputs.me, (), found.observed))
+        self._write(checked, parameters(wanted, self._inputs.me, (), checked.observed))
         after = self._canaries[canary.kind, canary.name]
         instances = [
             msgspec.structs.replace(other, restored=True) if other.instance == one.instance else other
@@ -224,15 +228,15 @@ class _Pick:
 
     def _send(self, case: Case, changes: Sequence[FieldChange]) -> bool:
         later = case.attempt.not_before > self._inputs.now
-        if case.found.observed is None or later or not self._free(case.found):
+        if case.checked.observed is None or later or not self._free(case.checked):
             return False
-        self._write(case.found, case.options(self._inputs.me, changes))
+        self._write(case.checked, case.options(self._inputs.me, changes))
         return True
 
-    def _free(self, one: Found) -> bool:
+    def _free(self, one: CheckedInstance) -> bool:
         return len(self._writes) < self._batch and self._left.get(one.region, 0) > 0
 
-    def _write(self, one: Found, options: Mapping[str, Any]) -> None:
+    def _write(self, one: CheckedInstance, options: Mapping[str, Any]) -> None:
         self._left[one.region] -= 1
         self._writes.append(Write(one.instance, one.region, options))
         self._read.append(one)
@@ -243,7 +247,7 @@ def _names(canary: GroupCanary) -> set[str]:
 
 
 def _within(case: Case, canary: GroupCanary) -> bool:
-    return case.found.instance in _names(canary)
+    return case.checked.instance in _names(canary)
 
 
 def joins(case: Case, canary: GroupCanary, inputs: EnforceInput) -> bool:

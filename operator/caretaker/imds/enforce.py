@@ -20,7 +20,7 @@ from caretaker.imds.cases import Case, attempt_of, case_of, concerns
 from caretaker.imds.change_attempts import ChangeAttempt
 from caretaker.imds.choice import Choice, Write, able, asks, choose, covered, joins, restore
 from caretaker.imds.drift import change_of
-from caretaker.imds.enforce_input import WATCH_SECONDS, EnforceInput, Found, recorded
+from caretaker.imds.enforce_input import WATCH_SECONDS, CheckedInstance, EnforceInput, recorded
 from caretaker.imds.safety_checks import Blocked
 from caretaker.imds.soak import floor, soak, soaked_at, watched_until
 from caretaker.imds.standing import runs
@@ -59,17 +59,19 @@ class Enforced(msgspec.Struct, frozen=True):
     wake: float | None = None
 
 
-def enforce(every: Sequence[Found], inputs: EnforceInput, elsewhere: Sequence[Found] = ()) -> Enforced:
+def enforce(
+    every: Sequence[CheckedInstance], inputs: EnforceInput, elsewhere: Sequence[CheckedInstance] = ()
+) -> Enforced:
     """See Enforced. `elsewhere`: instances in status that the policy no longer selects."""
     known = recorded(inputs.canary, inputs.watched)
     items = [case_of(one, inputs, known) for one in every if concerns(one, inputs)]
     left = (one for one in items if one.changes_now(inputs))
-    cases = sorted(left, key=lambda one: (one.found.instance not in inputs.first, *one.order))
-    found = {one.instance: one for one in (*elsewhere, *every) if one.instance in known}
+    cases = sorted(left, key=lambda one: (one.checked.instance not in inputs.first, *one.order))
+    instances = {one.instance: one for one in (*elsewhere, *every) if one.instance in known}
     blocked = {
-        one.found.instance: [change_of(why.change) for why in one.blocked] for one in items if one.blocked
+        one.checked.instance: [change_of(why.change) for why in one.blocked] for one in items if one.blocked
     }
-    record = step(found, blocked, inputs, able(cases, inputs))
+    record = step(instances, blocked, inputs, able(cases, inputs))
     breaker, closed = _breaker(inputs, record.faults)
     stop = _stop(every, cases, record, breaker, inputs)
     follow = covered(cases, record, inputs)
@@ -77,14 +79,14 @@ def enforce(every: Sequence[Found], inputs: EnforceInput, elsewhere: Sequence[Fo
         unknown = {one.group for one in (*elsewhere, *every) if one.result.state == "unknown"}
         choice = choose(cases, follow, record, inputs, unknown)
     elif breaker is not None and inputs.on_failure == "Restore" and inputs.stopped is None:
-        choice = restore(found, record, inputs)
+        choice = restore(instances, record, inputs)
     else:
         choice = Choice(record)
     phase, message = stop or _phase(items, cases, follow, choice.record, inputs)
     made = Enforced(
         writes=choice.writes,
         asks=asks(cases, choice.writes, inputs) if choice.writes or inputs.stopped is not None else (),
-        ahead=_ahead(cases, choice, found, inputs),
+        ahead=_ahead(cases, choice, instances, inputs),
         left=len(cases),
         phase=phase,
         message=message,
@@ -94,9 +96,11 @@ def enforce(every: Sequence[Found], inputs: EnforceInput, elsewhere: Sequence[Fo
         breaker=breaker,
         closed=closed,
         attempts={
-            one.found.instance: one.attempt for one in items if one.attempt != attempt_of(inputs, one.found)
+            one.checked.instance: one.attempt
+            for one in items
+            if one.attempt != attempt_of(inputs, one.checked)
         },
-        blocked=tuple((one.found.instance, why) for one in items for why in one.blocked),
+        blocked=tuple((one.checked.instance, why) for one in items for why in one.blocked),
         pending=_pending(items),
         failing=sum(bool(one.attempt.trouble[0]) or one.attempt.fighting for one in cases),
         fighting=sum(one.attempt.fighting for one in items if one.state == "drifted"),
@@ -115,17 +119,17 @@ def _pending(items: Iterable[Case]) -> int:
 
 
 def _ahead(
-    cases: Iterable[Case], choice: Choice, found: Mapping[str, Found], inputs: EnforceInput
+    cases: Iterable[Case], choice: Choice, instances: Mapping[str, CheckedInstance], inputs: EnforceInput
 ) -> tuple[tuple[str, str], ...]:
     """Instances whose last read is too old for these writes; with them the next ones, to save calls."""
     old = [one for one in choice.read if one.observed is not None and not inputs.fresh(one.observed)]
     if choice.writes or choice.record.stale:
-        old += [one for one in found.values() if one.observed is not None and _unwatched(one, inputs)]
+        old += [one for one in instances.values() if one.observed is not None and _unwatched(one, inputs)]
     old += choice.record.stale
     if not old:
         return ()
     ahead = dict.fromkeys((one.region, one.instance) for one in (*choice.read, *old))
-    later = ((one.found.region, one.found.instance) for one in cases)
+    later = ((one.checked.region, one.checked.instance) for one in cases)
     for one in later:
         if len(ahead) >= AHEAD:
             break
@@ -133,7 +137,7 @@ def _ahead(
     return tuple(ahead)
 
 
-def _unwatched(one: Found, inputs: EnforceInput) -> bool:
+def _unwatched(one: CheckedInstance, inputs: EnforceInput) -> bool:
     ended = one.result.state in ("gone", "unknown", "skipped")
     return not ended and one.observed is not None and not inputs.fresh(one.observed, WATCH_SECONDS)
 
@@ -174,7 +178,7 @@ def _failures(inputs: EnforceInput) -> Fault | None:
 
 
 def _stop(
-    every: Sequence[Found],
+    every: Sequence[CheckedInstance],
     cases: Sequence[Case],
     record: Record,
     breaker: BreakerStatus | None,
@@ -217,7 +221,7 @@ def _unready(record: Record) -> str:
     )
 
 
-def _too_wide(every: Sequence[Found], inputs: EnforceInput) -> tuple[str, str] | None:
+def _too_wide(every: Sequence[CheckedInstance], inputs: EnforceInput) -> tuple[str, str] | None:
     checked = sum(one.result.state in ("compliant", "drifted", "pending") for one in every)
     drifted = sum(one.result.state == "drifted" for one in every)
     if drifted * 100 <= inputs.max_drift_percent * checked:
@@ -264,9 +268,9 @@ def _no_canary(cases: Sequence[Case], said: str) -> tuple[str, str]:
     """Why there is no canary."""
     if any(case.fit for case in cases):
         return Reason.CANARY_CHANGING, f"No canary has been chosen yet; {said}"
-    one = next((case.found for case in cases if case.found.provable), None)
+    one = next((case.checked for case in cases if case.checked.provable), None)
     if one is None:
-        first = cases[0].found
+        first = cases[0].checked
         why = f"instance {first.instance} (node {first.node}): {first.result.message}; {said}"
         return Reason.NOT_PROBEABLE, why
     why = "its Node is not Ready" if runs(one) else "it is not running"
@@ -339,7 +343,7 @@ def _ends(canary: GroupCanary, inputs: EnforceInput) -> float:
 
 def _moves(case: Case, follow: Collection[str], record: Record, inputs: EnforceInput) -> bool:
     """Whether its change may be sent when it is due."""
-    canary = record.canaries.get(case.found.group)
-    if canary is not None and any(one.instance == case.found.instance for one in canary.instances):
+    canary = record.canaries.get(case.checked.group)
+    if canary is not None and any(one.instance == case.checked.instance for one in canary.instances):
         return canary.phase == "Changing"
-    return case.found.instance in follow or (canary is not None and joins(case, canary, inputs))
+    return case.checked.instance in follow or (canary is not None and joins(case, canary, inputs))

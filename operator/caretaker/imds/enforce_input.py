@@ -20,7 +20,7 @@ FRESH_SECONDS: Final = 5.0
 WATCH_SECONDS: Final = 60.0
 
 
-class Found(msgspec.Struct, frozen=True, gc=False):
+class CheckedInstance(msgspec.Struct, frozen=True, gc=False):
     """One instance.
 
     ready, ready_since  the Node's Ready condition, and its lastTransitionTime by the clock of its writer

@@ -8,7 +8,7 @@ from typing import Final
 from caretaker.api.imds import MAX_EXCEPTIONS, ExceptionStatus
 from caretaker.imds.drift import OptionChange, text
 from caretaker.imds.enforce import Enforced
-from caretaker.imds.enforce_input import Found
+from caretaker.imds.enforce_input import CheckedInstance
 from caretaker.imds.safety_checks import Blocked
 
 # In this order exceptions are listed where there are too many.
@@ -16,10 +16,10 @@ _ORDER: Final = ("failed", "drifted", "unknown", "pending", "gone", "skipped")
 
 
 def exceptions_of(
-    found: Iterable[Found], enforced: Enforced | None
+    checked: Iterable[CheckedInstance], enforced: Enforced | None
 ) -> tuple[tuple[ExceptionStatus, ...], int]:
     """(at most MAX_EXCEPTIONS of these nodes, how many there are beyond)."""
-    known = [one for one in found if one.result.reason]
+    known = [one for one in checked if one.result.reason]
     count = sum(len(one.result.changes) or 1 for one in known)
     # Each has one entry or more.
     listed = heapq.nsmallest(
@@ -32,14 +32,14 @@ def exceptions_of(
     return entries, count - len(entries)
 
 
-def _entries(one: Found, blocked: Mapping[tuple[str, str], Blocked]) -> list[ExceptionStatus]:
+def _entries(one: CheckedInstance, blocked: Mapping[tuple[str, str], Blocked]) -> list[ExceptionStatus]:
     result = one.result
     if not result.changes:
         return [ExceptionStatus(one.node, result.reason, one.instance, message=result.message[:1024])]
     return [_entry(one, change, blocked.get((one.instance, change.field))) for change in result.changes]
 
 
-def _entry(one: Found, change: OptionChange, blocked: Blocked | None) -> ExceptionStatus:
+def _entry(one: CheckedInstance, change: OptionChange, blocked: Blocked | None) -> ExceptionStatus:
     return ExceptionStatus(
         one.node,
         blocked.reason if blocked is not None else one.result.reason,

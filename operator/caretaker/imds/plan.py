@@ -18,7 +18,7 @@ from caretaker.imds.cases import with_failure
 from caretaker.imds.checks import CheckInput, CheckResult, ObservedInstance, check, fits
 from caretaker.imds.drift import slow_and_open
 from caretaker.imds.enforce import Enforced, enforce
-from caretaker.imds.enforce_input import EnforceInput, Found, Group, recorded
+from caretaker.imds.enforce_input import CheckedInstance, EnforceInput, Group, recorded
 from caretaker.imds.exceptions import exceptions_of
 from caretaker.imds.instance_ref import InstanceRef
 from caretaker.imds.launching import Launching
@@ -78,11 +78,11 @@ class PlanInput(msgspec.Struct, frozen=True):
     known: Known = Known()  # by the probe
     now: float = 0.0  # Unix seconds
     launching: Launching = Launching()  # what launches future nodes
-    wants: Sequence[Want] = ()  # of each member, in order; () = still to be found out
+    wants: Sequence[Want] = ()  # of each member, in order; () = not computed yet
 
 
 class Plan(msgspec.Struct):
-    """What was found. `exceptions` without their times."""
+    """The result of a pass. `exceptions` without their times."""
 
     summary: Summary = Summary()
     groups: tuple[GroupStatus, ...] = ()
@@ -102,9 +102,9 @@ class Plan(msgspec.Struct):
 def plan(plan_input: PlanInput) -> Plan:
     """See Plan."""
     me = _me(plan_input)
-    checked = _CheckCache(plan_input, me)
-    own = checked.own
-    found: list[tuple[Member, Found]] = []
+    cache = _CheckCache(plan_input, me)
+    own = cache.own
+    checked: list[tuple[Member, CheckedInstance]] = []
     node_sources, others = NodeSources(), list[tuple[Member, Mapping[str, Wanted]]]()
     overridden = slow = 0
     conflicts: dict[str, tuple[str, ...]] = {}
@@ -112,25 +112,25 @@ def plan(plan_input: PlanInput) -> Plan:
         if not mine:
             others.append((member, fields))
             continue
-        result = checked.of(member, fields)
-        found.append((member, _found(member, result, fields, probed=plan_input.probing is not None)))
+        result = cache.of(member, fields)
+        checked.append((member, _checked(member, result, fields, probed=plan_input.probing is not None)))
         if result.state != "skipped":
             node_sources.add(member.groups, member.ref, member.observed, fields)
         overridden += any(me.name in one.losers for one in fields.values())
         slow += result.state in ("compliant", "drifted", "pending") and _slow(member)
         conflicts |= {field: one.rivals for field, one in fields.items() if me.name in one.rivals}
-    candidates = _candidates(plan_input, found)
+    candidates = _candidates(plan_input, checked)
     enforced, verified = None, _verified(plan_input, candidates)
     if plan_input.enforce_input is not None:
-        inputs = _enforce_input(plan_input, plan_input.enforce_input, me, found, verified, candidates)
-        enforced, found = _enforced(found, inputs, _elsewhere(others, inputs, checked))
-    states = Counter[str](one.result.state for _, one in found)
-    alike = _alike(found)
+        inputs = _enforce_input(plan_input, plan_input.enforce_input, me, checked, verified, candidates)
+        enforced, checked = _enforced(checked, inputs, _elsewhere(others, inputs, cache))
+    states = Counter[str](one.result.state for _, one in checked)
+    alike = _alike(checked)
     sources = audit(node_sources, lambda: _node_sources(others), plan_input.launching, me.name, own)
     groups = sources.on(counts.by_group(alike, verified))
-    exceptions, omitted = exceptions_of((one for _, one in found), enforced)
+    exceptions, omitted = exceptions_of((one for _, one in checked), enforced)
     return Plan(
-        summary=Summary(nodes=len(found), overridden=overridden, **states),
+        summary=Summary(nodes=len(checked), overridden=overridden, **states),
         groups=groups[:MAX_GROUPS],
         groups_omitted=max(len(groups) - MAX_GROUPS, 0),
         exceptions=exceptions,
@@ -163,7 +163,7 @@ def _enforce_input(
     plan_input: PlanInput,
     inputs: EnforceInput,
     me: Policy,
-    found: Sequence[tuple[Member, Found]],
+    checked: Sequence[tuple[Member, CheckedInstance]],
     verified: Verified | None,
     candidates: Sequence[Candidate],
 ) -> EnforceInput:
@@ -174,7 +174,7 @@ def _enforce_input(
     probing, findings, now = plan_input.probing, plan_input.known.findings, plan_input.now
     marks, known = plan_input.known.marks, recorded(inputs.canary, ())
     canaries = [
-        (one, candidate) for (_, one), candidate in zip(found, candidates, strict=True) if candidate.needed
+        (one, candidate) for (_, one), candidate in zip(checked, candidates, strict=True) if candidate.needed
     ]
     proved = [
         one for one, candidate in canaries if passed_probe(probing, candidate, findings.get(one.node), now)
@@ -187,7 +187,7 @@ def _enforce_input(
         unprobed={one.instance: candidate.unprobed for one, candidate in canaries if candidate.unprobed},
         asked_ahead={
             one.instance: at
-            for _, one in found
+            for _, one in checked
             if one.instance in known and (at := asked_ahead(one.node, findings, marks, now))
         },
         unproved=(verified.reason, verified.message) if verified.proved is False else ("", ""),
@@ -211,7 +211,9 @@ def _canaries(inputs: EnforceInput | None) -> dict[str, tuple[float, float]]:
     }
 
 
-def _candidates(plan_input: PlanInput, found: Sequence[tuple[Member, Found]]) -> Sequence[Candidate]:
+def _candidates(
+    plan_input: PlanInput, checked: Sequence[tuple[Member, CheckedInstance]]
+) -> Sequence[Candidate]:
     """A Candidate for each instance, in order, if nodes are probed."""
     if plan_input.probing is None:
         return ()
@@ -220,7 +222,7 @@ def _candidates(plan_input: PlanInput, found: Sequence[tuple[Member, Found]]) ->
     me = _me(plan_input)
     fields = frozenset(field for field, _ in me.options.given())
     candidates = []
-    for member, one in found:
+    for member, one in checked:
         case = CheckInput(member.ref, one.observed, one.wanted, me.name, fields)
         at, canary = changed.get(one.instance, 0.0), canaries.get(one.instance, (0.0, 0.0))
         candidates.append(_candidate(member, one, at, canary, fits(case, one.result)))
@@ -236,7 +238,7 @@ def _verified(plan_input: PlanInput, candidates: Sequence[Candidate]) -> Verifie
 
 
 def _candidate(
-    member: Member, one: Found, changed: float, canary: tuple[float, float], fitted: bool
+    member: Member, one: CheckedInstance, changed: float, canary: tuple[float, float], fitted: bool
 ) -> Candidate:
     observed, unprobed, (soaks, began) = one.observed, member.ref.unprobed, canary
     endpoint = one.wanted.get("httpEndpoint")
@@ -259,16 +261,16 @@ def _candidate(
     )
 
 
-def _found(
+def _checked(
     member: Member, result: CheckResult, wanted: Mapping[str, Wanted], *, probed: bool = False
-) -> Found:
+) -> CheckedInstance:
     node, ref, why = member.node, member.ref, ""
     if probed and result.state == "drifted":
         why = unprovable(ref.unprobed, member.observed, result.changes)
     if why:
         said = f"not eligible as a canary, because a probe cannot verify its change: {why}"
         result = msgspec.structs.replace(result, reason=Reason.NOT_PROBEABLE, message=said)
-    return Found(
+    return CheckedInstance(
         *(node.name, ref.instance, ref.region, node.ready, member.observed, result, wanted),
         group=member.groups[0] if member.groups else ("", ""),
         ready_since=node.ready_since,
@@ -277,24 +279,26 @@ def _found(
 
 
 def _elsewhere(
-    others: Iterable[tuple[Member, Mapping[str, Wanted]]], inputs: EnforceInput, checked: "_CheckCache"
-) -> list[Found]:
+    others: Iterable[tuple[Member, Mapping[str, Wanted]]], inputs: EnforceInput, cache: "_CheckCache"
+) -> list[CheckedInstance]:
     """Changed instances that the policy no longer selects."""
     known = recorded(inputs.canary, inputs.watched)
     return [
-        _found(member, checked.of(member, fields), fields)
+        _checked(member, cache.of(member, fields), fields)
         for member, fields in others
         if member.ref.instance in known
     ]
 
 
 def _enforced(
-    found: Sequence[tuple[Member, Found]], inputs: EnforceInput, elsewhere: Sequence[Found]
-) -> tuple[Enforced, list[tuple[Member, Found]]]:
-    """What Enforce does, and what was found with what is known of its tries."""
-    made = enforce([one for _, one in found], inputs, elsewhere)
+    checked: Sequence[tuple[Member, CheckedInstance]],
+    inputs: EnforceInput,
+    elsewhere: Sequence[CheckedInstance],
+) -> tuple[Enforced, list[tuple[Member, CheckedInstance]]]:
+    """The decisions of Enforce, and the checked instances with the failures of their last attempts."""
+    made = enforce([one for _, one in checked], inputs, elsewhere)
     attempts = {**inputs.attempts, **made.attempts}
-    return made, [(member, with_failure(one, attempts.get(one.instance))) for member, one in found]
+    return made, [(member, with_failure(one, attempts.get(one.instance))) for member, one in checked]
 
 
 class _Merged:
@@ -360,8 +364,8 @@ def _slow(member: Member) -> bool:
     return member.observed is not None and slow_and_open(member.observed.options)
 
 
-def _alike(found: Sequence[tuple[Member, Found]]) -> list[counts.Alike]:
+def _alike(checked: Sequence[tuple[Member, CheckedInstance]]) -> list[counts.Alike]:
     """Counts the nodes of the same groups with the same CheckResult of _CheckCache, once for all uses."""
-    checked = {id(one.result): one.result for _, one in found}
-    counts = Counter((member.groups, id(one.result)) for member, one in found)
-    return [(groups, checked[result], count) for (groups, result), count in counts.items()]
+    results = {id(one.result): one.result for _, one in checked}
+    counts = Counter((member.groups, id(one.result)) for member, one in checked)
+    return [(groups, results[result], count) for (groups, result), count in counts.items()]

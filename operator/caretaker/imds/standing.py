@@ -16,13 +16,13 @@ from typing import Final, Literal
 from caretaker.api.imds import ChangedInstance, FieldChange
 from caretaker.imds.checks import ObservedInstance
 from caretaker.imds.drift import text
-from caretaker.imds.enforce_input import Found
+from caretaker.imds.enforce_input import CheckedInstance
 
 Standing = Literal["gone", "unknown", "out", "left", "strayed", "differs", "pending", "applied"]
 BACK: Final = frozenset(("strayed", "differs"))
 
 
-def standing(one: Found | None, changes: Sequence[FieldChange], me: str) -> Standing:
+def standing(one: CheckedInstance | None, changes: Sequence[FieldChange], me: str) -> Standing:
     """By the values in EC2."""
     if one is None or one.result.state == "gone":
         return "gone"
@@ -37,14 +37,14 @@ def standing(one: Found | None, changes: Sequence[FieldChange], me: str) -> Stan
     return _compared(one.observed, changes)
 
 
-def runs(one: Found) -> bool:
+def runs(one: CheckedInstance) -> bool:
     """Whether EC2 reports it as running."""
     return one.observed is not None and one.observed.state == "running"
 
 
-def unready(one: ChangedInstance, found: Found) -> bool:
+def unready(one: ChangedInstance, checked: CheckedInstance) -> bool:
     """Whether its Node was Ready when it was sent the change, and is NotReady."""
-    return bool(one.ready_since) and not found.ready and runs(found)
+    return bool(one.ready_since) and not checked.ready and runs(checked)
 
 
 def _compared(observed: ObservedInstance, changes: Sequence[FieldChange]) -> Standing:
@@ -59,7 +59,7 @@ def _compared(observed: ObservedInstance, changes: Sequence[FieldChange]) -> Sta
     return "pending" if observed.pending else "applied"
 
 
-def _wanted(one: Found, change: FieldChange, me: str) -> bool:
+def _wanted(one: CheckedInstance, change: FieldChange, me: str) -> bool:
     """Whether the policy still wants this change of the instance."""
     wanted = one.wanted[change.field]
     return wanted.policy == me and not wanted.rivals and text(wanted.value) == change.after

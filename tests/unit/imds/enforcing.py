@@ -14,7 +14,7 @@ from caretaker.api.imds import (
 )
 from caretaker.api.times import format_time
 from caretaker.imds.checks import CheckInput, ObservedInstance, check
-from caretaker.imds.enforce_input import EnforceInput, Found, Group
+from caretaker.imds.enforce_input import CheckedInstance, EnforceInput, Group
 from caretaker.imds.instance_ref import InstanceRef
 from caretaker.imds.merge import Claim, merge
 
@@ -44,14 +44,14 @@ def found(
     ready_since: float = READY_SINCE,
     provable: bool = True,
     **observed: Any,
-) -> Found:
+) -> CheckedInstance:
     """One node with its instance, i-NUMBER, as judged for the policy ME; read just now."""
     name, here = f"i-{number}", ObservedInstance(options, **{"unfit_tags": True, "at": math.inf, **observed})
     wanted = merge([mine, *others])
     own = frozenset(field for field, _ in mine.options.given())
     result = check(CheckInput(InstanceRef(name, region), here, wanted, ME, own, unasked))
     node = (f"n{number}", name, region, ready, here, result, wanted)
-    return Found(*node, group=group, ready_since=ready_since, provable=provable)
+    return CheckedInstance(*node, group=group, ready_since=ready_since, provable=provable)
 
 
 def passed(change: FieldChange, group: Group = GROUP) -> PassedChange:

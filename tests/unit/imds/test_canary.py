@@ -12,7 +12,7 @@ from caretaker.imds.canary import Record, status, step
 from caretaker.imds.change_attempts import NO_ANSWER, ChangeAttempt, failed, sent, unanswered
 from caretaker.imds.checks import CheckResult
 from caretaker.imds.enforce import enforce
-from caretaker.imds.enforce_input import Found
+from caretaker.imds.enforce_input import CheckedInstance
 from caretaker.imds.merge import Claim
 from caretaker.imds.soak import floor, soak, soaked_at
 from caretaker.imds.standing import standing
@@ -41,7 +41,9 @@ REFUSED = failed(ChangeAttempt(), 990.0, "InvalidParameterValue", "no")
 UNKNOWN_FATE = failed(ChangeAttempt(), 990.0, NO_ANSWER, "no answer")
 
 
-def stepped(*every: Found, blocked: dict[str, set[FieldChange]] | None = None, **more: Any) -> Record:
+def stepped(
+    *every: CheckedInstance, blocked: dict[str, set[FieldChange]] | None = None, **more: Any
+) -> Record:
     return step({one.instance: one for one in every}, blocked or {}, inputs(**more))
 
 
@@ -89,7 +91,7 @@ def instances(record: Record) -> list[str]:
     ],
 )
 def test_an_instance_is_compared_with_its_change_by_the_values_of_ec2(
-    one: Found | None, expected: str
+    one: CheckedInstance | None, expected: str
 ) -> None:
     assert standing(one, (RAISE,), ME) == expected
 
@@ -157,7 +159,7 @@ def test_it_soaks_once_all_were_read_as_applied_on_ready_nodes() -> None:
 
 
 @pytest.mark.parametrize("one", [found(1, GOOD, pending=True), found(1, GOOD, unasked="away"), found(1)])
-def test_what_was_not_read_as_applied_does_not_soak(one: Found) -> None:
+def test_what_was_not_read_as_applied_does_not_soak(one: CheckedInstance) -> None:
     assert phase(stepped(one, canary=canaries(canary("Changing", 1)))) == "Changing"
 
 
@@ -182,7 +184,7 @@ def test_one_that_ec2_refuses_or_another_hand_changes_gives_its_place() -> None:
 @pytest.mark.parametrize("when", ["Changing", "Soaking"])
 @pytest.mark.parametrize("gone", [[], [found(1, state="terminated")]])
 def test_one_that_may_have_been_sent_its_change_and_is_gone_fails_the_canary(
-    when: str, gone: list[Found]
+    when: str, gone: list[CheckedInstance]
 ) -> None:
     made = stepped(*gone, found(2, GOOD), canary=canaries(canary(when, 1, 2)))
     assert (phase(made), reasons(made)) == ("Failed", ["CanaryLost"])
@@ -261,7 +263,7 @@ def test_a_canary_that_has_failed_is_judged_no_more() -> None:
     ],
 )
 def test_one_of_a_failed_canary_counts_while_its_node_is_not_ready(
-    one: Found, more: dict[str, Any], counts: bool
+    one: CheckedInstance, more: dict[str, Any], counts: bool
 ) -> None:
     """After a resume, which closes the breaker and leaves the canary until the next one."""
     made = stepped(one, canary=canaries(canary("Failed", 1, **more)))
@@ -354,7 +356,7 @@ def test_a_clock_that_is_set_ends_no_watch(sent_at: float | None, kept: bool) ->
 
 
 @pytest.mark.parametrize("one", [found(1, GOOD, unasked="away"), found(1, GOOD, pending=True)])
-def test_a_soak_begins_only_by_what_is_read_as_applied_now(one: Found) -> None:
+def test_a_soak_begins_only_by_what_is_read_as_applied_now(one: CheckedInstance) -> None:
     before = canary("Changing", 1, applied=True)
     assert phase(stepped(one, canary=canaries(before))) == "Changing"
     moved = msgspec.structs.replace(one, ready_since=READY_SINCE + 1.0)
@@ -367,7 +369,7 @@ def test_one_that_stops_does_not_pass() -> None:
 
 
 @pytest.mark.parametrize("one", [found(1, GOOD, unasked="away"), found(1, GOOD, pending=True)])
-def test_what_is_not_known_neither_passes_nor_fails_it(one: Found) -> None:
+def test_what_is_not_known_neither_passes_nor_fails_it(one: CheckedInstance) -> None:
     soaking = canary("Soaking", 1, since=LONG_AGO)
     made = stepped(one, canary=canaries(soaking))
     assert (of(made), made.faults, made.stale) == (soaking, (), ())
@@ -544,7 +546,9 @@ def test_a_clock_that_was_ahead_does_not_have_it_watched_for_ever() -> None:
         ([found(1, Options(9))], "InstanceSetBack"),
     ],
 )
-def test_one_that_is_lost_or_set_back_takes_the_pass_of_its_change(every: list[Found], reason: str) -> None:
+def test_one_that_is_lost_or_set_back_takes_the_pass_of_its_change(
+    every: list[CheckedInstance], reason: str
+) -> None:
     made = stepped(*every, watched=watched(changed(1, applied=True)))
     assert (reasons(made), list(made.passed), instances(made)) == ([reason], [(GROUP, CLOSE)], [])
     late = stepped(*every, watched=watched(changed(1, applied=True, at=LONG_AGO)))

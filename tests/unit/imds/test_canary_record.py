@@ -9,7 +9,7 @@ from caretaker.api.imds import CanaryStatus, ChangedInstance
 from caretaker.api.times import format_time
 from caretaker.imds.canary import Record, chosen, standing, status, step
 from caretaker.imds.change_attempts import ChangeAttempt, failed
-from caretaker.imds.enforce_input import Found
+from caretaker.imds.enforce_input import CheckedInstance
 from caretaker.imds.soak import soaked_at
 from unit.imds.enforcing import (
     BAD,
@@ -34,7 +34,7 @@ B, C = ("EKSManagedNodegroup", "b"), ("EKSManagedNodegroup", "c")
 LONG_AGO = WALL - 86_400.0
 
 
-def stepped(*every: Found, **more: Any) -> Record:
+def stepped(*every: CheckedInstance, **more: Any) -> Record:
     return step({one.instance: one for one in every}, {}, inputs(**more))
 
 
