@@ -28,7 +28,7 @@ from caretaker.imds import plan as policy_plan
 from caretaker.imds import status as policy_status
 from caretaker.imds.conditions import StatusInput
 from caretaker.imds.enforce_input import EnforceInput
-from caretaker.imds.probe import Known
+from caretaker.imds.probe import ProbeState
 from caretaker.imds.resource import Read
 from caretaker.imds.verify import Probing
 from caretaker.s3refresh import plan as refresh_plan
@@ -86,11 +86,11 @@ def policy(of: Read) -> tuple[StatusInput, policy_plan.PlanInput]:
         fleet.members(),
         enforce_input=_enforce_input(of) if of.enforces else None,
         probing=_probing(of) if of.probes else None,
-        known=Known(fleet.findings()),
+        probe_state=ProbeState(fleet.findings()),
         now=NOW,
     )
     return StatusInput(of, asked=True), msgspec.structs.replace(
-        snapshot, wants=list(policy_plan.wants(snapshot))
+        snapshot, desired=list(policy_plan.desired(snapshot))
     )
 
 

@@ -76,8 +76,8 @@ def step(
     inputs: EnforceInput,
     others: Mapping[GroupChange, Collection[str]] = {},
 ) -> Record:
-    """The next state of the instances in status. `instances`: those with a Node, by ID; `blocked`: changes that
-    are not made; `others`: instances that may join the canary of their change."""
+    """The next state of the instances in status. `instances`: those with a Node, by ID; `blocked`: changes
+    that are not made; `others`: instances that may join the canary of their change."""
     if not inputs.canary_instances:
         return Record()
     made = _Step(instances, blocked, inputs, others)

@@ -60,8 +60,8 @@ class Case(msgspec.Struct, frozen=True, gc=False):
         fields = {change.field for change in changes}
         leave = {why.change.field for why in self.blocked}
         if self.state == "drifted":
-            leave |= self.checked.wanted.keys() - fields
-        return parameters(self.checked.wanted, me, leave, observed)
+            leave |= self.checked.desired.keys() - fields
+        return parameters(self.checked.desired, me, leave, observed)
 
 
 def concerns(one: CheckedInstance, inputs: EnforceInput) -> bool:
@@ -69,7 +69,7 @@ def concerns(one: CheckedInstance, inputs: EnforceInput) -> bool:
     return one.result.state in ("drifted", "pending") or one.instance in inputs.attempts
 
 
-def case_of(one: CheckedInstance, inputs: EnforceInput, known: Collection[str]) -> Case:
+def case_of(one: CheckedInstance, inputs: EnforceInput, changed: Collection[str]) -> Case:
     """See Case. `known`: instances that were sent a change, by status."""
     state, attempt = one.result.state, attempt_of(inputs, one)
     stay: tuple[Blocked, ...] = ()
@@ -87,7 +87,7 @@ def case_of(one: CheckedInstance, inputs: EnforceInput, known: Collection[str]) 
     attempt = advance(
         attempt, state, inputs.now, inputs.pending_timeout, others=one.instance in inputs.others
     )
-    ours = bool(attempt.options) or one.instance in known or not inputs.canary_instances
+    ours = bool(attempt.options) or one.instance in changed or not inputs.canary_instances
     if state == "pending" and not ours and overdue(attempt, inputs.now, inputs.pending_timeout):
         # Another client has sent it: report it, and do not send it again.
         attempt = not_applied(attempt, inputs.now, inputs.pending_timeout)
@@ -140,7 +140,7 @@ def _drifted(
     if not attempt.options:
         return advance(attempt, "drifted", inputs.now, inputs.pending_timeout)
     fields = [change.field for change in free]
-    options = parameters(one.wanted, inputs.me, one.wanted.keys() - set(fields), observed)
+    options = parameters(one.desired, inputs.me, one.desired.keys() - set(fields), observed)
     return advance(attempt, "drifted", inputs.now, inputs.pending_timeout, options, [*map(ec2_name, fields)])
 
 

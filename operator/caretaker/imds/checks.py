@@ -16,7 +16,7 @@ from caretaker.api.conditions import PolicyReason as Reason
 from caretaker.api.imds import Options
 from caretaker.imds.drift import OptionChange, changes
 from caretaker.imds.instance_ref import PROVIDER_MANAGED, InstanceRef
-from caretaker.imds.merge import Wanted
+from caretaker.imds.merge import DesiredOption
 
 State = Literal["skipped", "unknown", "gone", "pending", "drifted", "failed", "compliant"]
 # Instance states in which options cannot be changed any more (EC2 API reference, InstanceState).
@@ -76,7 +76,7 @@ class CheckInput(msgspec.Struct, frozen=True, gc=False):
 
     ref: InstanceRef
     observed: ObservedInstance | None
-    wanted: Mapping[str, Wanted]  # by all policies that mean this node
+    desired: Mapping[str, DesiredOption]  # by all policies that mean this node
     policy: str
     fields: frozenset[str]
     unasked: str = ""
@@ -108,7 +108,7 @@ def fits(case: CheckInput, result: CheckResult) -> bool:
 
 def _changes(observed: ObservedInstance, case: CheckInput) -> tuple[OptionChange, ...]:
     # A policy that wants the same and wins by its name does not hide the difference here.
-    mine = {f: one for f, one in case.wanted.items() if f in case.fields and case.policy not in one.losers}
+    mine = {f: one for f, one in case.desired.items() if f in case.fields and case.policy not in one.losers}
     return changes(observed.options, mine)
 
 

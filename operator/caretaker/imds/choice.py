@@ -22,7 +22,7 @@ from caretaker.imds.canary import GroupChange, Record, chosen, together
 from caretaker.imds.cases import Case
 from caretaker.imds.drift import value
 from caretaker.imds.enforce_input import BATCH, CheckedInstance, EnforceInput, Group
-from caretaker.imds.merge import Wanted
+from caretaker.imds.merge import DesiredOption
 from caretaker.imds.safety_checks import parameters
 from caretaker.imds.standing import standing
 
@@ -207,18 +207,18 @@ class _Pick:
         if checked.observed is None:
             return
         has = dict(checked.observed.options.given())
-        wanted = {
-            change.field: Wanted(before, self._inputs.me, 0)
+        desired = {
+            change.field: DesiredOption(before, self._inputs.me, 0)
             for change in canary.changes
             if (before := value(change, change.before)) is not None
             and has.get(change.field) == value(change, change.after)
         }
-        if not wanted:
+        if not desired:
             return
         if not self._free(checked):
             self._later = True
             return
-        self._write(checked, parameters(wanted, self._inputs.me, (), checked.observed))
+        self._write(checked, parameters(desired, self._inputs.me, (), checked.observed))
         after = self._canaries[canary.kind, canary.name]
         instances = [
             msgspec.structs.replace(other, restored=True) if other.instance == one.instance else other

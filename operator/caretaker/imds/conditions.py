@@ -183,8 +183,8 @@ def _permission(inputs: StatusInput) -> ConditionState:
     if denied:
         return "False", _DENIED[denied[0].code], _told(denied)
     if inputs.refused is not None:
-        known = inputs.refused[0] in _DENIED.values()
-        return "False" if known else "Unknown", *inputs.refused
+        is_denied = inputs.refused[0] in _DENIED.values()
+        return "False" if is_denied else "Unknown", *inputs.refused
     if inputs.problems:
         return "Unknown", Reason.NOT_ASKED, _told(inputs.problems)
     if not inputs.asked:

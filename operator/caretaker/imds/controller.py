@@ -202,9 +202,9 @@ class IMDSPolicyKind(Kind[Gathered, Plan, str]):
         found = await gather(
             self._inventory, self._launch_templates, mine, policies, nodes, self._scale, unsure
         )
-        wants = [want async for want in in_pieces(planning.wants(found.plan_input))]
+        desired = [want async for want in in_pieces(planning.desired(found.plan_input))]
         found = msgspec.structs.replace(
-            found, plan_input=msgspec.structs.replace(found.plan_input, wants=wants)
+            found, plan_input=msgspec.structs.replace(found.plan_input, desired=desired)
         )
         wanting = self._wanting(listed)
         found = await self._probed(mine, found)
@@ -228,7 +228,7 @@ class IMDSPolicyKind(Kind[Gathered, Plan, str]):
         assert mine.spec is not None  # noqa: S101 - the caller has checked
         if not mine.probes:
             return found
-        known = await self._prober.known({name: node for name, (node, _) in self._nodes.items()})
+        probe_state = await self._prober.probe_state({name: node for name, (node, _) in self._nodes.items()})
         asked = mine.spec.verification
         probing = Probing(
             asked.nodes_per_group,
@@ -239,9 +239,9 @@ class IMDSPolicyKind(Kind[Gathered, Plan, str]):
         )
         return msgspec.structs.replace(
             found,
-            status_input=msgspec.structs.replace(found.status_input, probe_problem=known.problem),
+            status_input=msgspec.structs.replace(found.status_input, probe_problem=probe_state.problem),
             plan_input=msgspec.structs.replace(
-                found.plan_input, probing=probing, known=known, now=time.time()
+                found.plan_input, probing=probing, probe_state=probe_state, now=time.time()
             ),
         )
 

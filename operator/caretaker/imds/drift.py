@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from caretaker.api.imds import FieldChange, Options
-from caretaker.imds.merge import Wanted
+from caretaker.imds.merge import DesiredOption
 
 HOP_LIMIT: Final = "httpPutResponseHopLimit"
 _UNKNOWN: Final = "unknown"
@@ -41,21 +41,21 @@ class OptionChange(msgspec.Struct, frozen=True, gc=False):
     tightens: str = ""
 
 
-def changes(current: Options, wanted: Mapping[str, Wanted]) -> tuple[OptionChange, ...]:
+def changes(current: Options, desired: Mapping[str, DesiredOption]) -> tuple[OptionChange, ...]:
     """What would have to change, by field. Fields in conflict stay as they are."""
     has = dict(current.given())
     return tuple(
         _change(field, has.get(field), one)
-        for field, one in sorted(wanted.items())
+        for field, one in sorted(desired.items())
         if not one.rivals and has.get(field) != one.value
     )
 
 
-def _change(field: str, current: Any, wanted: Wanted) -> OptionChange:
+def _change(field: str, current: Any, desired: DesiredOption) -> OptionChange:
     name = _NAMES[field]
-    loosens = name if opens(current, wanted.value) else ""
+    loosens = name if opens(current, desired.value) else ""
     return OptionChange(
-        field, current, wanted.value, wanted.policy, loosens, name if closes(current, wanted.value) else ""
+        field, current, desired.value, desired.policy, loosens, name if closes(current, desired.value) else ""
     )
 
 

@@ -63,11 +63,11 @@ def enforce(
     every: Sequence[CheckedInstance], inputs: EnforceInput, elsewhere: Sequence[CheckedInstance] = ()
 ) -> Enforced:
     """See Enforced. `elsewhere`: instances in status that the policy no longer selects."""
-    known = recorded(inputs.canary, inputs.watched)
-    items = [case_of(one, inputs, known) for one in every if concerns(one, inputs)]
+    changed = recorded(inputs.canary, inputs.watched)
+    items = [case_of(one, inputs, changed) for one in every if concerns(one, inputs)]
     left = (one for one in items if one.changes_now(inputs))
     cases = sorted(left, key=lambda one: (one.checked.instance not in inputs.first, *one.order))
-    instances = {one.instance: one for one in (*elsewhere, *every) if one.instance in known}
+    instances = {one.instance: one for one in (*elsewhere, *every) if one.instance in changed}
     blocked = {
         one.checked.instance: [change_of(why.change) for why in one.blocked] for one in items if one.blocked
     }

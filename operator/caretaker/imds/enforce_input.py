@@ -8,7 +8,7 @@ import msgspec
 from caretaker.api.imds import BreakerStatus, CanaryStatus, ChangedGroup, Permit
 from caretaker.imds.change_attempts import ChangeAttempt
 from caretaker.imds.checks import CheckResult, ObservedInstance
-from caretaker.imds.merge import Wanted
+from caretaker.imds.merge import DesiredOption
 
 Group = tuple[str, str]  # kind and name; ("", "") = of no group
 
@@ -34,7 +34,7 @@ class CheckedInstance(msgspec.Struct, frozen=True, gc=False):
     ready: bool
     observed: ObservedInstance | None
     result: CheckResult
-    wanted: Mapping[str, Wanted]
+    desired: Mapping[str, DesiredOption]
     group: Group = ("", "")
     ready_since: float = 0.0
     provable: bool = True

@@ -19,11 +19,11 @@ def exceptions_of(
     checked: Iterable[CheckedInstance], enforced: Enforced | None
 ) -> tuple[tuple[ExceptionStatus, ...], int]:
     """(at most MAX_EXCEPTIONS of these nodes, how many there are beyond)."""
-    known = [one for one in checked if one.result.reason]
-    count = sum(len(one.result.changes) or 1 for one in known)
+    reported = [one for one in checked if one.result.reason]
+    count = sum(len(one.result.changes) or 1 for one in reported)
     # Each has one entry or more.
     listed = heapq.nsmallest(
-        MAX_EXCEPTIONS, known, key=lambda one: (_ORDER.index(one.result.state), one.node)
+        MAX_EXCEPTIONS, reported, key=lambda one: (_ORDER.index(one.result.state), one.node)
     )
     instances = {one.instance for one in listed}
     every = enforced.blocked if enforced is not None else ()

@@ -118,8 +118,8 @@ class Inventory:
         """Read those of these whose last read is before `since` (time.monotonic())."""
         cache = self._cache(target)
         async with cache.lock:
-            known = cache.view.instances
-            old = {one for one in ids if one not in known or known[one].at < since}
+            instances = cache.view.instances
+            old = {one for one in ids if one not in instances or instances[one].at < since}
             if old and time.monotonic() >= cache.again_at:
                 await self._ask(cache, self._ec2(target), old, whole=False)
 
@@ -196,8 +196,8 @@ class Inventory:
 
     def _due(self, cache: _RegionCache, now: float) -> set[str]:
         """Instances that the last response lacked, and that are due for the next read."""
-        known, wait = cache.view.instances, LOST_SECONDS * self._scale
-        return {one for one in cache.lost if one not in known or now - known[one].at >= wait}
+        instances, wait = cache.view.instances, LOST_SECONDS * self._scale
+        return {one for one in cache.lost if one not in instances or now - instances[one].at >= wait}
 
     def _cache(self, target: ClientKey) -> _RegionCache:
         return self._caches.setdefault(target, _RegionCache(self._tag))
@@ -218,12 +218,12 @@ class Inventory:
         cache.failures, cache.again_at = 0, 0.0
         observed = self._described(cache, found, began)
         self._keep_own(cache, observed, began)
-        running = {one for one, known in observed.items() if known.state == "running"}
+        running = {one for one, instances in observed.items() if instances.state == "running"}
         cache.asked = ids | running if whole else cache.asked | ids
-        known = cache.view.instances
+        instances = cache.view.instances
         observed |= self._missing(cache, ids - observed.keys(), began)
-        others = {} if whole else {one: known[one] for one in known.keys() - ids}
-        cache.before = known if whole else cache.before
+        others = {} if whole else {one: instances[one] for one in instances.keys() - ids}
+        cache.before = instances if whole else cache.before
         cache.lost = {one: at for one, at in cache.lost.items() if one in observed or one in others}
         cache.stripped = {one: at for one, at in cache.stripped.items() if one in observed or one in others}
         at = began if whole else cache.view.at

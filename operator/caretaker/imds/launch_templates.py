@@ -68,7 +68,7 @@ class Needs(msgspec.Struct):
 class LaunchResult(msgspec.Struct, frozen=True):
     """What is known, and why it is not all."""
 
-    known: Launching
+    launching: Launching
     problems: tuple[AwsError | ApiError, ...] = ()
 
 

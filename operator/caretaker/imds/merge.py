@@ -1,7 +1,7 @@
-"""What several policies together want of one instance, field by field. Pure.
+"""The desired options of one instance, merged from several policies field by field. Pure.
 
-The higher priority wins each field. Equal priorities with different values are a conflict: the field is
-nobody's until one of the two changes, so that two policies never write by turns.
+The higher priority wins each field. Equal priorities with different values are a conflict: no policy
+writes the field until one of the two changes, so that they never write by turns.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,16 +12,16 @@ import msgspec
 from caretaker.api.imds import Options
 
 
-class Claim(msgspec.Struct, frozen=True, gc=False):
-    """What one policy wants of an instance."""
+class PolicyOptions(msgspec.Struct, frozen=True, gc=False):
+    """The options that one policy sets on an instance."""
 
     policy: str
     priority: int
     options: Options
 
 
-class Wanted(msgspec.Struct, frozen=True, gc=False):
-    """One field: who wins it. In a conflict there is no winner."""
+class DesiredOption(msgspec.Struct, frozen=True, gc=False):
+    """One field: its value and the policy that wins it. In a conflict there is no winner."""
 
     value: Any
     policy: str
@@ -30,7 +30,7 @@ class Wanted(msgspec.Struct, frozen=True, gc=False):
     rivals: tuple[str, ...] = ()  # policies in conflict, this one included; empty = none
 
 
-def merge(claims: Iterable[Claim]) -> Mapping[str, Wanted]:
+def merge(claims: Iterable[PolicyOptions]) -> Mapping[str, DesiredOption]:
     """Field (as in the API) -> who wins it. The order of `claims` does not matter."""
     fields: dict[str, list[tuple[int, str, Any]]] = {}
     for claim in claims:
@@ -39,9 +39,9 @@ def merge(claims: Iterable[Claim]) -> Mapping[str, Wanted]:
     return {field: _winner(sorted(found)) for field, found in fields.items()}
 
 
-def _winner(found: list[tuple[int, str, Any]]) -> Wanted:
+def _winner(found: list[tuple[int, str, Any]]) -> DesiredOption:
     order, policy, value = found[0]
     first = [one for one in found if one[0] == order]
     rivals = tuple(name for _, name, _ in first) if any(one[2] != value for one in first) else ()
     losers = tuple(name for rank, name, wanted in found if rank != order and wanted != value)
-    return Wanted(value, policy, -order, losers, rivals)
+    return DesiredOption(value, policy, -order, losers, rivals)

@@ -13,10 +13,10 @@ import msgspec
 from caretaker.imds.checks import ObservedInstance
 from caretaker.imds.instance_ref import InstanceRef
 from caretaker.imds.launching import DEFAULT
-from caretaker.imds.merge import Wanted
+from caretaker.imds.merge import DesiredOption
 
 GroupName = tuple[str, str]  # kind, name
-Fields = Mapping[str, Wanted]
+Fields = Mapping[str, DesiredOption]
 Kind = Literal["EC2NodeClass", "Karpenter", "EKSTemplate", "EKS", "AutoScalingGroup"]
 
 

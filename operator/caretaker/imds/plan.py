@@ -22,9 +22,9 @@ from caretaker.imds.enforce_input import CheckedInstance, EnforceInput, Group, r
 from caretaker.imds.exceptions import exceptions_of
 from caretaker.imds.instance_ref import InstanceRef
 from caretaker.imds.launching import Launching
-from caretaker.imds.merge import Claim, Wanted, merge
+from caretaker.imds.merge import DesiredOption, PolicyOptions, merge
 from caretaker.imds.node_sources import NodeSources
-from caretaker.imds.probe import Known
+from caretaker.imds.probe import ProbeState
 from caretaker.imds.selection import names, selects
 from caretaker.imds.source_checks import Findings, audit
 from caretaker.imds.verify import (
@@ -62,7 +62,7 @@ class Member(msgspec.Struct, frozen=True, gc=False):
 
 
 # Whether a policy means a node, and field -> who wins it there.
-Want = tuple[bool, Mapping[str, Wanted]]
+Desired = tuple[bool, Mapping[str, DesiredOption]]
 
 
 class PlanInput(msgspec.Struct, frozen=True):
@@ -75,10 +75,10 @@ class PlanInput(msgspec.Struct, frozen=True):
     region: str = ""  # only nodes of this one; "" = of all
     enforce_input: EnforceInput | None = None  # None: Audit
     probing: Probing | None = None  # None: nothing is probed
-    known: Known = Known()  # by the probe
+    probe_state: ProbeState = ProbeState()  # by the probe
     now: float = 0.0  # Unix seconds
     launching: Launching = Launching()  # what launches future nodes
-    wants: Sequence[Want] = ()  # of each member, in order; () = not computed yet
+    desired: Sequence[Desired] = ()  # of each member, in order; () = not computed yet
 
 
 class Plan(msgspec.Struct):
@@ -105,10 +105,12 @@ def plan(plan_input: PlanInput) -> Plan:
     cache = _CheckCache(plan_input, me)
     own = cache.own
     checked: list[tuple[Member, CheckedInstance]] = []
-    node_sources, others = NodeSources(), list[tuple[Member, Mapping[str, Wanted]]]()
+    node_sources, others = NodeSources(), list[tuple[Member, Mapping[str, DesiredOption]]]()
     overridden = slow = 0
     conflicts: dict[str, tuple[str, ...]] = {}
-    for member, (mine, fields) in zip(plan_input.members, plan_input.wants or wants(plan_input), strict=True):
+    for member, (mine, fields) in zip(
+        plan_input.members, plan_input.desired or desired(plan_input), strict=True
+    ):
         if not mine:
             others.append((member, fields))
             continue
@@ -145,14 +147,14 @@ def plan(plan_input: PlanInput) -> Plan:
     )
 
 
-def wants(plan_input: PlanInput) -> Iterator[Want]:
-    """What is wanted of each member: with many selectors of many terms it takes long, so that whoever must
-    not stand still asks for it in pieces."""
+def desired(plan_input: PlanInput) -> Iterator[Desired]:
+    """The desired options of each member. With many selectors of many terms it takes long, so the event loop
+    iterates over it in pieces."""
     me = _me(plan_input)
     # What only audits takes no part in what is written.
     rivals = [policy for policy in plan_input.policies if policy.enforces or not me.enforces]
     merged = _Merged(rivals, me)
-    return map(merged.known, plan_input.members)
+    return map(merged.of, plan_input.members)
 
 
 def _me(plan_input: PlanInput) -> Policy:
@@ -171,8 +173,8 @@ def _enforce_input(
     inputs = msgspec.structs.replace(inputs, options=dict(me.options.given()))
     if plan_input.probing is None or verified is None:
         return inputs
-    probing, findings, now = plan_input.probing, plan_input.known.findings, plan_input.now
-    marks, known = plan_input.known.marks, recorded(inputs.canary, ())
+    probing, findings, now = plan_input.probing, plan_input.probe_state.findings, plan_input.now
+    marks, changed = plan_input.probe_state.marks, recorded(inputs.canary, ())
     canaries = [
         (one, candidate) for (_, one), candidate in zip(checked, candidates, strict=True) if candidate.needed
     ]
@@ -188,7 +190,7 @@ def _enforce_input(
         asked_ahead={
             one.instance: at
             for _, one in checked
-            if one.instance in known and (at := asked_ahead(one.node, findings, marks, now))
+            if one.instance in changed and (at := asked_ahead(one.node, findings, marks, now))
         },
         unproved=(verified.reason, verified.message) if verified.proved is False else ("", ""),
         needed=needed,
@@ -223,7 +225,7 @@ def _candidates(
     fields = frozenset(field for field, _ in me.options.given())
     candidates = []
     for member, one in checked:
-        case = CheckInput(member.ref, one.observed, one.wanted, me.name, fields)
+        case = CheckInput(member.ref, one.observed, one.desired, me.name, fields)
         at, canary = changed.get(one.instance, 0.0), canaries.get(one.instance, (0.0, 0.0))
         candidates.append(_candidate(member, one, at, canary, fits(case, one.result)))
     return candidates
@@ -233,15 +235,15 @@ def _verified(plan_input: PlanInput, candidates: Sequence[Candidate]) -> Verifie
     """Evaluated before all decisions: an unexpected result stops all changes."""
     if plan_input.probing is None:
         return None
-    known = plan_input.known
-    return verify(plan_input.probing, candidates, known.findings, known.marks, plan_input.now)
+    probe_state = plan_input.probe_state
+    return verify(plan_input.probing, candidates, probe_state.findings, probe_state.marks, plan_input.now)
 
 
 def _candidate(
     member: Member, one: CheckedInstance, changed: float, canary: tuple[float, float], fitted: bool
 ) -> Candidate:
     observed, unprobed, (soaks, began) = one.observed, member.ref.unprobed, canary
-    endpoint = one.wanted.get("httpEndpoint")
+    endpoint = one.desired.get("httpEndpoint")
     disabled = observed is not None and observed.options.http_endpoint == "disabled"
     shut = disabled and endpoint is not None and endpoint.value == "disabled" and not endpoint.rivals
     if disabled and not shut:
@@ -262,7 +264,7 @@ def _candidate(
 
 
 def _checked(
-    member: Member, result: CheckResult, wanted: Mapping[str, Wanted], *, probed: bool = False
+    member: Member, result: CheckResult, desired: Mapping[str, DesiredOption], *, probed: bool = False
 ) -> CheckedInstance:
     node, ref, why = member.node, member.ref, ""
     if probed and result.state == "drifted":
@@ -271,7 +273,7 @@ def _checked(
         said = f"not eligible as a canary, because a probe cannot verify its change: {why}"
         result = msgspec.structs.replace(result, reason=Reason.NOT_PROBEABLE, message=said)
     return CheckedInstance(
-        *(node.name, ref.instance, ref.region, node.ready, member.observed, result, wanted),
+        *(node.name, ref.instance, ref.region, node.ready, member.observed, result, desired),
         group=member.groups[0] if member.groups else ("", ""),
         ready_since=node.ready_since,
         provable=not why,
@@ -279,14 +281,14 @@ def _checked(
 
 
 def _elsewhere(
-    others: Iterable[tuple[Member, Mapping[str, Wanted]]], inputs: EnforceInput, cache: "_CheckCache"
+    others: Iterable[tuple[Member, Mapping[str, DesiredOption]]], inputs: EnforceInput, cache: "_CheckCache"
 ) -> list[CheckedInstance]:
     """Changed instances that the policy no longer selects."""
-    known = recorded(inputs.canary, inputs.watched)
+    changed = recorded(inputs.canary, inputs.watched)
     return [
         _checked(member, cache.of(member, fields), fields)
         for member, fields in others
-        if member.ref.instance in known
+        if member.ref.instance in changed
     ]
 
 
@@ -302,16 +304,16 @@ def _enforced(
 
 
 class _Merged:
-    """What is wanted of a node, and whether `me` means it, worked out once for all nodes that are alike to
+    """The desired options of a node, and whether `me` selects it, computed once for all nodes that are alike to
     the selectors: there are thousands of nodes and a few kinds of them."""
 
     def __init__(self, policies: Sequence[Policy], me: Policy) -> None:
         self._policies = policies
         self._me = me
         self._labels = sorted({key for one in (*policies, me) for key in names(one.selector)})
-        self._known: dict[tuple[object, ...], Want] = {}
+        self._known: dict[tuple[object, ...], Desired] = {}
 
-    def known(self, member: Member) -> Want:
+    def of(self, member: Member) -> Desired:
         """See Want."""
         labels = member.node.labels
         alike = (member.groups, member.ref.region, *map(labels.get, self._labels))
@@ -319,11 +321,11 @@ class _Merged:
             self._known[alike] = selects(self._me.selector, labels, member.groups), self._merged(member)
         return self._known[alike]
 
-    def _merged(self, member: Member) -> Mapping[str, Wanted]:
-        # Whoever skips a region leaves its nodes to the others.
+    def _merged(self, member: Member) -> Mapping[str, DesiredOption]:
+        # A policy that skips a region leaves its nodes to the others.
         here = [policy for policy in self._policies if policy.region in ("", member.ref.region)]
         meant = [policy for policy in here if selects(policy.selector, member.node.labels, member.groups)]
-        return merge(Claim(policy.name, policy.priority, policy.options) for policy in meant)
+        return merge(PolicyOptions(policy.name, policy.priority, policy.options) for policy in meant)
 
 
 class _CheckCache:
@@ -335,12 +337,12 @@ class _CheckCache:
         self.own = frozenset(field for field, _ in me.options.given())
         self._known: dict[tuple[object, ...], CheckResult] = {}
 
-    def of(self, member: Member, fields: Mapping[str, Wanted]) -> CheckResult:
+    def of(self, member: Member, fields: Mapping[str, DesiredOption]) -> CheckResult:
         """`fields` as _Merged has them: one mapping for all that are alike."""
         observed, ref = member.observed, member.ref
         compared = ("options", "state", "under_way", "managed", "tagged", "lost")
-        known = None if observed is None else tuple(getattr(observed, one) for one in compared)
-        alike = (id(fields), ref.region, ref.skipped, known)
+        compared_values = None if observed is None else tuple(getattr(observed, one) for one in compared)
+        alike = (id(fields), ref.region, ref.skipped, compared_values)
         if alike not in self._known:
             unasked = self._plan_input.unasked.get(ref.region, "")
             here = _here(member, self._plan_input.region)
@@ -348,7 +350,7 @@ class _CheckCache:
         return self._known[alike]
 
 
-def _node_sources(members: Iterable[tuple[Member, Mapping[str, Wanted]]]) -> NodeSources:
+def _node_sources(members: Iterable[tuple[Member, Mapping[str, DesiredOption]]]) -> NodeSources:
     node_sources = NodeSources()
     for member, fields in members:
         node_sources.add(member.groups, member.ref, member.observed, fields)

@@ -53,11 +53,11 @@ class PolicyState:
             return Reason.ACCESS_DENIED, f"instance {self.denied[0]}: {self.denied[1]}"
         return self.permit.refusal
 
-    def inherit(self, known: Collection[str], now: float) -> None:
+    def inherit(self, recorded: Collection[str], now: float) -> None:
         """Take the instances of the first status, and drop those that leave it."""
         if self.inherited is None:
-            self.inherited, self.inherited_at = set(known), now
-        self.inherited &= set(known)
+            self.inherited, self.inherited_at = set(recorded), now
+        self.inherited &= set(recorded)
 
     def begun(self, canary: CanaryStatus | None) -> None:
         """Soaks in status that began in another process: only the wall clock measures them."""
@@ -69,10 +69,10 @@ class PolicyState:
 
     def _soak(self, canary: CanaryStatus | None, now: float) -> None:
         soaking = [one for one in (canary.groups if canary else ()) if one.phase == "Soaking"]
-        known, self.soaks = self.soaks, {}
+        soaks, self.soaks = self.soaks, {}
         for one in soaking:
             group = (one.kind, one.name)
-            before = known.get(group)
+            before = soaks.get(group)
             self.soaks[group] = before if before and before[0] == one.since else (one.since, now)
 
     def unsure(self) -> set[str]:

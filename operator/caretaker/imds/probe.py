@@ -1,4 +1,4 @@
-"""The verification probe as a DaemonTask, and what its ledger tells of each node.
+"""The verification probe as a DaemonTask, and the findings in its ledger, by node.
 
 Pure: chosen nodes -> the body of the DaemonTask `caretaker-imds-probe`; its ledger's ConfigMaps -> a finding
 for each node. One task serves all policies. It runs on the chosen nodes alone, once, and again where a mark
@@ -31,13 +31,13 @@ RESULTS: Final[tuple[dict[str, str], ...]] = (
 LEDGER_SELECTOR: Final = f"{names.LABEL_LEDGER},{names.LABEL_TASK}={TASK_NAME}"
 
 EMULATED: Final = "Emulated"
-# The run failed, or told nothing: of the place nothing is known.
+# The run failed or has no result: nothing is known of the node.
 UNKNOWN: Final = "Unknown"
 
 _NOBODY: Final = 65534
 _RUN_SECONDS: Final = 60  # the probe takes at most 14
 _START_SECONDS: Final = 600
-_KEPT_SECONDS: Final = 300  # for whoever wants to read a log
+_KEPT_SECONDS: Final = 300  # so that its log can be read
 _AT_ONCE: Final = 20
 # Bytes of all terms that name nodes, and of all marks: a template may have 256 KiB, and so may annotations.
 _ROOM: Final = 128 * 1024
@@ -60,8 +60,8 @@ class Finding(msgspec.Struct, frozen=True, gc=False):
     detail: str = ""  # why it is UNKNOWN, or who answered
 
 
-class Known(msgspec.Struct, frozen=True):
-    """What the task and its ledger tell, by node. `marks`: the re-runs that stand in it; `problem`: why it
+class ProbeState(msgspec.Struct, frozen=True):
+    """The state of the task and its ledger, by node. `marks`: the re-runs that it asks for; `problem`: why it
     could not be read, "" = it was."""
 
     findings: Mapping[str, Finding] = {}
@@ -144,7 +144,7 @@ def needs_write(current: Any, wanted: Any) -> bool:
 
 
 def findings(shards: Iterable[Mapping[str, str]], nodes: Mapping[str, Node]) -> dict[str, Finding]:
-    """What is known of each node, by name; one that was not probed yet, or was replaced since, is left out.
+    """The finding of each node, by name; one that was not probed yet, or was replaced since, is left out.
 
     shards: the `data` of the task's ledger ConfigMaps. nodes: by name.
     """
@@ -168,7 +168,7 @@ def answered(finding: Finding | None, mark: str) -> bool:
 
 
 class _Entry(msgspec.Struct, rename="camel"):
-    """What is read of a ledger entry."""
+    """The part of a ledger entry that is read here."""
 
     node_uid: str = msgspec.field(name="nodeUID")
     result: str
@@ -180,7 +180,7 @@ class _Entry(msgspec.Struct, rename="camel"):
     results: dict[str, Any] = {}
 
 
-class _Told(msgspec.Struct, rename="camel"):
+class _ProbeResults(msgspec.Struct, rename="camel"):
     """The results of a probe."""
 
     verdict: str
@@ -203,15 +203,20 @@ def _finding(entry: _Entry, instance: str) -> Finding:
         why = ": ".join(part for part in (entry.reason, entry.message) if part)
         return Finding(UNKNOWN, entry.finished_at, entry.nonce, detail=why or "the probe failed")
     try:
-        told = msgspec.convert(entry.results, _Told)
+        results = msgspec.convert(entry.results, _ProbeResults)
     except msgspec.ValidationError as error:
         why = f"the probe told nothing of use: {error}"
         return Finding(UNKNOWN, entry.finished_at, entry.nonce, detail=why)
-    if told.instance_id and instance and told.instance_id != instance:
-        why = f"it tells instance {told.instance_id}, the node is {instance}"
+    if results.instance_id and instance and results.instance_id != instance:
+        why = f"it tells instance {results.instance_id}, the node is {instance}"
         return Finding(EMULATED, entry.finished_at, entry.nonce, detail=why)
     return Finding(
-        told.verdict, entry.finished_at, entry.nonce, told.latency_ms, told.needed_hops, told.imdsv1
+        results.verdict,
+        entry.finished_at,
+        entry.nonce,
+        results.latency_ms,
+        results.needed_hops,
+        results.imdsv1,
     )
 
 

@@ -19,7 +19,7 @@ from caretaker.imds.probe import (
     LEDGER_SELECTOR,
     TASK_NAME,
     Finding,
-    Known,
+    ProbeState,
     findings,
     fitting,
     needs_write,
@@ -69,26 +69,26 @@ class Prober:
         """Whether want() has something to do even for a policy that asks for nothing."""
         return not self._unserved and (policy in self._demands or not self._settled)
 
-    async def known(self, nodes: Mapping[str, Node]) -> Known:
-        """What is known of the nodes, by name."""
+    async def probe_state(self, nodes: Mapping[str, Node]) -> ProbeState:
+        """The state of the probe, by name of the node."""
         if self._unserved:
-            return Known(problem=self._unserved)
+            return ProbeState(problem=self._unserved)
         try:
             body = await self._read()
             if body is None:
                 self._found = {}
-                return Known()
+                return ProbeState()
             url = f"/api/v1/namespaces/{self._namespace}/configmaps"
             shards, _ = await self._client.list(url, _Shard, params={"labelSelector": LEDGER_SELECTOR})
         except ApiError as error:
             if error.transient:
                 raise
-            return Known(problem=str(error))
+            return ProbeState(problem=str(error))
         # A task of before, switched off and on again, may have left its own for the garbage collector.
         own = [shard.data for shard in shards if _owned(shard.metadata, body["metadata"]["uid"])]
         self._found = findings(own, nodes)
         # With those for which the task has no room yet.
-        return Known(self._found, self._merged(_marks(body)))
+        return ProbeState(self._found, self._merged(_marks(body)))
 
     async def want(
         self,

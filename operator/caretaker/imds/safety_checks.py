@@ -14,7 +14,7 @@ import msgspec
 from caretaker.api.conditions import PolicyReason as Reason
 from caretaker.imds.checks import ObservedInstance
 from caretaker.imds.drift import OptionChange
-from caretaker.imds.merge import Wanted
+from caretaker.imds.merge import DesiredOption
 
 _TAGS: Final = "instanceMetadataTags"
 
@@ -57,7 +57,7 @@ def blocked(
 
 
 def parameters(
-    wanted: Mapping[str, Wanted], mine: str, leave: Collection[str], observed: ObservedInstance
+    desired: Mapping[str, DesiredOption], mine: str, leave: Collection[str], observed: ObservedInstance
 ) -> dict[str, Any]:
     """Parameters of the call: fields that the policy wins, may set, and that differ. All other fields keep
     their values, also those that another client has changed since the read, such as a disabled endpoint: "If
@@ -67,7 +67,7 @@ def parameters(
     has = dict(observed.options.given())
     won = {
         field: one.value
-        for field, one in sorted(wanted.items())
+        for field, one in sorted(desired.items())
         if one.policy == mine and not one.rivals and field not in leave
     }
     differs = {field: value for field, value in won.items() if has.get(field) != value}

@@ -20,7 +20,7 @@ import msgspec
 from caretaker.api.imds import GroupStatus, Options, SourceState, SourceStatus
 from caretaker.imds.drift import OptionChange, changes
 from caretaker.imds.launching import DEFAULT, LATEST, Launching, ScalingGroup, Template, TemplateRef
-from caretaker.imds.merge import Wanted
+from caretaker.imds.merge import DesiredOption
 from caretaker.imds.node_sources import GroupName, Kind, LaunchSource, NodeSource
 from caretaker.imds.remediation import NewVersion, Script, ec2_name, patch_node_class
 
@@ -61,18 +61,18 @@ class Findings(msgspec.Struct, frozen=True):
 def audit(
     node_sources: Iterable[NodeSource],
     others: Callable[[], Iterable[NodeSource]],
-    known: Launching,
+    launching: Launching,
     me: str,
     own: frozenset[str],
 ) -> Findings:
     """What `me` finds, which names the options `own`. `others`: the nodes that it does not mean; asked for
     only where something has to change."""
     mine = list(node_sources)
-    checker = _SourceChecker(known, lambda: [*mine, *others()])
-    wanted = _wanted(mine, me, own)
+    checker = _SourceChecker(launching, lambda: [*mine, *others()])
+    desired = _desired(mine, me, own)
     found: dict[GroupName, list[SourceStatus]] = {}
-    for group, launch in sorted(wanted):
-        found.setdefault(group, []).append(checker.of(launch, wanted[group, launch]))
+    for group, launch in sorted(desired):
+        found.setdefault(group, []).append(checker.of(launch, desired[group, launch]))
     shown = {group: _worst(sources) for group, sources in found.items()}
     return Findings(
         groups=shown,
@@ -101,11 +101,11 @@ def _worst(sources: Sequence[SourceStatus]) -> SourceStatus:
     return msgspec.structs.replace(first, message=message)
 
 
-def _wanted(
+def _desired(
     node_sources: Iterable[NodeSource], me: str, own: frozenset[str]
-) -> dict[tuple[GroupName, LaunchSource], dict[str, Wanted]]:
+) -> dict[tuple[GroupName, LaunchSource], dict[str, DesiredOption]]:
     """By group and LaunchSource: the options that the policy decides for every node of them."""
-    found: dict[tuple[GroupName, LaunchSource], dict[str, Wanted]] = {}
+    found: dict[tuple[GroupName, LaunchSource], dict[str, DesiredOption]] = {}
     for node_source in node_sources:
         won = {
             field: one
@@ -121,34 +121,34 @@ def _wanted(
 class _SourceChecker:
     """Verdicts on LaunchSources."""
 
-    def __init__(self, known: Launching, node_sources: Callable[[], Sequence[NodeSource]]) -> None:
-        self._known = known
+    def __init__(self, launching: Launching, node_sources: Callable[[], Sequence[NodeSource]]) -> None:
+        self._launching = launching
         self._node_sources = node_sources
         self._all: dict[tuple[str, ...], dict[str, set[Any]]] | None = None
         self._every: Sequence[NodeSource] | None = None
 
-    def of(self, launch: LaunchSource, wanted: Mapping[str, Wanted]) -> SourceStatus:
+    def of(self, launch: LaunchSource, desired: Mapping[str, DesiredOption]) -> SourceStatus:
         """One LaunchSource against the wanted options of a policy."""
-        ways: dict[Kind, Callable[[LaunchSource, Mapping[str, Wanted]], SourceStatus]] = {
+        ways: dict[Kind, Callable[[LaunchSource, Mapping[str, DesiredOption]], SourceStatus]] = {
             "EC2NodeClass": self._node_class,
             "Karpenter": self._karpenter,
             "EKSTemplate": self._eks_template,
             "EKS": self._eks,
             "AutoScalingGroup": self._group,
         }
-        found = ways[launch.kind](launch, wanted)
+        found = ways[launch.kind](launch, desired)
         return msgspec.structs.replace(found, message=found.message[:MAX_MESSAGE])
 
     # ---------------------------------------------------------------- Karpenter
 
-    def _node_class(self, launch: LaunchSource, wanted: Mapping[str, Wanted]) -> SourceStatus:
-        classes, name = self._known.classes, launch.name
+    def _node_class(self, launch: LaunchSource, desired: Mapping[str, DesiredOption]) -> SourceStatus:
+        classes, name = self._launching.classes, launch.name
         if classes is None:
             return SourceStatus("Unknown", node_class=name, message="EC2NodeClasses could not be listed")
         if name not in classes:
             said = f"there is no EC2NodeClass {name} in this cluster"
             return SourceStatus("Ephemeral", node_class=name, message=said)
-        differs = changes(classes[name], wanted)
+        differs = changes(classes[name], desired)
         if not differs:
             return SourceStatus("Compliant", node_class=name)
         # Karpenter has no such field, and sets it to disabled on all that it launches.
@@ -167,20 +167,20 @@ class _SourceChecker:
         return SourceStatus(_state(differs), node_class=name, message=said, mend=command)
 
     @staticmethod
-    def _karpenter(launch: LaunchSource, wanted: Mapping[str, Wanted]) -> SourceStatus:  # noqa: ARG004 - as the others
+    def _karpenter(launch: LaunchSource, desired: Mapping[str, DesiredOption]) -> SourceStatus:  # noqa: ARG004 - as the others
         said = f"no label tells the EC2NodeClass of node pool {launch.name}"
         return SourceStatus("Ephemeral", message=said)
 
     # ---------------------------------------------------------------- EKS
 
-    def _eks(self, launch: LaunchSource, wanted: Mapping[str, Wanted]) -> SourceStatus:
+    def _eks(self, launch: LaunchSource, desired: Mapping[str, DesiredOption]) -> SourceStatus:
         """EKS' own template, which is read and never edited: the node group would be DEGRADED."""
         of, key = SourceStatus("EKSOwned", launch.template, launch.version), (launch.region, launch.template)
-        if launch.template and key not in self._known.templates:
+        if launch.template and key not in self._launching.templates:
             return msgspec.structs.replace(of, state="Unknown", message=_NOT_SEEN)
-        template = self._known.templates.get(key)
+        template = self._launching.templates.get(key)
         version = template.version(launch.version) if template is not None else None
-        differs = changes(version.options if version is not None else Options(), wanted)
+        differs = changes(version.options if version is not None else Options(), desired)
         if version is not None and not differs:
             return msgspec.structs.replace(of, state="Compliant")
         said = (
@@ -191,9 +191,9 @@ class _SourceChecker:
             said = f"{_differences(differs)}; {said}"
         return msgspec.structs.replace(of, message=said)
 
-    def _eks_template(self, launch: LaunchSource, wanted: Mapping[str, Wanted]) -> SourceStatus:
+    def _eks_template(self, launch: LaunchSource, desired: Mapping[str, DesiredOption]) -> SourceStatus:
         ref = TemplateRef(launch.template, launch.version)
-        found = self._launched(launch.region, ref, wanted)
+        found = self._launched(launch.region, ref, desired)
         if not found.differs or found.no_command:
             return found.status
         if (why := self._mixed(launch)) != "":
@@ -219,17 +219,17 @@ class _SourceChecker:
 
     # ---------------------------------------------------------------- Auto Scaling
 
-    def _group(self, launch: LaunchSource, wanted: Mapping[str, Wanted]) -> SourceStatus:
+    def _group(self, launch: LaunchSource, desired: Mapping[str, DesiredOption]) -> SourceStatus:
         name, region = launch.name, launch.region
         of = SourceStatus("Unknown", auto_scaling_group=name)
-        if (region, name) not in self._known.groups:
+        if (region, name) not in self._launching.groups:
             return msgspec.structs.replace(of, message="the Auto Scaling group could not be looked at")
-        group = self._known.groups[region, name]
+        group = self._launching.groups[region, name]
         if group is None or not group.templates:
             said = "has a launch configuration, which cannot be changed: give it a launch template"
             said = f"the Auto Scaling group {said if group is not None else 'is not there any more'}"
             return msgspec.structs.replace(of, state="Unsupported", message=said)
-        found = {ref: self._launched(region, ref, wanted) for ref in group.templates}
+        found = {ref: self._launched(region, ref, desired) for ref in group.templates}
         worst = min(found.values(), key=lambda one: _ORDER.index(one.status.state))
         status = msgspec.structs.replace(worst.status, auto_scaling_group=name)
         if status.state not in FIXABLE or any(one.no_command for one in found.values()):
@@ -241,25 +241,25 @@ class _SourceChecker:
         moving = {ref for ref, one in found.items() if one.differs and _moves(ref)}
         followers = {
             other.name
-            for (where, _), other in self._known.groups.items()
+            for (where, _), other in self._launching.groups.items()
             if where == region and other is not None and moving.intersection(other.templates)
         }
         return msgspec.structs.replace(status, mend=_fix_command(region, group, found, {name} | followers))
 
     # ---------------------------------------------------------------- launch templates
 
-    def _launched(self, region: str, ref: TemplateRef, wanted: Mapping[str, Wanted]) -> "_Launched":
+    def _launched(self, region: str, ref: TemplateRef, desired: Mapping[str, DesiredOption]) -> "_Launched":
         of = SourceStatus("Unknown", ref.template, ref.version)
         key = (region, ref.template)
-        if key not in self._known.templates:
+        if key not in self._launching.templates:
             return _Launched(msgspec.structs.replace(of, message=_NOT_SEEN))
-        template = self._known.templates[key]
+        template = self._launching.templates[key]
         version = template.version(ref.version) if template is not None else None
         if template is None or version is None:
             what = f"version {ref.version} of it" if template is not None else "the launch template"
             said = f"{what} is not there any more: nothing can be launched"
             return _Launched(msgspec.structs.replace(of, state="Unsupported", message=said))
-        differs = changes(version.options, wanted)
+        differs = changes(version.options, desired)
         of = msgspec.structs.replace(of, launch_template=template.id, state=_state(differs))
         if not differs:
             return _Launched(of)
@@ -288,7 +288,7 @@ class _SourceChecker:
     def _everybody(self) -> Mapping[tuple[str, ...], Mapping[str, set[Any]]]:
         """What all policies want, by source: see _targets()."""
         if self._all is None:
-            self._all = _targets(self._known_sources(), self._known)
+            self._all = _targets(self._known_sources(), self._launching)
         return self._all
 
     def _known_sources(self) -> Sequence[NodeSource]:
@@ -323,12 +323,12 @@ class _Launched(msgspec.Struct, frozen=True):
 
 
 def _targets(
-    node_sources: Iterable[NodeSource], known: Launching
+    node_sources: Iterable[NodeSource], launching: Launching
 ) -> dict[tuple[str, ...], dict[str, set[Any]]]:
     """By source: option -> values that nodes from there should have. Options in conflict are nobody's."""
     found: dict[tuple[str, ...], dict[str, set[Any]]] = {}
     for node_source in node_sources:
-        for key in _keys(node_source.launch, known):
+        for key in _keys(node_source.launch, launching):
             fields = found.setdefault(key, {})
             for field, one in node_source.fields.items():
                 if not one.rivals:
@@ -336,13 +336,13 @@ def _targets(
     return found
 
 
-def _keys(launch: LaunchSource, known: Launching) -> Iterable[tuple[str, ...]]:
+def _keys(launch: LaunchSource, launching: Launching) -> Iterable[tuple[str, ...]]:
     if launch.kind == "EC2NodeClass":
         yield ("class", launch.name)
     elif launch.kind == "EKSTemplate":
         yield ("template", launch.region, launch.template, launch.version)
     elif launch.kind == "AutoScalingGroup":
-        group = known.groups.get((launch.region, launch.name))
+        group = launching.groups.get((launch.region, launch.name))
         for ref in group.templates if group is not None else ():
             yield ("template", launch.region, ref.template, ref.version)
 

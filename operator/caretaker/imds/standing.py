@@ -30,7 +30,7 @@ def standing(one: CheckedInstance | None, changes: Sequence[FieldChange], me: st
         return "out"
     if one.result.state == "unknown" or one.observed is None:
         return "unknown"
-    if any(change.field not in one.wanted for change in changes):
+    if any(change.field not in one.desired for change in changes):
         return "out"
     if not all(_wanted(one, change, me) for change in changes):
         return "left"
@@ -61,5 +61,5 @@ def _compared(observed: ObservedInstance, changes: Sequence[FieldChange]) -> Sta
 
 def _wanted(one: CheckedInstance, change: FieldChange, me: str) -> bool:
     """Whether the policy still wants this change of the instance."""
-    wanted = one.wanted[change.field]
-    return wanted.policy == me and not wanted.rivals and text(wanted.value) == change.after
+    desired = one.desired[change.field]
+    return desired.policy == me and not desired.rivals and text(desired.value) == change.after

@@ -80,8 +80,8 @@ def _since(
     before: Iterable[ExceptionStatus], found: Iterable[ExceptionStatus], now: str
 ) -> tuple[ExceptionStatus, ...]:
     """With the time when each was first seen so."""
-    known = {_same(entry): entry.since for entry in before}
-    return tuple(msgspec.structs.replace(entry, since=known.get(_same(entry)) or now) for entry in found)
+    earlier = {_same(entry): entry.since for entry in before}
+    return tuple(msgspec.structs.replace(entry, since=earlier.get(_same(entry)) or now) for entry in found)
 
 
 def _spec_events(spec: Spec | None) -> Iterator[Event]:
@@ -98,8 +98,8 @@ def _spec_events(spec: Spec | None) -> Iterator[Event]:
 
 def _passed(before: Status, after: Status) -> Iterator[Event]:
     """The event for groups whose canary has just passed."""
-    known = before.canary.passed if before.canary is not None else ()
-    new = [one for one in (after.canary.passed if after.canary is not None else ()) if one not in known]
+    earlier = before.canary.passed if before.canary is not None else ()
+    new = [one for one in (after.canary.passed if after.canary is not None else ()) if one not in earlier]
     if not new:
         return
     every = dict.fromkeys(f"{one.kind}/{one.name}" if one.name else "nodes without a group" for one in new)

@@ -93,21 +93,21 @@ def verify(
         for candidate in candidates
         if candidate.counts and not candidate.fit and not candidate.unprobed
     ]
-    known = {
+    findings = {
         candidate.node: finding
         for candidate in (*chosen, *unfit)
         if (finding := found.get(candidate.node)) is not None
         and (_since(candidate, finding, now) or _still_wrong(probing, candidate, finding))
         and _lasts(probing, finding, now)
     }
-    wrong = [candidate for candidate in unfit if _wrong(probing, candidate, known.get(candidate.node))]
-    reason, message, proved = _evaluated(probing, [*chosen, *wrong], known)
+    wrong = [candidate for candidate in unfit if _wrong(probing, candidate, findings.get(candidate.node))]
+    reason, message, proved = _evaluated(probing, [*chosen, *wrong], findings)
     waiting = not all(answered(found.get(node), mark) for node, mark in asked.items())
     made = [(candidate, found[candidate.node]) for candidate in chosen if candidate.node in found]
     wake = min((_wake(probing, candidate, one, now) for candidate, one in made), default=None)
     return Verified(
         asked,
-        _groups(chosen, known),
+        _groups(chosen, findings),
         reason,
         message + _left_out(candidates),
         proved,
@@ -117,7 +117,7 @@ def verify(
         {
             candidate.node: why
             for candidate in chosen
-            if (why := _wrong(probing, candidate, known.get(candidate.node)))
+            if (why := _wrong(probing, candidate, findings.get(candidate.node)))
         },
     )
 
@@ -307,9 +307,9 @@ def _doubt(candidate: Candidate, finding: Finding) -> str:
 
 
 def _evaluated(
-    probing: Probing, chosen: Sequence[Candidate], known: Mapping[str, Finding]
+    probing: Probing, chosen: Sequence[Candidate], findings: Mapping[str, Finding]
 ) -> tuple[str, str, bool | None]:
-    probed = [(candidate, known[candidate.node]) for candidate in chosen if candidate.node in known]
+    probed = [(candidate, findings[candidate.node]) for candidate in chosen if candidate.node in findings]
     wrong = [
         (candidate, finding, why)
         for candidate, finding in probed
@@ -360,14 +360,14 @@ def _left_out(candidates: Iterable[Candidate]) -> str:
 
 
 def _groups(
-    chosen: Sequence[Candidate], known: Mapping[str, Finding]
+    chosen: Sequence[Candidate], findings: Mapping[str, Finding]
 ) -> dict[Group, tuple[int | None, ProbeStatus]]:
     """For each group the hop limit that pods need, and the measurements."""
     of: dict[Group, list[Finding]] = {}
     for candidate in chosen:
-        if candidate.node in known:
+        if candidate.node in findings:
             for group in candidate.groups:
-                of.setdefault(group, []).append(known[candidate.node])
+                of.setdefault(group, []).append(findings[candidate.node])
     return {group: (_needed(findings), _measured(findings)) for group, findings in of.items()}
 
 

@@ -16,7 +16,7 @@ from caretaker.api.times import format_time
 from caretaker.imds.checks import CheckInput, ObservedInstance, check
 from caretaker.imds.enforce_input import CheckedInstance, EnforceInput, Group
 from caretaker.imds.instance_ref import InstanceRef
-from caretaker.imds.merge import Claim, merge
+from caretaker.imds.merge import PolicyOptions, merge
 
 ME: Final = "p"
 HERE: Final = "eu-west-1"
@@ -24,7 +24,7 @@ WALL: Final = 1_800_000_000.0
 GENERATION: Final = 3
 GOOD: Final = Options(2, "required", "enabled")
 BAD: Final = Options(1, "required", "enabled")
-MINE: Final = Claim(ME, 100, Options(2, "required"))
+MINE: Final = PolicyOptions(ME, 100, Options(2, "required"))
 GROUP: Final = ("EKSManagedNodegroup", "a")
 HOP: Final = "httpPutResponseHopLimit"
 RAISE: Final = FieldChange(HOP, "1", "2")
@@ -35,11 +35,11 @@ READY_SINCE: Final = WALL - 86_400.0
 def found(
     number: int,
     options: Options = BAD,
-    *others: Claim,
+    *others: PolicyOptions,
     region: str = HERE,
     ready: bool = True,
     unasked: str = "",
-    mine: Claim = MINE,
+    mine: PolicyOptions = MINE,
     group: Group = GROUP,
     ready_since: float = READY_SINCE,
     provable: bool = True,

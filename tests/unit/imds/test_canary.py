@@ -13,7 +13,7 @@ from caretaker.imds.change_attempts import NO_ANSWER, ChangeAttempt, failed, sen
 from caretaker.imds.checks import CheckResult
 from caretaker.imds.enforce import enforce
 from caretaker.imds.enforce_input import CheckedInstance
-from caretaker.imds.merge import Claim
+from caretaker.imds.merge import PolicyOptions
 from caretaker.imds.soak import floor, soak, soaked_at
 from caretaker.imds.standing import standing
 from unit.imds.enforcing import (
@@ -76,10 +76,10 @@ def instances(record: Record) -> list[str]:
         (found(1, GOOD, unasked="away"), "unknown"),
         (found(1, GOOD, tagged=False), "unknown"),
         (found(1, GOOD, managed=True), "out"),
-        (found(1, GOOD, mine=Claim(ME, 1, Options(3))), "left"),
-        (found(1, GOOD, mine=Claim(ME, 1, Options(None, "required"))), "out"),
-        (found(1, GOOD, Claim("q", 200, Options(2))), "left"),
-        (found(1, GOOD, Claim("q", 100, Options(3))), "left"),
+        (found(1, GOOD, mine=PolicyOptions(ME, 1, Options(3))), "left"),
+        (found(1, GOOD, mine=PolicyOptions(ME, 1, Options(None, "required"))), "out"),
+        (found(1, GOOD, PolicyOptions("q", 200, Options(2))), "left"),
+        (found(1, GOOD, PolicyOptions("q", 100, Options(3))), "left"),
         (found(1, Options(5)), "strayed"),
         (found(1, Options()), "strayed"),
         (found(1, BAD), "differs"),
@@ -213,7 +213,7 @@ def test_one_that_was_applied_and_is_set_back_fails_the_canary(options: Options,
 @pytest.mark.parametrize("when", ["Changing", "Soaking"])
 def test_one_that_labels_take_out_of_the_policy_gives_its_place_to_no_other(when: str) -> None:
     """Such as the label that a node gets because it is broken."""
-    out = found(1, GOOD, mine=Claim("q", 1, Options(None, "required")))
+    out = found(1, GOOD, mine=PolicyOptions("q", 1, Options(None, "required")))
     before = canaries(canary(when, 1))
     made = stepped(out, canary=before)
     assert (phase(made), reasons(made)) == ("Failed", ["CanaryLost"])
@@ -271,7 +271,7 @@ def test_one_of_a_failed_canary_counts_while_its_node_is_not_ready(
 
 
 def test_what_is_not_wanted_any_more_is_no_canary_and_watched_all_the_same() -> None:
-    three = found(1, GOOD, mine=Claim(ME, 1, Options(3)))
+    three = found(1, GOOD, mine=PolicyOptions(ME, 1, Options(3)))
     both = canaries(canary("Soaking", 1, 2))
     made = stepped(three, found(2, GOOD), canary=both)
     assert (made.canaries, sorted(instances(made)), made.faults) == ({}, ["i-1", "i-2"], ())

@@ -6,13 +6,13 @@ from caretaker.api.imds import Options
 from caretaker.imds.checks import CheckInput, CheckResult, ObservedInstance, check
 from caretaker.imds.drift import OptionChange
 from caretaker.imds.instance_ref import InstanceRef
-from caretaker.imds.merge import Claim, merge
+from caretaker.imds.merge import PolicyOptions, merge
 
 HERE = InstanceRef("i-0abc1234", "eu-west-1")
 HOP = "httpPutResponseHopLimit"
-TWO = [Claim("p", 100, Options(2))]
-HIGHER = [*TWO, Claim("q", 200, Options(3))]
-RIVAL = [*TWO, Claim("q", 100, Options(3))]
+TWO = [PolicyOptions("p", 100, Options(2))]
+HIGHER = [*TWO, PolicyOptions("q", 200, Options(3))]
+RIVAL = [*TWO, PolicyOptions("q", 100, Options(3))]
 DRIFT = (OptionChange(HOP, 1, 2, "p", "HopLimit"),)
 
 CASES = {
@@ -80,14 +80,14 @@ CASES = {
     "another policy wants the same, and wins by its name": (
         HERE,
         ObservedInstance(Options(1)),
-        [*TWO, Claim("a", 100, Options(2))],
+        [*TWO, PolicyOptions("a", 100, Options(2))],
         "",
         CheckResult("drifted", "Drifted", changes=(OptionChange(HOP, 1, 2, "a", "HopLimit"),)),
     ),
     "a field that only another policy names is the other's to tell": (
         HERE,
         ObservedInstance(Options(2, "optional")),
-        [*TWO, Claim("q", 100, Options(http_tokens="required"))],
+        [*TWO, PolicyOptions("q", 100, Options(http_tokens="required"))],
         "",
         CheckResult("compliant"),
     ),
@@ -181,7 +181,7 @@ CASES = {
 def test_check(
     ref: InstanceRef,
     observed: ObservedInstance | None,
-    claims: list[Claim],
+    claims: list[PolicyOptions],
     unasked: str,
     expected: CheckResult,
 ) -> None:

@@ -11,7 +11,7 @@ from caretaker.imds.cases import with_failure
 from caretaker.imds.change_attempts import ChangeAttempt, failed, sent
 from caretaker.imds.enforce import AHEAD, PASS_SECONDS, POLL_SECONDS, READY_SECONDS, Enforced, enforce
 from caretaker.imds.enforce_input import BATCH, WATCH_SECONDS
-from caretaker.imds.merge import Claim
+from caretaker.imds.merge import PolicyOptions
 from unit.imds.enforcing import (
     BAD,
     CLOSE,
@@ -180,10 +180,10 @@ def test_a_region_that_is_used_up_holds_up_no_other() -> None:
 
 
 def test_each_policy_sends_its_own_options_and_the_losers_nothing() -> None:
-    tokens = Claim("q", 200, Options(http_tokens="required"))
+    tokens = PolicyOptions("q", 200, Options(http_tokens="required"))
     made = enforce([found(1, Options(1, "optional", "enabled"), tokens)], inputs())
     assert [dict(w.options) for w in made.writes] == [CALL]
-    loses = enforce([found(1, BAD, Claim("q", 200, Options(3)))], inputs())
+    loses = enforce([found(1, BAD, PolicyOptions("q", 200, Options(3)))], inputs())
     assert (loses.writes, loses.phase) == ((), "Enforced")
 
 
@@ -218,7 +218,7 @@ def test_where_nothing_may_be_changed_the_last_attempt_goes_on_by_what_is_seen()
 
 
 def test_tags_that_the_metadata_service_cannot_show_are_not_enabled() -> None:
-    tags = Claim(ME, 100, Options(instance_metadata_tags="enabled"))
+    tags = PolicyOptions(ME, 100, Options(instance_metadata_tags="enabled"))
     made = enforce([found(1, Options(2, instance_metadata_tags="disabled"), mine=tags)], inputs())
     assert [why.reason for _, why in made.blocked] == ["TagKeysUnfit"]
     fit = found(1, Options(2, instance_metadata_tags="disabled"), mine=tags, unfit_tags=False)
@@ -239,7 +239,7 @@ def test_what_the_account_blocks_is_told_while_it_differs() -> None:
     attempt = failed(ChangeAttempt(options=CALL), 990.0, "BlockedByAccountPolicy", "no", wait=86_400.0)
     assert enforce([found(1)], inputs(attempts={"i-1": attempt})).account_blocked == ("no",)
     assert enforce([found(1, GOOD)], inputs(attempts={"i-1": attempt})).account_blocked == ()
-    other = found(1, mine=Claim("p", 100, Options(3)))
+    other = found(1, mine=PolicyOptions("p", 100, Options(3)))
     three = passed(FieldChange(HOP, "1", "3"))
     made = enforce(
         [other], inputs(attempts={"i-1": attempt}, options={HOP: 3}, canary=canaries(stood=(three,)))
@@ -615,7 +615,7 @@ def test_what_is_not_known_of_a_canary_replaces_it_by_no_other() -> None:
 
 
 def test_one_that_is_meant_no_more_is_watched_and_another_is_the_canary() -> None:
-    other = Claim("q", 100, Options(5))
+    other = PolicyOptions("q", 100, Options(5))
     made = enforce([found(2)], inputs(canary=canaries(canary("Soaking", 1))), [found(1, GOOD, mine=other)])
     assert (written(made), chosen(made)) == (["i-2"], {GROUP: ["i-2"]})
     assert [one.instance for group in made.changed for one in group.instances] == ["i-1"]
@@ -773,8 +773,10 @@ def test_only_a_canary_that_has_failed_is_given_back_and_only_while_the_breaker_
     assert (held.phase, held.writes) == ("DriftTooWide", ())
 
 
-@pytest.mark.parametrize("mine", [Claim(ME, 100, Options(3)), Claim(ME, 100, Options(None, "required"))])
-def test_what_the_policy_does_not_mean_any_more_is_not_given_back(mine: Claim) -> None:
+@pytest.mark.parametrize(
+    "mine", [PolicyOptions(ME, 100, Options(3)), PolicyOptions(ME, 100, Options(None, "required"))]
+)
+def test_what_the_policy_does_not_mean_any_more_is_not_given_back(mine: PolicyOptions) -> None:
     lost = canaries(canary("Failed", 1, 2))
     opened = BreakerStatus(GENERATION, 0, format_time(WALL), "x", "CanaryLost")
     given: dict[str, Any] = {"canary": lost, "breaker": opened, "on_failure": "Restore"}

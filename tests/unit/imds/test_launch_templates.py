@@ -178,7 +178,7 @@ async def test_what_is_new_alone_is_asked_for(provider: LaunchTemplateProvider, 
         ("versions", ("lt-1", "$Latest", "$Default", "2")),
         ("tags", ["lt-1"]),
     ]
-    template = found.known.templates[HERE, "lt-1"]
+    template = found.launching.templates[HERE, "lt-1"]
     assert template is not None
     assert sorted(template.versions) == [1, 2, 3]
 
@@ -188,8 +188,8 @@ async def test_names_go_by_100_a_call_and_pages_are_followed(
 ) -> None:
     cloud.groups = {f"g{number:03d}": ("lt-1", "$Latest") for number in range(150)}
     found = await get(provider, *(member(group=name) for name in cloud.groups))
-    assert len(found.known.groups) == 150
-    assert all(group is not None for group in found.known.groups.values())
+    assert len(found.launching.groups) == 150
+    assert all(group is not None for group in found.launching.groups.values())
     asked = [len(what) for operation, what in cloud.calls if operation == "groups"]
     assert asked == [100, 100, 50]
 
@@ -201,12 +201,12 @@ async def test_what_is_not_there_is_asked_for_once_and_fails_nothing_else(
     for _ in range(2):
         found = await get(provider, member(group="gone"), eks("9"), eks("1", "lt-9"), eks("1", "garbage"))
     assert found.problems == ()
-    assert found.known.groups == {(HERE, "gone"): None}
-    template = found.known.templates[HERE, "lt-1"]
+    assert found.launching.groups == {(HERE, "gone"): None}
+    template = found.launching.templates[HERE, "lt-1"]
     assert template is not None
     assert (sorted(template.versions), template.stack) == ([1, 3], "net")
-    assert found.known.templates[HERE, "lt-9"] is None
-    assert found.known.templates[HERE, "garbage"] is None
+    assert found.launching.templates[HERE, "lt-9"] is None
+    assert found.launching.templates[HERE, "garbage"] is None
     asked = [what for operation, what in cloud.calls if operation == "versions"]
     assert len(asked) == 4, "lt-1 once more, without the version that is not there"
 
@@ -217,7 +217,7 @@ async def test_a_version_that_is_gone_hides_none_that_is_there(
     cloud.templates["lt-1"] = 8
     for _ in range(2):
         found = await get(provider, eks("5"), eks("9"))
-    template = found.known.templates[HERE, "lt-1"]
+    template = found.launching.templates[HERE, "lt-1"]
     assert template is not None
     assert (sorted(template.versions), template.latest, template.default) == ([1, 5, 8], 8, 1)
     assert len([operation for operation, _ in cloud.calls if operation == "versions"]) == 4
@@ -246,9 +246,11 @@ async def test_a_denied_action_is_told_and_waited_out_while_the_rest_is_known(
     mine = (member(group="a"), eks())
     found = await get(provider, *mine)
     assert found.problems == (DENIED,)
-    assert [name for _, name in found.known.groups] == groups
-    assert sorted(name for _, name in found.known.templates) == templates
-    assert {one.stack for one in found.known.templates.values() if one} == ({stack} if templates else set())
+    assert [name for _, name in found.launching.groups] == groups
+    assert sorted(name for _, name in found.launching.templates) == templates
+    assert {one.stack for one in found.launching.templates.values() if one} == (
+        {stack} if templates else set()
+    )
     tries = []
     for wait in (15.0, 30.0, 60.0, 300.0):
         clock.now += wait - 1
@@ -263,8 +265,8 @@ async def test_a_denied_action_is_told_and_waited_out_while_the_rest_is_known(
     clock.now += 300
     found = await get(provider, *mine)
     assert found.problems == ()
-    assert sorted(name for _, name in found.known.templates) == ["lt-1", "lt-2"]
-    assert {one.stack for one in found.known.templates.values() if one} == {""}
+    assert sorted(name for _, name in found.launching.templates) == ["lt-1", "lt-2"]
+    assert {one.stack for one in found.launching.templates.values() if one} == {""}
 
 
 async def test_node_classes_are_listed_once_a_resync_and_may_come_later(
@@ -273,7 +275,7 @@ async def test_node_classes_are_listed_once_a_resync_and_may_come_later(
     cloud.errors["classes"] = ApiError(404, "NotFound")
     for _ in range(3):
         found = await get(provider, KARPENTER)
-    assert (found.known.classes, found.problems) == ({}, ())
+    assert (found.launching.classes, found.problems) == ({}, ())
     urls = [f"/apis/karpenter.k8s.aws/{version}/ec2nodeclasses" for version in ("v1", "v1beta1")]
     assert cloud.calls == [("classes", url) for url in urls]
     cloud.errors.clear()
@@ -281,11 +283,11 @@ async def test_node_classes_are_listed_once_a_resync_and_may_come_later(
     cloud.classes["later"] = {"httpTokens": "something new"}
     clock.now += FRESH
     found = await get(provider, KARPENTER)
-    assert found.known.classes == {
+    assert found.launching.classes == {
         "default": Options(1, None, None, "enabled", "disabled"),
         "later": Options(),
     }
-    assert (await get(provider, member())).known.classes is None, "no node of this policy comes from one"
+    assert (await get(provider, member())).launching.classes is None, "no node of this policy comes from one"
 
 
 async def test_node_classes_of_the_older_version_are_read_where_it_alone_is_served(
@@ -294,7 +296,7 @@ async def test_node_classes_of_the_older_version_are_read_where_it_alone_is_serv
     cloud.unserved.add("/apis/karpenter.k8s.aws/v1/ec2nodeclasses")
     cloud.classes["default"] = {"httpPutResponseHopLimit": 1}
     found = await get(provider, KARPENTER)
-    assert found.known.classes == {"default": Options(1, instance_metadata_tags="disabled")}
+    assert found.launching.classes == {"default": Options(1, instance_metadata_tags="disabled")}
     assert found.problems == ()
     cloud.errors["classes"] = problem = ApiError(403, "Forbidden", "cannot list")
     clock.now += FRESH
@@ -307,12 +309,12 @@ async def test_node_classes_that_may_not_be_listed_are_told_and_tried_again(
     cloud.errors["classes"] = problem = ApiError(403, "Forbidden", 'cannot list resource "ec2nodeclasses"')
     for _ in range(3):
         found = await get(provider, KARPENTER)
-        assert (found.known.classes, found.problems) == (None, (problem,))
+        assert (found.launching.classes, found.problems) == (None, (problem,))
     assert len(cloud.calls) == 1
     cloud.errors.clear()
     clock.now += 15
     found = await get(provider, KARPENTER)
-    assert (found.known.classes, found.problems) == ({}, ())
+    assert (found.launching.classes, found.problems) == ({}, ())
 
 
 async def test_regions_are_apart_and_another_leader_starts_anew(
@@ -320,7 +322,7 @@ async def test_regions_are_apart_and_another_leader_starts_anew(
 ) -> None:
     cloud.groups = {"a": ("lt-1", "$Latest")}
     found = await get(provider, member(group="a"), member(group="a", region="us-east-1"))
-    assert set(found.known.groups) == {(HERE, "a"), ("us-east-1", "a")}
+    assert set(found.launching.groups) == {(HERE, "a"), ("us-east-1", "a")}
     assert provider.calls == len(cloud.calls) == 6
     provider.clear()
     await get(provider, member(group="a"))

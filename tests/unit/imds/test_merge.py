@@ -6,48 +6,53 @@ import pytest
 
 from caretaker.api.imds import FieldChange, Options
 from caretaker.imds.drift import OptionChange, changes, slow_and_open, value
-from caretaker.imds.merge import Claim, Wanted, merge
+from caretaker.imds.merge import DesiredOption, PolicyOptions, merge
 
 HOP, TOKENS = "httpPutResponseHopLimit", "httpTokens"
 
 
 def test_each_field_goes_to_the_highest_priority_that_sets_it() -> None:
-    base = Claim("base", 100, Options(http_put_response_hop_limit=1, http_tokens="required"))
-    gpu = Claim("gpu", 200, Options(http_put_response_hop_limit=3))
+    base = PolicyOptions("base", 100, Options(http_put_response_hop_limit=1, http_tokens="required"))
+    gpu = PolicyOptions("gpu", 200, Options(http_put_response_hop_limit=3))
     assert merge([base, gpu]) == {
-        HOP: Wanted(3, "gpu", 200, losers=("base",)),
-        TOKENS: Wanted("required", "base", 100),
+        HOP: DesiredOption(3, "gpu", 200, losers=("base",)),
+        TOKENS: DesiredOption("required", "base", 100),
     }
 
 
 def test_who_wants_the_same_with_less_priority_has_not_lost() -> None:
     assert merge(
-        [Claim("a", 1, Options(http_tokens="required")), Claim("b", 2, Options(http_tokens="required"))]
-    ) == {TOKENS: Wanted("required", "b", 2)}
+        [
+            PolicyOptions("a", 1, Options(http_tokens="required")),
+            PolicyOptions("b", 2, Options(http_tokens="required")),
+        ]
+    ) == {TOKENS: DesiredOption("required", "b", 2)}
 
 
 def test_equal_priorities_with_different_values_are_a_conflict_of_that_field_alone() -> None:
-    one = Claim("one", 100, Options(http_put_response_hop_limit=1, http_tokens="required"))
-    two = Claim("two", 100, Options(http_put_response_hop_limit=2, http_tokens="required"))
-    low = Claim("low", 50, Options(http_put_response_hop_limit=3))
+    one = PolicyOptions("one", 100, Options(http_put_response_hop_limit=1, http_tokens="required"))
+    two = PolicyOptions("two", 100, Options(http_put_response_hop_limit=2, http_tokens="required"))
+    low = PolicyOptions("low", 50, Options(http_put_response_hop_limit=3))
     found = merge([one, two, low])
     assert found[HOP].rivals == ("one", "two")
     assert found[HOP].losers == ("low",)
-    assert found[TOKENS] == Wanted("required", "one", 100)
+    assert found[TOKENS] == DesiredOption("required", "one", 100)
     assert changes(Options(1, "optional"), found) == (
         OptionChange(TOKENS, "optional", "required", "one", tightens="Tokens"),
     )
 
 
 def test_a_higher_priority_ends_a_conflict_below_it() -> None:
-    claims = [Claim(name, 100, Options(http_put_response_hop_limit=n)) for n, name in enumerate("abc", 1)]
-    high = Claim("high", 101, Options(http_put_response_hop_limit=2))
-    assert merge([*claims, high])[HOP] == Wanted(2, "high", 101, losers=("a", "c"))
+    claims = [
+        PolicyOptions(name, 100, Options(http_put_response_hop_limit=n)) for n, name in enumerate("abc", 1)
+    ]
+    high = PolicyOptions("high", 101, Options(http_put_response_hop_limit=2))
+    assert merge([*claims, high])[HOP] == DesiredOption(2, "high", 101, losers=("a", "c"))
 
 
 def test_the_order_of_policies_does_not_matter() -> None:
     claims = [
-        Claim(
+        PolicyOptions(
             f"p{n}",
             n % 3,
             Options(http_put_response_hop_limit=1 + n % 4, http_tokens=("optional", "required")[n % 2]),
@@ -79,13 +84,13 @@ LOOSENINGS = {
 
 @pytest.mark.parametrize(("current", "wanted", "loosens"), LOOSENINGS.values(), ids=LOOSENINGS.keys())
 def test_what_opens_an_instance_is_told(current: Options, wanted: Options, loosens: str) -> None:
-    (change,) = changes(current, merge([Claim("p", 1, wanted)]))
+    (change,) = changes(current, merge([PolicyOptions("p", 1, wanted)]))
     assert change.loosens == loosens
 
 
 def test_what_is_as_wanted_changes_nothing() -> None:
     options = Options(2, "required", "enabled", "disabled", "disabled")
-    assert changes(options, merge([Claim("p", 1, options)])) == ()
+    assert changes(options, merge([PolicyOptions("p", 1, options)])) == ()
     assert changes(options, {}) == ()
 
 

@@ -11,7 +11,7 @@ from caretaker.imds.checks import ObservedInstance
 from caretaker.imds.enforce_input import EnforceInput, recorded
 from caretaker.imds.instance_ref import InstanceRef, policy_inputs, readiness
 from caretaker.imds.launching import ScalingGroup, TemplateRef, scaling_group, template_of
-from caretaker.imds.merge import Claim, merge
+from caretaker.imds.merge import PolicyOptions, merge
 from caretaker.imds.node_sources import LaunchSource, NodeSource, NodeSources, launch_source_of
 from caretaker.imds.remediation import bounded
 from caretaker.imds.selection import names
@@ -50,7 +50,7 @@ def test_launch_source(
 
 
 def test_nodes_that_are_alike_are_one_heir_and_all_others_are_not() -> None:
-    fields, other = (merge([Claim("p", 1, Options(hops))]) for hops in (2, 3))
+    fields, other = (merge([PolicyOptions("p", 1, Options(hops))]) for hops in (2, 3))
     ref = {**MINE, "node_class": ""}
     node_sources = NodeSources()
     for _ in range(2):

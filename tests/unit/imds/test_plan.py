@@ -31,8 +31,8 @@ from caretaker.imds.change_attempts import ChangeAttempt, failed
 from caretaker.imds.checks import ObservedInstance
 from caretaker.imds.enforce_input import EnforceInput
 from caretaker.imds.instance_ref import InstanceRef, instance_ref_of
-from caretaker.imds.plan import Member, Plan, PlanInput, Policy, plan, wants
-from caretaker.imds.probe import Finding, Known
+from caretaker.imds.plan import Member, Plan, PlanInput, Policy, desired, plan
+from caretaker.imds.probe import Finding, ProbeState
 from caretaker.imds.verify import Probing
 
 HOP = "httpPutResponseHopLimit"
@@ -96,8 +96,8 @@ def test_what_is_wanted_may_be_found_out_beforehand_in_pieces() -> None:
     labels: list[dict[str, str]] = [{}, {"imds": "unmanaged"}, {"kind": "other"}]
     members = [member(node(n, some, group="a"), Options(1 + n % 2)) for n, some in enumerate(labels * 2)]
     found = PlanInput("two", (mine, other), members)
-    before = msgspec.structs.replace(found, wants=list(wants(found)))
-    assert [mine for mine, _ in before.wants] == [True, False, True] * 2
+    before = msgspec.structs.replace(found, desired=list(desired(found)))
+    assert [mine for mine, _ in before.desired] == [True, False, True] * 2
     assert plan(before) == plan(found)
 
 
@@ -318,7 +318,7 @@ def test_what_is_known_of_an_instance_tells_it_apart_from_those_that_are_alike()
     assert made.summary == Summary(nodes=5, compliant=1, pending=1, skipped=1, gone=2)
 
 
-def probed(options: Options, known: Known | None = None, **more: Any) -> Mapping[str, str]:
+def probed(options: Options, known: ProbeState | None = None, **more: Any) -> Mapping[str, str]:
     """The marks of a canary that soaks since SINCE."""
     one = ChangedInstance("i-00000001", "n001", SINCE, applied=True, ready_since="1970-01-01T00:00:00Z")
     change = FieldChange("httpTokens", "optional", "required")
@@ -329,7 +329,12 @@ def probed(options: Options, known: Known | None = None, **more: Any) -> Mapping
     inputs = msgspec.structs.replace(ENFORCING, **given)
     held = member(msgspec.structs.replace(node(1), ready=True), options, at=math.inf)
     made = planned(
-        [held], mine, enforce_input=inputs, probing=Probing(), now=inputs.wall, known=known or Known()
+        [held],
+        mine,
+        enforce_input=inputs,
+        probing=Probing(),
+        now=inputs.wall,
+        probe_state=known or ProbeState(),
     )
     assert made.verified is not None
     return made.verified.marks
@@ -344,7 +349,7 @@ def test_a_canary_is_probed_once_more_after_it_was_seen_applied() -> None:
     """A finding from before that time may be of the former options."""
     since = parse_time(SINCE) or 0.0
     between = format_micros(since - 30.0)
-    early = Known({"n001": Finding("Reachable", since - 20.0, between)}, {"n001": between})
+    early = ProbeState({"n001": Finding("Reachable", since - 20.0, between)}, {"n001": between})
     marks = probed(Options(2, "required"), early, changed={"i-00000001": since - 60.0})
     assert marks["n001"] > format_micros(since + 1.0)
 
@@ -466,8 +471,8 @@ def test_what_probes_measured_is_told_by_group() -> None:
     ready = [msgspec.structs.replace(node(n, group=g), ready=True) for n, g in ((1, "a"), (2, "b"))]
     members = [member(one, Options(3)) for one in ready]
     mine = Policy("two", 100, Options(3), Selector())
-    found = Known({"n001": Finding("Reachable", 1e9 - 5.0, "", 3.0, 2)})
-    made = planned(members, mine, probing=Probing(), now=1e9, known=found)
+    found = ProbeState({"n001": Finding("Reachable", 1e9 - 5.0, "", 3.0, 2)})
+    made = planned(members, mine, probing=Probing(), now=1e9, probe_state=found)
     assert [(g.name, g.required_hop_limit, g.probe) for g in made.groups] == [
         ("a", 2, ProbeStatus(1, 1, 3.0)),
         ("b", None, None),
@@ -520,9 +525,9 @@ def test_an_unexpected_result_counts_while_it_is_unknown_whether_the_instance_di
     options: Options | None, told: Any, proved: bool | None
 ) -> None:
     one = member(msgspec.structs.replace(node(1), ready=True), options, **told)
-    known = Known({"n001": Finding("HopLimited", 1e9 - 5.0, "", None, 9)})
+    known = ProbeState({"n001": Finding("HopLimited", 1e9 - 5.0, "", None, 9)})
     unasked = {} if options is not None else {"eu-west-1": "it does not answer"}
-    made = planned([one], TWO, probing=Probing(), now=1e9, known=known, unasked=unasked)
+    made = planned([one], TWO, probing=Probing(), now=1e9, probe_state=known, unasked=unasked)
     assert (made.summary.unknown, made.verified and made.verified.proved) == (1, proved)
 
 

@@ -19,7 +19,7 @@ from caretaker.api.imds import (
 from caretaker.api.times import format_micros, parse_time
 from caretaker.imds.launching import Launching, ScalingGroup, Template, TemplateRef, Version
 from caretaker.imds.plan import Plan, Policy
-from caretaker.imds.probe import Finding, Known
+from caretaker.imds.probe import Finding, ProbeState
 from caretaker.imds.verify import Probing
 from unit.imds.test_plan import (
     ENFORCING,
@@ -115,7 +115,7 @@ def test_a_change_that_has_passed_is_made_on_the_others() -> None:
 
 def soaks(
     options: Options,
-    known: Known,
+    known: ProbeState,
     *,
     phase: Any = "Soaking",
     since: str = SINCE,
@@ -131,14 +131,14 @@ def soaks(
     mine = Policy("two", 100, Options(2), Selector(), enforces=True)
     ready = member(msgspec.structs.replace(node(1), ready=True), options)
     return planned(
-        [ready, member(node(2))], mine, enforce_input=inputs, probing=Probing(), now=1e9, known=known
+        [ready, member(node(2))], mine, enforce_input=inputs, probing=Probing(), now=1e9, probe_state=known
     )
 
 
 @pytest.mark.parametrize(("on_failure", "reason"), [("Restore", "CanaryUnreachable"), ("Keep", "")])
 def test_what_a_probe_finds_of_a_canary_fails_it(on_failure: Any, reason: str) -> None:
     mark = format_micros(1e9 - 50.0)
-    known = Known({"n001": Finding("Blocked", 1e9 - 40.0, mark)}, {"n001": mark})
+    known = ProbeState({"n001": Finding("Blocked", 1e9 - 40.0, mark)}, {"n001": mark})
     made = soaks(Options(2), known, on_failure=on_failure)
     assert made.enforced is not None
     assert made.verified is not None
@@ -165,10 +165,10 @@ def test_a_canary_that_cannot_be_probed_is_named() -> None:
     assert "cannot be probed: its operating system is windows" in made.message
 
 
-def asked(seconds: float, verdict: str = "Blocked") -> Known:
+def asked(seconds: float, verdict: str = "Blocked") -> ProbeState:
     """The result of a probe that was requested so many seconds after SINCE."""
     at = (parse_time(SINCE) or 0.0) + seconds
-    return Known({"n001": Finding(verdict, at + 0.5, format_micros(at))}, {"n001": format_micros(at)})
+    return ProbeState({"n001": Finding(verdict, at + 0.5, format_micros(at))}, {"n001": format_micros(at)})
 
 
 @pytest.mark.parametrize(("after", "counts"), [(-50.0, False), (0.9, False), (1.0, True), (30.0, True)])
@@ -196,7 +196,9 @@ def test_a_result_from_before_a_change_does_not_count_for_what_is_no_canary() ->
     changed = {"i-00000001": (parse_time(SINCE) or 0.0) + 60.0}
     inputs = msgspec.structs.replace(ENFORCING, changed=changed)
     ready = member(msgspec.structs.replace(node(1), ready=True), Options(2))
-    made = planned([ready], enforce_input=inputs, probing=Probing(), now=1e9, known=asked(30.0)).verified
+    made = planned(
+        [ready], enforce_input=inputs, probing=Probing(), now=1e9, probe_state=asked(30.0)
+    ).verified
     assert made is not None
     assert not made.faults
     assert made.message == "0 of 1 node(s) have been probed"
@@ -215,14 +217,14 @@ def test_a_probe_that_was_asked_for_after_the_change_is_not_asked_for_again(
 ) -> None:
     since = parse_time(SINCE) or 0.0
     mark = format_micros(since + after)
-    known = Known({"n001": Finding("Reachable", since + 5.0, mark)}, {"n001": mark})
+    known = ProbeState({"n001": Finding("Reachable", since + 5.0, mark)}, {"n001": mark})
     assert (probed(Options(2, "required"), known)["n001"] != mark) is again
 
 
 def test_what_is_set_is_told_beside_what_a_probe_found() -> None:
     ready = member(msgspec.structs.replace(node(1), ready=True), Options(2))
-    known = Known({"n001": Finding("HopLimited", 1e9 - 5.0, "", None, 3)})
-    made = planned([ready], probing=Probing(), now=1e9, known=known).verified
+    known = ProbeState({"n001": Finding("HopLimited", 1e9 - 5.0, "", None, 3)})
+    made = planned([ready], probing=Probing(), now=1e9, probe_state=known).verified
     assert made is not None
     assert made.message == (
         "1 of 1 probed node(s) have an unexpected result; n001: a pod does not reach IMDS (HopLimited, and "
@@ -233,7 +235,7 @@ def test_what_is_set_is_told_beside_what_a_probe_found() -> None:
 def test_where_a_policy_disables_the_endpoint_nothing_may_reach_it() -> None:
     ready = member(msgspec.structs.replace(node(1), ready=True), Options(2, http_endpoint="disabled"))
     off = Policy("off", 100, Options(http_endpoint="disabled"), Selector())
-    known = Known({"n001": Finding("Reachable", 1e9 - 5.0, "", 3.0, 2)})
-    made = planned([ready], TWO, off, probing=Probing(), now=1e9, known=known).verified
+    known = ProbeState({"n001": Finding("Reachable", 1e9 - 5.0, "", 3.0, 2)})
+    made = planned([ready], TWO, off, probing=Probing(), now=1e9, probe_state=known).verified
     assert made is not None
     assert (made.reason, made.proved) == ("StillReachable", False)

@@ -166,7 +166,7 @@ async def test_a_right_that_is_missing_is_told_and_stops_nothing(api: Api) -> No
     for verb in ("create", "get"):
         api.errors[verb] = ApiError(403, "Forbidden", f'User "x" cannot {verb} resource "daemontasks"')
         assert f"cannot {verb} resource" in await want(made, "p", "a", "p")
-    assert "cannot get resource" in (await made.known({})).problem
+    assert "cannot get resource" in (await made.probe_state({})).problem
 
 
 async def test_nodes_for_which_there_is_no_room_have_their_turn(api: Api) -> None:
@@ -185,7 +185,7 @@ async def test_nodes_for_which_there_is_no_room_have_their_turn(api: Api) -> Non
         entry = {"result": "Succeeded", "seq": 1, "nonce": mark, "results": {"verdict": "Reachable"}}
         told = {name: json.dumps({**entry, "nodeUID": f"u{name}"}) for name in ran}
         api.ledger = [("u", told)]
-        known = await made.known(nodes)
+        known = await made.probe_state(nodes)
         assert known.findings.keys() == ran
         assert known.marks[names[-1]] == mark, "though the task has it no more"
         if len(ran) == len(names):
@@ -195,7 +195,7 @@ async def test_nodes_for_which_there_is_no_room_have_their_turn(api: Api) -> Non
 
 async def test_where_its_namespace_is_not_served_it_is_told_and_not_made(api: Api) -> None:
     made = prober(api, "ops is not looked at")
-    assert (await made.known({})).problem == "ops is not looked at"
+    assert (await made.probe_state({})).problem == "ops is not looked at"
     assert await want(made, "p", "a", "p") == "ops is not looked at"
     assert api.writes == []
 
@@ -210,5 +210,5 @@ async def test_what_a_task_of_before_has_found_is_not_read(api: Api) -> None:
         return {"a": json.dumps(entry)}
 
     api.ledger = [("u", shard(1, "Reachable")), ("before", shard(7, "Blocked"))]
-    known = await made.known({"a": Node("a", "ua", {})})
+    known = await made.probe_state({"a": Node("a", "ua", {})})
     assert known.findings["a"].verdict == "Reachable"

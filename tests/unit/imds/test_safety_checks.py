@@ -8,7 +8,7 @@ import pytest
 from caretaker.api.imds import Options, Permit
 from caretaker.imds.checks import ObservedInstance
 from caretaker.imds.drift import changes
-from caretaker.imds.merge import Claim, merge
+from caretaker.imds.merge import PolicyOptions, merge
 from caretaker.imds.safety_checks import Blocked, blocked, parameters
 
 NAMES = get_args(Permit)
@@ -31,7 +31,7 @@ def told(
     unfit: bool | None = False,
 ) -> dict[str, str]:
     seen = ObservedInstance(now, unfit_tags=unfit)
-    found = changes(now, merge([Claim("p", 1, wanted)]))
+    found = changes(now, merge([PolicyOptions("p", 1, wanted)]))
     kept = {change.field: blocked(change, seen, loosening, tightening) for change in found}
     return {field: why.reason for field, why in kept.items() if why is not None}
 
@@ -104,13 +104,13 @@ def test_why_a_change_is_not_made_is_told_whole(
     field: str, ends: tuple[str, str], unfit: bool | None, reason: str, message: str
 ) -> None:
     now, wanted = (msgspec.convert({field: end}, Options) for end in ends)
-    (change,) = changes(now, merge([Claim("p", 1, wanted)]))
+    (change,) = changes(now, merge([PolicyOptions("p", 1, wanted)]))
     assert blocked(change, ObservedInstance(now, unfit_tags=unfit), (), ()) == Blocked(
         change, reason, message
     )
 
 
-def sends(now: Options, *claims: Claim, leave: tuple[str, ...] = ()) -> dict[str, Any]:
+def sends(now: Options, *claims: PolicyOptions, leave: tuple[str, ...] = ()) -> dict[str, Any]:
     return parameters(merge(claims), "p", leave, ObservedInstance(now))
 
 
@@ -118,36 +118,47 @@ HERE = Options(1, "optional", "enabled", "disabled", "disabled")
 
 
 def test_what_it_wins_and_differs_is_sent_and_nothing_along() -> None:
-    tokens = Claim("q", 2, Options(http_tokens="required"))
-    assert sends(HERE, Claim("p", 1, Options(2, "optional")), tokens) == {"HttpPutResponseHopLimit": 2}
-    assert sends(HERE, Claim("p", 1, Options(2, "optional", "enabled"))) == {"HttpPutResponseHopLimit": 2}
+    tokens = PolicyOptions("q", 2, Options(http_tokens="required"))
+    assert sends(HERE, PolicyOptions("p", 1, Options(2, "optional")), tokens) == {
+        "HttpPutResponseHopLimit": 2
+    }
+    assert sends(HERE, PolicyOptions("p", 1, Options(2, "optional", "enabled"))) == {
+        "HttpPutResponseHopLimit": 2
+    }
     hop = ("httpPutResponseHopLimit",)
-    assert sends(HERE, Claim("p", 1, Options(2, "required")), leave=hop) == {"HttpTokens": "required"}
+    assert sends(HERE, PolicyOptions("p", 1, Options(2, "required")), leave=hop) == {"HttpTokens": "required"}
 
 
 def test_what_ec2_does_not_tell_differs() -> None:
     both = {"HttpPutResponseHopLimit": 2, "HttpTokens": "required"}
-    assert sends(Options(), Claim("p", 1, Options(2, "required"))) == both
+    assert sends(Options(), PolicyOptions("p", 1, Options(2, "required"))) == both
 
 
 def test_where_nothing_differs_all_that_it_wins_is_sent_again() -> None:
     """EC2 reports the accepted values before it applies them."""
-    mine, tokens = Claim("p", 1, Options(1, "optional")), Claim("q", 2, Options(http_tokens="required"))
+    mine, tokens = (
+        PolicyOptions("p", 1, Options(1, "optional")),
+        PolicyOptions("q", 2, Options(http_tokens="required")),
+    )
     assert sends(HERE, mine) == {"HttpPutResponseHopLimit": 1, "HttpTokens": "optional"}
     assert sends(HERE, mine, tokens) == {"HttpPutResponseHopLimit": 1}
 
 
 def test_an_option_in_conflict_is_not_sent() -> None:
-    sent = sends(HERE, Claim("p", 1, Options(2, "required")), Claim("q", 1, Options(3)))
+    sent = sends(HERE, PolicyOptions("p", 1, Options(2, "required")), PolicyOptions("q", 1, Options(3)))
     assert sent == {"HttpTokens": "required"}
 
 
-@pytest.mark.parametrize("closing", [(), (Claim("q", 2, Options(http_endpoint="disabled")),)])
-def test_an_endpoint_is_opened_or_closed_only_where_that_is_wanted(closing: tuple[Claim, ...]) -> None:
+@pytest.mark.parametrize("closing", [(), (PolicyOptions("q", 2, Options(http_endpoint="disabled")),)])
+def test_an_endpoint_is_opened_or_closed_only_where_that_is_wanted(
+    closing: tuple[PolicyOptions, ...],
+) -> None:
     off = Options(1, "optional", "disabled")
     for now in (HERE, off):
-        assert sends(now, Claim("p", 1, Options(http_tokens="required")), *closing) == {
+        assert sends(now, PolicyOptions("p", 1, Options(http_tokens="required")), *closing) == {
             "HttpTokens": "required"
         }
-    assert sends(off, Claim("p", 1, Options(http_endpoint="enabled"))) == {"HttpEndpoint": "enabled"}
-    assert sends(HERE, Claim("p", 1, Options(http_endpoint="disabled"))) == {"HttpEndpoint": "disabled"}
+    assert sends(off, PolicyOptions("p", 1, Options(http_endpoint="enabled"))) == {"HttpEndpoint": "enabled"}
+    assert sends(HERE, PolicyOptions("p", 1, Options(http_endpoint="disabled"))) == {
+        "HttpEndpoint": "disabled"
+    }

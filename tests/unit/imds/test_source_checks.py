@@ -16,7 +16,7 @@ from caretaker.imds.launching import (
     scaling_group,
     template_of,
 )
-from caretaker.imds.merge import Claim, merge
+from caretaker.imds.merge import PolicyOptions, merge
 from caretaker.imds.node_sources import NodeSources
 from caretaker.imds.source_checks import Findings, audit
 
@@ -27,7 +27,7 @@ UNSET: dict[str, Any] = {"HttpPutResponseHopLimit": 2}
 OTHER = {"HttpTokens": "optional"}
 WANTED = Options(2, "required")
 OWN = frozenset(("httpPutResponseHopLimit", "httpTokens"))
-ME = merge([Claim("me", 100, WANTED)])
+ME = merge([PolicyOptions("me", 100, WANTED)])
 SPOT = ("AutoScalingGroup", "spot")
 APPS = ("EKSManagedNodegroup", "apps")
 POOL = ("KarpenterNodePool", "pool")
@@ -351,7 +351,9 @@ def test_a_mixed_instances_policy_is_as_good_as_its_worst_template_and_sent_back
 
 
 def test_a_policy_is_asked_for_what_it_wins_and_mends_for_all_policies() -> None:
-    both = merge([Claim("me", 100, WANTED), Claim("tokens", 200, Options(None, "optional", "enabled"))])
+    both = merge(
+        [PolicyOptions("me", 100, WANTED), PolicyOptions("tokens", 200, Options(None, "optional", "enabled"))]
+    )
     node_sources = NodeSources()
     node_sources.add((SPOT,), InstanceRef("i-1", HERE), ObservedInstance(Options(), group="spot"), both)
     one = known(template(BAD), group=of_group("$Latest"))
@@ -363,7 +365,7 @@ def test_a_policy_is_asked_for_what_it_wins_and_mends_for_all_policies() -> None
 
 
 def test_an_option_in_conflict_is_nobodys() -> None:
-    rivals = merge([Claim("me", 100, WANTED), Claim("you", 100, Options(3))])
+    rivals = merge([PolicyOptions("me", 100, WANTED), PolicyOptions("you", 100, Options(3))])
     node_sources = NodeSources()
     node_sources.add((SPOT,), InstanceRef("i-1", HERE), ObservedInstance(Options(), group="spot"), rivals)
     source = audit(node_sources, tuple, known(template(BAD), group=of_group("$Latest")), "me", OWN).groups[
@@ -378,7 +380,7 @@ def test_what_only_some_nodes_of_a_group_should_have_is_not_asked_of_its_source(
     first: bool, priority: int
 ) -> None:
     node_sources = NodeSources()
-    other = merge([Claim("me", 100, WANTED), Claim("some", priority, Options(1))])
+    other = merge([PolicyOptions("me", 100, WANTED), PolicyOptions("some", priority, Options(1))])
     for fields in (ME, other) if first else (other, ME):
         node_sources.add((SPOT,), InstanceRef("i-1", HERE), ObservedInstance(Options(), group="spot"), fields)
     one = known(template(BAD), group=of_group("$Latest"))
@@ -388,7 +390,7 @@ def test_what_only_some_nodes_of_a_group_should_have_is_not_asked_of_its_source(
 def test_a_template_whose_nodes_should_differ_has_no_command() -> None:
     mine, others = NodeSources(), NodeSources()
     mine.add((SPOT,), InstanceRef("i-1", HERE), ObservedInstance(Options(), group="spot"), ME)
-    three = merge([Claim("you", 100, Options(3))])
+    three = merge([PolicyOptions("you", 100, Options(3))])
     others.add(
         (("AutoScalingGroup", "b"),), InstanceRef("i-2", HERE), ObservedInstance(Options(), group="b"), three
     )
@@ -403,7 +405,7 @@ def test_a_template_whose_nodes_should_differ_has_no_command() -> None:
 
 
 def test_karpenter_never_sets_tags() -> None:
-    tags = merge([Claim("me", 100, Options(instance_metadata_tags="enabled"))])
+    tags = merge([PolicyOptions("me", 100, Options(instance_metadata_tags="enabled"))])
     node_sources = NodeSources()
     node_sources.add((POOL,), InstanceRef("i-1", HERE, node_class="default"), None, tags)
     one = known(classes={"default": Options(2, instance_metadata_tags="disabled")})
@@ -413,7 +415,7 @@ def test_karpenter_never_sets_tags() -> None:
 
 
 def test_ipv6_is_spelled_as_each_of_them_spells_it() -> None:
-    ipv6 = merge([Claim("me", 100, Options(http_protocol_ipv6="enabled"))])
+    ipv6 = merge([PolicyOptions("me", 100, Options(http_protocol_ipv6="enabled"))])
     own = frozenset(("httpProtocolIpv6",))
     for ref, observed, group, spelled in (
         (InstanceRef("i-1", HERE, node_class="default"), None, POOL, "httpProtocolIPv6"),
@@ -536,11 +538,13 @@ def of_three(version: str, *blocks: dict[str, Any]) -> SourceStatus:
         {(HERE, name): ScalingGroup(name, (one,)) for name, one in zip(names, refs, strict=True)},
         {(HERE, "lt-1"): template(*blocks)},
     )
-    hop = merge([Claim("me", 100, Options(2))])
+    hop = merge([PolicyOptions("me", 100, Options(2))])
     node_sources, others = NodeSources(), NodeSources()
     node_sources.add((SPOT,), InstanceRef("i-1", HERE), None, hop)
     for name, tokens in (("a", "required"), ("b", "optional")):
-        wanted = merge([Claim("me", 100, Options(2)), Claim(name, 100, Options(None, tokens))])
+        wanted = merge(
+            [PolicyOptions("me", 100, Options(2)), PolicyOptions(name, 100, Options(None, tokens))]
+        )
         others.add((("AutoScalingGroup", name),), InstanceRef("i-2", HERE), None, wanted)
     return audit(node_sources, lambda: others, launching, "me", OWN).groups[SPOT]
 

@@ -8,7 +8,7 @@ from caretaker.api.imds import Options, SourceStatus
 from caretaker.imds.checks import ObservedInstance
 from caretaker.imds.instance_ref import InstanceRef
 from caretaker.imds.launching import Launching, ScalingGroup, Template, TemplateRef, Version
-from caretaker.imds.merge import Claim, merge
+from caretaker.imds.merge import PolicyOptions, merge
 from caretaker.imds.node_sources import NodeSources
 from caretaker.imds.source_checks import MAX_MESSAGE, Findings, audit
 from unit.imds.test_source_checks import (
@@ -113,7 +113,7 @@ def of(*nodes: tuple[Any, InstanceRef, Any], launching: Launching, others: tuple
 
 
 def claim(*options: Any, name: str = "you") -> Any:
-    return merge([Claim(name, 100, Options(*options))])
+    return merge([PolicyOptions(name, 100, Options(*options))])
 
 
 SPOT_HERE, WEB = InstanceRef("i-1", HERE), ("AutoScalingGroup", "web")

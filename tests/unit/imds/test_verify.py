@@ -13,7 +13,7 @@ from caretaker.imds.drift import OptionChange
 from caretaker.imds.enforce_input import EnforceInput
 from caretaker.imds.instance_ref import instance_ref_of
 from caretaker.imds.plan import Member, Plan, PlanInput, Policy, plan
-from caretaker.imds.probe import UNKNOWN, Finding, Known
+from caretaker.imds.probe import UNKNOWN, Finding, ProbeState
 from caretaker.imds.verify import Candidate, Probing, Verified, passed_probe, required, unprovable, verify
 
 NOW = 1_800_000_000.0
@@ -400,10 +400,16 @@ def test_a_canary_passes_only_by_a_probe_that_was_asked_for_after_it_was_seen_ap
 
     def made(asked: float | None, **told: Any) -> Plan:
         finding = seen(asked=asked, **told)
-        known = Known({ready.name: finding}, {ready.name: finding.mark})
+        known = ProbeState({ready.name: finding}, {ready.name: finding.mark})
         return plan(
             PlanInput(
-                "two", [mine], [first, second], enforce_input=inputs, probing=PROBING, known=known, now=NOW
+                "two",
+                [mine],
+                [first, second],
+                enforce_input=inputs,
+                probing=PROBING,
+                probe_state=known,
+                now=NOW,
             )
         )
 
@@ -449,11 +455,11 @@ def test_a_canary_that_is_to_be_restored_fails_only_by_a_result(told: dict[str, 
         "two", 1, now=5.0, wall=NOW, canary=canary, tightening=("HopLimit",), on_failure="Restore"
     )
     mine = Policy("two", 100, Options(1), Selector(), enforces=True)
-    known = Known({ready.name: seen(asked=300, **{**V1, **told})})
+    known = ProbeState({ready.name: seen(asked=300, **{**V1, **told})})
     asks = msgspec.structs.replace(PROBING, expect="PodBlocked")
     members = [running(ready, 1), running(node("i-00000002"), 2)]
     made = plan(
-        PlanInput("two", [mine], members, enforce_input=inputs, probing=asks, known=known, now=NOW)
+        PlanInput("two", [mine], members, enforce_input=inputs, probing=asks, probe_state=known, now=NOW)
     ).enforced
     assert made is not None
     assert (made.breaker.reason if made.breaker is not None else "") == reason
@@ -470,9 +476,9 @@ def test_a_finding_that_counts_and_is_not_as_expected_stops_every_batch() -> Non
 
     def writes(finding: Finding, **probing: Any) -> int:
         asks = msgspec.structs.replace(PROBING, **probing)
-        known = Known({ready.name: finding})
+        known = ProbeState({ready.name: finding})
         made = plan(
-            PlanInput("two", [mine], members, enforce_input=inputs, probing=asks, known=known, now=NOW)
+            PlanInput("two", [mine], members, enforce_input=inputs, probing=asks, probe_state=known, now=NOW)
         )
         assert made.enforced is not None
         return len(made.enforced.writes)
@@ -498,7 +504,13 @@ def test_a_hop_limit_that_is_too_low_for_a_group_is_held() -> None:
     for expect, reason in (("PodReachable", ["HopLimitTooLow"]), ("Any", [])):
         asks = msgspec.structs.replace(PROBING, expect=expect)
         found = PlanInput(
-            "two", [mine], members, enforce_input=inputs, probing=asks, known=Known(finding), now=NOW
+            "two",
+            [mine],
+            members,
+            enforce_input=inputs,
+            probing=asks,
+            probe_state=ProbeState(finding),
+            now=NOW,
         )
         made = plan(found)
         assert made.enforced is not None
