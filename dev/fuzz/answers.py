@@ -14,7 +14,7 @@ import msgspec
 from caretaker.api.s3refresh import SQSSource
 from caretaker.aws.response_check import PROTOCOLS, fault_of
 from caretaker.aws.services import api_name
-from caretaker.daemontask.ecs.check import Call, ServiceState, UnclearError, Wanted, check, following
+from caretaker.daemontask.ecs.check import Call, CheckParams, ServiceState, UnclearError, check, following
 from caretaker.imds.inventory import cluster_tag, observed_instance
 from caretaker.imds.launching import scaling_group, template_of
 from caretaker.s3refresh import queue_view
@@ -92,7 +92,7 @@ def _answers(content: bytes) -> dict[str, Any] | None:
 def look(answers: Mapping[str, Any]) -> ServiceState | Call:
     """A look at a cluster, each of whose calls gets the same answer whenever it is made; of a list the first
     page alone, because a page is a turn of the event loop. A Call: the last one, which has no answer."""
-    looking = check(Wanted("prod", "agent", "Active", max_count=50, max_decrease_percent=50))
+    looking = check(CheckParams("prod", "agent", "Active", max_count=50, max_decrease_percent=50))
     step = following(looking, None)
     while isinstance(step, Call) and step.method in answers:
         step = following(looking, {**answers[step.method], "nextToken": ""})

@@ -128,14 +128,16 @@ def planned_policy(prepared: tuple[StatusInput, policy_plan.PlanInput]) -> Any:
     return policy_status.events_of(view.read.status, status, view.read.spec), status
 
 
-def _cluster(number: int) -> ecs_snapshot.Known:
+def _cluster(number: int) -> ecs_snapshot.ClusterState:
     """Every tenth fails, every other tenth is left as it is; the others were set a moment ago."""
     if number % 10 == 0:
         trouble = ecs_snapshot.Trouble("AccessDenied", f"allow {number}", transient=False)
-        return ecs_snapshot.Known(trouble=trouble, failures=3, retry=NOW + number)
+        return ecs_snapshot.ClusterState(trouble=trouble, failures=3, retry=NOW + number)
     reason = "DaemonService" if number % 10 == 1 else ""
     service = ServiceState(reason, f"cluster {number}: {reason}", desired=3, running=2, counted=4, target=3)
-    return ecs_snapshot.Known(service, NOW - 10 - number, NOW - 5, event_at=NOW - 5, update_at=NOW, calls=3)
+    return ecs_snapshot.ClusterState(
+        service, NOW - 10 - number, NOW - 5, event_at=NOW - 5, update_at=NOW, calls=3
+    )
 
 
 _CLUSTERS: Final = {"a": _cluster(2), **{f"c{number}": _cluster(number) for number in range(1000)}}

@@ -119,7 +119,7 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
                 state.eligibility_rules, state.revision = EligibilityRules(task.spec.template), revision
                 state.template_error = state.turn = None
                 state.pod_cost = pod_cost(task.metadata, task.spec, revision)
-            state.refusals.clear()
+            state.refused_pods.clear()
             await cache_eligibility(state.eligibility_rules, list(self._nodes.values()))
         elif state.eligibility_rules.costly:  # events do not compute costly eligibility
             await cache_eligibility(state.eligibility_rules, list(self._nodes.values()))
@@ -282,8 +282,8 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
             seq_skips=state.seq_skips,
             vanished=state.not_before,
             deprioritised=state.deprioritised,
-            refused=state.refusals.by_node,
-            refused_until=state.refusals.until,
+            refused=state.refused_pods.by_node,
+            refused_until=state.refused_pods.until,
             undeletable=state.undeletable,
             unplaced=state.unplaced,
             forget=state.absent(shards.node_names, self._nodes, now, self._scale),

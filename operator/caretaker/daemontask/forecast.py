@@ -17,7 +17,7 @@ from caretaker.daemontask.ledger import Value
 from caretaker.daemontask.plan import Plan, plan
 from caretaker.daemontask.reports import decision_input, reports
 from caretaker.daemontask.run_triggers import NO_PODS, key_of
-from caretaker.daemontask.slots import Room, Shares, room_for, share_out, turn
+from caretaker.daemontask.slots import Room, SlotAssignment, room_for, share_out, turn
 from caretaker.daemontask.snapshot import Snapshot
 from caretaker.daemontask.ticks import with_tick
 
@@ -77,12 +77,12 @@ def forecast(snapshot: Snapshot) -> Forecast:
     waiting = [r for r in found.values() if r.decision.start and (r.decision.failing or not gated)]
     holders = [report for report in found.values() if report.decision.slot]
     room = room_for(snapshot, planned.desired, max(len(holders) + len(waiting), planned.desired))
-    shares = Shares()
+    assignment = SlotAssignment()
     if not planned.hold:
-        shares = share_out(snapshot, room.width, holders, waiting, len(waiting))
+        assignment = share_out(snapshot, room.width, holders, waiting, len(waiting))
     # Where a budget lets nothing run, the waves are those after it.
-    turns = {} if planned.hold else _turns(snapshot, waiting, shares, room.width or room.beyond)
-    return Forecast(snapshot, planned, dict(sorted(found.items())), turns, len(shares.starts), room)
+    turns = {} if planned.hold else _turns(snapshot, waiting, assignment, room.width or room.beyond)
+    return Forecast(snapshot, planned, dict(sorted(found.items())), turns, len(assignment.starts), room)
 
 
 def _settle(snapshot: Snapshot) -> tuple[Snapshot, Plan]:
@@ -102,8 +102,10 @@ def _settle(snapshot: Snapshot) -> tuple[Snapshot, Plan]:
     return snapshot, planned
 
 
-def _turns(snapshot: Snapshot, waiting: list[NodeReport], shares: Shares, limit: int) -> dict[str, int]:
-    now = {report.node.name: 1 for report in shares.starts}
+def _turns(
+    snapshot: Snapshot, waiting: list[NodeReport], assignment: SlotAssignment, limit: int
+) -> dict[str, int]:
+    now = {report.node.name: 1 for report in assignment.starts}
     later = (report for report in waiting if report.node.name not in now)
     ordered = enumerate(sorted(later, key=lambda report: turn(snapshot, report)))
     return now | {report.node.name: place // limit + (2 if now else 1) for place, report in ordered}

@@ -44,7 +44,7 @@ from caretaker.daemontask.pod_failure_policy import (
     used_up,
     was_used_up,
 )
-from caretaker.daemontask.refusals import Refusal
+from caretaker.daemontask.refused_pods import RefusedPod
 from caretaker.daemontask.run_triggers import (
     RETRY,
     DecisionInput,
@@ -312,7 +312,7 @@ def _held(inputs: DecisionInput, eligibility: Eligibility, again: Entry) -> tupl
     return kept, since if down and since <= kept else 0.0
 
 
-def _wanting(inputs: DecisionInput, again: Entry | None, refusal: Refusal | None, reason: str) -> Decision:
+def _wanting(inputs: DecisionInput, again: Entry | None, refusal: RefusedPod | None, reason: str) -> Decision:
     """A node that may start: now, or when its backoff is over.
 
     A node on which a run has ended without success keeps its slot, else each one that waits for its retry

@@ -26,7 +26,7 @@ from caretaker.daemontask.reports import decision_input, reports
 from caretaker.daemontask.results import Summary, summarise
 from caretaker.daemontask.rollout import Rollout
 from caretaker.daemontask.run_triggers import key_of
-from caretaker.daemontask.slots import Room, Shares, room_for, share_out
+from caretaker.daemontask.slots import Room, SlotAssignment, room_for, share_out
 from caretaker.daemontask.snapshot import Snapshot
 from caretaker.daemontask.ticks import Tick
 
@@ -42,7 +42,7 @@ class Plan(msgspec.Struct):
     deletes: list[Pod] = []
     freed_slots: list[Pod] = []  # live ones of `deletes` whose slots are counted as free, see keep_slots
     starts: list[Start] = []  # those of nodes that hold a slot already come first
-    shares: Shares = Shares()  # of the starts, once `freed_slots` are gone
+    assignment: SlotAssignment = SlotAssignment()  # of the starts, once `freed_slots` are gone
     holders: list[NodeReport] = []  # nodes that hold a slot
     width: int | None = None  # how many may, where parallelism or a budget limits it
     intents: dict[str, Entry] = {}  # node name -> what is written before its start, of AtMostOnce
@@ -330,25 +330,25 @@ def _start(snapshot: Snapshot, result: Plan, wanting: list[NodeReport], room: Ro
         _wake(result, snapshot.refused_until)
         return
     most = 1 if snapshot.one_at_a_time or snapshot.refused_until else BATCH
-    shares = share_out(snapshot, room.width - undeletable, holders, wanting, most)
-    if shares.short or over:
+    assignment = share_out(snapshot, room.width - undeletable, holders, wanting, most)
+    if assignment.short or over:
         result.budget = room.budget
         _wake(result, room.budget_boundary)
-    stuck = not shares.starts and slots.all_stuck(snapshot, holders)
-    result.jammed = holders if stuck and (shares.short or over or result.rollout.gated) else result.jammed
-    shares, paced = slots.paced(shares, snapshot.allowed)
+    stuck = not assignment.starts and slots.all_stuck(snapshot, holders)
+    result.jammed = holders if stuck and (assignment.short or over or result.rollout.gated) else result.jammed
+    assignment, paced = slots.paced(assignment, snapshot.allowed)
     result.paced_at = snapshot.allowed_at if paced else result.paced_at
-    if not shares.starts or result.tick.taken:
+    if not assignment.starts or result.tick.taken:
         return
-    result.budget_boundary, result.shares = room.budget_boundary, shares
-    result.queued -= len(shares.starts)
-    result.more = len(shares.starts) == BATCH and len(wanting) > BATCH
-    _begin(snapshot, result, shares)
+    result.budget_boundary, result.assignment = room.budget_boundary, assignment
+    result.queued -= len(assignment.starts)
+    result.more = len(assignment.starts) == BATCH and len(wanting) > BATCH
+    _begin(snapshot, result, assignment)
 
 
-def _begin(snapshot: Snapshot, result: Plan, shares: Shares) -> None:
+def _begin(snapshot: Snapshot, result: Plan, assignment: SlotAssignment) -> None:
     inputs = decision_input(snapshot, result.requests)
-    for report in shares.starts:
+    for report in assignment.starts:
         node, decision = report.node, report.decision
         start = Start(
             node_name=node.name,
@@ -380,8 +380,8 @@ def keep_slots(plan: Plan, gone: Collection[str]) -> None:
     """Drop the last starts for slots that a failed Pod delete did not free: of the Pods that were to be
     deleted, those `gone` (UIDs) hold none, and the others live on."""
     held = {pod.node_uid for pod in plan.freed_slots if pod.uid not in gone}
-    own, others = slots.still_free(plan.shares, plan.starts, len(held))
-    starts = plan.starts[:own] + plan.starts[plan.shares.own :][:others]
+    own, others = slots.still_free(plan.assignment, plan.starts, len(held))
+    starts = plan.starts[:own] + plan.starts[plan.assignment.own :][:others]
     plan.queued += len(plan.starts) - len(starts)
     plan.starts = starts
 

@@ -16,7 +16,7 @@ from caretaker.daemontask.ledger import OUTCOME_UNKNOWN, Entry, Result
 from caretaker.daemontask.node_eligibility import Eligibility
 from caretaker.daemontask.pod_failure_policy import NODE_REBOOT, entry_for
 from caretaker.daemontask.pods import run_key
-from caretaker.daemontask.refusals import Refusal
+from caretaker.daemontask.refused_pods import RefusedPod
 
 RETRY: Final = "Retry"
 NO_PODS: Final[Mapping[str, Pod]] = {}
@@ -41,7 +41,7 @@ class DecisionInput(msgspec.Struct, frozen=True):
     corrupt: Mapping[str, str] = {}  # node name -> why its ledger entry cannot be read
     version: int = 0  # beyond the seqs of nodes in `corrupt`; see Ledger
     unstarted: Mapping[str, str] = {}  # node UID -> token of an intent that is known to have run nothing
-    refused: Mapping[str, Refusal] = {}  # node UID -> why the API server created no Pod for it
+    refused: Mapping[str, RefusedPod] = {}  # node UID -> why the API server created no Pod for it
     unplaced: frozenset[str] = frozenset()  # UIDs of nodes with no Pod placed since one was given up
     deprioritised: Mapping[str, float] = {}  # node UID -> when it got no Pod, or no room: others go first
     waiting_since: float = 0.0  # when the rollout began: nothing is late for what was before

@@ -42,12 +42,12 @@ class Room(msgspec.Struct, frozen=True):
     budget_boundary: float = 0.0
 
 
-class Shares(msgspec.Struct, frozen=True):
-    """Who gets the free slots.
+class SlotAssignment(msgspec.Struct, frozen=True):
+    """The assignment of the free slots to nodes.
 
     starts  nodes that may start, those that hold a slot already first
     own     how many of them do
-    free    slots that nobody holds; below 0 where a budget or a smaller cluster has taken some away
+    free    slots that no node holds; below 0 where a budget or a smaller cluster has taken some away
     idle    slots held by nodes that wait for their next attempt
     short   other nodes wait for a slot
     """
@@ -78,7 +78,7 @@ def share_out(
     holders: Sequence[NodeReport],
     wanting: Sequence[NodeReport],
     most: int,
-) -> Shares:
+) -> SlotAssignment:
     """The next `most` starts at the most. A retry takes the slot that its node holds; where fewer slots are
     left than nodes hold, it waits for those that run."""
     idle = sum(1 for report in holders if _is_idle(report))
@@ -89,7 +89,7 @@ def share_out(
     own = len(starts)
     starts += _first(snapshot, firsts, min(free, most - own))
     short = len(retries) > max(free + idle, 0) or len(firsts) > max(free, 0)
-    return Shares(starts, own, free, idle, short)
+    return SlotAssignment(starts, own, free, idle, short)
 
 
 def replaceable(snapshot: Snapshot, wanting: int) -> int:
@@ -101,11 +101,13 @@ def replaceable(snapshot: Snapshot, wanting: int) -> int:
     return max(snapshot.allowed - wanting - going, 0)
 
 
-def paced(shares: Shares, allowed: int | None) -> tuple[Shares, bool]:
+def paced(assignment: SlotAssignment, allowed: int | None) -> tuple[SlotAssignment, bool]:
     """(the first `allowed` starts, whether there were more); None = all of them."""
-    if allowed is None or len(shares.starts) <= allowed:
-        return shares, False
-    return msgspec.structs.replace(shares, starts=shares.starts[:allowed], own=min(shares.own, allowed)), True
+    if allowed is None or len(assignment.starts) <= allowed:
+        return assignment, False
+    return msgspec.structs.replace(
+        assignment, starts=assignment.starts[:allowed], own=min(assignment.own, allowed)
+    ), True
 
 
 def _is_idle(report: NodeReport) -> bool:
@@ -119,11 +121,11 @@ def _first(snapshot: Snapshot, reports: Iterable[NodeReport], count: int) -> lis
     return heapq.nsmallest(max(count, 0), reports, key=partial(turn, snapshot))
 
 
-def still_free(shares: Shares, starts: Sequence[object], held: int) -> tuple[int, int]:
+def still_free(assignment: SlotAssignment, starts: Sequence[object], held: int) -> tuple[int, int]:
     """(how many of the first `own` starts may go on, how many of the others) when `held` of the slots that
     were counted as free are not."""
-    own = max(min(shares.own, shares.free + shares.idle - held), 0)
-    others = max(min(len(starts) - shares.own, shares.free - held), 0)
+    own = max(min(assignment.own, assignment.free + assignment.idle - held), 0)
+    others = max(min(len(starts) - assignment.own, assignment.free - held), 0)
     return own, others
 
 

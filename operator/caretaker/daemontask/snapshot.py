@@ -9,7 +9,7 @@ from caretaker.api.objects import Node, Pod
 from caretaker.daemontask.decision_cache import DecisionCache
 from caretaker.daemontask.ledger import Ledger
 from caretaker.daemontask.node_eligibility import EligibilityRules
-from caretaker.daemontask.refusals import Refusal
+from caretaker.daemontask.refused_pods import RefusedPod
 
 PodsByNode = Mapping[str, Mapping[str, Pod]]  # node UID -> Pod name -> Pod
 
@@ -35,7 +35,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     checked: bool = True  # whether the template has been checked
     seq_skips: Mapping[str, int] = {}
     vanished: Mapping[str, float] = {}
-    refused: Mapping[str, Refusal] = {}  # node UID -> why the API server created no Pod for it
+    refused: Mapping[str, RefusedPod] = {}  # node UID -> why the API server created no Pod for it
     refused_until: float = (
         0.0  # no Pod is created, whatever the node: one is tried then; 0 = Pods are created
     )

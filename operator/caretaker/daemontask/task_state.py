@@ -18,7 +18,7 @@ from caretaker.daemontask.decision_cache import DecisionCache
 from caretaker.daemontask.ledger import Entry
 from caretaker.daemontask.node_eligibility import EligibilityRules
 from caretaker.daemontask.pods import hashes_of
-from caretaker.daemontask.refusals import Refusals
+from caretaker.daemontask.refused_pods import RefusedPods
 from caretaker.daemontask.shards import Shards
 from caretaker.daemontask.snapshot import PodsByNode, Trouble
 from caretaker.kube.errors import ApiError
@@ -60,7 +60,7 @@ class TaskState:
         self.queued = False  # whether nodes wait for a slot
         self.trouble: Trouble | None = None
         self.retry_after = 0.0
-        self.refusals = Refusals()
+        self.refused_pods = RefusedPods()
         self.again = False  # a start of this pass was refused, or is to be made under another name
         self.seq_skips: dict[str, int] = {}
         self.deprioritised: dict[str, float] = {}
@@ -113,7 +113,7 @@ class TaskState:
         """A Pod was not created. Its node goes behind the others; where they will fare alike, all wait."""
         self.deprioritised[node_uid] = now
         message = error.message or str(error)
-        if is_of_one_node(error) and not self.refusals.add(node_uid, message, now, scale):
+        if is_of_one_node(error) and not self.refused_pods.add(node_uid, message, now, scale):
             self.again = True
             return
         self.retry_after = max(error.retry_after or 0.0, 0.0)
@@ -124,7 +124,7 @@ class TaskState:
         """A Pod was created."""
         self.seq_skips.pop(node_uid, None)
         self.deprioritised.pop(node_uid, None)
-        self.again = self.refusals.created(node_uid) or self.again
+        self.again = self.refused_pods.created(node_uid) or self.again
 
     def still_there(self, pods: Iterable[Pod]) -> None:
         """These were to be deleted and were not: their nodes may have got them since."""
@@ -211,7 +211,7 @@ class TaskState:
             self.unsure,
         ):
             table.pop(node.uid, None)
-        self.refusals.forget(node.uid)
+        self.refused_pods.forget(node.uid)
         self.conflicts = {name: uid for name, uid in self.conflicts.items() if uid != node.uid}
         self._ended = {uid: pod for uid, pod in self._ended.items() if pod.node_uid != node.uid}
         self.decision_cache.forget(node.name)

@@ -304,8 +304,8 @@ def _enforced(
 
 
 class _Merged:
-    """The desired options of a node, and whether `me` selects it, computed once for all nodes that are alike to
-    the selectors: there are thousands of nodes and a few kinds of them."""
+    """The desired options of a node, and whether `me` selects it, computed once for all nodes that the
+    selectors cannot tell apart: there are thousands of nodes and a few kinds of them."""
 
     def __init__(self, policies: Sequence[Policy], me: Policy) -> None:
         self._policies = policies

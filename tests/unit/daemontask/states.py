@@ -12,7 +12,7 @@ from caretaker.daemontask.facts import Outcome
 from caretaker.daemontask.intents import UNREADABLE
 from caretaker.daemontask.ledger import OUTCOME_UNKNOWN, Ledger
 from caretaker.daemontask.plan import plan
-from caretaker.daemontask.refusals import Refusal
+from caretaker.daemontask.refused_pods import RefusedPod
 from caretaker.daemontask.snapshot import Snapshot, Trouble
 from caretaker.daemontask.status import status_of
 from unit.daemontask.build import NOW, REVISION, entry, node, pod, snapshot, task
@@ -206,7 +206,7 @@ PAUSE, FAIL = FailurePolicy(0, "Pause"), FailurePolicy(0, "Fail")
 FINISHED = Status(finished_rollout=f"{REVISION}/-/-", current_revision=REVISION)
 BAD = entry(B, "Failed", reason="Error", exit_code=3, finished_at=int(NOW - 9))
 ROLLING = Status(current_revision=REVISION, start_time=format_time(NOW - 9000))
-REFUSED = {of.uid: Refusal("no Pods here", NOW - 50, NOW + 50) for of in (B, A)}
+REFUSED = {of.uid: RefusedPod("no Pods here", NOW - 50, NOW + 50) for of in (B, A)}
 
 
 def waiting(of: Node, reason: str, **changes: Any) -> Pod:

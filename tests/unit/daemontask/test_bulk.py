@@ -17,7 +17,7 @@ from caretaker.daemontask.plan import Plan, plan
 from caretaker.daemontask.pod_control import CREATE_BYTES, PodControl
 from caretaker.daemontask.pods import PodEncoder, pod_cost
 from caretaker.daemontask.requeue_after import requeue_after
-from caretaker.daemontask.slots import Shares, paced
+from caretaker.daemontask.slots import SlotAssignment, paced
 from caretaker.daemontask.snapshot import Snapshot
 from caretaker.daemontask.status import status_of
 from caretaker.daemontask.task_state import TaskState, TaskStates
@@ -139,9 +139,9 @@ def test_a_pod_that_could_not_be_replaced_now_runs_on() -> None:
 
 def test_those_that_hold_a_slot_go_first() -> None:
     reports: Any = list("abcd")
-    assert paced(Shares(reports, own=3), 2) == (Shares(["a", "b"], own=2), True)  # type: ignore[list-item]
-    assert paced(Shares(reports, own=1), 2) == (Shares(["a", "b"], own=1), True)  # type: ignore[list-item]
-    assert paced(Shares(reports, own=1), 4) == (Shares(reports, own=1), False)
+    assert paced(SlotAssignment(reports, own=3), 2) == (SlotAssignment(["a", "b"], own=2), True)  # type: ignore[list-item]
+    assert paced(SlotAssignment(reports, own=1), 2) == (SlotAssignment(["a", "b"], own=1), True)  # type: ignore[list-item]
+    assert paced(SlotAssignment(reports, own=1), 4) == (SlotAssignment(reports, own=1), False)
 
 
 def test_the_status_and_one_event_say_so() -> None:

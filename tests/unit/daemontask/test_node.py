@@ -13,7 +13,7 @@ from caretaker.daemontask.node import decide
 from caretaker.daemontask.node_eligibility import FITS, Eligibility
 from caretaker.daemontask.pod_failure_policy import REBOOT_WINDOW
 from caretaker.daemontask.pods import run_key
-from caretaker.daemontask.refusals import Refusal
+from caretaker.daemontask.refused_pods import RefusedPod
 from caretaker.daemontask.run_triggers import DecisionInput
 from unit.daemontask.build import NOW, REVISION, UID, entry, failed, node, pod, task
 
@@ -129,7 +129,7 @@ def test_a_node_without_a_pod(asked: dict[str, Any], decision: Decision) -> None
         ),
         pytest.param(
             last(attempts=3),
-            {"refused": {A.uid: Refusal("no quota", 7, NOW + 1)}},
+            {"refused": {A.uid: RefusedPod("no quota", 7, NOW + 1)}},
             Decision("blocked", "PodRefused", "no quota", since=7, failing=NOW - 5),
             id="the API server refuses",
         ),

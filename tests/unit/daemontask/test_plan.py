@@ -543,7 +543,7 @@ def test_the_pod_of_a_replaced_node_holds_a_slot_until_it_is_gone(predecessor: d
     assert started(planned(task(parallelism=1), [A, B], [old])) == []
     of_two = planned(task(parallelism=2), [A, B], [old])
     assert (started(of_two), of_two.freed_slots) == (["b"], [])
-    assert planned(task(parallelism=1), [A, B], [old]).shares.free == 0
+    assert planned(task(parallelism=1), [A, B], [old]).assignment.free == 0
 
 
 def all_done(decision: str, **spec: Any) -> DaemonTask:

@@ -7,7 +7,7 @@ import pytest
 
 from caretaker.api import names
 from caretaker.api.conditions import Condition
-from caretaker.daemontask.refusals import BACKOFF_BASE, BACKOFF_MAX, ROW, Refusals
+from caretaker.daemontask.refused_pods import BACKOFF_BASE, BACKOFF_MAX, ROW, RefusedPods
 from caretaker.kube.errors import ApiError
 from unit.daemontask.simcluster import PODS
 from unit.daemontask.simworld import Make, SimWorld
@@ -125,30 +125,30 @@ def test_six_nodes_that_stay_refused_are_asked_about_ever_later_and_leave_a_comp
 
 
 def test_the_wait_of_a_node_doubles_to_its_limit() -> None:
-    refusals, waits = Refusals(), []
+    refused_pods, waits = RefusedPods(), []
     for _ in range(12):
-        refusals.add("a", "no", now=100.0)
-        waits.append(refusals.by_node["a"].until - 100.0)
+        refused_pods.add("a", "no", now=100.0)
+        waits.append(refused_pods.by_node["a"].until - 100.0)
     assert waits[:3] == [BACKOFF_BASE, 2 * BACKOFF_BASE, 4 * BACKOFF_BASE]
     assert waits[-1] == BACKOFF_MAX
-    assert refusals.by_node["a"].since == 100.0
+    assert refused_pods.by_node["a"].since == 100.0
 
 
 def test_refusals_of_different_nodes_in_a_row_concern_the_task_and_a_success_between_them_ends_the_row() -> (
     None
 ):
-    refusals = Refusals()
-    assert [refusals.add(str(n), "no", 0.0) for n in range(ROW)] == [False] * (ROW - 1) + [True]
-    assert refusals.created("other"), "the others may try again"
-    assert refusals.by_node == {}
-    assert not any(refusals.add(str(n), "no", 0.0) for n in range(ROW - 1))
-    assert not refusals.created("other")
-    assert not any(refusals.add(str(n), "no", 0.0) for n in range(ROW - 1))
-    assert len(refusals.by_node) == ROW - 1, "each by itself"
+    refused_pods = RefusedPods()
+    assert [refused_pods.add(str(n), "no", 0.0) for n in range(ROW)] == [False] * (ROW - 1) + [True]
+    assert refused_pods.created("other"), "the others may try again"
+    assert refused_pods.by_node == {}
+    assert not any(refused_pods.add(str(n), "no", 0.0) for n in range(ROW - 1))
+    assert not refused_pods.created("other")
+    assert not any(refused_pods.add(str(n), "no", 0.0) for n in range(ROW - 1))
+    assert len(refused_pods.by_node) == ROW - 1, "each by itself"
 
 
 def test_every_refused_node_is_named_however_many_there_are() -> None:
-    refusals = Refusals()
+    refused_pods = RefusedPods()
     for number in range(3 * ROW):
-        refusals.add(str(number), "no", 0.0)
-    assert len(refusals.by_node) == 3 * ROW
+        refused_pods.add(str(number), "no", 0.0)
+    assert len(refused_pods.by_node) == 3 * ROW

@@ -12,7 +12,7 @@ from caretaker.api.times import format_time
 from caretaker.daemontask.facts import Outcome
 from caretaker.daemontask.ledger import Entry
 from caretaker.daemontask.plan import plan
-from caretaker.daemontask.refusals import Refusal
+from caretaker.daemontask.refused_pods import RefusedPod
 from caretaker.daemontask.snapshot import Trouble
 from caretaker.daemontask.status import status_of
 from unit.daemontask.build import NOW, REVISION, entry, node, planned, pod, snapshot, started, succeeded, task
@@ -186,7 +186,7 @@ def test_a_failing_node_that_is_refused_for_long_counts_as_failed() -> None:
     of = task(status=KNOWN, **{**SPEC, "parallelism": 5})
     failing = {"a": entry(A, "Retry", attempts=1, finished_at=at(3000), failing_since=at(3000))}
     for ago, hold in ((1799, ""), (1800, "Paused")):
-        refused = {A.uid: Refusal("no", NOW - ago, NOW + 100)}
+        refused = {A.uid: RefusedPod("no", NOW - ago, NOW + 100)}
         assert planned(of, [A, B], [], failing, refused=refused).hold == hold
         row = msgspec.structs.replace(failing["a"], rejections=1, started_at=at(ago), finished_at=at(5))
         assert planned(of, [A, B], [], {"a": row}).hold == hold, "rejected by its kubelet"

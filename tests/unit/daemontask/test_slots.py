@@ -12,8 +12,8 @@ from caretaker.api.times import format_time
 from caretaker.daemontask.facts import Outcome
 from caretaker.daemontask.ledger import Entry
 from caretaker.daemontask.plan import BATCH, Plan, keep_slots, plan
-from caretaker.daemontask.refusals import ROW, Refusal, Refusals
-from caretaker.daemontask.slots import Shares, share_out, still_free
+from caretaker.daemontask.refused_pods import ROW, RefusedPod, RefusedPods
+from caretaker.daemontask.slots import SlotAssignment, share_out, still_free
 from caretaker.daemontask.snapshot import Snapshot
 from caretaker.daemontask.status import status_of
 from unit.daemontask.build import NOW, REVISION, entry, node, pod, snapshot, started, task
@@ -90,7 +90,7 @@ def test_what_holds_a_slot_on_takes_it_from_first_runs_before_retries(
     free: int, held: int, go_on: tuple[int, int]
 ) -> None:
     """Of two retries and a first run."""
-    assert still_free(Shares(own=2, free=free, idle=2), "aba", held) == go_on
+    assert still_free(SlotAssignment(own=2, free=free, idle=2), "aba", held) == go_on
 
 
 def test_tasks_do_not_all_begin_on_the_same_node() -> None:
@@ -443,7 +443,7 @@ def test_while_failures_gate_the_rollout_no_run_is_replaced() -> None:
 
 def test_a_refused_node_waits_for_its_own_backoff_and_for_that_of_its_run() -> None:
     of = seen([A, B], of={"a": retry(A, ago=1)}, parallelism=2)
-    until = {A.uid: Refusal("no", NOW - 9, NOW + 3), B.uid: Refusal("no", NOW - 9, NOW + 5)}
+    until = {A.uid: RefusedPod("no", NOW - 9, NOW + 3), B.uid: RefusedPod("no", NOW - 9, NOW + 5)}
     found = plan(msgspec.structs.replace(of, refused=until))
     assert (started(found), found.wake) == ([], NOW + 5)
     found = plan(msgspec.structs.replace(of, refused=until, now=NOW + 5))
@@ -459,23 +459,23 @@ def test_while_all_pods_are_refused_nothing_starts_and_then_one(
 
 
 def test_nodes_that_are_gone_and_pods_of_another_template_count_in_no_row() -> None:
-    refusals = Refusals()
+    refused_pods = RefusedPods()
     for number in range(ROW - 1):
-        refusals.add(str(number), "no", 0.0)
-    refusals.forget("0")
-    assert "0" not in refusals.by_node
-    assert not refusals.add("last", "no", 0.0)
-    refusals.clear()
-    assert not refusals.by_node
-    assert not refusals.add("one", "no", 0.0)
+        refused_pods.add(str(number), "no", 0.0)
+    refused_pods.forget("0")
+    assert "0" not in refused_pods.by_node
+    assert not refused_pods.add("last", "no", 0.0)
+    refused_pods.clear()
+    assert not refused_pods.by_node
+    assert not refused_pods.add("one", "no", 0.0)
 
 
 def test_a_node_that_gets_its_pod_is_refused_no_more_and_releases_no_other() -> None:
-    refusals = Refusals()
-    refusals.add("a", "no", 0.0)
-    refusals.add("b", "no", 0.0)
-    assert not refusals.created("a")
-    assert set(refusals.by_node) == {"b"}
+    refused_pods = RefusedPods()
+    refused_pods.add("a", "no", 0.0)
+    refused_pods.add("b", "no", 0.0)
+    assert not refused_pods.created("a")
+    assert set(refused_pods.by_node) == {"b"}
 
 
 def test_a_node_whose_pod_was_given_up_unplaced_holds_no_slot_for_its_retry() -> None:

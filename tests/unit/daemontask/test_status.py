@@ -19,7 +19,7 @@ from caretaker.api.daemontask import (
 from caretaker.api.times import format_time
 from caretaker.daemontask.facts import Outcome
 from caretaker.daemontask.plan import plan
-from caretaker.daemontask.refusals import Refusal
+from caretaker.daemontask.refused_pods import RefusedPod
 from caretaker.daemontask.snapshot import Snapshot, Trouble
 from caretaker.daemontask.status import status_of
 from unit.daemontask.build import NOW, REVISION, entry, node, pod, snapshot, task
@@ -145,8 +145,8 @@ def test_lists_of_nodes_are_cut_in_order_and_say_how_many_they_leave_out() -> No
 
 def test_a_blocked_node_that_got_its_pod_is_blocked_no_more() -> None:
     refused = {
-        A.uid: Refusal("no Pods here " * 30, NOW - 50, NOW - 1),
-        B.uid: Refusal("no", NOW - 50, NOW + 9),
+        A.uid: RefusedPod("no Pods here " * 30, NOW - 50, NOW - 1),
+        B.uid: RefusedPod("no", NOW - 50, NOW + 9),
     }
     given = snapshot(task(parallelism=2), [A, B, C], entries={"c": entry(C)}, refused=refused)
     made = plan(given)

@@ -21,9 +21,9 @@ from caretaker.cli.ecs.cluster_forecast import ClusterForecast
 from caretaker.daemontask.ecs.check import (
     ABSENT,
     Answer,
+    CheckParams,
     ServiceState,
     UnclearError,
-    Wanted,
     check,
     following,
     no_cluster,

@@ -35,7 +35,7 @@ class UnclearError(Exception):
     """An answer lacks a required member: it proves nothing, and the look is repeated later."""
 
 
-class Drop(msgspec.Struct, frozen=True):
+class PendingDecrease(msgspec.Struct, frozen=True):
     """A decrease larger than one answer may cause. `counted`: the largest number seen since; `old`: seen long
     enough ago for this look to confirm it."""
 
@@ -59,8 +59,8 @@ class Facts(msgspec.Struct, frozen=True):
         return Facts(definition=self.definition, constraints=self.constraints) if known else Facts()
 
 
-class Wanted(msgspec.Struct, frozen=True):
-    """The input of a look. `learn`: the container instances are still to be listed."""
+class CheckParams(msgspec.Struct, frozen=True):
+    """The parameters of a look. `learn`: the container instances are still to be listed."""
 
     cluster: str
     service: str
@@ -68,7 +68,7 @@ class Wanted(msgspec.Struct, frozen=True):
     learn: bool = True
     max_count: int | None = None
     max_decrease_percent: int = 100
-    drop: Drop | None = None
+    decrease: PendingDecrease | None = None
     facts: Facts = Facts()
 
     @property
@@ -93,7 +93,7 @@ class Call(msgspec.Struct, frozen=True):
 
 
 class ServiceState(msgspec.Struct, frozen=True):
-    """The result of a look. `reason`: why the service is left as it is, or with `doubt` the fault of one that
+    """The state of a service after a look. `reason`: why the service is left as it is, or with `doubt` the fault of one that
     is kept; `was`: desiredCount before UpdateService."""
 
     reason: str = ""
@@ -104,7 +104,7 @@ class ServiceState(msgspec.Struct, frozen=True):
     counted: int | None = None
     was: int | None = None
     target: int | None = None  # the wanted desiredCount: `counted`, or maxCount
-    drop: Drop | None = None  # a decrease for a later look to confirm
+    decrease: PendingDecrease | None = None  # a decrease for a later look to confirm
     counts: Counts = "Active"  # how they were counted
     arns: frozenset[str] | None = None  # container instances that count; None: not listed
     facts: Facts = Facts()
@@ -112,7 +112,7 @@ class ServiceState(msgspec.Struct, frozen=True):
     @property
     def kept(self) -> bool:
         """Whether desiredCount is the wanted one."""
-        return self.target is not None and self.desired == self.target and self.drop is None
+        return self.target is not None and self.desired == self.target and self.decrease is None
 
 
 class _Count(msgspec.Struct, frozen=True):
@@ -125,14 +125,14 @@ Check = Generator[Call, Answer, ServiceState]
 Steps = Generator[Call, Answer, T]
 
 
-def check(wanted: Wanted) -> Check:
+def check(params: CheckParams) -> Check:
     """The calls of a look, see the module. Raises UnclearError."""
     for _ in range(MOST_LESSONS):
-        found = yield from _look(wanted)
+        found = yield from _look(params)
         if isinstance(found, ServiceState):
-            return msgspec.structs.replace(found, facts=wanted.facts)
-        wanted = msgspec.structs.replace(wanted, facts=found)
-    raise UnclearError(f"cluster {wanted.cluster} changes faster than it can be looked at")
+            return msgspec.structs.replace(found, facts=params.facts)
+        params = msgspec.structs.replace(params, facts=found)
+    raise UnclearError(f"cluster {params.cluster} changes faster than it can be looked at")
 
 
 def no_cluster(cluster: str) -> ServiceState:
@@ -140,10 +140,10 @@ def no_cluster(cluster: str) -> ServiceState:
     return ServiceState(Reason.CLUSTER_NOT_FOUND, f"there is no active cluster {cluster}")
 
 
-def no_service(wanted: Wanted) -> ServiceState:
+def no_service(params: CheckParams) -> ServiceState:
     """The state for a service that does not exist."""
     return ServiceState(
-        Reason.SERVICE_NOT_FOUND, f"cluster {wanted.cluster} has no service {wanted.service}: create it there"
+        Reason.SERVICE_NOT_FOUND, f"cluster {params.cluster} has no service {params.service}: create it there"
     )
 
 
@@ -159,32 +159,32 @@ def following(looking: Check, answer: Answer | None) -> Call | ServiceState:
 # ---------------------------------------------------------------- one look
 
 
-def _look(wanted: Wanted) -> Steps[ServiceState | Facts]:
+def _look(params: CheckParams) -> Steps[ServiceState | Facts]:
     """The state, or new facts for the next look."""
-    answer = yield Call("describe_services", {"cluster": wanted.cluster, "services": [wanted.service]})
+    answer = yield Call("describe_services", {"cluster": params.cluster, "services": [params.service]})
     service = _one(answer, "services", "DescribeServices")
     if service is None:
-        return no_service(wanted)
+        return no_service(params)
     _has(service, "DescribeServices", "status", "schedulingStrategy", "desiredCount", "placementConstraints")
-    refused = placement.refusal(wanted.name, service)
+    refused = placement.refusal(params.name, service)
     if refused is not None:
         return ServiceState(*refused)
     providers = placement.providers_of(service)
     if providers is None:
-        providers = wanted.facts.default
+        providers = params.facts.default
     if providers is None:
-        return (yield from _default_of(wanted))
-    for learnt in (_judged(wanted, providers), _defined(wanted, service)):
+        return (yield from _default_of(params))
+    for learnt in (_judged(params, providers), _defined(params, service)):
         found = yield from learnt
         if found is not None:
             return found
-    counted = yield from _counted(wanted, service, providers)
+    counted = yield from _counted(params, service, providers)
     if not isinstance(counted, _Count):
         return counted
-    return (yield from _set(wanted, service, counted))
+    return (yield from _set(params, service, counted))
 
 
-def _set(wanted: Wanted, service: Answer, counted: _Count) -> Steps[ServiceState]:
+def _set(params: CheckParams, service: Answer, counted: _Count) -> Steps[ServiceState]:
     desired = int(service["desiredCount"])
     found = ServiceState(
         desired=desired,
@@ -193,86 +193,86 @@ def _set(wanted: Wanted, service: Answer, counted: _Count) -> Steps[ServiceState
         counts=counted.counts,
         arns=counted.arns,
     )
-    believed, drop = _believed(wanted, desired, counted.number)
+    believed, decrease = _believed(params, desired, counted.number)
     target = desired if believed is None else believed
-    if believed is not None and wanted.max_count is not None:
-        target = min(believed, wanted.max_count)
-    if drop is None:
-        reason, message = _doubt(wanted, service, counted, target)
+    if believed is not None and params.max_count is not None:
+        target = min(believed, params.max_count)
+    if decrease is None:
+        reason, message = _doubt(params, service, counted, target)
     else:
-        reason, message = Reason.CONFIRMING_DECREASE, _unconfirmed(wanted, target, counted.number)
-    doubt = bool(reason) and drop is None
+        reason, message = Reason.CONFIRMING_DECREASE, _unconfirmed(params, target, counted.number)
+    doubt = bool(reason) and decrease is None
     found = msgspec.structs.replace(
-        found, reason=reason, message=message, doubt=doubt, target=target, drop=drop
+        found, reason=reason, message=message, doubt=doubt, target=target, decrease=decrease
     )
     if desired == target:
         return found
     yield Call(
-        "update_service", {"cluster": wanted.cluster, "service": wanted.service, "desiredCount": target}
+        "update_service", {"cluster": params.cluster, "service": params.service, "desiredCount": target}
     )
     return msgspec.structs.replace(found, desired=target, was=desired)
 
 
-def _believed(wanted: Wanted, desired: int, number: int) -> tuple[int | None, Drop | None]:
+def _believed(params: CheckParams, desired: int, number: int) -> tuple[int | None, PendingDecrease | None]:
     """(the number of container instances to go by, None: not confirmed yet; the decrease to confirm). A
     decrease by one is never in doubt."""
-    if desired - number <= max(desired * wanted.max_decrease_percent // 100, 1):
+    if desired - number <= max(desired * params.max_decrease_percent // 100, 1):
         return number, None
-    seen = number if wanted.drop is None else max(number, wanted.drop.counted)
-    if wanted.drop is None or not wanted.drop.old:
-        return None, Drop(seen)
+    seen = number if params.decrease is None else max(number, params.decrease.counted)
+    if params.decrease is None or not params.decrease.old:
+        return None, PendingDecrease(seen)
     # Only the instances that both looks miss.
-    return seen, Drop(number) if number < seen else None
+    return seen, PendingDecrease(number) if number < seen else None
 
 
-def _unconfirmed(wanted: Wanted, desired: int, number: int) -> str:
+def _unconfirmed(params: CheckParams, desired: int, number: int) -> str:
     return (
-        f"{wanted.name}: {number} container instances are left for a desired count of {desired}, more than "
-        f"{wanted.max_decrease_percent}% less at once: a second look has to find the same first"
+        f"{params.name}: {number} container instances are left for a desired count of {desired}, more than "
+        f"{params.max_decrease_percent}% less at once: a second look has to find the same first"
     )
 
 
-def _doubt(wanted: Wanted, service: Answer, counted: _Count, target: int) -> tuple[str, str]:
+def _doubt(params: CheckParams, service: Answer, counted: _Count, target: int) -> tuple[str, str]:
     """(reason, message) of a fault of a service whose count is kept."""
     if target < counted.number:
         return (
             Reason.MAX_COUNT_REACHED,
-            f"{wanted.name}: {counted.number} container instances count, and spec.ecs.maxCount holds the "
+            f"{params.name}: {counted.number} container instances count, and spec.ecs.maxCount holds the "
             f"desired count at {target}",
         )
     draining = counted.number if counted.counts == "Registered" else None
-    unread = wanted.facts.constraints is None and bool(service.get("taskDefinition"))
-    return placement.doubt(wanted.name, service, draining, unread=unread)
+    unread = params.facts.constraints is None and bool(service.get("taskDefinition"))
+    return placement.doubt(params.name, service, draining, unread=unread)
 
 
 # ---------------------------------------------------------------- what counts
 
 
 def _counted(
-    wanted: Wanted, service: Answer, providers: tuple[str, ...]
+    params: CheckParams, service: Answer, providers: tuple[str, ...]
 ) -> Steps[ServiceState | Facts | _Count]:
-    constraints = (*placement.expressions(service), *(wanted.facts.constraints or ()))
+    constraints = (*placement.expressions(service), *(params.facts.constraints or ()))
     everywhere = not (providers or constraints or placement.is_external(service))
-    if wanted.counts == "Registered" and everywhere:
-        return (yield from _registered(wanted))
-    arns = yield from _listed(wanted, status="ACTIVE", filter=placement.query(service, constraints))
+    if params.counts == "Registered" and everywhere:
+        return (yield from _registered(params))
+    arns = yield from _listed(params, status="ACTIVE", filter=placement.query(service, constraints))
     if not providers:
         return _Count(len(arns), "Active", arns)
-    unknown = sorted(arns - wanted.facts.members.keys())
+    unknown = sorted(arns - params.facts.members.keys())
     if unknown:
-        return (yield from _members_of(wanted, unknown))
-    mine = frozenset(arn for arn in arns if wanted.facts.members[arn] in providers)
+        return (yield from _members_of(params, unknown))
+    mine = frozenset(arn for arn in arns if params.facts.members[arn] in providers)
     return _Count(len(mine), "Active", mine)
 
 
-def _registered(wanted: Wanted) -> Steps[ServiceState | _Count]:
+def _registered(params: CheckParams) -> Steps[ServiceState | _Count]:
     """ECS's own count."""
     arns = None
-    if wanted.learn:
-        arns = yield from _listed(wanted)
-    cluster = yield from _cluster(wanted)
+    if params.learn:
+        arns = yield from _listed(params)
+    cluster = yield from _cluster(params)
     if cluster is None:
-        return no_cluster(wanted.cluster)
+        return no_cluster(params.cluster)
     _has(cluster, "DescribeClusters", "registeredContainerInstancesCount")
     number = int(cluster["registeredContainerInstancesCount"])
     if arns is not None and len(arns) != number:
@@ -282,13 +282,13 @@ def _registered(wanted: Wanted) -> Steps[ServiceState | _Count]:
     return _Count(number, "Registered", arns)
 
 
-def _listed(wanted: Wanted, **which: str) -> Steps[frozenset[str]]:
+def _listed(params: CheckParams, **which: str) -> Steps[frozenset[str]]:
     """The container instances; each further hundred takes another page."""
     found: list[str] = []
     more: dict[str, Any] = dict(which)
     for _ in range(MOST_PAGES):
         answer = yield Call(
-            "list_container_instances", {"cluster": wanted.cluster, "maxResults": PAGE, **more}
+            "list_container_instances", {"cluster": params.cluster, "maxResults": PAGE, **more}
         )
         _has(answer, "ListContainerInstances", "containerInstanceArns")
         found += answer["containerInstanceArns"]
@@ -298,9 +298,9 @@ def _listed(wanted: Wanted, **which: str) -> Steps[frozenset[str]]:
     raise UnclearError("the list of container instances has no end")
 
 
-def _cluster(wanted: Wanted) -> Steps[Answer | None]:
+def _cluster(params: CheckParams) -> Steps[Answer | None]:
     """The cluster; None: it does not exist, or is INACTIVE."""
-    answer = yield Call("describe_clusters", {"clusters": [wanted.cluster]})
+    answer = yield Call("describe_clusters", {"clusters": [params.cluster]})
     cluster = _one(answer, "clusters", "DescribeClusters")
     if cluster is not None:
         _has(cluster, "DescribeClusters", "status")
@@ -310,45 +310,45 @@ def _cluster(wanted: Wanted) -> Steps[Answer | None]:
 # ---------------------------------------------------------------- facts for later looks
 
 
-def _default_of(wanted: Wanted) -> Steps[ServiceState | Facts]:
+def _default_of(params: CheckParams) -> Steps[ServiceState | Facts]:
     """The cluster's default strategy, for a service with neither a launch type nor a strategy."""
-    cluster = yield from _cluster(wanted)
+    cluster = yield from _cluster(params)
     if cluster is None:
-        return no_cluster(wanted.cluster)
+        return no_cluster(params.cluster)
     _has(cluster, "DescribeClusters", "defaultCapacityProviderStrategy")
     return msgspec.structs.replace(
-        wanted.facts, default=placement.used(cluster["defaultCapacityProviderStrategy"])
+        params.facts, default=placement.used(cluster["defaultCapacityProviderStrategy"])
     )
 
 
-def _judged(wanted: Wanted, providers: tuple[str, ...]) -> Steps[ServiceState | Facts | None]:
+def _judged(params: CheckParams, providers: tuple[str, ...]) -> Steps[ServiceState | Facts | None]:
     """Whether ECS scales the service's capacity providers; None: it has none, or their size is fixed."""
     if not providers:
         return None
-    refused = placement.refusal_of(wanted.name, providers)
+    refused = placement.refusal_of(params.name, providers)
     if refused is not None:
         return ServiceState(*refused)
-    known = wanted.facts.managed
-    if unknown := [one for one in providers if one not in known]:
+    managed = params.facts.managed
+    if unknown := [one for one in providers if one not in managed]:
         answer = yield Call(
-            "describe_capacity_providers", {"cluster": wanted.cluster, "capacityProviders": unknown}
+            "describe_capacity_providers", {"cluster": params.cluster, "capacityProviders": unknown}
         )
         _has(answer, "DescribeCapacityProviders", "capacityProviders")
         found = {one.get("name"): placement.is_managed(one) for one in answer["capacityProviders"]}
         if missing := [one for one in unknown if one not in found]:
             raise UnclearError(f"DescribeCapacityProviders does not tell of {', '.join(missing)}")
         return msgspec.structs.replace(
-            wanted.facts, managed={**known, **{one: found[one] for one in unknown}}
+            params.facts, managed={**managed, **{one: found[one] for one in unknown}}
         )
-    scaled = [one for one in providers if known[one]]
-    return ServiceState(*placement.managed_scaling(wanted.name, scaled)) if scaled else None
+    scaled = [one for one in providers if managed[one]]
+    return ServiceState(*placement.managed_scaling(params.name, scaled)) if scaled else None
 
 
-def _defined(wanted: Wanted, service: Answer) -> Steps[ServiceState | Facts | None]:
+def _defined(params: CheckParams, service: Answer) -> Steps[ServiceState | Facts | None]:
     """The placement constraints of the task definition; None: known already, or none."""
-    arn, facts = str(service.get("taskDefinition") or ""), wanted.facts
+    arn, facts = str(service.get("taskDefinition") or ""), params.facts
     if arn in ("", facts.definition):
-        refused = placement.by_tasks(wanted.name, facts.constraints or () if arn else ())
+        refused = placement.by_tasks(params.name, facts.constraints or () if arn else ())
         return ServiceState(*refused) if refused is not None else None
     answer = yield Call("describe_task_definition", {"taskDefinition": arn})
     if answer.get(DENIED):
@@ -360,13 +360,13 @@ def _defined(wanted: Wanted, service: Answer) -> Steps[ServiceState | Facts | No
     )
 
 
-def _members_of(wanted: Wanted, unknown: list[str]) -> Steps[Facts]:
+def _members_of(params: CheckParams, unknown: list[str]) -> Steps[Facts]:
     """The capacity providers of these container instances; each further hundred takes another call."""
-    found = dict(wanted.facts.members)
+    found = dict(params.facts.members)
     for start in range(0, len(unknown), PAGE):
         some = unknown[start : start + PAGE]
         answer = yield Call(
-            "describe_container_instances", {"cluster": wanted.cluster, "containerInstances": some}
+            "describe_container_instances", {"cluster": params.cluster, "containerInstances": some}
         )
         _has(answer, "DescribeContainerInstances", "containerInstances")
         by_arn = {one.get("containerInstanceArn"): one for one in answer["containerInstances"]}
@@ -375,7 +375,7 @@ def _members_of(wanted: Wanted, unknown: list[str]) -> Steps[Facts]:
             raise UnclearError(f"DescribeContainerInstances does not tell of {missing[0]}")
         found |= {arn: str(by_arn[arn].get("capacityProviderName") or "") for arn in some if arn in by_arn}
         found |= {arn: "" for arn in some if arn not in by_arn}
-    return msgspec.structs.replace(wanted.facts, members=found)
+    return msgspec.structs.replace(params.facts, members=found)
 
 
 # ---------------------------------------------------------------- answers

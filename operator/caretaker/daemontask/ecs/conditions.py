@@ -12,7 +12,7 @@ from caretaker.api import conditions as c
 from caretaker.api.conditions import Condition, ConditionState
 from caretaker.api.conditions import EcsReason as Reason
 from caretaker.daemontask.ecs.plan import shown
-from caretaker.daemontask.ecs.snapshot import Known, Snapshot, Trouble
+from caretaker.daemontask.ecs.snapshot import ClusterState, Snapshot, Trouble
 
 # Looks in a row that fail for a transient cause before Ready turns False.
 FAILURES_REPORTED: Final = 3
@@ -85,10 +85,10 @@ def _unlisted(snapshot: Snapshot) -> ConditionState | None:
 def _failing(snapshot: Snapshot) -> ConditionState | None:
     stands = _stands(snapshot)
     found = [
-        known.trouble
-        for known in snapshot.clusters.values()
-        if known.trouble is not None
-        and _lasting(known.trouble, known.failures, known=known.service is not None or stands)
+        cluster.trouble
+        for cluster in snapshot.clusters.values()
+        if cluster.trouble is not None
+        and _lasting(cluster.trouble, cluster.failures, known=cluster.service is not None or stands)
     ]
     if not found:
         return None
@@ -97,10 +97,10 @@ def _failing(snapshot: Snapshot) -> ConditionState | None:
 
 
 def _unfit(snapshot: Snapshot) -> ConditionState | None:
-    found = [known for _, known in shown(snapshot) if _problem(known)]
+    found = [cluster for _, cluster in shown(snapshot) if _problem(cluster)]
     if not found:
         return None
-    found.sort(key=lambda known: _problem(known) not in STALLING)
+    found.sort(key=lambda cluster: _problem(cluster) not in STALLING)
     return "False", _problem(found[0]), _summary(found)
 
 
@@ -114,7 +114,7 @@ def _starting(snapshot: Snapshot) -> ConditionState | None:
 def _waits(snapshot: Snapshot) -> bool:
     """Whether the list of clusters is unknown, or a cluster was never looked at."""
     unlisted = snapshot.spec is not None and not snapshot.spec.clusters and not snapshot.listing.at
-    return unlisted or any(known.service is None for known in snapshot.clusters.values())
+    return unlisted or any(cluster.service is None for cluster in snapshot.clusters.values())
 
 
 def _said(snapshot: Snapshot, kind: str) -> ConditionState | None:
@@ -144,7 +144,7 @@ def _nowhere(snapshot: Snapshot) -> ConditionState | None:
 
 
 def _in_step(snapshot: Snapshot) -> ConditionState | None:
-    kept = [known.service for _, known in shown(snapshot) if known.service is not None]
+    kept = [cluster.service for _, cluster in shown(snapshot) if cluster.service is not None]
     instances = sum(service.counted or 0 for service in kept)
     clusters = "1 cluster" if len(kept) == 1 else f"{len(kept)} clusters"
     said = f"desiredCount is the number of container instances in {clusters}, {instances} altogether"
@@ -169,13 +169,13 @@ def _lasting(trouble: Trouble, failures: int, *, known: bool) -> bool:
     return not trouble.transient or failures >= FAILURES_REPORTED or not known
 
 
-def _problem(known: Known) -> str:
+def _problem(cluster: ClusterState) -> str:
     """The reason for which its service is left as it is."""
-    return "" if known.service is None or known.service.doubt else known.service.reason
+    return "" if cluster.service is None or cluster.service.doubt else cluster.service.reason
 
 
-def _summary(found: Iterable[Known]) -> str:
-    messages = [known.service.message for known in found if known.service is not None]
+def _summary(found: Iterable[ClusterState]) -> str:
+    messages = [cluster.service.message for cluster in found if cluster.service is not None]
     more = f"; and {len(messages) - SHOWN} more" if len(messages) > SHOWN else ""
     return "; ".join(messages[:SHOWN]) + more
 
@@ -205,14 +205,16 @@ def _degraded(snapshot: Snapshot) -> tuple[str, str] | None:
     """(reason, message) of the most serious fault."""
     if snapshot.idle:
         return None
-    problems = [known for _, known in shown(snapshot) if _problem(known) in STALLING]
+    problems = [cluster for _, cluster in shown(snapshot) if _problem(cluster) in STALLING]
     if problems:
         return _problem(problems[0]), _summary(problems)
     queue = snapshot.queue.trouble
     if queue is not None:
         seconds = snapshot.spec.resync_seconds if snapshot.spec is not None else 0
         return queue.reason, f"no events come, clusters are looked at every {seconds} s only: {queue.message}"
-    doubts = [known for _, known in shown(snapshot) if known.service is not None and known.service.doubt]
+    doubts = [
+        cluster for _, cluster in shown(snapshot) if cluster.service is not None and cluster.service.doubt
+    ]
     if doubts and doubts[0].service is not None:
         return doubts[0].service.reason, _summary(doubts)
     said = _said(snapshot, c.DEGRADED) if _waits(snapshot) or not snapshot.queue.heard else None

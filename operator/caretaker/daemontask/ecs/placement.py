@@ -20,10 +20,10 @@ EXTERNAL: Final = "attribute:ecs.capability.external exists"
 NOT_EXTERNAL: Final = "attribute:ecs.capability.external !exists"
 
 Service = Mapping[str, Any]
-Refusal = tuple[str, str]  # (reason, message)
+ReasonMessage = tuple[str, str]  # (reason, message)
 
 
-def refusal(name: str, service: Service) -> Refusal | None:
+def refusal(name: str, service: Service) -> ReasonMessage | None:
     """Why a service's desired count must not be set. `name`: the service, for the message."""
     status, launch = service["status"], _launch_types(service)
     if status != "ACTIVE":
@@ -44,7 +44,7 @@ def refusal(name: str, service: Service) -> Refusal | None:
     return by_tasks(name, expressions(service))
 
 
-def refusal_of(name: str, providers: Sequence[str]) -> Refusal | None:
+def refusal_of(name: str, providers: Sequence[str]) -> ReasonMessage | None:
     """The same, by the capacity providers of the service."""
     if FARGATE & set(providers):
         return on_fargate(name)
@@ -58,7 +58,7 @@ def refusal_of(name: str, providers: Sequence[str]) -> Refusal | None:
     return None
 
 
-def on_fargate(name: str) -> Refusal:
+def on_fargate(name: str) -> ReasonMessage:
     """The refusal of a service on Fargate. A strategy has providers of Fargate or of Auto Scaling groups,
     never both, and replaces launchType (API reference, CreateService)."""
     return (
@@ -68,7 +68,7 @@ def on_fargate(name: str) -> Refusal:
     )
 
 
-def managed_scaling(name: str, providers: Sequence[str]) -> Refusal:
+def managed_scaling(name: str, providers: Sequence[str]) -> ReasonMessage:
     """The refusal of managed scaling: ECS adds container instances for tasks, and each adds a task."""
     return (
         Reason.MANAGED_SCALING,
@@ -169,7 +169,7 @@ def _launch_types(service: Service) -> set[str]:
     return {str(one["launchType"]) for one in _parts(service) if one.get("launchType")}
 
 
-def by_tasks(name: str, constraints: Sequence[str]) -> Refusal | None:
+def by_tasks(name: str, constraints: Sequence[str]) -> ReasonMessage | None:
     """The refusal of a constraint that depends on running tasks; None: there is none."""
     found = next((one for one in constraints if _BY_TASKS.search(one)), None)
     if found is None:

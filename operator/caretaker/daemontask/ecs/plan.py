@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from caretaker.daemontask.ecs.check import ABSENT
-from caretaker.daemontask.ecs.snapshot import Known, Listing, Snapshot
+from caretaker.daemontask.ecs.snapshot import ClusterState, Listing, Snapshot
 
 MERGE_SECONDS: Final = 1.0
 # Seconds until a second look confirms a large decrease: by then agents that lost ECS are back, and answers
@@ -35,7 +35,9 @@ def plan(snapshot: Snapshot) -> Plan:
     """The looks that are due, see the module."""
     if snapshot.idle or snapshot.spec is None:
         return Plan()
-    due = {name: at for name, known in snapshot.clusters.items() if (at := _due(snapshot, known)) is not None}
+    due = {
+        name: at for name, cluster in snapshot.clusters.items() if (at := _due(snapshot, cluster)) is not None
+    }
     listing = _list_due(snapshot)
     later = [at for at in (*due.values(), *(() if listing is None else (listing,))) if at > snapshot.clock]
     return Plan(
@@ -51,25 +53,27 @@ def backoff(failures: int, *, transient: bool) -> float:
     return waits[min(failures, len(waits)) - 1]
 
 
-def shown(snapshot: Snapshot) -> Iterator[tuple[str, Known]]:
+def shown(snapshot: Snapshot) -> Iterator[tuple[str, ClusterState]]:
     """The clusters of the task by name: those that it names, or else all that run the service."""
     named = set(snapshot.spec.clusters) if snapshot.spec is not None else set()
-    for name, known in sorted(snapshot.clusters.items()):
-        if name in named or (not named and known.service is not None and known.service.reason not in ABSENT):
-            yield name, known
+    for name, cluster in sorted(snapshot.clusters.items()):
+        if name in named or (
+            not named and cluster.service is not None and cluster.service.reason not in ABSENT
+        ):
+            yield name, cluster
 
 
-def _due(snapshot: Snapshot, known: Known) -> float | None:
-    if known.busy:
+def _due(snapshot: Snapshot, cluster: ClusterState) -> float | None:
+    if cluster.busy:
         return None
-    if known.retry:
-        return known.retry
-    if not known.looked:
+    if cluster.retry:
+        return cluster.retry
+    if not cluster.looked:
         return snapshot.clock
-    at = known.looked + _resync(snapshot)
-    if known.dirty:
-        at = min(at, known.dirty + MERGE_SECONDS * snapshot.scale)
-    return min(at, known.confirm) if known.confirm else at
+    at = cluster.looked + _resync(snapshot)
+    if cluster.dirty:
+        at = min(at, cluster.dirty + MERGE_SECONDS * snapshot.scale)
+    return min(at, cluster.confirm) if cluster.confirm else at
 
 
 def _list_due(snapshot: Snapshot) -> float | None:

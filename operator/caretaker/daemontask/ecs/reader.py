@@ -186,9 +186,9 @@ class Readers:
 
     async def leave(self, name: Hashable) -> None:
         """Remove the listener `name`. A reader without listeners ends."""
-        await cancel(*self.drop(name))
+        await cancel(*self.decrease(name))
 
-    def drop(self, name: Hashable) -> "list[asyncio.Task[None]]":
+    def decrease(self, name: Hashable) -> "list[asyncio.Task[None]]":
         """As leave(), without waiting; returns the tasks to cancel."""
         ended = []
         for address, queue in list(self._queues.items()):

@@ -19,8 +19,8 @@ class Trouble(msgspec.Struct, frozen=True):
     absent: bool = False  # the object does not exist
 
 
-class Known(msgspec.Struct, frozen=True):
-    """One cluster. Times are by `clock`, 0 = never; those that end in `_at` are seconds since the epoch."""
+class ClusterState(msgspec.Struct, frozen=True):
+    """The state of one cluster. Times are by `clock`, 0 = never; those that end in `_at` are seconds since the epoch."""
 
     service: ServiceState | None = None  # of the last look that succeeded
     looked: float = 0.0  # when the last look began
@@ -63,7 +63,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     now: float
     clock: float
     refusal: tuple[str, str] | None = None  # (reason, message): nothing is done
-    clusters: Mapping[str, Known] = {}
+    clusters: Mapping[str, ClusterState] = {}
     listing: Listing = Listing()
     queue: Queue = Queue()
     scale: float = 1.0  # of waits; 1 but in tests

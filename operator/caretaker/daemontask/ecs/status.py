@@ -14,7 +14,7 @@ from caretaker.api.events import Event
 from caretaker.api.times import format_micros, format_time
 from caretaker.daemontask.ecs.conditions import conditions_of
 from caretaker.daemontask.ecs.plan import shown
-from caretaker.daemontask.ecs.snapshot import Known, Snapshot
+from caretaker.daemontask.ecs.snapshot import ClusterState, Snapshot
 
 _SHOWN = 5
 
@@ -23,7 +23,7 @@ def status_of(snapshot: Snapshot) -> Status:
     """The status to write. It counts container instances; those with a running task are active."""
     before = _standing(snapshot)
     old = {one.cluster: one for one in before.ecs}
-    looked = {name: _cluster(name, known, old.get(name)) for name, known in shown(snapshot)}
+    looked = {name: _cluster(name, cluster, old.get(name)) for name, cluster in shown(snapshot)}
     if snapshot.idle or not (looked or snapshot.listing.at):  # nothing is known: the last counts stay
         clusters, omitted = list(before.ecs), before.ecs_omitted
         instances, active = before.desired, before.active
@@ -71,15 +71,15 @@ def _unseen(snapshot: Snapshot, name: str) -> bool:
     """Whether another process has looked at the cluster and this one, which looks for all, has not yet."""
     if snapshot.spec is None or snapshot.spec.clusters:
         return False
-    known = snapshot.clusters.get(name)
-    return not snapshot.listing.at if known is None else known.service is None
+    cluster = snapshot.clusters.get(name)
+    return not snapshot.listing.at if cluster is None else cluster.service is None
 
 
-def _cluster(name: str, known: Known, before: EcsCluster | None) -> EcsCluster:
-    service = known.service
+def _cluster(name: str, cluster: ClusterState, before: EcsCluster | None) -> EcsCluster:
+    service = cluster.service
     if service is None:  # this process has not looked yet; another may have
         return before if before is not None else EcsCluster(name)
-    event, update = known.event_at, known.update_at
+    event, update = cluster.event_at, cluster.update_at
     return EcsCluster(
         name,
         service.desired,
@@ -87,7 +87,7 @@ def _cluster(name: str, known: Known, before: EcsCluster | None) -> EcsCluster:
         service.counted,
         format_micros(event) if event else before.last_event_time if before is not None else None,
         format_micros(update) if update else before.last_update_time if before is not None else None,
-        known.calls,
+        cluster.calls,
         service.reason,
         service.message,
     )

@@ -22,11 +22,11 @@ from caretaker.daemontask.ecs.check import (
     DENIED,
     Answer,
     Call,
-    Drop,
+    CheckParams,
     Facts,
+    PendingDecrease,
     ServiceState,
     UnclearError,
-    Wanted,
     check,
     following,
     no_cluster,
@@ -36,7 +36,7 @@ from caretaker.daemontask.ecs.envelope import Notice
 from caretaker.daemontask.ecs.instances import Instances
 from caretaker.daemontask.ecs.plan import CONFIRM_SECONDS, Plan, backoff
 from caretaker.daemontask.ecs.reader import Reader
-from caretaker.daemontask.ecs.snapshot import Known, Listing, Queue, Trouble
+from caretaker.daemontask.ecs.snapshot import ClusterState, Listing, Queue, Trouble
 from caretaker.daemontask.ecs.troubles import ECS, QUEUE, trouble_of, unclear
 from caretaker.kube.errors import NotLeader
 from caretaker.obs import log
@@ -62,7 +62,7 @@ class Worker:
     ) -> None:
         self.uid = uid
         self.spec = spec
-        self.clusters: dict[str, Known] = {name: Known() for name in spec.clusters}
+        self.clusters: dict[str, ClusterState] = {name: ClusterState() for name in spec.clusters}
         self.listing = Listing()
         self.reader: Reader | None = None
         self._ecs = ecs
@@ -110,9 +110,9 @@ class Worker:
         return self._instances.setdefault(cluster, Instances(self.spec.count_instances))
 
     def _mark(self, cluster: str) -> None:
-        known = self.clusters.get(cluster, Known())
+        state = self.clusters.get(cluster, ClusterState())
         self.clusters[cluster] = msgspec.structs.replace(
-            known, dirty=known.dirty or time.monotonic(), event_at=time.time()
+            state, dirty=state.dirty or time.monotonic(), event_at=time.time()
         )
 
     # ---------------------------------------------------------------- looks of a pass
@@ -124,11 +124,11 @@ class Worker:
                 self.listing = msgspec.structs.replace(self.listing, busy=True)
                 self._spawn(self._list())
             for name in plan.looks:
-                known = self.clusters[name]
-                since = known.dirty
+                state = self.clusters[name]
+                since = state.dirty
                 # An event from now on may be about a change that this look misses.
                 self.clusters[name] = msgspec.structs.replace(
-                    known, busy=True, dirty=0.0, looked=time.monotonic()
+                    state, busy=True, dirty=0.0, looked=time.monotonic()
                 )
                 self._spawn(self._look(name, since))
 
@@ -144,9 +144,9 @@ class Worker:
         instances = self._of(name)
         instances.begin()
         # A look for an event takes three calls, without a list.
-        wanted = self._wanted(name, learn=not since and not instances.complete)
+        params = self._wanted(name, learn=not since and not instances.complete)
         calls, service, trouble = 0, None, None
-        looking = check(wanted)
+        looking = check(params)
         answer: Answer | None = None
         try:
             while service is None:
@@ -160,7 +160,7 @@ class Worker:
             trouble = trouble_of(error, ECS)
             if trouble.absent:
                 gone = trouble.reason == Reason.SERVICE_NOT_FOUND
-                service, trouble = no_service(wanted) if gone else no_cluster(name), None
+                service, trouble = no_service(params) if gone else no_cluster(name), None
         except UnclearError as error:
             trouble = unclear(error)
         except NotLeader as error:  # the guard: nothing was sent
@@ -174,37 +174,37 @@ class Worker:
         self._looked(name, since, service, trouble, calls)
         self._tell(service, since)
 
-    def _wanted(self, name: str, *, learn: bool) -> Wanted:
-        spec, known = self.spec, self.clusters[name]
+    def _wanted(self, name: str, *, learn: bool) -> CheckParams:
+        spec, state = self.spec, self.clusters[name]
         now = time.monotonic()
         facts, since = self._facts.get(name, (Facts(), now))
         if now - since >= spec.resync_seconds * self._scale:
             facts, since = facts.lasting, now
         self._facts[name] = facts, since
-        drop = known.service.drop if known.service is not None else None
-        return Wanted(
+        decrease = state.service.decrease if state.service is not None else None
+        return CheckParams(
             name,
             spec.service,
             spec.count_instances,
             learn,
             spec.max_count,
             spec.max_decrease_percent,
-            Drop(drop.counted, old=now >= known.confirm) if drop is not None else None,
+            PendingDecrease(decrease.counted, old=now >= state.confirm) if decrease is not None else None,
             facts,
         )
 
     def _looked(
         self, name: str, since: float, service: ServiceState | None, trouble: Trouble | None, calls: int
     ) -> None:
-        known = self.clusters.get(name)
-        if known is None:
+        state = self.clusters.get(name)
+        if state is None:
             return  # the list no longer has it
         if trouble is not None or service is None:
-            failures = known.failures + 1
+            failures = state.failures + 1
             wait = backoff(failures, transient=trouble is None or trouble.transient)
             retry = time.monotonic() + wait * random.uniform(0.5, 1) * self._scale
             # The next try counts as asked for by the same event.
-            dirty = since or known.dirty
+            dirty = since or state.dirty
             changes: dict[str, Any] = {
                 "trouble": trouble,
                 "failures": failures,
@@ -214,13 +214,13 @@ class Worker:
         else:
             self._learnt(name, service)
             confirm = 0.0
-            if service.drop is not None:
-                begun = known.confirm if service.was is None else 0.0
+            if service.decrease is not None:
+                begun = state.confirm if service.was is None else 0.0
                 confirm = begun or time.monotonic() + CONFIRM_SECONDS * self._scale
             changes = {"trouble": None, "failures": 0, "retry": 0.0, "service": service, "confirm": confirm}
             if service.was is not None:
                 changes["update_at"] = time.time()
-        self.clusters[name] = msgspec.structs.replace(known, busy=False, calls=calls, **changes)
+        self.clusters[name] = msgspec.structs.replace(state, busy=False, calls=calls, **changes)
         self._on_news()
 
     def _learnt(self, name: str, service: ServiceState) -> None:
@@ -231,12 +231,12 @@ class Worker:
     def _put_off(self, name: str, since: float, calls: int) -> None:
         """UpdateService was not sent, for lack of the Lease. No condition reports it, since it is not about
         the cluster; the look is repeated soon."""
-        known = self.clusters.get(name)
-        if known is None:
+        state = self.clusters.get(name)
+        if state is None:
             return  # the list no longer has it
         wait = backoff(1, transient=True) * random.uniform(0.5, 1) * self._scale
         self.clusters[name] = msgspec.structs.replace(
-            known, busy=False, calls=calls, retry=time.monotonic() + wait, dirty=since or known.dirty
+            state, busy=False, calls=calls, retry=time.monotonic() + wait, dirty=since or state.dirty
         )
         self._on_news()
 
@@ -277,14 +277,14 @@ class Worker:
         else:
             self.listing = Listing(at=time.monotonic())
             listed = set(found)
-            for name, known in list(self.clusters.items()):
+            for name, state in list(self.clusters.items()):
                 # One that an event named may be newer than the list, unless it cannot even be looked at.
-                if name not in listed and not known.busy and (not known.dirty or known.failures):
+                if name not in listed and not state.busy and (not state.dirty or state.failures):
                     del self.clusters[name]
                     self._instances.pop(name, None)
                     self._facts.pop(name, None)
             for name in found:
-                self.clusters.setdefault(name, Known())
+                self.clusters.setdefault(name, ClusterState())
         self._on_news()
 
 

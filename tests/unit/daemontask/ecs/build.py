@@ -8,9 +8,9 @@ import msgspec
 from caretaker.api.daemontask import Status
 from caretaker.api.ecs import EcsAws, EcsEvents, EcsSpec
 from caretaker.api.objects import WireMeta
-from caretaker.daemontask.ecs.check import Answer, Call, ServiceState, Wanted, check, following
+from caretaker.daemontask.ecs.check import Answer, Call, CheckParams, ServiceState, check, following
 from caretaker.daemontask.ecs.envelope import Notice
-from caretaker.daemontask.ecs.snapshot import Known, Listing, Queue, Snapshot, Trouble
+from caretaker.daemontask.ecs.snapshot import ClusterState, Listing, Queue, Snapshot, Trouble
 
 NOW = 1_800_000_000.0
 CLOCK = 5_000.0
@@ -29,7 +29,7 @@ def spec(*clusters: str, **fields: Any) -> EcsSpec:
 
 
 def snapshot(
-    given: EcsSpec | None = None, /, clusters: dict[str, Known] | None = None, **fields: Any
+    given: EcsSpec | None = None, /, clusters: dict[str, ClusterState] | None = None, **fields: Any
 ) -> Snapshot:
     """Of one cluster, prod, that is kept."""
     return Snapshot(
@@ -46,9 +46,9 @@ def snapshot(
     )
 
 
-def known(**fields: Any) -> Known:
+def known(**fields: Any) -> ClusterState:
     """Looked at ten seconds ago."""
-    base = Known(service=IN_STEP, looked=CLOCK - 10, calls=2)
+    base = ClusterState(service=IN_STEP, looked=CLOCK - 10, calls=2)
     return msgspec.structs.replace(base, **fields)
 
 
@@ -134,7 +134,7 @@ class Account:
 
     def look(self, **wanted: Any) -> ServiceState:
         """A look from the beginning to the end."""
-        looking = check(Wanted("prod", "agent", **{"counts": "Active", "learn": False, **wanted}))
+        looking = check(CheckParams("prod", "agent", **{"counts": "Active", "learn": False, **wanted}))
         step = following(looking, None)
         while not isinstance(step, ServiceState):
             step = following(looking, self.answer(step))

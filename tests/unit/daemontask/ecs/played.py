@@ -9,7 +9,16 @@ from awsdoubles.ecs.protocol import model
 from awsdoubles.ecs.state import Cluster, Instance, Provider, Service, World, scaled
 from awsdoubles.gateway.shapes import constraint_errors, type_errors
 from caretaker.aws.services import api_name
-from caretaker.daemontask.ecs.check import Answer, Call, Drop, Facts, ServiceState, Wanted, check, following
+from caretaker.daemontask.ecs.check import (
+    Answer,
+    Call,
+    CheckParams,
+    Facts,
+    PendingDecrease,
+    ServiceState,
+    check,
+    following,
+)
 
 DISTINCT = {"type": "distinctInstance"}
 ASG = [{"capacityProvider": "asg", "weight": 1}]
@@ -31,7 +40,7 @@ class Played:
         self.service = Service("arn", "agent", self.cluster.arn, **given)
         self.cluster.services["agent"] = self.service
         self.calls: list[str] = []
-        self.drop: Drop | None = None
+        self.decrease: PendingDecrease | None = None
         definition = f"arn:aws:ecs:{REGION}:{ACCOUNT}:task-definition/agent:1"
         self.facts = Facts(definition=definition) if facts else Facts()
         self.change: Callable[[Call, Answer], Answer] = lambda _, answer: answer
@@ -60,17 +69,17 @@ class Played:
     def look(self, *, confirm: bool = True, **wanted: Any) -> ServiceState:
         """A look from the beginning to the end, and another one where the first is to be confirmed."""
         found = self._look(wanted)
-        if found.drop is not None and confirm:
-            self.drop = Drop(found.drop.counted, old=True)
+        if found.decrease is not None and confirm:
+            self.decrease = PendingDecrease(found.decrease.counted, old=True)
             found = self._look(wanted)
-        self.drop = found.drop
+        self.decrease = found.decrease
         self.settle()
         return found
 
     def _look(self, given: dict[str, Any]) -> ServiceState:
         self.calls.clear()
         wanted = {"counts": "Active", "learn": False, "max_decrease_percent": 50, **given}
-        looking = check(Wanted("prod", "agent", drop=self.drop, facts=self.facts, **wanted))
+        looking = check(CheckParams("prod", "agent", decrease=self.decrease, facts=self.facts, **wanted))
         step = following(looking, None)
         while not isinstance(step, ServiceState):
             step = following(looking, self.change(step, self.answer(step)))

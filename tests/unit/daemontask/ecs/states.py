@@ -4,15 +4,15 @@ from typing import Any, Final
 
 import msgspec
 
-from caretaker.daemontask.ecs.check import Drop, ServiceState
-from caretaker.daemontask.ecs.snapshot import Known, Listing, Queue, Snapshot, Trouble
+from caretaker.daemontask.ecs.check import PendingDecrease, ServiceState
+from caretaker.daemontask.ecs.snapshot import ClusterState, Listing, Queue, Snapshot, Trouble
 from unit.daemontask.ecs.build import DENIED, IN_STEP, THROTTLED, known, snapshot, spec
 
 DAEMON = ServiceState("DaemonService", "prod: DAEMON")
 ABSENT = ServiceState("ServiceNotFound", "prod: none")
 DOUBT = msgspec.structs.replace(IN_STEP, reason="NoDistinctInstance", message="lacks it", doubt=True)
 CONFIRMING = msgspec.structs.replace(
-    IN_STEP, reason="ConfirmingDecrease", message="gone", counted=0, drop=Drop(0)
+    IN_STEP, reason="ConfirmingDecrease", message="gone", counted=0, decrease=PendingDecrease(0)
 )
 EVERY = spec()
 
@@ -28,7 +28,7 @@ CASES: Final[dict[str, tuple[Snapshot, dict[str, str]]]] = {
         {"Ready": "InStep"},
     ),
     "before the first look": (
-        snapshot(clusters={"prod": Known()}),
+        snapshot(clusters={"prod": ClusterState()}),
         {"Ready": "!Starting", "Reconciling": "Starting"},
     ),
     "a service that is left alone": (

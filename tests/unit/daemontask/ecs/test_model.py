@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from caretaker.daemontask.ecs.check import Drop, ServiceState
+from caretaker.daemontask.ecs.check import PendingDecrease, ServiceState
 from caretaker.daemontask.ecs.envelope import Notice
 from caretaker.daemontask.ecs.instances import Instances
 from caretaker.daemontask.ecs.plan import CONFIRM_SECONDS, backoff, plan
-from caretaker.daemontask.ecs.snapshot import Known
+from caretaker.daemontask.ecs.snapshot import ClusterState
 from testing.examples import examples
 from unit.daemontask.ecs.build import CLOCK, INSTANCE, Account, snapshot, spec
 
@@ -49,7 +49,7 @@ class World:
         self.restart()
 
     def restart(self) -> None:
-        self.known = Known()
+        self.known = ClusterState()
         self.instances = Instances(self.spec.count_instances)
 
     # ------------------------------------------------------------ the cluster
@@ -153,10 +153,10 @@ class World:
         if service.arns is not None:
             self.instances.learn(service.arns, service.counts)
         if service.was is not None:
-            drop = self.known.service.drop if self.known.service is not None else None
+            drop = self.known.service.decrease if self.known.service is not None else None
             self.taken.append((service.was, service.desired or 0, self.clock - self._dropped if drop else 0))
         confirm = 0.0
-        if service.drop is not None:
+        if service.decrease is not None:
             confirm = (self.known.confirm if service.was is None else 0) or self.clock + CONFIRM_SECONDS
             self._dropped = confirm - CONFIRM_SECONDS
         self.known = msgspec.structs.replace(
@@ -165,7 +165,7 @@ class World:
         self.looks.append((len(self.account.calls) - before, bool(since)))
 
     def _seen(self, *, learn: bool) -> ServiceState:
-        drop = self.known.service.drop if self.known.service is not None else None
+        drop = self.known.service.decrease if self.known.service is not None else None
         there = self.account
         real = there.active, there.draining, there.elsewhere
         if self._stale:
@@ -174,7 +174,9 @@ class World:
             counts=self.spec.count_instances,
             learn=learn,
             max_decrease_percent=self.spec.max_decrease_percent,
-            drop=Drop(drop.counted, old=self.clock >= self.known.confirm) if drop is not None else None,
+            decrease=PendingDecrease(drop.counted, old=self.clock >= self.known.confirm)
+            if drop is not None
+            else None,
         )
         there.active, there.draining, there.elsewhere = real
         self._stale = False

@@ -352,7 +352,7 @@ def test_two_looks_take_away_what_both_have_found_to_be_gone() -> None:
     ecs.look(confirm=False)
     for one in here[:150]:
         del ecs.cluster.instances[one.arn]
-    ecs.drop = type(ecs.drop)(ecs.drop.counted, old=True) if ecs.drop else None
+    ecs.decrease = type(ecs.decrease)(ecs.decrease.counted, old=True) if ecs.decrease else None
     found = ecs.look(confirm=False)
     assert (found.was, found.desired, found.counted) == (500, 200, 50)
     assert (found.reason, found.kept) == ("ConfirmingDecrease", False)
@@ -363,7 +363,7 @@ def test_one_that_comes_back_meanwhile_loses_no_task() -> None:
     ecs = Played(desired=500)
     ecs.look(confirm=False)
     ecs.join(499)
-    assert (ecs.look(confirm=False).desired, ecs.drop) == (499, None)
+    assert (ecs.look(confirm=False).desired, ecs.decrease) == (499, None)
 
 
 def test_a_lower_max_count_is_no_answer_of_ecs() -> None:

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from caretaker.daemontask.ecs.plan import BACKOFF, BACKOFF_REFUSED, MERGE_SECONDS, Plan, backoff, plan
-from caretaker.daemontask.ecs.snapshot import Known, Listing, Snapshot
+from caretaker.daemontask.ecs.snapshot import ClusterState, Listing, Snapshot
 from unit.daemontask.ecs.build import CLOCK, known, snapshot, spec
 
 LOOK = ("prod",)
@@ -18,7 +18,7 @@ def one(**fields: object) -> Snapshot:
 @pytest.mark.parametrize(
     ("given", "wanted"),
     [
-        pytest.param(snapshot(clusters={"prod": Known()}), Plan(LOOK), id="at first, at once"),
+        pytest.param(snapshot(clusters={"prod": ClusterState()}), Plan(LOOK), id="at first, at once"),
         pytest.param(one(), Plan(wake=CLOCK + 290), id="at rest, at the resync"),
         pytest.param(one(looked=CLOCK - 300), Plan(LOOK), id="the resync is due"),
         pytest.param(

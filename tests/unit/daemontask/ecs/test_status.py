@@ -9,7 +9,7 @@ from caretaker.api.conditions import find
 from caretaker.api.daemontask import Status
 from caretaker.api.ecs import MAX_CLUSTERS, EcsAws, EcsCluster, EcsSpec
 from caretaker.daemontask.ecs.check import ServiceState
-from caretaker.daemontask.ecs.snapshot import Known, Listing, Queue, Snapshot, Trouble
+from caretaker.daemontask.ecs.snapshot import ClusterState, Listing, Queue, Snapshot, Trouble
 from caretaker.daemontask.ecs.status import status_of, transitions
 from unit.daemontask.ecs.build import DENIED, IN_STEP, NOW, THROTTLED, known, snapshot, spec
 from unit.daemontask.ecs.states import ABSENT, CASES, DAEMON, DOUBT, EVERY, of
@@ -147,10 +147,12 @@ def test_counts_stand_while_nothing_is_asked_however_many_clusters_there_are() -
 
 @pytest.mark.parametrize(
     ("clusters", "listing"),
-    [({}, Listing()), ({"prod": Known(), "lab": Known()}, Listing(at=NOW))],
+    [({}, Listing()), ({"prod": ClusterState(), "lab": ClusterState()}, Listing(at=NOW))],
     ids=["before the list", "before the looks"],
 )
-def test_another_process_takes_over_without_a_word(clusters: dict[str, Known], listing: Listing) -> None:
+def test_another_process_takes_over_without_a_word(
+    clusters: dict[str, ClusterState], listing: Listing
+) -> None:
     """A new leader knows no cluster yet; nothing has changed, and nothing is said."""
     for service in (IN_STEP, DOUBT, DAEMON):
         seen = known(service=service, event_at=NOW, update_at=NOW)
@@ -162,7 +164,9 @@ def test_another_process_takes_over_without_a_word(clusters: dict[str, Known], l
 
 def test_a_cluster_that_is_found_later_leaves_ready_as_it_is() -> None:
     first = status_of(snapshot(EVERY, clusters={"prod": known()}))
-    assert status_of(snapshot(EVERY, clusters={"prod": known(), "new": Known()}, status=first)) == first
+    assert (
+        status_of(snapshot(EVERY, clusters={"prod": known(), "new": ClusterState()}, status=first)) == first
+    )
 
 
 def test_a_cluster_without_the_service_any_more_leaves_the_status() -> None:
@@ -207,7 +211,7 @@ def standing(given: EcsSpec | None = None) -> Status:
 def test_of_another_target_nothing_is_carried_on(clusters: tuple[str, ...], fields: dict[str, Any]) -> None:
     edited = spec(*clusters)
     before, edited = standing(edited), msgspec.structs.replace(edited, **fields)
-    first = snapshot(edited, clusters={"prod": Known()}, listing=Listing(), status=before)
+    first = snapshot(edited, clusters={"prod": ClusterState()}, listing=Listing(), status=before)
     found = status_of(first)
     assert found.ecs == ((EcsCluster("prod"),) if clusters else ())
     assert (found.desired, found.active, found.pending) == (0, 0, 0)
@@ -230,7 +234,7 @@ def test_of_another_target_nothing_is_carried_on(clusters: tuple[str, ...], fiel
 def test_an_edit_of_how_a_service_is_kept_leaves_what_was_found(fields: dict[str, Any]) -> None:
     before, edited = standing(), msgspec.structs.replace(spec("prod"), **fields)
     for given in (
-        snapshot(edited, clusters={"prod": Known()}, status=before),
+        snapshot(edited, clusters={"prod": ClusterState()}, status=before),
         snapshot(edited, clusters={}, status=before, suspend=True),
     ):
         found = status_of(given)
@@ -254,7 +258,7 @@ def test_a_cluster_that_is_named_no_more_does_not_stand() -> None:
     assert (found.desired, found.active, found.pending) == (2, 1, 1)
 
 
-FAILED_ONCE = Known(trouble=THROTTLED, failures=1)
+FAILED_ONCE = ClusterState(trouble=THROTTLED, failures=1)
 
 
 @pytest.mark.parametrize(
@@ -268,7 +272,7 @@ FAILED_ONCE = Known(trouble=THROTTLED, failures=1)
     ids=["the list", "a new leader's first look", "a cluster that is new", "two looks"],
 )
 def test_what_time_alone_mends_takes_nothing_back_before_the_third_failure(
-    clusters: dict[str, Known], listing: Listing
+    clusters: dict[str, ClusterState], listing: Listing
 ) -> None:
     first = status_of(snapshot(EVERY, clusters={"prod": known()}))
     given = snapshot(EVERY, clusters=clusters, listing=listing, status=first)
@@ -279,7 +283,7 @@ def test_what_time_alone_mends_takes_nothing_back_before_the_third_failure(
 @pytest.mark.parametrize("listed", [True, False])
 def test_a_new_leader_tells_what_lasts(trouble: Trouble, failures: int, *, listed: bool) -> None:
     first = status_of(snapshot(EVERY, clusters={"prod": known()}))
-    failed = Known(trouble=trouble, failures=failures)
+    failed = ClusterState(trouble=trouble, failures=failures)
     listing = Listing(at=NOW) if listed else Listing(trouble=trouble, failures=failures)
     given = snapshot(EVERY, clusters={"prod": failed} if listed else {}, listing=listing, status=first)
     ready = find(status_of(given).conditions, "Ready")
@@ -288,7 +292,7 @@ def test_a_new_leader_tells_what_lasts(trouble: Trouble, failures: int, *, liste
 
 
 def test_of_a_new_spec_the_first_failure_is_told_and_stays_told() -> None:
-    begun = status_of(snapshot(clusters={"prod": Known()}))
+    begun = status_of(snapshot(clusters={"prod": ClusterState()}))
     given = snapshot(clusters={"prod": FAILED_ONCE}, status=begun)
     told = status_of(given)
     ready = find(told.conditions, "Ready")

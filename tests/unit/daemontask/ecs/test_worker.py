@@ -20,7 +20,7 @@ from caretaker.daemontask.ecs.plan import (
     Plan,
     plan,
 )
-from caretaker.daemontask.ecs.snapshot import Known, Trouble
+from caretaker.daemontask.ecs.snapshot import ClusterState, Trouble
 from caretaker.daemontask.ecs.worker import Worker
 from caretaker.kube.errors import NotLeader
 from caretaker.obs.ecs_metrics import EcsMetrics
@@ -312,7 +312,7 @@ def test_a_list_of_clusters_that_is_none_forgets_no_cluster() -> None:
 
         ecs: Any = Silent(Account())
         worker = Worker("u1", spec(), ecs, EcsMetrics(CollectorRegistry()), news.set)
-        worker.clusters["prod"] = Known()
+        worker.clusters["prod"] = ClusterState()
         worker.begin(Plan(list=True))
         await asyncio.wait_for(news.wait(), 10)
         return set(worker.clusters), worker.listing.trouble

@@ -1,4 +1,4 @@
-"""Nodes for which the API server created no Pod, and when to try them again.
+"""The Pods that the API server refused to create, by node, and when to try again.
 
 Pure: moments are arguments, in seconds since the epoch. One refused node waits by itself, behind the others.
 Refusals of ROW different nodes with no Pod created between them are taken for the task's, not the nodes': a
@@ -16,7 +16,7 @@ BACKOFF_BASE: Final = 1.0
 BACKOFF_MAX: Final = 300.0
 
 
-class Refusal(msgspec.Struct, frozen=True):
+class RefusedPod(msgspec.Struct, frozen=True):
     """Why one node has no Pod."""
 
     message: str  # the API server's words
@@ -25,11 +25,11 @@ class Refusal(msgspec.Struct, frozen=True):
     times: int = 1
 
 
-class Refusals:
-    """Those of one task. A cache: what is lost with the process is found out again."""
+class RefusedPods:
+    """Those of one task. A cache: a new process learns them again."""
 
     def __init__(self) -> None:
-        self._by_node: dict[str, Refusal] = {}
+        self._by_node: dict[str, RefusedPod] = {}
         self._row: set[str] = set()
         self._tries = 0  # since the refusals are the task's concern
         self._until = 0.0
@@ -45,7 +45,7 @@ class Refusals:
         return self._until if self.of_all else 0.0
 
     @property
-    def by_node(self) -> Mapping[str, Refusal]:
+    def by_node(self) -> Mapping[str, RefusedPod]:
         """Node UID -> refusal."""
         return self._by_node
 
@@ -54,9 +54,11 @@ class Refusals:
         before, for_all = self._by_node.get(node_uid), self.of_all
         times = before.times + 1 if before is not None else 1
         since = before.since if before is not None else now
-        self._by_node[node_uid] = Refusal(message, since, now + _wait(times, scale), times)
+        self._by_node[node_uid] = RefusedPod(message, since, now + _wait(times, scale), times)
         self._row.add(node_uid)
-        if self.of_all and (before is None or not for_all):  # a node that is known says nothing of the others
+        if self.of_all and (
+            before is None or not for_all
+        ):  # a node that was refused before says nothing of the others
             self._next_try(now, scale)
         return self.of_all
 
